@@ -1,0 +1,1 @@
+//! Polygrad's native CPU backend.

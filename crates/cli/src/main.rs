@@ -1,0 +1,3 @@
+//! The polygrad command.
+
+fn main() {}
