@@ -1,1 +1,42 @@
-//! Polygrad.
+//! Words and seams of Polygrad.
+//!
+//! Everything that a backend and the library above it must agree on: [`Shape`] and [`Layout`], [`DType`], [`HostTensor`], the ops, [`Error`],
+//! the trait [`Backend`] with its run-time form ([`DynBackend`], [`AnyBackend`]), and the [`Registry`] that finds a backend by name.
+//! There are no kernels here.
+
+mod any;
+mod backend;
+mod capabilities;
+pub mod decompose;
+mod dtype;
+mod dyn_backend;
+mod error;
+mod host;
+mod layout;
+mod ops;
+mod random;
+mod registry;
+mod scalar;
+mod shape;
+mod spec;
+
+pub use any::{AnyBackend, AnyDevice, AnyTensor, DynDevice};
+pub use backend::Backend;
+pub use capabilities::{Capabilities, Support};
+pub use dtype::{DType, Element};
+pub use dyn_backend::{DynBackend, Outputs};
+pub use error::{Error, ErrorKind, Operand, Result};
+pub use half::{bf16, f16};
+pub use host::{HostBytes, HostTensor};
+#[doc(hidden)]
+pub use inventory;
+pub use layout::Layout;
+pub use ops::{
+    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Op, OpDesc, PoolParams,
+    ReduceOp, SgdParams, SliceRange, UnaryOp,
+};
+pub use random::{Distribution, RandomKey, check as check_distribution, draw, philox4x32, random_host};
+pub use registry::{Availability, BackendEntry, BuiltIn, DeviceInfo, Registry};
+pub use scalar::Scalar;
+pub use shape::{Axes, IntoShape, MAX_RANK, Shape};
+pub use spec::DeviceSpec;

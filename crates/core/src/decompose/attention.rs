@@ -1,0 +1,54 @@
+//! Scaled dot-product attention.
+
+use crate::{Axes, Backend, CompareOp, DType, Result, Scalar, Shape, UnaryOp};
+
+/// See [`Backend::attention`].
+pub fn attention<B: Backend>(
+    q: &B::Tensor,
+    k: &B::Tensor,
+    v: &B::Tensor,
+    mask: Option<&B::Tensor>,
+    scale: f64,
+    causal: bool,
+) -> Result<B::Tensor> {
+    let shape = B::shape(q);
+    let rank = shape.rank();
+    let swapped = Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?;
+    let mut scores = B::mul_scalar(&B::matmul(q, &B::permute(k, swapped)?)?, scale)?;
+    let hidden = Scalar::Float(f64::NEG_INFINITY);
+    let (dtype, device) = (B::dtype(q), B::device(q));
+    let hidden = B::full(Shape::SCALAR, hidden, dtype, &device)?;
+    if let Some(mask) = mask {
+        scores = if B::dtype(mask) == DType::Bool {
+            B::select(mask, &scores, &hidden)?
+        } else {
+            B::add(&scores, mask)?
+        };
+    }
+    if causal {
+        let seen = causal_mask::<B>(shape[rank - 2], B::shape(k)[rank - 2], &device)?;
+        scores = B::select(&seen, &scores, &hidden)?;
+    }
+    let weights = B::softmax(&scores, rank - 1)?;
+    // A row without any key has NaN weights; they count as 0, while a NaN that came in through a score stays.
+    let weights = match (mask, causal) {
+        (None, false) => weights,
+        _ => {
+            let blocked = B::compare_scalar(CompareOp::Eq, &scores, Scalar::Float(f64::NEG_INFINITY))?;
+            let zero = B::zeros(Shape::SCALAR, dtype, &device)?;
+            B::select(&blocked, &zero, &weights)?
+        }
+    };
+    B::matmul(&weights, v)
+}
+
+/// True where query i of `queries` sees key j of `keys`: `j <= i + keys - queries`.
+fn causal_mask<B: Backend>(queries: usize, keys: usize, device: &B::Device) -> Result<B::Tensor> {
+    let one = Scalar::Int(1);
+    let first = Scalar::Int(keys as i64 - queries as i64);
+    let last_seen = B::iota(queries, first, one, DType::I64, device)?;
+    let last_seen = B::reshape(&last_seen, Shape::from([queries, 1]))?;
+    let key = B::iota(keys, Scalar::Int(0), one, DType::I64, device)?;
+    let ahead = B::compare(CompareOp::Gt, &key, &last_seen)?;
+    B::unary(UnaryOp::LogicalNot, &ahead)
+}

@@ -1,0 +1,98 @@
+//! Scalars, broadcasting sums, linear maps and embeddings.
+
+use crate::{Axes, Backend, BinaryOp, CompareOp, Result, Scalar, Shape, SliceRange};
+
+/// See [`Backend::binary_scalar`].
+pub fn binary_scalar<B: Backend>(op: BinaryOp, x: &B::Tensor, scalar: Scalar, reverse: bool) -> Result<B::Tensor> {
+    let scalar = B::full(Shape::SCALAR, scalar, B::dtype(x), &B::device(x))?;
+    if reverse {
+        B::binary(op, &scalar, x)
+    } else {
+        B::binary(op, x, &scalar)
+    }
+}
+
+/// See [`Backend::compare_scalar`].
+pub fn compare_scalar<B: Backend>(op: CompareOp, x: &B::Tensor, scalar: Scalar) -> Result<B::Tensor> {
+    let scalar = B::full(Shape::SCALAR, scalar, B::dtype(x), &B::device(x))?;
+    B::compare(op, x, &scalar)
+}
+
+/// See [`Backend::index_add`].
+pub fn index_add<B: Backend>(x: &B::Tensor, axis: usize, index: &B::Tensor, src: &B::Tensor) -> Result<B::Tensor> {
+    let shape = B::shape(src);
+    let mut column = shape;
+    for (i, dim) in column.dims_mut().iter_mut().enumerate() {
+        if i != axis {
+            *dim = 1;
+        }
+    }
+    let index = B::expand(&B::reshape(index, column)?, shape)?;
+    B::scatter_add(x, axis, &index, src)
+}
+
+/// See [`Backend::sum_to`].
+pub fn sum_to<B: Backend>(x: &B::Tensor, shape: Shape) -> Result<B::Tensor> {
+    let from = B::shape(x);
+    if from == shape {
+        return Ok(x.clone());
+    }
+    let extra = from.rank() - shape.rank();
+    let axes =
+        Axes::new((0..from.rank()).filter(|&axis| axis < extra || (shape[axis - extra] == 1 && from[axis] != 1)))?;
+    B::reshape(&B::sum_keep(x, axes)?, shape)
+}
+
+/// See [`Backend::linear`].
+pub fn linear<B: Backend>(x: &B::Tensor, weight: &B::Tensor, bias: Option<&B::Tensor>) -> Result<B::Tensor> {
+    let shape = B::shape(x);
+    let transposed = B::permute(weight, Axes::new([1, 0])?)?;
+    let last = shape.rank() - 1;
+    let rows: usize = shape[..last].iter().product();
+    let flat = B::reshape(x, Shape::from([rows, shape[last]]))?;
+    let mut y = B::matmul(&flat, &transposed)?;
+    if let Some(bias) = bias {
+        y = B::add(&y, bias)?;
+    }
+    let out = shape.with_dim(last, B::shape(weight)[0]);
+    if out.rank() == 2 { Ok(y) } else { B::reshape(&y, out) }
+}
+
+/// See [`Backend::embedding`].
+pub fn embedding<B: Backend>(weight: &B::Tensor, index: &B::Tensor) -> Result<B::Tensor> {
+    let shape = B::shape(index);
+    let flat = B::reshape(index, Shape::from([shape.numel()]))?;
+    let rows = B::index_select(weight, 0, &flat)?;
+    B::reshape(&rows, append(&shape, B::shape(weight)[1])?)
+}
+
+/// See [`Backend::embedding_backward`].
+pub fn embedding_backward<B: Backend>(
+    grad: &B::Tensor,
+    index: &B::Tensor,
+    num_embeddings: usize,
+    padding_idx: Option<usize>,
+) -> Result<B::Tensor> {
+    let count = B::shape(index).numel();
+    let grad_shape = B::shape(grad);
+    let dim = grad_shape[grad_shape.rank() - 1];
+    let flat_index = B::reshape(index, Shape::from([count]))?;
+    let flat_grad = B::reshape(grad, Shape::from([count, dim]))?;
+    let (dtype, device) = (B::dtype(grad), B::device(grad));
+    let zeros = B::zeros(Shape::from([num_embeddings, dim]), dtype, &device)?;
+    let out = B::index_add(&zeros, 0, &flat_index, &flat_grad)?;
+    let Some(row) = padding_idx else {
+        return Ok(out);
+    };
+    let cut = |start, len| B::slice(&out, &[SliceRange::new(start, len, 1), SliceRange::full(dim)]);
+    let blank = B::zeros(Shape::from([1, dim]), dtype, &device)?;
+    let (before, after) = (cut(0, row)?, cut(row + 1, num_embeddings - row - 1)?);
+    B::concat(&[&before, &blank, &after], 0)
+}
+
+/// A shape with one more extent at its end.
+fn append(shape: &Shape, dim: usize) -> Result<Shape> {
+    let mut dims = shape.to_vec();
+    dims.push(dim);
+    Shape::new(&dims)
+}

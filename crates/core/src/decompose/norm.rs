@@ -1,0 +1,160 @@
+//! Normalisations and their gradients.
+
+use crate::{Axes, Backend, Result, Shape, UnaryOp};
+
+/// See [`Backend::layer_norm`].
+pub fn layer_norm<B: Backend>(
+    x: &B::Tensor,
+    weight: Option<&B::Tensor>,
+    bias: Option<&B::Tensor>,
+    axes: usize,
+    eps: f64,
+) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    let axes = last_axes(B::shape(x).rank(), axes)?;
+    let mean = B::mean_keep(x, axes)?;
+    let centred = B::sub(x, &mean)?;
+    let var = B::mean_keep(&B::mul(&centred, &centred)?, axes)?;
+    let rstd = B::unary(UnaryOp::Rsqrt, &B::add_scalar(&var, eps)?)?;
+    let y = affine::<B>(B::mul(&centred, &rstd)?, weight, bias)?;
+    Ok((y, mean, rstd))
+}
+
+/// See [`Backend::layer_norm_backward`].
+pub fn layer_norm_backward<B: Backend>(
+    grad: &B::Tensor,
+    x: &B::Tensor,
+    mean: &B::Tensor,
+    rstd: &B::Tensor,
+    weight: Option<&B::Tensor>,
+    axes: usize,
+) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    let shape = B::shape(x);
+    let inner = Shape::new(&shape[shape.rank() - axes..])?;
+    let axes = last_axes(shape.rank(), axes)?;
+    let normal = B::mul(&B::sub(x, mean)?, rstd)?;
+    let grad_weight = B::sum_to(&B::mul(grad, &normal)?, inner)?;
+    let grad_bias = B::sum_to(grad, inner)?;
+    let scaled = affine::<B>(grad.clone(), weight, None)?;
+    let grad_x = normalized_backward::<B>(&scaled, &normal, rstd, axes)?;
+    Ok((grad_x, grad_weight, grad_bias))
+}
+
+/// See [`Backend::rms_norm`].
+pub fn rms_norm<B: Backend>(
+    x: &B::Tensor,
+    weight: Option<&B::Tensor>,
+    axes: usize,
+    eps: f64,
+) -> Result<(B::Tensor, B::Tensor)> {
+    let axes = last_axes(B::shape(x).rank(), axes)?;
+    let square = B::mean_keep(&B::mul(x, x)?, axes)?;
+    let rstd = B::unary(UnaryOp::Rsqrt, &B::add_scalar(&square, eps)?)?;
+    Ok((affine::<B>(B::mul(x, &rstd)?, weight, None)?, rstd))
+}
+
+/// See [`Backend::rms_norm_backward`].
+pub fn rms_norm_backward<B: Backend>(
+    grad: &B::Tensor,
+    x: &B::Tensor,
+    rstd: &B::Tensor,
+    weight: Option<&B::Tensor>,
+    axes: usize,
+) -> Result<(B::Tensor, B::Tensor)> {
+    let shape = B::shape(x);
+    let inner = Shape::new(&shape[shape.rank() - axes..])?;
+    let axes = last_axes(shape.rank(), axes)?;
+    let normal = B::mul(x, rstd)?;
+    let grad_weight = B::sum_to(&B::mul(grad, &normal)?, inner)?;
+    let scaled = affine::<B>(grad.clone(), weight, None)?;
+    let along = B::mean_keep(&B::mul(&scaled, &normal)?, axes)?;
+    let grad_x = B::mul(&B::sub(&scaled, &B::mul(&normal, &along)?)?, rstd)?;
+    Ok((grad_x, grad_weight))
+}
+
+/// See [`Backend::batch_norm`].
+pub fn batch_norm<B: Backend>(
+    x: &B::Tensor,
+    weight: Option<&B::Tensor>,
+    bias: Option<&B::Tensor>,
+    eps: f64,
+) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    let shape = B::shape(x);
+    let channels = Shape::from([shape[1]]);
+    let axes = all_but_channels(shape.rank())?;
+    let mean = B::mean_keep(x, axes)?;
+    let centred = B::sub(x, &mean)?;
+    let var = B::mean_keep(&B::mul(&centred, &centred)?, axes)?;
+    let rstd = B::unary(UnaryOp::Rsqrt, &B::add_scalar(&var, eps)?)?;
+    let (weight, bias) = (column::<B>(weight, &shape)?, column::<B>(bias, &shape)?);
+    let y = affine::<B>(B::mul(&centred, &rstd)?, weight.as_ref(), bias.as_ref())?;
+    Ok((y, B::reshape(&mean, channels)?, B::reshape(&var, channels)?))
+}
+
+/// See [`Backend::batch_norm_backward`].
+pub fn batch_norm_backward<B: Backend>(
+    grad: &B::Tensor,
+    x: &B::Tensor,
+    mean: &B::Tensor,
+    var: &B::Tensor,
+    weight: Option<&B::Tensor>,
+    eps: f64,
+) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    let shape = B::shape(x);
+    let channels = Shape::from([shape[1]]);
+    let axes = all_but_channels(shape.rank())?;
+    let column_shape = column_shape(&shape);
+    let rstd = B::unary(UnaryOp::Rsqrt, &B::add_scalar(var, eps)?)?;
+    let rstd = B::reshape(&rstd, column_shape)?;
+    let normal = B::mul(&B::sub(x, &B::reshape(mean, column_shape)?)?, &rstd)?;
+    let grad_weight = B::reshape(&B::sum_keep(&B::mul(grad, &normal)?, axes)?, channels)?;
+    let grad_bias = B::reshape(&B::sum_keep(grad, axes)?, channels)?;
+    let scaled = affine::<B>(grad.clone(), column::<B>(weight, &shape)?.as_ref(), None)?;
+    let grad_x = normalized_backward::<B>(&scaled, &normal, &rstd, axes)?;
+    Ok((grad_x, grad_weight, grad_bias))
+}
+
+/// Gradient through `(x - mean) * rstd`, whose result is `normal`.
+fn normalized_backward<B: Backend>(
+    grad: &B::Tensor,
+    normal: &B::Tensor,
+    rstd: &B::Tensor,
+    axes: Axes,
+) -> Result<B::Tensor> {
+    let centred = B::sub(grad, &B::mean_keep(grad, axes)?)?;
+    let along = B::mean_keep(&B::mul(grad, normal)?, axes)?;
+    B::mul(&B::sub(&centred, &B::mul(normal, &along)?)?, rstd)
+}
+
+fn affine<B: Backend>(x: B::Tensor, weight: Option<&B::Tensor>, bias: Option<&B::Tensor>) -> Result<B::Tensor> {
+    let x = match weight {
+        Some(weight) => B::mul(&x, weight)?,
+        None => x,
+    };
+    match bias {
+        Some(bias) => B::add(&x, bias),
+        None => Ok(x),
+    }
+}
+
+fn last_axes(rank: usize, axes: usize) -> Result<Axes> {
+    Axes::new(rank - axes..rank)
+}
+
+fn all_but_channels(rank: usize) -> Result<Axes> {
+    Axes::new((0..rank).filter(|&axis| axis != 1))
+}
+
+/// `[1, C, 1, …]`, as `[C]` meets `[N, C, …]`.
+fn column_shape(shape: &Shape) -> Shape {
+    let mut out = *shape;
+    for (axis, dim) in out.dims_mut().iter_mut().enumerate() {
+        if axis != 1 {
+            *dim = 1;
+        }
+    }
+    out
+}
+
+fn column<B: Backend>(x: Option<&B::Tensor>, shape: &Shape) -> Result<Option<B::Tensor>> {
+    x.map(|x| B::reshape(x, column_shape(shape))).transpose()
+}

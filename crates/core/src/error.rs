@@ -1,0 +1,305 @@
+//! The one error type of Polygrad.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::{DType, Shape};
+
+/// `Result` with Polygrad's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, coarse enough to branch on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Shapes that do not fit each other or the op.
+    Shape,
+    /// A dtype that the op, or the combination of operands, does not take.
+    DType,
+    /// An axis, index or range outside the tensor.
+    OutOfRange,
+    /// An argument with a value that makes no sense for the op.
+    InvalidArgument,
+    /// Operands on devices that cannot meet in one op, or a malformed device string.
+    Device,
+    /// A backend that is unknown, switched off, or lacks what it needs on this machine.
+    BackendUnavailable,
+    /// The backend cannot compute this, natively or by decomposition.
+    Unsupported,
+    /// Memory could not be had.
+    OutOfMemory,
+    /// The device failed or went away in the middle of work.
+    DeviceLost,
+    /// A gradient was asked for where none exists.
+    NoGradient,
+    /// Reading or writing a file failed.
+    Io,
+    /// A file or byte stream is truncated, corrupt, or not what it claims to be.
+    Format,
+    /// A state dict or checkpoint does not fit the model that it is loaded into.
+    StateDict,
+    /// The user asked to stop.
+    Interrupted,
+}
+
+impl ErrorKind {
+    /// A short name in plain words, as shown to users.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Shape => "shape mismatch",
+            Self::DType => "wrong dtype",
+            Self::OutOfRange => "out of range",
+            Self::InvalidArgument => "invalid argument",
+            Self::Device => "device mismatch",
+            Self::BackendUnavailable => "backend unavailable",
+            Self::Unsupported => "unsupported",
+            Self::OutOfMemory => "out of memory",
+            Self::DeviceLost => "device lost",
+            Self::NoGradient => "no gradient",
+            Self::Io => "input/output error",
+            Self::Format => "malformed data",
+            Self::StateDict => "state dict mismatch",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// One tensor that took part in a failed op.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Its shape.
+    pub shape: Shape,
+    /// Its dtype.
+    pub dtype: DType,
+}
+
+/// An error that names what failed, where, and (where known) the fix.
+///
+/// It is one pointer wide, so that `Result` stays small on the hot path. Context is added on the way up
+/// with [`Error::with_op`], [`Error::with_operands`], [`Error::in_module`] and [`Error::with_hint`].
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    op: Option<Cow<'static, str>>,
+    operands: Vec<Operand>,
+    device: Option<String>,
+    module: Vec<String>,
+    hint: Option<Cow<'static, str>>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of a kind, with a message that says what is wrong in terms of the values at hand.
+    #[cold]
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            op: None,
+            operands: Vec::new(),
+            device: None,
+            module: Vec::new(),
+            hint: None,
+            source: None,
+        }))
+    }
+
+    /// [`ErrorKind::Shape`].
+    #[cold]
+    pub fn shape(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Shape, message)
+    }
+
+    /// [`ErrorKind::DType`].
+    #[cold]
+    pub fn dtype(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::DType, message)
+    }
+
+    /// [`ErrorKind::OutOfRange`].
+    #[cold]
+    pub fn out_of_range(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::OutOfRange, message)
+    }
+
+    /// [`ErrorKind::InvalidArgument`].
+    #[cold]
+    pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message)
+    }
+
+    /// [`ErrorKind::Unsupported`].
+    #[cold]
+    pub fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+
+    /// [`ErrorKind::Io`] about a path, with the operating system's reason as its source.
+    #[cold]
+    pub fn io(action: &str, path: &std::path::Path, source: std::io::Error) -> Self {
+        let hint = match source.kind() {
+            std::io::ErrorKind::NotFound => Some("check that the path exists"),
+            std::io::ErrorKind::PermissionDenied => Some("check the permissions, or choose another folder"),
+            std::io::ErrorKind::ReadOnlyFilesystem => Some("the file system is read-only: choose another folder"),
+            std::io::ErrorKind::StorageFull => Some("the disk is full: free some space, or choose another folder"),
+            _ => None,
+        };
+        let error =
+            Self::new(ErrorKind::Io, format!("cannot {action} {}: {source}", path.display())).with_source(source);
+        match hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
+    }
+
+    /// Names the op; the innermost name wins, so that wrappers may add theirs without hiding it.
+    #[must_use]
+    pub fn with_op(mut self, op: impl Into<Cow<'static, str>>) -> Self {
+        self.0.op.get_or_insert_with(|| op.into());
+        self
+    }
+
+    /// Lists the operands, unless an inner layer did already.
+    #[must_use]
+    pub fn with_operands(mut self, operands: impl IntoIterator<Item = (Shape, DType)>) -> Self {
+        if self.0.operands.is_empty() {
+            self.0.operands = operands
+                .into_iter()
+                .map(|(shape, dtype)| Operand { shape, dtype })
+                .collect();
+        }
+        self
+    }
+
+    /// Names the device on which it happened, unless an inner layer did already.
+    #[must_use]
+    pub fn with_device(mut self, device: impl fmt::Display) -> Self {
+        self.0.device.get_or_insert_with(|| device.to_string());
+        self
+    }
+
+    /// Prefixes the module path: called by each enclosing module on the way up.
+    #[must_use]
+    pub fn in_module(mut self, name: impl Into<String>) -> Self {
+        self.0.module.push(name.into());
+        self
+    }
+
+    /// Says how to fix it, unless an inner layer did already.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.0.hint.get_or_insert_with(|| hint.into());
+        self
+    }
+
+    /// Keeps the error that caused this one.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The message alone, without op, operands, module path and hint.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The op that failed.
+    pub fn op(&self) -> Option<&str> {
+        self.0.op.as_deref()
+    }
+
+    /// The operands of the op that failed.
+    pub fn operands(&self) -> &[Operand] {
+        &self.0.operands
+    }
+
+    /// The device on which it failed.
+    pub fn device(&self) -> Option<&str> {
+        self.0.device.as_deref()
+    }
+
+    /// The path of the module in which it failed, such as `layers.0.fc1`.
+    pub fn module_path(&self) -> Option<String> {
+        if self.0.module.is_empty() {
+            return None;
+        }
+        let parts: Vec<&str> = self.0.module.iter().rev().map(String::as_str).collect();
+        Some(parts.join("."))
+    }
+
+    /// How to fix it.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(op) = self.op() {
+            write!(f, "{op}: ")?;
+        }
+        f.write_str(self.message())?;
+        if !self.0.operands.is_empty() {
+            f.write_str(" (operands: ")?;
+            for (i, operand) in self.0.operands.iter().enumerate() {
+                let comma = if i == 0 { "" } else { ", " };
+                write!(f, "{comma}{}{}", operand.dtype, operand.shape)?;
+            }
+            f.write_str(")")?;
+        }
+        if let Some(device) = self.device() {
+            write!(f, " on {device}")?;
+        }
+        if let Some(path) = self.module_path() {
+            write!(f, " in module {path}")?;
+        }
+        if let Some(hint) = self.hint() {
+            write!(f, "; {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]", self, self.kind().as_str())
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_what_where_and_the_fix() {
+        let error = Error::shape("inner dimensions 3 and 4 differ")
+            .with_op("matmul")
+            .with_op("linear")
+            .with_operands([(Shape::from([2, 3]), DType::F32), (Shape::from([4, 5]), DType::F32)])
+            .with_device("cpu")
+            .in_module("fc1")
+            .in_module("layers.0")
+            .with_hint("transpose the weight");
+        assert_eq!(
+            error.to_string(),
+            "matmul: inner dimensions 3 and 4 differ (operands: f32[2, 3], f32[4, 5]) on cpu \
+             in module layers.0.fc1; transpose the weight"
+        );
+        assert_eq!(size_of::<Result<(), Error>>(), size_of::<usize>());
+    }
+}

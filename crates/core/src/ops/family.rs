@@ -1,0 +1,266 @@
+//! Families of ops that share one signature.
+
+macro_rules! named {
+    ($(#[$meta:meta])* $family:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $family {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $family {
+            /// Every op of the family.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// PyTorch's name for it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+named! {
+    /// One tensor in, one of the same shape out. Real functions take floats; the dtype stays, except for predicates.
+    UnaryOp {
+        /// `-x`.
+        Neg = "neg",
+        /// `|x|`.
+        Abs = "abs",
+        /// −1, 0 or 1; NaN for NaN.
+        Sign = "sign",
+        /// `e^x`.
+        Exp = "exp",
+        /// `e^x - 1`, precise near 0.
+        Expm1 = "expm1",
+        /// Natural logarithm.
+        Log = "log",
+        /// `ln(1 + x)`, precise near 0.
+        Log1p = "log1p",
+        /// Square root.
+        Sqrt = "sqrt",
+        /// `1 / sqrt(x)`.
+        Rsqrt = "rsqrt",
+        /// `1 / x`.
+        Reciprocal = "reciprocal",
+        /// Towards minus infinity.
+        Floor = "floor",
+        /// Towards plus infinity.
+        Ceil = "ceil",
+        /// To the nearest, halves to even.
+        Round = "round",
+        /// Towards zero.
+        Trunc = "trunc",
+        /// Sine.
+        Sin = "sin",
+        /// Cosine.
+        Cos = "cos",
+        /// Tangent.
+        Tan = "tan",
+        /// Hyperbolic tangent.
+        Tanh = "tanh",
+        /// `1 / (1 + e^-x)`.
+        Sigmoid = "sigmoid",
+        /// Gauss's error function.
+        Erf = "erf",
+        /// `max(x, 0)`; NaN stays NaN.
+        Relu = "relu",
+        /// `x == 0` as bool, for any dtype.
+        LogicalNot = "logical_not",
+        /// Whether it is NaN, as bool.
+        IsNan = "isnan",
+        /// Whether it is infinite, as bool.
+        IsInf = "isinf",
+        /// Whether it is neither NaN nor infinite, as bool.
+        IsFinite = "isfinite",
+    }
+}
+
+impl UnaryOp {
+    /// Whether the result is bool whatever the input.
+    pub const fn is_predicate(self) -> bool {
+        matches!(self, Self::LogicalNot | Self::IsNan | Self::IsInf | Self::IsFinite)
+    }
+
+    /// Whether it is defined on real numbers only, so that integers become floats first.
+    pub const fn needs_float(self) -> bool {
+        !matches!(
+            self,
+            Self::Neg
+                | Self::Abs
+                | Self::Sign
+                | Self::Floor
+                | Self::Ceil
+                | Self::Round
+                | Self::Trunc
+                | Self::Relu
+                | Self::LogicalNot
+                | Self::IsNan
+                | Self::IsInf
+                | Self::IsFinite
+        )
+    }
+}
+
+named! {
+    /// Two tensors of one dtype that broadcast, one out of that dtype.
+    ///
+    /// On integers, add, sub, mul and pow wrap; a division or remainder by zero is 0.
+    BinaryOp {
+        /// `a + b`; logical or for bool.
+        Add = "add",
+        /// `a - b`; not for bool.
+        Sub = "sub",
+        /// `a * b`; logical and for bool.
+        Mul = "mul",
+        /// `a / b`; truncated towards zero for integers.
+        Div = "div",
+        /// `a - b * floor(a / b)`: the sign of the divisor, as in Python.
+        Remainder = "remainder",
+        /// `a ^ b`. An integer to a negative power is 0, but for bases 1 and −1.
+        Pow = "pow",
+        /// The larger; NaN if either is NaN.
+        Maximum = "maximum",
+        /// The smaller; NaN if either is NaN.
+        Minimum = "minimum",
+        /// The angle of the point (b, a).
+        Atan2 = "atan2",
+        /// Bitwise and; logical for bool. Not for floats.
+        And = "bitwise_and",
+        /// Bitwise or; logical for bool. Not for floats.
+        Or = "bitwise_or",
+        /// Bitwise exclusive or; logical for bool. Not for floats.
+        Xor = "bitwise_xor",
+    }
+}
+
+named! {
+    /// Two tensors of one dtype that broadcast, bool out. Comparisons with NaN are false, but for `Ne`.
+    CompareOp {
+        /// `a == b`.
+        Eq = "eq",
+        /// `a != b`.
+        Ne = "ne",
+        /// `a < b`.
+        Lt = "lt",
+        /// `a <= b`.
+        Le = "le",
+        /// `a > b`.
+        Gt = "gt",
+        /// `a >= b`.
+        Ge = "ge",
+    }
+}
+
+impl CompareOp {
+    /// The comparison with its operands exchanged: `a < b` is `b > a`.
+    #[must_use]
+    pub const fn swapped(self) -> Self {
+        match self {
+            Self::Eq => Self::Eq,
+            Self::Ne => Self::Ne,
+            Self::Lt => Self::Gt,
+            Self::Le => Self::Ge,
+            Self::Gt => Self::Lt,
+            Self::Ge => Self::Le,
+        }
+    }
+}
+
+named! {
+    /// Reductions over a set of axes. The dtype stays, except for `Any` and `All`, which are bool to bool.
+    ///
+    /// Over nothing: sum 0, prod 1, any false, all true; max, min and mean are an error. NaN propagates.
+    ReduceOp {
+        /// Sum, pairwise or compensated; f16 and bf16 add up in f32.
+        Sum = "sum",
+        /// Arithmetic mean, for floats.
+        Mean = "mean",
+        /// Product.
+        Prod = "prod",
+        /// Largest.
+        Max = "amax",
+        /// Smallest.
+        Min = "amin",
+        /// Whether any is true.
+        Any = "any",
+        /// Whether all are true.
+        All = "all",
+    }
+}
+
+impl ReduceOp {
+    /// Whether a reduction over no elements is an error.
+    pub const fn needs_elements(self) -> bool {
+        matches!(self, Self::Mean | Self::Max | Self::Min)
+    }
+}
+
+named! {
+    /// The position of an extreme along one axis, as i64. The first one wins a tie; NaN counts as the extreme.
+    ArgOp {
+        /// Of the largest.
+        Max = "argmax",
+        /// Of the smallest.
+        Min = "argmin",
+    }
+}
+
+/// Activation functions: one tensor in, one of the same shape and float dtype out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// `max(x, 0)`.
+    Relu,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
+    /// `x Φ(x)` with the exact normal distribution function. Source: Hendrycks and Gimpel 2016.
+    Gelu,
+    /// GELU by `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+    GeluTanh,
+    /// `x sigmoid(x)`.
+    Silu,
+    /// `ln(1 + e^(βx)) / β`, and `x` itself where `βx > threshold`.
+    Softplus {
+        /// Sharpness β.
+        beta: f64,
+        /// Where it goes over to the identity.
+        threshold: f64,
+    },
+    /// `x` for `x > 0`, else `α (e^x - 1)`.
+    Elu {
+        /// The scale α of the negative part.
+        alpha: f64,
+    },
+    /// `x` for `x > 0`, else `slope · x`.
+    LeakyRelu {
+        /// Slope of the negative part.
+        slope: f64,
+    },
+}
+
+impl Activation {
+    /// PyTorch's name for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Relu => "relu",
+            Self::Tanh => "tanh",
+            Self::Sigmoid => "sigmoid",
+            Self::Gelu | Self::GeluTanh => "gelu",
+            Self::Silu => "silu",
+            Self::Softplus { .. } => "softplus",
+            Self::Elu { .. } => "elu",
+            Self::LeakyRelu { .. } => "leaky_relu",
+        }
+    }
+
+    /// Whether its gradient is computed from the output (true) or from the input (false).
+    pub const fn saves_output(self) -> bool {
+        matches!(self, Self::Relu | Self::Tanh | Self::Sigmoid)
+    }
+}

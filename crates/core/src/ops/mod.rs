@@ -1,0 +1,9 @@
+//! The vocabulary of ops: enums for the families, and [`Op`], which names any op together with its arguments.
+
+mod family;
+mod op;
+mod params;
+
+pub use family::{Activation, ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
+pub use op::{Op, OpDesc};
+pub use params::{AdamParams, ConvParams, CrossEntropyParams, PoolParams, SgdParams, SliceRange};

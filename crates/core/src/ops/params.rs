@@ -1,0 +1,292 @@
+//! Arguments of ops that take many.
+
+use crate::{Error, Result, Shape};
+
+/// A cut along one axis: `len` elements from `start`, `step` apart; a negative step walks backwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SliceRange {
+    /// The first element taken. Irrelevant when `len` is 0.
+    pub start: usize,
+    /// How many.
+    pub len: usize,
+    /// Distance between two, not 0.
+    pub step: isize,
+}
+
+impl SliceRange {
+    /// As given.
+    pub const fn new(start: usize, len: usize, step: isize) -> Self {
+        Self { start, len, step }
+    }
+
+    /// A whole axis of extent `dim`.
+    pub const fn full(dim: usize) -> Self {
+        Self::new(0, dim, 1)
+    }
+
+    /// Whether it takes the whole of an axis of extent `dim`, in order.
+    pub const fn is_full(self, dim: usize) -> bool {
+        self.len == dim && (dim == 0 || (self.start == 0 && (self.step == 1 || dim == 1)))
+    }
+
+    /// Whether every element taken lies inside an axis of extent `dim`.
+    pub fn fits(self, dim: usize) -> bool {
+        if self.len == 0 {
+            return true;
+        }
+        let last = self.start as i128 + (self.len as i128 - 1) * self.step as i128;
+        self.step != 0 && self.start < dim && (0..dim as i128).contains(&last)
+    }
+}
+
+/// How a convolution walks over one to three spatial axes. Entries beyond the spatial rank are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvParams {
+    /// Step between output positions, at least 1.
+    pub stride: [usize; 3],
+    /// Zeros added at both ends of each axis.
+    pub padding: [usize; 3],
+    /// Distance between kernel elements, at least 1.
+    pub dilation: [usize; 3],
+    /// Channel groups, each with its own filters.
+    pub groups: usize,
+}
+
+impl Default for ConvParams {
+    fn default() -> Self {
+        Self {
+            stride: [1; 3],
+            padding: [0; 3],
+            dilation: [1; 3],
+            groups: 1,
+        }
+    }
+}
+
+impl ConvParams {
+    /// The output's shape for input `[N, C, spatial…]` and weight `[O, C / groups, kernel…]`.
+    ///
+    /// # Errors
+    /// When ranks, channels, groups or extents do not fit.
+    pub fn output_shape(&self, input: &Shape, weight: &Shape) -> Result<Shape> {
+        let rank = input.rank();
+        if !(3..=5).contains(&rank) || weight.rank() != rank {
+            return Err(Error::shape(format!(
+                "convolution takes input [N, C, spatial…] and weight [O, C / groups, kernel…] of one rank, 3 to 5; \
+                 got {input} and {weight}"
+            )));
+        }
+        let groups = self.groups;
+        if groups == 0
+            || !input[1].is_multiple_of(groups)
+            || !weight[0].is_multiple_of(groups)
+            || input[1] / groups != weight[1]
+        {
+            return Err(Error::shape(format!(
+                "{} input channels in {groups} groups do not fit a weight of shape {weight}",
+                input[1]
+            ))
+            .with_hint("the weight's second extent must be the input channels divided by groups, and groups must divide both channel counts"));
+        }
+        let mut out = input.with_dim(1, weight[0]);
+        for axis in 0..rank - 2 {
+            let dim = window_positions(
+                input[axis + 2],
+                weight[axis + 2],
+                self.stride[axis],
+                self.padding[axis],
+                self.dilation[axis],
+                false,
+            )?;
+            out.dims_mut()[axis + 2] = dim;
+        }
+        Ok(out)
+    }
+}
+
+/// How a pooling window walks over one to three spatial axes. Entries beyond the spatial rank are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PoolParams {
+    /// Extent of the window.
+    pub kernel: [usize; 3],
+    /// Step between windows, at least 1.
+    pub stride: [usize; 3],
+    /// Implicit border at both ends: at most half the window.
+    pub padding: [usize; 3],
+    /// Distance between elements of a window, at least 1; 1 for average pooling.
+    pub dilation: [usize; 3],
+    /// Also take windows that begin inside the input or its left border and run over its end.
+    pub ceil_mode: bool,
+    /// For average pooling: count the border as zeros.
+    pub count_include_pad: bool,
+}
+
+impl PoolParams {
+    /// Windows of `kernel`, side by side, without border.
+    pub const fn new(kernel: [usize; 3]) -> Self {
+        Self {
+            kernel,
+            stride: kernel,
+            padding: [0; 3],
+            dilation: [1; 3],
+            ceil_mode: false,
+            count_include_pad: true,
+        }
+    }
+
+    /// The output's shape for input `[N, C, spatial…]`.
+    ///
+    /// # Errors
+    /// When the rank is not 3 to 5, or a window does not fit.
+    pub fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        let rank = input.rank();
+        if !(3..=5).contains(&rank) {
+            return Err(Error::shape(format!(
+                "pooling takes input [N, C, spatial…] of rank 3 to 5, got {input}"
+            )));
+        }
+        let mut out = *input;
+        for axis in 0..rank - 2 {
+            if self.padding[axis] > self.kernel[axis] / 2 {
+                return Err(Error::invalid(format!(
+                    "padding {} is more than half of the window {}",
+                    self.padding[axis], self.kernel[axis]
+                )));
+            }
+            let dim = window_positions(
+                input[axis + 2],
+                self.kernel[axis],
+                self.stride[axis],
+                self.padding[axis],
+                self.dilation[axis],
+                self.ceil_mode,
+            )?;
+            out.dims_mut()[axis + 2] = dim;
+        }
+        Ok(out)
+    }
+}
+
+/// How many positions a window has on an axis. Source: the formulas in PyTorch's documentation of Conv2d and MaxPool2d.
+fn window_positions(
+    dim: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+    ceil_mode: bool,
+) -> Result<usize> {
+    if kernel == 0 || stride == 0 || dilation == 0 {
+        return Err(Error::invalid(format!(
+            "window {kernel}, stride {stride} and dilation {dilation} must each be at least 1"
+        )));
+    }
+    let too_large = || {
+        Error::shape(format!(
+            "a window of {kernel} with dilation {dilation} does not fit an extent of {dim} with padding {padding}"
+        ))
+    };
+    let span = (kernel - 1)
+        .checked_mul(dilation)
+        .and_then(|s| s.checked_add(1))
+        .ok_or_else(too_large)?;
+    let padded = padding
+        .checked_mul(2)
+        .and_then(|p| p.checked_add(dim))
+        .ok_or_else(too_large)?;
+    let room = padded.checked_sub(span).ok_or_else(too_large)?;
+    let mut positions = room / stride + 1;
+    if ceil_mode && room % stride != 0 && positions * stride < dim + padding {
+        positions += 1;
+    }
+    Ok(positions)
+}
+
+/// Options of cross entropy against class indices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossEntropyParams {
+    /// Targets with this index count for nothing.
+    pub ignore_index: i64,
+    /// Share of the target spread evenly over all classes, in `[0, 1]`.
+    pub label_smoothing: f64,
+}
+
+impl Default for CrossEntropyParams {
+    fn default() -> Self {
+        Self {
+            ignore_index: -100,
+            label_smoothing: 0.0,
+        }
+    }
+}
+
+/// One step of stochastic gradient descent. Source: the algorithm in PyTorch's documentation of `torch.optim.SGD`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SgdParams {
+    /// Learning rate.
+    pub lr: f64,
+    /// Momentum; 0 for none.
+    pub momentum: f64,
+    /// Dampening of the momentum.
+    pub dampening: f64,
+    /// L2 penalty.
+    pub weight_decay: f64,
+    /// Nesterov's momentum.
+    pub nesterov: bool,
+    /// Whether this is the first step, in which the momentum buffer is set to the gradient.
+    pub first: bool,
+}
+
+/// One step of Adam or AdamW. Source: the algorithms in PyTorch's documentation of `torch.optim.Adam` and `AdamW`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamParams {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Whether the decay is taken off the parameter itself (AdamW) or added to the gradient (Adam).
+    pub decoupled: bool,
+    /// Number of this step, from 1.
+    pub step: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_counted_as_pytorch_does() {
+        let input = Shape::from([1, 4, 7, 7]);
+        let conv = ConvParams {
+            stride: [2; 3],
+            padding: [1; 3],
+            ..ConvParams::default()
+        };
+        let out = conv.output_shape(&input, &Shape::from([8, 4, 3, 3])).unwrap();
+        assert_eq!(out, Shape::from([1, 8, 4, 4]));
+        assert!(conv.output_shape(&input, &Shape::from([8, 3, 3, 3])).is_err());
+        let mut pool = PoolParams::new([2; 3]);
+        assert_eq!(pool.output_shape(&input).unwrap(), Shape::from([1, 4, 3, 3]));
+        pool.ceil_mode = true;
+        assert_eq!(pool.output_shape(&input).unwrap(), Shape::from([1, 4, 4, 4]));
+        pool.padding = [2; 3];
+        assert!(pool.output_shape(&input).is_err());
+        pool.stride = [0; 3];
+        assert!(pool.output_shape(&input).is_err());
+    }
+
+    #[test]
+    fn ranges_know_whether_they_fit() {
+        assert!(SliceRange::new(4, 3, -2).fits(5));
+        assert!(!SliceRange::new(4, 4, -2).fits(5));
+        assert!(!SliceRange::new(0, 2, 0).fits(5));
+        assert!(SliceRange::new(9, 0, 1).fits(5));
+        assert!(SliceRange::full(3).is_full(3));
+    }
+}
