@@ -1,0 +1,205 @@
+"""Record what PyTorch's layers and losses answer: the vectors that Polygrad's are held to.
+
+    python3 scripts/make_module_vectors.py
+
+Writes crates/nn/tests/data/modules in the format of scripts/vector_set.py, in f64. Each case is
+    {"k": name, "module": class in torch.nn, "init": {keyword arguments}, "train": mode,
+     "state": {name: tensor}, "a": [inputs], "n": outputs}
+`state` is the state dict before the call with random values; `<k>/after/<name>` is what a buffer holds after it. Every
+float input and parameter has a gradient. The `weight` and `pos_weight` of a loss stand in `init` alone.
+
+Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11. Any CPU build of PyTorch 2.13 runs it.
+"""
+
+import pathlib
+
+import torch
+
+from vector_set import VectorSet
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "nn" / "tests" / "data" / "modules"
+LIMIT = 1_000_000
+
+
+def r(*shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def i(low, high, *shape):
+    return torch.randint(low, high, shape)
+
+
+def layers():
+    """(class, init, inputs, train) of every layer."""
+    yield "Linear", {"in_features": 5, "out_features": 3}, [r(4, 5)]
+    yield "Linear", {"in_features": 5, "out_features": 3, "bias": False}, [r(2, 4, 5)]
+    yield "Linear", {"in_features": 5, "out_features": 3}, [r(5)]
+
+    c1 = {"in_channels": 4, "out_channels": 6, "kernel_size": 3}
+    yield "Conv1d", c1, [r(2, 4, 9)]
+    yield "Conv1d", {**c1, "stride": 2, "padding": 1}, [r(2, 4, 9)]
+    yield "Conv1d", {**c1, "padding": 2, "dilation": 2, "groups": 2}, [r(2, 4, 9)]
+    yield "Conv1d", {**c1, "padding": "same", "bias": False}, [r(2, 4, 9)]
+    c2 = {"in_channels": 4, "out_channels": 6, "kernel_size": 3}
+    yield "Conv2d", c2, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "padding": 1}, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "stride": 2, "padding": 1}, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "stride": [2, 1], "padding": [0, 2]}, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "dilation": 2, "padding": 2}, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "groups": 2, "bias": False}, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "out_channels": 4, "groups": 4, "padding": 1}, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "kernel_size": [1, 4], "padding": "valid"}, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "padding": "same", "dilation": [1, 2]}, [r(2, 4, 6, 7)]
+    yield "Conv2d", {**c2, "kernel_size": 1, "stride": 2}, [r(2, 4, 6, 7)]
+
+    yield "MaxPool1d", {"kernel_size": 2}, [r(2, 3, 7)]
+    yield "MaxPool1d", {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, [r(2, 3, 8)]
+    yield "MaxPool1d", {"kernel_size": 2, "stride": 1, "dilation": 2}, [r(2, 3, 7)]
+    yield "MaxPool2d", {"kernel_size": 2}, [r(2, 3, 6, 7)]
+    yield "MaxPool2d", {"kernel_size": 2, "ceil_mode": True}, [r(2, 3, 5, 7)]
+    yield "MaxPool2d", {"kernel_size": 3, "stride": 2, "padding": 1}, [r(2, 3, 6, 7)]
+    yield "MaxPool2d", {"kernel_size": [2, 3], "stride": [1, 2], "padding": [1, 0]}, [r(2, 3, 6, 7)]
+    yield "MaxPool2d", {"kernel_size": 2, "stride": 2, "dilation": 2}, [r(2, 3, 6, 7)]
+    # Equal values in a window: the first one in row-major order takes the gradient.
+    yield "MaxPool2d", {"kernel_size": 2}, [i(0, 2, 2, 3, 6, 6).to(torch.float64)]
+    yield "AvgPool1d", {"kernel_size": 2}, [r(2, 3, 7)]
+    yield "AvgPool1d", {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, [r(2, 3, 8)]
+    yield "AvgPool1d", {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}, [r(2, 3, 8)]
+    yield "AvgPool2d", {"kernel_size": 2}, [r(2, 3, 6, 7)]
+    yield "AvgPool2d", {"kernel_size": 3, "stride": 2, "padding": 1}, [r(2, 3, 6, 7)]
+    yield "AvgPool2d", {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}, [r(2, 3, 6, 7)]
+    yield "AvgPool2d", {"kernel_size": [3, 2], "ceil_mode": True, "padding": 1}, [r(2, 3, 6, 7)]
+    for count in (True, False):
+        init = {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True, "count_include_pad": count}
+        yield "AvgPool2d", init, [r(2, 3, 6, 6)]
+    for size in (1, 2, 3, [3, 2], [4, 1], [None, 2], [8, 9]):
+        yield "AdaptiveAvgPool2d", {"output_size": size}, [r(2, 3, 6, 7)]
+
+    for train in (True, False):
+        yield "BatchNorm1d", {"num_features": 3}, [r(5, 3)], train
+        yield "BatchNorm1d", {"num_features": 3, "momentum": 0.3, "eps": 1e-3}, [r(4, 3, 5)], train
+        yield "BatchNorm2d", {"num_features": 3}, [r(4, 3, 3, 2)], train
+        yield "BatchNorm2d", {"num_features": 3, "momentum": None}, [r(4, 3, 3, 2)], train
+        yield "BatchNorm2d", {"num_features": 3, "affine": False}, [r(4, 3, 3, 2)], train
+        yield "BatchNorm2d", {"num_features": 3, "track_running_stats": False}, [r(4, 3, 3, 2)], train
+    yield "LayerNorm", {"normalized_shape": 6}, [r(4, 6)]
+    yield "LayerNorm", {"normalized_shape": [3, 4], "eps": 1e-3}, [r(2, 3, 4)]
+    yield "LayerNorm", {"normalized_shape": [6], "elementwise_affine": False}, [r(2, 3, 6)]
+    yield "LayerNorm", {"normalized_shape": [6], "bias": False}, [r(2, 3, 6)]
+    yield "Embedding", {"num_embeddings": 7, "embedding_dim": 4}, [i(0, 7, 3, 5)]
+    yield "Embedding", {"num_embeddings": 7, "embedding_dim": 4, "padding_idx": 2}, [i(0, 4, 3, 5)]
+    yield "Embedding", {"num_embeddings": 7, "embedding_dim": 4, "padding_idx": -1}, [i(4, 7, 6)]
+
+    x = r(4, 5) * 3
+    yield "Flatten", {}, [r(2, 3, 4)]
+    yield "Flatten", {"start_dim": 0, "end_dim": 1}, [r(2, 3, 4)]
+    yield "Dropout", {"p": 0.5}, [x], False
+    yield "Dropout", {"p": 0.0}, [x], True
+    for name in ("ReLU", "SiLU", "Sigmoid", "Tanh", "GELU", "ELU", "LeakyReLU", "Softplus"):
+        yield name, {}, [x]
+    yield "GELU", {"approximate": "tanh"}, [x]
+    yield "ELU", {"alpha": 0.6}, [x]
+    yield "LeakyReLU", {"negative_slope": 0.2}, [x]
+    yield "Softplus", {"beta": 2.0, "threshold": 3.0}, [x]
+    for dim in (1, 0):
+        yield "Softmax", {"dim": dim}, [x]
+        yield "LogSoftmax", {"dim": dim}, [x]
+
+
+def losses():
+    """(class, init, inputs) of every loss: what it is given, then the target."""
+    for reduction in ("mean", "sum", "none"):
+        how = {"reduction": reduction}
+        yield "MSELoss", how, [r(4, 3), r(4, 3)]
+        yield "L1Loss", how, [r(4, 3), r(4, 3)]
+        yield "HuberLoss", how, [r(4, 3) * 2, r(4, 3)]
+        yield "BCEWithLogitsLoss", how, [r(4, 3) * 3, torch.rand(4, 3, dtype=torch.float64)]
+        yield "CrossEntropyLoss", how, [r(5, 4), i(0, 4, 5)]
+        yield "CrossEntropyLoss", {**how, "label_smoothing": 0.1}, [r(5, 4), i(0, 4, 5)]
+        yield "CrossEntropyLoss", {**how, "ignore_index": 1}, [r(6, 4), torch.tensor([0, 1, 3, 1, 2, 0])]
+        yield "CrossEntropyLoss", {**how, "weight": torch.rand(4, dtype=torch.float64)}, [r(5, 4), i(0, 4, 5)]
+        yield (
+            "CrossEntropyLoss",
+            {**how, "weight": torch.rand(4, dtype=torch.float64), "label_smoothing": 0.2, "ignore_index": 1},
+            [r(6, 4), torch.tensor([0, 1, 3, 1, 2, 0])],
+        )
+        yield "CrossEntropyLoss", how, [r(5, 4), torch.softmax(r(5, 4), 1)]
+        yield (
+            "CrossEntropyLoss",
+            {**how, "label_smoothing": 0.1, "weight": torch.rand(4, dtype=torch.float64)},
+            [r(5, 4), torch.softmax(r(5, 4), 1)],
+        )
+        yield "CrossEntropyLoss", how, [r(2, 4, 3, 2), i(0, 4, 2, 3, 2)]
+        yield "NLLLoss", how, [torch.log_softmax(r(5, 4), 1), i(0, 4, 5)]
+        weight = torch.rand(4, dtype=torch.float64)
+        yield (
+            "NLLLoss",
+            {**how, "weight": weight, "ignore_index": 1},
+            [torch.log_softmax(r(6, 4), 1), torch.tensor([0, 1, 3, 1, 2, 0])],
+        )
+        yield "NLLLoss", how, [torch.log_softmax(r(2, 4, 3), 1), i(0, 4, 2, 3)]
+    yield "CrossEntropyLoss", {}, [r(4), torch.tensor(2)]
+    yield "HuberLoss", {"delta": 0.4}, [r(4, 3), r(4, 3)]
+    y = torch.rand(4, 3, dtype=torch.float64)
+    yield "BCEWithLogitsLoss", {"weight": torch.rand(3, dtype=torch.float64)}, [r(4, 3), y]
+    yield "BCEWithLogitsLoss", {"pos_weight": torch.rand(3, dtype=torch.float64) * 4}, [r(4, 3), y]
+    yield (
+        "BCEWithLogitsLoss",
+        {"weight": torch.rand(4, 1, dtype=torch.float64), "pos_weight": torch.rand(3, dtype=torch.float64) * 4},
+        [r(4, 3) * 30, y],
+    )
+
+
+def randomize(module):
+    """Random values for all parameters and buffers, for fresh ones are often zeros and ones."""
+    with torch.no_grad():
+        for name, value in [*module.named_parameters(), *module.named_buffers()]:
+            if name == "running_var":
+                value.uniform_(0.5, 2.0)
+            elif name == "num_batches_tracked":
+                value.fill_(3)
+            else:
+                value.normal_()
+
+
+def add_case(vectors, index, name, init, inputs, train=True):
+    k = f"{name}/{index}"
+    encoded = {key: vectors.encode(value, f"{k}/i.{key}") for key, value in init.items()}
+    module = getattr(torch.nn, name)(**init).to(torch.float64).train(train)
+    fixed = {key for key, value in init.items() if isinstance(value, torch.Tensor)}
+    if not fixed:
+        randomize(module)
+    inputs = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
+    case = {
+        "k": k,
+        "module": name,
+        "init": encoded,
+        "train": train,
+        "state": {
+            key: vectors.encode(value, f"{k}/s.{key}") for key, value in module.state_dict().items() if key not in fixed
+        },
+        "a": [vectors.encode(x, f"{k}/a.{n}") for n, x in enumerate(inputs)],
+    }
+    wanted = [(f"{k}/a.{n}", x) for n, x in enumerate(inputs)]
+    wanted += [(f"{k}/s.{key}", p) for key, p in module.named_parameters()]
+    case["n"] = vectors.outputs(k, [module(*inputs)], wanted)
+    for key, value in module.named_buffers():
+        if key not in fixed:
+            vectors.put(f"{k}/after/{key}", value)
+    vectors.cases.append(case)
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    vectors = VectorSet()
+    count = {}
+    for name, *rest in [*layers(), *losses()]:
+        count[name] = count.get(name, 0) + 1
+        add_case(vectors, count[name] - 1, name, *rest)
+    vectors.save(OUT, LIMIT)
+    print(", ".join(f"{name} {n}" for name, n in count.items()))
+
+
+if __name__ == "__main__":
+    main()
