@@ -1,0 +1,201 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::run::config::{Model, Optimizer};
+
+/// Train, evaluate and use image classifiers on any backend
+#[derive(Debug, Parser)]
+#[command(name = "polygrad", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train a model and leave it, its checkpoints and its curves in a run folder
+    Train(Box<Train>),
+    /// Measure a trained model on its test images
+    Eval(Eval),
+    /// Say what a trained model sees in a PNG file
+    Predict(Predict),
+    /// List the backends, their devices, and why others are missing
+    Devices,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    /// The data set: fashion-mnist (a subset comes with Polygrad), or any name together with --data
+    #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume")]
+    pub(crate) dataset: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) data: Data,
+
+    /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is [default: cpu]
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+
+    /// Threads of the CPU backend [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+
+    /// The network [default: cnn]
+    #[arg(long, value_enum)]
+    pub(crate) model: Option<Model>,
+
+    /// How often to go through the training images; with --resume, a larger number trains on
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) epochs: Option<usize>,
+
+    /// Images per step
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) batch_size: Option<usize>,
+
+    /// The highest learning rate, reached after the warm-up; the default depends on the optimizer
+    #[arg(long, value_name = "RATE", value_parser = learning_rate)]
+    pub(crate) lr: Option<f64>,
+
+    /// How the weights are updated [default: adamw]
+    #[arg(long, value_enum)]
+    pub(crate) optimizer: Option<Optimizer>,
+
+    /// Where the random numbers start; the same seed gives the same run [default: 0]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+
+    /// The folder for what the run leaves [default: a new one under runs/]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Go on with the run in this folder from its last checkpoint, with its own settings
+    #[arg(long, value_name = "RUN")]
+    pub(crate) resume: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Data {
+    /// A folder of IDX files: MNIST, Fashion-MNIST, EMNIST or your own under the same names
+    #[arg(long = "data", value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+
+    /// Use all 60,000 + 10,000 images of Fashion-MNIST, downloading them if need be (31 MB)
+    #[arg(long, conflicts_with = "folder")]
+    pub(crate) full: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Eval {
+    /// The folder that `train` left
+    pub(crate) run: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) data: Data,
+
+    /// What to compute with [default: what the run was trained on]
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+
+    /// Threads of the CPU backend [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Predict {
+    /// The folder that `train` left
+    pub(crate) run: PathBuf,
+
+    /// A PNG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground
+    #[arg(value_name = "IMAGE.png")]
+    pub(crate) image: PathBuf,
+
+    /// Swap light and dark first, for a picture on a light ground
+    #[arg(long)]
+    pub(crate) invert: bool,
+
+    /// What to compute with [default: what the run was trained on]
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+
+    /// Threads of the CPU backend [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err("give a whole number, 1 or more".into()),
+    }
+}
+
+fn learning_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err("give a number above 0, such as 0.001".into()),
+    }
+}
+
+/// The name becomes part of folder names.
+fn dataset_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !text.is_empty() && !text.starts_with('.') && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("a name is made of letters, digits, `-`, `_` and `.`; a folder goes with --data".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, String> {
+        Cli::try_parse_from(line.split(' ')).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_training_are_read() {
+        let line = "polygrad train fashion-mnist --model mlp --epochs 3 --lr 0.1 --optimizer sgd --full --threads 2";
+        let Command::Train(train) = parse(line).unwrap().command else {
+            panic!();
+        };
+        assert_eq!(train.dataset.as_deref(), Some("fashion-mnist"));
+        assert_eq!(
+            (train.model, train.epochs, train.lr),
+            (Some(Model::Mlp), Some(3), Some(0.1))
+        );
+        assert_eq!((train.optimizer, train.threads), (Some(Optimizer::Sgd), Some(2)));
+        assert!(train.data.full);
+        assert!(parse("polygrad train --resume runs/a").is_ok());
+        assert!(parse("polygrad train fashion-mnist --resume runs/a --epochs 9").is_ok());
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for (line, words) in [
+            ("polygrad train", "DATASET"),
+            ("polygrad train ../x", "a folder goes with --data"),
+            ("polygrad train mnist --epochs 0", "1 or more"),
+            ("polygrad train mnist --lr -1", "-1"),
+            ("polygrad train mnist --lr=nan", "above 0"),
+            ("polygrad train mnist --model vit", "mlp, cnn"),
+            ("polygrad train mnist --full --data x", "cannot be used with"),
+            ("polygrad train --resume x --out y", "cannot be used with"),
+            ("polygrad eval", "<RUN>"),
+        ] {
+            let text = parse(line).unwrap_err();
+            assert!(text.contains(words), "{line}: {text}\nshould contain {words}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Ctrl-C: the first asks the training loop to stop, the second ends the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::failure::{Failure, Result};
+use crate::progress::note;
+
+/// The exit status of a command that Ctrl-C ended, as shells have it: 128 + SIGINT.
+pub(crate) const EXIT_STATUS: u8 = 130;
+
+/// Whether the user pressed Ctrl-C.
+#[derive(Debug, Clone)]
+pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Takes over Ctrl-C for the rest of this process; to be called once.
+    ///
+    /// # Errors
+    /// The system refuses, or there is a handler already.
+    pub(crate) fn install() -> Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&asked);
+        ctrlc::try_set_handler(move || {
+            if flag.swap(true, Ordering::Relaxed) {
+                std::process::exit(EXIT_STATUS.into());
+            }
+            note("\nstopping after this step; press Ctrl-C again to stop at once without a checkpoint");
+        })
+        .map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}")))?;
+        Ok(Self(asked))
+    }
+
+    /// Whether to stop now.
+    pub(crate) fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,239 @@
+//! `metrics.csv`: one line per measurement, appended as the run goes.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::atomic;
+use crate::failure::{Failure, Result};
+
+const HEADER: &str = "step,epoch,split,loss,accuracy,learning_rate,seconds";
+
+/// Which images a measurement was taken on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// Means over the training steps since the row before.
+    Train,
+    /// The whole test set, after an epoch.
+    Test,
+}
+
+impl Split {
+    /// The word for it in files and tags.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// One line of `metrics.csv`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Row {
+    /// Optimizer steps taken so far.
+    pub(crate) step: u64,
+    /// Epochs done so far, with the part of the running one.
+    pub(crate) epoch: f64,
+    /// What was measured on.
+    pub(crate) split: Split,
+    /// Mean cross-entropy in nats.
+    pub(crate) loss: f64,
+    /// Share of right answers, 0 to 1.
+    pub(crate) accuracy: f64,
+    /// The learning rate of the last step.
+    pub(crate) learning_rate: f64,
+    /// Wall-clock seconds that the run has taken, over all its sessions.
+    pub(crate) seconds: f64,
+}
+
+impl Row {
+    fn to_line(self) -> String {
+        format!(
+            "{},{:.4},{},{:.6},{:.6},{:.6e},{:.2}\n",
+            self.step,
+            self.epoch,
+            self.split.name(),
+            self.loss,
+            self.accuracy,
+            self.learning_rate,
+            self.seconds
+        )
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split(',');
+        let mut next = || fields.next();
+        let row = Self {
+            step: next()?.parse().ok()?,
+            epoch: next()?.parse().ok()?,
+            split: match next()? {
+                "train" => Split::Train,
+                "test" => Split::Test,
+                _ => return None,
+            },
+            loss: next()?.parse().ok()?,
+            accuracy: next()?.parse().ok()?,
+            learning_rate: next()?.parse().ok()?,
+            seconds: next()?.parse().ok()?,
+        };
+        next().is_none().then_some(row)
+    }
+}
+
+/// The open file, and all its rows.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    file: File,
+    path: PathBuf,
+    rows: Vec<Row>,
+}
+
+impl Metrics {
+    /// Starts a file at `path` that has the rows of `rows`.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub(crate) fn create(path: &Path, rows: Vec<Row>) -> Result<Self> {
+        let lines: String = rows.iter().map(|row| row.to_line()).collect();
+        atomic::write(path, format!("{HEADER}\n{lines}").as_bytes())?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map_err(|e| Failure::io("append to", path, &e))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            rows,
+        })
+    }
+
+    /// Goes on with the file at `path` as it was after `step` steps: rows after that are dropped, as is a last line that
+    /// a crash cut short. Without a file a new one is started.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, or a line in it that is none of ours.
+    pub(crate) fn resume(path: &Path, step: u64) -> Result<Self> {
+        let rows = if path.exists() { read(path)? } else { Vec::new() };
+        Self::create(path, rows.into_iter().filter(|row| row.step <= step).collect())
+    }
+
+    /// Appends a row.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub(crate) fn append(&mut self, row: Row) -> Result<()> {
+        self.file
+            .write_all(row.to_line().as_bytes())
+            .map_err(|e| Failure::io("append to", &self.path, &e))?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Every row, oldest first.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Row>> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e))?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut lines = whole.lines().enumerate();
+    let bad = |number: usize, line: &str| {
+        Failure::new(format!(
+            "{}, line {}: `{line}` is no row of metrics",
+            path.display(),
+            number + 1
+        ))
+        .fix("mend the line, or move the file away: the run goes on with a new one")
+    };
+    match lines.next() {
+        None | Some((_, HEADER)) => {}
+        Some((number, line)) => return Err(bad(number, line)),
+    }
+    lines
+        .map(|(number, line)| Row::parse(line).ok_or_else(|| bad(number, line)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(step: u64) -> Row {
+        Row {
+            step,
+            epoch: step as f64 / 4.0,
+            split: if step.is_multiple_of(4) {
+                Split::Test
+            } else {
+                Split::Train
+            },
+            loss: 0.5,
+            accuracy: 0.75,
+            learning_rate: 1e-3,
+            seconds: 1.5,
+        }
+    }
+
+    #[test]
+    fn rows_come_back_and_a_torn_line_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.csv");
+        let mut metrics = Metrics::create(&path, Vec::new()).unwrap();
+        for step in 1..=8 {
+            metrics.append(row(step)).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("step,epoch,split,"));
+        assert!(
+            text.contains("\n4,1.0000,test,0.500000,0.750000,1.000000e-3,1.50\n"),
+            "{text}"
+        );
+
+        let torn = &text[..text.len() - 4];
+        std::fs::write(&path, torn).unwrap();
+        assert_eq!(Metrics::resume(&path, 100).unwrap().rows().len(), 7);
+
+        let mut metrics = Metrics::resume(&path, 5).unwrap();
+        assert_eq!(metrics.rows(), (1..=5).map(row).collect::<Vec<_>>());
+        metrics.append(row(6)).unwrap();
+        let again = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(again.lines().count(), 7);
+        assert!(text.starts_with(&again));
+    }
+
+    #[test]
+    fn losses_that_are_no_numbers_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.csv");
+        let mut metrics = Metrics::create(&path, Vec::new()).unwrap();
+        metrics
+            .append(Row {
+                loss: f64::NAN,
+                ..row(1)
+            })
+            .unwrap();
+        metrics
+            .append(Row {
+                loss: f64::INFINITY,
+                ..row(2)
+            })
+            .unwrap();
+        let rows = read(&path).unwrap();
+        assert!(rows[0].loss.is_nan() && rows[1].loss.is_infinite());
+    }
+
+    #[test]
+    fn a_foreign_line_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.csv");
+        std::fs::write(&path, format!("{HEADER}\n1,0.1,dev,1,1,1,1\n")).unwrap();
+        let text = Metrics::resume(&path, 1).unwrap_err().to_string();
+        assert!(text.contains("metrics.csv, line 2: `1,0.1,dev,1,1,1,1`"), "{text}");
+        std::fs::write(&path, "a,b\n1,2\n").unwrap();
+        let text = Metrics::resume(&path, 1).unwrap_err().to_string();
+        assert!(text.contains("metrics.csv, line 1: `a,b`"), "{text}");
+    }
+}
