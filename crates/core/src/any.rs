@@ -494,12 +494,12 @@ impl Backend for AnyBackend {
     }
 
     fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: &ConvParams) -> Result<T> {
-        let params = *params;
+        let params = Box::new(*params);
         one(Op::ConvInputGrad { input_shape, params }, &[grad, weight])
     }
 
     fn conv_weight_grad(grad: &T, x: &T, weight_shape: Shape, params: &ConvParams) -> Result<T> {
-        let params = *params;
+        let params = Box::new(*params);
         one(Op::ConvWeightGrad { weight_shape, params }, &[grad, x])
     }
 

@@ -128,11 +128,11 @@ pub enum Op {
     GruCell,
     ConvInputGrad {
         input_shape: Shape,
-        params: ConvParams,
+        params: Box<ConvParams>,
     },
     ConvWeightGrad {
         weight_shape: Shape,
-        params: ConvParams,
+        params: Box<ConvParams>,
     },
     MaxPoolBackward {
         input_shape: Shape,
@@ -205,6 +205,9 @@ impl Op {
         }
     }
 }
+
+// Every node of a gradient graph carries an op.
+const _: () = assert!(size_of::<Op>() <= 96);
 
 /// One call, described: for [`Backend::supports`](crate::Backend::supports).
 #[derive(Clone, Copy, Debug)]
