@@ -1,0 +1,45 @@
+//! Matrix products.
+
+use polygrad_core::{Error, Result, Shape};
+
+use crate::number::Sum;
+use crate::positions::{broadcast_position, coordinates};
+use crate::support;
+use crate::tensor::{ReferenceTensor, Values, collect};
+
+pub(crate) fn matmul(a: &ReferenceTensor, b: &ReferenceTensor) -> Result<ReferenceTensor> {
+    support::floats("matmul", a.dtype())?;
+    support::expect("matmul", b, a.dtype())?;
+    let (a_rank, b_rank) = (a.shape().rank(), b.shape().rank());
+    let unfit = |what: &'static str| {
+        let operands = [(*a.shape(), a.dtype()), (*b.shape(), b.dtype())];
+        Error::shape(what).with_op("matmul").with_operands(operands)
+    };
+    if a_rank < 2 || b_rank < 2 {
+        return Err(unfit("both must have rank 2 or more"));
+    }
+    let (a_batch, a_matrix) = a.shape().split_at(a_rank - 2);
+    let (b_batch, b_matrix) = b.shape().split_at(b_rank - 2);
+    let (a_batch, b_batch) = (Shape::new(a_batch)?, Shape::new(b_batch)?);
+    let batch = a_batch.broadcast(&b_batch).map_err(|e| e.with_op("matmul"))?;
+    let (&[m, k], &[inner, n]) = (a_matrix, b_matrix) else {
+        return Err(unfit("both must have rank 2 or more"));
+    };
+    if k != inner {
+        return Err(unfit(
+            "the columns of the first are not as many as the rows of the second",
+        ));
+    }
+    let shape = Shape::new(&[batch.dims(), &[m, n]].concat())?;
+    let (Values::Real(x), Values::Real(y)) = (a.values(), b.values()) else {
+        return Err(support::refused("matmul", a.dtype()));
+    };
+    let values = collect(shape.numel(), |i| {
+        let at = coordinates(i, &shape);
+        let (leading, row, column) = (&at[..batch.rank()], at[batch.rank()], at[batch.rank() + 1]);
+        let x_row = broadcast_position(leading, &a_batch) * m * k + row * k;
+        let y_column = broadcast_position(leading, &b_batch) * k * n + column;
+        Ok(Sum::of((0..k).map(|p| x[x_row + p] * y[y_column + p * n])))
+    })?;
+    Ok(ReferenceTensor::real(shape, a.dtype(), values))
+}
