@@ -1,0 +1,606 @@
+//! Memory for tensors: reference-counted blocks that are handed out again while they are still hot in the cache.
+//!
+//! A block is one allocation, 64-byte aligned: a header of one cache line, then the data. Blocks come in size classes,
+//! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class — first in
+//! the freeing thread, without a lock, and beyond a bound to a stack shared by all threads — and the next request takes
+//! the one freed last. Contents are never cleared.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::Cell;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use polygrad_core::{Error, ErrorKind, HostBytes, Result};
+
+/// Alignment of the data and size of the header: a cache line, and the widest vector register.
+const ALIGN: usize = 64;
+
+/// Size classes that a thread keeps stacks of its own for: up to 1 MiB.
+const LOCAL_CLASSES: usize = 52;
+
+/// Bytes that one thread keeps for itself at most.
+const LOCAL_LIMIT: usize = 16 << 20;
+
+/// Bytes that the shared stacks keep at most, unless [`set_limit`] says otherwise.
+const DEFAULT_LIMIT: usize = 1 << 30;
+
+/// Live bytes that a thread counts on its own before it tells the process, which bounds the error of the peak.
+const REPORT_BYTES: isize = 64 << 10;
+
+const CLASSES: usize = 4 * 58;
+
+/// Stands for a class in a buffer over foreign memory.
+const FOREIGN: usize = usize::MAX;
+
+/// The counters of the buffer pool, for the whole process. Bytes are those of size classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Bytes in use.
+    pub live_bytes: usize,
+    /// The most bytes that were in use at once since the start or [`reset_peak`]; too low by at most 64 KiB a thread.
+    pub peak_bytes: usize,
+    /// Bytes that are kept for reuse.
+    pub cached_bytes: usize,
+    /// Blocks handed out since the start.
+    pub allocations: u64,
+    /// How many of these were taken from the cache.
+    pub reuses: u64,
+}
+
+/// Reads the counters.
+pub fn stats() -> MemoryStats {
+    let slots = lock(&SLOTS);
+    let mut live = LIVE.load(Ordering::Relaxed);
+    let mut cached = lock(&SHARED).bytes;
+    let mut allocations = RETIRED.allocations.load(Ordering::Relaxed);
+    let mut reuses = RETIRED.reuses.load(Ordering::Relaxed);
+    for slot in slots.iter() {
+        live += slot.unreported.load(Ordering::Relaxed);
+        cached += slot.cached.load(Ordering::Relaxed);
+        allocations += slot.allocations.load(Ordering::Relaxed);
+        reuses += slot.reuses.load(Ordering::Relaxed);
+    }
+    let live_bytes = live.max(0).cast_unsigned();
+    MemoryStats {
+        live_bytes,
+        peak_bytes: PEAK.load(Ordering::Relaxed).max(live).max(0).cast_unsigned(),
+        cached_bytes: cached,
+        allocations,
+        reuses,
+    }
+}
+
+/// Lets the peak start again from the bytes in use now.
+pub fn reset_peak() {
+    let live = stats().live_bytes;
+    PEAK.store(live.cast_signed(), Ordering::Relaxed);
+}
+
+/// Gives the cached blocks of the calling thread and those shared by all threads back to the system. Other threads keep
+/// theirs, at most 16 MiB each.
+pub fn flush() {
+    let _ = LOCAL.try_with(Local::flush);
+    lock(&SHARED).flush();
+}
+
+/// Bounds the bytes that are kept for reuse by all threads together, beyond the 16 MiB of each thread; 1 GiB by default.
+pub fn set_limit(bytes: usize) {
+    let mut shared = lock(&SHARED);
+    shared.limit = bytes;
+    if shared.bytes > bytes {
+        shared.flush();
+    }
+}
+
+/// A block of memory, reference-counted. The last clone gives it back to the pool.
+///
+/// The bytes are uninitialized at first. Those who write must hold the only handle, which [`Buffer::is_unique`] tells, or
+/// keep readers away by other means; hence raw pointers.
+pub(crate) struct Buffer(NonNull<Header>);
+
+#[repr(C, align(64))]
+struct Header {
+    refs: AtomicUsize,
+    class: usize,
+    /// The first byte: right behind the header, or in memory that `owner` holds.
+    data: *mut u8,
+    /// The block below on the stack, while the block is free.
+    next: Cell<*mut Header>,
+    /// Foreign memory that the buffer shares, and its size; the block itself is empty then.
+    owner: Option<(Arc<dyn HostBytes>, usize)>,
+}
+
+const _: () = assert!(size_of::<Header>() == ALIGN);
+
+// SAFETY: the count is atomic, `next` is touched only by the one owner of a free block, and the bytes are reached by raw
+// pointers alone, whose users answer for races.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// A block of at least `bytes` bytes, uninitialized, 64-byte aligned.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when the system has no such block even after the cache was flushed.
+    #[inline]
+    pub(crate) fn alloc(bytes: usize) -> Result<Self> {
+        let class = class_of(bytes);
+        if class < LOCAL_CLASSES
+            && let Ok(Some(header)) = LOCAL.try_with(|local| local.pop(class))
+        {
+            // SAFETY: a free block that was just popped has no other user.
+            unsafe { header.as_ref() }.refs.store(1, Ordering::Relaxed);
+            return Ok(Self(header));
+        }
+        Self::alloc_slow(bytes, class)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow(bytes: usize, class: usize) -> Result<Self> {
+        // Above this the size of the class would not fit a usize.
+        if bytes > isize::MAX.cast_unsigned() {
+            return Err(out_of_memory(bytes));
+        }
+        let reused = lock(&SHARED).pop(class);
+        let header = match reused {
+            Some(header) => header,
+            None => system_alloc(class)
+                .or_else(|| {
+                    flush();
+                    system_alloc(class)
+                })
+                .ok_or_else(|| out_of_memory(bytes))?,
+        };
+        // SAFETY: a block that was just popped or allocated has no other user, and its header is initialized.
+        unsafe { header.as_ref() }.refs.store(1, Ordering::Relaxed);
+        count_alloc(class, reused.is_some());
+        Ok(Self(header))
+    }
+
+    /// The first byte.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.header().data
+    }
+
+    /// A buffer over memory that somebody else owns, without a copy. It is never unique: nobody may write to it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub(crate) fn share(owner: Arc<dyn HostBytes>) -> Result<Self> {
+        let header = system_alloc(0).ok_or_else(|| out_of_memory(0))?;
+        let bytes = owner.bytes();
+        let (data, len) = (bytes.as_ptr().cast_mut(), bytes.len());
+        // SAFETY: the header was just allocated and has no other user.
+        unsafe {
+            let header = &mut *header.as_ptr();
+            header.class = FOREIGN;
+            header.data = data;
+            header.owner = Some((owner, len));
+        }
+        Ok(Self(header))
+    }
+
+    /// Bytes that the buffer holds, at least as many as were asked for.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        let header = self.header();
+        match &header.owner {
+            Some((_, bytes)) => *bytes,
+            None => class_bytes(header.class),
+        }
+    }
+
+    /// Whether this is the only handle, so that its holder may write; what others did with theirs is visible then.
+    #[inline]
+    pub(crate) fn is_unique(&self) -> bool {
+        let header = self.header();
+        header.refs.load(Ordering::Acquire) == 1 && header.class != FOREIGN
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: the header lives as long as any handle.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for Buffer {
+    #[inline]
+    fn clone(&self) -> Self {
+        // A count can only overflow with more handles than fit in memory: they are one pointer each, unless leaked on
+        // purpose, which would take centuries.
+        self.header().refs.fetch_add(1, Ordering::Relaxed);
+        Self(self.0)
+    }
+}
+
+impl Drop for Buffer {
+    #[inline]
+    fn drop(&mut self) {
+        let header = self.header();
+        // With a single handle nobody else can be counting, and a plain load is cheaper than a locked subtraction.
+        if header.refs.load(Ordering::Acquire) != 1 {
+            if header.refs.fetch_sub(1, Ordering::Release) != 1 {
+                return;
+            }
+            fence(Ordering::Acquire);
+        }
+        let class = header.class;
+        let kept = class < LOCAL_CLASSES && LOCAL.try_with(|local| local.push(self.0, class)).unwrap_or(false);
+        if !kept {
+            free_slow(self.0, class);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn free_slow(header: NonNull<Header>, class: usize) {
+    if class == FOREIGN {
+        // SAFETY: the last handle is gone; the header was allocated as an empty block of class 0.
+        unsafe {
+            drop((*header.as_ptr()).owner.take());
+            (*header.as_ptr()).class = 0;
+            system_free(header);
+        }
+        return;
+    }
+    count_live(-class_bytes(class).cast_signed());
+    lock(&SHARED).push(header, class);
+}
+
+/// The class whose blocks are the smallest that hold `bytes`.
+#[inline]
+fn class_of(bytes: usize) -> usize {
+    let units = bytes.saturating_sub(1) / ALIGN;
+    if units < 4 {
+        return units;
+    }
+    let log = units.ilog2() as usize;
+    4 * (log - 1) + ((units >> (log - 2)) & 3)
+}
+
+/// Bytes in a block of a class: 64, 128, 192, 256, 320, 384, 448, 512, 640 …
+#[inline]
+fn class_bytes(class: usize) -> usize {
+    if class < 4 {
+        return (class + 1) * ALIGN;
+    }
+    ((class & 3) + 5) << (class / 4 - 1) << ALIGN.trailing_zeros()
+}
+
+fn system_layout(class: usize) -> Option<Layout> {
+    let bytes = class_bytes(class).checked_add(ALIGN)?;
+    Layout::from_size_align(bytes, ALIGN).ok()
+}
+
+fn system_alloc(class: usize) -> Option<NonNull<Header>> {
+    let layout = system_layout(class)?;
+    // SAFETY: the layout has a size above zero.
+    let header = NonNull::new(unsafe { alloc(layout) }.cast::<Header>())?;
+    // SAFETY: the memory is ours, aligned and large enough for a header.
+    unsafe {
+        header.write(Header {
+            refs: AtomicUsize::new(1),
+            class,
+            data: header.add(1).as_ptr().cast(),
+            next: Cell::new(null_mut()),
+            owner: None,
+        });
+    }
+    Some(header)
+}
+
+/// # Safety
+/// The block must come from [`system_alloc`] and have no user left.
+unsafe fn system_free(header: NonNull<Header>) {
+    // SAFETY: the caller owns the block, so its header may be read.
+    let class = unsafe { header.as_ref() }.class;
+    if let Some(layout) = system_layout(class) {
+        // SAFETY: allocated by `system_alloc` with this same layout.
+        unsafe { dealloc(header.as_ptr().cast(), layout) };
+    }
+}
+
+#[cold]
+fn out_of_memory(bytes: usize) -> Error {
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!(
+            "the system has no {bytes} bytes ({:.1} GiB) of memory left",
+            bytes as f64 / (1u64 << 30) as f64
+        ),
+    )
+    .with_hint("use a smaller batch, or drop tensors that are not needed any more")
+}
+
+/// A stack of free blocks, linked through their headers.
+struct Stack(*mut Header);
+
+impl Stack {
+    const EMPTY: Self = Self(null_mut());
+
+    #[inline]
+    fn push(&mut self, block: NonNull<Header>) {
+        // SAFETY: whoever pushes owns the block, and the stack does from now on.
+        unsafe { block.as_ref() }.next.set(self.0);
+        self.0 = block.as_ptr();
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<NonNull<Header>> {
+        let top = NonNull::new(self.0)?;
+        // SAFETY: blocks on the stack are valid and owned by it.
+        self.0 = unsafe { top.as_ref() }.next.get();
+        Some(top)
+    }
+
+    fn free_all(&mut self) {
+        while let Some(block) = self.pop() {
+            // SAFETY: the block is free, and off the stack now.
+            unsafe { system_free(block) };
+        }
+    }
+}
+
+/// The stacks of one thread.
+struct Local {
+    stacks: Cell<[Stack; LOCAL_CLASSES]>,
+    counts: Arc<Slot>,
+}
+
+/// What one thread counts. It alone writes, so that plain loads and stores do.
+#[derive(Default)]
+struct Slot {
+    /// Live bytes, plus or minus, that are not in [`LIVE`] yet.
+    unreported: AtomicIsize,
+    cached: AtomicUsize,
+    allocations: AtomicU64,
+    reuses: AtomicU64,
+}
+
+impl Local {
+    fn new() -> Self {
+        let counts = Arc::new(Slot::default());
+        lock(&SLOTS).push(Arc::clone(&counts));
+        Self {
+            stacks: Cell::new([const { Stack::EMPTY }; LOCAL_CLASSES]),
+            counts,
+        }
+    }
+
+    #[inline]
+    fn stack(&self, class: usize) -> &Cell<Stack> {
+        &self.stacks.as_array_of_cells()[class]
+    }
+
+    #[inline]
+    fn pop(&self, class: usize) -> Option<NonNull<Header>> {
+        let cell = self.stack(class);
+        let mut stack = cell.replace(Stack::EMPTY);
+        let block = stack.pop();
+        cell.set(stack);
+        if block.is_some() {
+            let bytes = class_bytes(class);
+            let counts = &*self.counts;
+            add(&counts.cached, bytes.wrapping_neg());
+            counts
+                .allocations
+                .store(counts.allocations.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            counts
+                .reuses
+                .store(counts.reuses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            counts.count_live(bytes.cast_signed());
+        }
+        block
+    }
+
+    #[inline]
+    fn push(&self, block: NonNull<Header>, class: usize) -> bool {
+        let bytes = class_bytes(class);
+        let counts = &*self.counts;
+        if counts.cached.load(Ordering::Relaxed) + bytes > LOCAL_LIMIT {
+            return false;
+        }
+        let cell = self.stack(class);
+        let mut stack = cell.replace(Stack::EMPTY);
+        stack.push(block);
+        cell.set(stack);
+        add(&counts.cached, bytes);
+        counts.count_live(-bytes.cast_signed());
+        true
+    }
+
+    fn flush(&self) {
+        for cell in self.stacks.as_array_of_cells() {
+            cell.replace(Stack::EMPTY).free_all();
+        }
+        self.counts.cached.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.flush();
+        let mut slots = lock(&SLOTS);
+        slots.retain(|slot| !Arc::ptr_eq(slot, &self.counts));
+        report_live(self.counts.unreported.load(Ordering::Relaxed));
+        RETIRED
+            .allocations
+            .fetch_add(self.counts.allocations.load(Ordering::Relaxed), Ordering::Relaxed);
+        RETIRED
+            .reuses
+            .fetch_add(self.counts.reuses.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn count_live(&self, bytes: isize) {
+        let unreported = self.unreported.load(Ordering::Relaxed) + bytes;
+        if unreported.abs() < REPORT_BYTES {
+            self.unreported.store(unreported, Ordering::Relaxed);
+        } else {
+            self.unreported.store(0, Ordering::Relaxed);
+            report_live(unreported);
+        }
+    }
+}
+
+/// Adds to a counter that the calling thread alone writes.
+#[inline]
+fn add(counter: &AtomicUsize, n: usize) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+fn report_live(bytes: isize) {
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    if live > PEAK.load(Ordering::Relaxed) {
+        PEAK.fetch_max(live, Ordering::Relaxed);
+    }
+}
+
+fn count_live(bytes: isize) {
+    if LOCAL.try_with(|local| local.counts.count_live(bytes)).is_err() {
+        report_live(bytes);
+    }
+}
+
+fn count_alloc(class: usize, reused: bool) {
+    count_live(class_bytes(class).cast_signed());
+    let count = |slot: &Slot| {
+        slot.allocations.fetch_add(1, Ordering::Relaxed);
+        slot.reuses.fetch_add(reused.into(), Ordering::Relaxed);
+    };
+    if LOCAL.try_with(|local| count(&local.counts)).is_err() {
+        count(&RETIRED);
+    }
+}
+
+/// The stacks that all threads share.
+struct Shared {
+    stacks: [Stack; CLASSES],
+    bytes: usize,
+    limit: usize,
+}
+
+// SAFETY: the stacks own their blocks, which any thread may use.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn pop(&mut self, class: usize) -> Option<NonNull<Header>> {
+        let block = self.stacks[class].pop()?;
+        self.bytes -= class_bytes(class);
+        Some(block)
+    }
+
+    fn push(&mut self, block: NonNull<Header>, class: usize) {
+        let bytes = class_bytes(class);
+        if self.bytes + bytes > self.limit {
+            // The sizes in use have changed: what is kept is for those of the past.
+            self.flush();
+            if bytes > self.limit {
+                // SAFETY: the block has no user left.
+                unsafe { system_free(block) };
+                return;
+            }
+        }
+        self.stacks[class].push(block);
+        self.bytes += bytes;
+    }
+
+    fn flush(&mut self) {
+        self.stacks.iter_mut().for_each(Stack::free_all);
+        self.bytes = 0;
+    }
+}
+
+thread_local! {
+    static LOCAL: Local = Local::new();
+}
+
+static SHARED: Mutex<Shared> = Mutex::new(Shared {
+    stacks: [const { Stack::EMPTY }; CLASSES],
+    bytes: 0,
+    limit: DEFAULT_LIMIT,
+});
+
+/// The counters of running threads. Locked before [`SHARED`] where both are.
+static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
+
+/// The counters of threads that have ended.
+static RETIRED: Slot = Slot {
+    unreported: AtomicIsize::new(0),
+    cached: AtomicUsize::new(0),
+    allocations: AtomicU64::new(0),
+    reuses: AtomicU64::new(0),
+};
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+static PEAK: AtomicIsize = AtomicIsize::new(0);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_tight_and_in_order() {
+        let mut last = 0;
+        for class in 0..CLASSES - 8 {
+            let bytes = class_bytes(class);
+            assert!(bytes > last, "class {class}");
+            assert_eq!(class_of(bytes), class);
+            assert_eq!(class_of(last + 1), class);
+            last = bytes;
+        }
+        assert_eq!(class_of(0), 0);
+        assert!(class_of(usize::MAX) < CLASSES);
+        assert_eq!(class_of(1 << 20), LOCAL_CLASSES - 1);
+    }
+
+    #[test]
+    fn hands_the_last_block_out_again() {
+        let first = Buffer::alloc(1000).unwrap();
+        assert_eq!(first.as_ptr() as usize % ALIGN, 0);
+        assert_eq!(first.capacity(), 1024);
+        let address = first.as_ptr();
+        let other = first.clone();
+        assert!(!first.is_unique());
+        drop(first);
+        assert!(other.is_unique());
+        drop(other);
+        assert_eq!(Buffer::alloc(1024).unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn shares_foreign_memory() {
+        let vector: Arc<dyn HostBytes> = Arc::new(vec![1f32, 2.0]);
+        let buffer = Buffer::share(Arc::clone(&vector)).unwrap();
+        assert_eq!(buffer.as_ptr().cast_const(), vector.bytes().as_ptr());
+        assert_eq!(buffer.capacity(), 8);
+        assert!(!buffer.is_unique());
+        assert_eq!(Arc::strong_count(&vector), 2);
+        drop(buffer.clone());
+        drop(buffer);
+        assert_eq!(Arc::strong_count(&vector), 1);
+    }
+
+    #[test]
+    fn too_much_is_an_error() {
+        for bytes in [usize::MAX, isize::MAX as usize, 1 << 56] {
+            let Err(error) = Buffer::alloc(bytes) else {
+                panic!("{bytes} bytes cannot be had")
+            };
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        }
+    }
+}

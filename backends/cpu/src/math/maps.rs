@@ -1,0 +1,239 @@
+//! Functions as values, and the loops that apply them to memory.
+
+use super::{erf, exp, log, reference, trig};
+use crate::simd::{Kernel, Level, Simd};
+
+/// A function of one f32, vectorized.
+pub(crate) trait Map: Copy + Send + Sync {
+    /// Must be `#[inline(always)]`.
+    fn at<S: Simd>(self, s: S, x: S::V) -> S::V;
+
+    /// The same in f64.
+    fn reference(self, x: f64) -> f64;
+}
+
+macro_rules! maps {
+    ($($name:ident $({ $($field:ident),* })? = $simd:path, $reference:expr;)*) => {$(
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name $({ $(pub(crate) $field: f64),* })?;
+
+        impl Map for $name {
+            #[inline(always)]
+            fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
+                $simd(s, x $($(, self.$field as f32)*)?)
+            }
+
+            #[inline]
+            fn reference(self, x: f64) -> f64 {
+                ($reference)(x $($(, self.$field)*)?)
+            }
+        }
+    )*};
+}
+
+maps! {
+    Exp = exp::exp, f64::exp;
+    Expm1 = exp::expm1, f64::exp_m1;
+    Log = log::log, f64::ln;
+    Log1p = log::log1p, f64::ln_1p;
+    Rsqrt = rsqrt, |x: f64| 1.0 / x.sqrt();
+    Sin = trig::sin, f64::sin;
+    Cos = trig::cos, f64::cos;
+    Tan = trig::tan, f64::tan;
+    Tanh = exp::tanh, f64::tanh;
+    Sigmoid = exp::sigmoid, reference::sigmoid;
+    Erf = erf::erf, reference::erf;
+    Gelu = erf::gelu, reference::gelu;
+    GeluTanh = exp::gelu_tanh, reference::gelu_tanh;
+    Silu = exp::silu, reference::silu;
+    GeluSlope = erf::gelu_slope, reference::gelu_slope;
+    GeluTanhSlope = exp::gelu_tanh_slope, reference::gelu_tanh_slope;
+    SiluSlope = exp::silu_slope, reference::silu_slope;
+    TanhSlope = tanh_slope, |y: f64| 1.0 - y * y;
+    SigmoidSlope = sigmoid_slope, |y: f64| y * (1.0 - y);
+}
+
+/// `ln(1 + e^(βx)) / β`.
+#[derive(Clone, Copy)]
+pub(crate) struct Softplus {
+    pub(crate) beta: f64,
+    pub(crate) threshold: f64,
+}
+
+impl Map for Softplus {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
+        exp::softplus(s, x, self.beta as f32, self.threshold as f32)
+    }
+
+    #[inline]
+    fn reference(self, x: f64) -> f64 {
+        reference::softplus(x, self.beta, self.threshold)
+    }
+}
+
+/// The derivative of [`Softplus`].
+#[derive(Clone, Copy)]
+pub(crate) struct SoftplusSlope(pub(crate) Softplus);
+
+impl Map for SoftplusSlope {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
+        let z = s.mul(x, s.splat(self.0.beta as f32));
+        let above = s.lt(s.splat(self.0.threshold as f32), z);
+        s.select(above, s.splat(1.0), exp::sigmoid(s, z))
+    }
+
+    #[inline]
+    fn reference(self, x: f64) -> f64 {
+        let z = x * self.0.beta;
+        if z > self.0.threshold {
+            1.0
+        } else {
+            reference::sigmoid(z)
+        }
+    }
+}
+
+/// `x` for positive `x`, else `α (e^x - 1)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Elu(pub(crate) f64);
+
+impl Map for Elu {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
+        exp::elu(s, x, self.0 as f32)
+    }
+
+    #[inline]
+    fn reference(self, x: f64) -> f64 {
+        reference::elu(x, self.0)
+    }
+}
+
+/// The derivative of [`Elu`].
+#[derive(Clone, Copy)]
+pub(crate) struct EluSlope(pub(crate) f64);
+
+impl Map for EluSlope {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
+        let negative = s.mul(exp::exp(s, x), s.splat(self.0 as f32));
+        s.select(s.lt(s.splat(0.0), x), s.splat(1.0), negative)
+    }
+
+    #[inline]
+    fn reference(self, x: f64) -> f64 {
+        if x > 0.0 { 1.0 } else { self.0 * x.exp() }
+    }
+}
+
+#[inline(always)]
+fn rsqrt<S: Simd>(s: S, x: S::V) -> S::V {
+    s.div(s.splat(1.0), s.sqrt(x))
+}
+
+#[inline(always)]
+fn tanh_slope<S: Simd>(s: S, y: S::V) -> S::V {
+    s.mul_add(s.neg(y), y, s.splat(1.0))
+}
+
+#[inline(always)]
+fn sigmoid_slope<S: Simd>(s: S, y: S::V) -> S::V {
+    s.mul(y, s.sub(s.splat(1.0), y))
+}
+
+/// Writes `f(x)` for each of `n` elements of `x`; by way of f64 without a level.
+///
+/// # Safety
+/// `n` elements must be readable at `x` and writable at `to`, which may be the same address but not overlap otherwise.
+#[inline]
+pub(crate) unsafe fn map<F: Map>(level: Option<Level>, f: F, x: *const f32, to: *mut f32, n: usize) {
+    match level {
+        Some(level) => level.run(MapLoop { f, x, to, n }),
+        None => {
+            for i in 0..n {
+                // SAFETY: `i < n`, and by the caller.
+                unsafe { to.add(i).write(f.reference((*x.add(i)).into()) as f32) };
+            }
+        }
+    }
+}
+
+/// Writes `f(x) g` for each of `n` elements of `x` and `g`: what most gradients of activations are.
+///
+/// # Safety
+/// `n` elements must be readable at `x` and `g` and writable at `to`, which may be one of the two but not overlap otherwise.
+#[inline]
+pub(crate) unsafe fn map_mul<F: Map>(level: Option<Level>, f: F, x: *const f32, g: *const f32, to: *mut f32, n: usize) {
+    match level {
+        Some(level) => level.run(MapMulLoop { f, x, g, to, n }),
+        None => {
+            for i in 0..n {
+                // SAFETY: `i < n`, and by the caller.
+                unsafe {
+                    to.add(i)
+                        .write((f.reference((*x.add(i)).into()) * f64::from(*g.add(i))) as f32)
+                };
+            }
+        }
+    }
+}
+
+struct MapLoop<F> {
+    f: F,
+    x: *const f32,
+    to: *mut f32,
+    n: usize,
+}
+
+impl<F: Map> Kernel for MapLoop<F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { f, x, to, n } = self;
+        let whole = n - n % S::N;
+        // SAFETY: all offsets stay below `n`; the caller of `map` answers for the pointers.
+        unsafe {
+            for i in (0..whole).step_by(S::N) {
+                s.store(to.add(i), f.at(s, s.load(x.add(i))));
+            }
+            if whole < n {
+                let left = n - whole;
+                s.store_part(to.add(whole), left, f.at(s, s.load_part(x.add(whole), left)));
+            }
+        }
+    }
+}
+
+struct MapMulLoop<F> {
+    f: F,
+    x: *const f32,
+    g: *const f32,
+    to: *mut f32,
+    n: usize,
+}
+
+impl<F: Map> Kernel for MapMulLoop<F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { f, x, g, to, n } = self;
+        let whole = n - n % S::N;
+        // SAFETY: all offsets stay below `n`; the caller of `map_mul` answers for the pointers.
+        unsafe {
+            for i in (0..whole).step_by(S::N) {
+                let y = f.at(s, s.load(x.add(i)));
+                s.store(to.add(i), s.mul(y, s.load(g.add(i))));
+            }
+            if whole < n {
+                let left = n - whole;
+                let y = f.at(s, s.load_part(x.add(whole), left));
+                let y = s.mul(y, s.load_part(g.add(whole), left));
+                s.store_part(to.add(whole), left, y);
+            }
+        }
+    }
+}

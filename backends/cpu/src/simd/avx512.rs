@@ -1,0 +1,314 @@
+//! x86-64 with AVX-512F.
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, Lanes, Simd};
+
+/// Registers of sixteen f32. Only [`run`] makes one.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+/// Registers of eight f64.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Double(());
+
+/// # Safety
+/// The CPU must have AVX-512F.
+#[target_feature(enable = "avx512f,avx2,fma")]
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx512(()))
+}
+
+// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the CPU has AVX-512F.
+
+impl Lanes for Avx512 {
+    type T = f32;
+    type V = __m512;
+    const N: usize = 16;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m512 {
+        // SAFETY: see above; the address by the caller.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: __m512) {
+        // SAFETY: see above; the address by the caller.
+        unsafe { _mm512_storeu_ps(to, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f32, n: usize) -> __m512 {
+        // SAFETY: see above; lanes that the mask excludes are not touched.
+        unsafe { _mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, n: usize, v: __m512) {
+        // SAFETY: see above; lanes that the mask excludes are not touched.
+        unsafe { _mm512_mask_storeu_ps(to, ((1u32 << n) - 1) as u16, v) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sum(self, v: __m512) -> f32 {
+        // SAFETY: see above.
+        unsafe { _mm512_reduce_add_ps(v) }
+    }
+}
+
+impl Simd for Avx512 {
+    type I = __m512i;
+    type M = __mmask16;
+    type Double = Avx512Double;
+
+    #[inline(always)]
+    fn double(self) -> Avx512Double {
+        Avx512Double(())
+    }
+
+    #[inline(always)]
+    fn sqrt(self, v: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_sqrt_ps(v) }
+    }
+
+    #[inline(always)]
+    fn round(self, v: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v) }
+    }
+
+    #[inline(always)]
+    fn to_int(self, v: __m512) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_cvtps_epi32(v) }
+    }
+
+    #[inline(always)]
+    fn from_int(self, i: __m512i) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_cvtepi32_ps(i) }
+    }
+
+    #[inline(always)]
+    fn bits(self, v: __m512) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_castps_si512(v) }
+    }
+
+    #[inline(always)]
+    fn from_bits(self, i: __m512i) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_castsi512_ps(i) }
+    }
+
+    #[inline(always)]
+    fn splat_int(self, i: i32) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_set1_epi32(i) }
+    }
+
+    #[inline(always)]
+    fn add_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn and_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn shl<const BY: i32>(self, i: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sllv_epi32(i, _mm512_set1_epi32(BY)) }
+    }
+
+    #[inline(always)]
+    fn shr<const BY: i32>(self, i: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_srav_epi32(i, _mm512_set1_epi32(BY)) }
+    }
+
+    #[inline(always)]
+    fn lt(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: see above.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+    }
+
+    #[inline(always)]
+    fn eq(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: see above.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b) }
+    }
+
+    #[inline(always)]
+    fn eq_int(self, a: __m512i, b: __m512i) -> __mmask16 {
+        // SAFETY: see above.
+        unsafe { _mm512_cmpeq_epi32_mask(a, b) }
+    }
+
+    #[inline(always)]
+    fn select(self, mask: __mmask16, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_mask_blend_ps(mask, b, a) }
+    }
+
+    #[inline(always)]
+    fn any(self, mask: __mmask16) -> bool {
+        mask != 0
+    }
+
+    #[inline(always)]
+    fn max_lane(self, v: __m512) -> f32 {
+        // SAFETY: see above.
+        unsafe { _mm512_reduce_max_ps(v) }
+    }
+}
+
+impl Lanes for Avx512Double {
+    type T = f64;
+    type V = __m512d;
+    const N: usize = 8;
+
+    #[inline(always)]
+    fn splat(self, x: f64) -> __m512d {
+        // SAFETY: see above.
+        unsafe { _mm512_set1_pd(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f64) -> __m512d {
+        // SAFETY: see above; the address by the caller.
+        unsafe { _mm512_loadu_pd(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f64, v: __m512d) {
+        // SAFETY: see above; the address by the caller.
+        unsafe { _mm512_storeu_pd(to, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f64, n: usize) -> __m512d {
+        // SAFETY: see above; lanes that the mask excludes are not touched.
+        unsafe { _mm512_maskz_loadu_pd(((1u32 << n) - 1) as u8, from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f64, n: usize, v: __m512d) {
+        // SAFETY: as for loads.
+        unsafe { _mm512_mask_storeu_pd(to, ((1u32 << n) - 1) as u8, v) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512d, b: __m512d) -> __m512d {
+        // SAFETY: see above.
+        unsafe { _mm512_add_pd(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512d, b: __m512d) -> __m512d {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_pd(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512d, b: __m512d) -> __m512d {
+        // SAFETY: see above.
+        unsafe { _mm512_mul_pd(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512d, b: __m512d) -> __m512d {
+        // SAFETY: see above.
+        unsafe { _mm512_div_pd(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m512d, b: __m512d, c: __m512d) -> __m512d {
+        // SAFETY: see above.
+        unsafe { _mm512_fmadd_pd(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512d, b: __m512d) -> __m512d {
+        // SAFETY: see above.
+        unsafe { _mm512_max_pd(a, b) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m512d, b: __m512d) -> __m512d {
+        // SAFETY: see above.
+        unsafe { _mm512_min_pd(a, b) }
+    }
+
+    #[inline(always)]
+    fn sum(self, v: __m512d) -> f64 {
+        // SAFETY: see above.
+        unsafe { _mm512_reduce_add_pd(v) }
+    }
+}
