@@ -1,0 +1,389 @@
+//! Unary and binary ops, comparisons, select and cast.
+
+use polygrad_core::{Backend, BinaryOp, CompareOp, DType, ErrorKind, Scalar, UnaryOp, bf16, f16};
+
+use crate::tools::{R, assert_close, assert_fails, dims, elements, reals, tensor, vector, vector_of};
+
+const NAN: f64 = f64::NAN;
+const INF: f64 = f64::INFINITY;
+
+#[test]
+fn unary_on_reals() {
+    let x = [-2.5, -0.5, 0.0, 0.5, 1.5, 3.0];
+    let cases: &[(UnaryOp, [f64; 6])] = &[
+        (UnaryOp::Neg, [2.5, 0.5, 0.0, -0.5, -1.5, -3.0]),
+        (UnaryOp::Abs, [2.5, 0.5, 0.0, 0.5, 1.5, 3.0]),
+        (UnaryOp::Sign, [-1.0, -1.0, 0.0, 1.0, 1.0, 1.0]),
+        (UnaryOp::Floor, [-3.0, -1.0, 0.0, 0.0, 1.0, 3.0]),
+        (UnaryOp::Ceil, [-2.0, 0.0, 0.0, 1.0, 2.0, 3.0]),
+        (UnaryOp::Round, [-2.0, 0.0, 0.0, 0.0, 2.0, 3.0]),
+        (UnaryOp::Trunc, [-2.0, 0.0, 0.0, 0.0, 1.0, 3.0]),
+        (UnaryOp::Relu, [0.0, 0.0, 0.0, 0.5, 1.5, 3.0]),
+        (UnaryOp::Reciprocal, [-0.4, -2.0, INF, 2.0, 2.0 / 3.0, 1.0 / 3.0]),
+        (
+            UnaryOp::Sqrt,
+            [
+                NAN,
+                NAN,
+                0.0,
+                0.707_106_781_186_547_5,
+                1.224_744_871_391_589,
+                1.732_050_807_568_877_2,
+            ],
+        ),
+        (
+            UnaryOp::Rsqrt,
+            [
+                NAN,
+                NAN,
+                INF,
+                1.414_213_562_373_095,
+                0.816_496_580_927_726,
+                0.577_350_269_189_625_8,
+            ],
+        ),
+        (
+            UnaryOp::Exp,
+            [
+                0.082_084_998_623_898_8,
+                0.606_530_659_712_633_4,
+                1.0,
+                1.648_721_270_700_128_2,
+                4.481_689_070_338_065,
+                20.085_536_923_187_668,
+            ],
+        ),
+        (
+            UnaryOp::Log,
+            [
+                NAN,
+                NAN,
+                -INF,
+                -0.693_147_180_559_945_3,
+                0.405_465_108_108_164_4,
+                1.098_612_288_668_109_8,
+            ],
+        ),
+        (
+            UnaryOp::Log1p,
+            [
+                NAN,
+                -0.693_147_180_559_945_3,
+                0.0,
+                0.405_465_108_108_164_4,
+                0.916_290_731_874_155,
+                1.386_294_361_119_890_6,
+            ],
+        ),
+        (
+            UnaryOp::Sigmoid,
+            [
+                0.075_858_180_021_243_55,
+                0.377_540_668_798_145_4,
+                0.5,
+                0.622_459_331_201_854_6,
+                0.817_574_476_193_643_6,
+                0.952_574_126_822_433_1,
+            ],
+        ),
+        (
+            UnaryOp::Erf,
+            [
+                -0.999_593_047_982_555,
+                -0.520_499_877_813_046_5,
+                0.0,
+                0.520_499_877_813_046_5,
+                0.966_105_146_475_310_7,
+                0.999_977_909_503_001_4,
+            ],
+        ),
+    ];
+    for (op, expected) in cases {
+        assert_close(&reals(&R::unary(*op, &vector(&x)).unwrap()), expected, 1e-15);
+    }
+}
+
+#[test]
+fn functions_satisfy_their_identities() {
+    let x = crate::tools::normal(&[200], 1);
+    let of = |op| R::unary(op, &x).unwrap();
+    let square = |x| R::mul(x, x).unwrap();
+    let (sin, cos) = (of(UnaryOp::Sin), of(UnaryOp::Cos));
+    assert_close(
+        &reals(&R::add(&square(&sin), &square(&cos)).unwrap()),
+        &[1.0; 200],
+        1e-15,
+    );
+    assert_close(&reals(&of(UnaryOp::Tan)), &reals(&R::div(&sin, &cos).unwrap()), 1e-14);
+    let double = R::unary(UnaryOp::Sigmoid, &R::mul_scalar(&x, 2.0).unwrap()).unwrap();
+    let tanh = R::add_scalar(&R::mul_scalar(&double, 2.0).unwrap(), -1.0).unwrap();
+    assert_close(&reals(&of(UnaryOp::Tanh)), &reals(&tanh), 1e-15);
+    let expm1 = R::add_scalar(&of(UnaryOp::Exp), -1.0).unwrap();
+    assert_close(&reals(&of(UnaryOp::Expm1)), &reals(&expm1), 1e-15);
+}
+
+#[test]
+fn functions_are_precise_where_naive_ones_are_not() {
+    let tiny = vector(&[1e-20]);
+    assert_eq!(reals(&R::unary(UnaryOp::Expm1, &tiny).unwrap()), [1e-20]);
+    assert_eq!(reals(&R::unary(UnaryOp::Log1p, &tiny).unwrap()), [1e-20]);
+    let far = reals(&R::unary(UnaryOp::Sigmoid, &vector(&[-740.0, 740.0])).unwrap());
+    assert!(far[0] > 0.0 && far[0] < 1e-300 && far[1] == 1.0, "{far:?}");
+}
+
+#[test]
+fn nan_goes_through() {
+    let x = vector(&[NAN]);
+    for &op in UnaryOp::ALL.iter().filter(|op| !op.is_predicate()) {
+        assert!(reals(&R::unary(op, &x).unwrap())[0].is_nan(), "{}", op.name());
+    }
+    for op in [
+        BinaryOp::Maximum,
+        BinaryOp::Minimum,
+        BinaryOp::Add,
+        BinaryOp::Atan2,
+        BinaryOp::Remainder,
+    ] {
+        assert!(reals(&R::binary(op, &x, &vector(&[1.0])).unwrap())[0].is_nan());
+        assert!(reals(&R::binary(op, &vector(&[1.0]), &x).unwrap())[0].is_nan());
+    }
+}
+
+#[test]
+fn predicates_give_bool() {
+    let x = vector(&[NAN, INF, -INF, 0.0, -0.0, 2.0]);
+    let cases = [
+        (UnaryOp::LogicalNot, [false, false, false, true, true, false]),
+        (UnaryOp::IsNan, [true, false, false, false, false, false]),
+        (UnaryOp::IsInf, [false, true, true, false, false, false]),
+        (UnaryOp::IsFinite, [false, false, false, true, true, true]),
+    ];
+    for (op, expected) in cases {
+        assert_eq!(elements::<bool>(&R::unary(op, &x).unwrap()), expected);
+    }
+    let ints = vector(&[0i64, 7]);
+    assert_eq!(
+        elements::<bool>(&R::unary(UnaryOp::LogicalNot, &ints).unwrap()),
+        [true, false]
+    );
+    assert_eq!(
+        elements::<bool>(&R::unary(UnaryOp::IsFinite, &ints).unwrap()),
+        [true, true]
+    );
+    assert_eq!(
+        elements::<bool>(&R::unary(UnaryOp::IsNan, &vector(&[true])).unwrap()),
+        [false]
+    );
+}
+
+#[test]
+fn unary_on_integers_wraps() {
+    let x = vector(&[i32::MIN, -3, 0, 5]);
+    let of = |op| elements::<i32>(&R::unary(op, &x).unwrap());
+    assert_eq!(of(UnaryOp::Neg), [i32::MIN, 3, 0, -5]);
+    assert_eq!(of(UnaryOp::Abs), [i32::MIN, 3, 0, 5]);
+    assert_eq!(of(UnaryOp::Sign), [-1, -1, 0, 1]);
+    assert_eq!(of(UnaryOp::Relu), [0, 0, 0, 5]);
+    assert_eq!(of(UnaryOp::Floor), [i32::MIN, -3, 0, 5]);
+    assert_eq!(
+        elements::<u8>(&R::unary(UnaryOp::Neg, &vector(&[1u8, 0])).unwrap()),
+        [255, 0]
+    );
+    let least = vector(&[i64::MIN]);
+    assert_eq!(elements::<i64>(&R::unary(UnaryOp::Abs, &least).unwrap()), [i64::MIN]);
+}
+
+#[test]
+fn binary_on_reals() {
+    let (a, b) = (vector(&[5.0, -5.0, 5.0, -5.0]), vector(&[3.0, 3.0, -3.0, -3.0]));
+    let of = |op| reals(&R::binary(op, &a, &b).unwrap());
+    assert_eq!(of(BinaryOp::Add), [8.0, -2.0, 2.0, -8.0]);
+    assert_eq!(of(BinaryOp::Sub), [2.0, -8.0, 8.0, -2.0]);
+    assert_eq!(of(BinaryOp::Mul), [15.0, -15.0, -15.0, 15.0]);
+    assert_close(&of(BinaryOp::Div), &[5.0 / 3.0, -5.0 / 3.0, -5.0 / 3.0, 5.0 / 3.0], 0.0);
+    assert_eq!(of(BinaryOp::Remainder), [2.0, 1.0, -1.0, -2.0]);
+    assert_eq!(of(BinaryOp::Maximum), [5.0, 3.0, 5.0, -3.0]);
+    assert_eq!(of(BinaryOp::Minimum), [3.0, -5.0, -3.0, -5.0]);
+    assert_close(&of(BinaryOp::Pow), &[125.0, -125.0, 0.008, -0.008], 1e-15);
+    let angles = [
+        1.030_376_826_524_312_5,
+        -1.030_376_826_524_312_5,
+        2.111_215_827_065_480_6,
+        -2.111_215_827_065_480_6,
+    ];
+    assert_close(&of(BinaryOp::Atan2), &angles, 1e-15);
+}
+
+#[test]
+fn binary_on_integers() {
+    let (a, b) = (vector(&[7i64, -7, 7, -7, 7]), vector(&[2i64, 2, -2, -2, 0]));
+    let of = |op| elements::<i64>(&R::binary(op, &a, &b).unwrap());
+    assert_eq!(of(BinaryOp::Div), [3, -3, -3, 3, 0]);
+    assert_eq!(of(BinaryOp::Remainder), [1, 1, -1, -1, 0]);
+    assert_eq!(of(BinaryOp::Pow), [49, 49, 0, 0, 1]);
+    assert_eq!(of(BinaryOp::Maximum), [7, 2, 7, -2, 7]);
+    assert_eq!(of(BinaryOp::And), [2, 0, 6, -8, 0]);
+    assert_eq!(of(BinaryOp::Or), [7, -5, -1, -1, 7]);
+    assert_eq!(of(BinaryOp::Xor), [5, -5, -7, 7, 7]);
+    let (bases, powers) = (vector(&[1i64, -1, -1, 0, 3, 2]), vector(&[-5i64, -4, -3, -1, 50, 63]));
+    let pow = elements::<i64>(&R::binary(BinaryOp::Pow, &bases, &powers).unwrap());
+    assert_eq!(pow, [1, 1, -1, 0, 3i64.wrapping_pow(50), i64::MIN]);
+    let wrapped = R::binary(BinaryOp::Mul, &vector(&[200u8]), &vector(&[2u8])).unwrap();
+    assert_eq!(elements::<u8>(&wrapped), [144]);
+    let least = R::binary(BinaryOp::Div, &vector(&[i32::MIN]), &vector(&[-1i32])).unwrap();
+    assert_eq!(elements::<i32>(&least), [i32::MIN]);
+    let (a, b) = (vector(&[i64::MIN]), vector(&[-1i64]));
+    assert_eq!(elements::<i64>(&R::div(&a, &b).unwrap()), [i64::MIN]);
+    assert_eq!(elements::<i64>(&R::binary(BinaryOp::Remainder, &a, &b).unwrap()), [0]);
+    // Beyond what f64 holds.
+    let large = R::add(&vector(&[(1i64 << 53) + 1]), &vector(&[0i64])).unwrap();
+    assert_eq!(elements::<i64>(&large), [(1i64 << 53) + 1]);
+}
+
+#[test]
+fn binary_on_bool_is_logic() {
+    let (a, b) = (vector(&[false, false, true, true]), vector(&[false, true, false, true]));
+    let or = [false, true, true, true];
+    let and = [false, false, false, true];
+    for (op, expected) in [
+        (BinaryOp::Add, or),
+        (BinaryOp::Or, or),
+        (BinaryOp::Maximum, or),
+        (BinaryOp::Mul, and),
+        (BinaryOp::And, and),
+        (BinaryOp::Minimum, and),
+        (BinaryOp::Xor, [false, true, true, false]),
+    ] {
+        assert_eq!(elements::<bool>(&R::binary(op, &a, &b).unwrap()), expected);
+    }
+}
+
+#[test]
+fn senseless_combinations_are_errors_that_name_op_and_dtype() {
+    let (flag, number, real) = (vector(&[true]), vector(&[1i32]), vector(&[1.0f32]));
+    assert_fails(R::sub(&flag, &flag), ErrorKind::DType, "sub: not defined for bool");
+    assert_fails(
+        R::binary(BinaryOp::And, &real, &real),
+        ErrorKind::DType,
+        "bitwise_and: not defined for f32",
+    );
+    assert_fails(
+        R::binary(BinaryOp::Atan2, &number, &number),
+        ErrorKind::DType,
+        "atan2: not defined for i32",
+    );
+    assert_fails(
+        R::unary(UnaryOp::Exp, &number),
+        ErrorKind::DType,
+        "exp: not defined for i32",
+    );
+    assert_fails(
+        R::unary(UnaryOp::Neg, &flag),
+        ErrorKind::DType,
+        "neg: not defined for bool",
+    );
+    assert_fails(R::add(&real, &number), ErrorKind::DType, "f32[1], i32[1]");
+    assert_fails(R::compare(CompareOp::Lt, &real, &number), ErrorKind::DType, "lt");
+    assert_fails(
+        R::add(&real, &vector_of(DType::F64, &[1.0])),
+        ErrorKind::DType,
+        "f64[1]",
+    );
+    assert_fails(
+        R::add(&vector(&[1.0, 2.0]), &vector(&[1.0, 2.0, 3.0])),
+        ErrorKind::Shape,
+        "do not broadcast",
+    );
+    assert_fails(R::select(&real, &real, &real), ErrorKind::DType, "where");
+}
+
+#[test]
+fn operands_broadcast() {
+    let (column, row) = (tensor([2, 1], &[10i32, 20]), vector(&[1i32, 2, 3]));
+    let sum = R::add(&column, &row).unwrap();
+    assert_eq!(dims(&sum), [2, 3]);
+    assert_eq!(elements::<i32>(&sum), [11, 12, 13, 21, 22, 23]);
+    let condition = tensor([2, 1, 1], &[true, false]);
+    let chosen = R::select(&condition, &column, &row).unwrap();
+    assert_eq!(dims(&chosen), [2, 2, 3]);
+    assert_eq!(elements::<i32>(&chosen), [10, 10, 10, 20, 20, 20, 1, 2, 3, 1, 2, 3]);
+    let empty = R::add(&tensor([0, 1], &[] as &[i32]), &row).unwrap();
+    assert_eq!(dims(&empty), [0, 3]);
+}
+
+#[test]
+fn comparisons() {
+    let (a, b) = (vector(&[1.0, 2.0, 3.0, NAN]), vector(&[2.0, 2.0, 2.0, NAN]));
+    for (op, expected) in [
+        (CompareOp::Eq, [false, true, false, false]),
+        (CompareOp::Ne, [true, false, true, true]),
+        (CompareOp::Lt, [true, false, false, false]),
+        (CompareOp::Le, [true, true, false, false]),
+        (CompareOp::Gt, [false, false, true, false]),
+        (CompareOp::Ge, [false, true, true, false]),
+    ] {
+        assert_eq!(
+            elements::<bool>(&R::compare(op, &a, &b).unwrap()),
+            expected,
+            "{}",
+            op.name()
+        );
+    }
+    let close = R::compare(CompareOp::Lt, &vector(&[i64::MAX - 1]), &vector(&[i64::MAX])).unwrap();
+    assert_eq!(elements::<bool>(&close), [true]);
+}
+
+#[test]
+fn casts_as_elements_convert() {
+    let x = vector(&[-1.5, 2.9, 1e20, NAN, 0.0]);
+    assert_eq!(
+        elements::<i32>(&R::cast(&x, DType::I32).unwrap()),
+        [-1, 2, i32::MAX, 0, 0]
+    );
+    assert_eq!(elements::<u8>(&R::cast(&x, DType::U8).unwrap()), [0, 2, 255, 0, 0]);
+    assert_eq!(
+        elements::<bool>(&R::cast(&x, DType::Bool).unwrap()),
+        [true, true, true, true, false]
+    );
+    let ints = vector(&[300i64, -1, (1 << 24) + 1, (1 << 62) + (1 << 38) + 1]);
+    assert_eq!(elements::<u8>(&R::cast(&ints, DType::U8).unwrap()), [44, 255, 1, 1]);
+    // Rounded once: by way of f64 the last would be a tie, and go down.
+    let rounded = elements::<f32>(&R::cast(&ints, DType::F32).unwrap());
+    assert_eq!(rounded, [300.0, -1.0, 16_777_216.0, ((1i64 << 62) + (1 << 39)) as f32]);
+    assert_eq!(
+        reals(&R::cast(&vector(&[true, false]), DType::F16).unwrap()),
+        [1.0, 0.0]
+    );
+}
+
+#[test]
+fn results_are_rounded_once_to_the_dtype() {
+    let third = |dtype| R::div(&vector_of(dtype, &[1.0]), &vector_of(dtype, &[3.0])).unwrap();
+    assert_eq!(elements::<f32>(&third(DType::F32)), [1.0f32 / 3.0]);
+    assert_eq!(elements::<f16>(&third(DType::F16)), [f16::from_f32(1.0 / 3.0)]);
+    assert_eq!(elements::<bf16>(&third(DType::BF16)), [bf16::from_f32(1.0 / 3.0)]);
+    let huge = vector_of(DType::F16, &[60000.0]);
+    assert_eq!(reals(&R::add(&huge, &huge).unwrap()), [INF]);
+    // 1 + 2^-11 + 2^-40 lies just above the middle of two neighbours in f16; f32 would put it on the middle.
+    let value = 1.0 + f64::powi(2.0, -11) + f64::powi(2.0, -40);
+    assert_eq!(reals(&vector_of(DType::F16, &[value])), [1.0 + f64::powi(2.0, -10)]);
+}
+
+#[test]
+fn scalars_take_the_tensors_dtype() {
+    let x = vector(&[1u8, 2]);
+    assert_eq!(
+        elements::<u8>(&R::binary_scalar(BinaryOp::Sub, &x, Scalar::Int(300), true).unwrap()),
+        [43, 42]
+    );
+    let y = vector(&[1.0, 4.0]);
+    assert_eq!(reals(&R::scalar_sub(1.0, &y).unwrap()), [0.0, -3.0]);
+    assert_eq!(
+        reals(&R::binary_scalar(BinaryOp::Div, &y, Scalar::Float(2.0), false).unwrap()),
+        [0.5, 2.0]
+    );
+    assert_eq!(
+        elements::<bool>(&R::compare_scalar(CompareOp::Ge, &y, Scalar::Int(2)).unwrap()),
+        [false, true]
+    );
+}
