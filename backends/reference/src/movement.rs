@@ -8,6 +8,9 @@ use crate::tensor::{ReferenceTensor, Values, collect};
 
 pub(crate) fn permute(x: &ReferenceTensor, axes: Axes) -> Result<ReferenceTensor> {
     let mut shape = *x.shape();
+    if axes.len() != shape.rank() || axes.iter().any(|axis| axis >= shape.rank()) {
+        return Err(Error::invalid(format!("{axes:?} do not reorder the axes of {shape}")).with_op("permute"));
+    }
     for (to, from) in axes.iter().enumerate() {
         shape.dims_mut()[to] = x.shape()[from];
     }

@@ -90,7 +90,7 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
             elementwise::binary_rule(BinaryOp::Add, dtype).map(drop),
             Support::Decomposed,
         ),
-        Op::Embedding => (Ok(()), Support::Decomposed),
+        Op::Embedding { .. } => (Ok(()), Support::Decomposed),
         Op::Linear
         | Op::Activation(_)
         | Op::ActivationBackward(_)
