@@ -474,7 +474,7 @@ impl Backend for AnyBackend {
     }
 
     fn embedding(weight: &T, index: &T) -> Result<T> {
-        one(Op::Embedding, &[weight, index])
+        one(Op::Embedding { padding_idx: None }, &[weight, index])
     }
 
     fn embedding_backward(grad: &T, index: &T, num_embeddings: usize, padding_idx: Option<usize>) -> Result<T> {

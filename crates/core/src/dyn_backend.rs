@@ -304,7 +304,7 @@ fn execute<B: Backend>(op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs> {
             B::batch_norm_backward(t(0)?, t(1)?, t(2)?, t(3)?, optional(4)?, *eps).map(three)
         }
         Op::Attention { scale, causal } => B::attention(t(0)?, t(1)?, t(2)?, optional(3)?, *scale, *causal).map(one),
-        Op::Embedding => B::embedding(t(0)?, t(1)?).map(one),
+        Op::Embedding { .. } => B::embedding(t(0)?, t(1)?).map(one),
         Op::EmbeddingBackward {
             num_embeddings,
             padding_idx,

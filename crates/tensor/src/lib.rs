@@ -1,1 +1,49 @@
-//! Polygrad.
+//! Tensors with automatic differentiation, on any backend.
+//!
+//! [`Tensor`] is an array on a [`Device`]; ops on tensors that require a gradient are recorded in the tensors themselves, and
+//! [`Tensor::backward`] gives [`Gradients`]. There is no global graph and no lock: a graph that is dropped is gone.
+//!
+//! ```
+//! # fn main() -> polygrad_tensor::Result<()> {
+//! # use polygrad_reference::Reference;
+//! use polygrad_tensor::{Device, Tensor};
+//!
+//! # let device = Device::<Reference>::default();
+//! # #[cfg(any())]
+//! let device = Device::new("cpu")?;
+//! let x = Tensor::var("x", Tensor::new([1.0f32, 2.0, 3.0], &device)?)?;
+//! let y = (&x * &x + 1.0)?.sum_all()?;
+//! let gradients = y.backward()?;
+//! assert_eq!(gradients.require(&x)?.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod backward;
+mod checkpoint;
+mod custom;
+mod device;
+mod display;
+mod gradcheck;
+mod graph;
+mod operators;
+mod ops;
+mod random;
+mod rules;
+mod tensor;
+mod tracked;
+
+pub use backward::{BackwardOptions, GradId, Gradients};
+pub use checkpoint::checkpoint;
+pub use custom::CustomOp;
+pub use device::Device;
+pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
+pub use graph::{enable_grad, is_grad_enabled, no_grad};
+pub use ops::{Index, IntoAxes, IntoData, IntoIndex};
+pub use polygrad_core::{
+    Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,
+    Error, ErrorKind, HostTensor, IntoShape, PoolParams, Registry, Result, Scalar, SgdParams, Shape, SliceRange, bf16,
+    f16,
+};
+pub use random::{GeneratorState, manual_seed};
+pub use tensor::{IntoBackend, Tensor};

@@ -13,7 +13,9 @@ pub fn attention<B: Backend>(
 ) -> Result<B::Tensor> {
     let shape = B::shape(q);
     let rank = shape.rank();
-    let swapped = Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?;
+    // Keys shared by all heads may have fewer leading axes than queries.
+    let key_rank = B::shape(k).rank();
+    let swapped = Axes::new((0..key_rank - 2).chain([key_rank - 1, key_rank - 2]))?;
     let mut scores = B::mul_scalar(&B::matmul(q, &B::permute(k, swapped)?)?, scale)?;
     let hidden = Scalar::Float(f64::NEG_INFINITY);
     let (dtype, device) = (B::dtype(q), B::device(q));
@@ -26,10 +28,10 @@ pub fn attention<B: Backend>(
         };
     }
     if causal {
-        let seen = causal_mask::<B>(shape[rank - 2], B::shape(k)[rank - 2], &device)?;
+        let seen = causal_mask::<B>(shape[rank - 2], B::shape(k)[key_rank - 2], &device)?;
         scores = B::select(&seen, &scores, &hidden)?;
     }
-    let weights = B::softmax(&scores, rank - 1)?;
+    let weights = B::softmax(&scores, B::shape(&scores).rank() - 1)?;
     // A row without any key has NaN weights; they count as 0, while a NaN that came in through a score stays.
     let weights = match (mask, causal) {
         (None, false) => weights,

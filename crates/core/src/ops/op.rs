@@ -119,7 +119,10 @@ pub enum Op {
         scale: f64,
         causal: bool,
     },
-    Embedding,
+    /// The forward ignores `padding_idx`; it says which row gets no gradient.
+    Embedding {
+        padding_idx: Option<usize>,
+    },
     EmbeddingBackward {
         num_embeddings: usize,
         padding_idx: Option<usize>,
@@ -191,7 +194,7 @@ impl Op {
             Self::BatchNorm { .. } => "batch_norm",
             Self::BatchNormBackward { .. } => "batch_norm_backward",
             Self::Attention { .. } => "scaled_dot_product_attention",
-            Self::Embedding => "embedding",
+            Self::Embedding { .. } => "embedding",
             Self::EmbeddingBackward { .. } => "embedding_backward",
             Self::LstmCell => "lstm_cell",
             Self::GruCell => "gru_cell",

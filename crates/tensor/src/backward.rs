@@ -1,0 +1,304 @@
+//! The backward pass.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result, Scalar};
+use smallvec::SmallVec;
+
+use crate::graph::{Kind, Node, Rule};
+use crate::{Tensor, enable_grad, no_grad, rules};
+
+/// How to run a backward pass.
+pub struct BackwardOptions<'a, B: Backend = AnyBackend> {
+    gradient: Option<&'a Tensor<B>>,
+    create_graph: bool,
+    capture: Vec<u64>,
+}
+
+impl<B: Backend> Default for BackwardOptions<'_, B> {
+    fn default() -> Self {
+        Self {
+            gradient: None,
+            create_graph: false,
+            capture: Vec::new(),
+        }
+    }
+}
+
+impl<'a, B: Backend> BackwardOptions<'a, B> {
+    /// The gradient of the tensor that `backward` is called on, of its shape and dtype. Default: 1, for a tensor of one element.
+    #[must_use]
+    pub fn gradient(mut self, gradient: &'a Tensor<B>) -> Self {
+        self.gradient = Some(gradient);
+        self
+    }
+
+    /// Records the backward pass itself, so that its gradients can be differentiated again. Default: false.
+    #[must_use]
+    pub fn create_graph(mut self, create_graph: bool) -> Self {
+        self.create_graph = create_graph;
+        self
+    }
+
+    /// Also keeps the gradient of a tensor that is no leaf.
+    #[must_use]
+    pub fn capture(mut self, tensor: &Tensor<B>) -> Self {
+        self.capture.extend(tensor.node_id());
+        self
+    }
+}
+
+/// What has a place in the gradient graph: tensors, and parameters that hold one.
+pub trait GradId {
+    /// The place; none if no gradient flows there.
+    fn grad_id(&self) -> Option<u64>;
+
+    /// A name for error messages.
+    fn grad_name(&self) -> Option<Arc<str>> {
+        None
+    }
+}
+
+impl<B: Backend> GradId for Tensor<B> {
+    fn grad_id(&self) -> Option<u64> {
+        self.node_id()
+    }
+
+    fn grad_name(&self) -> Option<Arc<str>> {
+        self.name()
+    }
+}
+
+/// The gradients of one backward pass: of every leaf that the result depends on.
+pub struct Gradients<B: Backend = AnyBackend> {
+    /// In growing order of ids.
+    entries: Vec<Gradient<B>>,
+}
+
+struct Gradient<B: Backend> {
+    id: u64,
+    name: Option<Arc<str>>,
+    value: Tensor<B>,
+}
+
+impl<B: Backend> Gradients<B> {
+    /// The gradient of a leaf or captured tensor; none if the result does not depend on it.
+    pub fn get(&self, of: &impl GradId) -> Option<&Tensor<B>> {
+        let id = of.grad_id()?;
+        let i = self.entries.binary_search_by_key(&id, |entry| entry.id).ok()?;
+        Some(&self.entries[i].value)
+    }
+
+    /// The gradient of a leaf or captured tensor.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoGradient`] when the result does not depend on it.
+    pub fn require(&self, of: &impl GradId) -> Result<&Tensor<B>> {
+        self.get(of).ok_or_else(|| {
+            let name = of.grad_name().map_or_else(String::new, |name| format!(" {name:?}"));
+            Error::new(
+                ErrorKind::NoGradient,
+                format!("there is no gradient for the tensor{name}: the result does not depend on it"),
+            )
+            .with_hint("use it in the forward pass, or freeze it if it is meant to be left out")
+        })
+    }
+
+    /// The gradient of the leaf with a name.
+    pub fn by_name(&self, name: &str) -> Option<&Tensor<B>> {
+        self.entries
+            .iter()
+            .find(|entry| entry.name.as_deref() == Some(name))
+            .map(|entry| &entry.value)
+    }
+
+    /// All gradients, with the names of their leaves.
+    pub fn iter(&self) -> impl Iterator<Item = (Option<&str>, &Tensor<B>)> {
+        self.entries.iter().map(|entry| (entry.name.as_deref(), &entry.value))
+    }
+
+    /// All gradients, to change in place: to clip or scale them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tensor<B>> {
+        self.entries.iter_mut().map(|entry| &mut entry.value)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Adds the gradients of another pass, as for gradient accumulation over several batches.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn accumulate(&mut self, other: Self) -> Result<()> {
+        for gradient in other.entries {
+            match self.entries.binary_search_by_key(&gradient.id, |entry| entry.id) {
+                Ok(i) => add_to(&mut self.entries[i].value, gradient.value)?,
+                Err(i) => self.entries.insert(i, gradient),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// The gradients of this tensor, which has one element, with respect to all leaves that it depends on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoGradient`] when it depends on no leaf, or an op on the way has no gradient rule;
+    /// [`ErrorKind::Shape`] when it has more than one element.
+    pub fn backward(&self) -> Result<Gradients<B>> {
+        self.backward_with(&BackwardOptions::default())
+    }
+
+    /// [`Tensor::backward`] with a gradient to begin with, a recorded backward pass, or gradients of inner tensors.
+    ///
+    /// # Errors
+    /// As [`Tensor::backward`]; and when the given gradient has another shape, dtype or device.
+    pub fn backward_with(&self, options: &BackwardOptions<'_, B>) -> Result<Gradients<B>> {
+        let Some(root) = &self.node else {
+            return Err(Error::new(
+                ErrorKind::NoGradient,
+                "the tensor does not depend on any tensor that requires a gradient",
+            )
+            .with_op("backward")
+            .with_hint(
+                "make a leaf with requires_grad or Tensor::var, and compute outside no_grad and without detach",
+            ));
+        };
+        let seed = match options.gradient {
+            Some(gradient) => self.checked_seed(gradient)?,
+            None => self.unit_seed()?,
+        };
+        if options.create_graph {
+            enable_grad(|| propagate(root, seed, options))
+        } else {
+            no_grad(|| propagate(root, seed, options))
+        }
+    }
+
+    fn unit_seed(&self) -> Result<Self> {
+        let shape = self.shape();
+        if shape.numel() != 1 {
+            return Err(Error::shape(format!(
+                "a tensor of shape {shape} has {} elements, not one",
+                shape.numel()
+            ))
+            .with_op("backward")
+            .with_hint("reduce it with sum or mean, or give its gradient with backward_with"));
+        }
+        B::full(shape, Scalar::Float(1.0), self.dtype(), &B::device(&self.value)).map(Self::from_inner)
+    }
+
+    fn checked_seed(&self, gradient: &Self) -> Result<Self> {
+        self.check_device(gradient)?;
+        if gradient.shape() != self.shape() || gradient.dtype() != self.dtype() {
+            return Err(Error::shape(format!(
+                "the gradient is {}{}, the tensor {}{}",
+                gradient.dtype(),
+                gradient.shape(),
+                self.dtype(),
+                self.shape()
+            ))
+            .with_op("backward"));
+        }
+        Ok(gradient.clone())
+    }
+}
+
+/// A node whose gradient is not complete yet.
+struct Pending<B: Backend> {
+    node: Arc<Node<B>>,
+    gradient: Tensor<B>,
+}
+
+/// Takes the pending node with the largest id, whose gradient is complete since every user of it has a larger one, and passes the
+/// gradient on; until only leaves have been met.
+fn propagate<B: Backend>(
+    root: &Arc<Node<B>>,
+    seed: Tensor<B>,
+    options: &BackwardOptions<'_, B>,
+) -> Result<Gradients<B>> {
+    let mut pending = BTreeMap::new();
+    add(&mut pending, root, seed)?;
+    let mut entries = Vec::new();
+    while let Some((id, Pending { node, gradient })) = pending.pop_last() {
+        match &node.kind {
+            Kind::Leaf(leaf) => entries.push(Gradient {
+                id,
+                name: leaf.name(),
+                value: gradient,
+            }),
+            Kind::Op(call) => {
+                if options.capture.contains(&id) {
+                    entries.push(Gradient {
+                        id,
+                        name: None,
+                        value: gradient.clone(),
+                    });
+                }
+                if let Rule::Checkpoint(segment) = &call.rule {
+                    // The segment's own nodes are younger than all that is pending, so they are next.
+                    let output = segment.recompute(call.restore(&node, true))?;
+                    if let Some(again) = &output.node {
+                        add(&mut pending, again, gradient)?;
+                    }
+                    continue;
+                }
+                let saved = call.restore(&node, options.create_graph);
+                match rules::apply(call, &saved, gradient, options.create_graph)? {
+                    rules::Passed::Inputs(gradients) => {
+                        for (edge, gradient) in call.inputs.iter().zip(gradients) {
+                            if let (Some(parent), Some(gradient)) = (&edge.node, gradient) {
+                                add(&mut pending, parent, gradient)?;
+                            }
+                        }
+                    }
+                    rules::Passed::Through(output, gradient) => {
+                        if let Some(again) = &output.node {
+                            add(&mut pending, again, gradient)?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    entries.reverse();
+    Ok(Gradients { entries })
+}
+
+fn add<B: Backend>(pending: &mut BTreeMap<u64, Pending<B>>, node: &Arc<Node<B>>, gradient: Tensor<B>) -> Result<()> {
+    match pending.entry(node.id()) {
+        Entry::Vacant(entry) => {
+            entry.insert(Pending {
+                node: Arc::clone(node),
+                gradient,
+            });
+            Ok(())
+        }
+        Entry::Occupied(mut entry) => add_to(&mut entry.get_mut().gradient, gradient),
+    }
+}
+
+/// Adds in place, unless one of the two is itself to be differentiated.
+fn add_to<B: Backend>(sum: &mut Tensor<B>, gradient: Tensor<B>) -> Result<()> {
+    if sum.is_tracked() || gradient.is_tracked() {
+        *sum = sum.add(&gradient)?;
+    } else {
+        // The backend adds in place where nobody else holds the memory: so the old handle has to go.
+        let old = std::mem::replace(&mut sum.value, gradient.value.clone());
+        sum.value = B::accumulate_grad(old, &gradient.value)?;
+    }
+    Ok(())
+}
+
+/// The gradients that a rule gives, one for each input, in order; none where the input has no need of one.
+pub(crate) type InputGradients<B> = SmallVec<[Option<Tensor<B>>; 2]>;

@@ -1,0 +1,56 @@
+//! Gradient checkpointing: memory for time.
+
+use polygrad_core::{Backend, Result};
+use smallvec::SmallVec;
+
+use crate::graph::{Rule, is_grad_enabled, record_rule};
+use crate::random::{GeneratorState, with_generator_state};
+use crate::{Tensor, enable_grad, no_grad};
+
+type Function<B> = dyn Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync;
+
+/// A part of the forward pass that is computed again in the backward pass instead of being kept.
+pub(crate) struct Segment<B: Backend> {
+    function: Box<Function<B>>,
+    generator: GeneratorState,
+}
+
+impl<B: Backend> Segment<B> {
+    /// The output again, this time with its graph. Random numbers are those of the first time.
+    pub(crate) fn recompute(&self, inputs: SmallVec<[Tensor<B>; 2]>) -> Result<Tensor<B>> {
+        enable_grad(|| with_generator_state(self.generator, || (self.function)(&inputs)))
+    }
+}
+
+/// Computes `function(inputs)` without keeping what its gradient needs; the backward pass computes it again.
+///
+/// Tensors that `function` captures get their gradients as well. It must give the same result each time; random numbers from the
+/// thread's generator are taken care of.
+///
+/// # Errors
+/// Those of `function`, here and again in the backward pass.
+pub fn checkpoint<B: Backend>(
+    function: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync + 'static,
+    inputs: &[&Tensor<B>],
+) -> Result<Tensor<B>> {
+    let generator = GeneratorState::current();
+    let owned: Vec<_> = inputs.iter().map(|&input| input.clone()).collect();
+    let output = no_grad(|| function(&owned))?;
+    if !is_grad_enabled() {
+        return Ok(output);
+    }
+    let segment = Segment {
+        function: Box::new(function),
+        generator,
+    };
+    Ok(record_rule(
+        output.value,
+        inputs,
+        Rule::Checkpoint(segment.into()),
+        |save, _| {
+            for i in 0..inputs.len() {
+                save.input(i);
+            }
+        },
+    ))
+}

@@ -1,0 +1,277 @@
+//! The gradient graph: it lives in the tensors, and nowhere else.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use polygrad_core::{Backend, DType, Op, Shape};
+use smallvec::SmallVec;
+
+use crate::Tensor;
+use crate::checkpoint::Segment;
+use crate::custom::CustomOp;
+
+/// One tensor in the graph: a leaf, or the op that made it.
+pub(crate) struct Node<B: Backend> {
+    /// Grows along every edge, so that the reverse of id order is a topological order.
+    id: u64,
+    pub(crate) kind: Kind<B>,
+}
+
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a node is allocated once, and nearly all are ops"
+)]
+pub(crate) enum Kind<B: Backend> {
+    Leaf(Leaf),
+    Op(Call<B>),
+}
+
+/// A tensor that the user wants a gradient for.
+#[derive(Default)]
+pub(crate) struct Leaf {
+    name: OnceLock<Arc<str>>,
+}
+
+impl Leaf {
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        self.name.get().cloned()
+    }
+
+    /// The first name stays.
+    pub(crate) fn set_name(&self, name: &str) {
+        self.name.get_or_init(|| name.into());
+    }
+}
+
+/// An op that was computed, with all that its gradient rule needs.
+pub(crate) struct Call<B: Backend> {
+    pub(crate) rule: Rule<B>,
+    pub(crate) inputs: SmallVec<[Edge<B>; 2]>,
+    pub(crate) saved: SmallVec<[Saved<B>; 2]>,
+}
+
+/// How the gradient passes an op.
+pub(crate) enum Rule<B: Backend> {
+    /// By the table in [`rules`](crate::rules).
+    Op(Op),
+    /// By the user's own rule.
+    Custom(Arc<dyn CustomOp<B>>),
+    /// By computing the segment again.
+    Checkpoint(Arc<Segment<B>>),
+}
+
+/// An input of an op, and what every rule may ask about it.
+pub(crate) struct Edge<B: Backend> {
+    pub(crate) node: Option<Arc<Node<B>>>,
+    pub(crate) shape: Shape,
+    pub(crate) dtype: DType,
+}
+
+/// A value that a rule needs, and where it comes from, so that it can be put back into the graph for higher-order gradients
+/// (an output cannot hold its own node: that would be a cycle).
+pub(crate) struct Saved<B: Backend> {
+    value: B::Tensor,
+    source: Source,
+}
+
+#[derive(Clone, Copy)]
+enum Source {
+    Input(usize),
+    Output,
+    Constant,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl<B: Backend> Node<B> {
+    fn new(kind: Kind<B>) -> Self {
+        Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            kind,
+        }
+    }
+
+    pub(crate) fn leaf(leaf: Leaf) -> Self {
+        Self::new(Kind::Leaf(leaf))
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn as_leaf(&self) -> Option<&Leaf> {
+        match &self.kind {
+            Kind::Leaf(leaf) => Some(leaf),
+            Kind::Op(_) => None,
+        }
+    }
+}
+
+impl<B: Backend> Drop for Node<B> {
+    fn drop(&mut self) {
+        // A chain of a million nodes must not be dropped by recursion.
+        let Kind::Op(call) = &mut self.kind else {
+            return;
+        };
+        let mut pending: SmallVec<[Arc<Self>; 8]> = take_parents(call);
+        while let Some(node) = pending.pop() {
+            if let Some(mut node) = Arc::into_inner(node)
+                && let Kind::Op(call) = &mut node.kind
+            {
+                pending.extend(take_parents(call));
+            }
+        }
+    }
+}
+
+fn take_parents<B: Backend>(call: &mut Call<B>) -> SmallVec<[Arc<Node<B>>; 8]> {
+    call.inputs.iter_mut().filter_map(|edge| edge.node.take()).collect()
+}
+
+impl<B: Backend> Saved<B> {
+    /// The value as a tensor: in the graph again if `in_graph`, else outside.
+    fn restore(&self, call: &Call<B>, node: &Arc<Node<B>>, in_graph: bool) -> Tensor<B> {
+        let source = match self.source {
+            _ if !in_graph => None,
+            Source::Input(i) => call.inputs[i].node.clone(),
+            Source::Output => Some(Arc::clone(node)),
+            Source::Constant => None,
+        };
+        Tensor {
+            value: self.value.clone(),
+            node: source,
+        }
+    }
+}
+
+impl<B: Backend> Call<B> {
+    /// The saved values, in the order in which they were saved.
+    pub(crate) fn restore(&self, node: &Arc<Node<B>>, in_graph: bool) -> SmallVec<[Tensor<B>; 2]> {
+        self.saved
+            .iter()
+            .map(|saved| saved.restore(self, node, in_graph))
+            .collect()
+    }
+}
+
+thread_local! {
+    static GRAD_ENABLED: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Whether ops on this thread record gradients.
+#[inline]
+pub fn is_grad_enabled() -> bool {
+    GRAD_ENABLED.get()
+}
+
+/// Runs `f` without recording gradients on this thread.
+///
+/// ```
+/// # use polygrad_tensor::{no_grad, is_grad_enabled};
+/// assert!(!no_grad(is_grad_enabled));
+/// assert!(is_grad_enabled());
+/// ```
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_grad_mode(false, f)
+}
+
+/// Runs `f` with gradients recorded on this thread, also inside [`no_grad`].
+pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_grad_mode(true, f)
+}
+
+fn with_grad_mode<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
+    /// Restores the mode when `f` panics, too.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            GRAD_ENABLED.set(self.0);
+        }
+    }
+    let _restore = Restore(GRAD_ENABLED.replace(enabled));
+    f()
+}
+
+/// Whether an op on these inputs has to be recorded.
+#[inline]
+pub(crate) fn needs_graph<B: Backend>(inputs: &[&Tensor<B>]) -> bool {
+    inputs.iter().any(|input| input.node.is_some()) && is_grad_enabled()
+}
+
+/// What a call keeps for its gradient rule.
+pub(crate) struct Recorder<'a, B: Backend> {
+    inputs: &'a [&'a Tensor<B>],
+    saved: SmallVec<[Saved<B>; 2]>,
+}
+
+impl<B: Backend> Recorder<'_, B> {
+    /// Keeps an input's value.
+    pub(crate) fn input(&mut self, i: usize) -> &mut Self {
+        self.saved.push(Saved {
+            value: self.inputs[i].value.clone(),
+            source: Source::Input(i),
+        });
+        self
+    }
+
+    /// Keeps the output's value.
+    pub(crate) fn output(&mut self, value: &B::Tensor) -> &mut Self {
+        self.saved.push(Saved {
+            value: value.clone(),
+            source: Source::Output,
+        });
+        self
+    }
+
+    /// Keeps a value through which no gradient flows.
+    pub(crate) fn constant(&mut self, value: &B::Tensor) -> &mut Self {
+        self.saved.push(Saved {
+            value: value.clone(),
+            source: Source::Constant,
+        });
+        self
+    }
+}
+
+/// Makes the tensor for the result of an op; it enters the graph if an input is in it. `save` says what the rule needs.
+#[inline]
+pub(crate) fn record<B: Backend>(
+    value: B::Tensor,
+    inputs: &[&Tensor<B>],
+    op: impl FnOnce() -> Op,
+    save: impl FnOnce(&mut Recorder<'_, B>, &B::Tensor),
+) -> Tensor<B> {
+    if !needs_graph(inputs) {
+        return Tensor::from_inner(value);
+    }
+    record_rule(value, inputs, Rule::Op(op()), save)
+}
+
+/// Makes the tensor for a result that is in the graph.
+pub(crate) fn record_rule<B: Backend>(
+    value: B::Tensor,
+    inputs: &[&Tensor<B>],
+    rule: Rule<B>,
+    save: impl FnOnce(&mut Recorder<'_, B>, &B::Tensor),
+) -> Tensor<B> {
+    let mut recorder = Recorder {
+        inputs,
+        saved: SmallVec::new(),
+    };
+    save(&mut recorder, &value);
+    let saved = recorder.saved;
+    let inputs = inputs
+        .iter()
+        .map(|input| Edge {
+            node: input.node.clone(),
+            shape: input.shape(),
+            dtype: input.dtype(),
+        })
+        .collect();
+    let call = Call { rule, inputs, saved };
+    Tensor {
+        node: Some(Arc::new(Node::new(Kind::Op(call)))),
+        value,
+    }
+}

@@ -1,0 +1,185 @@
+//! Activation functions and dropout.
+
+use polygrad_core::{Activation, Backend, DType, Distribution, Error, Op, Result, decompose};
+
+use super::context;
+use crate::Tensor;
+use crate::graph::record;
+use crate::tracked::Tracked;
+
+macro_rules! activations {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) = $op:expr;)*) => {
+        impl<B: Backend> Tensor<B> {$(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// When memory runs out.
+            pub fn $name(&self $(, $arg: $type)*) -> Result<Self> {
+                self.activation($op)
+            }
+        )*}
+    };
+}
+
+activations! {
+    /// `max(x, 0)`; its gradient at 0 is 0.
+    relu() = Activation::Relu;
+    /// Hyperbolic tangent.
+    tanh() = Activation::Tanh;
+    /// `1 / (1 + e^-x)`.
+    sigmoid() = Activation::Sigmoid;
+    /// `x Φ(x)`, with the exact normal distribution function.
+    gelu() = Activation::Gelu;
+    /// GELU in its approximation by tanh.
+    gelu_tanh() = Activation::GeluTanh;
+    /// `x sigmoid(x)`.
+    silu() = Activation::Silu;
+    /// `ln(1 + e^(βx)) / β`, and `x` where `βx > threshold`. PyTorch's defaults are 1 and 20.
+    softplus(beta: f64, threshold: f64) = Activation::Softplus { beta, threshold };
+    /// `x` for `x > 0`, else `alpha (e^x - 1)`. PyTorch's default is 1.
+    elu(alpha: f64) = Activation::Elu { alpha };
+    /// `x` for `x > 0`, else `slope x`. PyTorch's default is 0.01.
+    leaky_relu(slope: f64) = Activation::LeakyRelu { slope };
+}
+
+impl<B: Backend> Tensor<B> {
+    /// Applies an activation function; integers become f32, but for relu.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn activation(&self, op: Activation) -> Result<Self> {
+        if !self.dtype().is_float() {
+            if op == Activation::Relu {
+                return self.unary(polygrad_core::UnaryOp::Relu);
+            }
+            return self.to_dtype(DType::F32)?.activation(op);
+        }
+        let value = B::activation(op, &self.value).map_err(|e| context(e, op.name(), &[self]))?;
+        Ok(record(
+            value,
+            &[self],
+            || Op::Activation(op),
+            |save, value| {
+                if op.saves_output() {
+                    save.output(value);
+                } else {
+                    save.input(0);
+                }
+            },
+        ))
+    }
+
+    /// In training: zeroes each element with probability `p` and scales the others by `1 / (1 - p)`. Draws from the thread's generator.
+    ///
+    /// # Errors
+    /// When `p` is outside `[0, 1]`, or the dtype is no float.
+    pub fn dropout(&self, p: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(context(
+                Error::invalid(format!("{p} is no probability")),
+                "dropout",
+                &[self],
+            ));
+        }
+        if p == 0.0 {
+            return Ok(self.clone());
+        }
+        let keep = 1.0 - p;
+        let dtype = self.dtype();
+        let mask = Self::random(self.shape(), Distribution::Bernoulli { p: keep }, dtype, &self.device())?;
+        let scale = if keep > 0.0 { 1.0 / keep } else { 0.0 };
+        self.mul(&mask.binary_scalar(polygrad_core::BinaryOp::Mul, scale, false)?)
+    }
+
+    /// `e^x / Σ e^x` along an axis.
+    ///
+    /// # Errors
+    /// When the axis is out of range, or the dtype is no float.
+    pub fn softmax(&self, axis: isize) -> Result<Self> {
+        let fail = |e| context(e, "softmax", &[self]);
+        let axis = self.float_axis(axis).map_err(fail)?;
+        let value = B::softmax(&self.value, axis).map_err(fail)?;
+        Ok(record(
+            value,
+            &[self],
+            || Op::Softmax { axis },
+            |save, value| {
+                save.output(value);
+            },
+        ))
+    }
+
+    /// `x - ln Σ e^x` along an axis.
+    ///
+    /// # Errors
+    /// When the axis is out of range, or the dtype is no float.
+    pub fn log_softmax(&self, axis: isize) -> Result<Self> {
+        let fail = |e| context(e, "log_softmax", &[self]);
+        let axis = self.float_axis(axis).map_err(fail)?;
+        let value = B::log_softmax(&self.value, axis).map_err(fail)?;
+        Ok(record(
+            value,
+            &[self],
+            || Op::LogSoftmax { axis },
+            |save, value| {
+                save.output(value);
+            },
+        ))
+    }
+
+    /// An axis, where a scalar counts as having one, as PyTorch has it for these ops.
+    fn float_axis(&self, axis: isize) -> Result<usize> {
+        if !self.dtype().is_float() {
+            return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));
+        }
+        self.shape().axis(axis)
+    }
+
+    /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`, values `[…, T, E]`.
+    /// A bool mask says which keys take part, a float mask is added; it broadcasts to `[…, S, T]`. `scale` defaults to `1 / √D`.
+    /// `causal` is aligned to the bottom right: query i sees keys up to i + T − S. A row that sees no key is 0.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn scaled_dot_product_attention(
+        &self,
+        key: &Self,
+        value: &Self,
+        mask: Option<&Self>,
+        causal: bool,
+        scale: Option<f64>,
+    ) -> Result<Self> {
+        let query = self;
+        let name = "scaled_dot_product_attention";
+        let fail = |e| context(e, name, &[query, key, value]);
+        let (q, k, v) = (query.shape(), key.shape(), value.shape());
+        let rank = q.rank();
+        if rank < 2 || k.rank() != rank || v.rank() != rank || q[rank - 1] != k[rank - 1] || k[rank - 2] != v[rank - 2]
+        {
+            return Err(fail(Error::shape(
+                "takes queries […, S, D], keys […, T, D] and values […, T, E]",
+            )));
+        }
+        if !query.dtype().is_float() || key.dtype() != query.dtype() || value.dtype() != query.dtype() {
+            return Err(fail(Error::dtype("queries, keys and values must have one float dtype")));
+        }
+        for other in [Some(key), Some(value), mask].into_iter().flatten() {
+            query.check_device(other).map_err(fail)?;
+        }
+        let scale = scale.unwrap_or_else(|| 1.0 / (q[rank - 1] as f64).sqrt());
+        let all = [Some(query), Some(key), Some(value), mask];
+        if all.into_iter().flatten().any(Self::is_tracked) {
+            return decompose::attention::<Tracked<B>>(query, key, value, mask, scale, causal).map_err(fail);
+        }
+        B::attention(
+            &query.value,
+            &key.value,
+            &value.value,
+            mask.map(|m| &m.value),
+            scale,
+            causal,
+        )
+        .map(Self::from_inner)
+        .map_err(fail)
+    }
+}

@@ -1,0 +1,195 @@
+//! New tensors.
+
+use polygrad_core::{Backend, DType, Element, Error, HostTensor, IntoShape, Result, Scalar, Shape, bf16, f16};
+
+use crate::{Device, Tensor};
+
+impl<B: Backend> Tensor<B> {
+    /// The host's values on a device.
+    ///
+    /// # Errors
+    /// When the device lacks the dtype, or memory runs out.
+    pub fn from_host(host: HostTensor, device: &Device<B>) -> Result<Self> {
+        B::from_host(host, device.inner()).map(Self::from_inner)
+    }
+
+    /// A vector's values in row-major order.
+    ///
+    /// # Errors
+    /// When their number does not fill the shape, or memory runs out.
+    pub fn from_vec<T: Element>(values: Vec<T>, shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
+        let host = HostTensor::new(shape.into_shape()?, values).map_err(|e| e.with_op("from_vec"))?;
+        Self::from_host(host, device)
+    }
+
+    /// A copy of a slice's values in row-major order.
+    ///
+    /// # Errors
+    /// When their number does not fill the shape, or memory runs out.
+    pub fn from_slice<T: Element>(values: &[T], shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
+        Self::from_vec(values.to_vec(), shape, device)
+    }
+
+    /// Values written out, as a number or as nested arrays: `Tensor::new([[1.0, 2.0], [3.0, 4.0]], &device)`. Real literals are f32
+    /// unless they say otherwise (`1.0f64`).
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new<T: Element>(data: impl IntoData<T>, device: &Device<B>) -> Result<Self> {
+        let mut values = Vec::new();
+        let mut dims = Vec::new();
+        data.collect(&mut values, &mut dims, 0);
+        Self::from_vec(values, dims, device)
+    }
+
+    /// One value everywhere.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, dtype: DType, device: &Device<B>) -> Result<Self> {
+        B::full(shape.into_shape()?, value.into(), dtype, device.inner()).map(Self::from_inner)
+    }
+
+    /// f32 zeros.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn zeros(shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
+        Self::full(shape, 0.0, DType::F32, device)
+    }
+
+    /// f32 ones.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn ones(shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
+        Self::full(shape, 1.0, DType::F32, device)
+    }
+
+    /// One value everywhere, with this tensor's shape, dtype and device.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Self> {
+        B::full(self.shape(), value.into(), self.dtype(), &B::device(&self.value)).map(Self::from_inner)
+    }
+
+    /// Zeros with this tensor's shape, dtype and device.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn zeros_like(&self) -> Result<Self> {
+        self.full_like(0.0)
+    }
+
+    /// Ones with this tensor's shape, dtype and device.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn ones_like(&self) -> Result<Self> {
+        self.full_like(1.0)
+    }
+
+    /// From `start` in steps of `step`, without reaching `end`; i64 if all three are integers, else f32.
+    ///
+    /// # Errors
+    /// When the step is 0 or leads away from `end`, or a number is not finite.
+    pub fn arange(
+        start: impl Into<Scalar>,
+        end: impl Into<Scalar>,
+        step: impl Into<Scalar>,
+        device: &Device<B>,
+    ) -> Result<Self> {
+        let (start, end, step) = (start.into(), end.into(), step.into());
+        let count = ((end.to_f64() - start.to_f64()) / step.to_f64()).ceil();
+        if !count.is_finite() || count < 0.0 || count > (1u64 << 53) as f64 {
+            return Err(Error::invalid(format!("no steps of {step} lead from {start} to {end}")).with_op("arange"));
+        }
+        let integers = [start, end, step].iter().all(|scalar| matches!(scalar, Scalar::Int(_)));
+        let dtype = if integers { DType::I64 } else { DType::F32 };
+        B::iota(count as usize, start, step, dtype, device.inner()).map(Self::from_inner)
+    }
+
+    /// f32, `steps` numbers from `start` to `end`, both included.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn linspace(start: f64, end: f64, steps: usize, device: &Device<B>) -> Result<Self> {
+        let step = if steps > 1 {
+            (end - start) / (steps - 1) as f64
+        } else {
+            0.0
+        };
+        B::iota(steps, start.into(), step.into(), DType::F32, device.inner()).map(Self::from_inner)
+    }
+
+    /// f32, the identity matrix of size `n`.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn eye(n: usize, device: &Device<B>) -> Result<Self> {
+        Self::ones([n, n], device)?.masked_by_diagonal(|below| below == 0)
+    }
+
+    /// The lower triangle of the last two axes, up to the `diagonal`-th above the main one; zeros elsewhere.
+    ///
+    /// # Errors
+    /// When the rank is below 2.
+    pub fn tril(&self, diagonal: isize) -> Result<Self> {
+        self.masked_by_diagonal(|above| above <= diagonal)
+            .map_err(|e| e.with_op("tril"))
+    }
+
+    /// The upper triangle of the last two axes, from the `diagonal`-th above the main one; zeros elsewhere.
+    ///
+    /// # Errors
+    /// When the rank is below 2.
+    pub fn triu(&self, diagonal: isize) -> Result<Self> {
+        self.masked_by_diagonal(|above| above >= diagonal)
+            .map_err(|e| e.with_op("triu"))
+    }
+
+    /// Zeros where the distance above the main diagonal is not kept.
+    fn masked_by_diagonal(&self, keep: impl Fn(isize) -> bool) -> Result<Self> {
+        let shape = self.shape();
+        let &[.., rows, columns] = shape.dims() else {
+            return Err(Error::shape(format!("shape {shape} has no two axes")));
+        };
+        let mask = (0..rows as isize)
+            .flat_map(|row| (0..columns as isize).map(move |column| column - row))
+            .map(keep)
+            .collect();
+        let mask = Self::from_vec::<bool>(mask, [rows, columns], &self.device())?;
+        let zero = B::full(Shape::SCALAR, Scalar::Float(0.0), self.dtype(), &B::device(&self.value))?;
+        Self::where_(&mask, self, &Self::from_inner(zero))
+    }
+}
+
+/// Numbers and nested arrays of them, as accepted by [`Tensor::new`].
+pub trait IntoData<T: Element> {
+    /// Appends the values in row-major order, and writes the extents from axis `depth` on.
+    fn collect(self, values: &mut Vec<T>, dims: &mut Vec<usize>, depth: usize);
+}
+
+macro_rules! number {
+    ($($type:ty)*) => {$(
+        impl IntoData<$type> for $type {
+            fn collect(self, values: &mut Vec<$type>, _: &mut Vec<usize>, _: usize) {
+                values.push(self);
+            }
+        }
+    )*};
+}
+
+number! { bool u8 i32 i64 f16 bf16 f32 f64 }
+
+impl<T: Element, D: IntoData<T>, const N: usize> IntoData<T> for [D; N] {
+    fn collect(self, values: &mut Vec<T>, dims: &mut Vec<usize>, depth: usize) {
+        if dims.len() == depth {
+            dims.push(N);
+        }
+        for inner in self {
+            inner.collect(values, dims, depth + 1);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Einstein summation, by permutations and one matrix product for each pair of operands.
+
+use polygrad_core::{Backend, Error, Result};
+
+use super::context;
+use crate::Tensor;
+
+impl<B: Backend> Tensor<B> {
+    /// Sums products over the indices that the equation does not keep: `Tensor::einsum("ij,jk->ik", &[&a, &b])`. Letters name axes; a
+    /// letter that stands twice in one operand takes its diagonal. Without `->`, the letters that stand once are kept, in alphabetical
+    /// order. There is no ellipsis.
+    ///
+    /// # Errors
+    /// When the equation is malformed or does not fit the operands.
+    pub fn einsum(equation: &str, operands: &[&Self]) -> Result<Self> {
+        let fail = |e: Error| context(e.with_hint("write it like \"ij,jk->ik\""), "einsum", operands);
+        let (terms, output) = parse(equation).map_err(fail)?;
+        if terms.len() != operands.len() {
+            let error = Error::invalid(format!(
+                "{equation:?} names {} operands, {} were given",
+                terms.len(),
+                operands.len()
+            ));
+            return Err(fail(error));
+        }
+        let mut remaining = Vec::new();
+        for (letters, &tensor) in terms.into_iter().zip(operands) {
+            if letters.len() != tensor.rank() {
+                let error = Error::shape(format!(
+                    "{:?} names {} axes of a tensor of shape {}",
+                    letters.iter().collect::<String>(),
+                    letters.len(),
+                    tensor.shape()
+                ));
+                return Err(fail(error));
+            }
+            remaining.push(Factor::new(letters, tensor).map_err(fail)?);
+        }
+        remaining.reverse();
+        let Some(mut result) = remaining.pop() else {
+            return Err(fail(Error::invalid("there are no operands")));
+        };
+        while let Some(next) = remaining.pop() {
+            let kept = |letter: &char| output.contains(letter) || remaining.iter().any(|f| f.letters.contains(letter));
+            result = result.times(next, kept).map_err(fail)?;
+        }
+        result
+            .reduced_to(|letter| output.contains(letter))
+            .and_then(|f| f.ordered(&output))
+            .map_err(fail)
+    }
+}
+
+fn parse(equation: &str) -> Result<(Vec<Vec<char>>, Vec<char>)> {
+    let compact: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let (inputs, output) = match compact.split_once("->") {
+        Some((inputs, output)) => (inputs, Some(output)),
+        None => (compact.as_str(), None),
+    };
+    let terms: Vec<Vec<char>> = inputs.split(',').map(|term| term.chars().collect()).collect();
+    let all: Vec<char> = terms.iter().flatten().copied().collect();
+    if let Some(bad) = all
+        .iter()
+        .chain(output.unwrap_or("").chars().collect::<Vec<_>>().iter())
+        .find(|c| !c.is_ascii_alphabetic())
+    {
+        return Err(Error::invalid(format!("{bad:?} in {equation:?} is no letter")));
+    }
+    let output: Vec<char> = match output {
+        Some(output) => output.chars().collect(),
+        None => {
+            let mut once: Vec<char> = all
+                .iter()
+                .copied()
+                .filter(|c| all.iter().filter(|d| *d == c).count() == 1)
+                .collect();
+            once.sort_unstable();
+            once
+        }
+    };
+    for (i, letter) in output.iter().enumerate() {
+        if !all.contains(letter) {
+            return Err(Error::invalid(format!(
+                "the output letter {letter:?} names no axis of an operand"
+            )));
+        }
+        if output[..i].contains(letter) {
+            return Err(Error::invalid(format!("the output letter {letter:?} stands twice")));
+        }
+    }
+    Ok((terms, output))
+}
+
+/// A tensor whose axes have distinct letters.
+struct Factor<B: Backend> {
+    letters: Vec<char>,
+    tensor: Tensor<B>,
+}
+
+impl<B: Backend> Factor<B> {
+    /// Takes diagonals until no letter stands twice.
+    fn new(letters: Vec<char>, tensor: &Tensor<B>) -> Result<Self> {
+        let mut out = Self {
+            letters,
+            tensor: tensor.clone(),
+        };
+        while let Some((first, second)) = repeated(&out.letters) {
+            out.tensor = out.tensor.diagonal(0, first as isize, second as isize)?;
+            let letter = out.letters.remove(second);
+            out.letters.remove(first);
+            out.letters.push(letter);
+        }
+        Ok(out)
+    }
+
+    fn dim(&self, letter: char) -> Option<usize> {
+        let axis = self.letters.iter().position(|&l| l == letter)?;
+        Some(self.tensor.shape()[axis])
+    }
+
+    /// Sums over letters that are not kept.
+    fn reduced_to(self, kept: impl Fn(&char) -> bool) -> Result<Self> {
+        let gone: Vec<isize> = self
+            .letters
+            .iter()
+            .enumerate()
+            .filter(|(_, l)| !kept(l))
+            .map(|(axis, _)| axis as isize)
+            .collect();
+        if gone.is_empty() {
+            return Ok(self);
+        }
+        Ok(Self {
+            tensor: self.tensor.sum(&gone, false)?,
+            letters: self.letters.into_iter().filter(|letter| kept(letter)).collect(),
+        })
+    }
+
+    fn ordered(&self, letters: &[char]) -> Result<Tensor<B>> {
+        let axes: Vec<isize> = letters
+            .iter()
+            .filter_map(|letter| self.letters.iter().position(|l| l == letter))
+            .map(|axis| axis as isize)
+            .collect();
+        self.tensor.permute(&axes)
+    }
+
+    /// The product of two factors, summed over shared letters that nobody else needs: one batched matrix product.
+    fn times(self, other: Self, kept: impl Fn(&char) -> bool) -> Result<Self> {
+        let shared = |letter: &char| self.letters.contains(letter) && other.letters.contains(letter);
+        for letter in self.letters.iter().filter(|l| shared(l)) {
+            let (a, b) = (self.dim(*letter), other.dim(*letter));
+            if a != b && a != Some(1) && b != Some(1) {
+                return Err(Error::shape(format!(
+                    "{letter:?} has extent {} in one operand and {} in another",
+                    a.unwrap_or(0),
+                    b.unwrap_or(0)
+                )));
+            }
+        }
+        let is_shared: Vec<char> = self.letters.iter().copied().filter(|l| shared(l)).collect();
+        let left = self.reduced_to(|l| kept(l) || is_shared.contains(l))?;
+        let right = other.reduced_to(|l| kept(l) || is_shared.contains(l))?;
+        let batch: Vec<char> = is_shared.iter().copied().filter(|l| kept(l)).collect();
+        let inner: Vec<char> = is_shared.iter().copied().filter(|l| !kept(l)).collect();
+        let rows: Vec<char> = left
+            .letters
+            .iter()
+            .copied()
+            .filter(|l| !is_shared.contains(l))
+            .collect();
+        let columns: Vec<char> = right
+            .letters
+            .iter()
+            .copied()
+            .filter(|l| !is_shared.contains(l))
+            .collect();
+
+        let extent = |letter: &char| left.dim(*letter).unwrap_or(1).max(right.dim(*letter).unwrap_or(1));
+        let extents = |letters: &[char]| letters.iter().map(extent).collect::<Vec<_>>();
+        let size = |letters: &[char]| extents(letters).iter().product::<usize>();
+        let matrix = |factor: &Self, order: [&[char]; 3], dims: [usize; 3]| -> Result<Tensor<B>> {
+            let letters = order.concat();
+            factor.ordered(&letters)?.expand(extents(&letters))?.reshape(dims)
+        };
+        let (b, m, k, n) = (size(&batch), size(&rows), size(&inner), size(&columns));
+        let product = matrix(&left, [&batch, &rows, &inner], [b, m, k])?.matmul(&matrix(
+            &right,
+            [&batch, &inner, &columns],
+            [b, k, n],
+        )?)?;
+        let letters = [batch, rows, columns].concat();
+        Ok(Self {
+            tensor: product.reshape(extents(&letters))?,
+            letters,
+        })
+    }
+}
+
+fn repeated(letters: &[char]) -> Option<(usize, usize)> {
+    letters.iter().enumerate().find_map(|(i, letter)| {
+        let later = letters[i + 1..].iter().position(|l| l == letter)?;
+        Some((i, i + 1 + later))
+    })
+}
+
+impl<B: Backend> Tensor<B> {
+    /// The diagonal of two axes, which are replaced by one at the end: elements whose position on axis `b` is `offset` more than on
+    /// axis `a`.
+    ///
+    /// # Errors
+    /// When an axis is out of range, or both are the same.
+    pub fn diagonal(&self, offset: isize, a: isize, b: isize) -> Result<Self> {
+        let fail = |e| context(e, "diagonal", &[self]);
+        let shape = self.shape();
+        let (a, b) = (shape.axis(a).map_err(fail)?, shape.axis(b).map_err(fail)?);
+        if a == b {
+            return Err(fail(Error::invalid(format!("axis {a} is given twice"))));
+        }
+        let order: Vec<isize> = (0..shape.rank())
+            .filter(|&axis| axis != a && axis != b)
+            .chain([a, b])
+            .map(|axis| axis as isize)
+            .collect();
+        let (rows, columns) = (shape[a], shape[b]);
+        let (first_row, first_column) = (offset.min(0).unsigned_abs(), offset.max(0) as usize);
+        let len = rows.saturating_sub(first_row).min(columns.saturating_sub(first_column));
+        let outer: Vec<usize> = (0..shape.rank())
+            .filter(|&axis| axis != a && axis != b)
+            .map(|axis| shape[axis])
+            .collect();
+        let flat = self
+            .permute(&order)?
+            .reshape([outer.as_slice(), &[rows * columns]].concat())?;
+        let start = first_row * columns + first_column;
+        let range = polygrad_core::SliceRange::new(start, len, columns as isize + 1);
+        flat.slice_axis(-1, range, "diagonal")
+    }
+}

@@ -1,0 +1,110 @@
+//! Joining tensors and taking them apart.
+
+use polygrad_core::{Backend, Error, Op, Result};
+
+use super::context;
+use crate::Tensor;
+use crate::graph::record;
+
+impl<B: Backend> Tensor<B> {
+    /// Joins tensors along an axis; the other extents must be equal, dtypes promote.
+    ///
+    /// # Errors
+    /// When there are none, the axis is out of range, or shapes or devices do not fit.
+    pub fn cat(tensors: &[&Self], axis: isize) -> Result<Self> {
+        let fail = |e| context(e, "cat", tensors);
+        let Some((first, rest)) = tensors.split_first() else {
+            return Err(fail(Error::invalid("there are no tensors to join")));
+        };
+        let shape = first.shape();
+        let axis = shape.axis(axis).map_err(fail)?;
+        let mut dtype = first.dtype();
+        for other in rest {
+            first.check_device(other).map_err(fail)?;
+            dtype = dtype.promote(other.dtype());
+            let other = other.shape();
+            if other.rank() != shape.rank() || other.with_dim(axis, shape[axis]) != shape {
+                return Err(fail(Error::shape(format!(
+                    "{shape} and {other} differ outside axis {axis}"
+                ))));
+            }
+        }
+        let cast = tensors.iter().map(|x| x.cast_cow(dtype)).collect::<Result<Vec<_>>>()?;
+        let parts: Vec<&Self> = cast.iter().map(|x| &**x).collect();
+        let values: Vec<_> = parts.iter().map(|x| &x.value).collect();
+        let value = B::concat(&values, axis).map_err(fail)?;
+        Ok(record(value, &parts, || Op::Concat { axis }, |_, _| ()))
+    }
+
+    /// Joins tensors of one shape along a new axis.
+    ///
+    /// # Errors
+    /// When there are none, the axis is out of range, or shapes or devices do not fit.
+    pub fn stack(tensors: &[&Self], axis: isize) -> Result<Self> {
+        let apart = tensors.iter().map(|x| x.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+        let Some(first) = apart.first() else {
+            return Err(Error::invalid("there are no tensors to join").with_op("stack"));
+        };
+        let axis = if axis < 0 { axis + first.rank() as isize } else { axis };
+        if let Some(other) = tensors.iter().find(|x| x.shape() != tensors[0].shape()) {
+            let error = Error::shape(format!("{} and {} differ", tensors[0].shape(), other.shape()));
+            return Err(context(error, "stack", tensors));
+        }
+        Self::cat(&apart.iter().collect::<Vec<_>>(), axis)
+    }
+
+    /// Parts of `size` along an axis; the last one is smaller where it does not come out even.
+    ///
+    /// # Errors
+    /// When the axis is out of range, or the size is 0.
+    pub fn split(&self, size: usize, axis: isize) -> Result<Vec<Self>> {
+        let fail = |e| context(e, "split", &[self]);
+        let shape = self.shape();
+        let dim = shape[shape.axis(axis).map_err(fail)?];
+        if size == 0 {
+            return Err(fail(Error::invalid("parts of size 0 never end")));
+        }
+        if dim == 0 {
+            return Ok(vec![self.clone()]);
+        }
+        (0..dim)
+            .step_by(size)
+            .map(|start| self.narrow(axis, start, size.min(dim - start)))
+            .collect()
+    }
+
+    /// Parts of the given sizes along an axis.
+    ///
+    /// # Errors
+    /// When the axis is out of range, or the sizes do not add up to its extent.
+    pub fn split_with_sizes(&self, sizes: &[usize], axis: isize) -> Result<Vec<Self>> {
+        let fail = |e| context(e, "split", &[self]);
+        let shape = self.shape();
+        let dim = shape[shape.axis(axis).map_err(fail)?];
+        let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
+        if total != Some(dim) {
+            return Err(fail(Error::shape(format!("sizes {sizes:?} do not add up to {dim}"))));
+        }
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(sizes.len());
+        for &size in sizes {
+            parts.push(self.narrow(axis, start, size)?);
+            start += size;
+        }
+        Ok(parts)
+    }
+
+    /// At most `chunks` parts of equal size along an axis; the last one is smaller where it does not come out even.
+    ///
+    /// # Errors
+    /// When the axis is out of range, or `chunks` is 0.
+    pub fn chunk(&self, chunks: usize, axis: isize) -> Result<Vec<Self>> {
+        let fail = |e| context(e, "chunk", &[self]);
+        if chunks == 0 {
+            return Err(fail(Error::invalid("at least one part must be asked for")));
+        }
+        let shape = self.shape();
+        let dim = shape[shape.axis(axis).map_err(fail)?];
+        self.split(dim.div_ceil(chunks).max(1), axis)
+    }
+}

@@ -1,0 +1,116 @@
+//! Matrix products.
+
+use polygrad_core::{Axes, Backend, Error, Op, Result, Shape};
+
+use super::context;
+use crate::Tensor;
+use crate::graph::record;
+
+impl<B: Backend> Tensor<B> {
+    /// Matrix product by NumPy's rules: `[…, m, k] × […, k, n]`, where leading axes broadcast; a vector on the left is a row, on the
+    /// right a column, and its axis is taken out of the result. Dtypes promote.
+    ///
+    /// # Errors
+    /// When the inner extents differ, the leading axes do not broadcast, an operand has rank 0, or the devices differ.
+    pub fn matmul(&self, other: &Self) -> Result<Self> {
+        let fail = |e| context(e, "matmul", &[self, other]);
+        let dtype = self.dtype().promote(other.dtype());
+        if !dtype.is_float() {
+            let error = Error::dtype(format!("matmul takes floats, not {dtype}"));
+            return Err(fail(error.with_hint("convert the operands with to_dtype")));
+        }
+        let (a, b) = (&*self.cast_cow(dtype)?, &*other.cast_cow(dtype)?);
+        let (left, right) = (a.shape(), b.shape());
+        match (left.rank(), right.rank()) {
+            (0, _) | (_, 0) => Err(fail(
+                Error::shape("an operand of rank 0 has no inner axis").with_hint("use mul"),
+            )),
+            (1, 1) => {
+                check_inner(left[0], right[0]).map_err(fail)?;
+                let (row, column) = (a.reshape([1, left[0]])?, b.reshape([right[0], 1])?);
+                row.matmul(&column)?.reshape(())
+            }
+            (1, _) => {
+                let product = a.reshape([1, left[0]])?.matmul(b).map_err(fail)?;
+                product.squeeze(-2)
+            }
+            (_, 1) => {
+                let product = a.matmul(&b.reshape([right[0], 1])?).map_err(fail)?;
+                product.squeeze(-1)
+            }
+            (p, q) => {
+                a.check_device(b).map_err(fail)?;
+                check_inner(left[p - 1], right[q - 2]).map_err(fail)?;
+                if p > 2 || q > 2 {
+                    let batch = |shape: &Shape| Shape::new(&shape[..shape.rank() - 2]);
+                    batch(&left)?.broadcast(&batch(&right)?).map_err(fail)?;
+                }
+                let value = B::matmul(&a.value, &b.value).map_err(fail)?;
+                Ok(record(
+                    value,
+                    &[a, b],
+                    || Op::Matmul,
+                    |save, _| {
+                        save.input(0).input(1);
+                    },
+                ))
+            }
+        }
+    }
+
+    /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn linear(&self, weight: &Self, bias: Option<&Self>) -> Result<Self> {
+        let operands = [self, weight, bias.unwrap_or(weight)];
+        let operands = &operands[..2 + usize::from(bias.is_some())];
+        let fail = |e| context(e, "linear", operands);
+        let (x, w) = (self.shape(), weight.shape());
+        if x.rank() == 0 || w.rank() != 2 {
+            return Err(fail(Error::shape("takes an input […, in] and a weight [out, in]")));
+        }
+        check_inner(x[x.rank() - 1], w[1]).map_err(fail)?;
+        let dtype = self.dtype();
+        if let Some(bias) = bias
+            && bias.shape().dims() != [w[0]]
+        {
+            return Err(fail(Error::shape(format!(
+                "the bias must have shape [{}], not {}",
+                w[0],
+                bias.shape()
+            ))));
+        }
+        for operand in &operands[1..] {
+            self.check_device(operand).map_err(fail)?;
+            if operand.dtype() != dtype || !dtype.is_float() {
+                return Err(fail(
+                    Error::dtype("input, weight and bias must have one float dtype")
+                        .with_hint("convert the input with to_dtype"),
+                ));
+            }
+        }
+        let value = B::linear(&self.value, &weight.value, bias.map(|bias| &bias.value)).map_err(fail)?;
+        Ok(record(
+            value,
+            operands,
+            || Op::Linear,
+            |save, _| {
+                save.input(0).input(1);
+            },
+        ))
+    }
+
+    /// For rules: the last two axes exchanged.
+    pub(crate) fn matrix_transposed(&self) -> Result<Self> {
+        let rank = self.rank();
+        self.permute_axes(Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?)
+    }
+}
+
+fn check_inner(left: usize, right: usize) -> Result<()> {
+    if left == right {
+        return Ok(());
+    }
+    Err(Error::shape(format!("inner extents {left} and {right} differ")))
+}

@@ -1,0 +1,37 @@
+//! The methods of [`Tensor`](crate::Tensor), by subject. Each checks its operands, calls the backend, and records what its gradient rule needs.
+
+mod activation;
+mod axes;
+mod compare;
+mod create;
+mod einsum;
+mod elementwise;
+mod index;
+mod join;
+mod linalg;
+mod norm;
+mod reduce;
+mod sort;
+mod statistics;
+mod view;
+mod window;
+
+pub use axes::IntoAxes;
+pub use create::IntoData;
+pub use index::{Index, IntoIndex};
+
+use polygrad_core::{Backend, Error};
+
+use crate::Tensor;
+
+/// Adds to an error which op failed, and on what.
+#[cold]
+pub(crate) fn context<B: Backend>(error: Error, op: &'static str, operands: &[&Tensor<B>]) -> Error {
+    let error = error
+        .with_op(op)
+        .with_operands(operands.iter().map(|x| (x.shape(), x.dtype())));
+    match operands.first() {
+        Some(first) => error.with_device(first.device()),
+        None => error,
+    }
+}

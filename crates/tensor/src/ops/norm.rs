@@ -1,0 +1,171 @@
+//! Normalisations and cross entropy.
+
+use polygrad_core::{Backend, CrossEntropyParams, DType, Error, Op, Result, Shape};
+
+use super::context;
+use crate::Tensor;
+use crate::graph::record;
+
+impl<B: Backend> Tensor<B> {
+    /// Normalises over the last `axes` axes to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape of
+    /// those axes. PyTorch's default for `eps` is 1e-5. Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn layer_norm(&self, weight: Option<&Self>, bias: Option<&Self>, axes: usize, eps: f64) -> Result<Self> {
+        let fail = |e| context(e, "layer_norm", &[self]);
+        let inner = self.last_axes(axes).map_err(fail)?;
+        // A bias alone is a weight of ones with a bias: the backend knows that form only.
+        let ones = match (weight, bias) {
+            (None, Some(bias)) => Some(bias.detach().ones_like()?),
+            _ => None,
+        };
+        let weight = weight.or(ones.as_ref());
+        self.check_affine(weight, bias, inner).map_err(fail)?;
+        let (value, mean, rstd) =
+            B::layer_norm(&self.value, weight.map(|w| &w.value), bias.map(|b| &b.value), axes, eps).map_err(fail)?;
+        let inputs: Vec<&Self> = [Some(self), weight, bias].into_iter().flatten().collect();
+        Ok(record(
+            value,
+            &inputs,
+            || Op::LayerNorm { axes, eps },
+            |save, _| {
+                save.constant(&mean).constant(&rstd);
+                (0..inputs.len()).for_each(|i| {
+                    save.input(i);
+                });
+            },
+        ))
+    }
+
+    /// Divides by the root of the mean square over the last `axes` axes, then scales by `weight`, which has the shape of those axes.
+    /// Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn rms_norm(&self, weight: Option<&Self>, axes: usize, eps: f64) -> Result<Self> {
+        let fail = |e| context(e, "rms_norm", &[self]);
+        let inner = self.last_axes(axes).map_err(fail)?;
+        self.check_affine(weight, None, inner).map_err(fail)?;
+        let (value, rstd) = B::rms_norm(&self.value, weight.map(|w| &w.value), axes, eps).map_err(fail)?;
+        let inputs: Vec<&Self> = [Some(self), weight].into_iter().flatten().collect();
+        Ok(record(
+            value,
+            &inputs,
+            || Op::RmsNorm { axes, eps },
+            |save, _| {
+                save.constant(&rstd);
+                (0..inputs.len()).for_each(|i| {
+                    save.input(i);
+                });
+            },
+        ))
+    }
+
+    /// Batch normalisation as in training: normalises each channel of `[N, C, …]` by the batch's own mean and biased variance, then scales
+    /// and shifts by `weight [C]` and `bias [C]`. Gives the output, and mean and biased variance `[C]`, which carry no gradient.
+    /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
+    ///
+    /// # Errors
+    /// When the rank is below 2, there are no values to take a mean of, or shapes, dtypes or devices do not fit.
+    pub fn batch_norm(&self, weight: Option<&Self>, bias: Option<&Self>, eps: f64) -> Result<(Self, Self, Self)> {
+        let fail = |e| context(e, "batch_norm", &[self]);
+        let shape = self.shape();
+        if shape.rank() < 2 {
+            return Err(fail(Error::shape(format!("takes [N, C, …], not {shape}"))));
+        }
+        if shape.numel() == 0 {
+            return Err(fail(Error::shape("there are no values to take a mean of")));
+        }
+        let ones = match (weight, bias) {
+            (None, Some(bias)) => Some(bias.detach().ones_like()?),
+            _ => None,
+        };
+        let weight = weight.or(ones.as_ref());
+        self.check_affine(weight, bias, Shape::from([shape[1]])).map_err(fail)?;
+        let (value, mean, var) =
+            B::batch_norm(&self.value, weight.map(|w| &w.value), bias.map(|b| &b.value), eps).map_err(fail)?;
+        let inputs: Vec<&Self> = [Some(self), weight, bias].into_iter().flatten().collect();
+        let y = record(
+            value,
+            &inputs,
+            || Op::BatchNorm { eps },
+            |save, _| {
+                save.constant(&mean).constant(&var);
+                (0..inputs.len()).for_each(|i| {
+                    save.input(i);
+                });
+            },
+        );
+        Ok((y, Self::from_inner(mean), Self::from_inner(var)))
+    }
+
+    /// Cross entropy of logits `[N, C]` against class indices `[N]`, for each row; rows with the ignored index are 0.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit, a class is out of range, or the label smoothing is outside `[0, 1]`.
+    pub fn cross_entropy(&self, target: &Self, params: &CrossEntropyParams) -> Result<Self> {
+        let fail = |e| context(e, "cross_entropy", &[self, target]);
+        let (logits, classes) = (self.shape(), target.shape());
+        if logits.rank() != 2 || classes.dims() != [logits[0]] {
+            return Err(fail(Error::shape("takes logits [N, C] and class indices [N]")));
+        }
+        if logits[1] == 0 && logits[0] > 0 {
+            return Err(fail(Error::shape("there are no classes")));
+        }
+        if !self.dtype().is_float() || !target.dtype().is_int() {
+            return Err(fail(Error::dtype(
+                "takes logits of a float dtype and integer class indices",
+            )));
+        }
+        if !(0.0..=1.0).contains(&params.label_smoothing) {
+            let error = Error::invalid(format!("label_smoothing {} is outside [0, 1]", params.label_smoothing));
+            return Err(fail(error));
+        }
+        self.check_device(target).map_err(fail)?;
+        let target = target.detach().to_dtype(DType::I64)?;
+        let (value, logsumexp) = B::cross_entropy(&self.value, &target.value, params).map_err(fail)?;
+        Ok(record(
+            value,
+            &[self, &target],
+            || Op::CrossEntropy(*params),
+            |save, _| {
+                save.constant(&logsumexp).input(0).input(1);
+            },
+        ))
+    }
+
+    fn last_axes(&self, axes: usize) -> Result<Shape> {
+        let shape = self.shape();
+        if axes == 0 || axes > shape.rank() {
+            return Err(Error::shape(format!(
+                "the last {axes} axes of shape {shape} were asked for"
+            )));
+        }
+        if shape[shape.rank() - axes..].contains(&0) {
+            return Err(Error::shape("there are no values to normalise"));
+        }
+        Shape::new(&shape[shape.rank() - axes..])
+    }
+
+    fn check_affine(&self, weight: Option<&Self>, bias: Option<&Self>, shape: Shape) -> Result<()> {
+        if !self.dtype().is_float() {
+            return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));
+        }
+        for (name, param) in [("weight", weight), ("bias", bias)] {
+            let Some(param) = param else {
+                continue;
+            };
+            self.check_device(param)?;
+            if param.shape() != shape || param.dtype() != self.dtype() {
+                return Err(Error::shape(format!(
+                    "the {name} must be {}{shape}, not {}{}",
+                    self.dtype(),
+                    param.dtype(),
+                    param.shape()
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! Reductions and scans.
+
+use polygrad_core::{ArgOp, Axes, Backend, DType, Error, Op, ReduceOp, Result};
+
+use super::{IntoAxes, context};
+use crate::Tensor;
+use crate::graph::record;
+
+macro_rules! reductions {
+    ($($(#[$doc:meta])* $name:ident = $op:ident;)*) => {
+        impl<B: Backend> Tensor<B> {$(
+            $(#[$doc])*
+            /// Over one axis, several, or all (`()`), which stay as extents of 1 if `keepdims`.
+            ///
+            /// # Errors
+            /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value for an empty reduction.
+            pub fn $name(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
+                self.reduce(ReduceOp::$op, axes, keepdims)
+            }
+        )*}
+    };
+}
+
+reductions! {
+    /// Sum; integers and bool add up in i64.
+    sum = Sum;
+    /// Arithmetic mean of floats.
+    mean = Mean;
+    /// Product; integers and bool multiply in i64.
+    prod = Prod;
+    /// Largest value; ties share the gradient equally.
+    amax = Max;
+    /// Smallest value; ties share the gradient equally.
+    amin = Min;
+    /// Whether any element is true (not 0).
+    any = Any;
+    /// Whether all elements are true (not 0).
+    all = All;
+}
+
+impl<B: Backend> Tensor<B> {
+    /// Reduces by an op of the family [`ReduceOp`].
+    ///
+    /// # Errors
+    /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value for an empty reduction.
+    pub fn reduce(&self, op: ReduceOp, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
+        let fail = |e| context(e, op.name(), &[self]);
+        let shape = self.shape();
+        let axes = axes.into_axes(&shape).map_err(fail)?;
+        let dtype = self.dtype();
+        let x = match op {
+            ReduceOp::Any | ReduceOp::All => self.cast_cow(DType::Bool)?,
+            ReduceOp::Sum | ReduceOp::Prod if !dtype.is_float() => self.cast_cow(DType::I64)?,
+            ReduceOp::Mean if !dtype.is_float() => {
+                let error = Error::dtype(format!("the mean of {dtype} is no {dtype}"));
+                return Err(fail(error.with_hint("convert it to a float with to_dtype")));
+            }
+            _ => self.cast_cow(dtype)?,
+        };
+        if op.needs_elements()
+            && let Some(axis) = axes.iter().find(|&axis| shape[axis] == 0)
+        {
+            return Err(fail(Error::shape(format!("axis {axis} has no elements to reduce"))));
+        }
+        let value = B::reduce(op, &x.value, axes, keepdims).map_err(fail)?;
+        if matches!(op, ReduceOp::Any | ReduceOp::All) {
+            return Ok(Self::from_inner(value));
+        }
+        Ok(record(
+            value,
+            &[&*x],
+            || Op::Reduce { op, axes, keepdims },
+            |save, value| match op {
+                ReduceOp::Prod => {
+                    save.input(0);
+                }
+                ReduceOp::Max | ReduceOp::Min => {
+                    save.input(0).output(value);
+                }
+                _ => {}
+            },
+        ))
+    }
+
+    /// Sum of all elements, rank 0.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn sum_all(&self) -> Result<Self> {
+        self.sum((), false)
+    }
+
+    /// Mean of all elements, rank 0.
+    ///
+    /// # Errors
+    /// When there are none, or the dtype is no float.
+    pub fn mean_all(&self) -> Result<Self> {
+        self.mean((), false)
+    }
+
+    /// Position of the largest value along an axis, i64; the first one of a tie.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    pub fn argmax(&self, axis: isize, keepdims: bool) -> Result<Self> {
+        self.arg_reduce(ArgOp::Max, axis, keepdims)
+    }
+
+    /// Position of the smallest value along an axis, i64; the first one of a tie.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    pub fn argmin(&self, axis: isize, keepdims: bool) -> Result<Self> {
+        self.arg_reduce(ArgOp::Min, axis, keepdims)
+    }
+
+    fn arg_reduce(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<Self> {
+        let fail = |e| context(e, op.name(), &[self]);
+        let shape = self.shape();
+        let axis = shape.axis(axis).map_err(fail)?;
+        if shape[axis] == 0 {
+            return Err(fail(Error::shape(format!(
+                "axis {axis} has no elements to choose from"
+            ))));
+        }
+        B::arg_reduce(op, &self.value, axis, keepdims)
+            .map(Self::from_inner)
+            .map_err(fail)
+    }
+
+    /// Largest value along an axis and its position (i64); the first one of a tie gets the whole gradient.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    pub fn max(&self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
+        self.extreme(ArgOp::Max, axis, keepdims)
+    }
+
+    /// Smallest value along an axis and its position (i64); the first one of a tie gets the whole gradient.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    pub fn min(&self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
+        self.extreme(ArgOp::Min, axis, keepdims)
+    }
+
+    fn extreme(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
+        let index = self.arg_reduce(op, axis, true)?;
+        let values = self.gather(axis, &index)?;
+        if keepdims {
+            return Ok((values, index));
+        }
+        Ok((values.squeeze(axis)?, index.squeeze(axis)?))
+    }
+
+    /// Running sum along an axis, inclusive; integers and bool add up in i64.
+    ///
+    /// # Errors
+    /// When the axis is out of range.
+    pub fn cumsum(&self, axis: isize) -> Result<Self> {
+        let fail = |e| context(e, "cumsum", &[self]);
+        let axis = self.shape().axis(axis).map_err(fail)?;
+        let dtype = self.dtype();
+        let x = self.cast_cow(if dtype.is_float() { dtype } else { DType::I64 })?;
+        let value = B::cumsum(&x.value, axis).map_err(fail)?;
+        Ok(record(value, &[&*x], || Op::CumSum { axis }, |_, _| ()))
+    }
+
+    /// Sums over the axes along which `shape` was broadcast to this tensor's shape.
+    pub(crate) fn sum_to(&self, shape: polygrad_core::Shape) -> Result<Self> {
+        if self.shape() == shape {
+            return Ok(self.clone());
+        }
+        let value = B::sum_to(&self.value, shape).map_err(|e| context(e, "sum_to", &[self]))?;
+        Ok(record(value, &[self], || Op::SumTo(shape), |_, _| ()))
+    }
+
+    /// For rules: a reduction over axes counted from the front.
+    pub(crate) fn reduce_axes(&self, op: ReduceOp, axes: Axes, keepdims: bool) -> Result<Self> {
+        let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
+        self.reduce(op, list.as_slice(), keepdims)
+    }
+}

@@ -1,0 +1,94 @@
+//! Reductions made of others.
+
+use polygrad_core::{Backend, CompareOp, Error, Result};
+
+use super::{IntoAxes, context};
+use crate::Tensor;
+
+impl<B: Backend> Tensor<B> {
+    /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased estimate).
+    /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
+    ///
+    /// # Errors
+    /// When an axis is out of range or given twice, or the dtype is no float.
+    #[doc(alias = "var")]
+    pub fn variance(&self, axes: impl IntoAxes, correction: usize, keepdims: bool) -> Result<Self> {
+        let shape = self.shape();
+        let axes = axes.into_axes(&shape).map_err(|e| context(e, "variance", &[self]))?;
+        let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
+        let count: usize = axes.iter().map(|axis| shape[axis]).product();
+        let centred = self.sub(&self.mean(&list, true)?)?;
+        // Fewer elements than the correction: 0 / 0, so NaN, as PyTorch has it.
+        let divisor = count.saturating_sub(correction) as f64;
+        let total = centred.square()?.sum(&list, keepdims)?;
+        total.binary_scalar(polygrad_core::BinaryOp::Div, divisor, false)
+    }
+
+    /// Standard deviation: the root of [`Tensor::variance`].
+    ///
+    /// # Errors
+    /// As [`Tensor::variance`].
+    pub fn std(&self, axes: impl IntoAxes, correction: usize, keepdims: bool) -> Result<Self> {
+        self.variance(axes, correction, keepdims)?.sqrt()
+    }
+
+    /// `ln Σ e^x` over axes, without overflow.
+    ///
+    /// # Errors
+    /// When an axis is out of range, given twice or empty.
+    pub fn logsumexp(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
+        let x = self.cast_cow(self.dtype().to_float())?;
+        let axes = axes
+            .into_axes(&x.shape())
+            .map_err(|e| context(e, "logsumexp", &[self]))?;
+        let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
+        let top = x.detach().amax(&list, true)?;
+        // An infinite maximum must not be subtracted from itself.
+        let zero = top.zeros_like()?;
+        let top = Self::where_(&top.isfinite()?, &top, &zero)?;
+        let total = x.sub(&top)?.exp()?.sum(&list, true)?.log()?.add(&top)?;
+        if keepdims {
+            return Ok(total);
+        }
+        total.reshape(x.shape().reduced(axes, false))
+    }
+
+    /// The p-norm over axes: `(Σ |x|^p)^(1/p)`; the largest `|x|` for infinity, the smallest for minus infinity, the number of elements
+    /// that are not 0 for 0.
+    ///
+    /// # Errors
+    /// When an axis is out of range or given twice, or `p` is NaN.
+    pub fn norm(&self, p: f64, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
+        if p.is_nan() {
+            return Err(context(Error::invalid("the order of the norm is NaN"), "norm", &[self]));
+        }
+        if p == 0.0 {
+            return self
+                .compare_scalar(CompareOp::Ne, 0.0)?
+                .to_dtype(self.dtype())?
+                .sum(axes, keepdims);
+        }
+        let magnitude = self.abs()?;
+        if p == f64::INFINITY {
+            return magnitude.amax(axes, keepdims);
+        }
+        if p == f64::NEG_INFINITY {
+            return magnitude.amin(axes, keepdims);
+        }
+        if p == 1.0 {
+            return magnitude.sum(axes, keepdims);
+        }
+        let axes = axes.into_axes(&self.shape()).map_err(|e| context(e, "norm", &[self]))?;
+        let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
+        let total = magnitude.pow_scalar(p)?.sum(&list, keepdims)?;
+        // The root has an infinite slope at 0; PyTorch gives a zero vector the gradient 0.
+        let is_zero = total.eq_scalar(0.0)?;
+        let safe = total.masked_fill(&is_zero, 1.0)?;
+        let root = if p == 2.0 {
+            safe.sqrt()?
+        } else {
+            safe.pow_scalar(1.0 / p)?
+        };
+        root.masked_fill(&is_zero, if p > 0.0 { 0.0 } else { f64::INFINITY })
+    }
+}

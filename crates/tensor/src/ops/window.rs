@@ -1,0 +1,146 @@
+//! Convolution and pooling, over one to three spatial axes.
+
+use polygrad_core::{Backend, ConvParams, Error, Op, PoolParams, Result, Shape};
+
+use super::context;
+use crate::Tensor;
+use crate::graph::record;
+
+impl<B: Backend> Tensor<B> {
+    /// Cross-correlation of `[N, C, spatial…]` with `weight [O, C / groups, kernel…]`.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn conv(&self, weight: &Self, params: &ConvParams) -> Result<Self> {
+        let fail = |e| context(e, "conv", &[self, weight]);
+        self.check_floats(weight).map_err(fail)?;
+        params.output_shape(&self.shape(), &weight.shape()).map_err(fail)?;
+        let value = B::conv(&self.value, &weight.value, params).map_err(fail)?;
+        Ok(record(
+            value,
+            &[self, weight],
+            || Op::Conv(*params),
+            |save, _| {
+                save.input(0).input(1);
+            },
+        ))
+    }
+
+    /// Transposed convolution of `[N, O, spatial…]` with `weight [O, C / groups, kernel…]`: the gradient of [`Tensor::conv`] wrt an input
+    /// of shape `[N, C, spatial…]`. `output_padding` makes the result larger at one end of each axis.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn conv_transpose(&self, weight: &Self, params: &ConvParams, output_padding: [usize; 3]) -> Result<Self> {
+        let fail = |e| context(e, "conv_transpose", &[self, weight]);
+        self.check_floats(weight).map_err(fail)?;
+        let (x, w) = (self.shape(), weight.shape());
+        if !(3..=5).contains(&x.rank()) || w.rank() != x.rank() || x[1] != w[0] || w[1..].contains(&0) {
+            return Err(fail(Error::shape(
+                "takes an input [N, C, spatial…] and a weight [C, O / groups, kernel…] of one rank, 3 to 5",
+            )));
+        }
+        let mut out = x.with_dim(1, w[1] * params.groups);
+        for axis in 0..x.rank() - 2 {
+            let length = x[axis + 2]
+                .checked_sub(1)
+                .and_then(|steps| steps.checked_mul(params.stride[axis]))
+                .and_then(|n| n.checked_add((w[axis + 2] - 1).checked_mul(params.dilation[axis])?))
+                .and_then(|n| (n + output_padding[axis] + 1).checked_sub(2 * params.padding[axis]))
+                .filter(|&length| length > 0);
+            let fits = output_padding[axis] < params.stride[axis].max(params.dilation[axis]);
+            match length {
+                Some(length) if fits => out.dims_mut()[axis + 2] = length,
+                _ => {
+                    return Err(fail(Error::shape(format!(
+                        "spatial axis {axis} would have no extent, or its output_padding is not below stride or dilation"
+                    ))));
+                }
+            }
+        }
+        let grad_shape = params.output_shape(&out, &w).map_err(fail)?;
+        if grad_shape != x {
+            return Err(fail(Error::shape(format!(
+                "output_padding {output_padding:?} leads to an output {out}, whose convolution is {grad_shape}"
+            ))));
+        }
+        self.conv_input_grad(weight, out, params)
+            .map_err(|e| e.with_op("conv_transpose"))
+    }
+
+    /// The gradient of [`Tensor::conv`] wrt its input, which is linear in both operands again.
+    pub(crate) fn conv_input_grad(&self, weight: &Self, input_shape: Shape, params: &ConvParams) -> Result<Self> {
+        let value = B::conv_input_grad(&self.value, &weight.value, input_shape, params)
+            .map_err(|e| context(e, "conv_input_grad", &[self, weight]))?;
+        let op = || Op::ConvInputGrad {
+            input_shape,
+            params: Box::new(*params),
+        };
+        Ok(record(value, &[self, weight], op, |save, _| {
+            save.input(0).input(1);
+        }))
+    }
+
+    /// The gradient of [`Tensor::conv`] wrt its weight, from the output's gradient (this tensor) and the input.
+    pub(crate) fn conv_weight_grad(&self, x: &Self, weight_shape: Shape, params: &ConvParams) -> Result<Self> {
+        let value = B::conv_weight_grad(&self.value, &x.value, weight_shape, params)
+            .map_err(|e| context(e, "conv_weight_grad", &[self, x]))?;
+        let op = || Op::ConvWeightGrad {
+            weight_shape,
+            params: Box::new(*params),
+        };
+        Ok(record(value, &[self, x], op, |save, _| {
+            save.input(0).input(1);
+        }))
+    }
+
+    /// Largest value of each window of `[N, C, spatial…]`, and its position in the flattened spatial axes (i64).
+    ///
+    /// # Errors
+    /// When a window does not fit.
+    pub fn max_pool(&self, params: &PoolParams) -> Result<(Self, Self)> {
+        let fail = |e| context(e, "max_pool", &[self]);
+        params.output_shape(&self.shape()).map_err(fail)?;
+        let (values, indices) = B::max_pool(&self.value, params).map_err(fail)?;
+        let pooled = record(
+            values,
+            &[self],
+            || Op::MaxPool(Box::new(*params)),
+            |save, _| {
+                save.constant(&indices);
+            },
+        );
+        Ok((pooled, Self::from_inner(indices)))
+    }
+
+    /// Mean of each window of `[N, C, spatial…]`.
+    ///
+    /// # Errors
+    /// When a window does not fit, it is dilated, or the dtype is no float.
+    pub fn avg_pool(&self, params: &PoolParams) -> Result<Self> {
+        let fail = |e| context(e, "avg_pool", &[self]);
+        if !self.dtype().is_float() {
+            return Err(fail(Error::dtype(format!("{} is no float", self.dtype()))));
+        }
+        let shape = self.shape();
+        params.output_shape(&shape).map_err(fail)?;
+        if params.dilation[..shape.rank() - 2]
+            .iter()
+            .any(|&dilation| dilation != 1)
+        {
+            return Err(fail(Error::invalid("average pooling takes no dilation")));
+        }
+        let value = B::avg_pool(&self.value, params).map_err(fail)?;
+        Ok(record(value, &[self], || Op::AvgPool(Box::new(*params)), |_, _| ()))
+    }
+
+    fn check_floats(&self, weight: &Self) -> Result<()> {
+        self.check_device(weight)?;
+        if !self.dtype().is_float() || weight.dtype() != self.dtype() {
+            return Err(
+                Error::dtype("input and weight must have one float dtype").with_hint("convert the input with to_dtype")
+            );
+        }
+        Ok(())
+    }
+}

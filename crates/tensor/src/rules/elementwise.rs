@@ -1,0 +1,169 @@
+//! Rules of ops on each element.
+
+use std::f64::consts::FRAC_2_SQRT_PI;
+
+use polygrad_core::{Backend, BinaryOp, Result, Scalar, UnaryOp};
+use smallvec::smallvec;
+
+use super::{Context, Passed};
+use crate::Tensor;
+
+/// What the rule of a unary op asks for.
+#[derive(Clone, Copy)]
+pub(crate) enum Needs {
+    Nothing,
+    Input,
+    Output,
+}
+
+pub(crate) fn unary_needs(op: UnaryOp) -> Needs {
+    use UnaryOp as U;
+    match op {
+        U::Exp | U::Expm1 | U::Sqrt | U::Rsqrt | U::Reciprocal | U::Tan | U::Tanh | U::Sigmoid | U::Relu => {
+            Needs::Output
+        }
+        U::Abs | U::Log | U::Log1p | U::Sin | U::Cos | U::Erf => Needs::Input,
+        _ => Needs::Nothing,
+    }
+}
+
+pub(super) fn unary<B: Backend>(op: UnaryOp, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let g = &c.grad;
+    // The input or the output, whichever was saved.
+    let saved = || &c.saved[0];
+    Passed::one(match op {
+        UnaryOp::Neg => g.neg()?,
+        UnaryOp::Abs => g.mul(&saved().sign()?)?,
+        UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => g.zeros_like()?,
+        UnaryOp::Exp => g.mul(saved())?,
+        UnaryOp::Expm1 => g.mul(&(saved() + 1.0)?)?,
+        UnaryOp::Log => g.div(saved())?,
+        UnaryOp::Log1p => g.div(&(saved() + 1.0)?)?,
+        UnaryOp::Sqrt => (g.div(saved())? * 0.5)?,
+        UnaryOp::Rsqrt => (g.mul(&saved().pow_scalar(3.0)?)? * -0.5)?,
+        UnaryOp::Reciprocal => g.mul(&saved().square()?.neg()?)?,
+        UnaryOp::Sin => g.mul(&saved().cos()?)?,
+        UnaryOp::Cos => g.mul(&saved().sin()?.neg()?)?,
+        UnaryOp::Tan => g.mul(&(saved().square()? + 1.0)?)?,
+        UnaryOp::Tanh => g.mul(&(1.0 - saved().square()?)?)?,
+        UnaryOp::Sigmoid => g.mul(&(saved() * (1.0 - saved()))?)?,
+        UnaryOp::Erf => g.mul(&(saved().square()?.neg()?.exp()? * FRAC_2_SQRT_PI)?)?,
+        UnaryOp::Relu => g.masked_fill(&saved().le_scalar(0.0)?, 0.0)?,
+        other => return Err(super::missing(other.name())),
+    })
+}
+
+/// What the rule of a binary op asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct BinaryNeeds {
+    pub(crate) inputs: bool,
+    pub(crate) output: bool,
+}
+
+pub(crate) fn binary_needs(op: BinaryOp) -> BinaryNeeds {
+    BinaryNeeds {
+        inputs: !matches!(op, BinaryOp::Add | BinaryOp::Sub),
+        output: op == BinaryOp::Pow,
+    }
+}
+
+pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let g = &c.grad;
+    let (a, b) = (|| &c.saved[0], || &c.saved[1]);
+    let to_a = |gradient: Tensor<B>| gradient.sum_to(c.shape(0));
+    let to_b = |gradient: Tensor<B>| gradient.sum_to(c.shape(1));
+    match op {
+        BinaryOp::Add => c.two(|| to_a(g.clone()), || to_b(g.clone())),
+        BinaryOp::Sub => c.two(|| to_a(g.clone()), || to_b(g.neg()?)),
+        BinaryOp::Mul => c.two(|| to_a(g.mul(b())?), || to_b(g.mul(a())?)),
+        BinaryOp::Div => c.two(|| to_a(g.div(b())?), || to_b(g.mul(&a().div(b())?.div(b())?)?.neg()?)),
+        BinaryOp::Remainder => c.two(|| to_a(g.clone()), || to_b(g.mul(&a().div(b())?.floor()?)?.neg()?)),
+        BinaryOp::Pow => c.two(
+            || {
+                // At exponent 0 the slope is 0, also where the base is 0 and its power -1 infinite.
+                let slope = b().mul(&a().pow(&(b() - 1.0)?)?)?;
+                to_a(g.mul(&slope.masked_fill(&b().eq_scalar(0.0)?, 0.0)?)?)
+            },
+            || {
+                // 0 to a power that is not negative does not change with the power, though its logarithm is infinite.
+                let flat = a().eq_scalar(0.0)?.logical_and(&b().ge_scalar(0.0)?)?;
+                let slope = c.saved[2].mul(&a().log()?)?;
+                to_b(g.mul(&slope.masked_fill(&flat, 0.0)?)?)
+            },
+        ),
+        BinaryOp::Maximum | BinaryOp::Minimum => {
+            let half = (g * 0.5)?;
+            let share = |own: &Tensor<B>, other: &Tensor<B>| {
+                let lost = if op == BinaryOp::Maximum {
+                    own.lt(other)?
+                } else {
+                    own.gt(other)?
+                };
+                Tensor::where_(&own.eq(other)?, &half, &g.masked_fill(&lost, 0.0)?)
+            };
+            c.two(|| to_a(share(a(), b())?), || to_b(share(b(), a())?))
+        }
+        BinaryOp::Atan2 => {
+            let norm = || a().square()?.add(&b().square()?);
+            c.two(
+                || to_a(g.mul(&b().div(&norm()?)?)?),
+                || to_b(g.mul(&a().div(&norm()?)?)?.neg()?),
+            )
+        }
+        other => Err(super::missing(other.name())),
+    }
+}
+
+pub(super) fn binary_scalar<B: Backend>(
+    op: BinaryOp,
+    scalar: Scalar,
+    reverse: bool,
+    c: &Context<'_, B>,
+) -> Result<Passed<B>> {
+    let g = &c.grad;
+    let x = || &c.saved[0];
+    let s = scalar.to_f64();
+    Passed::one(match (op, reverse) {
+        (BinaryOp::Add, _) | (BinaryOp::Sub | BinaryOp::Remainder, false) => g.clone(),
+        (BinaryOp::Sub, true) => g.neg()?,
+        (BinaryOp::Mul, _) => (g * s)?,
+        (BinaryOp::Div, false) => (g / s)?,
+        (BinaryOp::Div, true) => (g.div(&x().square()?)? * -s)?,
+        (BinaryOp::Pow, false) if s == 0.0 => g.zeros_like()?,
+        (BinaryOp::Pow, false) => g.mul(&(x().pow_scalar(s - 1.0)? * s)?)?,
+        (BinaryOp::Pow, true) => {
+            let slope = (&c.saved[1] * s.ln())?;
+            if s == 0.0 {
+                g.mul(&slope.masked_fill(&x().ge_scalar(0.0)?, 0.0)?)?
+            } else {
+                g.mul(&slope)?
+            }
+        }
+        (BinaryOp::Maximum, _) => g.masked_fill(&x().lt_scalar(s)?, 0.0)?,
+        (BinaryOp::Minimum, _) => g.masked_fill(&x().gt_scalar(s)?, 0.0)?,
+        (BinaryOp::Remainder, true) => {
+            let quotient = x().binary_scalar(BinaryOp::Div, s, true)?.floor()?;
+            g.mul(&quotient)?.neg()?
+        }
+        (BinaryOp::Atan2, reverse) => {
+            let sign = if reverse { -s } else { s };
+            (g.div(&(x().square()? + s * s)?)? * sign)?
+        }
+        (other, _) => return Err(super::missing(other.name())),
+    })
+}
+
+pub(super) fn select<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
+    let condition = &c.saved[0];
+    let zero = Tensor::from_inner(B::full(
+        polygrad_core::Shape::SCALAR,
+        Scalar::Float(0.0),
+        c.grad.dtype(),
+        &B::device(&c.grad.value),
+    )?);
+    Ok(Passed::Inputs(smallvec![
+        None,
+        c.when(1, || Tensor::where_(condition, &c.grad, &zero)?.sum_to(c.shape(1)))?,
+        c.when(2, || Tensor::where_(condition, &zero, &c.grad)?.sum_to(c.shape(2)))?,
+    ]))
+}

@@ -1,0 +1,128 @@
+//! Rules of fused ops.
+
+use polygrad_core::{Activation, Backend, CrossEntropyParams, PoolParams, Result, decompose};
+use smallvec::smallvec;
+
+use super::{Context, Passed};
+use crate::Tensor;
+use crate::tracked::Tracked;
+
+/// Calls a fused gradient of the backend, or, where it is to be differentiated again, its decomposition on tracked tensors.
+macro_rules! fused {
+    ($c:ident, $op:ident($($tensor:expr),* ; $($arg:expr),*)) => {
+        if $c.create_graph {
+            decompose::$op::<Tracked<B>>($($tensor,)* $($arg),*)
+        } else {
+            B::$op($(&$tensor.value,)* $($arg),*).map(Tensor::from_inner)
+        }
+    };
+}
+
+pub(super) fn activation<B: Backend>(op: Activation, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let (grad, saved) = (&c.grad, &c.saved[0]);
+    Passed::one(if c.create_graph {
+        decompose::activation_backward::<Tracked<B>>(op, grad, saved)?
+    } else {
+        Tensor::from_inner(B::activation_backward(op, &grad.value, &saved.value)?)
+    })
+}
+
+pub(super) fn softmax<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
+    Passed::one(fused!(c, softmax_backward(&c.grad, &c.saved[0]; axis))?)
+}
+
+pub(super) fn log_softmax<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
+    Passed::one(fused!(c, log_softmax_backward(&c.grad, &c.saved[0]; axis))?)
+}
+
+pub(super) fn max_pool<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
+    Passed::one(fused!(c, max_pool_backward(&c.grad, &c.saved[0]; c.shape(0)))?)
+}
+
+pub(super) fn avg_pool<B: Backend>(params: &PoolParams, c: &Context<'_, B>) -> Result<Passed<B>> {
+    Passed::one(fused!(c, avg_pool_backward(&c.grad; c.shape(0), params))?)
+}
+
+pub(super) fn embedding<B: Backend>(padding_idx: Option<usize>, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let rows = c.shape(0)[0];
+    Passed::one(fused!(c, embedding_backward(&c.grad, &c.saved[0]; rows, padding_idx))?)
+}
+
+pub(super) fn cross_entropy<B: Backend>(params: &CrossEntropyParams, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let [logsumexp, logits, target] = c.saved else {
+        unreachable!("three tensors were saved");
+    };
+    if c.create_graph {
+        let (loss, _) = decompose::cross_entropy::<Tracked<B>>(logits, target, params)?;
+        return Ok(Passed::Through(loss, c.grad.clone()));
+    }
+    let grad = B::cross_entropy_backward(&c.grad.value, &logits.value, &target.value, &logsumexp.value, params)?;
+    Passed::one(Tensor::from_inner(grad))
+}
+
+pub(super) fn layer_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let [mean, rstd, x, affine @ ..] = c.saved else {
+        unreachable!("at least three tensors were saved");
+    };
+    let weight = affine.first();
+    if c.create_graph {
+        let (y, _, _) = decompose::layer_norm::<Tracked<B>>(x, weight, affine.get(1), axes, eps)?;
+        return Ok(Passed::Through(y, c.grad.clone()));
+    }
+    let gradients = B::layer_norm_backward(
+        &c.grad.value,
+        &x.value,
+        &mean.value,
+        &rstd.value,
+        weight.map(|w| &w.value),
+        axes,
+    )?;
+    Ok(affine_gradients(gradients))
+}
+
+pub(super) fn rms_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let [rstd, x, affine @ ..] = c.saved else {
+        unreachable!("at least two tensors were saved");
+    };
+    let weight = affine.first();
+    if c.create_graph {
+        let (y, _) = decompose::rms_norm::<Tracked<B>>(x, weight, axes, eps)?;
+        return Ok(Passed::Through(y, c.grad.clone()));
+    }
+    let (grad_x, grad_weight) =
+        B::rms_norm_backward(&c.grad.value, &x.value, &rstd.value, weight.map(|w| &w.value), axes)?;
+    Ok(Passed::Inputs(smallvec![
+        Some(Tensor::from_inner(grad_x)),
+        Some(Tensor::from_inner(grad_weight)),
+    ]))
+}
+
+pub(super) fn batch_norm<B: Backend>(eps: f64, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let [mean, var, x, affine @ ..] = c.saved else {
+        unreachable!("at least three tensors were saved");
+    };
+    let weight = affine.first();
+    if c.create_graph {
+        let (y, _, _) = decompose::batch_norm::<Tracked<B>>(x, weight, affine.get(1), eps)?;
+        return Ok(Passed::Through(y, c.grad.clone()));
+    }
+    let gradients = B::batch_norm_backward(
+        &c.grad.value,
+        &x.value,
+        &mean.value,
+        &var.value,
+        weight.map(|w| &w.value),
+        eps,
+    )?;
+    Ok(affine_gradients(gradients))
+}
+
+/// Input, weight and bias; a gradient for which there is no input is dropped where the pass pairs them up.
+fn affine_gradients<B: Backend>((x, weight, bias): (B::Tensor, B::Tensor, B::Tensor)) -> Passed<B> {
+    Passed::Inputs(
+        [x, weight, bias]
+            .into_iter()
+            .map(|g| Some(Tensor::from_inner(g)))
+            .collect(),
+    )
+}

@@ -1,0 +1,98 @@
+//! Rules of reductions and matrix products.
+
+use polygrad_core::{Axes, Backend, ReduceOp, Result, Shape};
+use smallvec::smallvec;
+
+use super::{Context, Passed};
+use crate::Tensor;
+
+pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let shape = c.shape(0);
+    if op == ReduceOp::Prod && c.create_graph {
+        let again = product(&c.saved[0], axes)?.reshape(c.grad.shape())?;
+        return Ok(Passed::Through(again, c.grad.clone()));
+    }
+    let kept = shape.reduced(axes, true);
+    let g = c.grad.reshape(kept)?;
+    Passed::one(match op {
+        ReduceOp::Sum => g.expand(shape)?,
+        ReduceOp::Mean => {
+            let count: usize = axes.iter().map(|axis| shape[axis]).product();
+            (&g / count as f64)?.expand(shape)?
+        }
+        ReduceOp::Max | ReduceOp::Min => {
+            let (x, y) = (&c.saved[0], c.saved[1].reshape(kept)?);
+            let ties = x.eq(&y)?.to_dtype(g.dtype())?;
+            g.div(&ties.reduce_axes(ReduceOp::Sum, axes, true)?)?.mul(&ties)?
+        }
+        ReduceOp::Prod => {
+            // The product of the others: without zeros, the whole divided by the element; with one zero, only the zero itself has any;
+            // with two, nobody has.
+            let x = &c.saved[0];
+            let is_zero = x.eq_scalar(0.0)?;
+            let others = x.masked_fill(&is_zero, 1.0)?;
+            let product = others.reduce_axes(ReduceOp::Prod, axes, true)?;
+            let zeros = is_zero.reduce_axes(ReduceOp::Sum, axes, true)?;
+            let alone = is_zero.logical_and(&zeros.eq_scalar(1i64)?)?;
+            let without = product.div(&others)?.masked_fill(&zeros.gt_scalar(0i64)?, 0.0)?;
+            g.mul(&Tensor::where_(&alone, &product, &without)?)?
+        }
+        other => return Err(super::missing(other.name())),
+    })
+}
+
+/// The product as a tree of multiplications, whose derivatives of any order are right at zeros too.
+fn product<B: Backend>(x: &Tensor<B>, axes: Axes) -> Result<Tensor<B>> {
+    let shape = x.shape();
+    let order = (0..shape.rank())
+        .filter(|&axis| !axes.contains(axis))
+        .chain(axes.iter());
+    let outer = shape.reduced(axes, false).numel();
+    let mut count: usize = axes.iter().map(|axis| shape[axis]).product();
+    let mut rest = x.permute_axes(Axes::new(order)?)?.reshape([outer, count])?;
+    if count == 0 {
+        return Tensor::full([outer], 1.0, x.dtype(), &x.device());
+    }
+    while count > 1 {
+        let half = count / 2;
+        let pairs = rest.narrow(1, 0, half)?.mul(&rest.narrow(1, half, half)?)?;
+        rest = if count % 2 == 0 {
+            pairs
+        } else {
+            Tensor::cat(&[&pairs, &rest.narrow(1, count - 1, 1)?], 1)?
+        };
+        count = half + count % 2;
+    }
+    Ok(rest)
+}
+
+pub(super) fn cumsum<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let axis = axis as isize;
+    Passed::one(c.grad.flip(axis)?.cumsum(axis)?.flip(axis)?)
+}
+
+pub(super) fn matmul<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
+    let (a, b) = (&c.saved[0], &c.saved[1]);
+    c.two(
+        || c.grad.matmul(&b.matrix_transposed()?)?.sum_to(c.shape(0)),
+        || a.matrix_transposed()?.matmul(&c.grad)?.sum_to(c.shape(1)),
+    )
+}
+
+pub(super) fn linear<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
+    let (x, weight) = (&c.saved[0], &c.saved[1]);
+    let (x_shape, weight_shape) = (c.shape(0), c.shape(1));
+    let (inputs, outputs) = (weight_shape[1], weight_shape[0]);
+    let rows: usize = x_shape[..x_shape.rank() - 1].iter().product();
+    let grad = c.grad.reshape(Shape::from([rows, outputs]))?;
+    let mut gradients = smallvec![
+        c.when(0, || grad.matmul(weight)?.reshape(x_shape))?,
+        c.when(1, || grad
+            .matrix_transposed()?
+            .matmul(&x.reshape(Shape::from([rows, inputs]))?))?,
+    ];
+    if c.call.inputs.len() == 3 {
+        gradients.push(c.when(2, || grad.sum_to(Shape::from([outputs])))?);
+    }
+    Ok(Passed::Inputs(gradients))
+}

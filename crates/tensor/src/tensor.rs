@@ -1,0 +1,275 @@
+//! The tensor itself: a backend's value, and its place in the gradient graph.
+
+use std::fmt;
+use std::sync::Arc;
+
+use polygrad_core::{AnyBackend, Backend, DType, Element, Error, ErrorKind, HostTensor, Result, Shape};
+
+use crate::Device;
+use crate::graph::{Leaf, Node};
+
+/// An array of up to eight dimensions on a device, which remembers how it was computed where a gradient is wanted.
+///
+/// Cloning is cheap and shares the values; tensors do not change once made. `Tensor` without a parameter runs on a backend chosen
+/// at run time; `Tensor<B>` on one chosen at compile time.
+pub struct Tensor<B: Backend = AnyBackend> {
+    pub(crate) value: B::Tensor,
+    pub(crate) node: Option<Arc<Node<B>>>,
+}
+
+impl<B: Backend> Tensor<B> {
+    /// Wraps a backend's own tensor; no gradient flows into it.
+    #[inline]
+    pub fn from_inner(value: B::Tensor) -> Self {
+        Self { value, node: None }
+    }
+
+    /// The backend's own tensor.
+    pub fn inner(&self) -> &B::Tensor {
+        &self.value
+    }
+
+    /// The shape.
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        B::shape(&self.value)
+    }
+
+    /// The extents, outermost first.
+    pub fn dims(&self) -> Vec<usize> {
+        self.shape().to_vec()
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape().rank()
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.shape().numel()
+    }
+
+    /// The dtype.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        B::dtype(&self.value)
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device<B> {
+        Device::from_inner(B::device(&self.value))
+    }
+
+    /// A named leaf of the gradient graph: [`Gradients::by_name`](crate::Gradients::by_name) finds its gradient.
+    ///
+    /// # Errors
+    /// When the dtype is no float.
+    pub fn var(name: &str, value: Self) -> Result<Self> {
+        let leaf = Leaf::default();
+        leaf.set_name(name);
+        value.into_leaf(leaf)
+    }
+
+    /// This tensor as a leaf of the gradient graph, cut off from how it was computed.
+    ///
+    /// # Errors
+    /// When the dtype is no float.
+    pub fn requires_grad(self) -> Result<Self> {
+        self.into_leaf(Leaf::default())
+    }
+
+    fn into_leaf(self, leaf: Leaf) -> Result<Self> {
+        if !self.dtype().is_float() {
+            return Err(Error::dtype(format!(
+                "a tensor of {} cannot require a gradient: only floats can",
+                self.dtype()
+            ))
+            .with_hint("convert it with to_dtype(DType::F32)"));
+        }
+        Ok(Self {
+            value: self.value,
+            node: Some(Arc::new(Node::leaf(leaf))),
+        })
+    }
+
+    /// The same values, cut off from the gradient graph.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        Self::from_inner(self.value.clone())
+    }
+
+    /// Whether a gradient flows through this tensor.
+    #[inline]
+    pub fn is_tracked(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// Whether it is a leaf that requires a gradient.
+    pub fn is_leaf(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.as_leaf().is_some())
+    }
+
+    /// The name of a leaf.
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.node.as_ref()?.as_leaf()?.name()
+    }
+
+    /// Names a leaf that has no name yet; does nothing to other tensors.
+    pub fn set_name(&self, name: &str) {
+        if let Some(leaf) = self.node.as_ref().and_then(|node| node.as_leaf()) {
+            leaf.set_name(name);
+        }
+    }
+
+    /// What identifies this tensor in the gradient graph.
+    pub fn node_id(&self) -> Option<u64> {
+        self.node.as_ref().map(|node| node.id())
+    }
+
+    /// Changes the values of a leaf, or of a tensor outside the graph, in place: how optimizers update parameters. Graphs made before
+    /// keep the old values.
+    ///
+    /// # Errors
+    /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph, and if the shape or dtype changes.
+    pub fn update(&mut self, update: impl FnOnce(&mut B::Tensor) -> Result<()>) -> Result<()> {
+        if self.is_tracked() && !self.is_leaf() {
+            return Err(Error::invalid("only a leaf can be changed in place").with_hint("detach it first"));
+        }
+        let (shape, dtype) = (self.shape(), self.dtype());
+        update(&mut self.value)?;
+        if self.shape() != shape || self.dtype() != dtype {
+            return Err(Error::shape(format!(
+                "an update in place changed {dtype}{shape} to {}{}",
+                self.dtype(),
+                self.shape()
+            )));
+        }
+        Ok(())
+    }
+
+    // Out of the device.
+
+    /// The values on the host; waits for them.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn to_host(&self) -> Result<HostTensor> {
+        B::to_host(&self.value)
+    }
+
+    /// A copy of the values in row-major order.
+    ///
+    /// # Errors
+    /// When `T` is not the tensor's dtype, or the device fails.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.to_host()?.to_vec().map_err(|e| e.with_op("to_vec"))
+    }
+
+    /// The values as real numbers, whatever the dtype, in row-major order.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
+        Ok(self.to_host()?.to_f64_vec())
+    }
+
+    /// The value of a tensor with a single element, as a real number.
+    ///
+    /// # Errors
+    /// When it has more or fewer elements, or the device fails.
+    pub fn item(&self) -> Result<f64> {
+        match self.to_f64_vec()?.as_slice() {
+            [value] => Ok(*value),
+            values => Err(Error::shape(format!(
+                "a tensor of shape {} has {} elements, not one",
+                self.shape(),
+                values.len()
+            ))
+            .with_op("item")
+            .with_hint("reduce it first, or read it with to_vec")),
+        }
+    }
+
+    // Between devices and backends.
+
+    /// The values on another device of the same backend; the gradient graph ends here.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn to_device(&self, device: &Device<B>) -> Result<Self> {
+        if self.device() == *device {
+            return Ok(self.detach());
+        }
+        B::from_host(self.to_host()?, device.inner()).map(Self::from_inner)
+    }
+
+    /// The values on another backend; the gradient graph ends here. Memory is shared where both are in host memory.
+    ///
+    /// # Errors
+    /// When a device fails, or the other backend lacks the dtype.
+    pub fn to_backend<C: Backend>(&self, device: &Device<C>) -> Result<Tensor<C>> {
+        C::from_host(self.to_host()?, device.inner()).map(Tensor::from_inner)
+    }
+
+    /// This tensor with its backend erased; the gradient graph ends here.
+    pub fn into_any(self) -> Tensor {
+        Tensor::from_inner(polygrad_core::AnyTensor::new::<B>(self.value))
+    }
+
+    /// Fails when two tensors cannot meet in one op.
+    #[inline]
+    pub(crate) fn check_device(&self, other: &Self) -> Result<()> {
+        if B::same_device(&self.value, &other.value) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Device,
+            format!("operands are on {} and {}", self.device(), other.device()),
+        )
+        .with_hint("move one of them with to_device or to_backend"))
+    }
+}
+
+impl Tensor {
+    /// This tensor on the backend `C`, if that is where it lives; the gradient graph ends here.
+    pub fn downcast<C: Backend>(&self) -> Option<Tensor<C>> {
+        self.value.downcast_ref::<C>().cloned().map(Tensor::from_inner)
+    }
+}
+
+/// Conversion of whole values (tensors, models) to another backend.
+pub trait IntoBackend<C: Backend> {
+    /// What it becomes.
+    type Output;
+
+    /// Converts, sharing host memory where possible.
+    ///
+    /// # Errors
+    /// When a device fails, or the other backend lacks a dtype.
+    fn into_backend(self, device: &Device<C>) -> Result<Self::Output>;
+}
+
+impl<B: Backend, C: Backend> IntoBackend<C> for Tensor<B> {
+    type Output = Tensor<C>;
+
+    fn into_backend(self, device: &Device<C>) -> Result<Tensor<C>> {
+        self.to_backend(device)
+    }
+}
+
+impl<B: Backend> Clone for Tensor<B> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self {
+            value: self.value.clone(),
+            node: self.node.clone(),
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Tensor<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,215 @@
+//! Autodiff: order of derivatives, names, modes, long chains, and what must fail.
+
+use polygrad_reference::Reference;
+use polygrad_tensor::{
+    Backend as _, BackwardOptions, CustomOp, DType, Device, ErrorKind, Result, checkpoint, enable_grad, gradcheck,
+    gradgradcheck, is_grad_enabled, manual_seed, no_grad,
+};
+
+type Tensor = polygrad_tensor::Tensor<Reference>;
+
+fn device() -> Device<Reference> {
+    Device::default()
+}
+
+fn leaf(values: &[f64]) -> Tensor {
+    Tensor::from_slice(values, [values.len()], &device())
+        .unwrap()
+        .requires_grad()
+        .unwrap()
+}
+
+#[test]
+fn gradients_are_found_by_tensor_and_by_name() -> Result<()> {
+    let x = Tensor::var("x", Tensor::new([1.0f32, 2.0, 3.0], &device())?)?;
+    let unused = Tensor::var("unused", Tensor::new([1.0f32], &device())?)?;
+    let gradients = (&x * &x + &x)?.sum_all()?.backward()?;
+    assert_eq!(gradients.require(&x)?.to_vec::<f32>()?, [3.0, 5.0, 7.0]);
+    assert_eq!(gradients.by_name("x").unwrap().to_vec::<f32>()?, [3.0, 5.0, 7.0]);
+    assert!(gradients.get(&unused).is_none());
+    let error = gradients.require(&unused).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoGradient);
+    assert!(error.to_string().contains("unused"));
+    Ok(())
+}
+
+#[test]
+fn operators_take_tensors_results_and_numbers_on_both_sides() -> Result<()> {
+    let a = Tensor::new([1.0f32, 2.0], &device())?;
+    let b = Tensor::new([3.0f32, 5.0], &device())?;
+    assert_eq!((&a + &b - &a)?.to_vec::<f32>()?, [3.0, 5.0]);
+    assert_eq!((&a + &b * &a)?.to_vec::<f32>()?, [4.0, 12.0]);
+    assert_eq!((a.clone() * b.clone())?.to_vec::<f32>()?, [3.0, 10.0]);
+    assert_eq!((2.0 - &a)?.to_vec::<f32>()?, [1.0, 0.0]);
+    assert_eq!((&a / 2)?.to_vec::<f32>()?, [0.5, 1.0]);
+    assert_eq!(((-&a)? % 3.0)?.to_vec::<f32>()?, [2.0, 1.0]);
+    Ok(())
+}
+
+#[test]
+fn higher_order_gradients_follow() -> Result<()> {
+    let x = leaf(&[0.7, -1.3]);
+    let options = || BackwardOptions::default().create_graph(true);
+    let y = (x.pow_scalar(4.0)?).sum_all()?;
+    let first = y.backward_with(&options())?.require(&x)?.clone();
+    let second = first.sum_all()?.backward_with(&options())?.require(&x)?.clone();
+    let third = second.sum_all()?.backward()?.require(&x)?.to_vec::<f64>()?;
+    assert!(
+        (third[0] - 24.0 * 0.7).abs() < 1e-9 && (third[1] + 24.0 * 1.3).abs() < 1e-9,
+        "{third:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn fused_ops_have_second_derivatives() -> Result<()> {
+    let values: Vec<f64> = (0..6).map(|i| (f64::from(i) * 1.7).sin()).collect();
+    let x = Tensor::from_vec(values.clone(), [2, 3], &device())?;
+    let w = Tensor::from_vec(values[..3].to_vec(), [3], &device())?;
+    let target = Tensor::new([2i64, 0], &device())?;
+    type Function = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
+    let functions: Vec<(&str, Function)> = vec![
+        ("softmax", Box::new(|x| x[0].softmax(-1))),
+        ("log_softmax", Box::new(|x| x[0].log_softmax(0))),
+        ("gelu", Box::new(|x| x[0].gelu())),
+        ("silu", Box::new(|x| x[0].silu())),
+        ("tanh", Box::new(|x| x[0].tanh())),
+        (
+            "layer_norm",
+            Box::new(|x| x[0].layer_norm(Some(&x[1]), Some(&x[1]), 1, 1e-5)),
+        ),
+        ("rms_norm", Box::new(|x| x[0].rms_norm(Some(&x[1]), 1, 1e-5))),
+        (
+            "batch_norm",
+            Box::new(|x| Ok(x[0].batch_norm(Some(&x[1]), Some(&x[1]), 1e-5)?.0)),
+        ),
+        (
+            "cross_entropy",
+            Box::new(move |x| x[0].cross_entropy(&target, &Default::default())),
+        ),
+        ("linear", Box::new(|x| x[0].linear(&x[0], None))),
+        ("prod", Box::new(|x| x[0].prod(1, false))),
+        ("logsumexp", Box::new(|x| x[0].logsumexp(1, false))),
+    ];
+    for (name, function) in functions {
+        let inputs = [x.clone(), w.clone()];
+        gradcheck(&function, &inputs).map_err(|e| e.in_module(name))?;
+        gradgradcheck(&function, &inputs).map_err(|e| e.in_module(name))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_million_ops_in_a_chain() -> Result<()> {
+    let x = leaf(&[1.0]);
+    let mut y = x.clone();
+    for _ in 0..1_000_000 {
+        y = y.add(&x)?;
+    }
+    let gradients = y.sum_all()?.backward()?;
+    assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [1_000_001.0]);
+    drop(y);
+    Ok(())
+}
+
+#[test]
+fn modes_nest_and_are_restored() -> Result<()> {
+    let x = leaf(&[1.0]);
+    assert!(!no_grad(|| x.exp())?.is_tracked());
+    assert!(no_grad(|| enable_grad(|| x.exp()))?.is_tracked());
+    assert!(!x.detach().exp()?.is_tracked());
+    assert!(std::panic::catch_unwind(|| no_grad(|| panic!("in here"))).is_err());
+    assert!(is_grad_enabled());
+    Ok(())
+}
+
+#[test]
+fn what_has_no_gradient_says_so() -> Result<()> {
+    let x = leaf(&[1.0, 2.0]);
+    let error = x.argmax(0, false)?.backward().err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NoGradient);
+    assert!(!x.gt_scalar(0.0)?.is_tracked() && !x.to_dtype(DType::I64)?.is_tracked());
+    let error = x.backward().err().unwrap();
+    assert!(error.to_string().contains("2 elements"), "{error}");
+    assert!(Tensor::new([1i64], &device())?.requires_grad().is_err());
+    Ok(())
+}
+
+#[test]
+fn checkpoints_give_the_same_gradients_also_to_what_they_capture() -> Result<()> {
+    let (x, w) = (leaf(&[0.3, -0.8]), leaf(&[1.5, 0.4]));
+    let segment = {
+        let w = w.clone();
+        move |x: &[Tensor]| x[0].mul(&w)?.dropout(0.5)?.exp()?.mul(&x[0])
+    };
+    manual_seed(3);
+    let plain = segment(&[x.exp()?])?.sum_all()?;
+    manual_seed(3);
+    let saved = checkpoint(segment, &[&x.exp()?])?.sum_all()?;
+    assert_eq!(plain.item()?, saved.item()?);
+    let (plain, saved) = (plain.backward()?, saved.backward()?);
+    for leaf in [&x, &w] {
+        assert_eq!(
+            plain.require(leaf)?.to_vec::<f64>()?,
+            saved.require(leaf)?.to_vec::<f64>()?
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn inner_gradients_can_be_captured_and_gradients_accumulated() -> Result<()> {
+    let x = leaf(&[2.0]);
+    let h = x.square()?;
+    let y = h.square()?.sum_all()?;
+    let mut gradients = y.backward_with(&BackwardOptions::default().capture(&h))?;
+    assert_eq!(gradients.require(&h)?.to_vec::<f64>()?, [8.0]);
+    assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [32.0]);
+    gradients.accumulate(y.backward()?)?;
+    assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [64.0]);
+    Ok(())
+}
+
+struct Double {
+    wrong_shape: bool,
+}
+
+impl CustomOp<Reference> for Double {
+    fn name(&self) -> &str {
+        "double"
+    }
+
+    fn forward(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        &inputs[0] * 2.0
+    }
+
+    fn backward(&self, _: &[Tensor], _: &Tensor, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let grad = (grad * 2.0)?;
+        Ok(vec![Some(if self.wrong_shape { grad.sum_all()? } else { grad })])
+    }
+}
+
+#[test]
+fn custom_ops_are_differentiable_and_checked() -> Result<()> {
+    let x = leaf(&[1.0, 2.0]);
+    let good = Double { wrong_shape: false };
+    let y = Tensor::custom(good, &[&x])?.square()?.sum_all()?;
+    assert_eq!(y.backward()?.require(&x)?.to_vec::<f64>()?, [8.0, 16.0]);
+    let bad = Double { wrong_shape: true };
+    let error = Tensor::custom(bad, &[&x])?.sum_all()?.backward().err().unwrap();
+    assert!(error.to_string().contains("backward of double"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn updates_in_place_leave_others_alone() -> Result<()> {
+    let mut x = leaf(&[1.0]);
+    let (before, id) = (x.clone(), x.node_id());
+    x.update(|value| {
+        *value = Reference::add_scalar(value, 1.0)?;
+        Ok(())
+    })?;
+    assert_eq!((x.item()?, before.item()?, x.node_id()), (2.0, 1.0, id));
+    assert!(x.exp()?.update(|_| Ok(())).is_err());
+    Ok(())
+}
