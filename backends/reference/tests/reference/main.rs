@@ -4,7 +4,6 @@ mod activation;
 mod attention;
 mod choice;
 mod conv;
-mod dtypes;
 mod elementwise;
 mod indexing;
 mod linear;
