@@ -2,6 +2,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
+use super::wide::{is_narrow, widen};
 use crate::{Activation, Backend, BinaryOp, CompareOp, Result, Scalar, UnaryOp};
 
 /// √(2/π), of the tanh form of GELU.
@@ -11,6 +12,9 @@ const GELU_TANH_CUBIC: f64 = 0.044_715;
 
 /// See [`Backend::activation`].
 pub fn activation<B: Backend>(op: Activation, x: &B::Tensor) -> Result<B::Tensor> {
+    if is_narrow::<B>(x) {
+        return B::cast(&B::activation(op, &widen::<B>(x)?)?, B::dtype(x));
+    }
     match op {
         Activation::Relu => B::unary(UnaryOp::Relu, x),
         Activation::Tanh => B::unary(UnaryOp::Tanh, x),
@@ -42,6 +46,10 @@ pub fn activation<B: Backend>(op: Activation, x: &B::Tensor) -> Result<B::Tensor
 
 /// See [`Backend::activation_backward`].
 pub fn activation_backward<B: Backend>(op: Activation, grad: &B::Tensor, saved: &B::Tensor) -> Result<B::Tensor> {
+    if is_narrow::<B>(grad) {
+        let wide = B::activation_backward(op, &widen::<B>(grad)?, &widen::<B>(saved)?)?;
+        return B::cast(&wide, B::dtype(grad));
+    }
     match op {
         Activation::Relu => {
             // Written as "not <= 0" so that a NaN passes its gradient on, as the forward passes the NaN on.

@@ -1,5 +1,6 @@
 //! Scaled dot-product attention.
 
+use super::wide::{is_narrow, widen};
 use crate::{Axes, Backend, CompareOp, DType, Result, Scalar, Shape, UnaryOp};
 
 /// See [`Backend::attention`].
@@ -11,6 +12,15 @@ pub fn attention<B: Backend>(
     scale: f64,
     causal: bool,
 ) -> Result<B::Tensor> {
+    if is_narrow::<B>(q) {
+        let mask = match mask {
+            Some(mask) if B::dtype(mask) != DType::Bool => Some(widen::<B>(mask)?),
+            other => other.cloned(),
+        };
+        let (wide_q, k, v) = (widen::<B>(q)?, widen::<B>(k)?, widen::<B>(v)?);
+        let wide = B::attention(&wide_q, &k, &v, mask.as_ref(), scale, causal)?;
+        return B::cast(&wide, B::dtype(q));
+    }
     let shape = B::shape(q);
     let rank = shape.rank();
     // Keys shared by all heads may have fewer leading axes than queries.

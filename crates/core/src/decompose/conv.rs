@@ -1,5 +1,6 @@
 //! Gradients of convolution and pooling.
 
+use super::wide::{is_narrow, widen};
 use crate::{Axes, Backend, ConvParams, PoolParams, Result, Scalar, Shape, SliceRange};
 
 /// See [`Backend::conv_input_grad`]: the gradient, spread out by the stride, convolved with the mirrored kernel.
@@ -88,6 +89,12 @@ pub fn max_pool_backward<B: Backend>(grad: &B::Tensor, indices: &B::Tensor, inpu
 
 /// See [`Backend::avg_pool_backward`]: each window's share, spread by a transposed convolution with ones.
 pub fn avg_pool_backward<B: Backend>(grad: &B::Tensor, input_shape: Shape, params: &PoolParams) -> Result<B::Tensor> {
+    if is_narrow::<B>(grad) {
+        return B::cast(
+            &B::avg_pool_backward(&widen::<B>(grad)?, input_shape, params)?,
+            B::dtype(grad),
+        );
+    }
     let (dtype, device) = (B::dtype(grad), B::device(grad));
     if B::shape(grad).numel() == 0 {
         return B::zeros(input_shape, dtype, &device);

@@ -11,6 +11,7 @@ mod norm;
 mod optim;
 mod recurrent;
 mod softmax;
+mod wide;
 
 pub use activation::{activation, activation_backward};
 pub use attention::attention;

@@ -1,5 +1,6 @@
 //! Normalisations and their gradients.
 
+use super::wide::{is_narrow, narrow2, narrow3, widen, widen_option};
 use crate::{Axes, Backend, Result, Shape, UnaryOp};
 
 /// See [`Backend::layer_norm`].
@@ -10,6 +11,11 @@ pub fn layer_norm<B: Backend>(
     axes: usize,
     eps: f64,
 ) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let (weight, bias) = (widen_option::<B>(weight)?, widen_option::<B>(bias)?);
+        let wide = B::layer_norm(&widen::<B>(x)?, weight.as_ref(), bias.as_ref(), axes, eps)?;
+        return narrow3::<B>(wide, B::dtype(x));
+    }
     let axes = last_axes(B::shape(x).rank(), axes)?;
     let mean = B::mean_keep(x, axes)?;
     let centred = B::sub(x, &mean)?;
@@ -28,6 +34,12 @@ pub fn layer_norm_backward<B: Backend>(
     weight: Option<&B::Tensor>,
     axes: usize,
 ) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let (grad, wide, weight) = (widen::<B>(grad)?, widen::<B>(x)?, widen_option::<B>(weight)?);
+        let (mean, rstd) = (widen::<B>(mean)?, widen::<B>(rstd)?);
+        let wide = B::layer_norm_backward(&grad, &wide, &mean, &rstd, weight.as_ref(), axes)?;
+        return narrow3::<B>(wide, B::dtype(x));
+    }
     let shape = B::shape(x);
     let inner = Shape::new(&shape[shape.rank() - axes..])?;
     let axes = last_axes(shape.rank(), axes)?;
@@ -46,6 +58,10 @@ pub fn rms_norm<B: Backend>(
     axes: usize,
     eps: f64,
 ) -> Result<(B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let wide = B::rms_norm(&widen::<B>(x)?, widen_option::<B>(weight)?.as_ref(), axes, eps)?;
+        return narrow2::<B>(wide, B::dtype(x));
+    }
     let axes = last_axes(B::shape(x).rank(), axes)?;
     let square = B::mean_keep(&B::mul(x, x)?, axes)?;
     let rstd = B::unary(UnaryOp::Rsqrt, &B::add_scalar(&square, eps)?)?;
@@ -60,6 +76,11 @@ pub fn rms_norm_backward<B: Backend>(
     weight: Option<&B::Tensor>,
     axes: usize,
 ) -> Result<(B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let (grad, wide, weight) = (widen::<B>(grad)?, widen::<B>(x)?, widen_option::<B>(weight)?);
+        let wide = B::rms_norm_backward(&grad, &wide, &widen::<B>(rstd)?, weight.as_ref(), axes)?;
+        return narrow2::<B>(wide, B::dtype(x));
+    }
     let shape = B::shape(x);
     let inner = Shape::new(&shape[shape.rank() - axes..])?;
     let axes = last_axes(shape.rank(), axes)?;
@@ -78,6 +99,11 @@ pub fn batch_norm<B: Backend>(
     bias: Option<&B::Tensor>,
     eps: f64,
 ) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let (weight, bias) = (widen_option::<B>(weight)?, widen_option::<B>(bias)?);
+        let wide = B::batch_norm(&widen::<B>(x)?, weight.as_ref(), bias.as_ref(), eps)?;
+        return narrow3::<B>(wide, B::dtype(x));
+    }
     let shape = B::shape(x);
     let channels = Shape::from([shape[1]]);
     let axes = all_but_channels(shape.rank())?;
@@ -99,6 +125,12 @@ pub fn batch_norm_backward<B: Backend>(
     weight: Option<&B::Tensor>,
     eps: f64,
 ) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let (grad, wide, weight) = (widen::<B>(grad)?, widen::<B>(x)?, widen_option::<B>(weight)?);
+        let (mean, var) = (widen::<B>(mean)?, widen::<B>(var)?);
+        let wide = B::batch_norm_backward(&grad, &wide, &mean, &var, weight.as_ref(), eps)?;
+        return narrow3::<B>(wide, B::dtype(x));
+    }
     let shape = B::shape(x);
     let channels = Shape::from([shape[1]]);
     let axes = all_but_channels(shape.rank())?;

@@ -1,6 +1,7 @@
 //! Optimizer steps. Source: the algorithms in PyTorch's documentation of SGD, Adam and AdamW.
 
-use crate::{AdamParams, Backend, BinaryOp, Result, SgdParams, UnaryOp};
+use super::wide::{is_narrow, widen, widen_option};
+use crate::{AdamParams, Backend, BinaryOp, DType, Result, SgdParams, UnaryOp};
 
 /// See [`Backend::sgd_step`].
 pub fn sgd_step<B: Backend>(
@@ -9,6 +10,15 @@ pub fn sgd_step<B: Backend>(
     momentum: Option<&mut B::Tensor>,
     params: &SgdParams,
 ) -> Result<()> {
+    if is_narrow::<B>(param) {
+        let dtype = B::dtype(param);
+        let mut wide = widen::<B>(param)?;
+        let mut buffer = widen_option::<B>(momentum.as_deref())?;
+        B::sgd_step(&mut wide, &widen::<B>(grad)?, buffer.as_mut(), params)?;
+        store::<B>(momentum, buffer, dtype)?;
+        *param = B::cast(&wide, dtype)?;
+        return Ok(());
+    }
     let grad = decayed::<B>(grad, param, params.weight_decay)?;
     let direction = match momentum {
         None => grad,
@@ -41,6 +51,24 @@ pub fn adam_step<B: Backend>(
     max_second: Option<&mut B::Tensor>,
     params: &AdamParams,
 ) -> Result<()> {
+    if is_narrow::<B>(param) {
+        let dtype = B::dtype(param);
+        let (mut wide, mut wide_first, mut wide_second) = (widen::<B>(param)?, widen::<B>(first)?, widen::<B>(second)?);
+        let mut largest = widen_option::<B>(max_second.as_deref())?;
+        B::adam_step(
+            &mut wide,
+            &widen::<B>(grad)?,
+            &mut wide_first,
+            &mut wide_second,
+            largest.as_mut(),
+            params,
+        )?;
+        store::<B>(max_second, largest, dtype)?;
+        *first = B::cast(&wide_first, dtype)?;
+        *second = B::cast(&wide_second, dtype)?;
+        *param = B::cast(&wide, dtype)?;
+        return Ok(());
+    }
     let grad = if params.decoupled {
         *param = B::mul_scalar(param, 1.0 - params.lr * params.weight_decay)?;
         grad.clone()
@@ -62,6 +90,14 @@ pub fn adam_step<B: Backend>(
     let root = B::mul_scalar(&B::unary(UnaryOp::Sqrt, largest)?, 1.0 / correction2.sqrt())?;
     let change = B::div(first, &B::add_scalar(&root, params.eps)?)?;
     *param = B::sub(param, &B::mul_scalar(&change, params.lr / correction1)?)?;
+    Ok(())
+}
+
+/// Writes a widened tensor back.
+fn store<B: Backend>(target: Option<&mut B::Tensor>, wide: Option<B::Tensor>, dtype: DType) -> Result<()> {
+    if let (Some(target), Some(wide)) = (target, wide) {
+        *target = B::cast(&wide, dtype)?;
+    }
     Ok(())
 }
 

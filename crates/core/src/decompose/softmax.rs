@@ -1,9 +1,13 @@
 //! Softmax and cross entropy.
 
+use super::wide::{is_narrow, narrow2, widen};
 use crate::{Axes, Backend, CompareOp, CrossEntropyParams, ReduceOp, Result, Scalar, Shape, UnaryOp};
 
 /// See [`Backend::softmax`].
 pub fn softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+    if is_narrow::<B>(x) {
+        return B::cast(&B::softmax(&widen::<B>(x)?, axis)?, B::dtype(x));
+    }
     if B::shape(x).numel() == 0 {
         return Ok(x.clone());
     }
@@ -13,6 +17,10 @@ pub fn softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
 
 /// See [`Backend::softmax_backward`].
 pub fn softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+    if is_narrow::<B>(grad) {
+        let wide = B::softmax_backward(&widen::<B>(grad)?, &widen::<B>(output)?, axis)?;
+        return B::cast(&wide, B::dtype(grad));
+    }
     let weighted = B::mul(grad, output)?;
     let total = B::sum_keep(&weighted, Axes::one(axis))?;
     B::sub(&weighted, &B::mul(output, &total)?)
@@ -20,6 +28,9 @@ pub fn softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, axis: 
 
 /// See [`Backend::log_softmax`].
 pub fn log_softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+    if is_narrow::<B>(x) {
+        return B::cast(&B::log_softmax(&widen::<B>(x)?, axis)?, B::dtype(x));
+    }
     if B::shape(x).numel() == 0 {
         return Ok(x.clone());
     }
@@ -30,6 +41,10 @@ pub fn log_softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> 
 
 /// See [`Backend::log_softmax_backward`].
 pub fn log_softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+    if is_narrow::<B>(grad) {
+        let wide = B::log_softmax_backward(&widen::<B>(grad)?, &widen::<B>(output)?, axis)?;
+        return B::cast(&wide, B::dtype(grad));
+    }
     let total = B::sum_keep(grad, Axes::one(axis))?;
     B::sub(grad, &B::mul(&B::exp(output)?, &total)?)
 }
@@ -40,6 +55,12 @@ pub fn cross_entropy<B: Backend>(
     target: &B::Tensor,
     params: &CrossEntropyParams,
 ) -> Result<(B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(logits) {
+        return narrow2::<B>(
+            B::cross_entropy(&widen::<B>(logits)?, target, params)?,
+            B::dtype(logits),
+        );
+    }
     let shape = B::shape(logits);
     let (rows, classes) = (shape[0], shape[1]);
     let flat = Shape::from([rows]);
@@ -70,6 +91,11 @@ pub fn cross_entropy_backward<B: Backend>(
     logsumexp: &B::Tensor,
     params: &CrossEntropyParams,
 ) -> Result<B::Tensor> {
+    if is_narrow::<B>(logits) {
+        let (grad, wide, logsumexp) = (widen::<B>(grad)?, widen::<B>(logits)?, widen::<B>(logsumexp)?);
+        let wide = B::cross_entropy_backward(&grad, &wide, target, &logsumexp, params)?;
+        return B::cast(&wide, B::dtype(logits));
+    }
     let shape = B::shape(logits);
     let (rows, classes) = (shape[0], shape[1]);
     let column = Shape::from([rows, 1]);
