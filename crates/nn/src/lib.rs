@@ -1,1 +1,25 @@
-//! Polygrad.
+//! Layers, losses, optimizers, schedules and checkpoints, on any backend.
+//!
+//! A model is a struct that derives [`Module`]; its parameters have PyTorch's names and layouts. An [`Optimizer`] changes them by the
+//! [`Gradients`](polygrad_tensor::Gradients) of a backward pass.
+
+// The derive macro names this crate from outside.
+extern crate self as polygrad_nn;
+
+mod init;
+mod layers;
+pub mod loss;
+mod module;
+mod optim;
+mod sequential;
+mod store;
+
+pub use init::{Fan, Init};
+pub use layers::*;
+pub(crate) use module::nearest;
+pub use module::{Buffer, Forward, Item, LoadReport, Mode, Module, Param, StateDict, Visit, Visitor};
+pub use optim::*;
+pub use polygrad_derive::Module;
+pub use polygrad_tensor::AnyBackend;
+pub use sequential::Sequential;
+pub use store::VarStore;

@@ -1,0 +1,205 @@
+//! Batch normalisation.
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
+
+use super::in_layer;
+use crate::{Buffer, Forward, Init, Mode, Module, Param};
+
+/// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`] and [`BatchNorm2d`]: each channel of `[N, C, …]` is brought to mean 0 and
+/// variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
+///
+/// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in evaluation the
+/// running ones are used. Names and behaviour are PyTorch's.
+///
+/// Source: Ioffe and Szegedy, "Batch normalization" (2015).
+#[derive(Debug, Module)]
+pub struct BatchNorm<const D: usize, B: Backend = AnyBackend> {
+    /// `[num_features]`, 1 at first.
+    pub weight: Option<Param<B>>,
+    /// `[num_features]`, 0 at first.
+    pub bias: Option<Param<B>>,
+    /// `[num_features]`, 0 at first.
+    pub running_mean: Option<Buffer<B>>,
+    /// `[num_features]`, 1 at first.
+    pub running_var: Option<Buffer<B>>,
+    /// How many batches the running statistics have seen, i64.
+    pub num_batches_tracked: Option<Buffer<B>>,
+    #[module(skip)]
+    config: BatchNormConfig<D>,
+    mode: Mode,
+}
+
+/// Batch normalisation of `[N, C]` or `[N, C, L]`.
+pub type BatchNorm1d<B = AnyBackend> = BatchNorm<1, B>;
+/// Batch normalisation of `[N, C, H, W]`.
+pub type BatchNorm2d<B = AnyBackend> = BatchNorm<2, B>;
+
+/// Options of [`BatchNorm1d`].
+pub type BatchNorm1dConfig = BatchNormConfig<1>;
+/// Options of [`BatchNorm2d`].
+pub type BatchNorm2dConfig = BatchNormConfig<2>;
+
+/// Options of a batch normalisation.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchNormConfig<const D: usize> {
+    num_features: usize,
+    eps: f64,
+    momentum: Option<f64>,
+    affine: bool,
+    track_running_stats: bool,
+}
+
+impl<const D: usize> BatchNormConfig<D> {
+    /// For `num_features` channels.
+    pub const fn new(num_features: usize) -> Self {
+        Self {
+            num_features,
+            eps: 1e-5,
+            momentum: Some(0.1),
+            affine: true,
+            track_running_stats: true,
+        }
+    }
+
+    /// Added to the variance. Default: 1e-5.
+    #[must_use]
+    pub const fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Weight of a new batch in the running statistics; `None` takes the mean over all batches. Default: 0.1.
+    #[must_use]
+    pub const fn momentum(mut self, momentum: Option<f64>) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
+    /// Whether there are a weight and a bias. Default: true.
+    #[must_use]
+    pub const fn affine(mut self, affine: bool) -> Self {
+        self.affine = affine;
+        self
+    }
+
+    /// Whether running statistics are kept; without them evaluation uses the batch's own, too. Default: true.
+    #[must_use]
+    pub const fn track_running_stats(mut self, track: bool) -> Self {
+        self.track_running_stats = track;
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<BatchNorm<D, B>> {
+        let channels = [self.num_features];
+        let param = |init: Init| self.affine.then(|| init.param(channels, device)).transpose();
+        let buffer = |tensor: Result<Tensor<B>>| tensor.map(|t| Buffer::new(&t));
+        let tracked = self.track_running_stats;
+        Ok(BatchNorm {
+            weight: param(Init::ONES)?,
+            bias: param(Init::ZEROS)?,
+            running_mean: tracked.then(|| buffer(Tensor::zeros(channels, device))).transpose()?,
+            running_var: tracked.then(|| buffer(Tensor::ones(channels, device))).transpose()?,
+            num_batches_tracked: tracked
+                .then(|| buffer(Tensor::full((), 0i64, DType::I64, device)))
+                .transpose()?,
+            config: self,
+            mode: Mode::default(),
+        })
+    }
+}
+
+impl<const D: usize, B: Backend> BatchNorm<D, B> {
+    /// For `num_features` channels; [`BatchNormConfig`] has the other options.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new(num_features: usize, device: &Device<B>) -> Result<Self> {
+        BatchNormConfig::new(num_features).build(device)
+    }
+
+    /// The normalised input, of the input's shape. In training it also moves the running statistics.
+    ///
+    /// # Errors
+    /// When rank or channels do not fit, or a channel has a single value in training.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.compute(x)
+            .map_err(|e| in_layer(e.with_op("batch_norm"), self.weight.as_ref()))
+    }
+
+    fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let shape = x.shape();
+        let rank_fits = shape.rank() == D + 2 || (D == 1 && shape.rank() == 2);
+        if !rank_fits || shape[1] != self.config.num_features {
+            let form = ["[N, C] or [N, C, L]", "[N, C, H, W]"][usize::from(D > 1)];
+            return Err(
+                Error::shape(format!("it takes {form} with {} channels", self.config.num_features))
+                    .with_operands([(shape, x.dtype())]),
+            );
+        }
+        match (&self.running_mean, &self.running_var) {
+            (Some(mean), Some(var)) if !self.mode.is_training() => self.by_running(x, &mean.tensor(), &var.tensor()),
+            _ => self.by_batch(x),
+        }
+    }
+
+    fn by_batch(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let shape = x.shape();
+        let count = shape.numel() / shape[1].max(1);
+        if count < 2 && self.mode.is_training() {
+            return Err(Error::shape("each channel needs more than one value in training")
+                .with_operands([(shape, x.dtype())])
+                .with_hint("take a larger batch, or switch the model to evaluation with eval()"));
+        }
+        let weight = self.weight.as_ref().map(Param::tensor);
+        let bias = self.bias.as_ref().map(Param::tensor);
+        let (y, mean, var) = x.batch_norm(weight.as_ref(), bias.as_ref(), self.config.eps)?;
+        if self.mode.is_training() {
+            let unbiased = (&var * (count as f64 / (count as f64 - 1.0)))?;
+            self.track(&mean, &unbiased)?;
+        }
+        Ok(y)
+    }
+
+    /// Moves the running statistics towards a batch's.
+    fn track(&self, mean: &Tensor<B>, var: &Tensor<B>) -> Result<()> {
+        let (Some(running_mean), Some(running_var), Some(count)) =
+            (&self.running_mean, &self.running_var, &self.num_batches_tracked)
+        else {
+            return Ok(());
+        };
+        count.replace(|n| n + 1i64)?;
+        let share = match self.config.momentum {
+            Some(momentum) => momentum,
+            None => 1.0 / count.tensor().item()?,
+        };
+        for (running, new) in [(running_mean, mean), (running_var, var)] {
+            running.replace(|old| (old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?)?;
+        }
+        Ok(())
+    }
+
+    /// `x · s + t` with a scale and a shift for each channel.
+    fn by_running(&self, x: &Tensor<B>, mean: &Tensor<B>, var: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut scale = (var + self.config.eps)?.rsqrt()?;
+        if let Some(weight) = &self.weight {
+            scale = scale.mul(&weight.tensor())?;
+        }
+        let mut shift = mean.mul(&scale)?.neg()?;
+        if let Some(bias) = &self.bias {
+            shift = shift.add(&bias.tensor())?;
+        }
+        let mut column = vec![1; x.rank()];
+        column[1] = self.config.num_features;
+        x.mul(&scale.reshape(&column)?)?.add(&shift.reshape(&column)?)
+    }
+}
+
+impl<const D: usize, B: Backend> Forward<B> for BatchNorm<D, B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

@@ -1,0 +1,254 @@
+//! Convolutions.
+
+use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Tensor};
+
+use super::extent::{Extent, padded};
+use super::in_layer;
+use super::linear::{default_bias, default_weight};
+use crate::{Forward, Init, Module, Param};
+
+/// A convolution over `D` spatial axes, as [`Conv1d`] and [`Conv2d`]: `[N, in, spatial…]` to `[N, out, spatial…]`, with `weight
+/// [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it is a cross-correlation.
+#[derive(Debug, Module)]
+pub struct Conv<const D: usize, B: Backend = AnyBackend> {
+    /// `[out_channels, in_channels / groups, kernel…]`.
+    pub weight: Param<B>,
+    /// `[out_channels]`.
+    pub bias: Option<Param<B>>,
+    params: ConvParams,
+    #[module(skip)]
+    same: Option<[(usize, usize); D]>,
+}
+
+/// A convolution over `[N, C, L]`.
+pub type Conv1d<B = AnyBackend> = Conv<1, B>;
+/// A convolution over `[N, C, H, W]`.
+pub type Conv2d<B = AnyBackend> = Conv<2, B>;
+
+/// Options of [`Conv1d`].
+pub type Conv1dConfig = ConvConfig<1>;
+/// Options of [`Conv2d`].
+pub type Conv2dConfig = ConvConfig<2>;
+
+/// Options of a convolution. Each size is one number for all spatial axes or an array.
+///
+/// ```
+/// # use polygrad_nn::Conv2dConfig;
+/// let config = Conv2dConfig::new(16, 32, 3).stride(2).padding([1, 1]).groups(4).bias(false);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ConvConfig<const D: usize> {
+    in_channels: usize,
+    out_channels: usize,
+    kernel: [usize; D],
+    stride: [usize; D],
+    padding: [usize; D],
+    same: bool,
+    dilation: [usize; D],
+    groups: usize,
+    bias: bool,
+    init: Option<Init>,
+    bias_init: Option<Init>,
+}
+
+impl<const D: usize> ConvConfig<D> {
+    /// A convolution with stride 1, no padding, no dilation, one group, and a bias.
+    pub fn new(in_channels: usize, out_channels: usize, kernel_size: impl Extent<D>) -> Self {
+        Self {
+            in_channels,
+            out_channels,
+            kernel: kernel_size.extent(),
+            stride: [1; D],
+            padding: [0; D],
+            same: false,
+            dilation: [1; D],
+            groups: 1,
+            bias: true,
+            init: None,
+            bias_init: None,
+        }
+    }
+
+    /// Step between output positions. Default: 1.
+    #[must_use]
+    pub fn stride(mut self, stride: impl Extent<D>) -> Self {
+        self.stride = stride.extent();
+        self
+    }
+
+    /// Zeros added at both ends of each axis. Default: 0.
+    #[must_use]
+    pub fn padding(mut self, padding: impl Extent<D>) -> Self {
+        (self.padding, self.same) = (padding.extent(), false);
+        self
+    }
+
+    /// As many zeros as keep the extents; an odd one goes to the end. Needs a stride of 1.
+    #[must_use]
+    pub fn padding_same(mut self) -> Self {
+        self.same = true;
+        self
+    }
+
+    /// Distance between kernel elements. Default: 1.
+    #[must_use]
+    pub fn dilation(mut self, dilation: impl Extent<D>) -> Self {
+        self.dilation = dilation.extent();
+        self
+    }
+
+    /// Channel groups, each with its own filters; must divide both channel counts. Default: 1.
+    #[must_use]
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// Whether there is a bias. Default: true.
+    #[must_use]
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √(in_channels / groups · kernel)`.
+    #[must_use]
+    pub fn init(mut self, init: Init) -> Self {
+        self.init = Some(init);
+        self
+    }
+
+    /// How the bias begins. Default, as in PyTorch: uniform on the same range as the weight.
+    #[must_use]
+    pub fn bias_init(mut self, init: Init) -> Self {
+        self.bias_init = Some(init);
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When a size is 0, groups do not divide the channels, `padding_same` meets a stride, or memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Conv<D, B>> {
+        self.check().map_err(|e| e.with_op(name::<D>()))?;
+        let per_group = self.in_channels / self.groups;
+        let mut shape = vec![self.out_channels, per_group];
+        shape.extend(self.kernel);
+        let fan_in = shape[1..].iter().product();
+        let weight = self.init.unwrap_or(default_weight());
+        let bias = self.bias_init.unwrap_or(default_bias(fan_in));
+        let (padding, same) = self.borders();
+        Ok(Conv {
+            weight: weight.param(shape, device)?,
+            bias: self.bias.then(|| bias.param([self.out_channels], device)).transpose()?,
+            params: ConvParams {
+                stride: padded(self.stride, 1),
+                padding: padded(padding, 0),
+                dilation: padded(self.dilation, 1),
+                groups: self.groups,
+            },
+            same,
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let groups = self.groups;
+        if groups == 0 || !self.in_channels.is_multiple_of(groups) || !self.out_channels.is_multiple_of(groups) {
+            return Err(Error::invalid(format!(
+                "{groups} groups do not divide {} input and {} output channels",
+                self.in_channels, self.out_channels
+            )));
+        }
+        if [self.kernel, self.stride, self.dilation].as_flattened().contains(&0) {
+            return Err(Error::invalid(format!(
+                "kernel {:?}, stride {:?} and dilation {:?} must each be at least 1",
+                self.kernel, self.stride, self.dilation
+            )));
+        }
+        if self.same && self.stride != [1; D] {
+            return Err(
+                Error::invalid(format!("padding_same needs a stride of 1, not {:?}", self.stride))
+                    .with_hint("give the padding in numbers"),
+            );
+        }
+        Ok(())
+    }
+
+    /// The border that is the same at both ends of each axis, and where there is no such border, the one that is not.
+    fn borders(&self) -> ([usize; D], Option<[(usize, usize); D]>) {
+        if !self.same {
+            return (self.padding, None);
+        }
+        let total: [usize; D] = std::array::from_fn(|i| self.dilation[i].saturating_mul(self.kernel[i] - 1));
+        if total.iter().all(|t| t.is_multiple_of(2)) {
+            return (total.map(|t| t / 2), None);
+        }
+        ([0; D], Some(total.map(|t| (t / 2, t - t / 2))))
+    }
+}
+
+fn name<const D: usize>() -> &'static str {
+    match D {
+        1 => "Conv1d",
+        2 => "Conv2d",
+        _ => "Conv3d",
+    }
+}
+
+impl<const D: usize, B: Backend> Conv<D, B> {
+    /// A convolution with stride 1, no padding, and a bias; [`ConvConfig`] has the other options.
+    ///
+    /// # Errors
+    /// When a size is 0, or memory runs out.
+    pub fn new(
+        in_channels: usize,
+        out_channels: usize,
+        kernel_size: impl Extent<D>,
+        device: &Device<B>,
+    ) -> Result<Self> {
+        ConvConfig::new(in_channels, out_channels, kernel_size).build(device)
+    }
+
+    /// `[N, in_channels, spatial…]` to `[N, out_channels, spatial…]`.
+    ///
+    /// # Errors
+    /// When rank, channels or extents do not fit, or dtype or device differ from the weight's.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.compute(x).map_err(|e| in_layer(e, Some(&self.weight)))
+    }
+
+    fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let weight = self.weight.tensor();
+        if x.rank() != D + 2 {
+            return Err(
+                Error::shape(format!("{} takes [N, C, spatial…] of rank {}", name::<D>(), D + 2))
+                    .with_op(name::<D>())
+                    .with_operands([(x.shape(), x.dtype())])
+                    .with_hint("a single image has N = 1: add it with unsqueeze(0)"),
+            );
+        }
+        let y = match self.same {
+            None => x.conv(&weight, &self.params)?,
+            Some(borders) => {
+                let mut padding = vec![(0, 0); 2];
+                padding.extend(borders);
+                x.pad(&padding, 0.0)?.conv(&weight, &self.params)?
+            }
+        };
+        match &self.bias {
+            None => Ok(y),
+            Some(bias) => {
+                let bias = bias.tensor();
+                let mut shape = vec![1; D + 2];
+                shape[1] = bias.numel();
+                y.add(&bias.reshape(shape)?)
+            }
+        }
+    }
+}
+
+impl<const D: usize, B: Backend> Forward<B> for Conv<D, B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

@@ -1,0 +1,66 @@
+//! Dropout.
+
+use polygrad_tensor::{Backend, Error, Result, Tensor};
+
+use crate::{Forward, Mode, Module, Visit, Visitor};
+
+/// In training sets each element to 0 with probability `p` and divides the others by `1 − p`; in evaluation does nothing.
+///
+/// Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
+#[derive(Debug)]
+pub struct Dropout {
+    p: f64,
+    mode: Mode,
+}
+
+impl Dropout {
+    /// With probability `p`, in `[0, 1]`.
+    ///
+    /// # Errors
+    /// When `p` is no probability.
+    pub fn new(p: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::invalid(format!("p = {p} is no probability")).with_op("dropout"));
+        }
+        Ok(Self {
+            p,
+            mode: Mode::default(),
+        })
+    }
+
+    /// Switches this layer to training.
+    pub fn train(&self) {
+        self.mode.set_training(true);
+    }
+
+    /// Switches this layer to evaluation.
+    pub fn eval(&self) {
+        self.mode.set_training(false);
+    }
+
+    /// The input, thinned out in training.
+    ///
+    /// # Errors
+    /// When the input is no float.
+    pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        if self.mode.is_training() && self.p > 0.0 {
+            x.dropout(self.p)
+        } else {
+            Ok(x.clone())
+        }
+    }
+}
+
+impl<B: Backend> Visit<B> for Dropout {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        self.mode.visit(visitor);
+    }
+}
+
+impl<B: Backend> Module<B> for Dropout {}
+
+impl<B: Backend> Forward<B> for Dropout {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

@@ -1,0 +1,109 @@
+//! Embeddings.
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, HostTensor, Result, Shape, Tensor};
+
+use super::in_layer;
+use crate::{Forward, Init, Module, Param};
+
+/// A table of vectors, looked up by index: `weight [num_embeddings, embedding_dim]`.
+#[derive(Debug, Module)]
+pub struct Embedding<B: Backend = AnyBackend> {
+    /// `[num_embeddings, embedding_dim]`.
+    pub weight: Param<B>,
+    padding_idx: Option<usize>,
+}
+
+/// Options of [`Embedding`].
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddingConfig {
+    num_embeddings: usize,
+    embedding_dim: usize,
+    padding_idx: Option<isize>,
+    init: Init,
+}
+
+impl EmbeddingConfig {
+    /// `num_embeddings` vectors of `embedding_dim`.
+    pub const fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
+        Self {
+            num_embeddings,
+            embedding_dim,
+            padding_idx: None,
+            init: Init::Normal { mean: 0.0, std: 1.0 },
+        }
+    }
+
+    /// The index (negative: from the end) of a vector that begins as 0 and gets no gradient. Default: none.
+    #[must_use]
+    pub const fn padding_idx(mut self, index: isize) -> Self {
+        self.padding_idx = Some(index);
+        self
+    }
+
+    /// How the vectors begin. Default, as in PyTorch: standard normal.
+    #[must_use]
+    pub const fn init(mut self, init: Init) -> Self {
+        self.init = init;
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When `padding_idx` is out of range, or memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Embedding<B>> {
+        let shape = Shape::new(&[self.num_embeddings, self.embedding_dim])?;
+        let mut weight = self.init.tensor(shape, DType::F32, device)?;
+        let padding_idx = match self.padding_idx {
+            None => None,
+            Some(index) => {
+                let row = resolve(index, self.num_embeddings)?;
+                let mut values = weight.to_vec::<f32>()?;
+                values[row * self.embedding_dim..(row + 1) * self.embedding_dim].fill(0.0);
+                weight = Tensor::from_host(HostTensor::new(shape, values)?, device)?;
+                Some(row)
+            }
+        };
+        Ok(Embedding {
+            weight: Param::new(weight)?,
+            padding_idx,
+        })
+    }
+}
+
+fn resolve(index: isize, len: usize) -> Result<usize> {
+    let row = if index < 0 {
+        len.checked_sub(index.unsigned_abs())
+    } else {
+        Some(index.unsigned_abs())
+    };
+    row.filter(|&row| row < len).ok_or_else(|| {
+        Error::out_of_range(format!("padding_idx {index} is outside the {len} embeddings")).with_op("embedding")
+    })
+}
+
+impl<B: Backend> Embedding<B> {
+    /// `num_embeddings` vectors of `embedding_dim`; [`EmbeddingConfig`] has the other options.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new(num_embeddings: usize, embedding_dim: usize, device: &Device<B>) -> Result<Self> {
+        EmbeddingConfig::new(num_embeddings, embedding_dim).build(device)
+    }
+
+    /// The vectors for i64 indices of any shape: `[…]` to `[…, embedding_dim]`.
+    ///
+    /// # Errors
+    /// When the dtype is not i64, or an index is out of range.
+    pub fn forward(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
+        index
+            .embedding(&self.weight.tensor(), self.padding_idx)
+            .map_err(|e| in_layer(e, Some(&self.weight)))
+    }
+}
+
+impl<B: Backend> Forward<B> for Embedding<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

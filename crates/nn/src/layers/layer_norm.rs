@@ -1,0 +1,121 @@
+//! Layer normalisation.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, IntoShape, Result, Shape, Tensor};
+
+use super::in_layer;
+use crate::{Forward, Init, Module, Param};
+
+/// Brings the last axes of each sample to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape
+/// of those axes.
+///
+/// Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
+#[derive(Debug, Module)]
+pub struct LayerNorm<B: Backend = AnyBackend> {
+    /// Of the normalised shape, 1 at first.
+    pub weight: Option<Param<B>>,
+    /// Of the normalised shape, 0 at first.
+    pub bias: Option<Param<B>>,
+    normalized_shape: Shape,
+    eps: f64,
+}
+
+/// Options of [`LayerNorm`].
+#[derive(Clone, Debug)]
+pub struct LayerNormConfig {
+    normalized_shape: Vec<usize>,
+    eps: f64,
+    affine: bool,
+    bias: bool,
+}
+
+impl LayerNormConfig {
+    /// Over the last axes, which have these extents.
+    pub fn new(normalized_shape: impl AsRef<[usize]>) -> Self {
+        Self {
+            normalized_shape: normalized_shape.as_ref().to_vec(),
+            eps: 1e-5,
+            affine: true,
+            bias: true,
+        }
+    }
+
+    /// Added to the variance. Default: 1e-5.
+    #[must_use]
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Whether there are a weight and a bias. Default: true.
+    #[must_use]
+    pub fn elementwise_affine(mut self, affine: bool) -> Self {
+        self.affine = affine;
+        self
+    }
+
+    /// Whether there is a bias, where there is a weight. Default: true.
+    #[must_use]
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When the shape has no axes or too many, or memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<LayerNorm<B>> {
+        let shape = Shape::new(&self.normalized_shape)?;
+        if shape.rank() == 0 {
+            return Err(Error::invalid("the normalised shape has no axes")
+                .with_op("layer_norm")
+                .with_hint("give the extents of the last axes, such as [512]"));
+        }
+        let param = |there: bool, init: Init| there.then(|| init.param(shape, device)).transpose();
+        Ok(LayerNorm {
+            weight: param(self.affine, Init::ONES)?,
+            bias: param(self.affine && self.bias, Init::ZEROS)?,
+            normalized_shape: shape,
+            eps: self.eps,
+        })
+    }
+}
+
+impl<B: Backend> LayerNorm<B> {
+    /// Over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array. [`LayerNormConfig`]
+    /// has the other options.
+    ///
+    /// # Errors
+    /// As [`LayerNormConfig::build`].
+    pub fn new(normalized_shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
+        LayerNormConfig::new(normalized_shape.into_shape()?.dims()).build(device)
+    }
+
+    /// The normalised input, of the input's shape.
+    ///
+    /// # Errors
+    /// When the input does not end in the normalised shape, or dtype or device differ from the weight's.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.compute(x).map_err(|e| in_layer(e, self.weight.as_ref()))
+    }
+
+    fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let (shape, inner) = (x.shape(), self.normalized_shape);
+        if !shape.ends_with(&inner) {
+            return Err(
+                Error::shape(format!("the input does not end in the normalised shape {inner}"))
+                    .with_op("layer_norm")
+                    .with_operands([(shape, x.dtype())]),
+            );
+        }
+        let weight = self.weight.as_ref().map(Param::tensor);
+        let bias = self.bias.as_ref().map(Param::tensor);
+        x.layer_norm(weight.as_ref(), bias.as_ref(), inner.rank(), self.eps)
+    }
+}
+
+impl<B: Backend> Forward<B> for LayerNorm<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

@@ -1,0 +1,120 @@
+//! The fully connected layer.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
+
+use super::in_layer;
+use crate::{Fan, Forward, Init, Module, Param};
+
+/// `y = x Wᵀ + b` for `x […, in]`: `weight [out, in]` and `bias [out]`, as in PyTorch.
+#[derive(Debug, Module)]
+pub struct Linear<B: Backend = AnyBackend> {
+    /// `[out_features, in_features]`.
+    pub weight: Param<B>,
+    /// `[out_features]`.
+    pub bias: Option<Param<B>>,
+}
+
+/// Options of [`Linear`].
+#[derive(Clone, Copy, Debug)]
+pub struct LinearConfig {
+    in_features: usize,
+    out_features: usize,
+    bias: bool,
+    init: Option<Init>,
+    bias_init: Option<Init>,
+}
+
+impl LinearConfig {
+    /// A layer from `in_features` to `out_features`, with bias.
+    pub const fn new(in_features: usize, out_features: usize) -> Self {
+        Self {
+            in_features,
+            out_features,
+            bias: true,
+            init: None,
+            bias_init: None,
+        }
+    }
+
+    /// Whether there is a bias. Default: true.
+    #[must_use]
+    pub const fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √in_features`.
+    #[must_use]
+    pub const fn init(mut self, init: Init) -> Self {
+        self.init = Some(init);
+        self
+    }
+
+    /// How the bias begins. Default, as in PyTorch: uniform on `±1 / √in_features`.
+    #[must_use]
+    pub const fn bias_init(mut self, init: Init) -> Self {
+        self.bias_init = Some(init);
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When memory runs out, or an initialisation does not fit.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Linear<B>> {
+        let weight = self.init.unwrap_or(default_weight());
+        let bias = self.bias_init.unwrap_or(default_bias(self.in_features));
+        Ok(Linear {
+            weight: weight.param([self.out_features, self.in_features], device)?,
+            bias: self.bias.then(|| bias.param([self.out_features], device)).transpose()?,
+        })
+    }
+}
+
+/// PyTorch's: Kaiming for a leaky ReLU of slope √5, which comes to `±1 / √fan_in`.
+pub(super) fn default_weight() -> Init {
+    Init::KaimingUniform {
+        gain: Init::gain_leaky_relu(5f64.sqrt()),
+        fan: Fan::In,
+    }
+}
+
+/// PyTorch's: uniform on `±1 / √fan_in`.
+pub(super) fn default_bias(fan_in: usize) -> Init {
+    match fan_in {
+        0 => Init::ZEROS,
+        _ => {
+            let bound = 1.0 / (fan_in as f64).sqrt();
+            Init::Uniform {
+                low: -bound,
+                high: bound,
+            }
+        }
+    }
+}
+
+impl<B: Backend> Linear<B> {
+    /// A layer from `in_features` to `out_features`, with bias; [`LinearConfig`] has the other options.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new(in_features: usize, out_features: usize, device: &Device<B>) -> Result<Self> {
+        LinearConfig::new(in_features, out_features).build(device)
+    }
+
+    /// `[…, in_features]` to `[…, out_features]`.
+    ///
+    /// # Errors
+    /// When the last extent is not `in_features`, or dtype or device differ from the weight's.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let bias = self.bias.as_ref().map(Param::tensor);
+        x.linear(&self.weight.tensor(), bias.as_ref())
+            .map_err(|e| in_layer(e, Some(&self.weight)))
+    }
+}
+
+impl<B: Backend> Forward<B> for Linear<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

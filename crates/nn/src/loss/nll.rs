@@ -1,0 +1,181 @@
+//! The negative log likelihood, on which cross entropy rests.
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Error, Result, Scalar, Tensor};
+
+use super::Reduction;
+
+/// Minus the log probability of each target class, from log probabilities `[N, C]`, `[N, C, …]` or `[C]` and i64 class indices `[N]`,
+/// `[N, …]` or `[]`. The mean is weighted by the targets' class weights, and leaves ignored targets out.
+pub struct NLLLoss<B: Backend = AnyBackend> {
+    weight: Option<Tensor<B>>,
+    ignore_index: i64,
+    reduction: Reduction,
+}
+
+impl<B: Backend> NLLLoss<B> {
+    /// Without weights, ignoring targets of −100, the mean.
+    pub const fn new() -> Self {
+        Self {
+            weight: None,
+            ignore_index: -100,
+            reduction: Reduction::Mean,
+        }
+    }
+
+    /// A weight for each class, `[C]`.
+    #[must_use]
+    pub fn weight(mut self, weight: Tensor<B>) -> Self {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// Targets that count for nothing. Default: −100.
+    #[must_use]
+    pub fn ignore_index(mut self, index: i64) -> Self {
+        self.ignore_index = index;
+        self
+    }
+
+    /// What becomes of the losses. Default: the mean.
+    #[must_use]
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.reduction = reduction;
+        self
+    }
+
+    /// The loss of log probabilities against class indices.
+    ///
+    /// # Errors
+    /// When shapes or dtypes do not fit, or a class index is out of range.
+    pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
+        let rows = Rows::new("nll_loss", input, target)?;
+        let weights = Weights::new("nll_loss", &rows, self.weight.as_ref(), self.ignore_index)?;
+        let picked = rows.pick(&rows.input, &weights.index)?;
+        weights.reduce(picked.neg()?.mul(&weights.of_rows)?, &rows, self.reduction)
+    }
+}
+
+impl<B: Backend> Default for NLLLoss<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// [`NLLLoss`] without options.
+///
+/// # Errors
+/// As [`NLLLoss::forward`].
+pub fn nll_loss<B: Backend>(input: &Tensor<B>, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
+    NLLLoss::new().reduction(reduction).forward(input, target)
+}
+
+/// Classes last: input `[rows, C]` and target `[rows]`, whatever the axes were.
+pub(super) struct Rows<B: Backend> {
+    pub(super) input: Tensor<B>,
+    pub(super) target: Tensor<B>,
+    /// The target's own shape.
+    shape: Vec<usize>,
+}
+
+impl<B: Backend> Rows<B> {
+    pub(super) fn new(op: &'static str, input: &Tensor<B>, target: &Tensor<B>) -> Result<Self> {
+        let shape = input.shape();
+        let expected: Vec<usize> = match shape.dims() {
+            [_] => Vec::new(),
+            [n, _, rest @ ..] => std::iter::once(*n).chain(rest.iter().copied()).collect(),
+            [] => return Err(mismatch(op, input, target)),
+        };
+        if target.dims() != expected {
+            return Err(mismatch(op, input, target));
+        }
+        if target.dtype() != DType::I64 {
+            return Err(Error::dtype(format!("class indices are i64, not {}", target.dtype()))
+                .with_op(op)
+                .with_hint("convert the target with to_dtype(DType::I64)"));
+        }
+        Ok(Self {
+            input: classes_last(input)?,
+            target: target.reshape([target.numel()])?,
+            shape: expected,
+        })
+    }
+
+    pub(super) fn classes(&self) -> usize {
+        self.input.shape()[1]
+    }
+
+    /// The entry of each row at its index, `[rows]`.
+    pub(super) fn pick(&self, values: &Tensor<B>, index: &Tensor<B>) -> Result<Tensor<B>> {
+        values.gather(1, &index.unsqueeze(1)?)?.squeeze(1)
+    }
+
+    /// Losses of rows under the target's own shape.
+    pub(super) fn unflatten(&self, losses: &Tensor<B>) -> Result<Tensor<B>> {
+        losses.reshape(&self.shape)
+    }
+}
+
+/// `[N, C, …]` as `[N · …, C]`.
+pub(super) fn classes_last<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    let shape = x.shape();
+    match shape.rank() {
+        1 => x.unsqueeze(0),
+        2 => Ok(x.clone()),
+        rank => {
+            let axes: Vec<isize> = std::iter::once(0).chain(2..rank as isize).chain([1]).collect();
+            let rows = shape.numel() / shape[1].max(1);
+            x.permute(&axes)?.reshape([rows, shape[1]])
+        }
+    }
+}
+
+pub(super) fn mismatch<B: Backend>(op: &'static str, input: &Tensor<B>, target: &Tensor<B>) -> Error {
+    Error::shape(
+        "input is [N, C, …], the target [N, …] of class indices (or, for cross entropy, [N, C, …] of probabilities)",
+    )
+    .with_op(op)
+    .with_operands([(input.shape(), input.dtype()), (target.shape(), target.dtype())])
+}
+
+/// What each row weighs: the weight of its target's class, and nothing where the target is ignored.
+pub(super) struct Weights<B: Backend> {
+    /// `[rows]`.
+    pub(super) of_rows: Tensor<B>,
+    /// The targets, with a class that exists in place of the ignored ones.
+    pub(super) index: Tensor<B>,
+}
+
+impl<B: Backend> Weights<B> {
+    pub(super) fn new(op: &'static str, rows: &Rows<B>, weight: Option<&Tensor<B>>, ignore_index: i64) -> Result<Self> {
+        let ignored = rows.target.eq_scalar(ignore_index)?;
+        let index = rows.target.masked_fill(&ignored, Scalar::Int(0))?;
+        let of_rows = match weight {
+            None => ignored.logical_not()?.to_dtype(rows.input.dtype())?,
+            Some(weight) => {
+                check_class_weight(op, weight, rows.classes())?;
+                weight.index_select(0, &index)?.masked_fill(&ignored, 0.0)?
+            }
+        };
+        Ok(Self { of_rows, index })
+    }
+
+    /// Reduces losses that are weighted already.
+    pub(super) fn reduce(&self, losses: Tensor<B>, rows: &Rows<B>, reduction: Reduction) -> Result<Tensor<B>> {
+        match reduction {
+            Reduction::None => rows.unflatten(&losses),
+            Reduction::Sum => losses.sum_all(),
+            Reduction::Mean => losses.sum_all()?.div(&self.of_rows.sum_all()?),
+        }
+    }
+}
+
+pub(super) fn check_class_weight<B: Backend>(op: &'static str, weight: &Tensor<B>, classes: usize) -> Result<()> {
+    if weight.dims() == [classes] {
+        return Ok(());
+    }
+    Err(Error::shape(format!(
+        "there are {classes} classes, and weights of shape {}",
+        weight.shape()
+    ))
+    .with_op(op))
+}

@@ -1,0 +1,68 @@
+//! Buffers.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
+
+use super::{Item, Visit, Visitor};
+
+/// A tensor that belongs to a module's state and is not trained, such as running statistics. Cloning gives a second handle to it.
+pub struct Buffer<B: Backend = AnyBackend>(Arc<RwLock<Tensor<B>>>);
+
+impl<B: Backend> Buffer<B> {
+    /// A buffer with these values.
+    pub fn new(value: &Tensor<B>) -> Self {
+        Self(Arc::new(RwLock::new(value.detach())))
+    }
+
+    /// The values: a constant in the gradient graph.
+    pub fn tensor(&self) -> Tensor<B> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives it new values.
+    ///
+    /// # Errors
+    /// When shape or dtype differ.
+    pub fn set(&self, value: &Tensor<B>) -> Result<()> {
+        self.replace(|old| {
+            if old.shape() == value.shape() && old.dtype() == value.dtype() {
+                return Ok(value.clone());
+            }
+            Err(Error::shape(format!(
+                "a buffer of {}{} cannot become {}{}",
+                old.dtype(),
+                old.shape(),
+                value.dtype(),
+                value.shape()
+            )))
+        })
+    }
+
+    /// Gives it values computed from the old ones, of any shape and dtype.
+    pub(crate) fn replace(&self, f: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
+        let mut tensor = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *tensor = f(&tensor)?.detach();
+        Ok(())
+    }
+}
+
+impl<B: Backend> Clone for Buffer<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B: Backend> Visit<B> for Buffer<B> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.item(Item::Buffer(self));
+    }
+}
+
+impl<B: Backend> fmt::Debug for Buffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tensor = self.tensor();
+        write!(f, "Buffer({}{})", tensor.dtype(), tensor.shape())
+    }
+}

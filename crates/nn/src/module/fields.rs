@@ -1,0 +1,86 @@
+//! What else can be a field of a module: containers, and plain data.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use polygrad_tensor::{Backend, ConvParams, DType, Device, PoolParams, Shape};
+
+use super::{Visit, Visitor};
+
+impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for Box<T> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        (**self).visit(visitor);
+    }
+}
+
+impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for Arc<T> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        (**self).visit(visitor);
+    }
+}
+
+impl<B: Backend, T: Visit<B>> Visit<B> for Option<T> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        if let Some(value) = self {
+            value.visit(visitor);
+        }
+    }
+}
+
+impl<B: Backend, T: Visit<B>> Visit<B> for [T] {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        for (i, value) in self.iter().enumerate() {
+            visitor.index(i, value);
+        }
+    }
+}
+
+impl<B: Backend, T: Visit<B>> Visit<B> for Vec<T> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        self.as_slice().visit(visitor);
+    }
+}
+
+impl<B: Backend, T: Visit<B>, const N: usize> Visit<B> for [T; N] {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        self.as_slice().visit(visitor);
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident $i:tt),+;)*) => {$(
+        impl<B: Backend, $($name: Visit<B>),+> Visit<B> for ($($name,)+) {
+            fn visit(&self, visitor: &mut Visitor<'_, B>) {
+                $(visitor.index($i, &self.$i);)+
+            }
+        }
+    )*};
+}
+
+tuples! {
+    T0 0;
+    T0 0, T1 1;
+    T0 0, T1 1, T2 2;
+    T0 0, T1 1, T2 2, T3 3;
+}
+
+macro_rules! plain_data {
+    ($($type:ty),* $(,)?) => {$(
+        impl<B: Backend> Visit<B> for $type {
+            fn visit(&self, _: &mut Visitor<'_, B>) {}
+        }
+    )*};
+}
+
+plain_data! {
+    (), bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64,
+    String, &'static str, DType, Shape, ConvParams, PoolParams,
+}
+
+impl<B: Backend, T: ?Sized> Visit<B> for PhantomData<T> {
+    fn visit(&self, _: &mut Visitor<'_, B>) {}
+}
+
+impl<B: Backend, C: Backend> Visit<B> for Device<C> {
+    fn visit(&self, _: &mut Visitor<'_, B>) {}
+}

@@ -1,0 +1,133 @@
+//! Loading a state dict into a module, or saying everything that keeps it from fitting.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use polygrad_tensor::{Backend, DType, Error, ErrorKind, HostTensor, Result, Shape, Tensor};
+
+use super::{Buffer, Item, Param, StateDict, Visit, Visitor, nearest};
+
+/// What only one side had, when a state dict was loaded without being strict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Names that the module has and the state dict lacks: they kept their values.
+    pub missing: Vec<String>,
+    /// Names that the state dict has and the module lacks: they were ignored.
+    pub unexpected: Vec<String>,
+}
+
+enum Target<B: Backend> {
+    Param(Param<B>),
+    Buffer(Buffer<B>),
+}
+
+impl<B: Backend> Target<B> {
+    fn tensor(&self) -> Tensor<B> {
+        match self {
+            Self::Param(param) => param.tensor(),
+            Self::Buffer(buffer) => buffer.tensor(),
+        }
+    }
+
+    fn set(&self, value: &Tensor<B>) -> Result<()> {
+        match self {
+            Self::Param(param) => param.set(value),
+            Self::Buffer(buffer) => buffer.set(value),
+        }
+    }
+}
+
+pub(crate) fn load<B: Backend>(
+    module: &(impl Visit<B> + ?Sized),
+    state: &StateDict,
+    strict: bool,
+) -> Result<LoadReport> {
+    let mut targets = Vec::new();
+    Visitor::walk(module, |name, item| match item {
+        Item::Param(param) => targets.push((name.to_owned(), Target::Param(param.clone()))),
+        Item::Buffer(buffer) => targets.push((name.to_owned(), Target::Buffer(buffer.clone()))),
+        Item::Mode(_) => {}
+    });
+
+    let known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
+    let report = LoadReport {
+        missing: known_order(targets.iter().map(|(name, _)| name.as_str()), |name| {
+            !state.contains(name)
+        }),
+        unexpected: known_order(state.names(), |name| !known.contains(name)),
+    };
+    let mismatched: Vec<String> = targets
+        .iter()
+        .filter_map(|(name, target)| {
+            let (tensor, value) = (target.tensor(), state.get(name)?);
+            mismatch(name, (tensor.shape(), tensor.dtype()), value)
+        })
+        .collect();
+    let incomplete = strict && !(report.missing.is_empty() && report.unexpected.is_empty());
+    if incomplete || !mismatched.is_empty() {
+        return Err(describe(&report, strict, &mismatched));
+    }
+
+    // Everything goes to the device before anything changes, so that a failure leaves the module as it was.
+    let mut values = Vec::with_capacity(targets.len());
+    for (name, target) in &targets {
+        if let Some(value) = state.get(name) {
+            let old = target.tensor();
+            let value = Tensor::from_host(value.cast(old.dtype()), &old.device()).map_err(|e| e.in_module(name))?;
+            values.push((target, value));
+        }
+    }
+    for (target, value) in values {
+        target.set(&value)?;
+    }
+    Ok(report)
+}
+
+fn known_order<'a>(names: impl Iterator<Item = &'a str>, keep: impl Fn(&str) -> bool) -> Vec<String> {
+    names.filter(|name| keep(name)).map(str::to_owned).collect()
+}
+
+fn mismatch(name: &str, (shape, dtype): (Shape, DType), value: &HostTensor) -> Option<String> {
+    let same_kind = dtype == value.dtype() || dtype.is_float() && value.dtype().is_float();
+    (shape != *value.shape() || !same_kind).then(|| {
+        format!(
+            "{name} (module {dtype}{shape}, state dict {}{})",
+            value.dtype(),
+            value.shape()
+        )
+    })
+}
+
+fn describe(report: &LoadReport, strict: bool, mismatched: &[String]) -> Error {
+    let mut text = "the state dict does not fit the module".to_owned();
+    if strict {
+        list(&mut text, "missing", &report.missing, &report.unexpected);
+        list(&mut text, "unexpected", &report.unexpected, &report.missing);
+    }
+    if !mismatched.is_empty() {
+        let _ = write!(text, "; mismatched: {}", mismatched.join(", "));
+    }
+    let hint = if mismatched.is_empty() {
+        "rename the entries, or load with strict = false to take what fits"
+    } else {
+        "build the model with the sizes with which it was saved"
+    };
+    Error::new(ErrorKind::StateDict, text)
+        .with_op("load_state_dict")
+        .with_hint(hint)
+}
+
+/// Names one by one, each with the name on the other side that may be the one meant.
+fn list(text: &mut String, title: &str, names: &[String], others: &[String]) {
+    for (i, name) in names.iter().enumerate() {
+        let lead = if i == 0 {
+            format!("; {title}: ")
+        } else {
+            ", ".to_owned()
+        };
+        let _ = write!(text, "{lead}{name}");
+        if let Some(near) = nearest(name, others.iter().map(String::as_str)) {
+            let _ = write!(text, " (perhaps {near})");
+        }
+    }
+}

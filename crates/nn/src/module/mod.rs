@@ -1,0 +1,213 @@
+//! Models: values with parameters, buffers and a mode, that can be visited by name.
+
+mod buffer;
+mod fields;
+mod load;
+mod mode;
+mod nearest;
+mod param;
+mod state;
+mod visit;
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
+
+pub use buffer::Buffer;
+pub use load::LoadReport;
+pub use mode::Mode;
+pub(crate) use nearest::nearest;
+pub use param::Param;
+pub use state::StateDict;
+pub use visit::{Item, Visit, Visitor};
+
+/// A layer or a model: parameters, buffers and modules inside it, each under a name.
+///
+/// `#[derive(Module)]` writes [`Visit`] and `Module` for a struct whose fields are [`Param`]s, [`Buffer`]s, modules (also in `Option`,
+/// `Vec`, `Box`, arrays and tuples) and plain data, and for an enum whose variants hold one module each. Names are PyTorch's: field
+/// names joined by dots, indices for the elements of a `Vec`, an array or a tuple, as in `layers.0.weight`. The module runs on the
+/// backend that one of its type parameters names by the bound `Backend`; without one, on `AnyBackend`. Attributes:
+///
+/// - `#[module(skip)]` on a field: it holds nothing to visit. Needed for types that do not implement [`Visit`].
+/// - `#[module(rename = "name")]` on a field: another name than the field's.
+/// - `#[module(backend = Type)]` on the type: the backend, where no parameter says it.
+/// - `#[module(crate = path)]` on the type: where this crate is found, where it is neither `polygrad_nn` nor `polygrad::nn`.
+///
+/// ```
+/// use polygrad_nn::{Linear, Module};
+/// use polygrad_tensor::{Backend, Device, Result, Tensor};
+///
+/// #[derive(Module)]
+/// struct Mlp<B: Backend> {
+///     fc1: Linear<B>,
+///     fc2: Linear<B>,
+/// }
+///
+/// impl<B: Backend> Mlp<B> {
+///     fn new(device: &Device<B>) -> Result<Self> {
+///         Ok(Self { fc1: Linear::new(784, 128, device)?, fc2: Linear::new(128, 10, device)? })
+///     }
+///
+///     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+///         self.fc2.forward(&self.fc1.forward(x)?.relu()?)
+///     }
+/// }
+/// ```
+pub trait Module<B: Backend = AnyBackend>: Visit<B> {
+    /// All parameters, frozen ones too, each once even where two modules share it.
+    ///
+    /// This names them: a parameter that has no name yet takes the one that it has here, so call it on the whole model first.
+    fn parameters(&self) -> Vec<Param<B>> {
+        self.named_parameters().into_iter().map(|(_, param)| param).collect()
+    }
+
+    /// [`Module::parameters`] with their names.
+    fn named_parameters(&self) -> Vec<(String, Param<B>)> {
+        let mut out: Vec<(String, Param<B>)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        Visitor::walk(self, |name, item| {
+            if let Item::Param(param) = item
+                && seen.insert(param.id())
+            {
+                param.set_name(name);
+                out.push((name.to_owned(), param.clone()));
+            }
+        });
+        out
+    }
+
+    /// All buffers with their names.
+    fn named_buffers(&self) -> Vec<(String, Buffer<B>)> {
+        let mut out = Vec::new();
+        Visitor::walk(self, |name, item| {
+            if let Item::Buffer(buffer) = item {
+                out.push((name.to_owned(), buffer.clone()));
+            }
+        });
+        out
+    }
+
+    /// Number of elements of all parameters together; shared ones count once.
+    fn num_parameters(&self) -> usize {
+        let mut seen = std::collections::HashSet::new();
+        let mut count = 0;
+        Visitor::walk(self, |_, item| {
+            if let Item::Param(param) = item
+                && seen.insert(param.id())
+            {
+                count += param.shape().numel();
+            }
+        });
+        count
+    }
+
+    /// Switches the module and all in it to training: dropout drops, batch normalisation uses the batch's statistics.
+    fn train(&self) {
+        set_mode(self, true);
+    }
+
+    /// Switches the module and all in it to evaluation.
+    fn eval(&self) {
+        set_mode(self, false);
+    }
+
+    /// Makes all parameters trainable, or freezes them: no gradient flows into a frozen one, and optimizers leave it alone.
+    fn requires_grad(&self, trainable: bool) {
+        Visitor::walk(self, |_, item| {
+            if let Item::Param(param) = item {
+                param.set_trainable(trainable);
+            }
+        });
+    }
+
+    /// The values of all parameters and buffers by name, as they are now: a later step does not change them.
+    ///
+    /// # Errors
+    /// When a device fails.
+    fn state_dict(&self) -> Result<StateDict> {
+        let mut state = StateDict::new();
+        let mut outcome = Ok(());
+        Visitor::walk(self, |name, item| {
+            let value: Option<Tensor<B>> = match item {
+                Item::Param(param) => Some(param.tensor()),
+                Item::Buffer(buffer) => Some(buffer.tensor()),
+                Item::Mode(_) => None,
+            };
+            if let Some(value) = value.filter(|_| outcome.is_ok()) {
+                match value.to_host() {
+                    Ok(host) => state.insert(name, host),
+                    Err(error) => outcome = Err(error.in_module(name)),
+                }
+            }
+        });
+        outcome.map(|()| state)
+    }
+
+    /// Sets parameters and buffers to the values of a state dict: all, or none when there is an error. Values take the dtype that the
+    /// module has. Where `strict` is false, names that only one side has are left alone and reported.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict), which lists all missing and unexpected names (if `strict`), and all
+    /// of another shape or kind of dtype.
+    fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<LoadReport> {
+        load::load(self, state, strict)
+    }
+
+    /// Converts all parameters and floating-point buffers to a dtype. Make optimizers afterwards.
+    ///
+    /// # Errors
+    /// When the dtype is no float, or the backend does not have it.
+    fn to_dtype(&self, dtype: DType) -> Result<()> {
+        try_walk(self, |item| match item {
+            Item::Param(param) => param.to_dtype(dtype),
+            Item::Buffer(buffer) if buffer.tensor().dtype().is_float() => buffer.replace(|x| x.to_dtype(dtype)),
+            _ => Ok(()),
+        })
+    }
+
+    /// Moves all parameters and buffers to another device of the same backend. Make optimizers afterwards.
+    ///
+    /// # Errors
+    /// When a device fails.
+    fn to_device(&self, device: &Device<B>) -> Result<()> {
+        try_walk(self, |item| match item {
+            Item::Param(param) => param.to_device(device),
+            Item::Buffer(buffer) => buffer.replace(|x| x.to_device(device)),
+            Item::Mode(_) => Ok(()),
+        })
+    }
+}
+
+/// A module from one tensor to one tensor: what [`Sequential`](crate::Sequential) holds.
+pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
+    /// The module's output for an input.
+    ///
+    /// # Errors
+    /// When the input's shape, dtype or device does not fit the module.
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
+}
+
+impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {}
+
+impl<B: Backend, M: Forward<B> + ?Sized> Forward<B> for Box<M> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        (**self).forward(x)
+    }
+}
+
+fn set_mode<B: Backend>(module: &(impl Visit<B> + ?Sized), training: bool) {
+    Visitor::walk(module, |_, item| {
+        if let Item::Mode(mode) = item {
+            mode.set_training(training);
+        }
+    });
+}
+
+/// Walks on to the end, and gives the first error.
+fn try_walk<B: Backend>(module: &(impl Visit<B> + ?Sized), mut f: impl FnMut(Item<'_, B>) -> Result<()>) -> Result<()> {
+    let mut outcome = Ok(());
+    Visitor::walk(module, |name, item| {
+        if outcome.is_ok() {
+            outcome = f(item).map_err(|e| e.in_module(name));
+        }
+    });
+    outcome
+}

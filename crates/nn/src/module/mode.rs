@@ -1,0 +1,37 @@
+//! Training or evaluation.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use polygrad_tensor::Backend;
+
+use super::{Item, Visit, Visitor};
+
+/// The switch between training and evaluation, which [`Module::train`](crate::Module::train) and
+/// [`eval`](crate::Module::eval) set in the whole model. A field of modules that behave differently. Default: training.
+#[derive(Debug)]
+pub struct Mode(AtomicBool);
+
+impl Mode {
+    /// Whether the module is being trained.
+    #[inline]
+    pub fn is_training(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Switches this module alone.
+    pub fn set_training(&self, training: bool) {
+        self.0.store(training, Ordering::Relaxed);
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self(AtomicBool::new(true))
+    }
+}
+
+impl<B: Backend> Visit<B> for Mode {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.item(Item::Mode(self));
+    }
+}

@@ -1,0 +1,172 @@
+//! Parameters.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, GradId, Result, Shape, Tensor};
+
+use super::{Item, Visit, Visitor};
+
+/// A trainable tensor of a module. Cloning gives a second handle to the same parameter: that is how weights are tied.
+///
+/// The tensor inside is a leaf of the gradient graph, and stays the same leaf when an optimizer changes its values.
+pub struct Param<B: Backend = AnyBackend>(Arc<Shared<B>>);
+
+struct Shared<B: Backend> {
+    leaf: RwLock<Tensor<B>>,
+    trainable: AtomicBool,
+}
+
+impl<B: Backend> Param<B> {
+    /// A trainable parameter with these values, cut off from how they were computed.
+    ///
+    /// # Errors
+    /// When the dtype is no float.
+    pub fn new(value: Tensor<B>) -> Result<Self> {
+        Ok(Self(Arc::new(Shared {
+            leaf: RwLock::new(value.requires_grad()?),
+            trainable: AtomicBool::new(true),
+        })))
+    }
+
+    /// The parameter as a tensor: a leaf of the gradient graph, or, if frozen, a constant.
+    #[inline]
+    pub fn tensor(&self) -> Tensor<B> {
+        if self.is_trainable() {
+            self.read().clone()
+        } else {
+            self.read().detach()
+        }
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        self.read().shape()
+    }
+
+    /// The dtype.
+    pub fn dtype(&self) -> DType {
+        self.read().dtype()
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device<B> {
+        self.read().device()
+    }
+
+    /// The name that it got when it was first visited in a whole model, such as `fc1.weight`.
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.read().name()
+    }
+
+    /// Names a parameter that has no name yet; [`Gradients::by_name`](polygrad_tensor::Gradients::by_name) knows it by this name.
+    pub fn set_name(&self, name: &str) {
+        self.read().set_name(name);
+    }
+
+    /// Whether gradients flow into it and optimizers change it. Default: true.
+    #[inline]
+    pub fn is_trainable(&self) -> bool {
+        self.0.trainable.load(Ordering::Relaxed)
+    }
+
+    /// Makes it trainable, or freezes it.
+    pub fn set_trainable(&self, trainable: bool) {
+        self.0.trainable.store(trainable, Ordering::Relaxed);
+    }
+
+    /// Gives it new values; graphs made before keep the old ones.
+    ///
+    /// # Errors
+    /// When shape or dtype differ.
+    pub fn set(&self, value: &Tensor<B>) -> Result<()> {
+        self.update(|inner| {
+            *inner = value.inner().clone();
+            Ok(())
+        })
+    }
+
+    /// Changes its values in place: how optimizers work.
+    ///
+    /// # Errors
+    /// Those of `update`, and when it changes shape or dtype.
+    pub fn update(&self, update: impl FnOnce(&mut B::Tensor) -> Result<()>) -> Result<()> {
+        self.write().update(update)
+    }
+
+    /// Converts it to another float dtype. Its place in the gradient graph is a new one.
+    pub(crate) fn to_dtype(&self, dtype: DType) -> Result<()> {
+        if !dtype.is_float() {
+            return Err(Error::dtype(format!(
+                "a parameter cannot be {dtype}: only floats can be trained"
+            )));
+        }
+        self.replace(|leaf| leaf.detach().to_dtype(dtype))
+    }
+
+    /// Moves it to another device. Its place in the gradient graph is a new one.
+    pub(crate) fn to_device(&self, device: &Device<B>) -> Result<()> {
+        self.replace(|leaf| leaf.to_device(device))
+    }
+
+    fn replace(&self, f: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
+        let mut leaf = self.write();
+        let new = f(&leaf)?.requires_grad()?;
+        if let Some(name) = leaf.name() {
+            new.set_name(&name);
+        }
+        *leaf = new;
+        Ok(())
+    }
+
+    /// The same for all handles to one parameter.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tensor<B>> {
+        self.0.leaf.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tensor<B>> {
+        self.0.leaf.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: Backend> Clone for Param<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B: Backend> GradId for Param<B> {
+    fn grad_id(&self) -> Option<u64> {
+        self.read().node_id()
+    }
+
+    fn grad_name(&self) -> Option<Arc<str>> {
+        self.name()
+    }
+}
+
+impl<B: Backend> Visit<B> for Param<B> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.item(Item::Param(self));
+    }
+}
+
+impl<B: Backend> fmt::Debug for Param<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leaf = self.read();
+        let name = leaf.name();
+        let frozen = if self.is_trainable() { "" } else { ", frozen" };
+        write!(
+            f,
+            "Param({:?}, {}{}{frozen})",
+            name.as_deref().unwrap_or(""),
+            leaf.dtype(),
+            leaf.shape()
+        )
+    }
+}

@@ -1,0 +1,75 @@
+//! Gradient clipping.
+
+use polygrad_tensor::{Backend, DType, Error, Gradients, Result, no_grad};
+
+/// Scales all gradients of a backward pass so that their norm together is at most `max_norm`; gives the norm before. As PyTorch's
+/// `clip_grad_norm_`: the factor is `max_norm / (norm + 1e-6)`, where that is below 1.
+///
+/// # Errors
+/// When the norm is not finite, naming the gradients that are not, or `max_norm` is negative or NaN; the gradients are then unchanged.
+pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -> Result<f64> {
+    check_bound("max_norm", max_norm)?;
+    no_grad(|| {
+        let mut total = None;
+        for (_, gradient) in gradients.iter() {
+            let gradient = gradient.to_dtype(gradient.dtype().promote(DType::F32))?;
+            let square = gradient.square()?.sum((), false)?;
+            total = Some(match total {
+                None => square,
+                Some(total) => square.add(&total)?,
+            });
+        }
+        let norm = match total {
+            None => return Ok(0.0),
+            Some(total) => total.item()?.sqrt(),
+        };
+        if !norm.is_finite() {
+            return Err(not_finite(gradients, norm));
+        }
+        let factor = max_norm / (norm + 1e-6);
+        if factor < 1.0 {
+            for gradient in gradients.iter_mut() {
+                *gradient = (&*gradient * factor)?;
+            }
+        }
+        Ok(norm)
+    })
+}
+
+/// Brings every element of all gradients of a backward pass into `[-max_value, max_value]`; NaN stays.
+///
+/// # Errors
+/// When `max_value` is negative or NaN, or the device fails.
+pub fn clip_grad_value<B: Backend>(gradients: &mut Gradients<B>, max_value: f64) -> Result<()> {
+    check_bound("max_value", max_value)?;
+    no_grad(|| {
+        for gradient in gradients.iter_mut() {
+            *gradient = gradient.clamp(Some(-max_value), Some(max_value))?;
+        }
+        Ok(())
+    })
+}
+
+fn check_bound(name: &str, bound: f64) -> Result<()> {
+    if bound >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name} = {bound} is no bound")).with_op("clip_grad"))
+}
+
+#[cold]
+fn not_finite<B: Backend>(gradients: &Gradients<B>, norm: f64) -> Error {
+    let bad: Vec<&str> = gradients
+        .iter()
+        .filter(|(_, gradient)| gradient.to_f64_vec().is_ok_and(|v| v.iter().any(|x| !x.is_finite())))
+        .map(|(name, _)| name.unwrap_or("(unnamed)"))
+        .collect();
+    let which = if bad.is_empty() {
+        "it overflows".to_owned()
+    } else {
+        format!("not finite: {}", bad.join(", "))
+    };
+    Error::invalid(format!("the gradients' norm is {norm}; {which}"))
+        .with_op("clip_grad_norm")
+        .with_hint("lower the learning rate, or look for a division by zero or a logarithm of zero in the loss")
+}

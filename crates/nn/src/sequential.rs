@@ -1,0 +1,109 @@
+//! Modules one after the other.
+
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
+
+use crate::{Forward, Item, Module, Visit, Visitor};
+
+/// Modules that each take the output of the one before. Parameters are named by the index of their module, which counts every module,
+/// also those without parameters: `0.weight`, `2.weight`, as in PyTorch.
+///
+/// ```
+/// # use polygrad_nn::{Linear, ReLU, Sequential};
+/// # use polygrad_tensor::{Backend, Device, Result};
+/// fn mlp<B: Backend>(device: &Device<B>) -> Result<Sequential<B>> {
+///     Ok(Sequential::new()
+///         .push(Linear::new(784, 128, device)?)
+///         .push(ReLU)
+///         .push(Linear::new(128, 10, device)?))
+/// }
+/// ```
+pub struct Sequential<B: Backend = AnyBackend> {
+    modules: Vec<Box<dyn Forward<B>>>,
+}
+
+impl<B: Backend> Sequential<B> {
+    /// An empty one, which gives back what it is given.
+    pub fn new() -> Self {
+        Self { modules: Vec::new() }
+    }
+
+    /// Appends a module.
+    #[must_use]
+    pub fn push(mut self, module: impl Forward<B> + 'static) -> Self {
+        self.modules.push(Box::new(module));
+        self
+    }
+
+    /// How many modules there are.
+    pub fn len(&self) -> usize {
+        self.modules.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.modules.is_empty()
+    }
+
+    /// The output of the last module.
+    ///
+    /// # Errors
+    /// Those of the modules, which say in which one they arose.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut modules = self.modules.iter().enumerate();
+        let Some((_, first)) = modules.next() else {
+            return Ok(x.clone());
+        };
+        let mut y = first.forward(x).map_err(|e| self.locate(e, 0))?;
+        for (i, module) in modules {
+            y = module.forward(&y).map_err(|e| self.locate(e, i))?;
+        }
+        Ok(y)
+    }
+
+    /// Adds where in the whole model module `i` stands, as far as that is known, unless the error says it already.
+    #[cold]
+    fn locate(&self, error: Error, i: usize) -> Error {
+        let place = format!("{}{i}", self.prefix());
+        match error.module_path() {
+            Some(path)
+                if path
+                    .strip_prefix(&place)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) =>
+            {
+                error
+            }
+            _ => error.in_module(place),
+        }
+    }
+
+    /// What the names of the parameters in the whole model have before those in this module.
+    fn prefix(&self) -> String {
+        let mut prefix = None;
+        Visitor::walk(self, |name, item| {
+            if let (Item::Param(param), None) = (item, &prefix) {
+                prefix = param.name().and_then(|full| Some(full.strip_suffix(name)?.to_owned()));
+            }
+        });
+        prefix.unwrap_or_default()
+    }
+}
+
+impl<B: Backend> Default for Sequential<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: Backend> Visit<B> for Sequential<B> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        self.modules.visit(visitor);
+    }
+}
+
+impl<B: Backend> Module<B> for Sequential<B> {}
+
+impl<B: Backend> Forward<B> for Sequential<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}
