@@ -1,5 +1,7 @@
 //! Unary and binary ops, comparisons, select and cast.
 
+use std::f64::consts::{LN_2, SQRT_2};
+
 use polygrad_core::{Backend, BinaryOp, CompareOp, DType, ErrorKind, Scalar, UnaryOp, bf16, f16};
 
 use crate::tools::{R, assert_close, assert_fails, dims, elements, reals, tensor, vector, vector_of};
@@ -33,14 +35,7 @@ fn unary_on_reals() {
         ),
         (
             UnaryOp::Rsqrt,
-            [
-                NAN,
-                NAN,
-                INF,
-                1.414_213_562_373_095,
-                0.816_496_580_927_726,
-                0.577_350_269_189_625_8,
-            ],
+            [NAN, NAN, INF, SQRT_2, 0.816_496_580_927_726, 0.577_350_269_189_625_8],
         ),
         (
             UnaryOp::Exp,
@@ -55,20 +50,13 @@ fn unary_on_reals() {
         ),
         (
             UnaryOp::Log,
-            [
-                NAN,
-                NAN,
-                -INF,
-                -0.693_147_180_559_945_3,
-                0.405_465_108_108_164_4,
-                1.098_612_288_668_109_8,
-            ],
+            [NAN, NAN, -INF, -LN_2, 0.405_465_108_108_164_4, 1.098_612_288_668_109_8],
         ),
         (
             UnaryOp::Log1p,
             [
                 NAN,
-                -0.693_147_180_559_945_3,
+                -LN_2,
                 0.0,
                 0.405_465_108_108_164_4,
                 0.916_290_731_874_155,
