@@ -7,6 +7,7 @@
 extern crate self as polygrad_nn;
 
 mod init;
+mod io;
 mod layers;
 pub mod loss;
 mod module;
@@ -15,6 +16,7 @@ mod sequential;
 mod store;
 
 pub use init::{Fan, Init};
+pub use io::Checkpoint;
 pub use layers::*;
 pub(crate) use module::nearest;
 pub use module::{Buffer, Forward, Item, LoadReport, Mode, Module, Param, StateDict, Visit, Visitor};

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::path::Path;
 
 use polygrad_tensor::{Backend, DType, Error, ErrorKind, HostTensor, Result, Shape, Tensor};
 
@@ -129,5 +130,15 @@ fn list(text: &mut String, title: &str, names: &[String], others: &[String]) {
         if let Some(near) = nearest(name, others.iter().map(String::as_str)) {
             let _ = write!(text, " (perhaps {near})");
         }
+    }
+}
+
+/// Says from which file a state dict came that does not fit.
+#[cold]
+pub(super) fn in_file(error: Error, path: &Path) -> Error {
+    let outer = Error::new(error.kind(), format!("{}: {}", path.display(), error.message()));
+    match error.hint() {
+        Some(hint) => outer.with_hint(hint.to_owned()),
+        None => outer,
     }
 }

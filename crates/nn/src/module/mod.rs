@@ -9,6 +9,8 @@ mod param;
 mod state;
 mod visit;
 
+use std::path::Path;
+
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
 
 pub use buffer::Buffer;
@@ -149,6 +151,32 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// of another shape or kind of dtype.
     fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<LoadReport> {
         load::load(self, state, strict)
+    }
+
+    /// Writes the state dict to a safetensors file, as [`StateDict::save`] does.
+    ///
+    /// # Errors
+    /// When a device fails, or the file cannot be written.
+    fn save(&self, path: impl AsRef<Path>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        self.state_dict()?.save(path)
+    }
+
+    /// Loads a safetensors file into the module, which must fit it exactly.
+    ///
+    /// # Errors
+    /// As [`StateDict::load`] and [`Module::load_state_dict`].
+    fn load(&self, path: impl AsRef<Path>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let path = path.as_ref();
+        let state = StateDict::load(path)?;
+        self.load_state_dict(&state, true)
+            .map(|_| ())
+            .map_err(|e| load::in_file(e, path))
     }
 
     /// Converts all parameters and floating-point buffers to a dtype. Make optimizers afterwards.

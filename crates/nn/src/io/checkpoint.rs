@@ -1,0 +1,164 @@
+//! Checkpoints: all that training needs to go on as if it had never stopped.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use polygrad_tensor::{Backend, Error, ErrorKind, GeneratorState, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Module, Optimizer, StateDict};
+
+/// Under this name stand, in the header of the file, the parts of a checkpoint that are no tensors.
+const KEY: &str = "polygrad";
+const VERSION: u32 = 1;
+const MODEL: &str = "model.";
+const OPTIMIZER: &str = "optimizer.";
+
+/// The state of a training run: model, optimizer, step, random numbers, and the user's own data. One safetensors file, in which the
+/// model's names begin with `model.` and the optimizer's with `optimizer.`.
+///
+/// ```no_run
+/// # use polygrad_nn::{Adam, Checkpoint, Linear, Module, Optimizer};
+/// # use polygrad_tensor::{Backend, Device, Result};
+/// # fn run<B: Backend>(device: &Device<B>) -> Result<()> {
+/// let model = Linear::new(2, 1, device)?;
+/// let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
+/// Checkpoint::new(&model, &optimizer, 100)?.save("run/checkpoint.safetensors")?;
+/// let step = Checkpoint::load("run/checkpoint.safetensors")?.restore(&model, &mut optimizer)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// The model's state dict.
+    pub model: StateDict,
+    /// The optimizer's state dict.
+    pub optimizer: StateDict,
+    /// How many steps have been taken.
+    pub step: u64,
+    /// Where the thread's stream of random numbers stands.
+    pub generator: GeneratorState,
+    /// The user's own data: options, metrics, whatever resuming needs. Null if there is none.
+    pub config: Value,
+}
+
+/// The header's entry.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    version: u32,
+    step: u64,
+    seed: u64,
+    offset: u64,
+    config: Value,
+}
+
+impl Checkpoint {
+    /// The present state of a run after `step` steps, and this thread's stream of random numbers.
+    ///
+    /// # Errors
+    /// When a device fails.
+    pub fn new<B: Backend>(
+        model: &(impl Module<B> + ?Sized),
+        optimizer: &(impl Optimizer<B> + ?Sized),
+        step: u64,
+    ) -> Result<Self> {
+        Ok(Self {
+            model: model.state_dict()?,
+            optimizer: optimizer.state_dict()?,
+            step,
+            generator: GeneratorState::current(),
+            config: Value::Null,
+        })
+    }
+
+    /// With the user's own data.
+    #[must_use]
+    pub fn with_config(mut self, config: Value) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Writes the file. A kill at any moment leaves the old file or the new one, whole.
+    ///
+    /// # Errors
+    /// When the file cannot be written; the old one, if any, is then untouched.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let header = Header {
+            version: VERSION,
+            step: self.step,
+            seed: self.generator.seed,
+            offset: self.generator.offset,
+            config: self.config.clone(),
+        };
+        let header = serde_json::to_string(&header).map_err(|e| {
+            Error::new(
+                ErrorKind::Format,
+                format!("the checkpoint's data cannot be written: {e}"),
+            )
+        })?;
+        let parts = [(MODEL, &self.model), (OPTIMIZER, &self.optimizer)];
+        let tensors: StateDict = parts
+            .into_iter()
+            .flat_map(|(prefix, part)| {
+                part.iter()
+                    .map(move |(name, value)| (format!("{prefix}{name}"), value.clone()))
+            })
+            .collect();
+        tensors.save_with_metadata(path, &BTreeMap::from([(KEY.to_owned(), header)]))
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// As [`StateDict::load`]; and [`ErrorKind::Format`] when the file is no checkpoint, or one of a later version.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let fail = |what: String| {
+            Error::new(
+                ErrorKind::Format,
+                format!("cannot resume from {}: {what}", path.display()),
+            )
+        };
+        let (state, metadata) = StateDict::load_with_metadata(path)?;
+        let header = metadata.get(KEY).ok_or_else(|| {
+            fail("it holds tensors, and no state of a run".to_owned())
+                .with_hint("load a file of weights alone with StateDict::load")
+        })?;
+        let header: Header = serde_json::from_str(header).map_err(|e| {
+            fail(format!("its record of the run is not valid: {e}")).with_hint("take an earlier checkpoint")
+        })?;
+        if header.version != VERSION {
+            return Err(fail(format!(
+                "it has version {}, this program knows version {VERSION}",
+                header.version
+            ))
+            .with_hint("use the version of Polygrad that wrote it"));
+        }
+        Ok(Self {
+            model: state.with_prefix(MODEL),
+            optimizer: state.with_prefix(OPTIMIZER),
+            step: header.step,
+            generator: GeneratorState {
+                seed: header.seed,
+                offset: header.offset,
+            },
+            config: header.config,
+        })
+    }
+
+    /// Brings a model, an optimizer and this thread's stream of random numbers to this state; gives the number of steps.
+    ///
+    /// # Errors
+    /// When the state does not fit the optimizer, in which case nothing has changed, or the model.
+    pub fn restore<B: Backend>(
+        &self,
+        model: &(impl Module<B> + ?Sized),
+        optimizer: &mut (impl Optimizer<B> + ?Sized),
+    ) -> Result<u64> {
+        optimizer.load_state_dict(&self.optimizer)?;
+        model.load_state_dict(&self.model, true)?;
+        self.generator.restore();
+        Ok(self.step)
+    }
+}
