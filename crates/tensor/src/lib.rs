@@ -4,15 +4,14 @@
 //! [`Tensor::backward`] gives [`Gradients`]. There is no global graph and no lock: a graph that is dropped is gone.
 //!
 //! ```
-//! # fn main() -> polygrad_tensor::Result<()> {
-//! # use polygrad_reference::Reference;
+//! use polygrad_reference::Reference;
 //! use polygrad_tensor::{Device, Tensor};
 //!
-//! # let device = Device::<Reference>::default();
-//! # #[cfg(any())]
-//! let device = Device::new("cpu")?;
+//! # fn main() -> polygrad_tensor::Result<()> {
+//! // One backend, chosen here; `Device::new("cpu")?` chooses among all registered ones when the program runs.
+//! let device = Device::<Reference>::default();
 //! let x = Tensor::var("x", Tensor::new([1.0f32, 2.0, 3.0], &device)?)?;
-//! let y = (&x * &x + 1.0)?.sum_all()?;
+//! let y = ((&x * &x)? + 1.0)?.sum_all()?;
 //! let gradients = y.backward()?;
 //! assert_eq!(gradients.require(&x)?.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
 //! # Ok(())

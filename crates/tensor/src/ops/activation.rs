@@ -96,6 +96,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the axis is out of range, or the dtype is no float.
     pub fn softmax(&self, axis: isize) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector.softmax(axis)?.reshape(());
+        }
         let fail = |e| context(e, "softmax", &[self]);
         let axis = self.float_axis(axis).map_err(fail)?;
         let value = B::softmax(&self.value, axis).map_err(fail)?;
@@ -114,6 +117,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the axis is out of range, or the dtype is no float.
     pub fn log_softmax(&self, axis: isize) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector.log_softmax(axis)?.reshape(());
+        }
         let fail = |e| context(e, "log_softmax", &[self]);
         let axis = self.float_axis(axis).map_err(fail)?;
         let value = B::log_softmax(&self.value, axis).map_err(fail)?;
@@ -127,7 +133,7 @@ impl<B: Backend> Tensor<B> {
         ))
     }
 
-    /// An axis, where a scalar counts as having one, as PyTorch has it for these ops.
+    /// An axis of a tensor of floats.
     fn float_axis(&self, axis: isize) -> Result<usize> {
         if !self.dtype().is_float() {
             return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));

@@ -2,7 +2,8 @@
 
 use polygrad_core::{Axes, Result, Shape};
 
-/// One axis, several, or (as `()`) all of them; negative ones count from the back.
+/// One axis, several, or (as `()`) all of them; negative ones count from the back. Of a scalar, 0 and −1 name no axis and are
+/// allowed, as in PyTorch.
 pub trait IntoAxes {
     /// The axes of a shape.
     ///
@@ -19,12 +20,15 @@ impl IntoAxes for () {
 
 impl IntoAxes for isize {
     fn into_axes(self, shape: &Shape) -> Result<Axes> {
-        shape.axis(self).map(Axes::one)
+        [self].as_slice().into_axes(shape)
     }
 }
 
 impl IntoAxes for &[isize] {
     fn into_axes(self, shape: &Shape) -> Result<Axes> {
+        if shape.rank() == 0 && self.iter().all(|axis| matches!(axis, 0 | -1)) {
+            return Ok(Axes::NONE);
+        }
         let axes = self.iter().map(|&axis| shape.axis(axis)).collect::<Result<Vec<_>>>()?;
         Axes::new(axes)
     }

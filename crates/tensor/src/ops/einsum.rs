@@ -7,33 +7,17 @@ use crate::Tensor;
 
 impl<B: Backend> Tensor<B> {
     /// Sums products over the indices that the equation does not keep: `Tensor::einsum("ij,jk->ik", &[&a, &b])`. Letters name axes; a
-    /// letter that stands twice in one operand takes its diagonal. Without `->`, the letters that stand once are kept, in alphabetical
-    /// order. There is no ellipsis.
+    /// letter that stands twice in one operand takes its diagonal. `...` stands for any further axes, aligned at the last one; extents of
+    /// 1 broadcast. Without `->`, the axes of `...` are kept, then the letters that stand once, in alphabetical order.
     ///
     /// # Errors
     /// When the equation is malformed or does not fit the operands.
     pub fn einsum(equation: &str, operands: &[&Self]) -> Result<Self> {
         let fail = |e: Error| context(e.with_hint("write it like \"ij,jk->ik\""), "einsum", operands);
-        let (terms, output) = parse(equation).map_err(fail)?;
-        if terms.len() != operands.len() {
-            let error = Error::invalid(format!(
-                "{equation:?} names {} operands, {} were given",
-                terms.len(),
-                operands.len()
-            ));
-            return Err(fail(error));
-        }
+        let ranks: Vec<usize> = operands.iter().map(|tensor| tensor.rank()).collect();
+        let (terms, output) = parse(equation, &ranks).map_err(fail)?;
         let mut remaining = Vec::new();
         for (letters, &tensor) in terms.into_iter().zip(operands) {
-            if letters.len() != tensor.rank() {
-                let error = Error::shape(format!(
-                    "{:?} names {} axes of a tensor of shape {}",
-                    letters.iter().collect::<String>(),
-                    letters.len(),
-                    tensor.shape()
-                ));
-                return Err(fail(error));
-            }
             remaining.push(Factor::new(letters, tensor).map_err(fail)?);
         }
         remaining.reverse();
@@ -51,31 +35,42 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-fn parse(equation: &str) -> Result<(Vec<Vec<char>>, Vec<char>)> {
+/// The letters of each operand's axes, and those of the output.
+fn parse(equation: &str, ranks: &[usize]) -> Result<(Vec<Vec<char>>, Vec<char>)> {
     let compact: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (inputs, output) = match compact.split_once("->") {
         Some((inputs, output)) => (inputs, Some(output)),
         None => (compact.as_str(), None),
     };
-    let terms: Vec<Vec<char>> = inputs.split(',').map(|term| term.chars().collect()).collect();
-    let all: Vec<char> = terms.iter().flatten().copied().collect();
-    if let Some(bad) = all
-        .iter()
-        .chain(output.unwrap_or("").chars().collect::<Vec<_>>().iter())
-        .find(|c| !c.is_ascii_alphabetic())
-    {
-        return Err(Error::invalid(format!("{bad:?} in {equation:?} is no letter")));
+    let texts: Vec<&str> = inputs.split(',').collect();
+    if texts.len() != ranks.len() {
+        return Err(Error::invalid(format!(
+            "{equation:?} names {} operands, {} were given",
+            texts.len(),
+            ranks.len()
+        )));
     }
-    let output: Vec<char> = match output {
-        Some(output) => output.chars().collect(),
+    let mut widest = 0;
+    let mut terms = Vec::with_capacity(texts.len());
+    for (text, &rank) in texts.into_iter().zip(ranks) {
+        let named = text.replacen("...", "", 1).chars().count();
+        let further = rank.checked_sub(named).filter(|&n| n == 0 || text.contains("..."));
+        let Some(further) = further else {
+            return Err(Error::shape(format!(
+                "{text:?} names {named} axes of a tensor of rank {rank}"
+            )));
+        };
+        widest = widest.max(further);
+        terms.push(letters(text, further)?);
+    }
+    let all: Vec<char> = terms.concat();
+    let output = match output {
+        Some(output) => letters(output, widest)?,
         None => {
-            let mut once: Vec<char> = all
-                .iter()
-                .copied()
-                .filter(|c| all.iter().filter(|d| *d == c).count() == 1)
-                .collect();
-            once.sort_unstable();
-            once
+            let once = |c: &char| c.is_ascii() && all.iter().filter(|d| *d == c).count() == 1;
+            let mut named: Vec<char> = all.iter().copied().filter(once).collect();
+            named.sort_unstable();
+            [letters("...", widest)?, named].concat()
         }
     };
     for (i, letter) in output.iter().enumerate() {
@@ -89,6 +84,27 @@ fn parse(equation: &str) -> Result<(Vec<Vec<char>>, Vec<char>)> {
         }
     }
     Ok((terms, output))
+}
+
+/// One term's letters. The axes of `...` get letters of their own, which no equation can contain, counted from the last axis.
+fn letters(term: &str, further: usize) -> Result<Vec<char>> {
+    let (before, after) = term.split_once("...").unwrap_or((term, ""));
+    if let Some(bad) = before.chars().chain(after.chars()).find(|c| !c.is_ascii_alphabetic()) {
+        return Err(Error::invalid(format!("{bad:?} in {term:?} is no letter")));
+    }
+    let further = if term.contains("...") { further } else { 0 };
+    let inner = (0..further)
+        .rev()
+        .filter_map(|i| char::from_u32('\u{E000}' as u32 + i as u32));
+    Ok(before.chars().chain(inner).chain(after.chars()).collect())
+}
+
+/// How an error calls an axis.
+fn axis_name(letter: char) -> String {
+    match letter {
+        'a'..='z' | 'A'..='Z' => format!("{letter:?}"),
+        other => format!("axis -{} of ...", other as u32 - '\u{E000}' as u32 + 1),
+    }
 }
 
 /// A tensor whose axes have distinct letters.
@@ -152,7 +168,8 @@ impl<B: Backend> Factor<B> {
             let (a, b) = (self.dim(*letter), other.dim(*letter));
             if a != b && a != Some(1) && b != Some(1) {
                 return Err(Error::shape(format!(
-                    "{letter:?} has extent {} in one operand and {} in another",
+                    "{} has extent {} in one operand and {} in another",
+                    axis_name(*letter),
                     a.unwrap_or(0),
                     b.unwrap_or(0)
                 )));
@@ -176,7 +193,10 @@ impl<B: Backend> Factor<B> {
             .filter(|l| !is_shared.contains(l))
             .collect();
 
-        let extent = |letter: &char| left.dim(*letter).unwrap_or(1).max(right.dim(*letter).unwrap_or(1));
+        let extent = |letter: &char| match left.dim(*letter) {
+            None | Some(1) => right.dim(*letter).unwrap_or(1),
+            Some(dim) => dim,
+        };
         let extents = |letters: &[char]| letters.iter().map(extent).collect::<Vec<_>>();
         let size = |letters: &[char]| extents(letters).iter().product::<usize>();
         let matrix = |factor: &Self, order: [&[char]; 3], dims: [usize; 3]| -> Result<Tensor<B>> {

@@ -146,6 +146,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When shapes do not fit, the index is no integer tensor, or an index is out of range.
     pub fn gather(&self, axis: isize, index: &Self) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector.gather(axis, &index.flatten(0, -1)?)?.reshape(index.shape());
+        }
         let fail = |e| context(e, "gather", &[self, index]);
         let axis = self.shape().axis(axis).map_err(fail)?;
         let index = index.checked_index(self).map_err(fail)?;
@@ -167,6 +170,11 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When shapes or dtypes do not fit, the index is no integer tensor, or an index is out of range.
     pub fn scatter(&self, axis: isize, index: &Self, src: &Self) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector
+                .scatter(axis, &index.flatten(0, -1)?, &src.flatten(0, -1)?)?
+                .reshape(());
+        }
         let fail = |e| context(e, "scatter", &[self, index, src]);
         let (axis, index) = self.checked_scatter(axis, index, src).map_err(fail)?;
         let value = B::scatter(&self.value, axis, &index.value, &src.value).map_err(fail)?;
@@ -185,6 +193,11 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::scatter`].
     pub fn scatter_add(&self, axis: isize, index: &Self, src: &Self) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector
+                .scatter_add(axis, &index.flatten(0, -1)?, &src.flatten(0, -1)?)?
+                .reshape(());
+        }
         let fail = |e| context(e, "scatter_add", &[self, index, src]);
         let (axis, index) = self.checked_scatter(axis, index, src).map_err(fail)?;
         let value = B::scatter_add(&self.value, axis, &index.value, &src.value).map_err(fail)?;
@@ -203,6 +216,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the axis is out of range, the index has another rank or is no integer tensor, or an index is out of range.
     pub fn index_select(&self, axis: isize, index: &Self) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector.index_select(axis, index)?.reshape(());
+        }
         let fail = |e| context(e, "index_select", &[self, index]);
         let axis = self.shape().axis(axis).map_err(fail)?;
         let index = index.checked_list(self).map_err(fail)?;
@@ -301,6 +317,27 @@ impl<B: Backend> Tensor<B> {
         self.reshape([outer, dim, 1, inner])?
             .expand([outer, dim, count, inner])?
             .reshape(repeated)
+    }
+
+    /// Repeats each slice along an axis as many times as the count at its position says.
+    ///
+    /// # Errors
+    /// When the axis is out of range, there is not one count for each slice, or the shape gets too large.
+    pub fn repeat_interleave_each(&self, counts: &[usize], axis: isize) -> Result<Self> {
+        let fail = |e| context(e, "repeat_interleave", &[self]);
+        let shape = self.shape();
+        let axis = shape.axis(axis).map_err(fail)?;
+        if counts.len() != shape[axis] {
+            let error = Error::shape(format!("{} counts for {} slices", counts.len(), shape[axis]));
+            return Err(fail(error));
+        }
+        let total = counts.iter().fold(0usize, |sum, &count| sum.saturating_add(count));
+        Shape::new(&shape.with_dim(axis, total)).map_err(fail)?;
+        let slices = counts.iter().enumerate();
+        let index: Vec<i64> = slices
+            .flat_map(|(i, &count)| std::iter::repeat_n(i as i64, count))
+            .collect();
+        self.index_select(axis as isize, &Self::from_vec(index, [total], &self.device())?)
     }
 
     /// An index tensor as i64, on the same device as the tensor that it indexes.

@@ -58,6 +58,45 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
+    /// Product of two matrices, without broadcasting.
+    ///
+    /// # Errors
+    /// When an operand has another rank than 2; and as [`Tensor::matmul`].
+    pub fn mm(&self, other: &Self) -> Result<Self> {
+        self.product_of_rank(2, other, "mm")
+    }
+
+    /// Products of two batches of matrices of the same size, without broadcasting.
+    ///
+    /// # Errors
+    /// When an operand has another rank than 3, or the batches differ; and as [`Tensor::matmul`].
+    pub fn bmm(&self, other: &Self) -> Result<Self> {
+        if self.rank() == 3 && other.rank() == 3 && self.shape()[0] != other.shape()[0] {
+            let error = Error::shape("the batches differ in size").with_hint("matmul broadcasts them");
+            return Err(context(error, "bmm", &[self, other]));
+        }
+        self.product_of_rank(3, other, "bmm")
+    }
+
+    fn product_of_rank(&self, rank: usize, other: &Self, op: &'static str) -> Result<Self> {
+        if self.rank() != rank || other.rank() != rank {
+            let error = Error::shape(format!("both operands must have rank {rank}")).with_hint("use matmul");
+            return Err(context(error, op, &[self, other]));
+        }
+        self.matmul(other)
+    }
+
+    /// `beta · self + alpha · (a × b)` for matrices `a` and `b`; this tensor broadcasts to their product's shape.
+    ///
+    /// # Errors
+    /// As [`Tensor::mm`], and when this tensor does not broadcast.
+    pub fn addmm(&self, a: &Self, b: &Self, beta: f64, alpha: f64) -> Result<Self> {
+        let product = (a.mm(b)? * alpha)?;
+        let scaled = (self * beta)?;
+        let fail = |e| context(e, "addmm", &[self, a, b]);
+        scaled.expand(product.shape()).map_err(fail)?.add(&product)
+    }
+
     /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub use axes::IntoAxes;
 pub use create::IntoData;
 pub use index::{Index, IntoIndex};
 
-use polygrad_core::{Backend, Error};
+use polygrad_core::{Backend, Error, Result};
 
 use crate::Tensor;
 
@@ -33,5 +33,15 @@ pub(crate) fn context<B: Backend>(error: Error, op: &'static str, operands: &[&T
     match operands.first() {
         Some(first) => error.with_device(first.device()),
         None => error,
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// For ops along an axis: a scalar as a vector of one element, for which they take it, as PyTorch does.
+    pub(crate) fn vector_of_scalar(&self) -> Result<Option<Self>> {
+        match self.rank() {
+            0 => self.reshape([1]).map(Some),
+            _ => Ok(None),
+        }
     }
 }

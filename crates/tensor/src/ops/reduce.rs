@@ -115,6 +115,9 @@ impl<B: Backend> Tensor<B> {
     }
 
     fn arg_reduce(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector.arg_reduce(op, axis, keepdims)?.reshape(());
+        }
         let fail = |e| context(e, op.name(), &[self]);
         let shape = self.shape();
         let axis = shape.axis(axis).map_err(fail)?;
@@ -147,7 +150,7 @@ impl<B: Backend> Tensor<B> {
     fn extreme(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
         let index = self.arg_reduce(op, axis, true)?;
         let values = self.gather(axis, &index)?;
-        if keepdims {
+        if keepdims || self.rank() == 0 {
             return Ok((values, index));
         }
         Ok((values.squeeze(axis)?, index.squeeze(axis)?))
@@ -158,6 +161,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the axis is out of range.
     pub fn cumsum(&self, axis: isize) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector.cumsum(axis)?.reshape(());
+        }
         let fail = |e| context(e, "cumsum", &[self]);
         let axis = self.shape().axis(axis).map_err(fail)?;
         let dtype = self.dtype();

@@ -12,6 +12,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the axis is out of range.
     pub fn sort(&self, axis: isize, descending: bool) -> Result<(Self, Self)> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            let (values, indices) = vector.sort(axis, descending)?;
+            return Ok((values.reshape(())?, indices.reshape(())?));
+        }
         let fail = |e| context(e, "sort", &[self]);
         let axis = self.shape().axis(axis).map_err(fail)?;
         let (values, indices) = B::sort(&self.value, axis, descending).map_err(fail)?;
@@ -39,6 +43,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the axis is out of range, or has fewer than `k` elements.
     pub fn topk(&self, k: usize, axis: isize, largest: bool) -> Result<(Self, Self)> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            let (values, indices) = vector.topk(k, axis, largest)?;
+            return Ok((values.squeeze_all()?, indices.squeeze_all()?));
+        }
         let fail = |e| context(e, "topk", &[self]);
         let shape = self.shape();
         let dim = shape[shape.axis(axis).map_err(fail)?];

@@ -1,25 +1,26 @@
 //! Reductions made of others.
 
-use polygrad_core::{Backend, CompareOp, Error, Result};
+use polygrad_core::{Backend, CompareOp, Error, Result, Scalar};
 
 use super::{IntoAxes, context};
 use crate::Tensor;
 
 impl<B: Backend> Tensor<B> {
-    /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased estimate).
+    /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased estimate), or by 0
+    /// where that is negative.
     /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
     ///
     /// # Errors
     /// When an axis is out of range or given twice, or the dtype is no float.
     #[doc(alias = "var")]
-    pub fn variance(&self, axes: impl IntoAxes, correction: usize, keepdims: bool) -> Result<Self> {
+    pub fn variance(&self, axes: impl IntoAxes, correction: impl Into<Scalar>, keepdims: bool) -> Result<Self> {
         let shape = self.shape();
         let axes = axes.into_axes(&shape).map_err(|e| context(e, "variance", &[self]))?;
         let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
         let count: usize = axes.iter().map(|axis| shape[axis]).product();
         let centred = self.sub(&self.mean(&list, true)?)?;
-        // Fewer elements than the correction: 0 / 0, so NaN, as PyTorch has it.
-        let divisor = count.saturating_sub(correction) as f64;
+        // Of no more elements than the correction: 0 / 0 or a division by 0, as PyTorch has it.
+        let divisor = (count as f64 - correction.into().to_f64()).max(0.0);
         let total = centred.square()?.sum(&list, keepdims)?;
         total.binary_scalar(polygrad_core::BinaryOp::Div, divisor, false)
     }
@@ -28,7 +29,7 @@ impl<B: Backend> Tensor<B> {
     ///
     /// # Errors
     /// As [`Tensor::variance`].
-    pub fn std(&self, axes: impl IntoAxes, correction: usize, keepdims: bool) -> Result<Self> {
+    pub fn std(&self, axes: impl IntoAxes, correction: impl Into<Scalar>, keepdims: bool) -> Result<Self> {
         self.variance(axes, correction, keepdims)?.sqrt()
     }
 

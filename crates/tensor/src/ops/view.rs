@@ -59,6 +59,9 @@ impl<B: Backend> Tensor<B> {
     pub fn transpose(&self, a: isize, b: isize) -> Result<Self> {
         let fail = |e| context(e, "transpose", &[self]);
         let shape = self.shape();
+        if shape.rank() == 0 {
+            return [a, b].into_axes(&shape).map(|_| self.clone()).map_err(fail);
+        }
         let (a, b) = (shape.axis(a).map_err(fail)?, shape.axis(b).map_err(fail)?);
         let order = (0..shape.rank()).map(|axis| match axis {
             _ if axis == a => b,
@@ -111,6 +114,15 @@ impl<B: Backend> Tensor<B> {
             ))));
         }
         self.reshape(shape.reduced(Axes::one(axis), false))
+    }
+
+    /// Takes out all axes of extent 1.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn squeeze_all(&self) -> Result<Self> {
+        let shape = self.shape();
+        self.reshape(shape.iter().copied().filter(|&dim| dim != 1).collect::<Vec<_>>())
     }
 
     /// Puts in an axis of extent 1 before `axis`; −1 puts it at the end.

@@ -56,7 +56,7 @@ fn product<B: Backend>(x: &Tensor<B>, axes: Axes) -> Result<Tensor<B>> {
     while count > 1 {
         let half = count / 2;
         let pairs = rest.narrow(1, 0, half)?.mul(&rest.narrow(1, half, half)?)?;
-        rest = if count % 2 == 0 {
+        rest = if count.is_multiple_of(2) {
             pairs
         } else {
             Tensor::cat(&[&pairs, &rest.narrow(1, count - 1, 1)?], 1)?
