@@ -1,13 +1,24 @@
 //! Polygrad's native CPU backend.
 #![allow(unsafe_code, reason = "kernels work on raw memory; every block says why it is sound")]
 
+mod backend;
 mod buffers;
+mod conv;
+mod device;
+mod gemm;
+mod loops;
 mod math;
+mod ops;
 mod pool;
 mod simd;
+mod support;
+mod tensor;
 
+pub use backend::Cpu;
+pub use device::{CpuDevice, Kernels, entry};
 pub use pool::{ThreadPool, available_threads};
 pub use simd::Level;
+pub use tensor::CpuTensor;
 
 /// The memory of tensors: counters and bounds of the buffer pool, which all CPU devices of a process share.
 pub mod memory {

@@ -13,19 +13,19 @@ pub(crate) trait Map: Copy + Send + Sync {
 }
 
 macro_rules! maps {
-    ($($name:ident $({ $($field:ident),* })? = $simd:path, $reference:expr;)*) => {$(
-        #[derive(Clone, Copy)]
-        pub(crate) struct $name $({ $(pub(crate) $field: f64),* })?;
+    ($($name:ident = $simd:path, $reference:expr;)*) => {$(
+        #[derive(Clone, Copy, Default)]
+        pub(crate) struct $name;
 
         impl Map for $name {
             #[inline(always)]
             fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
-                $simd(s, x $($(, self.$field as f32)*)?)
+                $simd(s, x)
             }
 
             #[inline]
             fn reference(self, x: f64) -> f64 {
-                ($reference)(x $($(, self.$field)*)?)
+                ($reference)(x)
             }
         }
     )*};

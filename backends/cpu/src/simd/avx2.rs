@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{Kernel, Lanes, Simd};
+use crate::gemm::Narrow;
 
 /// Registers of eight f32. Only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -35,6 +36,7 @@ unsafe fn mask(n: usize) -> __m256i {
 impl Lanes for Avx2 {
     type T = f32;
     type V = __m256;
+    type Tile = Narrow;
     const N: usize = 8;
 
     #[inline(always)]
@@ -116,6 +118,35 @@ impl Lanes for Avx2 {
             let four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_step: isize, to: *mut f32, to_step: usize) {
+        // SAFETY: see above; the addresses by the caller.
+        unsafe {
+            let row = |i: isize| _mm256_loadu_ps(from.offset(i * from_step));
+            // Pairs of rows, then fours, then halves.
+            let pair = |i: isize| {
+                let (a, b) = (row(i), row(i + 1));
+                (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b))
+            };
+            let four = |i: isize| {
+                let ((a, b), (c, d)) = (pair(i), pair(i + 2));
+                [
+                    _mm256_shuffle_ps::<0x44>(a, c),
+                    _mm256_shuffle_ps::<0xee>(a, c),
+                    _mm256_shuffle_ps::<0x44>(b, d),
+                    _mm256_shuffle_ps::<0xee>(b, d),
+                ]
+            };
+            let (upper, lower) = (four(0), four(4));
+            for i in 0..4 {
+                let low = _mm256_permute2f128_ps::<0x20>(upper[i], lower[i]);
+                let high = _mm256_permute2f128_ps::<0x31>(upper[i], lower[i]);
+                _mm256_storeu_ps(to.add(i * to_step), low);
+                _mm256_storeu_ps(to.add((i + 4) * to_step), high);
+            }
         }
     }
 }
@@ -252,6 +283,7 @@ impl Simd for Avx2 {
 impl Lanes for Avx2Double {
     type T = f64;
     type V = __m256d;
+    type Tile = Narrow;
     const N: usize = 4;
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{Kernel, Lanes, Simd};
+use crate::gemm::Tall;
 
 /// Registers of sixteen f32. Only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -24,6 +25,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
 impl Lanes for Avx512 {
     type T = f32;
     type V = __m512;
+    type Tile = Tall;
     const N: usize = 16;
 
     #[inline(always)]
@@ -232,6 +234,7 @@ impl Simd for Avx512 {
 impl Lanes for Avx512Double {
     type T = f64;
     type V = __m512d;
+    type Tile = Tall;
     const N: usize = 8;
 
     #[inline(always)]

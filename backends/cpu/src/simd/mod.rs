@@ -16,6 +16,8 @@ mod neon;
 
 pub(crate) use portable::Portable;
 
+use crate::gemm::Width;
+
 /// The instruction set that vector kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -80,6 +82,17 @@ impl Level {
         }
     }
 
+    /// The level for loops that the compiler vectorizes: wider registers bring them nothing but more code.
+    #[inline(always)]
+    pub(crate) fn for_loops(level: Option<Self>) -> Self {
+        match level {
+            None => Self::Portable,
+            #[cfg(target_arch = "x86_64")]
+            Some(Self::Avx512) => Self::Avx2,
+            Some(level) => level,
+        }
+    }
+
     /// Runs a kernel compiled for this level, which must be one that the machine has: it comes from [`Level::detect`] or
     /// [`Level::available`].
     #[inline(always)]
@@ -113,7 +126,9 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     type T: Copy;
     /// A register.
     type V: Copy;
-    /// Elements in a register.
+    /// The largest tile of a matrix product that the registers hold.
+    type Tile: Width;
+    /// Elements in a register, at most 16.
     const N: usize;
 
     fn splat(self, x: Self::T) -> Self::V;
@@ -152,6 +167,20 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
 
     /// All lanes added up, halves first.
     fn sum(self, v: Self::V) -> Self::T;
+
+    /// Transposes a square of `N` rows and columns. Rows are `from_step` elements apart in the source, `to_step` in the target.
+    ///
+    /// # Safety
+    /// The squares must be readable and writable, and apart.
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const Self::T, from_step: isize, to: *mut Self::T, to_step: usize) {
+        for i in 0..Self::N {
+            for j in 0..Self::N {
+                // SAFETY: by the caller.
+                unsafe { to.add(j * to_step + i).write(from.offset(i.cast_signed() * from_step).add(j).read()) };
+            }
+        }
+    }
 }
 
 /// Registers of f32 with what vector maths needs.

@@ -3,6 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::{Kernel, Lanes, Simd};
+use crate::gemm::Tall;
 
 /// Registers of four f32. Only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -27,6 +28,7 @@ macro_rules! lanes {
         impl Lanes for $token {
             type T = $float;
             type V = $vector;
+            type Tile = Tall;
             const N: usize = $n;
 
             #[inline(always)]

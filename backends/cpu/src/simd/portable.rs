@@ -1,6 +1,7 @@
 //! One lane, for machines without vector instructions that we know.
 
 use super::{Lanes, Simd};
+use crate::gemm::Narrow;
 
 /// Registers of one element.
 #[derive(Clone, Copy)]
@@ -15,6 +16,7 @@ macro_rules! lanes {
         impl Lanes for $token {
             type T = $float;
             type V = $float;
+            type Tile = Narrow;
             const N: usize = 1;
 
             #[inline(always)]
@@ -92,7 +94,7 @@ macro_rules! lanes {
 }
 
 mod single {
-    use super::{Lanes, Portable};
+    use super::{Lanes, Narrow, Portable};
 
     /// The product of two f32 is exact in f64, so this is a fused operation but for a double rounding; the library
     /// function that stands in for the missing instruction is several times slower.
@@ -105,7 +107,7 @@ mod single {
 }
 
 mod double {
-    use super::{Lanes, PortableDouble};
+    use super::{Lanes, Narrow, PortableDouble};
 
     /// Rounded twice: nothing in f64 relies on the fused form.
     #[inline(always)]

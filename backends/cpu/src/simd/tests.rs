@@ -89,6 +89,33 @@ fn all_levels_agree_to_the_bit() {
     }
 }
 
+struct Transpose;
+
+impl Kernel for Transpose {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let from: Vec<f32> = (0..16 * 20).map(|i| i as f32).collect();
+        let mut to = vec![-1f32; 16 * 18];
+        // SAFETY: squares of at most 16 fit rows of 20 and 18.
+        unsafe { s.transpose(from.as_ptr(), 20, to.as_mut_ptr(), 18) };
+        for row in 0..S::N {
+            for column in 0..S::N {
+                assert_eq!(to[column * 18 + row], from[row * 20 + column]);
+            }
+        }
+        assert_eq!(to.iter().filter(|&&x| x >= 0.0).count(), S::N * S::N);
+    }
+}
+
+#[test]
+fn transposes_squares() {
+    for level in Level::available() {
+        level.run(Transpose);
+    }
+}
+
 struct Sums;
 
 impl Kernel for Sums {

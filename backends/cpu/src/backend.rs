@@ -1,0 +1,223 @@
+//! The seam's methods.
+
+use polygrad_core::{
+    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Distribution, Error, HostTensor,
+    OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
+};
+
+use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
+use crate::{CpuDevice, CpuTensor, conv, support};
+
+/// Polygrad's native CPU backend: see the [crate's documentation](crate).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpu;
+
+type T = CpuTensor;
+
+impl Backend for Cpu {
+    type Tensor = CpuTensor;
+    type Device = CpuDevice;
+
+    fn name() -> &'static str {
+        "cpu"
+    }
+
+    fn capabilities(_: &CpuDevice) -> Capabilities {
+        let mut out = Capabilities::host(DType::ALL);
+        out.native_dtypes = vec![DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
+        out
+    }
+
+    fn supports(_: &CpuDevice, op: &OpDesc<'_>) -> Support {
+        support::supports(op)
+    }
+
+    fn synchronize(_: &CpuDevice) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn shape(x: &T) -> Shape {
+        *x.shape()
+    }
+
+    #[inline]
+    fn dtype(x: &T) -> DType {
+        x.dtype()
+    }
+
+    #[inline]
+    fn device(x: &T) -> CpuDevice {
+        x.device()
+    }
+
+    /// Always: all CPU devices share the host's memory.
+    #[inline]
+    fn same_device(_: &T, _: &T) -> bool {
+        true
+    }
+
+    fn from_host(host: HostTensor, device: &CpuDevice) -> Result<T> {
+        CpuTensor::from_host(&host, *device)
+    }
+
+    fn to_host(x: &T) -> Result<HostTensor> {
+        x.to_host()
+    }
+
+    fn full(shape: Shape, value: Scalar, dtype: DType, device: &CpuDevice) -> Result<T> {
+        create::full(shape, value, dtype, *device)
+    }
+
+    fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType, device: &CpuDevice) -> Result<T> {
+        create::iota(len, start, step, dtype, *device)
+    }
+
+    fn random(
+        shape: Shape,
+        distribution: Distribution,
+        dtype: DType,
+        key: RandomKey,
+        device: &CpuDevice,
+    ) -> Result<T> {
+        create::random(shape, distribution, dtype, key, *device)
+    }
+
+    fn unary(op: UnaryOp, x: &T) -> Result<T> {
+        unary::unary(op, x)
+    }
+
+    #[inline]
+    fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
+        binary::binary(op, a, b)
+    }
+
+    fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
+        compare::compare(op, a, b)
+    }
+
+    fn select(condition: &T, a: &T, b: &T) -> Result<T> {
+        select::select(condition, a, b)
+    }
+
+    fn cast(x: &T, dtype: DType) -> Result<T> {
+        convert::cast(x, dtype)
+    }
+
+    fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<T> {
+        reduce::reduce(op, x, axes, keepdims)
+    }
+
+    fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Result<T> {
+        scan::arg_reduce(op, x, axis, keepdims)
+    }
+
+    fn cumsum(x: &T, axis: usize) -> Result<T> {
+        scan::cumsum(x, axis)
+    }
+
+    fn matmul(a: &T, b: &T) -> Result<T> {
+        matmul::matmul(a, b)
+    }
+
+    #[inline]
+    fn reshape(x: &T, shape: Shape) -> Result<T> {
+        x.reshaped(shape)
+    }
+
+    #[inline]
+    fn permute(x: &T, axes: Axes) -> Result<T> {
+        if axes.len() != x.shape().rank() || axes.iter().any(|axis| axis >= axes.len()) {
+            return Err(Error::invalid(format!("{axes:?} does not reorder the axes of {}", x.shape())).with_op("permute"));
+        }
+        Ok(x.with_layout(x.layout().permute(axes)))
+    }
+
+    #[inline]
+    fn expand(x: &T, shape: Shape) -> Result<T> {
+        if !x.shape().broadcasts_to(&shape) {
+            return Err(Error::shape(format!("{} does not broadcast to {shape}", x.shape())).with_op("expand"));
+        }
+        Ok(x.with_layout(x.layout().expand(shape)))
+    }
+
+    fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
+        let fits = ranges.len() == x.shape().rank() && ranges.iter().zip(x.shape().iter()).all(|(r, &dim)| r.fits(dim));
+        if !fits {
+            return Err(Error::out_of_range(format!("{ranges:?} does not fit shape {}", x.shape())).with_op("slice"));
+        }
+        Ok(x.with_layout(x.layout().slice(ranges)))
+    }
+
+    fn pad(x: &T, padding: &[(usize, usize)], value: Scalar) -> Result<T> {
+        join::pad(x, padding, value)
+    }
+
+    fn concat(xs: &[&T], axis: usize) -> Result<T> {
+        join::concat(xs, axis)
+    }
+
+    fn gather(x: &T, axis: usize, index: &T) -> Result<T> {
+        index::gather(x, axis, index)
+    }
+
+    fn scatter(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
+        index::scatter(x, axis, index, src)
+    }
+
+    fn scatter_add(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
+        index::scatter_add(x, axis, index, src)
+    }
+
+    fn index_select(x: &T, axis: usize, index: &T) -> Result<T> {
+        index::index_select(x, axis, index)
+    }
+
+    fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
+        sort::sort(x, axis, descending)
+    }
+
+    fn conv(x: &T, weight: &T, params: &ConvParams) -> Result<T> {
+        conv::conv(x, weight, params)
+    }
+
+    fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {
+        conv::max_pool(x, params)
+    }
+
+    fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {
+        conv::avg_pool(x, params)
+    }
+
+    fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) -> Result<T> {
+        binary::binary_scalar(op, x, scalar, reverse)
+    }
+
+    fn compare_scalar(op: CompareOp, x: &T, scalar: Scalar) -> Result<T> {
+        compare::compare_scalar(op, x, scalar)
+    }
+
+    fn index_add(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
+        index::index_add(x, axis, index, src)
+    }
+
+    fn linear(x: &T, weight: &T, bias: Option<&T>) -> Result<T> {
+        matmul::linear(x, weight, bias)
+    }
+
+    fn max_pool_backward(grad: &T, indices: &T, input_shape: Shape) -> Result<T> {
+        conv::max_pool_backward(grad, indices, input_shape)
+    }
+
+    fn avg_pool_backward(grad: &T, input_shape: Shape, params: &PoolParams) -> Result<T> {
+        conv::avg_pool_backward(grad, input_shape, params)
+    }
+
+    fn accumulate_grad(mut acc: T, grad: &T) -> Result<T> {
+        if acc.is_writable() && acc.shape() == grad.shape() && acc.dtype() == grad.dtype() {
+            binary::in_place(BinaryOp::Add, &mut acc, grad)?;
+            return Ok(acc);
+        }
+        binary::binary(BinaryOp::Add, &acc, grad)
+    }
+}

@@ -1,0 +1,92 @@
+//! How windows walk over images. One and two spatial axes are taken as three, the first ones of extent 1.
+
+use polygrad_core::{ConvParams, PoolParams, Shape};
+
+/// Extents of depth, height and width.
+pub(super) type Extents = [usize; 3];
+
+/// Windows over a batch of images with channels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    pub(super) batch: usize,
+    pub(super) groups: usize,
+    /// Channels of a group, of the input and of the output.
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) input: Extents,
+    pub(super) output: Extents,
+    pub(super) kernel: Extents,
+    pub(super) stride: Extents,
+    pub(super) padding: Extents,
+    pub(super) dilation: Extents,
+}
+
+/// Entries for the last axes, `fill` before them.
+fn spread(values: &[usize], rank: usize, fill: usize) -> Extents {
+    let mut out = [fill; 3];
+    out[3 - rank..].copy_from_slice(&values[..rank]);
+    out
+}
+
+impl Geometry {
+    pub(super) fn of_conv(x: &Shape, weight: &Shape, out: &Shape, params: &ConvParams) -> Self {
+        let rank = x.rank() - 2;
+        Self {
+            batch: x[0],
+            groups: params.groups,
+            inputs: weight[1],
+            outputs: weight[0] / params.groups,
+            input: spread(&x[2..], rank, 1),
+            output: spread(&out[2..], rank, 1),
+            kernel: spread(&weight[2..], rank, 1),
+            stride: spread(&params.stride, rank, 1),
+            padding: spread(&params.padding, rank, 0),
+            dilation: spread(&params.dilation, rank, 1),
+        }
+    }
+
+    pub(super) fn of_pool(x: &Shape, out: &Shape, params: &PoolParams) -> Self {
+        let rank = x.rank() - 2;
+        Self {
+            batch: x[0],
+            groups: x[1],
+            inputs: 1,
+            outputs: 1,
+            input: spread(&x[2..], rank, 1),
+            output: spread(&out[2..], rank, 1),
+            kernel: spread(&params.kernel, rank, 1),
+            stride: spread(&params.stride, rank, 1),
+            padding: spread(&params.padding, rank, 0),
+            dilation: spread(&params.dilation, rank, 1),
+        }
+    }
+
+    /// Elements of a channel of the input.
+    pub(super) fn plane(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    /// Elements of a channel of the output.
+    pub(super) fn out_plane(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// Elements of a window in one channel.
+    pub(super) fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// Along one axis: the taps of the window at output position `at` that lie inside the input, first and one past the
+    /// last, and where the first of them is.
+    pub(super) fn taps_inside(&self, axis: usize, at: usize) -> (usize, usize, usize) {
+        let (dilation, padding) = (self.dilation[axis], self.padding[axis]);
+        let start = at * self.stride[axis];
+        let first = padding.saturating_sub(start).div_ceil(dilation).min(self.kernel[axis]);
+        // Tap t is inside while start + t dilation - padding < input.
+        let end = (self.input[axis] + padding).saturating_sub(start).div_ceil(dilation).min(self.kernel[axis]);
+        if first >= end {
+            return (0, 0, 0);
+        }
+        (first, end, start + first * dilation - padding)
+    }
+}

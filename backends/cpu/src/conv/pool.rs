@@ -1,0 +1,284 @@
+//! Pooling.
+
+use polygrad_core::{DType, Error, PoolParams, Result, Shape, dispatch_dtype};
+
+use super::geometry::Geometry;
+use crate::CpuTensor;
+use crate::loops::Pointer;
+use crate::ops::{convert, floats, numbers};
+
+fn sees_nothing(op: &'static str, x: &CpuTensor) -> Error {
+    Error::invalid("a window lies wholly in the border")
+        .with_op(op)
+        .with_operands([(*x.shape(), x.dtype())])
+        .with_hint("use less padding or dilation")
+}
+
+fn prepare(op: &'static str, x: &CpuTensor, params: &PoolParams) -> Result<(CpuTensor, Shape, Geometry)> {
+    let operands = [(*x.shape(), x.dtype())];
+    let shape = params
+        .output_shape(x.shape())
+        .map_err(|error| error.with_op(op).with_operands(operands))?;
+    let geometry = Geometry::of_pool(x.shape(), &shape, params);
+    // Every window must see something.
+    let blind = (0..3).any(|axis| {
+        (0..geometry.output[axis]).any(|at| {
+            let (first, end, _) = geometry.taps_inside(axis, at);
+            first == end
+        })
+    });
+    if blind && shape.numel() > 0 {
+        return Err(sees_nothing(op, x));
+    }
+    Ok((x.contiguous()?, shape, geometry))
+}
+
+/// See [`polygrad_core::Backend::max_pool`].
+pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams) -> Result<(CpuTensor, CpuTensor)> {
+    numbers("max_pool", x.dtype())?;
+    let (x, shape, g) = prepare("max_pool", x, params)?;
+    let mut values = CpuTensor::empty(shape, x.dtype(), x.device())?;
+    let mut indices = CpuTensor::empty(shape, DType::I64, x.device())?;
+    let (plane, out_plane) = (g.plane(), g.out_plane());
+    let to_index = Pointer(indices.ptr_mut().cast::<i64>());
+    let ns = (out_plane * (2 + g.taps())) as f32 * 0.7;
+    dispatch_dtype!(x.dtype(), T => {
+        let from = Pointer(x.ptr().cast_mut().cast::<T>());
+        let to = Pointer(values.ptr_mut().cast::<T>());
+        x.device().each(g.batch * g.groups, ns, |i| {
+            // SAFETY: the planes are inside their tensors; those of the output are one task's each.
+            unsafe { max_plane(&g, from.at(i * plane), to.at(i * out_plane), to_index.at(i * out_plane)) };
+        });
+    });
+    Ok((values, indices))
+}
+
+/// # Safety
+/// `x` must hold a plane of the input, `to` and `to_index` have room for one of the output. Every window sees something.
+unsafe fn max_plane<T: PartialOrd + Copy>(g: &Geometry, x: *const T, to: *mut T, to_index: *mut i64) {
+    let [_, height, width] = g.input;
+    let mut at = 0;
+    for d in 0..g.output[0] {
+        let (d0, d1, z) = g.taps_inside(0, d);
+        for h in 0..g.output[1] {
+            let (h0, h1, y) = g.taps_inside(1, h);
+            for w in 0..g.output[2] {
+                let (w0, w1, left) = g.taps_inside(2, w);
+                let mut index = (z * height + y) * width + left;
+                // SAFETY: taps inside the input are inside the plane.
+                unsafe {
+                    let mut best = x.add(index).read();
+                    for i in 0..d1 - d0 {
+                        for j in 0..h1 - h0 {
+                            let row = ((z + i * g.dilation[0]) * height + y + j * g.dilation[1]) * width + left;
+                            for k in 0..w1 - w0 {
+                                let place = row + k * g.dilation[2];
+                                let value = x.add(place).read();
+                                // NaN is the largest, and the first of equals stays.
+                                #[allow(clippy::eq_op)]
+                                let larger = value > best || (value != value && best == best);
+                                if larger {
+                                    (best, index) = (value, place);
+                                }
+                            }
+                        }
+                    }
+                    to.add(at).write(best);
+                    to_index.add(at).write(index as i64);
+                }
+                at += 1;
+            }
+        }
+    }
+}
+
+/// See [`polygrad_core::Backend::max_pool_backward`].
+pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_shape: Shape) -> Result<CpuTensor> {
+    numbers("max_pool_backward", grad.dtype())?;
+    let rank = input_shape.rank();
+    let fits = (3..=5).contains(&rank)
+        && grad.shape() == indices.shape()
+        && grad.shape().rank() == rank
+        && grad.shape()[..2] == input_shape[..2]
+        && indices.dtype() == DType::I64;
+    if !fits {
+        return Err(Error::shape("gradient, positions and input do not belong together")
+            .with_op("max_pool_backward")
+            .with_operands([(*grad.shape(), grad.dtype()), (*indices.shape(), indices.dtype())]));
+    }
+    if matches!(grad.dtype(), DType::F16 | DType::BF16) {
+        let wide = convert::cast(grad, DType::F32)?;
+        return convert::cast(&max_pool_backward(&wide, indices, input_shape)?, grad.dtype());
+    }
+    let (grad, indices) = (grad.contiguous()?, indices.contiguous()?);
+    let plane: usize = input_shape[2..].iter().product();
+    let out_plane: usize = grad.shape()[2..].iter().product();
+    let chosen = indices.slice::<i64>()?;
+    if let Some(bad) = chosen.iter().find(|&&i| usize::try_from(i).map_or(true, |i| i >= plane)) {
+        return Err(Error::out_of_range(format!("position {bad} is outside 0..{plane}")).with_op("max_pool_backward"));
+    }
+    let mut out = CpuTensor::empty(input_shape, grad.dtype(), grad.device())?;
+    let planes = input_shape[0] * input_shape[1];
+    macro_rules! run {
+        ($type:ty, $add:expr) => {{
+            let from = grad.slice::<$type>()?;
+            let to = Pointer(out.ptr_mut().cast::<$type>());
+            grad.device().each(planes, (plane as f32) * 0.1 + out_plane as f32, |i| {
+                // SAFETY: the plane is inside the output, and one task's; all bits zero are the number 0.
+                let to = unsafe {
+                    std::ptr::write_bytes(to.at(i * plane), 0, plane);
+                    std::slice::from_raw_parts_mut(to.at(i * plane), plane)
+                };
+                let range = i * out_plane..(i + 1) * out_plane;
+                for (&g, &at) in from[range.clone()].iter().zip(&chosen[range]) {
+                    let add: fn($type, $type) -> $type = $add;
+                    to[at as usize] = add(to[at as usize], g);
+                }
+            });
+        }};
+    }
+    match grad.dtype() {
+        DType::F32 => run!(f32, |a, b| a + b),
+        DType::F64 => run!(f64, |a, b| a + b),
+        DType::I32 => run!(i32, i32::wrapping_add),
+        DType::I64 => run!(i64, i64::wrapping_add),
+        _ => run!(u8, u8::wrapping_add),
+    }
+    Ok(out)
+}
+
+/// Number by which the sum over a window is divided.
+fn divisor(g: &Geometry, params: &PoolParams, at: [usize; 3], inside: usize) -> f64 {
+    if !params.count_include_pad {
+        return inside as f64;
+    }
+    // The border counts, but not what a window of ceil mode covers beyond it.
+    (0..3)
+        .map(|axis| {
+            let start = at[axis] * g.stride[axis];
+            ((start + g.kernel[axis]).min(g.input[axis] + 2 * g.padding[axis]) - start) as f64
+        })
+        .product()
+}
+
+/// The taps of a window that lie inside the input: for each axis where the first is, and how many.
+fn window(g: &Geometry, at: [usize; 3]) -> ([usize; 3], [usize; 3]) {
+    let mut start = [0; 3];
+    let mut count = [0; 3];
+    for axis in 0..3 {
+        let (first, end, place) = g.taps_inside(axis, at[axis]);
+        start[axis] = place;
+        count[axis] = end - first;
+    }
+    (start, count)
+}
+
+fn check_average(op: &'static str, dtype: DType, params: &PoolParams, rank: usize) -> Result<()> {
+    floats(op, dtype)?;
+    if (3..=5).contains(&rank) && params.dilation[..rank - 2].iter().any(|&dilation| dilation != 1) {
+        return Err(Error::invalid("dilation must be 1").with_op(op));
+    }
+    Ok(())
+}
+
+/// See [`polygrad_core::Backend::avg_pool`].
+pub(crate) fn avg_pool(x: &CpuTensor, params: &PoolParams) -> Result<CpuTensor> {
+    check_average("avg_pool", x.dtype(), params, x.shape().rank())?;
+    if matches!(x.dtype(), DType::F16 | DType::BF16) {
+        return convert::cast(&avg_pool(&convert::cast(x, DType::F32)?, params)?, x.dtype());
+    }
+    let (x, shape, g) = prepare("avg_pool", x, params)?;
+    let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
+    let (plane, out_plane) = (g.plane(), g.out_plane());
+    let ns = (out_plane * (4 + g.taps())) as f32;
+    let each_plane = |i: usize, mut done: Box<dyn FnMut(usize, [usize; 3], [usize; 3], f64) + '_>| {
+        for at in 0..out_plane {
+            let place = place(&g, at);
+            let (start, count) = window(&g, place);
+            done(i * out_plane + at, start, count, divisor(&g, params, place, count.iter().product()));
+        }
+    };
+    macro_rules! run {
+        ($type:ty) => {{
+            let from = x.slice::<$type>()?;
+            let to = Pointer(out.ptr_mut().cast::<$type>());
+            x.device().each(g.batch * g.groups, ns, |i| {
+                let from = &from[i * plane..(i + 1) * plane];
+                each_plane(i, Box::new(|at, start, count, divisor| {
+                    let mut sum = 0.0f64;
+                    for_taps(&g, start, count, |place| sum += f64::from(from[place]));
+                    // SAFETY: every position of the output is written once.
+                    unsafe { to.at(at).write((sum / divisor) as $type) };
+                }));
+            });
+        }};
+    }
+    if x.dtype() == DType::F32 {
+        run!(f32);
+    } else {
+        run!(f64);
+    }
+    Ok(out)
+}
+
+/// The coordinates of a position of the output.
+fn place(g: &Geometry, at: usize) -> [usize; 3] {
+    let [_, height, width] = g.output;
+    [at / (height * width), at / width % height, at % width]
+}
+
+/// Calls `f` with the place in its plane of each tap inside the input.
+#[inline]
+fn for_taps(g: &Geometry, start: [usize; 3], count: [usize; 3], mut f: impl FnMut(usize)) {
+    let [_, height, width] = g.input;
+    for z in start[0]..start[0] + count[0] {
+        for y in start[1]..start[1] + count[1] {
+            let row = (z * height + y) * width;
+            (row + start[2]..row + start[2] + count[2]).for_each(&mut f);
+        }
+    }
+}
+
+/// See [`polygrad_core::Backend::avg_pool_backward`].
+pub(crate) fn avg_pool_backward(grad: &CpuTensor, input_shape: Shape, params: &PoolParams) -> Result<CpuTensor> {
+    check_average("avg_pool_backward", grad.dtype(), params, input_shape.rank())?;
+    let shape = params.output_shape(&input_shape).map_err(|error| error.with_op("avg_pool_backward"))?;
+    if shape != *grad.shape() {
+        return Err(Error::shape(format!("a gradient of shape {} does not belong to {shape}", grad.shape()))
+            .with_op("avg_pool_backward"));
+    }
+    if matches!(grad.dtype(), DType::F16 | DType::BF16) {
+        let wide = convert::cast(grad, DType::F32)?;
+        return convert::cast(&avg_pool_backward(&wide, input_shape, params)?, grad.dtype());
+    }
+    let grad = grad.contiguous()?;
+    let g = Geometry::of_pool(&input_shape, &shape, params);
+    let mut out = CpuTensor::empty(input_shape, grad.dtype(), grad.device())?;
+    let (plane, out_plane) = (g.plane(), g.out_plane());
+    let ns = (out_plane * (4 + g.taps()) + plane) as f32;
+    macro_rules! run {
+        ($type:ty) => {{
+            let from = grad.slice::<$type>()?;
+            let to = Pointer(out.ptr_mut().cast::<$type>());
+            grad.device().each(g.batch * g.groups, ns, |i| {
+                // SAFETY: the plane is inside the output, and one task's; all bits zero are the number 0.
+                let to = unsafe {
+                    std::ptr::write_bytes(to.at(i * plane), 0, plane);
+                    std::slice::from_raw_parts_mut(to.at(i * plane), plane)
+                };
+                for at in 0..out_plane {
+                    let place = place(&g, at);
+                    let (start, count) = window(&g, place);
+                    let share = f64::from(from[i * out_plane + at]) / divisor(&g, params, place, count.iter().product());
+                    for_taps(&g, start, count, |place| to[place] += share as $type);
+                }
+            });
+        }};
+    }
+    if grad.dtype() == DType::F32 {
+        run!(f32);
+    } else {
+        run!(f64);
+    }
+    Ok(out)
+}

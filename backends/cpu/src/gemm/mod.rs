@@ -1,0 +1,224 @@
+//! Matrix products.
+//!
+//! `C ← α A B + β C` for matrices of any strides, in f32 and f64, behind the one trait [`Gemm`]. The vector form packs B
+//! into panels as wide as a register tile and multiplies row tiles of A into them; which numbers are added in which
+//! order depends on the shape of the product alone, so that results are the same for any number of threads.
+
+#[cfg(feature = "blas")]
+mod blas;
+mod pack;
+mod packed;
+mod plain;
+mod tile;
+mod vector;
+
+pub(crate) use pack::{Panels, Strided};
+pub(crate) use packed::{Packed, product};
+pub(crate) use plain::Plain;
+pub(crate) use tile::{Narrow, Tall, Width};
+
+use polygrad_core::Result;
+
+use crate::simd::{Lanes, Simd};
+use crate::{CpuDevice, Kernels, Level};
+
+/// The shape of a product: A is `m × k`, B is `k × n`, C is `m × n`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dims {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+}
+
+/// A matrix to read: its first element, and how many elements on the next row and the next column are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mat<T> {
+    pub(crate) ptr: *const T,
+    pub(crate) rows: isize,
+    pub(crate) cols: isize,
+}
+
+/// A matrix to write, likewise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MatMut<T> {
+    pub(crate) ptr: *mut T,
+    pub(crate) rows: isize,
+    pub(crate) cols: isize,
+}
+
+// SAFETY: whoever makes a matrix answers for what its pointer is used for.
+unsafe impl<T> Sync for Mat<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for MatMut<T> {}
+
+impl<T> Mat<T> {
+    pub(crate) fn new(ptr: *const T, rows: isize, cols: isize) -> Self {
+        Self { ptr, rows, cols }
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(&self, row: usize, column: usize) -> *const T {
+        self.ptr
+            .wrapping_offset(row.cast_signed() * self.rows + column.cast_signed() * self.cols)
+    }
+
+    /// The matrix that begins `by` elements further on.
+    pub(crate) fn moved(&self, by: isize) -> Self {
+        Self::new(self.ptr.wrapping_offset(by), self.rows, self.cols)
+    }
+
+    pub(crate) fn transposed(self) -> Self {
+        Self::new(self.ptr, self.cols, self.rows)
+    }
+}
+
+impl<T> MatMut<T> {
+    pub(crate) fn new(ptr: *mut T, rows: isize, cols: isize) -> Self {
+        Self { ptr, rows, cols }
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(&self, row: usize, column: usize) -> *mut T {
+        self.ptr
+            .wrapping_offset(row.cast_signed() * self.rows + column.cast_signed() * self.cols)
+    }
+
+    pub(crate) fn transposed(self) -> Self {
+        Self::new(self.ptr, self.cols, self.rows)
+    }
+}
+
+/// What becomes of the product.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Update<T> {
+    pub(crate) alpha: T,
+    /// When it is 0, C is not read.
+    pub(crate) beta: T,
+    /// Added to each row of the result, `n` elements one after another; null for none. Only with `alpha` 1 and `beta` 0.
+    pub(crate) bias: *const T,
+}
+
+// SAFETY: the bias is only read.
+unsafe impl<T> Sync for Update<T> {}
+
+impl<T: Real> Update<T> {
+    /// C is overwritten.
+    pub(crate) fn set() -> Self {
+        Self { alpha: T::ONE, beta: T::ZERO, bias: std::ptr::null() }
+    }
+
+    /// The product is added to C.
+    pub(crate) fn add() -> Self {
+        Self::add_scaled(T::ONE)
+    }
+
+    /// `α` times the product is added to C.
+    pub(crate) fn add_scaled(alpha: T) -> Self {
+        Self { alpha, beta: T::ONE, ..Self::set() }
+    }
+
+    /// For the part of C that begins at a column.
+    #[inline(always)]
+    fn at_column(self, column: usize) -> Self {
+        let bias = if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(column) };
+        Self { bias, ..self }
+    }
+}
+
+/// A way to multiply matrices of `T`.
+pub(crate) trait Gemm<T> {
+    /// `C ← α A B + β C`, on one thread or more of the device.
+    ///
+    /// # Safety
+    /// A and B must be readable, C writable and apart from both, its elements distinct.
+    unsafe fn gemm(
+        &self,
+        device: CpuDevice,
+        dims: Dims,
+        a: Mat<T>,
+        b: Mat<T>,
+        c: MatMut<T>,
+        update: Update<T>,
+    ) -> Result<()>;
+}
+
+/// f32 and f64.
+pub(crate) trait Real: Copy + PartialEq + Send + Sync + 'static {
+    /// Registers of this element at a level.
+    type Lanes<S: Simd>: Lanes<T = Self>;
+    const ZERO: Self;
+    const ONE: Self;
+
+    fn lanes<S: Simd>(s: S) -> Self::Lanes<S>;
+    fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+}
+
+macro_rules! real {
+    ($type:ty, $lanes:ty, |$s:ident| $get:expr) => {
+        impl Real for $type {
+            type Lanes<S: Simd> = $lanes;
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+
+            #[inline(always)]
+            fn lanes<S: Simd>($s: S) -> $lanes {
+                $get
+            }
+
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+        }
+    };
+}
+
+real!(f32, S, |s| s);
+real!(f64, S::Double, |s| s.double());
+
+/// The product with the device's kernels.
+///
+/// # Safety
+/// As for [`Gemm::gemm`].
+pub(crate) unsafe fn gemm<T: Real>(
+    device: CpuDevice,
+    dims: Dims,
+    a: Mat<T>,
+    b: Mat<T>,
+    c: MatMut<T>,
+    update: Update<T>,
+) -> Result<()>
+where
+    Plain: Gemm<T>,
+    Packed: Gemm<T>,
+{
+    if dims.m == 0 || dims.n == 0 {
+        return Ok(());
+    }
+    // SAFETY: passed on.
+    unsafe {
+        match device.kernels() {
+            Kernels::Scalar => Plain.gemm(device, dims, a, b, c, update),
+            Kernels::Simd => Packed(device.level()).gemm(device, dims, a, b, c, update),
+            #[cfg(feature = "blas")]
+            Kernels::Blas => blas::Blas.gemm(device, dims, a, b, c, update),
+            #[cfg(not(feature = "blas"))]
+            Kernels::Blas => Packed(device.level()).gemm(device, dims, a, b, c, update),
+        }
+    }
+}
+
+/// Nanoseconds that a multiplication and addition take, about.
+pub(crate) fn cost(dims: Dims, level: Level) -> f32 {
+    let per_flop = if level == Level::Portable { 0.5 } else { 0.02 };
+    (dims.m * dims.n * dims.k) as f32 * per_flop
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! The vector form: B in panels, A in row tiles.
+
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use polygrad_core::Result;
+
+use super::tile::{Input, NV, Out, Width};
+use super::vector::by_vectors;
+use super::{Dims, Gemm, Mat, MatMut, Panels, Real, Strided, Update, cost};
+use crate::buffers::Buffer;
+use crate::loops::Pointer;
+use crate::simd::{Kernel, Lanes, Level, Simd};
+use crate::CpuDevice;
+
+/// Rows of B that are packed at a time, at most: a panel of them and a row tile of A fit the first-level cache.
+const MOST_K: usize = 384;
+
+/// Columns of B that are packed at a time, at most.
+const MOST_N: usize = 1024;
+
+/// Rows of A that are multiplied with all panels, at most: they stay in the second-level cache.
+const MOST_M: usize = 96;
+
+/// Elements of B that need no packing if they lie right: they stay in the first cache levels as they are.
+const SMALL_B: usize = 16 << 10;
+
+/// Elements of A that need no packing however they lie.
+const SMALL_A: usize = 8 << 10;
+
+/// Products by vector instructions.
+pub(crate) struct Packed(pub(crate) Level);
+
+macro_rules! packed {
+    ($($type:ty)*) => {$(
+        impl Gemm<$type> for Packed {
+            unsafe fn gemm(
+                &self,
+                device: CpuDevice,
+                dims: Dims,
+                a: Mat<$type>,
+                b: Mat<$type>,
+                c: MatMut<$type>,
+                update: Update<$type>,
+            ) -> Result<()> {
+                // SAFETY: passed on; a transposed product is the product of the transposed matrices.
+                unsafe {
+                    if c.cols != 1 && c.rows == 1 && update.bias.is_null() {
+                        let Dims { m, n, k } = dims;
+                        let dims = Dims { m: n, n: m, k };
+                        return self.gemm(device, dims, b.transposed(), a.transposed(), c.transposed(), update);
+                    }
+                    if by_vectors::<$type>(device, self.0, dims, a, b, c, update) {
+                        return Ok(());
+                    }
+                    product::<$type, _>(device, self.0, dims, a, &Strided(b), Some(b), c, update)
+                }
+            }
+        }
+    )*};
+}
+
+packed!(f32 f64);
+
+/// Rows and columns of the largest tile.
+struct TileSize<T>(PhantomData<T>);
+
+impl<T: Real> Kernel for TileSize<T> {
+    type Out = (usize, usize);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> (usize, usize) {
+        (<<T::Lanes<S> as Lanes>::Tile as Width>::MR, NV * <T::Lanes<S> as Lanes>::N)
+    }
+}
+
+/// `C ← α A B + β C`, where B may exist as panels only; if it lies in memory as a matrix, that is `whole`.
+///
+/// # Safety
+/// As for [`Gemm::gemm`]; `panels` has the rows and columns of B.
+pub(crate) unsafe fn product<T: Real, P: Panels<T>>(
+    device: CpuDevice,
+    level: Level,
+    dims: Dims,
+    a: Mat<T>,
+    panels: &P,
+    whole: Option<Mat<T>>,
+    c: MatMut<T>,
+    update: Update<T>,
+) -> Result<()> {
+    let Dims { m, n, k } = dims;
+    let (mr, nr) = level.run(TileSize::<T>(PhantomData));
+    let depths = k.div_ceil(MOST_K).max(1);
+    let depth = k.div_ceil(depths);
+    let as_is = whole.filter(|b| b.cols == 1 && n * k <= SMALL_B);
+    let packed = match as_is {
+        None => Some(Buffer::alloc(n.min(MOST_N).next_multiple_of(nr) * depth * size_of::<T>())?),
+        Some(_) => None,
+    };
+    for left in (0..n).step_by(MOST_N) {
+        let columns = MOST_N.min(n - left);
+        for top in (0..k.max(1)).step_by(depth.max(1)) {
+            let rows = depth.min(k - top);
+            let b = match (&packed, as_is) {
+                (Some(buffer), _) => {
+                    let to = Pointer(buffer.as_ptr().cast::<T>());
+                    device.each(columns.div_ceil(nr), (rows * nr) as f32 * 0.15, |panel| {
+                        let first = panel * nr;
+                        let part = (left + first, nr.min(columns - first));
+                        level.run(Pack { panels, rows: (top, rows), columns: part, width: nr, to: to.at(first * rows) });
+                    });
+                    B { ptr: to.0.cast_const(), panel: nr * rows, row: nr.cast_signed(), padded: true }
+                }
+                (None, Some(b)) => B { ptr: b.at(top, left), panel: nr, row: b.rows, padded: false },
+                (None, None) => unreachable!("B is packed or as it is"),
+            };
+            let update = if top == 0 { update.at_column(left) } else { Update::add_scaled(update.alpha) };
+            let block = Block {
+                m,
+                n: columns,
+                k: rows,
+                a: Mat::new(a.at(0, top), a.rows, a.cols),
+                b,
+                c: MatMut::new(c.at(0, left), c.rows, c.cols),
+                update,
+                pack_a: a.cols != 1 && m * k > SMALL_A,
+            };
+            block.run(device, level, mr, nr)?;
+        }
+    }
+    Ok(())
+}
+
+struct Pack<'a, T, P> {
+    panels: &'a P,
+    rows: (usize, usize),
+    columns: (usize, usize),
+    width: usize,
+    to: *mut T,
+}
+
+impl<T: Real, P: Panels<T>> Kernel for Pack<'_, T, P> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { panels, rows, columns, width, to } = self;
+        // SAFETY: `product` asks for rows and columns of B, and its buffer has room for every panel.
+        unsafe { panels.pack(T::lanes(s), rows, columns, width, to) };
+    }
+}
+
+/// B as tiles read it: panels of columns, `panel` elements apart, whose rows are `row` elements apart. Padded rows are
+/// readable to the end of a tile.
+#[derive(Clone, Copy)]
+struct B<T> {
+    ptr: *const T,
+    panel: usize,
+    row: isize,
+    padded: bool,
+}
+
+// SAFETY: B is only read.
+unsafe impl<T> Sync for B<T> {}
+
+/// A product whose B is ready.
+struct Block<T> {
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Mat<T>,
+    b: B<T>,
+    c: MatMut<T>,
+    update: Update<T>,
+    pack_a: bool,
+}
+
+impl<T: Real> Block<T> {
+    /// Cuts the product into tasks by rows and, if these are too few, by panels.
+    fn run(&self, device: CpuDevice, level: Level, mr: usize, nr: usize) -> Result<()> {
+        let Self { m, n, k, .. } = *self;
+        let ns = cost(Dims { m, n, k }, level);
+        let bands = m.div_ceil(MOST_M);
+        let band = m.div_ceil(bands).next_multiple_of(mr);
+        let bands = m.div_ceil(band);
+        let panels = n.div_ceil(nr);
+        let wanted = ((ns / 20_000.0) as usize).clamp(1, 32);
+        let parts = wanted.div_ceil(bands).min(panels);
+        let part = panels.div_ceil(parts);
+        let parts = panels.div_ceil(part);
+        let failed = OnceLock::new();
+        device.each(bands * parts, ns / (bands * parts) as f32, |task| {
+            let first = task / parts * band;
+            let panel = task % parts * part;
+            let rows = band.min(m - first);
+            let mut a = Mat::new(self.a.at(first, 0), self.a.rows, self.a.cols);
+            let packed;
+            if self.pack_a {
+                match Buffer::alloc(rows.div_ceil(mr) * mr * k * size_of::<T>()) {
+                    Ok(buffer) => packed = buffer,
+                    Err(error) => {
+                        let _ = failed.set(error);
+                        return;
+                    }
+                }
+                // SAFETY: the buffer has room for every tile of these rows.
+                unsafe { pack_rows(a, rows, k, mr, packed.as_ptr().cast()) };
+                a = Mat::new(packed.as_ptr().cast_const().cast(), 1, mr.cast_signed());
+            }
+            level.run(Rows {
+                rows,
+                a,
+                a_packed: self.pack_a,
+                columns: (n - panel * nr).min(part * nr),
+                k,
+                b: B { ptr: self.b.ptr.wrapping_add(panel * self.b.panel), ..self.b },
+                c: MatMut::new(self.c.at(first, panel * nr), self.c.rows, self.c.cols),
+                update: self.update.at_column(panel * nr),
+            });
+        });
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+}
+
+/// How `rows` are cut into tiles of at most `mr`: the number of tiles, and the first row of one. Tiles are even, so that the
+/// last is not a sliver.
+#[inline(always)]
+fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) {
+    let count = rows.div_ceil(mr);
+    (count, move |tile| tile * rows / count)
+}
+
+/// Packs tiles of rows: for each column the rows of a tile one after another, `mr` places for each tile.
+///
+/// # Safety
+/// A must have the rows and columns, and `to` room for `mr * k` elements for each tile.
+unsafe fn pack_rows<T: Copy>(a: Mat<T>, rows: usize, k: usize, mr: usize, to: *mut T) {
+    let (count, first) = tiles(rows, mr);
+    for tile in 0..count {
+        let (start, end) = (first(tile), first(tile + 1));
+        for p in 0..k {
+            for row in start..end {
+                // SAFETY: by the caller.
+                unsafe { to.add((tile * k + p) * mr + row - start).write(a.at(row, p).read()) };
+            }
+        }
+    }
+}
+
+/// Some rows of a product times some panels.
+struct Rows<T> {
+    rows: usize,
+    a: Mat<T>,
+    a_packed: bool,
+    columns: usize,
+    k: usize,
+    b: B<T>,
+    c: MatMut<T>,
+    update: Update<T>,
+}
+
+impl<T: Real> Kernel for Rows<T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { rows, a, a_packed, columns, k, b, c, update } = self;
+        let l = T::lanes(s);
+        let mr = <<T::Lanes<S> as Lanes>::Tile as Width>::MR;
+        let nr = NV * <T::Lanes<S> as Lanes>::N;
+        let (count, first) = tiles(rows, mr);
+        for (panel, left) in (0..columns).step_by(nr).enumerate() {
+            let width = nr.min(columns - left);
+            let part = !b.padded && !width.is_multiple_of(<T::Lanes<S> as Lanes>::N);
+            for tile in 0..count {
+                let (start, end) = (first(tile), first(tile + 1));
+                let input = Input {
+                    k,
+                    a: if a_packed { a.ptr.wrapping_add(tile * mr * k) } else { a.at(start, 0) },
+                    a_rows: a.rows,
+                    a_cols: a.cols,
+                    b: b.ptr.wrapping_add(panel * b.panel),
+                    b_rows: b.row,
+                };
+                let out = Out { ptr: c.at(start, left), rows: c.rows, cols: c.cols, n: width };
+                // SAFETY: the tile is inside the product, whose matrices `product`'s caller answers for.
+                unsafe {
+                    <<T::Lanes<S> as Lanes>::Tile as Width>::any_tile(
+                        l,
+                        end - start,
+                        part,
+                        input,
+                        out,
+                        update.at_column(left),
+                    );
+                }
+            }
+        }
+    }
+}

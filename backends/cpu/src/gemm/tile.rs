@@ -1,0 +1,189 @@
+//! The innermost kernel: a tile of C that stays in registers while it goes once through `k`.
+
+use super::{Real, Update};
+use crate::simd::Lanes;
+
+/// The largest tile that the registers of an instruction set hold.
+pub(crate) trait Width: Copy {
+    /// Rows.
+    const MR: usize;
+
+    /// [`tile`] for any number of rows up to `MR` and columns up to [`NV`] registers.
+    ///
+    /// # Safety
+    /// As for [`tile`]; `part` says that B's rows end where the tile's columns end, inside a register.
+    unsafe fn any_tile<L: Lanes>(
+        l: L,
+        rows: usize,
+        part: bool,
+        input: Input<L::T>,
+        out: Out<L::T>,
+        update: Update<L::T>,
+    ) where
+        L::T: Real;
+}
+
+/// Registers in a row of a tile.
+pub(crate) const NV: usize = 2;
+
+/// For 16 registers: 12 of C, 2 of B, 1 of A.
+#[derive(Clone, Copy)]
+pub(crate) struct Narrow;
+
+/// For 32 registers: 24 of C, 2 of B, 1 of A.
+#[derive(Clone, Copy)]
+pub(crate) struct Tall;
+
+macro_rules! width {
+    ($name:ident: $most:literal = $($rows:literal)*) => {
+        impl Width for $name {
+            const MR: usize = $most;
+
+            #[inline(always)]
+            unsafe fn any_tile<L: Lanes>(
+                l: L,
+                rows: usize,
+                part: bool,
+                input: Input<L::T>,
+                out: Out<L::T>,
+                update: Update<L::T>,
+            ) where
+                L::T: Real,
+            {
+                match (rows, out.n > L::N, part) {
+                    $(
+                        // SAFETY: passed on.
+                        ($rows, false, false) => unsafe { tile::<L, $rows, 1, false>(l, input, out, update) },
+                        ($rows, true, false) => unsafe { tile::<L, $rows, 2, false>(l, input, out, update) },
+                        ($rows, false, true) => unsafe { tile::<L, $rows, 1, true>(l, input, out, update) },
+                        ($rows, true, true) => unsafe { tile::<L, $rows, 2, true>(l, input, out, update) },
+                    )*
+                    _ => unreachable!("a tile has at most {} rows", Self::MR),
+                }
+            }
+        }
+    };
+}
+
+width!(Narrow: 6 = 1 2 3 4 5 6);
+width!(Tall: 12 = 1 2 3 4 5 6 7 8 9 10 11 12);
+
+/// A tile of C: where it starts, how rows and columns step, and its columns, at most `NV` registers of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Out<T> {
+    pub(crate) ptr: *mut T,
+    pub(crate) rows: isize,
+    pub(crate) cols: isize,
+    pub(crate) n: usize,
+}
+
+/// The rows of A and of B that a tile multiplies. B's rows hold neighbouring columns one after another.
+#[derive(Clone, Copy)]
+pub(crate) struct Input<T> {
+    pub(crate) k: usize,
+    pub(crate) a: *const T,
+    pub(crate) a_rows: isize,
+    pub(crate) a_cols: isize,
+    pub(crate) b: *const T,
+    pub(crate) b_rows: isize,
+}
+
+/// Multiplies `MR` rows. With `PART` the last register of each row of B is not full and is read so; without it B's rows must be
+/// readable to the end of the register, whatever `n` says.
+///
+/// # Safety
+/// The rows of A and B must be readable and the tile of C writable; `update.bias`, if there is one, points at the tile's
+/// first column.
+#[inline(always)]
+unsafe fn tile<L: Lanes, const MR: usize, const NV: usize, const PART: bool>(
+    l: L,
+    input: Input<L::T>,
+    out: Out<L::T>,
+    update: Update<L::T>,
+) where
+    L::T: Real,
+{
+    let Input { k, a, a_rows, a_cols, b, b_rows } = input;
+    let last = out.n - (NV - 1) * L::N;
+    // SAFETY: all addresses are within the rows and the tile, by the caller.
+    unsafe {
+        let zero = l.splat(L::T::ZERO);
+        let mut acc = [[zero; NV]; MR];
+        if !update.bias.is_null() {
+            for v in 0..NV {
+                let bias = update.bias.add(v * L::N);
+                let bias = if v + 1 == NV { l.load_part(bias, last) } else { l.load(bias) };
+                for row in &mut acc {
+                    row[v] = bias;
+                }
+            }
+        }
+        let mut a = a;
+        let mut b = b;
+        for _ in 0..k {
+            let mut row = [zero; NV];
+            for v in 0..NV {
+                let from = b.add(v * L::N);
+                row[v] = if PART && v + 1 == NV { l.load_part(from, last) } else { l.load(from) };
+            }
+            for i in 0..MR {
+                let x = l.splat(a.offset(i as isize * a_rows).read());
+                for v in 0..NV {
+                    acc[i][v] = l.mul_add(x, row[v], acc[i][v]);
+                }
+            }
+            a = a.wrapping_offset(a_cols);
+            b = b.wrapping_offset(b_rows);
+        }
+        if out.cols == 1 {
+            for i in 0..MR {
+                let to = out.ptr.offset(i as isize * out.rows);
+                for v in 0..NV {
+                    let to = to.add(v * L::N);
+                    if v + 1 == NV && last < L::N {
+                        let old = if update.beta == L::T::ZERO { zero } else { l.load_part(to, last) };
+                        l.store_part(to, last, combine(l, acc[i][v], old, update));
+                    } else {
+                        let old = if update.beta == L::T::ZERO { zero } else { l.load(to) };
+                        l.store(to, combine(l, acc[i][v], old, update));
+                    }
+                }
+            }
+            return;
+        }
+        // Columns that are apart: by way of a register's worth of memory.
+        let mut lanes = [L::T::ZERO; 16];
+        for i in 0..MR {
+            for v in 0..NV {
+                let n = if v + 1 == NV { last } else { L::N };
+                let to = out.ptr.offset(i as isize * out.rows + (v * L::N) as isize * out.cols);
+                if update.beta != L::T::ZERO {
+                    for (j, lane) in lanes.iter_mut().enumerate().take(n) {
+                        *lane = to.offset(j as isize * out.cols).read();
+                    }
+                }
+                let y = combine(l, acc[i][v], l.load(lanes.as_ptr()), update);
+                l.store(lanes.as_mut_ptr(), y);
+                for (j, &lane) in lanes.iter().enumerate().take(n) {
+                    to.offset(j as isize * out.cols).write(lane);
+                }
+            }
+        }
+    }
+}
+
+/// `α acc + β old`. With `β` 0 `old` is not looked at, be it NaN.
+#[inline(always)]
+fn combine<L: Lanes>(l: L, acc: L::V, old: L::V, update: Update<L::T>) -> L::V
+where
+    L::T: Real,
+{
+    let scaled = if update.alpha == L::T::ONE { acc } else { l.mul(acc, l.splat(update.alpha)) };
+    if update.beta == L::T::ZERO {
+        scaled
+    } else if update.beta == L::T::ONE {
+        l.add(scaled, old)
+    } else {
+        l.mul_add(old, l.splat(update.beta), scaled)
+    }
+}

@@ -1,0 +1,218 @@
+//! Products with a vector, and with a handful of them.
+
+use super::{Dims, Mat, MatMut, Real, Update, cost};
+use crate::CpuDevice;
+use crate::simd::{Kernel, Lanes, Level, Simd};
+
+/// Rows of A up to which each is multiplied as a vector of its own: packing B would cost more.
+const FEW: usize = 3;
+
+/// Columns of a result that stay in the first-level cache while rows of B are added to it.
+const STRETCH: usize = 2048;
+
+/// Computes the product if it is one with few vectors and its matrices lie right for that; says whether it did.
+///
+/// # Safety
+/// As for [`super::Gemm::gemm`].
+pub(super) unsafe fn by_vectors<T: Real>(
+    device: CpuDevice,
+    level: Level,
+    dims: Dims,
+    a: Mat<T>,
+    b: Mat<T>,
+    c: MatMut<T>,
+    update: Update<T>,
+) -> bool {
+    let Dims { m, n, k } = dims;
+    if n == 1 && m > 1 && update.bias.is_null() {
+        let dims = Dims { m: n, n: m, k };
+        // SAFETY: a transposed product is the product of the transposed matrices.
+        return unsafe { by_vectors(device, level, dims, b.transposed(), a.transposed(), c.transposed(), update) };
+    }
+    // Columns of B one after another: dot products. Rows one after another: sums of rows.
+    let dots = b.rows == 1 && a.cols == 1;
+    let sums = b.cols == 1 && c.cols == 1;
+    if m > FEW || k == 0 || !(dots || sums) {
+        return false;
+    }
+    let ns = cost(Dims { m: 1, n: 1, k }, level) * 4.0;
+    for row in 0..m {
+        let a = Mat::new(a.at(row, 0), 0, a.cols);
+        let c = MatMut::new(c.at(row, 0), 0, c.cols);
+        device.split(n, ns, 64, |start, end| {
+            let b = Mat::new(b.at(0, start), b.rows, b.cols);
+            let c = MatMut::new(c.at(0, start), 0, c.cols);
+            let (n, update) = (end - start, update.at_column(start));
+            if dots {
+                level.run(Dots { n, k, a: a.ptr, b, c, update });
+            } else {
+                level.run(Sums { n, k, a, b, c: c.ptr, update });
+            }
+        });
+    }
+    true
+}
+
+/// `c[j] = Σ a[p] b[p, j]` with the columns of B one after another.
+struct Dots<T> {
+    n: usize,
+    k: usize,
+    a: *const T,
+    b: Mat<T>,
+    c: MatMut<T>,
+    update: Update<T>,
+}
+
+impl<T: Real> Kernel for Dots<T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let l = T::lanes(s);
+        // SAFETY: the columns are inside B; the caller of `by_vectors` answers for the matrices.
+        unsafe {
+            let whole = self.n - self.n % 4;
+            for j in (0..whole).step_by(4) {
+                self.columns::<T::Lanes<S>, 4>(l, j);
+            }
+            for j in whole..self.n {
+                self.columns::<T::Lanes<S>, 1>(l, j);
+            }
+        }
+    }
+}
+
+impl<T: Real> Dots<T> {
+    /// # Safety
+    /// Columns `j..j + COLUMNS` must be inside B and the result.
+    #[inline(always)]
+    unsafe fn columns<L: Lanes<T = T>, const COLUMNS: usize>(&self, l: L, j: usize) {
+        let Self { k, a, b, c, update, .. } = *self;
+        let zero = l.splat(T::ZERO);
+        let mut acc = [[zero; 2]; COLUMNS];
+        let columns: [*const T; COLUMNS] = std::array::from_fn(|i| b.at(0, j + i));
+        // SAFETY: offsets stay below `k`.
+        unsafe {
+            let mut p = 0;
+            while p + 2 * L::N <= k {
+                let x = [l.load(a.add(p)), l.load(a.add(p + L::N))];
+                for (acc, column) in acc.iter_mut().zip(columns) {
+                    acc[0] = l.mul_add(x[0], l.load(column.add(p)), acc[0]);
+                    acc[1] = l.mul_add(x[1], l.load(column.add(p + L::N)), acc[1]);
+                }
+                p += 2 * L::N;
+            }
+            while p < k {
+                let n = L::N.min(k - p);
+                let x = l.load_part(a.add(p), n);
+                for (acc, column) in acc.iter_mut().zip(columns) {
+                    acc[0] = l.mul_add(x, l.load_part(column.add(p), n), acc[0]);
+                }
+                p += n;
+            }
+            for (i, [even, odd]) in acc.into_iter().enumerate() {
+                let mut y = l.sum(l.add(even, odd));
+                if update.alpha != T::ONE {
+                    y = y.times(update.alpha);
+                }
+                if !update.bias.is_null() {
+                    y = y.plus(update.bias.add(j + i).read());
+                }
+                let to = c.at(0, j + i);
+                if update.beta != T::ZERO {
+                    y = y.plus(update.beta.times(to.read()));
+                }
+                to.write(y);
+            }
+        }
+    }
+}
+
+/// `c = Σ a[p] b[p, :]` with the rows of B one after another, and so the result.
+struct Sums<T> {
+    n: usize,
+    k: usize,
+    a: Mat<T>,
+    b: Mat<T>,
+    c: *mut T,
+    update: Update<T>,
+}
+
+impl<T: Real> Kernel for Sums<T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let l = T::lanes(s);
+        for left in (0..self.n).step_by(STRETCH) {
+            let n = STRETCH.min(self.n - left);
+            // SAFETY: the columns are inside B; the caller of `by_vectors` answers for the matrices.
+            unsafe {
+                self.start(l, left, n);
+                let whole = self.k - self.k % 4;
+                for p in (0..whole).step_by(4) {
+                    self.rows::<T::Lanes<S>, 4>(l, left, n, p);
+                }
+                for p in whole..self.k {
+                    self.rows::<T::Lanes<S>, 1>(l, left, n, p);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Real> Sums<T> {
+    /// Sets the result to `β c`, or to the bias.
+    ///
+    /// # Safety
+    /// Columns `left..left + n` must be inside the result.
+    #[inline(always)]
+    unsafe fn start<L: Lanes<T = T>>(&self, l: L, left: usize, n: usize) {
+        let Self { c, update, .. } = *self;
+        for j in (left..left + n).step_by(L::N) {
+            // SAFETY: by the caller.
+            unsafe {
+                let lanes = L::N.min(left + n - j);
+                let y = if !update.bias.is_null() {
+                    l.load_part(update.bias.add(j), lanes)
+                } else if update.beta == T::ZERO {
+                    l.splat(T::ZERO)
+                } else {
+                    l.mul(l.load_part(c.add(j), lanes), l.splat(update.beta))
+                };
+                l.store_part(c.add(j), lanes, y);
+            }
+        }
+    }
+
+    /// Adds `ROWS` rows of B from number `p` on.
+    ///
+    /// # Safety
+    /// The rows and columns must be inside B and the result.
+    #[inline(always)]
+    unsafe fn rows<L: Lanes<T = T>, const ROWS: usize>(&self, l: L, left: usize, n: usize, p: usize) {
+        let Self { a, b, c, update, .. } = *self;
+        // SAFETY: by the caller.
+        unsafe {
+            let x: [L::V; ROWS] = std::array::from_fn(|i| l.splat(update.alpha.times(a.at(0, p + i).read())));
+            let rows: [*const T; ROWS] = std::array::from_fn(|i| b.at(p + i, 0));
+            let mut j = left;
+            while j + L::N <= left + n {
+                let mut y = l.load(c.add(j));
+                for i in 0..ROWS {
+                    y = l.mul_add(x[i], l.load(rows[i].add(j)), y);
+                }
+                l.store(c.add(j), y);
+                j += L::N;
+            }
+            let lanes = left + n - j;
+            if lanes > 0 {
+                let mut y = l.load_part(c.add(j), lanes);
+                for i in 0..ROWS {
+                    y = l.mul_add(x[i], l.load_part(rows[i].add(j), lanes), y);
+                }
+                l.store_part(c.add(j), lanes, y);
+            }
+        }
+    }
+}

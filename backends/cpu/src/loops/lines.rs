@@ -1,0 +1,45 @@
+//! Lines along one axis.
+
+use polygrad_core::{Layout, MAX_RANK, Shape};
+
+use super::{Nest, Operand};
+
+/// The lines along one axis of tensors that share their other axes.
+pub(crate) struct Lines<const N: usize> {
+    nest: Nest<N>,
+    /// Bytes between neighbours in a line.
+    steps: [isize; N],
+}
+
+impl<const N: usize> Lines<N> {
+    /// Each tensor by its first element, its bytes an element, and its layout (whose offset does not count). `axis` is one of
+    /// their axes; the others have the extents of `shape`.
+    pub(crate) fn new(shape: &Shape, axis: usize, tensors: [(*const u8, usize, &Layout); N]) -> Self {
+        let mut steps = [0; N];
+        let others = shape.with_dim(axis, 1);
+        let operands = std::array::from_fn(|k| {
+            let (ptr, size, layout) = tensors[k];
+            steps[k] = layout.strides()[axis] * size.cast_signed();
+            let mut strides = [0; MAX_RANK];
+            strides[..shape.rank()].copy_from_slice(layout.strides());
+            let layout = Layout::strided(others, &strides[..shape.rank()], 0);
+            Operand::strided(ptr, size, &layout)
+        });
+        Self { nest: Nest::new(&others, operands), steps }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.nest.numel()
+    }
+
+    /// The first element of line `i` in tensor `k`.
+    pub(crate) fn start(&self, k: usize, i: usize) -> *const u8 {
+        let width = self.nest.width();
+        let row = self.nest.row(k, i / width);
+        row.wrapping_offset((i % width).cast_signed() * self.nest.step(k))
+    }
+
+    pub(crate) fn step(&self, k: usize) -> isize {
+        self.steps[k]
+    }
+}

@@ -1,0 +1,109 @@
+//! How element-wise kernels walk over tensors of any layout.
+//!
+//! Kernels know only runs of elements that lie one after another. Operands that do not are read tile by tile into a
+//! small buffer in the first-level cache; no tensor is ever materialized for that.
+
+mod copy;
+mod lines;
+mod nest;
+mod tile;
+
+pub(crate) use copy::{copy, copy_into};
+pub(crate) use lines::Lines;
+pub(crate) use nest::{Nest, Operand};
+
+use polygrad_core::Shape;
+
+use crate::CpuDevice;
+use tile::{TILE, Tile};
+
+/// A kernel: reads `n` elements of each input and writes `n` outputs, all one after another. What the pointers point to
+/// is for the caller and the kernel to agree upon.
+pub(crate) type Run<'a, const N: usize> = &'a (dyn Fn([*const u8; N], *mut u8, usize) + Sync);
+
+/// Rows shorter than this are not worth a kernel call each.
+const SHORT_ROW: usize = 32;
+
+/// Writes a contiguous output of `shape`, with `out_size` bytes an element, from operands that have been broadcast to
+/// that shape. An element costs about `ns` nanoseconds.
+///
+/// # Safety
+/// Every element of each operand must be readable, the output's memory writable and not read through an operand (unless
+/// element by element at the same place), and `run` must be right for the elements' types.
+pub(crate) unsafe fn map<const N: usize>(
+    device: CpuDevice,
+    shape: &Shape,
+    operands: [Operand; N],
+    out: *mut u8,
+    out_size: usize,
+    ns: f32,
+    run: Run<'_, N>,
+) {
+    if shape.numel() == 0 {
+        return;
+    }
+    let nest = Nest::new(shape, operands);
+    let out = Pointer(out);
+    if nest.is_one_run() {
+        device.split(nest.numel(), ns, TILE, |start, end| {
+            let from = std::array::from_fn(|k| nest.base(k).wrapping_add(start * nest.size(k)));
+            run(from, out.at(start * out_size), end - start);
+        });
+        return;
+    }
+    let width = nest.width();
+    if width < SHORT_ROW {
+        device.split(nest.numel(), ns + 1.0, TILE, |start, end| {
+            let mut tiles = [const { Tile::new() }; N];
+            for first in (start..end).step_by(TILE) {
+                let n = TILE.min(end - first);
+                let mut from = [std::ptr::null(); N];
+                for (k, tile) in tiles.iter_mut().enumerate() {
+                    // SAFETY: `n` elements from `first` on are inside the operand, which the caller lets be read.
+                    from[k] = unsafe { tile.fill(&nest, k, first, n) };
+                }
+                run(from, out.at(first * out_size), n);
+            }
+        });
+        return;
+    }
+    // Long rows are cut into segments, each a task of its own where there are few rows.
+    let direct = (0..N).all(|k| nest.is_direct(k));
+    let segment = if direct { width } else { width.min(TILE) };
+    let segments = width.div_ceil(segment);
+    let items = nest.numel() / width * segments;
+    device.split(items, ns * segment as f32, 1, |start, end| {
+        let mut tiles = [const { Tile::new() }; N];
+        for item in start..end {
+            let (row, column) = (item / segments, item % segments * segment);
+            let n = segment.min(width - column);
+            let first = row * width + column;
+            let mut from = [std::ptr::null(); N];
+            for (k, tile) in tiles.iter_mut().enumerate() {
+                // SAFETY: the row's elements are inside the operand, which the caller lets be read.
+                from[k] = unsafe { tile.segment(&nest, k, row, column, n) };
+            }
+            run(from, out.at(first * out_size), n);
+        }
+    });
+}
+
+/// A pointer that tasks on several threads write through, each to a part of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Pointer<T>(pub(crate) *mut T);
+
+// SAFETY: whoever makes one sees to it that threads keep to their parts.
+unsafe impl<T> Send for Pointer<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Pointer<T> {}
+
+impl<T> Pointer<T> {
+    /// The address `n` elements on.
+    #[inline(always)]
+    pub(crate) fn at(&self, n: usize) -> *mut T {
+        self.0.wrapping_add(n)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Loop nests over broadcast operands, with as few loops as their strides allow.
+
+use polygrad_core::{Layout, MAX_RANK, Shape};
+
+use crate::CpuTensor;
+
+/// An input of a kernel, broadcast to the output's shape.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand {
+    ptr: *const u8,
+    size: usize,
+    strides: [isize; MAX_RANK],
+}
+
+impl Operand {
+    /// A tensor broadcast to `shape`, which its own shape must allow.
+    pub(crate) fn new(x: &CpuTensor, shape: &Shape) -> Self {
+        let layout = x.layout().expand(*shape);
+        Self::strided(x.ptr(), x.dtype().size(), &layout)
+    }
+
+    /// Memory laid out as `layout`, its first element at `ptr`; the layout's own offset does not count.
+    pub(crate) fn strided(ptr: *const u8, size: usize, layout: &Layout) -> Self {
+        let mut strides = [0; MAX_RANK];
+        for (to, from) in strides.iter_mut().zip(layout.strides()) {
+            *to = from * size.cast_signed();
+        }
+        Self { ptr, size, strides }
+    }
+
+    /// One value, everywhere. It must outlive the operand.
+    pub(crate) fn scalar<T>(value: &T) -> Self {
+        Self {
+            ptr: std::ptr::from_ref(value).cast(),
+            size: size_of::<T>(),
+            strides: [0; MAX_RANK],
+        }
+    }
+}
+
+/// A loop nest, the innermost loop first. Strides are in bytes.
+pub(crate) struct Nest<const N: usize> {
+    rank: usize,
+    numel: usize,
+    dims: [usize; MAX_RANK],
+    strides: [[isize; MAX_RANK]; N],
+    sizes: [usize; N],
+    bases: [*const u8; N],
+}
+
+// SAFETY: the pointers are only read through, by code that answers for them.
+unsafe impl<const N: usize> Sync for Nest<N> {}
+
+impl<const N: usize> Nest<N> {
+    /// Axes of extent 1 are dropped, and neighbours merged where every operand steps through both at an even pace.
+    pub(crate) fn new(shape: &Shape, operands: [Operand; N]) -> Self {
+        let mut nest = Self {
+            rank: 0,
+            numel: shape.numel(),
+            dims: [1; MAX_RANK],
+            strides: [[0; MAX_RANK]; N],
+            sizes: operands.map(|x| x.size),
+            bases: operands.map(|x| x.ptr),
+        };
+        for axis in (0..shape.rank()).rev() {
+            let dim = shape[axis];
+            if dim == 1 {
+                continue;
+            }
+            let inner = nest.rank.wrapping_sub(1);
+            let mergeable = nest.rank > 0
+                && (0..N).all(|k| {
+                    operands[k].strides[axis] == nest.strides[k][inner] * nest.dims[inner].cast_signed()
+                });
+            if mergeable {
+                nest.dims[inner] *= dim;
+                continue;
+            }
+            nest.dims[nest.rank] = dim;
+            for (strides, operand) in nest.strides.iter_mut().zip(&operands) {
+                strides[nest.rank] = operand.strides[axis];
+            }
+            nest.rank += 1;
+        }
+        if nest.rank == 0 {
+            // A single element is a run of one.
+            nest.strides.iter_mut().zip(nest.sizes).for_each(|(s, size)| s[0] = size.cast_signed());
+        }
+        nest
+    }
+
+    pub(crate) fn numel(&self) -> usize {
+        self.numel
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Iterations of a loop, the innermost counted as 0; 1 beyond the last.
+    pub(crate) fn extent(&self, level: usize) -> usize {
+        self.dims[level]
+    }
+
+    /// Bytes that a loop steps through operand `k`.
+    pub(crate) fn stride(&self, k: usize, level: usize) -> isize {
+        self.strides[k][level]
+    }
+
+    /// Elements of the innermost loop.
+    pub(crate) fn width(&self) -> usize {
+        self.dims[0]
+    }
+
+    pub(crate) fn size(&self, k: usize) -> usize {
+        self.sizes[k]
+    }
+
+    pub(crate) fn base(&self, k: usize) -> *const u8 {
+        self.bases[k]
+    }
+
+    /// Distance in bytes between neighbours in the innermost loop.
+    pub(crate) fn step(&self, k: usize) -> isize {
+        self.strides[k][0]
+    }
+
+    /// Whether neighbours in the innermost loop lie one after another.
+    pub(crate) fn is_direct(&self, k: usize) -> bool {
+        self.step(k) == self.sizes[k].cast_signed()
+    }
+
+    /// Whether all operands are one run of elements each.
+    pub(crate) fn is_one_run(&self) -> bool {
+        self.rank <= 1 && (0..N).all(|k| self.is_direct(k))
+    }
+
+    /// The first element of operand `k` in a row, rows counted over all loops but the innermost.
+    pub(crate) fn row(&self, k: usize, mut row: usize) -> *const u8 {
+        let mut ptr = self.bases[k];
+        for level in 1..self.rank {
+            let at = if level + 1 == self.rank { row } else { row % self.dims[level] };
+            ptr = ptr.wrapping_offset(at.cast_signed() * self.strides[k][level]);
+            row /= self.dims[level];
+        }
+        ptr
+    }
+}

@@ -1,0 +1,120 @@
+//! Small buffers into which operands are gathered.
+
+use std::mem::MaybeUninit;
+
+use super::Nest;
+
+/// Elements in a tile: with eight bytes each, three of them fit the first-level cache of any CPU.
+pub(super) const TILE: usize = 512;
+
+/// Room for [`TILE`] elements of up to eight bytes.
+#[repr(align(64))]
+pub(super) struct Tile {
+    bytes: [MaybeUninit<u8>; TILE * 8],
+    /// Where the value comes from that fills the tile, if it is full of one value, and of how many.
+    filled: (*const u8, usize),
+}
+
+impl Tile {
+    pub(super) const fn new() -> Self {
+        Self {
+            bytes: [MaybeUninit::uninit(); TILE * 8],
+            filled: (std::ptr::null(), 0),
+        }
+    }
+
+    /// Elements `column..column + n` of a row, in place if they lie one after another, else gathered; `n` is at most
+    /// [`TILE`] unless they do.
+    ///
+    /// # Safety
+    /// They must be readable.
+    pub(super) unsafe fn segment<const N: usize>(
+        &mut self,
+        nest: &Nest<N>,
+        k: usize,
+        row: usize,
+        column: usize,
+        n: usize,
+    ) -> *const u8 {
+        let step = nest.step(k);
+        let from = nest.row(k, row).wrapping_offset(column.cast_signed() * step);
+        if nest.is_direct(k) {
+            return from;
+        }
+        debug_assert!(n <= TILE);
+        let to: *mut u8 = self.bytes.as_mut_ptr().cast();
+        let known = step == 0 && self.filled.0 == from && self.filled.1 >= n;
+        if !known {
+            // SAFETY: the source by the caller; the tile has room for `n` elements.
+            unsafe { gather(from, step, nest.size(k), n, to) };
+            self.filled = if step == 0 { (from, n) } else { (std::ptr::null(), 0) };
+        }
+        to
+    }
+
+    /// `n` elements from number `first` on in row-major order, over as many rows as that takes; at most [`TILE`].
+    ///
+    /// # Safety
+    /// They must be readable.
+    pub(super) unsafe fn fill<const N: usize>(
+        &mut self,
+        nest: &Nest<N>,
+        k: usize,
+        first: usize,
+        n: usize,
+    ) -> *const u8 {
+        let width = nest.width();
+        let size = nest.size(k);
+        let to: *mut u8 = self.bytes.as_mut_ptr().cast();
+        let (mut row, mut column, mut done) = (first / width, first % width, 0);
+        while done < n {
+            let count = (width - column).min(n - done);
+            let from = nest.row(k, row).wrapping_offset(column.cast_signed() * nest.step(k));
+            // SAFETY: the source by the caller; the tile has room for `n` elements.
+            unsafe { gather(from, nest.step(k), size, count, to.add(done * size)) };
+            done += count;
+            row += 1;
+            column = 0;
+        }
+        to
+    }
+}
+
+/// Copies `n` elements of `size` bytes, `step` bytes apart, to where they lie one after another.
+///
+/// # Safety
+/// They must be readable, and the target writable and apart from them. `size` is 1, 2, 4 or 8, and both sides are
+/// aligned to it.
+unsafe fn gather(from: *const u8, step: isize, size: usize, n: usize, to: *mut u8) {
+    // SAFETY: passed on.
+    unsafe {
+        match size {
+            1 => gather_as::<u8>(from, step, n, to),
+            2 => gather_as::<u16>(from, step, n, to),
+            4 => gather_as::<u32>(from, step, n, to),
+            _ => gather_as::<u64>(from, step, n, to),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`gather`].
+#[inline]
+unsafe fn gather_as<T: Copy>(from: *const u8, step: isize, n: usize, to: *mut u8) {
+    let to: *mut T = to.cast();
+    // SAFETY: by the caller.
+    unsafe {
+        if step == size_of::<T>().cast_signed() {
+            std::ptr::copy_nonoverlapping(from.cast::<T>(), to, n);
+        } else if step == 0 {
+            let value = from.cast::<T>().read();
+            for i in 0..n {
+                to.add(i).write(value);
+            }
+        } else {
+            for i in 0..n {
+                to.add(i).write(from.offset(i.cast_signed() * step).cast::<T>().read());
+            }
+        }
+    }
+}

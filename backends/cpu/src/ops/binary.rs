@@ -1,0 +1,302 @@
+//! Two tensors of one dtype in, one of that dtype out.
+
+use std::marker::PhantomData;
+
+use polygrad_core::{BinaryOp, DType, Result, Scalar, Shape, dispatch_dtype};
+
+use super::half::Half;
+use super::{broadcast, refused, same_dtype};
+use crate::loops::{Operand, map};
+use crate::simd::{Kernel, Level, Simd};
+use crate::{CpuDevice, CpuTensor};
+
+/// Combines `n` elements of two inputs; the level is `None` for the plain kernels.
+pub(crate) type Loop = unsafe fn(Option<Level>, *const u8, *const u8, *mut u8, usize);
+
+/// Below this many nanoseconds of work a contiguous operand is not worth being asked whether to go parallel.
+const SMALL_NS: f32 = 20_000.0;
+
+/// See [`polygrad_core::Backend::binary`].
+#[inline]
+pub(crate) fn binary(op: BinaryOp, a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
+    let dtype = same_dtype(op.name(), a, b)?;
+    let (f, ns) = choose(op, dtype)?;
+    let same = a.shape() == b.shape();
+    let shape = if same { *a.shape() } else { broadcast(op.name(), a, b)? };
+    let mut out = CpuTensor::empty(shape, dtype, a.device())?;
+    let to = out.ptr_mut();
+    // SAFETY: the loop was chosen for the dtype of both; both broadcast to the output's shape, and the output is new.
+    unsafe {
+        if same && Half::of(dtype).is_none() && a.is_contiguous() && b.is_contiguous() {
+            let numel = shape.numel();
+            if numel as f32 * ns < SMALL_NS {
+                f(a.device().vectors(), a.ptr(), b.ptr(), to, numel);
+                return Ok(out);
+            }
+        }
+        run(a.device(), &shape, [Operand::new(a, &shape), Operand::new(b, &shape)], to, dtype, f, ns);
+    }
+    Ok(out)
+}
+
+/// See [`polygrad_core::Backend::binary_scalar`].
+pub(crate) fn binary_scalar(op: BinaryOp, x: &CpuTensor, scalar: Scalar, reverse: bool) -> Result<CpuTensor> {
+    let dtype = x.dtype();
+    let squared = op == BinaryOp::Pow && !reverse && dtype.is_float() && scalar.to_f64() == 2.0;
+    let op = if squared { BinaryOp::Mul } else { op };
+    let (f, ns) = choose(op, dtype)?;
+    let shape = *x.shape();
+    let mut out = CpuTensor::empty(shape, dtype, x.device())?;
+    let to = out.ptr_mut();
+    let tensor = Operand::new(x, &shape);
+    dispatch_dtype!(dtype, T => {
+        let value = <T as polygrad_core::Element>::from_scalar(scalar);
+        let number = if squared { tensor } else { Operand::scalar(&value) };
+        let operands = if reverse { [number, tensor] } else { [tensor, number] };
+        // SAFETY: the loop was chosen for the dtype, which the scalar has been converted to; the output is new.
+        unsafe { run(x.device(), &shape, operands, to, dtype, f, ns) };
+    });
+    Ok(out)
+}
+
+/// `a[i] = f(a[i], b[i])` for tensors of one shape and dtype, both contiguous; `a` is one that may be written.
+pub(crate) fn in_place(op: BinaryOp, a: &mut CpuTensor, b: &CpuTensor) -> Result<()> {
+    debug_assert!(a.is_writable() && a.shape() == b.shape() && a.dtype() == b.dtype());
+    let (f, ns) = choose(op, a.dtype())?;
+    let (shape, device, dtype) = (*a.shape(), a.device(), a.dtype());
+    let to = a.ptr_mut();
+    // SAFETY: input and output are the same elements, one by one, or apart.
+    unsafe {
+        run(device, &shape, [Operand::new(a, &shape), Operand::new(b, &shape)], to, dtype, f, ns);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As for [`map`], with operands and output of `dtype`, and `f` right for it (for f32 if it is a 16-bit float).
+unsafe fn run(
+    device: CpuDevice,
+    shape: &Shape,
+    operands: [Operand; 2],
+    to: *mut u8,
+    dtype: DType,
+    f: Loop,
+    ns: f32,
+) {
+    let level = device.vectors();
+    // SAFETY: by the caller.
+    unsafe {
+        match Half::of(dtype) {
+            None => map(device, shape, operands, to, dtype.size(), ns, &|[a, b], to, n| f(level, a, b, to, n)),
+            Some(half) => map(device, shape, operands, to, 2, ns + 0.8, &|ab, to, n| {
+                half.run(ab, to, n, |[a, b], to, n| f(level, a, b, to, n));
+            }),
+        }
+    }
+}
+
+/// Whether an op is defined for a dtype.
+pub(crate) fn accepts(op: BinaryOp, dtype: DType) -> Result<()> {
+    choose(op, dtype).map(drop)
+}
+
+/// The loop for an op and dtype (for 16-bit floats that of f32), and its nanoseconds an element.
+#[inline]
+fn choose(op: BinaryOp, dtype: DType) -> Result<(Loop, f32)> {
+    let found = match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => find_float::<f32>(op),
+        DType::F64 => find_float::<f64>(op),
+        DType::I32 => find_int::<i32>(op),
+        DType::I64 => find_int::<i64>(op),
+        DType::U8 => find_int::<u8>(op),
+        DType::Bool => find_bool(op),
+    };
+    let f = found.ok_or_else(|| refused(op.name(), dtype))?;
+    let ns = match op {
+        BinaryOp::Pow | BinaryOp::Atan2 => 20.0,
+        BinaryOp::Remainder => 5.0,
+        BinaryOp::Div if dtype.is_int() => 2.0,
+        _ => 0.04 * dtype.size() as f32,
+    };
+    Ok((f, ns))
+}
+
+/// A function that the compiler vectorizes by itself, where it can be.
+trait Plain<T> {
+    fn at(a: T, b: T) -> T;
+}
+
+struct PlainLoop<T, F> {
+    a: *const T,
+    b: *const T,
+    to: *mut T,
+    n: usize,
+    f: PhantomData<F>,
+}
+
+impl<T: Copy, F: Plain<T>> Kernel for PlainLoop<T, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for i in 0..self.n {
+            // SAFETY: the caller of `plain` answers for the pointers.
+            unsafe { self.to.add(i).write(F::at(self.a.add(i).read(), self.b.add(i).read())) };
+        }
+    }
+}
+
+/// # Safety
+/// `n` elements must be readable at `a` and `b` and writable at `to`.
+unsafe fn plain<T: Copy, F: Plain<T>>(level: Option<Level>, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
+    let (a, b, to, f) = (a.cast(), b.cast(), to.cast(), PhantomData);
+    Level::for_loops(level).run(PlainLoop::<T, F> { a, b, to, n, f });
+}
+
+macro_rules! plain_ops {
+    ($($op:ident<$($type:ty),*> = $f:expr;)*) => {$($(
+        impl Plain<$type> for $op {
+            #[inline(always)]
+            fn at(a: $type, b: $type) -> $type {
+                let f: fn($type, $type) -> $type = $f;
+                f(a, b)
+            }
+        }
+    )*)*};
+}
+
+struct Add;
+struct Sub;
+struct Mul;
+struct Div;
+struct Remainder;
+struct Pow;
+struct Maximum;
+struct Minimum;
+struct Atan2;
+struct And;
+struct Or;
+struct Xor;
+
+plain_ops! {
+    Add<f32, f64> = |a, b| a + b;
+    Sub<f32, f64> = |a, b| a - b;
+    Mul<f32, f64> = |a, b| a * b;
+    Div<f32, f64> = |a, b| a / b;
+    Remainder<f32, f64> = |a, b| {
+        let rest = a % b;
+        if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+    };
+    Pow<f32> = |a, b| f64::from(a).powf(f64::from(b)) as f32;
+    Pow<f64> = |a, b| a.powf(b);
+    // NaN in either operand comes through.
+    Maximum<f32, f64> = |a, b| if a > b || a.is_nan() { a } else { b };
+    Minimum<f32, f64> = |a, b| if a < b || a.is_nan() { a } else { b };
+    Atan2<f32> = |a, b| f64::from(a).atan2(f64::from(b)) as f32;
+    Atan2<f64> = |a, b| a.atan2(b);
+
+    Add<u8, i32, i64> = |a, b| a.wrapping_add(b);
+    Sub<u8, i32, i64> = |a, b| a.wrapping_sub(b);
+    Mul<u8, i32, i64> = |a, b| a.wrapping_mul(b);
+    Div<u8, i32, i64> = |a, b| if b == 0 { 0 } else { a.wrapping_div(b) };
+    Remainder<u8> = |a, b| if b == 0 { 0 } else { a % b };
+    Remainder<i32, i64> = |a, b| {
+        let rest = if b == 0 { 0 } else { a.wrapping_rem(b) };
+        if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
+    };
+    Pow<u8> = |a, b| int_pow(a.into(), b.into()) as u8;
+    Pow<i32> = |a, b| int_pow(a.into(), b.into()) as i32;
+    Pow<i64> = int_pow;
+    Maximum<u8, i32, i64> = |a, b| a.max(b);
+    Minimum<u8, i32, i64> = |a, b| a.min(b);
+    And<u8, i32, i64> = |a, b| a & b;
+    Or<u8, i32, i64> = |a, b| a | b;
+    Xor<u8, i32, i64> = |a, b| a ^ b;
+}
+
+/// By repeated squaring, wrapping; so the low bits are those of any width. A negative power is 0, but for bases 1 and −1.
+fn int_pow(base: i64, exponent: i64) -> i64 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 => 1 - 2 * (exponent & 1),
+            _ => 0,
+        };
+    }
+    let (mut result, mut square, mut rest) = (1i64, base, exponent);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result = result.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        rest >>= 1;
+    }
+    result
+}
+
+#[inline]
+fn find_float<T: Copy>(op: BinaryOp) -> Option<Loop>
+where
+    Add: Plain<T>,
+    Sub: Plain<T>,
+    Mul: Plain<T>,
+    Div: Plain<T>,
+    Remainder: Plain<T>,
+    Pow: Plain<T>,
+    Maximum: Plain<T>,
+    Minimum: Plain<T>,
+    Atan2: Plain<T>,
+{
+    Some(match op {
+        BinaryOp::Add => plain::<T, Add>,
+        BinaryOp::Sub => plain::<T, Sub>,
+        BinaryOp::Mul => plain::<T, Mul>,
+        BinaryOp::Div => plain::<T, Div>,
+        BinaryOp::Remainder => plain::<T, Remainder>,
+        BinaryOp::Pow => plain::<T, Pow>,
+        BinaryOp::Maximum => plain::<T, Maximum>,
+        BinaryOp::Minimum => plain::<T, Minimum>,
+        BinaryOp::Atan2 => plain::<T, Atan2>,
+        _ => return None,
+    })
+}
+
+fn find_int<T: Copy>(op: BinaryOp) -> Option<Loop>
+where
+    Add: Plain<T>,
+    Sub: Plain<T>,
+    Mul: Plain<T>,
+    Div: Plain<T>,
+    Remainder: Plain<T>,
+    Pow: Plain<T>,
+    Maximum: Plain<T>,
+    Minimum: Plain<T>,
+    And: Plain<T>,
+    Or: Plain<T>,
+    Xor: Plain<T>,
+{
+    Some(match op {
+        BinaryOp::Add => plain::<T, Add>,
+        BinaryOp::Sub => plain::<T, Sub>,
+        BinaryOp::Mul => plain::<T, Mul>,
+        BinaryOp::Div => plain::<T, Div>,
+        BinaryOp::Remainder => plain::<T, Remainder>,
+        BinaryOp::Pow => plain::<T, Pow>,
+        BinaryOp::Maximum => plain::<T, Maximum>,
+        BinaryOp::Minimum => plain::<T, Minimum>,
+        BinaryOp::And => plain::<T, And>,
+        BinaryOp::Or => plain::<T, Or>,
+        BinaryOp::Xor => plain::<T, Xor>,
+        _ => return None,
+    })
+}
+
+/// Bools are bytes of 0 and 1, which these keep so.
+fn find_bool(op: BinaryOp) -> Option<Loop> {
+    Some(match op {
+        BinaryOp::Add | BinaryOp::Maximum | BinaryOp::Or => plain::<u8, Or>,
+        BinaryOp::Mul | BinaryOp::Minimum | BinaryOp::And => plain::<u8, And>,
+        BinaryOp::Xor => plain::<u8, Xor>,
+        _ => return None,
+    })
+}

@@ -1,0 +1,100 @@
+//! Conversions between dtypes.
+
+use polygrad_core::{DType, Element, Result, bf16, dispatch_dtype, f16};
+
+use super::half::Half;
+use crate::CpuTensor;
+use crate::loops::{Operand, map};
+use crate::simd::{Kernel, Level, Simd};
+
+/// See [`polygrad_core::Backend::cast`].
+pub(crate) fn cast(x: &CpuTensor, dtype: DType) -> Result<CpuTensor> {
+    if x.dtype() == dtype {
+        return Ok(x.clone());
+    }
+    let shape = *x.shape();
+    let mut out = CpuTensor::empty(shape, dtype, x.device())?;
+    let to = out.ptr_mut();
+    let level = Level::for_loops(x.device().vectors());
+    let from = x.dtype();
+    // SAFETY: the kernel is that of the two dtypes, the shapes agree, and the output is new.
+    unsafe {
+        map(x.device(), &shape, [Operand::new(x, &shape)], to, dtype.size(), 0.5, &|[x], to, n| {
+            match (Half::of(from), Half::of(dtype)) {
+                (Some(half), None) if dtype == DType::F32 => {
+                    std::ptr::write_bytes(to, 0, 4 * n);
+                    half.widen(x, to.cast(), n);
+                }
+                (None, Some(half)) if from == DType::F32 => half.narrow(x.cast(), to, n),
+                _ => dispatch_dtype!(from, A => dispatch_dtype!(dtype, B => {
+                    level.run(Convert::<A, B> { x: x.cast(), to: to.cast(), n });
+                })),
+            }
+        });
+    }
+    Ok(out)
+}
+
+struct Convert<A, B> {
+    x: *const A,
+    to: *mut B,
+    n: usize,
+}
+
+impl<A: To<B>, B> Kernel for Convert<A, B> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for i in 0..self.n {
+            // SAFETY: `cast` answers for the pointers.
+            unsafe { self.to.add(i).write(self.x.add(i).read().to()) };
+        }
+    }
+}
+
+/// [`Element::from_scalar`] of [`Element::to_scalar`], without the detour.
+trait To<B>: Copy {
+    fn to(self) -> B;
+}
+
+macro_rules! by_as {
+    ($($from:ty => $($to:ty)*;)*) => {$($(
+        impl To<$to> for $from {
+            #[inline(always)]
+            fn to(self) -> $to {
+                self as $to
+            }
+        }
+    )*)*};
+}
+
+by_as! {
+    u8 => u8 i32 i64 f32 f64;
+    i32 => u8 i32 i64 f32 f64;
+    i64 => u8 i32 i64 f32 f64;
+    f32 => u8 i32 i64 f32 f64;
+    f64 => u8 i32 i64 f32 f64;
+}
+
+macro_rules! by_element {
+    ($($from:ty => $($to:ty)*;)*) => {$($(
+        impl To<$to> for $from {
+            #[inline(always)]
+            fn to(self) -> $to {
+                <$to>::from_scalar(self.to_scalar())
+            }
+        }
+    )*)*};
+}
+
+by_element! {
+    bool => bool u8 i32 i64 f16 bf16 f32 f64;
+    u8 => bool f16 bf16;
+    i32 => bool f16 bf16;
+    i64 => bool f16 bf16;
+    f16 => bool u8 i32 i64 f16 bf16 f32 f64;
+    bf16 => bool u8 i32 i64 f16 bf16 f32 f64;
+    f32 => bool f16 bf16;
+    f64 => bool f16 bf16;
+}

@@ -1,0 +1,173 @@
+//! Batched matrix products.
+
+use polygrad_core::{DType, Element, Error, Layout, Result, Shape};
+
+use super::half::Half;
+use super::{convert, floats, mismatch, same_dtype};
+use crate::gemm::{self, Dims, Gemm, Mat, MatMut, Packed, Plain, Real, Update};
+use crate::loops::Pointer;
+use crate::{CpuDevice, CpuTensor};
+
+/// See [`polygrad_core::Backend::matmul`].
+pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
+    let dtype = same_dtype("matmul", a, b)?;
+    floats("matmul", dtype)?;
+    if Half::of(dtype).is_some() {
+        let (a, b) = (convert::cast(a, DType::F32)?, convert::cast(b, DType::F32)?);
+        return convert::cast(&matmul(&a, &b)?, dtype);
+    }
+    let (rank_a, rank_b) = (a.shape().rank(), b.shape().rank());
+    if rank_a < 2 || rank_b < 2 || a.shape()[rank_a - 1] != b.shape()[rank_b - 2] {
+        return Err(mismatch("matmul", a, b, "takes matrices […, m, k] and […, k, n]"));
+    }
+    let lead = |x: &CpuTensor| Shape::new(&x.shape()[..x.shape().rank() - 2]);
+    let batch = lead(a)?.broadcast(&lead(b)?).map_err(|error| error.with_op("matmul"))?;
+    let dims = Dims {
+        m: a.shape()[rank_a - 2],
+        n: b.shape()[rank_b - 1],
+        k: a.shape()[rank_a - 1],
+    };
+    let mut shape = batch.to_vec();
+    shape.extend([dims.m, dims.n]);
+    let mut out = CpuTensor::empty(Shape::new(&shape)?, dtype, a.device())?;
+    if dtype == DType::F32 {
+        batched::<f32>(a, b, &mut out, &batch, dims)?;
+    } else {
+        batched::<f64>(a, b, &mut out, &batch, dims)?;
+    }
+    Ok(out)
+}
+
+/// One matrix of a batch.
+struct Stack {
+    /// Elements from matrix to matrix, for each batch axis.
+    strides: [isize; 8],
+    rows: isize,
+    cols: isize,
+}
+
+impl Stack {
+    fn new(x: &CpuTensor, batch: &Shape) -> Self {
+        let rank = x.shape().rank();
+        let strides = x.layout().strides();
+        let mut out = Self { strides: [0; 8], rows: strides[rank - 2], cols: strides[rank - 1] };
+        let skip = batch.rank() + 2 - rank;
+        for axis in 0..rank - 2 {
+            if x.shape()[axis] != 1 {
+                out.strides[axis + skip] = strides[axis];
+            }
+        }
+        out
+    }
+
+    /// How far the matrix number `i` of the batch is from the first.
+    fn offset(&self, batch: &Shape, mut i: usize) -> isize {
+        let mut offset = 0;
+        for axis in (0..batch.rank()).rev() {
+            offset += (i % batch[axis]).cast_signed() * self.strides[axis];
+            i /= batch[axis];
+        }
+        offset
+    }
+}
+
+fn batched<T: Real + Element>(
+    a: &CpuTensor,
+    b: &CpuTensor,
+    out: &mut CpuTensor,
+    batch: &Shape,
+    dims: Dims,
+) -> Result<()>
+where
+    Plain: Gemm<T>,
+    Packed: Gemm<T>,
+{
+    let Dims { m, n, k } = dims;
+    let device = out.device();
+    let (left, right) = (Stack::new(a, batch), Stack::new(b, batch));
+    let (a, b) = (a.typed::<T>()?, b.typed::<T>()?);
+    let to = Pointer(out.ptr_mut().cast::<T>());
+    let (pa, pb) = (Mat::new(a, left.rows, left.cols), Mat::new(b, right.rows, right.cols));
+    let one = |i: usize| {
+        let a = pa.moved(left.offset(batch, i));
+        let b = pb.moved(right.offset(batch, i));
+        let c = MatMut::new(to.at(i * m * n), n.cast_signed(), 1);
+        // SAFETY: the matrices are parts of the tensors, and the output is new; each product writes a part of its own.
+        unsafe { gemm::gemm(device, dims, a, b, c, Update::set()) }
+    };
+    many(device, batch.numel(), gemm::cost(Dims { m, n, k }, device.level()), one)
+}
+
+/// Does `count` products, `ns` nanoseconds each: side by side when they are small, else one after another, each on all threads.
+fn many(device: CpuDevice, count: usize, ns: f32, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    if count == 1 || ns > 2_000_000.0 {
+        return (0..count).try_for_each(one);
+    }
+    let failed = std::sync::OnceLock::new();
+    device.each(count, ns.max(50.0), |i| {
+        if let Err(error) = one(i) {
+            let _ = failed.set(error);
+        }
+    });
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+/// See [`polygrad_core::Backend::linear`].
+pub(crate) fn linear(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>) -> Result<CpuTensor> {
+    let dtype = same_dtype("linear", x, weight)?;
+    floats("linear", dtype)?;
+    let (shape, rank) = (*x.shape(), x.shape().rank());
+    let fits = rank >= 1
+        && weight.shape().rank() == 2
+        && shape[rank - 1] == weight.shape()[1]
+        && bias.is_none_or(|bias| bias.shape().rank() == 1 && bias.shape()[0] == weight.shape()[0]);
+    if !fits {
+        return Err(Error::shape("takes an input […, in], a weight [out, in] and a bias [out]")
+            .with_op("linear")
+            .with_operands([x, weight].into_iter().chain(bias).map(|t| (*t.shape(), t.dtype()))));
+    }
+    if let Some(bias) = bias {
+        same_dtype("linear", x, bias)?;
+    }
+    if Half::of(dtype).is_some() {
+        let wide = |t: &CpuTensor| convert::cast(t, DType::F32);
+        let bias = bias.map(wide).transpose()?;
+        return convert::cast(&linear(&wide(x)?, &wide(weight)?, bias.as_ref())?, dtype);
+    }
+    let (inputs, outputs) = (shape[rank - 1], weight.shape()[0]);
+    let rows = shape[..rank - 1].iter().product();
+    let flat = if rank == 2 { x.clone() } else { x.reshaped(Shape::from([rows, inputs]))? };
+    let mut out = CpuTensor::empty(Shape::new(&shape.with_dim(rank - 1, outputs))?, dtype, x.device())?;
+    let dims = Dims { m: rows, n: outputs, k: inputs };
+    let bias = bias.map(CpuTensor::contiguous).transpose()?;
+    if dtype == DType::F32 {
+        linear_as::<f32>(&flat, weight, bias.as_ref(), &mut out, dims)?;
+    } else {
+        linear_as::<f64>(&flat, weight, bias.as_ref(), &mut out, dims)?;
+    }
+    Ok(out)
+}
+
+fn linear_as<T: Real + Element>(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    bias: Option<&CpuTensor>,
+    out: &mut CpuTensor,
+    dims: Dims,
+) -> Result<()>
+where
+    Plain: Gemm<T>,
+    Packed: Gemm<T>,
+{
+    let mat = |layout: &Layout, ptr: *const T| Mat::new(ptr, layout.strides()[0], layout.strides()[1]);
+    let a = mat(x.layout(), x.typed()?);
+    let b = mat(weight.layout(), weight.typed()?).transposed();
+    let bias = match bias {
+        Some(bias) => bias.typed::<T>()?,
+        None => std::ptr::null(),
+    };
+    let c = MatMut::new(out.ptr_mut().cast::<T>(), dims.n.cast_signed(), 1);
+    // SAFETY: the matrices have the shapes of `dims`, the bias has `n` elements one after another, the output is new.
+    unsafe { gemm::gemm(out.device(), dims, a, b, c, Update { bias, ..Update::set() }) }
+}
+

@@ -1,0 +1,214 @@
+//! What is done to the elements in a reduction.
+
+
+
+/// A reduction of elements `T`. Short runs are folded in `Acc`, their results joined in `Wide`.
+pub(super) trait Fold<T>: 'static {
+    type Acc: Copy;
+    type Wide: Copy + Send;
+
+    fn start() -> Self::Acc;
+    fn step(acc: Self::Acc, x: T) -> Self::Acc;
+    fn widen(acc: Self::Acc) -> Self::Wide;
+    fn join(a: Self::Wide, b: Self::Wide) -> Self::Wide;
+
+    /// The result of `count` elements.
+    fn finish(wide: Self::Wide, count: usize) -> T;
+}
+
+pub(super) struct Sum;
+pub(super) struct Mean;
+pub(super) struct Prod;
+pub(super) struct Max;
+pub(super) struct Min;
+
+macro_rules! float_folds {
+    ($($type:ident)*) => {$(
+        impl Fold<$type> for Sum {
+            type Acc = $type;
+            type Wide = f64;
+
+            #[inline(always)]
+            fn start() -> $type {
+                0.0
+            }
+
+            #[inline(always)]
+            fn step(acc: $type, x: $type) -> $type {
+                acc + x
+            }
+
+            #[inline(always)]
+            fn widen(acc: $type) -> f64 {
+                acc.into()
+            }
+
+            #[inline(always)]
+            fn join(a: f64, b: f64) -> f64 {
+                a + b
+            }
+
+            #[inline(always)]
+            fn finish(wide: f64, _: usize) -> $type {
+                wide as $type
+            }
+        }
+
+        impl Fold<$type> for Mean {
+            type Acc = $type;
+            type Wide = f64;
+
+            #[inline(always)]
+            fn start() -> $type {
+                0.0
+            }
+
+            #[inline(always)]
+            fn step(acc: $type, x: $type) -> $type {
+                acc + x
+            }
+
+            #[inline(always)]
+            fn widen(acc: $type) -> f64 {
+                acc.into()
+            }
+
+            #[inline(always)]
+            fn join(a: f64, b: f64) -> f64 {
+                a + b
+            }
+
+            #[inline(always)]
+            fn finish(wide: f64, count: usize) -> $type {
+                (wide / count as f64) as $type
+            }
+        }
+
+        impl Fold<$type> for Prod {
+            type Acc = f64;
+            type Wide = f64;
+
+            #[inline(always)]
+            fn start() -> f64 {
+                1.0
+            }
+
+            #[inline(always)]
+            fn step(acc: f64, x: $type) -> f64 {
+                acc * f64::from(x)
+            }
+
+            #[inline(always)]
+            fn widen(acc: f64) -> f64 {
+                acc
+            }
+
+            #[inline(always)]
+            fn join(a: f64, b: f64) -> f64 {
+                a * b
+            }
+
+            #[inline(always)]
+            fn finish(wide: f64, _: usize) -> $type {
+                wide as $type
+            }
+        }
+
+        extreme!(Max $type, $type::NEG_INFINITY, |acc, x| if x > acc || x.is_nan() { x } else { acc });
+        extreme!(Min $type, $type::INFINITY, |acc, x| if x < acc || x.is_nan() { x } else { acc });
+    )*};
+}
+
+macro_rules! extreme {
+    ($fold:ident $type:ident, $start:expr, |$acc:ident, $x:ident| $step:expr) => {
+        impl Fold<$type> for $fold {
+            type Acc = $type;
+            type Wide = $type;
+
+            #[inline(always)]
+            fn start() -> $type {
+                $start
+            }
+
+            #[inline(always)]
+            fn step($acc: $type, $x: $type) -> $type {
+                $step
+            }
+
+            #[inline(always)]
+            fn widen(acc: $type) -> $type {
+                acc
+            }
+
+            #[inline(always)]
+            fn join($acc: $type, $x: $type) -> $type {
+                $step
+            }
+
+            #[inline(always)]
+            fn finish(wide: $type, _: usize) -> $type {
+                wide
+            }
+        }
+    };
+}
+
+macro_rules! int_folds {
+    ($($type:ident)*) => {$(
+        extreme!(Sum $type, 0, |acc, x| acc.wrapping_add(x));
+        extreme!(Prod $type, 1, |acc, x| acc.wrapping_mul(x));
+        extreme!(Max $type, $type::MIN, |acc, x| acc.max(x));
+        extreme!(Min $type, $type::MAX, |acc, x| acc.min(x));
+    )*};
+}
+
+float_folds!(f32 f64);
+int_folds!(u8 i32 i64);
+
+/// Bools are bytes of 0 and 1.
+pub(super) struct Any;
+pub(super) struct All;
+
+extreme!(Any u8, 0, |acc, x| acc | x);
+extreme!(All u8, 1, |acc, x| acc & x);
+
+/// Calls a generic function with the types for an op and dtype: `with_fold!(op, dtype, T, F => f::<T, F>())`, an `Option`.
+/// 16-bit floats have no folds of their own.
+macro_rules! with_fold {
+    ($op:expr, $dtype:expr, $T:ident, $F:ident => $body:expr) => {
+        match ($op, $dtype) {
+            (ReduceOp::Sum, DType::F32) => with_fold!(@ f32, fold::Sum, $T, $F => $body),
+            (ReduceOp::Mean, DType::F32) => with_fold!(@ f32, fold::Mean, $T, $F => $body),
+            (ReduceOp::Prod, DType::F32) => with_fold!(@ f32, fold::Prod, $T, $F => $body),
+            (ReduceOp::Max, DType::F32) => with_fold!(@ f32, fold::Max, $T, $F => $body),
+            (ReduceOp::Min, DType::F32) => with_fold!(@ f32, fold::Min, $T, $F => $body),
+            (ReduceOp::Sum, DType::F64) => with_fold!(@ f64, fold::Sum, $T, $F => $body),
+            (ReduceOp::Mean, DType::F64) => with_fold!(@ f64, fold::Mean, $T, $F => $body),
+            (ReduceOp::Prod, DType::F64) => with_fold!(@ f64, fold::Prod, $T, $F => $body),
+            (ReduceOp::Max, DType::F64) => with_fold!(@ f64, fold::Max, $T, $F => $body),
+            (ReduceOp::Min, DType::F64) => with_fold!(@ f64, fold::Min, $T, $F => $body),
+            (ReduceOp::Sum, DType::U8) => with_fold!(@ u8, fold::Sum, $T, $F => $body),
+            (ReduceOp::Prod, DType::U8) => with_fold!(@ u8, fold::Prod, $T, $F => $body),
+            (ReduceOp::Max, DType::U8) => with_fold!(@ u8, fold::Max, $T, $F => $body),
+            (ReduceOp::Min, DType::U8) => with_fold!(@ u8, fold::Min, $T, $F => $body),
+            (ReduceOp::Sum, DType::I32) => with_fold!(@ i32, fold::Sum, $T, $F => $body),
+            (ReduceOp::Prod, DType::I32) => with_fold!(@ i32, fold::Prod, $T, $F => $body),
+            (ReduceOp::Max, DType::I32) => with_fold!(@ i32, fold::Max, $T, $F => $body),
+            (ReduceOp::Min, DType::I32) => with_fold!(@ i32, fold::Min, $T, $F => $body),
+            (ReduceOp::Sum, DType::I64) => with_fold!(@ i64, fold::Sum, $T, $F => $body),
+            (ReduceOp::Prod, DType::I64) => with_fold!(@ i64, fold::Prod, $T, $F => $body),
+            (ReduceOp::Max, DType::I64) => with_fold!(@ i64, fold::Max, $T, $F => $body),
+            (ReduceOp::Min, DType::I64) => with_fold!(@ i64, fold::Min, $T, $F => $body),
+            (ReduceOp::Any | ReduceOp::Max, DType::Bool) => with_fold!(@ u8, fold::Any, $T, $F => $body),
+            (ReduceOp::All | ReduceOp::Min, DType::Bool) => with_fold!(@ u8, fold::All, $T, $F => $body),
+            _ => None,
+        }
+    };
+    (@ $type:ty, $fold:ty, $T:ident, $F:ident => $body:expr) => {{
+        type $T = $type;
+        type $F = $fold;
+        Some($body)
+    }};
+}
+
+pub(super) use with_fold;

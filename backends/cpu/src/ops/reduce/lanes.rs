@@ -1,0 +1,176 @@
+//! The inner loops: many lanes at once, which the compiler turns into vectors.
+
+use std::marker::PhantomData;
+
+use super::fold::Fold;
+use crate::simd::{Kernel, Simd};
+
+/// Outputs that are folded side by side.
+pub(super) const STRIP: usize = 64;
+
+/// Lanes of a fold along a run.
+const LANES: usize = 32;
+
+/// Steps that a lane takes before its result is widened: it bounds the rounding error.
+const STEPS: usize = 32;
+
+/// Elements after which a run's lanes are widened.
+pub(super) const BLOCK: usize = LANES * STEPS;
+
+/// Folds `count` elements, `step` bytes apart, to one result.
+pub(super) struct Along<T, F> {
+    from: *const u8,
+    step: isize,
+    count: usize,
+    fold: PhantomData<(T, F)>,
+}
+
+impl<T, F> Along<T, F> {
+    pub(super) fn new(from: *const u8, step: isize, count: usize) -> Self {
+        let fold = PhantomData;
+        Self { from, step, count, fold }
+    }
+}
+
+impl<T: Copy, F: Fold<T>> Kernel for Along<T, F> {
+    type Out = F::Wide;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> F::Wide {
+        let direct = self.step == size_of::<T>().cast_signed();
+        let mut total = F::widen(F::start());
+        let mut from = self.from;
+        let mut left = self.count;
+        while left > 0 {
+            let n = left.min(BLOCK);
+            // SAFETY: the plan's elements are readable, and `n` of those that are left are taken.
+            let block = unsafe {
+                if direct { run_block::<T, F>(from.cast(), n) } else { strided_block::<T, F>(from, self.step, n) }
+            };
+            total = F::join(total, block);
+            from = from.wrapping_offset(n.cast_signed() * self.step);
+            left -= n;
+        }
+        total
+    }
+}
+
+/// # Safety
+/// `n` elements must be readable.
+#[inline(always)]
+unsafe fn run_block<T: Copy, F: Fold<T>>(from: *const T, n: usize) -> F::Wide {
+    let whole = n - n % LANES;
+    let mut tail = F::widen(F::start());
+    if whole < n {
+        let mut acc = F::start();
+        for i in whole..n {
+            // SAFETY: by the caller.
+            acc = F::step(acc, unsafe { from.add(i).read() });
+        }
+        tail = F::widen(acc);
+    }
+    if whole == 0 {
+        return tail;
+    }
+    let mut lanes = [F::start(); LANES];
+    for i in (0..whole).step_by(LANES) {
+        for (j, lane) in lanes.iter_mut().enumerate() {
+            // SAFETY: `i + j < whole`.
+            *lane = F::step(*lane, unsafe { from.add(i + j).read() });
+        }
+    }
+    let mut wides = lanes.map(F::widen);
+    let mut half = LANES / 2;
+    while half > 0 {
+        for j in 0..half {
+            wides[j] = F::join(wides[j], wides[j + half]);
+        }
+        half /= 2;
+    }
+    F::join(wides[0], tail)
+}
+
+/// # Safety
+/// `n` elements must be readable, `step` bytes apart.
+#[inline(always)]
+unsafe fn strided_block<T: Copy, F: Fold<T>>(from: *const u8, step: isize, n: usize) -> F::Wide {
+    let mut total = F::widen(F::start());
+    let mut i = 0;
+    while i < n {
+        let end = n.min(i + STEPS);
+        let mut acc = F::start();
+        while i < end {
+            // SAFETY: by the caller.
+            acc = F::step(acc, unsafe { from.offset(i.cast_signed() * step).cast::<T>().read() });
+            i += 1;
+        }
+        total = F::join(total, F::widen(acc));
+    }
+    total
+}
+
+/// Folds `count` rows, `step` bytes apart, of as many neighbouring elements as there are results, joining them to those.
+pub(super) struct Across<'a, T, F: Fold<T>> {
+    from: *const u8,
+    step: isize,
+    count: usize,
+    wides: &'a mut [F::Wide],
+}
+
+impl<'a, T, F: Fold<T>> Across<'a, T, F> {
+    pub(super) fn new(from: *const u8, step: isize, count: usize, wides: &'a mut [F::Wide]) -> Self {
+        Self { from, step, count, wides }
+    }
+}
+
+impl<T: Copy, F: Fold<T>> Kernel for Across<'_, T, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { from, step, count, wides } = self;
+        for top in (0..count).step_by(STEPS) {
+            let from = from.wrapping_offset(top.cast_signed() * step);
+            let rows = STEPS.min(count - top);
+            // SAFETY: the plan's elements are readable: `rows` rows of as many as there are results.
+            unsafe {
+                // As many lanes as registers hold easily.
+                let mut at = 0;
+                while wides.len() - at >= LANES {
+                    rows_block::<T, F, LANES>(from, step, rows, at, wides);
+                    at += LANES;
+                }
+                while wides.len() - at >= 8 {
+                    rows_block::<T, F, 8>(from, step, rows, at, wides);
+                    at += 8;
+                }
+                while at < wides.len() {
+                    rows_block::<T, F, 1>(from, step, rows, at, wides);
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `rows` rows of `N` elements, `step` bytes apart, must be readable from number `at` on, and as many results be there.
+#[inline(always)]
+unsafe fn rows_block<T: Copy, F: Fold<T>, const N: usize>(
+    from: *const u8,
+    step: isize,
+    rows: usize,
+    at: usize,
+    wides: &mut [F::Wide],
+) {
+    let mut lanes = [F::start(); N];
+    for row in 0..rows.cast_signed() {
+        for (j, lane) in lanes.iter_mut().enumerate() {
+            // SAFETY: by the caller.
+            *lane = F::step(*lane, unsafe { from.offset(row * step).cast::<T>().add(at + j).read() });
+        }
+    }
+    for (wide, lane) in wides[at..at + N].iter_mut().zip(lanes) {
+        *wide = F::join(*wide, F::widen(lane));
+    }
+}

@@ -1,0 +1,195 @@
+//! Reductions over any axes of any layout.
+//!
+//! Each output is a fold over rows of the reduced axes. Where elements lie one after another along the reduced axes the
+//! fold runs along them, in many lanes at once; where they lie so along the kept axes, it runs across: many outputs at
+//! once, row by row. Partial results are joined in an order that depends on the shape alone.
+
+mod fold;
+mod lanes;
+
+use polygrad_core::{Axes, DType, Error, Layout, ReduceOp, Result, Shape};
+
+use super::{convert, refused};
+use crate::loops::{Nest, Operand, Pointer};
+use crate::simd::Level;
+use crate::{CpuDevice, CpuTensor};
+use fold::{Fold, with_fold};
+use lanes::{Across, Along, STRIP};
+
+/// Elements that one task folds at least, and tasks that a reduction with few outputs is cut into at most.
+const TASK: usize = 32_768;
+const TASKS: usize = 64;
+
+/// See [`polygrad_core::Backend::reduce`].
+pub(crate) fn reduce(op: ReduceOp, x: &CpuTensor, axes: Axes, keepdims: bool) -> Result<CpuTensor> {
+    accepts(op, x.dtype())?;
+    if axes.is_empty() {
+        return Ok(x.clone());
+    }
+    if let Some(axis) = axes.iter().find(|&axis| axis >= x.shape().rank()) {
+        return super::axis_in(op.name(), x, axis).map(|()| x.clone());
+    }
+    if matches!(x.dtype(), DType::F16 | DType::BF16) {
+        let wide = convert::cast(x, DType::F32)?;
+        return convert::cast(&reduce(op, &wide, axes, keepdims)?, x.dtype());
+    }
+    let shape = x.shape().reduced(axes, keepdims);
+    let plan = Plan::new(x, axes)?;
+    if op.needs_elements() && plan.count == 0 && shape.numel() > 0 {
+        return Err(Error::invalid("a reduction over no elements has no value")
+            .with_op(op.name())
+            .with_operands([(*x.shape(), x.dtype())]));
+    }
+    let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
+    let to = out.ptr_mut();
+    let device = x.device();
+    // SAFETY: the types are those of the dtype, and the output, which is new, has an element for each kept position.
+    with_fold!(op, x.dtype(), T, F => unsafe { plan.run::<T, F>(device, to.cast::<T>()) })
+        .ok_or_else(|| refused(op.name(), x.dtype()))?;
+    Ok(out)
+}
+
+/// Whether an op is defined for a dtype.
+pub(crate) fn accepts(op: ReduceOp, dtype: DType) -> Result<()> {
+    let compute = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+    with_fold!(op, compute, _T, _F => ()).ok_or_else(|| refused(op.name(), dtype))
+}
+
+/// The kept axes and the reduced ones as loop nests of their own.
+struct Plan {
+    kept: Nest<1>,
+    reduced: Nest<1>,
+    /// Elements behind each output.
+    count: usize,
+}
+
+impl Plan {
+    fn new(x: &CpuTensor, axes: Axes) -> Result<Self> {
+        let part = |reduced: bool| -> Result<Nest<1>> {
+            let mut dims = Vec::with_capacity(8);
+            let mut strides = Vec::with_capacity(8);
+            for (axis, (&dim, &stride)) in x.shape().iter().zip(x.layout().strides()).enumerate() {
+                if axes.contains(axis) == reduced {
+                    dims.push(dim);
+                    strides.push(stride);
+                }
+            }
+            let shape = Shape::new(&dims)?;
+            let layout = Layout::strided(shape, &strides, 0);
+            Ok(Nest::new(&shape, [Operand::strided(x.ptr(), x.dtype().size(), &layout)]))
+        };
+        let (kept, reduced) = (part(false)?, part(true)?);
+        let count = reduced.numel();
+        Ok(Self { kept, reduced, count })
+    }
+
+    /// # Safety
+    /// The input's elements are of type `T`, and `out` has room for one for each kept position.
+    unsafe fn run<T: Copy + 'static, F: Fold<T>>(&self, device: CpuDevice, out: *mut T) {
+        let outputs = self.kept.numel();
+        if outputs == 0 {
+            return;
+        }
+        if self.count == 0 {
+            for i in 0..outputs {
+                // SAFETY: by the caller.
+                unsafe { out.add(i).write(F::finish(F::widen(F::start()), 0)) };
+            }
+            return;
+        }
+        let across = self.kept.rank() > 0 && self.kept.is_direct(0) && !(self.reduced.is_direct(0) && self.reduced.rank() > 0);
+        let strip = if across { self.kept.width().min(STRIP) } else { 1 };
+        let strips = self.kept.width().div_ceil(strip) * (outputs / self.kept.width());
+        // The reduced axes are cut along all loops but the innermost, or that one if it is the only one.
+        let rows = self.count / self.reduced.width();
+        let (pieces, piece) = self.pieces(rows, strips, strip);
+        let out = Pointer(out);
+        let level = Level::for_loops(device.vectors());
+        let ns = (piece * strip) as f32 * 0.15 * size_of::<T>() as f32 / 4.0 + 5.0;
+        if pieces == 1 {
+            device.each(strips, ns, |i| {
+                let (first, n) = self.strip(i, strip);
+                // SAFETY: the strip's outputs are inside `out`, and tasks have strips of their own.
+                let to = out.at(first);
+                self.fold::<T, F>(level, first, n, 0, self.count, |i, wide| unsafe {
+                    to.add(i).write(F::finish(wide, self.count));
+                });
+            });
+            return;
+        }
+        let mut partial: Vec<F::Wide> = vec![F::widen(F::start()); outputs * pieces];
+        let partials = Pointer(partial.as_mut_ptr());
+        device.each(strips * pieces, ns, |task| {
+            let (i, part) = (task / pieces, task % pieces);
+            let (first, n) = self.strip(i, strip);
+            let range = (part * piece, self.count.min((part + 1) * piece));
+            self.fold::<T, F>(level, first, n, range.0, range.1, |i, wide| {
+                // SAFETY: there is a partial result for each output and piece, and tasks have their own.
+                unsafe { partials.at((first + i) * pieces + part).write(wide) };
+            });
+        });
+        for (i, parts) in partial.chunks_exact(pieces).enumerate() {
+            let wide = parts[1..].iter().fold(parts[0], |a, &b| F::join(a, b));
+            // SAFETY: by the caller.
+            unsafe { out.at(i).write(F::finish(wide, self.count)) };
+        }
+    }
+
+    /// Into how many pieces the reduction behind each strip of outputs is cut, and how many elements a piece has.
+    fn pieces(&self, rows: usize, strips: usize, strip: usize) -> (usize, usize) {
+        let wanted = (self.count * strip / TASK).min(TASKS / strips.min(TASKS)).max(1);
+        if wanted == 1 {
+            return (1, self.count);
+        }
+        let width = self.reduced.width();
+        let piece = if rows > 1 {
+            rows.div_ceil(wanted) * width
+        } else {
+            width.div_ceil(wanted).next_multiple_of(lanes::BLOCK)
+        };
+        (self.count.div_ceil(piece), piece)
+    }
+
+    /// The first output of a strip, and how many it has.
+    fn strip(&self, i: usize, strip: usize) -> (usize, usize) {
+        let width = self.kept.width();
+        let in_row = width.div_ceil(strip);
+        let column = i % in_row * strip;
+        (i / in_row * width + column, strip.min(width - column))
+    }
+
+    /// Folds elements `start..end` of the reduced axes for `n` neighbouring outputs from `first` on, and hands each result to
+    /// `done` with its number. Cuts inside a row occur where there is but one row.
+    fn fold<T: Copy + 'static, F: Fold<T>>(
+        &self,
+        level: Level,
+        first: usize,
+        n: usize,
+        start: usize,
+        end: usize,
+        mut done: impl FnMut(usize, F::Wide),
+    ) {
+        let width = self.reduced.width();
+        let base = self.kept.row(0, first / self.kept.width());
+        let base = base.wrapping_offset((first % self.kept.width()).cast_signed() * self.kept.step(0));
+        let offset = base.addr().wrapping_sub(self.kept.base(0).addr()).cast_signed();
+        let step = self.reduced.step(0);
+        let mut wides = [F::widen(F::start()); STRIP];
+        let mut at = start;
+        while at < end {
+            let (row, column) = (at / width, at % width);
+            let count = (width - column).min(end - at);
+            let from = self.reduced.row(0, row).wrapping_offset(offset + column.cast_signed() * step);
+            if n == 1 {
+                let wide = level.run(Along::<T, F>::new(from, step, count));
+                wides[0] = if at == start { wide } else { F::join(wides[0], wide) };
+            } else {
+                level.run(Across::<T, F>::new(from, step, count, &mut wides[..n]));
+            }
+            at += count;
+        }
+        for (i, &wide) in wides[..n].iter().enumerate() {
+            done(i, wide);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Choice by a condition.
+
+use polygrad_core::{DType, Error, Result};
+
+use super::{broadcast, same_dtype};
+use crate::CpuTensor;
+use crate::loops::{Operand, map};
+use crate::simd::{Kernel, Level, Simd};
+
+/// See [`polygrad_core::Backend::select`].
+pub(crate) fn select(condition: &CpuTensor, a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
+    if condition.dtype() != DType::Bool {
+        return Err(Error::dtype(format!("the condition must be bool, got {}", condition.dtype()))
+            .with_op("where")
+            .with_hint("compare with something, or cast it with to_dtype"));
+    }
+    let dtype = same_dtype("where", a, b)?;
+    let shape = broadcast("where", a, b)?
+        .broadcast(condition.shape())
+        .map_err(|error| error.with_op("where"))?;
+    let mut out = CpuTensor::empty(shape, dtype, a.device())?;
+    let to = out.ptr_mut();
+    let level = Level::for_loops(a.device().vectors());
+    let operands = [Operand::new(condition, &shape), Operand::new(a, &shape), Operand::new(b, &shape)];
+    let size = dtype.size();
+    let ns = 0.06 * size as f32;
+    // SAFETY: operands have been broadcast to the output's shape, and the output is new. What an element means does not
+    // matter for moving it.
+    unsafe {
+        map(a.device(), &shape, operands, to, size, ns, &|[c, a, b], to, n| match size {
+            1 => run::<u8>(level, c, a, b, to, n),
+            2 => run::<u16>(level, c, a, b, to, n),
+            4 => run::<u32>(level, c, a, b, to, n),
+            _ => run::<u64>(level, c, a, b, to, n),
+        });
+    }
+    Ok(out)
+}
+
+struct Choose<T> {
+    condition: *const u8,
+    a: *const T,
+    b: *const T,
+    to: *mut T,
+    n: usize,
+}
+
+impl<T: Copy> Kernel for Choose<T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for i in 0..self.n {
+            // SAFETY: the caller of `run` answers for the pointers.
+            unsafe {
+                let (a, b) = (self.a.add(i).read(), self.b.add(i).read());
+                self.to.add(i).write(if self.condition.add(i).read() != 0 { a } else { b });
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `n` elements must be readable at the inputs and writable at `to`.
+unsafe fn run<T: Copy>(level: Level, condition: *const u8, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
+    let (a, b, to) = (a.cast::<T>(), b.cast(), to.cast());
+    level.run(Choose { condition, a, b, to, n });
+}

@@ -1,0 +1,326 @@
+//! One tensor in, one of the same shape out.
+
+use std::marker::PhantomData;
+
+use polygrad_core::{DType, Result, UnaryOp};
+
+use super::half::Half;
+use super::{refused, unknown};
+use crate::loops::{Operand, map};
+use crate::math::{self, Map};
+use crate::simd::{Kernel, Level, Simd};
+use crate::{CpuDevice, CpuTensor};
+
+/// Writes `f` of each of `n` elements; the level is `None` for the plain kernels.
+pub(crate) type Loop = unsafe fn(Option<Level>, *const u8, *mut u8, usize);
+
+/// See [`polygrad_core::Backend::unary`].
+pub(crate) fn unary(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
+    if op.is_predicate() {
+        return predicate(op, x);
+    }
+    let compute = match Half::of(x.dtype()) {
+        Some(_) => DType::F32,
+        None => x.dtype(),
+    };
+    apply(x, find(op, compute).ok_or_else(|| refused(op.name(), x.dtype()))?, cost(op))
+}
+
+/// Nanoseconds an element, roughly.
+fn cost(op: UnaryOp) -> f32 {
+    if op.needs_float() { 0.6 } else { 0.15 }
+}
+
+/// Applies a loop, which computes in f32 for 16-bit floats and in the tensor's own dtype else.
+pub(crate) fn apply(x: &CpuTensor, f: Loop, ns: f32) -> Result<CpuTensor> {
+    let (dtype, device) = (x.dtype(), x.device());
+    let mut out = CpuTensor::empty(*x.shape(), dtype, device)?;
+    let to = out.ptr_mut();
+    let level = device.vectors();
+    // SAFETY: the loop was chosen for the dtype; output and input have one shape, and the output is new.
+    unsafe {
+        match Half::of(dtype) {
+            None => run(device, x, to, dtype.size(), ns, &|[x], to, n| f(level, x, to, n)),
+            Some(half) => run(device, x, to, 2, ns + 0.5, &|x, to, n| {
+                half.run(x, to, n, |[x], to, n| f(level, x, to, n));
+            }),
+        }
+    }
+    Ok(out)
+}
+
+/// # Safety
+/// `to` must have room for as many elements of `size` bytes as `x` has, and `f` be right for both.
+unsafe fn run(
+    device: CpuDevice,
+    x: &CpuTensor,
+    to: *mut u8,
+    size: usize,
+    ns: f32,
+    f: &(dyn Fn([*const u8; 1], *mut u8, usize) + Sync),
+) {
+    let numel = x.numel();
+    // SAFETY: by the caller.
+    unsafe {
+        if x.is_contiguous() && numel as f32 * ns < 20_000.0 {
+            f([x.ptr()], to, numel);
+        } else {
+            map(device, x.shape(), [Operand::new(x, x.shape())], to, size, ns, f);
+        }
+    }
+}
+
+/// Whether an op is defined for a dtype.
+pub(crate) fn accepts(op: UnaryOp, dtype: DType) -> Result<()> {
+    let compute = if Half::of(dtype).is_some() { DType::F32 } else { dtype };
+    if op.is_predicate() || find(op, compute).is_some() {
+        return Ok(());
+    }
+    Err(refused(op.name(), dtype))
+}
+
+fn find(op: UnaryOp, dtype: DType) -> Option<Loop> {
+    match dtype {
+        DType::F32 => find_f32(op),
+        DType::F64 => find_f64(op),
+        DType::U8 => find_int::<u8>(op),
+        DType::I32 => find_int::<i32>(op),
+        DType::I64 => find_int::<i64>(op),
+        _ => None,
+    }
+}
+
+fn find_f32(op: UnaryOp) -> Option<Loop> {
+    Some(match op {
+        UnaryOp::Exp => mapped::<math::Exp>,
+        UnaryOp::Expm1 => mapped::<math::Expm1>,
+        UnaryOp::Log => mapped::<math::Log>,
+        UnaryOp::Log1p => mapped::<math::Log1p>,
+        UnaryOp::Rsqrt => mapped::<math::Rsqrt>,
+        UnaryOp::Sin => mapped::<math::Sin>,
+        UnaryOp::Cos => mapped::<math::Cos>,
+        UnaryOp::Tan => mapped::<math::Tan>,
+        UnaryOp::Tanh => mapped::<math::Tanh>,
+        UnaryOp::Sigmoid => mapped::<math::Sigmoid>,
+        UnaryOp::Erf => mapped::<math::Erf>,
+        _ => return find_float::<f32>(op),
+    })
+}
+
+fn find_f64(op: UnaryOp) -> Option<Loop> {
+    Some(match op {
+        UnaryOp::Exp => referred::<math::Exp>,
+        UnaryOp::Expm1 => referred::<math::Expm1>,
+        UnaryOp::Log => referred::<math::Log>,
+        UnaryOp::Log1p => referred::<math::Log1p>,
+        UnaryOp::Rsqrt => referred::<math::Rsqrt>,
+        UnaryOp::Sin => referred::<math::Sin>,
+        UnaryOp::Cos => referred::<math::Cos>,
+        UnaryOp::Tan => referred::<math::Tan>,
+        UnaryOp::Tanh => referred::<math::Tanh>,
+        UnaryOp::Sigmoid => referred::<math::Sigmoid>,
+        UnaryOp::Erf => referred::<math::Erf>,
+        _ => return find_float::<f64>(op),
+    })
+}
+
+/// A vector function of f32.
+///
+/// # Safety
+/// `n` f32 must be readable at `x` and writable at `to`.
+unsafe fn mapped<F: Map + Default>(level: Option<Level>, x: *const u8, to: *mut u8, n: usize) {
+    // SAFETY: by the caller.
+    unsafe { math::map(level, F::default(), x.cast(), to.cast(), n) }
+}
+
+/// A function of f64, by the standard library.
+///
+/// # Safety
+/// `n` f64 must be readable at `x` and writable at `to`.
+unsafe fn referred<F: Map + Default>(_: Option<Level>, x: *const u8, to: *mut u8, n: usize) {
+    let (x, to, f) = (x.cast::<f64>(), to.cast::<f64>(), F::default());
+    for i in 0..n {
+        // SAFETY: by the caller.
+        unsafe { to.add(i).write(f.reference(x.add(i).read())) };
+    }
+}
+
+/// A function that the compiler vectorizes by itself.
+trait Plain<T> {
+    fn at(x: T) -> T;
+}
+
+struct PlainLoop<T, F> {
+    x: *const T,
+    to: *mut T,
+    n: usize,
+    f: PhantomData<F>,
+}
+
+impl<T: Copy, F: Plain<T>> Kernel for PlainLoop<T, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for i in 0..self.n {
+            // SAFETY: the caller of `plain` answers for the pointers.
+            unsafe { self.to.add(i).write(F::at(self.x.add(i).read())) };
+        }
+    }
+}
+
+/// # Safety
+/// `n` elements must be readable at `x` and writable at `to`.
+unsafe fn plain<T: Copy, F: Plain<T>>(level: Option<Level>, x: *const u8, to: *mut u8, n: usize) {
+    let (x, to, f) = (x.cast(), to.cast(), PhantomData);
+    Level::for_loops(level).run(PlainLoop::<T, F> { x, to, n, f });
+}
+
+macro_rules! plain_ops {
+    ($($op:ident: $($type:ty => $f:expr),*;)*) => {$(
+        struct $op;
+        $(impl Plain<$type> for $op {
+            #[inline(always)]
+            fn at(x: $type) -> $type {
+                let f: fn($type) -> $type = $f;
+                f(x)
+            }
+        })*
+    )*};
+}
+
+plain_ops! {
+    Neg: f32 => |x| -x, f64 => |x| -x, u8 => u8::wrapping_neg, i32 => i32::wrapping_neg, i64 => i64::wrapping_neg;
+    Abs: f32 => f32::abs, f64 => f64::abs, u8 => |x| x, i32 => i32::wrapping_abs, i64 => i64::wrapping_abs;
+    Sign: f32 => |x| if x == 0.0 || x.is_nan() { x } else { x.signum() },
+          f64 => |x| if x == 0.0 || x.is_nan() { x } else { x.signum() },
+          u8 => |x| u8::from(x != 0), i32 => i32::signum, i64 => i64::signum;
+    // Not `max`, which drops a NaN.
+    Relu: f32 => |x| if x < 0.0 { 0.0 } else { x }, f64 => |x| if x < 0.0 { 0.0 } else { x },
+          u8 => |x| x, i32 => |x| x.max(0), i64 => |x| x.max(0);
+    Sqrt: f32 => f32::sqrt, f64 => f64::sqrt;
+    Reciprocal: f32 => |x| 1.0 / x, f64 => |x| 1.0 / x;
+    Floor: f32 => f32::floor, f64 => f64::floor;
+    Ceil: f32 => f32::ceil, f64 => f64::ceil;
+    Round: f32 => f32::round_ties_even, f64 => f64::round_ties_even;
+    Trunc: f32 => f32::trunc, f64 => f64::trunc;
+    Same: u8 => |x| x, i32 => |x| x, i64 => |x| x;
+}
+
+fn find_float<T: Copy>(op: UnaryOp) -> Option<Loop>
+where
+    Neg: Plain<T>,
+    Abs: Plain<T>,
+    Sign: Plain<T>,
+    Relu: Plain<T>,
+    Sqrt: Plain<T>,
+    Reciprocal: Plain<T>,
+    Floor: Plain<T>,
+    Ceil: Plain<T>,
+    Round: Plain<T>,
+    Trunc: Plain<T>,
+{
+    Some(match op {
+        UnaryOp::Neg => plain::<T, Neg>,
+        UnaryOp::Abs => plain::<T, Abs>,
+        UnaryOp::Sign => plain::<T, Sign>,
+        UnaryOp::Relu => plain::<T, Relu>,
+        UnaryOp::Sqrt => plain::<T, Sqrt>,
+        UnaryOp::Reciprocal => plain::<T, Reciprocal>,
+        UnaryOp::Floor => plain::<T, Floor>,
+        UnaryOp::Ceil => plain::<T, Ceil>,
+        UnaryOp::Round => plain::<T, Round>,
+        UnaryOp::Trunc => plain::<T, Trunc>,
+        _ => return None,
+    })
+}
+
+fn find_int<T: Copy>(op: UnaryOp) -> Option<Loop>
+where
+    Neg: Plain<T>,
+    Abs: Plain<T>,
+    Sign: Plain<T>,
+    Relu: Plain<T>,
+    Same: Plain<T>,
+{
+    Some(match op {
+        UnaryOp::Neg => plain::<T, Neg>,
+        UnaryOp::Abs => plain::<T, Abs>,
+        UnaryOp::Sign => plain::<T, Sign>,
+        UnaryOp::Relu => plain::<T, Relu>,
+        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => plain::<T, Same>,
+        _ => return None,
+    })
+}
+
+/// Functions to bool.
+fn predicate(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
+    let mut out = CpuTensor::empty(*x.shape(), DType::Bool, x.device())?;
+    let to = out.ptr_mut();
+    let float = x.dtype().is_float();
+    let f: Predicate = match (op, float) {
+        (UnaryOp::LogicalNot, _) => find_not(x.dtype()),
+        (UnaryOp::IsNan | UnaryOp::IsInf, false) => fill::<false>,
+        (UnaryOp::IsFinite, false) => fill::<true>,
+        (UnaryOp::IsNan, true) => find_class::<0>(x.dtype()),
+        (UnaryOp::IsInf, true) => find_class::<1>(x.dtype()),
+        (UnaryOp::IsFinite, true) => find_class::<2>(x.dtype()),
+        _ => return Err(unknown(op.name())),
+    };
+    // SAFETY: the loop was chosen for the dtype; output and input have one shape, and the output is new.
+    unsafe { run(x.device(), x, to, 1, 0.2, &|[x], to, n| f(x, to, n)) };
+    Ok(out)
+}
+
+type Predicate = unsafe fn(*const u8, *mut u8, usize);
+
+/// # Safety
+/// `n` bytes must be writable at `to`.
+unsafe fn fill<const VALUE: bool>(_: *const u8, to: *mut u8, n: usize) {
+    // SAFETY: by the caller.
+    unsafe { std::ptr::write_bytes(to, VALUE.into(), n) };
+}
+
+/// # Safety
+/// `n` elements must be readable at `x` and writable at `to`.
+unsafe fn test<T: Copy>(x: *const u8, to: *mut u8, n: usize, f: impl Fn(T) -> bool) {
+    for i in 0..n {
+        // SAFETY: by the caller.
+        unsafe { to.cast::<bool>().add(i).write(f(x.cast::<T>().add(i).read())) };
+    }
+}
+
+fn find_not(dtype: DType) -> Predicate {
+    // SAFETY of each: by the caller of the function pointer, as for `test`.
+    match dtype {
+        DType::Bool | DType::U8 => |x, to, n| unsafe { test(x, to, n, |x: u8| x == 0) },
+        DType::I32 => |x, to, n| unsafe { test(x, to, n, |x: i32| x == 0) },
+        DType::I64 => |x, to, n| unsafe { test(x, to, n, |x: i64| x == 0) },
+        // Zero of either sign.
+        DType::F16 | DType::BF16 => |x, to, n| unsafe { test(x, to, n, |x: u16| x << 1 == 0) },
+        DType::F32 => |x, to, n| unsafe { test(x, to, n, |x: f32| x == 0.0) },
+        DType::F64 => |x, to, n| unsafe { test(x, to, n, |x: f64| x == 0.0) },
+    }
+}
+
+/// Of what class a float is: NaN (0), infinite (1), or finite (2). By its bits without the sign against infinity's.
+fn find_class<const CLASS: u8>(dtype: DType) -> Predicate {
+    fn is<const CLASS: u8, T: Ord>(bits: T, infinity: T) -> bool {
+        match CLASS {
+            0 => bits > infinity,
+            1 => bits == infinity,
+            _ => bits < infinity,
+        }
+    }
+    // SAFETY of each: by the caller of the function pointer, as for `test`.
+    match dtype {
+        DType::F16 => |x, to, n| unsafe { test(x, to, n, |x: u16| is::<CLASS, _>(x & 0x7fff, 0x7c00)) },
+        DType::BF16 => |x, to, n| unsafe { test(x, to, n, |x: u16| is::<CLASS, _>(x & 0x7fff, 0x7f80)) },
+        DType::F64 => |x, to, n| unsafe {
+            test(x, to, n, |x: u64| is::<CLASS, _>(x & (u64::MAX >> 1), f64::INFINITY.to_bits()))
+        },
+        _ => |x, to, n| unsafe {
+            test(x, to, n, |x: u32| is::<CLASS, _>(x & (u32::MAX >> 1), f32::INFINITY.to_bits()))
+        },
+    }
+}
