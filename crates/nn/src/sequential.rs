@@ -63,29 +63,26 @@ impl<B: Backend> Sequential<B> {
     /// Adds where in the whole model module `i` stands, as far as that is known, unless the error says it already.
     #[cold]
     fn locate(&self, error: Error, i: usize) -> Error {
-        let place = format!("{}{i}", self.prefix());
-        match error.module_path() {
-            Some(path)
-                if path
-                    .strip_prefix(&place)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) =>
-            {
-                error
-            }
-            _ => error.in_module(place),
-        }
+        let place = format!("{}{i}", prefix(self).unwrap_or_default());
+        // A module with names in it has already given its full place.
+        let is_located = prefix(&*self.modules[i]).is_some()
+            && error
+                .module_path()
+                .and_then(|path| Some(path.strip_prefix(&place)?.to_owned()))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        if is_located { error } else { error.in_module(place) }
     }
+}
 
-    /// What the names of the parameters in the whole model have before those in this module.
-    fn prefix(&self) -> String {
-        let mut prefix = None;
-        Visitor::walk(self, |name, item| {
-            if let (Item::Param(param), None) = (item, &prefix) {
-                prefix = param.name().and_then(|full| Some(full.strip_suffix(name)?.to_owned()));
-            }
-        });
-        prefix.unwrap_or_default()
-    }
+/// What the names of a module's parameters in the whole model have before their names in the module, if they have been named.
+fn prefix<B: Backend>(module: &(impl Visit<B> + ?Sized)) -> Option<String> {
+    let mut prefix = None;
+    Visitor::walk(module, |name, item| {
+        if let (Item::Param(param), None) = (item, &prefix) {
+            prefix = param.name().and_then(|full| Some(full.strip_suffix(name)?.to_owned()));
+        }
+    });
+    prefix
 }
 
 impl<B: Backend> Default for Sequential<B> {

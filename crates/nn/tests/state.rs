@@ -1,0 +1,218 @@
+//! State dicts: what is missing, unexpected and mismatched is said all at once, and nothing changes.
+
+mod common;
+
+use polygrad_nn::*;
+use polygrad_tensor::{Backend, DType, Device, ErrorKind, HostTensor, Shape, Tensor, bf16};
+
+on_backends!(
+    misfits_are_all_named,
+    what_fits_is_taken_where_that_is_wanted,
+    values_take_the_modules_dtype,
+    snapshots_stay,
+    optimizers_say_what_does_not_fit,
+    options_are_checked,
+);
+
+fn mlp<B: Backend>(device: &Device<B>) -> Sequential<B> {
+    Sequential::new()
+        .push(Linear::new(3, 4, device).unwrap())
+        .push(ReLU)
+        .push(Linear::new(4, 2, device).unwrap())
+}
+
+fn values<B: Backend>(module: &impl Module<B>) -> Vec<Vec<f64>> {
+    module
+        .parameters()
+        .iter()
+        .map(|p| p.tensor().to_f64_vec().unwrap())
+        .collect()
+}
+
+fn host(shape: &[usize]) -> HostTensor {
+    let shape = Shape::new(shape).unwrap();
+    HostTensor::new(shape, vec![0.5f32; shape.numel()]).unwrap()
+}
+
+/// A state dict with a letter switched, one entry too many, one of another shape and one of another kind.
+fn misfit() -> StateDict {
+    let mut state = StateDict::new();
+    state.insert("0.wieght", host(&[4, 3]));
+    state.insert("0.bias", host(&[5]));
+    state.insert("2.weight", HostTensor::new(Shape::from([2, 4]), vec![1i64; 8]).unwrap());
+    state.insert("2.bias", host(&[2]));
+    state.insert("decoder.gamma", host(&[]));
+    state
+}
+
+fn misfits_are_all_named<B: Backend>(device: &Device<B>) {
+    let model = mlp(device);
+    let before = values(&model);
+    let error = model.load_state_dict(&misfit(), true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StateDict);
+    let text = error.to_string();
+    for part in [
+        "missing: 0.weight (perhaps 0.wieght);",
+        "unexpected: 0.wieght (perhaps 0.weight), decoder.gamma;",
+        "mismatched: 0.bias (module f32[4], state dict f32[5]), 2.weight (module f32[2, 4], state dict i64[2, 4]);",
+        "build the model with the sizes",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    assert!(!text.contains("2.bias"), "{text}");
+    let lenient = model.load_state_dict(&misfit(), false).unwrap_err().to_string();
+    assert!(
+        lenient.contains("mismatched: 0.bias") && !lenient.contains("missing"),
+        "{lenient}"
+    );
+    assert_eq!(values(&model), before);
+}
+
+fn what_fits_is_taken_where_that_is_wanted<B: Backend>(device: &Device<B>) {
+    let model = mlp(device);
+    let before = values(&model);
+    let mut state = StateDict::new();
+    state.insert("2.bias", host(&[2]));
+    state.insert("other", host(&[2]));
+    let report = model.load_state_dict(&state, false).unwrap();
+    assert_eq!(report.missing, ["0.weight", "0.bias", "2.weight"]);
+    assert_eq!(report.unexpected, ["other"]);
+    let after = values(&model);
+    assert_eq!(after[..3], before[..3]);
+    assert_eq!(after[3], [0.5, 0.5]);
+}
+
+fn values_take_the_modules_dtype<B: Backend>(device: &Device<B>) {
+    let model = Linear::new(1, 2, device).unwrap();
+    let mut state = StateDict::new();
+    let halves = vec![bf16::from_f64(0.5), bf16::from_f64(-2.0)];
+    state.insert("weight", HostTensor::new(Shape::from([2, 1]), halves).unwrap());
+    state.insert("bias", HostTensor::new(Shape::from([2]), vec![1.0f64, 2.0]).unwrap());
+    model.load_state_dict(&state, true).unwrap();
+    assert_eq!(model.weight.dtype(), DType::F32);
+    assert_eq!(model.weight.tensor().to_vec::<f32>().unwrap(), [0.5, -2.0]);
+
+    model.to_dtype(DType::F64).unwrap();
+    assert_eq!(
+        model.bias.as_ref().unwrap().tensor().to_vec::<f64>().unwrap(),
+        [1.0, 2.0]
+    );
+    let text = model.to_dtype(DType::I64).unwrap_err().to_string();
+    assert!(text.contains("i64") && text.contains("weight"), "{text}");
+    let norm = BatchNorm1d::new(2, device).unwrap();
+    norm.to_dtype(DType::F64).unwrap();
+    let dtypes: Vec<DType> = norm
+        .named_buffers()
+        .iter()
+        .map(|(_, buffer)| buffer.tensor().dtype())
+        .collect();
+    assert_eq!(dtypes, [DType::F64, DType::F64, DType::I64]);
+}
+
+fn snapshots_stay<B: Backend>(device: &Device<B>) {
+    let model = Linear::new(2, 1, device).unwrap();
+    let mut optimizer = SGDConfig::new(0.1).momentum(0.9).build(model.parameters()).unwrap();
+    let x = Tensor::ones([1, 2], device).unwrap();
+    let mut step = || {
+        let gradients = model.forward(&x).unwrap().sum_all().unwrap().backward().unwrap();
+        optimizer.step(&gradients).unwrap();
+        optimizer.state_dict().unwrap()
+    };
+    let momentum = step();
+    let (weights, graph) = (model.state_dict().unwrap(), model.forward(&x).unwrap());
+    let before: Vec<Vec<f64>> = [&weights, &momentum]
+        .iter()
+        .flat_map(|s| s.iter().map(|(_, v)| v.to_f64_vec()))
+        .collect();
+    let output = graph.to_f64_vec().unwrap();
+    step();
+    let after: Vec<Vec<f64>> = [&weights, &momentum]
+        .iter()
+        .flat_map(|s| s.iter().map(|(_, v)| v.to_f64_vec()))
+        .collect();
+    assert_eq!(before, after);
+    assert_ne!(weights.get("weight").unwrap().to_f64_vec(), values(&model)[0]);
+    assert_eq!(graph.to_f64_vec().unwrap(), output);
+}
+
+fn optimizers_say_what_does_not_fit<B: Backend>(device: &Device<B>) {
+    let model = mlp(device);
+    let x = Tensor::ones([1, 3], device).unwrap();
+    let gradients = || model.forward(&x).unwrap().sum_all().unwrap().backward().unwrap();
+    let mut adam = Adam::new(model.parameters(), 0.1).unwrap();
+    adam.step(&gradients()).unwrap();
+    let state = adam.state_dict().unwrap();
+    assert!(
+        state.contains("0.weight.exp_avg") && state.contains("2.bias.exp_avg_sq"),
+        "{state:?}"
+    );
+    assert_eq!(state.get("0.bias.step").unwrap().to_f64_vec(), [1.0]);
+
+    let mut sgd = SGDConfig::new(0.1).momentum(0.5).build(model.parameters()).unwrap();
+    let error = sgd.load_state_dict(&state).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StateDict);
+    let text = error.to_string();
+    assert!(text.contains("missing: 0.weight.momentum_buffer"), "{text}");
+    assert!(text.contains("unexpected: 2.bias.exp_avg_sq"), "{text}");
+
+    let other = Linear::new(3, 4, device).unwrap();
+    let text = Adam::new(other.parameters(), 0.1)
+        .unwrap()
+        .load_state_dict(&state)
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("unexpected: 2.weight.exp_avg"), "{text}");
+
+    let mut damaged = state.clone();
+    damaged.insert("0.bias.exp_avg", host(&[7]));
+    damaged.insert("0.weight.step", host(&[2]));
+    let before = adam.state_dict().unwrap();
+    let text = adam.load_state_dict(&damaged).unwrap_err().to_string();
+    assert!(
+        text.contains("mismatched: 0.bias.exp_avg (parameter f32[4], state f32[7])"),
+        "{text}"
+    );
+    assert!(text.contains("0.weight.step is no number of steps"), "{text}");
+    let after = adam.state_dict().unwrap();
+    assert!(
+        before
+            .iter()
+            .zip(after.iter())
+            .all(|(a, b)| a.0 == b.0 && a.1.to_f64_vec() == b.1.to_f64_vec())
+    );
+}
+
+fn options_are_checked<B: Backend>(device: &Device<B>) {
+    let model = Linear::new(2, 1, device).unwrap();
+    let params = || model.parameters();
+    let faults = [
+        SGD::new(params(), -0.1).err(),
+        SGD::new(params(), f64::NAN).err(),
+        SGDConfig::new(0.1).nesterov(true).build(params()).err(),
+        Adam::new(Vec::<Param<B>>::new(), 0.1).err(),
+        AdamConfig::new(0.1).betas(0.9, 1.0).build(params()).err(),
+        RMSpropConfig::new(0.1).alpha(2.0).build(params()).err(),
+        Dropout::new(1.5).err(),
+        Conv2dConfig::new(3, 4, 3).groups(2).build(device).err(),
+        Conv2dConfig::new(3, 4, 0).build(device).err(),
+        Conv2dConfig::new(3, 4, 2).stride(2).padding_same().build(device).err(),
+        EmbeddingConfig::new(3, 4).padding_idx(3).build(device).err(),
+        EmbeddingConfig::new(3, 4).padding_idx(-4).build(device).err(),
+        LayerNorm::new((), device).err(),
+        Init::xavier_uniform().param([3], device).err(),
+        Init::orthogonal(1.0).param([3], device).err(),
+        Init::TruncNormal {
+            mean: 0.0,
+            std: 1.0,
+            low: 9.0,
+            high: 10.0,
+        }
+        .param([3], device)
+        .err(),
+        Init::ZEROS.tensor([3], DType::I64, device).err(),
+    ];
+    for (i, fault) in faults.into_iter().enumerate() {
+        let text = fault.unwrap_or_else(|| panic!("case {i} is no error")).to_string();
+        assert!(text.len() > 20, "{text}");
+    }
+}
