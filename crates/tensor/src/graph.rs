@@ -1,6 +1,7 @@
 //! The gradient graph: it lives in the tensors, and nowhere else.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -105,6 +106,28 @@ impl<B: Backend> Node<B> {
             Kind::Leaf(leaf) => Some(leaf),
             Kind::Op(_) => None,
         }
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// The ops of the graph behind this tensor, each once: so that tests can tell whether every gradient rule was used.
+    #[doc(hidden)]
+    pub fn recorded_ops(&self) -> Vec<Op> {
+        let mut seen = HashSet::new();
+        let mut pending: Vec<&Node<B>> = self.node.as_deref().into_iter().collect();
+        let mut ops = Vec::new();
+        while let Some(node) = pending.pop() {
+            let Kind::Op(call) = &node.kind else {
+                continue;
+            };
+            if seen.insert(node.id) {
+                pending.extend(call.inputs.iter().filter_map(|edge| edge.node.as_deref()));
+                if let Rule::Op(op) = &call.rule {
+                    ops.push(op.clone());
+                }
+            }
+        }
+        ops
     }
 }
 

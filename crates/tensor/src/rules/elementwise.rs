@@ -78,17 +78,19 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
         BinaryOp::Mul => c.two(|| to_a(g.mul(b())?), || to_b(g.mul(a())?)),
         BinaryOp::Div => c.two(|| to_a(g.div(b())?), || to_b(g.mul(&a().div(b())?.div(b())?)?.neg()?)),
         BinaryOp::Remainder => c.two(|| to_a(g.clone()), || to_b(g.mul(&a().div(b())?.floor()?)?.neg()?)),
+        // The base is replaced where a slope is 0 though a factor of it is infinite: masking the slope itself would leave NaN in the
+        // second derivative.
         BinaryOp::Pow => c.two(
             || {
-                // At exponent 0 the slope is 0, also where the base is 0 and its power -1 infinite.
-                let slope = b().mul(&a().pow(&(b() - 1.0)?)?)?;
-                to_a(g.mul(&slope.masked_fill(&b().eq_scalar(0.0)?, 0.0)?)?)
+                let flat = a().eq_scalar(0.0)?.logical_and(&b().eq_scalar(0.0)?)?;
+                let power = a().masked_fill(&flat, 1.0)?.pow(&(b() - 1.0)?)?;
+                to_a(g.mul(&b().mul(&power)?)?)
             },
             || {
-                // 0 to a power that is not negative does not change with the power, though its logarithm is infinite.
+                // 0 to a power that is not negative does not change with the power.
                 let flat = a().eq_scalar(0.0)?.logical_and(&b().ge_scalar(0.0)?)?;
-                let slope = c.saved[2].mul(&a().log()?)?;
-                to_b(g.mul(&slope.masked_fill(&flat, 0.0)?)?)
+                let logarithm = a().masked_fill(&flat, 1.0)?.log()?;
+                to_b(g.mul(&c.saved[2].mul(&logarithm)?)?)
             },
         ),
         BinaryOp::Maximum | BinaryOp::Minimum => {
@@ -131,14 +133,12 @@ pub(super) fn binary_scalar<B: Backend>(
         (BinaryOp::Div, true) => (g.div(&x().square()?)? * -s)?,
         (BinaryOp::Pow, false) if s == 0.0 => g.zeros_like()?,
         (BinaryOp::Pow, false) => g.mul(&(x().pow_scalar(s - 1.0)? * s)?)?,
-        (BinaryOp::Pow, true) => {
-            let slope = (&c.saved[1] * s.ln())?;
-            if s == 0.0 {
-                g.mul(&slope.masked_fill(&x().ge_scalar(0.0)?, 0.0)?)?
-            } else {
-                g.mul(&slope)?
-            }
+        (BinaryOp::Pow, true) if s == 0.0 => {
+            // As above, but that the base is the number.
+            let logarithm = x().zeros_like()?.masked_fill(&x().lt_scalar(0.0)?, f64::NEG_INFINITY)?;
+            g.mul(&c.saved[1].mul(&logarithm)?)?
         }
+        (BinaryOp::Pow, true) => g.mul(&(&c.saved[1] * s.ln())?)?,
         (BinaryOp::Maximum, _) => g.masked_fill(&x().lt_scalar(s)?, 0.0)?,
         (BinaryOp::Minimum, _) => g.masked_fill(&x().gt_scalar(s)?, 0.0)?,
         (BinaryOp::Remainder, true) => {

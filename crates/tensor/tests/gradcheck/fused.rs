@@ -1,0 +1,99 @@
+//! Softmax, losses, normalisations and attention.
+
+use polygrad_tensor::CrossEntropyParams;
+
+use crate::case::{Cases, Tensor, device, integers, mixed};
+
+fn softmaxes(cases: &mut Cases) {
+    for axis in [0, 1, -1] {
+        cases.unary(format!("softmax {axis}"), mixed([2, 3, 2], 1), move |x| x.softmax(axis));
+        cases.unary(format!("log_softmax {axis}"), mixed([2, 3, 2], 1), move |x| {
+            x.log_softmax(axis)
+        });
+    }
+    cases.unary("softmax of a scalar", mixed((), 1), |x| x.softmax(0));
+    cases.unary("softmax of nothing", mixed([2, 0], 1), |x| x.softmax(1));
+    for label_smoothing in [0.0, 0.2, 1.0] {
+        for ignore_index in [-100, 1] {
+            let params = CrossEntropyParams {
+                ignore_index,
+                label_smoothing,
+            };
+            let name = format!("cross_entropy, smoothing {label_smoothing}, ignoring {ignore_index}");
+            cases.unary(name, mixed([4, 3], 1), move |x| {
+                x.cross_entropy(&integers(&[2, 1, 0, 1], [4]), &params)
+            });
+        }
+    }
+}
+
+fn norms(cases: &mut Cases) {
+    for (axes, inner) in [(1, &[3][..]), (2, &[2, 3])] {
+        let x = || mixed([2, 2, 3], 1);
+        let (w, b) = (|| mixed(inner, 2), || mixed(inner, 3));
+        cases.unary(format!("layer_norm {axes}"), x(), move |x| {
+            x.layer_norm(None, None, axes, 1e-2)
+        });
+        cases.add(format!("layer_norm {axes} weight"), [x(), w()], move |x| {
+            x[0].layer_norm(Some(&x[1]), None, axes, 1e-2)
+        });
+        cases.add(format!("layer_norm {axes} bias"), [x(), b()], move |x| {
+            x[0].layer_norm(None, Some(&x[1]), axes, 1e-2)
+        });
+        cases.add(format!("layer_norm {axes} both"), [x(), w(), b()], move |x| {
+            x[0].layer_norm(Some(&x[1]), Some(&x[2]), axes, 1e-2)
+        });
+        cases.unary(format!("rms_norm {axes}"), x(), move |x| x.rms_norm(None, axes, 1e-2));
+        cases.add(format!("rms_norm {axes} weight"), [x(), w()], move |x| {
+            x[0].rms_norm(Some(&x[1]), axes, 1e-2)
+        });
+    }
+    for shape in [&[4, 2][..], &[2, 2, 3], &[2, 1, 2, 2]] {
+        let channels = shape[1];
+        let x = || mixed(shape, 1);
+        let (w, b) = (|| mixed([channels], 2), || mixed([channels], 3));
+        cases.unary(format!("batch_norm {shape:?}"), x(), |x| {
+            Ok(x.batch_norm(None, None, 1e-2)?.0)
+        });
+        cases.add(format!("batch_norm {shape:?} weight"), [x(), w()], |x| {
+            Ok(x[0].batch_norm(Some(&x[1]), None, 1e-2)?.0)
+        });
+        cases.add(format!("batch_norm {shape:?} bias"), [x(), b()], |x| {
+            Ok(x[0].batch_norm(None, Some(&x[1]), 1e-2)?.0)
+        });
+        cases.add(format!("batch_norm {shape:?} both"), [x(), w(), b()], |x| {
+            Ok(x[0].batch_norm(Some(&x[1]), Some(&x[2]), 1e-2)?.0)
+        });
+    }
+}
+
+fn attention(cases: &mut Cases) {
+    let inputs = || [mixed([2, 2, 3], 1), mixed([2, 4, 3], 2), mixed([2, 4, 2], 3)];
+    for causal in [false, true] {
+        for scale in [None, Some(0.4)] {
+            cases.add(
+                format!("attention, causal: {causal}, scale {scale:?}"),
+                inputs(),
+                move |x| x[0].scaled_dot_product_attention(&x[1], &x[2], None, causal, scale),
+            );
+        }
+        let name = format!("attention with a mask, causal: {causal}");
+        cases.add(name, inputs(), move |x| {
+            let mask = Tensor::new([[true, false, true, true], [false, false, false, false]], &device())?;
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&mask), causal, None)
+        });
+        let [q, k, v] = inputs();
+        let name = format!("attention with a bias, causal: {causal}");
+        cases.add(name, [q, k, v, mixed([2, 4], 4)], move |x| {
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&x[3]), causal, None)
+        });
+    }
+}
+
+pub(crate) fn cases() -> Cases {
+    let mut cases = Cases::default();
+    softmaxes(&mut cases);
+    norms(&mut cases);
+    attention(&mut cases);
+    cases
+}
