@@ -13,7 +13,7 @@ use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Result, Tensor};
 use serde_json::Value;
 
-on_backends!(
+on_cpu!(
     mlp_follows_pytorch_in_f64,
     cnn_follows_pytorch_in_f64,
     mlp_follows_pytorch_in_f32,

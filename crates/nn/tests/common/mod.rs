@@ -11,10 +11,29 @@ use serde_json::Value;
 #[macro_export]
 macro_rules! on_backends {
     ($($test:ident),* $(,)?) => {
+        mod cpu {
+            $(#[test]
+            fn $test() {
+                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default());
+            })*
+        }
         mod reference {
             $(#[test]
             fn $test() {
                 super::$test(&polygrad_tensor::Device::<polygrad_reference::Reference>::default());
+            })*
+        }
+    };
+}
+
+/// Runs each test on the CPU backend alone: for what takes too long on the reference.
+#[macro_export]
+macro_rules! on_cpu {
+    ($($test:ident),* $(,)?) => {
+        mod cpu {
+            $(#[test]
+            fn $test() {
+                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default());
             })*
         }
     };
