@@ -73,13 +73,7 @@ impl Backend for Cpu {
         create::iota(len, start, step, dtype, *device)
     }
 
-    fn random(
-        shape: Shape,
-        distribution: Distribution,
-        dtype: DType,
-        key: RandomKey,
-        device: &CpuDevice,
-    ) -> Result<T> {
+    fn random(shape: Shape, distribution: Distribution, dtype: DType, key: RandomKey, device: &CpuDevice) -> Result<T> {
         create::random(shape, distribution, dtype, key, *device)
     }
 
@@ -128,7 +122,9 @@ impl Backend for Cpu {
     #[inline]
     fn permute(x: &T, axes: Axes) -> Result<T> {
         if axes.len() != x.shape().rank() || axes.iter().any(|axis| axis >= axes.len()) {
-            return Err(Error::invalid(format!("{axes:?} does not reorder the axes of {}", x.shape())).with_op("permute"));
+            return Err(
+                Error::invalid(format!("{axes:?} does not reorder the axes of {}", x.shape())).with_op("permute"),
+            );
         }
         Ok(x.with_layout(x.layout().permute(axes)))
     }

@@ -72,7 +72,9 @@ impl CpuDevice {
     /// When `threads` is 0 or above 1,024, or the kernels are not part of this build.
     pub fn new(threads: usize, kernels: Kernels) -> Result<Self> {
         if !(1..=MOST_THREADS).contains(&threads) {
-            return Err(Error::invalid(format!("threads={threads} is outside 1..={MOST_THREADS}")));
+            return Err(Error::invalid(format!(
+                "threads={threads} is outside 1..={MOST_THREADS}"
+            )));
         }
         if !kernels.is_built() {
             return Err(Error::new(
@@ -85,7 +87,10 @@ impl CpuDevice {
             )));
         }
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = devices.iter().find(|d| d.0.requested == threads && d.0.kernels == kernels) {
+        if let Some(device) = devices
+            .iter()
+            .find(|d| d.0.requested == threads && d.0.kernels == kernels)
+        {
             return Ok(*device);
         }
         let device = Self(Box::leak(Box::new(Inner {
@@ -283,7 +288,9 @@ mod tests {
         let ranges = |threads| {
             let ranges = Mutex::new(Vec::new());
             let device = CpuDevice::new(threads, Kernels::Simd).unwrap();
-            device.split(1_000_003, 0.3, 64, |start, end| ranges.lock().unwrap().push((start, end)));
+            device.split(1_000_003, 0.3, 64, |start, end| {
+                ranges.lock().unwrap().push((start, end))
+            });
             let mut ranges = ranges.into_inner().unwrap();
             ranges.sort_unstable();
             ranges

@@ -99,7 +99,9 @@ impl CpuTensor {
     #[inline]
     pub(crate) fn ptr(&self) -> *const u8 {
         // Empty tensors may be sliced anywhere; nothing is read through their pointer.
-        self.buffer.as_ptr().wrapping_add(self.layout.offset() * self.dtype.size())
+        self.buffer
+            .as_ptr()
+            .wrapping_add(self.layout.offset() * self.dtype.size())
     }
 
     /// The first element, to write. Callers hold the only handle: they have just made the tensor, or asked

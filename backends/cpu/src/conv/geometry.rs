@@ -83,7 +83,10 @@ impl Geometry {
         let start = at * self.stride[axis];
         let first = padding.saturating_sub(start).div_ceil(dilation).min(self.kernel[axis]);
         // Tap t is inside while start + t dilation - padding < input.
-        let end = (self.input[axis] + padding).saturating_sub(start).div_ceil(dilation).min(self.kernel[axis]);
+        let end = (self.input[axis] + padding)
+            .saturating_sub(start)
+            .div_ceil(dilation)
+            .min(self.kernel[axis]);
         if first >= end {
             return (0, 0, 0);
         }

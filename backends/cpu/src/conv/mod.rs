@@ -8,7 +8,7 @@ pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
 use polygrad_core::{ConvParams, DType, Element, Result, Shape};
 
-use crate::gemm::{Dims, Gemm, Mat, MatMut, Packed, Plain, Real, Update};
+use crate::gemm::{Dims, Mat, MatMut, Real, Update};
 use crate::loops::Pointer;
 use crate::ops::half::Half;
 use crate::ops::{convert, floats, same_dtype};

@@ -57,7 +57,11 @@ impl<T: Real> Panels<T> for Patches<'_, T> {
             for j in 0..width {
                 // SAFETY: rows and columns are inside the matrix and the panel, by the caller.
                 unsafe {
-                    let value = if j < columns { self.at(row + p, column + j) } else { T::ZERO };
+                    let value = if j < columns {
+                        self.at(row + p, column + j)
+                    } else {
+                        T::ZERO
+                    };
                     to.add(p * width + j).write(value);
                 }
             }
@@ -71,20 +75,23 @@ pub(super) fn conv<T: Real + Element>(
     weight: &CpuTensor,
     out: &mut CpuTensor,
     g: &Geometry,
-) -> Result<()>
-where
-    Plain: Gemm<T>,
-    Packed: Gemm<T>,
-{
+) -> Result<()> {
     let (device, out_plane, k) = (x.device(), g.out_plane(), g.inputs * g.taps());
     let columns = g.batch * out_plane;
-    let dims = Dims { m: g.outputs, n: columns, k };
+    let dims = Dims {
+        m: g.outputs,
+        n: columns,
+        k,
+    };
     let (from, weight) = (x.typed::<T>()?, weight.typed::<T>()?);
     let to = Pointer(out.ptr_mut().cast::<T>());
     // The product has the channels outermost; a batch of several images has to be rearranged after.
     let mut product_out = CpuTensor::empty(Shape::new(&[g.outputs, columns])?, T::DTYPE, device)?;
     for group in 0..g.groups {
-        let patches = Patches { x: from.wrapping_add(group * g.inputs * g.plane()), geometry: g };
+        let patches = Patches {
+            x: from.wrapping_add(group * g.inputs * g.plane()),
+            geometry: g,
+        };
         let weight = Mat::new(weight.wrapping_add(group * g.outputs * k), k.cast_signed(), 1);
         let c = Pointer(product_out.ptr_mut().cast::<T>());
         let c_mat = MatMut::new(c.0, columns.cast_signed(), 1);

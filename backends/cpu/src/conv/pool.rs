@@ -114,7 +114,10 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
     let plane: usize = input_shape[2..].iter().product();
     let out_plane: usize = grad.shape()[2..].iter().product();
     let chosen = indices.slice::<i64>()?;
-    if let Some(bad) = chosen.iter().find(|&&i| usize::try_from(i).map_or(true, |i| i >= plane)) {
+    if let Some(bad) = chosen
+        .iter()
+        .find(|&&i| usize::try_from(i).map_or(true, |i| i >= plane))
+    {
         return Err(Error::out_of_range(format!("position {bad} is outside 0..{plane}")).with_op("max_pool_backward"));
     }
     let mut out = CpuTensor::empty(input_shape, grad.dtype(), grad.device())?;
@@ -123,18 +126,19 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
         ($type:ty, $add:expr) => {{
             let from = grad.slice::<$type>()?;
             let to = Pointer(out.ptr_mut().cast::<$type>());
-            grad.device().each(planes, (plane as f32) * 0.1 + out_plane as f32, |i| {
-                // SAFETY: the plane is inside the output, and one task's; all bits zero are the number 0.
-                let to = unsafe {
-                    std::ptr::write_bytes(to.at(i * plane), 0, plane);
-                    std::slice::from_raw_parts_mut(to.at(i * plane), plane)
-                };
-                let range = i * out_plane..(i + 1) * out_plane;
-                for (&g, &at) in from[range.clone()].iter().zip(&chosen[range]) {
-                    let add: fn($type, $type) -> $type = $add;
-                    to[at as usize] = add(to[at as usize], g);
-                }
-            });
+            grad.device()
+                .each(planes, (plane as f32) * 0.1 + out_plane as f32, |i| {
+                    // SAFETY: the plane is inside the output, and one task's; all bits zero are the number 0.
+                    let to = unsafe {
+                        std::ptr::write_bytes(to.at(i * plane), 0, plane);
+                        std::slice::from_raw_parts_mut(to.at(i * plane), plane)
+                    };
+                    let range = i * out_plane..(i + 1) * out_plane;
+                    for (&g, &at) in from[range.clone()].iter().zip(&chosen[range]) {
+                        let add: fn($type, $type) -> $type = $add;
+                        to[at as usize] = add(to[at as usize], g);
+                    }
+                });
         }};
     }
     match grad.dtype() {
@@ -195,7 +199,12 @@ pub(crate) fn avg_pool(x: &CpuTensor, params: &PoolParams) -> Result<CpuTensor> 
         for at in 0..out_plane {
             let place = place(&g, at);
             let (start, count) = window(&g, place);
-            done(i * out_plane + at, start, count, divisor(&g, params, place, count.iter().product()));
+            done(
+                i * out_plane + at,
+                start,
+                count,
+                divisor(&g, params, place, count.iter().product()),
+            );
         }
     };
     macro_rules! run {
@@ -204,12 +213,15 @@ pub(crate) fn avg_pool(x: &CpuTensor, params: &PoolParams) -> Result<CpuTensor> 
             let to = Pointer(out.ptr_mut().cast::<$type>());
             x.device().each(g.batch * g.groups, ns, |i| {
                 let from = &from[i * plane..(i + 1) * plane];
-                each_plane(i, Box::new(|at, start, count, divisor| {
-                    let mut sum = 0.0f64;
-                    for_taps(&g, start, count, |place| sum += f64::from(from[place]));
-                    // SAFETY: every position of the output is written once.
-                    unsafe { to.at(at).write((sum / divisor) as $type) };
-                }));
+                each_plane(
+                    i,
+                    Box::new(|at, start, count, divisor| {
+                        let mut sum = 0.0f64;
+                        for_taps(&g, start, count, |place| sum += f64::from(from[place]));
+                        // SAFETY: every position of the output is written once.
+                        unsafe { to.at(at).write((sum / divisor) as $type) };
+                    }),
+                );
             });
         }};
     }
@@ -242,10 +254,15 @@ fn for_taps(g: &Geometry, start: [usize; 3], count: [usize; 3], mut f: impl FnMu
 /// See [`polygrad_core::Backend::avg_pool_backward`].
 pub(crate) fn avg_pool_backward(grad: &CpuTensor, input_shape: Shape, params: &PoolParams) -> Result<CpuTensor> {
     check_average("avg_pool_backward", grad.dtype(), params, input_shape.rank())?;
-    let shape = params.output_shape(&input_shape).map_err(|error| error.with_op("avg_pool_backward"))?;
+    let shape = params
+        .output_shape(&input_shape)
+        .map_err(|error| error.with_op("avg_pool_backward"))?;
     if shape != *grad.shape() {
-        return Err(Error::shape(format!("a gradient of shape {} does not belong to {shape}", grad.shape()))
-            .with_op("avg_pool_backward"));
+        return Err(Error::shape(format!(
+            "a gradient of shape {} does not belong to {shape}",
+            grad.shape()
+        ))
+        .with_op("avg_pool_backward"));
     }
     if matches!(grad.dtype(), DType::F16 | DType::BF16) {
         let wide = convert::cast(grad, DType::F32)?;
@@ -269,7 +286,8 @@ pub(crate) fn avg_pool_backward(grad: &CpuTensor, input_shape: Shape, params: &P
                 for at in 0..out_plane {
                     let place = place(&g, at);
                     let (start, count) = window(&g, place);
-                    let share = f64::from(from[i * out_plane + at]) / divisor(&g, params, place, count.iter().product());
+                    let share =
+                        f64::from(from[i * out_plane + at]) / divisor(&g, params, place, count.iter().product());
                     for_taps(&g, start, count, |place| to[place] += share as $type);
                 }
             });

@@ -104,7 +104,11 @@ unsafe impl<T> Sync for Update<T> {}
 impl<T: Real> Update<T> {
     /// C is overwritten.
     pub(crate) fn set() -> Self {
-        Self { alpha: T::ONE, beta: T::ZERO, bias: std::ptr::null() }
+        Self {
+            alpha: T::ONE,
+            beta: T::ZERO,
+            bias: std::ptr::null(),
+        }
     }
 
     /// The product is added to C.
@@ -114,13 +118,21 @@ impl<T: Real> Update<T> {
 
     /// `α` times the product is added to C.
     pub(crate) fn add_scaled(alpha: T) -> Self {
-        Self { alpha, beta: T::ONE, ..Self::set() }
+        Self {
+            alpha,
+            beta: T::ONE,
+            ..Self::set()
+        }
     }
 
     /// For the part of C that begins at a column.
     #[inline(always)]
     fn at_column(self, column: usize) -> Self {
-        let bias = if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(column) };
+        let bias = if self.bias.is_null() {
+            self.bias
+        } else {
+            self.bias.wrapping_add(column)
+        };
         Self { bias, ..self }
     }
 }
@@ -149,17 +161,25 @@ pub(crate) trait Real: Copy + PartialEq + Send + Sync + 'static {
     const ZERO: Self;
     const ONE: Self;
 
+    /// The CBLAS library's product.
+    #[cfg(feature = "blas")]
+    const CBLAS: blas::Product<Self>;
+
     fn lanes<S: Simd>(s: S) -> Self::Lanes<S>;
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
+    fn widened(self) -> f64;
+    fn rounded(x: f64) -> Self;
 }
 
 macro_rules! real {
-    ($type:ty, $lanes:ty, |$s:ident| $get:expr) => {
+    ($type:ty, $lanes:ty, |$s:ident| $get:expr, $cblas:ident) => {
         impl Real for $type {
             type Lanes<S: Simd> = $lanes;
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
+            #[cfg(feature = "blas")]
+            const CBLAS: blas::Product<Self> = blas::$cblas;
 
             #[inline(always)]
             fn lanes<S: Simd>($s: S) -> $lanes {
@@ -175,12 +195,22 @@ macro_rules! real {
             fn times(self, other: Self) -> Self {
                 self * other
             }
+
+            #[inline(always)]
+            fn widened(self) -> f64 {
+                self.into()
+            }
+
+            #[inline(always)]
+            fn rounded(x: f64) -> Self {
+                x as $type
+            }
         }
     };
 }
 
-real!(f32, S, |s| s);
-real!(f64, S::Double, |s| s.double());
+real!(f32, S, |s| s, cblas_sgemm);
+real!(f64, S::Double, |s| s.double(), cblas_dgemm);
 
 /// The product with the device's kernels.
 ///
@@ -193,11 +223,7 @@ pub(crate) unsafe fn gemm<T: Real>(
     b: Mat<T>,
     c: MatMut<T>,
     update: Update<T>,
-) -> Result<()>
-where
-    Plain: Gemm<T>,
-    Packed: Gemm<T>,
-{
+) -> Result<()> {
     if dims.m == 0 || dims.n == 0 {
         return Ok(());
     }

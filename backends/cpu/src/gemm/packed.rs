@@ -8,10 +8,10 @@ use polygrad_core::Result;
 use super::tile::{Input, NV, Out, Width};
 use super::vector::by_vectors;
 use super::{Dims, Gemm, Mat, MatMut, Panels, Real, Strided, Update, cost};
+use crate::CpuDevice;
 use crate::buffers::Buffer;
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Lanes, Level, Simd};
-use crate::CpuDevice;
 
 /// Rows of B that are packed at a time, at most: a panel of them and a row tile of A fit the first-level cache.
 const MOST_K: usize = 384;
@@ -31,36 +31,30 @@ const SMALL_A: usize = 8 << 10;
 /// Products by vector instructions.
 pub(crate) struct Packed(pub(crate) Level);
 
-macro_rules! packed {
-    ($($type:ty)*) => {$(
-        impl Gemm<$type> for Packed {
-            unsafe fn gemm(
-                &self,
-                device: CpuDevice,
-                dims: Dims,
-                a: Mat<$type>,
-                b: Mat<$type>,
-                c: MatMut<$type>,
-                update: Update<$type>,
-            ) -> Result<()> {
-                // SAFETY: passed on; a transposed product is the product of the transposed matrices.
-                unsafe {
-                    if c.cols != 1 && c.rows == 1 && update.bias.is_null() {
-                        let Dims { m, n, k } = dims;
-                        let dims = Dims { m: n, n: m, k };
-                        return self.gemm(device, dims, b.transposed(), a.transposed(), c.transposed(), update);
-                    }
-                    if by_vectors::<$type>(device, self.0, dims, a, b, c, update) {
-                        return Ok(());
-                    }
-                    product::<$type, _>(device, self.0, dims, a, &Strided(b), Some(b), c, update)
-                }
+impl<T: Real> Gemm<T> for Packed {
+    unsafe fn gemm(
+        &self,
+        device: CpuDevice,
+        dims: Dims,
+        a: Mat<T>,
+        b: Mat<T>,
+        c: MatMut<T>,
+        update: Update<T>,
+    ) -> Result<()> {
+        // SAFETY: passed on; a transposed product is the product of the transposed matrices.
+        unsafe {
+            if c.cols != 1 && c.rows == 1 && update.bias.is_null() {
+                let Dims { m, n, k } = dims;
+                let dims = Dims { m: n, n: m, k };
+                return self.gemm(device, dims, b.transposed(), a.transposed(), c.transposed(), update);
             }
+            if by_vectors(device, self.0, dims, a, b, c, update) {
+                return Ok(());
+            }
+            product(device, self.0, dims, a, &Strided(b), Some(b), c, update)
         }
-    )*};
+    }
 }
-
-packed!(f32 f64);
 
 /// Rows and columns of the largest tile.
 struct TileSize<T>(PhantomData<T>);
@@ -70,7 +64,10 @@ impl<T: Real> Kernel for TileSize<T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> (usize, usize) {
-        (<<T::Lanes<S> as Lanes>::Tile as Width>::MR, NV * <T::Lanes<S> as Lanes>::N)
+        (
+            <<T::Lanes<S> as Lanes>::Tile as Width>::MR,
+            NV * <T::Lanes<S> as Lanes>::N,
+        )
     }
 }
 
@@ -94,7 +91,9 @@ pub(crate) unsafe fn product<T: Real, P: Panels<T>>(
     let depth = k.div_ceil(depths);
     let as_is = whole.filter(|b| b.cols == 1 && n * k <= SMALL_B);
     let packed = match as_is {
-        None => Some(Buffer::alloc(n.min(MOST_N).next_multiple_of(nr) * depth * size_of::<T>())?),
+        None => Some(Buffer::alloc(
+            n.min(MOST_N).next_multiple_of(nr) * depth * size_of::<T>(),
+        )?),
         Some(_) => None,
     };
     for left in (0..n).step_by(MOST_N) {
@@ -107,14 +106,34 @@ pub(crate) unsafe fn product<T: Real, P: Panels<T>>(
                     device.each(columns.div_ceil(nr), (rows * nr) as f32 * 0.15, |panel| {
                         let first = panel * nr;
                         let part = (left + first, nr.min(columns - first));
-                        level.run(Pack { panels, rows: (top, rows), columns: part, width: nr, to: to.at(first * rows) });
+                        level.run(Pack {
+                            panels,
+                            rows: (top, rows),
+                            columns: part,
+                            width: nr,
+                            to: to.at(first * rows),
+                        });
                     });
-                    B { ptr: to.0.cast_const(), panel: nr * rows, row: nr.cast_signed(), padded: true }
+                    B {
+                        ptr: to.0.cast_const(),
+                        panel: nr * rows,
+                        row: nr.cast_signed(),
+                        padded: true,
+                    }
                 }
-                (None, Some(b)) => B { ptr: b.at(top, left), panel: nr, row: b.rows, padded: false },
+                (None, Some(b)) => B {
+                    ptr: b.at(top, left),
+                    panel: nr,
+                    row: b.rows,
+                    padded: false,
+                },
                 (None, None) => unreachable!("B is packed or as it is"),
             };
-            let update = if top == 0 { update.at_column(left) } else { Update::add_scaled(update.alpha) };
+            let update = if top == 0 {
+                update.at_column(left)
+            } else {
+                Update::add_scaled(update.alpha)
+            };
             let block = Block {
                 m,
                 n: columns,
@@ -144,7 +163,13 @@ impl<T: Real, P: Panels<T>> Kernel for Pack<'_, T, P> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { panels, rows, columns, width, to } = self;
+        let Self {
+            panels,
+            rows,
+            columns,
+            width,
+            to,
+        } = self;
         // SAFETY: `product` asks for rows and columns of B, and its buffer has room for every panel.
         unsafe { panels.pack(T::lanes(s), rows, columns, width, to) };
     }
@@ -213,7 +238,10 @@ impl<T: Real> Block<T> {
                 a_packed: self.pack_a,
                 columns: (n - panel * nr).min(part * nr),
                 k,
-                b: B { ptr: self.b.ptr.wrapping_add(panel * self.b.panel), ..self.b },
+                b: B {
+                    ptr: self.b.ptr.wrapping_add(panel * self.b.panel),
+                    ..self.b
+                },
                 c: MatMut::new(self.c.at(first, panel * nr), self.c.rows, self.c.cols),
                 update: self.update.at_column(panel * nr),
             });
@@ -264,7 +292,16 @@ impl<T: Real> Kernel for Rows<T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { rows, a, a_packed, columns, k, b, c, update } = self;
+        let Self {
+            rows,
+            a,
+            a_packed,
+            columns,
+            k,
+            b,
+            c,
+            update,
+        } = self;
         let l = T::lanes(s);
         let mr = <<T::Lanes<S> as Lanes>::Tile as Width>::MR;
         let nr = NV * <T::Lanes<S> as Lanes>::N;
@@ -276,13 +313,22 @@ impl<T: Real> Kernel for Rows<T> {
                 let (start, end) = (first(tile), first(tile + 1));
                 let input = Input {
                     k,
-                    a: if a_packed { a.ptr.wrapping_add(tile * mr * k) } else { a.at(start, 0) },
+                    a: if a_packed {
+                        a.ptr.wrapping_add(tile * mr * k)
+                    } else {
+                        a.at(start, 0)
+                    },
                     a_rows: a.rows,
                     a_cols: a.cols,
                     b: b.ptr.wrapping_add(panel * b.panel),
                     b_rows: b.row,
                 };
-                let out = Out { ptr: c.at(start, left), rows: c.rows, cols: c.cols, n: width };
+                let out = Out {
+                    ptr: c.at(start, left),
+                    rows: c.rows,
+                    cols: c.cols,
+                    n: width,
+                };
                 // SAFETY: the tile is inside the product, whose matrices `product`'s caller answers for.
                 unsafe {
                     <<T::Lanes<S> as Lanes>::Tile as Width>::any_tile(

@@ -2,51 +2,46 @@
 
 use polygrad_core::Result;
 
-use super::{Dims, Gemm, Mat, MatMut, Update};
+use super::{Dims, Gemm, Mat, MatMut, Real, Update};
 use crate::CpuDevice;
 use crate::loops::Pointer;
 
-/// The plain form, which the others are checked against. f32 adds up in f64.
+/// The plain form, which the others are checked against. It adds up in f64.
 pub(crate) struct Plain;
 
-macro_rules! plain {
-    ($($type:ty)*) => {$(
-        impl Gemm<$type> for Plain {
-            unsafe fn gemm(
-                &self,
-                device: CpuDevice,
-                dims: Dims,
-                a: Mat<$type>,
-                b: Mat<$type>,
-                c: MatMut<$type>,
-                update: Update<$type>,
-            ) -> Result<()> {
-                let Update { alpha, beta, bias } = update;
-                let bias = Pointer(bias.cast_mut());
-                let biased = !bias.0.is_null();
-                let bias_at = |j: usize| {
-                    // SAFETY: the bias has `n` elements.
-                    if biased { unsafe { f64::from(bias.at(j).read()) } } else { 0.0 }
-                };
-                device.each(dims.m, (dims.n * dims.k) as f32, |i| {
-                    for j in 0..dims.n {
-                        let mut sum = 0.0;
-                        for p in 0..dims.k {
-                            // SAFETY: all indices are inside the matrices; tasks write rows of their own.
-                            sum += unsafe { f64::from(a.at(i, p).read()) * f64::from(b.at(p, j).read()) };
-                        }
-                        let to = c.at(i, j);
-                        // SAFETY: as above.
-                        unsafe {
-                            let old = if beta == 0.0 { 0.0 } else { f64::from(beta) * f64::from(to.read()) };
-                            to.write((f64::from(alpha) * sum + old + bias_at(j)) as $type);
-                        }
+impl<T: Real> Gemm<T> for Plain {
+    unsafe fn gemm(
+        &self,
+        device: CpuDevice,
+        dims: Dims,
+        a: Mat<T>,
+        b: Mat<T>,
+        c: MatMut<T>,
+        update: Update<T>,
+    ) -> Result<()> {
+        let Update { alpha, beta, bias } = update;
+        let (biased, bias) = (!bias.is_null(), Pointer(bias.cast_mut()));
+        device.each(dims.m, (dims.n * dims.k) as f32, |i| {
+            for j in 0..dims.n {
+                let mut sum = 0.0;
+                for p in 0..dims.k {
+                    // SAFETY: all indices are inside the matrices; tasks write rows of their own.
+                    sum += unsafe { a.at(i, p).read().widened() * b.at(p, j).read().widened() };
+                }
+                sum *= alpha.widened();
+                let to = c.at(i, j);
+                // SAFETY: as above; the bias has `n` elements.
+                unsafe {
+                    if beta != T::ZERO {
+                        sum += beta.widened() * to.read().widened();
                     }
-                });
-                Ok(())
+                    if biased {
+                        sum += bias.at(j).read().widened();
+                    }
+                    to.write(T::rounded(sum));
+                }
             }
-        }
-    )*};
+        });
+        Ok(())
+    }
 }
-
-plain!(f32 f64);

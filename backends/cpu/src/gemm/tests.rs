@@ -60,16 +60,19 @@ impl Order {
     }
 }
 
-fn check<T: Number>(level: Level, dims: Dims, orders: [Order; 3], update: (f64, f64, bool))
-where
-    Packed: Gemm<T>,
-    plain::Plain: Gemm<T>,
-{
+fn check<T: Number>(by: &dyn Gemm<T>, dims: Dims, orders: [Order; 3], update: (f64, f64, bool)) {
     let Dims { m, n, k } = dims;
     let make = |order: Order, rows, columns, seed| -> Vec<T> {
-        numbers(order.room(rows, columns), seed).into_iter().map(T::from).collect()
+        numbers(order.room(rows, columns), seed)
+            .into_iter()
+            .map(T::from)
+            .collect()
     };
-    let (a, b, c) = (make(orders[0], m, k, 1), make(orders[1], k, n, 2), make(orders[2], m, n, 3));
+    let (a, b, c) = (
+        make(orders[0], m, k, 1),
+        make(orders[1], k, n, 2),
+        make(orders[2], m, n, 3),
+    );
     let bias = make(Order::Rows, 1, n, 4);
     let (alpha, beta, biased) = update;
     let update = Update {
@@ -90,47 +93,81 @@ where
         unsafe { by.gemm(device, dims, a, b, to, update).unwrap() };
         c
     };
-    let expected = product(&plain::Plain, 1);
-    let got = product(&Packed(level), 1);
+    let expected = product(&Plain, 1);
+    let got = product(by, 1);
     let bound = T::EPSILON * (k as f64 + 8.0) * alpha.abs().max(1.0);
     let same = |x: T, y: T| (x.to() - y.to()).abs() <= bound || x.to().is_nan() && y.to().is_nan();
     for (i, (&x, &y)) in got.iter().zip(&expected).enumerate() {
-        assert!(same(x, y), "{dims:?} {orders:?} {update:?} {} at {i}: {} {}", level.name(), x.to(), y.to());
+        assert!(
+            same(x, y),
+            "{dims:?} {orders:?} {update:?} at {i}: {} {}",
+            x.to(),
+            y.to()
+        );
     }
-    let parallel = product(&Packed(level), 3);
-    assert!(got.iter().zip(&parallel).all(|(x, y)| x == y || x.to().is_nan()), "{dims:?} {orders:?}");
+    let parallel = product(by, 3);
+    assert!(
+        got.iter().zip(&parallel).all(|(x, y)| x == y || x.to().is_nan()),
+        "{dims:?} {orders:?}"
+    );
 }
 
-#[test]
-fn products_of_all_shapes_and_orders_are_right() {
+fn check_all_shapes_and_orders<G: Gemm<f32> + Gemm<f64>>(by: &G) {
     use Order::{Columns, Gaps, Rows};
     let shapes = [
-        (1, 1, 1), (1, 33, 70), (3, 40, 17), (41, 1, 30), (5, 7, 9), (6, 16, 8), (13, 35, 20), (32, 10, 128), (64, 2, 64), (7, 130, 400),
-        (130, 50, 33), (2, 3, 0),
+        (1, 1, 1),
+        (1, 33, 70),
+        (3, 40, 17),
+        (41, 1, 30),
+        (5, 7, 9),
+        (6, 16, 8),
+        (13, 35, 20),
+        (32, 10, 128),
+        (64, 2, 64),
+        (7, 130, 400),
+        (130, 50, 33),
+        (2, 3, 0),
     ];
-    for level in Level::available() {
-        for (m, n, k) in shapes {
-            for a in [Rows, Columns, Gaps] {
-                for b in [Rows, Columns, Gaps] {
-                    let dims = Dims { m, n, k };
-                    check::<f32>(level, dims, [a, b, Rows], (1.0, 0.0, false));
-                    check::<f64>(level, dims, [a, b, Rows], (1.0, 0.0, false));
-                    check::<f32>(level, dims, [a, b, Rows], (1.0, 0.0, true));
-                    check::<f32>(level, dims, [a, b, Columns], (-2.0, 1.0, false));
-                    check::<f64>(level, dims, [a, b, Gaps], (0.5, -3.0, false));
-                }
+    for (m, n, k) in shapes {
+        for a in [Rows, Columns, Gaps] {
+            for b in [Rows, Columns, Gaps] {
+                let dims = Dims { m, n, k };
+                check::<f32>(by, dims, [a, b, Rows], (1.0, 0.0, false));
+                check::<f64>(by, dims, [a, b, Rows], (1.0, 0.0, false));
+                check::<f32>(by, dims, [a, b, Rows], (1.0, 0.0, true));
+                check::<f32>(by, dims, [a, b, Columns], (-2.0, 1.0, false));
+                check::<f64>(by, dims, [a, b, Gaps], (0.5, -3.0, false));
             }
         }
     }
 }
 
 #[test]
+fn products_of_all_shapes_and_orders_are_right() {
+    for level in Level::available() {
+        check_all_shapes_and_orders(&Packed(level));
+    }
+}
+
+#[cfg(feature = "blas")]
+#[test]
+fn products_of_the_library_are_right() {
+    check_all_shapes_and_orders(&blas::Blas);
+}
+
+#[test]
 fn large_products_are_right_and_do_not_depend_on_the_threads() {
     use Order::{Columns, Rows};
-    let level = Level::detect();
-    for (m, n, k) in [(200, 1100, 400), (300, 40, 800), (2, 600, 500), (600, 1, 700), (97, 200, 390)] {
+    let by = Packed(Level::detect());
+    for (m, n, k) in [
+        (200, 1100, 400),
+        (300, 40, 800),
+        (2, 600, 500),
+        (600, 1, 700),
+        (97, 200, 390),
+    ] {
         for (a, b) in [(Rows, Rows), (Rows, Columns), (Columns, Rows)] {
-            check::<f32>(level, Dims { m, n, k }, [a, b, Rows], (1.0, 1.0, false));
+            check::<f32>(&by, Dims { m, n, k }, [a, b, Rows], (1.0, 1.0, false));
         }
     }
 }

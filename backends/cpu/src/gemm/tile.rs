@@ -103,7 +103,14 @@ unsafe fn tile<L: Lanes, const MR: usize, const NV: usize, const PART: bool>(
 ) where
     L::T: Real,
 {
-    let Input { k, a, a_rows, a_cols, b, b_rows } = input;
+    let Input {
+        k,
+        a,
+        a_rows,
+        a_cols,
+        b,
+        b_rows,
+    } = input;
     let last = out.n - (NV - 1) * L::N;
     // SAFETY: all addresses are within the rows and the tile, by the caller.
     unsafe {
@@ -112,7 +119,11 @@ unsafe fn tile<L: Lanes, const MR: usize, const NV: usize, const PART: bool>(
         if !update.bias.is_null() {
             for v in 0..NV {
                 let bias = update.bias.add(v * L::N);
-                let bias = if v + 1 == NV { l.load_part(bias, last) } else { l.load(bias) };
+                let bias = if v + 1 == NV {
+                    l.load_part(bias, last)
+                } else {
+                    l.load(bias)
+                };
                 for row in &mut acc {
                     row[v] = bias;
                 }
@@ -124,7 +135,11 @@ unsafe fn tile<L: Lanes, const MR: usize, const NV: usize, const PART: bool>(
             let mut row = [zero; NV];
             for v in 0..NV {
                 let from = b.add(v * L::N);
-                row[v] = if PART && v + 1 == NV { l.load_part(from, last) } else { l.load(from) };
+                row[v] = if PART && v + 1 == NV {
+                    l.load_part(from, last)
+                } else {
+                    l.load(from)
+                };
             }
             for i in 0..MR {
                 let x = l.splat(a.offset(i as isize * a_rows).read());
@@ -141,7 +156,11 @@ unsafe fn tile<L: Lanes, const MR: usize, const NV: usize, const PART: bool>(
                 for v in 0..NV {
                     let to = to.add(v * L::N);
                     if v + 1 == NV && last < L::N {
-                        let old = if update.beta == L::T::ZERO { zero } else { l.load_part(to, last) };
+                        let old = if update.beta == L::T::ZERO {
+                            zero
+                        } else {
+                            l.load_part(to, last)
+                        };
                         l.store_part(to, last, combine(l, acc[i][v], old, update));
                     } else {
                         let old = if update.beta == L::T::ZERO { zero } else { l.load(to) };
@@ -178,7 +197,11 @@ fn combine<L: Lanes>(l: L, acc: L::V, old: L::V, update: Update<L::T>) -> L::V
 where
     L::T: Real,
 {
-    let scaled = if update.alpha == L::T::ONE { acc } else { l.mul(acc, l.splat(update.alpha)) };
+    let scaled = if update.alpha == L::T::ONE {
+        acc
+    } else {
+        l.mul(acc, l.splat(update.alpha))
+    };
     if update.beta == L::T::ZERO {
         scaled
     } else if update.beta == L::T::ONE {

@@ -27,7 +27,17 @@ pub(super) unsafe fn by_vectors<T: Real>(
     if n == 1 && m > 1 && update.bias.is_null() {
         let dims = Dims { m: n, n: m, k };
         // SAFETY: a transposed product is the product of the transposed matrices.
-        return unsafe { by_vectors(device, level, dims, b.transposed(), a.transposed(), c.transposed(), update) };
+        return unsafe {
+            by_vectors(
+                device,
+                level,
+                dims,
+                b.transposed(),
+                a.transposed(),
+                c.transposed(),
+                update,
+            )
+        };
     }
     // Columns of B one after another: dot products. Rows one after another: sums of rows.
     let dots = b.rows == 1 && a.cols == 1;
@@ -44,9 +54,23 @@ pub(super) unsafe fn by_vectors<T: Real>(
             let c = MatMut::new(c.at(0, start), 0, c.cols);
             let (n, update) = (end - start, update.at_column(start));
             if dots {
-                level.run(Dots { n, k, a: a.ptr, b, c, update });
+                level.run(Dots {
+                    n,
+                    k,
+                    a: a.ptr,
+                    b,
+                    c,
+                    update,
+                });
             } else {
-                level.run(Sums { n, k, a, b, c: c.ptr, update });
+                level.run(Sums {
+                    n,
+                    k,
+                    a,
+                    b,
+                    c: c.ptr,
+                    update,
+                });
             }
         });
     }

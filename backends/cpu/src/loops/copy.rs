@@ -23,9 +23,17 @@ pub(crate) fn copy(x: &CpuTensor, out: &mut CpuTensor) {
     let ns = size as f32 * 0.05;
     // SAFETY: the shapes agree; the output was made by the caller and is apart from `x`.
     unsafe {
-        map(x.device(), &shape, [Operand::new(x, &shape)], to, size, ns, &|[from], to, n| {
-            std::ptr::copy_nonoverlapping(from, to, n * size);
-        });
+        map(
+            x.device(),
+            &shape,
+            [Operand::new(x, &shape)],
+            to,
+            size,
+            ns,
+            &|[from], to, n| {
+                std::ptr::copy_nonoverlapping(from, to, n * size);
+            },
+        );
     }
 }
 
@@ -40,22 +48,23 @@ fn transpose(x: &CpuTensor, to: *mut u8) -> bool {
     let matrices = nest.numel() / (width * height);
     let strips = height.div_ceil(SQUARE);
     let to = Pointer(to.cast::<u32>());
-    x.device().each(matrices * strips, (width * SQUARE) as f32 * 0.3, |item| {
-        let (matrix, top) = (item / strips, item % strips * SQUARE);
-        let from = nest.row(0, matrix * height).cast::<u32>();
-        let to = to.at(matrix * width * height);
-        for left in (0..width).step_by(SQUARE) {
-            for row in top..height.min(top + SQUARE) {
-                for column in left..width.min(left + SQUARE) {
-                    // SAFETY: row and column are inside the matrix on both sides; tasks write rows of their own.
-                    unsafe {
-                        let value = from.offset(column.cast_signed() * step + row.cast_signed()).read();
-                        to.add(row * width + column).write(value);
+    x.device()
+        .each(matrices * strips, (width * SQUARE) as f32 * 0.3, |item| {
+            let (matrix, top) = (item / strips, item % strips * SQUARE);
+            let from = nest.row(0, matrix * height).cast::<u32>();
+            let to = to.at(matrix * width * height);
+            for left in (0..width).step_by(SQUARE) {
+                for row in top..height.min(top + SQUARE) {
+                    for column in left..width.min(left + SQUARE) {
+                        // SAFETY: row and column are inside the matrix on both sides; tasks write rows of their own.
+                        unsafe {
+                            let value = from.offset(column.cast_signed() * step + row.cast_signed()).read();
+                            to.add(row * width + column).write(value);
+                        }
                     }
                 }
             }
-        }
-    });
+        });
     true
 }
 
@@ -69,10 +78,7 @@ pub(crate) unsafe fn copy_into(x: &CpuTensor, to: *mut u8, layout: &Layout) {
         return;
     }
     let size = x.dtype().size();
-    let nest = Nest::new(
-        &shape,
-        [Operand::new(x, &shape), Operand::strided(to, size, layout)],
-    );
+    let nest = Nest::new(&shape, [Operand::new(x, &shape), Operand::strided(to, size, layout)]);
     let width = nest.width();
     let rows = nest.numel() / width;
     let runs = nest.is_direct(0) && nest.is_direct(1);
@@ -97,7 +103,11 @@ unsafe fn scatter(from: *const u8, step: isize, to: *mut u8, to_step: isize, siz
         ($type:ty) => {
             for i in 0..n.cast_signed() {
                 // SAFETY: by the caller.
-                unsafe { to.offset(i * to_step).cast::<$type>().write(from.offset(i * step).cast::<$type>().read()) };
+                unsafe {
+                    to.offset(i * to_step)
+                        .cast::<$type>()
+                        .write(from.offset(i * step).cast::<$type>().read())
+                };
             }
         };
     }

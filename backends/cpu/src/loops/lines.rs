@@ -25,7 +25,10 @@ impl<const N: usize> Lines<N> {
             let layout = Layout::strided(others, &strides[..shape.rank()], 0);
             Operand::strided(ptr, size, &layout)
         });
-        Self { nest: Nest::new(&others, operands), steps }
+        Self {
+            nest: Nest::new(&others, operands),
+            steps,
+        }
     }
 
     pub(crate) fn count(&self) -> usize {

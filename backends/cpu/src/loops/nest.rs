@@ -69,9 +69,7 @@ impl<const N: usize> Nest<N> {
             }
             let inner = nest.rank.wrapping_sub(1);
             let mergeable = nest.rank > 0
-                && (0..N).all(|k| {
-                    operands[k].strides[axis] == nest.strides[k][inner] * nest.dims[inner].cast_signed()
-                });
+                && (0..N).all(|k| operands[k].strides[axis] == nest.strides[k][inner] * nest.dims[inner].cast_signed());
             if mergeable {
                 nest.dims[inner] *= dim;
                 continue;
@@ -84,7 +82,10 @@ impl<const N: usize> Nest<N> {
         }
         if nest.rank == 0 {
             // A single element is a run of one.
-            nest.strides.iter_mut().zip(nest.sizes).for_each(|(s, size)| s[0] = size.cast_signed());
+            nest.strides
+                .iter_mut()
+                .zip(nest.sizes)
+                .for_each(|(s, size)| s[0] = size.cast_signed());
         }
         nest
     }
@@ -139,7 +140,11 @@ impl<const N: usize> Nest<N> {
     pub(crate) fn row(&self, k: usize, mut row: usize) -> *const u8 {
         let mut ptr = self.bases[k];
         for level in 1..self.rank {
-            let at = if level + 1 == self.rank { row } else { row % self.dims[level] };
+            let at = if level + 1 == self.rank {
+                row
+            } else {
+                row % self.dims[level]
+            };
             ptr = ptr.wrapping_offset(at.cast_signed() * self.strides[k][level]);
             row /= self.dims[level];
         }

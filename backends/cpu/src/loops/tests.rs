@@ -33,11 +33,16 @@ fn copies_any_layout() {
         x.layout().permute(Axes::new([0, 2, 1]).unwrap()),
         x.layout().permute(Axes::new([1, 0, 2]).unwrap()),
         x.layout().slice(&backwards),
-        x.layout().slice(&[SliceRange::new(3, 1, 1), SliceRange::full(45), SliceRange::new(1, 2, 30)]),
+        x.layout().slice(&[
+            SliceRange::new(3, 1, 1),
+            SliceRange::full(45),
+            SliceRange::new(1, 2, 30),
+        ]),
         x.layout()
             .slice(&[SliceRange::full(7), SliceRange::full(45), SliceRange::new(1, 1, 1)])
             .expand(Shape::from([7, 45, 33])),
-        x.layout().slice(&[SliceRange::full(7), SliceRange::new(0, 0, 1), SliceRange::full(70)]),
+        x.layout()
+            .slice(&[SliceRange::full(7), SliceRange::new(0, 0, 1), SliceRange::full(70)]),
     ];
     for layout in layouts {
         let expected: Vec<i32> = indices(&layout).into_iter().map(|i| i as i32).collect();
@@ -54,13 +59,19 @@ fn copies_any_layout() {
 fn scatters_into_any_layout() {
     let x = tensor(&[3, 40], |i| i as i64);
     let mut out = tensor(&[40, 6], |_| -1i64);
-    let layout = out.layout().permute(Axes::new([1, 0]).unwrap()).slice(&[SliceRange::new(4, 3, -2), SliceRange::full(40)]);
+    let layout = out
+        .layout()
+        .permute(Axes::new([1, 0]).unwrap())
+        .slice(&[SliceRange::new(4, 3, -2), SliceRange::full(40)]);
     let start = out.ptr_mut().wrapping_add(layout.offset() * 8);
     // SAFETY: the layout is a part of `out`, which has just been made.
     unsafe { copy_into(&x, start, &layout) };
     let values = out.slice::<i64>().unwrap();
     for column in 0..40 {
-        assert_eq!(values[column * 6..][..6], [80 + column as i64, -1, 40 + column as i64, -1, column as i64, -1]);
+        assert_eq!(
+            values[column * 6..][..6],
+            [80 + column as i64, -1, 40 + column as i64, -1, column as i64, -1]
+        );
     }
 }
 
@@ -82,11 +93,19 @@ fn maps_broadcast_operands() {
         let to = y.ptr_mut();
         // SAFETY: operands and output have the shapes and types that the kernel takes.
         unsafe {
-            map(a.device(), &shape, [Operand::new(&a, &shape), Operand::new(&b, &shape)], to, 8, 1.0, &|[a, b], y, n| {
-                for i in 0..n {
-                    *y.cast::<i64>().add(i) = i64::from(*a.cast::<i32>().add(i)) + *b.cast::<i64>().add(i);
-                }
-            });
+            map(
+                a.device(),
+                &shape,
+                [Operand::new(&a, &shape), Operand::new(&b, &shape)],
+                to,
+                8,
+                1.0,
+                &|[a, b], y, n| {
+                    for i in 0..n {
+                        *y.cast::<i64>().add(i) = i64::from(*a.cast::<i32>().add(i)) + *b.cast::<i64>().add(i);
+                    }
+                },
+            );
         }
         let (a, b) = (indices(&a.layout().expand(shape)), indices(&b.layout().expand(shape)));
         let expected: Vec<i64> = a.iter().zip(&b).map(|(&a, &b)| (a + 7 * b) as i64).collect();

@@ -34,7 +34,15 @@ pub(crate) fn binary(op: BinaryOp, a: &CpuTensor, b: &CpuTensor) -> Result<CpuTe
                 return Ok(out);
             }
         }
-        run(a.device(), &shape, [Operand::new(a, &shape), Operand::new(b, &shape)], to, dtype, f, ns);
+        run(
+            a.device(),
+            &shape,
+            [Operand::new(a, &shape), Operand::new(b, &shape)],
+            to,
+            dtype,
+            f,
+            ns,
+        );
     }
     Ok(out)
 }
@@ -67,27 +75,29 @@ pub(crate) fn in_place(op: BinaryOp, a: &mut CpuTensor, b: &CpuTensor) -> Result
     let to = a.ptr_mut();
     // SAFETY: input and output are the same elements, one by one, or apart.
     unsafe {
-        run(device, &shape, [Operand::new(a, &shape), Operand::new(b, &shape)], to, dtype, f, ns);
+        run(
+            device,
+            &shape,
+            [Operand::new(a, &shape), Operand::new(b, &shape)],
+            to,
+            dtype,
+            f,
+            ns,
+        );
     }
     Ok(())
 }
 
 /// # Safety
 /// As for [`map`], with operands and output of `dtype`, and `f` right for it (for f32 if it is a 16-bit float).
-unsafe fn run(
-    device: CpuDevice,
-    shape: &Shape,
-    operands: [Operand; 2],
-    to: *mut u8,
-    dtype: DType,
-    f: Loop,
-    ns: f32,
-) {
+unsafe fn run(device: CpuDevice, shape: &Shape, operands: [Operand; 2], to: *mut u8, dtype: DType, f: Loop, ns: f32) {
     let level = device.vectors();
     // SAFETY: by the caller.
     unsafe {
         match Half::of(dtype) {
-            None => map(device, shape, operands, to, dtype.size(), ns, &|[a, b], to, n| f(level, a, b, to, n)),
+            None => map(device, shape, operands, to, dtype.size(), ns, &|[a, b], to, n| {
+                f(level, a, b, to, n)
+            }),
             Some(half) => map(device, shape, operands, to, 2, ns + 0.8, &|ab, to, n| {
                 half.run(ab, to, n, |[a, b], to, n| f(level, a, b, to, n));
             }),

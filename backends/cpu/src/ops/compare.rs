@@ -15,7 +15,13 @@ type Loop = unsafe fn(Option<Level>, *const u8, *const u8, *mut u8, usize);
 pub(crate) fn compare(op: CompareOp, a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     let dtype = same_dtype(op.name(), a, b)?;
     let shape = broadcast(op.name(), a, b)?;
-    run(op, a.device(), &shape, [Operand::new(a, &shape), Operand::new(b, &shape)], dtype)
+    run(
+        op,
+        a.device(),
+        &shape,
+        [Operand::new(a, &shape), Operand::new(b, &shape)],
+        dtype,
+    )
 }
 
 /// See [`polygrad_core::Backend::compare_scalar`].
@@ -28,20 +34,18 @@ pub(crate) fn compare_scalar(op: CompareOp, x: &CpuTensor, scalar: Scalar) -> Re
 }
 
 /// Operands are of `dtype` and broadcast to `shape`.
-fn run(
-    op: CompareOp,
-    device: CpuDevice,
-    shape: &Shape,
-    operands: [Operand; 2],
-    dtype: DType,
-) -> Result<CpuTensor> {
+fn run(op: CompareOp, device: CpuDevice, shape: &Shape, operands: [Operand; 2], dtype: DType) -> Result<CpuTensor> {
     let f = dispatch_dtype!(dtype, T => find::<T>(op)).ok_or_else(|| unknown(op.name()))?;
     let mut out = CpuTensor::empty(*shape, DType::Bool, device)?;
     let to = out.ptr_mut();
     let level = device.vectors();
     let ns = 0.05 * dtype.size() as f32;
     // SAFETY: the loop was chosen for the dtype, the operands have been broadcast to the shape, the output is new.
-    unsafe { map(device, shape, operands, to, 1, ns, &|[a, b], to, n| f(level, a, b, to, n)) };
+    unsafe {
+        map(device, shape, operands, to, 1, ns, &|[a, b], to, n| {
+            f(level, a, b, to, n)
+        })
+    };
     Ok(out)
 }
 
@@ -125,13 +129,7 @@ impl<T: Ordered, const OP: u8> Kernel for PlainLoop<T, OP> {
 
 /// # Safety
 /// `n` elements must be readable at `a` and `b` and `n` bytes writable at `to`.
-unsafe fn plain<T: Ordered, const OP: u8>(
-    level: Option<Level>,
-    a: *const u8,
-    b: *const u8,
-    to: *mut u8,
-    n: usize,
-) {
+unsafe fn plain<T: Ordered, const OP: u8>(level: Option<Level>, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
     let (a, b, op) = (a.cast(), b.cast(), PhantomData);
     Level::for_loops(level).run(PlainLoop::<T, OP> { a, b, to, n, op });
 }

@@ -19,8 +19,14 @@ pub(crate) fn cast(x: &CpuTensor, dtype: DType) -> Result<CpuTensor> {
     let from = x.dtype();
     // SAFETY: the kernel is that of the two dtypes, the shapes agree, and the output is new.
     unsafe {
-        map(x.device(), &shape, [Operand::new(x, &shape)], to, dtype.size(), 0.5, &|[x], to, n| {
-            match (Half::of(from), Half::of(dtype)) {
+        map(
+            x.device(),
+            &shape,
+            [Operand::new(x, &shape)],
+            to,
+            dtype.size(),
+            0.5,
+            &|[x], to, n| match (Half::of(from), Half::of(dtype)) {
                 (Some(half), None) if dtype == DType::F32 => {
                     std::ptr::write_bytes(to, 0, 4 * n);
                     half.widen(x, to.cast(), n);
@@ -29,8 +35,8 @@ pub(crate) fn cast(x: &CpuTensor, dtype: DType) -> Result<CpuTensor> {
                 _ => dispatch_dtype!(from, A => dispatch_dtype!(dtype, B => {
                     level.run(Convert::<A, B> { x: x.cast(), to: to.cast(), n });
                 })),
-            }
-        });
+            },
+        );
     }
     Ok(out)
 }

@@ -56,7 +56,11 @@ pub(crate) fn gather(x: &CpuTensor, axis: usize, index: &CpuTensor) -> Result<Cp
     let lines = Lines::new(
         &shape,
         axis,
-        [(x.ptr(), size, x.layout()), (index.ptr(), 8, index.layout()), (to, size, out.layout())],
+        [
+            (x.ptr(), size, x.layout()),
+            (index.ptr(), 8, index.layout()),
+            (to, size, out.layout()),
+        ],
     );
     let n = shape[axis].cast_signed();
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {
@@ -108,14 +112,24 @@ fn prepare(op: &'static str, x: &CpuTensor, axis: usize, index: &CpuTensor, src:
 }
 
 /// Combines each element of `src` with the place in `out` that the index names, line after line.
-fn route<T: Copy>(out: &mut CpuTensor, axis: usize, index: &CpuTensor, src: &CpuTensor, put: impl Fn(&mut T, T) + Sync) {
+fn route<T: Copy>(
+    out: &mut CpuTensor,
+    axis: usize,
+    index: &CpuTensor,
+    src: &CpuTensor,
+    put: impl Fn(&mut T, T) + Sync,
+) {
     let shape = *index.shape();
     let size = out.dtype().size();
     let to = out.ptr_mut();
     let lines = Lines::new(
         &shape,
         axis,
-        [(to, size, out.layout()), (index.ptr(), 8, index.layout()), (src.ptr(), size, src.layout())],
+        [
+            (to, size, out.layout()),
+            (index.ptr(), 8, index.layout()),
+            (src.ptr(), size, src.layout()),
+        ],
     );
     let n = shape[axis].cast_signed();
     out.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {

@@ -16,9 +16,11 @@ pub(crate) fn concat(xs: &[&CpuTensor], axis: usize) -> Result<CpuTensor> {
     for x in xs {
         same_dtype("cat", first, x)?;
         if x.shape().rank() != first.shape().rank() || x.shape().with_dim(axis, 0) != first.shape().with_dim(axis, 0) {
-            return Err(Error::shape(format!("{} and {} differ beyond axis {axis}", first.shape(), x.shape()))
-                .with_op("cat")
-                .with_operands(xs.iter().map(|x| (*x.shape(), x.dtype()))));
+            return Err(
+                Error::shape(format!("{} and {} differ beyond axis {axis}", first.shape(), x.shape()))
+                    .with_op("cat")
+                    .with_operands(xs.iter().map(|x| (*x.shape(), x.dtype()))),
+            );
         }
         total += x.shape()[axis];
     }
@@ -48,7 +50,10 @@ pub(crate) fn pad(x: &CpuTensor, padding: &[(usize, usize)], value: Scalar) -> R
     let too_large = || Error::shape(format!("a border of {padding:?} is too large")).with_op("pad");
     let mut dims = x.shape().to_vec();
     for (dim, &(before, after)) in dims.iter_mut().zip(padding) {
-        *dim = dim.checked_add(before).and_then(|d| d.checked_add(after)).ok_or_else(too_large)?;
+        *dim = dim
+            .checked_add(before)
+            .and_then(|d| d.checked_add(after))
+            .ok_or_else(too_large)?;
     }
     let shape = polygrad_core::Shape::new(&dims)?;
     let mut out = create::full(shape, value, x.dtype(), x.device())?;

@@ -4,7 +4,7 @@ use polygrad_core::{DType, Element, Error, Layout, Result, Shape};
 
 use super::half::Half;
 use super::{convert, floats, mismatch, same_dtype};
-use crate::gemm::{self, Dims, Gemm, Mat, MatMut, Packed, Plain, Real, Update};
+use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
 use crate::loops::Pointer;
 use crate::{CpuDevice, CpuTensor};
 
@@ -50,7 +50,11 @@ impl Stack {
     fn new(x: &CpuTensor, batch: &Shape) -> Self {
         let rank = x.shape().rank();
         let strides = x.layout().strides();
-        let mut out = Self { strides: [0; 8], rows: strides[rank - 2], cols: strides[rank - 1] };
+        let mut out = Self {
+            strides: [0; 8],
+            rows: strides[rank - 2],
+            cols: strides[rank - 1],
+        };
         let skip = batch.rank() + 2 - rank;
         for axis in 0..rank - 2 {
             if x.shape()[axis] != 1 {
@@ -77,11 +81,7 @@ fn batched<T: Real + Element>(
     out: &mut CpuTensor,
     batch: &Shape,
     dims: Dims,
-) -> Result<()>
-where
-    Plain: Gemm<T>,
-    Packed: Gemm<T>,
-{
+) -> Result<()> {
     let Dims { m, n, k } = dims;
     let device = out.device();
     let (left, right) = (Stack::new(a, batch), Stack::new(b, batch));
@@ -122,9 +122,11 @@ pub(crate) fn linear(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>
         && shape[rank - 1] == weight.shape()[1]
         && bias.is_none_or(|bias| bias.shape().rank() == 1 && bias.shape()[0] == weight.shape()[0]);
     if !fits {
-        return Err(Error::shape("takes an input […, in], a weight [out, in] and a bias [out]")
-            .with_op("linear")
-            .with_operands([x, weight].into_iter().chain(bias).map(|t| (*t.shape(), t.dtype()))));
+        return Err(
+            Error::shape("takes an input […, in], a weight [out, in] and a bias [out]")
+                .with_op("linear")
+                .with_operands([x, weight].into_iter().chain(bias).map(|t| (*t.shape(), t.dtype()))),
+        );
     }
     if let Some(bias) = bias {
         same_dtype("linear", x, bias)?;
@@ -136,9 +138,17 @@ pub(crate) fn linear(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>
     }
     let (inputs, outputs) = (shape[rank - 1], weight.shape()[0]);
     let rows = shape[..rank - 1].iter().product();
-    let flat = if rank == 2 { x.clone() } else { x.reshaped(Shape::from([rows, inputs]))? };
+    let flat = if rank == 2 {
+        x.clone()
+    } else {
+        x.reshaped(Shape::from([rows, inputs]))?
+    };
     let mut out = CpuTensor::empty(Shape::new(&shape.with_dim(rank - 1, outputs))?, dtype, x.device())?;
-    let dims = Dims { m: rows, n: outputs, k: inputs };
+    let dims = Dims {
+        m: rows,
+        n: outputs,
+        k: inputs,
+    };
     let bias = bias.map(CpuTensor::contiguous).transpose()?;
     if dtype == DType::F32 {
         linear_as::<f32>(&flat, weight, bias.as_ref(), &mut out, dims)?;
@@ -154,11 +164,7 @@ fn linear_as<T: Real + Element>(
     bias: Option<&CpuTensor>,
     out: &mut CpuTensor,
     dims: Dims,
-) -> Result<()>
-where
-    Plain: Gemm<T>,
-    Packed: Gemm<T>,
-{
+) -> Result<()> {
     let mat = |layout: &Layout, ptr: *const T| Mat::new(ptr, layout.strides()[0], layout.strides()[1]);
     let a = mat(x.layout(), x.typed()?);
     let b = mat(weight.layout(), weight.typed()?).transposed();
@@ -170,4 +176,3 @@ where
     // SAFETY: the matrices have the shapes of `dims`, the bias has `n` elements one after another, the output is new.
     unsafe { gemm::gemm(out.device(), dims, a, b, c, Update { bias, ..Update::set() }) }
 }
-

@@ -26,7 +26,9 @@ pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
         DType::F16 | DType::BF16 | DType::F32 | DType::F64 => "cast it to an integer first with to_dtype",
         _ => "cast it to a float first with to_dtype",
     };
-    Error::dtype(format!("not defined for {dtype}")).with_op(op).with_hint(hint)
+    Error::dtype(format!("not defined for {dtype}"))
+        .with_op(op)
+        .with_hint(hint)
 }
 
 /// An op that is newer than this backend.
@@ -38,12 +40,20 @@ pub(crate) fn unknown(op: &'static str) -> Error {
 /// An op for floats alone.
 #[inline]
 pub(crate) fn floats(op: &'static str, dtype: DType) -> Result<()> {
-    if dtype.is_float() { Ok(()) } else { Err(refused(op, dtype)) }
+    if dtype.is_float() {
+        Ok(())
+    } else {
+        Err(refused(op, dtype))
+    }
 }
 
 /// An op for all numbers, but not for bool.
 pub(crate) fn numbers(op: &'static str, dtype: DType) -> Result<()> {
-    if dtype == DType::Bool { Err(refused(op, dtype)) } else { Ok(()) }
+    if dtype == DType::Bool {
+        Err(refused(op, dtype))
+    } else {
+        Ok(())
+    }
 }
 
 /// Operands of one dtype.
@@ -57,14 +67,18 @@ pub(crate) fn same_dtype(op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Resu
 
 #[cold]
 pub(crate) fn mismatch(op: &'static str, a: &CpuTensor, b: &CpuTensor, what: &'static str) -> Error {
-    Error::dtype(what).with_op(op).with_operands([(*a.shape(), a.dtype()), (*b.shape(), b.dtype())])
+    Error::dtype(what)
+        .with_op(op)
+        .with_operands([(*a.shape(), a.dtype()), (*b.shape(), b.dtype())])
 }
 
 /// The shape to which two operands broadcast.
 #[inline]
 pub(crate) fn broadcast(op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Result<Shape> {
     a.shape().broadcast(b.shape()).map_err(|error| {
-        error.with_op(op).with_operands([(*a.shape(), a.dtype()), (*b.shape(), b.dtype())])
+        error
+            .with_op(op)
+            .with_operands([(*a.shape(), a.dtype()), (*b.shape(), b.dtype())])
     })
 }
 

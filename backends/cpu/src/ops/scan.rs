@@ -80,8 +80,15 @@ struct Compensated {
 impl Compensated {
     fn plus(self, x: f64) -> Self {
         let total = self.total + x;
-        let lost = if self.total.abs() >= x.abs() { (self.total - total) + x } else { (x - total) + self.total };
-        Self { total, lost: self.lost + lost }
+        let lost = if self.total.abs() >= x.abs() {
+            (self.total - total) + x
+        } else {
+            (x - total) + self.total
+        };
+        Self {
+            total,
+            lost: self.lost + lost,
+        }
     }
 }
 
@@ -103,7 +110,11 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &CpuTensor, axis: usize, keepdims: bool) 
     }
     let kept = CpuTensor::with_layout(&out, polygrad_core::Layout::contiguous(shape.with_dim(axis, 1)));
     let to = out.ptr_mut();
-    let lines = Lines::new(&shape, axis, [(x.ptr(), x.dtype().size(), x.layout()), (to, 8, kept.layout())]);
+    let lines = Lines::new(
+        &shape,
+        axis,
+        [(x.ptr(), x.dtype().size(), x.layout()), (to, 8, kept.layout())],
+    );
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 + 2.0, |line| {
         // SAFETY: the line has `n` elements of the dtype, and the output one for it.
         unsafe {

@@ -10,9 +10,11 @@ use crate::simd::{Kernel, Level, Simd};
 /// See [`polygrad_core::Backend::select`].
 pub(crate) fn select(condition: &CpuTensor, a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     if condition.dtype() != DType::Bool {
-        return Err(Error::dtype(format!("the condition must be bool, got {}", condition.dtype()))
-            .with_op("where")
-            .with_hint("compare with something, or cast it with to_dtype"));
+        return Err(
+            Error::dtype(format!("the condition must be bool, got {}", condition.dtype()))
+                .with_op("where")
+                .with_hint("compare with something, or cast it with to_dtype"),
+        );
     }
     let dtype = same_dtype("where", a, b)?;
     let shape = broadcast("where", a, b)?
@@ -21,18 +23,30 @@ pub(crate) fn select(condition: &CpuTensor, a: &CpuTensor, b: &CpuTensor) -> Res
     let mut out = CpuTensor::empty(shape, dtype, a.device())?;
     let to = out.ptr_mut();
     let level = Level::for_loops(a.device().vectors());
-    let operands = [Operand::new(condition, &shape), Operand::new(a, &shape), Operand::new(b, &shape)];
+    let operands = [
+        Operand::new(condition, &shape),
+        Operand::new(a, &shape),
+        Operand::new(b, &shape),
+    ];
     let size = dtype.size();
     let ns = 0.06 * size as f32;
     // SAFETY: operands have been broadcast to the output's shape, and the output is new. What an element means does not
     // matter for moving it.
     unsafe {
-        map(a.device(), &shape, operands, to, size, ns, &|[c, a, b], to, n| match size {
-            1 => run::<u8>(level, c, a, b, to, n),
-            2 => run::<u16>(level, c, a, b, to, n),
-            4 => run::<u32>(level, c, a, b, to, n),
-            _ => run::<u64>(level, c, a, b, to, n),
-        });
+        map(
+            a.device(),
+            &shape,
+            operands,
+            to,
+            size,
+            ns,
+            &|[c, a, b], to, n| match size {
+                1 => run::<u8>(level, c, a, b, to, n),
+                2 => run::<u16>(level, c, a, b, to, n),
+                4 => run::<u32>(level, c, a, b, to, n),
+                _ => run::<u64>(level, c, a, b, to, n),
+            },
+        );
     }
     Ok(out)
 }
@@ -54,7 +68,9 @@ impl<T: Copy> Kernel for Choose<T> {
             // SAFETY: the caller of `run` answers for the pointers.
             unsafe {
                 let (a, b) = (self.a.add(i).read(), self.b.add(i).read());
-                self.to.add(i).write(if self.condition.add(i).read() != 0 { a } else { b });
+                self.to
+                    .add(i)
+                    .write(if self.condition.add(i).read() != 0 { a } else { b });
             }
         }
     }

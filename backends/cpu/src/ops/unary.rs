@@ -23,7 +23,11 @@ pub(crate) fn unary(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
         Some(_) => DType::F32,
         None => x.dtype(),
     };
-    apply(x, find(op, compute).ok_or_else(|| refused(op.name(), x.dtype()))?, cost(op))
+    apply(
+        x,
+        find(op, compute).ok_or_else(|| refused(op.name(), x.dtype()))?,
+        cost(op),
+    )
 }
 
 /// Nanoseconds an element, roughly.
@@ -317,10 +321,14 @@ fn find_class<const CLASS: u8>(dtype: DType) -> Predicate {
         DType::F16 => |x, to, n| unsafe { test(x, to, n, |x: u16| is::<CLASS, _>(x & 0x7fff, 0x7c00)) },
         DType::BF16 => |x, to, n| unsafe { test(x, to, n, |x: u16| is::<CLASS, _>(x & 0x7fff, 0x7f80)) },
         DType::F64 => |x, to, n| unsafe {
-            test(x, to, n, |x: u64| is::<CLASS, _>(x & (u64::MAX >> 1), f64::INFINITY.to_bits()))
+            test(x, to, n, |x: u64| {
+                is::<CLASS, _>(x & (u64::MAX >> 1), f64::INFINITY.to_bits())
+            })
         },
         _ => |x, to, n| unsafe {
-            test(x, to, n, |x: u32| is::<CLASS, _>(x & (u32::MAX >> 1), f32::INFINITY.to_bits()))
+            test(x, to, n, |x: u32| {
+                is::<CLASS, _>(x & (u32::MAX >> 1), f32::INFINITY.to_bits())
+            })
         },
     }
 }

@@ -177,7 +177,10 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         for i in 0..Self::N {
             for j in 0..Self::N {
                 // SAFETY: by the caller.
-                unsafe { to.add(j * to_step + i).write(from.offset(i.cast_signed() * from_step).add(j).read()) };
+                unsafe {
+                    to.add(j * to_step + i)
+                        .write(from.offset(i.cast_signed() * from_step).add(j).read())
+                };
             }
         }
     }

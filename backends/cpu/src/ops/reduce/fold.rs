@@ -1,7 +1,5 @@
 //! What is done to the elements in a reduction.
 
-
-
 /// A reduction of elements `T`. Short runs are folded in `Acc`, their results joined in `Wide`.
 pub(super) trait Fold<T>: 'static {
     type Acc: Copy;

@@ -28,7 +28,12 @@ pub(super) struct Along<T, F> {
 impl<T, F> Along<T, F> {
     pub(super) fn new(from: *const u8, step: isize, count: usize) -> Self {
         let fold = PhantomData;
-        Self { from, step, count, fold }
+        Self {
+            from,
+            step,
+            count,
+            fold,
+        }
     }
 }
 
@@ -45,7 +50,11 @@ impl<T: Copy, F: Fold<T>> Kernel for Along<T, F> {
             let n = left.min(BLOCK);
             // SAFETY: the plan's elements are readable, and `n` of those that are left are taken.
             let block = unsafe {
-                if direct { run_block::<T, F>(from.cast(), n) } else { strided_block::<T, F>(from, self.step, n) }
+                if direct {
+                    run_block::<T, F>(from.cast(), n)
+                } else {
+                    strided_block::<T, F>(from, self.step, n)
+                }
             };
             total = F::join(total, block);
             from = from.wrapping_offset(n.cast_signed() * self.step);
@@ -119,7 +128,12 @@ pub(super) struct Across<'a, T, F: Fold<T>> {
 
 impl<'a, T, F: Fold<T>> Across<'a, T, F> {
     pub(super) fn new(from: *const u8, step: isize, count: usize, wides: &'a mut [F::Wide]) -> Self {
-        Self { from, step, count, wides }
+        Self {
+            from,
+            step,
+            count,
+            wides,
+        }
     }
 }
 
@@ -128,7 +142,12 @@ impl<T: Copy, F: Fold<T>> Kernel for Across<'_, T, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Self { from, step, count, wides } = self;
+        let Self {
+            from,
+            step,
+            count,
+            wides,
+        } = self;
         for top in (0..count).step_by(STEPS) {
             let from = from.wrapping_offset(top.cast_signed() * step);
             let rows = STEPS.min(count - top);

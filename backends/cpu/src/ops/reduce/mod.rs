@@ -51,7 +51,11 @@ pub(crate) fn reduce(op: ReduceOp, x: &CpuTensor, axes: Axes, keepdims: bool) ->
 
 /// Whether an op is defined for a dtype.
 pub(crate) fn accepts(op: ReduceOp, dtype: DType) -> Result<()> {
-    let compute = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+    let compute = if matches!(dtype, DType::F16 | DType::BF16) {
+        DType::F32
+    } else {
+        dtype
+    };
     with_fold!(op, compute, _T, _F => ()).ok_or_else(|| refused(op.name(), dtype))
 }
 
@@ -76,7 +80,10 @@ impl Plan {
             }
             let shape = Shape::new(&dims)?;
             let layout = Layout::strided(shape, &strides, 0);
-            Ok(Nest::new(&shape, [Operand::strided(x.ptr(), x.dtype().size(), &layout)]))
+            Ok(Nest::new(
+                &shape,
+                [Operand::strided(x.ptr(), x.dtype().size(), &layout)],
+            ))
         };
         let (kept, reduced) = (part(false)?, part(true)?);
         let count = reduced.numel();
@@ -97,7 +104,8 @@ impl Plan {
             }
             return;
         }
-        let across = self.kept.rank() > 0 && self.kept.is_direct(0) && !(self.reduced.is_direct(0) && self.reduced.rank() > 0);
+        let across =
+            self.kept.rank() > 0 && self.kept.is_direct(0) && !(self.reduced.is_direct(0) && self.reduced.rank() > 0);
         let strip = if across { self.kept.width().min(STRIP) } else { 1 };
         let strips = self.kept.width().div_ceil(strip) * (outputs / self.kept.width());
         // The reduced axes are cut along all loops but the innermost, or that one if it is the only one.
@@ -179,7 +187,10 @@ impl Plan {
         while at < end {
             let (row, column) = (at / width, at % width);
             let count = (width - column).min(end - at);
-            let from = self.reduced.row(0, row).wrapping_offset(offset + column.cast_signed() * step);
+            let from = self
+                .reduced
+                .row(0, row)
+                .wrapping_offset(offset + column.cast_signed() * step);
             if n == 1 {
                 let wide = level.run(Along::<T, F>::new(from, step, count));
                 wides[0] = if at == start { wide } else { F::join(wides[0], wide) };
