@@ -53,6 +53,15 @@ pub use visit::{Item, Visit, Visitor};
 ///     }
 /// }
 /// ```
+///
+/// What has nothing to visit and does not say so is an error of the compiler, which names the way out:
+///
+/// ```compile_fail,E0277
+/// #[derive(polygrad_nn::Module)]
+/// struct Model {
+///     file: std::fs::File,
+/// }
+/// ```
 pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// All parameters, frozen ones too, each once even where two modules share it.
     ///
