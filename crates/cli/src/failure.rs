@@ -52,6 +52,23 @@ fn fix_for(kind: ErrorKind) -> Option<&'static str> {
     })
 }
 
+/// The library's hint is the fix.
+impl From<polygrad::Error> for Failure {
+    fn from(error: polygrad::Error) -> Self {
+        let text = error.to_string();
+        match error.hint() {
+            None => Self::new(text),
+            Some(hint) => {
+                let message = text
+                    .strip_suffix(hint)
+                    .and_then(|text| text.strip_suffix("; "))
+                    .unwrap_or(&text);
+                Self::new(message).fix(hint)
+            }
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.message)?;
@@ -74,5 +91,16 @@ mod tests {
         let text = Failure::io("write", Path::new("/runs/a/metrics.csv"), &full).to_string();
         assert!(text.starts_with("cannot write /runs/a/metrics.csv: "), "{text}");
         assert!(text.contains("fix: the disk is full"), "{text}");
+    }
+
+    #[test]
+    fn the_librarys_hints_become_fixes() {
+        let error = polygrad::Error::shape("3 and 4 differ").with_op("matmul");
+        assert_eq!(Failure::from(error).to_string(), "matmul: 3 and 4 differ");
+        let error = polygrad::Error::shape("3 and 4 differ").with_hint("transpose; then multiply");
+        assert_eq!(
+            Failure::from(error).to_string(),
+            "3 and 4 differ\n  fix: transpose; then multiply"
+        );
     }
 }

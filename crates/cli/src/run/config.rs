@@ -52,6 +52,18 @@ pub(crate) struct Input {
     pub(crate) std: f64,
 }
 
+impl Input {
+    /// The number of values in one image.
+    pub(crate) fn len(&self) -> usize {
+        self.channels * self.rows * self.cols
+    }
+
+    /// What the model sees for a pixel of 0 to 255.
+    pub(crate) fn normalise(&self, pixel: f64) -> f32 {
+        ((pixel / 255.0 - self.mean) / self.std) as f32
+    }
+}
+
 /// The settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Config {
@@ -79,12 +91,21 @@ pub(crate) struct Config {
     pub(crate) epochs: usize,
     /// Images per step.
     pub(crate) batch_size: usize,
+    /// Whether half the training images, chosen anew in each epoch, are shown with left and right swapped.
+    pub(crate) mirror: bool,
     /// The highest learning rate.
     pub(crate) lr: f64,
     /// How the weights are updated.
     pub(crate) optimizer: Optimizer,
     /// Where the random numbers start.
     pub(crate) seed: u64,
+}
+
+/// The name of a choice, as on the command line.
+pub(crate) fn name(choice: impl ValueEnum) -> String {
+    choice
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 impl Config {
@@ -174,6 +195,7 @@ mod tests {
             model: Model::Cnn,
             epochs: 8,
             batch_size: 64,
+            mirror: true,
             lr: 1e-3,
             optimizer: Optimizer::AdamW,
             seed: u64::MAX,

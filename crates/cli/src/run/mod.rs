@@ -106,6 +106,14 @@ impl RunFolder {
         &self.0
     }
 
+    /// Removes what the run has left so far, and nothing else; for a run that could not begin.
+    pub(crate) fn clear(&self) {
+        for file in self.ours() {
+            // There may be none, and where the disk refuses, the error that led here is the one to report.
+            let _ = fs::remove_file(file);
+        }
+    }
+
     /// What to type to go on with this run.
     pub(crate) fn resume_command(&self) -> String {
         format!("polygrad train --resume {}", self.0.display())
@@ -141,6 +149,9 @@ mod tests {
             text.contains("holds a run already") && text.contains("--resume"),
             "{text}"
         );
+        folder.clear();
+        assert!(RunFolder::create(Some(&out), "x").is_ok());
+        assert_eq!(fs::read_to_string(out.join("notes.txt")).unwrap(), "mine");
     }
 
     #[test]

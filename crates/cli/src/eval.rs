@@ -1,0 +1,125 @@
+//! `polygrad eval`: how well a trained model does on its test images.
+
+use std::fmt::Write;
+
+use crate::args::Eval;
+use crate::data::source::{Places, Request};
+use crate::evaluation::{Evaluation, evaluate};
+use crate::failure::{Failure, Result};
+use crate::feed::Feed;
+use crate::progress::{grouped, say};
+use crate::run::config::{Config, name};
+use crate::{Outcome, trained};
+
+/// With more classes than this the table of confusions is wider than a terminal.
+const WIDEST: usize = 16;
+
+/// Evaluates a run's model on its own test images, or on those of `--data` and `--full`.
+///
+/// # Errors
+/// A run or data that are missing or damaged, or do not fit together; those of the device.
+pub(crate) fn command(args: &Eval) -> Result<Outcome> {
+    let trained = trained::load(&args.run, args.backend.as_deref(), args.threads)?;
+    let config = &trained.config;
+    let own = args.data.folder.is_none() && !args.data.full;
+    let request = Request {
+        dataset: &config.dataset,
+        folder: args.data.folder.as_deref().or(config.data.as_deref().filter(|_| own)),
+        full: args.data.full || own && config.full,
+    };
+    let files = Places::of_this_machine().locate(request)?;
+    let split = files.load_test()?;
+    let (images, input) = (&split.images, &config.input);
+    if (images.channels, images.rows, images.cols) != (input.channels, input.rows, input.cols) {
+        return Err(Failure::new(format!(
+            "{} holds images of {} × {} × {} (channels, rows, columns), the model takes {} × {} × {}",
+            files.test_images().display(),
+            images.channels,
+            images.rows,
+            images.cols,
+            input.channels,
+            input.rows,
+            input.cols
+        ))
+        .fix("give the data set that the model was trained on"));
+    }
+    let classes = config.classes.len();
+    if let Some(at) = split.labels.iter().position(|&label| usize::from(label) >= classes) {
+        return Err(Failure::new(format!(
+            "the label at index {at} that goes with {} is {}, but the model knows {classes} classes",
+            files.test_images().display(),
+            split.labels[at]
+        ))
+        .fix("give the data set that the model was trained on"));
+    }
+    let feed = Feed::new(&split, input, &trained.device);
+    let result = evaluate(&trained.model, &feed, classes)?;
+    say(&format!(
+        "{}: {} on {} test images of {}, on {}",
+        args.run.display(),
+        name(config.model),
+        grouped(feed.len() as u64),
+        config.dataset,
+        trained.device
+    ));
+    say(&format!(
+        "loss {:.4}  accuracy {:.2} %",
+        result.loss,
+        100.0 * result.accuracy()
+    ));
+    say(&per_class(config, &result));
+    if classes <= WIDEST {
+        say(&confusions(config, &result));
+    }
+    Ok(Outcome::Done)
+}
+
+fn width(config: &Config) -> usize {
+    config
+        .classes
+        .iter()
+        .map(|class| class.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(5)
+}
+
+/// How many images of each class were told right, and what it was most often mistaken for.
+fn per_class(config: &Config, result: &Evaluation) -> String {
+    let width = width(config);
+    let mut text = format!("\n{:width$}  images  accuracy  most often mistaken for", "class");
+    for (class, (called, row)) in config.classes.iter().zip(&result.confusion).enumerate() {
+        let total: u64 = row.iter().sum();
+        let percent = |n: u64| 100.0 * n as f64 / total.max(1) as f64;
+        let _ = write!(text, "\n{called:width$}  {:>6}", grouped(total));
+        if total == 0 {
+            continue;
+        }
+        let _ = write!(text, "  {:>6.1} %", percent(row[class]));
+        let mistakes = row.iter().enumerate().filter(|&(other, &n)| other != class && n > 0);
+        // Of equals the first.
+        if let Some((other, &n)) = mistakes.rev().max_by_key(|(_, n)| **n) {
+            let _ = write!(text, "  {} ({:.1} %)", config.classes[other], percent(n));
+        }
+    }
+    text
+}
+
+/// The whole table: a row for each class, a column for each answer.
+fn confusions(config: &Config, result: &Evaluation) -> String {
+    let width = width(config);
+    let largest = result.confusion.iter().flatten().max().copied().unwrap_or(0);
+    let cell = (largest.to_string().len() + 2).max(6);
+    let mut text = format!("\n{:width$}", "taken for");
+    for class in &config.classes {
+        let short: String = class.chars().take(cell - 1).collect();
+        let _ = write!(text, "{short:>cell$}");
+    }
+    for (class, row) in config.classes.iter().zip(&result.confusion) {
+        let _ = write!(text, "\n{class:width$}");
+        for n in row {
+            let _ = write!(text, "{n:>cell$}");
+        }
+    }
+    text
+}

@@ -1,0 +1,62 @@
+//! How well a model does on a split.
+
+use polygrad::nn::{Module, Sequential, loss::cross_entropy};
+use polygrad::{Backend, no_grad};
+
+use crate::failure::Result;
+use crate::feed::Feed;
+
+/// Large enough to keep all cores busy, small enough for their caches.
+const BATCH: usize = 250;
+
+/// Loss and answers of a model on a whole split.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Evaluation {
+    /// Mean cross-entropy in nats.
+    pub(crate) loss: f64,
+    /// How often each class (row) was taken for each class (column).
+    pub(crate) confusion: Vec<Vec<u64>>,
+}
+
+impl Evaluation {
+    /// The share of right answers, 0 to 1.
+    pub(crate) fn accuracy(&self) -> f64 {
+        let right: u64 = self
+            .confusion
+            .iter()
+            .enumerate()
+            .filter_map(|(class, row)| row.get(class))
+            .sum();
+        right as f64 / self.confusion.iter().flatten().sum::<u64>().max(1) as f64
+    }
+}
+
+/// Runs `model` in evaluation mode over all images of `feed`, whose labels are below `classes`.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) fn evaluate<B: Backend>(model: &Sequential<B>, feed: &Feed<'_, B>, classes: usize) -> Result<Evaluation> {
+    model.eval();
+    let all: Vec<u32> = (0..feed.len() as u32).collect();
+    let mut loss = 0.0;
+    let mut confusion = vec![vec![0; classes]; classes];
+    for indices in all.chunks(BATCH) {
+        let batch = feed.batch(indices, |_| false)?;
+        let (mean, answers) = no_grad(|| -> Result<_> {
+            let logits = model.forward(&batch.images)?;
+            let mean = cross_entropy(&logits, &batch.labels)?.item()?;
+            Ok((mean, logits.argmax(1, false)?.to_vec::<i64>()?))
+        })?;
+        loss += mean * indices.len() as f64;
+        for (&index, answer) in indices.iter().zip(answers) {
+            let row = confusion.get_mut(usize::from(feed.label(index)));
+            if let Some(count) = row.and_then(|row| row.get_mut(answer as usize)) {
+                *count += 1;
+            }
+        }
+    }
+    Ok(Evaluation {
+        loss: loss / feed.len() as f64,
+        confusion,
+    })
+}

@@ -1,0 +1,124 @@
+//! `polygrad train`: from options and data to a run.
+
+mod optimizer;
+mod position;
+mod session;
+mod settings;
+#[cfg(test)]
+mod settings_tests;
+
+use std::path::Path;
+
+use polygrad::Device;
+
+use crate::args::{Data, Train};
+use crate::data::files::Dataset;
+use crate::data::source::{Places, Request};
+use crate::failure::{Failure, Result};
+use crate::feed::statistics;
+use crate::interrupt::Interrupt;
+use crate::progress::{grouped, say};
+use crate::run::RunFolder;
+use crate::run::config::{Config, Input, name};
+use crate::{Outcome, backend};
+
+use session::Session;
+
+/// Trains a new model, or goes on with a run.
+///
+/// # Errors
+/// Everything that options, data, devices and disks can do wrong.
+pub(crate) fn command(args: &Train) -> Result<Outcome> {
+    match &args.resume {
+        Some(path) => resume(args, path),
+        None => start(args),
+    }
+}
+
+fn start(args: &Train) -> Result<Outcome> {
+    let interrupt = Interrupt::install()?;
+    let mut config = settings::new(args)?;
+    let device = backend::open(&config.backend, config.threads)?;
+    let data = load(&config)?;
+    (config.input, config.classes) = describe(&data)?;
+    let folder = RunFolder::create(
+        args.out.as_deref(),
+        &format!("{}-{}", config.dataset, name(config.model)),
+    )?;
+    introduce(&config, &data, &device);
+    Session::start(config, folder, &data, &device)?.run(&interrupt)
+}
+
+fn resume(args: &Train, path: &Path) -> Result<Outcome> {
+    let interrupt = Interrupt::install()?;
+    let folder = RunFolder::open(path)?;
+    let stored = Config::load(&folder.config())?;
+    let config = settings::resumed(args, &stored, path)?;
+    let device = backend::open(&config.backend, config.threads)?;
+    let data = load(&config)?;
+    let found = describe(&data)?;
+    if found != (stored.input, stored.classes.clone()) {
+        return Err(Failure::new(format!(
+            "these are not the images that {} was trained on: their number, size, brightness or classes differ",
+            path.display()
+        ))
+        .fix("say with --data or --full where those images are now, or start a new run"));
+    }
+    introduce(&config, &data, &device);
+    for change in settings::changes(&stored, &config) {
+        say(&change);
+    }
+    Session::resume(config, folder, &data, &device)?.run(&interrupt)
+}
+
+fn load(config: &Config) -> Result<Dataset> {
+    let request = Request {
+        dataset: &config.dataset,
+        folder: config.data.as_deref(),
+        full: config.full,
+    };
+    Places::of_this_machine().locate(request)?.load(&config.dataset)
+}
+
+/// What the settings say about the data.
+fn describe(data: &Dataset) -> Result<(Input, Vec<String>)> {
+    let images = &data.train.images;
+    let (mean, std) = statistics(images)?;
+    let input = Input {
+        channels: images.channels,
+        rows: images.rows,
+        cols: images.cols,
+        mean,
+        std,
+    };
+    Ok((input, data.classes.clone()))
+}
+
+fn introduce(config: &Config, data: &Dataset, device: &Device) {
+    say(&format!(
+        "{}: {} training and {} test images of {} × {}, {} classes",
+        config.dataset,
+        grouped(data.train.labels.len() as u64),
+        grouped(data.test.labels.len() as u64),
+        config.input.rows,
+        config.input.cols,
+        config.classes.len()
+    ));
+    say(&format!(
+        "{} with {}, batches of {}, learning rate {}, on {device}",
+        name(config.model),
+        name(config.optimizer),
+        config.batch_size,
+        config.lr
+    ));
+}
+
+/// Where the user says the data are, as settings.
+fn place(data: &Data) -> Result<Option<std::path::PathBuf>> {
+    let absolute = |folder: &std::path::PathBuf| {
+        folder
+            .canonicalize()
+            .map_err(|e| Failure::io("read the folder", folder, &e))
+    };
+    data.folder.as_ref().map(absolute).transpose()
+}

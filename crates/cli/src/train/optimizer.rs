@@ -1,0 +1,47 @@
+//! How the weights change.
+
+use polygrad::Backend;
+use polygrad::nn::{Adam, AdamConfig, CosineAnnealingLR, LinearLR, Param, RMSprop, SGDConfig, SequentialLR};
+
+use crate::failure::Result;
+use crate::run::config::Optimizer;
+
+/// Makes the optimizer for `params`.
+///
+/// # Errors
+/// No parameters, or a learning rate that it does not take.
+pub(super) fn build<B: Backend>(
+    optimizer: Optimizer,
+    lr: f64,
+    params: Vec<Param<B>>,
+) -> Result<Box<dyn polygrad::nn::Optimizer<B>>> {
+    Ok(match optimizer {
+        Optimizer::Sgd => Box::new(SGDConfig::new(lr).momentum(0.9).nesterov(true).build(params)?),
+        Optimizer::Adam => Box::new(Adam::new(params, lr)?),
+        Optimizer::AdamW => Box::new(AdamConfig::adamw(lr).build(params)?),
+        Optimizer::RmsProp => Box::new(RMSprop::new(params, lr)?),
+    })
+}
+
+/// A warm-up over a twentieth of all steps, then half a wave of cosine down to 0.
+pub(super) fn schedule(steps: u64) -> SequentialLR {
+    let warm_up = steps / 20;
+    SequentialLR::new(LinearLR::warm_up(warm_up)).then(warm_up, CosineAnnealingLR::new(steps - warm_up))
+}
+
+#[cfg(test)]
+mod tests {
+    use polygrad::nn::Schedule;
+
+    use super::*;
+
+    #[test]
+    fn the_rate_rises_and_falls() {
+        let schedule = schedule(200);
+        let rates: Vec<f64> = (0..200).map(|step| schedule.lr(0.3, step)).collect();
+        assert!((rates[0] - 0.1).abs() < 1e-12 && rates[10] == 0.3);
+        assert!(rates[..=10].is_sorted() && rates[10..].is_sorted_by(|a, b| a > b));
+        assert!(rates[199] > 0.0 && rates[199] < 1e-3);
+        assert_eq!(super::schedule(1).lr(0.3, 0), 0.3);
+    }
+}

@@ -1,0 +1,91 @@
+use clap::Parser;
+
+use super::settings::{changes, disagreements, new, resumed};
+use crate::args::{Cli, Command, Train};
+use crate::run::config::{Config, Model, Optimizer};
+
+fn args(line: &str) -> Train {
+    match Cli::try_parse_from(line.split(' ')).unwrap().command {
+        Command::Train(train) => *train,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stored() -> Config {
+    new(&args("polygrad train fashion-mnist --epochs 4 --threads 2")).unwrap()
+}
+
+fn resume(options: &str) -> Result<Config, String> {
+    let args = args(&format!("polygrad train --resume runs/a{options}"));
+    resumed(&args, &stored(), "runs/a".as_ref()).map_err(|e| e.to_string())
+}
+
+#[test]
+fn options_become_settings() {
+    let config = stored();
+    assert_eq!((config.model, config.optimizer), (Model::Cnn, Optimizer::AdamW));
+    assert_eq!((config.epochs, config.threads, config.mirror), (4, Some(2), true));
+    let config = new(&args("polygrad train mnist --optimizer sgd --model mlp --seed 7")).unwrap();
+    assert_eq!(
+        (config.model, config.optimizer, config.seed),
+        (Model::Mlp, Optimizer::Sgd, 7)
+    );
+    assert!(!config.mirror && config.lr > 0.01);
+    let error = new(&args("polygrad train mnist --data no/such/folder")).unwrap_err();
+    assert!(error.to_string().contains("no/such/folder"), "{error}");
+}
+
+#[test]
+fn a_run_goes_on_with_its_own_settings() {
+    assert_eq!(resume("").unwrap(), stored());
+    let same = format!(
+        " --epochs 4 --lr {} --seed 0 --model cnn --optimizer adamw --batch-size 64",
+        stored().lr
+    );
+    assert_eq!(resume(&same).unwrap(), stored());
+    assert!(changes(&stored(), &resume("").unwrap()).is_empty());
+    let config = resume(" --epochs 9 --backend cpu:kernels=scalar").unwrap();
+    assert_eq!((config.epochs, config.threads), (9, None));
+    let lines = changes(&stored(), &config).join("\n");
+    for words in [
+        "epochs: 9 instead of 4",
+        "cpu:kernels=scalar instead of cpu",
+        "threads: one per core instead of 2",
+    ] {
+        assert!(lines.contains(words), "{lines}\nshould contain {words}");
+    }
+    assert_eq!(resume(" --threads 1").unwrap().threads, Some(1));
+}
+
+#[test]
+fn other_settings_are_refused_with_both_values() {
+    let error = resume(" --epochs 3 --lr 0.5 --seed 9 --model mlp --optimizer sgd --batch-size 32").unwrap_err();
+    for words in [
+        "--epochs is 4 there, not 3",
+        "--lr is 0.002 there, not 0.5",
+        "--seed is 0 there, not 9",
+        "--model is cnn there, not mlp",
+        "--optimizer is adamw there, not sgd",
+        "--batch-size is 64 there, not 32",
+        "leave these options out",
+    ] {
+        assert!(error.contains(words), "{error}\nshould contain {words}");
+    }
+    let args = args("polygrad train mnist --resume runs/a");
+    let error = resumed(&args, &stored(), "runs/a".as_ref()).unwrap_err().to_string();
+    assert!(
+        error.contains("the data set is fashion-mnist there, not mnist"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_changed_config_is_noticed() {
+    let mut file = resume(" --epochs 9 --threads 1").unwrap();
+    assert!(disagreements(&stored(), &file).is_empty());
+    file.batch_size = 32;
+    assert_eq!(
+        disagreements(&stored(), &file),
+        ["batch_size is 64 in the checkpoint, 32 in config.json"]
+    );
+}
