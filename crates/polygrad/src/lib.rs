@@ -4,8 +4,14 @@ mod backends;
 
 #[cfg(feature = "cpu")]
 pub use polygrad_cpu as cpu;
-pub use polygrad_nn as nn;
 pub use polygrad_tensor::*;
+
+/// Layers, losses, optimizers, schedules and checkpoints.
+pub mod nn {
+    // The derive macro whose code names this crate, in place of the one that names polygrad-nn.
+    pub use polygrad_derive::FacadeModule as Module;
+    pub use polygrad_nn::*;
+}
 
 /// For those who write a backend: the trait, its words, and the registry.
 pub mod backend {
@@ -16,6 +22,6 @@ pub mod backend {
 pub mod prelude {
     #[cfg(feature = "cpu")]
     pub use polygrad_cpu::Cpu;
-    pub use polygrad_nn::{Forward, Module, Optimizer};
+    pub use crate::nn::{Forward, Module, Optimizer};
     pub use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Gradients, Result, Tensor, no_grad};
 }
