@@ -177,6 +177,14 @@ impl Backend for Cpu {
         conv::conv(x, weight, params)
     }
 
+    fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: &ConvParams) -> Result<T> {
+        conv::conv_input_grad(grad, weight, input_shape, params)
+    }
+
+    fn conv_weight_grad(grad: &T, x: &T, weight_shape: Shape, params: &ConvParams) -> Result<T> {
+        conv::conv_weight_grad(grad, x, weight_shape, params)
+    }
+
     fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {
         conv::max_pool(x, params)
     }

@@ -1,31 +1,37 @@
 //! Convolution and pooling.
 
+mod columns;
 mod geometry;
-mod patches;
 mod pool;
+mod product;
 
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
-use polygrad_core::{ConvParams, DType, Element, Result, Shape};
+use polygrad_core::{ConvParams, DType, Error, Result, Scalar, Shape};
 
-use crate::gemm::{Dims, Mat, MatMut, Real, Update};
-use crate::loops::Pointer;
+use crate::CpuTensor;
 use crate::ops::half::Half;
-use crate::ops::{convert, floats, same_dtype};
-use crate::{CpuTensor, gemm};
+use crate::ops::{convert, create, floats, same_dtype};
 use geometry::Geometry;
+
+/// Calls a function of the module `product` for the dtype.
+macro_rules! for_real {
+    ($dtype:expr, $function:ident($($argument:expr),*)) => {
+        if $dtype == DType::F32 {
+            product::$function::<f32>($($argument),*)
+        } else {
+            product::$function::<f64>($($argument),*)
+        }
+    };
+}
 
 /// See [`polygrad_core::Backend::conv`].
 pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Result<CpuTensor> {
     let dtype = same_dtype("conv", x, weight)?;
     floats("conv", dtype)?;
-    let operands = || [(*x.shape(), x.dtype()), (*weight.shape(), weight.dtype())];
-    let shape = params
-        .output_shape(x.shape(), weight.shape())
-        .map_err(|error| error.with_op("conv").with_operands(operands()))?;
+    let shape = output_shape("conv", x.shape(), weight.shape(), params)?;
     if Half::of(dtype).is_some() {
-        let (x, weight) = (convert::cast(x, DType::F32)?, convert::cast(weight, DType::F32)?);
-        return convert::cast(&conv(&x, &weight, params)?, dtype);
+        return convert::cast(&conv(&wide(x)?, &wide(weight)?, params)?, dtype);
     }
     let mut out = CpuTensor::empty(shape, dtype, x.device())?;
     if shape.numel() == 0 {
@@ -33,10 +39,84 @@ pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Re
     }
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
-    if dtype == DType::F32 {
-        patches::conv::<f32>(&x, &weight, &mut out, &geometry)?;
-    } else {
-        patches::conv::<f64>(&x, &weight, &mut out, &geometry)?;
-    }
+    for_real!(dtype, forward(&x, &weight, &mut out, &geometry))?;
     Ok(out)
+}
+
+/// See [`polygrad_core::Backend::conv_input_grad`].
+pub(crate) fn conv_input_grad(
+    grad: &CpuTensor,
+    weight: &CpuTensor,
+    input_shape: Shape,
+    params: &ConvParams,
+) -> Result<CpuTensor> {
+    let name = "conv_input_grad";
+    let dtype = same_dtype(name, grad, weight)?;
+    floats(name, dtype)?;
+    expect(
+        name,
+        grad.shape(),
+        &output_shape(name, &input_shape, weight.shape(), params)?,
+    )?;
+    if Half::of(dtype).is_some() {
+        return convert::cast(
+            &conv_input_grad(&wide(grad)?, &wide(weight)?, input_shape, params)?,
+            dtype,
+        );
+    }
+    if grad.numel() == 0 || weight.numel() == 0 {
+        return create::full(input_shape, Scalar::Float(0.0), dtype, grad.device());
+    }
+    let mut out = CpuTensor::empty(input_shape, dtype, grad.device())?;
+    let (grad, weight) = (grad.contiguous()?, weight.contiguous()?);
+    let geometry = Geometry::of_conv(&input_shape, weight.shape(), grad.shape(), params);
+    for_real!(dtype, input_grad(&grad, &weight, &mut out, &geometry))?;
+    Ok(out)
+}
+
+/// See [`polygrad_core::Backend::conv_weight_grad`].
+pub(crate) fn conv_weight_grad(
+    grad: &CpuTensor,
+    x: &CpuTensor,
+    weight_shape: Shape,
+    params: &ConvParams,
+) -> Result<CpuTensor> {
+    let name = "conv_weight_grad";
+    let dtype = same_dtype(name, grad, x)?;
+    floats(name, dtype)?;
+    expect(
+        name,
+        grad.shape(),
+        &output_shape(name, x.shape(), &weight_shape, params)?,
+    )?;
+    if Half::of(dtype).is_some() {
+        return convert::cast(&conv_weight_grad(&wide(grad)?, &wide(x)?, weight_shape, params)?, dtype);
+    }
+    if grad.numel() == 0 || weight_shape.numel() == 0 {
+        return create::full(weight_shape, Scalar::Float(0.0), dtype, grad.device());
+    }
+    let mut out = CpuTensor::empty(weight_shape, dtype, grad.device())?;
+    let (grad, x) = (grad.contiguous()?, x.contiguous()?);
+    let geometry = Geometry::of_conv(x.shape(), &weight_shape, grad.shape(), params);
+    for_real!(dtype, weight_grad(&grad, &x, &mut out, &geometry))?;
+    Ok(out)
+}
+
+fn wide(x: &CpuTensor) -> Result<CpuTensor> {
+    convert::cast(x, DType::F32)
+}
+
+fn output_shape(op: &'static str, x: &Shape, weight: &Shape, params: &ConvParams) -> Result<Shape> {
+    params.output_shape(x, weight).map_err(|error| {
+        error
+            .with_op(op)
+            .with_hint(format!("the input has shape {x}, the weight {weight}"))
+    })
+}
+
+fn expect(op: &'static str, found: &Shape, wanted: &Shape) -> Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Error::shape(format!("the gradient must have shape {wanted}, not {found}")).with_op(op))
 }

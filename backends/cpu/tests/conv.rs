@@ -1,0 +1,127 @@
+//! Convolution and its gradients against the reference backend, over strides, paddings, dilations, groups and one to three axes.
+
+use polygrad_core::{Backend, ConvParams, DType, Distribution, RandomKey, Shape, random_host};
+use polygrad_cpu::{Cpu, CpuDevice, Kernels};
+use polygrad_reference::{Reference, ReferenceDevice};
+
+fn close<B: Backend>(what: &str, ours: &<Cpu as Backend>::Tensor, theirs: &B::Tensor, tolerance: f64) {
+    let (ours, theirs) = (Cpu::to_host(ours).unwrap(), B::to_host(theirs).unwrap());
+    assert_eq!(ours.shape(), theirs.shape(), "{what}");
+    for (i, (a, b)) in ours.to_f64_vec().iter().zip(theirs.to_f64_vec()).enumerate() {
+        assert!(
+            (a - b).abs() <= tolerance * (1.0 + b.abs()),
+            "{what}: element {i} is {a}, not {b}"
+        );
+    }
+}
+
+fn check(device: CpuDevice, x: &[usize], weight: &[usize], params: ConvParams, dtype: DType) {
+    let what = format!("{device} {dtype} {x:?} {weight:?} {params:?}");
+    let (x, weight) = (Shape::new(x).unwrap(), Shape::new(weight).unwrap());
+    let Ok(out) = params.output_shape(&x, &weight) else {
+        return;
+    };
+    let tolerance = match dtype {
+        DType::F64 => 1e-12,
+        DType::F32 => 2e-5,
+        _ => 2e-2,
+    };
+    let host = |shape, seed| {
+        let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
+        random_host(shape, normal, dtype, RandomKey { seed, offset: 0 }).unwrap()
+    };
+    let (hx, hw, hg) = (host(x, 1), host(weight, 2), host(out, 3));
+    let ours = |h: &polygrad_core::HostTensor| Cpu::from_host(h.clone(), &device).unwrap();
+    let theirs = |h: &polygrad_core::HostTensor| Reference::from_host(h.clone(), &ReferenceDevice).unwrap();
+    let (cx, cw, cg) = (ours(&hx), ours(&hw), ours(&hg));
+    let (rx, rw, rg) = (theirs(&hx), theirs(&hw), theirs(&hg));
+    close::<Reference>(
+        &what,
+        &Cpu::conv(&cx, &cw, &params).unwrap(),
+        &Reference::conv(&rx, &rw, &params).unwrap(),
+        tolerance,
+    );
+    close::<Reference>(
+        &format!("input gradient, {what}"),
+        &Cpu::conv_input_grad(&cg, &cw, x, &params).unwrap(),
+        &Reference::conv_input_grad(&rg, &rw, x, &params).unwrap(),
+        tolerance,
+    );
+    close::<Reference>(
+        &format!("weight gradient, {what}"),
+        &Cpu::conv_weight_grad(&cg, &cx, weight, &params).unwrap(),
+        &Reference::conv_weight_grad(&rg, &rx, weight, &params).unwrap(),
+        tolerance,
+    );
+}
+
+#[test]
+fn agrees_with_the_reference() {
+    for kernels in [Kernels::Scalar, Kernels::Simd] {
+        for threads in [1, 2] {
+            let device = CpuDevice::new(threads, kernels).unwrap();
+            for stride in 1..=3 {
+                for padding in [0, 1, 4] {
+                    for dilation in 1..=2 {
+                        for groups in [1, 2] {
+                            let params = ConvParams {
+                                stride: [stride; 3],
+                                padding: [padding; 3],
+                                dilation: [dilation; 3],
+                                groups,
+                            };
+                            for dtype in [DType::F32, DType::F64] {
+                                check(device, &[3, 4, 9], &[6, 4 / groups, 3], params, dtype);
+                                check(device, &[2, 4, 6, 7], &[2, 4 / groups, 3, 2], params, dtype);
+                                check(device, &[1, 2, 3, 4, 5], &[2, 2 / groups, 1, 3, 2], params, dtype);
+                                check(device, &[9, 4, 5, 5], &[4, 4 / groups, 1, 1], params, dtype);
+                            }
+                        }
+                    }
+                }
+            }
+            check(
+                device,
+                &[2, 6, 8, 8],
+                &[6, 1, 3, 3],
+                ConvParams {
+                    groups: 6,
+                    padding: [1; 3],
+                    ..Default::default()
+                },
+                DType::F32,
+            );
+            check(device, &[2, 3, 8, 8], &[4, 3, 3, 3], ConvParams::default(), DType::F16);
+            check(device, &[0, 3, 8, 8], &[4, 3, 3, 3], ConvParams::default(), DType::F32);
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let shape = Shape::from([33, 8, 14, 14]);
+    let weight = Shape::from([16, 8, 3, 3]);
+    let params = ConvParams {
+        padding: [1; 3],
+        ..Default::default()
+    };
+    let out = params.output_shape(&shape, &weight).unwrap();
+    let results: Vec<_> = [1, 2, 3]
+        .into_iter()
+        .map(|threads| {
+            let device = CpuDevice::new(threads, Kernels::Simd).unwrap();
+            let random = |shape, seed| {
+                let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
+                Cpu::random(shape, normal, DType::F32, RandomKey { seed, offset: 0 }, &device).unwrap()
+            };
+            let (x, w, g) = (random(shape, 1), random(weight, 2), random(out, 3));
+            [
+                Cpu::conv(&x, &w, &params).unwrap(),
+                Cpu::conv_input_grad(&g, &w, shape, &params).unwrap(),
+                Cpu::conv_weight_grad(&g, &x, weight, &params).unwrap(),
+            ]
+            .map(|y| Cpu::to_host(&y).unwrap().to_vec::<f32>().unwrap())
+        })
+        .collect();
+    assert!(results[0] == results[1] && results[0] == results[2]);
+}
