@@ -16,24 +16,48 @@ const WIDTH: usize = 80;
 impl<B: Backend> fmt::Display for Tensor<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const OPENING: &str = "tensor(";
-        f.write_str(OPENING)?;
+        let mut text = OPENING.to_owned();
         match self.to_host() {
-            Ok(host) => Printer::new(&host, f.precision()).print(f, 0, 0, OPENING.len())?,
-            Err(error) => write!(f, "<{error}>")?,
+            Ok(_) if self.numel() == 0 => text.push_str("[]"),
+            Ok(host) => Printer::new(&host, f.precision()).print(&mut text, 0, 0, OPENING.len()),
+            Err(error) => text.push_str(&format!("<{error}>")),
         }
-        if self.numel() == 0 && self.rank() != 1 {
-            write!(f, ", size={}", self.shape())?;
+        let mut line = text.len() - text.rfind('\n').map_or(0, |at| at + 1);
+        for note in self.notes() {
+            if line + note.len() + 2 >= WIDTH {
+                text.push_str(&format!(",\n{:1$}", "", OPENING.len()));
+                line = OPENING.len();
+            } else {
+                text.push_str(", ");
+                line += 2;
+            }
+            line += note.len();
+            text.push_str(&note);
         }
+        text.push(')');
+        f.write_str(&text)
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// What is said after the values, where it does not show in them.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         let dtype = self.dtype();
-        if !matches!(dtype, DType::F32 | DType::I64 | DType::Bool) {
-            write!(f, ", dtype={dtype}")?;
+        let empty = self.numel() == 0;
+        if empty && self.rank() != 1 {
+            let dims: Vec<String> = self.shape().iter().map(ToString::to_string).collect();
+            notes.push(format!("size=({})", dims.join(", ")));
+        }
+        if dtype != DType::F32 && (empty || !matches!(dtype, DType::I64 | DType::Bool)) {
+            notes.push(format!("dtype={dtype}"));
         }
         if self.is_leaf() {
-            f.write_str(", requires_grad=true")?;
+            notes.push("requires_grad=True".into());
         } else if self.is_tracked() {
-            f.write_str(", tracked")?;
+            notes.push("tracked".into());
         }
-        f.write_str(")")
+        notes
     }
 }
 
@@ -66,7 +90,10 @@ impl Printer {
         out.values = vec![String::new(); all.len()];
         for i in shown {
             out.values[i] = style.format(host, i, all[i]);
-            out.width = out.width.max(out.values[i].len());
+            // Zeros, infinities and NaN do not count: PyTorch lets them stand out.
+            if !host.dtype().is_float() || (all[i].is_finite() && all[i] != 0.0) {
+                out.width = out.width.max(out.values[i].len());
+            }
         }
         out
     }
@@ -95,30 +122,31 @@ impl Printer {
         }
     }
 
-    fn print(&self, f: &mut fmt::Formatter<'_>, axis: usize, offset: usize, indent: usize) -> fmt::Result {
+    fn print(&self, out: &mut String, axis: usize, offset: usize, indent: usize) {
         if axis == self.dims.len() {
-            return f.write_str(&self.values[offset]);
+            out.push_str(&self.values[offset]);
+            return;
         }
-        f.write_str("[")?;
-        let indent = indent + 1;
+        out.push('[');
         let last = axis + 1 == self.dims.len();
         let per_line = (WIDTH.saturating_sub(indent) / (self.width + 2)).max(1);
+        let indent = indent + 1;
         for (i, entry) in self.entries(axis).into_iter().enumerate() {
             if i > 0 {
                 if last && i % per_line != 0 {
-                    f.write_str(", ")?;
+                    out.push_str(", ");
                 } else {
-                    let blank_lines = if last { 1 } else { self.dims.len() - 1 - axis };
-                    write!(f, ",{}{:indent$}", "\n".repeat(blank_lines), "")?;
+                    let lines = if last { 1 } else { self.dims.len() - 1 - axis };
+                    out.push_str(&format!(",{}{:indent$}", "\n".repeat(lines), ""));
                 }
             }
             match entry {
-                None => f.write_str("...")?,
-                Some(entry) if last => write!(f, "{:>1$}", self.values[offset + entry], self.width)?,
-                Some(entry) => self.print(f, axis + 1, offset + entry * self.strides[axis], indent)?,
+                None => out.push_str(if last { " ..." } else { "..." }),
+                Some(entry) if last => out.push_str(&format!("{:>1$}", self.values[offset + entry], self.width)),
+                Some(entry) => self.print(out, axis + 1, offset + entry * self.strides[axis], indent),
             }
         }
-        f.write_str("]")
+        out.push(']');
     }
 }
 
@@ -139,16 +167,10 @@ impl Style {
         let magnitudes: Vec<f64> = values.filter(|v| v.is_finite() && *v != 0.0).map(f64::abs).collect();
         let largest = magnitudes.iter().copied().fold(0.0, f64::max);
         let smallest = magnitudes.iter().copied().fold(f64::INFINITY, f64::min);
-        let wide = largest >= 1e8 || (largest > 0.0 && largest / smallest > 1000.0);
-        if magnitudes.iter().all(|v| v.fract() == 0.0) {
-            return if largest >= 1e8 {
-                Self::Scientific(precision)
-            } else {
-                Self::Whole
-            };
-        }
-        if wide || smallest < 1e-4 {
+        if largest > 1e8 || smallest < 1e-4 || largest / smallest > 1000.0 {
             Self::Scientific(precision)
+        } else if magnitudes.iter().all(|v| v.fract() == 0.0) {
+            Self::Whole
         } else {
             Self::Fixed(precision)
         }
@@ -159,7 +181,7 @@ impl Style {
             Self::Exact => match host.as_slice::<i64>() {
                 // Through f64, large integers would be rounded.
                 Ok(integers) => integers[i].to_string(),
-                Err(_) if host.dtype() == DType::Bool => (value != 0.0).to_string(),
+                Err(_) if host.dtype() == DType::Bool => if value == 0.0 { "False" } else { "True" }.into(),
                 Err(_) => value.to_string(),
             },
             _ if !value.is_finite() => if value.is_nan() {

@@ -141,7 +141,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1, and likewise for others. The index has the same rank and is no larger than
-    /// this tensor on the other axes.
+    /// this tensor on the other axes, or is empty.
     ///
     /// # Errors
     /// When shapes do not fit, the index is no integer tensor, or an index is out of range.
@@ -152,6 +152,10 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "gather", &[self, index]);
         let axis = self.shape().axis(axis).map_err(fail)?;
         let index = index.checked_index(self).map_err(fail)?;
+        if index.numel() == 0 {
+            // Whatever its shape, as PyTorch has it: nothing is picked.
+            return self.flatten(0, -1)?.narrow(0, 0, 0)?.reshape(index.shape());
+        }
         index.shape().check_within(&self.shape(), Some(axis)).map_err(fail)?;
         let value = B::gather(&self.value, axis, &index.value).map_err(fail)?;
         Ok(record(
@@ -392,7 +396,7 @@ impl CheckWithin for Shape {
                 .zip(other.dims())
                 .enumerate()
                 .all(|(axis, (a, b))| Some(axis) == free_axis || a <= b);
-        if fits || self.numel() == 0 {
+        if fits {
             return Ok(());
         }
         Err(Error::shape(format!(

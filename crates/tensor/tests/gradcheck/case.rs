@@ -107,7 +107,9 @@ pub(crate) fn between(low: f64, high: f64, shape: impl IntoShape, seed: usize) -
 pub(crate) fn mixed(shape: impl IntoShape, seed: usize) -> Tensor {
     let magnitudes = between(0.3, 1.7, shape, seed);
     let values = magnitudes.to_vec::<f64>().unwrap().into_iter().enumerate();
-    let values: Vec<f64> = values.map(|(i, x)| if (i + seed) % 3 == 0 { -x } else { x }).collect();
+    let values: Vec<f64> = values
+        .map(|(i, x)| if (i + seed).is_multiple_of(3) { -x } else { x })
+        .collect();
     Tensor::from_vec(values, magnitudes.shape(), &device()).unwrap()
 }
 

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use check::Outcome;
 use known::{DEVIATING, UNSUPPORTED};
+use polygrad_cpu::{Cpu, CpuDevice, Kernels};
 use polygrad_tensor::{AnyBackend, Backend, DType, Device};
 use set::VectorSet;
 
@@ -71,4 +72,24 @@ fn reference_in_f32() {
 fn reference_with_its_backend_erased() {
     let device: Device<AnyBackend> = Device::<polygrad_reference::Reference>::default().into_any();
     hold(&device, DType::F64);
+}
+
+fn cpu(kernels: Kernels) -> Device<Cpu> {
+    Device::from_inner(CpuDevice::new(2, kernels).unwrap())
+}
+
+#[test]
+fn cpu_in_f64() {
+    hold(&cpu(Kernels::Simd), DType::F64);
+}
+
+#[test]
+fn cpu_in_f32() {
+    hold(&cpu(Kernels::Simd), DType::F32);
+}
+
+#[test]
+fn cpu_with_scalar_kernels() {
+    hold(&cpu(Kernels::Scalar), DType::F64);
+    hold(&cpu(Kernels::Scalar), DType::F32);
 }
