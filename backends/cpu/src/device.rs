@@ -168,8 +168,12 @@ impl CpuDevice {
             }
             return;
         }
+        self.split_dyn(n, ns, multiple, &task);
+    }
+
+    fn split_dyn(self, n: usize, ns: f32, multiple: usize, task: &(dyn Fn(usize, usize) + Sync)) {
         let chunk = ((CHUNK_NS / ns) as usize).max(1).next_multiple_of(multiple);
-        self.0.pool.run(n.div_ceil(chunk), |i| {
+        self.0.pool.run_dyn(n.div_ceil(chunk), &|i| {
             let start = i * chunk;
             task(start, n.min(start + chunk));
         });

@@ -77,13 +77,18 @@ impl ThreadPool {
     /// When a task panics: the first panic goes on in the caller once all chunks are done.
     #[inline]
     pub fn run<F: Fn(usize) + Sync>(&self, chunks: usize, task: F) {
+        self.run_dyn(chunks, &task);
+    }
+
+    /// [`ThreadPool::run`], compiled once.
+    pub(crate) fn run_dyn(&self, chunks: usize, task: Task<'_>) {
         if chunks <= 1 || self.workers.is_empty() || INSIDE.get() || !self.shared.claim() {
             for i in 0..chunks {
                 task(i);
             }
             return;
         }
-        self.shared.run(chunks, &task, self.workers.len());
+        self.shared.run(chunks, task, self.workers.len());
     }
 }
 
@@ -107,14 +112,12 @@ pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
+/// What is called with the number of each chunk.
+type Task<'a> = &'a (dyn Fn(usize) + Sync + 'a);
+
 /// The job that is being worked on; lives on the caller's stack until its last chunk is done.
-struct Job {
-    task: *const (),
-    /// Calls the closure behind `task`.
-    ///
-    /// # Safety
-    /// The pointer must be that closure's.
-    call: unsafe fn(*const (), usize),
+struct Job<'a> {
+    task: Task<'a>,
 }
 
 /// A cache line of its own, so that threads that spin on one field do not slow down writes to another.
@@ -129,7 +132,7 @@ struct Shared {
     /// Chunks that are not done.
     unfinished: Line<AtomicUsize>,
     /// The current job. Valid for whoever owns a chunk, until that chunk is counted as done.
-    job: AtomicPtr<Job>,
+    job: AtomicPtr<Job<'static>>,
     /// Whether a caller has the pool.
     busy: AtomicBool,
     stop: AtomicBool,
@@ -154,20 +157,12 @@ impl Shared {
     }
 
     /// Runs a job; the caller of this function has claimed the pool.
-    #[inline(never)]
-    fn run<F: Fn(usize) + Sync>(&self, chunks: usize, task: &F, workers: usize) {
-        /// # Safety
-        /// `task` must point to a live `F`.
-        unsafe fn call<F: Fn(usize)>(task: *const (), chunk: usize) {
-            // SAFETY: by this function's own contract.
-            unsafe { (*task.cast::<F>())(chunk) }
-        }
-        let job = Job {
-            task: std::ptr::from_ref(task).cast(),
-            call: call::<F>,
-        };
+    fn run(&self, chunks: usize, task: Task<'_>, workers: usize) {
+        let job = Job { task };
         INSIDE.set(true);
-        self.job.store(std::ptr::from_ref(&job).cast_mut(), Ordering::Relaxed);
+        // The lifetime is left out: no thread looks at the job after its last chunk is done.
+        let erased = std::ptr::from_ref(&job).cast_mut().cast();
+        self.job.store(erased, Ordering::Relaxed);
         self.unfinished.0.store(chunks, Ordering::Relaxed);
         // Publishes the job: whoever claims a chunk reads this store or one that follows it in its release sequence.
         self.unclaimed.0.store(chunks, Ordering::SeqCst);
@@ -207,8 +202,7 @@ impl Shared {
             // caller is still inside `run`, where `job` and the closure it borrows live. The acquire above makes
             // both visible. The closure is `Sync`.
             let result = catch_unwind(AssertUnwindSafe(|| unsafe {
-                let job = &*job;
-                (job.call)(job.task, left - 1);
+                ((*job).task)(left - 1);
             }));
             if let Err(panic) = result {
                 let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);

@@ -51,8 +51,47 @@ impl<T: Real> Gemm<T> for Packed {
             if by_vectors(device, self.0, dims, a, b, c, update) {
                 return Ok(());
             }
+            if c.cols != 1 {
+                return self.by_way_of_rows(device, dims, a, b, c, update);
+            }
             product(device, self.0, dims, a, &Strided(b), Some(b), c, update)
         }
+    }
+}
+
+impl Packed {
+    /// The product when C's elements have gaps in both directions: it is computed apart and then brought into C.
+    ///
+    /// # Safety
+    /// As for [`Gemm::gemm`].
+    unsafe fn by_way_of_rows<T: Real>(
+        &self,
+        device: CpuDevice,
+        dims: Dims,
+        a: Mat<T>,
+        b: Mat<T>,
+        c: MatMut<T>,
+        update: Update<T>,
+    ) -> Result<()> {
+        let Dims { m, n, .. } = dims;
+        let buffer = Buffer::alloc(m * n * size_of::<T>())?;
+        let apart = MatMut::new(buffer.as_ptr().cast(), n.cast_signed(), 1);
+        let Update { alpha, beta, bias } = update;
+        // SAFETY: the buffer has room for the result; C by the caller.
+        unsafe {
+            let update = Update { alpha, bias, ..Update::set() };
+            product(device, self.0, dims, a, &Strided(b), Some(b), apart, update)?;
+            for i in 0..m {
+                for j in 0..n {
+                    let mut y = apart.at(i, j).read();
+                    if beta != T::ZERO {
+                        y = y.plus(beta.times(c.at(i, j).read()));
+                    }
+                    c.at(i, j).write(y);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -89,7 +128,8 @@ pub(crate) unsafe fn product<T: Real, P: Panels<T>>(
     let (mr, nr) = level.run(TileSize::<T>(PhantomData));
     let depths = k.div_ceil(MOST_K).max(1);
     let depth = k.div_ceil(depths);
-    let as_is = whole.filter(|b| b.cols == 1 && n * k <= SMALL_B);
+    // Registers must not run over the end of B's rows.
+    let as_is = whole.filter(|b| b.cols == 1 && n * k <= SMALL_B && n.is_multiple_of(nr / NV));
     let packed = match as_is {
         None => Some(Buffer::alloc(
             n.min(MOST_N).next_multiple_of(nr) * depth * size_of::<T>(),
@@ -118,14 +158,12 @@ pub(crate) unsafe fn product<T: Real, P: Panels<T>>(
                         ptr: to.0.cast_const(),
                         panel: nr * rows,
                         row: nr.cast_signed(),
-                        padded: true,
                     }
                 }
                 (None, Some(b)) => B {
                     ptr: b.at(top, left),
                     panel: nr,
                     row: b.rows,
-                    padded: false,
                 },
                 (None, None) => unreachable!("B is packed or as it is"),
             };
@@ -175,14 +213,13 @@ impl<T: Real, P: Panels<T>> Kernel for Pack<'_, T, P> {
     }
 }
 
-/// B as tiles read it: panels of columns, `panel` elements apart, whose rows are `row` elements apart. Padded rows are
-/// readable to the end of a tile.
+/// B as tiles read it: panels of columns, `panel` elements apart, whose rows are `row` elements apart and readable to the end
+/// of a register.
 #[derive(Clone, Copy)]
 struct B<T> {
     ptr: *const T,
     panel: usize,
     row: isize,
-    padded: bool,
 }
 
 // SAFETY: B is only read.
@@ -308,7 +345,6 @@ impl<T: Real> Kernel for Rows<T> {
         let (count, first) = tiles(rows, mr);
         for (panel, left) in (0..columns).step_by(nr).enumerate() {
             let width = nr.min(columns - left);
-            let part = !b.padded && !width.is_multiple_of(<T::Lanes<S> as Lanes>::N);
             for tile in 0..count {
                 let (start, end) = (first(tile), first(tile + 1));
                 let input = Input {
@@ -326,7 +362,6 @@ impl<T: Real> Kernel for Rows<T> {
                 let out = Out {
                     ptr: c.at(start, left),
                     rows: c.rows,
-                    cols: c.cols,
                     n: width,
                 };
                 // SAFETY: the tile is inside the product, whose matrices `product`'s caller answers for.
@@ -334,7 +369,6 @@ impl<T: Real> Kernel for Rows<T> {
                     <<T::Lanes<S> as Lanes>::Tile as Width>::any_tile(
                         l,
                         end - start,
-                        part,
                         input,
                         out,
                         update.at_column(left),

@@ -11,11 +11,10 @@ pub(crate) trait Width: Copy {
     /// [`tile`] for any number of rows up to `MR` and columns up to [`NV`] registers.
     ///
     /// # Safety
-    /// As for [`tile`]; `part` says that B's rows end where the tile's columns end, inside a register.
+    /// As for [`tile`].
     unsafe fn any_tile<L: Lanes>(
         l: L,
         rows: usize,
-        part: bool,
         input: Input<L::T>,
         out: Out<L::T>,
         update: Update<L::T>,
@@ -43,20 +42,17 @@ macro_rules! width {
             unsafe fn any_tile<L: Lanes>(
                 l: L,
                 rows: usize,
-                part: bool,
-                input: Input<L::T>,
+                        input: Input<L::T>,
                 out: Out<L::T>,
                 update: Update<L::T>,
             ) where
                 L::T: Real,
             {
-                match (rows, out.n > L::N, part) {
+                match (rows, out.n > L::N) {
                     $(
                         // SAFETY: passed on.
-                        ($rows, false, false) => unsafe { tile::<L, $rows, 1, false>(l, input, out, update) },
-                        ($rows, true, false) => unsafe { tile::<L, $rows, 2, false>(l, input, out, update) },
-                        ($rows, false, true) => unsafe { tile::<L, $rows, 1, true>(l, input, out, update) },
-                        ($rows, true, true) => unsafe { tile::<L, $rows, 2, true>(l, input, out, update) },
+                        ($rows, false) => unsafe { tile::<L, $rows, 1>(l, input, out, update) },
+                        ($rows, true) => unsafe { tile::<L, $rows, 2>(l, input, out, update) },
                     )*
                     _ => unreachable!("a tile has at most {} rows", Self::MR),
                 }
@@ -68,12 +64,11 @@ macro_rules! width {
 width!(Narrow: 6 = 1 2 3 4 5 6);
 width!(Tall: 12 = 1 2 3 4 5 6 7 8 9 10 11 12);
 
-/// A tile of C: where it starts, how rows and columns step, and its columns, at most `NV` registers of them.
+/// A tile of C: where it starts, how rows step, and its columns, one after another, at most `NV` registers of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Out<T> {
     pub(crate) ptr: *mut T,
     pub(crate) rows: isize,
-    pub(crate) cols: isize,
     pub(crate) n: usize,
 }
 
@@ -88,14 +83,13 @@ pub(crate) struct Input<T> {
     pub(crate) b_rows: isize,
 }
 
-/// Multiplies `MR` rows. With `PART` the last register of each row of B is not full and is read so; without it B's rows must be
-/// readable to the end of the register, whatever `n` says.
+/// Multiplies `MR` rows.
 ///
 /// # Safety
-/// The rows of A and B must be readable and the tile of C writable; `update.bias`, if there is one, points at the tile's
-/// first column.
+/// The rows of A must be readable, those of B to the end of the last register, whatever `n` says, and the tile of C
+/// writable. `update.bias`, if there is one, points at the tile's first column.
 #[inline(always)]
-unsafe fn tile<L: Lanes, const MR: usize, const NV: usize, const PART: bool>(
+unsafe fn tile<L: Lanes, const MR: usize, const NV: usize>(
     l: L,
     input: Input<L::T>,
     out: Out<L::T>,
@@ -135,11 +129,7 @@ unsafe fn tile<L: Lanes, const MR: usize, const NV: usize, const PART: bool>(
             let mut row = [zero; NV];
             for v in 0..NV {
                 let from = b.add(v * L::N);
-                row[v] = if PART && v + 1 == NV {
-                    l.load_part(from, last)
-                } else {
-                    l.load(from)
-                };
+                row[v] = l.load(from);
             }
             for i in 0..MR {
                 let x = l.splat(a.offset(i as isize * a_rows).read());
@@ -150,41 +140,16 @@ unsafe fn tile<L: Lanes, const MR: usize, const NV: usize, const PART: bool>(
             a = a.wrapping_offset(a_cols);
             b = b.wrapping_offset(b_rows);
         }
-        if out.cols == 1 {
-            for i in 0..MR {
-                let to = out.ptr.offset(i as isize * out.rows);
-                for v in 0..NV {
-                    let to = to.add(v * L::N);
-                    if v + 1 == NV && last < L::N {
-                        let old = if update.beta == L::T::ZERO {
-                            zero
-                        } else {
-                            l.load_part(to, last)
-                        };
-                        l.store_part(to, last, combine(l, acc[i][v], old, update));
-                    } else {
-                        let old = if update.beta == L::T::ZERO { zero } else { l.load(to) };
-                        l.store(to, combine(l, acc[i][v], old, update));
-                    }
-                }
-            }
-            return;
-        }
-        // Columns that are apart: by way of a register's worth of memory.
-        let mut lanes = [L::T::ZERO; 16];
         for i in 0..MR {
+            let to = out.ptr.offset(i as isize * out.rows);
             for v in 0..NV {
-                let n = if v + 1 == NV { last } else { L::N };
-                let to = out.ptr.offset(i as isize * out.rows + (v * L::N) as isize * out.cols);
-                if update.beta != L::T::ZERO {
-                    for (j, lane) in lanes.iter_mut().enumerate().take(n) {
-                        *lane = to.offset(j as isize * out.cols).read();
-                    }
-                }
-                let y = combine(l, acc[i][v], l.load(lanes.as_ptr()), update);
-                l.store(lanes.as_mut_ptr(), y);
-                for (j, &lane) in lanes.iter().enumerate().take(n) {
-                    to.offset(j as isize * out.cols).write(lane);
+                let to = to.add(v * L::N);
+                if v + 1 == NV && last < L::N {
+                    let old = if update.beta == L::T::ZERO { zero } else { l.load_part(to, last) };
+                    l.store_part(to, last, combine(l, acc[i][v], old, update));
+                } else {
+                    let old = if update.beta == L::T::ZERO { zero } else { l.load(to) };
+                    l.store(to, combine(l, acc[i][v], old, update));
                 }
             }
         }

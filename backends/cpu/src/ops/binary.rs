@@ -160,7 +160,7 @@ impl<T: Copy, F: Plain<T>> Kernel for PlainLoop<T, F> {
 /// `n` elements must be readable at `a` and `b` and writable at `to`.
 unsafe fn plain<T: Copy, F: Plain<T>>(level: Option<Level>, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
     let (a, b, to, f) = (a.cast(), b.cast(), to.cast(), PhantomData);
-    Level::for_loops(level).run(PlainLoop::<T, F> { a, b, to, n, f });
+    Level::run_loops(level, PlainLoop::<T, F> { a, b, to, n, f });
 }
 
 macro_rules! plain_ops {

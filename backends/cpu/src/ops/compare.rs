@@ -131,5 +131,5 @@ impl<T: Ordered, const OP: u8> Kernel for PlainLoop<T, OP> {
 /// `n` elements must be readable at `a` and `b` and `n` bytes writable at `to`.
 unsafe fn plain<T: Ordered, const OP: u8>(level: Option<Level>, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
     let (a, b, op) = (a.cast(), b.cast(), PhantomData);
-    Level::for_loops(level).run(PlainLoop::<T, OP> { a, b, to, n, op });
+    Level::run_loops(level, PlainLoop::<T, OP> { a, b, to, n, op });
 }

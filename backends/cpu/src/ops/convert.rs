@@ -15,7 +15,7 @@ pub(crate) fn cast(x: &CpuTensor, dtype: DType) -> Result<CpuTensor> {
     let shape = *x.shape();
     let mut out = CpuTensor::empty(shape, dtype, x.device())?;
     let to = out.ptr_mut();
-    let level = Level::for_loops(x.device().vectors());
+    let level = x.device().vectors();
     let from = x.dtype();
     // SAFETY: the kernel is that of the two dtypes, the shapes agree, and the output is new.
     unsafe {
@@ -33,7 +33,7 @@ pub(crate) fn cast(x: &CpuTensor, dtype: DType) -> Result<CpuTensor> {
                 }
                 (None, Some(half)) if from == DType::F32 => half.narrow(x.cast(), to, n),
                 _ => dispatch_dtype!(from, A => dispatch_dtype!(dtype, B => {
-                    level.run(Convert::<A, B> { x: x.cast(), to: to.cast(), n });
+                    Level::run_loops(level, Convert::<A, B> { x: x.cast(), to: to.cast(), n });
                 })),
             },
         );

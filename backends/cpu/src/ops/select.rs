@@ -22,7 +22,7 @@ pub(crate) fn select(condition: &CpuTensor, a: &CpuTensor, b: &CpuTensor) -> Res
         .map_err(|error| error.with_op("where"))?;
     let mut out = CpuTensor::empty(shape, dtype, a.device())?;
     let to = out.ptr_mut();
-    let level = Level::for_loops(a.device().vectors());
+    let level = a.device().vectors();
     let operands = [
         Operand::new(condition, &shape),
         Operand::new(a, &shape),
@@ -78,7 +78,7 @@ impl<T: Copy> Kernel for Choose<T> {
 
 /// # Safety
 /// `n` elements must be readable at the inputs and writable at `to`.
-unsafe fn run<T: Copy>(level: Level, condition: *const u8, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
+unsafe fn run<T: Copy>(level: Option<Level>, condition: *const u8, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
     let (a, b, to) = (a.cast::<T>(), b.cast(), to.cast());
-    level.run(Choose { condition, a, b, to, n });
+    Level::run_loops(level, Choose { condition, a, b, to, n });
 }

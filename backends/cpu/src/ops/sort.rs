@@ -33,11 +33,7 @@ pub(crate) fn sort(x: &CpuTensor, axis: usize, descending: bool) -> Result<(CpuT
             .map(|i| (unsafe { from.offset(i as isize * lines.step(0)).cast::<T>().read() }, i))
             .collect();
         // Stable, so that equal elements keep their order in both directions.
-        if descending {
-            pairs.sort_by(|a, b| order(&b.0, &a.0));
-        } else {
-            pairs.sort_by(|a, b| order(&a.0, &b.0));
-        }
+        pairs.sort_by(|a, b| if descending { order(&b.0, &a.0) } else { order(&a.0, &b.0) });
         for (i, (value, index)) in (0..n.cast_signed()).zip(pairs) {
             // SAFETY: as above.
             unsafe {

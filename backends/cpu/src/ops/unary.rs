@@ -177,7 +177,7 @@ impl<T: Copy, F: Plain<T>> Kernel for PlainLoop<T, F> {
 /// `n` elements must be readable at `x` and writable at `to`.
 unsafe fn plain<T: Copy, F: Plain<T>>(level: Option<Level>, x: *const u8, to: *mut u8, n: usize) {
     let (x, to, f) = (x.cast(), to.cast(), PhantomData);
-    Level::for_loops(level).run(PlainLoop::<T, F> { x, to, n, f });
+    Level::run_loops(level, PlainLoop::<T, F> { x, to, n, f });
 }
 
 macro_rules! plain_ops {

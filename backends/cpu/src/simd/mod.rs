@@ -82,14 +82,18 @@ impl Level {
         }
     }
 
-    /// The level for loops that the compiler vectorizes: wider registers bring them nothing but more code.
+    /// Runs a kernel of plain loops, which the compiler vectorizes; without a level for no instruction set in particular.
+    /// Wider registers than those of AVX2 bring such loops nothing but more code.
     #[inline(always)]
-    pub(crate) fn for_loops(level: Option<Self>) -> Self {
+    pub(crate) fn run_loops<K: Kernel>(level: Option<Self>, kernel: K) -> K::Out {
         match level {
-            None => Self::Portable,
+            None | Some(Self::Portable) => kernel.run(Portable),
             #[cfg(target_arch = "x86_64")]
-            Some(Self::Avx512) => Self::Avx2,
-            Some(level) => level,
+            // SAFETY: the level says that the CPU has the instructions; those with AVX-512 have AVX2.
+            Some(Self::Avx2 | Self::Avx512) => unsafe { avx2::run(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the level says that the CPU has the instructions.
+            Some(Self::Neon) => unsafe { neon::run(kernel) },
         }
     }
 

@@ -112,7 +112,7 @@ impl Plan {
         let rows = self.count / self.reduced.width();
         let (pieces, piece) = self.pieces(rows, strips, strip);
         let out = Pointer(out);
-        let level = Level::for_loops(device.vectors());
+        let level = device.vectors();
         let ns = (piece * strip) as f32 * 0.15 * size_of::<T>() as f32 / 4.0 + 5.0;
         if pieces == 1 {
             device.each(strips, ns, |i| {
@@ -170,7 +170,7 @@ impl Plan {
     /// `done` with its number. Cuts inside a row occur where there is but one row.
     fn fold<T: Copy + 'static, F: Fold<T>>(
         &self,
-        level: Level,
+        level: Option<Level>,
         first: usize,
         n: usize,
         start: usize,
@@ -192,10 +192,10 @@ impl Plan {
                 .row(0, row)
                 .wrapping_offset(offset + column.cast_signed() * step);
             if n == 1 {
-                let wide = level.run(Along::<T, F>::new(from, step, count));
+                let wide = Level::run_loops(level, Along::<T, F>::new(from, step, count));
                 wides[0] = if at == start { wide } else { F::join(wides[0], wide) };
             } else {
-                level.run(Across::<T, F>::new(from, step, count, &mut wides[..n]));
+                Level::run_loops(level, Across::<T, F>::new(from, step, count, &mut wides[..n]));
             }
             at += count;
         }
