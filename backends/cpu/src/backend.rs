@@ -1,12 +1,13 @@
 //! The seam's methods.
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Distribution, Error, HostTensor,
-    OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
+    DType, Distribution, Error, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
+    SliceRange, Support, UnaryOp,
 };
 
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
-use crate::{CpuDevice, CpuTensor, conv, support};
+use crate::{CpuDevice, CpuTensor, conv, fused, support};
 
 /// Polygrad's native CPU backend: see the [crate's documentation](crate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -215,6 +216,59 @@ impl Backend for Cpu {
 
     fn avg_pool_backward(grad: &T, input_shape: Shape, params: &PoolParams) -> Result<T> {
         conv::avg_pool_backward(grad, input_shape, params)
+    }
+
+    fn activation(op: Activation, x: &T) -> Result<T> {
+        fused::activation(op, x)
+    }
+
+    fn activation_backward(op: Activation, grad: &T, saved: &T) -> Result<T> {
+        fused::activation_backward(op, grad, saved)
+    }
+
+    fn softmax(x: &T, axis: usize) -> Result<T> {
+        fused::softmax(x, axis)
+    }
+
+    fn softmax_backward(grad: &T, output: &T, axis: usize) -> Result<T> {
+        fused::softmax_backward(grad, output, axis)
+    }
+
+    fn log_softmax(x: &T, axis: usize) -> Result<T> {
+        fused::log_softmax(x, axis)
+    }
+
+    fn log_softmax_backward(grad: &T, output: &T, axis: usize) -> Result<T> {
+        fused::log_softmax_backward(grad, output, axis)
+    }
+
+    fn cross_entropy(logits: &T, target: &T, params: &CrossEntropyParams) -> Result<(T, T)> {
+        fused::cross_entropy(logits, target, params)
+    }
+
+    fn cross_entropy_backward(
+        grad: &T,
+        logits: &T,
+        target: &T,
+        logsumexp: &T,
+        params: &CrossEntropyParams,
+    ) -> Result<T> {
+        fused::cross_entropy_backward(grad, logits, target, logsumexp, params)
+    }
+
+    fn sgd_step(param: &mut T, grad: &T, momentum: Option<&mut T>, params: &SgdParams) -> Result<()> {
+        fused::sgd_step(param, grad, momentum, params)
+    }
+
+    fn adam_step(
+        param: &mut T,
+        grad: &T,
+        first: &mut T,
+        second: &mut T,
+        max_second: Option<&mut T>,
+        params: &AdamParams,
+    ) -> Result<()> {
+        fused::adam_step(param, grad, first, second, max_second, params)
     }
 
     fn accumulate_grad(mut acc: T, grad: &T) -> Result<T> {

@@ -5,6 +5,7 @@ mod backend;
 mod buffers;
 mod conv;
 mod device;
+mod fused;
 mod gemm;
 mod loops;
 mod math;
