@@ -1,6 +1,6 @@
 //! Activation functions and dropout.
 
-use polygrad_core::{Activation, Backend, DType, Distribution, Error, Op, Result, decompose};
+use polygrad_core::{Activation, Backend, DType, Distribution, Error, Op, Result, Shape, decompose};
 
 use super::context;
 use crate::Tensor;
@@ -81,6 +81,10 @@ impl<B: Backend> Tensor<B> {
                 &[self],
             ));
         }
+        if !self.dtype().is_float() {
+            let error = Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype");
+            return Err(context(error, "dropout", &[self]));
+        }
         if p == 0.0 {
             return Ok(self.clone());
         }
@@ -141,7 +145,8 @@ impl<B: Backend> Tensor<B> {
         self.shape().axis(axis)
     }
 
-    /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`, values `[…, T, E]`.
+    /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`, values `[…, T, E]`,
+    /// whose leading axes broadcast.
     /// A bool mask says which keys take part, a float mask is added; it broadcasts to `[…, S, T]`. `scale` defaults to `1 / √D`.
     /// `causal` is aligned to the bottom right: query i sees keys up to i + T − S. A row that sees no key is 0.
     ///
@@ -172,6 +177,30 @@ impl<B: Backend> Tensor<B> {
         for other in [Some(key), Some(value), mask].into_iter().flatten() {
             query.check_device(other).map_err(fail)?;
         }
+        let batch = |shape: &Shape| Shape::new(&shape[..rank - 2]);
+        let batch = (batch(&q)?.broadcast(&batch(&k)?))
+            .and_then(|both| both.broadcast(&batch(&v)?))
+            .map_err(fail)?;
+        let inner = |rows, columns| Shape::new(&[batch.dims(), &[rows, columns]].concat());
+        if let Some(mask) = mask {
+            if mask.dtype() != DType::Bool && mask.dtype() != query.dtype() {
+                return Err(fail(Error::dtype(format!(
+                    "the mask is {}, neither bool nor {}",
+                    mask.dtype(),
+                    query.dtype()
+                ))));
+            }
+            let scores = inner(q[rank - 2], k[rank - 2])?;
+            if !mask.shape().broadcasts_to(&scores) {
+                return Err(fail(Error::shape(format!(
+                    "the mask's shape {} does not broadcast to {scores}",
+                    mask.shape()
+                ))));
+            }
+        }
+        let query = &query.expand(inner(q[rank - 2], q[rank - 1])?)?;
+        let key = &key.expand(inner(k[rank - 2], k[rank - 1])?)?;
+        let value = &value.expand(inner(v[rank - 2], v[rank - 1])?)?;
         let scale = scale.unwrap_or_else(|| 1.0 / (q[rank - 1] as f64).sqrt());
         let all = [Some(query), Some(key), Some(value), mask];
         if all.into_iter().flatten().any(Self::is_tracked) {

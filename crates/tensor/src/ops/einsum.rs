@@ -121,6 +121,13 @@ impl<B: Backend> Factor<B> {
             tensor: tensor.clone(),
         };
         while let Some((first, second)) = repeated(&out.letters) {
+            let shape = out.tensor.shape();
+            if shape[first] != shape[second] {
+                return Err(Error::shape(format!(
+                    "{:?} has extents {} and {} in one operand",
+                    out.letters[first], shape[first], shape[second]
+                )));
+            }
             out.tensor = out.tensor.diagonal(0, first as isize, second as isize)?;
             let letter = out.letters.remove(second);
             out.letters.remove(first);
@@ -252,7 +259,12 @@ impl<B: Backend> Tensor<B> {
         let flat = self
             .permute(&order)?
             .reshape([outer.as_slice(), &[rows * columns]].concat())?;
-        let start = first_row * columns + first_column;
+        // Where nothing is taken, the offset may lie anywhere.
+        let start = if len == 0 {
+            0
+        } else {
+            first_row * columns + first_column
+        };
         let range = polygrad_core::SliceRange::new(start, len, columns as isize + 1);
         flat.slice_axis(-1, range, "diagonal")
     }

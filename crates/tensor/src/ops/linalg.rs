@@ -92,9 +92,11 @@ impl<B: Backend> Tensor<B> {
     /// As [`Tensor::mm`], and when this tensor does not broadcast.
     pub fn addmm(&self, a: &Self, b: &Self, beta: f64, alpha: f64) -> Result<Self> {
         let product = (a.mm(b)? * alpha)?;
-        let scaled = (self * beta)?;
-        let fail = |e| context(e, "addmm", &[self, a, b]);
-        scaled.expand(product.shape()).map_err(fail)?.add(&product)
+        if !self.shape().broadcasts_to(&product.shape()) {
+            let error = Error::shape(format!("{} does not broadcast to {}", self.shape(), product.shape()));
+            return Err(context(error, "addmm", &[self, a, b]));
+        }
+        (self * beta)?.add(&product)
     }
 
     /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`.

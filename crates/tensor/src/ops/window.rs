@@ -40,14 +40,18 @@ impl<B: Backend> Tensor<B> {
                 "takes an input [N, C, spatial…] and a weight [C, O / groups, kernel…] of one rank, 3 to 5",
             )));
         }
-        let mut out = x.with_dim(1, w[1] * params.groups);
+        let mut out = x.with_dim(1, w[1].saturating_mul(params.groups));
         for axis in 0..x.rank() - 2 {
-            let length = x[axis + 2]
-                .checked_sub(1)
-                .and_then(|steps| steps.checked_mul(params.stride[axis]))
-                .and_then(|n| n.checked_add((w[axis + 2] - 1).checked_mul(params.dilation[axis])?))
-                .and_then(|n| (n + output_padding[axis] + 1).checked_sub(2 * params.padding[axis]))
-                .filter(|&length| length > 0);
+            let length = || {
+                let steps = x[axis + 2].checked_sub(1)?.checked_mul(params.stride[axis])?;
+                let reach = (w[axis + 2] - 1).checked_mul(params.dilation[axis])?;
+                let whole = steps
+                    .checked_add(reach)?
+                    .checked_add(output_padding[axis])?
+                    .checked_add(1)?;
+                whole.checked_sub(params.padding[axis].checked_mul(2)?)
+            };
+            let length = length().filter(|&length| length > 0);
             let fits = output_padding[axis] < params.stride[axis].max(params.dilation[axis]);
             match length {
                 Some(length) if fits => out.dims_mut()[axis + 2] = length,
@@ -58,6 +62,7 @@ impl<B: Backend> Tensor<B> {
                 }
             }
         }
+        Shape::new(&out).map_err(fail)?;
         let grad_shape = params.output_shape(&out, &w).map_err(fail)?;
         if grad_shape != x {
             return Err(fail(Error::shape(format!(

@@ -90,10 +90,19 @@ fn attention(cases: &mut Cases) {
     }
 }
 
+/// Keys and values that all heads share.
+fn shared_keys(cases: &mut Cases) {
+    let inputs = [mixed([2, 2, 2, 3], 1), mixed([2, 1, 2, 3], 2), mixed([1, 1, 2, 2], 3)];
+    cases.add("attention with broadcast keys", inputs, |x| {
+        x[0].scaled_dot_product_attention(&x[1], &x[2], None, true, None)
+    });
+}
+
 pub(crate) fn cases() -> Cases {
     let mut cases = Cases::default();
     softmaxes(&mut cases);
     norms(&mut cases);
     attention(&mut cases);
+    shared_keys(&mut cases);
     cases
 }
