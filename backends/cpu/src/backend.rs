@@ -6,8 +6,9 @@ use polygrad_core::{
     SliceRange, Support, UnaryOp,
 };
 
+use crate::fused::{activation, batch_norm, cross_entropy, embedding, norm, optim, softmax};
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
-use crate::{CpuDevice, CpuTensor, conv, fused, support};
+use crate::{CpuDevice, CpuTensor, conv, support};
 
 /// Polygrad's native CPU backend: see the [crate's documentation](crate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -219,31 +220,31 @@ impl Backend for Cpu {
     }
 
     fn activation(op: Activation, x: &T) -> Result<T> {
-        fused::activation(op, x)
+        activation::activation(op, x)
     }
 
     fn activation_backward(op: Activation, grad: &T, saved: &T) -> Result<T> {
-        fused::activation_backward(op, grad, saved)
+        activation::activation_backward(op, grad, saved)
     }
 
     fn softmax(x: &T, axis: usize) -> Result<T> {
-        fused::softmax(x, axis)
+        softmax::softmax(x, axis)
     }
 
     fn softmax_backward(grad: &T, output: &T, axis: usize) -> Result<T> {
-        fused::softmax_backward(grad, output, axis)
+        softmax::softmax_backward(grad, output, axis)
     }
 
     fn log_softmax(x: &T, axis: usize) -> Result<T> {
-        fused::log_softmax(x, axis)
+        softmax::log_softmax(x, axis)
     }
 
     fn log_softmax_backward(grad: &T, output: &T, axis: usize) -> Result<T> {
-        fused::log_softmax_backward(grad, output, axis)
+        softmax::log_softmax_backward(grad, output, axis)
     }
 
     fn cross_entropy(logits: &T, target: &T, params: &CrossEntropyParams) -> Result<(T, T)> {
-        fused::cross_entropy(logits, target, params)
+        cross_entropy::cross_entropy(logits, target, params)
     }
 
     fn cross_entropy_backward(
@@ -253,11 +254,39 @@ impl Backend for Cpu {
         logsumexp: &T,
         params: &CrossEntropyParams,
     ) -> Result<T> {
-        fused::cross_entropy_backward(grad, logits, target, logsumexp, params)
+        cross_entropy::cross_entropy_backward(grad, logits, target, logsumexp, params)
+    }
+
+    fn layer_norm(x: &T, weight: Option<&T>, bias: Option<&T>, axes: usize, eps: f64) -> Result<(T, T, T)> {
+        norm::layer_norm(x, weight, bias, axes, eps)
+    }
+
+    fn layer_norm_backward(grad: &T, x: &T, mean: &T, rstd: &T, weight: Option<&T>, axes: usize) -> Result<(T, T, T)> {
+        norm::layer_norm_backward(grad, x, mean, rstd, weight, axes)
+    }
+
+    fn rms_norm(x: &T, weight: Option<&T>, axes: usize, eps: f64) -> Result<(T, T)> {
+        norm::rms_norm(x, weight, axes, eps)
+    }
+
+    fn rms_norm_backward(grad: &T, x: &T, rstd: &T, weight: Option<&T>, axes: usize) -> Result<(T, T)> {
+        norm::rms_norm_backward(grad, x, rstd, weight, axes)
+    }
+
+    fn batch_norm(x: &T, weight: Option<&T>, bias: Option<&T>, eps: f64) -> Result<(T, T, T)> {
+        batch_norm::batch_norm(x, weight, bias, eps)
+    }
+
+    fn batch_norm_backward(grad: &T, x: &T, mean: &T, var: &T, weight: Option<&T>, eps: f64) -> Result<(T, T, T)> {
+        batch_norm::batch_norm_backward(grad, x, mean, var, weight, eps)
+    }
+
+    fn embedding_backward(grad: &T, index: &T, num_embeddings: usize, padding_idx: Option<usize>) -> Result<T> {
+        embedding::embedding_backward(grad, index, num_embeddings, padding_idx)
     }
 
     fn sgd_step(param: &mut T, grad: &T, momentum: Option<&mut T>, params: &SgdParams) -> Result<()> {
-        fused::sgd_step(param, grad, momentum, params)
+        optim::sgd_step(param, grad, momentum, params)
     }
 
     fn adam_step(
@@ -268,7 +297,7 @@ impl Backend for Cpu {
         max_second: Option<&mut T>,
         params: &AdamParams,
     ) -> Result<()> {
-        fused::adam_step(param, grad, first, second, max_second, params)
+        optim::adam_step(param, grad, first, second, max_second, params)
     }
 
     fn accumulate_grad(mut acc: T, grad: &T) -> Result<T> {

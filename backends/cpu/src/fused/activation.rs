@@ -1,46 +1,42 @@
-//! Activation functions and their gradients in one pass, for all float dtypes.
+//! Activation functions and their gradients, one pass each.
 
-use polygrad_core::{Activation, DType, Result, UnaryOp, decompose};
+use polygrad_core::{Activation, DType, Error, Result, UnaryOp, decompose};
 
-use crate::loops::Pointer;
-use crate::math::{self, Map};
+use super::vectors;
+use crate::loops::{Operand, Pointer, map};
+use crate::math::{
+    self, Elu, EluSlope, Gelu, GeluSlope, GeluTanh, GeluTanhSlope, Map, SigmoidSlope, Silu, SiluSlope, Softplus,
+    SoftplusSlope, TanhSlope,
+};
 use crate::ops::half::Half;
-use crate::ops::{convert, floats, unary};
+use crate::ops::{convert, same_dtype, unary};
+use crate::simd::{Kernel, Level, Simd};
 use crate::{Cpu, CpuTensor};
 
 /// Nanoseconds an element, about.
-const COST: f32 = 0.6;
+const NS: f32 = 0.8;
 
 /// See [`polygrad_core::Backend::activation`].
 pub(crate) fn activation(op: Activation, x: &CpuTensor) -> Result<CpuTensor> {
-    floats(op.name(), x.dtype())?;
-    match op {
-        Activation::Relu => unary::unary(UnaryOp::Relu, x),
-        Activation::Tanh => unary::unary(UnaryOp::Tanh, x),
-        Activation::Sigmoid => unary::unary(UnaryOp::Sigmoid, x),
-        Activation::Gelu => forward(math::Gelu, x),
-        Activation::GeluTanh => forward(math::GeluTanh, x),
-        Activation::Silu => forward(math::Silu, x),
-        Activation::Softplus { beta, threshold } => forward(math::Softplus { beta, threshold }, x),
-        Activation::Elu { alpha } => forward(math::Elu(alpha), x),
-        other => decompose::activation::<Cpu>(other, x),
+    let simple = match op {
+        Activation::Relu => Some(UnaryOp::Relu),
+        Activation::Tanh => Some(UnaryOp::Tanh),
+        Activation::Sigmoid => Some(UnaryOp::Sigmoid),
+        _ => None,
+    };
+    if let Some(op) = simple {
+        return unary::unary(op, x);
     }
-}
-
-/// See [`polygrad_core::Backend::activation_backward`].
-pub(crate) fn activation_backward(op: Activation, grad: &CpuTensor, saved: &CpuTensor) -> Result<CpuTensor> {
-    floats(op.name(), grad.dtype())?;
+    if !x.dtype().is_float() {
+        return decompose::activation::<Cpu>(op, x);
+    }
     match op {
-        Activation::Tanh => backward(math::TanhSlope, grad, saved),
-        Activation::Sigmoid => backward(math::SigmoidSlope, grad, saved),
-        Activation::Gelu => backward(math::GeluSlope, grad, saved),
-        Activation::GeluTanh => backward(math::GeluTanhSlope, grad, saved),
-        Activation::Silu => backward(math::SiluSlope, grad, saved),
-        Activation::Softplus { beta, threshold } => {
-            backward(math::SoftplusSlope(math::Softplus { beta, threshold }), grad, saved)
-        }
-        Activation::Elu { alpha } => backward(math::EluSlope(alpha), grad, saved),
-        other => decompose::activation_backward::<Cpu>(other, grad, saved),
+        Activation::Gelu => forward(Gelu, x),
+        Activation::GeluTanh => forward(GeluTanh, x),
+        Activation::Silu => forward(Silu, x),
+        Activation::Softplus { beta, threshold } => forward(Softplus { beta, threshold }, x),
+        Activation::Elu { alpha } => forward(Elu(alpha), x),
+        _ => decompose::activation::<Cpu>(op, x),
     }
 }
 
@@ -48,47 +44,149 @@ fn forward<F: Map>(f: F, x: &CpuTensor) -> Result<CpuTensor> {
     if Half::of(x.dtype()).is_some() {
         return convert::cast(&forward(f, &convert::cast(x, DType::F32)?)?, x.dtype());
     }
-    let x = x.contiguous()?;
-    let (device, level, dtype) = (x.device(), x.device().vectors(), x.dtype());
-    let mut out = CpuTensor::empty(*x.shape(), dtype, device)?;
-    let (from, to) = (Pointer(x.ptr().cast_mut()), Pointer(out.ptr_mut()));
-    device.split(x.numel(), COST, 16, |start, end| {
-        let (from, to) = (from.at(start * dtype.size()), to.at(start * dtype.size()));
-        // SAFETY: both tensors have these elements, of this dtype; the output is new and each range is written once.
-        unsafe {
-            if dtype == DType::F32 {
-                math::map(level, f, from.cast(), to.cast(), end - start);
-            } else {
-                let (from, to) = (from.cast::<f64>(), to.cast::<f64>());
-                (0..end - start).for_each(|i| to.add(i).write(f.reference(*from.add(i))));
-            }
-        }
-    });
+    let (shape, dtype, device) = (*x.shape(), x.dtype(), x.device());
+    let mut out = CpuTensor::empty(shape, dtype, device)?;
+    let to = out.ptr_mut();
+    let level = device.vectors();
+    // SAFETY: input and output have one dtype and one shape, and the output is new.
+    unsafe {
+        map(
+            device,
+            &shape,
+            [Operand::new(x, &shape)],
+            to,
+            dtype.size(),
+            NS,
+            &|[x], to, n| {
+                if dtype == DType::F32 {
+                    return math::map(level, f, x.cast(), to.cast(), n);
+                }
+                let (x, to) = (x.cast::<f64>(), to.cast::<f64>());
+                (0..n).for_each(|i| to.add(i).write(f.reference(x.add(i).read())));
+            },
+        );
+    }
     Ok(out)
 }
 
-fn backward<F: Map>(slope: F, grad: &CpuTensor, saved: &CpuTensor) -> Result<CpuTensor> {
-    let dtype = grad.dtype();
-    if Half::of(dtype).is_some() {
-        let (grad, saved) = (convert::cast(grad, DType::F32)?, convert::cast(saved, DType::F32)?);
-        return convert::cast(&backward(slope, &grad, &saved)?, dtype);
+/// See [`polygrad_core::Backend::activation_backward`].
+pub(crate) fn activation_backward(op: Activation, grad: &CpuTensor, saved: &CpuTensor) -> Result<CpuTensor> {
+    let dtype = same_dtype("activation_backward", grad, saved)?;
+    if !dtype.is_float() {
+        return decompose::activation_backward::<Cpu>(op, grad, saved);
     }
-    let (grad, saved) = (grad.contiguous()?, saved.contiguous()?);
-    let (device, level) = (grad.device(), grad.device().vectors());
-    let mut out = CpuTensor::empty(*grad.shape(), dtype, device)?;
-    let to = Pointer(out.ptr_mut());
-    let [g, x] = [&grad, &saved].map(|x| Pointer(x.ptr().cast_mut()));
-    device.split(grad.numel(), COST, 16, |start, end| {
-        let [g, x, to] = [g, x, to].map(|p| p.at(start * dtype.size()));
-        // SAFETY: all tensors have these elements, of this dtype; the output is new and each range is written once.
-        unsafe {
+    if grad.shape() != saved.shape() {
+        return Err(
+            Error::shape(format!("a gradient of shape {} for {}", grad.shape(), saved.shape()))
+                .with_op("activation_backward"),
+        );
+    }
+    match (op, vectors([grad, saved])) {
+        (Activation::Relu, Some(level)) => gated(level, grad, saved, 0.0),
+        (Activation::LeakyRelu { slope }, Some(level)) => gated(level, grad, saved, slope as f32),
+        (Activation::Tanh, _) => backward(TanhSlope, grad, saved),
+        (Activation::Sigmoid, _) => backward(SigmoidSlope, grad, saved),
+        (Activation::Gelu, _) => backward(GeluSlope, grad, saved),
+        (Activation::GeluTanh, _) => backward(GeluTanhSlope, grad, saved),
+        (Activation::Silu, _) => backward(SiluSlope, grad, saved),
+        (Activation::Softplus { beta, threshold }, _) => {
+            backward(SoftplusSlope(Softplus { beta, threshold }), grad, saved)
+        }
+        (Activation::Elu { alpha }, _) => backward(EluSlope(alpha), grad, saved),
+        _ => decompose::activation_backward::<Cpu>(op, grad, saved),
+    }
+}
+
+/// The gradient times a function of the saved tensor.
+fn backward<F: Map>(slope: F, grad: &CpuTensor, saved: &CpuTensor) -> Result<CpuTensor> {
+    if Half::of(grad.dtype()).is_some() {
+        let [wide_grad, wide_saved] = [grad, saved].map(|x| convert::cast(x, DType::F32));
+        return convert::cast(&backward(slope, &wide_grad?, &wide_saved?)?, grad.dtype());
+    }
+    let (shape, dtype, device) = (*grad.shape(), grad.dtype(), grad.device());
+    let mut out = CpuTensor::empty(shape, dtype, device)?;
+    let to = out.ptr_mut();
+    let level = device.vectors();
+    let operands = [Operand::new(saved, &shape), Operand::new(grad, &shape)];
+    // SAFETY: inputs and output have one dtype and one shape, and the output is new.
+    unsafe {
+        map(device, &shape, operands, to, dtype.size(), NS, &|[x, g], to, n| {
             if dtype == DType::F32 {
-                math::map_mul(level, slope, x.cast(), g.cast(), to.cast(), end - start);
-            } else {
-                let (g, x, to) = (g.cast::<f64>(), x.cast::<f64>(), to.cast::<f64>());
-                (0..end - start).for_each(|i| to.add(i).write(slope.reference(*x.add(i)) * *g.add(i)));
+                return math::map_mul(level, slope, x.cast(), g.cast(), to.cast(), n);
+            }
+            let (x, g, to) = (x.cast::<f64>(), g.cast::<f64>(), to.cast::<f64>());
+            (0..n).for_each(|i| to.add(i).write(slope.reference(x.add(i).read()) * g.add(i).read()));
+        });
+    }
+    Ok(out)
+}
+
+/// The gradient where the saved tensor is positive, else `slope` times that.
+fn gated(level: Level, grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
+    let shape = *grad.shape();
+    let (device, numel) = (grad.device(), shape.numel());
+    let mut out = CpuTensor::empty(shape, grad.dtype(), device)?;
+    let to = out.ptr_mut();
+    if grad.is_contiguous() && saved.is_contiguous() {
+        let [g, x] = [grad, saved].map(|x| Pointer(x.ptr().cast_mut().cast::<f32>()));
+        let to = Pointer(to.cast::<f32>());
+        device.split(numel, 0.15, 64, |start, end| {
+            let n = end - start;
+            Level::run_loops(
+                Some(level),
+                Gated {
+                    g: g.at(start),
+                    x: x.at(start),
+                    to: to.at(start),
+                    n,
+                    slope,
+                },
+            );
+        });
+        return Ok(out);
+    }
+    let operands = [Operand::new(saved, &shape), Operand::new(grad, &shape)];
+    // SAFETY: inputs and output are f32 of one shape, and the output is new.
+    unsafe {
+        map(device, &shape, operands, to, 4, 0.2, &|[x, g], to, n| {
+            Level::run_loops(
+                Some(level),
+                Gated {
+                    g: g.cast(),
+                    x: x.cast(),
+                    to: to.cast(),
+                    n,
+                    slope,
+                },
+            );
+        });
+    }
+    Ok(out)
+}
+
+struct Gated {
+    g: *const f32,
+    x: *const f32,
+    to: *mut f32,
+    n: usize,
+    slope: f32,
+}
+
+impl Kernel for Gated {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let zero = self.slope == 0.0;
+        for i in 0..self.n {
+            // SAFETY: `gated` answers for the pointers.
+            unsafe {
+                let (g, x) = (self.g.add(i).read(), self.x.add(i).read());
+                // Relu is written as "not <= 0", so that a NaN passes its gradient on; and a blocked infinity is 0.
+                let blocked = if zero { 0.0 } else { g * self.slope };
+                let open = if zero { !(x <= 0.0) } else { x > 0.0 };
+                self.to.add(i).write(if open { g } else { blocked });
             }
         }
-    });
-    Ok(out)
+    }
 }

@@ -1,37 +1,46 @@
-//! Cross entropy against class indices, and its gradient, row by row.
+//! Cross entropy against class indices, row by row.
 
 use polygrad_core::{CrossEntropyParams, DType, Error, Result, Shape, decompose};
 
-use super::rows::{dot, exp_shifted, largest};
+use super::rows::{each_in_row, max_row, sum_row};
 use super::vectors;
 use crate::loops::Pointer;
-use crate::simd::Level;
+use crate::math::exp_nonpositive;
+use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 
-/// Nanoseconds an element, about.
-const COST: f32 = 0.8;
+/// Rows, classes and the checked targets.
+struct Task {
+    rows: usize,
+    classes: usize,
+    target: CpuTensor,
+    params: CrossEntropyParams,
+}
 
-/// The level, rows and classes, if this module handles the tensors; fails where a class is out of range.
-fn plan(
-    floats: &[&CpuTensor],
-    logits: &CpuTensor,
-    target: &CpuTensor,
-    params: &CrossEntropyParams,
-) -> Result<Option<(Level, usize, usize)>> {
-    let fits = target.dtype() == DType::I64 && target.is_contiguous() && logits.shape().rank() == 2;
-    let (Some(level), true) = (vectors(floats), fits && logits.numel() > 0) else {
-        return Ok(None);
-    };
-    let (rows, classes) = (logits.shape()[0], logits.shape()[1]);
-    for (row, &class) in target.slice::<i64>()?.iter().enumerate() {
-        if class != params.ignore_index && !usize::try_from(class).is_ok_and(|class| class < classes) {
-            return Err(
-                Error::out_of_range(format!("target {class} of row {row} is none of {classes} classes"))
-                    .with_op("cross_entropy"),
-            );
+impl Task {
+    fn new(op: &'static str, logits: &CpuTensor, target: &CpuTensor, params: &CrossEntropyParams) -> Result<Self> {
+        if logits.shape().rank() != 2 || target.shape().dims() != &logits.shape()[..1] || target.dtype() != DType::I64 {
+            return Err(Error::shape("takes logits [N, C] and i64 class indices [N]")
+                .with_op(op)
+                .with_operands([(*logits.shape(), logits.dtype()), (*target.shape(), target.dtype())]));
         }
+        let target = target.contiguous()?;
+        let classes = logits.shape()[1];
+        for (row, &class) in target.slice::<i64>()?.iter().enumerate() {
+            if class != params.ignore_index && !usize::try_from(class).is_ok_and(|class| class < classes) {
+                return Err(
+                    Error::out_of_range(format!("target {class} of row {row} is none of {classes} classes"))
+                        .with_op(op),
+                );
+            }
+        }
+        Ok(Self {
+            rows: logits.shape()[0],
+            classes,
+            target,
+            params: *params,
+        })
     }
-    Ok(Some((level, rows, classes)))
 }
 
 /// See [`polygrad_core::Backend::cross_entropy`].
@@ -40,38 +49,67 @@ pub(crate) fn cross_entropy(
     target: &CpuTensor,
     params: &CrossEntropyParams,
 ) -> Result<(CpuTensor, CpuTensor)> {
-    let Some((level, rows, classes)) = plan(&[logits], logits, target, params)? else {
+    let task = Task::new("cross_entropy", logits, target, params)?;
+    if vectors([logits]).is_none() || task.classes == 0 {
         return decompose::cross_entropy::<Cpu>(logits, target, params);
-    };
-    let device = logits.device();
-    let mut losses = CpuTensor::empty(Shape::from([rows]), DType::F32, device)?;
-    let mut logsumexp = CpuTensor::empty(Shape::from([rows]), DType::F32, device)?;
-    let to = [&mut losses, &mut logsumexp].map(|x| Pointer(x.ptr_mut().cast::<f32>()));
-    let x = Pointer(logits.ptr().cast::<f32>().cast_mut());
-    let target = target.slice::<i64>()?;
-    let smoothing = params.label_smoothing as f32;
-    device.each(rows, classes as f32 * COST, |row| {
-        let x = x.at(row * classes).cast_const();
-        // SAFETY: a row of `classes` logits; each output element is written once; the class was checked.
-        unsafe {
-            let top = largest(level, x, classes);
-            let total = top + exp_shifted(level, x, top, std::ptr::null_mut(), classes).ln();
-            to[1].at(row).write(total);
-            let loss = if target[row] == params.ignore_index {
-                0.0
-            } else {
-                let hard = total - *x.add(target[row] as usize);
-                if smoothing == 0.0 {
-                    hard
-                } else {
-                    let even = total - dot(level, x, std::ptr::null(), classes) / classes as f32;
-                    (1.0 - smoothing) * hard + smoothing * even
-                }
-            };
-            to[0].at(row).write(loss);
-        }
+    }
+    let (device, n) = (logits.device(), task.classes);
+    let logits = logits.contiguous()?;
+    let shape = Shape::from([task.rows]);
+    let mut losses = CpuTensor::empty(shape, DType::F32, device)?;
+    let mut logsumexp = CpuTensor::empty(shape, DType::F32, device)?;
+    let x = Pointer(logits.ptr().cast_mut().cast::<f32>());
+    let [loss, lse] = [&mut losses, &mut logsumexp].map(|x| Pointer(x.ptr_mut().cast::<f32>()));
+    let classes = task.target.slice::<i64>()?;
+    device.split(task.rows, n as f32 * 0.5 + 20.0, 1, |start, end| {
+        device.level().run(Forward {
+            x: x.at(start * n),
+            loss: loss.at(start),
+            lse: lse.at(start),
+            classes: &classes[start..end],
+            n,
+            params: &task.params,
+        });
     });
     Ok((losses, logsumexp))
+}
+
+struct Forward<'a> {
+    x: *const f32,
+    loss: *mut f32,
+    lse: *mut f32,
+    classes: &'a [i64],
+    n: usize,
+    params: &'a CrossEntropyParams,
+}
+
+impl Kernel for Forward<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { n, params, .. } = self;
+        for (row, &class) in self.classes.iter().enumerate() {
+            let x = self.x.wrapping_add(row * n);
+            // SAFETY: the row is inside the logits, the class inside the row, and the results have one place for each row.
+            unsafe {
+                let most = max_row(s, x, n);
+                let top = s.splat(most);
+                let total = sum_row!(s, n, |load, store| exp_nonpositive(s, s.sub(load(x), top)));
+                let lse = f64::from(most) + total.ln();
+                self.lse.add(row).write(lse as f32);
+                let mut loss = 0.0;
+                if class != params.ignore_index {
+                    loss = lse - f64::from(x.add(class as usize).read());
+                    if params.label_smoothing > 0.0 {
+                        let mean = sum_row!(s, n, |load, store| load(x)) / n as f64;
+                        loss = (1.0 - params.label_smoothing) * loss + params.label_smoothing * (lse - mean);
+                    }
+                }
+                self.loss.add(row).write(loss as f32);
+            }
+        }
+    }
 }
 
 /// See [`polygrad_core::Backend::cross_entropy_backward`].
@@ -82,31 +120,76 @@ pub(crate) fn cross_entropy_backward(
     logsumexp: &CpuTensor,
     params: &CrossEntropyParams,
 ) -> Result<CpuTensor> {
-    // The gradient of a mean is one number, expanded.
-    let grad = &grad.contiguous()?;
-    let Some((level, rows, classes)) = plan(&[logits, grad, logsumexp], logits, target, params)? else {
+    let task = Task::new("cross_entropy_backward", logits, target, params)?;
+    if vectors([grad, logits, logsumexp]).is_none() {
         return decompose::cross_entropy_backward::<Cpu>(grad, logits, target, logsumexp, params);
-    };
-    let device = logits.device();
+    }
+    let rows = Shape::from([task.rows]);
+    if *grad.shape() != rows || *logsumexp.shape() != rows {
+        return Err(
+            Error::shape("takes a gradient and a logsumexp of one number for each row")
+                .with_op("cross_entropy_backward")
+                .with_operands([grad, logsumexp].map(|x| (*x.shape(), x.dtype()))),
+        );
+    }
+    let (device, n) = (logits.device(), task.classes);
+    let (grad, logits, logsumexp) = (grad.contiguous()?, logits.contiguous()?, logsumexp.contiguous()?);
     let mut out = CpuTensor::empty(*logits.shape(), DType::F32, device)?;
-    let to = Pointer(out.ptr_mut().cast::<f32>());
-    let x = Pointer(logits.ptr().cast::<f32>().cast_mut());
-    let (grad, logsumexp) = (grad.slice::<f32>()?, logsumexp.slice::<f32>()?);
-    let target = target.slice::<i64>()?;
-    let even = (params.label_smoothing / classes as f64) as f32;
-    let hard = (1.0 - params.label_smoothing) as f32;
-    device.each(rows, classes as f32 * COST, |row| {
-        let to = to.at(row * classes);
-        // SAFETY: a row of `classes` logits; each row of the output is written once; the class was checked.
-        unsafe {
-            if target[row] == params.ignore_index {
-                (0..classes).for_each(|i| to.add(i).write(0.0));
-                return;
-            }
-            exp_shifted(level, x.at(row * classes), logsumexp[row], to, classes);
-            (0..classes).for_each(|i| *to.add(i) = (*to.add(i) - even) * grad[row]);
-            *to.add(target[row] as usize) -= hard * grad[row];
-        }
+    let (x, to) = (
+        Pointer(logits.ptr().cast_mut().cast::<f32>()),
+        Pointer(out.ptr_mut().cast::<f32>()),
+    );
+    let (grads, lse) = (grad.slice::<f32>()?, logsumexp.slice::<f32>()?);
+    let classes = task.target.slice::<i64>()?;
+    device.split(task.rows, n as f32 * 0.5 + 10.0, 1, |start, end| {
+        device.level().run(Backward {
+            x: x.at(start * n),
+            to: to.at(start * n),
+            grads: &grads[start..end],
+            lse: &lse[start..end],
+            classes: &classes[start..end],
+            n,
+            params: &task.params,
+        });
     });
     Ok(out)
+}
+
+struct Backward<'a> {
+    x: *const f32,
+    to: *mut f32,
+    grads: &'a [f32],
+    lse: &'a [f32],
+    classes: &'a [i64],
+    n: usize,
+    params: &'a CrossEntropyParams,
+}
+
+impl Kernel for Backward<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { n, params, .. } = self;
+        let even = s.splat((params.label_smoothing / n as f64) as f32);
+        for (row, &class) in self.classes.iter().enumerate() {
+            let (x, to) = (self.x.wrapping_add(row * n), self.to.wrapping_add(row * n));
+            // SAFETY: the row is inside logits and output, and the class inside the row.
+            unsafe {
+                if class == params.ignore_index {
+                    std::ptr::write_bytes(to, 0, n);
+                    continue;
+                }
+                let grad = self.grads[row];
+                let (scale, lse) = (s.splat(grad), s.splat(self.lse[row]));
+                each_in_row!(s, n, |load, store| {
+                    // A rounding error may put an element just above the logsumexp.
+                    let p = exp_nonpositive(s, s.sub(load(x), lse));
+                    store(to, s.mul(s.sub(p, even), scale));
+                });
+                let place = to.add(class as usize);
+                place.write(place.read() - grad * (1.0 - params.label_smoothing) as f32);
+            }
+        }
+    }
 }

@@ -1,31 +1,52 @@
-//! Fused ops in single passes over f32 rows. What these do not cover (other dtypes, other axes, the plain kernels) is decomposed.
+//! Fused ops in one pass over memory, for f32 with vector kernels. Other dtypes, and the kernels `scalar`, take core's
+//! decompositions.
 
-mod activation;
-mod cross_entropy;
-mod optim;
+pub(crate) mod activation;
+pub(crate) mod batch_norm;
+pub(crate) mod cross_entropy;
+pub(crate) mod embedding;
+pub(crate) mod norm;
+pub(crate) mod optim;
 mod rows;
-mod softmax;
+pub(crate) mod softmax;
 
-pub(crate) use activation::{activation, activation_backward};
-pub(crate) use cross_entropy::{cross_entropy, cross_entropy_backward};
-pub(crate) use optim::{adam_step, sgd_step};
-pub(crate) use softmax::{log_softmax, log_softmax_backward, softmax, softmax_backward};
-
-use polygrad_core::DType;
+use polygrad_core::{Axes, DType, Result};
 
 use crate::CpuTensor;
 use crate::simd::Level;
 
-/// The level of vector kernels, if all tensors are f32 and lie one element after another.
-fn vectors(tensors: &[&CpuTensor]) -> Option<Level> {
-    let level = tensors.first()?.device().vectors()?;
-    let fit = tensors.iter().all(|x| x.dtype() == DType::F32 && x.is_contiguous());
-    fit.then_some(level)
+/// The instruction set for the fused kernels, if they apply: all tensors are f32, and vectors may be used.
+#[inline]
+fn vectors<'a>(tensors: impl IntoIterator<Item = &'a CpuTensor>) -> Option<Level> {
+    let mut level = None;
+    for x in tensors {
+        if x.dtype() != DType::F32 {
+            return None;
+        }
+        level = x.device().vectors();
+    }
+    level
 }
 
-/// Rows and their length, if `axis` is the last one and there is something to do.
-fn last_axis_rows(x: &CpuTensor, axis: usize) -> Option<(usize, usize)> {
-    let shape = x.shape();
-    let columns = *shape.last()?;
-    (axis + 1 == shape.rank() && x.numel() > 0).then(|| (x.numel() / columns, columns))
+/// A tensor as rows along one axis: contiguous, with that axis last.
+fn rows_along(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
+    let rank = x.shape().rank();
+    if axis + 1 == rank {
+        return x.contiguous();
+    }
+    x.with_layout(x.layout().permute(last(rank, axis)?)).contiguous()
+}
+
+/// Undoes [`rows_along`] by a view.
+fn back_from_rows(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
+    let rank = x.shape().rank();
+    if axis + 1 == rank {
+        return Ok(x.clone());
+    }
+    Ok(x.with_layout(x.layout().permute(last(rank, axis)?.inverse())))
+}
+
+/// The axes with one moved to the end.
+fn last(rank: usize, axis: usize) -> Result<Axes> {
+    Axes::new((0..rank).filter(|&a| a != axis).chain([axis]))
 }

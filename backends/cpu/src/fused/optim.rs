@@ -1,14 +1,34 @@
 //! Optimizer steps in one pass, in place.
+//!
+//! Source: the algorithms in PyTorch's documentation of SGD, Adam and AdamW.
 
-use polygrad_core::{AdamParams, Result, SgdParams, decompose};
+use polygrad_core::{AdamParams, Error, Result, SgdParams, decompose};
 
 use super::vectors;
 use crate::loops::Pointer;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Level, Simd};
 use crate::{Cpu, CpuTensor};
 
 /// Nanoseconds an element, about.
-const COST: f32 = 0.6;
+const NS: f32 = 0.6;
+
+fn check_shapes<'a>(
+    op: &'static str,
+    param: &CpuTensor,
+    others: impl IntoIterator<Item = &'a CpuTensor>,
+) -> Result<()> {
+    for x in others {
+        if x.shape() != param.shape() {
+            return Err(Error::shape(format!(
+                "a gradient or state of shape {} for {}",
+                x.shape(),
+                param.shape()
+            ))
+            .with_op(op));
+        }
+    }
+    Ok(())
+}
 
 /// See [`polygrad_core::Backend::sgd_step`].
 pub(crate) fn sgd_step(
@@ -17,46 +37,63 @@ pub(crate) fn sgd_step(
     mut momentum: Option<&mut CpuTensor>,
     params: &SgdParams,
 ) -> Result<()> {
-    let grad = grad.contiguous()?;
-    let buffer = momentum.as_deref();
-    let fits = vectors(&[&*param, &grad, buffer.unwrap_or(&*param)]).is_some();
-    if !fits || grad.shape() != param.shape() || buffer.is_some_and(|b| b.shape() != param.shape()) {
-        return decompose::sgd_step::<Cpu>(param, &grad, momentum, params);
-    }
-    param.make_writable()?;
-    let buffer = match &mut momentum {
-        Some(buffer) => {
-            buffer.make_writable()?;
-            Pointer(buffer.ptr_mut().cast::<f32>())
-        }
-        None => Pointer(std::ptr::null_mut()),
+    let Some(level) = vectors([&*param, grad].into_iter().chain(momentum.as_deref())) else {
+        return decompose::sgd_step::<Cpu>(param, grad, momentum, params);
     };
-    let device = param.device();
-    let (to, from) = (
-        Pointer(param.ptr_mut().cast::<f32>()),
-        Pointer(grad.ptr().cast::<f32>().cast_mut()),
-    );
-    device.split(grad.numel(), COST, 16, |start, end| {
-        let buffer = if buffer.0.is_null() { buffer.0 } else { buffer.at(start) };
+    check_shapes("sgd_step", param, [grad].into_iter().chain(momentum.as_deref()))?;
+    let grad = grad.contiguous()?;
+    param.make_writable()?;
+    if let Some(buffer) = momentum.as_deref_mut() {
+        buffer.make_writable()?;
+    }
+    let (device, n) = (param.device(), param.numel());
+    let p = Pointer(param.ptr_mut().cast::<f32>());
+    let g = Pointer(grad.ptr().cast_mut().cast::<f32>());
+    let plain = momentum.is_none();
+    let m = Pointer(momentum.map_or(std::ptr::null_mut(), |m| m.ptr_mut().cast::<f32>()));
+    device.split(n, NS, 64, |start, end| {
         let step = Sgd {
-            param: to.at(start),
-            grad: from.at(start),
-            buffer,
+            p: p.at(start),
+            g: g.at(start),
+            m: m.at(start),
             n: end - start,
             params,
         };
-        crate::Level::run_loops(device.vectors(), step);
+        if plain {
+            Level::run_loops(Some(level), PlainSgd(step));
+        } else {
+            Level::run_loops(Some(level), step);
+        }
     });
     Ok(())
 }
 
 struct Sgd<'a> {
-    param: *mut f32,
-    grad: *const f32,
-    /// Null without momentum.
-    buffer: *mut f32,
+    p: *mut f32,
+    g: *const f32,
+    m: *mut f32,
     n: usize,
     params: &'a SgdParams,
+}
+
+/// Without momentum.
+struct PlainSgd<'a>(Sgd<'a>);
+
+impl Kernel for PlainSgd<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Sgd { p, g, n, params, .. } = self.0;
+        let (lr, decay) = (params.lr as f32, params.weight_decay as f32);
+        for i in 0..n {
+            // SAFETY: `sgd_step` answers for the pointers.
+            unsafe {
+                let x = p.add(i).read();
+                p.add(i).write(x - lr * (g.add(i).read() + decay * x));
+            }
+        }
+    }
 }
 
 impl Kernel for Sgd<'_> {
@@ -64,23 +101,24 @@ impl Kernel for Sgd<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let p = self.params;
-        let (lr, decay, momentum) = (p.lr as f32, p.weight_decay as f32, p.momentum as f32);
-        let fresh = if p.first { 1.0 } else { (1.0 - p.dampening) as f32 };
-        for i in 0..self.n {
-            // SAFETY: `i < n`; the caller holds the parameter and the buffer alone.
+        let Self { p, g, m, n, params } = self;
+        let (lr, decay, keep) = (params.lr as f32, params.weight_decay as f32, params.momentum as f32);
+        // In the first step the buffer is set to the gradient.
+        let (old, new) = if params.first {
+            (0.0, 1.0)
+        } else {
+            (keep, (1.0 - params.dampening) as f32)
+        };
+        for i in 0..n {
+            // SAFETY: `sgd_step` answers for the pointers.
             unsafe {
-                let param = self.param.add(i);
-                let grad = *self.grad.add(i) + decay * *param;
-                if self.buffer.is_null() {
-                    *param -= lr * grad;
-                    continue;
-                }
-                let buffer = self.buffer.add(i);
-                let old = if p.first { 0.0 } else { momentum * *buffer };
-                *buffer = old + fresh * grad;
-                let direction = if p.nesterov { grad + momentum * *buffer } else { *buffer };
-                *param -= lr * direction;
+                let x = p.add(i).read();
+                let grad = g.add(i).read() + decay * x;
+                let before = if params.first { 0.0 } else { m.add(i).read() };
+                let buffer = old * before + new * grad;
+                m.add(i).write(buffer);
+                let direction = if params.nesterov { grad + keep * buffer } else { buffer };
+                p.add(i).write(x - lr * direction);
             }
         }
     }
@@ -95,58 +133,117 @@ pub(crate) fn adam_step(
     mut max_second: Option<&mut CpuTensor>,
     params: &AdamParams,
 ) -> Result<()> {
-    let grad = grad.contiguous()?;
-    let fits = {
-        let all = [
-            &*param,
-            &grad,
-            &*first,
-            &*second,
-            max_second.as_deref().unwrap_or(&*second),
-        ];
-        vectors(&all).is_some() && all.iter().all(|x| x.shape() == param.shape())
+    let all = [&*param, grad, &*first, &*second];
+    let Some(level) = vectors(all.into_iter().chain(max_second.as_deref())) else {
+        return decompose::adam_step::<Cpu>(param, grad, first, second, max_second, params);
     };
-    if !fits {
-        return decompose::adam_step::<Cpu>(param, &grad, first, second, max_second, params);
-    }
-    for tensor in [&mut *param, &mut *first, &mut *second]
+    check_shapes(
+        "adam_step",
+        param,
+        [grad, &*first, &*second].into_iter().chain(max_second.as_deref()),
+    )?;
+    let grad = grad.contiguous()?;
+    for x in [&mut *param, &mut *first, &mut *second]
         .into_iter()
         .chain(max_second.as_deref_mut())
     {
-        tensor.make_writable()?;
+        x.make_writable()?;
     }
-    let device = param.device();
-    let from = Pointer(grad.ptr().cast::<f32>().cast_mut());
-    let [param, first, second] = [param, first, second].map(|x| Pointer(x.ptr_mut().cast::<f32>()));
-    let largest = Pointer(max_second.map_or(std::ptr::null_mut(), |x| x.ptr_mut().cast::<f32>()));
-    device.split(grad.numel(), COST, 16, |start, end| {
+    let (device, n) = (param.device(), param.numel());
+    let [p, m, v] = [param, first, second].map(|x| Pointer(x.ptr_mut().cast::<f32>()));
+    let g = Pointer(grad.ptr().cast_mut().cast::<f32>());
+    let plain = max_second.is_none();
+    let most = Pointer(max_second.map_or(std::ptr::null_mut(), |x| x.ptr_mut().cast::<f32>()));
+    device.split(n, NS, 64, |start, end| {
         let step = Adam {
-            param: param.at(start),
-            grad: from.at(start),
-            first: first.at(start),
-            second: second.at(start),
-            largest: if largest.0.is_null() {
-                largest.0
-            } else {
-                largest.at(start)
-            },
+            p: p.at(start),
+            g: g.at(start),
+            m: m.at(start),
+            v: v.at(start),
+            most: most.at(start),
             n: end - start,
             params,
         };
-        crate::Level::run_loops(device.vectors(), step);
+        if plain {
+            Level::run_loops(Some(level), PlainAdam(step));
+        } else {
+            Level::run_loops(Some(level), step);
+        }
     });
     Ok(())
 }
 
 struct Adam<'a> {
-    param: *mut f32,
-    grad: *const f32,
-    first: *mut f32,
-    second: *mut f32,
-    /// Null without AMSGrad.
-    largest: *mut f32,
+    p: *mut f32,
+    g: *const f32,
+    m: *mut f32,
+    v: *mut f32,
+    most: *mut f32,
     n: usize,
     params: &'a AdamParams,
+}
+
+/// Without the largest second moments of AMSGrad.
+struct PlainAdam<'a>(Adam<'a>);
+
+impl Adam<'_> {
+    #[inline(always)]
+    fn steps<const LARGEST: bool>(self) {
+        let Self {
+            p,
+            g,
+            m,
+            v,
+            most,
+            n,
+            params,
+        } = self;
+        let step = params.step as f64;
+        let correction1 = 1.0 - params.beta1.powf(step);
+        let correction2 = 1.0 - params.beta2.powf(step);
+        let (beta1, beta2) = (params.beta1 as f32, params.beta2 as f32);
+        let (fresh1, fresh2) = ((1.0 - params.beta1) as f32, (1.0 - params.beta2) as f32);
+        let rate = (params.lr / correction1) as f32;
+        let (root_scale, eps) = ((1.0 / correction2.sqrt()) as f32, params.eps as f32);
+        // AdamW shrinks the parameter, Adam adds to the gradient.
+        let (shrink, decay) = if params.decoupled {
+            ((1.0 - params.lr * params.weight_decay) as f32, 0.0)
+        } else {
+            (1.0, params.weight_decay as f32)
+        };
+        for i in 0..n {
+            // SAFETY: `adam_step` answers for the pointers.
+            unsafe {
+                let x = p.add(i).read();
+                let grad = g.add(i).read() + decay * x;
+                let first = beta1 * m.add(i).read() + fresh1 * grad;
+                let second = beta2 * v.add(i).read() + fresh2 * (grad * grad);
+                m.add(i).write(first);
+                v.add(i).write(second);
+                let mut large = second;
+                if LARGEST {
+                    let before = most.add(i).read();
+                    large = if before > second || before.is_nan() {
+                        before
+                    } else {
+                        second
+                    };
+                    most.add(i).write(large);
+                }
+                let root = large.sqrt() * root_scale + eps;
+                p.add(i).write(x * shrink - rate * (first / root));
+            }
+        }
+    }
+}
+
+impl Kernel for PlainAdam<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        self.0.steps::<false>();
+    }
 }
 
 impl Kernel for Adam<'_> {
@@ -154,36 +251,6 @@ impl Kernel for Adam<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let p = self.params;
-        let step = p.step as f64;
-        let (beta1, beta2) = (p.beta1 as f32, p.beta2 as f32);
-        let (new1, new2) = ((1.0 - p.beta1) as f32, (1.0 - p.beta2) as f32);
-        let rate = (p.lr / (1.0 - p.beta1.powf(step))) as f32;
-        let root_scale = (1.0 / (1.0 - p.beta2.powf(step)).sqrt()) as f32;
-        let eps = p.eps as f32;
-        let keep = if p.decoupled {
-            (1.0 - p.lr * p.weight_decay) as f32
-        } else {
-            1.0
-        };
-        let decay = if p.decoupled { 0.0 } else { p.weight_decay as f32 };
-        for i in 0..self.n {
-            // SAFETY: `i < n`; the caller holds the parameter and the moments alone.
-            unsafe {
-                let param = self.param.add(i);
-                let kept = *param * keep;
-                let grad = *self.grad.add(i) + decay * kept;
-                let (first, second) = (self.first.add(i), self.second.add(i));
-                *first = beta1 * *first + new1 * grad;
-                *second = beta2 * *second + new2 * grad * grad;
-                let mut largest = *second;
-                if !self.largest.is_null() {
-                    let place = self.largest.add(i);
-                    largest = if *place > largest { *place } else { largest };
-                    *place = largest;
-                }
-                *param = kept - rate * *first / (largest.sqrt() * root_scale + eps);
-            }
-        }
+        self.steps::<true>();
     }
 }

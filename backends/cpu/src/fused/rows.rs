@@ -1,106 +1,123 @@
-//! What softmax and its relatives do to a row of f32.
+//! Sums and maxima over rows of f32, vectorized.
 
-use crate::math::exp::exp;
-use crate::simd::{Kernel, Level, Simd};
+use crate::simd::Simd;
 
-/// The largest element. A NaN may get lost, and then is found by [`exp_shifted`].
-///
-/// # Safety
-/// `n > 0` elements must be readable at `x`.
-pub(super) unsafe fn largest(level: Level, x: *const f32, n: usize) -> f32 {
-    struct Largest(*const f32, usize);
+/// Elements after which lanes are added up in f64: it bounds the rounding error.
+pub(super) const BLOCK: usize = 1024;
 
-    impl Kernel for Largest {
-        type Out = f32;
-
-        #[inline(always)]
-        fn run<S: Simd>(self, s: S) -> f32 {
-            let Self(x, n) = self;
-            let whole = n - n % S::N;
-            // SAFETY: all offsets stay below `n`.
-            unsafe {
-                let mut top = s.splat(f32::NEG_INFINITY);
-                for i in (0..whole).step_by(S::N) {
-                    top = s.max(s.load(x.add(i)), top);
-                }
-                (whole..n).fold(s.max_lane(top), |top, i| top.max(*x.add(i)))
-            }
-        }
+/// A register with all but the first `n` lanes set to 0.
+#[inline(always)]
+pub(super) fn first<S: Simd>(s: S, v: S::V, n: usize) -> S::V {
+    let mut lanes = [0f32; 16];
+    // SAFETY: no register is longer than the array.
+    unsafe {
+        s.store(lanes.as_mut_ptr(), v);
+        s.load_part(lanes.as_ptr(), n)
     }
-
-    level.run(Largest(x, n))
 }
 
-/// Writes `e^(x - shift)` unless `to` is null, and gives the sum.
-///
-/// # Safety
-/// `n` elements must be readable at `x`, and writable at `to`, which may be `x`.
-pub(super) unsafe fn exp_shifted(level: Level, x: *const f32, shift: f32, to: *mut f32, n: usize) -> f32 {
-    struct ExpShifted(*const f32, f32, *mut f32, usize);
-
-    impl Kernel for ExpShifted {
-        type Out = f32;
-
-        #[inline(always)]
-        fn run<S: Simd>(self, s: S) -> f32 {
-            let Self(x, shift, to, n) = self;
-            let (whole, shift) = (n - n % S::N, s.splat(shift));
-            let mut total = s.splat(0.0);
-            // SAFETY: all offsets stay below `n`.
-            unsafe {
-                for i in (0..whole).step_by(S::N) {
-                    let y = exp(s, s.sub(s.load(x.add(i)), shift));
-                    total = s.add(total, y);
-                    if !to.is_null() {
-                        s.store(to.add(i), y);
-                    }
+/// Adds up `$body` over a row of `$n` elements, where `$load` reads the elements of a tensor that belong to the step at hand, given
+/// the row's first; `$store` writes to them. The sum is an f64.
+macro_rules! sum_row {
+    ($s:expr, $n:expr, |$load:ident, $store:ident| $body:expr) => {{
+        let (s, n): (_, usize) = ($s, $n);
+        let mut total = 0f64;
+        let mut at = 0;
+        while at < n {
+            let block = n.min(at + crate::fused::rows::BLOCK);
+            let mut even = s.splat(0.0);
+            let mut odd = s.splat(0.0);
+            while at + 2 * S::N <= block {
+                {
+                    #[allow(unused)]
+                    let $load = |x: *const f32| s.load(x.add(at));
+                    #[allow(unused)]
+                    let $store = |x: *mut f32, v| s.store(x.add(at), v);
+                    even = s.add(even, $body);
                 }
-                let left = n - whole;
-                if left == 0 {
-                    return s.sum(total);
+                at += S::N;
+                {
+                    #[allow(unused)]
+                    let $load = |x: *const f32| s.load(x.add(at));
+                    #[allow(unused)]
+                    let $store = |x: *mut f32, v| s.store(x.add(at), v);
+                    odd = s.add(odd, $body);
                 }
-                let mut last = [0.0; 16];
-                s.store(last.as_mut_ptr(), exp(s, s.sub(s.load_part(x.add(whole), left), shift)));
-                if !to.is_null() {
-                    std::ptr::copy_nonoverlapping(last.as_ptr(), to.add(whole), left);
-                }
-                s.sum(total) + last[..left].iter().sum::<f32>()
+                at += S::N;
             }
+            while at < block {
+                let left = S::N.min(block - at);
+                #[allow(unused)]
+                let $load = |x: *const f32| s.load_part(x.add(at), left);
+                #[allow(unused)]
+                let $store = |x: *mut f32, v| s.store_part(x.add(at), left, v);
+                let v = $body;
+                even = s.add(
+                    even,
+                    if left < S::N {
+                        crate::fused::rows::first(s, v, left)
+                    } else {
+                        v
+                    },
+                );
+                at += left;
+            }
+            total += f64::from(s.sum(s.add(even, odd)));
         }
-    }
-
-    level.run(ExpShifted(x, shift, to, n))
+        total
+    }};
 }
 
-/// The sum of `a b`, or of `a` where `b` is null.
+/// Does `$body` for each step over a row; as for [`sum_row`].
+macro_rules! each_in_row {
+    ($s:expr, $n:expr, |$load:ident, $store:ident| $body:expr) => {{
+        let (s, n): (_, usize) = ($s, $n);
+        let mut at = 0;
+        while at + S::N <= n {
+            {
+                let $load = |x: *const f32| s.load(x.add(at));
+                let $store = |x: *mut f32, v| s.store(x.add(at), v);
+                $body;
+            }
+            at += S::N;
+        }
+        if at < n {
+            let left = n - at;
+            let $load = |x: *const f32| s.load_part(x.add(at), left);
+            let $store = |x: *mut f32, v| s.store_part(x.add(at), left, v);
+            $body;
+        }
+    }};
+}
+
+pub(super) use {each_in_row, sum_row};
+
+/// The largest element of a row; a NaN may get lost.
 ///
 /// # Safety
-/// `n` elements must be readable at `a`, and at `b`.
-pub(super) unsafe fn dot(level: Level, a: *const f32, b: *const f32, n: usize) -> f32 {
-    struct Dot(*const f32, *const f32, usize);
-
-    impl Kernel for Dot {
-        type Out = f32;
-
-        #[inline(always)]
-        fn run<S: Simd>(self, s: S) -> f32 {
-            let Self(a, b, n) = self;
-            let whole = n - n % S::N;
-            let mut total = s.splat(0.0);
-            // SAFETY: all offsets stay below `n`.
-            unsafe {
-                for i in (0..whole).step_by(S::N) {
-                    let a = s.load(a.add(i));
-                    let b = if b.is_null() { s.splat(1.0) } else { s.load(b.add(i)) };
-                    total = s.mul_add(a, b, total);
-                }
-                let last: f32 = (whole..n)
-                    .map(|i| *a.add(i) * if b.is_null() { 1.0 } else { *b.add(i) })
-                    .sum();
-                s.sum(total) + last
+/// `n` elements must be readable.
+#[inline(always)]
+pub(super) unsafe fn max_row<S: Simd>(s: S, x: *const f32, n: usize) -> f32 {
+    // SAFETY: by the caller; the last register may overlap the one before.
+    unsafe {
+        if n < S::N {
+            let mut most = f32::NEG_INFINITY;
+            for i in 0..n {
+                most = most.max(x.add(i).read());
             }
+            return most;
         }
+        let mut even = s.load(x.add(n - S::N));
+        let mut odd = even;
+        let mut at = 0;
+        while at + 2 * S::N <= n {
+            even = s.max(even, s.load(x.add(at)));
+            odd = s.max(odd, s.load(x.add(at + S::N)));
+            at += 2 * S::N;
+        }
+        if at + S::N <= n {
+            even = s.max(even, s.load(x.add(at)));
+        }
+        s.max_lane(s.max(even, odd))
     }
-
-    level.run(Dot(a, b, n))
 }

@@ -1,85 +1,168 @@
-//! Softmax, its logarithm, and their gradients, row by row.
+//! Softmax and its logarithm, row by row.
 
-use polygrad_core::{Result, decompose};
+use polygrad_core::{Error, Result, decompose};
 
-use super::rows::{dot, exp_shifted, largest};
-use super::{last_axis_rows, vectors};
+use super::rows::{each_in_row, max_row, sum_row};
+use super::{back_from_rows, rows_along, vectors};
 use crate::loops::Pointer;
-use crate::simd::Level;
+use crate::math::{exp, exp_nonpositive};
+use crate::ops::axis_in;
+use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 
 /// Nanoseconds an element, about.
-const COST: f32 = 0.8;
-
-/// Calls `row(level, [inputs], to, columns)` for each row; `None` if the tensors are none that this module handles.
-fn by_rows<const N: usize>(
-    inputs: [&CpuTensor; N],
-    axis: usize,
-    row: impl Fn(Level, [*const f32; N], *mut f32, usize) + Sync,
-) -> Result<Option<CpuTensor>> {
-    let x = inputs[0];
-    let (Some(level), Some((rows, columns))) = (vectors(&inputs), last_axis_rows(x, axis)) else {
-        return Ok(None);
-    };
-    let device = x.device();
-    let mut out = CpuTensor::empty(*x.shape(), x.dtype(), device)?;
-    let to = Pointer(out.ptr_mut().cast::<f32>());
-    let from = inputs.map(|x| Pointer(x.ptr().cast::<f32>().cast_mut()));
-    device.each(rows, columns as f32 * COST, |i| {
-        let at = i * columns;
-        row(level, from.map(|x| x.at(at).cast_const()), to.at(at), columns);
-    });
-    Ok(Some(out))
-}
+const NS: f32 = 0.5;
 
 /// See [`polygrad_core::Backend::softmax`].
 pub(crate) fn softmax(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
-    let fused = by_rows([x], axis, |level, [x], to, n| {
-        // SAFETY: a row of `n` elements each; the output is new.
-        unsafe {
-            let total = exp_shifted(level, x, largest(level, x, n), to, n);
-            let scale = 1.0 / total;
-            (0..n).for_each(|i| *to.add(i) *= scale);
-        }
-    })?;
-    fused.map_or_else(|| decompose::softmax::<Cpu>(x, axis), Ok)
-}
-
-/// See [`polygrad_core::Backend::softmax_backward`].
-pub(crate) fn softmax_backward(grad: &CpuTensor, output: &CpuTensor, axis: usize) -> Result<CpuTensor> {
-    let fused = by_rows([grad, output], axis, |level, [g, y], to, n| {
-        // SAFETY: a row of `n` elements each; the output is new.
-        unsafe {
-            let along = dot(level, g, y, n);
-            (0..n).for_each(|i| to.add(i).write(*y.add(i) * (*g.add(i) - along)));
-        }
-    })?;
-    fused.map_or_else(|| decompose::softmax_backward::<Cpu>(grad, output, axis), Ok)
+    axis_in("softmax", x, axis)?;
+    match vectors([x]) {
+        Some(_) => forward::<false>(x, axis),
+        None => decompose::softmax::<Cpu>(x, axis),
+    }
 }
 
 /// See [`polygrad_core::Backend::log_softmax`].
 pub(crate) fn log_softmax(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
-    let fused = by_rows([x], axis, |level, [x], to, n| {
-        // SAFETY: a row of `n` elements each; the output is new.
-        unsafe {
-            let top = largest(level, x, n);
-            let log_total = exp_shifted(level, x, top, std::ptr::null_mut(), n).ln();
-            // In this order, so that a large maximum takes no digits from the rest.
-            (0..n).for_each(|i| to.add(i).write(*x.add(i) - top - log_total));
-        }
-    })?;
-    fused.map_or_else(|| decompose::log_softmax::<Cpu>(x, axis), Ok)
+    axis_in("log_softmax", x, axis)?;
+    match vectors([x]) {
+        Some(_) => forward::<true>(x, axis),
+        None => decompose::log_softmax::<Cpu>(x, axis),
+    }
+}
+
+/// See [`polygrad_core::Backend::softmax_backward`].
+pub(crate) fn softmax_backward(grad: &CpuTensor, output: &CpuTensor, axis: usize) -> Result<CpuTensor> {
+    match vectors([grad, output]) {
+        Some(_) => backward::<false>(grad, output, axis),
+        None => decompose::softmax_backward::<Cpu>(grad, output, axis),
+    }
 }
 
 /// See [`polygrad_core::Backend::log_softmax_backward`].
 pub(crate) fn log_softmax_backward(grad: &CpuTensor, output: &CpuTensor, axis: usize) -> Result<CpuTensor> {
-    let fused = by_rows([grad, output], axis, |level, [g, y], to, n| {
-        // SAFETY: a row of `n` elements each; the output is new.
-        unsafe {
-            let total = dot(level, g, std::ptr::null(), n);
-            exp_shifted(level, y, 0.0, to, n);
-            (0..n).for_each(|i| *to.add(i) = *g.add(i) - *to.add(i) * total);
+    match vectors([grad, output]) {
+        Some(_) => backward::<true>(grad, output, axis),
+        None => decompose::log_softmax_backward::<Cpu>(grad, output, axis),
+    }
+}
+
+fn forward<const LOG: bool>(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
+    let x = rows_along(x, axis)?;
+    let n = x.shape()[x.shape().rank() - 1];
+    let mut out = CpuTensor::empty(*x.shape(), x.dtype(), x.device())?;
+    let (from, to) = (
+        Pointer(x.ptr().cast_mut().cast::<f32>()),
+        Pointer(out.ptr_mut().cast::<f32>()),
+    );
+    let level = x.device().level();
+    x.device().split(x.numel() / n.max(1), NS * n as f32, 1, |start, end| {
+        level.run(Forward::<LOG> {
+            x: from.at(start * n),
+            y: to.at(start * n),
+            rows: end - start,
+            n,
+        });
+    });
+    back_from_rows(&out, axis)
+}
+
+struct Forward<const LOG: bool> {
+    x: *const f32,
+    y: *mut f32,
+    rows: usize,
+    n: usize,
+}
+
+impl<const LOG: bool> Kernel for Forward<LOG> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let n = self.n;
+        for row in 0..self.rows {
+            let (x, y) = (self.x.wrapping_add(row * n), self.y.wrapping_add(row * n));
+            // SAFETY: the rows are inside input and output, which have one shape.
+            unsafe {
+                let most = max_row(s, x, n);
+                let top = s.splat(most);
+                if LOG {
+                    let total = sum_row!(s, n, |load, store| exp_nonpositive(s, s.sub(load(x), top)));
+                    let shift = s.splat(total.ln() as f32);
+                    each_in_row!(s, n, |load, store| store(y, s.sub(s.sub(load(x), top), shift)));
+                } else {
+                    let total = sum_row!(s, n, |load, store| {
+                        let e = exp_nonpositive(s, s.sub(load(x), top));
+                        store(y, e);
+                        e
+                    });
+                    let scale = s.splat((1.0 / total) as f32);
+                    each_in_row!(s, n, |load, store| store(y, s.mul(load(y), scale)));
+                }
+            }
         }
-    })?;
-    fused.map_or_else(|| decompose::log_softmax_backward::<Cpu>(grad, output, axis), Ok)
+    }
+}
+
+fn backward<const LOG: bool>(grad: &CpuTensor, output: &CpuTensor, axis: usize) -> Result<CpuTensor> {
+    if grad.shape() != output.shape() || axis >= grad.shape().rank() {
+        return Err(Error::shape("gradient and output differ in shape")
+            .with_op("softmax_backward")
+            .with_operands([(*grad.shape(), grad.dtype()), (*output.shape(), output.dtype())]));
+    }
+    let (grad, output) = (rows_along(grad, axis)?, rows_along(output, axis)?);
+    let n = grad.shape()[grad.shape().rank() - 1];
+    let mut out = CpuTensor::empty(*grad.shape(), grad.dtype(), grad.device())?;
+    let [g, y] = [&grad, &output].map(|x| Pointer(x.ptr().cast_mut().cast::<f32>()));
+    let to = Pointer(out.ptr_mut().cast::<f32>());
+    let level = grad.device().level();
+    grad.device()
+        .split(grad.numel() / n.max(1), NS * n as f32, 1, |start, end| {
+            let at = start * n;
+            level.run(Backward::<LOG> {
+                g: g.at(at),
+                y: y.at(at),
+                to: to.at(at),
+                rows: end - start,
+                n,
+            });
+        });
+    back_from_rows(&out, axis)
+}
+
+struct Backward<const LOG: bool> {
+    g: *const f32,
+    y: *const f32,
+    to: *mut f32,
+    rows: usize,
+    n: usize,
+}
+
+impl<const LOG: bool> Kernel for Backward<LOG> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let n = self.n;
+        for row in 0..self.rows {
+            let (g, y, to) = (
+                self.g.wrapping_add(row * n),
+                self.y.wrapping_add(row * n),
+                self.to.wrapping_add(row * n),
+            );
+            // SAFETY: the rows are inside all three, which have one shape.
+            unsafe {
+                if LOG {
+                    let total = s.splat(-sum_row!(s, n, |load, store| load(g)) as f32);
+                    each_in_row!(s, n, |load, store| store(
+                        to,
+                        s.mul_add(exp(s, load(y)), total, load(g))
+                    ));
+                } else {
+                    let total = s.splat(sum_row!(s, n, |load, store| s.mul(load(g), load(y))) as f32);
+                    each_in_row!(s, n, |load, store| store(to, s.mul(load(y), s.sub(load(g), total))));
+                }
+            }
+        }
+    }
 }

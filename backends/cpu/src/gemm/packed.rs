@@ -79,7 +79,11 @@ impl Packed {
         let Update { alpha, beta, bias } = update;
         // SAFETY: the buffer has room for the result; C by the caller.
         unsafe {
-            let update = Update { alpha, bias, ..Update::set() };
+            let update = Update {
+                alpha,
+                bias,
+                ..Update::set()
+            };
             product(device, self.0, dims, a, &Strided(b), Some(b), apart, update)?;
             for i in 0..m {
                 for j in 0..n {

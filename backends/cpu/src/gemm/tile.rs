@@ -12,13 +12,8 @@ pub(crate) trait Width: Copy {
     ///
     /// # Safety
     /// As for [`tile`].
-    unsafe fn any_tile<L: Lanes>(
-        l: L,
-        rows: usize,
-        input: Input<L::T>,
-        out: Out<L::T>,
-        update: Update<L::T>,
-    ) where
+    unsafe fn any_tile<L: Lanes>(l: L, rows: usize, input: Input<L::T>, out: Out<L::T>, update: Update<L::T>)
+    where
         L::T: Real;
 }
 
@@ -145,7 +140,11 @@ unsafe fn tile<L: Lanes, const MR: usize, const NV: usize>(
             for v in 0..NV {
                 let to = to.add(v * L::N);
                 if v + 1 == NV && last < L::N {
-                    let old = if update.beta == L::T::ZERO { zero } else { l.load_part(to, last) };
+                    let old = if update.beta == L::T::ZERO {
+                        zero
+                    } else {
+                        l.load_part(to, last)
+                    };
                     l.store_part(to, last, combine(l, acc[i][v], old, update));
                 } else {
                     let old = if update.beta == L::T::ZERO { zero } else { l.load(to) };

@@ -1,6 +1,6 @@
 //! The error function and GELU.
 
-use super::exp::{bounded_abs, exp, exp_nonpositive, gate};
+use super::exponential::{bounded_abs, exp, exp_nonpositive, gate};
 use crate::simd::Simd;
 
 /// Where [`erf`] goes from one form to the other.

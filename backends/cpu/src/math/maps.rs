@@ -1,6 +1,7 @@
 //! Functions as values, and the loops that apply them to memory.
 
-use super::{erf, exp, log, reference, trig};
+use super::{erf, exponential, log, reference, trig};
+
 use crate::simd::{Kernel, Level, Simd};
 
 /// A function of one f32, vectorized.
@@ -32,23 +33,23 @@ macro_rules! maps {
 }
 
 maps! {
-    Exp = exp::exp, f64::exp;
-    Expm1 = exp::expm1, f64::exp_m1;
+    Exp = exponential::exp, f64::exp;
+    Expm1 = exponential::expm1, f64::exp_m1;
     Log = log::log, f64::ln;
     Log1p = log::log1p, f64::ln_1p;
     Rsqrt = rsqrt, |x: f64| 1.0 / x.sqrt();
     Sin = trig::sin, f64::sin;
     Cos = trig::cos, f64::cos;
     Tan = trig::tan, f64::tan;
-    Tanh = exp::tanh, f64::tanh;
-    Sigmoid = exp::sigmoid, reference::sigmoid;
+    Tanh = exponential::tanh, f64::tanh;
+    Sigmoid = exponential::sigmoid, reference::sigmoid;
     Erf = erf::erf, reference::erf;
     Gelu = erf::gelu, reference::gelu;
-    GeluTanh = exp::gelu_tanh, reference::gelu_tanh;
-    Silu = exp::silu, reference::silu;
+    GeluTanh = exponential::gelu_tanh, reference::gelu_tanh;
+    Silu = exponential::silu, reference::silu;
     GeluSlope = erf::gelu_slope, reference::gelu_slope;
-    GeluTanhSlope = exp::gelu_tanh_slope, reference::gelu_tanh_slope;
-    SiluSlope = exp::silu_slope, reference::silu_slope;
+    GeluTanhSlope = exponential::gelu_tanh_slope, reference::gelu_tanh_slope;
+    SiluSlope = exponential::silu_slope, reference::silu_slope;
     TanhSlope = tanh_slope, |y: f64| 1.0 - y * y;
     SigmoidSlope = sigmoid_slope, |y: f64| y * (1.0 - y);
 }
@@ -63,7 +64,7 @@ pub(crate) struct Softplus {
 impl Map for Softplus {
     #[inline(always)]
     fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
-        exp::softplus(s, x, self.beta as f32, self.threshold as f32)
+        exponential::softplus(s, x, self.beta as f32, self.threshold as f32)
     }
 
     #[inline]
@@ -81,7 +82,7 @@ impl Map for SoftplusSlope {
     fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
         let z = s.mul(x, s.splat(self.0.beta as f32));
         let above = s.lt(s.splat(self.0.threshold as f32), z);
-        s.select(above, s.splat(1.0), exp::sigmoid(s, z))
+        s.select(above, s.splat(1.0), exponential::sigmoid(s, z))
     }
 
     #[inline]
@@ -102,7 +103,7 @@ pub(crate) struct Elu(pub(crate) f64);
 impl Map for Elu {
     #[inline(always)]
     fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
-        exp::elu(s, x, self.0 as f32)
+        exponential::elu(s, x, self.0 as f32)
     }
 
     #[inline]
@@ -118,7 +119,7 @@ pub(crate) struct EluSlope(pub(crate) f64);
 impl Map for EluSlope {
     #[inline(always)]
     fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
-        let negative = s.mul(exp::exp(s, x), s.splat(self.0 as f32));
+        let negative = s.mul(exponential::exp(s, x), s.splat(self.0 as f32));
         s.select(s.lt(s.splat(0.0), x), s.splat(1.0), negative)
     }
 

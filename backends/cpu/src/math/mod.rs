@@ -1,12 +1,13 @@
 //! Vector maths: real functions over f32, written once for all instruction sets.
 
 mod erf;
-pub(crate) mod exp;
+mod exponential;
 mod log;
 mod maps;
 pub(crate) mod reference;
 mod trig;
 
+pub(crate) use exponential::{exp, exp_nonpositive};
 pub(crate) use maps::*;
 
 #[cfg(test)]

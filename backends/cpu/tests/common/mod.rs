@@ -8,9 +8,9 @@ use polygrad_core::{
 use polygrad_cpu::{Cpu, CpuDevice, Kernels};
 use polygrad_reference::{Reference, ReferenceDevice};
 
-pub type Case<'a> = &'a dyn Fn(&AnyDevice) -> Result<Vec<AnyTensor>>;
+pub(crate) type Case<'a> = &'a dyn Fn(&AnyDevice) -> Result<Vec<AnyTensor>>;
 
-pub fn cpu(threads: usize, kernels: Kernels) -> AnyDevice {
+pub(crate) fn cpu(threads: usize, kernels: Kernels) -> AnyDevice {
     AnyDevice::new::<Cpu>(CpuDevice::new(threads, kernels).unwrap())
 }
 
@@ -27,7 +27,7 @@ fn run(device: &AnyDevice, case: Case<'_>) -> Result<Vec<HostTensor>> {
 }
 
 /// How far results may be from the reference's, relative to the larger of 1 and the value: a few units of the last place.
-pub fn tolerance(dtype: DType) -> f64 {
+pub(crate) fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-13,
         DType::F32 => 1e-6,
@@ -39,7 +39,7 @@ pub fn tolerance(dtype: DType) -> f64 {
 
 /// Checks that every CPU device gives what the reference gives, or an error of the same kind. `slack` multiplies the
 /// tolerance.
-pub fn check(name: &str, slack: f64, case: Case<'_>) {
+pub(crate) fn check(name: &str, slack: f64, case: Case<'_>) {
     let expected = run(&AnyDevice::new::<Reference>(ReferenceDevice), case);
     let mut first: Option<Vec<HostTensor>> = None;
     for device in devices() {
@@ -67,7 +67,7 @@ pub fn check(name: &str, slack: f64, case: Case<'_>) {
     }
 }
 
-pub fn compare(name: &str, slack: f64, got: &[HostTensor], expected: &[HostTensor]) {
+pub(crate) fn compare(name: &str, slack: f64, got: &[HostTensor], expected: &[HostTensor]) {
     assert_eq!(got.len(), expected.len(), "{name}");
     for (part, (got, expected)) in got.iter().zip(expected).enumerate() {
         assert_eq!(
@@ -92,14 +92,14 @@ pub fn compare(name: &str, slack: f64, got: &[HostTensor], expected: &[HostTenso
 }
 
 /// Numbers without a pattern, from -2 to 2.
-pub fn noise(i: usize, seed: u64) -> f64 {
+pub(crate) fn noise(i: usize, seed: u64) -> f64 {
     let mixed = (i as u64 + seed * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     ((mixed ^ (mixed >> 27)) >> 11) as f64 / (1u64 << 51) as f64 - 2.0
 }
 
 /// A host tensor of noise; integers from -8 to 8 or 0 to 16, half of the bools set.
-pub fn host(dims: &[usize], dtype: DType, seed: u64) -> HostTensor {
+pub(crate) fn host(dims: &[usize], dtype: DType, seed: u64) -> HostTensor {
     let shape = Shape::new(dims).unwrap();
     dispatch_dtype!(dtype, T => {
         let value = |i| match dtype {
@@ -112,21 +112,21 @@ pub fn host(dims: &[usize], dtype: DType, seed: u64) -> HostTensor {
     })
 }
 
-pub fn tensor(device: &AnyDevice, dims: &[usize], dtype: DType, seed: u64) -> Result<AnyTensor> {
+pub(crate) fn tensor(device: &AnyDevice, dims: &[usize], dtype: DType, seed: u64) -> Result<AnyTensor> {
     AnyBackend::from_host(host(dims, dtype, seed), device)
 }
 
-pub fn floats(device: &AnyDevice, values: &[f32]) -> Result<AnyTensor> {
+pub(crate) fn floats(device: &AnyDevice, values: &[f32]) -> Result<AnyTensor> {
     AnyBackend::from_host(HostTensor::new(Shape::new(&[values.len()])?, values.to_vec())?, device)
 }
 
-pub fn integers(device: &AnyDevice, dims: &[usize], values: Vec<i64>) -> Result<AnyTensor> {
+pub(crate) fn integers(device: &AnyDevice, dims: &[usize], values: Vec<i64>) -> Result<AnyTensor> {
     AnyBackend::from_host(HostTensor::new(Shape::new(dims)?, values)?, device)
 }
 
 /// How a tensor came to its layout.
 #[derive(Clone, Copy, Debug)]
-pub enum View {
+pub(crate) enum View {
     Contiguous,
     Permuted,
     Stepped,
@@ -135,7 +135,7 @@ pub enum View {
     Offset,
 }
 
-pub const VIEWS: [View; 6] = [
+pub(crate) const VIEWS: [View; 6] = [
     View::Contiguous,
     View::Permuted,
     View::Stepped,
@@ -145,7 +145,7 @@ pub const VIEWS: [View; 6] = [
 ];
 
 /// A tensor of these extents in a certain layout.
-pub fn viewed(device: &AnyDevice, dims: &[usize], dtype: DType, seed: u64, view: View) -> Result<AnyTensor> {
+pub(crate) fn viewed(device: &AnyDevice, dims: &[usize], dtype: DType, seed: u64, view: View) -> Result<AnyTensor> {
     let rank = dims.len();
     let full: Vec<_> = dims.iter().map(|&dim| SliceRange::full(dim)).collect();
     match view {
