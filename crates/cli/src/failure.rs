@@ -29,6 +29,15 @@ impl Failure {
         self
     }
 
+    /// Adds what to do once that is done.
+    pub(crate) fn then(mut self, next: &str) -> Self {
+        self.fix = Some(match self.fix {
+            Some(fix) => format!("{fix}; then {next}"),
+            None => next.to_owned(),
+        });
+        self
+    }
+
     /// A failed file operation: `action` is a verb phrase such as `"write"`.
     pub(crate) fn io(action: &str, path: &Path, error: &io::Error) -> Self {
         let failure = Self::new(format!("cannot {action} {}: {error}", path.display()));

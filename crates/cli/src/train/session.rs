@@ -133,12 +133,6 @@ impl<'a, B: Backend> Session<'a, B> {
     pub(super) fn run(mut self, interrupt: &Interrupt) -> Result<Outcome> {
         let outcome = self.run_epochs(interrupt);
         self.progress.finish();
-        if outcome.is_err() {
-            note(&format!(
-                "the last checkpoint is whole; to go on from there: {}",
-                self.folder.resume_command()
-            ));
-        }
         outcome
     }
 
@@ -155,8 +149,9 @@ impl<'a, B: Backend> Session<'a, B> {
             if whole {
                 self.finish_epoch()?;
             }
-            self.save_checkpoint()?;
-            self.save_results()?;
+            self.save_checkpoint()
+                .and_then(|()| self.save_results())
+                .map_err(|e| self.resumable(e))?;
             if !whole || interrupt.asked() && self.position.epoch < self.config.epochs {
                 self.progress.finish();
                 note(&format!("stopped; to go on: {}", self.folder.resume_command()));
@@ -264,8 +259,7 @@ impl<'a, B: Backend> Session<'a, B> {
             learning_rate: self.optimizer.lr(),
             seconds: self.position.seconds,
         };
-        self.metrics.append(row)?;
-        match split {
+        let written = self.metrics.append(row).and_then(|()| match split {
             Split::Train => self.events.scalars(
                 row.step,
                 &[
@@ -277,7 +271,16 @@ impl<'a, B: Backend> Session<'a, B> {
             Split::Test => self
                 .events
                 .scalars(row.step, &[("loss/test", loss), ("accuracy/test", accuracy)]),
-        }
+        });
+        written.map_err(|e| self.resumable(e))
+    }
+
+    /// A failure of the disk leaves the last checkpoint whole.
+    fn resumable(&self, failure: Failure) -> Failure {
+        failure.then(&format!(
+            "go on from the last checkpoint: {}",
+            self.folder.resume_command()
+        ))
     }
 
     /// Leaves all that is needed to go on from here.
