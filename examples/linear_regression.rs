@@ -23,7 +23,12 @@ fn main() -> Result<()> {
             })?;
         }
         if step % 100 == 0 {
-            println!("step {step:3}  loss {:.5}  y = {:.3} x + {:.3}", loss.item()?, slope.item()?, offset.item()?);
+            println!(
+                "step {step:3}  loss {:.5}  y = {:.3} x + {:.3}",
+                loss.item()?,
+                slope.item()?,
+                offset.item()?
+            );
         }
     }
     println!("wanted:               y = 3.000 x + -1.000");

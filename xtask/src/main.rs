@@ -29,7 +29,15 @@ fn test() -> Result<(), String> {
     cargo(&["test"])?;
     let mut skipped = Vec::new();
     match find_blas() {
-        Ok(()) => cargo(&["test", "-p", "polygrad-cpu", "-p", "polygrad", "--features", "polygrad/blas,polygrad-cpu/blas"])?,
+        Ok(()) => cargo(&[
+            "test",
+            "-p",
+            "polygrad-cpu",
+            "-p",
+            "polygrad",
+            "--features",
+            "polygrad/blas,polygrad-cpu/blas",
+        ])?,
         Err(reason) => skipped.push(format!("blas: {reason}")),
     }
     for reason in &skipped {
@@ -43,14 +51,33 @@ fn test() -> Result<(), String> {
 }
 
 fn ulp() -> Result<(), String> {
-    cargo(&["test", "--release", "-p", "polygrad-cpu", "--lib", "--", "--ignored", "--nocapture", "sweep"])
+    cargo(&[
+        "test",
+        "--release",
+        "-p",
+        "polygrad-cpu",
+        "--lib",
+        "--",
+        "--ignored",
+        "--nocapture",
+        "sweep",
+    ])
 }
 
 /// The linker finds OpenBLAS through a link named after the library, which the development package installs.
 fn find_blas() -> Result<(), String> {
-    let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    let folders = [
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+    ];
     let chosen = std::env::var_os("POLYGRAD_BLAS_DIR");
-    let found = chosen.is_some() || folders.iter().any(|folder| Path::new(folder).join("libopenblas.so").exists());
+    let found = chosen.is_some()
+        || folders
+            .iter()
+            .any(|folder| Path::new(folder).join("libopenblas.so").exists());
     if found {
         return Ok(());
     }

@@ -186,8 +186,8 @@ impl Buffer {
     }
 
     /// Bytes that the buffer holds, at least as many as were asked for.
-    #[inline]
-    pub(crate) fn capacity(&self) -> usize {
+    #[cfg(test)]
+    fn capacity(&self) -> usize {
         let header = self.header();
         match &header.owner {
             Some((_, bytes)) => *bytes,

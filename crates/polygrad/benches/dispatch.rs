@@ -34,8 +34,14 @@ fn dispatch<B: Backend>(name: &str, device: &Device<B>) -> Result<()> {
     let a = Tensor::rand([64], device)?;
     let b = Tensor::rand([64], device)?;
     let leaf = a.clone().requires_grad()?;
-    report(&format!("{name}: add f32[64]"), measure(|| a.add(&b).map(|y| drop(black_box(y))))?);
-    report(&format!("{name}: add f32[64], tracked"), measure(|| leaf.add(&b).map(|y| drop(black_box(y))))?);
+    report(
+        &format!("{name}: add f32[64]"),
+        measure(|| a.add(&b).map(|y| drop(black_box(y))))?,
+    );
+    report(
+        &format!("{name}: add f32[64], tracked"),
+        measure(|| leaf.add(&b).map(|y| drop(black_box(y))))?,
+    );
     report(
         &format!("{name}: add f32[64], tracked, and backward"),
         measure(|| {

@@ -20,8 +20,8 @@ pub mod backend {
 
 /// What nearly every program needs.
 pub mod prelude {
+    pub use crate::nn::{Forward, Module, Optimizer};
     #[cfg(feature = "cpu")]
     pub use polygrad_cpu::Cpu;
-    pub use crate::nn::{Forward, Module, Optimizer};
     pub use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Gradients, Result, Tensor, no_grad};
 }

@@ -123,7 +123,7 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
     let mut out = CpuTensor::empty(input_shape, grad.dtype(), grad.device())?;
     let planes = input_shape[0] * input_shape[1];
     macro_rules! run {
-        ($type:ty, $add:expr) => {{
+        ($type:ty, |$a:ident, $b:ident| $sum:expr) => {{
             let from = grad.slice::<$type>()?;
             let to = Pointer(out.ptr_mut().cast::<$type>());
             grad.device()
@@ -135,8 +135,8 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
                     };
                     let range = i * out_plane..(i + 1) * out_plane;
                     for (&g, &at) in from[range.clone()].iter().zip(&chosen[range]) {
-                        let add: fn($type, $type) -> $type = $add;
-                        to[at as usize] = add(to[at as usize], g);
+                        let ($a, $b) = (to[at as usize], g);
+                        to[at as usize] = $sum;
                     }
                 });
         }};
@@ -144,9 +144,9 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
     match grad.dtype() {
         DType::F32 => run!(f32, |a, b| a + b),
         DType::F64 => run!(f64, |a, b| a + b),
-        DType::I32 => run!(i32, i32::wrapping_add),
-        DType::I64 => run!(i64, i64::wrapping_add),
-        _ => run!(u8, u8::wrapping_add),
+        DType::I32 => run!(i32, |a, b| a.wrapping_add(b)),
+        DType::I64 => run!(i64, |a, b| a.wrapping_add(b)),
+        _ => run!(u8, |a, b| a.wrapping_add(b)),
     }
     Ok(out)
 }
@@ -195,33 +195,21 @@ pub(crate) fn avg_pool(x: &CpuTensor, params: &PoolParams) -> Result<CpuTensor> 
     let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
     let (plane, out_plane) = (g.plane(), g.out_plane());
     let ns = (out_plane * (4 + g.taps())) as f32;
-    let each_plane = |i: usize, mut done: Box<dyn FnMut(usize, [usize; 3], [usize; 3], f64) + '_>| {
-        for at in 0..out_plane {
-            let place = place(&g, at);
-            let (start, count) = window(&g, place);
-            done(
-                i * out_plane + at,
-                start,
-                count,
-                divisor(&g, params, place, count.iter().product()),
-            );
-        }
-    };
     macro_rules! run {
         ($type:ty) => {{
             let from = x.slice::<$type>()?;
             let to = Pointer(out.ptr_mut().cast::<$type>());
             x.device().each(g.batch * g.groups, ns, |i| {
                 let from = &from[i * plane..(i + 1) * plane];
-                each_plane(
-                    i,
-                    Box::new(|at, start, count, divisor| {
-                        let mut sum = 0.0f64;
-                        for_taps(&g, start, count, |place| sum += f64::from(from[place]));
-                        // SAFETY: every position of the output is written once.
-                        unsafe { to.at(at).write((sum / divisor) as $type) };
-                    }),
-                );
+                for at in 0..out_plane {
+                    let place = place(&g, at);
+                    let (start, count) = window(&g, place);
+                    let mut sum = 0.0f64;
+                    for_taps(&g, start, count, |tap| sum += f64::from(from[tap]));
+                    let mean = sum / divisor(&g, params, place, count.iter().product());
+                    // SAFETY: every position of the output is written once.
+                    unsafe { to.at(i * out_plane + at).write(mean as $type) };
+                }
             });
         }};
     }

@@ -184,7 +184,7 @@ impl Kernel for Gated {
                 let (g, x) = (self.g.add(i).read(), self.x.add(i).read());
                 // Relu is written as "not <= 0", so that a NaN passes its gradient on; and a blocked infinity is 0.
                 let blocked = if zero { 0.0 } else { g * self.slope };
-                let open = if zero { !(x <= 0.0) } else { x > 0.0 };
+                let open = x > 0.0 || (zero && x.is_nan());
                 self.to.add(i).write(if open { g } else { blocked });
             }
         }

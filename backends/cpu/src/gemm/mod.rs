@@ -13,7 +13,7 @@ mod tile;
 mod vector;
 
 pub(crate) use pack::{Panels, Strided};
-pub(crate) use packed::{Packed, product};
+pub(crate) use packed::Packed;
 pub(crate) use plain::Plain;
 pub(crate) use tile::{Narrow, Tall, Width};
 

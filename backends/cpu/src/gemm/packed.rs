@@ -118,7 +118,8 @@ impl<T: Real> Kernel for TileSize<T> {
 ///
 /// # Safety
 /// As for [`Gemm::gemm`]; `panels` has the rows and columns of B.
-pub(crate) unsafe fn product<T: Real, P: Panels<T>>(
+#[allow(clippy::too_many_arguments, reason = "the parts of one product, as BLAS has them")]
+unsafe fn product<T: Real, P: Panels<T>>(
     device: CpuDevice,
     level: Level,
     dims: Dims,

@@ -1,4 +1,8 @@
 //! The innermost kernel: a tile of C that stays in registers while it goes once through `k`.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "rows and registers of a tile are named by their indices"
+)]
 
 use super::{Real, Update};
 use crate::simd::Lanes;
@@ -47,6 +51,7 @@ macro_rules! width {
                     $(
                         // SAFETY: passed on.
                         ($rows, false) => unsafe { tile::<L, $rows, 1>(l, input, out, update) },
+                        // SAFETY: passed on.
                         ($rows, true) => unsafe { tile::<L, $rows, 2>(l, input, out, update) },
                     )*
                     _ => unreachable!("a tile has at most {} rows", Self::MR),

@@ -1,4 +1,5 @@
 //! Batched matrix products.
+#![allow(clippy::needless_range_loop, reason = "an axis names entries of several arrays")]
 
 use polygrad_core::{DType, Element, Error, Layout, Result, Shape};
 

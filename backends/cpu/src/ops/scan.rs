@@ -43,6 +43,7 @@ macro_rules! sums {
             type Total = $total;
 
             #[inline(always)]
+            #[allow(clippy::redundant_closure_call, reason = "the table below names functions and closures alike")]
             fn add(total: &mut $total, x: $type) {
                 let add: fn($total, $type) -> $total = $add;
                 *total = add(*total, x);
@@ -115,18 +116,21 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &CpuTensor, axis: usize, keepdims: bool) 
         axis,
         [(x.ptr(), x.dtype().size(), x.layout()), (to, 8, kept.layout())],
     );
-    dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 + 2.0, |line| {
-        // SAFETY: the line has `n` elements of the dtype, and the output one for it.
-        unsafe {
-            let from = lines.start(0, line);
-            let at = if largest {
-                extreme::<T>(from, lines.step(0), n, |x, best| x > best)
-            } else {
-                extreme::<T>(from, lines.step(0), n, |x, best| x < best)
-            };
-            lines.start(1, line).cast_mut().cast::<i64>().write(at as i64);
-        }
-    }));
+    #[allow(clippy::bool_comparison, reason = "bool is one of the dtypes")]
+    {
+        dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 + 2.0, |line| {
+            // SAFETY: the line has `n` elements of the dtype, and the output one for it.
+            unsafe {
+                let from = lines.start(0, line);
+                let at = if largest {
+                    extreme::<T>(from, lines.step(0), n, |x, best| x > best)
+                } else {
+                    extreme::<T>(from, lines.step(0), n, |x, best| x < best)
+                };
+                lines.start(1, line).cast_mut().cast::<i64>().write(at as i64);
+            }
+        }));
+    }
     Ok(out)
 }
 

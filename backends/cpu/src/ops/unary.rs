@@ -294,6 +294,7 @@ unsafe fn test<T: Copy>(x: *const u8, to: *mut u8, n: usize, f: impl Fn(T) -> bo
     }
 }
 
+#[allow(clippy::undocumented_unsafe_blocks, reason = "one comment says it for all arms")]
 fn find_not(dtype: DType) -> Predicate {
     // SAFETY of each: by the caller of the function pointer, as for `test`.
     match dtype {
@@ -308,6 +309,7 @@ fn find_not(dtype: DType) -> Predicate {
 }
 
 /// Of what class a float is: NaN (0), infinite (1), or finite (2). By its bits without the sign against infinity's.
+#[allow(clippy::undocumented_unsafe_blocks, reason = "one comment says it for all arms")]
 fn find_class<const CLASS: u8>(dtype: DType) -> Predicate {
     fn is<const CLASS: u8, T: Ord>(bits: T, infinity: T) -> bool {
         match CLASS {

@@ -4,6 +4,10 @@
 //! The tokens (`Avx2`, `Avx512`, …) can only be made where the instructions were found, which is what makes their
 //! methods safe to call. Everything is `#[inline(always)]`, so that it ends up inside the one function that enables
 //! the target features; plain Rust loops in a [`Kernel`] are vectorized by the compiler for the same reason.
+#![allow(
+    clippy::wrong_self_convention,
+    reason = "the self of every op is the instruction set"
+)]
 
 mod portable;
 
@@ -16,6 +20,7 @@ mod neon;
 
 pub(crate) use portable::Portable;
 
+use crate::conv::Rows;
 use crate::gemm::Width;
 
 /// The instruction set that vector kernels use.
@@ -131,7 +136,7 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// A register.
     type V: Copy;
     /// The largest tile of a matrix product that the registers hold.
-    type Tile: Width;
+    type Tile: Width + Rows;
     /// Elements in a register, at most 16.
     const N: usize;
 

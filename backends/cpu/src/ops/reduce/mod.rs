@@ -117,10 +117,10 @@ impl Plan {
         if pieces == 1 {
             device.each(strips, ns, |i| {
                 let (first, n) = self.strip(i, strip);
-                // SAFETY: the strip's outputs are inside `out`, and tasks have strips of their own.
                 let to = out.at(first);
-                self.fold::<T, F>(level, first, n, 0, self.count, |i, wide| unsafe {
-                    to.add(i).write(F::finish(wide, self.count));
+                self.fold::<T, F>(level, first, n, 0, self.count, |i, wide| {
+                    // SAFETY: the strip's outputs are inside `out`, and tasks have strips of their own.
+                    unsafe { to.add(i).write(F::finish(wide, self.count)) };
                 });
             });
             return;
