@@ -245,7 +245,8 @@ fn training(device: CpuDevice) {
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let all: [(&str, fn(CpuDevice)); 5] = [
+    type Bench = fn(CpuDevice);
+    let all: [(&str, Bench); 5] = [
         ("dispatch", dispatch),
         ("elementwise", elementwise),
         ("gemm", gemm),

@@ -20,7 +20,6 @@ mod neon;
 
 pub(crate) use portable::Portable;
 
-use crate::conv::Rows;
 use crate::gemm::Width;
 
 /// The instruction set that vector kernels use.
@@ -136,7 +135,7 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// A register.
     type V: Copy;
     /// The largest tile of a matrix product that the registers hold.
-    type Tile: Width + Rows;
+    type Tile: Width;
     /// Elements in a register, at most 16.
     const N: usize;
 
