@@ -14,21 +14,24 @@ pub(crate) const EXIT_STATUS: u8 = 130;
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Takes over Ctrl-C for the rest of this process; to be called once.
+    /// Takes over Ctrl-C for the rest of this process, unless whoever started it had it ignored; to be called once.
     ///
     /// # Errors
-    /// The system refuses, or there is a handler already.
+    /// The system refuses.
     pub(crate) fn install() -> Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&asked);
-        ctrlc::try_set_handler(move || {
+        let installed = ctrlc::try_set_handler(move || {
             if flag.swap(true, Ordering::Relaxed) {
                 std::process::exit(EXIT_STATUS.into());
             }
             note("\nstopping after this step; press Ctrl-C again to stop at once without a checkpoint");
-        })
-        .map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}")))?;
-        Ok(Self(asked))
+        });
+        match installed {
+            // A shell starts what it runs in the background, and nohup too, with Ctrl-C ignored: it is meant for others then.
+            Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(Self(asked)),
+            Err(e) => Err(Failure::new(format!("cannot listen for Ctrl-C: {e}"))),
+        }
     }
 
     /// Whether to stop now.

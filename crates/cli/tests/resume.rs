@@ -74,6 +74,23 @@ fn ctrl_c_leaves_a_checkpoint_and_resuming_gives_the_same_run() {
     same(&scene, "stopped", "whole");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_run_in_the_background_ignores_ctrl_c() {
+    let scene = Scene::new();
+    let line = format!(
+        "trap '' INT; {} train bars --data data --out run --model mlp --epochs 1 & kill -INT $!; wait $!",
+        env!("CARGO_BIN_EXE_polygrad")
+    );
+    let status = std::process::Command::new("sh")
+        .args(["-c", &line])
+        .current_dir(scene.path(""))
+        .output()
+        .unwrap();
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+    assert!(scene.path("run/model.safetensors").is_file());
+}
+
 #[test]
 fn a_killed_run_goes_on_from_its_last_checkpoint() {
     let scene = Scene::new();

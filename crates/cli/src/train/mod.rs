@@ -36,7 +36,6 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
 }
 
 fn start(args: &Train) -> Result<Outcome> {
-    let interrupt = Interrupt::install()?;
     let mut config = settings::new(args)?;
     let device = backend::open(&config.backend, config.threads)?;
     let data = load(&config)?;
@@ -46,11 +45,11 @@ fn start(args: &Train) -> Result<Outcome> {
         &format!("{}-{}", config.dataset, name(config.model)),
     )?;
     introduce(&config, &data, &device);
+    let interrupt = Interrupt::install()?;
     Session::start(config, folder, &data, &device)?.run(&interrupt)
 }
 
 fn resume(args: &Train, path: &Path) -> Result<Outcome> {
-    let interrupt = Interrupt::install()?;
     let folder = RunFolder::open(path)?;
     let stored = Config::load(&folder.config())?;
     let config = settings::resumed(args, &stored, path)?;
@@ -68,6 +67,7 @@ fn resume(args: &Train, path: &Path) -> Result<Outcome> {
     for change in settings::changes(&stored, &config) {
         say(&change);
     }
+    let interrupt = Interrupt::install()?;
     Session::resume(config, folder, &data, &device)?.run(&interrupt)
 }
 
