@@ -92,4 +92,21 @@ impl Geometry {
         }
         (first, end, start + first * dilation - padding)
     }
+
+    /// Along one axis: the output positions whose tap `tap` lies inside the input, first and one past the last, and where the tap is
+    /// in the window at the first of them.
+    pub(super) fn positions_inside(&self, axis: usize, tap: usize) -> (usize, usize, usize) {
+        let (stride, padding) = (self.stride[axis], self.padding[axis]);
+        let offset = tap * self.dilation[axis];
+        let first = padding.saturating_sub(offset).div_ceil(stride);
+        // Position p is inside while p stride + offset - padding < input.
+        let end = (self.input[axis] + padding)
+            .saturating_sub(offset)
+            .div_ceil(stride)
+            .min(self.output[axis]);
+        if first >= end {
+            return (0, 0, 0);
+        }
+        (first, end, first * stride + offset - padding)
+    }
 }

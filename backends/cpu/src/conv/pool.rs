@@ -42,51 +42,68 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams) -> Result<(CpuTensor,
     let (plane, out_plane) = (g.plane(), g.out_plane());
     let to_index = Pointer(indices.ptr_mut().cast::<i64>());
     let ns = (out_plane * (2 + g.taps())) as f32 * 0.7;
+    if out_plane == 0 {
+        return Ok((values, indices));
+    }
+    let firsts: Vec<usize> = (0..out_plane).map(|at| first_tap(&g, at)).collect();
     dispatch_dtype!(x.dtype(), T => {
         let from = Pointer(x.ptr().cast_mut().cast::<T>());
         let to = Pointer(values.ptr_mut().cast::<T>());
         x.device().each(g.batch * g.groups, ns, |i| {
-            // SAFETY: the planes are inside their tensors; those of the output are one task's each.
-            unsafe { max_plane(&g, from.at(i * plane), to.at(i * out_plane), to_index.at(i * out_plane)) };
+            // SAFETY: the planes are inside their tensors, and those of the output are one task's each, which writes them before
+            // it makes slices of them.
+            let (from, to, to_index) = unsafe {
+                let from = std::slice::from_raw_parts(from.at(i * plane), plane);
+                let (to, to_index) = (to.at(i * out_plane), to_index.at(i * out_plane));
+                for (at, &first) in firsts.iter().enumerate() {
+                    to.add(at).write(from[first]);
+                    to_index.add(at).write(first as i64);
+                }
+                let to = std::slice::from_raw_parts_mut(to, out_plane);
+                (from, to, std::slice::from_raw_parts_mut(to_index, out_plane))
+            };
+            max_plane(&g, from, to, to_index);
         });
     });
     Ok((values, indices))
 }
 
-/// # Safety
-/// `x` must hold a plane of the input, `to` and `to_index` have room for one of the output. Every window sees something.
-unsafe fn max_plane<T: PartialOrd + Copy>(g: &Geometry, x: *const T, to: *mut T, to_index: *mut i64) {
+/// The place in its plane of the first tap inside the input, for a position of the output.
+fn first_tap(g: &Geometry, at: usize) -> usize {
     let [_, height, width] = g.input;
-    let mut at = 0;
-    for d in 0..g.output[0] {
+    let [z, y, x] = window(g, place(g, at)).0;
+    (z * height + y) * width + x
+}
+
+/// Raises the first taps in `to`, whose places are in `to_index`, to the largest of their windows. Taps are the outer loops and the
+/// positions of an output row the inner one, which is then without branches.
+fn max_plane<T: PartialOrd + Copy>(g: &Geometry, x: &[T], to: &mut [T], to_index: &mut [i64]) {
+    let [_, height, width] = g.input;
+    let [_, rows, columns] = g.output;
+    for (row, (to, to_index)) in to
+        .chunks_exact_mut(columns)
+        .zip(to_index.chunks_exact_mut(columns))
+        .enumerate()
+    {
+        let (d, h) = (row / rows, row % rows);
         let (d0, d1, z) = g.taps_inside(0, d);
-        for h in 0..g.output[1] {
-            let (h0, h1, y) = g.taps_inside(1, h);
-            for w in 0..g.output[2] {
-                let (w0, w1, left) = g.taps_inside(2, w);
-                let mut index = (z * height + y) * width + left;
-                // SAFETY: taps inside the input are inside the plane.
-                unsafe {
-                    let mut best = x.add(index).read();
-                    for i in 0..d1 - d0 {
-                        for j in 0..h1 - h0 {
-                            let row = ((z + i * g.dilation[0]) * height + y + j * g.dilation[1]) * width + left;
-                            for k in 0..w1 - w0 {
-                                let place = row + k * g.dilation[2];
-                                let value = x.add(place).read();
-                                // NaN is the largest, and the first of equals stays.
-                                #[allow(clippy::eq_op)]
-                                let larger = value > best || (value != value && best == best);
-                                if larger {
-                                    (best, index) = (value, place);
-                                }
-                            }
-                        }
+        let (h0, h1, y) = g.taps_inside(1, h);
+        for i in 0..d1 - d0 {
+            for j in 0..h1 - h0 {
+                let line = ((z + i * g.dilation[0]) * height + y + j * g.dilation[1]) * width;
+                for k in 0..g.kernel[2] {
+                    let (start, end, place) = g.positions_inside(2, k);
+                    let places = (line + place..).step_by(g.stride[2]);
+                    for ((to, to_index), place) in to[start..end].iter_mut().zip(&mut to_index[start..end]).zip(places)
+                    {
+                        let (value, best) = (x[place], *to);
+                        // NaN is the largest, and the first of equals stays.
+                        #[allow(clippy::eq_op)]
+                        let larger = (value > best) | ((value != value) & (best == best));
+                        *to = if larger { value } else { best };
+                        *to_index = if larger { place as i64 } else { *to_index };
                     }
-                    to.add(at).write(best);
-                    to_index.add(at).write(index as i64);
                 }
-                at += 1;
             }
         }
     }
