@@ -83,7 +83,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
-    op: Option<Cow<'static, str>>,
+    ops: Vec<Cow<'static, str>>,
     operands: Vec<Operand>,
     device: Option<String>,
     module: Vec<String>,
@@ -98,7 +98,7 @@ impl Error {
         Self(Box::new(Inner {
             kind,
             message: message.into(),
-            op: None,
+            ops: Vec::new(),
             operands: Vec::new(),
             device: None,
             module: Vec::new(),
@@ -155,22 +155,24 @@ impl Error {
         }
     }
 
-    /// Names the op; the innermost name wins, so that wrappers may add theirs without hiding it.
+    /// Names the op: called by each layer on the way up, so that the outermost is the op that the user called, and the innermost the
+    /// one of its parts that failed.
     #[must_use]
     pub fn with_op(mut self, op: impl Into<Cow<'static, str>>) -> Self {
-        self.0.op.get_or_insert_with(|| op.into());
+        let op = op.into();
+        if self.0.ops.last() != Some(&op) {
+            self.0.ops.push(op);
+        }
         self
     }
 
-    /// Lists the operands, unless an inner layer did already.
+    /// Lists the operands of the op that was named last; the outermost layer's stay.
     #[must_use]
     pub fn with_operands(mut self, operands: impl IntoIterator<Item = (Shape, DType)>) -> Self {
-        if self.0.operands.is_empty() {
-            self.0.operands = operands
-                .into_iter()
-                .map(|(shape, dtype)| Operand { shape, dtype })
-                .collect();
-        }
+        self.0.operands = operands
+            .into_iter()
+            .map(|(shape, dtype)| Operand { shape, dtype })
+            .collect();
         self
     }
 
@@ -212,12 +214,20 @@ impl Error {
         &self.0.message
     }
 
-    /// The op that failed.
+    /// The op that the user called.
     pub fn op(&self) -> Option<&str> {
-        self.0.op.as_deref()
+        self.0.ops.last().map(AsRef::as_ref)
     }
 
-    /// The operands of the op that failed.
+    /// The part of [`Error::op`] that failed, where that is an op of another name.
+    pub fn inner_op(&self) -> Option<&str> {
+        match self.0.ops.as_slice() {
+            [inner, .., _] => Some(inner),
+            _ => None,
+        }
+    }
+
+    /// The operands of the op that the user called.
     pub fn operands(&self) -> &[Operand] {
         &self.0.operands
     }
@@ -244,8 +254,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(op) = self.op() {
-            write!(f, "{op}: ")?;
+        match (self.op(), self.inner_op()) {
+            (Some(op), Some(inner)) => write!(f, "{op} (in {inner}): ")?,
+            (Some(op), None) => write!(f, "{op}: ")?,
+            (None, _) => {}
         }
         f.write_str(self.message())?;
         if !self.0.operands.is_empty() {
@@ -297,7 +309,7 @@ mod tests {
             .with_hint("transpose the weight");
         assert_eq!(
             error.to_string(),
-            "matmul: inner dimensions 3 and 4 differ (operands: f32[2, 3], f32[4, 5]) on cpu \
+            "linear (in matmul): inner dimensions 3 and 4 differ (operands: f32[2, 3], f32[4, 5]) on cpu \
              in module layers.0.fc1; transpose the weight"
         );
         assert_eq!(size_of::<Result<(), Error>>(), size_of::<usize>());
