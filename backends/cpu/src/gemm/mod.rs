@@ -15,7 +15,7 @@ mod vector;
 pub(crate) use pack::{Panels, Strided};
 pub(crate) use packed::Packed;
 pub(crate) use plain::Plain;
-pub(crate) use tile::{Narrow, Tall, Width};
+pub(crate) use tile::{Narrow, Single, Tall, Width};
 
 use polygrad_core::Result;
 

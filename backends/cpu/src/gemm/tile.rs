@@ -24,6 +24,10 @@ pub(crate) trait Width: Copy {
 /// Registers in a row of a tile.
 pub(crate) const NV: usize = 2;
 
+/// For code that is compiled for no instruction set in particular.
+#[derive(Clone, Copy)]
+pub(crate) struct Single;
+
 /// For 16 registers: 12 of C, 2 of B, 1 of A.
 #[derive(Clone, Copy)]
 pub(crate) struct Narrow;
@@ -41,28 +45,37 @@ macro_rules! width {
             unsafe fn any_tile<L: Lanes>(
                 l: L,
                 rows: usize,
-                        input: Input<L::T>,
+                input: Input<L::T>,
                 out: Out<L::T>,
                 update: Update<L::T>,
             ) where
                 L::T: Real,
             {
-                match (rows, out.n > L::N) {
-                    $(
-                        // SAFETY: passed on.
-                        ($rows, false) => unsafe { tile::<L, $rows, 1>(l, input, out, update) },
-                        // SAFETY: passed on.
-                        ($rows, true) => unsafe { tile::<L, $rows, 2>(l, input, out, update) },
-                    )*
-                    _ => unreachable!("a tile has at most {} rows", Self::MR),
+                let (mut rows, mut input, mut out) = (rows, input, out);
+                while rows > 0 {
+                    // In two halves, for a size that is not worth its code.
+                    let step = if [$($rows),*].contains(&rows) { rows } else { rows.div_ceil(2) };
+                    match (step, out.n > L::N) {
+                        $(
+                            // SAFETY: passed on.
+                            ($rows, false) => unsafe { tile::<L, $rows, 1>(l, input, out, update) },
+                            // SAFETY: passed on.
+                            ($rows, true) => unsafe { tile::<L, $rows, 2>(l, input, out, update) },
+                        )*
+                        _ => unreachable!("a tile has at most {} rows", Self::MR),
+                    }
+                    rows -= step;
+                    input.a = input.a.wrapping_offset(step.cast_signed() * input.a_rows);
+                    out.ptr = out.ptr.wrapping_offset(step.cast_signed() * out.rows);
                 }
             }
         }
     };
 }
 
+width!(Single: 4 = 1 2 4);
 width!(Narrow: 6 = 1 2 3 4 5 6);
-width!(Tall: 12 = 1 2 3 4 5 6 7 8 9 10 11 12);
+width!(Tall: 12 = 1 2 3 4 5 6 8 10 12);
 
 /// A tile of C: where it starts, how rows step, and its columns, one after another, at most `NV` registers of them.
 #[derive(Clone, Copy)]

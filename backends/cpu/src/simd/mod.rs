@@ -18,8 +18,6 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
-pub(crate) use portable::Portable;
-
 use crate::gemm::Width;
 
 /// The instruction set that vector kernels use.
@@ -91,7 +89,7 @@ impl Level {
     #[inline(always)]
     pub(crate) fn run_loops<K: Kernel>(level: Option<Self>, kernel: K) -> K::Out {
         match level {
-            None | Some(Self::Portable) => kernel.run(Portable),
+            None | Some(Self::Portable) => portable::run(kernel),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the level says that the CPU has the instructions; those with AVX-512 have AVX2.
             Some(Self::Avx2 | Self::Avx512) => unsafe { avx2::run(kernel) },
@@ -106,7 +104,7 @@ impl Level {
     #[inline(always)]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
-            Self::Portable => kernel.run(Portable),
+            Self::Portable => portable::run(kernel),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the level says that the CPU has the instructions.
             Self::Avx2 => unsafe { avx2::run(kernel) },

@@ -1,11 +1,17 @@
 //! One lane, for machines without vector instructions that we know.
 
-use super::{Lanes, Simd};
-use crate::gemm::Narrow;
+use super::{Kernel, Lanes, Simd};
+use crate::gemm::Single;
 
 /// Registers of one element.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
+
+/// Not inlined, so that a kernel is there once for all its callers.
+#[inline(never)]
+pub(super) fn run<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Portable)
+}
 
 /// Registers of one f64.
 #[derive(Clone, Copy)]
@@ -16,7 +22,7 @@ macro_rules! lanes {
         impl Lanes for $token {
             type T = $float;
             type V = $float;
-            type Tile = Narrow;
+            type Tile = Single;
             const N: usize = 1;
 
             #[inline(always)]
@@ -94,7 +100,7 @@ macro_rules! lanes {
 }
 
 mod single {
-    use super::{Lanes, Narrow, Portable};
+    use super::{Lanes, Portable, Single};
 
     /// The product of two f32 is exact in f64, so this is a fused operation but for a double rounding; the library
     /// function that stands in for the missing instruction is several times slower.
@@ -107,7 +113,7 @@ mod single {
 }
 
 mod double {
-    use super::{Lanes, Narrow, PortableDouble};
+    use super::{Lanes, PortableDouble, Single};
 
     /// Rounded twice: nothing in f64 relies on the fused form.
     #[inline(always)]

@@ -9,13 +9,13 @@ use crate::failure::{Failure, Result};
 use crate::run::config::{Config, Input, Model, Optimizer, name};
 
 const EPOCHS: usize = 8;
-const BATCH_SIZE: usize = 64;
+const BATCH_SIZE: usize = 32;
 
 /// The learning rate that goes well with an optimizer on these networks.
 fn default_lr(optimizer: Optimizer) -> f64 {
     match optimizer {
         Optimizer::Sgd => 0.05,
-        Optimizer::Adam | Optimizer::AdamW => 0.002,
+        Optimizer::Adam | Optimizer::AdamW => 0.003,
         Optimizer::RmsProp => 0.001,
     }
 }

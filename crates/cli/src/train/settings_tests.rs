@@ -39,7 +39,7 @@ fn options_become_settings() {
 fn a_run_goes_on_with_its_own_settings() {
     assert_eq!(resume("").unwrap(), stored());
     let same = format!(
-        " --epochs 4 --lr {} --seed 0 --model cnn --optimizer adamw --batch-size 64",
+        " --epochs 4 --lr {} --seed 0 --model cnn --optimizer adamw --batch-size 32",
         stored().lr
     );
     assert_eq!(resume(&same).unwrap(), stored());
@@ -59,14 +59,14 @@ fn a_run_goes_on_with_its_own_settings() {
 
 #[test]
 fn other_settings_are_refused_with_both_values() {
-    let error = resume(" --epochs 3 --lr 0.5 --seed 9 --model mlp --optimizer sgd --batch-size 32").unwrap_err();
+    let error = resume(" --epochs 3 --lr 0.5 --seed 9 --model mlp --optimizer sgd --batch-size 64").unwrap_err();
     for words in [
         "--epochs is 4 there, not 3",
-        "--lr is 0.002 there, not 0.5",
+        "--lr is 0.003 there, not 0.5",
         "--seed is 0 there, not 9",
         "--model is cnn there, not mlp",
         "--optimizer is adamw there, not sgd",
-        "--batch-size is 64 there, not 32",
+        "--batch-size is 32 there, not 64",
         "leave these options out",
     ] {
         assert!(error.contains(words), "{error}\nshould contain {words}");
@@ -83,9 +83,9 @@ fn other_settings_are_refused_with_both_values() {
 fn a_changed_config_is_noticed() {
     let mut file = resume(" --epochs 9 --threads 1").unwrap();
     assert!(disagreements(&stored(), &file).is_empty());
-    file.batch_size = 32;
+    file.batch_size = 64;
     assert_eq!(
         disagreements(&stored(), &file),
-        ["batch_size is 64 in the checkpoint, 32 in config.json"]
+        ["batch_size is 32 in the checkpoint, 64 in config.json"]
     );
 }

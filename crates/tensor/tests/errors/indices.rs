@@ -70,12 +70,12 @@ fn indices() {
         Shape,
         &["scatter", "[2, 1]", "[1, 1]"],
     );
-    fails(x.index_add(0, &list(&[0, 2]), &x), OutOfRange, &["scatter_add", "2"]);
+    fails(x.index_add(0, &list(&[0, 2]), &x), OutOfRange, &["index_add", "2"]);
     fails(x.index_add(0, &list(&[0]), &x), Shape, &["index_add", "f32[1, 3]"]);
     fails(
         list(&[4]).embedding(&f32(&[4, 2]), None),
         OutOfRange,
-        &["index_select", "index 4", "i64[1], f32[4, 2]"],
+        &["embedding (in index_select)", "index 4", "i64[1], f32[4, 2]"],
     );
     fails(
         list(&[0]).embedding(&f32(&[4]), None),
