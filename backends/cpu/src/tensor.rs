@@ -12,21 +12,37 @@ use crate::loops;
 #[derive(Clone)]
 pub struct CpuTensor {
     buffer: Buffer,
-    layout: Layout,
+    /// Where the elements lie, unless they fill the shape that the buffer was made for from its start. Like that shape it lives behind a
+    /// pointer: tensors are moved around so often that their size decides what an op on a small one costs.
+    view: Option<Arc<Layout>>,
     dtype: DType,
     device: CpuDevice,
 }
+
+const _: () = assert!(size_of::<CpuTensor>() <= 32);
 
 impl CpuTensor {
     /// A contiguous tensor whose elements are yet to be written.
     #[inline]
     pub(crate) fn empty(shape: Shape, dtype: DType, device: CpuDevice) -> Result<Self> {
         Ok(Self {
-            buffer: Buffer::alloc(shape.numel() * dtype.size())?,
-            layout: Layout::contiguous(shape),
+            buffer: Buffer::alloc_for(shape, shape.numel() * dtype.size())?,
+            view: None,
             dtype,
             device,
         })
+    }
+
+    /// A tensor whose elements lie in a buffer that is there already; all of them must be inside it.
+    #[inline]
+    fn over(buffer: Buffer, layout: Layout, dtype: DType, device: CpuDevice) -> Self {
+        let plain = layout.offset() == 0 && layout.is_contiguous() && layout.shape() == buffer.shape();
+        Self {
+            buffer,
+            view: (!plain).then(|| Arc::new(layout)),
+            dtype,
+            device,
+        }
     }
 
     /// Shares the host's memory.
@@ -39,14 +55,9 @@ impl CpuTensor {
         let buffer = match any.downcast_ref::<HostView>() {
             // It was ours in the first place.
             Some(view) if view.start == 0 => view.buffer.clone(),
-            _ => Buffer::share(Arc::clone(host.shared()))?,
+            _ => Buffer::share(shape, Arc::clone(host.shared()))?,
         };
-        Ok(Self {
-            buffer,
-            layout: Layout::contiguous(shape),
-            dtype,
-            device,
-        })
+        Ok(Self::over(buffer, Layout::contiguous(shape), dtype, device))
     }
 
     /// The elements, without a copy where they are contiguous.
@@ -54,7 +65,7 @@ impl CpuTensor {
         let whole = self.contiguous()?;
         let size = self.dtype.size();
         let view = HostView {
-            start: whole.layout.offset() * size,
+            start: whole.offset() * size,
             len: whole.numel() * size,
             buffer: whole.buffer,
         };
@@ -64,7 +75,10 @@ impl CpuTensor {
     /// The shape.
     #[inline]
     pub fn shape(&self) -> &Shape {
-        self.layout.shape()
+        match &self.view {
+            None => self.buffer.shape(),
+            Some(layout) => layout.shape(),
+        }
     }
 
     /// The dtype.
@@ -75,8 +89,17 @@ impl CpuTensor {
 
     /// Where in the buffer the elements lie.
     #[inline]
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    pub fn layout(&self) -> Layout {
+        match &self.view {
+            None => Layout::contiguous(*self.buffer.shape()),
+            Some(layout) => **layout,
+        }
+    }
+
+    /// Index of the first element in the buffer.
+    #[inline]
+    fn offset(&self) -> usize {
+        self.view.as_ref().map_or(0, |layout| layout.offset())
     }
 
     /// The device.
@@ -87,21 +110,19 @@ impl CpuTensor {
 
     #[inline]
     pub(crate) fn numel(&self) -> usize {
-        self.layout.shape().numel()
+        self.shape().numel()
     }
 
     #[inline]
     pub(crate) fn is_contiguous(&self) -> bool {
-        self.layout.is_contiguous()
+        self.view.as_ref().is_none_or(|layout| layout.is_contiguous())
     }
 
     /// The first element.
     #[inline]
     pub(crate) fn ptr(&self) -> *const u8 {
         // Empty tensors may be sliced anywhere; nothing is read through their pointer.
-        self.buffer
-            .as_ptr()
-            .wrapping_add(self.layout.offset() * self.dtype.size())
+        self.buffer.as_ptr().wrapping_add(self.offset() * self.dtype.size())
     }
 
     /// The first element, to write. Callers hold the only handle: they have just made the tensor, or asked
@@ -179,12 +200,7 @@ impl CpuTensor {
     /// The same memory in another layout, whose every element must lie inside the buffer.
     #[inline]
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
-        Self {
-            buffer: self.buffer.clone(),
-            layout,
-            dtype: self.dtype,
-            device: self.device,
-        }
+        Self::over(self.buffer.clone(), layout, self.dtype, self.device)
     }
 
     /// The same elements in row-major order under another shape of as many, without a copy where strides can express it.
@@ -192,7 +208,7 @@ impl CpuTensor {
         if shape.numel() != self.numel() {
             return Err(Error::shape(format!("{} cannot be reshaped to {shape}", self.shape())).with_op("reshape"));
         }
-        match self.layout.reshape(shape) {
+        match self.layout().reshape(shape) {
             Some(layout) => Ok(self.with_layout(layout)),
             None => Ok(self.copied()?.with_layout(Layout::contiguous(shape))),
         }

@@ -19,22 +19,39 @@ pub struct AnyBackend;
 #[derive(Clone)]
 pub struct AnyTensor {
     backend: &'static dyn DynBackend,
-    tensor: Arc<dyn Any + Send + Sync>,
+    erased: Arc<Erased<dyn Any + Send + Sync>>,
+}
+
+/// A tensor behind a pointer, with its shape and dtype beside it: these are asked for so often that going to the backend for them
+/// would cost more than many an op.
+struct Erased<T: ?Sized> {
+    shape: Shape,
+    dtype: DType,
+    /// An `Option` of the backend's own tensor, which is none while [`AnyTensor::take`] has it out.
+    slot: T,
 }
 
 impl AnyTensor {
     /// Erases the backend of a tensor.
     #[inline]
     pub fn new<B: Backend>(tensor: B::Tensor) -> Self {
-        Self {
-            backend: instance::<B>(),
-            tensor: Arc::new(tensor),
-        }
+        let (shape, dtype) = (B::shape(&tensor), B::dtype(&tensor));
+        Self::from_parts(instance::<B>(), tensor, shape, dtype)
     }
 
-    /// A tensor that a hand-written [`DynBackend`] recognises as its own.
-    pub fn from_parts(backend: &'static dyn DynBackend, tensor: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { backend, tensor }
+    /// A tensor that a hand-written [`DynBackend`] recognises as its own by its type.
+    #[inline]
+    pub fn from_parts<T: Any + Send + Sync>(
+        backend: &'static dyn DynBackend,
+        tensor: T,
+        shape: Shape,
+        dtype: DType,
+    ) -> Self {
+        let slot = Some(tensor);
+        Self {
+            backend,
+            erased: Arc::new(Erased { shape, dtype, slot }),
+        }
     }
 
     /// Its backend.
@@ -43,56 +60,51 @@ impl AnyTensor {
         self.backend
     }
 
-    /// What it wraps.
+    /// What it wraps, if that is a `T`.
     #[inline]
-    pub fn inner(&self) -> &(dyn Any + Send + Sync) {
-        &*self.tensor
+    pub fn inner<T: Any>(&self) -> Option<&T> {
+        self.erased.slot.downcast_ref::<Option<T>>()?.as_ref()
     }
 
     /// The tensor itself, if it is one of `B`.
     #[inline]
     pub fn downcast_ref<B: Backend>(&self) -> Option<&B::Tensor> {
-        self.tensor.downcast_ref()
+        self.inner()
+    }
+
+    fn slot<B: Backend>(&mut self) -> Option<&mut Option<B::Tensor>> {
+        Arc::get_mut(&mut self.erased)?.slot.downcast_mut()
+    }
+
+    fn cloned<B: Backend>(&self) -> Result<B::Tensor> {
+        let tensor = self.downcast_ref::<B>().cloned();
+        tensor.ok_or_else(|| foreign::<B>(self.backend))
     }
 
     /// The tensor itself, to change: copied first if the handle is shared (a cheap copy: backends share the memory).
     pub(crate) fn typed_mut<B: Backend>(&mut self) -> Result<&mut B::Tensor> {
-        if Arc::get_mut(&mut self.tensor).is_none() {
-            let copy = self
-                .downcast_ref::<B>()
-                .ok_or_else(|| foreign::<B>(self.backend))?
-                .clone();
-            self.tensor = Arc::new(copy);
+        if self.slot::<B>().is_none() {
+            *self = Self::new::<B>(self.cloned::<B>()?);
         }
-        Arc::get_mut(&mut self.tensor)
-            .and_then(|tensor| tensor.downcast_mut())
-            .ok_or_else(|| foreign::<B>(self.backend))
+        let backend = self.backend;
+        self.slot::<B>()
+            .and_then(Option::as_mut)
+            .ok_or_else(|| foreign::<B>(backend))
     }
 
-    /// Moves the tensor out, leaving a handle that holds none until [`AnyTensor::put`].
+    /// Moves the tensor out, leaving a handle that holds none until a new one is put in its place.
     pub(crate) fn take<B: Backend>(&mut self) -> Result<B::Tensor> {
-        if self.downcast_ref::<B>().is_none() {
-            return Err(foreign::<B>(self.backend));
+        match self.slot::<B>().and_then(Option::take) {
+            Some(tensor) => Ok(tensor),
+            None => self.cloned::<B>(),
         }
-        let tensor = std::mem::replace(&mut self.tensor, Arc::new(()));
-        match tensor.downcast::<B::Tensor>() {
-            Ok(tensor) => Ok(Arc::unwrap_or_clone(tensor)),
-            Err(_) => Err(foreign::<B>(self.backend)),
-        }
-    }
-
-    pub(crate) fn put<B: Backend>(&mut self, tensor: B::Tensor) {
-        self.tensor = Arc::new(tensor);
     }
 }
 
 impl Debug for AnyTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let backend = self.backend.name();
-        match (self.backend.dtype(self), self.backend.shape(self)) {
-            (Ok(dtype), Ok(shape)) => write!(f, "AnyTensor({backend} {dtype}{shape})"),
-            _ => write!(f, "AnyTensor({backend})"),
-        }
+        write!(f, "AnyTensor({backend} {}{})", self.erased.dtype, self.erased.shape)
     }
 }
 
@@ -247,12 +259,12 @@ impl Backend for AnyBackend {
 
     #[inline]
     fn shape(x: &T) -> Shape {
-        x.backend.shape(x).unwrap_or(Shape::SCALAR)
+        x.erased.shape
     }
 
     #[inline]
     fn dtype(x: &T) -> DType {
-        x.backend.dtype(x).unwrap_or(DType::F32)
+        x.erased.dtype
     }
 
     fn device(x: &T) -> AnyDevice {

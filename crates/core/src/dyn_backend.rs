@@ -29,12 +29,6 @@ pub trait DynBackend: Send + Sync + 'static {
     /// See [`Backend::synchronize`].
     fn synchronize(&self, device: &AnyDevice) -> Result<()>;
 
-    /// See [`Backend::shape`].
-    fn shape(&self, x: &AnyTensor) -> Result<Shape>;
-
-    /// See [`Backend::dtype`].
-    fn dtype(&self, x: &AnyTensor) -> Result<DType>;
-
     /// See [`Backend::device`].
     fn device(&self, x: &AnyTensor) -> Result<AnyDevice>;
 
@@ -137,14 +131,6 @@ impl<B: Backend> DynBackend for B {
         <B as Backend>::synchronize(place::<B>(device)?)
     }
 
-    fn shape(&self, x: &AnyTensor) -> Result<Shape> {
-        Ok(<B as Backend>::shape(typed::<B>(x)?))
-    }
-
-    fn dtype(&self, x: &AnyTensor) -> Result<DType> {
-        Ok(<B as Backend>::dtype(typed::<B>(x)?))
-    }
-
     fn device(&self, x: &AnyTensor) -> Result<AnyDevice> {
         Ok(AnyDevice::new::<B>(<B as Backend>::device(typed::<B>(x)?)))
     }
@@ -192,7 +178,7 @@ impl<B: Backend> DynBackend for B {
         match (op, targets) {
             (Op::AccumulateGrad, [acc]) => {
                 let taken = acc.take::<B>()?;
-                acc.put::<B>(B::accumulate_grad(taken, grad)?);
+                **acc = AnyTensor::new::<B>(B::accumulate_grad(taken, grad)?);
                 Ok(())
             }
             (Op::SgdStep(params), [param]) => B::sgd_step(param.typed_mut::<B>()?, grad, None, params),

@@ -220,6 +220,9 @@ struct Pending<B: Backend> {
     gradient: Tensor<B>,
 }
 
+/// What is pending, by id. Boxed, for the map sets aside room for eleven at a time.
+type Frontier<B> = BTreeMap<u64, Box<Pending<B>>>;
+
 /// Takes the pending node with the largest id, whose gradient is complete since every user of it has a larger one, and passes the
 /// gradient on; until only leaves have been met.
 fn propagate<B: Backend>(
@@ -227,10 +230,11 @@ fn propagate<B: Backend>(
     seed: Tensor<B>,
     options: &BackwardOptions<'_, B>,
 ) -> Result<Gradients<B>> {
-    let mut pending = BTreeMap::new();
+    let mut pending = Frontier::new();
     add(&mut pending, root, seed)?;
     let mut entries = Vec::new();
-    while let Some((id, Pending { node, gradient })) = pending.pop_last() {
+    while let Some((id, next)) = pending.pop_last() {
+        let Pending { node, gradient } = *next;
         match &node.kind {
             Kind::Leaf(leaf) => entries.push(Gradient {
                 id,
@@ -275,13 +279,13 @@ fn propagate<B: Backend>(
     Ok(Gradients { entries })
 }
 
-fn add<B: Backend>(pending: &mut BTreeMap<u64, Pending<B>>, node: &Arc<Node<B>>, gradient: Tensor<B>) -> Result<()> {
+fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Tensor<B>) -> Result<()> {
     match pending.entry(node.id()) {
         Entry::Vacant(entry) => {
-            entry.insert(Pending {
+            entry.insert(Box::new(Pending {
                 node: Arc::clone(node),
                 gradient,
-            });
+            }));
             Ok(())
         }
         Entry::Occupied(mut entry) => add_to(&mut entry.get_mut().gradient, gradient),

@@ -78,7 +78,7 @@ pub(crate) struct Saved<B: Backend> {
 
 #[derive(Clone, Copy)]
 enum Source {
-    Input(usize),
+    Input(u8),
     Output,
     Constant,
 }
@@ -157,7 +157,7 @@ impl<B: Backend> Saved<B> {
     fn restore(&self, call: &Call<B>, node: &Arc<Node<B>>, in_graph: bool) -> Tensor<B> {
         let source = match self.source {
             _ if !in_graph => None,
-            Source::Input(i) => call.inputs[i].node.clone(),
+            Source::Input(i) => call.inputs[usize::from(i)].node.clone(),
             Source::Output => Some(Arc::clone(node)),
             Source::Constant => None,
         };
@@ -233,7 +233,7 @@ impl<B: Backend> Recorder<'_, B> {
     pub(crate) fn input(&mut self, i: usize) -> &mut Self {
         self.saved.push(Saved {
             value: self.inputs[i].value.clone(),
-            source: Source::Input(i),
+            source: Source::Input(i as u8),
         });
         self
     }

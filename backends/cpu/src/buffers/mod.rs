@@ -1,6 +1,6 @@
 //! Memory for tensors: reference-counted blocks that are handed out again while they are still hot in the cache.
 //!
-//! A block is one allocation, 64-byte aligned: a header of one cache line, then the data. Blocks come in size classes,
+//! A block is one allocation, 64-byte aligned: a header of two cache lines, then the data. Blocks come in size classes,
 //! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class — first in
 //! the freeing thread, without a lock, and beyond a bound to a stack shared by all threads — and the next request takes
 //! the one freed last. Contents are never cleared.
@@ -8,15 +8,15 @@
 mod cache;
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use cache::{LIVE, LOCAL, Local, PEAK, RETIRED, SHARED, SLOTS, count_alloc, count_live, lock};
-use polygrad_core::{Error, ErrorKind, HostBytes, Result};
+use polygrad_core::{Error, ErrorKind, HostBytes, Result, Shape};
 
-/// Alignment of the data and size of the header: a cache line, and the widest vector register.
+/// Alignment of header and data: a cache line, and the widest vector register.
 const ALIGN: usize = 64;
 
 /// Size classes that a thread keeps stacks of its own for: up to 1 MiB.
@@ -104,12 +104,14 @@ struct Header {
     next: Cell<*mut Header>,
     /// Foreign memory that the buffer shares, and its size; the block itself is empty then.
     owner: Option<(Arc<dyn HostBytes>, usize)>,
+    /// The shape of the tensor that the block was handed out for; written before anybody else has a handle.
+    shape: UnsafeCell<Shape>,
 }
 
-const _: () = assert!(size_of::<Header>() == ALIGN);
+const _: () = assert!(size_of::<Header>() == 2 * ALIGN);
 
-// SAFETY: the count is atomic, `next` is touched only by the one owner of a free block, and the bytes are reached by raw
-// pointers alone, whose users answer for races.
+// SAFETY: the count is atomic, `next` is touched only by the one owner of a free block, `shape` is written only by the first
+// holder before there is another, and the bytes are reached by raw pointers alone, whose users answer for races.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -130,6 +132,29 @@ impl Buffer {
             return Ok(Self(header));
         }
         Self::alloc_slow(bytes, class)
+    }
+
+    /// [`Buffer::alloc`] for the elements of a tensor, whose shape the buffer keeps.
+    ///
+    /// # Errors
+    /// As for [`Buffer::alloc`].
+    #[inline]
+    pub(crate) fn alloc_for(shape: Shape, bytes: usize) -> Result<Self> {
+        Self::alloc(bytes).map(|buffer| buffer.with_shape(shape))
+    }
+
+    #[inline]
+    fn with_shape(self, shape: Shape) -> Self {
+        // SAFETY: the handle was just made and is the only one.
+        unsafe { *self.header().shape.get() = shape };
+        self
+    }
+
+    /// The shape that the buffer was allocated for; for a buffer of no tensor it means nothing.
+    #[inline]
+    pub(crate) fn shape(&self) -> &Shape {
+        // SAFETY: written only before there was a second handle.
+        unsafe { &*self.header().shape.get() }
     }
 
     #[cold]
@@ -161,11 +186,11 @@ impl Buffer {
         self.header().data
     }
 
-    /// A buffer over memory that somebody else owns, without a copy. It is never unique: nobody may write to it.
+    /// A buffer for a tensor over memory that somebody else owns, without a copy. It is never unique: nobody may write to it.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
-    pub(crate) fn share(owner: Arc<dyn HostBytes>) -> Result<Self> {
+    pub(crate) fn share(shape: Shape, owner: Arc<dyn HostBytes>) -> Result<Self> {
         let header = system_alloc(0).ok_or_else(|| out_of_memory(0))?;
         let bytes = owner.bytes();
         let (data, len) = (bytes.as_ptr().cast_mut(), bytes.len());
@@ -176,7 +201,7 @@ impl Buffer {
             header.data = data;
             header.owner = Some((owner, len));
         }
-        Ok(Self(header))
+        Ok(Self(header).with_shape(shape))
     }
 
     /// Bytes that the buffer holds, at least as many as were asked for.
@@ -269,7 +294,7 @@ fn class_bytes(class: usize) -> usize {
 }
 
 fn system_layout(class: usize) -> Option<Layout> {
-    let bytes = class_bytes(class).checked_add(ALIGN)?;
+    let bytes = class_bytes(class).checked_add(size_of::<Header>())?;
     Layout::from_size_align(bytes, ALIGN).ok()
 }
 
@@ -285,6 +310,7 @@ fn system_alloc(class: usize) -> Option<NonNull<Header>> {
             data: header.add(1).as_ptr().cast(),
             next: Cell::new(null_mut()),
             owner: None,
+            shape: UnsafeCell::new(Shape::SCALAR),
         });
     }
     Some(header)
@@ -349,7 +375,7 @@ mod tests {
     #[test]
     fn shares_foreign_memory() {
         let vector: Arc<dyn HostBytes> = Arc::new(vec![1f32, 2.0]);
-        let buffer = Buffer::share(Arc::clone(&vector)).unwrap();
+        let buffer = Buffer::share(Shape::from([2]), Arc::clone(&vector)).unwrap();
         assert_eq!(buffer.as_ptr().cast_const(), vector.bytes().as_ptr());
         assert_eq!(buffer.capacity(), 8);
         assert!(!buffer.is_unique());

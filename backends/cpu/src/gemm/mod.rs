@@ -15,7 +15,9 @@ mod vector;
 pub(crate) use pack::{Panels, Strided};
 pub(crate) use packed::Packed;
 pub(crate) use plain::Plain;
-pub(crate) use tile::{Narrow, Single, Tall, Width};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tile::Narrow;
+pub(crate) use tile::{Single, Tall, Width};
 
 use polygrad_core::Result;
 

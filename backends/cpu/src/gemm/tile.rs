@@ -29,6 +29,7 @@ pub(crate) const NV: usize = 2;
 pub(crate) struct Single;
 
 /// For 16 registers: 12 of C, 2 of B, 1 of A.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) struct Narrow;
 
@@ -74,6 +75,7 @@ macro_rules! width {
 }
 
 width!(Single: 4 = 1 2 4);
+#[cfg(target_arch = "x86_64")]
 width!(Narrow: 6 = 1 2 3 4 5 6);
 width!(Tall: 12 = 1 2 3 4 5 6 8 10 12);
 

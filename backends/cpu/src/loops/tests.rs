@@ -28,7 +28,7 @@ fn copies_any_layout() {
     let mut backwards = full(&big);
     backwards[2] = SliceRange::new(69, 35, -2);
     let layouts = [
-        *x.layout(),
+        x.layout(),
         x.layout().permute(Axes::new([2, 1, 0]).unwrap()),
         x.layout().permute(Axes::new([0, 2, 1]).unwrap()),
         x.layout().permute(Axes::new([1, 0, 2]).unwrap()),
@@ -51,7 +51,7 @@ fn copies_any_layout() {
     }
     let bytes = tensor(&[9, 40], |i| i as u8);
     let turned = bytes.with_layout(bytes.layout().permute(Axes::new([1, 0]).unwrap()));
-    let expected: Vec<u8> = indices(turned.layout()).into_iter().map(|i| i as u8).collect();
+    let expected: Vec<u8> = indices(&turned.layout()).into_iter().map(|i| i as u8).collect();
     assert_eq!(turned.copied().unwrap().slice::<u8>().unwrap(), expected);
 }
 

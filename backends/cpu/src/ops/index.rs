@@ -57,9 +57,9 @@ pub(crate) fn gather(x: &CpuTensor, axis: usize, index: &CpuTensor) -> Result<Cp
         &shape,
         axis,
         [
-            (x.ptr(), size, x.layout()),
-            (index.ptr(), 8, index.layout()),
-            (to, size, out.layout()),
+            (x.ptr(), size, &x.layout()),
+            (index.ptr(), 8, &index.layout()),
+            (to, size, &out.layout()),
         ],
     );
     let n = shape[axis].cast_signed();
@@ -126,9 +126,9 @@ fn route<T: Copy>(
         &shape,
         axis,
         [
-            (to, size, out.layout()),
-            (index.ptr(), 8, index.layout()),
-            (src.ptr(), size, src.layout()),
+            (to, size, &out.layout()),
+            (index.ptr(), 8, &index.layout()),
+            (src.ptr(), size, &src.layout()),
         ],
     );
     let n = shape[axis].cast_signed();

@@ -29,7 +29,7 @@ pub(crate) fn concat(xs: &[&CpuTensor], axis: usize) -> Result<CpuTensor> {
     let mut start = 0;
     for x in xs {
         let len = x.shape()[axis];
-        let mut ranges = full(out.layout());
+        let mut ranges = full(&out.layout());
         ranges[axis] = SliceRange::new(start, len, 1);
         let place = out.layout().slice(&ranges);
         // SAFETY: the place is a part of `out`, which is new, and of the shape of `x`.

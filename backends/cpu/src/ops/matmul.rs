@@ -50,7 +50,8 @@ struct Stack {
 impl Stack {
     fn new(x: &CpuTensor, batch: &Shape) -> Self {
         let rank = x.shape().rank();
-        let strides = x.layout().strides();
+        let layout = x.layout();
+        let strides = layout.strides();
         let mut out = Self {
             strides: [0; 8],
             rows: strides[rank - 2],
@@ -167,8 +168,8 @@ fn linear_as<T: Real + Element>(
     dims: Dims,
 ) -> Result<()> {
     let mat = |layout: &Layout, ptr: *const T| Mat::new(ptr, layout.strides()[0], layout.strides()[1]);
-    let a = mat(x.layout(), x.typed()?);
-    let b = mat(weight.layout(), weight.typed()?).transposed();
+    let a = mat(&x.layout(), x.typed()?);
+    let b = mat(&weight.layout(), weight.typed()?).transposed();
     let bias = match bias {
         Some(bias) => bias.typed::<T>()?,
         None => std::ptr::null(),

@@ -14,7 +14,7 @@ pub(crate) fn cumsum(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
     let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
     let size = x.dtype().size();
     let to = out.ptr_mut();
-    let lines = Lines::new(&shape, axis, [(x.ptr(), size, x.layout()), (to, size, out.layout())]);
+    let lines = Lines::new(&shape, axis, [(x.ptr(), size, &x.layout()), (to, size, &out.layout())]);
     let n = shape[axis];
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 * 1.5, |line| {
         let mut total = <T as Sum>::Total::default();
@@ -114,7 +114,7 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &CpuTensor, axis: usize, keepdims: bool) 
     let lines = Lines::new(
         &shape,
         axis,
-        [(x.ptr(), x.dtype().size(), x.layout()), (to, 8, kept.layout())],
+        [(x.ptr(), x.dtype().size(), &x.layout()), (to, 8, &kept.layout())],
     );
     #[allow(clippy::bool_comparison, reason = "bool is one of the dtypes")]
     {

@@ -20,9 +20,9 @@ pub(crate) fn sort(x: &CpuTensor, axis: usize, descending: bool) -> Result<(CpuT
         &shape,
         axis,
         [
-            (x.ptr(), size, x.layout()),
-            (to, size, values.layout()),
-            (to_indices, 8, indices.layout()),
+            (x.ptr(), size, &x.layout()),
+            (to, size, &values.layout()),
+            (to_indices, 8, &indices.layout()),
         ],
     );
     let ns = n as f32 * 4.0 * (n.max(2) as f32).log2();

@@ -173,7 +173,8 @@ impl<B: Backend> Tensor<B> {
     #[inline]
     pub(crate) fn check_pair(&self, other: &Self) -> Result<()> {
         self.check_device(other)?;
-        self.shape().broadcast(&other.shape()).map(|_| ())
+        let (a, b) = (self.shape(), other.shape());
+        if a == b { Ok(()) } else { a.broadcast(&b).map(|_| ()) }
     }
 
     #[cold]
