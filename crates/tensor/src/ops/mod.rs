@@ -7,9 +7,12 @@ mod create;
 mod einsum;
 mod elementwise;
 mod index;
+mod interpolate;
 mod join;
 mod linalg;
 mod norm;
+mod pad;
+mod pool;
 mod reduce;
 mod sort;
 mod statistics;
@@ -19,6 +22,8 @@ mod window;
 pub use axes::IntoAxes;
 pub use create::IntoData;
 pub use index::{Index, IntoIndex};
+pub use interpolate::{InterpolateMode, Resize};
+pub use pad::PadMode;
 
 use polygrad_core::{Backend, Error, Result};
 

@@ -92,4 +92,28 @@ impl<B: Backend> Tensor<B> {
         };
         root.masked_fill(&is_zero, if p > 0.0 { 0.0 } else { f64::INFINITY })
     }
+
+    /// The cosine of the angle between two tensors along an axis, `Σ x y / (max(‖x‖, eps) · max(‖y‖, eps))`; shapes broadcast first. PyTorch's
+    /// defaults are axis 1 and an `eps` of 1e-8. Where a norm is below `eps`, its gradient is taken as if it were not limited, as PyTorch has it.
+    ///
+    /// # Errors
+    /// When the shapes do not broadcast, the axis is out of range, the dtype is no float, or the devices differ.
+    pub fn cosine_similarity(&self, other: &Self, axis: isize, eps: f64) -> Result<Self> {
+        let fail = |e| context(e, "cosine_similarity", &[self, other]);
+        self.check_pair(other).map_err(fail)?;
+        let dtype = self.dtype().promote(other.dtype());
+        if !dtype.is_float() {
+            return Err(fail(
+                Error::dtype(format!("{dtype} is no float")).with_hint("convert it with to_dtype"),
+            ));
+        }
+        let shape = self.shape().broadcast(&other.shape()).map_err(fail)?;
+        let unit = |x: &Self| {
+            let x = x.cast_cow(dtype)?.expand(shape)?;
+            let norm = x.norm(2.0, axis, true)?;
+            let limited = norm.detach().clamp(Some(eps), None)?;
+            x.div(&norm.add(&limited.sub(&norm.detach())?)?)
+        };
+        unit(self)?.mul(&unit(other)?)?.sum(axis, false).map_err(fail)
+    }
 }
