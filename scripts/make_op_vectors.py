@@ -2,7 +2,7 @@
 
     python3 scripts/make_op_vectors.py
 
-Writes crates/tensor/tests/data/ops in the format of scripts/vector_set.py. Each case is
+Writes conformance/data/ops in the format of scripts/vector_set.py. Each case is
     {"k": name, "op": PyTorch's name, "var": variant, "a": [arguments], "kw": {...}, "n": outputs}
 with arguments as the public PyTorch function of that name takes them. The cases are samples of PyTorch's own
 test suite (OpInfo) in f64 with a fixed seed per op, and a few of our own for what the samples leave out
@@ -22,7 +22,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from vector_set import Unrepresentable, VectorSet
 
-OUT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "tensor" / "tests" / "data" / "ops"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "conformance" / "data" / "ops"
 PER_VARIANT = 10
 # Inputs and outputs of one sample together; larger ones are kept only where an op has no smaller one.
 ELEMENTS = 1000

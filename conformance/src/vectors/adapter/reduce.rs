@@ -1,28 +1,28 @@
 //! Reductions, scans and matrix products.
 
 use polygrad_core::ReduceOp;
-use polygrad_tensor::{Backend, Tensor};
+use polygrad_tensor::{Backend, Scalar, Tensor};
 
-use crate::call::{Answer, Call, Stop, one, pair, unsupported};
+use crate::vectors::call::{Answer, Asked, Call, Stop, one, pair, unsupported};
 
 /// Axes as PyTorch's reductions take them: none, or an empty list, are all.
-fn axes<B: Backend>(call: &Call<'_, B>, position: usize, x: &Tensor<B>) -> Vec<isize> {
-    match call.ints(position, "dim") {
+fn axes<B: Backend>(call: &Call<'_, B>, position: usize, x: &Tensor<B>) -> Asked<Vec<isize>> {
+    Ok(match call.ints(position, "dim")? {
         Some(axes) if !axes.is_empty() => axes,
         _ => (0..x.rank() as isize).collect(),
-    }
+    })
 }
 
 fn reduce<B: Backend>(call: &Call<'_, B>, op: ReduceOp) -> Answer<B> {
     call.expect_same_dtype(9)?;
-    let x = call.tensor(0, "input");
-    one(x.reduce(op, &axes(call, 1, x), call.flag(2, "keepdim", false))?)
+    let x = call.tensor(0, "input")?;
+    one(x.reduce(op, &axes(call, 1, x)?, call.flag(2, "keepdim", false)?)?)
 }
 
 /// `max` and `min`: along an axis with positions, or over all.
 fn extreme<B: Backend>(call: &Call<'_, B>, largest: bool) -> Answer<B> {
-    let x = call.tensor(0, "input");
-    match (call.int(1, "dim"), call.flag(2, "keepdim", false)) {
+    let x = call.tensor(0, "input")?;
+    match (call.optional_int(1, "dim")?, call.flag(2, "keepdim", false)?) {
         (Some(axis), keepdims) if largest => pair(x.max(axis, keepdims)?),
         (Some(axis), keepdims) => pair(x.min(axis, keepdims)?),
         (None, _) if largest => one(x.amax((), false)?),
@@ -31,9 +31,9 @@ fn extreme<B: Backend>(call: &Call<'_, B>, largest: bool) -> Answer<B> {
 }
 
 fn position<B: Backend>(call: &Call<'_, B>, largest: bool) -> Answer<B> {
-    let x = call.tensor(0, "input");
-    let keepdims = call.flag(2, "keepdim", false);
-    let (x, axis) = match call.int(1, "dim") {
+    let x = call.tensor(0, "input")?;
+    let keepdims = call.flag(2, "keepdim", false)?;
+    let (x, axis) = match call.optional_int(1, "dim")? {
         Some(axis) => (x.clone(), axis),
         None => (x.reshape([x.numel()])?, 0),
     };
@@ -45,12 +45,19 @@ fn position<B: Backend>(call: &Call<'_, B>, largest: bool) -> Answer<B> {
 }
 
 fn spread<B: Backend>(call: &Call<'_, B>, root: bool) -> Answer<B> {
-    let x = call.tensor(0, "input");
+    let x = call.tensor(0, "input")?;
     // `var(x, unbiased)` has its flag where `var(x, dim)` has its axes.
-    let axes = axes(call, 1, x);
-    let unbiased = call.flag(1, "unbiased", true) && call.flag(9, "unbiased", true);
-    let correction = call.float(9, "correction", if unbiased { 1.0 } else { 0.0 });
-    let keepdims = call.flag(9, "keepdim", false);
+    let flag = match call.scalar(1, "dim") {
+        Some(Scalar::Bool(flag)) => Some(flag),
+        _ => None,
+    };
+    let axes = match flag {
+        Some(_) => (0..x.rank() as isize).collect(),
+        None => axes(call, 1, x)?,
+    };
+    let unbiased = call.flag(9, "unbiased", flag.unwrap_or(true))?;
+    let correction = call.float(9, "correction", if unbiased { 1.0 } else { 0.0 })?;
+    let keepdims = call.flag(9, "keepdim", false)?;
     one(if root {
         x.std(&axes, correction, keepdims)?
     } else {
@@ -59,20 +66,22 @@ fn spread<B: Backend>(call: &Call<'_, B>, root: bool) -> Answer<B> {
 }
 
 fn norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let x = call.tensor(0, "input");
-    let p = match call.text(1, "p") {
-        Some("fro") => 2.0,
-        Some("nuc") => return unsupported("the nuclear norm"),
-        _ => call.float(1, "p", 2.0),
+    let x = call.tensor(0, "input")?;
+    let p = match call.scalar(1, "p") {
+        Some(p) => p.to_f64(),
+        None => match call.text(1, "p")? {
+            None | Some("fro") => 2.0,
+            Some(other) => return unsupported(format!("argument p={other}")),
+        },
     };
-    one(x.norm(p, &axes(call, 2, x), call.flag(3, "keepdim", false))?)
+    one(x.norm(p, &axes(call, 2, x)?, call.flag(3, "keepdim", false)?)?)
 }
 
 fn einsum<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let Some(equation) = call.text(0, "equation") else {
-        return unsupported("einsum without an equation");
+    let Some(equation) = call.text(0, "equation")? else {
+        return unsupported("argument equation: it is no text");
     };
-    one(Tensor::einsum(equation, &call.tensors(1, "operands"))?)
+    one(Tensor::einsum(equation, &call.tensors(1, "operands")?)?)
 }
 
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
@@ -90,26 +99,26 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "var" => spread(call, false),
         "std" => spread(call, true),
         "norm" => norm(call),
-        "logsumexp" => one(x().logsumexp(&axes(call, 1, x()), call.flag(2, "keepdim", false))?),
+        "logsumexp" => one(x()?.logsumexp(&axes(call, 1, x()?)?, call.flag(2, "keepdim", false)?)?),
         "cumsum" => {
             call.expect_same_dtype(2)?;
-            one(x().cumsum(call.int(1, "dim").unwrap_or(0))?)
+            one(x()?.cumsum(call.int(1, "dim", 0)?)?)
         }
         "softmax" | "log_softmax" => {
             call.expect_same_dtype(2)?;
-            let axis = call.int(1, "dim").unwrap_or(-1);
+            let axis = call.int(1, "dim", -1)?;
             one(if call.op() == "softmax" {
-                x().softmax(axis)?
+                x()?.softmax(axis)?
             } else {
-                x().log_softmax(axis)?
+                x()?.log_softmax(axis)?
             })
         }
-        "matmul" => one(x().matmul(call.tensor(1, "other"))?),
-        "mm" => one(x().mm(call.tensor(1, "mat2"))?),
-        "bmm" => one(x().bmm(call.tensor(1, "mat2"))?),
+        "matmul" => one(x()?.matmul(call.tensor(1, "other")?)?),
+        "mm" => one(x()?.mm(call.tensor(1, "mat2")?)?),
+        "bmm" => one(x()?.bmm(call.tensor(1, "mat2")?)?),
         "addmm" => {
-            let (a, b) = (call.tensor(1, "mat1"), call.tensor(2, "mat2"));
-            one(x().addmm(a, b, call.float(9, "beta", 1.0), call.float(9, "alpha", 1.0))?)
+            let (a, b) = (call.tensor(1, "mat1")?, call.tensor(2, "mat2")?);
+            one(x()?.addmm(a, b, call.float(9, "beta", 1.0)?, call.float(9, "alpha", 1.0)?)?)
         }
         "einsum" => einsum(call),
         _ => Err(Stop::OtherFamily),

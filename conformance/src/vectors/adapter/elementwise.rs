@@ -2,11 +2,11 @@
 
 use polygrad_tensor::{Backend, Result, Scalar, Tensor};
 
-use crate::call::{Answer, Call, Stop, one, unsupported};
+use crate::vectors::call::{Answer, Call, Stop, one, unsupported};
 
 /// A binary op whose right operand may be a number, which `alpha` scales.
 fn sum<B: Backend>(call: &Call<'_, B>, subtract: bool) -> Answer<B> {
-    let x = call.tensor(0, "input");
+    let x = call.tensor(0, "input")?;
     let alpha = call.scalar(9, "alpha");
     one(match call.scalar(1, "other") {
         Some(number) => {
@@ -14,7 +14,7 @@ fn sum<B: Backend>(call: &Call<'_, B>, subtract: bool) -> Answer<B> {
             (if subtract { x - number } else { x + number })?
         }
         None => {
-            let other = call.tensor(1, "other");
+            let other = call.tensor(1, "other")?;
             let other = match alpha {
                 Some(alpha) => other.binary_scalar(polygrad_core::BinaryOp::Mul, alpha, false)?,
                 None => other.clone(),
@@ -27,26 +27,26 @@ fn sum<B: Backend>(call: &Call<'_, B>, subtract: bool) -> Answer<B> {
 fn pow<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     let op = polygrad_core::BinaryOp::Pow;
     one(match (call.scalar(0, "input"), call.scalar(1, "exponent")) {
-        (Some(base), _) => call.tensor(1, "exponent").binary_scalar(op, base, true)?,
-        (None, Some(exponent)) => call.tensor(0, "input").pow_scalar(exponent)?,
-        (None, None) => call.tensor(0, "input").pow(call.tensor(1, "exponent"))?,
+        (Some(base), _) => call.tensor(1, "exponent")?.binary_scalar(op, base, true)?,
+        (None, Some(exponent)) => call.tensor(0, "input")?.pow_scalar(exponent)?,
+        (None, None) => call.tensor(0, "input")?.pow(call.tensor(1, "exponent")?)?,
     })
 }
 
 fn div<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let quotient = call.tensor(0, "input").div(call.tensor(1, "other"))?;
-    one(match call.text(2, "rounding_mode") {
+    let quotient = call.tensor(0, "input")?.div(call.tensor(1, "other")?)?;
+    one(match call.text(2, "rounding_mode")? {
         None => quotient,
         Some("floor") => quotient.floor()?,
         Some("trunc") => quotient.trunc()?,
-        Some(other) => return unsupported(format!("rounding_mode={other}")),
+        Some(other) => return unsupported(format!("argument rounding_mode={other}")),
     })
 }
 
 fn round<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let x = call.tensor(0, "input");
-    let decimals = call.int(1, "decimals").unwrap_or(0);
-    let scale = 10f64.powi(decimals.unsigned_abs() as i32);
+    let x = call.tensor(0, "input")?;
+    let decimals = call.int(1, "decimals", 0)?;
+    let scale = 10f64.powi(i32::try_from(decimals.unsigned_abs()).unwrap_or(i32::MAX));
     one(match decimals {
         0 => x.round()?,
         1.. => ((x * scale)?.round()? / scale)?,
@@ -55,11 +55,10 @@ fn round<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 fn clamp<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let x = call.tensor(0, "input");
-    let (low, high) = (call.optional_tensor(1, "min"), call.optional_tensor(2, "max"));
+    let x = call.tensor(0, "input")?;
+    let (low, high) = (call.optional_tensor(1, "min")?, call.optional_tensor(2, "max")?);
     if low.is_none() && high.is_none() {
-        let number = |position, name| call.scalar(position, name).map(Scalar::to_f64);
-        return one(x.clamp(number(1, "min"), number(2, "max"))?);
+        return one(x.clamp(call.optional_float(1, "min")?, call.optional_float(2, "max")?)?);
     }
     let x = match low {
         Some(low) => x.maximum(low)?,
@@ -72,26 +71,26 @@ fn clamp<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 fn gelu<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let x = call.tensor(0, "input");
-    one(match call.text(1, "approximate") {
+    let x = call.tensor(0, "input")?;
+    one(match call.text(1, "approximate")? {
         None | Some("none") => x.gelu()?,
         Some("tanh") => x.gelu_tanh()?,
-        Some(other) => return unsupported(format!("approximate={other}")),
+        Some(other) => return unsupported(format!("argument approximate={other}")),
     })
 }
 
 fn masked_fill<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let (x, mask) = (call.tensor(0, "input"), call.tensor(1, "mask"));
+    let (x, mask) = (call.tensor(0, "input")?, call.tensor(1, "mask")?);
     one(match call.scalar(2, "value") {
         Some(value) => x.masked_fill(mask, value)?,
-        None => Tensor::where_(mask, call.tensor(2, "value"), x)?,
+        None => Tensor::where_(mask, call.tensor(2, "value")?, x)?,
     })
 }
 
 fn dropout<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let x = call.tensor(0, "input");
-    let p = call.float(1, "p", 0.5);
-    one(if call.flag(2, "training", true) {
+    let x = call.tensor(0, "input")?;
+    let p = call.float(1, "p", 0.5)?;
+    one(if call.flag(2, "training", true)? {
         x.dropout(p)?
     } else {
         x.clone()
@@ -99,23 +98,23 @@ fn dropout<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let unary = |method: fn(&Tensor<B>) -> Result<Tensor<B>>| one(method(call.tensor(0, "input"))?);
+    let unary = |method: fn(&Tensor<B>) -> Result<Tensor<B>>| one(method(call.tensor(0, "input")?)?);
     let binary = |method: fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>| {
-        one(method(call.tensor(0, "input"), call.tensor(1, "other"))?)
+        one(method(call.tensor(0, "input")?, call.tensor(1, "other")?)?)
     };
     match call.op() {
         "add" => sum(call, false),
         "sub" => sum(call, true),
         "mul" => match call.scalar(1, "other") {
-            Some(number) => one((call.tensor(0, "input") * number.to_f64())?),
+            Some(number) => one((call.tensor(0, "input")? * number.to_f64())?),
             None => binary(Tensor::mul),
         },
         "div" => div(call),
         "pow" => pow(call),
         "maximum" => binary(Tensor::maximum),
         "minimum" => binary(Tensor::minimum),
-        "max" if call.optional_tensor(1, "other").is_some() => binary(Tensor::maximum),
-        "min" if call.optional_tensor(1, "other").is_some() => binary(Tensor::minimum),
+        "max" if call.optional_tensor(1, "other")?.is_some() => binary(Tensor::maximum),
+        "min" if call.optional_tensor(1, "other")?.is_some() => binary(Tensor::minimum),
         "neg" => unary(Tensor::neg),
         "exp" => unary(Tensor::exp),
         "log" => unary(Tensor::log),
@@ -138,9 +137,9 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "clamp" => clamp(call),
         "where" => {
             let (condition, a, b) = (
-                call.tensor(0, "condition"),
-                call.tensor(1, "input"),
-                call.tensor(2, "other"),
+                call.tensor(0, "condition")?,
+                call.tensor(1, "input")?,
+                call.tensor(2, "other")?,
             );
             one(Tensor::where_(condition, a, b)?)
         }
@@ -159,13 +158,15 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "nn.functional.relu" => unary(Tensor::relu),
         "nn.functional.silu" => unary(Tensor::silu),
         "nn.functional.gelu" => gelu(call),
-        "nn.functional.leaky_relu" => one(call
-            .tensor(0, "input")
-            .leaky_relu(call.float(1, "negative_slope", 0.01))?),
-        "nn.functional.elu" => one(call.tensor(0, "input").elu(call.float(1, "alpha", 1.0))?),
+        "nn.functional.leaky_relu" => {
+            one(call
+                .tensor(0, "input")?
+                .leaky_relu(call.float(1, "negative_slope", 0.01)?)?)
+        }
+        "nn.functional.elu" => one(call.tensor(0, "input")?.elu(call.float(1, "alpha", 1.0)?)?),
         "nn.functional.softplus" => {
-            let (beta, threshold) = (call.float(1, "beta", 1.0), call.float(2, "threshold", 20.0));
-            one(call.tensor(0, "input").softplus(beta, threshold)?)
+            let (beta, threshold) = (call.float(1, "beta", 1.0)?, call.float(2, "threshold", 20.0)?);
+            one(call.tensor(0, "input")?.softplus(beta, threshold)?)
         }
         "nn.functional.dropout" => dropout(call),
         _ => Err(Stop::OtherFamily),

@@ -9,7 +9,7 @@ mod window;
 
 use polygrad_tensor::Backend;
 
-use crate::call::{Answer, Call, Stop, unsupported};
+use crate::vectors::call::{Answer, Call, Stop, unsupported};
 
 /// What the library answers to a case.
 pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {

@@ -1,13 +1,13 @@
-//! What the library does not offer, or answers differently on purpose. Each entry is a case's name, or its beginning up to the slash.
-//! A case that stands here and passes is a failure too.
+//! What the library does not offer, or answers differently on purpose, in the cases that come with this crate. A case that stands here and
+//! passes is a failure too.
 
 /// These are functions of `crates/nn`, whose own tests hold them to PyTorch.
 const NN: &str = "a function of crates/nn, tested there";
 /// These come with the ops that the conformance suite asks for.
 const LATER: &str = "not there yet (issue 3)";
 
-/// Cases without an answer.
-pub(crate) const UNSUPPORTED: &[(&str, &str)] = &[
+/// A case's name, or its beginning up to the slash, and why it does not pass.
+const KNOWN: &[(&str, &str)] = &[
     ("nn.functional.adaptive_avg_pool2d", NN),
     ("nn.functional.mse_loss", NN),
     ("nn.functional.l1_loss", NN),
@@ -56,14 +56,32 @@ pub(crate) const UNSUPPORTED: &[(&str, &str)] = &[
     ("nn.functional.avg_pool2d/2", LATER),
     ("nn.functional.avg_pool2d/3", LATER),
     ("nn.functional.avg_pool2d/4", LATER),
+    // Other answers than PyTorch's.
+    ("sign.own/0", "the sign of NaN is NaN, as in NumPy; PyTorch gives 0"),
 ];
 
-/// Cases with another answer than PyTorch's.
-pub(crate) const DEVIATING: &[(&str, &str)] = &[("sign.own/0", "the sign of NaN is NaN, as in NumPy; PyTorch gives 0")];
+/// Why a case is known not to pass.
+pub(crate) fn known(name: &str) -> Option<&'static str> {
+    let family = name.rsplit_once('/').map_or(name, |(family, _)| family);
+    let entry = KNOWN.iter().find(|(listed, _)| *listed == name || *listed == family);
+    entry.map(|(_, reason)| *reason)
+}
 
-/// The entry that covers a case.
-pub(crate) fn find(list: &[(&'static str, &'static str)], k: &str) -> Option<&'static str> {
-    let family = k.rsplit_once('/').map_or(k, |(family, _)| family);
-    let entry = list.iter().find(|(name, _)| *name == k || *name == family);
-    entry.map(|(name, _)| *name)
+#[cfg(test)]
+mod tests {
+    use polygrad_tensor::DType;
+
+    use super::*;
+
+    #[test]
+    fn every_entry_covers_a_case() {
+        let cases = crate::vectors::built_in(&[DType::F64]).unwrap();
+        let family = |name: &str| name.rsplit_once('/').map(|(family, _)| family.to_owned());
+        for (listed, _) in KNOWN {
+            let covered = cases
+                .iter()
+                .any(|case| case.name() == *listed || family(case.name()).as_deref() == Some(listed));
+            assert!(covered, "{listed} is listed, and no case is of that name");
+        }
+    }
 }

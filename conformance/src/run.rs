@@ -1,0 +1,48 @@
+//! Choosing cases and running them.
+
+use polygrad_core::{Backend, Error, Result};
+use polygrad_tensor::Device;
+
+use crate::case::Case;
+use crate::options::Options;
+use crate::report::{Record, Report};
+use crate::{near, vectors};
+
+/// The cases that the options choose for a device.
+///
+/// # Errors
+/// A folder of vectors that cannot be read; an op or a case that there is not, with the names that are near.
+pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Case>> {
+    let dtypes = device.capabilities().dtypes;
+    let mut cases = match &options.vectors {
+        Some(folder) => vectors::folder(folder, &dtypes)?,
+        None => vectors::built_in(&dtypes)?,
+    };
+    if let Some(op) = &options.op {
+        let all = cases.iter().map(Case::op);
+        let missing = near::missing("op", op, all);
+        cases.retain(|case| case.op() == op);
+        refuse_none(&cases, missing)?;
+    }
+    if let Some(name) = &options.case {
+        let missing = near::missing("case", name, cases.iter().map(Case::name));
+        cases.retain(|case| case.name() == name || case.full_name() == *name);
+        refuse_none(&cases, missing)?;
+    }
+    Ok(cases)
+}
+
+fn refuse_none(cases: &[Case], missing: Error) -> Result<()> {
+    if cases.is_empty() { Err(missing) } else { Ok(()) }
+}
+
+/// Runs the cases that the options choose on a device, one after the other.
+///
+/// # Errors
+/// Those of [`cases`]. What a case finds is part of the report.
+pub fn run<B: Backend>(device: &Device<B>, options: &Options) -> Result<Report> {
+    let cases = cases(device, options)?;
+    let device = device.clone().into_any();
+    let records = cases.iter().map(|case| Record::new(case, case.run(&device)));
+    Ok(Report::new(device.to_string(), records.collect()))
+}
