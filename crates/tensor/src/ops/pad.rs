@@ -1,5 +1,7 @@
 //! Borders made of the tensor's own elements.
 
+use std::ops::Range;
+
 use polygrad_core::{Backend, Error, Result, Scalar, Shape, SliceRange};
 
 use super::context;
@@ -19,12 +21,12 @@ pub enum PadMode {
 }
 
 impl PadMode {
-    /// The position on an axis of extent `dim` of the element that stands at `position`, which may lie outside.
-    fn source(self, position: isize, dim: isize) -> isize {
+    /// Which element of an axis stands at `position`, which may lie outside. Of the axis, `kept` is what no negative border cuts off.
+    fn source(self, position: isize, dim: isize, kept: &Range<isize>) -> isize {
         match self {
             Self::Reflect if position < 0 => -position,
             Self::Reflect if position >= dim => 2 * (dim - 1) - position,
-            Self::Circular => position.rem_euclid(dim),
+            Self::Circular => kept.start + (position - kept.start).rem_euclid(kept.end - kept.start),
             _ => position.clamp(0, dim - 1),
         }
     }
@@ -71,27 +73,36 @@ impl<B: Backend> Tensor<B> {
             };
         }
         Shape::new(&dims).map_err(fail)?;
-        let ranges = shape.iter().zip(padding).map(|(&dim, &(before, after))| {
-            let start = before.min(0).unsigned_abs();
-            SliceRange::new(start, dim - start - after.min(0).unsigned_abs(), 1)
-        });
-        let mut out = self.slice(&ranges.collect::<Vec<_>>())?;
-        let border = padding.iter().map(|&(a, b)| (a.max(0) as usize, b.max(0) as usize));
+        let kept = |axis: usize| {
+            let (before, after) = padding[axis];
+            -before.min(0)..shape[axis] as isize + after.min(0)
+        };
         if let PadMode::Constant(value) = mode {
-            return out.pad(&border.collect::<Vec<_>>(), value);
+            let ranges = (0..shape.rank()).map(kept);
+            let ranges = ranges.map(|kept| SliceRange::new(kept.start as usize, kept.len(), 1));
+            let border = padding.iter().map(|&(a, b)| (a.max(0) as usize, b.max(0) as usize));
+            return self
+                .slice(&ranges.collect::<Vec<_>>())?
+                .pad(&border.collect::<Vec<_>>(), value);
         }
-        for (axis, (before, after)) in border.enumerate() {
-            let (dim, widest) = (out.shape()[axis], before.max(after));
-            if widest > mode.limit(dim) {
+        let mut out = self.clone();
+        for (axis, &(before, after)) in padding.iter().enumerate() {
+            let (dim, widest) = (shape[axis] as isize, before.max(after).max(0) as usize);
+            let kept = kept(axis);
+            if widest
+                > mode.limit(if mode == PadMode::Circular {
+                    kept.len()
+                } else {
+                    shape[axis]
+                })
+            {
                 return Err(fail(Error::shape(format!(
                     "axis {axis} of extent {dim} has too few elements for a {mode:?} border of {widest}"
                 ))));
             }
-            if widest > 0 {
-                let positions = -(before as isize)..(dim + after) as isize;
-                let index: Vec<i64> = positions
-                    .map(|position| mode.source(position, dim as isize) as i64)
-                    .collect();
+            if (before, after) != (0, 0) {
+                let positions = -before..dim + after;
+                let index: Vec<i64> = positions.map(|at| mode.source(at, dim, &kept) as i64).collect();
                 let index = Self::from_vec(index, [dims[axis]], &self.device())?;
                 out = out.index_select(axis as isize, &index).map_err(fail)?;
             }
