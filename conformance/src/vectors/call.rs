@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use polygrad_tensor::{Backend, Error, ErrorKind, Scalar, Tensor};
+use polygrad_tensor::{Backend, DType, Error, ErrorKind, Scalar, Tensor};
 use serde_json::Value;
 
 use super::set::Vector;
@@ -53,20 +53,27 @@ pub(crate) fn unsupported<T>(reason: impl Into<String>) -> Asked<T> {
 pub(crate) struct Call<'a, B: Backend> {
     case: &'a Vector,
     tensors: &'a BTreeMap<String, Tensor<B>>,
+    dtype: DType,
     read: RefCell<BTreeSet<String>>,
 }
 
 impl<'a, B: Backend> Call<'a, B> {
-    pub(crate) fn new(case: &'a Vector, tensors: &'a BTreeMap<String, Tensor<B>>) -> Self {
+    pub(crate) fn new(case: &'a Vector, tensors: &'a BTreeMap<String, Tensor<B>>, dtype: DType) -> Self {
         Self {
             case,
             tensors,
+            dtype,
             read: RefCell::default(),
         }
     }
 
     pub(crate) fn op(&self) -> &'a str {
         &self.case.op
+    }
+
+    /// OpInfo's name for this variant of the op.
+    pub(crate) fn variant(&self) -> &'a str {
+        &self.case.variant
     }
 
     /// The arguments that were given and never asked for: an answer without them would be one to another question.
@@ -221,12 +228,42 @@ impl<'a, B: Backend> Call<'a, B> {
             .map(|&all| std::array::from_fn(|axis| *list.get(axis).unwrap_or(&all))))
     }
 
-    /// The dtype that the result is asked in; only the one that the input has anyway is known here.
-    pub(crate) fn expect_same_dtype(&self, position: usize) -> Asked<()> {
-        match self.text(position, "dtype")? {
-            None | Some("float64") => Ok(()),
-            Some(other) => unsupported(format!("dtype={other}")),
-        }
+    /// An extent for each of `count` axes, None where PyTorch has None: a list, or one for all.
+    pub(crate) fn extents(&self, position: usize, name: &str, count: usize) -> Asked<Option<Vec<Option<usize>>>> {
+        let extent = |value: &Value| match value {
+            Value::Null => Some(None),
+            value => usize::try_from(integer(value)?).ok().map(Some),
+        };
+        self.as_kind(position, name, "list of sizes", |value| match value {
+            Value::Array(values) => values.iter().map(extent).collect(),
+            single => extent(single).map(|extent| vec![extent; count]),
+        })
+    }
+
+    /// A number for each of `count` axes: a list, or one for all.
+    pub(crate) fn floats(&self, position: usize, name: &str, count: usize) -> Asked<Option<Vec<f64>>> {
+        self.as_kind(position, name, "list of numbers", |value| match value {
+            Value::Array(values) => values.iter().map(real).collect(),
+            single => real(single).map(|number| vec![number; count]),
+        })
+    }
+
+    /// The input in the dtype that is asked for, and whether one is; float64 stands for the dtype under test.
+    pub(crate) fn input_in_dtype(&self, position: usize) -> Asked<(Tensor<B>, bool)> {
+        let x = self.tensor(0, "input")?;
+        let dtype = match self
+            .text(position, "dtype")?
+            .map(|name| name.trim_start_matches("torch."))
+        {
+            None => return Ok((x.clone(), false)),
+            Some("float64") => self.dtype,
+            Some("int64") => DType::I64,
+            Some("int32") => DType::I32,
+            Some("uint8") => DType::U8,
+            Some("bool") => DType::Bool,
+            Some(other) => return unsupported(format!("argument dtype={other}")),
+        };
+        Ok((x.to_dtype(dtype)?, true))
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct Vector {
     pub(crate) k: String,
     /// PyTorch's name of the op.
     pub(crate) op: String,
+    /// OpInfo's name for this variant of the op; empty for the op itself.
+    pub(crate) variant: String,
     pub(crate) args: Vec<Value>,
     pub(crate) kwargs: Map<String, Value>,
     pub(crate) outputs: usize,
@@ -109,6 +111,7 @@ fn vector(json: &Value) -> Result<Vector, String> {
     Ok(Vector {
         k: text("k")?,
         op: text("op")?,
+        variant: object.get("var").and_then(Value::as_str).unwrap_or_default().to_owned(),
         args: field("a")?.as_array().ok_or("\"a\" is no list")?.clone(),
         kwargs: field("kw")?.as_object().ok_or("\"kw\" is no object")?.clone(),
         outputs: outputs.ok_or("\"n\" is no number of outputs")?,

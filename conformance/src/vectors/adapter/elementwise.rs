@@ -1,44 +1,53 @@
 //! Ops on each element.
 
-use polygrad_tensor::{Backend, Result, Scalar, Tensor};
+use polygrad_core::BinaryOp;
+use polygrad_tensor::{Backend, DType, Result, RoundingMode, Scalar, Tensor};
 
-use crate::vectors::call::{Answer, Call, Stop, one, unsupported};
+use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
 
-/// A binary op whose right operand may be a number, which `alpha` scales.
-fn sum<B: Backend>(call: &Call<'_, B>, subtract: bool) -> Answer<B> {
-    let x = call.tensor(0, "input")?;
-    let alpha = call.scalar(9, "alpha");
-    one(match call.scalar(1, "other") {
-        Some(number) => {
-            let number = number.to_f64() * alpha.map_or(1.0, Scalar::to_f64);
-            (if subtract { x - number } else { x + number })?
+/// Both operands; a number takes the other's dtype, unless it is of a higher kind.
+fn operands<B: Backend>(call: &Call<'_, B>) -> Asked<(Tensor<B>, Tensor<B>)> {
+    let like = |scalar: Scalar, other: &Tensor<B>| {
+        let dtype = other.dtype().promote_scalar(scalar);
+        Tensor::full((), scalar, dtype, &other.device())
+    };
+    Ok(match (call.scalar(0, "input"), call.scalar(1, "other")) {
+        (Some(a), None) => {
+            let b = call.tensor(1, "other")?;
+            (like(a, b)?, b.clone())
         }
-        None => {
-            let other = call.tensor(1, "other")?;
-            let other = match alpha {
-                Some(alpha) => other.binary_scalar(polygrad_core::BinaryOp::Mul, alpha, false)?,
-                None => other.clone(),
-            };
-            (if subtract { x - other } else { x + other })?
+        (None, Some(b)) => {
+            let a = call.tensor(0, "input")?;
+            (a.clone(), like(b, a)?)
         }
+        _ => (call.tensor(0, "input")?.clone(), call.tensor(1, "other")?.clone()),
     })
 }
 
+/// Addition or subtraction of what `alpha` scales.
+fn sum<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> Answer<B> {
+    let (a, b) = operands(call)?;
+    let b = match call.scalar(9, "alpha") {
+        Some(alpha) => b.binary_scalar(BinaryOp::Mul, alpha, false)?,
+        None => b,
+    };
+    one(a.binary(op, &b)?)
+}
+
 fn pow<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let op = polygrad_core::BinaryOp::Pow;
     one(match (call.scalar(0, "input"), call.scalar(1, "exponent")) {
-        (Some(base), _) => call.tensor(1, "exponent")?.binary_scalar(op, base, true)?,
+        (Some(base), _) => call.tensor(1, "exponent")?.binary_scalar(BinaryOp::Pow, base, true)?,
         (None, Some(exponent)) => call.tensor(0, "input")?.pow_scalar(exponent)?,
         (None, None) => call.tensor(0, "input")?.pow(call.tensor(1, "exponent")?)?,
     })
 }
 
 fn div<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let quotient = call.tensor(0, "input")?.div(call.tensor(1, "other")?)?;
-    one(match call.text(2, "rounding_mode")? {
-        None => quotient,
-        Some("floor") => quotient.floor()?,
-        Some("trunc") => quotient.trunc()?,
+    let (a, b) = operands(call)?;
+    one(match call.text(9, "rounding_mode")? {
+        None => a.div(&b)?,
+        Some("floor") => a.div_rounded(&b, RoundingMode::Floor)?,
+        Some("trunc") => a.div_rounded(&b, RoundingMode::Trunc)?,
         Some(other) => return unsupported(format!("argument rounding_mode={other}")),
     })
 }
@@ -100,15 +109,13 @@ fn dropout<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     let unary = |method: fn(&Tensor<B>) -> Result<Tensor<B>>| one(method(call.tensor(0, "input")?)?);
     let binary = |method: fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>| {
-        one(method(call.tensor(0, "input")?, call.tensor(1, "other")?)?)
+        let (a, b) = operands(call)?;
+        one(method(&a, &b)?)
     };
     match call.op() {
-        "add" => sum(call, false),
-        "sub" => sum(call, true),
-        "mul" => match call.scalar(1, "other") {
-            Some(number) => one((call.tensor(0, "input")? * number.to_f64())?),
-            None => binary(Tensor::mul),
-        },
+        "add" => sum(call, BinaryOp::Add),
+        "sub" => sum(call, BinaryOp::Sub),
+        "mul" => binary(Tensor::mul),
         "div" => div(call),
         "pow" => pow(call),
         "maximum" => binary(Tensor::maximum),
@@ -136,12 +143,12 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "erf" => unary(Tensor::erf),
         "clamp" => clamp(call),
         "where" => {
-            let (condition, a, b) = (
-                call.tensor(0, "condition")?,
-                call.tensor(1, "input")?,
-                call.tensor(2, "other")?,
-            );
-            one(Tensor::where_(condition, a, b)?)
+            let (mut condition, mut a) = (call.tensor(0, "condition")?, call.tensor(1, "input")?);
+            // OpInfo's own order has the input first.
+            if condition.dtype() != DType::Bool && a.dtype() == DType::Bool {
+                (condition, a) = (a, condition);
+            }
+            one(Tensor::where_(condition, a, call.tensor(2, "other")?)?)
         }
         "masked_fill" => masked_fill(call),
         "eq" => binary(Tensor::eq),

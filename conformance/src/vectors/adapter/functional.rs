@@ -1,50 +1,41 @@
 //! Fused ops of `torch.nn.functional`.
 
-use polygrad_tensor::{Backend, CrossEntropyParams, Tensor};
+use polygrad_tensor::{Backend, Tensor};
 
 use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
 
+/// The running statistics are changed in training, which is no output.
 fn batch_norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    if !call.flag(5, "training", false)? {
-        return unsupported("argument training=False");
+    let x = call.tensor(0, "input")?;
+    if x.rank() < 2 {
+        return unsupported(format!("argument input: {} has no channel axis", x.shape()));
     }
-    if call.tensor(0, "input")?.rank() < 2 {
-        return unsupported("argument input: an input without a channel axis");
-    }
-    // In training the running statistics are written and not read.
-    call.ignore(1, "running_mean");
-    call.ignore(2, "running_var");
+    let training = call.flag(5, "training", false)?;
     call.ignore(6, "momentum");
     let (weight, bias) = (call.optional_tensor(3, "weight")?, call.optional_tensor(4, "bias")?);
     let eps = call.float(7, "eps", 1e-5)?;
-    one(call.tensor(0, "input")?.batch_norm(weight, bias, eps)?.0)
+    one(match running(call)? {
+        Some((mean, var)) if !training => x.batch_norm_running(mean, var, weight, bias, eps)?,
+        _ => x.batch_norm(weight, bias, eps)?.0,
+    })
 }
 
-fn cross_entropy<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let (logits, target) = (call.tensor(0, "input")?, call.tensor(1, "target")?);
-    if target.dtype().is_float() {
-        return unsupported("argument target: targets that are probabilities");
-    }
-    if call.has(2, "weight") {
-        return unsupported("argument weight");
-    }
-    if logits.rank() != 2 {
-        return unsupported(format!("argument input: logits of rank {}", logits.rank()));
-    }
-    let params = CrossEntropyParams {
-        ignore_index: call.int(4, "ignore_index", -100)? as i64,
-        label_smoothing: call.float(7, "label_smoothing", 0.0)?,
-    };
-    let losses = logits.cross_entropy(target, &params)?;
-    one(match call.text(6, "reduction")? {
-        Some("none") => losses,
-        Some("sum") => losses.sum_all()?,
-        None | Some("mean") => {
-            let count = target.ne_scalar(params.ignore_index)?.sum_all()?;
-            losses.sum_all()?.div(&count.to_dtype(logits.dtype())?)?
-        }
-        Some(other) => return unsupported(format!("argument reduction={other}")),
+fn instance_norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+    let x = call.tensor(0, "input")?;
+    let own = call.flag(5, "use_input_stats", true)?;
+    call.ignore(6, "momentum");
+    let (weight, bias) = (call.optional_tensor(3, "weight")?, call.optional_tensor(4, "bias")?);
+    let eps = call.float(7, "eps", 1e-5)?;
+    one(match running(call)? {
+        Some((mean, var)) if !own => x.batch_norm_running(mean, var, weight, bias, eps)?,
+        _ => x.instance_norm(weight, bias, eps)?,
     })
+}
+
+/// Running mean and variance, if both are given.
+fn running<'a, B: Backend>(call: &Call<'a, B>) -> Asked<Option<(&'a Tensor<B>, &'a Tensor<B>)>> {
+    let mean = call.optional_tensor(1, "running_mean")?;
+    Ok(mean.zip(call.optional_tensor(2, "running_var")?))
 }
 
 /// PyTorch aligns `is_causal` to the top left, this library to the bottom right: they agree where there are as many queries as keys,
@@ -100,7 +91,18 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             one(x()?.rms_norm(call.optional_tensor(2, "weight")?, normalized_axes(call)?, eps)?)
         }
         "nn.functional.batch_norm" => batch_norm(call),
-        "nn.functional.cross_entropy" => cross_entropy(call),
+        "nn.functional.instance_norm" => instance_norm(call),
+        "nn.functional.group_norm" => {
+            let groups = call.size(1, "num_groups", 1)?;
+            let (weight, bias) = (call.optional_tensor(2, "weight")?, call.optional_tensor(3, "bias")?);
+            one(x()?.group_norm(groups, weight, bias, call.float(4, "eps", 1e-5)?)?)
+        }
+        "nn.functional.cosine_similarity" => {
+            let (axis, eps) = (call.int(2, "dim", 1)?, call.float(3, "eps", 1e-8)?);
+            one(call
+                .tensor(0, "x1")?
+                .cosine_similarity(call.tensor(1, "x2")?, axis, eps)?)
+        }
         "nn.functional.scaled_dot_product_attention" => attention(call),
         _ => Err(Stop::OtherFamily),
     }

@@ -15,10 +15,11 @@ fn scatter<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         }
         None => call.tensor(3, "src")?,
     };
-    one(if call.op() == "scatter" {
-        x.scatter(axis, index, src)?
-    } else {
-        x.scatter_add(axis, index, src)?
+    one(match (call.op(), call.text(4, "reduce")?) {
+        ("scatter", None) => x.scatter(axis, index, src)?,
+        ("scatter_add", None) | (_, Some("add")) => x.scatter_add(axis, index, src)?,
+        (_, Some("multiply")) => x.scatter_mul(axis, index, src)?,
+        (_, other) => return unsupported(format!("argument reduce={other:?}")),
     })
 }
 
@@ -80,7 +81,11 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "repeat_interleave" => repeat_interleave(call),
         "nn.functional.one_hot" => one_hot(call),
         "nn.functional.embedding" => {
-            let weight = call.tensor(1, "weight")?;
+            let (mut index, mut weight) = (x()?, call.tensor(1, "weight")?);
+            // OpInfo's own order has the weight first.
+            if index.dtype().is_float() {
+                (index, weight) = (weight, index);
+            }
             let padding = call.optional_int(2, "padding_idx")?;
             let rows = weight.dims().first().map_or(0, |&rows| rows as isize);
             let padding = match padding {
@@ -88,7 +93,7 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
                 Some(row) => return unsupported(format!("argument padding_idx: {row} is no row of {rows}")),
                 None => None,
             };
-            one(x()?.embedding(weight, padding)?)
+            one(index.embedding(weight, padding)?)
         }
         _ => Err(Stop::OtherFamily),
     }

@@ -3,6 +3,7 @@
 mod elementwise;
 mod functional;
 mod index;
+mod loss;
 mod movement;
 mod reduce;
 mod window;
@@ -19,6 +20,7 @@ pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         movement::answer,
         index::answer,
         window::answer,
+        loss::answer,
         functional::answer,
     ];
     for family in families {

@@ -1,7 +1,6 @@
 //! Shapes, cuts and joins.
 
-use polygrad_core::SliceRange;
-use polygrad_tensor::{Backend, Result, Tensor};
+use polygrad_tensor::{Backend, PadMode, Result, Scalar, Tensor};
 
 use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
 
@@ -63,31 +62,29 @@ fn roll<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     }
 }
 
-/// PyTorch lists pairs from the last axis to the first; negative ones cut.
+/// PyTorch lists pairs from the last axis to the first.
 fn pad<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    if let Some(mode) = call.text(2, "mode")?.filter(|&mode| mode != "constant") {
-        return unsupported(format!("argument mode={mode}"));
-    }
     let x = call.tensor(0, "input")?;
-    let shape = x.dims();
-    let mut ranges: Vec<_> = shape.iter().map(|&dim| SliceRange::full(dim)).collect();
-    let mut borders = vec![(0, 0); shape.len()];
+    // OpInfo's variants are functions with the mode bound, whose samples need not repeat it.
+    let mode = match call.text(2, "mode")?.unwrap_or(call.variant()) {
+        "reflect" => PadMode::Reflect,
+        "replicate" | "replicate_negative" => PadMode::Replicate,
+        "circular" => PadMode::Circular,
+        "constant" | "" | "own" => PadMode::Constant(call.scalar(3, "value").unwrap_or(Scalar::Int(0))),
+        other => return unsupported(format!("argument mode={other}")),
+    };
     let widths = call.ints(1, "pad")?.unwrap_or_default();
-    for (i, pair) in widths.chunks(2).enumerate() {
-        let cut = |border: isize| border.min(0).unsigned_abs();
-        let place = || {
-            let &[before, after] = pair else { return None };
-            let axis = shape.len().checked_sub(1 + i)?;
-            let left = shape[axis].checked_sub(cut(before))?.checked_sub(cut(after))?;
-            Some((axis, before, after, left))
-        };
-        let Some((axis, before, after, left)) = place() else {
-            return unsupported(format!("argument pad: {widths:?} for a tensor of {shape:?}"));
-        };
-        ranges[axis] = SliceRange::new(cut(before), left, 1);
-        borders[axis] = (before.max(0) as usize, after.max(0) as usize);
+    let mut borders = vec![(0, 0); x.rank()];
+    let (pairs, []) = widths.as_chunks::<2>() else {
+        return unsupported(format!("argument pad: {widths:?} are no pairs"));
+    };
+    if pairs.len() > borders.len() {
+        return unsupported(format!("argument pad: {widths:?} for a tensor of {}", x.shape()));
     }
-    one(x.slice(&ranges)?.pad(&borders, call.float(3, "value", 0.0)?)?)
+    for (border, &[before, after]) in borders.iter_mut().rev().zip(pairs) {
+        *border = (before, after);
+    }
+    one(x.pad_with(&borders, mode)?)
 }
 
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {

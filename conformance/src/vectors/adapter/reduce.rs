@@ -14,9 +14,10 @@ fn axes<B: Backend>(call: &Call<'_, B>, position: usize, x: &Tensor<B>) -> Asked
 }
 
 fn reduce<B: Backend>(call: &Call<'_, B>, op: ReduceOp) -> Answer<B> {
-    call.expect_same_dtype(9)?;
-    let x = call.tensor(0, "input")?;
-    one(x.reduce(op, &axes(call, 1, x)?, call.flag(2, "keepdim", false)?)?)
+    let (x, asked) = call.input_in_dtype(9)?;
+    let y = x.reduce(op, &axes(call, 1, &x)?, call.flag(2, "keepdim", false)?)?;
+    // Integers and bool add up in i64, unless another dtype is asked for.
+    one(if asked { y.to_dtype(x.dtype())? } else { y })
 }
 
 /// `max` and `min`: along an axis with positions, or over all.
@@ -78,10 +79,15 @@ fn norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 fn einsum<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let Some(equation) = call.text(0, "equation")? else {
-        return unsupported("argument equation: it is no text");
+    // OpInfo's own order has the operands first.
+    let (equation, operands) = match call.word(0, "equation") {
+        Some(equation) => (Some(equation), 1),
+        None => (call.text(1, "equation")?, 0),
     };
-    one(Tensor::einsum(equation, &call.tensors(1, "operands")?)?)
+    let Some(equation) = equation else {
+        return unsupported("argument equation is missing");
+    };
+    one(Tensor::einsum(equation, &call.tensors(operands, "operands")?)?)
 }
 
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
@@ -100,17 +106,13 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "std" => spread(call, true),
         "norm" => norm(call),
         "logsumexp" => one(x()?.logsumexp(&axes(call, 1, x()?)?, call.flag(2, "keepdim", false)?)?),
-        "cumsum" => {
-            call.expect_same_dtype(2)?;
-            one(x()?.cumsum(call.int(1, "dim", 0)?)?)
-        }
+        "cumsum" => one(call.input_in_dtype(2)?.0.cumsum(call.int(1, "dim", 0)?)?),
         "softmax" | "log_softmax" => {
-            call.expect_same_dtype(2)?;
-            let axis = call.int(1, "dim", -1)?;
+            let ((x, _), axis) = (call.input_in_dtype(2)?, call.int(1, "dim", -1)?);
             one(if call.op() == "softmax" {
-                x()?.softmax(axis)?
+                x.softmax(axis)?
             } else {
-                x()?.log_softmax(axis)?
+                x.log_softmax(axis)?
             })
         }
         "matmul" => one(x()?.matmul(call.tensor(1, "other")?)?),

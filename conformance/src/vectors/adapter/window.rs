@@ -1,6 +1,6 @@
 //! Convolution and pooling.
 
-use polygrad_tensor::{Backend, ConvParams, PoolParams, Result, Tensor};
+use polygrad_tensor::{Backend, ConvParams, InterpolateMode, PoolParams, Resize, Result, Tensor};
 
 use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
 
@@ -84,9 +84,6 @@ fn max_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
 }
 
 fn avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
-    if call.has(6, "divisor_override") {
-        return unsupported("argument divisor_override");
-    }
     let (x, single) = batched(call, spatial)?;
     let kernel = call.window(1, "kernel_size")?.unwrap_or([1; 3]);
     let params = PoolParams {
@@ -96,7 +93,54 @@ fn avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
         count_include_pad: call.flag(5, "count_include_pad", true)?,
         ..PoolParams::new(kernel)
     };
-    one(unbatched(x.avg_pool(&params)?, single)?)
+    let pooled = match call.optional_int(6, "divisor_override")? {
+        Some(divisor) => x.avg_pool_with_divisor(&params, divisor)?,
+        None => x.avg_pool(&params)?,
+    };
+    one(unbatched(pooled, single)?)
+}
+
+fn adaptive_avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
+    let (x, single) = batched(call, spatial)?;
+    let sizes = call.extents(1, "output_size", spatial)?.unwrap_or_default();
+    let kept = x.dims().into_iter().skip(2);
+    let size: Vec<usize> = sizes
+        .into_iter()
+        .zip(kept)
+        .map(|(size, dim)| size.unwrap_or(dim))
+        .collect();
+    one(unbatched(x.adaptive_avg_pool(&size)?, single)?)
+}
+
+fn interpolate<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+    let x = call.tensor(0, "input")?;
+    let mode = match call.text(3, "mode")? {
+        None | Some("nearest") => InterpolateMode::Nearest,
+        Some("nearest-exact") => InterpolateMode::NearestExact,
+        Some("linear" | "bilinear" | "trilinear") => InterpolateMode::Linear,
+        Some("bicubic") => InterpolateMode::Cubic,
+        Some("area") => InterpolateMode::Area,
+        Some(other) => return unsupported(format!("argument mode={other}")),
+    };
+    if call.flag(6, "antialias", false)? {
+        return unsupported("argument antialias=True");
+    }
+    let spatial = x.rank().saturating_sub(2);
+    let align_corners = call.flag(4, "align_corners", false)?;
+    let recompute = call.flag(5, "recompute_scale_factor", false)?;
+    one(match call.floats(2, "scale_factor", spatial)? {
+        None => {
+            let size = call.extents(1, "size", spatial)?.unwrap_or_default();
+            let size: Vec<usize> = size.into_iter().flatten().collect();
+            x.interpolate(Resize::Size(&size), mode, align_corners)?
+        }
+        Some(factors) if recompute => {
+            let dims = x.dims().into_iter().skip(2).zip(factors);
+            let size: Vec<usize> = dims.map(|(dim, factor)| (dim as f64 * factor) as usize).collect();
+            x.interpolate(Resize::Size(&size), mode, align_corners)?
+        }
+        Some(factors) => x.interpolate(Resize::Scale(&factors), mode, align_corners)?,
+    })
 }
 
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
@@ -110,6 +154,8 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "nn.functional.max_pool2d" => max_pool(call, 2),
         "nn.functional.avg_pool1d" => avg_pool(call, 1),
         "nn.functional.avg_pool2d" => avg_pool(call, 2),
+        "nn.functional.adaptive_avg_pool2d" => adaptive_avg_pool(call, 2),
+        "nn.functional.interpolate" => interpolate(call),
         _ => Err(Stop::OtherFamily),
     }
 }

@@ -4,6 +4,7 @@ mod activation;
 mod axes;
 mod compare;
 mod create;
+mod division;
 mod einsum;
 mod elementwise;
 mod index;
@@ -21,6 +22,7 @@ mod window;
 
 pub use axes::IntoAxes;
 pub use create::IntoData;
+pub use division::RoundingMode;
 pub use index::{Index, IntoIndex};
 pub use interpolate::{InterpolateMode, Resize};
 pub use pad::PadMode;

@@ -33,16 +33,19 @@ impl<B: Backend> Tensor<B> {
         self.variance(axes, correction, keepdims)?.sqrt()
     }
 
-    /// `ln Σ e^x` over axes, without overflow.
+    /// `ln Σ e^x` over axes, without overflow; minus infinity over nothing.
     ///
     /// # Errors
-    /// When an axis is out of range, given twice or empty.
+    /// When an axis is out of range or given twice.
     pub fn logsumexp(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
         let x = self.cast_cow(self.dtype().to_float())?;
         let axes = axes
             .into_axes(&x.shape())
             .map_err(|e| context(e, "logsumexp", &[self]))?;
         let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
+        if axes.iter().any(|axis| x.shape()[axis] == 0) {
+            return x.sum(&list, keepdims)?.log();
+        }
         let top = x.detach().amax(&list, true)?;
         // An infinite maximum must not be subtracted from itself.
         let zero = top.zeros_like()?;
@@ -108,6 +111,7 @@ impl<B: Backend> Tensor<B> {
             ));
         }
         let shape = self.shape().broadcast(&other.shape()).map_err(fail)?;
+        axis.into_axes(&shape).map_err(fail)?;
         let unit = |x: &Self| {
             let x = x.cast_cow(dtype)?.expand(shape)?;
             let norm = x.norm(2.0, axis, true)?;
