@@ -69,6 +69,8 @@ impl Outcome {
 pub enum Source {
     /// Reference vectors: PyTorch's answers.
     Vectors,
+    /// Drawn numbers, in every dtype and layout, against the reference backend in f64.
+    Generated,
 }
 
 impl Source {
@@ -76,6 +78,7 @@ impl Source {
     pub fn name(self) -> &'static str {
         match self {
             Self::Vectors => "vectors",
+            Self::Generated => "generated",
         }
     }
 }

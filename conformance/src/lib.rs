@@ -2,6 +2,7 @@
 
 mod case;
 mod compare;
+mod generated;
 #[cfg(feature = "harness")]
 mod harness;
 mod known;

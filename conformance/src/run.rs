@@ -1,12 +1,12 @@
 //! Choosing cases and running them.
 
 use polygrad_core::{Backend, Error, Result};
-use polygrad_tensor::Device;
+use polygrad_tensor::{AnyBackend, Device};
 
 use crate::case::Case;
 use crate::options::Options;
 use crate::report::{Record, Report};
-use crate::{near, vectors};
+use crate::{generated, near, vectors};
 
 /// The cases that the options choose for a device.
 ///
@@ -16,7 +16,11 @@ pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Ca
     let dtypes = device.capabilities().dtypes;
     let mut cases = match &options.vectors {
         Some(folder) => vectors::folder(folder, &dtypes)?,
-        None => vectors::built_in(&dtypes)?,
+        None => {
+            let mut cases = vectors::built_in(&dtypes)?;
+            cases.extend(generated::cases(&dtypes));
+            cases
+        }
     };
     if let Some(op) = &options.op {
         let all = cases.iter().map(Case::op);
@@ -42,7 +46,16 @@ fn refuse_none(cases: &[Case], missing: Error) -> Result<()> {
 /// Those of [`cases`]. What a case finds is part of the report.
 pub fn run<B: Backend>(device: &Device<B>, options: &Options) -> Result<Report> {
     let cases = cases(device, options)?;
-    let device = device.clone().into_any();
+    let device = erased(device);
     let records = cases.iter().map(|case| Record::new(case, case.run(&device)));
     Ok(Report::new(device.to_string(), records.collect()))
+}
+
+/// A device with its backend erased, once.
+pub(crate) fn erased<B: Backend>(device: &Device<B>) -> Device<AnyBackend> {
+    let any: &dyn std::any::Any = device;
+    match any.downcast_ref::<Device<AnyBackend>>() {
+        Some(device) => device.clone(),
+        None => device.clone().into_any(),
+    }
 }

@@ -1,5 +1,6 @@
 //! How far from the truth an answer may be: one table for all backends.
 
+use polygrad_core::{Activation, BinaryOp, Op, ReduceOp, UnaryOp};
 use polygrad_tensor::DType;
 
 /// How far a number may be from the truth.
@@ -14,6 +15,13 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
+    /// No difference at all.
+    pub(crate) const EXACT: Self = Self {
+        relative: 0.0,
+        absolute: 0.0,
+        of_largest: 0.0,
+    };
+
     /// The bounds for results of which this is the largest.
     pub(crate) fn for_largest(self, largest: f64) -> Self {
         Self {
@@ -72,5 +80,42 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
         // The relative error is y ln x times that of the operands, for the samples up to 20; in gradients such powers are added up.
         "pow" => bounds.times(10.0),
         _ => bounds,
+    }
+}
+
+/// Whether an op only moves, picks or compares numbers, so that nothing is rounded and its results are exact.
+pub(crate) fn is_exact(op: &Op) -> bool {
+    match op {
+        Op::Unary(op) => matches!(
+            op,
+            UnaryOp::Neg
+                | UnaryOp::Abs
+                | UnaryOp::Sign
+                | UnaryOp::Floor
+                | UnaryOp::Ceil
+                | UnaryOp::Round
+                | UnaryOp::Trunc
+                | UnaryOp::Relu
+        ),
+        Op::Binary(op) => matches!(op, BinaryOp::Maximum | BinaryOp::Minimum),
+        Op::Reduce { op, .. } => matches!(op, ReduceOp::Max | ReduceOp::Min),
+        Op::Activation(op) => matches!(op, Activation::Relu),
+        _ => matches!(
+            op,
+            Op::Select
+                | Op::Cast(_)
+                | Op::Reshape(_)
+                | Op::Permute(_)
+                | Op::Expand(_)
+                | Op::Slice(_)
+                | Op::Pad { .. }
+                | Op::Concat { .. }
+                | Op::Gather { .. }
+                | Op::Scatter { .. }
+                | Op::IndexSelect { .. }
+                | Op::Sort { .. }
+                | Op::MaxPool(_)
+                | Op::Embedding { .. }
+        ),
     }
 }
