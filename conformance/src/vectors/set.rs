@@ -107,14 +107,13 @@ fn vector(json: &Value) -> Result<Vector, String> {
         Some(text) if !text.is_empty() => Ok(text.to_owned()),
         _ => Err(format!("{name:?} is no text")),
     };
-    let outputs = field("n")?.as_u64().and_then(|n| usize::try_from(n).ok());
     Ok(Vector {
         k: text("k")?,
         op: text("op")?,
         variant: object.get("var").and_then(Value::as_str).unwrap_or_default().to_owned(),
         args: field("a")?.as_array().ok_or("\"a\" is no list")?.clone(),
         kwargs: field("kw")?.as_object().ok_or("\"kw\" is no object")?.clone(),
-        outputs: outputs.ok_or("\"n\" is no number of outputs")?,
+        outputs: (field("n")?.as_u64().and_then(|n| usize::try_from(n).ok())).ok_or("\"n\" is no number of outputs")?,
     })
 }
 
