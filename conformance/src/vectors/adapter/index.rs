@@ -86,6 +86,15 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             if index.dtype().is_float() {
                 (index, weight) = (weight, index);
             }
+            if call.has(3, "max_norm") {
+                return unsupported("argument max_norm: it changes the weight in place, which no op does here");
+            }
+            if call.flag(5, "scale_grad_by_freq", false)? {
+                return unsupported("argument scale_grad_by_freq: gradients are not divided by the index's frequency");
+            }
+            // What gradients are stored in has no bearing on their values; and without max_norm there is no norm.
+            call.ignore(4, "norm_type");
+            call.ignore(6, "sparse");
             let padding = call.optional_int(2, "padding_idx")?;
             let rows = weight.dims().first().map_or(0, |&rows| rows as isize);
             let padding = match padding {

@@ -72,6 +72,13 @@ fn norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         Some(p) => p.to_f64(),
         None => match call.text(1, "p")? {
             None | Some("fro") => 2.0,
+            Some("nuc") => {
+                let axes = axes(call, 2, x)?;
+                let &[row, column] = axes.as_slice() else {
+                    return unsupported(format!("argument dim: the nuclear norm takes two axes, not {axes:?}"));
+                };
+                return one(x.nuclear_norm([row, column], call.flag(3, "keepdim", false)?)?);
+            }
             Some(other) => return unsupported(format!("argument p={other}")),
         },
     };

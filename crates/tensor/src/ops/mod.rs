@@ -12,6 +12,7 @@ mod interpolate;
 mod join;
 mod linalg;
 mod norm;
+mod nuclear;
 mod pad;
 mod pool;
 mod reduce;

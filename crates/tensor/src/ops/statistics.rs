@@ -7,7 +7,7 @@ use crate::Tensor;
 
 impl<B: Backend> Tensor<B> {
     /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased estimate), or by 0
-    /// where that is negative.
+    /// where that is negative; NaN over nothing.
     /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
     ///
     /// # Errors
@@ -18,7 +18,10 @@ impl<B: Backend> Tensor<B> {
         let axes = axes.into_axes(&shape).map_err(|e| context(e, "variance", &[self]))?;
         let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
         let count: usize = axes.iter().map(|axis| shape[axis]).product();
-        let centred = self.sub(&self.mean(&list, true)?)?;
+        let centred = match count {
+            0 => self.clone(),
+            _ => self.sub(&self.mean(&list, true)?)?,
+        };
         // Of no more elements than the correction: 0 / 0 or a division by 0, as PyTorch has it.
         let divisor = (count as f64 - correction.into().to_f64()).max(0.0);
         let total = centred.square()?.sum(&list, keepdims)?;

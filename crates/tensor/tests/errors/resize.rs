@@ -1,6 +1,6 @@
 //! Borders, interpolation, pooling to a size or with a divisor, norms by groups, rounded quotients.
 
-use polygrad_tensor::ErrorKind::{DType as WrongDType, InvalidArgument, Shape};
+use polygrad_tensor::ErrorKind::{DType as WrongDType, InvalidArgument, OutOfRange, Shape};
 use polygrad_tensor::{DType, InterpolateMode, PadMode, PoolParams, Resize, RoundingMode};
 
 use crate::{f32, fails, list, of};
@@ -190,6 +190,27 @@ fn norms() {
         f32(&[4]).batch_norm_running(&good, &good, None, None, 1e-5),
         Shape,
         &["batch_norm", "[N, C, …]"],
+    );
+}
+
+#[test]
+fn nuclear_norms() {
+    let x = f32(&[2, 3]);
+    fails(
+        x.nuclear_norm([0, 2], false),
+        OutOfRange,
+        &["nuclear_norm", "axis 2", "[2, 3]"],
+    );
+    fails(x.nuclear_norm([1, -1], false), InvalidArgument, &["nuclear_norm"]);
+    fails(
+        f32(&[]).nuclear_norm([0, -1], false),
+        Shape,
+        &["nuclear_norm", "no two axes"],
+    );
+    fails(
+        of(DType::I64, &[2, 3]).nuclear_norm([0, 1], false),
+        WrongDType,
+        &["nuclear_norm", "i64"],
     );
 }
 

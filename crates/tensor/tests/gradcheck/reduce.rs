@@ -58,6 +58,12 @@ fn statistics(cases: &mut Cases) {
     cases.unary("logsumexp of -inf", reals(&[0.3], [1]), |x| {
         Tensor::cat(&[x, &reals(&[f64::NEG_INFINITY], [1])], 0)?.logsumexp((), false)
     });
+    for axes in [[0, 1], [2, 0], [-1, 1]] {
+        cases.unary(format!("nuclear_norm over {axes:?}"), mixed([2, 3, 2], 3), move |x| {
+            x.nuclear_norm(axes, true)
+        });
+    }
+    cases.unary("variance of nothing", mixed([2, 0], 1), |x| x.variance(1, 1, false));
     cases.unary("logsumexp of nothing", mixed([2, 0], 1), |x| x.logsumexp(1, false));
     for axis in [0, -1] {
         for eps in [1e-8, 0.1] {
