@@ -1,6 +1,6 @@
 //! Binary cross entropy.
 
-use polygrad_tensor::{AnyBackend, Backend, CustomOp, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, CustomOp, DType, Error, Result, Tensor};
 
 use super::{Reduction, check_same_shape};
 
@@ -127,7 +127,13 @@ impl<B: Backend> BCELoss<B> {
                 .with_operands([(input.shape(), input.dtype()), (target.shape(), target.dtype())])
                 .with_hint("convert the target with to_dtype"));
         }
-        let mut losses = Tensor::custom(BinaryCrossEntropy, &[input, target])?;
+        // Neither 1e-12 nor the slopes that it leads to have a place in f16.
+        let wide = match input.dtype() {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
+        };
+        let operands = [&input.to_dtype(wide)?, &target.to_dtype(wide)?];
+        let mut losses = Tensor::custom(BinaryCrossEntropy, &operands)?.to_dtype(input.dtype())?;
         if let Some(weight) = &self.weight {
             losses = losses.mul(weight)?;
         }
@@ -156,14 +162,6 @@ pub fn binary_cross_entropy<B: Backend>(
 /// The elements' losses. An op of its own, because its gradient stays finite where that of the logarithm does not.
 struct BinaryCrossEntropy;
 
-impl BinaryCrossEntropy {
-    /// `ln x` and `ln(1 − x)`, limited.
-    fn logs<B: Backend>(x: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
-        let limited = |log: Tensor<B>| log.clamp(Some(-100.0), None);
-        Ok((limited(x.log()?)?, limited(x.neg()?.log1p()?)?))
-    }
-}
-
 impl<B: Backend> CustomOp<B> for BinaryCrossEntropy {
     fn name(&self) -> &str {
         "binary_cross_entropy"
@@ -173,7 +171,8 @@ impl<B: Backend> CustomOp<B> for BinaryCrossEntropy {
         let [x, y] = inputs else {
             return Err(Error::invalid("takes an input and a target"));
         };
-        let (log, log_other) = Self::logs(x)?;
+        let limited = |log: Tensor<B>| log.clamp(Some(-100.0), None);
+        let (log, log_other) = (limited(x.log()?)?, limited(x.neg()?.log1p()?)?);
         (y - 1.0)?.mul(&log_other)?.sub(&y.mul(&log)?)
     }
 
@@ -181,8 +180,11 @@ impl<B: Backend> CustomOp<B> for BinaryCrossEntropy {
         let [x, y] = inputs else {
             return Err(Error::invalid("takes an input and a target"));
         };
-        let slope = x.sub(y)?.div(&x.mul(&(1.0 - x)?)?.clamp(Some(1e-12), None)?)?;
-        let (log, log_other) = Self::logs(x)?;
-        Ok(vec![Some(grad.mul(&slope)?), Some(grad.mul(&log_other.sub(&log)?)?)])
+        // PyTorch's constant is an f32.
+        let least = f64::from(1e-12f32);
+        let slope = x.sub(y)?.div(&x.mul(&(1.0 - x)?)?.clamp(Some(least), None)?)?;
+        // The logarithms are not limited here, as in PyTorch.
+        let of_target = x.neg()?.log1p()?.sub(&x.log()?)?;
+        Ok(vec![Some(grad.mul(&slope)?), Some(grad.mul(&of_target)?)])
     }
 }
