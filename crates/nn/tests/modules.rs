@@ -367,5 +367,5 @@ fn losses_match_pytorch<B: Backend>(device: &Device<B>) {
         }
         count += 1;
     }
-    assert_eq!(count, 50);
+    assert_eq!(count, 66);
 }
