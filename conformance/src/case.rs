@@ -71,6 +71,12 @@ pub enum Source {
     Vectors,
     /// Drawn numbers, in every dtype and layout, against the reference backend in f64.
     Generated,
+    /// Elementary functions against exactly rounded values.
+    Ulp,
+    /// Bad input and the errors that it must end in.
+    Errors,
+    /// Gradients against differences of values, to first and second order, and the absence of gradients.
+    Gradients,
 }
 
 impl Source {
@@ -79,6 +85,9 @@ impl Source {
         match self {
             Self::Vectors => "vectors",
             Self::Generated => "generated",
+            Self::Ulp => "ulp",
+            Self::Errors => "errors",
+            Self::Gradients => "gradients",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod case;
 mod compare;
+mod errors;
 mod generated;
 #[cfg(feature = "harness")]
 mod harness;
@@ -11,6 +12,7 @@ mod options;
 mod report;
 mod run;
 mod tolerance;
+mod ulp;
 mod vectors;
 
 pub use case::{Case, Outcome, Source, Status};

@@ -8,6 +8,9 @@ pub enum Mode {
     /// Values, gradients that PyTorch recorded, and errors.
     #[default]
     Test,
+    /// Gradients alone: those that PyTorch recorded, differences of values to first and second order in f64, and the proof that what has
+    /// no gradient has none.
+    Grad,
 }
 
 /// Which cases to run; by default all that come with this crate.

@@ -1,27 +1,20 @@
 //! Choosing cases and running them.
 
 use polygrad_core::{Backend, Error, Result};
-use polygrad_tensor::{AnyBackend, Device};
+use polygrad_tensor::{AnyBackend, DType, Device};
 
 use crate::case::Case;
-use crate::options::Options;
+use crate::known::known;
+use crate::options::{Mode, Options};
 use crate::report::{Record, Report};
-use crate::{generated, near, vectors};
+use crate::{errors, generated, near, ulp, vectors};
 
 /// The cases that the options choose for a device.
 ///
 /// # Errors
 /// A folder of vectors that cannot be read; an op or a case that there is not, with the names that are near.
 pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Case>> {
-    let dtypes = device.capabilities().dtypes;
-    let mut cases = match &options.vectors {
-        Some(folder) => vectors::folder(folder, &dtypes)?,
-        None => {
-            let mut cases = vectors::built_in(&dtypes)?;
-            cases.extend(generated::cases(&dtypes));
-            cases
-        }
-    };
+    let mut cases = of_mode(&device.capabilities().dtypes, options)?;
     if let Some(op) = &options.op {
         let all = cases.iter().map(Case::op);
         let missing = near::missing("op", op, all);
@@ -32,6 +25,29 @@ pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Ca
         let missing = near::missing("case", name, cases.iter().map(Case::name));
         cases.retain(|case| case.name() == name || case.full_name() == *name);
         refuse_none(&cases, missing)?;
+    }
+    Ok(cases)
+}
+
+fn of_mode(dtypes: &[DType], options: &Options) -> Result<Vec<Case>> {
+    let set = match &options.vectors {
+        Some(folder) => vectors::folder(folder)?,
+        None => vectors::built_in()?,
+    };
+    let mut cases = vectors::recorded(&set, dtypes, options.mode == Mode::Grad);
+    if options.mode == Mode::Grad && dtypes.contains(&DType::F64) {
+        cases.extend(vectors::differences(&set));
+    }
+    if options.vectors.is_some() {
+        return Ok(cases);
+    }
+    for case in &mut cases {
+        case.known = known(case.name());
+    }
+    if options.mode == Mode::Test {
+        cases.extend(generated::cases(dtypes));
+        cases.extend(ulp::cases(dtypes));
+        cases.extend(errors::cases());
     }
     Ok(cases)
 }

@@ -119,3 +119,14 @@ pub(crate) fn is_exact(op: &Op) -> bool {
         ),
     }
 }
+
+/// How many units in the last place an elementary function may be off, over its whole range. PyTorch promises none; NumPy asks for 1 to
+/// 4 of its own kernels.
+pub(crate) fn ulp_bound(op: UnaryOp, dtype: DType) -> u64 {
+    match (dtype, op) {
+        (DType::F64, _) => 2,
+        // Reduced by parts of π/2 that are not exact for large arguments.
+        (_, UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan) => 4,
+        _ => 2,
+    }
+}

@@ -1,6 +1,6 @@
 //! The backends of this repository, held to the suite.
 
-use polygrad_conformance::{Options, harness, libtest_mimic};
+use polygrad_conformance::{Mode, Options, harness, libtest_mimic};
 use polygrad_cpu::{Cpu, CpuDevice, Kernels};
 use polygrad_reference::Reference;
 use polygrad_tensor::{Device, Result};
@@ -11,5 +11,10 @@ fn main() -> Result<()> {
     let mut tests = harness("reference", &Device::<Reference>::default(), &options)?;
     tests.extend(harness("cpu", &cpu(Kernels::Simd)?, &options)?);
     tests.extend(harness("cpu:kernels=scalar", &cpu(Kernels::Scalar)?, &options)?);
+    let gradients = Options {
+        mode: Mode::Grad,
+        ..Options::default()
+    };
+    tests.extend(harness("cpu", &cpu(Kernels::Simd)?, &gradients)?);
     libtest_mimic::run(&libtest_mimic::Arguments::from_args(), tests).exit()
 }

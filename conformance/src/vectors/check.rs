@@ -66,12 +66,12 @@ fn failed<T>(reason: impl Into<String>) -> Asked<T> {
 }
 
 /// The keys of a case's tensors, in the order of its arguments.
-fn tensors(case: &Vector) -> impl Iterator<Item = &str> {
+pub(super) fn tensors(case: &Vector) -> impl Iterator<Item = &str> {
     case.args.iter().chain(case.kwargs.values()).flat_map(keys)
 }
 
 /// Whether PyTorch's gradient is known for any argument, and a cotangent for any output.
-fn wants_gradients(set: &VectorSet, case: &Vector) -> Result<bool, String> {
+pub(super) fn wants_gradients(set: &VectorSet, case: &Vector) -> Result<bool, String> {
     let mut cotangents = false;
     for i in 0..case.outputs {
         cotangents |= set.get(&format!("{}/ct.{i}", case.k))?.is_some();

@@ -3,6 +3,7 @@
 mod adapter;
 mod call;
 mod check;
+mod grad;
 mod set;
 
 use std::path::Path;
@@ -11,47 +12,54 @@ use std::sync::Arc;
 use polygrad_core::{DType, Result};
 use polygrad_tensor::{AnyBackend, Device};
 
-use crate::case::{Case, Source};
-use crate::known::known;
-use set::VectorSet;
+use crate::case::{Case, Outcome, Source};
+pub(crate) use set::VectorSet;
 
-/// The set that comes with this crate, recorded by `scripts/make_op_vectors.py`, in every float dtype of a device.
+/// The set that comes with this crate, recorded by `scripts/make_op_vectors.py`.
 ///
 /// # Errors
 /// The files are malformed.
-pub(crate) fn built_in(dtypes: &[DType]) -> Result<Vec<Case>> {
-    let set = VectorSet::parse(
-        ("data/ops/manifest.json", include_bytes!("../../data/ops/manifest.json")),
-        (
-            "data/ops/tensors.safetensors",
-            include_bytes!("../../data/ops/tensors.safetensors"),
-        ),
-    )?;
-    let mut cases = cases(set, dtypes);
-    for case in &mut cases {
-        case.known = known(case.name());
-    }
-    Ok(cases)
+pub(crate) fn built_in() -> Result<Arc<VectorSet>> {
+    let manifest = include_bytes!("../../data/ops/manifest.json");
+    let tensors = include_bytes!("../../data/ops/tensors.safetensors");
+    VectorSet::parse(
+        ("data/ops/manifest.json", manifest),
+        ("data/ops/tensors.safetensors", tensors),
+    )
+    .map(Arc::new)
 }
 
-/// The set in a folder, in every float dtype of a device.
+/// The set in a folder.
 ///
 /// # Errors
 /// A file that is missing or malformed; the error names file and place.
-pub(crate) fn folder(folder: &Path, dtypes: &[DType]) -> Result<Vec<Case>> {
-    Ok(cases(VectorSet::read(folder)?, dtypes))
+pub(crate) fn folder(folder: &Path) -> Result<Arc<VectorSet>> {
+    VectorSet::read(folder).map(Arc::new)
 }
 
-fn cases(set: VectorSet, dtypes: &[DType]) -> Vec<Case> {
-    let set = Arc::new(set);
+/// What PyTorch recorded, in every float dtype: values and gradients, or the gradients alone of the cases that have any.
+pub(crate) fn recorded(set: &Arc<VectorSet>, dtypes: &[DType], gradients_alone: bool) -> Vec<Case> {
+    let wanted = |i: &usize| !gradients_alone || matches!(check::wants_gradients(set, &set.cases[*i]), Ok(true));
+    let chosen: Vec<usize> = (0..set.cases.len()).filter(wanted).collect();
     let floats = dtypes.iter().copied().filter(|dtype| dtype.is_float());
-    let mut cases = Vec::new();
-    for dtype in floats {
-        cases.extend(set.cases.iter().enumerate().map(|(i, vector)| {
-            let shared = Arc::clone(&set);
-            let run = move |device: &Device<AnyBackend>| check::run(&shared, &shared.cases[i], dtype, device);
+    let pairs = floats.flat_map(|dtype| chosen.iter().map(move |&i| (dtype, i)));
+    pairs
+        .map(|(dtype, i)| {
+            let vector = &set.cases[i];
+            let set = Arc::clone(set);
+            let run = move |device: &Device<AnyBackend>| {
+                let outcome = check::run(&set, &set.cases[i], dtype, device);
+                match outcome.gradient {
+                    Some(gradient) if gradients_alone => Outcome::gradient(gradient),
+                    _ => outcome,
+                }
+            };
             Case::new(Source::Vectors, vector.k.clone(), vector.op.clone(), dtype, run)
-        }));
-    }
-    cases
+        })
+        .collect()
+}
+
+/// The recorded cases against differences of values, in f64.
+pub(crate) fn differences(set: &Arc<VectorSet>) -> Vec<Case> {
+    grad::cases(set)
 }

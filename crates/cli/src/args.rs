@@ -159,6 +159,8 @@ pub(crate) struct Check {
 pub(crate) enum Mode {
     /// Are values, recorded gradients and errors right?
     Test,
+    /// Are gradients right: recorded ones, and differences of values to first and second order?
+    Grad,
 }
 
 fn positive(text: &str) -> Result<usize, String> {

@@ -45,6 +45,7 @@ impl From<args::Mode> for polygrad_conformance::Mode {
     fn from(mode: args::Mode) -> Self {
         match mode {
             args::Mode::Test => Self::Test,
+            args::Mode::Grad => Self::Grad,
         }
     }
 }
