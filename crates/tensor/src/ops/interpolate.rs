@@ -1,8 +1,8 @@
 //! Spatial axes brought to another extent.
 
-use polygrad_core::{Backend, Error, Result, Shape};
+use polygrad_core::{Backend, Error, HostTensor, Result, Shape};
 
-use super::context;
+use super::{collected, context};
 use crate::Tensor;
 
 /// How values between elements are made up.
@@ -51,27 +51,25 @@ impl Line {
         self.step * (i as f64 + 0.5) - 0.5
     }
 
-    /// What a new cell is made of: positions and their weights.
-    fn taps(&self, mode: InterpolateMode, i: usize) -> Vec<(usize, f64)> {
+    /// One of the old cells that a new cell is made of: its position and its weight.
+    fn tap(&self, mode: InterpolateMode, tap: usize, i: usize) -> (usize, f64) {
         let last = self.from - 1;
         let whole = |position: f64| (position as f32).floor() as usize;
         match mode {
-            InterpolateMode::Nearest => vec![(whole(i as f64 * self.step).min(last), 1.0)],
-            InterpolateMode::NearestExact => vec![(whole((i as f64 + 0.5) * self.step).min(last), 1.0)],
+            InterpolateMode::Nearest => (whole(i as f64 * self.step).min(last), 1.0),
+            InterpolateMode::NearestExact => (whole((i as f64 + 0.5) * self.step).min(last), 1.0),
             InterpolateMode::Linear | InterpolateMode::Area => {
                 let centre = self.centre(i).max(0.0);
                 let left = (centre.floor() as usize).min(last);
                 let share = (centre - left as f64).clamp(0.0, 1.0);
-                vec![(left, 1.0 - share), ((left + 1).min(last), share)]
+                let weight = if tap == 0 { 1.0 - share } else { share };
+                ((left + tap).min(last), weight)
             }
             InterpolateMode::Cubic => {
                 let centre = self.centre(i);
-                let left = centre.floor();
-                let t = centre - left;
-                let at = |offset: f64| (left + offset).clamp(0.0, last as f64) as usize;
-                [-1.0, 0.0, 1.0, 2.0]
-                    .map(|offset| (at(offset), keys(t - offset)))
-                    .to_vec()
+                let (left, offset) = (centre.floor(), tap as f64 - 1.0);
+                let at = (left + offset).clamp(0.0, last as f64) as usize;
+                (at, keys(centre - left - offset))
             }
         }
     }
@@ -162,27 +160,23 @@ impl<B: Backend> Tensor<B> {
 
     /// Each new slice of an axis as a weighted sum of old ones.
     fn resampled(&self, axis: usize, line: &Line, mode: InterpolateMode) -> Result<Self> {
-        let taps: Vec<_> = (0..line.to).map(|i| line.taps(mode, i)).collect();
-        let Some(count) = taps.first().map(Vec::len) else {
-            return Ok(self.clone());
+        let device = self.device();
+        let part = |tap: usize| {
+            let index = collected(line.to, |i| line.tap(mode, tap, i).0 as i64)?;
+            self.index_select(axis as isize, &Self::from_vec(index, [line.to], &device)?)
+        };
+        let taps = match mode {
+            InterpolateMode::Nearest | InterpolateMode::NearestExact => return part(0),
+            InterpolateMode::Linear | InterpolateMode::Area => 2,
+            InterpolateMode::Cubic => 4,
         };
         let mut column = vec![1; self.rank()];
         column[axis] = line.to;
-        let mut sum: Option<Self> = None;
-        for tap in 0..count {
-            let index = taps.iter().map(|taps| taps[tap].0 as i64).collect();
-            let part = self.index_select(axis as isize, &Self::from_vec::<i64>(index, [line.to], &self.device())?)?;
-            if count == 1 {
-                return Ok(part);
-            }
-            let weights = taps.iter().map(|taps| taps[tap].1).collect();
-            let weights = polygrad_core::HostTensor::new::<f64>(Shape::new(&column)?, weights)?;
-            let part = part.mul(&Self::from_host(weights.cast(self.dtype()), &self.device())?)?;
-            sum = Some(match sum {
-                Some(sum) => sum.add(&part)?,
-                None => part,
-            });
-        }
-        Ok(sum.unwrap_or_else(|| self.clone()))
+        let weighted = |tap: usize| {
+            let weights = collected(line.to, |i| line.tap(mode, tap, i).1)?;
+            let weights = HostTensor::new(Shape::new(&column)?, weights)?.cast(self.dtype());
+            part(tap)?.mul(&Self::from_host(weights, &device)?)
+        };
+        (1..taps).try_fold(weighted(0)?, |sum, tap| sum.add(&weighted(tap)?))
     }
 }

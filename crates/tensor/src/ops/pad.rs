@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use polygrad_core::{Backend, Error, Result, Scalar, Shape, SliceRange};
 
-use super::context;
+use super::{collected, context};
 use crate::Tensor;
 
 /// What a border consists of, by PyTorch's names.
@@ -101,8 +101,8 @@ impl<B: Backend> Tensor<B> {
                 ))));
             }
             if (before, after) != (0, 0) {
-                let positions = -before..dim + after;
-                let index: Vec<i64> = positions.map(|at| mode.source(at, dim, &kept) as i64).collect();
+                let index = collected(dims[axis], |i| mode.source(i as isize - before, dim, &kept) as i64);
+                let index = index.map_err(fail)?;
                 let index = Self::from_vec(index, [dims[axis]], &self.device())?;
                 out = out.index_select(axis as isize, &index).map_err(fail)?;
             }

@@ -2,7 +2,7 @@
 
 use polygrad_core::{Backend, Error, HostTensor, PoolParams, Result, Shape, SliceRange};
 
-use super::context;
+use super::{collected, context};
 use crate::Tensor;
 
 impl<B: Backend> Tensor<B> {
@@ -79,7 +79,10 @@ impl<B: Backend> Tensor<B> {
         let mut out = self.clone();
         for (axis, (&from, &to)) in pairs().enumerate() {
             if from != to {
-                let weights = Self::from_host(window_weights(from, to)?.cast(self.dtype()), &self.device())?;
+                let weights = Self::from_host(
+                    window_weights(from, to).map_err(fail)?.cast(self.dtype()),
+                    &self.device(),
+                )?;
                 let axis = axis as isize + 2;
                 out = out.transpose(axis, -1)?.matmul(&weights)?.transpose(axis, -1)?;
             }
@@ -90,12 +93,15 @@ impl<B: Backend> Tensor<B> {
 
 /// `[from, to]`: column `i` holds the weights of window `i`.
 fn window_weights(from: usize, to: usize) -> Result<HostTensor> {
-    let mut values = vec![0.0f64; from * to];
-    for i in 0..to {
+    let shape = Shape::new(&[from, to])?;
+    let weights = collected(shape.numel(), |at| {
+        let (row, i) = (at / to, at % to);
         let (start, end) = (i * from / to, ((i + 1) * from).div_ceil(to));
-        for row in start..end {
-            values[row * to + i] = 1.0 / (end - start) as f64;
+        if (start..end).contains(&row) {
+            1.0 / (end - start) as f64
+        } else {
+            0.0
         }
-    }
-    HostTensor::new(Shape::from([from, to]), values)
+    })?;
+    HostTensor::new(shape, weights)
 }
