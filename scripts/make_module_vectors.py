@@ -86,6 +86,16 @@ def layers():
     yield "LayerNorm", {"normalized_shape": [3, 4], "eps": 1e-3}, [r(2, 3, 4)]
     yield "LayerNorm", {"normalized_shape": [6], "elementwise_affine": False}, [r(2, 3, 6)]
     yield "LayerNorm", {"normalized_shape": [6], "bias": False}, [r(2, 3, 6)]
+    yield "GroupNorm", {"num_groups": 2, "num_channels": 4}, [r(3, 4, 5)]
+    yield "GroupNorm", {"num_groups": 4, "num_channels": 4, "eps": 1e-3}, [r(2, 4, 3, 2)]
+    yield "GroupNorm", {"num_groups": 1, "num_channels": 4, "affine": False}, [r(2, 4)]
+    for train in (True, False):
+        tracked = {"num_features": 3, "track_running_stats": True}
+        yield "InstanceNorm1d", {"num_features": 3}, [r(2, 3, 5)], train
+        yield "InstanceNorm1d", {**tracked, "affine": True, "momentum": 0.3, "eps": 1e-3}, [r(2, 3, 5)], train
+        yield "InstanceNorm2d", {"num_features": 3, "affine": True}, [r(2, 3, 4, 2)], train
+        yield "InstanceNorm2d", tracked, [r(2, 3, 4, 2)], train
+        yield "InstanceNorm2d", tracked, [r(3, 4, 2)], train
     yield "Embedding", {"num_embeddings": 7, "embedding_dim": 4}, [i(0, 7, 3, 5)]
     yield "Embedding", {"num_embeddings": 7, "embedding_dim": 4, "padding_idx": 2}, [i(0, 4, 3, 5)]
     yield "Embedding", {"num_embeddings": 7, "embedding_dim": 4, "padding_idx": -1}, [i(4, 7, 6)]
@@ -113,6 +123,11 @@ def losses():
         yield "MSELoss", how, [r(4, 3), r(4, 3)]
         yield "L1Loss", how, [r(4, 3), r(4, 3)]
         yield "HuberLoss", how, [r(4, 3) * 2, r(4, 3)]
+        yield "SmoothL1Loss", how, [r(4, 3) * 2, r(4, 3)]
+        yield "BCELoss", how, [torch.rand(4, 3, dtype=torch.float64), torch.rand(4, 3, dtype=torch.float64)]
+        for log_target in (False, True):
+            target = torch.log_softmax(r(4, 3), 1) if log_target else torch.softmax(r(4, 3), 1)
+            yield "KLDivLoss", {**how, "log_target": log_target}, [torch.log_softmax(r(4, 3), 1), target]
         yield "BCEWithLogitsLoss", how, [r(4, 3) * 3, torch.rand(4, 3, dtype=torch.float64)]
         yield "CrossEntropyLoss", how, [r(5, 4), i(0, 4, 5)]
         yield "CrossEntropyLoss", {**how, "label_smoothing": 0.1}, [r(5, 4), i(0, 4, 5)]
@@ -140,6 +155,12 @@ def losses():
         yield "NLLLoss", how, [torch.log_softmax(r(2, 4, 3), 1), i(0, 4, 2, 3)]
     yield "CrossEntropyLoss", {}, [r(4), torch.tensor(2)]
     yield "HuberLoss", {"delta": 0.4}, [r(4, 3), r(4, 3)]
+    yield "SmoothL1Loss", {"beta": 0.3}, [r(4, 3), r(4, 3)]
+    yield "SmoothL1Loss", {"beta": 0.0}, [r(4, 3), r(4, 3)]
+    yield "KLDivLoss", {"reduction": "batchmean"}, [torch.log_softmax(r(4, 3), 1), torch.softmax(r(4, 3), 1)]
+    extreme = torch.tensor([[0.0], [1.0], [1e-300], [0.5]], dtype=torch.float64)
+    weight = torch.rand(4, 1, dtype=torch.float64)
+    yield "BCELoss", {"weight": weight}, [extreme, torch.tensor([[0.0], [0.0], [1.0], [1.0]], dtype=torch.float64)]
     y = torch.rand(4, 3, dtype=torch.float64)
     yield "BCEWithLogitsLoss", {"weight": torch.rand(3, dtype=torch.float64)}, [r(4, 3), y]
     yield "BCEWithLogitsLoss", {"pos_weight": torch.rand(3, dtype=torch.float64) * 4}, [r(4, 3), y]

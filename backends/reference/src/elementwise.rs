@@ -51,7 +51,7 @@ fn real_unary(op: UnaryOp) -> Option<fn(f64) -> f64> {
     Some(match op {
         UnaryOp::Neg => |x| -x,
         UnaryOp::Abs => f64::abs,
-        UnaryOp::Sign => |x| if x == 0.0 || x.is_nan() { x } else { x.signum() },
+        UnaryOp::Sign => |x| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() },
         UnaryOp::Exp => f64::exp,
         UnaryOp::Expm1 => f64::exp_m1,
         UnaryOp::Log => f64::ln,

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::run::config::{Model, Optimizer};
 
-/// Train, evaluate and use image classifiers on any backend
+/// Train, evaluate and use image classifiers on any backend, and check the backends
 #[derive(Debug, Parser)]
 #[command(name = "polygrad", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Eval(Eval),
     /// Say what a trained model sees in a PNG file
     Predict(Predict),
+    /// Hold a backend to PyTorch: values, gradients and errors of every op
+    Check(Check),
     /// List the backends, their devices, and why others are missing
     Devices,
 }
@@ -124,6 +126,41 @@ pub(crate) struct Predict {
     /// Threads of the CPU backend [default: one per core]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// What to check, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
+    pub(crate) backend: String,
+
+    /// Which questions to ask
+    #[arg(long, value_enum, default_value = "test")]
+    pub(crate) mode: Mode,
+
+    /// Only cases of this op, by its PyTorch name, such as nn.functional.linear
+    #[arg(long)]
+    pub(crate) op: Option<String>,
+
+    /// Only the case of this name, as reports print it, with or without its dtype
+    #[arg(long, value_name = "NAME")]
+    pub(crate) case: Option<String>,
+
+    /// The vectors in this folder instead of the cases that come with Polygrad
+    #[arg(long, value_name = "DIR")]
+    pub(crate) vectors: Option<PathBuf>,
+
+    /// Write how each case ended to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// The questions of `check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Are values, recorded gradients and errors right?
+    Test,
+    /// Are gradients right: recorded ones, and differences of values to first and second order?
+    Grad,
 }
 
 fn positive(text: &str) -> Result<usize, String> {

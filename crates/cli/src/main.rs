@@ -1,7 +1,8 @@
-//! The `polygrad` command: trains, evaluates and uses models, and lists the backends.
+//! The `polygrad` command: trains, evaluates and uses models, and lists and checks the backends.
 
 mod args;
 mod backend;
+mod check;
 mod data;
 mod devices;
 mod eval;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Train(args) => train::command(&args),
         Command::Eval(args) => eval::command(&args),
         Command::Predict(args) => predict::command(&args),
+        Command::Check(args) => check::command(&args),
         Command::Devices => devices::command(),
     };
     match outcome {

@@ -31,6 +31,11 @@ fn layers<B: Backend>(device: &Device<B>) -> Result<Vec<Case<B>>> {
             randn(&[2, 3, 2], device),
         );
     }
+    add(
+        "GroupNorm",
+        Box::new(GroupNorm::new(2, 4, device)?),
+        randn(&[2, 4, 3], device),
+    );
     for training in [true, false] {
         let norm1 = BatchNorm1d::new(3, device)?;
         let norm2 = BatchNorm2d::new(3, device)?;
@@ -38,6 +43,12 @@ fn layers<B: Backend>(device: &Device<B>) -> Result<Vec<Case<B>>> {
             norm1.eval();
             norm2.eval();
         }
+        let instance = InstanceNorm1dConfig::new(3).affine(true).track_running_stats(true);
+        let instance = instance.build(device)?;
+        if !training {
+            instance.eval();
+        }
+        add("InstanceNorm1d", Box::new(instance), randn(&[2, 3, 4], device));
         add("BatchNorm1d", Box::new(norm1), randn(&[4, 3], device));
         add("BatchNorm2d", Box::new(norm2), randn(&[2, 3, 2, 2], device));
     }
@@ -75,7 +86,7 @@ fn every_parameter_of_every_layer_gets_its_gradient<B: Backend>(device: &Device<
             seen += 1;
         }
     }
-    assert_eq!(seen, 26);
+    assert_eq!(seen, 32);
 }
 
 /// Moves each element of the parameter a little both ways.

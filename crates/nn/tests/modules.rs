@@ -98,6 +98,28 @@ fn batch_norm<const D: usize, B: Backend>(init: &Value, device: &Device<B>) -> R
     Ok(Box::new(config.build(device)?))
 }
 
+fn group_norm<B: Backend>(init: &Value, device: &Device<B>) -> Result<Box<dyn Forward<B>>> {
+    let config = GroupNormConfig::new(size(init, "num_groups"), size(init, "num_channels"))
+        .eps(init["eps"].as_f64().unwrap_or(1e-5))
+        .affine(init["affine"].as_bool().unwrap_or(true));
+    Ok(Box::new(config.build(device)?))
+}
+
+fn instance_norm<const D: usize, B: Backend>(init: &Value, device: &Device<B>) -> Result<Box<dyn Forward<B>>> {
+    let mut config = InstanceNormConfig::<D>::new(size(init, "num_features"));
+    for (field, value) in fields(init) {
+        config = match field {
+            "num_features" => config,
+            "momentum" => config.momentum(value.as_f64().unwrap()),
+            "eps" => config.eps(value.as_f64().unwrap()),
+            "affine" => config.affine(value.as_bool().unwrap()),
+            "track_running_stats" => config.track_running_stats(value.as_bool().unwrap()),
+            _ => panic!("{field}"),
+        };
+    }
+    Ok(Box::new(config.build(device)?))
+}
+
 fn linear<B: Backend>(init: &Value, device: &Device<B>) -> Result<Box<dyn Forward<B>>> {
     let config = LinearConfig::new(size(init, "in_features"), size(init, "out_features"));
     Ok(Box::new(
@@ -144,6 +166,9 @@ fn layer<B: Backend>(module: &str, init: &Value, device: &Device<B>) -> Option<R
         "BatchNorm1d" => return Some(batch_norm::<1, B>(init, device)),
         "BatchNorm2d" => return Some(batch_norm::<2, B>(init, device)),
         "LayerNorm" => return Some(layer_norm(init, device)),
+        "GroupNorm" => return Some(group_norm(init, device)),
+        "InstanceNorm1d" => return Some(instance_norm::<1, B>(init, device)),
+        "InstanceNorm2d" => return Some(instance_norm::<2, B>(init, device)),
         "Embedding" => return Some(embedding(init, device)),
         "MaxPool1d" => max_pool::<1, B>(init),
         "MaxPool2d" => max_pool::<2, B>(init),
@@ -186,7 +211,7 @@ fn layers_match_pytorch<B: Backend>(device: &Device<B>) {
         check_layer(case, &vectors, &*module.unwrap(), device);
         done.insert(module_name.to_owned());
     }
-    assert_eq!(done.len(), 24);
+    assert_eq!(done.len(), 27);
 }
 
 fn check_layer<B: Backend>(case: &Value, vectors: &Vectors, module: &dyn Forward<B>, device: &Device<B>) {
@@ -246,7 +271,8 @@ fn check_gradient<B: Backend>(
 
 fn reduction(init: &Value) -> Reduction {
     match init["reduction"].as_str() {
-        None | Some("mean") => Reduction::Mean,
+        // The latter is the KLDivLoss's alone.
+        None | Some("mean" | "batchmean") => Reduction::Mean,
         Some("sum") => Reduction::Sum,
         Some("none") => Reduction::None,
         Some(other) => panic!("{other}"),
@@ -260,6 +286,22 @@ fn loss<B: Backend>(case: &Value, vectors: &Vectors, x: &Tensor<B>, y: &Tensor<B
     Some(match case["module"].as_str().unwrap() {
         "MSELoss" => mse_loss(x, y, how),
         "L1Loss" => l1_loss(x, y, how),
+        "SmoothL1Loss" => smooth_l1_loss(x, y, init["beta"].as_f64().unwrap_or(1.0), how),
+        "BCELoss" => {
+            let mut loss = BCELoss::new().reduction(how);
+            if let Some(weight) = given("weight") {
+                loss = loss.weight(weight);
+            }
+            loss.forward(x, y)
+        }
+        "KLDivLoss" => {
+            let loss = KLDivLoss::new().log_target(init["log_target"].as_bool().unwrap_or(false));
+            match init["reduction"].as_str() {
+                Some("batchmean") => loss.batch_mean(),
+                _ => loss.reduction(how),
+            }
+            .forward(x, y)
+        }
         "HuberLoss" => huber_loss(x, y, init["delta"].as_f64().unwrap_or(1.0), how),
         "BCEWithLogitsLoss" => {
             let mut loss = BCEWithLogitsLoss::new().reduction(how);
@@ -325,5 +367,5 @@ fn losses_match_pytorch<B: Backend>(device: &Device<B>) {
         }
         count += 1;
     }
-    assert_eq!(count, 50);
+    assert_eq!(count, 66);
 }

@@ -38,7 +38,7 @@ pub use custom::CustomOp;
 pub use device::Device;
 pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
 pub use graph::{enable_grad, is_grad_enabled, no_grad};
-pub use ops::{Index, IntoAxes, IntoData, IntoIndex};
+pub use ops::{Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode};
 pub use polygrad_core::{
     Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,
     Error, ErrorKind, HostTensor, IntoShape, PoolParams, Registry, Result, Scalar, SgdParams, Shape, SliceRange, bf16,

@@ -196,8 +196,8 @@ macro_rules! plain_ops {
 plain_ops! {
     Neg: f32 => |x| -x, f64 => |x| -x, u8 => u8::wrapping_neg, i32 => i32::wrapping_neg, i64 => i64::wrapping_neg;
     Abs: f32 => f32::abs, f64 => f64::abs, u8 => |x| x, i32 => i32::wrapping_abs, i64 => i64::wrapping_abs;
-    Sign: f32 => |x| if x == 0.0 || x.is_nan() { x } else { x.signum() },
-          f64 => |x| if x == 0.0 || x.is_nan() { x } else { x.signum() },
+    Sign: f32 => |x| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() },
+          f64 => |x| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() },
           u8 => |x| u8::from(x != 0), i32 => i32::signum, i64 => i64::signum;
     // Not `max`, which drops a NaN.
     Relu: f32 => |x| if x < 0.0 { 0.0 } else { x }, f64 => |x| if x < 0.0 { 0.0 } else { x },

@@ -30,7 +30,7 @@ named! {
         Neg = "neg",
         /// `|x|`.
         Abs = "abs",
-        /// −1, 0 or 1; NaN for NaN.
+        /// −1, 0 or 1; 0 for NaN, as in PyTorch.
         Sign = "sign",
         /// `e^x`.
         Exp = "exp",

@@ -67,7 +67,7 @@ impl ConvParams {
     /// The output's shape for input `[N, C, spatial…]` and weight `[O, C / groups, kernel…]`.
     ///
     /// # Errors
-    /// When ranks, channels, groups or extents do not fit.
+    /// When ranks, channels, groups or extents do not fit, or there would be too many elements.
     pub fn output_shape(&self, input: &Shape, weight: &Shape) -> Result<Shape> {
         let rank = input.rank();
         if !(3..=5).contains(&rank) || weight.rank() != rank {
@@ -100,7 +100,7 @@ impl ConvParams {
             )?;
             out.dims_mut()[axis + 2] = dim;
         }
-        Ok(out)
+        Shape::new(&out)
     }
 }
 
@@ -137,7 +137,7 @@ impl PoolParams {
     /// The output's shape for input `[N, C, spatial…]`.
     ///
     /// # Errors
-    /// When the rank is not 3 to 5, or a window does not fit.
+    /// When the rank is not 3 to 5, a window does not fit, or there would be too many elements.
     pub fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let rank = input.rank();
         if !(3..=5).contains(&rank) {
@@ -163,7 +163,7 @@ impl PoolParams {
             )?;
             out.dims_mut()[axis + 2] = dim;
         }
-        Ok(out)
+        Shape::new(&out)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Pooling to a given size.
 
-use polygrad_tensor::{Backend, Error, HostTensor, PoolParams, Result, Shape, Tensor};
+use polygrad_tensor::{Backend, Error, Result, Tensor};
 
-use super::extent::{Extent, padded};
+use super::extent::Extent;
 use super::stateless::stateless;
 
 /// The mean over windows that are chosen so that the output has a given size, as [`AdaptiveAvgPool1d`] and [`AdaptiveAvgPool2d`].
@@ -33,44 +33,14 @@ impl<const D: usize> AdaptiveAvgPool<D> {
     /// When the rank is not `D + 2`, or a spatial axis is empty.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let shape = x.shape();
-        let fits = shape.rank() == D + 2 && shape[2..].iter().all(|&dim| dim > 0);
-        if !fits {
-            return Err(
-                Error::shape(format!("it takes [N, C, spatial…] of rank {} with elements", D + 2))
-                    .with_op("adaptive_avg_pool")
-                    .with_operands([(shape, x.dtype())]),
-            );
+        if shape.rank() != D + 2 {
+            return Err(Error::shape(format!("it takes [N, C, spatial…] of rank {}", D + 2))
+                .with_op("adaptive_avg_pool")
+                .with_operands([(shape, x.dtype())]));
         }
-        let input: [usize; D] = std::array::from_fn(|i| shape[i + 2]);
-        let output: [usize; D] = std::array::from_fn(|i| self.0[i].unwrap_or(input[i]));
-        let even = input.iter().zip(&output).all(|(i, &o)| o > 0 && i.is_multiple_of(o));
-        if even {
-            let window = std::array::from_fn(|i| input[i] / output[i]);
-            return x.avg_pool(&PoolParams::new(padded::<D>(window, 1)));
-        }
-        // Windows of different sizes: each axis in turn is a product with a matrix of weights.
-        let mut y = x.clone();
-        for (axis, (&from, &to)) in input.iter().zip(&output).enumerate() {
-            if from != to {
-                let weights = Tensor::from_host(weights(from, to)?.cast(x.dtype()), &x.device())?;
-                let axis = axis as isize - D as isize;
-                y = y.transpose(axis, -1)?.matmul(&weights)?.transpose(axis, -1)?;
-            }
-        }
-        Ok(y)
+        let output: [usize; D] = std::array::from_fn(|i| self.0[i].unwrap_or(shape[i + 2]));
+        x.adaptive_avg_pool(&output)
     }
-}
-
-/// `[from, to]`: column `i` holds the weights of window `i`.
-fn weights(from: usize, to: usize) -> Result<HostTensor> {
-    let mut values = vec![0.0f64; from * to];
-    for i in 0..to {
-        let (start, end) = (i * from / to, ((i + 1) * from).div_ceil(to));
-        for row in start..end {
-            values[row * to + i] = 1.0 / (end - start) as f64;
-        }
-    }
-    HostTensor::new(Shape::from([from, to]), values)
 }
 
 stateless!(AdaptiveAvgPool<D>);

@@ -141,7 +141,12 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
             );
         }
         match (&self.running_mean, &self.running_var) {
-            (Some(mean), Some(var)) if !self.mode.is_training() => self.by_running(x, &mean.tensor(), &var.tensor()),
+            (Some(mean), Some(var)) if !self.mode.is_training() => {
+                let (mean, var) = (mean.tensor().to_dtype(x.dtype())?, var.tensor().to_dtype(x.dtype())?);
+                let weight = self.weight.as_ref().map(Param::tensor);
+                let bias = self.bias.as_ref().map(Param::tensor);
+                x.batch_norm_running(&mean, &var, weight.as_ref(), bias.as_ref(), self.config.eps)
+            }
             _ => self.by_batch(x),
         }
     }
@@ -180,21 +185,6 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
             running.replace(|old| (old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?)?;
         }
         Ok(())
-    }
-
-    /// `x · s + t` with a scale and a shift for each channel.
-    fn by_running(&self, x: &Tensor<B>, mean: &Tensor<B>, var: &Tensor<B>) -> Result<Tensor<B>> {
-        let mut scale = (var + self.config.eps)?.rsqrt()?;
-        if let Some(weight) = &self.weight {
-            scale = scale.mul(&weight.tensor())?;
-        }
-        let mut shift = mean.mul(&scale)?.neg()?;
-        if let Some(bias) = &self.bias {
-            shift = shift.add(&bias.tensor())?;
-        }
-        let mut column = vec![1; x.rank()];
-        column[1] = self.config.num_features;
-        x.mul(&scale.reshape(&column)?)?.add(&shift.reshape(&column)?)
     }
 }
 

@@ -7,6 +7,8 @@ mod conv;
 mod dropout;
 mod embedding;
 mod extent;
+mod group_norm;
+mod instance_norm;
 mod layer_norm;
 mod linear;
 mod pool;
@@ -24,6 +26,10 @@ pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, ConvConfig};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
 pub use extent::Extent;
+pub use group_norm::{GroupNorm, GroupNormConfig};
+pub use instance_norm::{
+    InstanceNorm, InstanceNorm1d, InstanceNorm1dConfig, InstanceNorm2d, InstanceNorm2dConfig, InstanceNormConfig,
+};
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use pool::{AvgPool, AvgPool1d, AvgPool2d, MaxPool, MaxPool1d, MaxPool2d};

@@ -1,6 +1,6 @@
 //! Binary cross entropy.
 
-use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, CustomOp, DType, Error, Result, Tensor};
 
 use super::{Reduction, check_same_shape};
 
@@ -81,4 +81,110 @@ impl<B: Backend> Default for BCEWithLogitsLoss<B> {
 /// As [`BCEWithLogitsLoss::forward`].
 pub fn bce_with_logits<B: Backend>(input: &Tensor<B>, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
     BCEWithLogitsLoss::new().reduction(reduction).forward(input, target)
+}
+
+/// Binary cross entropy of probabilities `x` against targets `y`, both in `[0, 1]`: `−w · (y · ln x + (1 − y) · ln(1 − x))` with an element's
+/// weight `w`. As PyTorch's: a logarithm counts as no less than −100, and the gradient's denominator `x (1 − x)` as no less than 1e-12. An `x`
+/// outside `[0, 1]` gives NaN (PyTorch: an error). Where there are logits, [`BCEWithLogitsLoss`] is more precise.
+pub struct BCELoss<B: Backend = AnyBackend> {
+    weight: Option<Tensor<B>>,
+    reduction: Reduction,
+}
+
+impl<B: Backend> BCELoss<B> {
+    /// Without weights, the mean.
+    pub const fn new() -> Self {
+        Self {
+            weight: None,
+            reduction: Reduction::Mean,
+        }
+    }
+
+    /// A weight for each element; broadcasts to the input.
+    #[must_use]
+    pub fn weight(mut self, weight: Tensor<B>) -> Self {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// What becomes of the elements' losses. Default: the mean.
+    #[must_use]
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.reduction = reduction;
+        self
+    }
+
+    /// The loss of probabilities against targets of the same shape.
+    ///
+    /// # Errors
+    /// When shapes or dtypes differ, the dtype is no float, or the devices differ.
+    pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
+        let op = "binary_cross_entropy";
+        check_same_shape(op, input, target)?;
+        if !input.dtype().is_float() || target.dtype() != input.dtype() {
+            return Err(Error::dtype("input and target must have one float dtype")
+                .with_op(op)
+                .with_operands([(input.shape(), input.dtype()), (target.shape(), target.dtype())])
+                .with_hint("convert the target with to_dtype"));
+        }
+        // Neither 1e-12 nor the slopes that it leads to have a place in f16.
+        let wide = match input.dtype() {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
+        };
+        let operands = [&input.to_dtype(wide)?, &target.to_dtype(wide)?];
+        let mut losses = Tensor::custom(BinaryCrossEntropy, &operands)?.to_dtype(input.dtype())?;
+        if let Some(weight) = &self.weight {
+            losses = losses.mul(weight)?;
+        }
+        self.reduction.apply(losses)
+    }
+}
+
+impl<B: Backend> Default for BCELoss<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// [`BCELoss`] without weights.
+///
+/// # Errors
+/// As [`BCELoss::forward`].
+pub fn binary_cross_entropy<B: Backend>(
+    input: &Tensor<B>,
+    target: &Tensor<B>,
+    reduction: Reduction,
+) -> Result<Tensor<B>> {
+    BCELoss::new().reduction(reduction).forward(input, target)
+}
+
+/// The elements' losses. An op of its own, because its gradient stays finite where that of the logarithm does not.
+struct BinaryCrossEntropy;
+
+impl<B: Backend> CustomOp<B> for BinaryCrossEntropy {
+    fn name(&self) -> &str {
+        "binary_cross_entropy"
+    }
+
+    fn forward(&self, inputs: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let [x, y] = inputs else {
+            return Err(Error::invalid("takes an input and a target"));
+        };
+        let limited = |log: Tensor<B>| log.clamp(Some(-100.0), None);
+        let (log, log_other) = (limited(x.log()?)?, limited(x.neg()?.log1p()?)?);
+        (y - 1.0)?.mul(&log_other)?.sub(&y.mul(&log)?)
+    }
+
+    fn backward(&self, inputs: &[Tensor<B>], _: &Tensor<B>, grad: &Tensor<B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let [x, y] = inputs else {
+            return Err(Error::invalid("takes an input and a target"));
+        };
+        // PyTorch's constant is an f32.
+        let least = f64::from(1e-12f32);
+        let slope = x.sub(y)?.div(&x.mul(&(1.0 - x)?)?.clamp(Some(least), None)?)?;
+        // The logarithms are not limited here, as in PyTorch.
+        let of_target = x.neg()?.log1p()?.sub(&x.log()?)?;
+        Ok(vec![Some(grad.mul(&slope)?), Some(grad.mul(&of_target)?)])
+    }
 }

@@ -2,13 +2,15 @@
 
 mod bce;
 mod cross_entropy;
+mod kl_div;
 mod nll;
 mod regression;
 
 use polygrad_tensor::{Backend, Error, Result, Tensor};
 
-pub use bce::{BCEWithLogitsLoss, bce_with_logits};
+pub use bce::{BCELoss, BCEWithLogitsLoss, bce_with_logits, binary_cross_entropy};
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
+pub use kl_div::{KLDivLoss, kl_div};
 pub use nll::{NLLLoss, nll_loss};
 pub use regression::{huber_loss, l1_loss, mse_loss, smooth_l1_loss};
 

@@ -162,14 +162,14 @@ impl<B: Backend> Tensor<B> {
     ) -> Result<Self> {
         let query = self;
         let name = "scaled_dot_product_attention";
+        let misfit = || Error::shape("takes queries […, S, D], keys […, T, D] and values […, T, E]");
         let fail = |e| context(e, name, &[query, key, value]);
         let (q, k, v) = (query.shape(), key.shape(), value.shape());
-        let rank = q.rank();
-        if rank < 2 || k.rank() != rank || v.rank() != rank || q[rank - 1] != k[rank - 1] || k[rank - 2] != v[rank - 2]
-        {
-            return Err(fail(Error::shape(
-                "takes queries […, S, D], keys […, T, D] and values […, T, E]",
-            )));
+        let (&[.., rows, width], &[.., keys, key_width], &[.., values, out]) = (q.dims(), k.dims(), v.dims()) else {
+            return Err(fail(misfit()));
+        };
+        if width != key_width || keys != values {
+            return Err(fail(misfit()));
         }
         if !query.dtype().is_float() || key.dtype() != query.dtype() || value.dtype() != query.dtype() {
             return Err(fail(Error::dtype("queries, keys and values must have one float dtype")));
@@ -177,7 +177,7 @@ impl<B: Backend> Tensor<B> {
         for other in [Some(key), Some(value), mask].into_iter().flatten() {
             query.check_device(other).map_err(fail)?;
         }
-        let batch = |shape: &Shape| Shape::new(&shape[..rank - 2]);
+        let batch = |shape: &Shape| Shape::new(&shape[..shape.rank() - 2]);
         let batch = (batch(&q)?.broadcast(&batch(&k)?))
             .and_then(|both| both.broadcast(&batch(&v)?))
             .map_err(fail)?;
@@ -190,7 +190,7 @@ impl<B: Backend> Tensor<B> {
                     query.dtype()
                 ))));
             }
-            let scores = inner(q[rank - 2], k[rank - 2])?;
+            let scores = inner(rows, keys)?;
             if !mask.shape().broadcasts_to(&scores) {
                 return Err(fail(Error::shape(format!(
                     "the mask's shape {} does not broadcast to {scores}",
@@ -198,10 +198,10 @@ impl<B: Backend> Tensor<B> {
                 ))));
             }
         }
-        let query = &query.expand(inner(q[rank - 2], q[rank - 1])?)?;
-        let key = &key.expand(inner(k[rank - 2], k[rank - 1])?)?;
-        let value = &value.expand(inner(v[rank - 2], v[rank - 1])?)?;
-        let scale = scale.unwrap_or_else(|| 1.0 / (q[rank - 1] as f64).sqrt());
+        let query = &query.expand(inner(rows, width)?)?;
+        let key = &key.expand(inner(keys, width)?)?;
+        let value = &value.expand(inner(keys, out)?)?;
+        let scale = scale.unwrap_or_else(|| 1.0 / (width as f64).sqrt());
         let all = [Some(query), Some(key), Some(value), mask];
         if all.into_iter().flatten().any(Self::is_tracked) {
             return decompose::attention::<Tracked<B>>(query, key, value, mask, scale, causal).map_err(fail);

@@ -28,7 +28,7 @@ unary! {
     neg = Neg;
     /// `|x|`; its gradient at 0 is 0.
     abs = Abs;
-    /// −1, 0 or 1.
+    /// −1, 0 or 1; 0 for NaN, as in PyTorch.
     sign = Sign;
     /// `e^x`.
     exp = Exp;

@@ -215,6 +215,31 @@ impl<B: Backend> Tensor<B> {
         ))
     }
 
+    /// Like [`Tensor::scatter`], but multiplies what is there; of several writes to one place, each counts.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`].
+    pub fn scatter_mul(&self, axis: isize, index: &Self, src: &Self) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector
+                .scatter_mul(axis, &index.flatten(0, -1)?, &src.flatten(0, -1)?)?
+                .reshape(());
+        }
+        let fail = |e| context(e, "scatter_mul", &[self, index, src]);
+        let (at, index) = self.checked_scatter(axis, index, src).map_err(fail)?;
+        let mut out = self.clone();
+        // The slices of the index along the axis, one after the other: within one, no two writes meet.
+        for i in 0..index.shape()[at] {
+            let index = index.narrow(axis, i, 1)?;
+            let ranges: Vec<_> = (index.shape().iter().enumerate())
+                .map(|(j, &dim)| SliceRange::new(if j == at { i } else { 0 }, dim, 1))
+                .collect();
+            let product = out.gather(axis, &index)?.mul(&src.slice(&ranges)?)?;
+            out = out.scatter(axis, &index, &product).map_err(fail)?;
+        }
+        Ok(out)
+    }
+
     /// Whole slices along an axis, in the order of an index of rank 1.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Joining tensors and taking them apart.
 
+use std::borrow::Cow;
+
 use polygrad_core::{Backend, Error, Op, Result};
 
 use super::context;
@@ -7,29 +9,39 @@ use crate::Tensor;
 use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
-    /// Joins tensors along an axis; the other extents must be equal, dtypes promote.
+    /// Joins tensors along an axis; the other extents must be equal, dtypes promote. An operand of shape `[0]` adds nothing, whatever the
+    /// others' rank, as in PyTorch.
     ///
     /// # Errors
     /// When there are none, the axis is out of range, or shapes or devices do not fit.
     pub fn cat(tensors: &[&Self], axis: isize) -> Result<Self> {
         let fail = |e| context(e, "cat", tensors);
-        let Some((first, rest)) = tensors.split_first() else {
+        let Some(&first) = tensors.first() else {
             return Err(fail(Error::invalid("there are no tensors to join")));
         };
-        let shape = first.shape();
+        let is_nothing = |x: &Self| x.shape().dims() == [0];
+        let shape = tensors.iter().find(|x| !is_nothing(x)).unwrap_or(&first).shape();
         let axis = shape.axis(axis).map_err(fail)?;
         let mut dtype = first.dtype();
-        for other in rest {
+        for other in tensors {
             first.check_device(other).map_err(fail)?;
             dtype = dtype.promote(other.dtype());
-            let other = other.shape();
-            if other.rank() != shape.rank() || other.with_dim(axis, shape[axis]) != shape {
+            let dims = other.shape();
+            if !is_nothing(other) && (dims.rank() != shape.rank() || dims.with_dim(axis, shape[axis]) != shape) {
                 return Err(fail(Error::shape(format!(
-                    "{shape} and {other} differ outside axis {axis}"
+                    "{shape} and {dims} differ outside axis {axis}"
                 ))));
             }
         }
-        let cast = tensors.iter().map(|x| x.cast_cow(dtype)).collect::<Result<Vec<_>>>()?;
+        let mut cast = Vec::with_capacity(tensors.len());
+        for &x in tensors {
+            let x = x.cast_cow(dtype)?;
+            cast.push(if is_nothing(&x) && shape.rank() != 1 {
+                Cow::Owned(x.reshape(shape.with_dim(axis, 0))?)
+            } else {
+                x
+            });
+        }
         let parts: Vec<&Self> = cast.iter().map(|x| &**x).collect();
         let values: Vec<_> = parts.iter().map(|x| &x.value).collect();
         let value = B::concat(&values, axis).map_err(fail)?;

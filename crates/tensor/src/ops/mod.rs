@@ -4,12 +4,17 @@ mod activation;
 mod axes;
 mod compare;
 mod create;
+mod division;
 mod einsum;
 mod elementwise;
 mod index;
+mod interpolate;
 mod join;
 mod linalg;
 mod norm;
+mod nuclear;
+mod pad;
+mod pool;
 mod reduce;
 mod sort;
 mod statistics;
@@ -18,11 +23,24 @@ mod window;
 
 pub use axes::IntoAxes;
 pub use create::IntoData;
+pub use division::RoundingMode;
 pub use index::{Index, IntoIndex};
+pub use interpolate::{InterpolateMode, Resize};
+pub use pad::PadMode;
 
-use polygrad_core::{Backend, Error, Result};
+use polygrad_core::{Backend, Error, ErrorKind, Result};
 
 use crate::Tensor;
+
+/// The values of a function at `0..len`, or an error where memory does not suffice.
+pub(crate) fn collected<T>(len: usize, f: impl FnMut(usize) -> T) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values
+        .try_reserve_exact(len)
+        .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("{len} values on the host: {e}")))?;
+    values.extend((0..len).map(f));
+    Ok(values)
+}
 
 /// Adds to an error which op failed, and on what.
 #[cold]

@@ -70,11 +70,8 @@ impl<B: Backend> Tensor<B> {
     /// When the rank is below 2, there are no values to take a mean of, or shapes, dtypes or devices do not fit.
     pub fn batch_norm(&self, weight: Option<&Self>, bias: Option<&Self>, eps: f64) -> Result<(Self, Self, Self)> {
         let fail = |e| context(e, "batch_norm", &[self]);
-        let shape = self.shape();
-        if shape.rank() < 2 {
-            return Err(fail(Error::shape(format!("takes [N, C, …], not {shape}"))));
-        }
-        if shape.numel() == 0 {
+        let channels = self.channels().map_err(fail)?;
+        if self.numel() == 0 {
             return Err(fail(Error::shape("there are no values to take a mean of")));
         }
         let ones = match (weight, bias) {
@@ -82,7 +79,7 @@ impl<B: Backend> Tensor<B> {
             _ => None,
         };
         let weight = weight.or(ones.as_ref());
-        self.check_affine(weight, bias, Shape::from([shape[1]])).map_err(fail)?;
+        self.check_affine(weight, bias, channels).map_err(fail)?;
         let (value, mean, var) =
             B::batch_norm(&self.value, weight.map(|w| &w.value), bias.map(|b| &b.value), eps).map_err(fail)?;
         let inputs: Vec<&Self> = [Some(self), weight, bias].into_iter().flatten().collect();
@@ -98,6 +95,98 @@ impl<B: Backend> Tensor<B> {
             },
         );
         Ok((y, Self::from_inner(mean), Self::from_inner(var)))
+    }
+
+    /// Normalises each channel of `[N, C, …]` by a given mean `[C]` and variance `[C]`, then scales and shifts by `weight [C]` and `bias [C]`:
+    /// PyTorch's `batch_norm` in evaluation, with the running statistics.
+    ///
+    /// # Errors
+    /// When the rank is below 2, or shapes, dtypes or devices do not fit.
+    pub fn batch_norm_running(
+        &self,
+        mean: &Self,
+        var: &Self,
+        weight: Option<&Self>,
+        bias: Option<&Self>,
+        eps: f64,
+    ) -> Result<Self> {
+        let fail = |e| context(e, "batch_norm", &[self]);
+        let channels = self.channels().map_err(fail)?;
+        self.check_affine(weight, bias, channels).map_err(fail)?;
+        self.check_params([("mean", Some(mean)), ("variance", Some(var))], channels)
+            .map_err(fail)?;
+        let mut scale = (var + eps)?.rsqrt()?;
+        if let Some(weight) = weight {
+            scale = scale.mul(weight)?;
+        }
+        let mut shift = mean.mul(&scale)?.neg()?;
+        if let Some(bias) = bias {
+            shift = shift.add(bias)?;
+        }
+        self.scaled_channels(Some(&scale), Some(&shift))
+    }
+
+    /// Divides the channels of `[N, C, …]` into `num_groups` groups and brings each group of each sample to mean 0 and variance 1, then
+    /// scales each channel by `weight [C]` and shifts it by `bias [C]`. PyTorch's default for `eps` is 1e-5.
+    /// Source: Wu and He, "Group normalization" (2018).
+    ///
+    /// # Errors
+    /// When the rank is below 2, the groups do not divide the channels, a sample has no values, or shapes, dtypes or devices do not fit.
+    pub fn group_norm(&self, num_groups: usize, weight: Option<&Self>, bias: Option<&Self>, eps: f64) -> Result<Self> {
+        self.by_groups(num_groups, weight, bias, eps)
+            .map_err(|e| context(e, "group_norm", &[self]))
+    }
+
+    /// Brings each channel of each sample of `[N, C, spatial…]` to mean 0 and variance 1, then scales it by `weight [C]` and shifts it by
+    /// `bias [C]`. PyTorch's default for `eps` is 1e-5.
+    /// Source: Ulyanov, Vedaldi and Lempitsky, "Instance normalization" (2016).
+    ///
+    /// # Errors
+    /// When the rank is below 3, there are no values to take a mean of, or shapes, dtypes or devices do not fit.
+    pub fn instance_norm(&self, weight: Option<&Self>, bias: Option<&Self>, eps: f64) -> Result<Self> {
+        let fail = |e| context(e, "instance_norm", &[self]);
+        let shape = self.shape();
+        if shape.rank() < 3 {
+            return Err(fail(Error::shape(format!("takes [N, C, spatial…], not {shape}"))));
+        }
+        self.by_groups(shape[1], weight, bias, eps).map_err(fail)
+    }
+
+    fn by_groups(&self, groups: usize, weight: Option<&Self>, bias: Option<&Self>, eps: f64) -> Result<Self> {
+        let shape = self.shape();
+        self.check_affine(weight, bias, self.channels()?)?;
+        if groups == 0 || !shape[1].is_multiple_of(groups) {
+            return Err(Error::shape(format!(
+                "{groups} groups do not divide {} channels",
+                shape[1]
+            )));
+        }
+        let each = shape[1] / groups * shape[2..].iter().product::<usize>();
+        let normal = self.reshape([shape[0], groups, each])?.layer_norm(None, None, 1, eps)?;
+        normal.reshape(shape)?.scaled_channels(weight, bias)
+    }
+
+    /// `x · scale + shift` with a number for each channel.
+    fn scaled_channels(&self, scale: Option<&Self>, shift: Option<&Self>) -> Result<Self> {
+        let mut column = vec![1; self.rank()];
+        column[1] = self.shape()[1];
+        let mut out = self.clone();
+        if let Some(scale) = scale {
+            out = out.mul(&scale.reshape(&column)?)?;
+        }
+        if let Some(shift) = shift {
+            out = out.add(&shift.reshape(&column)?)?;
+        }
+        Ok(out)
+    }
+
+    /// The channels of `[N, C, …]`, as the shape `[C]`.
+    fn channels(&self) -> Result<Shape> {
+        let shape = self.shape();
+        if shape.rank() < 2 {
+            return Err(Error::shape(format!("takes [N, C, …], not {shape}")));
+        }
+        Ok(Shape::from([shape[1]]))
     }
 
     /// Cross entropy of logits `[N, C]` against class indices `[N]`, for each row; rows with the ignored index are 0.
@@ -152,7 +241,11 @@ impl<B: Backend> Tensor<B> {
         if !self.dtype().is_float() {
             return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));
         }
-        for (name, param) in [("weight", weight), ("bias", bias)] {
+        self.check_params([("weight", weight), ("bias", bias)], shape)
+    }
+
+    fn check_params(&self, params: [(&str, Option<&Self>); 2], shape: Shape) -> Result<()> {
+        for (name, param) in params {
             let Some(param) = param else {
                 continue;
             };

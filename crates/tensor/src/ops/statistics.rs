@@ -7,7 +7,7 @@ use crate::Tensor;
 
 impl<B: Backend> Tensor<B> {
     /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased estimate), or by 0
-    /// where that is negative.
+    /// where that is negative; NaN over nothing.
     /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
     ///
     /// # Errors
@@ -18,7 +18,10 @@ impl<B: Backend> Tensor<B> {
         let axes = axes.into_axes(&shape).map_err(|e| context(e, "variance", &[self]))?;
         let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
         let count: usize = axes.iter().map(|axis| shape[axis]).product();
-        let centred = self.sub(&self.mean(&list, true)?)?;
+        let centred = match count {
+            0 => self.clone(),
+            _ => self.sub(&self.mean(&list, true)?)?,
+        };
         // Of no more elements than the correction: 0 / 0 or a division by 0, as PyTorch has it.
         let divisor = (count as f64 - correction.into().to_f64()).max(0.0);
         let total = centred.square()?.sum(&list, keepdims)?;
@@ -33,16 +36,19 @@ impl<B: Backend> Tensor<B> {
         self.variance(axes, correction, keepdims)?.sqrt()
     }
 
-    /// `ln Σ e^x` over axes, without overflow.
+    /// `ln Σ e^x` over axes, without overflow; minus infinity over nothing.
     ///
     /// # Errors
-    /// When an axis is out of range, given twice or empty.
+    /// When an axis is out of range or given twice.
     pub fn logsumexp(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
         let x = self.cast_cow(self.dtype().to_float())?;
         let axes = axes
             .into_axes(&x.shape())
             .map_err(|e| context(e, "logsumexp", &[self]))?;
         let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
+        if axes.iter().any(|axis| x.shape()[axis] == 0) {
+            return x.sum(&list, keepdims)?.log();
+        }
         let top = x.detach().amax(&list, true)?;
         // An infinite maximum must not be subtracted from itself.
         let zero = top.zeros_like()?;
@@ -91,5 +97,30 @@ impl<B: Backend> Tensor<B> {
             safe.pow_scalar(1.0 / p)?
         };
         root.masked_fill(&is_zero, if p > 0.0 { 0.0 } else { f64::INFINITY })
+    }
+
+    /// The cosine of the angle between two tensors along an axis, `Σ x y / (max(‖x‖, eps) · max(‖y‖, eps))`; shapes broadcast first. PyTorch's
+    /// defaults are axis 1 and an `eps` of 1e-8. Where a norm is below `eps`, its gradient is taken as if it were not limited, as PyTorch has it.
+    ///
+    /// # Errors
+    /// When the shapes do not broadcast, the axis is out of range, the dtype is no float, or the devices differ.
+    pub fn cosine_similarity(&self, other: &Self, axis: isize, eps: f64) -> Result<Self> {
+        let fail = |e| context(e, "cosine_similarity", &[self, other]);
+        self.check_pair(other).map_err(fail)?;
+        let dtype = self.dtype().promote(other.dtype());
+        if !dtype.is_float() {
+            return Err(fail(
+                Error::dtype(format!("{dtype} is no float")).with_hint("convert it with to_dtype"),
+            ));
+        }
+        let shape = self.shape().broadcast(&other.shape()).map_err(fail)?;
+        axis.into_axes(&shape).map_err(fail)?;
+        let unit = |x: &Self| {
+            let x = x.cast_cow(dtype)?.expand(shape)?;
+            let norm = x.norm(2.0, axis, true)?;
+            let limited = norm.detach().clamp(Some(eps), None)?;
+            x.div(&norm.add(&limited.sub(&norm.detach())?)?)
+        };
+        unit(self)?.mul(&unit(other)?)?.sum(axis, false).map_err(fail)
     }
 }

@@ -3,6 +3,7 @@
 use polygrad_core::{Backend, ConvParams, Error, Op, PoolParams, Result, Shape};
 
 use super::context;
+use crate::PadMode;
 use crate::Tensor;
 use crate::graph::record;
 
@@ -65,9 +66,22 @@ impl<B: Backend> Tensor<B> {
         Shape::new(&out).map_err(fail)?;
         let grad_shape = params.output_shape(&out, &w).map_err(fail)?;
         if grad_shape != x {
-            return Err(fail(Error::shape(format!(
-                "output_padding {output_padding:?} leads to an output {out}, whose convolution is {grad_shape}"
-            ))));
+            // With an output_padding of a stride or more (below the dilation), a convolution of the output would be larger than the
+            // input. So take the whole without padding, and cut or add zeros afterwards.
+            let whole = self.conv_transpose(
+                weight,
+                &ConvParams {
+                    padding: [0; 3],
+                    ..*params
+                },
+                [0; 3],
+            )?;
+            let border = (0..x.rank() - 2).map(|axis| {
+                let padding = params.padding[axis] as isize;
+                (-padding, output_padding[axis] as isize - padding)
+            });
+            let border: Vec<_> = [(0, 0); 2].into_iter().chain(border).collect();
+            return whole.pad_with(&border, PadMode::Constant(0.0.into()));
         }
         self.conv_input_grad(weight, out, params)
             .map_err(|e| e.with_op("conv_transpose"))

@@ -16,6 +16,7 @@ fn axes() {
     check("logsumexp", x.logsumexp(2, false).map(drop));
     check("norm", x.norm(2.0, 2, false).map(drop));
     check("argmax", x.argmax(2, false).map(drop));
+    check("cosine_similarity", x.cosine_similarity(&x, 2, 1e-8).map(drop));
     check("cumsum", x.cumsum(2).map(drop));
     check("softmax", x.softmax(2).map(drop));
     check("log_softmax", x.log_softmax(2).map(drop));
@@ -34,6 +35,7 @@ fn axes() {
     check("chunk", x.chunk(1, 2).map(drop));
     check("gather", x.gather(2, &list(&[0])).map(drop));
     check("scatter", x.scatter(2, &list(&[0]), &x).map(drop));
+    check("scatter_mul", x.scatter_mul(2, &list(&[0]), &x).map(drop));
     check("index_select", x.index_select(2, &list(&[0])).map(drop));
     check("index_add", x.index_add(2, &list(&[0]), &x).map(drop));
     check("repeat_interleave", x.repeat_interleave(2, 2).map(drop));

@@ -61,6 +61,14 @@ fn windows() {
     );
     fails(
         conv(ConvParams {
+            padding: [1 << 40; 3],
+            ..ConvParams::default()
+        }),
+        Shape,
+        &["conv"],
+    );
+    fails(
+        conv(ConvParams {
             padding: [usize::MAX; 3],
             ..ConvParams::default()
         }),

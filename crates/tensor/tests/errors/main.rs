@@ -5,6 +5,7 @@ mod fused;
 mod indices;
 mod operands;
 mod others;
+mod resize;
 
 use polygrad_reference::Reference;
 use polygrad_tensor::{DType, Device, ErrorKind, Result};

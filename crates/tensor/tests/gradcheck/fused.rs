@@ -2,7 +2,7 @@
 
 use polygrad_tensor::CrossEntropyParams;
 
-use crate::case::{Cases, Tensor, device, integers, mixed};
+use crate::case::{Cases, Tensor, between, device, integers, mixed};
 
 fn softmaxes(cases: &mut Cases) {
     for axis in [0, 1, -1] {
@@ -61,9 +61,42 @@ fn norms(cases: &mut Cases) {
         cases.add(format!("batch_norm {shape:?} bias"), [x(), b()], |x| {
             Ok(x[0].batch_norm(None, Some(&x[1]), 1e-2)?.0)
         });
+        let running = || (between(-1.0, 1.0, [channels], 5), between(0.5, 2.0, [channels], 6));
+        let (mean, var) = running();
+        cases.unary(format!("batch_norm_running {shape:?}"), x(), move |x| {
+            x.batch_norm_running(&mean, &var, None, None, 1e-2)
+        });
+        let (mean, var) = running();
+        let inputs = [x(), mean, var, w(), b()];
+        cases.add(format!("batch_norm_running {shape:?} of all"), inputs, |x| {
+            x[0].batch_norm_running(&x[1], &x[2], Some(&x[3]), Some(&x[4]), 1e-2)
+        });
         cases.add(format!("batch_norm {shape:?} both"), [x(), w(), b()], |x| {
             Ok(x[0].batch_norm(Some(&x[1]), Some(&x[2]), 1e-2)?.0)
         });
+    }
+}
+
+fn grouped_norms(cases: &mut Cases) {
+    for (shape, groups) in [(&[3, 4][..], 2), (&[2, 4, 3], 1), (&[2, 4, 1, 2], 4)] {
+        let x = || mixed(shape, 1);
+        let (w, b) = (|| mixed([4], 2), || mixed([4], 3));
+        let name = format!("group_norm {shape:?} in {groups}");
+        cases.unary(name.clone(), x(), move |x| x.group_norm(groups, None, None, 1e-2));
+        cases.add(format!("{name} with a weight"), [x(), w()], move |x| {
+            x[0].group_norm(groups, Some(&x[1]), None, 1e-2)
+        });
+        cases.add(format!("{name} with a bias"), [x(), b()], move |x| {
+            x[0].group_norm(groups, None, Some(&x[1]), 1e-2)
+        });
+        cases.add(format!("{name} with both"), [x(), w(), b()], move |x| {
+            x[0].group_norm(groups, Some(&x[1]), Some(&x[2]), 1e-2)
+        });
+        if shape.len() > 2 {
+            cases.add(format!("instance_norm {shape:?}"), [x(), w(), b()], |x| {
+                x[0].instance_norm(Some(&x[1]), Some(&x[2]), 1e-2)
+            });
+        }
     }
 }
 
@@ -92,6 +125,10 @@ fn attention(cases: &mut Cases) {
 
 /// Keys and values that all heads share.
 fn shared_keys(cases: &mut Cases) {
+    let inputs = [mixed([2, 2, 3], 1), mixed([2, 1, 2, 3], 2), mixed([2, 2], 3)];
+    cases.add("attention of several ranks", inputs, |x| {
+        x[0].scaled_dot_product_attention(&x[1], &x[2], None, true, None)
+    });
     let inputs = [mixed([2, 2, 2, 3], 1), mixed([2, 1, 2, 3], 2), mixed([1, 1, 2, 2], 3)];
     cases.add("attention with broadcast keys", inputs, |x| {
         x[0].scaled_dot_product_attention(&x[1], &x[2], None, true, None)
@@ -102,6 +139,7 @@ pub(crate) fn cases() -> Cases {
     let mut cases = Cases::default();
     softmaxes(&mut cases);
     norms(&mut cases);
+    grouped_norms(&mut cases);
     attention(&mut cases);
     shared_keys(&mut cases);
     cases

@@ -1,7 +1,7 @@
 //! Shapes, cuts, joins, and elements by index.
 
 use polygrad_core::SliceRange;
-use polygrad_tensor::Index;
+use polygrad_tensor::{Index, PadMode};
 
 use crate::case::{Cases, Tensor, integers, mixed};
 
@@ -23,6 +23,18 @@ fn views(cases: &mut Cases) {
     cases.unary("repeat of none", mixed([2, 2], 1), |x| x.repeat(&[0, 1]));
     cases.unary("tile", mixed([2, 2], 1), |x| x.tile(&[2]));
     cases.unary("pad", mixed([2, 3], 1), |x| x.pad(&[(1, 0), (0, 2)], 7.0));
+    for mode in [
+        PadMode::Constant(0.5.into()),
+        PadMode::Reflect,
+        PadMode::Replicate,
+        PadMode::Circular,
+    ] {
+        for border in [[(0, 0), (2, 1)], [(1, -1), (-2, 2)]] {
+            cases.unary(format!("pad {mode:?} {border:?}"), mixed([2, 4], 1), move |x| {
+                x.pad_with(&border, mode)
+            });
+        }
+    }
     for offset in [-1, 0, 2] {
         cases.unary(format!("diagonal {offset}"), mixed([2, 3, 3], 1), move |x| {
             x.diagonal(offset, 0, 2)
@@ -71,6 +83,8 @@ fn cuts(cases: &mut Cases) {
 }
 
 fn joins(cases: &mut Cases) {
+    let parts = [mixed([0], 3), mixed([2, 1], 1), mixed([0], 3)];
+    cases.add("cat with nothing", parts, |x| Tensor::cat(&[&x[0], &x[1], &x[2]], 1));
     let parts = [mixed([2, 1], 1), mixed([2, 3], 2), mixed([2, 0], 3)];
     cases.add("cat", parts, |x| Tensor::cat(&[&x[0], &x[1], &x[2]], 1));
     cases.unary("cat with itself", mixed([2, 2], 1), |x| Tensor::cat(&[x, x], 0));
@@ -111,6 +125,12 @@ fn indices(cases: &mut Cases) {
         [mixed([3, 3], 1), mixed([4, 4], 2)],
         move |x| x[0].scatter_add(0, &index(), &x[1]),
     );
+    cases.add("scatter_mul", [mixed([2, 3], 1), mixed([2, 4], 2)], move |x| {
+        x[0].scatter_mul(1, &index(), &x[1])
+    });
+    cases.add("scatter_mul of a scalar", [mixed((), 1), mixed((), 2)], |x| {
+        x[0].scatter_mul(0, &integers(&[0], ()), &x[1])
+    });
     cases.unary("scatter_add of itself", mixed([2, 3], 1), move |x| {
         x.scatter_add(1, &index(), x)
     });

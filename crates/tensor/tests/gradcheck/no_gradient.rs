@@ -1,7 +1,7 @@
 //! What is documented to carry no gradient carries none, and what has a zero slope says so.
 
 use polygrad_core::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
-use polygrad_tensor::{DType, PoolParams, Result};
+use polygrad_tensor::{DType, PoolParams, Result, RoundingMode};
 
 use crate::case::{Tensor, device, integers, mixed};
 
@@ -79,6 +79,19 @@ fn steps_have_a_gradient_of_zero() -> Result<()> {
         let x = mixed([3], 1).requires_grad()?;
         let gradients = x.unary(op)?.sum_all()?.backward()?;
         assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [0.0; 3], "{}", op.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn rounded_quotients_have_a_gradient_of_zero() -> Result<()> {
+    for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
+        let x = mixed([3], 1).requires_grad()?;
+        // Also by 0, where the quotient itself has none.
+        let y = Tensor::new([0.5f64, -2.0, 0.0], &device())?.requires_grad()?;
+        let gradients = x.div_rounded(&y, mode)?.sum_all()?.backward()?;
+        assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [0.0; 3], "{mode:?}");
+        assert_eq!(gradients.require(&y)?.to_vec::<f64>()?, [0.0; 3], "{mode:?}");
     }
     Ok(())
 }

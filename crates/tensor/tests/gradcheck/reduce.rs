@@ -58,6 +58,21 @@ fn statistics(cases: &mut Cases) {
     cases.unary("logsumexp of -inf", reals(&[0.3], [1]), |x| {
         Tensor::cat(&[x, &reals(&[f64::NEG_INFINITY], [1])], 0)?.logsumexp((), false)
     });
+    for axes in [[0, 1], [2, 0], [-1, 1]] {
+        cases.unary(format!("nuclear_norm over {axes:?}"), mixed([2, 3, 2], 3), move |x| {
+            x.nuclear_norm(axes, true)
+        });
+    }
+    cases.unary("variance of nothing", mixed([2, 0], 1), |x| x.variance(1, 1, false));
+    cases.unary("logsumexp of nothing", mixed([2, 0], 1), |x| x.logsumexp(1, false));
+    for axis in [0, -1] {
+        for eps in [1e-8, 0.1] {
+            let inputs = [mixed([2, 1, 3], 1), mixed([2, 3], 2)];
+            cases.add(format!("cosine_similarity {axis}, eps {eps}"), inputs, move |x| {
+                x[0].cosine_similarity(&x[1], axis, eps)
+            });
+        }
+    }
     for p in [-2.0, -1.0, 0.5, 1.0, 1.5, 2.0, 3.0, f64::INFINITY, f64::NEG_INFINITY] {
         cases.unary(format!("norm {p}"), mixed([2, 3], 1), move |x| x.norm(p, 1, false));
         cases.unary(format!("norm {p} of all"), mixed([2, 3], 2), move |x| {

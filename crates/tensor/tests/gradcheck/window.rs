@@ -1,6 +1,6 @@
 //! Convolution and pooling.
 
-use polygrad_tensor::{ConvParams, PoolParams};
+use polygrad_tensor::{ConvParams, InterpolateMode, PoolParams, Resize};
 
 use crate::case::{Cases, mixed};
 
@@ -49,6 +49,17 @@ fn convolutions(cases: &mut Cases) {
             x[0].conv(&x[1], &params)
         });
     }
+    // With dilation, output_padding may be a stride or more.
+    let wide = ConvParams {
+        padding: [1, 2, 0],
+        dilation: [4; 3],
+        ..params
+    };
+    cases.add(
+        "conv_transpose with much output_padding",
+        [mixed([1, 1, 2, 2], 1), mixed([1, 1, 2, 2], 2)],
+        move |x| x[0].conv_transpose(&x[1], &wide, [3, 2, 0]),
+    );
     for shape in [&[1, 1, 2, 2][..], &[1, 1, 2, 1, 2]] {
         let kernel = [&[1, 1][..], &[3, 2, 2][..shape.len() - 2]].concat();
         cases.add(
@@ -84,6 +95,28 @@ fn pools(cases: &mut Cases) {
             }
         }
     }
+    for ceil_mode in [false, true] {
+        let params = PoolParams {
+            stride: [2; 3],
+            padding: [1; 3],
+            ceil_mode,
+            ..PoolParams::new([3; 3])
+        };
+        for divisor in [2, -5] {
+            let name = format!("avg_pool, ceil_mode {ceil_mode}, divisor {divisor}");
+            cases.unary(name, mixed([1, 2, 4, 5], 1), move |x| {
+                x.avg_pool_with_divisor(&params, divisor)
+            });
+        }
+    }
+    let sizes: [&[usize]; 4] = [&[2, 5], &[3, 3], &[4, 7], &[1, 0]];
+    for size in sizes {
+        cases.unary(
+            format!("adaptive_avg_pool {size:?}"),
+            mixed([1, 2, 4, 5], 1),
+            move |x| x.adaptive_avg_pool(size),
+        );
+    }
     let dilated = PoolParams {
         dilation: [2; 3],
         stride: [1; 3],
@@ -94,8 +127,36 @@ fn pools(cases: &mut Cases) {
     });
 }
 
+fn interpolations(cases: &mut Cases) {
+    let modes = [
+        InterpolateMode::Nearest,
+        InterpolateMode::NearestExact,
+        InterpolateMode::Linear,
+        InterpolateMode::Cubic,
+        InterpolateMode::Area,
+    ];
+    for mode in modes {
+        let corners = matches!(mode, InterpolateMode::Linear | InterpolateMode::Cubic);
+        for align_corners in [false, true].into_iter().take(1 + usize::from(corners)) {
+            for to in [Resize::Size(&[1, 6]), Resize::Size(&[5, 2]), Resize::Scale(&[0.7, 1.6])] {
+                let name = format!("interpolate {mode:?} {to:?}, align_corners {align_corners}");
+                cases.unary(name, mixed([1, 2, 3, 4], 1), move |x| {
+                    x.interpolate(to, mode, align_corners)
+                });
+            }
+        }
+    }
+    for shape in [&[2, 1, 4][..], &[1, 1, 2, 3, 2]] {
+        let sizes = &[5, 2, 3][..shape.len() - 2];
+        cases.unary(format!("interpolate {shape:?} linearly"), mixed(shape, 1), move |x| {
+            x.interpolate(Resize::Size(sizes), InterpolateMode::Linear, false)
+        });
+    }
+}
+
 pub(crate) fn cases() -> Cases {
     let mut cases = Cases::default();
+    interpolations(&mut cases);
     convolutions(&mut cases);
     pools(&mut cases);
     cases

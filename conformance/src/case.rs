@@ -1,0 +1,176 @@
+//! A case and how it ends.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use polygrad_tensor::{AnyBackend, DType, Device};
+
+/// How one side of a case ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The answer is right.
+    Pass,
+    /// The answer is wrong, or there is an error or a panic instead of one.
+    Fail(String),
+    /// Library or backend do not offer it, for this reason.
+    Unsupported(String),
+}
+
+impl Status {
+    /// Whether it is [`Status::Pass`].
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::Pass)
+    }
+
+    /// What is wrong, or why it is unsupported.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Pass => None,
+            Self::Fail(reason) | Self::Unsupported(reason) => Some(reason),
+        }
+    }
+}
+
+/// How a case ended: the values and the gradients apart, and none of what a case does not ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The values, or for a case of bad input the error.
+    pub forward: Option<Status>,
+    /// The gradients.
+    pub gradient: Option<Status>,
+}
+
+impl Outcome {
+    /// Of a case that asks for values alone.
+    pub fn forward(status: Status) -> Self {
+        Self {
+            forward: Some(status),
+            gradient: None,
+        }
+    }
+
+    /// Of a case that asks for gradients alone.
+    pub fn gradient(status: Status) -> Self {
+        Self {
+            forward: None,
+            gradient: Some(status),
+        }
+    }
+
+    /// Both sides, as far as there are such.
+    pub fn sides(&self) -> impl Iterator<Item = (&'static str, &Status)> {
+        let forward = self.forward.iter().map(|status| ("forward", status));
+        forward.chain(self.gradient.iter().map(|status| ("gradient", status)))
+    }
+}
+
+/// Where a case comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Reference vectors: PyTorch's answers.
+    Vectors,
+    /// Drawn numbers, in every dtype and layout, against the reference backend in f64.
+    Generated,
+    /// Elementary functions against exactly rounded values.
+    Ulp,
+    /// Bad input and the errors that it must end in.
+    Errors,
+    /// Gradients against differences of values, to first and second order, and the absence of gradients.
+    Gradients,
+}
+
+impl Source {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vectors => "vectors",
+            Self::Generated => "generated",
+            Self::Ulp => "ulp",
+            Self::Errors => "errors",
+            Self::Gradients => "gradients",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+type Run = dyn Fn(&Device<AnyBackend>) -> Outcome + Send + Sync;
+
+/// One thing to hold a backend to.
+pub struct Case {
+    pub(crate) name: String,
+    pub(crate) op: String,
+    pub(crate) source: Source,
+    pub(crate) dtype: DType,
+    /// Why it is known not to pass.
+    pub(crate) known: Option<&'static str>,
+    run: Box<Run>,
+}
+
+impl Case {
+    pub(crate) fn new(
+        source: Source,
+        name: impl Into<String>,
+        op: impl Into<String>,
+        dtype: DType,
+        run: impl Fn(&Device<AnyBackend>) -> Outcome + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            op: op.into(),
+            source,
+            dtype,
+            known: None,
+            run: Box::new(run),
+        }
+    }
+
+    /// The name, which says what is checked: together with the dtype it is unique, and `--case` takes it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name with the dtype, such as `nn.functional.linear/3@f32`; `--case` takes it as well.
+    pub fn full_name(&self) -> String {
+        format!("{}@{}", self.name, self.dtype)
+    }
+
+    /// The op's name.
+    pub fn op(&self) -> &str {
+        &self.op
+    }
+
+    /// Where it comes from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The dtype in which it runs.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Why it is known not to pass, if it is.
+    pub fn known(&self) -> Option<&'static str> {
+        self.known
+    }
+
+    /// Runs it. A panic on the way, which no backend may do, is a failure.
+    pub fn run(&self, device: &Device<AnyBackend>) -> Outcome {
+        catch_unwind(AssertUnwindSafe(|| (self.run)(device))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Outcome::forward(Status::Fail(format!("it panics: {}", text.unwrap_or("without words"))))
+        })
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Case({} from {})", self.full_name(), self.source)
+    }
+}

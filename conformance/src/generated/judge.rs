@@ -1,0 +1,178 @@
+//! Running a sample on a backend and on the reference, and comparing.
+
+use polygrad_core::{
+    AnyDevice, AnyTensor, Axes, DType, ErrorKind, HostTensor, Op, OpDesc, Result, Shape, SliceRange, Support,
+};
+use polygrad_reference::Reference;
+use polygrad_tensor::{AnyBackend, Device};
+
+use super::sample::{Layout, Operand, Origin, Sample};
+use crate::case::{Outcome, Status};
+use crate::compare::{Comparison, compare};
+use crate::tolerance::{Bounds, is_exact, tolerance};
+
+/// The host tensors that a sample's operands are made of.
+type Bases = Vec<HostTensor>;
+
+/// Runs a sample in a dtype and a layout.
+pub(crate) fn run(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &Device<AnyBackend>) -> Outcome {
+    Outcome::forward(match judge(sample, dtype, layout, seed, device.inner()) {
+        Ok(status) => status,
+        Err(error) => Status::Fail(format!("the case itself is malformed: {error}")),
+    })
+}
+
+/// Whether the reference computes an op in a dtype: then the op makes sense there.
+pub(crate) fn makes_sense(op: &Op, dtype: DType) -> bool {
+    let device = Device::<Reference>::default().into_any();
+    let support = device.inner().backend().supports(device.inner(), &OpDesc { op, dtype });
+    !matches!(support, Ok(Support::No(_)) | Err(_))
+}
+
+fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyDevice) -> Result<Status> {
+    let first = sample.operands.first().map_or(dtype, |operand| operand.dtype(dtype));
+    let desc = OpDesc {
+        op: &sample.op,
+        dtype: first,
+    };
+    let support = device.backend().supports(device, &desc)?;
+    let reference = Device::<Reference>::default().into_any();
+    let bases = bases(sample, dtype, layout, seed, reference.inner())?;
+    // Casts and powers of two of the tested dtype are exact in it and not in f64; all other reals are judged in f64.
+    let judged_in = |dtype: DType| match &sample.op {
+        Op::Cast(_) => dtype,
+        _ if dtype.is_float() => DType::F64,
+        _ => dtype,
+    };
+    let truth = execute(sample, &bases, layout, reference.inner(), judged_in)?;
+    let answer = match execute(sample, &bases, layout, device, |dtype| dtype) {
+        Ok(answer) => answer,
+        Err(error) if error.kind() == ErrorKind::Unsupported || matches!(support, Support::No(_)) => {
+            return Ok(match support {
+                Support::No(reason) => Status::Unsupported(reason),
+                claimed => Status::Fail(format!("{error}, although the backend says that it is {claimed:?}")),
+            });
+        }
+        Err(error) => return Ok(Status::Fail(error.to_string())),
+    };
+    if answer.len() != truth.len() {
+        return Ok(Status::Fail(format!(
+            "{} results, {} are right",
+            answer.len(),
+            truth.len()
+        )));
+    }
+    for (i, (answer, truth)) in answer.iter().zip(&truth).enumerate() {
+        let expected = match &sample.op {
+            Op::Cast(dtype) => *dtype,
+            _ if truth.dtype().is_float() => dtype,
+            _ => truth.dtype(),
+        };
+        let with = Comparison {
+            truth,
+            dtype: expected,
+            bounds: if is_exact(&sample.op) {
+                Bounds::EXACT
+            } else {
+                tolerance(expected, sample.op.name())
+            },
+        };
+        if let Err(difference) = compare(answer, &with) {
+            return Ok(Status::Fail(format!("result {i}: {difference}")));
+        }
+    }
+    Ok(Status::Pass)
+}
+
+/// Makes the operands' host tensors; those that are derived are computed by the reference in f64 and rounded.
+fn bases(sample: &Sample, dtype: DType, layout: Layout, seed: u64, reference: &AnyDevice) -> Result<Bases> {
+    let mut bases: Bases = Vec::with_capacity(sample.operands.len());
+    for (i, operand) in sample.operands.iter().enumerate() {
+        bases.push(match &operand.origin {
+            Origin::Drawn(fill) => operand.base(fill, layout, dtype, seed.wrapping_add(i as u64))?,
+            Origin::Derived { op, operands, output } => {
+                let inputs = operands
+                    .iter()
+                    .map(|&i| view(&sample.operands[i], &widened(&bases[i]), layout, reference))
+                    .collect::<Result<Vec<_>>>()?;
+                let inputs: Vec<&AnyTensor> = inputs.iter().collect();
+                let result = reference.backend().execute(op, &inputs)?.take(*output)?;
+                let host = reference.backend().to_host(&result)?;
+                let rounded = host.cast(operand.dtype(dtype));
+                // Derived operands lie in memory as a backend gave them.
+                rounded.reshape(Shape::new(&operand.shape)?)?
+            }
+        });
+    }
+    Ok(bases)
+}
+
+fn widened(host: &HostTensor) -> HostTensor {
+    if host.dtype().is_float() {
+        host.cast(DType::F64)
+    } else {
+        host.clone()
+    }
+}
+
+/// The operand on a device: its host tensor, and the views that give it its layout.
+fn view(operand: &Operand, base: &HostTensor, layout: Layout, device: &AnyDevice) -> Result<AnyTensor> {
+    let backend = device.backend();
+    let x = backend.from_host(base.clone(), device)?;
+    if matches!(operand.origin, Origin::Derived { .. }) {
+        return Ok(x);
+    }
+    let shape = Shape::new(&operand.shape)?;
+    let rank = shape.rank();
+    let op = match operand.effective(layout) {
+        Layout::Contiguous => return Ok(x),
+        Layout::Permuted => Op::Permute(Axes::new((0..rank).rev())?),
+        Layout::Sliced => Op::Slice(shape.dims().iter().map(|&dim| SliceRange::new(1, dim, 2)).collect()),
+        Layout::Flipped => {
+            let back = |&dim: &usize| SliceRange::new(dim.saturating_sub(1), dim, -1);
+            Op::Slice(shape.dims().iter().map(back).collect())
+        }
+        Layout::Expanded => Op::Expand(shape),
+    };
+    backend.execute(&op, &[&x])?.take(0)
+}
+
+fn execute(
+    sample: &Sample,
+    bases: &[HostTensor],
+    layout: Layout,
+    device: &AnyDevice,
+    held: impl Fn(DType) -> DType,
+) -> Result<Vec<HostTensor>> {
+    let backend = device.backend();
+    let pairs = sample.operands.iter().zip(bases).filter(|(operand, _)| !operand.helper);
+    let mut inputs = pairs
+        .map(|(operand, base)| view(operand, &base.cast(held(base.dtype())), layout, device))
+        .collect::<Result<Vec<_>>>()?;
+    if !is_update(&sample.op) {
+        let inputs: Vec<&AnyTensor> = inputs.iter().collect();
+        let outputs = backend.execute(&sample.op, &inputs)?;
+        return outputs.iter().map(|output| backend.to_host(output)).collect();
+    }
+    // Somebody else still sees the tensors that change: theirs must not.
+    let seen = inputs.clone();
+    let before = seen.iter().map(|x| backend.to_host(x)).collect::<Result<Vec<_>>>()?;
+    let Some(grad) = inputs.pop() else {
+        return Err(polygrad_core::Error::invalid("an update without operands"));
+    };
+    let mut targets: Vec<&mut AnyTensor> = inputs.iter_mut().collect();
+    backend.update(&sample.op, &mut targets, &grad)?;
+    for (seen, before) in seen.iter().zip(before) {
+        if backend.to_host(seen)?.bytes() != before.bytes() {
+            return Err(polygrad_core::Error::invalid(
+                "the update changed a tensor that somebody else still sees",
+            ));
+        }
+    }
+    inputs.iter().map(|x| backend.to_host(x)).collect()
+}
+
+/// Whether an op changes its tensors: then its last operand is the gradient.
+pub(crate) fn is_update(op: &Op) -> bool {
+    matches!(op, Op::AccumulateGrad | Op::SgdStep(_) | Op::AdamStep(_))
+}

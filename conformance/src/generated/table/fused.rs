@@ -1,0 +1,123 @@
+//! Losses, normalisations, attention and recurrent cells, with their gradients.
+
+use polygrad_core::{CrossEntropyParams, Op};
+
+use crate::generated::fill::Fill;
+use crate::generated::sample::{Operand, Sample};
+
+fn reals(dims: &[usize]) -> Operand {
+    Operand::drawn(dims, Fill::Range(-2.0, 2.0))
+}
+
+/// Values of which no two axes' worth are alike, so that no variance vanishes.
+fn spread(dims: &[usize]) -> Operand {
+    reals(dims).fixed()
+}
+
+fn cross_entropy(samples: &mut Vec<Sample>) {
+    for (rows, classes, label_smoothing) in [(4, 5, 0.0), (3, 7, 0.1), (0, 3, 0.0), (1, 1, 0.0)] {
+        let params = CrossEntropyParams {
+            ignore_index: 0,
+            label_smoothing,
+        };
+        let logits = || reals(&[rows, classes]);
+        let target = || Operand::index(&[rows], classes);
+        let words = format!("smoothing {label_smoothing}");
+        let forward = Op::CrossEntropy(params);
+        samples.push(Sample::new(forward.clone(), vec![logits(), target()], &words));
+        let lse = Operand::derived(&[rows], forward, &[1, 2], 1);
+        let operands = vec![reals(&[rows]), logits(), target(), lse];
+        samples.push(Sample::new(Op::CrossEntropyBackward(params), operands, &words));
+    }
+}
+
+fn layer_norm(samples: &mut Vec<Sample>) {
+    for (dims, axes) in [(&[4, 6][..], 1), (&[2, 3, 5], 2), (&[2, 3, 4], 1), (&[3, 70], 1)] {
+        let inner = &dims[dims.len() - axes..];
+        let kept: Vec<usize> = (0..dims.len())
+            .map(|i| if i < dims.len() - axes { dims[i] } else { 1 })
+            .collect();
+        let words = format!("axes {axes}");
+        let (layer, rms) = (Op::LayerNorm { axes, eps: 1e-5 }, Op::RmsNorm { axes, eps: 1e-5 });
+        for affine in [0, 1, 2] {
+            let mut operands = vec![spread(dims)];
+            operands.extend((0..affine).map(|_| reals(inner)));
+            if affine < 2 {
+                samples.push(Sample::new(rms.clone(), operands.clone(), &words));
+            }
+            samples.push(Sample::new(layer.clone(), operands, &words));
+        }
+        for weighted in [false, true] {
+            let weight = weighted.then(|| reals(inner));
+            let saved = |op: &Op, output| Operand::derived(&kept, op.clone(), &[1], output);
+            let mut operands = vec![reals(dims).fixed(), spread(dims), saved(&layer, 1), saved(&layer, 2)];
+            operands.extend(weight.clone());
+            samples.push(Sample::new(Op::LayerNormBackward { axes }, operands, &words));
+            let mut operands = vec![reals(dims).fixed(), spread(dims), saved(&rms, 1)];
+            operands.extend(weight);
+            samples.push(Sample::new(Op::RmsNormBackward { axes }, operands, &words));
+        }
+    }
+}
+
+fn batch_norm(samples: &mut Vec<Sample>) {
+    for dims in [&[6, 3][..], &[3, 2, 5], &[2, 3, 4, 3]] {
+        let channels = [dims[1]];
+        let forward = Op::BatchNorm { eps: 1e-5 };
+        for affine in [0, 1, 2] {
+            let mut operands = vec![spread(dims)];
+            operands.extend((0..affine).map(|_| reals(&channels)));
+            samples.push(Sample::new(forward.clone(), operands, ""));
+        }
+        for weighted in [false, true] {
+            let saved = |output| Operand::derived(&channels, forward.clone(), &[1], output);
+            let mut operands = vec![reals(dims).fixed(), spread(dims), saved(1), saved(2)];
+            operands.extend(weighted.then(|| reals(&channels)));
+            samples.push(Sample::new(Op::BatchNormBackward { eps: 1e-5 }, operands, ""));
+        }
+    }
+}
+
+fn attention(samples: &mut Vec<Sample>) {
+    for (q, k, v) in [
+        ([1, 2, 4, 3], [1, 2, 4, 3], [1, 2, 4, 5]),
+        ([2, 1, 2, 4], [2, 1, 5, 4], [2, 1, 5, 4]),
+        ([1, 1, 5, 4], [1, 1, 3, 4], [1, 1, 3, 2]),
+    ] {
+        let operands = || vec![reals(&q), reals(&k), reals(&v)];
+        for causal in [false, true] {
+            let words = if causal { "causal" } else { "" };
+            samples.push(Sample::new(Op::Attention { scale: 0.5, causal }, operands(), words));
+        }
+        let (rows, columns) = (q[2], k[2]);
+        for (mask, words) in [
+            (Operand::mask(&[rows, columns]), "bool mask"),
+            (reals(&[rows, columns]), "float mask"),
+        ] {
+            let mut operands = operands();
+            operands.push(mask);
+            let call = Op::Attention {
+                scale: 0.5,
+                causal: false,
+            };
+            samples.push(Sample::new(call, operands, words));
+        }
+    }
+}
+
+pub(super) fn add(samples: &mut Vec<Sample>) {
+    cross_entropy(samples);
+    layer_norm(samples);
+    batch_norm(samples);
+    attention(samples);
+    for (rows, width) in [(2, 3), (1, 9), (0, 2)] {
+        let operands = vec![reals(&[rows, 4 * width]), reals(&[rows, width])];
+        samples.push(Sample::new(Op::LstmCell, operands, ""));
+        let operands = vec![
+            reals(&[rows, 3 * width]),
+            reals(&[rows, 3 * width]),
+            reals(&[rows, width]),
+        ];
+        samples.push(Sample::new(Op::GruCell, operands, ""));
+    }
+}

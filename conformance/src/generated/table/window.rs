@@ -1,0 +1,149 @@
+//! Convolution, pooling and their gradients.
+
+use polygrad_core::{ConvParams, Op, PoolParams};
+
+use super::shape;
+use crate::generated::fill::Fill;
+use crate::generated::sample::{Operand, Sample};
+
+fn reals(dims: &[usize]) -> Operand {
+    Operand::drawn(dims, Fill::Range(-2.0, 2.0))
+}
+
+fn conv(samples: &mut Vec<Sample>) {
+    let plain = ConvParams::default();
+    let calls: [(&[usize], &[usize], ConvParams, &str); 8] = [
+        (&[2, 3, 9], &[4, 3, 3], plain, ""),
+        (
+            &[1, 2, 7],
+            &[2, 1, 3],
+            ConvParams {
+                stride: [2; 3],
+                padding: [1; 3],
+                groups: 2,
+                ..plain
+            },
+            "stride 2 padding 1 groups 2",
+        ),
+        (&[2, 3, 6, 5], &[4, 3, 3, 2], plain, ""),
+        (
+            &[1, 4, 7, 7],
+            &[6, 2, 3, 3],
+            ConvParams {
+                stride: [2, 1, 1],
+                padding: [1, 2, 0],
+                groups: 2,
+                ..plain
+            },
+            "groups 2",
+        ),
+        (
+            &[1, 2, 9, 8],
+            &[3, 2, 3, 3],
+            ConvParams {
+                dilation: [2, 3, 1],
+                padding: [2; 3],
+                ..plain
+            },
+            "dilation",
+        ),
+        (
+            &[2, 5, 4, 4],
+            &[5, 1, 1, 1],
+            ConvParams { groups: 5, ..plain },
+            "depthwise 1x1",
+        ),
+        (
+            &[1, 2, 4, 3, 5],
+            &[3, 2, 2, 2, 3],
+            ConvParams {
+                padding: [1; 3],
+                ..plain
+            },
+            "padding 1",
+        ),
+        (&[0, 2, 5], &[3, 2, 2], plain, "empty"),
+    ];
+    for (x, weight, params, words) in calls {
+        let operands = vec![reals(x), reals(weight)];
+        samples.push(Sample::new(Op::Conv(params), operands, words));
+        let Ok(out) = params.output_shape(&shape(x), &shape(weight)) else {
+            continue;
+        };
+        let boxed = || Box::new(params);
+        let call = Op::ConvInputGrad {
+            input_shape: shape(x),
+            params: boxed(),
+        };
+        samples.push(Sample::new(call, vec![reals(out.dims()), reals(weight)], words));
+        let call = Op::ConvWeightGrad {
+            weight_shape: shape(weight),
+            params: boxed(),
+        };
+        samples.push(Sample::new(call, vec![reals(out.dims()), reals(x)], words));
+    }
+}
+
+fn pool(samples: &mut Vec<Sample>) {
+    let two = PoolParams::new([2; 3]);
+    let calls: [(&[usize], PoolParams, &str); 6] = [
+        (&[2, 3, 8], two, "kernel 2"),
+        (
+            &[1, 2, 7],
+            PoolParams {
+                padding: [1; 3],
+                stride: [2; 3],
+                ..PoolParams::new([3; 3])
+            },
+            "kernel 3 stride 2 padding 1",
+        ),
+        (&[2, 2, 6, 5], two, "kernel 2"),
+        (&[1, 2, 7, 6], PoolParams { ceil_mode: true, ..two }, "ceil mode"),
+        (
+            &[1, 1, 5, 6],
+            PoolParams {
+                stride: [1; 3],
+                padding: [1; 3],
+                count_include_pad: false,
+                ..PoolParams::new([3, 2, 1])
+            },
+            "stride 1 padding 1",
+        ),
+        (&[1, 2, 4, 5, 3], two, "kernel 2"),
+    ];
+    for (x, params, words) in calls {
+        let Ok(out) = params.output_shape(&shape(x)) else {
+            continue;
+        };
+        let forward = Op::MaxPool(Box::new(params));
+        samples.push(Sample::new(forward.clone(), vec![reals(x)], words));
+        let indices = Operand::derived(out.dims(), forward, &[1], 1).of(polygrad_core::DType::I64);
+        let call = Op::MaxPoolBackward { input_shape: shape(x) };
+        samples.push(Sample::new(
+            call,
+            vec![reals(out.dims()), reals(x).fixed().helper(), indices],
+            words,
+        ));
+        samples.push(Sample::new(Op::AvgPool(Box::new(params)), vec![reals(x)], words));
+        let call = Op::AvgPoolBackward {
+            input_shape: shape(x),
+            params: Box::new(params),
+        };
+        samples.push(Sample::new(call, vec![reals(out.dims())], words));
+    }
+    let dilated = PoolParams {
+        dilation: [2; 3],
+        stride: [1; 3],
+        ..two
+    };
+    samples.push(Sample::new(
+        Op::MaxPool(Box::new(dilated)),
+        vec![reals(&[1, 2, 6, 7])],
+        "dilation 2",
+    ));
+}
+
+pub(super) fn add(samples: &mut Vec<Sample>) {
+    conv(samples);
+    pool(samples);
+}

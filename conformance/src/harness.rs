@@ -1,0 +1,58 @@
+//! The suite as tests for `cargo test`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use libtest_mimic::{Completion, Failed, Trial};
+use polygrad_core::{Backend, Result};
+use polygrad_tensor::{AnyBackend, Device};
+
+use crate::case::Case;
+use crate::options::Options;
+use crate::report::Record;
+use crate::run::{cases, erased};
+
+/// The cases that the options choose as tests, one for each source and op, named `<name> <source> <op>`. In a test target with
+/// `harness = false`:
+///
+/// ```no_run
+/// use polygrad_conformance::{Options, harness, libtest_mimic};
+/// use polygrad_reference::Reference;
+/// use polygrad_tensor::Device;
+///
+/// fn main() -> polygrad_tensor::Result<()> {
+///     let tests = harness("reference", &Device::<Reference>::default(), &Options::default())?;
+///     libtest_mimic::run(&libtest_mimic::Arguments::from_args(), tests).exit()
+/// }
+/// ```
+///
+/// A test fails with every case of it that does, by name, and is shown as ignored where the backend supports none of its cases.
+///
+/// # Errors
+/// Those of [`cases`](crate::cases()).
+pub fn harness<B: Backend>(name: &str, device: &Device<B>, options: &Options) -> Result<Vec<Trial>> {
+    let mut groups: BTreeMap<String, Vec<Case>> = BTreeMap::new();
+    for case in cases(device, options)? {
+        let group = format!("{name} {} {}", case.source(), case.op());
+        groups.entry(group).or_default().push(case);
+    }
+    let device = Arc::new(erased(device));
+    let trials = groups.into_iter().map(|(group, cases)| {
+        let device = Arc::clone(&device);
+        Trial::ignorable_test(group, move || hold(&device, &cases))
+    });
+    Ok(trials.collect())
+}
+
+fn hold(device: &Device<AnyBackend>, cases: &[Case]) -> std::result::Result<Completion, Failed> {
+    let records: Vec<Record> = cases.iter().map(|case| Record::new(case, case.run(device))).collect();
+    let complaints: Vec<String> = records.iter().filter_map(Record::complaint).collect();
+    if !complaints.is_empty() {
+        let head = format!("{} of {} cases:", complaints.len(), records.len());
+        return Err(Failed::from(format!("{head}\n{}", complaints.join("\n"))));
+    }
+    match records.iter().map(Record::unsupported).collect::<Option<Vec<_>>>() {
+        Some(reasons) => Ok(Completion::ignored_with(reasons.first().copied().unwrap_or_default())),
+        None => Ok(Completion::Completed),
+    }
+}

@@ -1,0 +1,77 @@
+//! Choosing cases and running them.
+
+use polygrad_core::{Backend, Error, Result};
+use polygrad_tensor::{AnyBackend, DType, Device};
+
+use crate::case::Case;
+use crate::known::known;
+use crate::options::{Mode, Options};
+use crate::report::{Record, Report};
+use crate::{errors, generated, near, ulp, vectors};
+
+/// The cases that the options choose for a device.
+///
+/// # Errors
+/// A folder of vectors that cannot be read; an op or a case that there is not, with the names that are near.
+pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Case>> {
+    let mut cases = of_mode(&device.capabilities().dtypes, options)?;
+    if let Some(op) = &options.op {
+        let all = cases.iter().map(Case::op);
+        let missing = near::missing("op", op, all);
+        cases.retain(|case| case.op() == op);
+        refuse_none(&cases, missing)?;
+    }
+    if let Some(name) = &options.case {
+        let missing = near::missing("case", name, cases.iter().map(Case::name));
+        cases.retain(|case| case.name() == name || case.full_name() == *name);
+        refuse_none(&cases, missing)?;
+    }
+    Ok(cases)
+}
+
+fn of_mode(dtypes: &[DType], options: &Options) -> Result<Vec<Case>> {
+    let set = match &options.vectors {
+        Some(folder) => vectors::folder(folder)?,
+        None => vectors::built_in()?,
+    };
+    let mut cases = vectors::recorded(&set, dtypes, options.mode == Mode::Grad);
+    if options.mode == Mode::Grad && dtypes.contains(&DType::F64) {
+        cases.extend(vectors::differences(&set));
+    }
+    if options.vectors.is_some() {
+        return Ok(cases);
+    }
+    for case in &mut cases {
+        case.known = known(case.name());
+    }
+    if options.mode == Mode::Test {
+        cases.extend(generated::cases(dtypes));
+        cases.extend(ulp::cases(dtypes));
+        cases.extend(errors::cases());
+    }
+    Ok(cases)
+}
+
+fn refuse_none(cases: &[Case], missing: Error) -> Result<()> {
+    if cases.is_empty() { Err(missing) } else { Ok(()) }
+}
+
+/// Runs the cases that the options choose on a device, one after the other.
+///
+/// # Errors
+/// Those of [`cases`]. What a case finds is part of the report.
+pub fn run<B: Backend>(device: &Device<B>, options: &Options) -> Result<Report> {
+    let cases = cases(device, options)?;
+    let device = erased(device);
+    let records = cases.iter().map(|case| Record::new(case, case.run(&device)));
+    Ok(Report::new(device.to_string(), records.collect()))
+}
+
+/// A device with its backend erased, once.
+pub(crate) fn erased<B: Backend>(device: &Device<B>) -> Device<AnyBackend> {
+    let any: &dyn std::any::Any = device;
+    match any.downcast_ref::<Device<AnyBackend>>() {
+        Some(device) => device.clone(),
+        None => device.clone().into_any(),
+    }
+}

@@ -1,0 +1,106 @@
+//! The losses of `torch.nn.functional`.
+
+use polygrad_nn::loss::{
+    BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, KLDivLoss, NLLLoss, Reduction, huber_loss, l1_loss, mse_loss,
+    smooth_l1_loss,
+};
+use polygrad_tensor::{Backend, Tensor};
+
+use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
+
+/// Input and target.
+type Pair<'a, B> = (&'a Tensor<B>, &'a Tensor<B>);
+
+/// What becomes of the elements' losses; `reduce` and `size_average` are PyTorch's older words for it.
+fn reduction<B: Backend>(call: &Call<'_, B>, size_average: usize, reduce: usize, position: usize) -> Asked<Reduction> {
+    let old = [(size_average, "size_average"), (reduce, "reduce")];
+    if old.iter().any(|&(position, name)| call.has(position, name)) {
+        let [average, reduce] = old.map(|(position, name)| call.flag(position, name, true));
+        call.ignore(position, "reduction");
+        return Ok(match (reduce?, average?) {
+            (false, _) => Reduction::None,
+            (true, true) => Reduction::Mean,
+            (true, false) => Reduction::Sum,
+        });
+    }
+    match call.text(position, "reduction")? {
+        None | Some("mean") => Ok(Reduction::Mean),
+        Some("sum") => Ok(Reduction::Sum),
+        Some("none") => Ok(Reduction::None),
+        Some(other) => unsupported(format!("argument reduction={other}")),
+    }
+}
+
+fn cross_entropy<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+    let mut loss = CrossEntropyLoss::new()
+        .ignore_index(call.int(4, "ignore_index", -100)? as i64)
+        .label_smoothing(call.float(7, "label_smoothing", 0.0)?)
+        .reduction(reduction(call, 3, 5, 6)?);
+    if let Some(weight) = call.optional_tensor(2, "weight")? {
+        loss = loss.weight(weight.clone());
+    }
+    one(loss.forward(x, y)?)
+}
+
+fn nll<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+    let mut loss = NLLLoss::new()
+        .ignore_index(call.int(4, "ignore_index", -100)? as i64)
+        .reduction(reduction(call, 3, 5, 6)?);
+    if let Some(weight) = call.optional_tensor(2, "weight")? {
+        loss = loss.weight(weight.clone());
+    }
+    one(loss.forward(x, y)?)
+}
+
+fn bce<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+    let mut loss = BCELoss::new().reduction(reduction(call, 3, 4, 5)?);
+    if let Some(weight) = call.optional_tensor(2, "weight")? {
+        loss = loss.weight(weight.clone());
+    }
+    one(loss.forward(x, y)?)
+}
+
+fn bce_with_logits<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+    let mut loss = BCEWithLogitsLoss::new().reduction(reduction(call, 3, 4, 5)?);
+    if let Some(weight) = call.optional_tensor(2, "weight")? {
+        loss = loss.weight(weight.clone());
+    }
+    if let Some(weight) = call.optional_tensor(6, "pos_weight")? {
+        loss = loss.pos_weight(weight.clone());
+    }
+    one(loss.forward(x, y)?)
+}
+
+fn kl_div<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+    let loss = KLDivLoss::new().log_target(call.flag(5, "log_target", false)?);
+    let loss = match call.text(4, "reduction")? {
+        Some("batchmean") => loss.batch_mean(),
+        _ => loss.reduction(reduction(call, 2, 3, 4)?),
+    };
+    one(loss.forward(x, y)?)
+}
+
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+    let Some(name) = call.op().strip_prefix("nn.functional.") else {
+        return Err(Stop::OtherFamily);
+    };
+    let pair = || Ok::<_, Stop>((call.tensor(0, "input")?, call.tensor(1, "target")?));
+    match name {
+        "cross_entropy" => cross_entropy(call, pair()?),
+        "nll_loss" => nll(call, pair()?),
+        "binary_cross_entropy" => bce(call, pair()?),
+        "binary_cross_entropy_with_logits" => bce_with_logits(call, pair()?),
+        "kl_div" => kl_div(call, pair()?),
+        "mse_loss" => one(mse_loss(pair()?.0, pair()?.1, reduction(call, 2, 3, 4)?)?),
+        "l1_loss" => one(l1_loss(pair()?.0, pair()?.1, reduction(call, 2, 3, 4)?)?),
+        "smooth_l1_loss" => {
+            let beta = call.float(5, "beta", 1.0)?;
+            one(smooth_l1_loss(pair()?.0, pair()?.1, beta, reduction(call, 2, 3, 4)?)?)
+        }
+        "huber_loss" => {
+            let delta = call.float(3, "delta", 1.0)?;
+            one(huber_loss(pair()?.0, pair()?.1, delta, reduction(call, 9, 9, 2)?)?)
+        }
+        _ => Err(Stop::OtherFamily),
+    }
+}

@@ -1,0 +1,40 @@
+//! PyTorch's functions by name, in terms of [`Tensor`](polygrad_tensor::Tensor)'s methods.
+
+mod elementwise;
+mod functional;
+mod index;
+mod loss;
+mod movement;
+mod reduce;
+mod window;
+
+use polygrad_tensor::Backend;
+
+use crate::vectors::call::{Answer, Call, Stop, unsupported};
+
+/// What the library answers to a case.
+pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+    let families = [
+        elementwise::answer,
+        reduce::answer,
+        movement::answer,
+        index::answer,
+        window::answer,
+        loss::answer,
+        functional::answer,
+    ];
+    for family in families {
+        match family(call) {
+            Err(Stop::OtherFamily) => {}
+            Ok(answer) => {
+                let unread = call.unread();
+                if unread.is_empty() {
+                    return Ok(answer);
+                }
+                return unsupported(format!("the adapter does not know the arguments {unread:?}"));
+            }
+            stop => return stop,
+        }
+    }
+    unsupported(format!("the adapter does not know {}", call.op()))
+}

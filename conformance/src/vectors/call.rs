@@ -1,0 +1,283 @@
+//! The arguments of one case, as an adapter asks for them: by PyTorch's position and name.
+//!
+//! An argument that is not of the kind that the adapter knows ends the case as unsupported, with a reason that names it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use polygrad_tensor::{Backend, DType, Error, ErrorKind, Scalar, Tensor};
+use serde_json::Value;
+
+use super::set::Vector;
+
+/// Why a case has no answer.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Another family of ops has this one, or none has.
+    OtherFamily,
+    /// The library does not offer it.
+    Unsupported(String),
+    /// It failed.
+    Failed(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Unsupported => Self::Unsupported(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// The outputs of an op, in PyTorch's order.
+pub(crate) type Answer<B> = Result<Vec<Tensor<B>>, Stop>;
+
+/// What asking for an argument gives.
+pub(crate) type Asked<T> = Result<T, Stop>;
+
+/// An answer of one tensor.
+pub(crate) fn one<B: Backend>(tensor: Tensor<B>) -> Answer<B> {
+    Ok(vec![tensor])
+}
+
+/// An answer of values and positions.
+pub(crate) fn pair<B: Backend>((values, indices): (Tensor<B>, Tensor<B>)) -> Answer<B> {
+    Ok(vec![values, indices])
+}
+
+pub(crate) fn unsupported<T>(reason: impl Into<String>) -> Asked<T> {
+    Err(Stop::Unsupported(reason.into()))
+}
+
+pub(crate) struct Call<'a, B: Backend> {
+    case: &'a Vector,
+    tensors: &'a BTreeMap<String, Tensor<B>>,
+    dtype: DType,
+    read: RefCell<BTreeSet<String>>,
+}
+
+impl<'a, B: Backend> Call<'a, B> {
+    pub(crate) fn new(case: &'a Vector, tensors: &'a BTreeMap<String, Tensor<B>>, dtype: DType) -> Self {
+        Self {
+            case,
+            tensors,
+            dtype,
+            read: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn op(&self) -> &'a str {
+        &self.case.op
+    }
+
+    /// OpInfo's name for this variant of the op.
+    pub(crate) fn variant(&self) -> &'a str {
+        &self.case.variant
+    }
+
+    /// The arguments that were given and never asked for: an answer without them would be one to another question.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        let read = self.read.borrow();
+        let positions = self.case.args.iter().enumerate().map(|(i, v)| (i.to_string(), v));
+        let names = self.case.kwargs.iter().map(|(name, v)| (name.clone(), v));
+        positions
+            .chain(names)
+            .filter(|(name, value)| !value.is_null() && !read.contains(name))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// The argument, unless it is absent or None.
+    fn value(&self, position: usize, name: &str) -> Option<&'a Value> {
+        let (key, value) = match self.case.kwargs.get(name) {
+            Some(value) => (name.to_owned(), value),
+            None => (position.to_string(), self.case.args.get(position)?),
+        };
+        self.read.borrow_mut().insert(key);
+        Some(value).filter(|value| !value.is_null())
+    }
+
+    /// The argument as `read` takes it.
+    fn as_kind<T>(
+        &self,
+        position: usize,
+        name: &str,
+        kind: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Asked<Option<T>> {
+        let Some(value) = self.value(position, name) else {
+            return Ok(None);
+        };
+        match read(value) {
+            Some(read) => Ok(Some(read)),
+            None => unsupported(format!("argument {name} is no {kind}: {value}")),
+        }
+    }
+
+    pub(crate) fn has(&self, position: usize, name: &str) -> bool {
+        self.value(position, name).is_some()
+    }
+
+    /// Takes note of an argument that has no bearing on the answer.
+    pub(crate) fn ignore(&self, position: usize, name: &str) {
+        self.value(position, name);
+    }
+
+    /// Whether an argument is a tensor, and which; a number or a list is none.
+    pub(crate) fn optional_tensor(&self, position: usize, name: &str) -> Asked<Option<&'a Tensor<B>>> {
+        match self.value(position, name) {
+            Some(value @ Value::Object(_)) => self.at(name, value).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) fn tensor(&self, position: usize, name: &str) -> Asked<&'a Tensor<B>> {
+        match self.value(position, name) {
+            Some(value) => self.at(name, value),
+            None => unsupported(format!("argument {name} is missing")),
+        }
+    }
+
+    pub(crate) fn tensors(&self, position: usize, name: &str) -> Asked<Vec<&'a Tensor<B>>> {
+        match self.value(position, name) {
+            Some(Value::Array(list)) => list.iter().map(|value| self.at(name, value)).collect(),
+            Some(value) => unsupported(format!("argument {name} is no list of tensors: {value}")),
+            None => unsupported(format!("argument {name} is missing")),
+        }
+    }
+
+    fn at(&self, name: &str, value: &Value) -> Asked<&'a Tensor<B>> {
+        let found = value
+            .get("t")
+            .and_then(Value::as_str)
+            .and_then(|key| self.tensors.get(key));
+        match found {
+            Some(tensor) => Ok(tensor),
+            None => unsupported(format!("argument {name} is no tensor: {value}")),
+        }
+    }
+
+    /// Whether an argument is a number, and which; a tensor or a list is none.
+    pub(crate) fn scalar(&self, position: usize, name: &str) -> Option<Scalar> {
+        self.value(position, name).and_then(|value| match value {
+            Value::Bool(value) => Some(Scalar::Bool(*value)),
+            Value::Number(number) if number.is_i64() => number.as_i64().map(Scalar::Int),
+            other => real(other).map(Scalar::Float),
+        })
+    }
+
+    pub(crate) fn optional_float(&self, position: usize, name: &str) -> Asked<Option<f64>> {
+        self.as_kind(position, name, "number", real)
+    }
+
+    pub(crate) fn float(&self, position: usize, name: &str, default: f64) -> Asked<f64> {
+        Ok(self.optional_float(position, name)?.unwrap_or(default))
+    }
+
+    pub(crate) fn optional_int(&self, position: usize, name: &str) -> Asked<Option<isize>> {
+        self.as_kind(position, name, "integer", integer)
+    }
+
+    pub(crate) fn int(&self, position: usize, name: &str, default: isize) -> Asked<isize> {
+        Ok(self.optional_int(position, name)?.unwrap_or(default))
+    }
+
+    /// An integer that is not negative.
+    pub(crate) fn size(&self, position: usize, name: &str, default: usize) -> Asked<usize> {
+        let read = self.as_kind(position, name, "size", |value| integer(value)?.try_into().ok())?;
+        Ok(read.unwrap_or(default))
+    }
+
+    pub(crate) fn flag(&self, position: usize, name: &str, default: bool) -> Asked<bool> {
+        let read = self.as_kind(position, name, "truth value", Value::as_bool)?;
+        Ok(read.unwrap_or(default))
+    }
+
+    pub(crate) fn text(&self, position: usize, name: &str) -> Asked<Option<&'a str>> {
+        self.as_kind(position, name, "text", Value::as_str)
+    }
+
+    /// Whether an argument is a word, and which; a number or a list is none.
+    pub(crate) fn word(&self, position: usize, name: &str) -> Option<&'a str> {
+        self.value(position, name).and_then(Value::as_str)
+    }
+
+    /// A list of integers, or a single one as a list.
+    pub(crate) fn ints(&self, position: usize, name: &str) -> Asked<Option<Vec<isize>>> {
+        self.as_kind(position, name, "list of integers", |value| match value {
+            Value::Array(values) => values.iter().map(integer).collect(),
+            single => integer(single).map(|int| vec![int]),
+        })
+    }
+
+    /// A list of integers that are not negative, or a single one as a list.
+    pub(crate) fn sizes(&self, position: usize, name: &str) -> Asked<Option<Vec<usize>>> {
+        let size = |value| usize::try_from(integer(value)?).ok();
+        self.as_kind(position, name, "list of sizes", |value| match value {
+            Value::Array(values) => values.iter().map(size).collect(),
+            single => size(single).map(|int| vec![int]),
+        })
+    }
+
+    /// One size for each of three axes: a list that covers the spatial ones, or one for all. An empty list counts as absent.
+    pub(crate) fn window(&self, position: usize, name: &str) -> Asked<Option<[usize; 3]>> {
+        let list = self.sizes(position, name)?.unwrap_or_default();
+        Ok(list
+            .first()
+            .map(|&all| std::array::from_fn(|axis| *list.get(axis).unwrap_or(&all))))
+    }
+
+    /// An extent for each of `count` axes, None where PyTorch has None: a list, or one for all.
+    pub(crate) fn extents(&self, position: usize, name: &str, count: usize) -> Asked<Option<Vec<Option<usize>>>> {
+        let extent = |value: &Value| match value {
+            Value::Null => Some(None),
+            value => usize::try_from(integer(value)?).ok().map(Some),
+        };
+        self.as_kind(position, name, "list of sizes", |value| match value {
+            Value::Array(values) => values.iter().map(extent).collect(),
+            single => extent(single).map(|extent| vec![extent; count]),
+        })
+    }
+
+    /// A number for each of `count` axes: a list, or one for all.
+    pub(crate) fn floats(&self, position: usize, name: &str, count: usize) -> Asked<Option<Vec<f64>>> {
+        self.as_kind(position, name, "list of numbers", |value| match value {
+            Value::Array(values) => values.iter().map(real).collect(),
+            single => real(single).map(|number| vec![number; count]),
+        })
+    }
+
+    /// The input in the dtype that is asked for, and whether one is; float64 stands for the dtype under test.
+    pub(crate) fn input_in_dtype(&self, position: usize) -> Asked<(Tensor<B>, bool)> {
+        let x = self.tensor(0, "input")?;
+        let dtype = match self
+            .text(position, "dtype")?
+            .map(|name| name.trim_start_matches("torch."))
+        {
+            None => return Ok((x.clone(), false)),
+            Some("float64") => self.dtype,
+            Some("int64") => DType::I64,
+            Some("int32") => DType::I32,
+            Some("uint8") => DType::U8,
+            Some("bool") => DType::Bool,
+            Some(other) => return unsupported(format!("argument dtype={other}")),
+        };
+        Ok((x.to_dtype(dtype)?, true))
+    }
+}
+
+fn integer(value: &Value) -> Option<isize> {
+    value.as_i64()?.try_into().ok()
+}
+
+/// A real number, or one of the three that JSON lacks.
+fn real(value: &Value) -> Option<f64> {
+    match value.as_str() {
+        None => value.as_f64(),
+        Some("inf") => Some(f64::INFINITY),
+        Some("-inf") => Some(f64::NEG_INFINITY),
+        Some("nan") => Some(f64::NAN),
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,268 @@
+//! Running a case on a backend and comparing with PyTorch's answer.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use polygrad_core::HostTensor;
+use polygrad_reference::Reference;
+use polygrad_tensor::{AnyBackend, BackwardOptions, DType, Device, Tensor};
+
+use super::adapter;
+use super::call::{Asked, Call, Stop};
+use super::set::{Vector, VectorSet, keys};
+use crate::case::{Outcome, Status};
+use crate::compare::{Comparison, compare};
+use crate::tolerance::tolerance;
+
+/// What a case gives: its outputs, and the gradients by the arguments' keys, or why there are none.
+struct Given {
+    outputs: Vec<HostTensor>,
+    gradients: Asked<BTreeMap<String, HostTensor>>,
+}
+
+/// Runs a case in a dtype and judges outputs and gradients apart.
+///
+/// In a dtype narrower than f64 the inputs are rounded. An answer is right if it is near PyTorch's, or near what PyTorch's op gives for
+/// the rounded inputs, for which the reference backend stands in, provided that it agrees with PyTorch where nothing is rounded. Some
+/// cases leave a narrow dtype's range or precision on the way: where the reference fails alike, in that dtype, the case is unsupported.
+pub(crate) fn run(set: &VectorSet, case: &Vector, dtype: DType, device: &Device<AnyBackend>) -> Outcome {
+    let wants_gradients = match wants_gradients(set, case) {
+        Ok(wanted) => wanted,
+        Err(reason) => return Outcome::forward(Status::Fail(reason)),
+    };
+    let given = match give(set, case, dtype, dtype, device) {
+        Ok(given) => given,
+        Err(stop) => {
+            let status = status(stop);
+            let gradient = wants_gradients.then(|| status.clone());
+            return Outcome {
+                forward: Some(status),
+                gradient,
+            };
+        }
+    };
+    let judge = Judge::new(set, case, dtype);
+    let forward = judge.outputs(&given.outputs);
+    let gradient = wants_gradients.then(|| match given.gradients {
+        Ok(gradients) => judge.gradients(&gradients),
+        Err(stop) => status(stop),
+    });
+    Outcome {
+        forward: Some(forward),
+        gradient,
+    }
+}
+
+fn status(stop: Stop) -> Status {
+    match stop {
+        Stop::Unsupported(reason) => Status::Unsupported(reason),
+        Stop::Failed(reason) => Status::Fail(reason),
+        Stop::OtherFamily => Status::Unsupported("the adapter does not know this op".to_owned()),
+    }
+}
+
+fn failed<T>(reason: impl Into<String>) -> Asked<T> {
+    Err(Stop::Failed(reason.into()))
+}
+
+/// The keys of a case's tensors, in the order of its arguments.
+pub(super) fn tensors(case: &Vector) -> impl Iterator<Item = &str> {
+    case.args.iter().chain(case.kwargs.values()).flat_map(keys)
+}
+
+/// Whether PyTorch's gradient is known for any argument, and a cotangent for any output.
+pub(super) fn wants_gradients(set: &VectorSet, case: &Vector) -> Result<bool, String> {
+    let mut cotangents = false;
+    for i in 0..case.outputs {
+        cotangents |= set.get(&format!("{}/ct.{i}", case.k))?.is_some();
+        // No op has that many outputs: a number that is made up must not keep us here.
+        if !cotangents && set.get(&format!("{}/o.{i}", case.k))?.is_none() {
+            break;
+        }
+    }
+    let mut gradients = false;
+    for key in tensors(case) {
+        gradients |= set.get(&format!("{key}/g"))?.is_some();
+    }
+    Ok(cotangents && gradients)
+}
+
+/// Floats rounded to a dtype and held in another, others as they are.
+fn rounded(host: &HostTensor, to: DType, held: DType) -> HostTensor {
+    if host.dtype().is_float() {
+        host.cast(to).cast(held)
+    } else {
+        host.clone()
+    }
+}
+
+/// Runs a case with its inputs rounded to one dtype, computing in another.
+fn give(set: &VectorSet, case: &Vector, inputs_in: DType, dtype: DType, device: &Device<AnyBackend>) -> Asked<Given> {
+    let mut arguments = BTreeMap::new();
+    for key in tensors(case) {
+        let host = set.require(key).or_else(failed)?;
+        let value = Tensor::from_host(rounded(host, inputs_in, dtype), device)?;
+        let known = set.get(&format!("{key}/g")).or_else(failed)?.is_some();
+        let value = if known { value.requires_grad()? } else { value };
+        arguments.insert(key.to_owned(), value);
+    }
+    let outputs = adapter::answer(&Call::new(case, &arguments, dtype))?;
+    let hosts = outputs.iter().map(Tensor::to_host).collect::<Result<_, _>>()?;
+    Ok(Given {
+        outputs: hosts,
+        gradients: gradients(set, case, inputs_in, dtype, device, &arguments, &outputs),
+    })
+}
+
+fn gradients(
+    set: &VectorSet,
+    case: &Vector,
+    inputs_in: DType,
+    dtype: DType,
+    device: &Device<AnyBackend>,
+    arguments: &BTreeMap<String, Tensor<AnyBackend>>,
+    outputs: &[Tensor<AnyBackend>],
+) -> Asked<BTreeMap<String, HostTensor>> {
+    let mut loss: Option<Tensor<AnyBackend>> = None;
+    for (i, output) in outputs.iter().enumerate() {
+        let Some(cotangent) = set.get(&format!("{}/ct.{i}", case.k)).or_else(failed)? else {
+            continue;
+        };
+        if *cotangent.shape() != output.shape() {
+            let shapes = (output.shape(), cotangent.shape());
+            return failed(format!("output {i} has shape {}, its cotangent {}", shapes.0, shapes.1));
+        }
+        let cotangent = Tensor::from_host(rounded(cotangent, inputs_in, dtype), device)?;
+        let weighted = output.mul(&cotangent)?.sum_all()?;
+        loss = Some(match loss {
+            Some(sum) => (sum + weighted)?,
+            None => weighted,
+        });
+    }
+    let leaves: Vec<_> = arguments.iter().filter(|(_, tensor)| tensor.is_leaf()).collect();
+    let (Some(loss), false) = (loss, leaves.is_empty()) else {
+        return Ok(BTreeMap::new());
+    };
+    let gradients = loss.backward_with(&BackwardOptions::default())?;
+    let read = leaves.into_iter().map(|(key, leaf)| {
+        let gradient = gradients
+            .require(leaf)
+            .map_err(|e| Stop::Failed(format!("{key}: {e}")))?;
+        Ok((key.clone(), gradient.to_host()?))
+    });
+    read.collect()
+}
+
+/// The reference's answers to a case.
+struct Stand {
+    /// In f64, for PyTorch's own inputs.
+    exact: Option<Given>,
+    /// In f64, for the rounded inputs.
+    rounded: Option<Given>,
+    /// In the dtype itself.
+    narrow: Option<Given>,
+}
+
+/// Picks one answer out of all that a case gives.
+type Pick<'a> = &'a dyn Fn(&Given) -> Option<HostTensor>;
+
+/// Compares with the truth, and where that differs with the truth for the rounded inputs.
+struct Judge<'a> {
+    set: &'a VectorSet,
+    case: &'a Vector,
+    dtype: DType,
+    stand: OnceCell<Stand>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(set: &'a VectorSet, case: &'a Vector, dtype: DType) -> Self {
+        Self {
+            set,
+            case,
+            dtype,
+            stand: OnceCell::new(),
+        }
+    }
+
+    /// What the reference gives; computed when it is first asked for.
+    fn stand(&self) -> &Stand {
+        self.stand.get_or_init(|| {
+            let device = Device::<Reference>::default().into_any();
+            let compute = |inputs_in, dtype| give(self.set, self.case, inputs_in, dtype, &device).ok();
+            Stand {
+                exact: compute(DType::F64, DType::F64),
+                rounded: compute(self.dtype, DType::F64),
+                narrow: compute(self.dtype, self.dtype),
+            }
+        })
+    }
+
+    fn compare(&self, answer: &HostTensor, truth: &HostTensor, dtype: DType) -> Result<(), String> {
+        let bounds = tolerance(dtype, &self.case.op);
+        let dtype = if truth.dtype().is_float() { dtype } else { truth.dtype() };
+        compare(answer, &Comparison { truth, dtype, bounds })
+    }
+
+    fn judge(&self, answer: &HostTensor, truth: &HostTensor, pick: Pick<'_>) -> Status {
+        let Err(difference) = self.compare(answer, truth, self.dtype) else {
+            return Status::Pass;
+        };
+        if self.dtype == DType::F64 {
+            return Status::Fail(difference);
+        }
+        let stand = self.stand();
+        let [exact, rounded, narrow] = [&stand.exact, &stand.rounded, &stand.narrow].map(|given| pick(given.as_ref()?));
+        // Where the reference does not agree with PyTorch it cannot stand in for it.
+        let trusted = exact.is_some_and(|exact| self.compare(&exact, truth, DType::F64).is_ok());
+        let matches = |other: Option<HostTensor>| other.is_some_and(|t| self.compare(answer, &t, self.dtype).is_ok());
+        if trusted && matches(rounded) {
+            return Status::Pass;
+        }
+        if trusted && matches(narrow) {
+            let dtype = self.dtype;
+            return Status::Unsupported(format!(
+                "{dtype} does not carry what this op computes on the way: {difference}"
+            ));
+        }
+        Status::Fail(difference)
+    }
+
+    fn outputs(&self, answers: &[HostTensor]) -> Status {
+        if answers.len() != self.case.outputs {
+            return Status::Fail(format!("{} outputs, PyTorch has {}", answers.len(), self.case.outputs));
+        }
+        let each = answers.iter().enumerate().map(|(i, answer)| {
+            let pick = move |given: &Given| given.outputs.get(i).cloned();
+            let key = format!("{}/o.{i}", self.case.k);
+            (format!("output {i}"), key, answer, pick)
+        });
+        self.all(each)
+    }
+
+    fn gradients(&self, answers: &BTreeMap<String, HostTensor>) -> Status {
+        let each = answers.iter().map(|(key, answer)| {
+            let pick = move |given: &Given| given.gradients.as_ref().ok()?.get(key).cloned();
+            (format!("gradient of {key}"), format!("{key}/g"), answer, pick)
+        });
+        self.all(each)
+    }
+
+    /// The first of these that is not right: what it is, its truth's key, itself, and where the reference has it.
+    fn all<'b, P: Fn(&Given) -> Option<HostTensor>>(
+        &self,
+        each: impl Iterator<Item = (String, String, &'b HostTensor, P)>,
+    ) -> Status {
+        for (what, key, answer, pick) in each {
+            let status = match self.set.require(&key) {
+                Ok(truth) => self.judge(answer, truth, &pick),
+                Err(reason) => Status::Fail(reason),
+            };
+            match status {
+                Status::Pass => {}
+                Status::Fail(why) => return Status::Fail(format!("{what}: {why}")),
+                Status::Unsupported(why) => return Status::Unsupported(format!("{what}: {why}")),
+            }
+        }
+        Status::Pass
+    }
+}

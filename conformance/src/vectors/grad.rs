@@ -1,0 +1,188 @@
+//! Gradients of the recorded cases, without PyTorch: against differences of values in f64, to second order where the op is smooth, and
+//! the proof that what has no gradient has none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use polygrad_core::{DType, Error, ErrorKind, Result};
+use polygrad_tensor::{AnyBackend, Device, Tensor, gradcheck, gradgradcheck};
+
+use super::adapter;
+use super::call::{Call, Stop};
+use super::check::tensors;
+use super::set::{Vector, VectorSet};
+use crate::case::{Case, Outcome, Source, Status};
+
+type Any = Tensor<AnyBackend>;
+
+/// Elements of the inputs together, beyond which differences take too long; squared for the second order.
+const FIRST: usize = 120;
+const SECOND: usize = 24;
+/// Cases of one op at each order.
+const PER_OP: usize = 6;
+
+/// Ops whose results carry no gradient, whatever they are given.
+const WITHOUT: &[&str] = &[
+    "argmax",
+    "argmin",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "isnan",
+    "isfinite",
+    "logical_and",
+    "logical_or",
+    "logical_not",
+];
+
+/// Ops for whose samples differences of values say nothing, and why. PyTorch's gradients hold them all the same.
+const SKIPPED: &[(&str, &str)] = &[
+    ("round", "steps"),
+    ("floor", "steps"),
+    ("ceil", "steps"),
+    ("sign", "a step"),
+    (
+        "pow",
+        "the samples' powers reach 1e20, and differences of such numbers are noise",
+    ),
+];
+
+/// The cases of a set, in f64.
+pub(crate) fn cases(set: &Arc<VectorSet>) -> Vec<Case> {
+    let mut order: Vec<usize> = (0..set.cases.len()).collect();
+    order.sort_by_key(|&i| elements(set, &set.cases[i]));
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut chosen = Vec::new();
+    for i in order {
+        let vector = &set.cases[i];
+        let size = elements(set, vector);
+        let without = WITHOUT.contains(&vector.op.as_str());
+        let skipped = SKIPPED.iter().any(|(op, _)| *op == vector.op);
+        let own = vector.k.contains(".own/");
+        for (order, limit, applies) in [
+            ("none", usize::MAX, without),
+            ("numerical", FIRST, !without && !skipped && !own && size > 0),
+            ("second", SECOND, !without && !skipped && !own && size > 0),
+        ] {
+            let count = counts.entry((&vector.op, order)).or_default();
+            if applies && size <= limit && *count < PER_OP {
+                *count += 1;
+                chosen.push((i, order));
+            }
+        }
+    }
+    chosen.sort_unstable();
+    let case = |(i, order): (usize, &'static str)| {
+        let vector = &set.cases[i];
+        let set = Arc::clone(set);
+        let run = move |device: &Device<AnyBackend>| Outcome::gradient(run(&set, &set.cases[i], order, device));
+        Case::new(
+            Source::Gradients,
+            format!("{}/{order}", vector.k),
+            vector.op.clone(),
+            DType::F64,
+            run,
+        )
+    };
+    chosen.into_iter().map(case).collect()
+}
+
+/// Elements of the arguments that a gradient is known for.
+fn elements(set: &VectorSet, vector: &Vector) -> usize {
+    let known = tensors(vector).filter(|key| matches!(set.get(&format!("{key}/g")), Ok(Some(_))));
+    known.filter_map(|key| Some(set.get(key).ok()??.shape().numel())).sum()
+}
+
+fn run(set: &VectorSet, vector: &Vector, order: &str, device: &Device<AnyBackend>) -> Status {
+    let done = match order {
+        "none" => none(set, vector, device),
+        order => differences(set, vector, order == "second", device),
+    };
+    match done {
+        Ok(()) => Status::Pass,
+        Err(error) if error.kind() == ErrorKind::Unsupported => Status::Unsupported(error.to_string()),
+        Err(error) => Status::Fail(error.to_string()),
+    }
+}
+
+fn into_error(stop: Stop) -> Error {
+    match stop {
+        Stop::Failed(reason) => Error::invalid(reason),
+        Stop::Unsupported(reason) => Error::unsupported(reason),
+        Stop::OtherFamily => Error::unsupported("the adapter does not know this op"),
+    }
+}
+
+/// A case's tensors on a device.
+fn arguments(set: &VectorSet, vector: &Vector, device: &Device<AnyBackend>) -> Result<BTreeMap<String, Any>> {
+    let read = |key: &str| {
+        let host = set.require(key).map_err(Error::unsupported)?;
+        Ok((key.to_owned(), Tensor::from_host(host.clone(), device)?))
+    };
+    tensors(vector).map(read).collect()
+}
+
+/// All float results side by side: one tensor, as the checks want it.
+fn joined(outputs: Vec<Any>) -> Result<Any> {
+    let floats = outputs.iter().filter(|output| output.dtype().is_float());
+    let flat: Vec<Any> = floats
+        .map(|output| output.reshape([output.numel()]))
+        .collect::<Result<_>>()?;
+    match flat.as_slice() {
+        [] => Err(Error::unsupported("no result is of a float dtype")),
+        [one] => Ok(one.clone()),
+        many => Tensor::cat(&many.iter().collect::<Vec<_>>(), 0),
+    }
+}
+
+fn differences(set: &VectorSet, vector: &Vector, second: bool, device: &Device<AnyBackend>) -> Result<()> {
+    let constants = arguments(set, vector, device)?;
+    let known = |key: &&String| matches!(set.get(&format!("{key}/g")), Ok(Some(_)));
+    let names: Vec<&String> = constants.keys().filter(known).collect();
+    let inputs: Vec<Any> = names.iter().filter_map(|&name| constants.get(name).cloned()).collect();
+    let function = |xs: &[Any]| {
+        let mut tensors = constants.clone();
+        tensors.extend(names.iter().zip(xs).map(|(&name, x)| (name.clone(), x.clone())));
+        joined(adapter::answer(&Call::new(vector, &tensors, DType::F64)).map_err(into_error)?)
+    };
+    if second {
+        gradgradcheck(function, &inputs)
+    } else {
+        gradcheck(function, &inputs)
+    }
+}
+
+/// The results are not tracked, and asking for a gradient is an error.
+fn none(set: &VectorSet, vector: &Vector, device: &Device<AnyBackend>) -> Result<()> {
+    let mut tensors = arguments(set, vector, device)?;
+    let mut leaves = 0;
+    for tensor in tensors.values_mut().filter(|tensor| tensor.dtype().is_float()) {
+        *tensor = tensor.clone().requires_grad()?;
+        leaves += 1;
+    }
+    if leaves == 0 {
+        return Err(Error::unsupported("no argument is of a float dtype"));
+    }
+    for (i, output) in adapter::answer(&Call::new(vector, &tensors, DType::F64))
+        .map_err(into_error)?
+        .iter()
+        .enumerate()
+    {
+        if output.is_tracked() {
+            return Err(Error::new(
+                ErrorKind::NoGradient,
+                format!("output {i} is tracked, and has no gradient"),
+            ));
+        }
+        let asked = output.to_dtype(DType::F64)?.sum_all()?.backward();
+        match asked {
+            Ok(_) => return Err(Error::invalid(format!("backward from output {i} is no error"))),
+            Err(error) if error.kind() == ErrorKind::NoGradient => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

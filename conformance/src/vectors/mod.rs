@@ -1,0 +1,65 @@
+//! Reference vectors: PyTorch's own answers and gradients, from the set that comes with this crate or from any folder.
+
+mod adapter;
+mod call;
+mod check;
+mod grad;
+mod set;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use polygrad_core::{DType, Result};
+use polygrad_tensor::{AnyBackend, Device};
+
+use crate::case::{Case, Outcome, Source};
+pub(crate) use set::VectorSet;
+
+/// The set that comes with this crate, recorded by `scripts/make_op_vectors.py`.
+///
+/// # Errors
+/// The files are malformed.
+pub(crate) fn built_in() -> Result<Arc<VectorSet>> {
+    let manifest = include_bytes!("../../data/ops/manifest.json");
+    let tensors = include_bytes!("../../data/ops/tensors.safetensors");
+    VectorSet::parse(
+        ("data/ops/manifest.json", manifest),
+        ("data/ops/tensors.safetensors", tensors),
+    )
+    .map(Arc::new)
+}
+
+/// The set in a folder.
+///
+/// # Errors
+/// A file that is missing or malformed; the error names file and place.
+pub(crate) fn folder(folder: &Path) -> Result<Arc<VectorSet>> {
+    VectorSet::read(folder).map(Arc::new)
+}
+
+/// What PyTorch recorded, in every float dtype: values and gradients, or the gradients alone of the cases that have any.
+pub(crate) fn recorded(set: &Arc<VectorSet>, dtypes: &[DType], gradients_alone: bool) -> Vec<Case> {
+    let wanted = |i: &usize| !gradients_alone || matches!(check::wants_gradients(set, &set.cases[*i]), Ok(true));
+    let chosen: Vec<usize> = (0..set.cases.len()).filter(wanted).collect();
+    let floats = dtypes.iter().copied().filter(|dtype| dtype.is_float());
+    let pairs = floats.flat_map(|dtype| chosen.iter().map(move |&i| (dtype, i)));
+    pairs
+        .map(|(dtype, i)| {
+            let vector = &set.cases[i];
+            let set = Arc::clone(set);
+            let run = move |device: &Device<AnyBackend>| {
+                let outcome = check::run(&set, &set.cases[i], dtype, device);
+                match outcome.gradient {
+                    Some(gradient) if gradients_alone => Outcome::gradient(gradient),
+                    _ => outcome,
+                }
+            };
+            Case::new(Source::Vectors, vector.k.clone(), vector.op.clone(), dtype, run)
+        })
+        .collect()
+}
+
+/// The recorded cases against differences of values, in f64.
+pub(crate) fn differences(set: &Arc<VectorSet>) -> Vec<Case> {
+    grad::cases(set)
+}

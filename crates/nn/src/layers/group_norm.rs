@@ -1,0 +1,111 @@
+//! Group normalisation.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+
+use super::in_layer;
+use crate::{Forward, Init, Module, Param};
+
+/// Divides the channels of `[N, C, …]` into groups and brings each group of each sample to mean 0 and variance 1, then scales by
+/// `weight [C]` and shifts by `bias [C]`.
+///
+/// Source: Wu and He, "Group normalization" (2018).
+#[derive(Debug, Module)]
+pub struct GroupNorm<B: Backend = AnyBackend> {
+    /// `[num_channels]`, 1 at first.
+    pub weight: Option<Param<B>>,
+    /// `[num_channels]`, 0 at first.
+    pub bias: Option<Param<B>>,
+    #[module(skip)]
+    config: GroupNormConfig,
+}
+
+/// Options of [`GroupNorm`].
+#[derive(Clone, Copy, Debug)]
+pub struct GroupNormConfig {
+    num_groups: usize,
+    num_channels: usize,
+    eps: f64,
+    affine: bool,
+}
+
+impl GroupNormConfig {
+    /// For `num_channels` channels in `num_groups` groups.
+    pub const fn new(num_groups: usize, num_channels: usize) -> Self {
+        Self {
+            num_groups,
+            num_channels,
+            eps: 1e-5,
+            affine: true,
+        }
+    }
+
+    /// Added to the variance. Default: 1e-5.
+    #[must_use]
+    pub const fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Whether there are a weight and a bias. Default: true.
+    #[must_use]
+    pub const fn affine(mut self, affine: bool) -> Self {
+        self.affine = affine;
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When the groups do not divide the channels, or memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<GroupNorm<B>> {
+        if self.num_groups == 0 || !self.num_channels.is_multiple_of(self.num_groups) {
+            return Err(Error::invalid(format!(
+                "num_groups = {} does not divide num_channels = {}",
+                self.num_groups, self.num_channels
+            ))
+            .with_op("group_norm"));
+        }
+        let param = |init: Init| self.affine.then(|| init.param([self.num_channels], device)).transpose();
+        Ok(GroupNorm {
+            weight: param(Init::ONES)?,
+            bias: param(Init::ZEROS)?,
+            config: self,
+        })
+    }
+}
+
+impl<B: Backend> GroupNorm<B> {
+    /// For `num_channels` channels in `num_groups` groups; [`GroupNormConfig`] has the other options.
+    ///
+    /// # Errors
+    /// As [`GroupNormConfig::build`].
+    pub fn new(num_groups: usize, num_channels: usize, device: &Device<B>) -> Result<Self> {
+        GroupNormConfig::new(num_groups, num_channels).build(device)
+    }
+
+    /// The normalised input, of the input's shape.
+    ///
+    /// # Errors
+    /// When the input is not `[N, num_channels, …]`, or dtype or device differ from the weight's.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.compute(x).map_err(|e| in_layer(e, self.weight.as_ref()))
+    }
+
+    fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let channels = self.config.num_channels;
+        if x.dims().get(1) != Some(&channels) {
+            return Err(Error::shape(format!("it takes [N, C, …] with {channels} channels"))
+                .with_op("group_norm")
+                .with_operands([(x.shape(), x.dtype())]));
+        }
+        let weight = self.weight.as_ref().map(Param::tensor);
+        let bias = self.bias.as_ref().map(Param::tensor);
+        x.group_norm(self.config.num_groups, weight.as_ref(), bias.as_ref(), self.config.eps)
+    }
+}
+
+impl<B: Backend> Forward<B> for GroupNorm<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

@@ -1,0 +1,195 @@
+//! Instance normalisation.
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
+
+use super::in_layer;
+use crate::{Buffer, Forward, Init, Mode, Module, Param};
+
+/// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`] and [`InstanceNorm2d`]: each channel of each sample of `[N, C, spatial…]`
+/// (or of one sample `[C, spatial…]`) is brought to mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]` if the layer
+/// has them.
+///
+/// If it tracks running statistics, those of a batch are the means over its samples, the variance without bias; in evaluation the running ones
+/// are used. Names and behaviour are PyTorch's.
+///
+/// Source: Ulyanov, Vedaldi and Lempitsky, "Instance normalization" (2016).
+#[derive(Debug, Module)]
+pub struct InstanceNorm<const D: usize, B: Backend = AnyBackend> {
+    /// `[num_features]`, 1 at first.
+    pub weight: Option<Param<B>>,
+    /// `[num_features]`, 0 at first.
+    pub bias: Option<Param<B>>,
+    /// `[num_features]`, 0 at first.
+    pub running_mean: Option<Buffer<B>>,
+    /// `[num_features]`, 1 at first.
+    pub running_var: Option<Buffer<B>>,
+    /// Always 0: it is there because PyTorch's state has it. i64.
+    pub num_batches_tracked: Option<Buffer<B>>,
+    #[module(skip)]
+    config: InstanceNormConfig<D>,
+    mode: Mode,
+}
+
+/// Instance normalisation of `[N, C, L]` or `[C, L]`.
+pub type InstanceNorm1d<B = AnyBackend> = InstanceNorm<1, B>;
+/// Instance normalisation of `[N, C, H, W]` or `[C, H, W]`.
+pub type InstanceNorm2d<B = AnyBackend> = InstanceNorm<2, B>;
+
+/// Options of [`InstanceNorm1d`].
+pub type InstanceNorm1dConfig = InstanceNormConfig<1>;
+/// Options of [`InstanceNorm2d`].
+pub type InstanceNorm2dConfig = InstanceNormConfig<2>;
+
+/// Options of an instance normalisation.
+#[derive(Clone, Copy, Debug)]
+pub struct InstanceNormConfig<const D: usize> {
+    num_features: usize,
+    eps: f64,
+    momentum: f64,
+    affine: bool,
+    track_running_stats: bool,
+}
+
+impl<const D: usize> InstanceNormConfig<D> {
+    /// For `num_features` channels.
+    pub const fn new(num_features: usize) -> Self {
+        Self {
+            num_features,
+            eps: 1e-5,
+            momentum: 0.1,
+            affine: false,
+            track_running_stats: false,
+        }
+    }
+
+    /// Added to the variance. Default: 1e-5.
+    #[must_use]
+    pub const fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Weight of a new batch in the running statistics. Default: 0.1.
+    #[must_use]
+    pub const fn momentum(mut self, momentum: f64) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
+    /// Whether there are a weight and a bias. Default: false.
+    #[must_use]
+    pub const fn affine(mut self, affine: bool) -> Self {
+        self.affine = affine;
+        self
+    }
+
+    /// Whether running statistics are kept, and used in evaluation. Default: false.
+    #[must_use]
+    pub const fn track_running_stats(mut self, track: bool) -> Self {
+        self.track_running_stats = track;
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<InstanceNorm<D, B>> {
+        let channels = [self.num_features];
+        let param = |init: Init| self.affine.then(|| init.param(channels, device)).transpose();
+        let tracked = self.track_running_stats;
+        let buffer = |tensor: Result<Tensor<B>>| tensor.map(|t| Buffer::new(&t));
+        Ok(InstanceNorm {
+            weight: param(Init::ONES)?,
+            bias: param(Init::ZEROS)?,
+            running_mean: tracked.then(|| buffer(Tensor::zeros(channels, device))).transpose()?,
+            running_var: tracked.then(|| buffer(Tensor::ones(channels, device))).transpose()?,
+            num_batches_tracked: tracked
+                .then(|| buffer(Tensor::full((), 0i64, DType::I64, device)))
+                .transpose()?,
+            config: self,
+            mode: Mode::default(),
+        })
+    }
+}
+
+impl<const D: usize, B: Backend> InstanceNorm<D, B> {
+    /// For `num_features` channels; [`InstanceNormConfig`] has the other options.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new(num_features: usize, device: &Device<B>) -> Result<Self> {
+        InstanceNormConfig::new(num_features).build(device)
+    }
+
+    /// The normalised input, of the input's shape. In training it also moves the running statistics, if it has them.
+    ///
+    /// # Errors
+    /// When rank or channels do not fit, or a channel has a single value and the input's own statistics are used.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.compute(x)
+            .map_err(|e| in_layer(e.with_op("instance_norm"), self.weight.as_ref()))
+    }
+
+    fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let channels = self.config.num_features;
+        let shape = x.shape();
+        let fits = match shape.rank().checked_sub(D) {
+            Some(1) => shape[0] == channels,
+            Some(2) => shape[1] == channels,
+            _ => false,
+        };
+        if !fits {
+            let form = ["[N, C, L] or [C, L]", "[N, C, H, W] or [C, H, W]"][usize::from(D > 1)];
+            return Err(
+                Error::shape(format!("it takes {form} with {channels} channels")).with_operands([(shape, x.dtype())])
+            );
+        }
+        if shape.rank() == D + 1 {
+            return self.of_batch(&x.unsqueeze(0)?)?.squeeze(0);
+        }
+        self.of_batch(x)
+    }
+
+    fn of_batch(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let weight = self.weight.as_ref().map(Param::tensor);
+        let bias = self.bias.as_ref().map(Param::tensor);
+        let (weight, bias, eps) = (weight.as_ref(), bias.as_ref(), self.config.eps);
+        let running = self.running_mean.as_ref().zip(self.running_var.as_ref());
+        if let Some((mean, var)) = running.filter(|_| !self.mode.is_training()) {
+            let (mean, var) = (mean.tensor().to_dtype(x.dtype())?, var.tensor().to_dtype(x.dtype())?);
+            return x.batch_norm_running(&mean, &var, weight, bias, eps);
+        }
+        if x.shape()[2..].iter().product::<usize>() < 2 {
+            return Err(
+                Error::shape("each channel needs more than one value to be normalised by its own statistics")
+                    .with_operands([(x.shape(), x.dtype())]),
+            );
+        }
+        if let Some((mean, var)) = running {
+            self.track(x, mean, var)?;
+        }
+        x.instance_norm(weight, bias, eps)
+    }
+
+    /// Moves the running statistics towards a batch's.
+    fn track(&self, x: &Tensor<B>, mean: &Buffer<B>, var: &Buffer<B>) -> Result<()> {
+        let x = x.detach();
+        let spatial: Vec<isize> = (2..x.rank() as isize).collect();
+        let share = self.config.momentum;
+        let news = [
+            (mean, x.mean(&spatial, false)?.mean(0, false)?),
+            (var, x.variance(&spatial, 1.0, false)?.mean(0, false)?),
+        ];
+        for (running, new) in news {
+            running.replace(|old| (old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl<const D: usize, B: Backend> Forward<B> for InstanceNorm<D, B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

@@ -1,0 +1,182 @@
+//! Spatial axes brought to another extent.
+
+use polygrad_core::{Backend, Error, HostTensor, Result, Shape};
+
+use super::{collected, context};
+use crate::Tensor;
+
+/// How values between elements are made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InterpolateMode {
+    /// The element whose cell begins at or before the position: PyTorch's `nearest`.
+    Nearest,
+    /// The element nearest to the centre of the new cell: PyTorch's `nearest-exact`.
+    NearestExact,
+    /// Between the two nearest of each axis: PyTorch's `linear`, `bilinear` and `trilinear`, by the number of spatial axes.
+    Linear,
+    /// By a cubic through the four nearest of each axis, with Keys's parameter −0.75: PyTorch's `bicubic`. Values may overshoot.
+    Cubic,
+    /// The mean of the elements that a new cell covers: [`Tensor::adaptive_avg_pool`].
+    Area,
+}
+
+/// The extents to which [`Tensor::interpolate`] brings the spatial axes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Resize<'a> {
+    /// The new extent of each spatial axis.
+    Size(&'a [usize]),
+    /// A factor for each spatial axis; the product with the extent is rounded down, and the factor itself, not the ratio of the extents,
+    /// says where the new cells lie. (For PyTorch's `recompute_scale_factor` give the rounded product as a size.)
+    Scale(&'a [f64]),
+}
+
+/// One axis on the way to its new extent.
+struct Line {
+    from: usize,
+    to: usize,
+    /// Old cells for each new one.
+    step: f64,
+    align_corners: bool,
+}
+
+impl Line {
+    /// Where the centre of a new cell lies among the centres of the old ones.
+    fn centre(&self, i: usize) -> f64 {
+        if self.align_corners {
+            return match self.to {
+                1 => 0.0,
+                to => i as f64 * ((self.from - 1) as f64 / (to - 1) as f64),
+            };
+        }
+        self.step * (i as f64 + 0.5) - 0.5
+    }
+
+    /// One of the old cells that a new cell is made of: its position and its weight.
+    fn tap(&self, mode: InterpolateMode, tap: usize, i: usize) -> (usize, f64) {
+        let last = self.from - 1;
+        let whole = |position: f64| (position as f32).floor() as usize;
+        match mode {
+            InterpolateMode::Nearest => (whole(i as f64 * self.step).min(last), 1.0),
+            InterpolateMode::NearestExact => (whole((i as f64 + 0.5) * self.step).min(last), 1.0),
+            InterpolateMode::Linear | InterpolateMode::Area => {
+                let centre = self.centre(i).max(0.0);
+                let left = (centre.floor() as usize).min(last);
+                let share = (centre - left as f64).clamp(0.0, 1.0);
+                let weight = if tap == 0 { 1.0 - share } else { share };
+                ((left + tap).min(last), weight)
+            }
+            InterpolateMode::Cubic => {
+                let centre = self.centre(i);
+                let (left, offset) = (centre.floor(), tap as f64 - 1.0);
+                let at = (left + offset).clamp(0.0, last as f64) as usize;
+                (at, keys(centre - left - offset))
+            }
+        }
+    }
+}
+
+/// The cubic convolution kernel with parameter −0.75. Source: Keys, "Cubic convolution interpolation for digital image processing" (1981).
+fn keys(distance: f64) -> f64 {
+    const A: f64 = -0.75;
+    let x = distance.abs();
+    match x {
+        _ if x <= 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+        _ if x < 2.0 => ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A,
+        _ => 0.0,
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// `[N, C, spatial…]` with its spatial axes brought to other extents, one axis after the other. With `align_corners` the centres of the
+    /// first and last cells stay where they are, else the outer edges do; it concerns `Linear` and `Cubic` alone.
+    ///
+    /// # Errors
+    /// When the rank is not 3 to 5 (for `Cubic` 4), there is not one extent or factor for each spatial axis, one of them, or an extent
+    /// that is there, is not above 0, `align_corners` is asked of another mode, or the dtype is no float.
+    pub fn interpolate(&self, to: Resize<'_>, mode: InterpolateMode, align_corners: bool) -> Result<Self> {
+        let fail = |e| context(e, "interpolate", &[self]);
+        let lines = self.lines(to, mode, align_corners).map_err(fail)?;
+        if mode == InterpolateMode::Area {
+            let size: Vec<usize> = lines.iter().map(|line| line.to).collect();
+            return self.adaptive_avg_pool(&size).map_err(fail);
+        }
+        let mut out = self.clone();
+        for (i, line) in lines.iter().enumerate() {
+            out = out.resampled(i + 2, line, mode).map_err(fail)?;
+        }
+        Ok(out)
+    }
+
+    fn lines(&self, to: Resize<'_>, mode: InterpolateMode, align_corners: bool) -> Result<Vec<Line>> {
+        let shape = self.shape();
+        let spatial = shape.rank().saturating_sub(2);
+        if !(3..=5).contains(&shape.rank()) || (mode == InterpolateMode::Cubic && spatial != 2) {
+            return Err(Error::shape(format!(
+                "{mode:?} takes {}",
+                match mode {
+                    InterpolateMode::Cubic => "[N, C, H, W]",
+                    _ => "[N, C, spatial…] of rank 3 to 5",
+                }
+            )));
+        }
+        if !self.dtype().is_float() {
+            return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));
+        }
+        if align_corners && !matches!(mode, InterpolateMode::Linear | InterpolateMode::Cubic) {
+            return Err(Error::invalid(format!("align_corners has no meaning for {mode:?}")));
+        }
+        let given = match to {
+            Resize::Size(sizes) => sizes.len(),
+            Resize::Scale(factors) => factors.len(),
+        };
+        if given != spatial {
+            return Err(Error::shape(format!(
+                "{given} extents or factors for {spatial} spatial axes"
+            )));
+        }
+        let lines = shape[2..].iter().enumerate().map(|(i, &from)| {
+            let (to, step) = match to {
+                Resize::Size(sizes) => (sizes[i], from as f64 / sizes[i] as f64),
+                Resize::Scale(factors) => ((from as f64 * factors[i]) as usize, 1.0 / factors[i]),
+            };
+            if from == 0 || to == 0 || !step.is_finite() {
+                return Err(Error::shape(format!(
+                    "axis {} would go from {from} to {to} elements",
+                    i + 2
+                )));
+            }
+            Ok(Line {
+                from,
+                to,
+                step,
+                align_corners,
+            })
+        });
+        let lines = lines.collect::<Result<Vec<_>>>()?;
+        let dims = lines.iter().map(|line| line.to);
+        Shape::new(&shape[..2].iter().copied().chain(dims).collect::<Vec<_>>())?;
+        Ok(lines)
+    }
+
+    /// Each new slice of an axis as a weighted sum of old ones.
+    fn resampled(&self, axis: usize, line: &Line, mode: InterpolateMode) -> Result<Self> {
+        let device = self.device();
+        let part = |tap: usize| {
+            let index = collected(line.to, |i| line.tap(mode, tap, i).0 as i64)?;
+            self.index_select(axis as isize, &Self::from_vec(index, [line.to], &device)?)
+        };
+        let taps = match mode {
+            InterpolateMode::Nearest | InterpolateMode::NearestExact => return part(0),
+            InterpolateMode::Linear | InterpolateMode::Area => 2,
+            InterpolateMode::Cubic => 4,
+        };
+        let mut column = vec![1; self.rank()];
+        column[axis] = line.to;
+        let weighted = |tap: usize| {
+            let weights = collected(line.to, |i| line.tap(mode, tap, i).1)?;
+            let weights = HostTensor::new(Shape::new(&column)?, weights)?.cast(self.dtype());
+            part(tap)?.mul(&Self::from_host(weights, &device)?)
+        };
+        (1..taps).try_fold(weighted(0)?, |sum, tap| sum.add(&weighted(tap)?))
+    }
+}
