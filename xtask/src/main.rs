@@ -60,7 +60,7 @@ fn ulp() -> Result<(), String> {
         "--",
         "--ignored",
         "--nocapture",
-        "sweep",
+        "every_number",
     ])
 }
 

@@ -63,7 +63,7 @@ macro_rules! bounds {
             }
         }
 
-        /// All 2^32 numbers; minutes each. Run with `cargo test --release -p polygrad-cpu -- --ignored every_number`.
+        /// All 2^32 numbers; minutes each. Run with `cargo xtask ulp`.
         mod every_number {
             use super::*;
             $(
