@@ -207,7 +207,8 @@ impl<'a> Judge<'a> {
         let Err(difference) = self.compare(answer, truth, self.dtype) else {
             return Status::Pass;
         };
-        if self.dtype == DType::F64 {
+        // Rounding does not change shapes.
+        if self.dtype == DType::F64 || answer.shape() != truth.shape() {
             return Status::Fail(difference);
         }
         let stand = self.stand();
