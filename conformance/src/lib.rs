@@ -11,11 +11,13 @@ mod near;
 mod options;
 mod report;
 mod run;
+mod support;
 mod tolerance;
 mod ulp;
 mod vectors;
 
 pub use case::{Case, Outcome, Source, Status};
+pub use generated::{Timing, perf};
 #[cfg(feature = "harness")]
 pub use harness::harness;
 #[cfg(feature = "harness")]
@@ -23,3 +25,9 @@ pub use libtest_mimic;
 pub use options::{Mode, Options};
 pub use report::{Counts, Record, Report};
 pub use run::{cases, run};
+pub use support::support_page;
+
+/// The judge: a device of the reference backend, which is itself held to PyTorch.
+pub fn reference() -> polygrad_tensor::Device {
+    polygrad_tensor::Device::<polygrad_reference::Reference>::default().into_any()
+}

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 
-use polygrad_core::{Error, Result};
 use polygrad_tensor::DType;
 use serde_json::json;
 
@@ -149,14 +147,6 @@ impl Report {
             })
             .collect();
         format!("{:#}\n", json!({ "device": self.device, "cases": cases }))
-    }
-
-    /// Writes [`Report::to_json`] to a file.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write_json(&self, path: &Path) -> Result<()> {
-        std::fs::write(path, self.to_json()).map_err(|error| Error::io("write", path, error))
     }
 }
 

@@ -137,6 +137,32 @@ fn view(operand: &Operand, base: &HostTensor, layout: Layout, device: &AnyDevice
     backend.execute(&op, &[&x])?.take(0)
 }
 
+/// The operands on a device, without helpers.
+pub(crate) fn operands(
+    sample: &Sample,
+    dtype: DType,
+    layout: Layout,
+    seed: u64,
+    device: &AnyDevice,
+) -> Result<Vec<AnyTensor>> {
+    let reference = Device::<Reference>::default().into_any();
+    let bases = bases(sample, dtype, layout, seed, reference.inner())?;
+    placed(sample, &bases, layout, device, |dtype| dtype)
+}
+
+fn placed(
+    sample: &Sample,
+    bases: &[HostTensor],
+    layout: Layout,
+    device: &AnyDevice,
+    held: impl Fn(DType) -> DType,
+) -> Result<Vec<AnyTensor>> {
+    let pairs = sample.operands.iter().zip(bases).filter(|(operand, _)| !operand.helper);
+    pairs
+        .map(|(operand, base)| view(operand, &base.cast(held(base.dtype())), layout, device))
+        .collect()
+}
+
 fn execute(
     sample: &Sample,
     bases: &[HostTensor],
@@ -145,10 +171,7 @@ fn execute(
     held: impl Fn(DType) -> DType,
 ) -> Result<Vec<HostTensor>> {
     let backend = device.backend();
-    let pairs = sample.operands.iter().zip(bases).filter(|(operand, _)| !operand.helper);
-    let mut inputs = pairs
-        .map(|(operand, base)| view(operand, &base.cast(held(base.dtype())), layout, device))
-        .collect::<Result<Vec<_>>>()?;
+    let mut inputs = placed(sample, bases, layout, device, held)?;
     if !is_update(&sample.op) {
         let inputs: Vec<&AnyTensor> = inputs.iter().collect();
         let outputs = backend.execute(&sample.op, &inputs)?;

@@ -2,14 +2,22 @@
 
 mod fill;
 mod judge;
+mod perf;
 mod sample;
 mod table;
 
-use polygrad_core::DType;
+use polygrad_core::{DType, Op};
 use polygrad_tensor::{AnyBackend, Device};
 
 use crate::case::{Case, Source};
 use sample::{Layout, Sample};
+
+pub use perf::{Timing, perf};
+
+/// Every op that there is a case of.
+pub(crate) fn ops() -> impl Iterator<Item = Op> {
+    table::samples().into_iter().map(|sample| sample.op)
+}
 
 /// The cases of every op for a device that has these dtypes.
 pub(crate) fn cases(dtypes: &[DType]) -> Vec<Case> {

@@ -161,6 +161,10 @@ pub(crate) enum Mode {
     Test,
     /// Are gradients right: recorded ones, and differences of values to first and second order?
     Grad,
+    /// How long do common calls take?
+    Perf,
+    /// Which ops in which dtypes? Written to docs/ops.md
+    Support,
 }
 
 fn positive(text: &str) -> Result<usize, String> {

@@ -110,3 +110,41 @@ fn one_op_of_the_suite_that_comes_along_passes() {
     let out = Scene::new().ok("check cpu --op matmul");
     assert!(out.lines().any(|line| line.starts_with("matmul ")), "{out}");
 }
+
+#[test]
+fn gradients_are_checked_by_differences() {
+    let out = Scene::new().ok("check cpu --mode grad --op tanh");
+    assert!(out.lines().any(|line| line.starts_with("tanh ")), "{out}");
+    Scene::new().ok("check cpu --mode grad --case argmax/0/none");
+}
+
+#[test]
+fn timings_are_printed_and_written() {
+    let scene = Scene::new();
+    let out = scene.ok("check cpu --mode perf --op embedding --json perf.json");
+    assert!(
+        out.lines()
+            .all(|line| line.contains("GFLOP/s") && line.contains("GB/s"))
+            && out.contains("@f64"),
+        "{out}"
+    );
+    let json: serde_json::Value = serde_json::from_slice(&scene.read("perf.json")).unwrap();
+    assert!(json[0]["ns"].as_f64().unwrap() > 0.0);
+    scene.fails("check cpu --mode perf --op embeding", &["near it: embedding"]);
+}
+
+/// The page in the repository is what the command writes.
+#[test]
+fn the_page_of_ops_is_current() {
+    let scene = Scene::new();
+    scene.fails("check cpu --mode support", &["cannot write docs/ops.md"]);
+    std::fs::create_dir(scene.path("docs")).unwrap();
+    scene.ok("check cpu --mode support");
+    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ops.md");
+    let checked_in = std::fs::read_to_string(here).unwrap();
+    let current = String::from_utf8(scene.read("docs/ops.md")).unwrap();
+    assert!(
+        checked_in == current,
+        "run `polygrad check cpu --mode support` at the top of the repository"
+    );
+}

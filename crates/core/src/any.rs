@@ -60,6 +60,18 @@ impl AnyTensor {
         self.backend
     }
 
+    /// Its shape.
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        self.erased.shape
+    }
+
+    /// Its dtype.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.erased.dtype
+    }
+
     /// What it wraps, if that is a `T`.
     #[inline]
     pub fn inner<T: Any>(&self) -> Option<&T> {
