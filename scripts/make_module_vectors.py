@@ -2,11 +2,10 @@
 
     python3 scripts/make_module_vectors.py
 
-Writes crates/nn/tests/data/modules in the format of scripts/vector_set.py, in f64. Each case is
-    {"k": name, "module": class in torch.nn, "init": {keyword arguments}, "train": mode,
-     "state": {name: tensor}, "a": [inputs], "n": outputs}
-`state` is the state dict before the call with random values; `<k>/after/<name>` is what a buffer holds after it. Every
-float input and parameter has a gradient. The `weight` and `pos_weight` of a loss stand in `init` alone.
+Writes conformance/data/modules, in f64, in the format of scripts/vector_set.py. `op` is the class, "nn.Linear", `a` what it is called with
+and `kw` its keyword arguments; then, for layers, "state.<name>": the state dict before the call, with random values, and "train": false in
+evaluation mode. The outputs are the layer's and then its buffers after the call, in the order of their names. Every float input and
+parameter has a gradient.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11. Any CPU build of PyTorch 2.13 runs it.
 """
@@ -17,7 +16,7 @@ import torch
 
 from vector_set import VectorSet
 
-OUT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "nn" / "tests" / "data" / "modules"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "conformance" / "data" / "modules"
 LIMIT = 1_000_000
 
 
@@ -184,30 +183,25 @@ def randomize(module):
 
 
 def add_case(vectors, index, name, init, inputs, train=True):
-    k = f"{name}/{index}"
-    encoded = {key: vectors.encode(value, f"{k}/i.{key}") for key, value in init.items()}
+    k = f"nn.{name}/{index}"
+    kw = {key: vectors.encode(value, f"{k}/k.{key}") for key, value in init.items()}
     module = getattr(torch.nn, name)(**init).to(torch.float64).train(train)
     fixed = {key for key, value in init.items() if isinstance(value, torch.Tensor)}
     if not fixed:
         randomize(module)
-    inputs = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
-    case = {
-        "k": k,
-        "module": name,
-        "init": encoded,
-        "train": train,
-        "state": {
-            key: vectors.encode(value, f"{k}/s.{key}") for key, value in module.state_dict().items() if key not in fixed
-        },
-        "a": [vectors.encode(x, f"{k}/a.{n}") for n, x in enumerate(inputs)],
-    }
-    wanted = [(f"{k}/a.{n}", x) for n, x in enumerate(inputs)]
-    wanted += [(f"{k}/s.{key}", p) for key, p in module.named_parameters()]
-    case["n"] = vectors.outputs(k, [module(*inputs)], wanted)
-    for key, value in module.named_buffers():
+    if not train:
+        kw["train"] = False
+    for key, value in module.state_dict().items():
         if key not in fixed:
-            vectors.put(f"{k}/after/{key}", value)
-    vectors.cases.append(case)
+            kw[f"state.{key}"] = vectors.encode(value, f"{k}/k.state.{key}")
+    inputs = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
+    args = [vectors.encode(x, f"{k}/a.{n}") for n, x in enumerate(inputs)]
+    wanted = [(f"{k}/a.{n}", x) for n, x in enumerate(inputs)]
+    wanted += [(f"{k}/k.state.{key}", p) for key, p in module.named_parameters()]
+    output = module(*inputs)
+    buffers = [value for key, value in sorted(module.named_buffers()) if key not in fixed]
+    n = vectors.outputs(k, [output, *buffers], wanted)
+    vectors.cases.append({"k": k, "op": f"nn.{name}", "var": "", "a": args, "kw": kw, "n": n})
 
 
 def main():

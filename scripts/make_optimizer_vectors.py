@@ -2,11 +2,11 @@
 
     python3 scripts/make_optimizer_vectors.py
 
-Writes crates/nn/tests/data/optimizers, in f64. `manifest.json` and `tensors.safetensors` are as in
-scripts/vector_set.py; each case is
-    {"k": name, "optimizer": class in torch.optim, "init": {keyword arguments},
-     "params": [tensors before the first step], "steps": [{"grads": [tensors], "after": [parameters]}, …]}
-`schedules.json` is a list of
+Writes conformance/data/optimizers, in f64, in the format of scripts/vector_set.py: `op` is the class, "optim.SGD", `a` the list of
+parameters before the first step, and `kw` the keyword arguments and "grads": the parameters' gradients of each step. The outputs are the
+parameters after the first step, then those after the second, and so on.
+
+Writes crates/nn/tests/data/schedules.json as well, a list of
     {"k": name, "scheduler": class in torch.optim.lr_scheduler, "init": {…}, "base_lr": lr, "lr": [30 numbers]}
 where lr[e] is the rate in epoch e, with one `step` of the schedule after each epoch. A SequentialLR's
 `init` holds {"schedulers": [{"scheduler", "init"}, …], "milestones": […]}.
@@ -21,7 +21,7 @@ import torch
 
 from vector_set import VectorSet
 
-OUT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "nn" / "tests" / "data" / "optimizers"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHAPES = [(3, 2), (4,)]
 STEPS, EPOCHS = 5, 30
 LIMIT = 1_000_000
@@ -87,15 +87,18 @@ SCHEDULES = [
 
 def add_case(vectors, k, name, init):
     params = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in SHAPES]
-    case = {"k": k, "optimizer": name, "init": init, "params": vectors.encode(params, f"{k}/p"), "steps": []}
+    args = [vectors.encode(params, f"{k}/a.0")]
     optimizer = getattr(torch.optim, name)(params, **init)
-    for step in range(STEPS):
+    grads, after = [], []
+    for _ in range(STEPS):
         for p in params:
             p.grad = torch.randn_like(p)
-        grads = vectors.encode([p.grad for p in params], f"{k}/{step}/g")
+        grads.append([p.grad for p in params])
         optimizer.step()
-        case["steps"].append({"grads": grads, "after": vectors.encode(params, f"{k}/{step}/p")})
-    vectors.cases.append(case)
+        after += [p.detach().clone() for p in params]
+    kw = {**init, "grads": vectors.encode(grads, f"{k}/k.grads")}
+    n = vectors.outputs(k, after, [])
+    vectors.cases.append({"k": k, "op": f"optim.{name}", "var": "", "a": args, "kw": kw, "n": n})
 
 
 def schedule(optimizer, name, init):
@@ -123,15 +126,15 @@ def main():
     vectors, count = VectorSet(), {}
     for name, init in OPTIMIZERS:
         index = count[name] = count.get(name, -1) + 1
-        add_case(vectors, f"{name}/{index}", name, init)
-    vectors.save(OUT, LIMIT)
+        add_case(vectors, f"optim.{name}/{index}", name, init)
+    vectors.save(ROOT / "conformance" / "data" / "optimizers", LIMIT)
 
     lines = []
     for name, init in SCHEDULES:
         index = count[name] = count.get(name, -1) + 1
         case = {"k": f"{name}/{index}", "scheduler": name, "init": init, "base_lr": 0.1, "lr": rates(name, init, 0.1)}
         lines.append(json.dumps(case, allow_nan=False))
-    (OUT / "schedules.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    (ROOT / "crates" / "nn" / "tests" / "data" / "schedules.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
     print(", ".join(f"{name} {n + 1}" for name, n in count.items()))
 
 

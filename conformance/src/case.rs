@@ -159,13 +159,18 @@ impl Case {
         self.known
     }
 
-    /// Runs it. A panic on the way, which no backend may do, is a failure.
+    /// Runs it, and then waits for the device: what [`Backend::synchronize`](polygrad_core::Backend::synchronize) reports, such as memory
+    /// that was written to where it should not be, is a failure of the case, and so is a panic on the way, which no backend may do.
     pub fn run(&self, device: &Device<AnyBackend>) -> Outcome {
-        catch_unwind(AssertUnwindSafe(|| (self.run)(device))).unwrap_or_else(|panic| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(device))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
             Outcome::forward(Status::Fail(format!("it panics: {}", text.unwrap_or("without words"))))
-        })
+        });
+        match device.synchronize() {
+            Ok(()) => outcome,
+            Err(error) => Outcome::forward(Status::Fail(format!("the device fails afterwards: {error}"))),
+        }
     }
 }
 

@@ -8,11 +8,13 @@ use polygrad_core::{Backend, Result};
 use polygrad_tensor::{AnyBackend, Device};
 
 use crate::case::Case;
-use crate::options::Options;
+use crate::generated::FAMILIES;
+use crate::options::{Mode, Options};
 use crate::report::Record;
 use crate::run::{cases, erased};
 
-/// The cases that the options choose as tests, one for each source and op, named `<name> <source> <op>`. In a test target with
+/// The cases that the options choose as tests, one for each source and op, named `<name> <source> <op>`, and, if the options choose
+/// nothing, calls with random shapes and arguments, named `<name> random <family>`. In a test target with
 /// `harness = false`:
 ///
 /// ```no_run
@@ -36,12 +38,28 @@ pub fn harness<B: Backend>(name: &str, device: &Device<B>, options: &Options) ->
         let group = format!("{name} {} {}", case.source(), case.op());
         groups.entry(group).or_default().push(case);
     }
+    let dtypes = device.capabilities().dtypes;
     let device = Arc::new(erased(device));
+    let everything = options.op.is_none() && options.case.is_none() && options.vectors.is_none();
+    let families = if options.mode == Mode::Test && everything {
+        &FAMILIES[..]
+    } else {
+        &[]
+    };
+    let random: Vec<Trial> = families
+        .iter()
+        .map(|family| {
+            let (device, dtypes) = (Arc::clone(&device), dtypes.clone());
+            Trial::test(format!("{name} random {}", family.name), move || {
+                family.hold(&dtypes, &device).map_err(Failed::from)
+            })
+        })
+        .collect();
     let trials = groups.into_iter().map(|(group, cases)| {
         let device = Arc::clone(&device);
         Trial::ignorable_test(group, move || hold(&device, &cases))
     });
-    Ok(trials.collect())
+    Ok(trials.chain(random).collect())
 }
 
 fn hold(device: &Device<AnyBackend>, cases: &[Case]) -> std::result::Result<Completion, Failed> {

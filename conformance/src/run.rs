@@ -30,17 +30,22 @@ pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Ca
 }
 
 fn of_mode(dtypes: &[DType], options: &Options) -> Result<Vec<Case>> {
-    let set = match &options.vectors {
-        Some(folder) => vectors::folder(folder)?,
-        None => vectors::built_in()?,
+    let gradients_alone = options.mode == Mode::Grad;
+    let differences = |set| match dtypes.contains(&DType::F64) {
+        true if gradients_alone => vectors::differences(set),
+        _ => Vec::new(),
     };
-    let mut cases = vectors::recorded(&set, dtypes, options.mode == Mode::Grad);
-    if options.mode == Mode::Grad && dtypes.contains(&DType::F64) {
-        cases.extend(vectors::differences(&set));
-    }
-    if options.vectors.is_some() {
+    if let Some(folder) = &options.vectors {
+        let set = vectors::folder(folder)?;
+        let mut cases = vectors::recorded(&set, dtypes, gradients_alone);
+        cases.extend(differences(&set));
         return Ok(cases);
     }
+    let sets = vectors::built_in()?;
+    let recorded = sets.iter().map(|set| vectors::recorded(set, dtypes, gradients_alone));
+    let mut cases: Vec<Case> = recorded.flatten().collect();
+    // Layers are made of ops, whose differences are taken.
+    cases.extend(differences(&sets[0]));
     for case in &mut cases {
         case.known = known(case.name());
     }

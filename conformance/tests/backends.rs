@@ -11,6 +11,8 @@ fn main() -> Result<()> {
     let mut tests = harness("reference", &Device::<Reference>::default(), &options)?;
     tests.extend(harness("cpu", &cpu(Kernels::Simd)?, &options)?);
     tests.extend(harness("cpu:kernels=scalar", &cpu(Kernels::Scalar)?, &options)?);
+    #[cfg(feature = "blas")]
+    tests.extend(harness("cpu:kernels=blas", &cpu(Kernels::Blas)?, &options)?);
     let gradients = Options {
         mode: Mode::Grad,
         ..Options::default()

@@ -8,7 +8,7 @@ use polygrad_core::{
 
 use crate::fused::{activation, batch_norm, cross_entropy, embedding, norm, optim, softmax};
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
-use crate::{CpuDevice, CpuTensor, conv, support};
+use crate::{CpuDevice, CpuTensor, buffers, conv, support};
 
 /// Polygrad's native CPU backend: see the [crate's documentation](crate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Backend for Cpu {
     }
 
     fn synchronize(_: &CpuDevice) -> Result<()> {
-        Ok(())
+        buffers::verdict()
     }
 
     #[inline]

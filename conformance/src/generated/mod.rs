@@ -3,6 +3,8 @@
 mod fill;
 mod judge;
 mod perf;
+#[cfg(feature = "harness")]
+mod random;
 mod sample;
 mod table;
 
@@ -13,6 +15,8 @@ use crate::case::{Case, Source};
 use sample::{Layout, Sample};
 
 pub use perf::{Timing, perf};
+#[cfg(feature = "harness")]
+pub(crate) use random::FAMILIES;
 
 /// Every op that there is a case of.
 pub(crate) fn ops() -> impl Iterator<Item = Op> {

@@ -50,11 +50,15 @@ pub(crate) fn unsupported<T>(reason: impl Into<String>) -> Asked<T> {
     Err(Stop::Unsupported(reason.into()))
 }
 
+/// The position of an argument that has none: it goes by its name alone.
+pub(crate) const NAMED: usize = usize::MAX;
+
 pub(crate) struct Call<'a, B: Backend> {
     case: &'a Vector,
     tensors: &'a BTreeMap<String, Tensor<B>>,
     dtype: DType,
     read: RefCell<BTreeSet<String>>,
+    replaced: RefCell<BTreeMap<String, Tensor<B>>>,
 }
 
 impl<'a, B: Backend> Call<'a, B> {
@@ -64,7 +68,13 @@ impl<'a, B: Backend> Call<'a, B> {
             tensors,
             dtype,
             read: RefCell::default(),
+            replaced: RefCell::default(),
         }
+    }
+
+    /// The dtype under test.
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
     }
 
     pub(crate) fn op(&self) -> &'a str {
@@ -115,6 +125,11 @@ impl<'a, B: Backend> Call<'a, B> {
         }
     }
 
+    /// Whether an argument was given by name, be it None.
+    pub(crate) fn given(&self, name: &str) -> bool {
+        self.case.kwargs.contains_key(name)
+    }
+
     pub(crate) fn has(&self, position: usize, name: &str) -> bool {
         self.value(position, name).is_some()
     }
@@ -145,6 +160,45 @@ impl<'a, B: Backend> Call<'a, B> {
             Some(value) => unsupported(format!("argument {name} is no list of tensors: {value}")),
             None => unsupported(format!("argument {name} is missing")),
         }
+    }
+
+    /// An argument that is a list of lists of tensors.
+    pub(crate) fn lists_of_tensors(&self, position: usize, name: &str) -> Asked<Vec<Vec<&'a Tensor<B>>>> {
+        let list = |value: &'a Value| match value {
+            Value::Array(list) => list.iter().map(|value| self.at(name, value)).collect(),
+            other => unsupported(format!("argument {name} holds no list of tensors: {other}")),
+        };
+        match self.value(position, name) {
+            Some(Value::Array(lists)) => lists.iter().map(list).collect(),
+            other => unsupported(format!("argument {name} is no list of lists: {other:?}")),
+        }
+    }
+
+    /// The tensors whose names begin with a prefix, under the rest of their names.
+    pub(crate) fn with_prefix(&self, prefix: &str) -> Asked<Vec<(&'a str, &'a Tensor<B>)>> {
+        let names = self.case.kwargs.keys().filter_map(|name| name.strip_prefix(prefix));
+        names
+            .map(|rest| Ok((rest, self.tensor(NAMED, &format!("{prefix}{rest}"))?)))
+            .collect()
+    }
+
+    /// Lets another leaf have the gradient of a tensor that was given by name: one that took over its value.
+    pub(crate) fn replace(&self, name: &str, leaf: Tensor<B>) -> Asked<()> {
+        self.tensor(NAMED, name)?;
+        let key = self
+            .case
+            .kwargs
+            .get(name)
+            .and_then(|value| value.get("t"))
+            .and_then(Value::as_str);
+        let mut replaced = self.replaced.borrow_mut();
+        replaced.extend(key.map(|key| (key.to_owned(), leaf)));
+        Ok(())
+    }
+
+    /// The leaves that took the places of arguments, by the arguments' keys.
+    pub(crate) fn into_replaced(self) -> BTreeMap<String, Tensor<B>> {
+        self.replaced.into_inner()
     }
 
     fn at(&self, name: &str, value: &Value) -> Asked<&'a Tensor<B>> {

@@ -106,7 +106,10 @@ fn give(set: &VectorSet, case: &Vector, inputs_in: DType, dtype: DType, device: 
         let value = if known { value.requires_grad()? } else { value };
         arguments.insert(key.to_owned(), value);
     }
-    let outputs = adapter::answer(&Call::new(case, &arguments, dtype))?;
+    let call = Call::new(case, &arguments, dtype);
+    let outputs = adapter::answer(&call)?;
+    let replaced = call.into_replaced();
+    arguments.extend(replaced);
     let hosts = outputs.iter().map(Tensor::to_host).collect::<Result<_, _>>()?;
     Ok(Given {
         outputs: hosts,

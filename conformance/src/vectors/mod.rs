@@ -15,18 +15,23 @@ use polygrad_tensor::{AnyBackend, Device};
 use crate::case::{Case, Outcome, Source};
 pub(crate) use set::VectorSet;
 
-/// The set that comes with this crate, recorded by `scripts/make_op_vectors.py`.
+/// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, then optimizers.
 ///
 /// # Errors
 /// The files are malformed.
-pub(crate) fn built_in() -> Result<Arc<VectorSet>> {
-    let manifest = include_bytes!("../../data/ops/manifest.json");
-    let tensors = include_bytes!("../../data/ops/tensors.safetensors");
-    VectorSet::parse(
-        ("data/ops/manifest.json", manifest),
-        ("data/ops/tensors.safetensors", tensors),
-    )
-    .map(Arc::new)
+pub(crate) fn built_in() -> Result<[Arc<VectorSet>; 3]> {
+    macro_rules! set {
+        ($folder:literal) => {{
+            let manifest = include_bytes!(concat!("../../data/", $folder, "/manifest.json"));
+            let tensors = include_bytes!(concat!("../../data/", $folder, "/tensors.safetensors"));
+            VectorSet::parse(
+                (concat!("data/", $folder, "/manifest.json"), manifest),
+                (concat!("data/", $folder, "/tensors.safetensors"), tensors),
+            )
+            .map(Arc::new)
+        }};
+    }
+    Ok([set!("ops")?, set!("modules")?, set!("optimizers")?])
 }
 
 /// The set in a folder.

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::Scene;
@@ -16,10 +17,30 @@ fn same(scene: &Scene, a: &str, b: &str) {
     assert!(model(a) == model(b), "the weights of {a} and {b} differ");
 }
 
+/// The command as a terminal starts it: whoever runs the tests in the background has Ctrl-C ignored, and children take that over.
+#[cfg(unix)]
+fn heeding_ctrl_c(command: Command) -> Command {
+    if !cfg!(target_os = "linux") {
+        return command;
+    }
+    let mut reset = Command::new("env");
+    reset
+        .arg("--default-signal=INT")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if let Some(folder) = command.get_current_dir() {
+        reset.current_dir(folder);
+    }
+    reset
+}
+
 /// Starts a training run, waits until it has come to a row of metrics that `reached` likes, and presses Ctrl-C.
 #[cfg(unix)]
 fn interrupt(scene: &Scene, line: &str, run: &str, reached: impl Fn(&str) -> bool) -> common::Ended {
-    let mut child = scene.command(line).spawn().unwrap();
+    let mut child = heeding_ctrl_c(scene.command(line)).spawn().unwrap();
     let (metrics, started) = (scene.path(run).join("metrics.csv"), Instant::now());
     while !fs::read_to_string(&metrics)
         .unwrap_or_default()
@@ -34,7 +55,7 @@ fn interrupt(scene: &Scene, line: &str, run: &str, reached: impl Fn(&str) -> boo
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let killed = std::process::Command::new("sh")
+    let killed = Command::new("sh")
         .args(["-c", &format!("kill -INT {}", child.id())])
         .status()
         .unwrap();
@@ -82,7 +103,7 @@ fn a_run_in_the_background_ignores_ctrl_c() {
         "trap '' INT; {} train bars --data data --out run --model mlp --epochs 1 & kill -INT $!; wait $!",
         env!("CARGO_BIN_EXE_polygrad")
     );
-    let status = std::process::Command::new("sh")
+    let status = Command::new("sh")
         .args(["-c", &line])
         .current_dir(scene.path(""))
         .output()

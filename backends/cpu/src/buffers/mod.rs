@@ -6,6 +6,7 @@
 //! the one freed last. Contents are never cleared.
 
 mod cache;
+mod sentinel;
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, UnsafeCell};
@@ -15,6 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use cache::{LIVE, LOCAL, Local, PEAK, RETIRED, SHARED, SLOTS, count_alloc, count_live, lock};
 use polygrad_core::{Error, ErrorKind, HostBytes, Result, Shape};
+
+pub(crate) use sentinel::verdict;
 
 /// Alignment of header and data: a cache line, and the widest vector register.
 const ALIGN: usize = 64;
@@ -123,6 +126,16 @@ impl Buffer {
     /// [`ErrorKind::OutOfMemory`] when the system has no such block even after the cache was flushed.
     #[inline]
     pub(crate) fn alloc(bytes: usize) -> Result<Self> {
+        let buffer = Self::block(bytes.saturating_add(2 * sentinel::ROOM))?;
+        if cfg!(feature = "sentinels") {
+            // SAFETY: the block is new, and large enough for both fences.
+            unsafe { sentinel::raise(buffer.as_ptr(), bytes) };
+        }
+        Ok(buffer)
+    }
+
+    #[inline]
+    fn block(bytes: usize) -> Result<Self> {
         let class = class_of(bytes);
         if class < LOCAL_CLASSES
             && let Ok(Some(header)) = LOCAL.try_with(|local| local.pop(class))
@@ -210,7 +223,7 @@ impl Buffer {
         let header = self.header();
         match &header.owner {
             Some((_, bytes)) => *bytes,
-            None => class_bytes(header.class),
+            None => class_bytes(header.class) - 2 * sentinel::ROOM,
         }
     }
 
@@ -250,6 +263,10 @@ impl Drop for Buffer {
             fence(Ordering::Acquire);
         }
         let class = header.class;
+        if cfg!(feature = "sentinels") && class != FOREIGN {
+            // SAFETY: the last handle goes, and `alloc` put up the fences.
+            unsafe { sentinel::inspect(header.data) };
+        }
         let kept = class < LOCAL_CLASSES && LOCAL.try_with(|local| local.push(self.0, class)).unwrap_or(false);
         if !kept {
             free_slow(self.0, class);
@@ -307,7 +324,7 @@ fn system_alloc(class: usize) -> Option<NonNull<Header>> {
         header.write(Header {
             refs: AtomicUsize::new(1),
             class,
-            data: header.add(1).as_ptr().cast(),
+            data: header.add(1).as_ptr().cast::<u8>().add(sentinel::ROOM),
             next: Cell::new(null_mut()),
             owner: None,
             shape: UnsafeCell::new(Shape::SCALAR),
@@ -362,14 +379,30 @@ mod tests {
     fn hands_the_last_block_out_again() {
         let first = Buffer::alloc(1000).unwrap();
         assert_eq!(first.as_ptr() as usize % ALIGN, 0);
-        assert_eq!(first.capacity(), 1024);
+        let capacity = first.capacity();
+        assert!((1000..1280).contains(&capacity), "{capacity}");
         let address = first.as_ptr();
         let other = first.clone();
         assert!(!first.is_unique());
         drop(first);
         assert!(other.is_unique());
         drop(other);
-        assert_eq!(Buffer::alloc(1024).unwrap().as_ptr(), address);
+        assert_eq!(Buffer::alloc(capacity).unwrap().as_ptr(), address);
+    }
+
+    #[cfg(feature = "sentinels")]
+    #[test]
+    fn a_write_outside_is_reported() {
+        let buffer = Buffer::alloc(10).unwrap();
+        // SAFETY: the block has a fence there, which is what this is about.
+        unsafe { buffer.as_ptr().add(12).write(0) };
+        drop(buffer);
+        let error = verdict().unwrap_err().to_string();
+        assert!(
+            error.contains("2 bytes behind the end of its buffer of 10 bytes"),
+            "{error}"
+        );
+        assert!(verdict().is_ok());
     }
 
     #[test]

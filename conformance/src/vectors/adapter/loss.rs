@@ -1,4 +1,4 @@
-//! The losses of `torch.nn.functional`.
+//! The losses of `torch.nn.functional`, and those of `torch.nn`, whose arguments have the same names.
 
 use polygrad_nn::loss::{
     BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, KLDivLoss, NLLLoss, Reduction, huber_loss, l1_loss, mse_loss,
@@ -81,23 +81,23 @@ fn kl_div<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
 }
 
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let Some(name) = call.op().strip_prefix("nn.functional.") else {
+    let Some(name) = call.op().strip_prefix("nn.") else {
         return Err(Stop::OtherFamily);
     };
     let pair = || Ok::<_, Stop>((call.tensor(0, "input")?, call.tensor(1, "target")?));
-    match name {
-        "cross_entropy" => cross_entropy(call, pair()?),
-        "nll_loss" => nll(call, pair()?),
-        "binary_cross_entropy" => bce(call, pair()?),
-        "binary_cross_entropy_with_logits" => bce_with_logits(call, pair()?),
-        "kl_div" => kl_div(call, pair()?),
-        "mse_loss" => one(mse_loss(pair()?.0, pair()?.1, reduction(call, 2, 3, 4)?)?),
-        "l1_loss" => one(l1_loss(pair()?.0, pair()?.1, reduction(call, 2, 3, 4)?)?),
-        "smooth_l1_loss" => {
+    match name.strip_prefix("functional.").unwrap_or(name) {
+        "cross_entropy" | "CrossEntropyLoss" => cross_entropy(call, pair()?),
+        "nll_loss" | "NLLLoss" => nll(call, pair()?),
+        "binary_cross_entropy" | "BCELoss" => bce(call, pair()?),
+        "binary_cross_entropy_with_logits" | "BCEWithLogitsLoss" => bce_with_logits(call, pair()?),
+        "kl_div" | "KLDivLoss" => kl_div(call, pair()?),
+        "mse_loss" | "MSELoss" => one(mse_loss(pair()?.0, pair()?.1, reduction(call, 2, 3, 4)?)?),
+        "l1_loss" | "L1Loss" => one(l1_loss(pair()?.0, pair()?.1, reduction(call, 2, 3, 4)?)?),
+        "smooth_l1_loss" | "SmoothL1Loss" => {
             let beta = call.float(5, "beta", 1.0)?;
             one(smooth_l1_loss(pair()?.0, pair()?.1, beta, reduction(call, 2, 3, 4)?)?)
         }
-        "huber_loss" => {
+        "huber_loss" | "HuberLoss" => {
             let delta = call.float(3, "delta", 1.0)?;
             one(huber_loss(pair()?.0, pair()?.1, delta, reduction(call, 9, 9, 2)?)?)
         }

@@ -1,10 +1,12 @@
-//! PyTorch's functions by name, in terms of [`Tensor`](polygrad_tensor::Tensor)'s methods.
+//! PyTorch's functions, layers and optimizers by name, in terms of ours.
 
 mod elementwise;
 mod functional;
 mod index;
+mod layer;
 mod loss;
 mod movement;
+mod optimizer;
 mod reduce;
 mod window;
 
@@ -22,6 +24,8 @@ pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         window::answer,
         loss::answer,
         functional::answer,
+        layer::answer,
+        optimizer::answer,
     ];
     for family in families {
         match family(call) {
