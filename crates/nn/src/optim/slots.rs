@@ -61,7 +61,7 @@ impl<B: Backend> Slots<B> {
     }
 
     /// Calls `update` for each trainable parameter with its value, its gradient, its state (zeros at first), and the number of this step,
-    /// from 1.
+    /// from 1. `update` changes all that it is given, or nothing when it fails.
     pub(super) fn step(
         &mut self,
         gradients: &Gradients<B>,
@@ -77,9 +77,9 @@ impl<B: Backend> Slots<B> {
             let Slot { param, step, state, .. } = slot;
             let taken = param.update(|value| {
                 if state.is_empty() {
-                    for _ in self.fields {
-                        state.push(B::zeros(B::shape(value), B::dtype(value), &B::device(value))?);
-                    }
+                    // All or none: a device that fails here must not leave half a state behind.
+                    let zeros = || B::zeros(B::shape(value), B::dtype(value), &B::device(value));
+                    *state = self.fields.iter().map(|_| zeros()).collect::<Result<_>>()?;
                 }
                 if state
                     .iter()
