@@ -4,6 +4,8 @@ mod fill;
 mod judge;
 mod perf;
 mod sample;
+#[cfg(test)]
+mod shapes;
 mod table;
 
 use polygrad_core::{DType, Op};

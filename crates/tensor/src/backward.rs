@@ -137,7 +137,7 @@ impl<B: Backend> Gradients<B> {
     /// Adds the gradients of another pass, as for gradient accumulation over several batches.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the device fails; the sums are then incomplete, and of no use.
     pub fn accumulate(&mut self, other: Self) -> Result<()> {
         for gradient in other.entries {
             match self.entries.binary_search_by_key(&gradient.id, |entry| entry.id) {
