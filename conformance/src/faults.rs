@@ -124,6 +124,8 @@ impl Hooks for Plan {
         };
         progress.struck.get_or_insert(call.name());
         let kind = fault.kind();
-        Err(Error::new(kind, format!("{} at call {n}, as was asked for", kind.as_str())).with_op(call.name()))
+        // What is more is for the layers above to say.
+        let message = format!("{} in {}, call {n}, as was asked for", kind.as_str(), call.name());
+        Err(Error::new(kind, message))
     }
 }

@@ -165,6 +165,8 @@ fn check(error: &Error, faults: &Faults, fault: Fault, case: &str) {
     let op = faults.struck().unwrap_or_else(|| panic!("{case}: {error}"));
     assert_eq!(error.kind(), fault.kind(), "{case}: {error}");
     assert!(error.to_string().contains(op), "{case}: {error} does not name {op}");
+    // The device itself names no op but in its message.
+    assert!(error.op().is_some(), "{case}: {error} has no op");
     assert!(is_grad_enabled(), "{case}");
 }
 
@@ -497,7 +499,7 @@ fn decomposed_optimizer_steps_change_all_or_nothing() {
             let [param, grad, momentum, ..] = &mut x[..] else {
                 panic!()
             };
-            decompose::sgd_step::<AnyBackend>(param, grad, Some(momentum), &sgd)
+            decompose::sgd_step::<AnyBackend>(param, grad, Some(momentum), &sgd).map_err(|e| e.with_op("sgd_step"))
         };
         every_call(&cpu, tensors, step, is_old);
         let step = |_: &Device, x: &mut Vec<_>| {
@@ -505,6 +507,7 @@ fn decomposed_optimizer_steps_change_all_or_nothing() {
                 panic!()
             };
             decompose::adam_step::<AnyBackend>(param, grad, first, second, Some(largest), &adam)
+                .map_err(|e| e.with_op("adam_step"))
         };
         every_call(&cpu, tensors, step, is_old);
     }
