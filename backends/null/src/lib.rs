@@ -4,9 +4,8 @@
 //! alive at most, and whether any are left. So a training step can be planned before it is run, and leaks can be found.
 //!
 //! Each op, fused ones too, takes the memory of its results and none to work in; views take none; updates in place take none unless
-//! somebody else holds the tensor. So the figures are those of a backend with a kernel for every op, and bounds from below for
-//! others. What depends on values is not there: [`to_host`](polygrad_core::Backend::to_host), and with it `item` and printing, is an error, and an index out of
-//! range goes unnoticed.
+//! somebody else holds the tensor. So the figures are those of a backend that has a kernel for every op. What depends on values is not
+//! there: [`to_host`](polygrad_core::Backend::to_host), and with it `item`, is an error, and an index out of range goes unnoticed.
 //!
 //! ```
 //! use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential, loss::cross_entropy};
