@@ -3,6 +3,7 @@
 mod case;
 mod compare;
 mod errors;
+mod faults;
 mod generated;
 #[cfg(feature = "harness")]
 mod harness;
@@ -15,8 +16,10 @@ mod support;
 mod tolerance;
 mod ulp;
 mod vectors;
+mod wrapper;
 
 pub use case::{Case, Outcome, Source, Status};
+pub use faults::{Fault, Faults};
 pub use generated::{Timing, perf};
 #[cfg(feature = "harness")]
 pub use harness::harness;
@@ -26,6 +29,7 @@ pub use options::{Mode, Options};
 pub use report::{Counts, Record, Report};
 pub use run::{cases, run};
 pub use support::support_page;
+pub use wrapper::{Call, Hooks, Wrapped};
 
 /// The judge: a device of the reference backend, which is itself held to PyTorch.
 pub fn reference() -> polygrad_tensor::Device {

@@ -6,6 +6,8 @@ mod perf;
 #[cfg(feature = "harness")]
 mod random;
 mod sample;
+#[cfg(test)]
+mod shapes;
 mod table;
 
 use polygrad_core::{DType, Op};

@@ -22,7 +22,7 @@ use crate::{
 ///
 /// **What backends guarantee:**
 /// - A tensor is a value: no op changes one that somebody else can still see. Updates in place ([`Backend::adam_step`] and others
-///   that take `&mut` or by value) copy first when the memory is shared.
+///   that take `&mut` or by value) copy first when the memory is shared. A step that fails has changed nothing.
 /// - Views ([`Backend::reshape`], [`permute`](Backend::permute), [`expand`](Backend::expand), [`slice`](Backend::slice)) are cheap, and
 ///   every op takes their results as it takes any other tensor.
 /// - NaN propagates through max, min and relu. Sums are accurate: pairwise, compensated or in a wider type.

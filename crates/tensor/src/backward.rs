@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result, Scalar};
+use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
 use crate::graph::{Kind, Node, Rule};
+use crate::ops::context;
 use crate::{Tensor, enable_grad, no_grad, rules};
 
 /// How to run a backward pass.
@@ -137,7 +138,7 @@ impl<B: Backend> Gradients<B> {
     /// Adds the gradients of another pass, as for gradient accumulation over several batches.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the device fails; the sums are then incomplete, and of no use.
     pub fn accumulate(&mut self, other: Self) -> Result<()> {
         for gradient in other.entries {
             match self.entries.binary_search_by_key(&gradient.id, |entry| entry.id) {
@@ -195,7 +196,7 @@ impl<B: Backend> Tensor<B> {
             .with_op("backward")
             .with_hint("reduce it with sum or mean, or give its gradient with backward_with"));
         }
-        B::full(shape, Scalar::Float(1.0), self.dtype(), &B::device(&self.value)).map(Self::from_inner)
+        self.ones_like().map_err(|e| e.with_op("backward"))
     }
 
     fn checked_seed(&self, gradient: &Self) -> Result<Self> {
@@ -299,7 +300,8 @@ fn add_to<B: Backend>(sum: &mut Tensor<B>, gradient: Tensor<B>) -> Result<()> {
     } else {
         // The backend adds in place where nobody else holds the memory: so the old handle has to go.
         let old = std::mem::replace(&mut sum.value, gradient.value.clone());
-        sum.value = B::accumulate_grad(old, &gradient.value)?;
+        sum.value =
+            B::accumulate_grad(old, &gradient.value).map_err(|e| context(e, "accumulate_grad", &[&gradient]))?;
     }
     Ok(())
 }

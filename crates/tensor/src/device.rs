@@ -50,7 +50,7 @@ impl<B: Backend> Device<B> {
     /// # Errors
     /// When work given earlier failed.
     pub fn synchronize(&self) -> Result<()> {
-        B::synchronize(&self.0)
+        B::synchronize(&self.0).map_err(|e| e.with_op("synchronize").with_device(self))
     }
 
     /// This device with its backend erased.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use polygrad_core::{Backend, DType, Distribution, IntoShape, RandomKey, Result};
 
+use crate::ops::in_making;
 use crate::{Device, Tensor};
 
 /// PyTorch's default seed; here too a program that sets none gives the same numbers each time.
@@ -73,7 +74,9 @@ impl<B: Backend> Tensor<B> {
         let shape = shape.into_shape()?;
         polygrad_core::check_distribution(distribution)?;
         let key = next_key(shape.numel());
-        B::random(shape, distribution, dtype, key, device.inner()).map(Self::from_inner)
+        B::random(shape, distribution, dtype, key, device.inner())
+            .map(Self::from_inner)
+            .map_err(|e| in_making(e, "random", shape, dtype, device))
     }
 
     /// f32, uniform on `[0, 1)`.

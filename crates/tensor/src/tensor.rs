@@ -7,6 +7,7 @@ use polygrad_core::{AnyBackend, Backend, DType, Element, Error, ErrorKind, HostT
 
 use crate::Device;
 use crate::graph::{Leaf, Node};
+use crate::ops::context;
 
 /// An array of up to eight dimensions on a device, which remembers how it was computed where a gradient is wanted.
 ///
@@ -155,7 +156,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the device fails.
     pub fn to_host(&self) -> Result<HostTensor> {
-        B::to_host(&self.value)
+        B::to_host(&self.value).map_err(|e| context(e, "to_host", &[self]))
     }
 
     /// A copy of the values in row-major order.
@@ -201,7 +202,7 @@ impl<B: Backend> Tensor<B> {
         if self.device() == *device {
             return Ok(self.detach());
         }
-        B::from_host(self.to_host()?, device.inner()).map(Self::from_inner)
+        Self::from_host(self.to_host()?, device)
     }
 
     /// The values on another backend; the gradient graph ends here. Memory is shared where both are in host memory.
@@ -209,7 +210,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When a device fails, or the other backend lacks the dtype.
     pub fn to_backend<C: Backend>(&self, device: &Device<C>) -> Result<Tensor<C>> {
-        C::from_host(self.to_host()?, device.inner()).map(Tensor::from_inner)
+        Tensor::from_host(self.to_host()?, device)
     }
 
     /// This tensor with its backend erased; the gradient graph ends here.

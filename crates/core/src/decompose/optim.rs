@@ -1,4 +1,6 @@
 //! Optimizer steps. Source: the algorithms in PyTorch's documentation of SGD, Adam and AdamW.
+//!
+//! Everything is computed before anything is changed, so that a device that fails in between leaves parameter and state as they were.
 
 use super::wide::{is_narrow, widen, widen_option};
 use crate::{AdamParams, Backend, BinaryOp, DType, Result, SgdParams, UnaryOp};
@@ -15,30 +17,27 @@ pub fn sgd_step<B: Backend>(
         let mut wide = widen::<B>(param)?;
         let mut buffer = widen_option::<B>(momentum.as_deref())?;
         B::sgd_step(&mut wide, &widen::<B>(grad)?, buffer.as_mut(), params)?;
-        store::<B>(momentum, buffer, dtype)?;
-        *param = B::cast(&wide, dtype)?;
+        let (buffer, wide) = (narrow_option::<B>(buffer, dtype)?, B::cast(&wide, dtype)?);
+        store(momentum, buffer);
+        *param = wide;
         return Ok(());
     }
     let grad = decayed::<B>(grad, param, params.weight_decay)?;
-    let direction = match momentum {
+    let buffer = match &momentum {
+        None => None,
+        Some(_) if params.first => Some(grad.clone()),
+        Some(buffer) => Some(B::add(
+            &B::mul_scalar(buffer, params.momentum)?,
+            &B::mul_scalar(&grad, 1.0 - params.dampening)?,
+        )?),
+    };
+    let direction = match &buffer {
         None => grad,
-        Some(buffer) => {
-            *buffer = if params.first {
-                grad.clone()
-            } else {
-                B::add(
-                    &B::mul_scalar(buffer, params.momentum)?,
-                    &B::mul_scalar(&grad, 1.0 - params.dampening)?,
-                )?
-            };
-            if params.nesterov {
-                B::add(&grad, &B::mul_scalar(buffer, params.momentum)?)?
-            } else {
-                buffer.clone()
-            }
-        }
+        Some(buffer) if params.nesterov => B::add(&grad, &B::mul_scalar(buffer, params.momentum)?)?,
+        Some(buffer) => buffer.clone(),
     };
     *param = B::sub(param, &B::mul_scalar(&direction, params.lr)?)?;
+    store(momentum, buffer);
     Ok(())
 }
 
@@ -63,42 +62,47 @@ pub fn adam_step<B: Backend>(
             largest.as_mut(),
             params,
         )?;
-        store::<B>(max_second, largest, dtype)?;
-        *first = B::cast(&wide_first, dtype)?;
+        let largest = narrow_option::<B>(largest, dtype)?;
+        let (wide, wide_first) = (B::cast(&wide, dtype)?, B::cast(&wide_first, dtype)?);
         *second = B::cast(&wide_second, dtype)?;
-        *param = B::cast(&wide, dtype)?;
+        store(max_second, largest);
+        (*param, *first) = (wide, wide_first);
         return Ok(());
     }
-    let grad = if params.decoupled {
-        *param = B::mul_scalar(param, 1.0 - params.lr * params.weight_decay)?;
-        grad.clone()
+    let (base, grad) = if params.decoupled {
+        let kept = 1.0 - params.lr * params.weight_decay;
+        (B::mul_scalar(param, kept)?, grad.clone())
     } else {
-        decayed::<B>(grad, param, params.weight_decay)?
+        (param.clone(), decayed::<B>(grad, param, params.weight_decay)?)
     };
-    *first = blend::<B>(first, &grad, params.beta1)?;
-    *second = blend::<B>(second, &B::mul(&grad, &grad)?, params.beta2)?;
+    let new_first = blend::<B>(first, &grad, params.beta1)?;
+    let new_second = blend::<B>(second, &B::mul(&grad, &grad)?, params.beta2)?;
     let step = params.step as f64;
     let correction1 = 1.0 - params.beta1.powf(step);
     let correction2 = 1.0 - params.beta2.powf(step);
-    let largest = match max_second {
-        Some(largest) => {
-            *largest = B::binary(BinaryOp::Maximum, largest, second)?;
-            largest
-        }
-        None => second,
+    let largest = match &max_second {
+        Some(largest) => Some(B::binary(BinaryOp::Maximum, largest, &new_second)?),
+        None => None,
     };
-    let root = B::mul_scalar(&B::unary(UnaryOp::Sqrt, largest)?, 1.0 / correction2.sqrt())?;
-    let change = B::div(first, &B::add_scalar(&root, params.eps)?)?;
-    *param = B::sub(param, &B::mul_scalar(&change, params.lr / correction1)?)?;
+    let root = B::unary(UnaryOp::Sqrt, largest.as_ref().unwrap_or(&new_second))?;
+    let root = B::mul_scalar(&root, 1.0 / correction2.sqrt())?;
+    let change = B::div(&new_first, &B::add_scalar(&root, params.eps)?)?;
+    *param = B::sub(&base, &B::mul_scalar(&change, params.lr / correction1)?)?;
+    (*first, *second) = (new_first, new_second);
+    store(max_second, largest);
     Ok(())
 }
 
-/// Writes a widened tensor back.
-fn store<B: Backend>(target: Option<&mut B::Tensor>, wide: Option<B::Tensor>, dtype: DType) -> Result<()> {
-    if let (Some(target), Some(wide)) = (target, wide) {
-        *target = B::cast(&wide, dtype)?;
+/// Puts a new value in the place of an optional one.
+fn store<T>(target: Option<&mut T>, new: Option<T>) {
+    if let (Some(target), Some(new)) = (target, new) {
+        *target = new;
     }
-    Ok(())
+}
+
+/// A widened tensor in its own dtype again.
+fn narrow_option<B: Backend>(wide: Option<B::Tensor>, dtype: DType) -> Result<Option<B::Tensor>> {
+    wide.map(|wide| B::cast(&wide, dtype)).transpose()
 }
 
 fn decayed<B: Backend>(grad: &B::Tensor, param: &B::Tensor, weight_decay: f64) -> Result<B::Tensor> {

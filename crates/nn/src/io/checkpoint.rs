@@ -150,7 +150,8 @@ impl Checkpoint {
     /// Brings a model, an optimizer and this thread's stream of random numbers to this state; gives the number of steps.
     ///
     /// # Errors
-    /// When the state does not fit the optimizer, in which case nothing has changed, or the model.
+    /// When the state does not fit the optimizer, in which case nothing has changed, or the model; and when the device fails. Each of the
+    /// two takes over all or nothing, the optimizer first.
     pub fn restore<B: Backend>(
         &self,
         model: &(impl Module<B> + ?Sized),

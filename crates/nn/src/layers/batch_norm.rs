@@ -169,22 +169,26 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
         Ok(y)
     }
 
-    /// Moves the running statistics towards a batch's.
+    /// Moves the running statistics towards a batch's, all of them or, when the device fails, none.
     fn track(&self, mean: &Tensor<B>, var: &Tensor<B>) -> Result<()> {
         let (Some(running_mean), Some(running_var), Some(count)) =
             (&self.running_mean, &self.running_var, &self.num_batches_tracked)
         else {
             return Ok(());
         };
-        count.replace(|n| n + 1i64)?;
+        let counted = (count.tensor() + 1i64)?;
         let share = match self.config.momentum {
             Some(momentum) => momentum,
-            None => 1.0 / count.tensor().item()?,
+            None => 1.0 / counted.item()?,
         };
-        for (running, new) in [(running_mean, mean), (running_var, var)] {
-            running.replace(|old| (old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?)?;
-        }
-        Ok(())
+        let moved = |running: &Buffer<B>, new: &Tensor<B>| {
+            let old = running.tensor();
+            (&old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?
+        };
+        let (new_mean, new_var) = (moved(running_mean, mean)?, moved(running_var, var)?);
+        count.set(&counted)?;
+        running_mean.set(&new_mean)?;
+        running_var.set(&new_var)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Embeddings.
 
-use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, HostTensor, Result, Shape, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Shape, Tensor};
 
 use super::in_layer;
 use crate::{Forward, Init, Module, Param};
@@ -58,9 +58,9 @@ impl EmbeddingConfig {
             None => None,
             Some(index) => {
                 let row = resolve(index, self.num_embeddings)?;
-                let mut values = weight.to_vec::<f32>()?;
-                values[row * self.embedding_dim..(row + 1) * self.embedding_dim].fill(0.0);
-                weight = Tensor::from_host(HostTensor::new(shape, values)?, device)?;
+                let padding = (0..self.num_embeddings).map(|i| i == row).collect();
+                let padding = Tensor::from_vec::<bool>(padding, [self.num_embeddings, 1], device)?;
+                weight = weight.masked_fill(&padding, 0.0)?;
                 Some(row)
             }
         };

@@ -172,19 +172,19 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
         x.instance_norm(weight, bias, eps)
     }
 
-    /// Moves the running statistics towards a batch's.
+    /// Moves the running statistics towards a batch's, both or, when the device fails, neither.
     fn track(&self, x: &Tensor<B>, mean: &Buffer<B>, var: &Buffer<B>) -> Result<()> {
         let x = x.detach();
         let spatial: Vec<isize> = (2..x.rank() as isize).collect();
         let share = self.config.momentum;
-        let news = [
-            (mean, x.mean(&spatial, false)?.mean(0, false)?),
-            (var, x.variance(&spatial, 1.0, false)?.mean(0, false)?),
-        ];
-        for (running, new) in news {
-            running.replace(|old| (old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?)?;
-        }
-        Ok(())
+        let moved = |running: &Buffer<B>, new: Tensor<B>| {
+            let old = running.tensor();
+            (&old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?
+        };
+        let new_mean = moved(mean, x.mean(&spatial, false)?.mean(0, false)?)?;
+        let new_var = moved(var, x.variance(&spatial, 1.0, false)?.mean(0, false)?)?;
+        mean.set(&new_mean)?;
+        var.set(&new_var)
     }
 }
 

@@ -7,6 +7,7 @@ use polygrad_tensor::{Backend, DType, Error, Gradients, Result, no_grad};
 ///
 /// # Errors
 /// When the norm is not finite, naming the gradients that are not, or `max_norm` is negative or NaN; the gradients are then unchanged.
+/// When the device fails while it scales them, some are scaled and some are not.
 pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -> Result<f64> {
     check_bound("max_norm", max_norm)?;
     no_grad(|| {
@@ -24,7 +25,7 @@ pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -
             Some(total) => total.item()?.sqrt(),
         };
         if !norm.is_finite() {
-            return Err(not_finite(gradients, norm));
+            return Err(not_finite(gradients, norm)?);
         }
         let factor = max_norm / (norm + 1e-6);
         if factor < 1.0 {
@@ -39,7 +40,7 @@ pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -
 /// Brings every element of all gradients of a backward pass into `[-max_value, max_value]`; NaN stays.
 ///
 /// # Errors
-/// When `max_value` is negative or NaN, or the device fails.
+/// When `max_value` is negative or NaN, the gradients being unchanged; or the device fails, when some are clipped and some are not.
 pub fn clip_grad_value<B: Backend>(gradients: &mut Gradients<B>, max_value: f64) -> Result<()> {
     check_bound("max_value", max_value)?;
     no_grad(|| {
@@ -57,19 +58,21 @@ fn check_bound(name: &str, bound: f64) -> Result<()> {
     Err(Error::invalid(format!("{name} = {bound} is no bound")).with_op("clip_grad"))
 }
 
+/// The error that names the gradients that are not finite; fails itself when the device does.
 #[cold]
-fn not_finite<B: Backend>(gradients: &Gradients<B>, norm: f64) -> Error {
-    let bad: Vec<&str> = gradients
-        .iter()
-        .filter(|(_, gradient)| gradient.to_f64_vec().is_ok_and(|v| v.iter().any(|x| !x.is_finite())))
-        .map(|(name, _)| name.unwrap_or("(unnamed)"))
-        .collect();
+fn not_finite<B: Backend>(gradients: &Gradients<B>, norm: f64) -> Result<Error> {
+    let mut bad = Vec::new();
+    for (name, gradient) in gradients.iter() {
+        if gradient.to_f64_vec()?.iter().any(|x| !x.is_finite()) {
+            bad.push(name.unwrap_or("(unnamed)"));
+        }
+    }
     let which = if bad.is_empty() {
         "it overflows".to_owned()
     } else {
         format!("not finite: {}", bad.join(", "))
     };
-    Error::invalid(format!("the gradients' norm is {norm}; {which}"))
+    Ok(Error::invalid(format!("the gradients' norm is {norm}; {which}"))
         .with_op("clip_grad_norm")
-        .with_hint("lower the learning rate, or look for a division by zero or a logarithm of zero in the loss")
+        .with_hint("lower the learning rate, or look for a division by zero or a logarithm of zero in the loss"))
 }

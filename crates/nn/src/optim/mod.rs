@@ -25,7 +25,9 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     ///
     /// # Errors
     /// [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient), naming all trainable parameters for which there is no gradient, in
-    /// which case nothing has changed; see [`Optimizer::allow_unused`]. And when the device fails.
+    /// which case nothing has changed; see [`Optimizer::allow_unused`]. And when the device fails: the error names the parameter; those
+    /// before it, in the order in which the optimizer was given them, have taken the step, and it and those after it are, with their
+    /// state, as they were. A further step takes up from there; to take none by halves, go back to a checkpoint.
     fn step(&mut self, gradients: &Gradients<B>) -> Result<()>;
 
     /// Whether trainable parameters without a gradient are left as they are instead of being an error. Default: false.

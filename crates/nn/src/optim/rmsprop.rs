@@ -123,21 +123,30 @@ impl<B: Backend> RMSprop<B> {
             [square, rest @ ..] => (square, rest),
             [] => unreachable!("there is one tensor for each field"),
         };
-        *square = blend::<B>(square, &B::mul(&gradient, &gradient)?, config.alpha)?;
-        let spread = match rest.last_mut().filter(|_| config.centered) {
-            None => square.clone(),
-            Some(mean) => {
-                *mean = blend::<B>(mean, &gradient, config.alpha)?;
-                B::sub(square, &B::mul(mean, mean)?)?
-            }
+        // Everything is computed before anything changes: a device may fail at each op.
+        let new_square = blend::<B>(square, &B::mul(&gradient, &gradient)?, config.alpha)?;
+        let new_mean = match rest.last().filter(|_| config.centered) {
+            None => None,
+            Some(mean) => Some(blend::<B>(mean, &gradient, config.alpha)?),
+        };
+        let spread = match &new_mean {
+            None => new_square.clone(),
+            Some(mean) => B::sub(&new_square, &B::mul(mean, mean)?)?,
         };
         let root = B::add_scalar(&B::unary(UnaryOp::Sqrt, &spread)?, config.eps)?;
         let mut change = B::div(&gradient, &root)?;
-        if let Some(buffer) = rest.first_mut().filter(|_| config.momentum > 0.0) {
-            *buffer = B::add(&B::mul_scalar(buffer, config.momentum)?, &change)?;
-            change = buffer.clone();
+        let buffer = rest.first_mut().filter(|_| config.momentum > 0.0);
+        if let Some(buffer) = &buffer {
+            change = B::add(&B::mul_scalar(buffer, config.momentum)?, &change)?;
         }
         *param = B::sub(param, &B::mul_scalar(&change, config.lr)?)?;
+        *square = new_square;
+        if let Some(buffer) = buffer {
+            *buffer = change;
+        }
+        if let (Some(mean), Some(new)) = (rest.last_mut(), new_mean) {
+            *mean = new;
+        }
         Ok(())
     }
 }

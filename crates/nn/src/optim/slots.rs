@@ -61,7 +61,7 @@ impl<B: Backend> Slots<B> {
     }
 
     /// Calls `update` for each trainable parameter with its value, its gradient, its state (zeros at first), and the number of this step,
-    /// from 1.
+    /// from 1. `update` changes all that it is given, or nothing when it fails.
     pub(super) fn step(
         &mut self,
         gradients: &Gradients<B>,
@@ -77,9 +77,9 @@ impl<B: Backend> Slots<B> {
             let Slot { param, step, state, .. } = slot;
             let taken = param.update(|value| {
                 if state.is_empty() {
-                    for _ in self.fields {
-                        state.push(B::zeros(B::shape(value), B::dtype(value), &B::device(value))?);
-                    }
+                    // All or none: a device that fails here must not leave half a state behind.
+                    let zeros = || B::zeros(B::shape(value), B::dtype(value), &B::device(value));
+                    *state = self.fields.iter().map(|_| zeros()).collect::<Result<_>>()?;
                 }
                 if state
                     .iter()
@@ -124,7 +124,11 @@ impl<B: Backend> Slots<B> {
         for slot in self.slots.iter().filter(|slot| slot.step > 0) {
             out.insert(format!("{}.step", slot.name), HostTensor::scalar(slot.step as i64));
             for (field, tensor) in self.fields.iter().zip(&slot.state) {
-                out.insert(format!("{}.{field}", slot.name), B::to_host(tensor)?);
+                let name = format!("{}.{field}", slot.name);
+                match B::to_host(tensor) {
+                    Ok(host) => out.insert(name, host),
+                    Err(error) => return Err(error.with_op("to_host").in_module(name)),
+                }
             }
         }
         Ok(out)
@@ -203,7 +207,8 @@ impl<B: Backend> Loader<B> {
                 }
                 Some(value) => {
                     let value = value.cast(slot.param.dtype());
-                    tensors.push(Tensor::from_host(value, &slot.param.device())?.inner().clone());
+                    let value = Tensor::from_host(value, &slot.param.device());
+                    tensors.push(value.map_err(|e| e.in_module(name.clone()))?.inner().clone());
                 }
                 None if step.is_some() => faults.push(format!("missing: {name}")),
                 None => {}

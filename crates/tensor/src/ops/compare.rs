@@ -133,12 +133,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the mask is not bool, the shapes do not broadcast, or the devices differ.
     pub fn masked_fill(&self, mask: &Self, value: impl Into<Scalar>) -> Result<Self> {
-        let value = B::full(
-            polygrad_core::Shape::SCALAR,
-            value.into(),
-            self.dtype(),
-            &B::device(&self.value),
-        )?;
-        Self::where_(mask, &Self::from_inner(value), self)
+        let value = Self::full((), value, self.dtype(), &self.device())?;
+        Self::where_(mask, &value, self)
     }
 }

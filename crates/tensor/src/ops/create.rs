@@ -2,6 +2,7 @@
 
 use polygrad_core::{Backend, DType, Element, Error, HostTensor, IntoShape, Result, Scalar, Shape, bf16, f16};
 
+use super::in_making;
 use crate::{Device, Tensor};
 
 impl<B: Backend> Tensor<B> {
@@ -10,7 +11,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the device lacks the dtype, or memory runs out.
     pub fn from_host(host: HostTensor, device: &Device<B>) -> Result<Self> {
-        B::from_host(host, device.inner()).map(Self::from_inner)
+        let (shape, dtype) = (*host.shape(), host.dtype());
+        B::from_host(host, device.inner())
+            .map(Self::from_inner)
+            .map_err(|e| in_making(e, "from_host", shape, dtype, device))
     }
 
     /// A vector's values in row-major order.
@@ -47,7 +51,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When memory runs out.
     pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, dtype: DType, device: &Device<B>) -> Result<Self> {
-        B::full(shape.into_shape()?, value.into(), dtype, device.inner()).map(Self::from_inner)
+        let shape = shape.into_shape()?;
+        B::full(shape, value.into(), dtype, device.inner())
+            .map(Self::from_inner)
+            .map_err(|e| in_making(e, "full", shape, dtype, device))
     }
 
     /// f32 zeros.
@@ -71,7 +78,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When memory runs out.
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Self> {
-        B::full(self.shape(), value.into(), self.dtype(), &B::device(&self.value)).map(Self::from_inner)
+        Self::full(self.shape(), value, self.dtype(), &self.device())
     }
 
     /// Zeros with this tensor's shape, dtype and device.
@@ -107,7 +114,7 @@ impl<B: Backend> Tensor<B> {
         }
         let integers = [start, end, step].iter().all(|scalar| matches!(scalar, Scalar::Int(_)));
         let dtype = if integers { DType::I64 } else { DType::F32 };
-        B::iota(count as usize, start, step, dtype, device.inner()).map(Self::from_inner)
+        Self::iota("arange", count as usize, (start, step), dtype, device)
     }
 
     /// f32, `steps` numbers from `start` to `end`, both included.
@@ -120,7 +127,20 @@ impl<B: Backend> Tensor<B> {
         } else {
             0.0
         };
-        B::iota(steps, start.into(), step.into(), DType::F32, device.inner()).map(Self::from_inner)
+        Self::iota("linspace", steps, (start.into(), step.into()), DType::F32, device)
+    }
+
+    fn iota(
+        op: &'static str,
+        len: usize,
+        (start, step): (Scalar, Scalar),
+        dtype: DType,
+        device: &Device<B>,
+    ) -> Result<Self> {
+        let shape = Shape::new(&[len]).map_err(|e| e.with_op(op))?;
+        B::iota(len, start, step, dtype, device.inner())
+            .map(Self::from_inner)
+            .map_err(|e| in_making(e, op, shape, dtype, device))
     }
 
     /// f32, the identity matrix of size `n`.
@@ -160,8 +180,8 @@ impl<B: Backend> Tensor<B> {
             .map(keep)
             .collect();
         let mask = Self::from_vec::<bool>(mask, [rows, columns], &self.device())?;
-        let zero = B::full(Shape::SCALAR, Scalar::Float(0.0), self.dtype(), &B::device(&self.value))?;
-        Self::where_(&mask, self, &Self::from_inner(zero))
+        let zero = Self::full((), 0.0, self.dtype(), &self.device())?;
+        Self::where_(&mask, self, &zero)
     }
 }
 

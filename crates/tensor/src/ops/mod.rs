@@ -28,9 +28,9 @@ pub use index::{Index, IntoIndex};
 pub use interpolate::{InterpolateMode, Resize};
 pub use pad::PadMode;
 
-use polygrad_core::{Backend, Error, ErrorKind, Result};
+use polygrad_core::{Backend, DType, Error, ErrorKind, Result, Shape};
 
-use crate::Tensor;
+use crate::{Device, Tensor};
 
 /// The values of a function at `0..len`, or an error where memory does not suffice.
 pub(crate) fn collected<T>(len: usize, f: impl FnMut(usize) -> T) -> Result<Vec<T>> {
@@ -52,6 +52,18 @@ pub(crate) fn context<B: Backend>(error: Error, op: &'static str, operands: &[&T
         Some(first) => error.with_device(first.device()),
         None => error,
     }
+}
+
+/// Adds to an error which op could not make a tensor, what it was to be, and where.
+#[cold]
+pub(crate) fn in_making<B: Backend>(
+    error: Error,
+    op: &'static str,
+    shape: Shape,
+    dtype: DType,
+    device: &Device<B>,
+) -> Error {
+    error.with_op(op).with_operands([(shape, dtype)]).with_device(device)
 }
 
 impl<B: Backend> Tensor<B> {

@@ -155,12 +155,7 @@ pub(super) fn binary_scalar<B: Backend>(
 
 pub(super) fn select<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     let condition = &c.saved[0];
-    let zero = Tensor::from_inner(B::full(
-        polygrad_core::Shape::SCALAR,
-        Scalar::Float(0.0),
-        c.grad.dtype(),
-        &B::device(&c.grad.value),
-    )?);
+    let zero = Tensor::full((), 0.0, c.grad.dtype(), &c.grad.device())?;
     Ok(Passed::Inputs(smallvec![
         None,
         c.when(1, || Tensor::where_(condition, &c.grad, &zero)?.sum_to(c.shape(1)))?,

@@ -1,6 +1,6 @@
 //! Rules of ops that move elements.
 
-use polygrad_core::{Backend, Result, Scalar, SliceRange};
+use polygrad_core::{Backend, Result, SliceRange};
 use smallvec::smallvec;
 
 use super::{Context, Passed};
@@ -9,8 +9,7 @@ use crate::backward::InputGradients;
 
 /// Zeros of input `i`'s shape, in the gradient's dtype.
 fn zeros<B: Backend>(i: usize, c: &Context<'_, B>) -> Result<Tensor<B>> {
-    let device = B::device(&c.grad.value);
-    B::full(c.shape(i), Scalar::Float(0.0), c.grad.dtype(), &device).map(Tensor::from_inner)
+    Tensor::full(c.shape(i), 0.0, c.grad.dtype(), &c.grad.device())
 }
 
 pub(super) fn slice<B: Backend>(ranges: &[SliceRange], c: &Context<'_, B>) -> Result<Passed<B>> {

@@ -1,0 +1,44 @@
+//! The null backend: tensors with shape, dtype and device, and no values.
+//!
+//! It computes nothing, and counts: a model of any size runs on it in microseconds, and its device tells afterwards how many bytes were
+//! alive at most, and whether any are left. So a training step can be planned before it is run, and leaks can be found.
+//!
+//! Each op, fused ones too, takes the memory of its results and none to work in; views take none; updates in place take none unless
+//! somebody else holds the tensor. So the figures are those of a backend that has a kernel for every op. What depends on values is not
+//! there: [`to_host`](polygrad_core::Backend::to_host), and with it `item`, is an error, and an index out of range goes unnoticed.
+//!
+//! ```
+//! use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential, loss::cross_entropy};
+//! use polygrad_null::Null;
+//! use polygrad_tensor::{DType, Device, Result, Tensor};
+//!
+//! /// The most bytes that are alive at once in a training step.
+//! fn peak_bytes(batch: usize) -> Result<usize> {
+//!     let device = Device::<Null>::default();
+//!     let model = Sequential::new()
+//!         .push(Linear::new(784, 4096, &device)?)
+//!         .push(ReLU)
+//!         .push(Linear::new(4096, 10, &device)?);
+//!     let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
+//!     let x = Tensor::zeros([batch, 784], &device)?;
+//!     let classes = Tensor::full([batch], 0i64, DType::I64, &device)?;
+//!     let loss = cross_entropy(&model.forward(&x)?, &classes)?;
+//!     optimizer.step(&loss.backward()?)?;
+//!     Ok(device.inner().stats().peak_bytes)
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! let (small, large) = (peak_bytes(64)?, peak_bytes(128)?);
+//! // Parameters, two moments of Adam, and gradients do not depend on the batch; what the graph holds does.
+//! assert!(small < large && large < 2 * small);
+//! # Ok(())
+//! # }
+//! ```
+
+mod backend;
+mod device;
+mod tensor;
+
+pub use backend::Null;
+pub use device::{NullDevice, Stats};
+pub use tensor::NullTensor;

@@ -1,0 +1,123 @@
+//! The tensor, and the three ways in which a call makes or changes one.
+
+use std::sync::Arc;
+
+use polygrad_core::{DType, Layout, Result, Shape};
+
+use crate::NullDevice;
+
+/// A layout and a dtype on a device. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct NullTensor(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    layout: Layout,
+    dtype: DType,
+    device: NullDevice,
+    /// What it takes: nothing if it is a view.
+    bytes: usize,
+    /// The tensor that a view looks into, which it keeps alive.
+    base: Option<NullTensor>,
+}
+
+impl NullTensor {
+    /// The results of a call, one after the other.
+    pub(crate) fn results<const N: usize>(device: &NullDevice, of: [(Shape, DType); N]) -> Result<[Self; N]> {
+        device.called();
+        // Made one by one, so that those already made are counted out again when there is no room for the next.
+        let made: Vec<Self> = of
+            .into_iter()
+            .map(|(shape, dtype)| Self::make(device, Layout::contiguous(shape), dtype, None))
+            .collect::<Result<_>>()?;
+        match made.try_into() {
+            Ok(made) => Ok(made),
+            Err(_) => unreachable!("there is one for each shape"),
+        }
+    }
+
+    /// The result of a call.
+    pub(crate) fn result(device: &NullDevice, shape: Shape, dtype: DType) -> Result<Self> {
+        Self::results(device, [(shape, dtype)]).map(|[x]| x)
+    }
+
+    /// The result of a call on this tensor, of its dtype.
+    pub(crate) fn gives(&self, shape: Shape) -> Result<Self> {
+        Self::result(self.device(), shape, self.dtype())
+    }
+
+    /// The result of a call on this tensor, of its shape and dtype.
+    pub(crate) fn like(&self) -> Result<Self> {
+        self.gives(self.shape())
+    }
+
+    /// Another view of this tensor's memory.
+    pub(crate) fn view(&self, layout: Layout) -> Result<Self> {
+        self.device().called();
+        let base = self.0.base.as_ref().unwrap_or(self).clone();
+        Self::make(self.device(), layout, self.dtype(), Some(base))
+    }
+
+    /// The result of a call that writes into these tensors: in place, or into new memory where somebody else can see the old.
+    pub(crate) fn write<const N: usize>(targets: [Option<&mut Self>; N]) -> Result<()> {
+        let mut targets: Vec<&mut Self> = targets.into_iter().flatten().collect();
+        if let Some(first) = targets.first() {
+            first.device().called();
+        }
+        let copies: Vec<Option<Self>> = targets.iter_mut().map(|x| x.copy_if_shared()).collect::<Result<_>>()?;
+        for (target, copy) in targets.into_iter().zip(copies) {
+            if let Some(copy) = copy {
+                *target = copy;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_if_shared(&mut self) -> Result<Option<Self>> {
+        match Arc::get_mut(&mut self.0) {
+            Some(Inner { base: None, .. }) => Ok(None),
+            _ => Self::make(self.device(), Layout::contiguous(self.shape()), self.dtype(), None).map(Some),
+        }
+    }
+
+    fn make(device: &NullDevice, layout: Layout, dtype: DType, base: Option<Self>) -> Result<Self> {
+        let bytes = match base {
+            None => layout.shape().numel() * dtype.size(),
+            Some(_) => 0,
+        };
+        device.made(bytes)?;
+        Ok(Self(Arc::new(Inner {
+            layout,
+            dtype,
+            device: device.clone(),
+            bytes,
+            base,
+        })))
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        *self.0.layout.shape()
+    }
+
+    /// Where its elements would lie.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// The dtype.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// The device.
+    pub fn device(&self) -> &NullDevice {
+        &self.0.device
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.device.dropped(self.bytes);
+    }
+}

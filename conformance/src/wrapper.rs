@@ -1,0 +1,304 @@
+//! A device over another one whose every call is watched.
+
+use std::any::TypeId;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use polygrad_core::{
+    AnyDevice, AnyTensor, Backend, Capabilities, DType, Distribution, DynBackend, Error, ErrorKind, HostTensor, Op,
+    OpDesc, Outputs, RandomKey, Result, Scalar, Shape, Support,
+};
+use polygrad_tensor::Device;
+
+use crate::run::erased;
+
+/// A call that does work. What only asks (shapes, capabilities) is none.
+#[derive(Clone, Copy, Debug)]
+pub enum Call<'a> {
+    /// [`DynBackend::from_host`].
+    FromHost,
+    /// [`DynBackend::to_host`].
+    ToHost,
+    /// [`DynBackend::full`].
+    Full,
+    /// [`DynBackend::iota`].
+    Iota,
+    /// [`DynBackend::random`].
+    Random,
+    /// [`DynBackend::synchronize`].
+    Synchronize,
+    /// [`DynBackend::execute`] or [`DynBackend::update`].
+    Op(&'a Op),
+}
+
+impl Call<'_> {
+    /// The method's name, or the op's.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::FromHost => "from_host",
+            Self::ToHost => "to_host",
+            Self::Full => "full",
+            Self::Iota => "iota",
+            Self::Random => "random",
+            Self::Synchronize => "synchronize",
+            Self::Op(op) => op.name(),
+        }
+    }
+}
+
+/// What to do around each call. Tensors are those of the device below.
+pub trait Hooks: Send + Sync + 'static {
+    /// Before a call.
+    ///
+    /// # Errors
+    /// Become those of the call, which is then not made.
+    fn before(&self, _call: &Call<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// After a call that went well, for each tensor that it made or changed: what is taken for it.
+    ///
+    /// # Errors
+    /// Become those of the call.
+    fn after(&self, _call: &Call<'_>, result: AnyTensor) -> Result<AnyTensor> {
+        Ok(result)
+    }
+}
+
+/// A device over another one. Its tensors do not meet those of other devices; clones are one device.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use polygrad_conformance::{Call, Hooks, Wrapped, reference};
+/// use polygrad_tensor::{Result, Tensor};
+///
+/// #[derive(Default)]
+/// struct Count(AtomicU64);
+///
+/// impl Hooks for Count {
+///     fn before(&self, _: &Call<'_>) -> Result<()> {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///         Ok(())
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// let count = Arc::new(Count::default());
+/// let wrapped = Wrapped::new(&reference(), Arc::clone(&count));
+/// let x = Tensor::ones([2, 3], &wrapped.device())?;
+/// assert_eq!((&x + &x)?.sum_all()?.item()?, 12.0);
+/// // full, add, sum, to_host
+/// assert_eq!(count.0.load(Ordering::Relaxed), 4);
+/// assert_eq!(wrapped.live_tensors(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Wrapped(Arc<State>);
+
+struct State {
+    inner: AnyDevice,
+    hooks: Arc<dyn Hooks>,
+    live: AtomicUsize,
+}
+
+impl Wrapped {
+    /// A device over `device`, whose calls go past `hooks`.
+    pub fn new<B: Backend>(device: &Device<B>, hooks: Arc<impl Hooks>) -> Self {
+        Self(Arc::new(State {
+            inner: erased(device).inner().clone(),
+            hooks,
+            live: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The device, to make tensors on.
+    pub fn device(&self) -> Device {
+        Device::from_inner(self.any())
+    }
+
+    /// How many of its tensors are alive. Clones of a tensor are one.
+    pub fn live_tensors(&self) -> usize {
+        self.0.live.load(Ordering::SeqCst)
+    }
+
+    fn any(&self) -> AnyDevice {
+        AnyDevice::from_parts(&Wrapper, Arc::new(self.clone()))
+    }
+
+    fn below(&self) -> &'static dyn DynBackend {
+        self.0.inner.backend()
+    }
+
+    fn wrap(&self, inner: AnyTensor) -> AnyTensor {
+        self.0.live.fetch_add(1, Ordering::SeqCst);
+        let (shape, dtype) = (inner.shape(), inner.dtype());
+        let place = self.clone();
+        AnyTensor::from_parts(&Wrapper, WrappedTensor { inner, place }, shape, dtype)
+    }
+
+    /// A call that makes one tensor.
+    fn make(&self, call: Call<'_>, make: impl FnOnce(&AnyDevice) -> Result<AnyTensor>) -> Result<AnyTensor> {
+        self.0.hooks.before(&call)?;
+        let made = make(&self.0.inner)?;
+        self.0.hooks.after(&call, made).map(|made| self.wrap(made))
+    }
+}
+
+impl PartialEq for Wrapped {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wrapped {}", self.0.inner)
+    }
+}
+
+impl fmt::Debug for Wrapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wrapped({}, {} live tensors)", self.0.inner, self.live_tensors())
+    }
+}
+
+struct WrappedTensor {
+    inner: AnyTensor,
+    place: Wrapped,
+}
+
+impl Drop for WrappedTensor {
+    fn drop(&mut self) {
+        self.place.0.live.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn tensor(x: &AnyTensor) -> Result<&WrappedTensor> {
+    x.inner().ok_or_else(|| foreign(x.backend()))
+}
+
+fn place(device: &AnyDevice) -> Result<&Wrapped> {
+    let device_itself = device.inner().as_any().downcast_ref();
+    device_itself.ok_or_else(|| foreign(device.backend()))
+}
+
+#[cold]
+fn foreign(found: &dyn DynBackend) -> Error {
+    let message = format!("a wrapped device was given a tensor or device of backend {found}");
+    Error::new(ErrorKind::Device, message).with_hint("move it with to_device or to_backend first")
+}
+
+/// The backend of all wrapped devices; what differs is in the devices.
+struct Wrapper;
+
+impl DynBackend for Wrapper {
+    fn name(&self) -> &'static str {
+        "wrapped"
+    }
+
+    fn id(&self) -> TypeId {
+        TypeId::of::<Self>()
+    }
+
+    fn capabilities(&self, device: &AnyDevice) -> Result<Capabilities> {
+        let place = place(device)?;
+        place.below().capabilities(&place.0.inner)
+    }
+
+    fn supports(&self, device: &AnyDevice, op: &OpDesc<'_>) -> Result<Support> {
+        let place = place(device)?;
+        place.below().supports(&place.0.inner, op)
+    }
+
+    fn synchronize(&self, device: &AnyDevice) -> Result<()> {
+        let place = place(device)?;
+        place.0.hooks.before(&Call::Synchronize)?;
+        place.below().synchronize(&place.0.inner)
+    }
+
+    fn device(&self, x: &AnyTensor) -> Result<AnyDevice> {
+        tensor(x).map(|x| x.place.any())
+    }
+
+    fn same_device(&self, a: &AnyTensor, b: &AnyTensor) -> bool {
+        matches!((tensor(a), tensor(b)), (Ok(a), Ok(b)) if a.place == b.place)
+    }
+
+    fn from_host(&self, host: HostTensor, device: &AnyDevice) -> Result<AnyTensor> {
+        let place = place(device)?;
+        place.make(Call::FromHost, |inner| place.below().from_host(host, inner))
+    }
+
+    fn to_host(&self, x: &AnyTensor) -> Result<HostTensor> {
+        let WrappedTensor { inner, place } = tensor(x)?;
+        place.0.hooks.before(&Call::ToHost)?;
+        place.below().to_host(inner)
+    }
+
+    fn full(&self, shape: Shape, value: Scalar, dtype: DType, device: &AnyDevice) -> Result<AnyTensor> {
+        let place = place(device)?;
+        place.make(Call::Full, |inner| place.below().full(shape, value, dtype, inner))
+    }
+
+    fn iota(&self, len: usize, start: Scalar, step: Scalar, dtype: DType, device: &AnyDevice) -> Result<AnyTensor> {
+        let place = place(device)?;
+        place.make(Call::Iota, |inner| place.below().iota(len, start, step, dtype, inner))
+    }
+
+    fn random(
+        &self,
+        shape: Shape,
+        distribution: Distribution,
+        dtype: DType,
+        key: RandomKey,
+        device: &AnyDevice,
+    ) -> Result<AnyTensor> {
+        let place = place(device)?;
+        place.make(Call::Random, |inner| {
+            place.below().random(shape, distribution, dtype, key, inner)
+        })
+    }
+
+    fn execute(&self, op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs> {
+        let inputs = inputs.iter().map(|x| tensor(x)).collect::<Result<Vec<_>>>()?;
+        let Some(place) = inputs.first().map(|x| &x.place) else {
+            return Err(Error::invalid("an op on no tensors").with_op(op.name()));
+        };
+        let (call, hooks) = (Call::Op(op), &place.0.hooks);
+        hooks.before(&call)?;
+        let bare: Vec<&AnyTensor> = inputs.iter().map(|x| &x.inner).collect();
+        let mut outputs = place.below().execute(op, &bare)?;
+        for output in outputs.iter_mut() {
+            *output = place.wrap(hooks.after(&call, output.clone())?);
+        }
+        Ok(outputs)
+    }
+
+    fn update(&self, op: &Op, targets: &mut [&mut AnyTensor], grad: &AnyTensor) -> Result<()> {
+        let WrappedTensor { inner: grad, place } = tensor(grad)?;
+        let bare = targets.iter().map(|x| Ok(tensor(x)?.inner.clone()));
+        let bare = bare.collect::<Result<Vec<_>>>()?;
+        let (call, hooks) = (Call::Op(op), &place.0.hooks);
+        hooks.before(&call)?;
+        // The wrapping goes away for the time of the call, so that the device below gets the only handles and can work in place.
+        for (target, bare) in targets.iter_mut().zip(bare) {
+            **target = bare;
+        }
+        let mut outcome = place.below().update(op, targets, grad);
+        for target in targets {
+            let mut result = target.clone();
+            if outcome.is_ok() {
+                match hooks.after(&call, result.clone()) {
+                    Ok(replaced) => result = replaced,
+                    Err(error) => outcome = Err(error),
+                }
+            }
+            **target = place.wrap(result);
+        }
+        outcome
+    }
+}
