@@ -2,37 +2,20 @@
 //!
 //! Floats are computed in f64 and rounded once, which for f32 gives the nearest number but for rare ties.
 
-use polygrad::backend::{BinaryOp, CompareOp, DType, Element, Result, Shape, UnaryOp};
+use polygrad::backend::{BinaryOp, CompareOp, DType, Element, Result, UnaryOp};
 
 use crate::movement::expand;
 use crate::support::{refused, typed, unknown};
 use crate::tensor::{ToyTensor, collect};
 
 pub(crate) fn unary(op: UnaryOp, x: &ToyTensor) -> Result<ToyTensor> {
-    let name = op.name();
-    if let Some(f) = predicate(op) {
-        return typed!(name, x.dtype(), [f32 f64 i64 bool], T => map(x, |x: T| f(x.to_f64())));
-    }
-    unary_defined(op, x.dtype())?;
-    match (real(op), int(op)) {
-        (_, Some(f)) if x.dtype() == DType::I64 => map(x, f),
-        (Some(f), _) => typed!(name, x.dtype(), [f32 f64], T => map(x, |x: T| T::from_f64(f(x.to_f64())))),
+    let (name, dtype) = (op.name(), x.dtype());
+    match (predicate(op), real(op), int(op)) {
+        _ if !op.accepts(dtype) => Err(refused(name, dtype)),
+        (Some(f), ..) => typed!(name, dtype, [f32 f64 i64 bool], T => map(x, |x: T| f(x.to_f64()))),
+        (.., Some(f)) if dtype == DType::I64 => map(x, f),
+        (_, Some(f), _) => typed!(name, dtype, [f32 f64], T => map(x, |x: T| T::from_f64(f(x.to_f64())))),
         _ => Err(unknown(name)),
-    }
-}
-
-/// Whether a function is defined for a dtype.
-pub(crate) fn unary_defined(op: UnaryOp, dtype: DType) -> Result<()> {
-    let known = predicate(op).is_some() || real(op).is_some();
-    let defined = match dtype {
-        DType::Bool => op.is_predicate(),
-        DType::I64 => !op.needs_float(),
-        _ => dtype.is_float(),
-    };
-    match (known, defined) {
-        (true, true) => Ok(()),
-        (true, false) => Err(refused(op.name(), dtype)),
-        _ => Err(unknown(op.name())),
     }
 }
 
@@ -99,35 +82,22 @@ fn int(op: UnaryOp) -> Option<fn(i64) -> i64> {
 
 pub(crate) fn binary(op: BinaryOp, a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
     let (name, dtype) = (op.name(), a.dtype());
-    binary_defined(op, dtype)?;
-    if let (Some(f), true) = (binary_real(op), dtype.is_float()) {
-        return typed!(name, dtype, [f32 f64], T => zip(a, b, |a: T, b: T| T::from_f64(f(a.to_f64(), b.to_f64()))));
-    }
-    // Bool is computed as 0 and 1, and what is not 0 is true: `+` is or, `*` is and.
-    let f = binary_int(op).ok_or_else(|| unknown(name))?;
-    typed!(name, dtype, [i64 bool], T => zip(a, b, |a: T, b: T| T::from_i64(f(a.to_i64(), b.to_i64()))))
-}
-
-/// Whether a function of two is defined for a dtype.
-pub(crate) fn binary_defined(op: BinaryOp, dtype: DType) -> Result<()> {
-    let defined = match dtype {
-        DType::Bool => {
-            let arithmetic = [BinaryOp::Sub, BinaryOp::Div, BinaryOp::Remainder, BinaryOp::Pow];
-            binary_int(op).is_some() && !arithmetic.contains(&op)
+    match (binary_real(op), binary_int(op)) {
+        _ if !op.accepts(dtype) => Err(refused(name, dtype)),
+        (Some(f), _) if dtype.is_float() => {
+            typed!(name, dtype, [f32 f64], T => zip(a, b, |a: T, b: T| T::from_f64(f(a.to_f64(), b.to_f64()))))
         }
-        DType::I64 => binary_int(op).is_some(),
-        _ => binary_real(op).is_some(),
-    };
-    if defined {
-        Ok(())
-    } else {
-        Err(refused(op.name(), dtype))
+        // Bool is computed as 0 and 1, and what is not 0 is true: `+` is or, `*` is and.
+        (_, Some(f)) => {
+            typed!(name, dtype, [i64 bool], T => zip(a, b, |a: T, b: T| T::from_i64(f(a.to_i64(), b.to_i64()))))
+        }
+        _ => Err(unknown(name)),
     }
 }
 
 fn zip<T: Element, R: Element>(a: &ToyTensor, b: &ToyTensor, f: impl Fn(T, T) -> R) -> Result<ToyTensor> {
     let shape = a.shape().broadcast(b.shape())?;
-    let (a, b) = (expand(a, shape)?, expand(b, shape)?);
+    let (a, b) = (expand(a, shape), expand(b, shape));
     let (a, b) = (a.values::<T>()?, b.values::<T>()?);
     Ok(ToyTensor::new(
         shape,
@@ -183,12 +153,12 @@ fn binary_int(op: BinaryOp) -> Option<fn(i64, i64) -> i64> {
 
 /// By repeated squaring, wrapping. A negative power is 0, but for bases 1 and −1.
 fn int_pow(base: i64, exponent: i64) -> i64 {
-    let (mut power, mut square, mut rest) = (1i64, base, exponent);
-    match (base, exponent < 0) {
-        (1 | -1, true) => rest = exponent & 1,
+    let mut rest = match (base, exponent < 0) {
+        (_, false) => exponent,
+        (1 | -1, true) => exponent & 1,
         (_, true) => return 0,
-        _ => {}
-    }
+    };
+    let (mut power, mut square) = (1i64, base);
     while rest > 0 {
         if rest & 1 == 1 {
             power = power.wrapping_mul(square);
@@ -215,8 +185,8 @@ pub(crate) fn compare(op: CompareOp, a: &ToyTensor, b: &ToyTensor) -> Result<Toy
 }
 
 pub(crate) fn select(condition: &ToyTensor, a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
-    let shape: Shape = a.shape().broadcast(b.shape())?.broadcast(condition.shape())?;
-    let (condition, a, b) = (expand(condition, shape)?, expand(a, shape)?, expand(b, shape)?);
+    let shape = a.shape().broadcast(b.shape())?.broadcast(condition.shape())?;
+    let (condition, a, b) = (expand(condition, shape), expand(a, shape), expand(b, shape));
     let condition = condition.values::<bool>()?;
     typed!("where", a.dtype(), [f32 f64 i64 bool], T => {
         let (a, b) = (a.values::<T>()?, b.values::<T>()?);

@@ -4,8 +4,9 @@
 
 use std::cmp::Ordering;
 
-use polygrad::backend::{ArgOp, Axes, DType, Element, Error, ReduceOp, Result, Shape};
+use polygrad::backend::{ArgOp, Axes, Element, ReduceOp, Result, Shape};
 
+use crate::index::gather;
 use crate::movement::permute;
 use crate::support::{refused, typed, unknown};
 use crate::tensor::{ToyTensor, collect, room};
@@ -23,15 +24,14 @@ fn lines<T>(values: &[T], count: usize, len: usize) -> impl ExactSizeIterator<It
 }
 
 pub(crate) fn reduce(op: ReduceOp, x: &ToyTensor, axes: Axes, keepdims: bool) -> Result<ToyTensor> {
-    defined(op, x.dtype())?;
+    if !op.accepts(x.dtype()) {
+        return Err(refused(op.name(), x.dtype()));
+    }
     if axes.is_empty() {
         return Ok(x.clone());
     }
     let shape = x.shape().reduced(axes, keepdims);
     let len = axes.iter().map(|axis| x.shape()[axis]).product();
-    if len == 0 && op.needs_elements() && shape.numel() > 0 {
-        return Err(Error::invalid("a reduction over no elements has no value").with_op(op.name()));
-    }
     let x = permute(x, with_last(axes, x.shape().rank())?);
     typed!(op.name(), x.dtype(), [f32 f64 i64 bool], T => {
         let f = line_rule::<T>(op).ok_or_else(|| unknown(op.name()))?;
@@ -40,30 +40,11 @@ pub(crate) fn reduce(op: ReduceOp, x: &ToyTensor, axes: Axes, keepdims: bool) ->
     })
 }
 
-/// Whether a reduction is defined for a dtype.
-pub(crate) fn defined(op: ReduceOp, dtype: DType) -> Result<()> {
-    let defined = match op {
-        ReduceOp::Any | ReduceOp::All => dtype == DType::Bool,
-        ReduceOp::Max | ReduceOp::Min => true,
-        ReduceOp::Mean => dtype.is_float(),
-        _ => dtype != DType::Bool,
-    };
-    if defined {
-        Ok(())
-    } else {
-        Err(refused(op.name(), dtype))
-    }
-}
-
 fn line_rule<T: Element>(op: ReduceOp) -> Option<fn(&[T]) -> T> {
     fn extreme<T: Element>(line: &[T], wanted: Ordering) -> T {
-        let mut line = line.iter().copied();
-        // The caller sees to it that a line that needs elements has some.
-        let first = line.next().unwrap_or(T::from_i64(0));
-        line.fold(
-            first,
-            |best, other| if replaces(other, best, wanted) { other } else { best },
-        )
+        let beyond = |best, other| if replaces(other, best, wanted) { other } else { best };
+        // Those who call see to it that there are elements.
+        line.iter().copied().reduce(beyond).unwrap_or(T::from_i64(0))
     }
     Some(match op {
         ReduceOp::Sum => |line| Total::of(line.iter().copied()).value(),
@@ -97,9 +78,6 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &ToyTensor, axis: usize, keepdims: bool) 
         _ => return Err(unknown(op.name())),
     };
     let (shape, len) = (x.shape().reduced(Axes::one(axis), keepdims), x.shape()[axis]);
-    if len == 0 && shape.numel() > 0 {
-        return Err(Error::invalid("a line of no elements has no extreme").with_op(op.name()));
-    }
     let x = permute(x, with_last(Axes::one(axis), x.shape().rank())?);
     typed!(op.name(), x.dtype(), [f32 f64 i64 bool], T => {
         let position = |line: &[T]| {
@@ -122,23 +100,16 @@ pub(crate) fn cumsum(x: &ToyTensor, axis: usize) -> Result<ToyTensor> {
 
 /// The sorted values, and the position of each in its line.
 pub(crate) fn sort(x: &ToyTensor, axis: usize, descending: bool) -> Result<(ToyTensor, ToyTensor)> {
-    fn sorted<T: Element>(line: &[T], descending: bool) -> Vec<(usize, T)> {
-        let mut pairs: Vec<(usize, T)> = line.iter().copied().enumerate().collect();
-        pairs.sort_by(|(_, a), (_, b)| {
-            let (a, b) = if descending { (b, a) } else { (a, b) };
-            a.partial_cmp(b).unwrap_or_else(|| is_nan(*a).cmp(&is_nan(*b)))
+    let positions = typed!("sort", x.dtype(), [f32 f64 i64 bool], T => along(x, axis, |line: &[T], out| {
+        let start = out.len();
+        out.extend(0..line.len() as i64);
+        out[start..].sort_by(|&i, &j| {
+            let (i, j) = if descending { (j, i) } else { (i, j) };
+            let (a, b) = (line[i as usize], line[j as usize]);
+            a.partial_cmp(&b).unwrap_or_else(|| is_nan(a).cmp(&is_nan(b)))
         });
-        pairs
-    }
-    typed!("sort", x.dtype(), [f32 f64 i64 bool], T => {
-        let values = along(x, axis, |line: &[T], out: &mut Vec<T>| {
-            out.extend(sorted(line, descending).into_iter().map(|(_, value)| value));
-        })?;
-        let positions = along(x, axis, |line: &[T], out: &mut Vec<i64>| {
-            out.extend(sorted(line, descending).into_iter().map(|(i, _)| i as i64));
-        })?;
-        Ok((values, positions))
-    })
+    }))?;
+    Ok((gather(x, axis, &positions)?, positions))
 }
 
 /// Makes a line of as many elements out of each line along an axis.

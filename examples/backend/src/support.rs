@@ -1,8 +1,8 @@
 //! Which dtypes there are and which op takes which of them.
 
-use polygrad::backend::{BinaryOp, DType, Error, Op, OpDesc, Result, Support};
+use polygrad::backend::{DType, Error, Op, OpDesc, Support};
 
-use crate::{ToyDevice, elementwise, reduce};
+use crate::ToyDevice;
 
 /// What tensors can hold. Each further one would be a Rust type more in the lists of `typed!`.
 pub(crate) const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::I64, DType::Bool];
@@ -41,48 +41,11 @@ pub(crate) fn unknown(op: &'static str) -> Error {
 
 /// See [`Backend::supports`](polygrad::backend::Backend::supports).
 pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
-    const FLOATS: &[DType] = &[DType::F32, DType::F64];
-    const NUMBERS: &[DType] = &[DType::F32, DType::F64, DType::I64];
     let (op, dtype) = (call.op, call.dtype);
-    let among = |dtypes: &[DType]| {
-        dtypes
-            .contains(&dtype)
-            .then_some(())
-            .ok_or_else(|| refused(op.name(), dtype))
-    };
-    let native = |accepted: Result<()>| (accepted, Support::Native);
-    let decomposed = |accepted: Result<()>| (accepted, Support::Decomposed);
-    let (accepted, support) = match op {
-        _ if !DTYPES.contains(&dtype) => native(among(&DTYPES)),
-        Op::Unary(op) => native(elementwise::unary_defined(*op, dtype)),
-        Op::Binary(op) => native(elementwise::binary_defined(*op, dtype)),
-        Op::Reduce { op, .. } => native(reduce::defined(*op, dtype)),
-        Op::Select => native(among(&[DType::Bool])),
-        Op::Cast(to) if !DTYPES.contains(to) => native(Err(refused(op.name(), *to))),
-        Op::CumSum { .. } | Op::ScatterAdd { .. } | Op::MaxPool(_) => native(among(NUMBERS)),
-        Op::Matmul | Op::Conv(_) | Op::AvgPool(_) => native(among(FLOATS)),
-        Op::Compare(_)
-        | Op::Cast(_)
-        | Op::ArgReduce { .. }
-        | Op::Reshape(_)
-        | Op::Permute(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Pad { .. }
-        | Op::Concat { .. }
-        | Op::Gather { .. }
-        | Op::Scatter { .. }
-        | Op::IndexSelect { .. }
-        | Op::Sort { .. } => native(Ok(())),
-        // What is left is fused, and is made of the ops above by Polygrad's decompositions.
-        Op::BinaryScalar { op, .. } => decomposed(elementwise::binary_defined(*op, dtype)),
-        Op::AccumulateGrad => decomposed(elementwise::binary_defined(BinaryOp::Add, dtype)),
-        Op::CompareScalar { .. } | Op::Embedding { .. } => decomposed(Ok(())),
-        Op::IndexAdd { .. } | Op::SumTo(_) | Op::MaxPoolBackward { .. } => decomposed(among(NUMBERS)),
-        _ => decomposed(among(FLOATS)),
-    };
-    match accepted {
-        Ok(()) => support,
-        Err(reason) => Support::No(reason.to_string()),
+    match op {
+        Op::Cast(to) if !DTYPES.contains(to) => Support::No(refused(op.name(), *to).to_string()),
+        _ if !DTYPES.contains(&dtype) || !op.accepts(dtype) => Support::No(refused(op.name(), dtype).to_string()),
+        _ if op.is_fused() => Support::Decomposed,
+        _ => Support::Native,
     }
 }

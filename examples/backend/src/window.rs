@@ -8,7 +8,7 @@ use crate::matmul::matmul;
 use crate::movement::{pad, reshape};
 use crate::reduce::replaces;
 use crate::support::typed;
-use crate::tensor::{ToyTensor, room};
+use crate::tensor::{ToyTensor, collect, room};
 use crate::total::Total;
 
 /// A position in the border of the input.
@@ -106,7 +106,8 @@ fn pool<T: Element, R>(x: &ToyTensor, params: &PoolParams, f: impl Fn(&[T], &[i6
     let zero = Scalar::Int(0);
     let values = walk.windows(&walk.padded(x, zero, zero)?, true)?;
     let plane: usize = spatial.iter().product();
-    let positions = ToyTensor::new(Shape::new(&[&[1, 1], spatial].concat())?, (0..plane as i64).collect());
+    let positions = collect((0..plane).map(|i| i as i64))?;
+    let positions = ToyTensor::new(Shape::new(&[&[1, 1], spatial].concat())?, positions);
     let positions = walk.windows(
         &walk.padded(&positions, Scalar::Int(BORDER), Scalar::Int(BEYOND))?,
         true,

@@ -15,10 +15,10 @@ fn ok(arguments: &[&str]) -> String {
     text
 }
 
-/// The percentage that stands behind `words`, the last time.
+/// The percentage that stands behind `words`.
 fn percentage(text: &str, words: &str) -> f64 {
     let (_, rest) = text
-        .rsplit_once(words)
+        .split_once(words)
         .unwrap_or_else(|| panic!("no {words:?} in\n{text}"));
     rest.split('%').next().unwrap().trim().parse().unwrap()
 }
