@@ -17,7 +17,7 @@ pub(crate) fn matmul(a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
     };
     // The inner loop runs over columns: where they are few, the transposed product is faster.
     if n < m {
-        return Ok(transposed(&matmul(&transposed(b)?, &transposed(a)?)?)?);
+        return transposed(&matmul(&transposed(b)?, &transposed(a)?)?);
     }
     let (a_batch, b_batch) = (Shape::new(a_batch)?, Shape::new(b_batch)?);
     let batch = a_batch.broadcast(&b_batch)?;
