@@ -26,15 +26,6 @@ pub(crate) fn unary(op: UnaryOp, x: &ReferenceTensor) -> Result<ReferenceTensor>
     }
 }
 
-/// Whether an op is defined for a dtype.
-pub(crate) fn accepts(op: UnaryOp, dtype: DType) -> Result<()> {
-    if op.is_predicate() {
-        real_predicate(op, 0.0).map(drop)
-    } else {
-        unary_rule(op, dtype).map(drop)
-    }
-}
-
 fn unary_rule(op: UnaryOp, dtype: DType) -> Result<UnaryRule> {
     if dtype.is_float() {
         return real_unary(op)
@@ -132,7 +123,7 @@ pub(crate) fn binary(op: BinaryOp, a: &ReferenceTensor, b: &ReferenceTensor) -> 
     }
 }
 
-pub(crate) fn binary_rule(op: BinaryOp, dtype: DType) -> Result<BinaryRule> {
+fn binary_rule(op: BinaryOp, dtype: DType) -> Result<BinaryRule> {
     let rule = match dtype {
         DType::Bool => bool_binary(op).map(Rule::Int),
         dtype if dtype.is_float() => real_binary(op).map(Rule::Real),
@@ -226,7 +217,7 @@ pub(crate) fn compare(op: CompareOp, a: &ReferenceTensor, b: &ReferenceTensor) -
     Ok(ReferenceTensor::int(shape, DType::Bool, values))
 }
 
-pub(crate) fn holds<T: PartialOrd>(op: CompareOp, a: T, b: T) -> Result<i64> {
+fn holds<T: PartialOrd>(op: CompareOp, a: T, b: T) -> Result<i64> {
     Ok(i64::from(match op {
         CompareOp::Eq => a == b,
         CompareOp::Ne => a != b,

@@ -47,7 +47,7 @@ fn of_groups<T: Copy>(values: &[T], groups: &[Vec<usize>], f: fn(&[T]) -> T) -> 
     groups.iter().map(|group| f(&group_values(group))).collect()
 }
 
-pub(crate) fn rule(op: ReduceOp, dtype: DType) -> Result<ReduceRule> {
+fn rule(op: ReduceOp, dtype: DType) -> Result<ReduceRule> {
     let rule = match dtype {
         DType::Bool => bool_rule(op).map(Rule::Int),
         dtype if dtype.is_float() => real_rule(op).map(Rule::Real),
@@ -117,7 +117,7 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &ReferenceTensor, axis: usize, keepdims: 
 }
 
 /// How an element must compare with the best so far to take its place.
-pub(crate) fn arg_rule(op: ArgOp) -> Result<Ordering> {
+fn arg_rule(op: ArgOp) -> Result<Ordering> {
     match op {
         ArgOp::Max => Ok(Ordering::Greater),
         ArgOp::Min => Ok(Ordering::Less),

@@ -22,13 +22,6 @@ pub(crate) fn run(sample: &Sample, dtype: DType, layout: Layout, seed: u64, devi
     })
 }
 
-/// Whether the reference computes an op in a dtype: then the op makes sense there.
-pub(crate) fn makes_sense(op: &Op, dtype: DType) -> bool {
-    let device = Device::<Reference>::default().into_any();
-    let support = device.inner().backend().supports(device.inner(), &OpDesc { op, dtype });
-    !matches!(support, Ok(Support::No(_)) | Err(_))
-}
-
 fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyDevice) -> Result<Status> {
     let first = sample.operands.first().map_or(dtype, |operand| operand.dtype(dtype));
     let desc = OpDesc {

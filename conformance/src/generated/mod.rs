@@ -45,7 +45,7 @@ fn of_sample(sample: Sample, seed: u64, dtypes: &[DType]) -> Vec<Case> {
             .operands
             .first()
             .map_or(**dtype, |operand| operand.dtype(**dtype));
-        (sample.only.is_empty() || sample.only.contains(dtype)) && judge::makes_sense(&sample.op, first)
+        (sample.only.is_empty() || sample.only.contains(dtype)) && sample.op.accepts(first)
     };
     let mut cases = Vec::new();
     for &dtype in dtypes.iter().filter(tested) {

@@ -1,4 +1,8 @@
 #![cfg_attr(feature = "cpu", doc = include_str!("../../../README.md"))]
+#![cfg_attr(
+    not(feature = "cpu"),
+    doc = "Polygrad without its CPU backend: for programs that bring a backend of their own."
+)]
 
 mod backends;
 

@@ -1,5 +1,6 @@
 //! The vocabulary of ops: enums for the families, and [`Op`], which names any op together with its arguments.
 
+mod defined;
 mod family;
 mod op;
 mod params;

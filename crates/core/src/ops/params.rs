@@ -117,7 +117,7 @@ pub struct PoolParams {
     pub dilation: [usize; 3],
     /// Also take windows that begin inside the input or its left border and run over its end.
     pub ceil_mode: bool,
-    /// For average pooling: count the border as zeros.
+    /// For average pooling: count the border as zeros. What a window of ceil mode covers beyond the border never counts.
     pub count_include_pad: bool,
 }
 

@@ -1,0 +1,51 @@
+//! Which dtypes there are and which op takes which of them.
+
+use polygrad::backend::{DType, Error, Op, OpDesc, Support};
+
+use crate::ToyDevice;
+
+/// What tensors can hold. Each further one would be a Rust type more in the lists of `typed!`.
+pub(crate) const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::I64, DType::Bool];
+
+/// Runs code with `T` standing for the Rust type of a dtype, if that is among those listed; else the op is refused.
+macro_rules! typed {
+    ($op:expr, $dtype:expr, [$($type:ident)+], $T:ident => $body:expr) => {{
+        let dtype: polygrad::backend::DType = $dtype;
+        match dtype {
+            $(_ if dtype == <$type as polygrad::backend::Element>::DTYPE => {
+                type $T = $type;
+                $body
+            })+
+            _ => Err($crate::support::refused($op, dtype)),
+        }
+    }};
+}
+pub(crate) use typed;
+
+/// Why an op does not take a dtype: it is not defined for it, or the backend does not have it.
+pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
+    let error = if DTYPES.contains(&dtype) {
+        Error::dtype(format!("not defined for {dtype}"))
+    } else {
+        Error::unsupported(format!("it has no {dtype}")).with_hint("it has f32, f64, i64 and bool")
+    };
+    error.with_op(op).with_device(ToyDevice)
+}
+
+/// An op that Polygrad learned after this backend was written.
+pub(crate) fn unknown(op: &'static str) -> Error {
+    Error::unsupported("it does not know this op")
+        .with_op(op)
+        .with_device(ToyDevice)
+}
+
+/// See [`Backend::supports`](polygrad::backend::Backend::supports).
+pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
+    let (op, dtype) = (call.op, call.dtype);
+    match op {
+        Op::Cast(to) if !DTYPES.contains(to) => Support::No(refused(op.name(), *to).to_string()),
+        _ if !DTYPES.contains(&dtype) || !op.accepts(dtype) => Support::No(refused(op.name(), dtype).to_string()),
+        _ if op.is_fused() => Support::Decomposed,
+        _ => Support::Native,
+    }
+}
