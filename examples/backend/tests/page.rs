@@ -4,13 +4,11 @@ use std::fs;
 use std::path::Path;
 
 /// Where the page's code comes from.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 5] = [
     "examples/backend/Cargo.toml",
     "examples/backend/src",
     "examples/backend/tests",
-    "crates/core/src/backend.rs",
     "crates/core/src/dyn_backend.rs",
-    "backends/cpu/src/backend.rs",
     "conformance/tests",
 ];
 
