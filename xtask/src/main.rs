@@ -35,8 +35,10 @@ fn test() -> Result<(), String> {
             "polygrad-cpu",
             "-p",
             "polygrad",
+            "-p",
+            "polygrad-conformance",
             "--features",
-            "polygrad/blas,polygrad-cpu/blas",
+            "polygrad/blas,polygrad-conformance/blas",
         ])?,
         Err(reason) => skipped.push(format!("blas: {reason}")),
     }
