@@ -1,4 +1,25 @@
-//! One suite that holds every backend to the same cases.
+//! One suite that holds every backend to the same cases: PyTorch's answers and gradients, every op in every dtype and layout against a plain
+//! reference, exactly rounded functions, and the errors of bad input. `docs/conformance.md` tells the whole of it.
+//!
+//! ```
+//! use polygrad_conformance::{Options, run};
+//! use polygrad_reference::Reference;
+//! use polygrad_tensor::Device;
+//!
+//! # fn main() -> polygrad_tensor::Result<()> {
+//! let options = Options {
+//!     op: Some("matmul".to_owned()),
+//!     ..Options::default()
+//! };
+//! let report = run(&Device::<Reference>::default(), &options)?;
+//! assert!(report.complaints().is_empty(), "{report}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`DynBackend`](polygrad_core::DynBackend) that is no [`Backend`](polygrad_core::Backend) is held to it through a device of its own:
+//! `Device::<AnyBackend>::from_inner(AnyDevice::from_parts(backend, device))`. [`harness()`] makes tests of a backend's own crate out of the
+//! cases; [`Wrapped`] watches a device, and [`Faults`] lets it fail.
 
 mod case;
 mod compare;
