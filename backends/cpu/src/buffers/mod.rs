@@ -419,6 +419,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri ends where memory does")]
     fn too_much_is_an_error() {
         for bytes in [usize::MAX, isize::MAX as usize, 1 << 56] {
             let Err(error) = Buffer::alloc(bytes) else {
