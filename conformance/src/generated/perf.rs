@@ -79,7 +79,7 @@ pub fn perf<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Tim
         let missing = near::missing("op", op, calls.iter().map(|call| call.1.op.name()));
         calls.retain(|call| call.1.op.name() == op);
         if calls.is_empty() {
-            return Err(missing.with_op("perf"));
+            return Err(missing);
         }
     }
     if let Some(case) = &options.case {

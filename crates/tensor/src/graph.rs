@@ -78,7 +78,8 @@ pub(crate) struct Saved<B: Backend> {
 
 #[derive(Clone, Copy)]
 enum Source {
-    Input(u8),
+    /// Four bytes keep [`Saved`] small; so many inputs do not fit in memory.
+    Input(u32),
     Output,
     Constant,
 }
@@ -157,7 +158,7 @@ impl<B: Backend> Saved<B> {
     fn restore(&self, call: &Call<B>, node: &Arc<Node<B>>, in_graph: bool) -> Tensor<B> {
         let source = match self.source {
             _ if !in_graph => None,
-            Source::Input(i) => call.inputs[usize::from(i)].node.clone(),
+            Source::Input(i) => call.inputs[i as usize].node.clone(),
             Source::Output => Some(Arc::clone(node)),
             Source::Constant => None,
         };
@@ -233,7 +234,7 @@ impl<B: Backend> Recorder<'_, B> {
     pub(crate) fn input(&mut self, i: usize) -> &mut Self {
         self.saved.push(Saved {
             value: self.inputs[i].value.clone(),
-            source: Source::Input(i as u8),
+            source: Source::Input(i as u32),
         });
         self
     }

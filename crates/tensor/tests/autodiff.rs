@@ -213,3 +213,20 @@ fn updates_in_place_leave_others_alone() -> Result<()> {
     assert!(x.exp()?.update(|_| Ok(())).is_err());
     Ok(())
 }
+
+#[test]
+fn more_inputs_than_a_byte_counts_keep_their_own_second_derivatives() -> Result<()> {
+    let leaves: Vec<Tensor> = (0..300).map(|i| leaf(&[f64::from(i) / 100.0])).collect();
+    let inputs: Vec<&Tensor> = leaves.iter().collect();
+    let cubes = |xs: &[Tensor]| {
+        let cubes = xs.iter().map(|x| x.pow_scalar(3.0)).collect::<Result<Vec<_>>>()?;
+        Tensor::cat(&cubes.iter().collect::<Vec<_>>(), 0)?.sum_all()
+    };
+    let first = checkpoint(cubes, &inputs)?.backward_with(&BackwardOptions::default().create_graph(true))?;
+    for i in [0, 44, 255, 256, 299] {
+        let second = first.require(&leaves[i])?.sum_all()?.backward()?;
+        let found = second.require(&leaves[i])?.to_vec::<f64>()?[0];
+        assert!((found - 6.0 * i as f64 / 100.0).abs() < 1e-12, "input {i}: {found}");
+    }
+    Ok(())
+}
