@@ -4,6 +4,7 @@ use polygrad_core::{Activation, Backend, DType, Distribution, Error, Op, Result,
 
 use super::context;
 use crate::Tensor;
+use crate::flops;
 use crate::graph::record;
 use crate::tracked::Tracked;
 
@@ -206,15 +207,15 @@ impl<B: Backend> Tensor<B> {
         if all.into_iter().flatten().any(Self::is_tracked) {
             return decompose::attention::<Tracked<B>>(query, key, value, mask, scale, causal).map_err(fail);
         }
-        B::attention(
+        let attended = B::attention(
             &query.value,
             &key.value,
             &value.value,
             mask.map(|m| &m.value),
             scale,
             causal,
-        )
-        .map(Self::from_inner)
-        .map_err(fail)
+        );
+        flops::add_products(batch.numel() * rows * keys, width + out);
+        attended.map(Self::from_inner).map_err(fail)
     }
 }

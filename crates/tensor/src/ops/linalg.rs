@@ -4,6 +4,7 @@ use polygrad_core::{Axes, Backend, Error, Op, Result, Shape};
 
 use super::context;
 use crate::Tensor;
+use crate::flops;
 use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
@@ -46,6 +47,7 @@ impl<B: Backend> Tensor<B> {
                     batch(&left)?.broadcast(&batch(&right)?).map_err(fail)?;
                 }
                 let value = B::matmul(&a.value, &b.value).map_err(fail)?;
+                flops::add_products(B::shape(&value).numel(), left[p - 1]);
                 Ok(record(
                     value,
                     &[a, b],
@@ -132,6 +134,7 @@ impl<B: Backend> Tensor<B> {
             }
         }
         let value = B::linear(&self.value, &weight.value, bias.map(|bias| &bias.value)).map_err(fail)?;
+        flops::add_products(B::shape(&value).numel(), w[1]);
         Ok(record(
             value,
             operands,

@@ -5,6 +5,7 @@ use polygrad_core::{Backend, ConvParams, Error, Op, PoolParams, Result, Shape};
 use super::context;
 use crate::PadMode;
 use crate::Tensor;
+use crate::flops;
 use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
@@ -17,6 +18,7 @@ impl<B: Backend> Tensor<B> {
         self.check_floats(weight).map_err(fail)?;
         params.output_shape(&self.shape(), &weight.shape()).map_err(fail)?;
         let value = B::conv(&self.value, &weight.value, params).map_err(fail)?;
+        flops::add_products(B::shape(&value).numel(), taps(weight.shape()));
         Ok(record(
             value,
             &[self, weight],
@@ -91,6 +93,7 @@ impl<B: Backend> Tensor<B> {
     pub(crate) fn conv_input_grad(&self, weight: &Self, input_shape: Shape, params: &ConvParams) -> Result<Self> {
         let value = B::conv_input_grad(&self.value, &weight.value, input_shape, params)
             .map_err(|e| context(e, "conv_input_grad", &[self, weight]))?;
+        flops::add_products(self.numel(), taps(weight.shape()));
         let op = || Op::ConvInputGrad {
             input_shape,
             params: Box::new(*params),
@@ -104,6 +107,7 @@ impl<B: Backend> Tensor<B> {
     pub(crate) fn conv_weight_grad(&self, x: &Self, weight_shape: Shape, params: &ConvParams) -> Result<Self> {
         let value = B::conv_weight_grad(&self.value, &x.value, weight_shape, params)
             .map_err(|e| context(e, "conv_weight_grad", &[self, x]))?;
+        flops::add_products(self.numel(), taps(weight_shape));
         let op = || Op::ConvWeightGrad {
             weight_shape,
             params: Box::new(*params),
@@ -162,4 +166,9 @@ impl<B: Backend> Tensor<B> {
         }
         Ok(())
     }
+}
+
+/// How many products go into one output of a convolution.
+fn taps(weight: Shape) -> usize {
+    weight[1..].iter().product()
 }
