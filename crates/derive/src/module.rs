@@ -15,7 +15,10 @@ pub(crate) fn derive(input: &DeriveInput, krate: Path) -> Result<TokenStream> {
     let backend = backend::find(&attributes, &input.generics, &krate)?;
     let mut visited = Vec::new();
     let body = match &input.data {
-        Data::Struct(data) => visit_fields(&data.fields, &krate, &mut visited)?,
+        Data::Struct(data) => {
+            let fields = visit_fields(&data.fields, &krate, &mut visited)?;
+            quote! { visitor.module(self); #fields }
+        }
         Data::Enum(data) => visit_variants(data, &krate, &mut visited)?,
         Data::Union(data) => {
             return Err(Error::new(

@@ -14,12 +14,15 @@ mod module;
 mod optim;
 mod sequential;
 mod store;
+pub mod watch;
 
 pub use init::{Fan, Init};
 pub use io::Checkpoint;
 pub use layers::*;
 pub(crate) use module::nearest;
-pub use module::{Buffer, Forward, Item, LoadReport, Mode, Module, Param, StateDict, Visit, Visitor};
+pub use module::{
+    Buffer, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, StateDict, Summary, SummaryRow, Visit, Visitor,
+};
 pub use optim::*;
 pub use polygrad_derive::Module;
 pub use polygrad_tensor::AnyBackend;

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
-use crate::{Forward, Item, Module, Visit, Visitor};
+use crate::{Forward, Item, Module, Visit, Visitor, watch};
 
 /// Modules that each take the output of the one before. Parameters are named by the index of their module, which counts every module,
 /// also those without parameters: `0.weight`, `2.weight`, as in PyTorch.
@@ -49,13 +49,17 @@ impl<B: Backend> Sequential<B> {
     /// # Errors
     /// Those of the modules, which say in which one they arose.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || self.compute(x))
+    }
+
+    fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let mut modules = self.modules.iter().enumerate();
         let Some((_, first)) = modules.next() else {
             return Ok(x.clone());
         };
-        let mut y = first.forward(x).map_err(|e| self.locate(e, 0))?;
+        let mut y = watch::part(self, 0, || first.forward(x)).map_err(|e| self.locate(e, 0))?;
         for (i, module) in modules {
-            y = module.forward(&y).map_err(|e| self.locate(e, i))?;
+            y = watch::part(self, i, || module.forward(&y)).map_err(|e| self.locate(e, i))?;
         }
         Ok(y)
     }
@@ -93,6 +97,7 @@ impl<B: Backend> Default for Sequential<B> {
 
 impl<B: Backend> Visit<B> for Sequential<B> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.module(self);
         self.modules.visit(visitor);
     }
 }

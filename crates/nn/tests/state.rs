@@ -8,6 +8,7 @@ use polygrad_tensor::{Backend, DType, Device, ErrorKind, HostTensor, Shape, Tens
 on_backends!(
     misfits_are_all_named,
     what_fits_is_taken_where_that_is_wanted,
+    one_name_of_a_shared_parameter_is_enough,
     values_take_the_modules_dtype,
     snapshots_stay,
     optimizers_say_what_does_not_fit,
@@ -80,6 +81,37 @@ fn what_fits_is_taken_where_that_is_wanted<B: Backend>(device: &Device<B>) {
     let after = values(&model);
     assert_eq!(after[..3], before[..3]);
     assert_eq!(after[3], [0.5, 0.5]);
+}
+
+#[derive(Module)]
+struct Tied<B: Backend> {
+    encoder: Param<B>,
+    decoder: Param<B>,
+}
+
+fn one_name_of_a_shared_parameter_is_enough<B: Backend>(device: &Device<B>) {
+    let encoder = Param::new(Tensor::zeros([2], device).unwrap()).unwrap();
+    let model = Tied {
+        decoder: encoder.clone(),
+        encoder,
+    };
+    let entry = |name: &str, x: f32| {
+        let value = HostTensor::new(Shape::from([2]), vec![x, f32::NAN]).unwrap();
+        (name.to_owned(), value)
+    };
+    assert_eq!(model.state_dict().unwrap().len(), 2);
+    for names in [vec!["encoder"], vec!["decoder"], vec!["encoder", "decoder"]] {
+        model.encoder.set(&Tensor::zeros([2], device).unwrap()).unwrap();
+        let state: StateDict = names.iter().map(|name| entry(name, 3.0)).collect();
+        model.load_state_dict(&state, true).unwrap();
+        assert_eq!(model.decoder.tensor().to_f64_vec().unwrap()[0], 3.0);
+    }
+    let torn: StateDict = [entry("encoder", 1.0), entry("decoder", 2.0)].into_iter().collect();
+    let error = model.load_state_dict(&torn, true).unwrap_err().to_string();
+    assert!(error.contains("decoder (one parameter with encoder"), "{error}");
+    assert_eq!(model.encoder.tensor().to_f64_vec().unwrap()[0], 3.0);
+    let error = model.load_state_dict(&StateDict::new(), true).unwrap_err().to_string();
+    assert!(error.contains("missing: encoder, decoder"), "{error}");
 }
 
 fn values_take_the_modules_dtype<B: Backend>(device: &Device<B>) {

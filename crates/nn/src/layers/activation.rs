@@ -3,6 +3,7 @@
 use polygrad_tensor::{Backend, Result, Tensor};
 
 use super::stateless::stateless;
+use crate::watch;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
@@ -16,7 +17,7 @@ macro_rules! functions {
             /// # Errors
             /// When the input is no float.
             pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-                x.$method()
+                watch::layer(self, x, || x.$method())
             }
         }
     )*};
@@ -102,7 +103,7 @@ macro_rules! forward {
             /// When the input is no float, or the axis is out of range.
             pub fn forward<B: Backend>(&self, $x: &Tensor<B>) -> Result<Tensor<B>> {
                 let $this = self;
-                $body
+                watch::layer(self, $x, || $body)
             }
         }
     )*};

@@ -4,6 +4,7 @@ use polygrad_tensor::{Backend, Error, Result, Tensor};
 
 use super::extent::Extent;
 use super::stateless::stateless;
+use crate::watch;
 
 /// The mean over windows that are chosen so that the output has a given size, as [`AdaptiveAvgPool1d`] and [`AdaptiveAvgPool2d`].
 ///
@@ -32,6 +33,10 @@ impl<const D: usize> AdaptiveAvgPool<D> {
     /// # Errors
     /// When the rank is not `D + 2`, or a spatial axis is empty.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || self.compute(x))
+    }
+
+    fn compute<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let shape = x.shape();
         if shape.rank() != D + 2 {
             return Err(Error::shape(format!("it takes [N, C, spatial…] of rank {}", D + 2))

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
 use super::in_layer;
-use crate::{Buffer, Forward, Init, Mode, Module, Param};
+use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
 
 /// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`] and [`BatchNorm2d`]: each channel of `[N, C, …]` is brought to mean 0 and
 /// variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
@@ -126,8 +126,7 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
     /// # Errors
     /// When rank or channels do not fit, or a channel has a single value in training.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.compute(x)
-            .map_err(|e| in_layer(e.with_op("batch_norm"), self.weight.as_ref()))
+        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e.with_op("batch_norm"), self.weight.as_ref()))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

@@ -5,7 +5,7 @@ use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Te
 use super::extent::{Extent, padded};
 use super::in_layer;
 use super::linear::{default_bias, default_weight};
-use crate::{Forward, Init, Module, Param};
+use crate::{Forward, Init, Module, Param, watch};
 
 /// A convolution over `D` spatial axes, as [`Conv1d`] and [`Conv2d`]: `[N, in, spatial…]` to `[N, out, spatial…]`, with `weight
 /// [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it is a cross-correlation.
@@ -214,7 +214,7 @@ impl<const D: usize, B: Backend> Conv<D, B> {
     /// # Errors
     /// When rank, channels or extents do not fit, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.compute(x).map_err(|e| in_layer(e, Some(&self.weight)))
+        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, Some(&self.weight)))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{Backend, Error, Result, Tensor};
 
-use crate::{Forward, Mode, Module, Visit, Visitor};
+use crate::{Forward, Mode, Module, Visit, Visitor, watch};
 
 /// In training sets each element to 0 with probability `p` and divides the others by `1 − p`; in evaluation does nothing.
 ///
@@ -43,16 +43,19 @@ impl Dropout {
     /// # Errors
     /// When the input is no float.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        if self.mode.is_training() && self.p > 0.0 {
-            x.dropout(self.p)
-        } else {
-            Ok(x.clone())
-        }
+        watch::layer(self, x, || {
+            if self.mode.is_training() && self.p > 0.0 {
+                x.dropout(self.p)
+            } else {
+                Ok(x.clone())
+            }
+        })
     }
 }
 
 impl<B: Backend> Visit<B> for Dropout {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.module(self);
         self.mode.visit(visitor);
     }
 }

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Shape, Tensor};
 
 use super::in_layer;
-use crate::{Forward, Init, Module, Param};
+use crate::{Forward, Init, Module, Param, watch};
 
 /// A table of vectors, looked up by index: `weight [num_embeddings, embedding_dim]`.
 #[derive(Debug, Module)]
@@ -96,8 +96,7 @@ impl<B: Backend> Embedding<B> {
     /// # Errors
     /// When the dtype is not i64, or an index is out of range.
     pub fn forward(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
-        index
-            .embedding(&self.weight.tensor(), self.padding_idx)
+        watch::layer(self, index, || index.embedding(&self.weight.tensor(), self.padding_idx))
             .map_err(|e| in_layer(e, Some(&self.weight)))
     }
 }

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::in_layer;
-use crate::{Forward, Init, Module, Param};
+use crate::{Forward, Init, Module, Param, watch};
 
 /// Divides the channels of `[N, C, …]` into groups and brings each group of each sample to mean 0 and variance 1, then scales by
 /// `weight [C]` and shifts by `bias [C]`.
@@ -88,7 +88,7 @@ impl<B: Backend> GroupNorm<B> {
     /// # Errors
     /// When the input is not `[N, num_channels, …]`, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.compute(x).map_err(|e| in_layer(e, self.weight.as_ref()))
+        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, self.weight.as_ref()))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

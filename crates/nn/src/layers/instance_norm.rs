@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
 use super::in_layer;
-use crate::{Buffer, Forward, Init, Mode, Module, Param};
+use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
 
 /// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`] and [`InstanceNorm2d`]: each channel of each sample of `[N, C, spatial…]`
 /// (or of one sample `[C, spatial…]`) is brought to mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]` if the layer
@@ -127,7 +127,7 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
     /// # Errors
     /// When rank or channels do not fit, or a channel has a single value and the input's own statistics are used.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.compute(x)
+        watch::layer(self, x, || self.compute(x))
             .map_err(|e| in_layer(e.with_op("instance_norm"), self.weight.as_ref()))
     }
 

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, IntoShape, Result, Shape, Tensor};
 
 use super::in_layer;
-use crate::{Forward, Init, Module, Param};
+use crate::{Forward, Init, Module, Param, watch};
 
 /// Brings the last axes of each sample to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape
 /// of those axes.
@@ -96,7 +96,7 @@ impl<B: Backend> LayerNorm<B> {
     /// # Errors
     /// When the input does not end in the normalised shape, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.compute(x).map_err(|e| in_layer(e, self.weight.as_ref()))
+        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, self.weight.as_ref()))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::in_layer;
-use crate::{Fan, Forward, Init, Module, Param};
+use crate::{Fan, Forward, Init, Module, Param, watch};
 
 /// `y = x Wᵀ + b` for `x […, in]`: `weight [out, in]` and `bias [out]`, as in PyTorch.
 #[derive(Debug, Module)]
@@ -108,7 +108,7 @@ impl<B: Backend> Linear<B> {
     /// When the last extent is not `in_features`, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let bias = self.bias.as_ref().map(Param::tensor);
-        x.linear(&self.weight.tensor(), bias.as_ref())
+        watch::layer(self, x, || x.linear(&self.weight.tensor(), bias.as_ref()))
             .map_err(|e| in_layer(e, Some(&self.weight)))
     }
 }

@@ -4,6 +4,7 @@ use polygrad_tensor::{Backend, Error, PoolParams, Result, Tensor};
 
 use super::extent::{Extent, padded};
 use super::stateless::stateless;
+use crate::watch;
 
 macro_rules! pool {
     ($name:ident, $name1:ident, $name2:ident, $what:literal) => {
@@ -75,8 +76,7 @@ impl<const D: usize> MaxPool<D> {
     /// # Errors
     /// When the rank is not `D + 2`, or the windows do not fit.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.check(x)?;
-        Ok(x.max_pool(&self.0)?.0)
+        Ok(self.forward_with_indices(x)?.0)
     }
 
     /// As [`MaxPool::forward`], with the position of each value in its flattened spatial axes (i64).
@@ -84,8 +84,10 @@ impl<const D: usize> MaxPool<D> {
     /// # Errors
     /// As [`MaxPool::forward`].
     pub fn forward_with_indices<B: Backend>(&self, x: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
-        self.check(x)?;
-        x.max_pool(&self.0)
+        watch::layer(self, x, || {
+            self.check(x)?;
+            x.max_pool(&self.0)
+        })
     }
 }
 
@@ -102,7 +104,9 @@ impl<const D: usize> AvgPool<D> {
     /// # Errors
     /// When the rank is not `D + 2`, or the windows do not fit.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.check(x)?;
-        x.avg_pool(&self.0)
+        watch::layer(self, x, || {
+            self.check(x)?;
+            x.avg_pool(&self.0)
+        })
     }
 }

@@ -3,6 +3,7 @@
 use polygrad_tensor::{Backend, Result, Tensor};
 
 use super::stateless::stateless;
+use crate::watch;
 
 /// Merges the axes from `start_dim` to `end_dim` into one; by default all but the first.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ impl Flatten {
     /// # Errors
     /// When an axis is out of range.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        x.flatten(self.start, self.end)
+        watch::layer(self, x, || x.flatten(self.start, self.end))
     }
 }
 
@@ -50,7 +51,7 @@ impl Identity {
     /// # Errors
     /// None.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        Ok(x.clone())
+        watch::layer(self, x, || Ok(x.clone()))
     }
 }
 

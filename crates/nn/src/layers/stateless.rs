@@ -4,7 +4,9 @@
 macro_rules! stateless {
     ($($name:ident $(<$d:ident>)?),* $(,)?) => {$(
         impl<$(const $d: usize,)? B: ::polygrad_tensor::Backend> $crate::Visit<B> for $name $(<$d>)? {
-            fn visit(&self, _: &mut $crate::Visitor<'_, B>) {}
+            fn visit(&self, visitor: &mut $crate::Visitor<'_, B>) {
+                visitor.module(self);
+            }
         }
 
         impl<$(const $d: usize,)? B: ::polygrad_tensor::Backend> $crate::Module<B> for $name $(<$d>)? {}

@@ -1,6 +1,6 @@
 //! Loading a state dict into a module, or saying everything that keeps it from fitting.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -36,6 +36,14 @@ impl<B: Backend> Target<B> {
             Self::Buffer(buffer) => buffer.set(value),
         }
     }
+
+    /// The same for all places that share a parameter.
+    fn shared_id(&self) -> Option<usize> {
+        match self {
+            Self::Param(param) => Some(param.id()),
+            Self::Buffer(_) => None,
+        }
+    }
 }
 
 pub(crate) fn load<B: Backend>(
@@ -47,21 +55,37 @@ pub(crate) fn load<B: Backend>(
     Visitor::walk(module, |name, item| match item {
         Item::Param(param) => targets.push((name.to_owned(), Target::Param(param.clone()))),
         Item::Buffer(buffer) => targets.push((name.to_owned(), Target::Buffer(buffer.clone()))),
-        Item::Mode(_) => {}
+        Item::Mode(_) | Item::Module(_) => {}
     });
 
     let known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
+    // Under which name the state dict has a shared parameter first.
+    let mut sources: HashMap<usize, &str> = HashMap::new();
+    for (name, target) in targets.iter().filter(|(name, _)| state.contains(name)) {
+        target.shared_id().map(|id| sources.entry(id).or_insert(name));
+    }
+    let source = |target: &Target<B>| target.shared_id().and_then(|id| sources.get(&id).copied());
+    let missing = |(name, target): &&(String, Target<B>)| !state.contains(name) && source(target).is_none();
     let report = LoadReport {
-        missing: known_order(targets.iter().map(|(name, _)| name.as_str()), |name| {
-            !state.contains(name)
-        }),
-        unexpected: known_order(state.names(), |name| !known.contains(name)),
+        missing: targets.iter().filter(missing).map(|(name, _)| name.clone()).collect(),
+        unexpected: state
+            .names()
+            .filter(|name| !known.contains(name))
+            .map(str::to_owned)
+            .collect(),
     };
     let mismatched: Vec<String> = targets
         .iter()
         .filter_map(|(name, target)| {
             let (tensor, value) = (target.tensor(), state.get(name)?);
-            mismatch(name, (tensor.shape(), tensor.dtype()), value)
+            let shared = source(target).filter(|first| first != name);
+            let differs = |first: &&str| !state.get(first).is_some_and(|other| same_bits(other, value));
+            mismatch(name, (tensor.shape(), tensor.dtype()), value).or_else(|| {
+                let first = shared.filter(differs)?;
+                Some(format!(
+                    "{name} (one parameter with {first}, whose values in the state dict are others)"
+                ))
+            })
         })
         .collect();
     let incomplete = strict && !(report.missing.is_empty() && report.unexpected.is_empty());
@@ -84,8 +108,9 @@ pub(crate) fn load<B: Backend>(
     Ok(report)
 }
 
-fn known_order<'a>(names: impl Iterator<Item = &'a str>, keep: impl Fn(&str) -> bool) -> Vec<String> {
-    names.filter(|name| keep(name)).map(str::to_owned).collect()
+fn same_bits(a: &HostTensor, b: &HostTensor) -> bool {
+    let bits = |x: &HostTensor| -> Vec<u64> { x.to_f64_vec().iter().map(|x| x.to_bits()).collect() };
+    bits(a) == bits(b)
 }
 
 fn mismatch(name: &str, (shape, dtype): (Shape, DType), value: &HostTensor) -> Option<String> {

@@ -7,6 +7,7 @@ mod mode;
 mod nearest;
 mod param;
 mod state;
+mod summary;
 mod visit;
 
 use std::path::Path;
@@ -19,7 +20,8 @@ pub use mode::Mode;
 pub(crate) use nearest::nearest;
 pub use param::Param;
 pub use state::StateDict;
-pub use visit::{Item, Visit, Visitor};
+pub use summary::{Summary, SummaryRow};
+pub use visit::{Item, ModuleId, Visit, Visitor};
 
 /// A layer or a model: parameters, buffers and modules inside it, each under a name.
 ///
@@ -140,7 +142,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
             let value: Option<Tensor<B>> = match item {
                 Item::Param(param) => Some(param.tensor()),
                 Item::Buffer(buffer) => Some(buffer.tensor()),
-                Item::Mode(_) => None,
+                Item::Mode(_) | Item::Module(_) => None,
             };
             if let Some(value) = value.filter(|_| outcome.is_ok()) {
                 match value.to_host() {
@@ -153,11 +155,12 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     }
 
     /// Sets parameters and buffers to the values of a state dict: all, or none when there is an error. Values take the dtype that the
-    /// module has. Where `strict` is false, names that only one side has are left alone and reported.
+    /// module has. Where `strict` is false, names that only one side has are left alone and reported. Of the names of a shared parameter
+    /// one is enough, as files that store it once have it.
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict), which lists all missing and unexpected names (if `strict`), and all
-    /// of another shape or kind of dtype.
+    /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict), which lists all missing and unexpected names (if `strict`), all
+    /// of another shape or kind of dtype, and all of one shared parameter with different values.
     fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<LoadReport> {
         load::load(self, state, strict)
     }
@@ -188,6 +191,38 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
             .map_err(|e| load::in_file(e, path))
     }
 
+    /// What the model consists of: its modules with the shapes of their outputs, parameters and floating-point operations, found by running
+    /// `forward` once, without gradients and in evaluation; each module's mode is put back afterwards.
+    ///
+    /// ```
+    /// use polygrad_nn::{Linear, Module, ReLU, Sequential};
+    /// # use polygrad_reference::Reference;
+    /// # use polygrad_tensor::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let device = Device::<Reference>::default();
+    /// let model = Sequential::new().push(Linear::new(784, 128, &device)?).push(ReLU).push(Linear::new(128, 10, &device)?);
+    /// let x = Tensor::zeros([1, 784], &device)?;
+    /// let summary = model.summary(|| model.forward(&x))?;
+    /// assert_eq!(summary.to_string(), "\
+    /// module       output    parameters    FLOPs
+    /// Sequential   [1, 10]      101,770  203,264
+    ///   0: Linear  [1, 128]     100,480  200,704
+    ///   1: ReLU    [1, 128]           0        0
+    ///   2: Linear  [1, 10]        1,290    2,560
+    /// 101,770 parameters (101,770 trainable), 407,080 bytes with buffers, 203,264 FLOPs forward");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `forward`.
+    fn summary<R>(&self, forward: impl FnOnce() -> Result<R>) -> Result<Summary>
+    where
+        Self: Sized,
+    {
+        summary::summarize(self, forward)
+    }
+
     /// Converts all parameters and floating-point buffers to a dtype. Make optimizers afterwards.
     ///
     /// # Errors
@@ -208,7 +243,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         try_walk(self, |item| match item {
             Item::Param(param) => param.to_device(device),
             Item::Buffer(buffer) => buffer.replace(|x| x.to_device(device)),
-            Item::Mode(_) => Ok(()),
+            Item::Mode(_) | Item::Module(_) => Ok(()),
         })
     }
 }

@@ -26,6 +26,37 @@ pub enum Item<'a, B: Backend> {
     Buffer(&'a Buffer<B>),
     /// A switch between training and evaluation.
     Mode(&'a Mode),
+    /// A module, before all that it holds.
+    Module(ModuleId),
+}
+
+/// Which module a visitor meets: its type, and its address for as long as it is borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId {
+    address: usize,
+    type_name: &'static str,
+}
+
+impl ModuleId {
+    /// Of this module.
+    pub(crate) fn of<T: ?Sized>(module: &T) -> Self {
+        Self {
+            address: std::ptr::from_ref(module).addr(),
+            type_name: std::any::type_name::<T>(),
+        }
+    }
+
+    /// The type without path and parameters, as in `Linear`; for layers of this crate over `D` axes as in `Conv2d`.
+    pub fn type_name(self) -> String {
+        let (path, parameters) = self.type_name.split_once('<').unwrap_or((self.type_name, ""));
+        let name = path.rsplit("::").next().unwrap_or(path);
+        let first = parameters.split([',', '>']).next().unwrap_or_default();
+        if path.starts_with(concat!(env!("CARGO_CRATE_NAME"), "::")) && first.parse::<usize>().is_ok() {
+            format!("{name}{first}d")
+        } else {
+            name.to_owned()
+        }
+    }
 }
 
 /// Walks through a module and knows the name of the place where it stands.
@@ -57,6 +88,11 @@ impl<B: Backend> Visitor<'_, B> {
     /// Visits a part of the module under its index.
     pub fn index(&mut self, i: usize, part: &(impl Visit<B> + ?Sized)) {
         self.field(&i.to_string(), part);
+    }
+
+    /// Says that here is a module: what a [`Visit::visit`] written by hand begins with.
+    pub fn module<T: ?Sized>(&mut self, module: &T) {
+        self.item(Item::Module(ModuleId::of(module)));
     }
 
     /// Shows one item under the name of the place.

@@ -1,0 +1,219 @@
+//! What a model consists of, as a table.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fmt;
+use std::rc::Rc;
+
+use polygrad_tensor::{Backend, Result, Shape, count_flops, no_grad};
+
+use super::{Item, Visit, Visitor};
+use crate::watch;
+
+/// The layers of a model with the shapes of their outputs, their parameters and their work; displays as a table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The model itself, then all modules in it, outer ones before inner ones.
+    pub rows: Vec<SummaryRow>,
+    /// Elements of all parameters; shared ones count once.
+    pub parameters: usize,
+    /// Elements of those that are not frozen.
+    pub trainable: usize,
+    /// Bytes of parameters and buffers.
+    pub bytes: usize,
+    /// Floating-point operations of the forward pass, as [`count_flops`] counts them: also those outside of layers.
+    pub flops: u64,
+}
+
+/// One module of a [`Summary`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SummaryRow {
+    /// Where it stands in the model; empty for the model itself.
+    pub path: String,
+    /// In how many other modules it is.
+    pub depth: usize,
+    /// What it is, as in `Linear`.
+    pub layer: String,
+    /// The shape of its last output; `None` if hooks do not see it, or it was not called.
+    pub output: Option<Shape>,
+    /// How often it was called; calls of a module at several places count at the first.
+    pub calls: usize,
+    /// Elements of the parameters in it and in all below it; shared ones count once.
+    pub parameters: usize,
+    /// Floating-point operations of all its calls, or, if hooks do not see it, of the layers below it.
+    pub flops: u64,
+}
+
+pub(super) fn summarize<B: Backend, R>(
+    model: &(impl Visit<B> + ?Sized),
+    forward: impl FnOnce() -> Result<R>,
+) -> Result<Summary> {
+    let mut summary = Summary {
+        rows: Vec::new(),
+        parameters: 0,
+        trainable: 0,
+        bytes: 0,
+        flops: 0,
+    };
+    let mut params = Vec::new();
+    let mut seen = HashSet::new();
+    let mut around: Vec<String> = Vec::new();
+    Visitor::walk(model, |path, item| match item {
+        Item::Module(module) => {
+            while around.pop_if(|outer| !is_in(path, outer)).is_some() {}
+            summary.rows.push(SummaryRow {
+                path: path.to_owned(),
+                depth: around.len(),
+                layer: module.type_name(),
+                output: None,
+                calls: 0,
+                parameters: 0,
+                flops: 0,
+            });
+            around.push(path.to_owned());
+        }
+        Item::Param(param) => {
+            let count = param.shape().numel();
+            params.push((path.to_owned(), param.id(), count));
+            if seen.insert(param.id()) {
+                summary.parameters += count;
+                summary.trainable += if param.is_trainable() { count } else { 0 };
+                summary.bytes += count * param.dtype().size();
+            }
+        }
+        Item::Buffer(buffer) => {
+            let buffer = buffer.tensor();
+            summary.bytes += buffer.numel() * buffer.dtype().size();
+        }
+        Item::Mode(_) => {}
+    });
+    for row in &mut summary.rows {
+        let mut seen = HashSet::new();
+        let inside = params
+            .iter()
+            .filter(|(path, id, _)| is_in(path, &row.path) && seen.insert(*id));
+        row.parameters = inside.map(|(_, _, count)| count).sum();
+    }
+
+    let calls = Rc::new(RefCell::new(Vec::new()));
+    let hook = {
+        let calls = Rc::clone(&calls);
+        move |layer: &watch::Activation<B>| {
+            let call = (layer.path.clone(), layer.output.shape(), layer.flops);
+            calls.borrow_mut().push(call);
+        }
+    };
+    let (outcome, flops) = in_evaluation(model, || {
+        count_flops(|| no_grad(|| watch::with_hook(model, hook, forward)))
+    });
+    outcome?;
+    summary.flops = flops;
+    for (path, output, flops) in calls.take() {
+        // The calls of what cannot be told apart count at its first place, so that sums hold.
+        for (i, place) in path.split('|').enumerate() {
+            for row in summary.rows.iter_mut().filter(|row| row.path == place) {
+                row.output = Some(output);
+                if i == 0 {
+                    row.calls += 1;
+                    row.flops += flops;
+                }
+            }
+        }
+    }
+    // Those that hooks do not see have the work of the rows directly below them, which are complete when we walk from the inside out.
+    for i in (0..summary.rows.len()).rev() {
+        let (row, below) = summary.rows[i..]
+            .split_first_mut()
+            .unwrap_or_else(|| unreachable!("i is a row"));
+        if row.calls == 0 {
+            let below = below.iter().take_while(|inner| inner.depth > row.depth);
+            row.flops = below
+                .filter(|inner| inner.depth == row.depth + 1)
+                .map(|inner| inner.flops)
+                .sum();
+        }
+    }
+    Ok(summary)
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = vec![["module", "output", "parameters", "FLOPs"].map(str::to_owned)];
+        for row in &self.rows {
+            let name = row.path.rsplit('.').next().unwrap_or_default();
+            let colon = if name.is_empty() { "" } else { ": " };
+            let calls = if row.calls > 1 {
+                format!(" ×{}", row.calls)
+            } else {
+                String::new()
+            };
+            table.push([
+                format!("{}{name}{colon}{}", "  ".repeat(row.depth), row.layer),
+                row.output.map_or_else(String::new, |shape| format!("{shape}{calls}")),
+                grouped(row.parameters as u64),
+                grouped(row.flops),
+            ]);
+        }
+        let width = |column: usize| table.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 4] = std::array::from_fn(width);
+        for [name, output, parameters, flops] in &table {
+            writeln!(
+                f,
+                "{name:<0$}  {output:<1$}  {parameters:>2$}  {flops:>3$}",
+                widths[0], widths[1], widths[2], widths[3]
+            )?;
+        }
+        write!(
+            f,
+            "{} parameters ({} trainable), {} bytes with buffers, {} FLOPs forward",
+            grouped(self.parameters as u64),
+            grouped(self.trainable as u64),
+            grouped(self.bytes as u64),
+            grouped(self.flops)
+        )
+    }
+}
+
+/// With commas between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Runs `f` in evaluation, and puts each module's mode back afterwards: a summary must not move running statistics.
+fn in_evaluation<B: Backend, R>(model: &(impl Visit<B> + ?Sized), f: impl FnOnce() -> R) -> R {
+    let mut modes = Vec::new();
+    Visitor::walk(model, |_, item| {
+        if let Item::Mode(mode) = item {
+            modes.push(mode.is_training());
+            mode.set_training(false);
+        }
+    });
+    let result = f();
+    let mut modes = modes.into_iter();
+    Visitor::walk(model, |_, item| {
+        if let Item::Mode(mode) = item
+            && let Some(training) = modes.next()
+        {
+            mode.set_training(training);
+        }
+    });
+    result
+}
+
+/// Whether a place is below another, or the same.
+fn is_in(path: &str, outer: &str) -> bool {
+    outer.is_empty()
+        || path
+            .strip_prefix(outer)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}

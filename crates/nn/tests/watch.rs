@@ -1,0 +1,223 @@
+//! Hooks and summaries see the layers of a model, under their names.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use polygrad_nn::watch::{self, Activation};
+use polygrad_nn::{BatchNorm2d, Conv2d, Dropout, Flatten, Linear, MaxPool2d, Module, Param, ReLU, Sequential};
+use polygrad_reference::Reference;
+use polygrad_tensor::{Device, Error, Result, Tensor};
+
+type B = Reference;
+
+fn device() -> Device<B> {
+    Device::default()
+}
+
+#[derive(Module)]
+#[module(backend = Reference)]
+struct Net {
+    stem: Sequential<B>,
+    act1: ReLU,
+    act2: ReLU,
+    dropout: Dropout,
+    head: Option<Linear<B>>,
+}
+
+impl Net {
+    fn new() -> Result<Self> {
+        let stem = Sequential::new()
+            .push(Conv2d::new(1, 4, 3, &device())?)
+            .push(ReLU)
+            .push(BatchNorm2d::new(4, &device())?)
+            .push(ReLU)
+            .push(MaxPool2d::new(2))
+            .push(Flatten::new());
+        Ok(Self {
+            stem,
+            act1: ReLU,
+            act2: ReLU,
+            dropout: Dropout::new(0.5)?,
+            head: Some(Linear::new(36, 2, &device())?),
+        })
+    }
+
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let y = self.act1.forward(&self.stem.forward(x)?)?;
+        let y = self.dropout.forward(&self.act2.forward(&y)?)?;
+        match &self.head {
+            Some(head) => head.forward(&y),
+            None => Ok(y),
+        }
+    }
+}
+
+fn images() -> Result<Tensor<B>> {
+    Tensor::ones([2, 1, 8, 8], &device())
+}
+
+fn watched<R>(model: &Net, forward: impl FnOnce() -> R) -> (R, Vec<Activation<B>>) {
+    let (sender, seen) = channel();
+    let result = watch::with_hook(model, move |layer| sender.send(layer.clone()).unwrap(), forward);
+    (result, seen.iter().collect())
+}
+
+#[test]
+fn a_hook_sees_each_layer_under_its_name() -> Result<()> {
+    let net = Net::new()?;
+    let x = images()?;
+    let (y, seen) = watched(&net, || net.forward(&x));
+    let y = y?;
+    let places: Vec<_> = seen.iter().map(|s| (s.path.as_str(), s.layer.as_str())).collect();
+    assert_eq!(
+        places,
+        [
+            ("stem.0", "Conv2d"),
+            ("stem.1", "ReLU"),
+            ("stem.2", "BatchNorm2d"),
+            ("stem.3", "ReLU"),
+            ("stem.4", "MaxPool2d"),
+            ("stem.5", "Flatten"),
+            ("stem", "Sequential"),
+            // Nothing tells two fields of a type of size 0 apart.
+            ("act1|act2", "ReLU"),
+            ("act1|act2", "ReLU"),
+            ("dropout", "Dropout"),
+            ("head", "Linear"),
+        ]
+    );
+    assert_eq!(seen[0].input.to_vec::<f32>()?, x.to_vec::<f32>()?);
+    assert_eq!(seen[0].output.dims(), [2, 4, 6, 6]);
+    assert_eq!(seen[0].flops, 2 * (2 * 4 * 6 * 6) * 9);
+    assert_eq!(seen[6].flops, seen[0].flops);
+    assert_eq!(seen[10].output.to_vec::<f32>()?, y.to_vec::<f32>()?);
+    assert!(seen[10].output.is_tracked());
+    Ok(())
+}
+
+#[test]
+fn layers_of_other_models_and_what_a_hook_computes_are_not_seen() -> Result<()> {
+    let (net, other) = (Net::new()?, Net::new()?);
+    let x = images()?;
+    let (y, seen) = watched(&net, || other.forward(&x));
+    y?;
+    assert_eq!(
+        seen.iter()
+            .filter(|s| s.layer != "ReLU" && s.layer != "Flatten")
+            .count(),
+        0,
+        "{seen:?}"
+    );
+
+    let (sender, seen) = channel();
+    let inner = Arc::new(Linear::new(3, 3, &device())?);
+    let shared = Arc::clone(&inner);
+    let hook = move |layer: &Activation<B>| {
+        sender.send(shared.forward(&layer.output).map(|y| y.dims())).unwrap();
+    };
+    let x = Tensor::ones([1, 3], &device())?;
+    watch::with_hook(&inner, hook, || inner.forward(&x))?;
+    assert_eq!(seen.iter().collect::<Result<Vec<_>>>()?, [[1, 3]]);
+    Ok(())
+}
+
+#[test]
+fn hooks_nest_and_go_away_also_after_a_panic() -> Result<()> {
+    let net = Net::new()?;
+    let x = images()?;
+    let (inner, outer) = watched(&net, || watched(&net, || net.forward(&x)));
+    assert_eq!((inner.1.len(), outer.len()), (11, 11));
+
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = watch::with_hook(&net, |_: &Activation<B>| panic!("a hook fails"), || net.forward(&x));
+        outcome.map(drop)
+    }));
+    assert!(outcome.is_err());
+    net.forward(&x)?;
+    let (y, seen) = watched(&net, || net.forward(&x));
+    y?;
+    assert_eq!(seen.len(), 11);
+    Ok(())
+}
+
+#[test]
+fn a_layer_that_fails_is_not_seen() -> Result<()> {
+    let net = Net::new()?;
+    let wrong = Tensor::ones([2, 3, 8, 8], &device())?;
+    let (y, seen) = watched(&net, || net.forward(&wrong));
+    assert!(y.is_err());
+    assert!(seen.is_empty());
+    Ok(())
+}
+
+/// A block that two places share, and a parameter that is tied to another.
+#[derive(Module)]
+#[module(backend = Reference)]
+struct Tied {
+    first: Arc<Linear<B>>,
+    second: Arc<Linear<B>>,
+    bias: Param<B>,
+}
+
+#[test]
+fn a_summary_counts_shared_parameters_once_and_tells_shapes_calls_and_work() -> Result<()> {
+    let shared = Arc::new(Linear::new(3, 3, &device())?);
+    let bias = shared.bias.clone().unwrap();
+    let model = Tied {
+        first: Arc::clone(&shared),
+        second: shared,
+        bias,
+    };
+    model.bias.set_trainable(false);
+    let x = Tensor::ones([5, 3], &device())?;
+    let run = || {
+        model
+            .second
+            .forward(&model.first.forward(&x)?)?
+            .add(&model.bias.tensor())
+    };
+    let summary = model.summary(run)?;
+    assert_eq!((summary.parameters, summary.trainable, summary.bytes), (12, 9, 48));
+    assert_eq!(summary.flops, 2 * 2 * 5 * 9);
+    let rows: Vec<_> = summary
+        .rows
+        .iter()
+        .map(|r| (r.path.as_str(), r.calls, r.parameters, r.flops))
+        .collect();
+    assert_eq!(rows, [("", 0, 12, 180), ("first", 2, 12, 180), ("second", 0, 12, 0)]);
+    Ok(())
+}
+
+#[test]
+fn a_summary_leaves_the_model_as_it_was() -> Result<()> {
+    let net = Net::new()?;
+    net.dropout.eval();
+    let state = || -> Result<Vec<(String, Vec<f64>)>> {
+        let state = net.state_dict()?;
+        Ok(state
+            .iter()
+            .map(|(name, value)| (name.to_owned(), value.to_f64_vec()))
+            .collect())
+    };
+    let before = state()?;
+    let x = images()?;
+    let text = net.summary(|| net.forward(&x))?.to_string();
+    assert_eq!(state()?, before);
+    assert!(text.contains("stem: Sequential"), "{text}");
+    assert!(text.contains("    2: BatchNorm2d  [2, 4, 6, 6]"), "{text}");
+    assert!(
+        text.ends_with("122 parameters (122 trainable), 528 bytes with buffers, 5,472 FLOPs forward"),
+        "{text}"
+    );
+
+    // Training again moves the statistics, and the dropout that was switched off by itself still is.
+    let kept = net.dropout.forward(&x)?;
+    assert_eq!(kept.to_vec::<f32>()?, x.to_vec::<f32>()?);
+    net.forward(&x)?;
+    assert_ne!(state()?, before);
+
+    let failed = net.summary(|| Err::<(), _>(Error::invalid("no forward")));
+    assert!(failed.unwrap_err().to_string().contains("no forward"));
+    Ok(())
+}
