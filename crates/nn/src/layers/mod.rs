@@ -12,6 +12,7 @@ mod instance_norm;
 mod layer_norm;
 mod linear;
 mod pool;
+mod recurrent;
 mod reshape;
 mod stateless;
 
@@ -33,6 +34,11 @@ pub use instance_norm::{
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use pool::{AvgPool, AvgPool1d, AvgPool2d, MaxPool, MaxPool1d, MaxPool2d};
+pub use recurrent::{
+    GRU, GRUCell, GRUCellConfig, GRUConfig, GruGates, LSTM, LSTMCell, LSTMCellConfig, LSTMConfig, LstmGates, MinGRU,
+    MinGRUConfig, Nonlinearity, RNN, RNNCell, RNNCellConfig, RNNConfig, Recurrence, Recurrent, RecurrentCell,
+    RecurrentCellConfig, RecurrentConfig, RecurrentState, RecurrentWeights,
+};
 pub use reshape::{Flatten, Identity};
 
 /// Adds to an error the place of the layer in its model, where its weight has been named.

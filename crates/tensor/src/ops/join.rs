@@ -85,6 +85,33 @@ impl<B: Backend> Tensor<B> {
             .collect()
     }
 
+    /// All slices along an axis, which is taken out. Views.
+    ///
+    /// # Errors
+    /// When the axis is out of range.
+    pub fn unbind(&self, axis: isize) -> Result<Vec<Self>> {
+        let fail = |e| context(e, "unbind", &[self]);
+        let axis = self.shape().axis(axis).map_err(fail)?;
+        let mut slices = Vec::new();
+        self.halve(axis, &mut slices).map_err(fail)?;
+        Ok(slices)
+    }
+
+    /// Half by half: the gradient of a cut is as large as what it was cut from, so that cutting off one slice after the other would make the
+    /// backward pass quadratic in the extent.
+    fn halve(&self, axis: usize, slices: &mut Vec<Self>) -> Result<()> {
+        match self.shape()[axis] {
+            0 => {}
+            1 => slices.push(self.squeeze(axis as isize)?),
+            len => {
+                let half = len / 2;
+                self.narrow(axis as isize, 0, half)?.halve(axis, slices)?;
+                self.narrow(axis as isize, half, len - half)?.halve(axis, slices)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Parts of the given sizes along an axis.
     ///
     /// # Errors

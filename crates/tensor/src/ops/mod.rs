@@ -15,6 +15,7 @@ mod norm;
 mod nuclear;
 mod pad;
 mod pool;
+mod recurrent;
 mod reduce;
 mod sort;
 mod statistics;

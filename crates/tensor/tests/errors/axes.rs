@@ -31,6 +31,7 @@ fn axes() {
     check("roll", x.roll(&[1], &[2]).map(drop));
     check("cat", Tensor::cat(&[&x, &x], 2).map(drop));
     check("split", x.split(1, 2).map(drop));
+    check("unbind", x.unbind(2).map(drop));
     check("split", x.split_with_sizes(&[1], 2).map(drop));
     check("chunk", x.chunk(1, 2).map(drop));
     check("gather", x.gather(2, &list(&[0])).map(drop));

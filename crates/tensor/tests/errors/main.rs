@@ -5,6 +5,7 @@ mod fused;
 mod indices;
 mod operands;
 mod others;
+mod recurrent;
 mod resize;
 
 use polygrad_reference::Reference;

@@ -1,4 +1,4 @@
-//! Softmax, losses, normalisations and attention.
+//! Softmax, losses, normalisations, attention and recurrent cells.
 
 use polygrad_tensor::CrossEntropyParams;
 
@@ -135,6 +135,24 @@ fn shared_keys(cases: &mut Cases) {
     });
 }
 
+fn cells(cases: &mut Cases) {
+    let inputs = || [mixed([2, 8], 1), mixed([2, 2], 2)];
+    cases.add("lstm_cell, hidden state", inputs(), |x| Ok(x[0].lstm_cell(&x[1])?.0));
+    cases.add("lstm_cell, cell state", inputs(), |x| Ok(x[0].lstm_cell(&x[1])?.1));
+    cases.add("lstm_cell twice", inputs(), |x| {
+        let (hidden, cell) = x[0].lstm_cell(&x[1])?;
+        let (hidden, cell) = (&x[0] * &hidden.repeat(&[1, 4])?)?.lstm_cell(&cell)?;
+        hidden.add(&cell)
+    });
+    let inputs = [mixed([2, 6], 1), mixed([2, 6], 2), mixed([2, 2], 3)];
+    cases.add("gru_cell", inputs, |x| x[0].gru_cell(&x[1], &x[2]));
+    cases.add("cells of nothing", [mixed([0, 8], 1), mixed([0, 2], 2)], |x| {
+        x[0].lstm_cell(&x[1])?
+            .0
+            .add(&x[0].narrow(1, 0, 6)?.gru_cell(&x[0].narrow(1, 1, 6)?, &x[1])?)
+    });
+}
+
 pub(crate) fn cases() -> Cases {
     let mut cases = Cases::default();
     softmaxes(&mut cases);
@@ -142,5 +160,6 @@ pub(crate) fn cases() -> Cases {
     grouped_norms(&mut cases);
     attention(&mut cases);
     shared_keys(&mut cases);
+    cells(&mut cases);
     cases
 }

@@ -72,6 +72,11 @@ fn cuts(cases: &mut Cases) {
             Ok(x.split(2, 1)?[part].clone())
         });
     }
+    for part in 0..5 {
+        cases.unary(format!("unbind, slice {part}"), mixed([2, 5], 1), move |x| {
+            x.unbind(-1)?[part].mul(&x.unbind(1)?[0])
+        });
+    }
     cases.unary("split_with_sizes", mixed([5], 1), |x| {
         let parts = x.split_with_sizes(&[1, 0, 4], 0)?;
         parts[2].mul(&parts[0])

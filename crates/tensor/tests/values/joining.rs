@@ -28,6 +28,14 @@ fn parts_as_pytorch_cuts_them() -> Result<()> {
     assert_eq!(sizes(x.chunk(9, 0)?), [1; 7]);
     assert_eq!(sizes(counted(&[0]).split(2, 0)?), [0]);
     same(x.split(3, 0)?[1].clone(), &[3], &[3, 4, 5]);
+    let rows = counted(&[5, 2]).unbind(0)?;
+    for (i, row) in rows.iter().enumerate() {
+        let first = 2 * i as i64;
+        same(row.clone(), &[2], &[first, first + 1]);
+    }
+    assert_eq!(rows.len(), 5);
+    same(counted(&[2, 3]).unbind(-1)?[2].clone(), &[2], &[2, 5]);
+    assert!(counted(&[2, 0]).unbind(1)?.is_empty());
     Ok(())
 }
 

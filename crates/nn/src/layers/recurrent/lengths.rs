@@ -1,0 +1,64 @@
+//! Batches of sequences of different lengths.
+
+use polygrad_tensor::{Backend, Device, Error, Result, Tensor};
+
+use super::state::RecurrentState;
+
+/// Which steps belong to which sequence of a batch.
+pub(super) struct Lengths<B: Backend> {
+    /// How many steps the longest sequence has.
+    pub(super) longest: usize,
+    /// `[longest, N, 1]`: whether a step belongs to a sequence.
+    inside: Tensor<B>,
+    /// The rows of `inside`; none for a step that belongs to all sequences.
+    steps: Vec<Option<Tensor<B>>>,
+}
+
+impl<B: Backend> Lengths<B> {
+    /// # Errors
+    /// When there is not one length for each of `batch` sequences, or one is 0 or above `steps`.
+    pub(super) fn new(lengths: &[usize], steps: usize, batch: usize, device: &Device<B>) -> Result<Self> {
+        if lengths.len() != batch {
+            return Err(Error::shape(format!(
+                "{} lengths for a batch of {batch} sequences",
+                lengths.len()
+            )));
+        }
+        if let Some((i, length)) = lengths.iter().enumerate().find(|(_, l)| !(1..=steps).contains(*l)) {
+            return Err(Error::out_of_range(format!(
+                "sequence {i} has length {length}, which is outside 1..={steps}"
+            )));
+        }
+        let longest = lengths.iter().copied().max().unwrap_or(steps);
+        let flags = (0..longest).flat_map(|t| lengths.iter().map(move |&length| t < length));
+        let inside = Tensor::from_vec::<bool>(flags.collect(), [longest, batch, 1], device)?;
+        let shortest = lengths.iter().copied().min().unwrap_or(longest);
+        let rows = inside.unbind(0)?.into_iter().enumerate();
+        let steps = rows.map(|(t, row)| (t >= shortest).then_some(row)).collect();
+        Ok(Self { longest, inside, steps })
+    }
+
+    /// The part of an input `[T, N, C]` that belongs to sequences, and 0 elsewhere: whatever the padding holds, be it NaN, must not get into
+    /// a gradient.
+    pub(super) fn cut(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = x.narrow(0, 0, self.longest)?;
+        Tensor::where_(&self.inside, &x, &blank(&x)?)
+    }
+
+    /// The state after step `t`, and its output: sequences that the step does not belong to keep their state, and put out 0.
+    ///
+    /// So a forward pass stops at each sequence's own end, and a backward one begins there, with the initial state.
+    pub(super) fn keep<S: RecurrentState<B>>(&self, t: usize, old: &S, new: S) -> Result<(S, Tensor<B>)> {
+        let Some(Some(inside)) = self.steps.get(t) else {
+            let output = new.hidden().clone();
+            return Ok((new, output));
+        };
+        let output = Tensor::where_(inside, new.hidden(), &blank(new.hidden())?)?;
+        let state = S::merge(&[&new, old], |parts| Tensor::where_(inside, parts[0], parts[1]))?;
+        Ok((state, output))
+    }
+}
+
+fn blank<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    Tensor::full((), 0.0, x.dtype(), &x.device())
+}

@@ -1,0 +1,221 @@
+//! A recurrent network whose gates do not look at the state, so that all steps can be computed at once.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+
+use crate::{Linear, LinearConfig, Module};
+
+/// The minimal GRU: with `z = σ(W_z x + b_z)` and `h̃ = g(W_h x + b_h)`, `g(x) = x + ½` for `x ≥ 0` and `σ(x)` below,
+///
+/// `h' = (1 − z) · h + z · h̃`.
+///
+/// Neither `z` nor `h̃` depends on `h`, so [`MinGRU::forward`] computes all steps of a sequence together, in `2 log₂ T` rounds;
+/// [`MinGRU::step`] is the same one step at a time. Parameters: `linear_z` and `linear_h`, two [`Linear`] layers.
+///
+/// Source: Feng et al., "Were RNNs all we needed?" (2024).
+///
+/// ```
+/// use polygrad_nn::MinGRU;
+/// use polygrad_reference::Reference;
+/// use polygrad_tensor::{Device, Tensor};
+///
+/// # fn main() -> polygrad_tensor::Result<()> {
+/// let device = Device::<Reference>::default();
+/// let gru = MinGRU::new(3, 4, &device)?;
+/// let x = Tensor::ones([2, 5, 3], &device)?;
+/// let (y, h) = gru.forward(&x, None)?;
+/// assert_eq!((y.dims(), h.dims()), (vec![2, 5, 4], vec![2, 4]));
+/// let next = gru.step(&Tensor::ones([2, 3], &device)?, &h)?;
+/// assert_eq!(next.dims(), [2, 4]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Module)]
+pub struct MinGRU<B: Backend = AnyBackend> {
+    /// Gives the gate, before its sigmoid.
+    pub linear_z: Linear<B>,
+    /// Gives the candidate, before `g`.
+    pub linear_h: Linear<B>,
+    #[module(skip)]
+    config: MinGRUConfig,
+}
+
+/// Options of [`MinGRU`].
+#[derive(Clone, Copy, Debug)]
+pub struct MinGRUConfig {
+    input_size: usize,
+    hidden_size: usize,
+    bias: bool,
+}
+
+impl MinGRUConfig {
+    /// From `input_size` to `hidden_size`, with biases.
+    pub const fn new(input_size: usize, hidden_size: usize) -> Self {
+        Self {
+            input_size,
+            hidden_size,
+            bias: true,
+        }
+    }
+
+    /// Whether there are biases. Default: true.
+    #[must_use]
+    pub const fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// The layer, on a device. Its parameters begin as those of [`Linear`].
+    ///
+    /// # Errors
+    /// When a size is 0, or memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<MinGRU<B>> {
+        if self.input_size == 0 || self.hidden_size == 0 {
+            return Err(Error::invalid(format!(
+                "input_size = {} and hidden_size = {} must each be at least 1",
+                self.input_size, self.hidden_size
+            ))
+            .with_op(NAME));
+        }
+        let linear = LinearConfig::new(self.input_size, self.hidden_size).bias(self.bias);
+        Ok(MinGRU {
+            linear_z: linear.build(device)?,
+            linear_h: linear.build(device)?,
+            config: self,
+        })
+    }
+}
+
+const NAME: &str = "MinGRU";
+
+impl<B: Backend> MinGRU<B> {
+    /// With biases; [`MinGRUConfig`] has the other options.
+    ///
+    /// # Errors
+    /// As [`MinGRUConfig::build`].
+    pub fn new(input_size: usize, hidden_size: usize, device: &Device<B>) -> Result<Self> {
+        MinGRUConfig::new(input_size, hidden_size).build(device)
+    }
+
+    /// All steps of a batch `[N, T, input_size]`: the states after each, `[N, T, hidden_size]`, and after the last, `[N, hidden_size]`. Without a
+    /// state it begins with zeros.
+    ///
+    /// # Errors
+    /// When ranks or extents do not fit, there is no step, or dtype or device differ from the parameters'.
+    pub fn forward(&self, x: &Tensor<B>, h: Option<&Tensor<B>>) -> Result<(Tensor<B>, Tensor<B>)> {
+        self.sequence(x, h).map_err(|e| e.with_op(NAME))
+    }
+
+    /// One step: from an input `[N, input_size]` and a state `[N, hidden_size]` to the next state.
+    ///
+    /// # Errors
+    /// When ranks or extents do not fit, or dtype or device differ from the parameters'.
+    pub fn step(&self, x: &Tensor<B>, h: &Tensor<B>) -> Result<Tensor<B>> {
+        let run = || {
+            self.check(x, "[N, C]", 2, Some(h))?;
+            let z = self.linear_z.forward(x)?.sigmoid()?;
+            let candidate = log_g(&self.linear_h.forward(x)?)?.exp()?;
+            h.add(&z.mul(&(&candidate - h)?)?)
+        };
+        run().map_err(|e| e.with_op(NAME))
+    }
+
+    fn sequence(&self, x: &Tensor<B>, h: Option<&Tensor<B>>) -> Result<(Tensor<B>, Tensor<B>)> {
+        self.check(x, "[N, T, C]", 3, h)?;
+        let steps = x.shape()[1];
+        if steps == 0 {
+            return Err(Error::shape("the input has no steps").with_operands([(x.shape(), x.dtype())]));
+        }
+        let gate = self.linear_z.forward(x)?;
+        // ln z and ln (1 − z) of z = σ(gate), which in a narrow dtype would be 0 or 1 long before its logarithms leave the range.
+        let log_kept = softplus(&gate)?.neg()?;
+        let log_new = softplus(&gate.neg()?)?
+            .neg()?
+            .add(&log_g(&self.linear_h.forward(x)?)?)?;
+        let mut y = log_scan(&log_kept, &log_new)?.exp()?;
+        if let Some(h) = h {
+            // The initial state may be of either sign, and has no logarithm then; but it comes in by a product alone.
+            let kept = log_kept.cumsum(1)?.exp()?;
+            y = y.add(&kept.mul(&h.unsqueeze(1)?)?)?;
+        }
+        let last = y.narrow(1, steps - 1, 1)?.squeeze(1)?;
+        Ok((y, last))
+    }
+
+    fn check(&self, x: &Tensor<B>, form: &str, rank: usize, h: Option<&Tensor<B>>) -> Result<()> {
+        let operands = |e: Error| {
+            let all = [Some(x), h].into_iter().flatten();
+            e.with_operands(all.map(|x| (x.shape(), x.dtype())))
+        };
+        let (width, hidden) = (self.config.input_size, self.config.hidden_size);
+        if x.rank() != rank || x.shape()[rank - 1] != width {
+            return Err(operands(Error::shape(format!("takes {form} with {width} features"))));
+        }
+        let Some(h) = h else {
+            return Ok(());
+        };
+        let wanted = [x.shape()[0], hidden];
+        if h.dims() != wanted {
+            return Err(operands(Error::shape(format!(
+                "the state has shape {}, it must be {wanted:?}",
+                h.shape()
+            ))));
+        }
+        if h.dtype() != x.dtype() {
+            let error = Error::dtype(format!("the state is {}, the input {}", h.dtype(), x.dtype()));
+            return Err(operands(error.with_hint("convert one of them with to_dtype")));
+        }
+        Ok(())
+    }
+}
+
+/// `ln (1 + eˣ)`.
+fn softplus<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    x.softplus(1.0, f64::INFINITY)
+}
+
+/// `ln g(x)`: `ln (x + ½)` for `x ≥ 0`, `ln σ(x)` below.
+fn log_g<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    let above = (x.relu()? + 0.5)?.log()?;
+    let below = softplus(&x.neg()?)?.neg()?;
+    Tensor::where_(&x.ge_scalar(0.0)?, &above, &below)
+}
+
+/// `ln (eᵃ + eᵇ)`.
+fn log_add_exp<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    a.maximum(b)?.add(&softplus(&a.sub(b)?.abs()?.neg()?)?)
+}
+
+/// `l_t = ln (e^(l_{t−1} + a_t) + e^(b_t))` along axis 1 of `[N, T, H]`, beginning with `l_0 = b_0`.
+///
+/// The closed form, `A_t + ln Σ_{s ≤ t} e^(b_s − A_s)` with `A = cumsum(a)`, is the difference of two numbers that grow with the length:
+/// after 1,000 steps `A` may be −1,000 or −20,000, of which f32 keeps no digit behind the fourth or second place, and the sum of exponentials
+/// spans more than any dtype's range, whatever maximum is taken out. So both cumulations are carried along together instead: two
+/// neighbouring steps are one step, with `a = a₁ + a₂` and `b = ln (e^(b₁ + a₂) + e^(b₂))`, in which each exponent is relative to the place
+/// where the sum stands. Every second state comes from the scan of such pairs, the others by one step from those.
+/// Source of the pairwise scan: Blelloch, "Prefix sums and their applications" (1990).
+fn log_scan<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    let shape = b.shape();
+    let [batch, steps, hidden] = [shape[0], shape[1], shape[2]];
+    if steps < 2 {
+        return Ok(b.clone());
+    }
+    let half = steps / 2;
+    let halves = |x: &Tensor<B>| -> Result<[Tensor<B>; 2]> {
+        let pairs = x.narrow(1, 0, 2 * half)?.reshape([batch, half, 2, hidden])?;
+        Ok([pairs.select(2, 0)?, pairs.select(2, 1)?])
+    };
+    let ([a1, a2], [b1, b2]) = (halves(a)?, halves(b)?);
+    // The states after the second step of each pair.
+    let second = log_scan(&a1.add(&a2)?, &log_add_exp(&b1.add(&a2)?, &b2)?)?;
+    // The states after the first steps: that of the first pair has none before it.
+    let before = second.narrow(1, 0, half - 1)?;
+    let later = log_add_exp(&before.add(&a1.narrow(1, 1, half - 1)?)?, &b1.narrow(1, 1, half - 1)?)?;
+    let first = Tensor::cat(&[&b1.narrow(1, 0, 1)?, &later], 1)?;
+    let paired = Tensor::stack(&[&first, &second], 2)?.reshape([batch, 2 * half, hidden])?;
+    if steps == 2 * half {
+        return Ok(paired);
+    }
+    let at = |x: &Tensor<B>, t| x.narrow(1, t, 1);
+    let last = log_add_exp(&at(&second, half - 1)?.add(&at(a, steps - 1)?)?, &at(b, steps - 1)?)?;
+    Tensor::cat(&[&paired, &last], 1)
+}

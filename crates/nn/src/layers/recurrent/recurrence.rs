@@ -1,0 +1,124 @@
+//! The kinds of recurrent networks: how one step goes.
+
+use std::fmt::Debug;
+
+use polygrad_tensor::{Backend, Result, Tensor};
+
+use super::state::RecurrentState;
+
+/// How a recurrent network goes from one state to the next: [`Nonlinearity`] for RNN, [`LstmGates`] for LSTM, [`GruGates`] for GRU.
+///
+/// This trait says in which way [`Recurrent`](super::Recurrent) layers and [`RecurrentCell`](super::RecurrentCell)s differ; all else they
+/// share. It cannot be implemented outside this crate.
+pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 'static {
+    /// What is carried from step to step.
+    type State<B: Backend>: RecurrentState<B>;
+
+    /// PyTorch's name of the layer.
+    const LAYER: &'static str;
+    /// PyTorch's name of the cell.
+    const CELL: &'static str;
+    /// Rows of the weights for each element of the hidden state.
+    const GATES: usize;
+    /// Whether the hidden state's bias must stay apart from the input's; else their sum is added once for all steps.
+    const SEPARATE_BIAS: bool;
+
+    /// One step: from the input's gates `[N, GATES · H]`, all biases included that need not stay apart, and a state of `[N, H]` to the next
+    /// state.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    fn step<B: Backend>(
+        self,
+        input_gates: &Tensor<B>,
+        state: &Self::State<B>,
+        weight_hh: &Tensor<B>,
+        bias_hh: Option<&Tensor<B>>,
+    ) -> Result<Self::State<B>>;
+}
+
+/// The activation of an RNN, whose step is `h' = f(W_ih x + b_ih + W_hh h + b_hh)`.
+///
+/// Source: Elman, "Finding structure in time" (1990), as PyTorch's RNN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nonlinearity {
+    /// The hyperbolic tangent.
+    #[default]
+    Tanh,
+    /// `max(x, 0)`.
+    ReLU,
+}
+
+/// The gates of an LSTM, i, f, g and o: [`Tensor::lstm_cell`] says what they do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LstmGates;
+
+/// The gates of a GRU, r, z and n: [`Tensor::gru_cell`] says what they do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GruGates;
+
+impl Recurrence for Nonlinearity {
+    type State<B: Backend> = Tensor<B>;
+    const LAYER: &'static str = "RNN";
+    const CELL: &'static str = "RNNCell";
+    const GATES: usize = 1;
+    const SEPARATE_BIAS: bool = false;
+
+    fn step<B: Backend>(
+        self,
+        input_gates: &Tensor<B>,
+        state: &Tensor<B>,
+        weight_hh: &Tensor<B>,
+        bias_hh: Option<&Tensor<B>>,
+    ) -> Result<Tensor<B>> {
+        let sum = state.linear(weight_hh, bias_hh)?.add(input_gates)?;
+        match self {
+            Self::Tanh => sum.tanh(),
+            Self::ReLU => sum.relu(),
+        }
+    }
+}
+
+impl Recurrence for LstmGates {
+    type State<B: Backend> = (Tensor<B>, Tensor<B>);
+    const LAYER: &'static str = "LSTM";
+    const CELL: &'static str = "LSTMCell";
+    const GATES: usize = 4;
+    const SEPARATE_BIAS: bool = false;
+
+    fn step<B: Backend>(
+        self,
+        input_gates: &Tensor<B>,
+        (hidden, cell): &(Tensor<B>, Tensor<B>),
+        weight_hh: &Tensor<B>,
+        bias_hh: Option<&Tensor<B>>,
+    ) -> Result<(Tensor<B>, Tensor<B>)> {
+        hidden.linear(weight_hh, bias_hh)?.add(input_gates)?.lstm_cell(cell)
+    }
+}
+
+impl Recurrence for GruGates {
+    type State<B: Backend> = Tensor<B>;
+    const LAYER: &'static str = "GRU";
+    const CELL: &'static str = "GRUCell";
+    const GATES: usize = 3;
+    const SEPARATE_BIAS: bool = true;
+
+    fn step<B: Backend>(
+        self,
+        input_gates: &Tensor<B>,
+        state: &Tensor<B>,
+        weight_hh: &Tensor<B>,
+        bias_hh: Option<&Tensor<B>>,
+    ) -> Result<Tensor<B>> {
+        input_gates.gru_cell(&state.linear(weight_hh, bias_hh)?, state)
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for super::Nonlinearity {}
+    impl Sealed for super::LstmGates {}
+    impl Sealed for super::GruGates {}
+}

@@ -1,0 +1,116 @@
+//! The parameters of one layer in one direction.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+
+use super::recurrence::Recurrence;
+use crate::{Init, Param, Visitor};
+
+/// The parameters of one layer in one direction, or of a cell. The gates stand one below the other, in PyTorch's order: `GATES` is 1 for
+/// RNN, 4 for LSTM (i, f, g, o) and 3 for GRU (r, z, n).
+#[derive(Debug)]
+pub struct RecurrentWeights<B: Backend = AnyBackend> {
+    /// For the input: `[GATES · hidden_size, input_size]`.
+    pub weight_ih: Param<B>,
+    /// For the hidden state: `[GATES · hidden_size, hidden_size]`.
+    pub weight_hh: Param<B>,
+    /// `[GATES · hidden_size]`.
+    pub bias_ih: Option<Param<B>>,
+    /// `[GATES · hidden_size]`.
+    pub bias_hh: Option<Param<B>>,
+}
+
+/// How many, and how they begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) input: usize,
+    pub(super) hidden: usize,
+    pub(super) bias: bool,
+    pub(super) init: Option<Init>,
+    pub(super) bias_init: Option<Init>,
+}
+
+impl Sizes {
+    pub(super) const fn new(input: usize, hidden: usize) -> Self {
+        Self {
+            input,
+            hidden,
+            bias: true,
+            init: None,
+            bias_init: None,
+        }
+    }
+
+    /// # Errors
+    /// When a size is 0, or memory runs out.
+    pub(super) fn build<K: Recurrence, B: Backend>(self, device: &Device<B>) -> Result<RecurrentWeights<B>> {
+        let rows = match self.hidden.checked_mul(K::GATES) {
+            Some(rows) if rows > 0 && self.input > 0 => rows,
+            _ => {
+                let (input, hidden) = (self.input, self.hidden);
+                return Err(Error::invalid(format!(
+                    "input_size = {input} and hidden_size = {hidden} must each be at least 1, and fit in memory"
+                )));
+            }
+        };
+        let bound = 1.0 / (self.hidden as f64).sqrt();
+        let uniform = Init::Uniform {
+            low: -bound,
+            high: bound,
+        };
+        let weight = |columns| self.init.unwrap_or(uniform).param([rows, columns], device);
+        let bias = || {
+            self.bias
+                .then(|| self.bias_init.unwrap_or(uniform).param([rows], device))
+        };
+        Ok(RecurrentWeights {
+            weight_ih: weight(self.input)?,
+            weight_hh: weight(self.hidden)?,
+            bias_ih: bias().transpose()?,
+            bias_hh: bias().transpose()?,
+        })
+    }
+}
+
+impl<B: Backend> RecurrentWeights<B> {
+    /// Shows the parameters under PyTorch's names, with what PyTorch adds to them: `_l0_reverse`, or nothing for a cell.
+    pub(super) fn visit_as(&self, suffix: &str, visitor: &mut Visitor<'_, B>) {
+        visitor.field(&format!("weight_ih{suffix}"), &self.weight_ih);
+        visitor.field(&format!("weight_hh{suffix}"), &self.weight_hh);
+        for (name, bias) in [("bias_ih", &self.bias_ih), ("bias_hh", &self.bias_hh)] {
+            if let Some(bias) = bias {
+                visitor.field(&format!("{name}{suffix}"), bias);
+            }
+        }
+    }
+
+    /// The input's share of the gates of any number of steps: `[…, input_size]` to `[…, GATES · hidden_size]`.
+    pub(super) fn input_gates<K: Recurrence>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let bias = match (&self.bias_ih, &self.bias_hh) {
+            (Some(input), Some(hidden)) if !K::SEPARATE_BIAS => Some(input.tensor().add(&hidden.tensor())?),
+            (input, _) => input.as_ref().map(Param::tensor),
+        };
+        x.linear(&self.weight_ih.tensor(), bias.as_ref())
+    }
+
+    /// The function that goes one step, from the input's gates and a state to the next state.
+    pub(super) fn stepper<K: Recurrence>(
+        &self,
+        kind: K,
+    ) -> impl Fn(&Tensor<B>, &K::State<B>) -> Result<K::State<B>> + use<K, B> {
+        let weight = self.weight_hh.tensor();
+        let bias = self.bias_hh.as_ref().filter(|_| K::SEPARATE_BIAS).map(Param::tensor);
+        move |gates, state| kind.step(gates, state, &weight, bias.as_ref())
+    }
+
+    /// That input and state have the parameters' dtype.
+    pub(super) fn check_dtype(&self, operand: &str, x: &Tensor<B>) -> Result<()> {
+        let dtype = self.weight_ih.dtype();
+        if x.dtype() == dtype {
+            return Ok(());
+        }
+        Err(
+            Error::dtype(format!("{operand} is {}, the parameters are {dtype}", x.dtype()))
+                .with_hint("convert one of them with to_dtype"),
+        )
+    }
+}
