@@ -115,6 +115,47 @@ def layers():
         yield "LogSoftmax", {"dim": dim}, [x]
 
 
+def more_layers():
+    """Layers that came later."""
+    yield "BatchNorm1d", {"num_features": 3, "bias": False}, [r(4, 3, 5)]
+    yield "GroupNorm", {"num_groups": 2, "num_channels": 4, "bias": False}, [r(2, 4, 3)]
+    yield "InstanceNorm1d", {"num_features": 3, "affine": True, "bias": False}, [r(2, 3, 5)]
+    yield "RMSNorm", {"normalized_shape": 6}, [r(4, 6)]
+    yield "RMSNorm", {"normalized_shape": [3, 4], "eps": 1e-3}, [r(2, 3, 4)]
+    yield "RMSNorm", {"normalized_shape": [6], "elementwise_affine": False}, [r(2, 3, 6)]
+
+    t1 = {"in_channels": 4, "out_channels": 6, "kernel_size": 3}
+    yield "ConvTranspose1d", t1, [r(2, 4, 5)]
+    yield "ConvTranspose1d", {**t1, "stride": 2, "padding": 1, "output_padding": 1, "bias": False}, [r(2, 4, 5)]
+    yield "ConvTranspose1d", {**t1, "stride": 2, "dilation": 3, "output_padding": 2, "groups": 2}, [r(2, 4, 1)]
+    t2 = {"in_channels": 4, "out_channels": 2, "kernel_size": 3}
+    yield "ConvTranspose2d", t2, [r(2, 4, 3, 4)]
+    yield "ConvTranspose2d", {**t2, "stride": 2, "padding": 1, "output_padding": 1}, [r(2, 4, 3, 4)]
+    yield "ConvTranspose2d", {**t2, "kernel_size": [2, 3], "stride": [2, 1], "padding": [0, 1]}, [r(2, 4, 3, 4)]
+    yield "ConvTranspose2d", {**t2, "groups": 2, "dilation": [1, 2], "bias": False}, [r(1, 4, 3, 3)]
+    yield "ConvTranspose2d", {**t2, "out_channels": 4, "groups": 4, "kernel_size": 2, "stride": 2}, [r(2, 4, 2, 3)]
+
+    yield "Upsample", {"scale_factor": 2}, [r(2, 3, 4)]
+    yield "Upsample", {"size": 7}, [r(2, 3, 4)]
+    yield "Upsample", {"size": (5, 3)}, [r(2, 2, 3, 4)]
+    yield "Upsample", {"size": 5, "mode": "nearest-exact"}, [r(2, 2, 3, 4)]
+    yield "Upsample", {"scale_factor": 2.5, "mode": "linear"}, [r(2, 3, 4)]
+    for align in (False, True):
+        yield "Upsample", {"scale_factor": 2, "mode": "bilinear", "align_corners": align}, [r(2, 2, 3, 4)]
+        yield "Upsample", {"scale_factor": 1.7, "mode": "bicubic", "align_corners": align}, [r(1, 2, 4, 5)]
+    scales = {"scale_factor": (1.5, 2.6), "mode": "bilinear"}
+    for recompute in (False, True):
+        yield "Upsample", {**scales, "recompute_scale_factor": recompute}, [r(1, 2, 3, 4)]
+    yield "Upsample", {"scale_factor": 2, "mode": "trilinear"}, [r(1, 2, 2, 3, 2)]
+    yield "Upsample", {"size": (2, 3), "mode": "area"}, [r(1, 2, 5, 4)]
+
+    yield "PixelShuffle", {"upscale_factor": 2}, [r(2, 8, 2, 3)]
+    yield "PixelShuffle", {"upscale_factor": 3}, [r(9, 2, 1)]
+    yield "PixelShuffle", {"upscale_factor": 2}, [r(2, 1, 4, 1, 2)]
+    yield "PixelUnshuffle", {"downscale_factor": 2}, [r(2, 2, 4, 6)]
+    yield "PixelUnshuffle", {"downscale_factor": 3}, [r(1, 3, 6)]
+
+
 def losses():
     """(class, init, inputs) of every loss: what it is given, then the target."""
     for reduction in ("mean", "sum", "none"):
@@ -182,25 +223,37 @@ def randomize(module):
                 value.normal_()
 
 
+def leaves_of(x):
+    """A copy of an input that wants gradients."""
+    if isinstance(x, (list, tuple)):
+        return tuple(leaves_of(value) for value in x)
+    return x.clone().requires_grad_(x.is_floating_point())
+
+
 def add_case(vectors, index, name, init, inputs, train=True):
-    k = f"nn.{name}/{index}"
-    kw = {key: vectors.encode(value, f"{k}/k.{key}") for key, value in init.items()}
-    module = getattr(torch.nn, name)(**init).to(torch.float64).train(train)
-    fixed = {key for key, value in init.items() if isinstance(value, torch.Tensor)}
-    if not fixed:
+    module = getattr(torch.nn, name)(**init).to(torch.float64)
+    if not any(isinstance(value, torch.Tensor) for value in init.values()):
         randomize(module)
+    add_module(vectors, f"nn.{name}/{index}", name, init, module, inputs, train)
+
+
+def add_module(vectors, k, name, init, module, inputs, train=True, run=None, extra=None):
+    """A case of this module on these inputs; `run` is called as the module is, and `extra` are arguments that the module has not."""
+    kw = {key: vectors.encode(value, f"{k}/k.{key}") for key, value in {**init, **(extra or {})}.items()}
+    module.train(train)
+    fixed = {key for key, value in init.items() if isinstance(value, torch.Tensor)}
     if not train:
         kw["train"] = False
     for key, value in module.state_dict().items():
         if key not in fixed:
             kw[f"state.{key}"] = vectors.encode(value, f"{k}/k.state.{key}")
-    inputs = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
+    inputs = [leaves_of(x) for x in inputs]
     args = [vectors.encode(x, f"{k}/a.{n}") for n, x in enumerate(inputs)]
-    wanted = [(f"{k}/a.{n}", x) for n, x in enumerate(inputs)]
+    wanted = [leaf for n, x in enumerate(inputs) for leaf in vectors.leaves(x, f"{k}/a.{n}")]
     wanted += [(f"{k}/k.state.{key}", p) for key, p in module.named_parameters()]
-    output = module(*inputs)
+    outputs = [value for _, value in vectors.leaves((run or module)(*inputs), k)]
     buffers = [value for key, value in sorted(module.named_buffers()) if key not in fixed]
-    n = vectors.outputs(k, [output, *buffers], wanted)
+    n = vectors.outputs(k, [*outputs, *buffers], wanted)
     vectors.cases.append({"k": k, "op": f"nn.{name}", "var": "", "a": args, "kw": kw, "n": n})
 
 
@@ -209,9 +262,11 @@ def main():
     torch.manual_seed(0)
     vectors = VectorSet()
     count = {}
-    for name, *rest in [*layers(), *losses()]:
-        count[name] = count.get(name, 0) + 1
-        add_case(vectors, count[name] - 1, name, *rest)
+    # All inputs of the first cases are drawn before any is run: to begin with the others only then leaves the first as they are.
+    for cases in ([*layers(), *losses()], more_layers()):
+        for name, *rest in cases:
+            count[name] = count.get(name, 0) + 1
+            add_case(vectors, count[name] - 1, name, *rest)
     vectors.save(OUT, LIMIT)
     print(", ".join(f"{name} {n}" for name, n in count.items()))
 

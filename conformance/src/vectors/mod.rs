@@ -15,11 +15,12 @@ use polygrad_tensor::{AnyBackend, Device};
 use crate::case::{Case, Outcome, Source};
 pub(crate) use set::VectorSet;
 
-/// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, then optimizers.
+/// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent layers,
+/// optimizers.
 ///
 /// # Errors
 /// The files are malformed.
-pub(crate) fn built_in() -> Result<[Arc<VectorSet>; 3]> {
+pub(crate) fn built_in() -> Result<Vec<Arc<VectorSet>>> {
     macro_rules! set {
         ($folder:literal) => {{
             let manifest = include_bytes!(concat!("../../data/", $folder, "/manifest.json"));
@@ -31,7 +32,12 @@ pub(crate) fn built_in() -> Result<[Arc<VectorSet>; 3]> {
             .map(Arc::new)
         }};
     }
-    Ok([set!("ops")?, set!("modules")?, set!("optimizers")?])
+    Ok(vec![
+        set!("ops")?,
+        set!("modules")?,
+        set!("recurrent")?,
+        set!("optimizers")?,
+    ])
 }
 
 /// The set in a folder.

@@ -173,10 +173,19 @@ pub fn layer<B: Backend, T: Output<B>>(
     input: &Tensor<B>,
     forward: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
+    named_layer(|| ModuleId::of(layer), input, forward)
+}
+
+/// [`layer`], for one that visitors meet under another name than its type's.
+pub(crate) fn named_layer<B: Backend, T: Output<B>>(
+    id: impl FnOnce() -> ModuleId,
+    input: &Tensor<B>,
+    forward: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     if !WATCHED.get() {
         return forward();
     }
-    let id = ModuleId::of(layer);
+    let id = id();
     let caller = CALLER.take();
     let (output, flops) = count_flops(forward);
     CALLER.set(caller);

@@ -7,6 +7,7 @@ mod layer;
 mod loss;
 mod movement;
 mod optimizer;
+mod recurrent;
 mod reduce;
 mod window;
 
@@ -25,6 +26,7 @@ pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         loss::answer,
         functional::answer,
         layer::answer,
+        recurrent::answer,
         optimizer::answer,
     ];
     for family in families {

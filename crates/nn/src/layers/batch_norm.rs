@@ -46,6 +46,7 @@ pub struct BatchNormConfig<const D: usize> {
     eps: f64,
     momentum: Option<f64>,
     affine: bool,
+    bias: bool,
     track_running_stats: bool,
 }
 
@@ -57,6 +58,7 @@ impl<const D: usize> BatchNormConfig<D> {
             eps: 1e-5,
             momentum: Some(0.1),
             affine: true,
+            bias: true,
             track_running_stats: true,
         }
     }
@@ -82,6 +84,13 @@ impl<const D: usize> BatchNormConfig<D> {
         self
     }
 
+    /// Whether there is a bias, where there is a weight. Default: true.
+    #[must_use]
+    pub const fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
     /// Whether running statistics are kept; without them evaluation uses the batch's own, too. Default: true.
     #[must_use]
     pub const fn track_running_stats(mut self, track: bool) -> Self {
@@ -95,12 +104,12 @@ impl<const D: usize> BatchNormConfig<D> {
     /// When memory runs out.
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<BatchNorm<D, B>> {
         let channels = [self.num_features];
-        let param = |init: Init| self.affine.then(|| init.param(channels, device)).transpose();
+        let param = |there: bool, init: Init| there.then(|| init.param(channels, device)).transpose();
         let buffer = |tensor: Result<Tensor<B>>| tensor.map(|t| Buffer::new(&t));
         let tracked = self.track_running_stats;
         Ok(BatchNorm {
-            weight: param(Init::ONES)?,
-            bias: param(Init::ZEROS)?,
+            weight: param(self.affine, Init::ONES)?,
+            bias: param(self.affine && self.bias, Init::ZEROS)?,
             running_mean: tracked.then(|| buffer(Tensor::zeros(channels, device))).transpose()?,
             running_var: tracked.then(|| buffer(Tensor::ones(channels, device))).transpose()?,
             num_batches_tracked: tracked

@@ -26,6 +26,7 @@ pub struct GroupNormConfig {
     num_channels: usize,
     eps: f64,
     affine: bool,
+    bias: bool,
 }
 
 impl GroupNormConfig {
@@ -36,6 +37,7 @@ impl GroupNormConfig {
             num_channels,
             eps: 1e-5,
             affine: true,
+            bias: true,
         }
     }
 
@@ -53,6 +55,13 @@ impl GroupNormConfig {
         self
     }
 
+    /// Whether there is a bias, where there is a weight. Default: true.
+    #[must_use]
+    pub const fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
     /// The layer, on a device.
     ///
     /// # Errors
@@ -65,10 +74,10 @@ impl GroupNormConfig {
             ))
             .with_op("group_norm"));
         }
-        let param = |init: Init| self.affine.then(|| init.param([self.num_channels], device)).transpose();
+        let param = |there: bool, init: Init| there.then(|| init.param([self.num_channels], device)).transpose();
         Ok(GroupNorm {
-            weight: param(Init::ONES)?,
-            bias: param(Init::ZEROS)?,
+            weight: param(self.affine, Init::ONES)?,
+            bias: param(self.affine && self.bias, Init::ZEROS)?,
             config: self,
         })
     }

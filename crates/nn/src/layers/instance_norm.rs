@@ -47,6 +47,7 @@ pub struct InstanceNormConfig<const D: usize> {
     eps: f64,
     momentum: f64,
     affine: bool,
+    bias: bool,
     track_running_stats: bool,
 }
 
@@ -58,6 +59,7 @@ impl<const D: usize> InstanceNormConfig<D> {
             eps: 1e-5,
             momentum: 0.1,
             affine: false,
+            bias: true,
             track_running_stats: false,
         }
     }
@@ -83,6 +85,13 @@ impl<const D: usize> InstanceNormConfig<D> {
         self
     }
 
+    /// Whether there is a bias, where there is a weight. Default: true.
+    #[must_use]
+    pub const fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
     /// Whether running statistics are kept, and used in evaluation. Default: false.
     #[must_use]
     pub const fn track_running_stats(mut self, track: bool) -> Self {
@@ -96,12 +105,12 @@ impl<const D: usize> InstanceNormConfig<D> {
     /// When memory runs out.
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<InstanceNorm<D, B>> {
         let channels = [self.num_features];
-        let param = |init: Init| self.affine.then(|| init.param(channels, device)).transpose();
+        let param = |there: bool, init: Init| there.then(|| init.param(channels, device)).transpose();
         let tracked = self.track_running_stats;
         let buffer = |tensor: Result<Tensor<B>>| tensor.map(|t| Buffer::new(&t));
         Ok(InstanceNorm {
-            weight: param(Init::ONES)?,
-            bias: param(Init::ZEROS)?,
+            weight: param(self.affine, Init::ONES)?,
+            bias: param(self.affine && self.bias, Init::ZEROS)?,
             running_mean: tracked.then(|| buffer(Tensor::zeros(channels, device))).transpose()?,
             running_var: tracked.then(|| buffer(Tensor::ones(channels, device))).transpose()?,
             num_batches_tracked: tracked

@@ -4,6 +4,7 @@ mod activation;
 mod adaptive;
 mod batch_norm;
 mod conv;
+mod conv_transpose;
 mod dropout;
 mod embedding;
 mod extent;
@@ -11,10 +12,13 @@ mod group_norm;
 mod instance_norm;
 mod layer_norm;
 mod linear;
+mod pixel_shuffle;
 mod pool;
 mod recurrent;
 mod reshape;
+mod rms_norm;
 mod stateless;
+mod upsample;
 
 use polygrad_tensor::{Backend, Error};
 
@@ -24,6 +28,9 @@ pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Soft
 pub use adaptive::{AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d};
 pub use batch_norm::{BatchNorm, BatchNorm1d, BatchNorm1dConfig, BatchNorm2d, BatchNorm2dConfig, BatchNormConfig};
 pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, ConvConfig};
+pub use conv_transpose::{
+    ConvTranspose, ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTransposeConfig,
+};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
 pub use extent::Extent;
@@ -33,6 +40,7 @@ pub use instance_norm::{
 };
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
+pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pool::{AvgPool, AvgPool1d, AvgPool2d, MaxPool, MaxPool1d, MaxPool2d};
 pub use recurrent::{
     GRU, GRUCell, GRUCellConfig, GRUConfig, GruGates, LSTM, LSTMCell, LSTMCellConfig, LSTMConfig, LstmGates, MinGRU,
@@ -40,6 +48,8 @@ pub use recurrent::{
     RecurrentCellConfig, RecurrentConfig, RecurrentState, RecurrentWeights,
 };
 pub use reshape::{Flatten, Identity};
+pub use rms_norm::{RMSNorm, RMSNormConfig};
+pub use upsample::Upsample;
 
 /// Adds to an error the place of the layer in its model, where its weight has been named.
 #[cold]

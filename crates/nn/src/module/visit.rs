@@ -46,6 +46,14 @@ impl ModuleId {
         }
     }
 
+    /// Under another name than the type's, for one generic type that stands for several layers.
+    pub(crate) fn named(self, name: &'static str) -> Self {
+        Self {
+            type_name: name,
+            ..self
+        }
+    }
+
     /// The type without path and parameters, as in `Linear`; for layers of this crate over `D` axes as in `Conv2d`.
     pub fn type_name(self) -> String {
         let (path, parameters) = self.type_name.split_once('<').unwrap_or((self.type_name, ""));

@@ -6,7 +6,8 @@ use super::recurrence::{GruGates, LstmGates, Nonlinearity, Recurrence};
 use super::state::RecurrentState;
 use super::weights::{RecurrentWeights, Sizes};
 use crate::layers::in_layer;
-use crate::{Init, Module, Visit, Visitor};
+use crate::watch::named_layer;
+use crate::{Init, Item, Module, ModuleId, Visit, Visitor};
 
 /// One step of a recurrent layer, as [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: from an input `[N, input_size]` and a state of
 /// `[N, hidden_size]` (or without `N`) to the next state, which is `(h, c)` for LSTM and `h` for the others. Parameters have PyTorch's
@@ -104,8 +105,12 @@ impl<K: Recurrence, B: Backend> RecurrentCell<K, B> {
     /// # Errors
     /// When ranks or extents do not fit, or dtype or device differ from the parameters'.
     pub fn forward(&self, x: &Tensor<B>, state: Option<K::State<B>>) -> Result<K::State<B>> {
-        self.compute(x, state)
+        named_layer(|| self.id(), x, || self.compute(x, state))
             .map_err(|e| in_layer(e.with_op(K::CELL), Some(&self.weights.weight_ih)))
+    }
+
+    fn id(&self) -> ModuleId {
+        ModuleId::of(self).named(K::CELL)
     }
 
     fn compute(&self, x: &Tensor<B>, state: Option<K::State<B>>) -> Result<K::State<B>> {
@@ -148,6 +153,7 @@ impl<K: Recurrence, B: Backend> RecurrentCell<K, B> {
 
 impl<K: Recurrence, B: Backend> Visit<B> for RecurrentCell<K, B> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.item(Item::Module(self.id()));
         self.weights.visit_as("", visitor);
     }
 }

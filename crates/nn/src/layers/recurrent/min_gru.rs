@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
-use crate::{Linear, LinearConfig, Module};
+use crate::{Linear, LinearConfig, Module, watch};
 
 /// The minimal GRU: with `z = σ(W_z x + b_z)` and `h̃ = g(W_h x + b_h)`, `g(x) = x + ½` for `x ≥ 0` and `σ(x)` below,
 ///
@@ -102,7 +102,7 @@ impl<B: Backend> MinGRU<B> {
     /// # Errors
     /// When ranks or extents do not fit, there is no step, or dtype or device differ from the parameters'.
     pub fn forward(&self, x: &Tensor<B>, h: Option<&Tensor<B>>) -> Result<(Tensor<B>, Tensor<B>)> {
-        self.sequence(x, h).map_err(|e| e.with_op(NAME))
+        watch::layer(self, x, || self.sequence(x, h)).map_err(|e| e.with_op(NAME))
     }
 
     /// One step: from an input `[N, input_size]` and a state `[N, hidden_size]` to the next state.
@@ -116,7 +116,7 @@ impl<B: Backend> MinGRU<B> {
             let candidate = log_g(&self.linear_h.forward(x)?)?.exp()?;
             h.add(&z.mul(&(&candidate - h)?)?)
         };
-        run().map_err(|e| e.with_op(NAME))
+        watch::layer(self, x, run).map_err(|e| e.with_op(NAME))
     }
 
     fn sequence(&self, x: &Tensor<B>, h: Option<&Tensor<B>>) -> Result<(Tensor<B>, Tensor<B>)> {

@@ -9,7 +9,8 @@ use super::scan::scan;
 use super::state::RecurrentState;
 use super::weights::RecurrentWeights;
 use crate::layers::in_layer;
-use crate::{Mode, Module, Visit, Visitor};
+use crate::watch::named_layer;
+use crate::{Item, Mode, Module, ModuleId, Visit, Visitor};
 
 /// A recurrent network of one or more layers, in one direction or in both, as [`RNN`], [`LSTM`] and [`GRU`]. Parameter names, shapes and
 /// order are PyTorch's: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, `weight_ih_l0_reverse`, …
@@ -88,7 +89,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
     /// # Errors
     /// When ranks or extents do not fit, there is no step, or dtype or device differ from the parameters'.
     pub fn forward(&self, x: &Tensor<B>, state: Option<K::State<B>>) -> Result<(Tensor<B>, K::State<B>)> {
-        self.run(x, None, state).map_err(|e| self.locate(e))
+        named_layer(|| self.id(), x, || self.run(x, None, state)).map_err(|e| self.locate(e))
     }
 
     /// [`Recurrent::forward`] for a padded batch of sequences of different lengths, in any order. Padding has no influence: outputs beyond a
@@ -104,7 +105,11 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         lengths: &[usize],
         state: Option<K::State<B>>,
     ) -> Result<(Tensor<B>, K::State<B>)> {
-        self.run(x, Some(lengths), state).map_err(|e| self.locate(e))
+        named_layer(|| self.id(), x, || self.run(x, Some(lengths), state)).map_err(|e| self.locate(e))
+    }
+
+    fn id(&self) -> ModuleId {
+        ModuleId::of(self).named(K::LAYER)
     }
 
     #[cold]
@@ -133,13 +138,11 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         if let Some(lengths) = &lengths {
             x = lengths.cut(&x)?;
         }
-        let (x, states) = self.layers(x, &initial, lengths.as_ref())?;
+        let (x, state) = self.layers(x, &initial, lengths.as_ref())?;
         let x = match &lengths {
             Some(lengths) => x.pad(&[(0, steps - lengths.longest), (0, 0), (0, 0)], 0.0)?,
             None => x,
         };
-        let states: Vec<_> = states.iter().collect();
-        let state = K::State::merge(&states, |parts| Tensor::stack(parts, 0))?;
         match (is_batch, self.config.batch_first) {
             (false, _) => Ok((x.squeeze(1)?, K::State::merge(&[&state], |parts| parts[0].squeeze(1))?)),
             (true, true) => Ok((x.transpose(0, 1)?, state)),
@@ -147,13 +150,13 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         }
     }
 
-    /// All layers over `[T, N, C]`: the outputs of the last, and the last states.
+    /// All layers over `[T, N, C]`: the outputs of the last, and the last states of all.
     fn layers(
         &self,
         mut x: Tensor<B>,
         initial: &[K::State<B>],
         lengths: Option<&Lengths<B>>,
-    ) -> Result<(Tensor<B>, Vec<K::State<B>>)> {
+    ) -> Result<(Tensor<B>, K::State<B>)> {
         let config = &self.config;
         let mut states = Vec::with_capacity(initial.len());
         let mut parts = self.weights.iter().zip(initial);
@@ -173,7 +176,8 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
                 both => Tensor::cat(&both.iter().collect::<Vec<_>>(), 2)?,
             };
         }
-        Ok((x, states))
+        let states: Vec<_> = states.iter().collect();
+        Ok((x, K::State::merge(&states, |parts| Tensor::stack(parts, 0))?))
     }
 
     /// Whether the input is a batch.
@@ -242,6 +246,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
 
 impl<K: Recurrence, B: Backend> Visit<B> for Recurrent<K, B> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.item(Item::Module(self.id()));
         let directions = self.config.directions();
         for (i, weights) in self.weights.iter().enumerate() {
             let reverse = ["", "_reverse"][i % directions];

@@ -2,10 +2,14 @@
 
 use polygrad_tensor::{Backend, Result, Tensor};
 
+use crate::watch::Output;
+
 /// The state of a recurrent layer: the hidden state `h`, a tensor, for RNN and GRU, and `(h, c)`, with the cell state, for LSTM.
-pub trait RecurrentState<B: Backend>: Clone {
+pub trait RecurrentState<B: Backend>: Clone + Output<B> {
     /// The hidden state, which is also the output of a step.
-    fn hidden(&self) -> &Tensor<B>;
+    fn hidden(&self) -> &Tensor<B> {
+        self.activation()
+    }
 
     /// A state of which every part is this tensor.
     fn filled(part: &Tensor<B>) -> Self;
@@ -18,10 +22,6 @@ pub trait RecurrentState<B: Backend>: Clone {
 }
 
 impl<B: Backend> RecurrentState<B> for Tensor<B> {
-    fn hidden(&self) -> &Tensor<B> {
-        self
-    }
-
     fn filled(part: &Tensor<B>) -> Self {
         part.clone()
     }
@@ -32,10 +32,6 @@ impl<B: Backend> RecurrentState<B> for Tensor<B> {
 }
 
 impl<B: Backend> RecurrentState<B> for (Tensor<B>, Tensor<B>) {
-    fn hidden(&self) -> &Tensor<B> {
-        &self.0
-    }
-
     fn filled(part: &Tensor<B>) -> Self {
         (part.clone(), part.clone())
     }

@@ -1,0 +1,126 @@
+//! The layers of `torch.nn`. Their arguments are those of the class, by name; `train` is the mode, and `state.<name>` the state dict before
+//! the call. What a layer answers is its output and then its buffers as the call leaves them, in the order of their names.
+
+mod activation;
+mod conv;
+mod norm;
+mod window;
+
+use polygrad_nn::{
+    Dropout, EmbeddingConfig, Flatten, Forward, LinearConfig, Module, PixelShuffle, PixelUnshuffle, StateDict,
+};
+use polygrad_tensor::{Backend, Device};
+
+use crate::vectors::call::{Answer, Asked, Call, NAMED, Stop, unsupported};
+
+type Layer<B> = Box<dyn Forward<B>>;
+
+/// One size for each axis.
+fn sizes<const D: usize, B: Backend>(call: &Call<'_, B>, name: &str) -> Asked<Option<[usize; D]>> {
+    let all = call.window(NAMED, name)?;
+    Ok(all.map(|all| std::array::from_fn(|axis| all[axis])))
+}
+
+/// An argument that the class asks for.
+fn needed<T>(name: &str, value: Option<T>) -> Asked<T> {
+    match value {
+        Some(value) => Ok(value),
+        None => unsupported(format!("argument {name} is missing")),
+    }
+}
+
+pub(super) fn size<B: Backend>(call: &Call<'_, B>, name: &str) -> Asked<usize> {
+    let [size] = needed(name, sizes::<1, B>(call, name)?)?;
+    Ok(size)
+}
+
+pub(super) fn flag<B: Backend>(call: &Call<'_, B>, name: &str, default: bool) -> Asked<bool> {
+    call.flag(NAMED, name, default)
+}
+
+pub(super) fn number<B: Backend>(call: &Call<'_, B>, name: &str, default: f64) -> Asked<f64> {
+    call.float(NAMED, name, default)
+}
+
+fn axis<B: Backend>(call: &Call<'_, B>, name: &str) -> Asked<isize> {
+    needed(name, call.optional_int(NAMED, name)?)
+}
+
+fn linear<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+    let config =
+        LinearConfig::new(size(call, "in_features")?, size(call, "out_features")?).bias(flag(call, "bias", true)?);
+    Ok(Box::new(config.build(device)?))
+}
+
+fn embedding<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+    let mut config = EmbeddingConfig::new(size(call, "num_embeddings")?, size(call, "embedding_dim")?);
+    if let Some(index) = call.optional_int(NAMED, "padding_idx")? {
+        config = config.padding_idx(index);
+    }
+    Ok(Box::new(config.build(device)?))
+}
+
+fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+    Ok(match name {
+        "Linear" => return linear(call, device),
+        "Conv1d" => return conv::conv::<1, B>(call, device),
+        "Conv2d" => return conv::conv::<2, B>(call, device),
+        "ConvTranspose1d" => return conv::conv_transpose::<1, B>(call, device),
+        "ConvTranspose2d" => return conv::conv_transpose::<2, B>(call, device),
+        "BatchNorm1d" => return norm::batch_norm::<1, B>(call, device),
+        "BatchNorm2d" => return norm::batch_norm::<2, B>(call, device),
+        "LayerNorm" => return norm::layer_norm(call, device),
+        "RMSNorm" => return norm::rms_norm(call, device),
+        "GroupNorm" => return norm::group_norm(call, device),
+        "InstanceNorm1d" => return norm::instance_norm::<1, B>(call, device),
+        "InstanceNorm2d" => return norm::instance_norm::<2, B>(call, device),
+        "Embedding" => return embedding(call, device),
+        "MaxPool1d" => return window::max_pool::<1, B>(call),
+        "MaxPool2d" => return window::max_pool::<2, B>(call),
+        "AvgPool1d" => return window::avg_pool::<1, B>(call),
+        "AvgPool2d" => return window::avg_pool::<2, B>(call),
+        "AdaptiveAvgPool2d" => return window::adaptive(call),
+        "Upsample" => return window::upsample(call),
+        "PixelShuffle" => Box::new(PixelShuffle(size(call, "upscale_factor")?)),
+        "PixelUnshuffle" => Box::new(PixelUnshuffle(size(call, "downscale_factor")?)),
+        "Flatten" => Box::new(Flatten::dims(
+            call.int(NAMED, "start_dim", 1)?,
+            call.int(NAMED, "end_dim", -1)?,
+        )),
+        "Dropout" => Box::new(Dropout::new(number(call, "p", 0.5)?)?),
+        _ => return activation::activation(name, call),
+    })
+}
+
+/// Gives a fresh layer the dtype, the state and the mode that the call asks for, and the gradients of its state to its parameters.
+pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call<'_, B>) -> Asked<()> {
+    layer.to_dtype(call.dtype())?;
+    let mut state = StateDict::new();
+    for (name, value) in call.with_prefix("state.")? {
+        state.insert(name, value.to_host()?);
+    }
+    layer.load_state_dict(&state, true)?;
+    if flag(call, "train", true)? {
+        layer.train();
+    } else {
+        layer.eval();
+    }
+    for (name, param) in layer.named_parameters() {
+        call.replace(&format!("state.{name}"), param.tensor())?;
+    }
+    Ok(())
+}
+
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+    let Some(name) = call.op().strip_prefix("nn.") else {
+        return Err(Stop::OtherFamily);
+    };
+    let device = call.tensor(0, "input")?.device();
+    let layer = layer(name, call, &device)?;
+    prepare(&*layer, call)?;
+    let mut outputs = vec![layer.forward(call.tensor(0, "input")?)?];
+    let mut buffers: Vec<_> = layer.named_buffers().into_iter().collect();
+    buffers.sort_by(|a, b| a.0.cmp(&b.0));
+    outputs.extend(buffers.into_iter().map(|(_, buffer)| buffer.tensor()));
+    Ok(outputs)
+}

@@ -1,0 +1,237 @@
+//! Transposed convolutions.
+
+use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Tensor};
+
+use super::extent::{Extent, padded};
+use super::in_layer;
+use super::linear::{default_bias, default_weight};
+use crate::{Forward, Init, Module, Param, watch};
+
+/// A transposed convolution over `D` spatial axes, as [`ConvTranspose1d`] and [`ConvTranspose2d`]: `[N, in, spatial…]` to
+/// `[N, out, spatial…]`, with `weight [in, out / groups, kernel…]` and `bias [out]`, as in PyTorch.
+///
+/// It is the gradient of a [`Conv`](super::Conv) of the same options wrt its input. An extent `L` becomes
+/// `(L − 1) · stride − 2 · padding + dilation · (kernel − 1) + output_padding + 1`.
+#[derive(Debug, Module)]
+pub struct ConvTranspose<const D: usize, B: Backend = AnyBackend> {
+    /// `[in_channels, out_channels / groups, kernel…]`.
+    pub weight: Param<B>,
+    /// `[out_channels]`.
+    pub bias: Option<Param<B>>,
+    params: ConvParams,
+    #[module(skip)]
+    output_padding: [usize; 3],
+}
+
+/// A transposed convolution over `[N, C, L]`.
+pub type ConvTranspose1d<B = AnyBackend> = ConvTranspose<1, B>;
+/// A transposed convolution over `[N, C, H, W]`.
+pub type ConvTranspose2d<B = AnyBackend> = ConvTranspose<2, B>;
+
+/// Options of [`ConvTranspose1d`].
+pub type ConvTranspose1dConfig = ConvTransposeConfig<1>;
+/// Options of [`ConvTranspose2d`].
+pub type ConvTranspose2dConfig = ConvTransposeConfig<2>;
+
+/// Options of a transposed convolution. Each size is one number for all spatial axes or an array.
+///
+/// ```
+/// # use polygrad_nn::ConvTranspose2dConfig;
+/// // Doubles the extents.
+/// let config = ConvTranspose2dConfig::new(32, 16, 3).stride(2).padding(1).output_padding(1);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ConvTransposeConfig<const D: usize> {
+    in_channels: usize,
+    out_channels: usize,
+    kernel: [usize; D],
+    stride: [usize; D],
+    padding: [usize; D],
+    output_padding: [usize; D],
+    dilation: [usize; D],
+    groups: usize,
+    bias: bool,
+    init: Option<Init>,
+    bias_init: Option<Init>,
+}
+
+impl<const D: usize> ConvTransposeConfig<D> {
+    /// A transposed convolution with stride 1, no padding, no dilation, one group, and a bias.
+    pub fn new(in_channels: usize, out_channels: usize, kernel_size: impl Extent<D>) -> Self {
+        Self {
+            in_channels,
+            out_channels,
+            kernel: kernel_size.extent(),
+            stride: [1; D],
+            padding: [0; D],
+            output_padding: [0; D],
+            dilation: [1; D],
+            groups: 1,
+            bias: true,
+            init: None,
+            bias_init: None,
+        }
+    }
+
+    /// Distance at which input elements lie in the output. Default: 1.
+    #[must_use]
+    pub fn stride(mut self, stride: impl Extent<D>) -> Self {
+        self.stride = stride.extent();
+        self
+    }
+
+    /// How much is cut off at both ends of each axis. Default: 0.
+    #[must_use]
+    pub fn padding(mut self, padding: impl Extent<D>) -> Self {
+        self.padding = padding.extent();
+        self
+    }
+
+    /// How much longer each axis is at its end; below stride or dilation. Default: 0.
+    #[must_use]
+    pub fn output_padding(mut self, output_padding: impl Extent<D>) -> Self {
+        self.output_padding = output_padding.extent();
+        self
+    }
+
+    /// Distance between kernel elements. Default: 1.
+    #[must_use]
+    pub fn dilation(mut self, dilation: impl Extent<D>) -> Self {
+        self.dilation = dilation.extent();
+        self
+    }
+
+    /// Channel groups, each with its own filters; must divide both channel counts. Default: 1.
+    #[must_use]
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// Whether there is a bias. Default: true.
+    #[must_use]
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √(out_channels / groups · kernel)`.
+    #[must_use]
+    pub fn init(mut self, init: Init) -> Self {
+        self.init = Some(init);
+        self
+    }
+
+    /// How the bias begins. Default, as in PyTorch: uniform on the same range as the weight.
+    #[must_use]
+    pub fn bias_init(mut self, init: Init) -> Self {
+        self.bias_init = Some(init);
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When a size is 0, groups do not divide the channels, `output_padding` is too large, or memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<ConvTranspose<D, B>> {
+        self.check().map_err(|e| e.with_op(name::<D>()))?;
+        let mut shape = vec![self.in_channels, self.out_channels / self.groups];
+        shape.extend(self.kernel);
+        let fan_in = shape[1..].iter().product();
+        let weight = self.init.unwrap_or(default_weight());
+        let bias = self.bias_init.unwrap_or(default_bias(fan_in));
+        Ok(ConvTranspose {
+            weight: weight.param(shape, device)?,
+            bias: self.bias.then(|| bias.param([self.out_channels], device)).transpose()?,
+            params: ConvParams {
+                stride: padded(self.stride, 1),
+                padding: padded(self.padding, 0),
+                dilation: padded(self.dilation, 1),
+                groups: self.groups,
+            },
+            output_padding: padded(self.output_padding, 0),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let groups = self.groups;
+        if groups == 0 || !self.in_channels.is_multiple_of(groups) || !self.out_channels.is_multiple_of(groups) {
+            return Err(Error::invalid(format!(
+                "{groups} groups do not divide {} input and {} output channels",
+                self.in_channels, self.out_channels
+            )));
+        }
+        if [self.kernel, self.stride, self.dilation].as_flattened().contains(&0) {
+            return Err(Error::invalid(format!(
+                "kernel {:?}, stride {:?} and dilation {:?} must each be at least 1",
+                self.kernel, self.stride, self.dilation
+            )));
+        }
+        let larger = |axis: usize| self.stride[axis].max(self.dilation[axis]);
+        if (0..D).any(|axis| self.output_padding[axis] >= larger(axis)) {
+            return Err(Error::invalid(format!(
+                "output_padding {:?} must be below stride {:?} or dilation {:?}",
+                self.output_padding, self.stride, self.dilation
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn name<const D: usize>() -> &'static str {
+    match D {
+        1 => "ConvTranspose1d",
+        2 => "ConvTranspose2d",
+        _ => "ConvTranspose3d",
+    }
+}
+
+impl<const D: usize, B: Backend> ConvTranspose<D, B> {
+    /// A transposed convolution with stride 1, no padding, and a bias; [`ConvTransposeConfig`] has the other options.
+    ///
+    /// # Errors
+    /// When a size is 0, or memory runs out.
+    pub fn new(
+        in_channels: usize,
+        out_channels: usize,
+        kernel_size: impl Extent<D>,
+        device: &Device<B>,
+    ) -> Result<Self> {
+        ConvTransposeConfig::new(in_channels, out_channels, kernel_size).build(device)
+    }
+
+    /// `[N, in_channels, spatial…]` to `[N, out_channels, spatial…]`.
+    ///
+    /// # Errors
+    /// When rank, channels or extents do not fit, or dtype or device differ from the weight's.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, Some(&self.weight)))
+    }
+
+    fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        if x.rank() != D + 2 {
+            return Err(
+                Error::shape(format!("{} takes [N, C, spatial…] of rank {}", name::<D>(), D + 2))
+                    .with_op(name::<D>())
+                    .with_operands([(x.shape(), x.dtype())])
+                    .with_hint("a single image has N = 1: add it with unsqueeze(0)"),
+            );
+        }
+        let y = x.conv_transpose(&self.weight.tensor(), &self.params, self.output_padding)?;
+        match &self.bias {
+            None => Ok(y),
+            Some(bias) => {
+                let bias = bias.tensor();
+                let mut shape = vec![1; D + 2];
+                shape[1] = bias.numel();
+                y.add(&bias.reshape(shape)?)
+            }
+        }
+    }
+}
+
+impl<const D: usize, B: Backend> Forward<B> for ConvTranspose<D, B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

@@ -1,0 +1,111 @@
+//! Root mean square normalisation.
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, IntoShape, Result, Shape, Tensor};
+
+use super::in_layer;
+use crate::{Forward, Init, Module, Param, watch};
+
+/// Divides the last axes of each sample by the root of their mean square, then scales by `weight`, which has the shape of those axes.
+///
+/// Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
+#[derive(Debug, Module)]
+pub struct RMSNorm<B: Backend = AnyBackend> {
+    /// Of the normalised shape, 1 at first.
+    pub weight: Option<Param<B>>,
+    normalized_shape: Shape,
+    eps: Option<f64>,
+}
+
+/// Options of [`RMSNorm`].
+#[derive(Clone, Debug)]
+pub struct RMSNormConfig {
+    normalized_shape: Vec<usize>,
+    eps: Option<f64>,
+    affine: bool,
+}
+
+impl RMSNormConfig {
+    /// Over the last axes, which have these extents.
+    pub fn new(normalized_shape: impl AsRef<[usize]>) -> Self {
+        Self {
+            normalized_shape: normalized_shape.as_ref().to_vec(),
+            eps: None,
+            affine: true,
+        }
+    }
+
+    /// Added to the mean square. Default: none, which stands, as in PyTorch, for the distance from 1 to the next number of the dtype in
+    /// which the mean is taken: 2⁻⁵² for f64, and 2⁻²³ for f32 and narrower ones.
+    #[must_use]
+    pub fn eps(mut self, eps: impl Into<Option<f64>>) -> Self {
+        self.eps = eps.into();
+        self
+    }
+
+    /// Whether there is a weight. Default: true.
+    #[must_use]
+    pub fn elementwise_affine(mut self, affine: bool) -> Self {
+        self.affine = affine;
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When the shape has no axes or too many, or memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<RMSNorm<B>> {
+        let shape = Shape::new(&self.normalized_shape)?;
+        if shape.rank() == 0 {
+            return Err(Error::invalid("the normalised shape has no axes")
+                .with_op("rms_norm")
+                .with_hint("give the extents of the last axes, such as [512]"));
+        }
+        Ok(RMSNorm {
+            weight: self.affine.then(|| Init::ONES.param(shape, device)).transpose()?,
+            normalized_shape: shape,
+            eps: self.eps,
+        })
+    }
+}
+
+impl<B: Backend> RMSNorm<B> {
+    /// Over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array. [`RMSNormConfig`] has the other
+    /// options.
+    ///
+    /// # Errors
+    /// As [`RMSNormConfig::build`].
+    pub fn new(normalized_shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
+        RMSNormConfig::new(normalized_shape.into_shape()?.dims()).build(device)
+    }
+
+    /// The normalised input, of the input's shape.
+    ///
+    /// # Errors
+    /// When the input does not end in the normalised shape, or dtype or device differ from the weight's.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, self.weight.as_ref()))
+    }
+
+    fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let (shape, inner) = (x.shape(), self.normalized_shape);
+        if !shape.ends_with(&inner) {
+            return Err(
+                Error::shape(format!("the input does not end in the normalised shape {inner}"))
+                    .with_op("rms_norm")
+                    .with_operands([(shape, x.dtype())]),
+            );
+        }
+        let weight = self.weight.as_ref().map(Param::tensor);
+        let default = match x.dtype() {
+            DType::F64 => f64::EPSILON,
+            _ => f32::EPSILON.into(),
+        };
+        x.rms_norm(weight.as_ref(), inner.rank(), self.eps.unwrap_or(default))
+    }
+}
+
+impl<B: Backend> Forward<B> for RMSNorm<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}

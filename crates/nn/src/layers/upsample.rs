@@ -1,0 +1,116 @@
+//! Images of another size.
+
+use polygrad_tensor::{Backend, InterpolateMode, Resize, Result, Tensor};
+
+use super::stateless::stateless;
+use crate::watch;
+
+/// Brings the spatial axes of `[N, C, spatial…]` to another extent: [`Tensor::interpolate`] as a module.
+///
+/// ```
+/// # use polygrad_nn::Upsample;
+/// # use polygrad_tensor::InterpolateMode;
+/// let doubled = Upsample::scale_factor(2.0).mode(InterpolateMode::Linear).align_corners(true);
+/// let fixed = Upsample::size([32, 48]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Upsample {
+    target: Target,
+    mode: InterpolateMode,
+    align_corners: bool,
+    recompute: bool,
+}
+
+/// One number for all spatial axes, or one for each.
+#[derive(Clone, Debug)]
+enum Target {
+    Size(Vec<usize>),
+    Scale(Vec<f64>),
+}
+
+impl Upsample {
+    fn new(target: Target) -> Self {
+        Self {
+            target,
+            mode: InterpolateMode::Nearest,
+            align_corners: false,
+            recompute: false,
+        }
+    }
+
+    /// To these extents: one for each spatial axis, as in `[32, 48]`, or one for all, as in `[32]`.
+    pub fn size(size: impl AsRef<[usize]>) -> Self {
+        Self::new(Target::Size(size.as_ref().to_vec()))
+    }
+
+    /// By one factor for all spatial axes; a product with an extent is rounded down.
+    pub fn scale_factor(factor: f64) -> Self {
+        Self::scale_factors([factor])
+    }
+
+    /// By one factor for each spatial axis, or one for all; a product with an extent is rounded down.
+    pub fn scale_factors(factors: impl AsRef<[f64]>) -> Self {
+        Self::new(Target::Scale(factors.as_ref().to_vec()))
+    }
+
+    /// How values between elements are made up. Default: [`InterpolateMode::Nearest`].
+    #[must_use]
+    pub fn mode(mut self, mode: InterpolateMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Whether the centres of the first and last elements stay where they are, rather than the outer edges; for modes `Linear` and `Cubic`.
+    /// Default: false.
+    #[must_use]
+    pub fn align_corners(mut self, align_corners: bool) -> Self {
+        self.align_corners = align_corners;
+        self
+    }
+
+    /// Whether the ratio of the extents says where the new elements lie, rather than the factor, from which it differs where a product was
+    /// rounded. Default: false.
+    #[must_use]
+    pub fn recompute_scale_factor(mut self, recompute: bool) -> Self {
+        self.recompute = recompute;
+        self
+    }
+
+    /// `[N, C, spatial…]` with other spatial extents.
+    ///
+    /// # Errors
+    /// As [`Tensor::interpolate`].
+    pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || self.compute(x)).map_err(|e| e.with_op("Upsample"))
+    }
+
+    fn compute<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let shape = x.shape();
+        let spatial = shape.get(2..).unwrap_or_default();
+        let run = |to: Resize<'_>| x.interpolate(to, self.mode, self.align_corners);
+        match &self.target {
+            Target::Size(sizes) => run(Resize::Size(&for_each(sizes, spatial.len()))),
+            Target::Scale(factors) => {
+                let factors = for_each(factors, spatial.len());
+                if self.recompute && factors.len() == spatial.len() {
+                    let sizes = spatial.iter().zip(&factors);
+                    let sizes: Vec<_> = sizes
+                        .map(|(&extent, factor)| (extent as f64 * factor) as usize)
+                        .collect();
+                    return run(Resize::Size(&sizes));
+                }
+                run(Resize::Scale(&factors))
+            }
+        }
+    }
+}
+
+/// A single number as often as there are axes.
+fn for_each<T: Copy>(numbers: &[T], axes: usize) -> Vec<T> {
+    match numbers {
+        &[all] => vec![all; axes],
+        numbers => numbers.to_vec(),
+    }
+}
+
+stateless!(Upsample);
