@@ -51,6 +51,8 @@ class VectorSet:
             return value if math.isfinite(value) else str(value)
         if isinstance(value, (list, tuple)):
             return [self.encode(v, f"{key}.{i}") for i, v in enumerate(value)]
+        if isinstance(value, dict):
+            return {name: self.encode(v, f"{key}.{name}") for name, v in value.items()}
         raise Unrepresentable(f"{key}: {type(value).__name__}")
 
     def leaves(self, value, key):

@@ -16,7 +16,7 @@ use crate::case::{Case, Outcome, Source};
 pub(crate) use set::VectorSet;
 
 /// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent layers,
-/// optimizers.
+/// transformers, optimizers.
 ///
 /// # Errors
 /// The files are malformed.
@@ -36,6 +36,7 @@ pub(crate) fn built_in() -> Result<Vec<Arc<VectorSet>>> {
         set!("ops")?,
         set!("modules")?,
         set!("recurrent")?,
+        set!("transformer")?,
         set!("optimizers")?,
     ])
 }

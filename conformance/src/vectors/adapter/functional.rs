@@ -45,16 +45,11 @@ fn attention<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         return unsupported("argument dropout_p");
     }
     let query = call.tensor(0, "query")?;
-    let (mut key, mut value) = (call.tensor(1, "key")?.clone(), call.tensor(2, "value")?.clone());
-    if call.flag(7, "enable_gqa", false)? {
-        let heads = |x: &Tensor<B>| x.rank().checked_sub(3).map(|axis| x.dims()[axis]);
-        let Some(count) = heads(query).and_then(|all| all.checked_div(heads(&key)?)) else {
-            return unsupported("argument enable_gqa with operands that have no heads");
-        };
-        (key, value) = (key.repeat_interleave(count, -3)?, value.repeat_interleave(count, -3)?);
-    }
+    let (key, value) = (call.tensor(1, "key")?, call.tensor(2, "value")?);
+    // Here heads are grouped wherever they can be; PyTorch has to be told.
+    call.flag(7, "enable_gqa", false)?;
     let rows = |x: &Tensor<B>| x.rank().checked_sub(2).map_or(1, |axis| x.dims()[axis]);
-    let (queries, keys) = (rows(query), rows(&key));
+    let (queries, keys) = (rows(query), rows(key));
     let mut causal = call.flag(5, "is_causal", false)?;
     let mut mask = call.optional_tensor(3, "attn_mask")?.cloned();
     if causal && queries != keys {
@@ -62,7 +57,7 @@ fn attention<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         (causal, mask) = (false, Some(all.tril(0)?));
     }
     let scale = call.optional_float(6, "scale")?;
-    one(query.scaled_dot_product_attention(&key, &value, mask.as_ref(), causal, scale)?)
+    one(query.scaled_dot_product_attention(key, value, mask.as_ref(), causal, scale)?)
 }
 
 /// How many of the last axes are normalised; PyTorch wants their extents, which must be those of the input.

@@ -9,6 +9,7 @@ mod movement;
 mod optimizer;
 mod recurrent;
 mod reduce;
+mod transformer;
 mod window;
 
 use polygrad_tensor::Backend;
@@ -27,6 +28,7 @@ pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         functional::answer,
         layer::answer,
         recurrent::answer,
+        transformer::answer,
         optimizer::answer,
     ];
     for family in families {

@@ -13,12 +13,25 @@ pub fn attention<B: Backend>(
     causal: bool,
 ) -> Result<B::Tensor> {
     if is_narrow::<B>(q) {
-        let mask = match mask {
-            Some(mask) if B::dtype(mask) != DType::Bool => Some(widen::<B>(mask)?),
-            other => other.cloned(),
-        };
+        let mask = mask.map(|mask| widen_mask::<B>(mask)).transpose()?;
         let (wide_q, k, v) = (widen::<B>(q)?, widen::<B>(k)?, widen::<B>(v)?);
         let wide = B::attention(&wide_q, &k, &v, mask.as_ref(), scale, causal)?;
+        return B::cast(&wide, B::dtype(q));
+    }
+    B::matmul(&attention_weights::<B>(q, k, mask, scale, causal)?, v)
+}
+
+/// How much each query takes of each value: `softmax(scale · Q Kᵀ + mask)`, as in [`Backend::attention`].
+pub fn attention_weights<B: Backend>(
+    q: &B::Tensor,
+    k: &B::Tensor,
+    mask: Option<&B::Tensor>,
+    scale: f64,
+    causal: bool,
+) -> Result<B::Tensor> {
+    if is_narrow::<B>(q) {
+        let mask = mask.map(|mask| widen_mask::<B>(mask)).transpose()?;
+        let wide = attention_weights::<B>(&widen::<B>(q)?, &widen::<B>(k)?, mask.as_ref(), scale, causal)?;
         return B::cast(&wide, B::dtype(q));
     }
     let shape = B::shape(q);
@@ -43,15 +56,22 @@ pub fn attention<B: Backend>(
     }
     let weights = B::softmax(&scores, B::shape(&scores).rank() - 1)?;
     // A row without any key has NaN weights; they count as 0, while a NaN that came in through a score stays.
-    let weights = match (mask, causal) {
-        (None, false) => weights,
+    match (mask, causal) {
+        (None, false) => Ok(weights),
         _ => {
             let blocked = B::compare_scalar(CompareOp::Eq, &scores, Scalar::Float(f64::NEG_INFINITY))?;
             let zero = B::zeros(Shape::SCALAR, dtype, &device)?;
-            B::select(&blocked, &zero, &weights)?
+            B::select(&blocked, &zero, &weights)
         }
-    };
-    B::matmul(&weights, v)
+    }
+}
+
+fn widen_mask<B: Backend>(mask: &B::Tensor) -> Result<B::Tensor> {
+    if B::dtype(mask) == DType::Bool {
+        Ok(mask.clone())
+    } else {
+        widen::<B>(mask)
+    }
 }
 
 /// True where query i of `queries` sees key j of `keys`: `j <= i + keys - queries`.

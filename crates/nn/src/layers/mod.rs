@@ -1,7 +1,8 @@
-//! Layers: modules without other modules inside.
+//! Layers: what models are made of.
 
 mod activation;
 mod adaptive;
+mod attention;
 mod batch_norm;
 mod conv;
 mod conv_transpose;
@@ -14,10 +15,12 @@ mod layer_norm;
 mod linear;
 mod pixel_shuffle;
 mod pool;
+mod positions;
 mod recurrent;
 mod reshape;
 mod rms_norm;
 mod stateless;
+mod transformer;
 mod upsample;
 
 use polygrad_tensor::{Backend, Error};
@@ -26,6 +29,8 @@ use crate::Param;
 
 pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Softplus, Tanh};
 pub use adaptive::{AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d};
+pub(crate) use attention::{Attend, merge_heads, split_heads};
+pub use attention::{KvCache, Masks, MultiheadAttention, MultiheadAttentionConfig};
 pub use batch_norm::{BatchNorm, BatchNorm1d, BatchNorm1dConfig, BatchNorm2d, BatchNorm2dConfig, BatchNormConfig};
 pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, ConvConfig};
 pub use conv_transpose::{
@@ -42,6 +47,9 @@ pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pool::{AvgPool, AvgPool1d, AvgPool2d, MaxPool, MaxPool1d, MaxPool2d};
+pub use positions::{
+    LearnedPositions, RotaryConfig, RotaryEmbedding, RotaryPairs, SinusoidalPositions, alibi_bias, alibi_slopes,
+};
 pub use recurrent::{
     GRU, GRUCell, GRUCellConfig, GRUConfig, GruGates, LSTM, LSTMCell, LSTMCellConfig, LSTMConfig, LstmGates, MinGRU,
     MinGRUConfig, Nonlinearity, RNN, RNNCell, RNNCellConfig, RNNConfig, Recurrence, Recurrent, RecurrentCell,
@@ -49,6 +57,10 @@ pub use recurrent::{
 };
 pub use reshape::{Flatten, Identity};
 pub use rms_norm::{RMSNorm, RMSNormConfig};
+pub use transformer::{
+    DecoderCache, Transformer, TransformerActivation, TransformerConfig, TransformerDecoder, TransformerDecoderLayer,
+    TransformerEncoder, TransformerEncoderLayer, TransformerLayerConfig,
+};
 pub use upsample::Upsample;
 
 /// Adds to an error the place of the layer in its model, where its weight has been named.

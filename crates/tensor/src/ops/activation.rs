@@ -1,12 +1,10 @@
 //! Activation functions and dropout.
 
-use polygrad_core::{Activation, Backend, DType, Distribution, Error, Op, Result, Shape, decompose};
+use polygrad_core::{Activation, Backend, DType, Distribution, Error, Op, Result};
 
 use super::context;
 use crate::Tensor;
-use crate::flops;
 use crate::graph::record;
-use crate::tracked::Tracked;
 
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) = $op:expr;)*) => {
@@ -144,78 +142,5 @@ impl<B: Backend> Tensor<B> {
             return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));
         }
         self.shape().axis(axis)
-    }
-
-    /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`, values `[…, T, E]`,
-    /// whose leading axes broadcast.
-    /// A bool mask says which keys take part, a float mask is added; it broadcasts to `[…, S, T]`. `scale` defaults to `1 / √D`.
-    /// `causal` is aligned to the bottom right: query i sees keys up to i + T − S. A row that sees no key is 0.
-    ///
-    /// # Errors
-    /// When shapes, dtypes or devices do not fit.
-    pub fn scaled_dot_product_attention(
-        &self,
-        key: &Self,
-        value: &Self,
-        mask: Option<&Self>,
-        causal: bool,
-        scale: Option<f64>,
-    ) -> Result<Self> {
-        let query = self;
-        let name = "scaled_dot_product_attention";
-        let misfit = || Error::shape("takes queries […, S, D], keys […, T, D] and values […, T, E]");
-        let fail = |e| context(e, name, &[query, key, value]);
-        let (q, k, v) = (query.shape(), key.shape(), value.shape());
-        let (&[.., rows, width], &[.., keys, key_width], &[.., values, out]) = (q.dims(), k.dims(), v.dims()) else {
-            return Err(fail(misfit()));
-        };
-        if width != key_width || keys != values {
-            return Err(fail(misfit()));
-        }
-        if !query.dtype().is_float() || key.dtype() != query.dtype() || value.dtype() != query.dtype() {
-            return Err(fail(Error::dtype("queries, keys and values must have one float dtype")));
-        }
-        for other in [Some(key), Some(value), mask].into_iter().flatten() {
-            query.check_device(other).map_err(fail)?;
-        }
-        let batch = |shape: &Shape| Shape::new(&shape[..shape.rank() - 2]);
-        let batch = (batch(&q)?.broadcast(&batch(&k)?))
-            .and_then(|both| both.broadcast(&batch(&v)?))
-            .map_err(fail)?;
-        let inner = |rows, columns| Shape::new(&[batch.dims(), &[rows, columns]].concat());
-        if let Some(mask) = mask {
-            if mask.dtype() != DType::Bool && mask.dtype() != query.dtype() {
-                return Err(fail(Error::dtype(format!(
-                    "the mask is {}, neither bool nor {}",
-                    mask.dtype(),
-                    query.dtype()
-                ))));
-            }
-            let scores = inner(rows, keys)?;
-            if !mask.shape().broadcasts_to(&scores) {
-                return Err(fail(Error::shape(format!(
-                    "the mask's shape {} does not broadcast to {scores}",
-                    mask.shape()
-                ))));
-            }
-        }
-        let query = &query.expand(inner(rows, width)?)?;
-        let key = &key.expand(inner(keys, width)?)?;
-        let value = &value.expand(inner(keys, out)?)?;
-        let scale = scale.unwrap_or_else(|| 1.0 / (width as f64).sqrt());
-        let all = [Some(query), Some(key), Some(value), mask];
-        if all.into_iter().flatten().any(Self::is_tracked) {
-            return decompose::attention::<Tracked<B>>(query, key, value, mask, scale, causal).map_err(fail);
-        }
-        let attended = B::attention(
-            &query.value,
-            &key.value,
-            &value.value,
-            mask.map(|m| &m.value),
-            scale,
-            causal,
-        );
-        flops::add_products(batch.numel() * rows * keys, width + out);
-        attended.map(Self::from_inner).map_err(fail)
     }
 }

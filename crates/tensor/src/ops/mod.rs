@@ -1,6 +1,7 @@
 //! The methods of [`Tensor`](crate::Tensor), by subject. Each checks its operands, calls the backend, and records what its gradient rule needs.
 
 mod activation;
+mod attention;
 mod axes;
 mod compare;
 mod create;

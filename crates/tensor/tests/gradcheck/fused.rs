@@ -133,6 +133,22 @@ fn shared_keys(cases: &mut Cases) {
     cases.add("attention with broadcast keys", inputs, |x| {
         x[0].scaled_dot_product_attention(&x[1], &x[2], None, true, None)
     });
+    // Four heads of queries over two of keys.
+    for mask in [[1, 4, 2, 3], [1, 1, 2, 3]] {
+        let inputs = [
+            mixed([1, 4, 2, 2], 1),
+            mixed([1, 2, 3, 2], 2),
+            mixed([1, 2, 3, 2], 3),
+            mixed(mask, 4),
+        ];
+        cases.add(format!("grouped attention with a mask {mask:?}"), inputs, |x| {
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&x[3]), true, None)
+        });
+    }
+    let inputs = [mixed([4, 2, 2], 1), mixed([2, 3, 2], 2), mixed([2, 3], 3)];
+    cases.add("attention weights", inputs, |x| {
+        x[0].attention_weights(&x[1], Some(&x[2]), false, Some(0.7))
+    });
 }
 
 fn cells(cases: &mut Cases) {

@@ -1,0 +1,321 @@
+//! Multi-head attention.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+
+use super::{Attend, KvCache, Masks, merge_heads, split_heads};
+use crate::layers::in_layer;
+use crate::{Init, Linear, LinearConfig, Mode, Module, Param, watch};
+
+/// Attention with several heads, as in PyTorch's `nn.MultiheadAttention`: queries, keys and values are each projected, attend in heads of
+/// `embed_dim / num_heads`, and are projected again.
+///
+/// Source: Vaswani et al., "Attention is all you need" (2017).
+///
+/// ```
+/// use polygrad_nn::{Masks, MultiheadAttentionConfig};
+/// # use polygrad_reference::Reference;
+/// # use polygrad_tensor::{Device, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Device::<Reference>::default();
+/// let attention = MultiheadAttentionConfig::new(16, 4).batch_first(true).build(&device)?;
+/// let x = Tensor::randn([2, 5, 16], &device)?;
+/// let y = attention.forward(&x, &x, &x, Masks::causal())?;
+/// assert_eq!(y.dims(), [2, 5, 16]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Module)]
+pub struct MultiheadAttention<B: Backend = AnyBackend> {
+    /// `[embed_dim, embed_dim]`, where keys or values have another width than queries.
+    pub q_proj_weight: Option<Param<B>>,
+    /// `[embed_dim, kdim]`.
+    pub k_proj_weight: Option<Param<B>>,
+    /// `[embed_dim, vdim]`.
+    pub v_proj_weight: Option<Param<B>>,
+    /// `[3 · embed_dim, embed_dim]`: the projections of queries, keys and values, where all have one width.
+    pub in_proj_weight: Option<Param<B>>,
+    /// `[3 · embed_dim]`.
+    pub in_proj_bias: Option<Param<B>>,
+    /// The last projection.
+    pub out_proj: Linear<B>,
+    embed_dim: usize,
+    num_heads: usize,
+    dropout: f64,
+    batch_first: bool,
+    mode: Mode,
+}
+
+/// Options of [`MultiheadAttention`].
+#[derive(Clone, Copy, Debug)]
+pub struct MultiheadAttentionConfig {
+    embed_dim: usize,
+    num_heads: usize,
+    dropout: f64,
+    bias: bool,
+    kdim: Option<usize>,
+    vdim: Option<usize>,
+    batch_first: bool,
+}
+
+impl MultiheadAttentionConfig {
+    /// `num_heads` heads, which divide `embed_dim`.
+    pub const fn new(embed_dim: usize, num_heads: usize) -> Self {
+        Self {
+            embed_dim,
+            num_heads,
+            dropout: 0.0,
+            bias: true,
+            kdim: None,
+            vdim: None,
+            batch_first: false,
+        }
+    }
+
+    /// Probability with which each weight is dropped in training. Default: 0.
+    #[must_use]
+    pub const fn dropout(mut self, p: f64) -> Self {
+        self.dropout = p;
+        self
+    }
+
+    /// Whether the projections have biases. Default: true.
+    #[must_use]
+    pub const fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// Width of the keys. Default: `embed_dim`.
+    #[must_use]
+    pub const fn kdim(mut self, kdim: usize) -> Self {
+        self.kdim = Some(kdim);
+        self
+    }
+
+    /// Width of the values. Default: `embed_dim`.
+    #[must_use]
+    pub const fn vdim(mut self, vdim: usize) -> Self {
+        self.vdim = Some(vdim);
+        self
+    }
+
+    /// Whether inputs are `[N, S, E]`, in place of `[S, N, E]`. Default: false.
+    #[must_use]
+    pub const fn batch_first(mut self, batch_first: bool) -> Self {
+        self.batch_first = batch_first;
+        self
+    }
+
+    /// The layer, on a device. Weights begin as in PyTorch: Xavier, uniform; biases as 0.
+    ///
+    /// # Errors
+    /// When the heads do not divide `embed_dim`, the dropout is no probability, or memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<MultiheadAttention<B>> {
+        let fail = |e: Error| e.with_op("MultiheadAttention");
+        let width = self.embed_dim;
+        if self.num_heads == 0 || !width.is_multiple_of(self.num_heads) {
+            let error = Error::invalid(format!("{} heads do not divide embed_dim {width}", self.num_heads));
+            return Err(fail(error));
+        }
+        if !(0.0..=1.0).contains(&self.dropout) {
+            return Err(fail(Error::invalid(format!(
+                "dropout = {} is no probability",
+                self.dropout
+            ))));
+        }
+        let (kdim, vdim) = (self.kdim.unwrap_or(width), self.vdim.unwrap_or(width));
+        let packed = (kdim, vdim) == (width, width);
+        let weight = |there: bool, rows: usize, columns: usize| {
+            there
+                .then(|| Init::xavier_uniform().param([rows, columns], device))
+                .transpose()
+        };
+        let rows = width
+            .checked_mul(3)
+            .ok_or_else(|| fail(Error::invalid("embed_dim is too large")))?;
+        Ok(MultiheadAttention {
+            q_proj_weight: weight(!packed, width, width)?,
+            k_proj_weight: weight(!packed, width, kdim)?,
+            v_proj_weight: weight(!packed, width, vdim)?,
+            in_proj_weight: weight(packed, rows, width)?,
+            in_proj_bias: self.bias.then(|| Init::ZEROS.param([rows], device)).transpose()?,
+            out_proj: LinearConfig::new(width, width)
+                .bias(self.bias)
+                .bias_init(Init::ZEROS)
+                .build(device)?,
+            embed_dim: width,
+            num_heads: self.num_heads,
+            dropout: self.dropout,
+            batch_first: self.batch_first,
+            mode: Mode::default(),
+        })
+    }
+}
+
+impl<B: Backend> MultiheadAttention<B> {
+    /// `num_heads` heads, which divide `embed_dim`; [`MultiheadAttentionConfig`] has the other options.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttentionConfig::build`].
+    pub fn new(embed_dim: usize, num_heads: usize, device: &Device<B>) -> Result<Self> {
+        MultiheadAttentionConfig::new(embed_dim, num_heads).build(device)
+    }
+
+    /// Attention of queries `[S, N, embed_dim]` to keys `[T, N, kdim]` and values `[T, N, vdim]`: `[S, N, embed_dim]`. The batch axis N
+    /// is the first with `batch_first`, and may be left out.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn forward(
+        &self,
+        query: &Tensor<B>,
+        key: &Tensor<B>,
+        value: &Tensor<B>,
+        masks: Masks<'_, B>,
+    ) -> Result<Tensor<B>> {
+        self.call(query, || {
+            let [q, k, v] = self.batched([query, key, value])?;
+            let [q, k, v] = self.project(&q, &k, &v)?;
+            let mixed = self.attend(&q, &k, masks, |attend| attend.values(&q, &k, &v))?;
+            self.finish(&mixed, query)
+        })
+    }
+
+    /// [`MultiheadAttention::forward`], and how much each query takes of each value: `[N, num_heads, S, T]`, of which PyTorch gives the
+    /// mean over the heads. Without a batch axis N is 1.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::forward`].
+    pub fn forward_with_weights(
+        &self,
+        query: &Tensor<B>,
+        key: &Tensor<B>,
+        value: &Tensor<B>,
+        masks: Masks<'_, B>,
+    ) -> Result<(Tensor<B>, Tensor<B>)> {
+        self.call(query, || {
+            let [q, k, v] = self.batched([query, key, value])?;
+            let [q, k, v] = self.project(&q, &k, &v)?;
+            let (mixed, weights) = self.attend(&q, &k, masks, |attend| attend.values_and_weights(&q, &k, &v))?;
+            Ok((self.finish(&mixed, query)?, weights))
+        })
+    }
+
+    /// Attention of the sequence to itself: [`MultiheadAttention::forward`] with `x` in all three places, in one projection.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::forward`].
+    pub fn forward_self(&self, x: &Tensor<B>, masks: Masks<'_, B>) -> Result<Tensor<B>> {
+        self.call(x, || {
+            let [q, k, v] = self.project_self(x)?;
+            let mixed = self.attend(&q, &k, masks, |attend| attend.values(&q, &k, &v))?;
+            self.finish(&mixed, x)
+        })
+    }
+
+    /// Attention of further tokens of a sequence to those that the cache holds, and to each other; the cache then holds them, too. With
+    /// [`Masks::causal`] this gives for the tokens what [`MultiheadAttention::forward_self`] gives for the whole sequence.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::forward`], and when the cache is of another batch.
+    pub fn forward_cached(&self, x: &Tensor<B>, cache: &mut KvCache<B>, masks: Masks<'_, B>) -> Result<Tensor<B>> {
+        self.call(x, || {
+            let [q, k, v] = self.project_self(x)?;
+            let (k, v) = cache.append(&k, &v)?;
+            let mixed = self.attend(&q, &k, masks, |attend| attend.values(&q, &k, &v))?;
+            self.finish(&mixed, x)
+        })
+    }
+
+    /// What every forward has around it.
+    fn call<T: watch::Output<B>>(&self, query: &Tensor<B>, forward: impl FnOnce() -> Result<T>) -> Result<T> {
+        watch::layer(self, query, forward).map_err(|e| {
+            in_layer(
+                e.with_op("MultiheadAttention"),
+                self.in_proj_weight.as_ref().or(self.q_proj_weight.as_ref()),
+            )
+        })
+    }
+
+    /// With the batch axis first.
+    fn batched<const K: usize>(&self, inputs: [&Tensor<B>; K]) -> Result<[Tensor<B>; K]> {
+        let rank = inputs[0].rank();
+        let mut out = inputs.map(Clone::clone);
+        for x in &mut out {
+            *x = match (x.rank(), rank) {
+                (2, 2) => x.unsqueeze(0)?,
+                (3, 3) if self.batch_first => continue,
+                (3, 3) => x.transpose(0, 1)?,
+                _ => {
+                    let form = if self.batch_first { "[N, S, E]" } else { "[S, N, E]" };
+                    return Err(Error::shape(format!(
+                        "queries, keys and values are all {form}, or all [S, E] without a batch"
+                    ))
+                    .with_operands(inputs.map(|x| (x.shape(), x.dtype()))));
+                }
+            };
+        }
+        Ok(out)
+    }
+
+    /// Queries, keys and values in heads `[N, H, S, D]`.
+    fn project(&self, query: &Tensor<B>, key: &Tensor<B>, value: &Tensor<B>) -> Result<[Tensor<B>; 3]> {
+        let bias = self.in_proj_bias.as_ref().map(Param::tensor);
+        let width = self.embed_dim;
+        let part = |i: usize, x: &Tensor<B>, own: &Option<Param<B>>| {
+            let weight = match (own, &self.in_proj_weight) {
+                (Some(own), _) => own.tensor(),
+                (None, Some(packed)) => packed.tensor().narrow(0, i * width, width)?,
+                (None, None) => return Err(Error::invalid("the layer has lost its projections")),
+            };
+            let bias = bias.as_ref().map(|bias| bias.narrow(0, i * width, width)).transpose()?;
+            split_heads(&x.linear(&weight, bias.as_ref())?, self.num_heads)
+        };
+        Ok([
+            part(0, query, &self.q_proj_weight)?,
+            part(1, key, &self.k_proj_weight)?,
+            part(2, value, &self.v_proj_weight)?,
+        ])
+    }
+
+    fn project_self(&self, x: &Tensor<B>) -> Result<[Tensor<B>; 3]> {
+        let [x] = self.batched([x])?;
+        let Some(weight) = &self.in_proj_weight else {
+            return self.project(&x, &x, &x);
+        };
+        let bias = self.in_proj_bias.as_ref().map(Param::tensor);
+        let packed = x.linear(&weight.tensor(), bias.as_ref())?;
+        let part = |i: usize| split_heads(&packed.narrow(2, i * self.embed_dim, self.embed_dim)?, self.num_heads);
+        Ok([part(0)?, part(1)?, part(2)?])
+    }
+
+    fn attend<T>(
+        &self,
+        query: &Tensor<B>,
+        key: &Tensor<B>,
+        masks: Masks<'_, B>,
+        f: impl FnOnce(Attend<'_, B>) -> Result<T>,
+    ) -> Result<T> {
+        let (q, k) = (query.shape(), key.shape());
+        if q[0] != k[0] {
+            return Err(Error::shape(format!("{} sequences of queries, {} of keys", q[0], k[0])));
+        }
+        let mask = masks.combined([q[0], self.num_heads, q[2], k[2]], query.dtype())?;
+        f(Attend {
+            mask: mask.as_ref(),
+            causal: masks.is_causal,
+            scale: None,
+            dropout: if self.mode.is_training() { self.dropout } else { 0.0 },
+        })
+    }
+
+    /// The last projection, with the axes as the query has them.
+    fn finish(&self, mixed: &Tensor<B>, query: &Tensor<B>) -> Result<Tensor<B>> {
+        let out = self.out_proj.forward(&merge_heads(mixed)?)?;
+        match (query.rank(), self.batch_first) {
+            (2, _) => out.squeeze(0),
+            (_, true) => Ok(out),
+            (_, false) => out.transpose(0, 1),
+        }
+    }
+}

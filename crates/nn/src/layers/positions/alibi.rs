@@ -1,0 +1,44 @@
+//! Attention with linear biases.
+
+use polygrad_tensor::{Backend, DType, Device, Error, HostTensor, Result, Shape, Tensor};
+
+/// The slope of each of `heads` heads: for a power of two `2^(−8 i / heads)`, i from 1; else those of the next smaller power of two, and
+/// every second one of the next larger.
+///
+/// Source: Press, Smith and Lewis, "Train short, test long: attention with linear biases enables input length extrapolation" (2021).
+pub fn alibi_slopes(heads: usize) -> Vec<f64> {
+    let of_power = |count: usize| (1..=count).map(move |i| (-8.0 * i as f64 / count as f64).exp2());
+    if heads == 0 {
+        return Vec::new();
+    }
+    let smaller = 1 << heads.ilog2();
+    let larger = of_power(2 * smaller).step_by(2).take(heads - smaller);
+    of_power(smaller).chain(larger).collect()
+}
+
+/// What is added to the scores `[heads, queries, keys]`: `−slope · (i + keys − queries − j)` for query i and key j, so that the last query
+/// stands at the last key; of keys after the query, too, which only a causal mask hides. Give it as the mask of
+/// [`Tensor::scaled_dot_product_attention`].
+///
+/// # Errors
+/// When the shape has too many elements, or memory runs out.
+pub fn alibi_bias<B: Backend>(
+    heads: usize,
+    queries: usize,
+    keys: usize,
+    dtype: DType,
+    device: &Device<B>,
+) -> Result<Tensor<B>> {
+    let shape = Shape::new(&[heads, queries, keys])?;
+    if !dtype.is_float() {
+        return Err(Error::dtype(format!("{dtype} is no float")).with_op("alibi_bias"));
+    }
+    let mut bias = Vec::with_capacity(shape.numel());
+    for slope in alibi_slopes(heads) {
+        for i in 0..queries {
+            let place = i as f64 + keys as f64 - queries as f64;
+            bias.extend((0..keys).map(|j| -slope * (place - j as f64)));
+        }
+    }
+    Tensor::from_host(HostTensor::new(shape, bias)?.cast(dtype), device)
+}

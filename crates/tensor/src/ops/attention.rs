@@ -1,0 +1,196 @@
+//! Scaled dot-product attention.
+
+use polygrad_core::{Backend, DType, Error, Result, Shape, decompose};
+
+use super::context;
+use crate::Tensor;
+use crate::flops;
+use crate::tracked::Tracked;
+
+const NAME: &str = "scaled_dot_product_attention";
+
+impl<B: Backend> Tensor<B> {
+    /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`, values `[…, T, E]`,
+    /// whose leading axes broadcast.
+    /// A bool mask says which keys take part, a float mask is added; it broadcasts to `[…, S, T]`. `scale` defaults to `1 / √D`.
+    /// `causal` is aligned to the bottom right: query i sees keys up to i + T − S. A row that sees no key is 0.
+    ///
+    /// Queries `[…, H, S, D]` with a multiple of the keys' heads (grouped-query attention) share them in turn: with 8 heads of queries
+    /// and 2 of keys, the first 4 use the first. Source: Ainslie et al., "GQA: training generalized multi-query transformer models from
+    /// multi-head checkpoints" (2023).
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn scaled_dot_product_attention(
+        &self,
+        key: &Self,
+        value: &Self,
+        mask: Option<&Self>,
+        causal: bool,
+        scale: Option<f64>,
+    ) -> Result<Self> {
+        let query = self;
+        let fail = |e| context(e, NAME, &[query, key, value]);
+        let (k, v) = (key.shape(), value.shape());
+        if let Some(group) = Group::find(query.shape(), k)
+            && v.rank() >= 3
+            && v[v.rank() - 3] == group.key_heads
+        {
+            let mask = mask.map(|mask| group.mask(mask)).transpose().map_err(fail)?;
+            let grouped = group.queries(query).map_err(fail)?.scaled_dot_product_attention(
+                &key.unsqueeze(-3).map_err(fail)?,
+                &value.unsqueeze(-3).map_err(fail)?,
+                mask.as_ref(),
+                causal,
+                scale,
+            );
+            return group.merged(&grouped.map_err(fail)?);
+        }
+        let &[.., values, out] = v.dims() else {
+            return Err(fail(misfit()));
+        };
+        if values != keys(k).map_err(fail)? || value.dtype() != query.dtype() {
+            return Err(fail(misfit()));
+        }
+        query.check_device(value).map_err(fail)?;
+        let batch = leading(&v).map_err(fail)?;
+        let (query, key, batch) = query.aligned(key, mask, batch).map_err(fail)?;
+        let value = value
+            .expand(Shape::new(&[batch.dims(), &[values, out]].concat()).map_err(fail)?)
+            .map_err(fail)?;
+        let scale = scale.unwrap_or_else(|| default_scale(&query));
+        let all = [Some(&query), Some(&key), Some(&value), mask];
+        if all.into_iter().flatten().any(Self::is_tracked) {
+            return decompose::attention::<Tracked<B>>(&query, &key, &value, mask, scale, causal).map_err(fail);
+        }
+        let mask = mask.map(|m| &m.value);
+        let attended = B::attention(&query.value, &key.value, &value.value, mask, scale, causal).map_err(fail)?;
+        let width = query.shape()[query.rank() - 1];
+        flops::add_products(B::shape(&attended).numel() / out.max(1) * values, width + out);
+        Ok(Self::from_inner(attended))
+    }
+
+    /// How much each query takes of each value in [`Tensor::scaled_dot_product_attention`]: `softmax(scale · Q Kᵀ + mask)`, `[…, S, T]`.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn attention_weights(&self, key: &Self, mask: Option<&Self>, causal: bool, scale: Option<f64>) -> Result<Self> {
+        let query = self;
+        let fail = |e| context(e, "attention_weights", &[query, key]);
+        if let Some(group) = Group::find(query.shape(), key.shape()) {
+            let mask = mask.map(|mask| group.mask(mask)).transpose().map_err(fail)?;
+            let (queries, key) = (group.queries(query).map_err(fail)?, key.unsqueeze(-3).map_err(fail)?);
+            let grouped = queries.attention_weights(&key, mask.as_ref(), causal, scale);
+            return group.merged(&grouped.map_err(fail)?);
+        }
+        let (query, key, _) = query.aligned(key, mask, Shape::SCALAR).map_err(fail)?;
+        let scale = scale.unwrap_or_else(|| default_scale(&query));
+        decompose::attention_weights::<Tracked<B>>(&query, &key, mask, scale, causal).map_err(fail)
+    }
+
+    /// Queries and keys with the same leading axes, which they share with the values', once everything is checked.
+    fn aligned(&self, key: &Self, mask: Option<&Self>, others: Shape) -> Result<(Self, Self, Shape)> {
+        let (q, k) = (self.shape(), key.shape());
+        let (&[.., rows, width], &[.., keys, key_width]) = (q.dims(), k.dims()) else {
+            return Err(misfit());
+        };
+        if width != key_width {
+            return Err(misfit());
+        }
+        if !self.dtype().is_float() || key.dtype() != self.dtype() {
+            return Err(Error::dtype("queries, keys and values must have one float dtype"));
+        }
+        self.check_device(key)?;
+        let batch = leading(&q)?.broadcast(&leading(&k)?)?.broadcast(&others)?;
+        let inner = |rows, columns| Shape::new(&[batch.dims(), &[rows, columns]].concat());
+        if let Some(mask) = mask {
+            self.check_device(mask)?;
+            if mask.dtype() != DType::Bool && mask.dtype() != self.dtype() {
+                return Err(Error::dtype(format!(
+                    "the mask is {}, neither bool nor {}",
+                    mask.dtype(),
+                    self.dtype()
+                )));
+            }
+            let scores = inner(rows, keys)?;
+            if !mask.shape().broadcasts_to(&scores) {
+                return Err(Error::shape(format!(
+                    "the mask's shape {} does not broadcast to {scores}",
+                    mask.shape()
+                )));
+            }
+        }
+        Ok((
+            self.expand(inner(rows, width)?)?,
+            key.expand(inner(keys, width)?)?,
+            batch,
+        ))
+    }
+}
+
+/// Queries whose heads are a multiple of the keys' heads.
+struct Group {
+    key_heads: usize,
+    /// Heads of queries for each head of keys.
+    each: usize,
+}
+
+impl Group {
+    fn find(query: Shape, key: Shape) -> Option<Self> {
+        let (&[.., heads, _, _], &[.., key_heads, _, _]) = (query.dims(), key.dims()) else {
+            return None;
+        };
+        // One head of keys broadcasts anyway.
+        (key_heads > 1 && heads > key_heads && heads.is_multiple_of(key_heads)).then_some(Self {
+            key_heads,
+            each: heads / key_heads,
+        })
+    }
+
+    /// `[…, H, S, D]` as `[…, K, H / K, S, D]`.
+    fn queries<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut dims = x.dims();
+        let axis = dims.len() - 3;
+        dims[axis] = self.each;
+        dims.insert(axis, self.key_heads);
+        x.reshape(dims)
+    }
+
+    /// A mask for all heads, or for each, so that it fits the grouped queries.
+    fn mask<B: Backend>(&self, mask: &Tensor<B>) -> Result<Tensor<B>> {
+        match mask.dims()[..] {
+            [.., heads, _, _] if heads == self.key_heads * self.each => self.queries(mask),
+            [.., _, _, _] => mask.unsqueeze(-3),
+            _ => Ok(mask.clone()),
+        }
+    }
+
+    /// `[…, K, H / K, S, E]` as `[…, H, S, E]`.
+    fn merged<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.flatten(-4, -3)
+    }
+}
+
+fn misfit() -> Error {
+    Error::shape("takes queries […, S, D], keys […, T, D] and values […, T, E] of one float dtype")
+}
+
+fn default_scale<B: Backend>(query: &Tensor<B>) -> f64 {
+    1.0 / (query.shape()[query.rank() - 1] as f64).sqrt()
+}
+
+/// How many keys there are.
+fn keys(key: Shape) -> Result<usize> {
+    match key.dims() {
+        &[.., keys, _] => Ok(keys),
+        _ => Err(misfit()),
+    }
+}
+
+/// The axes before the last two.
+fn leading(shape: &Shape) -> Result<Shape> {
+    match shape.dims() {
+        [leading @ .., _, _] => Shape::new(leading),
+        _ => Err(misfit()),
+    }
+}
