@@ -237,8 +237,9 @@ def add_case(vectors, index, name, init, inputs, train=True):
     add_module(vectors, f"nn.{name}/{index}", name, init, module, inputs, train)
 
 
-def add_module(vectors, k, name, init, module, inputs, train=True, run=None, extra=None):
-    """A case of this module on these inputs; `run` is called as the module is, and `extra` are arguments that the module has not."""
+def add_module(vectors, k, name, init, module, inputs, train=True, run=None, extra=None, op=None):
+    """A case of this module on these inputs; `run` is called as the module is, `extra` are arguments that the module has not, and `op` is
+    the case's op where it is not of torch.nn."""
     kw = {key: vectors.encode(value, f"{k}/k.{key}") for key, value in {**init, **(extra or {})}.items()}
     module.train(train)
     fixed = {key for key, value in init.items() if isinstance(value, torch.Tensor)}
@@ -252,9 +253,10 @@ def add_module(vectors, k, name, init, module, inputs, train=True, run=None, ext
     wanted = [leaf for n, x in enumerate(inputs) for leaf in vectors.leaves(x, f"{k}/a.{n}")]
     wanted += [(f"{k}/k.state.{key}", p) for key, p in module.named_parameters()]
     outputs = [value for _, value in vectors.leaves((run or module)(*inputs), k)]
-    buffers = [value for key, value in sorted(module.named_buffers()) if key not in fixed]
+    state = module.state_dict()
+    buffers = [value for key, value in sorted(module.named_buffers()) if key in state and key not in fixed]
     n = vectors.outputs(k, [*outputs, *buffers], wanted)
-    vectors.cases.append({"k": k, "op": f"nn.{name}", "var": "", "a": args, "kw": kw, "n": n})
+    vectors.cases.append({"k": k, "op": op or f"nn.{name}", "var": "", "a": args, "kw": kw, "n": n})
 
 
 def main():

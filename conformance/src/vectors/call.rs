@@ -134,6 +134,11 @@ impl<'a, B: Backend> Call<'a, B> {
         self.value(position, name).is_some()
     }
 
+    /// The argument as it stands in the manifest.
+    pub(crate) fn json(&self, position: usize, name: &str) -> Option<&'a Value> {
+        self.value(position, name)
+    }
+
     /// Takes note of an argument that has no bearing on the answer.
     pub(crate) fn ignore(&self, position: usize, name: &str) {
         self.value(position, name);

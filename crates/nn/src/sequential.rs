@@ -1,5 +1,7 @@
 //! Modules one after the other.
 
+use std::fmt;
+
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use crate::{Forward, Item, Module, Visit, Visitor, watch};
@@ -92,6 +94,22 @@ fn prefix<B: Backend>(module: &(impl Visit<B> + ?Sized)) -> Option<String> {
 impl<B: Backend> Default for Sequential<B> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<B: Backend> fmt::Debug for Sequential<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut list = f.debug_tuple("Sequential");
+        for module in &self.modules {
+            let mut name = String::from("?");
+            Visitor::walk(module, |path, item| {
+                if let (true, Item::Module(module)) = (path.is_empty(), item) {
+                    name = module.type_name();
+                }
+            });
+            list.field(&format_args!("{name}"));
+        }
+        list.finish()
     }
 }
 

@@ -3,6 +3,7 @@
 mod elementwise;
 mod functional;
 mod index;
+mod language;
 mod layer;
 mod loss;
 mod movement;
@@ -29,6 +30,7 @@ pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         layer::answer,
         recurrent::answer,
         transformer::answer,
+        language::answer,
         optimizer::answer,
     ];
     for family in families {

@@ -13,7 +13,7 @@ use polygrad_tensor::{Error, Result};
 ///
 /// # Errors
 /// Whatever the file system says, naming `path`; the old file is then untouched.
-pub(super) fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     replace_on(&RealDisk, path, write)
 }
 

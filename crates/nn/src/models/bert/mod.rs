@@ -1,0 +1,218 @@
+//! BERT.
+
+mod config;
+mod layer;
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
+
+pub use config::BertConfig;
+
+use super::config::{check_heads, only, padding_mask, token_shape};
+use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, Linear, Module, watch};
+use layer::Layer;
+
+const NAME: &str = "BertClassifier";
+
+/// An encoder of texts with a classifier, with the parameter names of Hugging Face's `BertForSequenceClassification`.
+///
+/// Source: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language understanding" (2018).
+///
+/// ```
+/// use polygrad_nn::models::{BertClassifier, BertConfig, BertInput};
+/// # use polygrad_reference::Reference;
+/// # use polygrad_tensor::{Device, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Device::<Reference>::default();
+/// let config = BertConfig {
+///     vocab_size: 20,
+///     hidden_size: 8,
+///     num_hidden_layers: 2,
+///     num_attention_heads: 2,
+///     intermediate_size: 16,
+///     num_labels: Some(3),
+///     ..BertConfig::default()
+/// };
+/// let model = BertClassifier::new(&config, &device)?;
+/// let ids = Tensor::new([[4i64, 7, 9], [5, 3, 0]], &device)?;
+/// let mask = Tensor::new([[1i64, 1, 1], [1, 1, 0]], &device)?;
+/// let logits = model.forward(BertInput::new(&ids).attention_mask(&mask))?;
+/// assert_eq!(logits.dims(), [2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Module)]
+pub struct BertClassifier<B: Backend = AnyBackend> {
+    bert: Bert<B>,
+    dropout: Dropout,
+    classifier: Linear<B>,
+    #[module(skip)]
+    config: BertConfig,
+}
+
+#[derive(Debug, Module)]
+struct Bert<B: Backend> {
+    embeddings: Embeddings<B>,
+    encoder: Encoder<B>,
+    pooler: Pooler<B>,
+}
+
+#[derive(Debug, Module)]
+struct Embeddings<B: Backend> {
+    word_embeddings: Embedding<B>,
+    position_embeddings: Embedding<B>,
+    token_type_embeddings: Embedding<B>,
+    #[module(rename = "LayerNorm")]
+    layer_norm: LayerNorm<B>,
+    dropout: Dropout,
+}
+
+#[derive(Debug, Module)]
+struct Encoder<B: Backend> {
+    layer: Vec<Layer<B>>,
+}
+
+#[derive(Debug, Module)]
+struct Pooler<B: Backend> {
+    dense: Linear<B>,
+}
+
+/// A batch of texts.
+#[derive(Clone, Copy, Debug)]
+pub struct BertInput<'a, B: Backend = AnyBackend> {
+    input_ids: &'a Tensor<B>,
+    attention_mask: Option<&'a Tensor<B>>,
+    token_type_ids: Option<&'a Tensor<B>>,
+}
+
+impl<'a, B: Backend> BertInput<'a, B> {
+    /// Token ids `[N, S]` (i64), all of which count.
+    pub const fn new(input_ids: &'a Tensor<B>) -> Self {
+        Self {
+            input_ids,
+            attention_mask: None,
+            token_type_ids: None,
+        }
+    }
+
+    /// `[N, S]`: 1 (or true) for tokens that count, 0 (or false) for padding.
+    #[must_use]
+    pub const fn attention_mask(mut self, mask: &'a Tensor<B>) -> Self {
+        self.attention_mask = Some(mask);
+        self
+    }
+
+    /// `[N, S]` (i64): to which of the two texts a token belongs. Default: all to the first.
+    #[must_use]
+    pub const fn token_type_ids(mut self, ids: &'a Tensor<B>) -> Self {
+        self.token_type_ids = Some(ids);
+        self
+    }
+}
+
+impl<B: Backend> BertClassifier<B> {
+    /// A model with random weights, as BERT begins.
+    ///
+    /// # Errors
+    /// When the config is contradictory or asks for what is not there, or memory runs out.
+    pub fn new(config: &BertConfig, device: &Device<B>) -> Result<Self> {
+        let width = config.hidden_size;
+        check_heads(NAME, config.num_attention_heads, width)?;
+        let absolute = config
+            .position_embedding_type
+            .as_deref()
+            .is_none_or(|kind| kind == "absolute");
+        only(NAME, "a position_embedding_type other than absolute", absolute)?;
+        only(NAME, "is_decoder", !config.is_decoder)?;
+        let embedding = |rows: usize| EmbeddingConfig::new(rows, width).init(config.init());
+        let mut words = embedding(config.vocab_size);
+        if let Some(id) = config.pad_token_id {
+            words = words.padding_idx(id);
+        }
+        let layers = (0..config.num_hidden_layers).map(|_| Layer::new(config, device));
+        Ok(Self {
+            bert: Bert {
+                embeddings: Embeddings {
+                    word_embeddings: words.build(device)?,
+                    position_embeddings: embedding(config.max_position_embeddings).build(device)?,
+                    token_type_embeddings: embedding(config.type_vocab_size).build(device)?,
+                    layer_norm: config.norm(device)?,
+                    dropout: Dropout::new(config.hidden_dropout_prob)?,
+                },
+                encoder: Encoder {
+                    layer: layers.collect::<Result<_>>()?,
+                },
+                pooler: Pooler {
+                    dense: config.linear(width, width, device)?,
+                },
+            },
+            dropout: Dropout::new(config.classifier_dropout.unwrap_or(config.hidden_dropout_prob))?,
+            classifier: config.linear(width, config.labels(), device)?,
+            config: config.clone(),
+        })
+    }
+
+    /// The config.
+    pub fn config(&self) -> &BertConfig {
+        &self.config
+    }
+
+    /// The logits of the classes `[N, num_labels]`.
+    ///
+    /// # Errors
+    /// When a text is longer than `max_position_embeddings`, a token is outside the vocabulary, or shapes do not fit.
+    pub fn forward(&self, input: BertInput<'_, B>) -> Result<Tensor<B>> {
+        watch::layer(self, input.input_ids, || {
+            let hidden = self.encode(input)?;
+            let first = hidden.select(1, 0)?;
+            let pooled = self.bert.pooler.dense.forward(&first)?.tanh()?;
+            self.classifier.forward(&self.dropout.forward(&pooled)?)
+        })
+    }
+
+    /// The vectors of all tokens after the last layer `[N, S, hidden_size]`: for a head of one's own.
+    ///
+    /// # Errors
+    /// As [`BertClassifier::forward`].
+    pub fn encode(&self, input: BertInput<'_, B>) -> Result<Tensor<B>> {
+        let ids = input.input_ids;
+        let (n, length) = token_shape(NAME, ids)?;
+        if length == 0 || length > self.config.max_position_embeddings {
+            return Err(Error::out_of_range(format!(
+                "{length} tokens, but there are 1 to {} positions",
+                self.config.max_position_embeddings
+            ))
+            .with_op(NAME)
+            .with_hint("cut the text into parts"));
+        }
+        let mask = (input.attention_mask)
+            .map(|mask| padding_mask(NAME, mask, (n, length)))
+            .transpose()?;
+        let mut x = self.bert.embeddings.forward(ids, input.token_type_ids)?;
+        for layer in &self.bert.encoder.layer {
+            x = layer.forward(&x, mask.as_ref())?;
+        }
+        Ok(x)
+    }
+}
+
+impl<B: Backend> Embeddings<B> {
+    fn forward(&self, ids: &Tensor<B>, types: Option<&Tensor<B>>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || {
+            let device = ids.device();
+            let first = match types {
+                Some(types) if types.shape() != ids.shape() => {
+                    return Err(Error::shape("there is one token type for each token")
+                        .with_op(NAME)
+                        .with_operands([(ids.shape(), ids.dtype()), (types.shape(), types.dtype())]));
+                }
+                Some(types) => types.clone(),
+                None => Tensor::full(ids.shape(), 0i64, DType::I64, &device)?,
+            };
+            let places = Tensor::arange(0i64, ids.shape()[1] as i64, 1, &device)?;
+            let x = self.word_embeddings.forward(ids)?;
+            let x = x.add(&self.token_type_embeddings.forward(&first)?)?;
+            let x = x.add(&self.position_embeddings.forward(&places)?)?;
+            self.dropout.forward(&self.layer_norm.forward(&x)?)
+        })
+    }
+}

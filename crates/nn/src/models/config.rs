@@ -1,0 +1,120 @@
+//! What the configs of models have in common.
+
+use std::path::Path;
+
+use polygrad_tensor::{Backend, Error, ErrorKind, Result, Tensor};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::io::replace_file;
+
+/// The sizes and options of a model, as JSON in the field names of PyTorch's or Hugging Face's counterpart. Fields that are absent have their
+/// defaults; unknown ones are passed over, as a `config.json` of the Hub has many that say nothing about the model's function.
+pub trait ModelConfig: Serialize + DeserializeOwned {
+    /// As JSON.
+    ///
+    /// # Errors
+    /// When a number is not finite.
+    fn to_json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self).map_err(|e| Error::new(ErrorKind::Format, format!("config: {e}")))
+    }
+
+    /// Out of JSON.
+    ///
+    /// # Errors
+    /// When it is no JSON, or a field has another type; the error says where.
+    fn from_json(json: &str) -> Result<Self> {
+        serde_json::from_str(json).map_err(|e| Error::new(ErrorKind::Format, format!("config: {e}")))
+    }
+
+    /// Writes a file, which is whole or not there.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::to_json`], and when the file cannot be written.
+    fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let json = self.to_json()?;
+        replace_file(path.as_ref(), |file| file.write_all(json.as_bytes()))
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::from_json`], and when the file cannot be read.
+    fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let json = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+        serde_json::from_str(&json).map_err(|e| Error::new(ErrorKind::Format, format!("{}: {e}", path.display())))
+    }
+}
+
+/// The activation between the linear layers of a transformer, under Hugging Face's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum HiddenAct {
+    /// `x · Φ(x)`, exactly.
+    Gelu,
+    /// `x · Φ(x)`, by its tanh approximation.
+    #[serde(alias = "gelu_pytorch_tanh")]
+    GeluNew,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x · sigmoid(x)`.
+    #[serde(alias = "swish")]
+    Silu,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+impl HiddenAct {
+    pub(super) fn forward<B: Backend>(self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        match self {
+            Self::Gelu => x.gelu(),
+            Self::GeluNew => x.gelu_tanh(),
+            Self::Relu => x.relu(),
+            Self::Silu => x.silu(),
+            Self::Tanh => x.tanh(),
+        }
+    }
+}
+
+/// Fails unless an option is what this library computes.
+pub(super) fn only(model: &'static str, option: &str, holds: bool) -> Result<()> {
+    if holds {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("the config asks for {option}, which is not there")).with_op(model))
+}
+
+/// Fails unless heads divide a width.
+pub(super) fn check_heads(model: &'static str, heads: usize, width: usize) -> Result<()> {
+    if heads > 0 && width.is_multiple_of(heads) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{heads} heads do not divide a width of {width}")).with_op(model))
+}
+
+/// Token ids `[N, S]`, as their extents.
+pub(super) fn token_shape<B: Backend>(model: &'static str, ids: &Tensor<B>) -> Result<(usize, usize)> {
+    match ids.dims()[..] {
+        [n, s] => Ok((n, s)),
+        _ => Err(Error::shape("takes token ids [N, S]")
+            .with_op(model)
+            .with_operands([(ids.shape(), ids.dtype())])
+            .with_hint("a single sequence has N = 1: add it with unsqueeze(0)")),
+    }
+}
+
+/// A mask `[N, T]` of 1 (or true) for tokens that count and 0 (or false) for padding, as a bool mask `[N, 1, 1, T]` of what is seen.
+pub(super) fn padding_mask<B: Backend>(
+    model: &'static str,
+    mask: &Tensor<B>,
+    (n, t): (usize, usize),
+) -> Result<Tensor<B>> {
+    if mask.dims() != [n, t] {
+        return Err(Error::shape(format!("the attention mask must be [{n}, {t}]"))
+            .with_op(model)
+            .with_operands([(mask.shape(), mask.dtype())]));
+    }
+    mask.ne_scalar(0)?.reshape([n, 1, 1, t])
+}

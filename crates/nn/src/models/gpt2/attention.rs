@@ -1,0 +1,66 @@
+//! The attention of GPT-2.
+
+use polygrad_tensor::{Backend, Device, Result, Tensor};
+
+use super::Gpt2Config;
+use super::block::Conv1D;
+use crate::layers::{Attend, merge_heads, split_heads};
+use crate::{Dropout, KvCache, Mode, Module, watch};
+
+#[derive(Debug, Module)]
+pub(super) struct Attention<B: Backend> {
+    c_attn: Conv1D<B>,
+    c_proj: Conv1D<B>,
+    resid_dropout: Dropout,
+    width: usize,
+    heads: usize,
+    scale: f64,
+    attn_dropout: f64,
+    mode: Mode,
+}
+
+impl<B: Backend> Attention<B> {
+    pub(super) fn new(config: &Gpt2Config, layer: usize, device: &Device<B>) -> Result<Self> {
+        let width = config.n_embd;
+        let mut scale = 1.0;
+        if config.scale_attn_weights {
+            scale /= ((width / config.n_head) as f64).sqrt();
+        }
+        if config.scale_attn_by_inverse_layer_idx {
+            scale /= (layer + 1) as f64;
+        }
+        Ok(Self {
+            c_attn: Conv1D::new(width, 3 * width, config.init(), device)?,
+            c_proj: Conv1D::new(width, width, config.residual_init(), device)?,
+            resid_dropout: Dropout::new(config.resid_pdrop)?,
+            width,
+            heads: config.n_head,
+            scale,
+            attn_dropout: config.attn_pdrop,
+            mode: Mode::default(),
+        })
+    }
+
+    pub(super) fn forward(&self, x: &Tensor<B>, cache: Option<&mut KvCache<B>>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || {
+            let packed = self.c_attn.forward(x)?;
+            let part = |i: usize| split_heads(&packed.narrow(2, i * self.width, self.width)?, self.heads);
+            let (q, mut k, mut v) = (part(0)?, part(1)?, part(2)?);
+            if let Some(cache) = cache {
+                (k, v) = cache.append(&k, &v)?;
+            }
+            let attend = Attend {
+                mask: None,
+                causal: true,
+                scale: Some(self.scale),
+                dropout: if self.mode.is_training() {
+                    self.attn_dropout
+                } else {
+                    0.0
+                },
+            };
+            let mixed = merge_heads(&attend.values(&q, &k, &v)?)?;
+            self.resid_dropout.forward(&self.c_proj.forward(&mixed)?)
+        })
+    }
+}

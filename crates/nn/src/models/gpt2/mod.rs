@@ -1,0 +1,214 @@
+//! GPT-2.
+
+mod attention;
+mod block;
+mod config;
+mod generate;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, checkpoint};
+
+pub use config::Gpt2Config;
+pub use generate::GenerateConfig;
+
+use super::config::{check_heads, only, token_shape};
+use crate::{Dropout, Embedding, EmbeddingConfig, KvCache, LayerNorm, LayerNormConfig, Module, Param, watch};
+use block::Block;
+
+const NAME: &str = "Gpt2";
+
+/// A decoder that predicts the next token, with the parameter names of Hugging Face's `GPT2LMHeadModel`.
+///
+/// Source: Radford et al., "Language models are unsupervised multitask learners" (2019).
+///
+/// ```
+/// use polygrad_nn::loss::cross_entropy;
+/// use polygrad_nn::models::{GenerateConfig, Gpt2, Gpt2Config};
+/// use polygrad_nn::{AdamW, Module, Optimizer};
+/// # use polygrad_reference::Reference;
+/// # use polygrad_tensor::{Device, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Device::<Reference>::default();
+/// let config = Gpt2Config { vocab_size: 11, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+/// let model = Gpt2::new(&config, &device)?;
+/// let mut optimizer = AdamW::new(model.parameters(), 1e-3)?;
+///
+/// let text = Tensor::new([[1i64, 5, 2, 7, 3]], &device)?;
+/// let (inputs, targets) = (text.narrow(1, 0, 4)?, text.narrow(1, 1, 4)?);
+/// let loss = cross_entropy(&model.forward(&inputs)?.flatten(0, 1)?, &targets.flatten(0, 1)?, Default::default())?;
+/// optimizer.step(&loss.backward()?)?;
+///
+/// model.eval();
+/// let longer = model.generate(&text, 3, &GenerateConfig::greedy())?;
+/// assert_eq!(longer.dims(), [1, 8]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Module)]
+pub struct Gpt2<B: Backend = AnyBackend> {
+    transformer: Transformer<B>,
+    lm_head: Head<B>,
+    #[module(skip)]
+    config: Gpt2Config,
+    #[module(skip)]
+    checkpointing: AtomicBool,
+}
+
+#[derive(Debug, Module)]
+struct Transformer<B: Backend> {
+    wte: Embedding<B>,
+    wpe: Embedding<B>,
+    drop: Dropout,
+    h: Vec<Arc<Block<B>>>,
+    ln_f: LayerNorm<B>,
+}
+
+/// The projection to the vocabulary, whose weight is the embedding's where they are tied.
+#[derive(Debug, Module)]
+struct Head<B: Backend> {
+    weight: Param<B>,
+}
+
+/// What a [`Gpt2`] has seen of a batch of sequences: the keys and values of each layer.
+#[derive(Debug)]
+pub struct Gpt2Cache<B: Backend = AnyBackend> {
+    layers: Vec<KvCache<B>>,
+}
+
+impl<B: Backend> Gpt2Cache<B> {
+    /// How many tokens of each sequence it holds.
+    pub fn len(&self) -> usize {
+        self.layers.first().map_or(0, KvCache::len)
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Each layer's own, for what [`KvCache`] offers.
+    pub fn layers(&mut self) -> &mut [KvCache<B>] {
+        &mut self.layers
+    }
+}
+
+impl<B: Backend> Gpt2<B> {
+    /// A model with random weights, as GPT-2 begins.
+    ///
+    /// # Errors
+    /// When the config is contradictory or asks for what is not there, or memory runs out.
+    pub fn new(config: &Gpt2Config, device: &Device<B>) -> Result<Self> {
+        check_heads(NAME, config.n_head, config.n_embd)?;
+        only(NAME, "add_cross_attention", !config.add_cross_attention)?;
+        let embedding = |rows: usize| {
+            EmbeddingConfig::new(rows, config.n_embd)
+                .init(config.init())
+                .build(device)
+        };
+        let wte = embedding(config.vocab_size)?;
+        let blocks = (0..config.n_layer).map(|layer| Block::new(config, layer, device).map(Arc::new));
+        let head = if config.tie_word_embeddings {
+            wte.weight.clone()
+        } else {
+            config.init().param([config.vocab_size, config.n_embd], device)?
+        };
+        Ok(Self {
+            transformer: Transformer {
+                wpe: embedding(config.n_positions)?,
+                drop: Dropout::new(config.embd_pdrop)?,
+                h: blocks.collect::<Result<_>>()?,
+                ln_f: LayerNormConfig::new([config.n_embd])
+                    .eps(config.layer_norm_epsilon)
+                    .build(device)?,
+                wte,
+            },
+            lm_head: Head { weight: head },
+            config: config.clone(),
+            checkpointing: AtomicBool::new(false),
+        })
+    }
+
+    /// The config.
+    pub fn config(&self) -> &Gpt2Config {
+        &self.config
+    }
+
+    /// Whether the backward pass computes each block again instead of keeping what it needs. Default: false.
+    pub fn set_gradient_checkpointing(&self, on: bool) {
+        self.checkpointing.store(on, Ordering::Relaxed);
+    }
+
+    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64).
+    ///
+    /// # Errors
+    /// When a sequence is longer than `n_positions`, or a token is outside the vocabulary.
+    pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || {
+            let mut x = self.embed(ids, 0)?;
+            for block in &self.transformer.h {
+                x = if self.checkpointing.load(Ordering::Relaxed) {
+                    let block = Arc::clone(block);
+                    checkpoint(move |x| block.forward(&x[0], None), &[&x])?
+                } else {
+                    block.forward(&x, None)?
+                };
+            }
+            self.logits(&x)
+        })
+    }
+
+    /// An empty cache for [`Gpt2::forward_cached`].
+    pub fn new_cache(&self) -> Gpt2Cache<B> {
+        Gpt2Cache {
+            layers: self.transformer.h.iter().map(|_| KvCache::new()).collect(),
+        }
+    }
+
+    /// [`Gpt2::forward`] for further tokens of sequences whose first ones the cache holds.
+    ///
+    /// # Errors
+    /// As [`Gpt2::forward`], and when the cache is of another model or batch.
+    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut Gpt2Cache<B>) -> Result<Tensor<B>> {
+        if cache.layers.len() != self.transformer.h.len() {
+            return Err(Error::invalid(format!(
+                "a cache of {} layers for a model of {}",
+                cache.layers.len(),
+                self.transformer.h.len()
+            ))
+            .with_op(NAME)
+            .with_hint("make it with new_cache"));
+        }
+        watch::layer(self, ids, || {
+            let mut x = self.embed(ids, cache.len())?;
+            for (block, cache) in self.transformer.h.iter().zip(&mut cache.layers) {
+                x = block.forward(&x, Some(cache))?;
+            }
+            self.logits(&x)
+        })
+    }
+
+    fn embed(&self, ids: &Tensor<B>, offset: usize) -> Result<Tensor<B>> {
+        let (_, length) = token_shape(NAME, ids)?;
+        let end = offset.saturating_add(length);
+        if end > self.config.n_positions {
+            return Err(Error::out_of_range(format!(
+                "{end} tokens, but there are {} positions",
+                self.config.n_positions
+            ))
+            .with_op(NAME)
+            .with_hint("cut the sequence, or build the model with a larger n_positions"));
+        }
+        let places = Tensor::arange(offset as i64, end as i64, 1, &ids.device())?;
+        let tokens = self.transformer.wte.forward(ids)?;
+        self.transformer
+            .drop
+            .forward(&tokens.add(&self.transformer.wpe.forward(&places)?)?)
+    }
+
+    fn logits(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.transformer.ln_f.forward(x)?;
+        watch::layer(&self.lm_head, &x, || x.linear(&self.lm_head.weight.tensor(), None))
+    }
+}

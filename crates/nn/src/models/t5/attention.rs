@@ -1,0 +1,168 @@
+//! The attention of T5, and its notion of distance.
+
+use polygrad_tensor::{Backend, Device, Result, Tensor};
+
+use super::T5Config;
+use crate::layers::{Attend, merge_heads, split_heads};
+use crate::{Embedding, EmbeddingConfig, Init, KvCache, Linear, Mode, Module, watch};
+
+#[derive(Debug, Module)]
+pub(super) struct Attention<B: Backend> {
+    q: Linear<B>,
+    k: Linear<B>,
+    v: Linear<B>,
+    o: Linear<B>,
+    /// In the first block of a stack, for all.
+    pub(super) relative_attention_bias: Option<Embedding<B>>,
+    heads: usize,
+    dropout: f64,
+    mode: Mode,
+}
+
+/// What is attended to.
+pub(super) enum Source<'a, B: Backend> {
+    /// The input itself.
+    Input,
+    /// The input, after what the cache holds, each token to those before it.
+    Past(&'a mut KvCache<B>),
+    /// An encoded text, whose keys and values the cache keeps.
+    Text(&'a Tensor<B>, &'a mut KvCache<B>),
+}
+
+impl<B: Backend> Attention<B> {
+    pub(super) fn new(config: &T5Config, with_bias: bool, device: &Device<B>) -> Result<Self> {
+        let (width, inner) = (config.d_model, config.num_heads * config.d_kv);
+        let std = |fan: usize| (fan as f64).sqrt().recip();
+        let bias = EmbeddingConfig::new(config.relative_attention_num_buckets, config.num_heads).init(Init::Normal {
+            mean: 0.0,
+            std: config.initializer_factor * std(width),
+        });
+        Ok(Self {
+            q: config.linear([width, inner], std(width * config.d_kv), device)?,
+            k: config.linear([width, inner], std(width), device)?,
+            v: config.linear([width, inner], std(width), device)?,
+            o: config.linear([inner, width], std(inner), device)?,
+            relative_attention_bias: with_bias.then(|| bias.build(device)).transpose()?,
+            heads: config.num_heads,
+            dropout: config.dropout_rate,
+            mode: Mode::default(),
+        })
+    }
+
+    /// Scores are not scaled: the weights of queries begin small instead.
+    pub(super) fn forward(&self, x: &Tensor<B>, source: Source<'_, B>, mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || {
+            let split = |linear: &Linear<B>, x: &Tensor<B>| split_heads(&linear.forward(x)?, self.heads);
+            let both = |x: &Tensor<B>| Ok::<_, polygrad_tensor::Error>((split(&self.k, x)?, split(&self.v, x)?));
+            let q = split(&self.q, x)?;
+            let causal = matches!(source, Source::Past(_));
+            let (k, v) = match source {
+                Source::Input => both(x)?,
+                Source::Past(cache) => {
+                    let (k, v) = both(x)?;
+                    cache.append(&k, &v)?
+                }
+                Source::Text(text, cache) => match cache.get() {
+                    Some((k, v)) => (k.clone(), v.clone()),
+                    None => {
+                        let (k, v) = both(text)?;
+                        cache.append(&k, &v)?
+                    }
+                },
+            };
+            let attend = Attend {
+                mask,
+                causal,
+                scale: Some(1.0),
+                dropout: if self.mode.is_training() { self.dropout } else { 0.0 },
+            };
+            self.o.forward(&merge_heads(&attend.values(&q, &k, &v)?)?)
+        })
+    }
+}
+
+/// How T5 tells distances apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buckets {
+    count: usize,
+    max_distance: usize,
+    bidirectional: bool,
+}
+
+impl Buckets {
+    pub(super) fn new(config: &T5Config, bidirectional: bool) -> Self {
+        Self {
+            count: config.relative_attention_num_buckets,
+            max_distance: config.relative_attention_max_distance,
+            bidirectional,
+        }
+    }
+
+    /// What is added to the scores `[1, H, S, T]` of the last `queries` of `keys` places.
+    pub(super) fn bias<B: Backend>(&self, table: &Embedding<B>, queries: usize, keys: usize) -> Result<Tensor<B>> {
+        let places = keys.saturating_sub(queries)..keys;
+        let buckets = places.flat_map(|query| (0..keys).map(move |key| self.of(key as i64 - query as i64)));
+        let buckets = Tensor::from_vec(buckets.collect::<Vec<i64>>(), [queries, keys], &table.weight.device())?;
+        table.forward(&buckets)?.permute([2, 0, 1])?.unsqueeze(0)
+    }
+
+    /// The bucket of a distance, key less query: half of them for small ones, the others in logarithmic steps. Source: section 2.1 of the T5
+    /// paper and its code; in f32, as there, since the steps' ends depend on the rounding.
+    fn of(&self, distance: i64) -> i64 {
+        let mut count = self.count as i64;
+        let mut bucket = 0;
+        let distance = if self.bidirectional {
+            count /= 2;
+            if distance > 0 {
+                bucket = count;
+            }
+            distance.abs()
+        } else {
+            (-distance).max(0)
+        };
+        let exact = count / 2;
+        if distance < exact {
+            return bucket + distance;
+        }
+        let share = (distance as f32 / exact as f32).ln() / (self.max_distance as f64 / exact as f64).ln() as f32;
+        bucket + (exact + (share * (count - exact) as f32) as i64).min(count - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `T5Attention._relative_position_bucket` of transformers 5.23.0 gives: the bucket of each distance from 0 on, as the distances at
+    /// which it changes.
+    fn changes(bidirectional: bool, sign: i64) -> Vec<(i64, i64)> {
+        let buckets = Buckets::new(&T5Config::default(), bidirectional);
+        let mut out: Vec<(i64, i64)> = Vec::new();
+        for distance in 0..1000 {
+            let bucket = buckets.of(sign * distance);
+            if out.last().is_none_or(|&(_, last)| last != bucket) {
+                out.push((distance, bucket));
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn distances_fall_into_the_buckets_of_the_original() {
+        let near = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8)];
+        let far = [(12, 9), (16, 10), (23, 11), (32, 12), (46, 13), (64, 14), (91, 15)];
+        let before = [&near[..], &far[..]].concat();
+        assert_eq!(changes(true, -1), before);
+        let after: Vec<_> = before[1..]
+            .iter()
+            .map(|&(distance, bucket)| (distance, bucket + 16))
+            .collect();
+        assert_eq!(changes(true, 1), [&[(0, 0)][..], &after[..]].concat());
+
+        let near = (0..=16).map(|i| (i, i));
+        let far = [19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113];
+        let before: Vec<_> = near.chain(far.into_iter().zip(17..)).collect();
+        assert_eq!(changes(false, -1), before);
+        assert_eq!(changes(false, 1), [(0, 0)]);
+    }
+}

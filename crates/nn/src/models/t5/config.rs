@@ -1,0 +1,134 @@
+//! The config of T5.
+
+use polygrad_tensor::{Backend, Device, Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::super::config::{HiddenAct, ModelConfig};
+use super::NAME;
+use crate::{Init, Linear, LinearConfig, RMSNorm, RMSNormConfig};
+
+/// The config of a [`T5`](super::T5), with the fields and defaults of Hugging Face's `T5Config`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct T5Config {
+    /// How many tokens there are. Default: 32,128.
+    pub vocab_size: usize,
+    /// Width of the vectors. Default: 512.
+    pub d_model: usize,
+    /// Width of each head. Default: 64.
+    pub d_kv: usize,
+    /// Width between the two linear layers of a block. Default: 2,048.
+    pub d_ff: usize,
+    /// Blocks of the encoder. Default: 6.
+    pub num_layers: usize,
+    /// Blocks of the decoder. Default: `num_layers`.
+    pub num_decoder_layers: Option<usize>,
+    /// Heads of attention. Default: 8.
+    pub num_heads: usize,
+    /// How many kinds of distance attention tells apart. Default: 32.
+    pub relative_attention_num_buckets: usize,
+    /// The distance from which on all are of one kind. Default: 128.
+    pub relative_attention_max_distance: usize,
+    /// Dropout everywhere. Default: 0.1.
+    pub dropout_rate: f64,
+    /// Added to the mean square in the norms. Default: 1e-6.
+    pub layer_norm_epsilon: f64,
+    /// Factor of the weights at first. Default: 1.
+    pub initializer_factor: f64,
+    /// The activation of the feed-forward parts: a name of [`HiddenAct`], with "gated-" before it for gated ones. "gated-gelu" is by the tanh
+    /// approximation. Default: "relu".
+    pub feed_forward_proj: String,
+    /// Whether the projection to the vocabulary shares the embedding's weight, and is scaled by `1 / √d_model`. Default: true.
+    pub tie_word_embeddings: bool,
+    /// The token of padding. Default: 0.
+    pub pad_token_id: i64,
+    /// The token with which the decoder begins. Default: 0.
+    pub decoder_start_token_id: i64,
+}
+
+impl Default for T5Config {
+    fn default() -> Self {
+        Self {
+            vocab_size: 32_128,
+            d_model: 512,
+            d_kv: 64,
+            d_ff: 2048,
+            num_layers: 6,
+            num_decoder_layers: None,
+            num_heads: 8,
+            relative_attention_num_buckets: 32,
+            relative_attention_max_distance: 128,
+            dropout_rate: 0.1,
+            layer_norm_epsilon: 1e-6,
+            initializer_factor: 1.0,
+            feed_forward_proj: "relu".to_owned(),
+            tie_word_embeddings: true,
+            pad_token_id: 0,
+            decoder_start_token_id: 0,
+        }
+    }
+}
+
+impl ModelConfig for T5Config {}
+
+impl T5Config {
+    /// Blocks of the decoder.
+    pub fn decoder_layers(&self) -> usize {
+        self.num_decoder_layers.unwrap_or(self.num_layers)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.activation()?;
+        let buckets = self.relative_attention_num_buckets;
+        if buckets < 4 || self.relative_attention_max_distance <= buckets / 2 {
+            return Err(Error::invalid(format!(
+                "{buckets} buckets for distances up to {}: there must be at least 4, and the distance above half of them",
+                self.relative_attention_max_distance
+            ))
+            .with_op(NAME));
+        }
+        if self.num_heads.checked_mul(self.d_kv).is_none_or(|width| width == 0) {
+            return Err(Error::invalid(format!("{} heads of width {}", self.num_heads, self.d_kv)).with_op(NAME));
+        }
+        Ok(())
+    }
+
+    /// The activation of the feed-forward parts, and whether they are gated.
+    pub(super) fn activation(&self) -> Result<(HiddenAct, bool)> {
+        let (name, gated) = match self.feed_forward_proj.strip_prefix("gated-") {
+            // What Hugging Face reads it as.
+            Some("gelu") => return Ok((HiddenAct::GeluNew, true)),
+            Some(name) => (name, true),
+            None => (self.feed_forward_proj.as_str(), false),
+        };
+        let act = serde_json::from_value(serde_json::Value::from(name)).map_err(|_| {
+            Error::invalid(format!(
+                "feed_forward_proj {:?} is no activation",
+                self.feed_forward_proj
+            ))
+            .with_op(NAME)
+            .with_hint("relu, gelu, gelu_new, silu or tanh, with gated- before it for gated ones")
+        })?;
+        Ok((act, gated))
+    }
+
+    /// A linear layer without bias whose weights begin with this standard deviation.
+    pub(super) fn linear<B: Backend>(
+        &self,
+        [inputs, outputs]: [usize; 2],
+        std: f64,
+        device: &Device<B>,
+    ) -> Result<Linear<B>> {
+        let std = self.initializer_factor * std;
+        LinearConfig::new(inputs, outputs)
+            .bias(false)
+            .init(Init::Normal { mean: 0.0, std })
+            .build(device)
+    }
+
+    pub(super) fn norm<B: Backend>(&self, device: &Device<B>) -> Result<RMSNorm<B>> {
+        RMSNormConfig::new([self.d_model])
+            .eps(self.layer_norm_epsilon)
+            .build(device)
+    }
+}

@@ -1,0 +1,189 @@
+//! T5.
+
+mod attention;
+mod block;
+mod config;
+mod stack;
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+
+pub use config::T5Config;
+
+use super::config::{padding_mask, token_shape};
+use crate::{Embedding, EmbeddingConfig, Init, KvCache, Module, Param, watch};
+use stack::{Decoder, Encoder};
+
+const NAME: &str = "T5";
+
+/// An encoder and a decoder from text to text, with the parameter names of Hugging Face's `T5ForConditionalGeneration`.
+///
+/// Source: Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text transformer" (2019); for gated feed-forward
+/// parts, Shazeer, "GLU variants improve transformer" (2020).
+///
+/// ```
+/// use polygrad_nn::models::{T5, T5Config};
+/// # use polygrad_reference::Reference;
+/// # use polygrad_tensor::{Device, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Device::<Reference>::default();
+/// let config = T5Config { vocab_size: 20, d_model: 8, d_kv: 4, d_ff: 16, num_layers: 2, num_heads: 2, ..T5Config::default() };
+/// let model = T5::new(&config, &device)?;
+/// let (ids, targets) = (Tensor::new([[3i64, 7, 9, 1]], &device)?, Tensor::new([[8i64, 2, 1]], &device)?);
+/// let logits = model.forward(&ids, None, &model.shift_right(&targets)?)?;
+/// assert_eq!(logits.dims(), [1, 3, 20]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Module)]
+pub struct T5<B: Backend = AnyBackend> {
+    shared: Embedding<B>,
+    encoder: Encoder<B>,
+    decoder: Decoder<B>,
+    lm_head: Head<B>,
+    #[module(skip)]
+    config: T5Config,
+}
+
+/// The projection to the vocabulary, whose weight is the embedding's where they are tied.
+#[derive(Debug, Module)]
+struct Head<B: Backend> {
+    weight: Param<B>,
+}
+
+/// What the decoder of a [`T5`] has seen of a batch: keys and values of each layer, of its own tokens and of the encoded text.
+#[derive(Debug)]
+pub struct T5Cache<B: Backend = AnyBackend> {
+    layers: Vec<[KvCache<B>; 2]>,
+}
+
+impl<B: Backend> T5Cache<B> {
+    /// How many tokens of each sequence it holds.
+    pub fn len(&self) -> usize {
+        self.layers.first().map_or(0, |[own, _]| own.len())
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<B: Backend> T5<B> {
+    /// A model with random weights, as T5 begins.
+    ///
+    /// # Errors
+    /// When the config is contradictory or asks for what is not there, or memory runs out.
+    pub fn new(config: &T5Config, device: &Device<B>) -> Result<Self> {
+        config.check()?;
+        let init = Init::Normal {
+            mean: 0.0,
+            std: config.initializer_factor,
+        };
+        let shared = EmbeddingConfig::new(config.vocab_size, config.d_model)
+            .init(init)
+            .build(device)?;
+        let tokens = || shared.weight.clone();
+        let head = if config.tie_word_embeddings {
+            tokens()
+        } else {
+            init.param([config.vocab_size, config.d_model], device)?
+        };
+        Ok(Self {
+            encoder: Encoder::new(config, tokens(), device)?,
+            decoder: Decoder::new(config, tokens(), device)?,
+            lm_head: Head { weight: head },
+            config: config.clone(),
+            shared,
+        })
+    }
+
+    /// The config.
+    pub fn config(&self) -> &T5Config {
+        &self.config
+    }
+
+    /// The logits `[N, T, vocab_size]` of the token after each of `decoder_ids [N, T]`, given the text `ids [N, S]` (both i64).
+    /// `attention_mask [N, S]` is 1 (or true) for tokens of the text that count, 0 (or false) for padding; without one all count.
+    ///
+    /// # Errors
+    /// When shapes do not fit, or a token is outside the vocabulary.
+    pub fn forward(
+        &self,
+        ids: &Tensor<B>,
+        attention_mask: Option<&Tensor<B>>,
+        decoder_ids: &Tensor<B>,
+    ) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || {
+            let encoded = self.encode(ids, attention_mask)?;
+            self.decode(decoder_ids, &encoded, attention_mask, &mut self.new_cache())
+        })
+    }
+
+    /// The vectors of a text `[N, S, d_model]` for [`T5::decode`].
+    ///
+    /// # Errors
+    /// As [`T5::forward`].
+    pub fn encode(&self, ids: &Tensor<B>, attention_mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
+        let size = token_shape(NAME, ids)?;
+        let padding = attention_mask.map(|mask| padding_mask(NAME, mask, size)).transpose()?;
+        self.encoder.forward(&self.shared.forward(ids)?, padding.as_ref())
+    }
+
+    /// An empty cache for [`T5::decode`].
+    pub fn new_cache(&self) -> T5Cache<B> {
+        T5Cache {
+            layers: (0..self.config.decoder_layers())
+                .map(|_| [KvCache::new(), KvCache::new()])
+                .collect(),
+        }
+    }
+
+    /// The logits of the token after each of `decoder_ids [N, T]`, which follow those that the cache holds, given an encoded text; the cache
+    /// then holds them, too, and the keys and values of the text: take a new cache for another text.
+    ///
+    /// # Errors
+    /// As [`T5::forward`], and when the cache is of another model or batch.
+    pub fn decode(
+        &self,
+        decoder_ids: &Tensor<B>,
+        encoded: &Tensor<B>,
+        attention_mask: Option<&Tensor<B>>,
+        cache: &mut T5Cache<B>,
+    ) -> Result<Tensor<B>> {
+        token_shape(NAME, decoder_ids)?;
+        if encoded.rank() != 3 || cache.layers.len() != self.config.decoder_layers() {
+            return Err(
+                Error::invalid("takes what encode gives, and a cache that new_cache has made")
+                    .with_op(NAME)
+                    .with_operands([(encoded.shape(), encoded.dtype())]),
+            );
+        }
+        let size = (encoded.shape()[0], encoded.shape()[1]);
+        let padding = attention_mask.map(|mask| padding_mask(NAME, mask, size)).transpose()?;
+        let tokens = self.shared.forward(decoder_ids)?;
+        let mut x = self
+            .decoder
+            .forward(&tokens, encoded, padding.as_ref(), &mut cache.layers)?;
+        if self.config.tie_word_embeddings {
+            x = (&x * (self.config.d_model as f64).sqrt().recip())?;
+        }
+        watch::layer(&self.lm_head, &x, || x.linear(&self.lm_head.weight.tensor(), None))
+    }
+
+    /// What the decoder is given in training for these targets `[N, T]` (i64): each token one place later, and `decoder_start_token_id` first;
+    /// −100, which losses ignore, becomes `pad_token_id`.
+    ///
+    /// # Errors
+    /// When the shape does not fit.
+    pub fn shift_right(&self, targets: &Tensor<B>) -> Result<Tensor<B>> {
+        let (n, length) = token_shape(NAME, targets)?;
+        let start = Tensor::full(
+            [n, 1],
+            self.config.decoder_start_token_id,
+            targets.dtype(),
+            &targets.device(),
+        )?;
+        let shifted = Tensor::cat(&[&start, &targets.narrow(1, 0, length.saturating_sub(1))?], 1)?;
+        shifted.masked_fill(&shifted.eq_scalar(-100)?, self.config.pad_token_id)
+    }
+}

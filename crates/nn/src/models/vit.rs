@@ -1,0 +1,260 @@
+//! Vision transformers.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::config::{ModelConfig, check_heads};
+use crate::{
+    Conv2d, Conv2dConfig, Dropout, GELU, Init, LayerNorm, LayerNormConfig, Linear, LinearConfig, Masks, Module,
+    MultiheadAttention, MultiheadAttentionConfig, Param, Sequential, Visit, Visitor, watch,
+};
+
+const NAME: &str = "VisionTransformer";
+
+/// A transformer over patches of an image, with the parameter names of torchvision's `VisionTransformer`.
+///
+/// Source: Dosovitskiy et al., "An image is worth 16x16 words: transformers for image recognition at scale" (2020).
+///
+/// ```
+/// use polygrad_nn::models::{VisionTransformer, VitConfig};
+/// # use polygrad_reference::Reference;
+/// # use polygrad_tensor::{Device, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Device::<Reference>::default();
+/// let config = VitConfig { image_size: 8, patch_size: 4, num_layers: 2, num_heads: 2, hidden_dim: 8, mlp_dim: 16, num_classes: 5, ..VitConfig::default() };
+/// let model = VisionTransformer::new(&config, &device)?;
+/// assert_eq!(model.forward(&Tensor::randn([2, 3, 8, 8], &device)?)?.dims(), [2, 5]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Module)]
+pub struct VisionTransformer<B: Backend = AnyBackend> {
+    class_token: Param<B>,
+    conv_proj: Conv2d<B>,
+    encoder: Encoder<B>,
+    heads: Heads<B>,
+    #[module(skip)]
+    config: VitConfig,
+}
+
+/// The config of a [`VisionTransformer`], with torchvision's names; the defaults are those of ViT-B/16.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VitConfig {
+    /// Height and width of the images, in pixels. Default: 224.
+    pub image_size: usize,
+    /// Height and width of a patch, which divide the image's. Default: 16.
+    pub patch_size: usize,
+    /// Channels of the images. Default: 3.
+    pub in_channels: usize,
+    /// How many layers there are. Default: 12.
+    pub num_layers: usize,
+    /// Heads of attention, which divide `hidden_dim`. Default: 12.
+    pub num_heads: usize,
+    /// Width of the vectors. Default: 768.
+    pub hidden_dim: usize,
+    /// Width between the two linear layers of a layer. Default: 3,072.
+    pub mlp_dim: usize,
+    /// Dropout after each part of a layer. Default: 0.
+    pub dropout: f64,
+    /// Dropout of attention weights. Default: 0.
+    pub attention_dropout: f64,
+    /// How many classes there are. Default: 1,000.
+    pub num_classes: usize,
+    /// Added to the variance in the norms. Default: 1e-6.
+    pub layer_norm_eps: f64,
+}
+
+impl Default for VitConfig {
+    fn default() -> Self {
+        Self {
+            image_size: 224,
+            patch_size: 16,
+            in_channels: 3,
+            num_layers: 12,
+            num_heads: 12,
+            hidden_dim: 768,
+            mlp_dim: 3072,
+            dropout: 0.0,
+            attention_dropout: 0.0,
+            num_classes: 1000,
+            layer_norm_eps: 1e-6,
+        }
+    }
+}
+
+impl ModelConfig for VitConfig {}
+
+#[derive(Debug, Module)]
+struct Encoder<B: Backend> {
+    pos_embedding: Param<B>,
+    dropout: Dropout,
+    layers: Layers<B>,
+    ln: LayerNorm<B>,
+}
+
+/// Layers whose names have their number in them.
+#[derive(Debug)]
+struct Layers<B: Backend>(Vec<Layer<B>>);
+
+impl<B: Backend> Visit<B> for Layers<B> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        for (i, layer) in self.0.iter().enumerate() {
+            visitor.field(&format!("encoder_layer_{i}"), layer);
+        }
+    }
+}
+
+#[derive(Debug, Module)]
+struct Layer<B: Backend> {
+    ln_1: LayerNorm<B>,
+    self_attention: MultiheadAttention<B>,
+    dropout: Dropout,
+    ln_2: LayerNorm<B>,
+    mlp: Sequential<B>,
+}
+
+#[derive(Debug, Module)]
+struct Heads<B: Backend> {
+    head: Linear<B>,
+}
+
+impl VitConfig {
+    fn norm<B: Backend>(&self, device: &Device<B>) -> Result<LayerNorm<B>> {
+        LayerNormConfig::new([self.hidden_dim])
+            .eps(self.layer_norm_eps)
+            .build(device)
+    }
+
+    fn layer<B: Backend>(&self, device: &Device<B>) -> Result<Layer<B>> {
+        let linear = |inputs: usize, outputs: usize| {
+            LinearConfig::new(inputs, outputs)
+                .init(Init::xavier_uniform())
+                .bias_init(Init::Normal { mean: 0.0, std: 1e-6 })
+                .build(device)
+        };
+        Ok(Layer {
+            ln_1: self.norm(device)?,
+            self_attention: MultiheadAttentionConfig::new(self.hidden_dim, self.num_heads)
+                .dropout(self.attention_dropout)
+                .batch_first(true)
+                .build(device)?,
+            dropout: Dropout::new(self.dropout)?,
+            ln_2: self.norm(device)?,
+            mlp: Sequential::new()
+                .push(linear(self.hidden_dim, self.mlp_dim)?)
+                .push(GELU::Exact)
+                .push(Dropout::new(self.dropout)?)
+                .push(linear(self.mlp_dim, self.hidden_dim)?)
+                .push(Dropout::new(self.dropout)?),
+        })
+    }
+}
+
+impl<B: Backend> VisionTransformer<B> {
+    /// A model with random weights, as torchvision's begins; the classifier begins as 0.
+    ///
+    /// # Errors
+    /// When the config is contradictory, or memory runs out.
+    pub fn new(config: &VitConfig, device: &Device<B>) -> Result<Self> {
+        let (width, patch) = (config.hidden_dim, config.patch_size);
+        check_heads(NAME, config.num_heads, width)?;
+        if patch == 0 || config.image_size == 0 || !config.image_size.is_multiple_of(patch) {
+            return Err(Error::invalid(format!(
+                "patches of {patch} pixels do not divide images of {}",
+                config.image_size
+            ))
+            .with_op(NAME));
+        }
+        let side = config.image_size / patch;
+        let fan_in = (config.in_channels * patch * patch).max(1);
+        let std = (fan_in as f64).sqrt().recip();
+        let patches = Init::TruncNormal {
+            mean: 0.0,
+            std,
+            low: -2.0,
+            high: 2.0,
+        };
+        let positions = Init::Normal { mean: 0.0, std: 0.02 };
+        let layers = (0..config.num_layers).map(|_| config.layer(device));
+        Ok(Self {
+            class_token: Init::ZEROS.param([1, 1, width], device)?,
+            conv_proj: Conv2dConfig::new(config.in_channels, width, patch)
+                .stride(patch)
+                .init(patches)
+                .bias_init(Init::ZEROS)
+                .build(device)?,
+            encoder: Encoder {
+                pos_embedding: positions.param([1, side * side + 1, width], device)?,
+                dropout: Dropout::new(config.dropout)?,
+                layers: Layers(layers.collect::<Result<_>>()?),
+                ln: config.norm(device)?,
+            },
+            heads: Heads {
+                head: LinearConfig::new(width, config.num_classes)
+                    .init(Init::ZEROS)
+                    .bias_init(Init::ZEROS)
+                    .build(device)?,
+            },
+            config: config.clone(),
+        })
+    }
+
+    /// The config.
+    pub fn config(&self) -> &VitConfig {
+        &self.config
+    }
+
+    /// The logits of the classes `[N, num_classes]` for images `[N, in_channels, image_size, image_size]`.
+    ///
+    /// # Errors
+    /// When the images have another shape.
+    pub fn forward(&self, images: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, images, || {
+            let VitConfig {
+                image_size,
+                in_channels,
+                hidden_dim,
+                ..
+            } = self.config;
+            match images.dims()[..] {
+                [_, c, h, w] if [c, h, w] == [in_channels, image_size, image_size] => {}
+                _ => {
+                    return Err(
+                        Error::shape(format!("takes images [N, {in_channels}, {image_size}, {image_size}]"))
+                            .with_op(NAME)
+                            .with_operands([(images.shape(), images.dtype())]),
+                    );
+                }
+            }
+            let patches = self.conv_proj.forward(images)?.flatten(2, 3)?.transpose(1, 2)?;
+            let class = self.class_token.tensor().expand([images.shape()[0], 1, hidden_dim])?;
+            let x = self.encoder.forward(&Tensor::cat(&[&class, &patches], 1)?)?;
+            self.heads.head.forward(&x.select(1, 0)?)
+        })
+    }
+}
+
+impl<B: Backend> Encoder<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || {
+            let mut x = self.dropout.forward(&x.add(&self.pos_embedding.tensor())?)?;
+            for layer in &self.layers.0 {
+                x = layer.forward(&x)?;
+            }
+            self.ln.forward(&x)
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || {
+            let attended = self
+                .self_attention
+                .forward_self(&self.ln_1.forward(x)?, Masks::default())?;
+            let x = x.add(&self.dropout.forward(&attended)?)?;
+            x.add(&self.mlp.forward(&self.ln_2.forward(&x)?)?)
+        })
+    }
+}
