@@ -25,12 +25,36 @@ fn layers<B: Backend>(device: &Device<B>) -> Result<Vec<Case<B>>> {
         add("Conv1d", Box::new(conv1.build(device)?), randn(&[2, 2, 5], device));
         let conv2 = Conv2dConfig::new(2, 3, 2).dilation([1, 2]).padding_same().bias(bias);
         add("Conv2d", Box::new(conv2.build(device)?), randn(&[2, 2, 3, 4], device));
+        let up1 = ConvTranspose1dConfig::new(4, 2, 3)
+            .stride(2)
+            .output_padding(1)
+            .groups(2)
+            .bias(bias);
+        add(
+            "ConvTranspose1d",
+            Box::new(up1.build(device)?),
+            randn(&[1, 4, 3], device),
+        );
+        let up2 = ConvTranspose2dConfig::new(2, 3, 2)
+            .padding(1)
+            .dilation([1, 2])
+            .bias(bias);
+        add(
+            "ConvTranspose2d",
+            Box::new(up2.build(device)?),
+            randn(&[1, 2, 3, 3], device),
+        );
         add(
             "LayerNorm",
             Box::new(LayerNormConfig::new([3, 2]).bias(bias).build(device)?),
             randn(&[2, 3, 2], device),
         );
     }
+    add(
+        "RMSNorm",
+        Box::new(RMSNorm::new([3, 2], device)?),
+        randn(&[2, 3, 2], device),
+    );
     add(
         "GroupNorm",
         Box::new(GroupNorm::new(2, 4, device)?),
@@ -86,7 +110,7 @@ fn every_parameter_of_every_layer_gets_its_gradient<B: Backend>(device: &Device<
             seen += 1;
         }
     }
-    assert_eq!(seen, 32);
+    assert_eq!(seen, 39);
 }
 
 /// Moves each element of the parameter a little both ways.

@@ -112,9 +112,11 @@ impl<B: Backend> MinGRU<B> {
     pub fn step(&self, x: &Tensor<B>, h: &Tensor<B>) -> Result<Tensor<B>> {
         let run = || {
             self.check(x, "[N, C]", 2, Some(h))?;
-            let z = self.linear_z.forward(x)?.sigmoid()?;
-            let candidate = log_g(&self.linear_h.forward(x)?)?.exp()?;
-            h.add(&z.mul(&(&candidate - h)?)?)
+            let gate = self.linear_z.forward(x)?;
+            // 1 − z as σ(−gate) keeps its digits where z is nearly 1.
+            let kept = gate.neg()?.sigmoid()?.mul(h)?;
+            let new = gate.sigmoid()?.mul(&log_g(&self.linear_h.forward(x)?)?.exp()?)?;
+            kept.add(&new)
         };
         watch::layer(self, x, run).map_err(|e| e.with_op(NAME))
     }

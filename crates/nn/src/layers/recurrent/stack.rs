@@ -140,8 +140,8 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         }
         let (x, state) = self.layers(x, &initial, lengths.as_ref())?;
         let x = match &lengths {
-            Some(lengths) => x.pad(&[(0, steps - lengths.longest), (0, 0), (0, 0)], 0.0)?,
-            None => x,
+            Some(lengths) if lengths.longest < steps => x.pad(&[(0, steps - lengths.longest), (0, 0), (0, 0)], 0.0)?,
+            _ => x,
         };
         match (is_batch, self.config.batch_first) {
             (false, _) => Ok((x.squeeze(1)?, K::State::merge(&[&state], |parts| parts[0].squeeze(1))?)),
