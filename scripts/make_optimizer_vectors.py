@@ -16,6 +16,10 @@ where lr[e] is the rate in epoch e, with one `step` of the schedule after each e
 `init` holds {"schedulers": [{"scheduler", "init"}, …], "milestones": […]}, a ChainedScheduler's the schedulers alone. A OneCycleLR has
 "momentum" as well, and its `max_lr` is `base_lr`; a ReduceLROnPlateau has "metrics", one after each epoch.
 
+Writes crates/nn/tests/data/ema.json, what `AveragedModel` with `get_ema_multi_avg_fn` makes of a linear layer and a batch normalisation:
+    [{"use_buffers": bool, "decay": number, "models": [a state dict after each of 4 changes], "averages": [the same]}, …]
+where a state dict is {name: flat list of values}.
+
 Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11. Any CPU build of PyTorch 2.13 runs it.
 """
 
@@ -215,6 +219,27 @@ def rates(name, init):
     return {"lr": lr, **more.get(name, {})}
 
 
+def flat(state):
+    return {name: value.flatten().tolist() for name, value in state.items()}
+
+
+def averages(use_buffers, decay):
+    """The values of a model that changes, and those of its average."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).to(torch.float64)
+    average = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay), use_buffers=use_buffers
+    )
+    models, after = [], []
+    for _ in range(4):
+        with torch.no_grad():
+            for value in [*model.parameters(), *model.buffers()]:
+                value.add_(1) if value.dtype == torch.int64 else value.normal_()
+        average.update_parameters(model)
+        models.append(flat(model.state_dict()))
+        after.append(flat(average.state_dict()))
+    return {"use_buffers": use_buffers, "decay": decay, "models": models, "averages": after}
+
+
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -234,6 +259,8 @@ def main():
         case = {"k": f"{name}/{index}", "scheduler": name, "init": init, "base_lr": BASE_LR, **rates(name, init)}
         lines.append(json.dumps(case, allow_nan=False))
     (ROOT / "crates" / "nn" / "tests" / "data" / "schedules.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    lines = [json.dumps(averages(*case)) for case in ((False, 0.9), (True, 0.7))]
+    (ROOT / "crates" / "nn" / "tests" / "data" / "ema.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
     print(", ".join(f"{name} {n + 1}" for name, n in count.items()))
 
 

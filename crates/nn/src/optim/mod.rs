@@ -3,6 +3,7 @@
 mod adam;
 mod clip;
 mod common;
+mod ema;
 mod lamb;
 mod lion;
 mod muon;
@@ -18,6 +19,7 @@ use crate::StateDict;
 
 pub use adam::{Adam, AdamConfig, AdamW};
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub use ema::{Ema, EmaConfig};
 pub use lamb::{LAMB, LAMBConfig};
 pub use lion::{Lion, LionConfig};
 pub use muon::{AdjustLr, Muon, MuonConfig};
