@@ -130,6 +130,11 @@ impl<'a, B: Backend> Call<'a, B> {
         self.case.kwargs.contains_key(name)
     }
 
+    /// An argument as it stands in the manifest.
+    pub(crate) fn json(&self, name: &str) -> Option<&'a Value> {
+        self.value(NAMED, name)
+    }
+
     pub(crate) fn has(&self, position: usize, name: &str) -> bool {
         self.value(position, name).is_some()
     }

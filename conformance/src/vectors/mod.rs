@@ -16,7 +16,7 @@ use crate::case::{Case, Outcome, Source};
 pub(crate) use set::VectorSet;
 
 /// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent layers,
-/// transformers, optimizers.
+/// transformers, models for images, optimizers.
 ///
 /// # Errors
 /// The files are malformed.
@@ -37,6 +37,7 @@ pub(crate) fn built_in() -> Result<Vec<Arc<VectorSet>>> {
         set!("modules")?,
         set!("recurrent")?,
         set!("transformer")?,
+        set!("vision")?,
         set!("optimizers")?,
     ])
 }

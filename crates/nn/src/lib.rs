@@ -10,6 +10,7 @@ mod init;
 mod io;
 mod layers;
 pub mod loss;
+pub mod models;
 mod module;
 mod optim;
 mod sequential;

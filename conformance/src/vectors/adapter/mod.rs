@@ -5,6 +5,7 @@ mod functional;
 mod index;
 mod layer;
 mod loss;
+mod model;
 mod movement;
 mod optimizer;
 mod recurrent;
@@ -27,6 +28,7 @@ pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         loss::answer,
         functional::answer,
         layer::answer,
+        model::answer,
         recurrent::answer,
         transformer::answer,
         optimizer::answer,
