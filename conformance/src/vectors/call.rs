@@ -130,13 +130,13 @@ impl<'a, B: Backend> Call<'a, B> {
         self.case.kwargs.contains_key(name)
     }
 
-    pub(crate) fn has(&self, position: usize, name: &str) -> bool {
-        self.value(position, name).is_some()
+    /// An argument as it stands in the manifest.
+    pub(crate) fn json(&self, name: &str) -> Option<&'a Value> {
+        self.value(NAMED, name)
     }
 
-    /// The argument as it stands in the manifest.
-    pub(crate) fn json(&self, position: usize, name: &str) -> Option<&'a Value> {
-        self.value(position, name)
+    pub(crate) fn has(&self, position: usize, name: &str) -> bool {
+        self.value(position, name).is_some()
     }
 
     /// Takes note of an argument that has no bearing on the answer.

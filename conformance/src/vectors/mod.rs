@@ -16,7 +16,7 @@ use crate::case::{Case, Outcome, Source};
 pub(crate) use set::VectorSet;
 
 /// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent layers,
-/// transformers, language models, optimizers.
+/// transformers, models of language, models for images, optimizers.
 ///
 /// # Errors
 /// The files are malformed.
@@ -38,6 +38,7 @@ pub(crate) fn built_in() -> Result<Vec<Arc<VectorSet>>> {
         set!("recurrent")?,
         set!("transformer")?,
         set!("language")?,
+        set!("vision")?,
         set!("optimizers")?,
     ])
 }

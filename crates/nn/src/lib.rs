@@ -20,10 +20,10 @@ pub mod watch;
 pub use init::{Fan, Init};
 pub use io::Checkpoint;
 pub use layers::*;
-pub(crate) use module::nearest;
 pub use module::{
     Buffer, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, StateDict, Summary, SummaryRow, Visit, Visitor,
 };
+pub(crate) use module::{Target, nearest};
 pub use optim::*;
 pub use polygrad_derive::Module;
 pub use polygrad_tensor::AnyBackend;

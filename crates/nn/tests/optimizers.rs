@@ -4,15 +4,22 @@ mod common;
 
 use common::{data, json, name, randn};
 use polygrad_nn::*;
-use polygrad_tensor::{Backend, Device, Gradients, Tensor};
+use polygrad_reference::Reference;
+use polygrad_tensor::{Backend, DType, Device, Gradients, HostTensor, Shape, Tensor};
 use serde_json::Value;
 
-on_backends!(state_goes_to_another_optimizer);
+on_backends!(
+    state_goes_to_another_optimizer,
+    groups_have_rates_of_their_own,
+    groups_share_no_parameter,
+    state_of_groups_is_kept,
+    four_parts_give_the_step_of_the_whole_batch,
+);
 
 type Build<B> = fn(Vec<Param<B>>) -> Box<dyn Optimizer<B>>;
 
 /// Optimizers of each kind, with all the state that they can have.
-fn optimizers<B: Backend>() -> [Build<B>; 5] {
+fn optimizers<B: Backend>() -> [Build<B>; 8] {
     [
         |params| Box::new(SGDConfig::new(0.1).momentum(0.9).nesterov(true).build(params).unwrap()),
         |params| Box::new(AdamConfig::new(0.01).weight_decay(0.1).build(params).unwrap()),
@@ -27,6 +34,9 @@ fn optimizers<B: Backend>() -> [Build<B>; 5] {
                     .unwrap(),
             )
         },
+        |params| Box::new(LionConfig::new(0.01).weight_decay(0.1).build(params).unwrap()),
+        |params| Box::new(LAMB::new(params, 0.01).unwrap()),
+        |params| Box::new(Muon::new(params, 0.02).unwrap()),
     ]
 }
 
@@ -44,8 +54,10 @@ fn fresh<B: Backend>(values: &[Tensor<B>]) -> Vec<Param<B>> {
 
 /// Each step is taken by a new optimizer on new parameters, which got the state of the one before.
 fn state_goes_to_another_optimizer<B: Backend>(device: &Device<B>) {
-    let two = || [randn(&[3, 2], device), randn(&[4], device)];
-    for build in optimizers::<B>() {
+    for (i, build) in optimizers::<B>().into_iter().enumerate() {
+        // Muon, the last one, takes matrices alone.
+        let second: &[usize] = if i == 7 { &[2, 4] } else { &[4] };
+        let two = || [randn(&[3, 2], device), randn(second, device)];
         let start = two();
         let steps: Vec<_> = (0..5).map(|_| two()).collect();
         let whole = fresh(&start);
@@ -71,6 +83,141 @@ fn state_goes_to_another_optimizer<B: Backend>(device: &Device<B>) {
     }
 }
 
+fn two_params<B: Backend>(device: &Device<B>) -> [Param<B>; 2] {
+    let params = [randn(&[3, 2], device), randn(&[4], device)].map(|value| Param::new(value).unwrap());
+    for (param, name) in params.iter().zip(["weight", "bias"]) {
+        param.set_name(name);
+    }
+    params
+}
+
+fn groups_have_rates_of_their_own<B: Backend>(device: &Device<B>) {
+    let [weight, bias] = two_params(device);
+    let mut optimizer = SGDConfig::new(0.1).momentum(0.9).build([weight.clone()]).unwrap();
+    optimizer.add_group(SGDConfig::new(0.01), [bias.clone()]).unwrap();
+    assert_eq!((optimizer.lr(), optimizer.lrs()), (0.1, vec![0.1, 0.01]));
+    optimizer.set_lrs(&[0.2, 0.3]).unwrap();
+    assert_eq!(optimizer.lrs(), [0.2, 0.3]);
+    optimizer.set_lr(0.5);
+    assert_eq!(optimizer.lrs(), [0.5, 0.5]);
+    assert_eq!(optimizer.base_lrs(), [0.1, 0.01]);
+    StepLR::new(2).apply(&mut optimizer, 2).unwrap();
+    assert_eq!(optimizer.lrs(), [0.1 * 0.1, 0.01 * 0.1]);
+    let boxed: Box<dyn Schedule> = Box::new(ExponentialLR::new(0.5));
+    let erased: &mut dyn Optimizer<B> = &mut optimizer;
+    boxed.apply(erased, 1).unwrap();
+    assert_eq!(erased.lrs(), [0.05, 0.005]);
+
+    let error = optimizer.set_lrs(&[0.1]).unwrap_err().to_string();
+    assert!(error.contains("1 learning rates for 2 groups"), "{error}");
+    assert_eq!(optimizer.lrs(), [0.05, 0.005]);
+    // The second group keeps no direction that a momentum could be a share of.
+    let error = optimizer.set_momentum(0.8).unwrap_err().to_string();
+    assert!(error.contains("without momentum"), "{error}");
+}
+
+fn groups_share_no_parameter<B: Backend>(device: &Device<B>) {
+    let [weight, bias] = two_params(device);
+    let mut optimizer = Adam::new([weight.clone()], 0.1).unwrap();
+    let error = optimizer
+        .add_group(AdamConfig::new(0.1), [bias.clone(), weight.clone()])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("already in another group: weight"), "{error}");
+    let error = optimizer.add_group(AdamConfig::new(-1.0), [bias.clone()]).unwrap_err();
+    assert!(error.to_string().contains("lr = -1"), "{error}");
+    assert!(optimizer.add_group(AdamConfig::new(0.1), []).is_err());
+    assert_eq!(optimizer.lrs(), [0.1]);
+    optimizer.add_group(AdamConfig::new(0.1), [bias.clone()]).unwrap();
+
+    let error = Muon::new([weight, bias], 0.1).err().unwrap().to_string();
+    assert!(error.contains("bias [4]") && !error.contains("weight"), "{error}");
+}
+
+fn state_of_groups_is_kept<B: Backend>(device: &Device<B>) {
+    let [weight, bias] = two_params(device);
+    let build = |weight: &Param<B>, bias: &Param<B>, lr: f64| {
+        let mut optimizer = AdamConfig::new(lr).amsgrad(true).build([weight.clone()]).unwrap();
+        optimizer.add_group(AdamConfig::new(lr / 10.0), [bias.clone()]).unwrap();
+        optimizer
+    };
+    let mut one = build(&weight, &bias, 0.1);
+    let grads = [randn(&[3, 2], device), randn(&[4], device)];
+    one.set_lrs(&[0.3, 0.4]).unwrap();
+    one.step(&gradients(&[weight.clone(), bias.clone()], &grads)).unwrap();
+    let state = one.state_dict().unwrap();
+    assert!(state.contains("weight.max_exp_avg_sq") && !state.contains("bias.max_exp_avg_sq"));
+
+    let mut other = build(&weight, &bias, 0.7);
+    other.load_state_dict(&state).unwrap();
+    assert_eq!((other.lrs(), other.base_lrs()), (vec![0.3, 0.4], vec![0.1, 0.1 / 10.0]));
+
+    let mut single = Adam::new([weight.clone(), bias.clone()], 0.1).unwrap();
+    let error = single.load_state_dict(&state).unwrap_err().to_string();
+    assert!(
+        error.contains("lr (groups of the optimizer: 1, of the state: 2)"),
+        "{error}"
+    );
+    // Files from before there were groups have one rate of rank 0, and no base rate.
+    let mut old: StateDict = [("lr".to_owned(), HostTensor::scalar(0.25))].into_iter().collect();
+    single.load_state_dict(&old).unwrap();
+    assert_eq!((single.lrs(), single.base_lrs()), (vec![0.25], vec![0.1]));
+    old.insert("lr", HostTensor::new(Shape::from([2]), vec![0.1, 0.2]).unwrap());
+    assert!(single.load_state_dict(&old).is_err());
+}
+
+/// The mean loss of each part, divided by the number of parts.
+fn four_parts_give_the_step_of_the_whole_batch<B: Backend>(device: &Device<B>) {
+    let model = Linear::new(3, 2, device).unwrap();
+    model.to_dtype(DType::F64).unwrap();
+    let (x, y) = (randn(&[12, 3], device), randn(&[12, 2], device));
+    let loss =
+        |x: &Tensor<B>, y: &Tensor<B>| loss::mse_loss(&model.forward(x).unwrap(), y, Default::default()).unwrap();
+    let whole = loss(&x, &y).backward().unwrap();
+    let mut sum: Option<Gradients<B>> = None;
+    for (x, y) in x.chunk(4, 0).unwrap().iter().zip(&y.chunk(4, 0).unwrap()) {
+        let part = (loss(x, y) / 4.0).unwrap().backward().unwrap();
+        match &mut sum {
+            Some(sum) => sum.accumulate(part).unwrap(),
+            None => sum = Some(part),
+        }
+    }
+    let start = model.state_dict().unwrap();
+    let mut after = Vec::new();
+    for gradients in [whole, sum.unwrap()] {
+        model.load_state_dict(&start, true).unwrap();
+        SGD::new(model.parameters(), 0.1).unwrap().step(&gradients).unwrap();
+        after.push(model.weight.tensor().to_f64_vec().unwrap());
+    }
+    let before = start.get("weight").unwrap().to_f64_vec();
+    for ((whole, parts), before) in after[0].iter().zip(&after[1]).zip(before) {
+        assert!((whole - parts).abs() < 1e-15, "{whole} {parts}");
+        assert!((whole - before).abs() > 1e-6, "the step changed nothing");
+    }
+}
+
+fn part(part: &Value) -> Box<dyn Schedule> {
+    schedule(part["scheduler"].as_str().unwrap(), &part["init"])
+}
+
+fn one_cycle(init: &Value) -> OneCycleLR {
+    let default = OneCycleLR::new(init["total_steps"].as_u64().unwrap());
+    let number = |field: &str, default: f64| init.get(field).map_or(default, |v| v.as_f64().unwrap());
+    OneCycleLR {
+        pct_start: number("pct_start", default.pct_start),
+        anneal_strategy: match init.get("anneal_strategy").and_then(Value::as_str) {
+            Some("linear") => AnnealStrategy::Linear,
+            _ => AnnealStrategy::Cos,
+        },
+        three_phase: init["three_phase"].as_bool().unwrap_or(false),
+        div_factor: number("div_factor", default.div_factor),
+        final_div_factor: number("final_div_factor", default.final_div_factor),
+        base_momentum: number("base_momentum", default.base_momentum),
+        max_momentum: number("max_momentum", default.max_momentum),
+        ..default
+    }
+}
+
 fn schedule(scheduler: &str, init: &Value) -> Box<dyn Schedule> {
     let number = |field: &str, default: f64| init.get(field).map_or(default, |v| v.as_f64().unwrap());
     let count = |field: &str, default: u64| init.get(field).map_or(default, |v| v.as_u64().unwrap());
@@ -92,11 +239,27 @@ fn schedule(scheduler: &str, init: &Value) -> Box<dyn Schedule> {
             end_factor: number("end_factor", 1.0),
             total_iters: count("total_iters", 5),
         }),
+        "ExponentialLR" => Box::new(ExponentialLR::new(number("gamma", 0.0))),
+        "MultiStepLR" => {
+            let milestones = init["milestones"].as_array().unwrap();
+            let milestones: Vec<u64> = milestones.iter().map(|m| m.as_u64().unwrap()).collect();
+            Box::new(MultiStepLR {
+                gamma: number("gamma", 0.1),
+                ..MultiStepLR::new(milestones)
+            })
+        }
+        "PolynomialLR" => Box::new(PolynomialLR {
+            total_iters: count("total_iters", 5),
+            power: number("power", 1.0),
+        }),
+        "OneCycleLR" => Box::new(one_cycle(init)),
+        "ChainedScheduler" => {
+            let mut rest = init["schedulers"].as_array().unwrap().iter().map(part);
+            let first = ChainedScheduler::new(rest.next().unwrap());
+            Box::new(rest.fold(first, ChainedScheduler::and))
+        }
         "SequentialLR" => {
-            let part = |i: usize| {
-                let part = &init["schedulers"][i];
-                schedule(part["scheduler"].as_str().unwrap(), &part["init"])
-            };
+            let part = |i: usize| part(&init["schedulers"][i]);
             let milestones = init["milestones"].as_array().unwrap();
             Box::new(
                 milestones
@@ -111,21 +274,96 @@ fn schedule(scheduler: &str, init: &Value) -> Box<dyn Schedule> {
     }
 }
 
+/// The rates of each epoch, by steps with the recorded metrics. In the middle a new one takes over.
+fn plateau_rates(init: &Value, metrics: &[Value]) -> Vec<f64> {
+    let number = |field: &str, default: f64| init.get(field).map_or(default, |v| v.as_f64().unwrap());
+    let count = |field: &str, default: u64| init.get(field).map_or(default, |v| v.as_u64().unwrap());
+    let mode = match init.get("mode").and_then(Value::as_str) {
+        Some("max") => PlateauMode::Max,
+        _ => PlateauMode::Min,
+    };
+    let threshold_mode = match init.get("threshold_mode").and_then(Value::as_str) {
+        Some("abs") => ThresholdMode::Abs,
+        _ => ThresholdMode::Rel,
+    };
+    let config = ReduceLROnPlateauConfig::new(mode)
+        .factor(number("factor", 0.1))
+        .patience(count("patience", 10))
+        .threshold(number("threshold", 1e-4))
+        .threshold_mode(threshold_mode)
+        .cooldown(count("cooldown", 0))
+        .min_lr(number("min_lr", 0.0))
+        .eps(number("eps", 1e-8));
+    let param = Param::new(randn(&[1], &Device::<Reference>::default())).unwrap();
+    let mut optimizer = SGD::new([param], 0.1).unwrap();
+    let mut plateau = config.build().unwrap();
+    let mut rates = Vec::new();
+    for (i, metric) in metrics.iter().enumerate() {
+        if i == 11 {
+            let state = plateau.state_dict();
+            plateau = config.build().unwrap();
+            plateau.load_state_dict(&state).unwrap();
+        }
+        rates.push(optimizer.lr());
+        let lowered = plateau.step(metric.as_f64().unwrap(), &mut optimizer).unwrap();
+        assert!(lowered || optimizer.lr() == rates[i]);
+    }
+    rates
+}
+
+#[test]
+fn a_plateau_takes_no_other_state() {
+    let mut plateau = ReduceLROnPlateauConfig::new(PlateauMode::Max).build().unwrap();
+    let error = plateau.load_state_dict(&StateDict::new()).unwrap_err().to_string();
+    assert!(error.contains("missing: best"), "{error}");
+    let mut state = plateau.state_dict();
+    state.insert("cooldown_counter", HostTensor::scalar(-1i64));
+    let error = plateau.load_state_dict(&state).unwrap_err().to_string();
+    assert!(error.contains("cooldown_counter = -1"), "{error}");
+    assert!(
+        ReduceLROnPlateauConfig::new(PlateauMode::Min)
+            .factor(1.0)
+            .build()
+            .is_err()
+    );
+}
+
 #[test]
 fn schedules_match_pytorch() {
     let cases = json(&data("schedules.json"));
     for case in cases.as_array().unwrap() {
-        let schedule = schedule(case["scheduler"].as_str().unwrap(), &case["init"]);
+        let (scheduler, init) = (case["scheduler"].as_str().unwrap(), &case["init"]);
         let base = case["base_lr"].as_f64().unwrap();
-        for (step, expected) in case["lr"].as_array().unwrap().iter().enumerate() {
-            let (found, expected) = (schedule.lr(base, step as u64), expected.as_f64().unwrap());
-            // PyTorch multiplies the rate up step by step; only its rounding differs.
-            assert!(
-                (found - expected).abs() <= 1e-15,
-                "{}: epoch {step}: {found}, not {expected}",
-                name(case)
-            );
+        let expected: Vec<f64> = numbers(&case["lr"]);
+        let found: Vec<f64> = match case["metrics"].as_array() {
+            Some(metrics) => plateau_rates(init, metrics),
+            None => {
+                let schedule = schedule(scheduler, init);
+                (0..).zip(&expected).map(|(step, _)| schedule.lr(base, step)).collect()
+            }
+        };
+        // PyTorch multiplies the rate up step by step; only its rounding differs.
+        agree(&found, &expected, name(case));
+        if !case["momentum"].is_null() {
+            let cycle = one_cycle(init);
+            let expected = numbers(&case["momentum"]);
+            let found: Vec<f64> = (0..).zip(&expected).map(|(step, _)| cycle.momentum(step)).collect();
+            agree(&found, &expected, name(case));
         }
     }
-    assert_eq!(cases.as_array().unwrap().len(), 12);
+    assert_eq!(cases.as_array().unwrap().len(), 28);
+}
+
+fn numbers(list: &Value) -> Vec<f64> {
+    list.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+fn agree(found: &[f64], expected: &[f64], case: &str) {
+    assert_eq!(found.len(), expected.len(), "{case}");
+    for (epoch, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert!(
+            (found - expected).abs() <= 1e-15,
+            "{case}: epoch {epoch}: {found}, not {expected}"
+        );
+    }
 }

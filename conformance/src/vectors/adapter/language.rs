@@ -1,18 +1,11 @@
 //! The language models of Hugging Face's transformers, under their classes' names. `config` is the model's config; the rest is as for layers.
 
-use polygrad_nn::models::{BertClassifier, BertConfig, BertInput, Gpt2, Gpt2Config, ModelConfig, T5, T5Config};
+use polygrad_nn::models::{BertClassifier, BertConfig, BertInput, Gpt2, Gpt2Config, T5, T5Config};
 use polygrad_tensor::Backend;
 
 use super::layer::prepare;
-use crate::vectors::call::{Answer, Asked, Call, NAMED, Stop, one, unsupported};
-
-/// The config in JSON.
-pub(super) fn config<C: ModelConfig, B: Backend>(call: &Call<'_, B>) -> Asked<C> {
-    match call.json(NAMED, "config") {
-        Some(json) => Ok(C::from_json(&json.to_string())?),
-        None => unsupported("argument config is missing"),
-    }
-}
+use super::model::config;
+use crate::vectors::call::{Answer, Call, NAMED, Stop, one};
 
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     let ids = || call.tensor(0, "input_ids");

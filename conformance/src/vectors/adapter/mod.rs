@@ -6,6 +6,7 @@ mod index;
 mod language;
 mod layer;
 mod loss;
+mod model;
 mod movement;
 mod optimizer;
 mod recurrent;
@@ -28,6 +29,7 @@ pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         loss::answer,
         functional::answer,
         layer::answer,
+        model::answer,
         recurrent::answer,
         transformer::answer,
         language::answer,

@@ -1,52 +1,129 @@
-//! The optimizers of `torch.optim`. The parameters are the first argument, as a list; the others are those of the class, by name, and
-//! `grads` lists the gradients of each step. The answer is the parameters after each step.
+//! The optimizers of `torch.optim`, and some that it lacks. Each argument is a list of parameters, a group; options are those of the class, by
+//! name, and `group1.<name>` what the second group has instead. `grads` lists the gradients of each step, of all parameters. The answer is the
+//! parameters after each step.
 
-use polygrad_nn::{AdamConfig, Optimizer, Param, RMSpropConfig, SGDConfig};
+use polygrad_nn::{
+    AdamConfig, AdjustLr, LAMBConfig, LionConfig, MuonConfig, Optimizer, Param, RMSpropConfig, SGDConfig,
+};
 use polygrad_tensor::{Backend, Error, Result, Tensor};
 
 use crate::vectors::call::{Answer, Asked, Call, NAMED, Stop, unsupported};
 
-fn optimizer<B: Backend>(name: &str, call: &Call<'_, B>, params: &[Param<B>]) -> Asked<Box<dyn Optimizer<B>>> {
-    let number = |name: &str, default: f64| call.float(NAMED, name, default);
-    let flag = |name: &str| call.flag(NAMED, name, false);
-    let params = params.to_vec();
-    Ok(match name {
-        "SGD" => {
-            let config = SGDConfig::new(number("lr", 1e-3)?)
-                .momentum(number("momentum", 0.0)?)
-                .dampening(number("dampening", 0.0)?)
-                .weight_decay(number("weight_decay", 0.0)?)
-                .nesterov(flag("nesterov")?);
-            Box::new(config.build(params)?)
-        }
-        "RMSprop" => {
-            let config = RMSpropConfig::new(number("lr", 1e-2)?)
-                .alpha(number("alpha", 0.99)?)
-                .eps(number("eps", 1e-8)?)
-                .momentum(number("momentum", 0.0)?)
-                .weight_decay(number("weight_decay", 0.0)?)
-                .centered(flag("centered")?);
-            Box::new(config.build(params)?)
-        }
-        "Adam" | "AdamW" => {
-            let lr = number("lr", 1e-3)?;
-            let (config, decay) = match name {
-                "Adam" => (AdamConfig::new(lr), 0.0),
-                _ => (AdamConfig::adamw(lr), 1e-2),
+/// The options of one group.
+struct Options<'a, 'b, B: Backend> {
+    call: &'a Call<'b, B>,
+    group: usize,
+}
+
+impl<B: Backend> Options<'_, '_, B> {
+    /// What the group has under this name, or else what all have.
+    fn own<T>(&self, name: &str, read: impl Fn(&str) -> Asked<T>) -> Asked<T> {
+        let own = format!("group{}.{name}", self.group);
+        read(if self.call.given(&own) { &own } else { name })
+    }
+
+    fn number(&self, name: &str, default: f64) -> Asked<f64> {
+        self.own(name, |name| self.call.float(NAMED, name, default))
+    }
+
+    fn flag(&self, name: &str, default: bool) -> Asked<bool> {
+        self.own(name, |name| self.call.flag(NAMED, name, default))
+    }
+
+    fn numbers<const N: usize>(&self, name: &str, default: [f64; N]) -> Asked<[f64; N]> {
+        let all = self.own(name, |name| self.call.floats(NAMED, name, N))?;
+        let all = all.unwrap_or_else(|| default.to_vec());
+        all.try_into()
+            .or_else(|all| unsupported(format!("argument {name}={all:?}")))
+    }
+
+    fn sgd(&self) -> Asked<SGDConfig> {
+        Ok(SGDConfig::new(self.number("lr", 1e-3)?)
+            .momentum(self.number("momentum", 0.0)?)
+            .dampening(self.number("dampening", 0.0)?)
+            .weight_decay(self.number("weight_decay", 0.0)?)
+            .nesterov(self.flag("nesterov", false)?))
+    }
+
+    fn rmsprop(&self) -> Asked<RMSpropConfig> {
+        Ok(RMSpropConfig::new(self.number("lr", 1e-2)?)
+            .alpha(self.number("alpha", 0.99)?)
+            .eps(self.number("eps", 1e-8)?)
+            .momentum(self.number("momentum", 0.0)?)
+            .weight_decay(self.number("weight_decay", 0.0)?)
+            .centered(self.flag("centered", false)?))
+    }
+
+    fn adam(&self, new: fn(f64) -> AdamConfig, decay: f64) -> Asked<AdamConfig> {
+        let [first, second] = self.numbers("betas", [0.9, 0.999])?;
+        Ok(new(self.number("lr", 1e-3)?)
+            .betas(first, second)
+            .eps(self.number("eps", 1e-8)?)
+            .weight_decay(self.number("weight_decay", decay)?)
+            .amsgrad(self.flag("amsgrad", false)?))
+    }
+
+    fn lion(&self) -> Asked<LionConfig> {
+        let [first, second] = self.numbers("betas", [0.9, 0.99])?;
+        Ok(LionConfig::new(self.number("lr", 1e-4)?)
+            .betas(first, second)
+            .weight_decay(self.number("weight_decay", 0.0)?))
+    }
+
+    fn lamb(&self) -> Asked<LAMBConfig> {
+        let [first, second] = self.numbers("betas", [0.9, 0.999])?;
+        Ok(LAMBConfig::new(self.number("lr", 1e-3)?)
+            .betas(first, second)
+            .eps(self.number("eps", 1e-6)?)
+            .weight_decay(self.number("weight_decay", 0.01)?)
+            .trust_clip(self.flag("trust_clip", false)?)
+            .always_adapt(self.flag("always_adapt", false)?))
+    }
+
+    fn muon(&self) -> Asked<MuonConfig> {
+        let [first, third, fifth] = self.numbers("ns_coefficients", [3.4445, -4.7750, 2.0315])?;
+        let adjust = match self.own("adjust_lr_fn", |name| self.call.text(NAMED, name))? {
+            None | Some("original") => AdjustLr::Original,
+            Some("match_rms_adamw") => AdjustLr::MatchRmsAdamW,
+            Some(other) => return unsupported(format!("argument adjust_lr_fn={other}")),
+        };
+        Ok(MuonConfig::new(self.number("lr", 1e-3)?)
+            .weight_decay(self.number("weight_decay", 0.1)?)
+            .momentum(self.number("momentum", 0.95)?)
+            .nesterov(self.flag("nesterov", true)?)
+            .ns_coefficients(first, third, fifth)
+            .eps(self.number("eps", 1e-7)?)
+            .ns_steps(self.own("ns_steps", |name| self.call.size(NAMED, name, 5))?)
+            .adjust_lr(adjust))
+    }
+}
+
+fn optimizer<B: Backend>(name: &str, call: &Call<'_, B>, groups: &[Vec<Param<B>>]) -> Asked<Box<dyn Optimizer<B>>> {
+    let options = |group: usize| Options { call, group };
+    // Configs and optimizers share the names of their methods and no trait.
+    macro_rules! grouped {
+        ($config:expr) => {{
+            let config = $config;
+            let Some((first, others)) = groups.split_first() else {
+                return unsupported("an optimizer without parameters");
             };
-            let betas = call.floats(NAMED, "betas", 2)?.unwrap_or_else(|| vec![0.9, 0.999]);
-            let [first, second] = betas[..] else {
-                return unsupported(format!("argument betas={betas:?}"));
-            };
-            let config = config
-                .betas(first, second)
-                .eps(number("eps", 1e-8)?)
-                .weight_decay(number("weight_decay", decay)?)
-                .amsgrad(flag("amsgrad")?);
-            Box::new(config.build(params)?)
-        }
-        _ => return Err(Stop::OtherFamily),
-    })
+            let mut optimizer = config(options(0))?.build(first.to_vec())?;
+            for (i, params) in others.iter().enumerate() {
+                optimizer.add_group(config(options(i + 1))?, params.to_vec())?;
+            }
+            Ok(Box::new(optimizer))
+        }};
+    }
+    match name {
+        "SGD" => grouped!(|options: Options<'_, '_, B>| options.sgd()),
+        "RMSprop" => grouped!(|options: Options<'_, '_, B>| options.rmsprop()),
+        "Adam" => grouped!(|options: Options<'_, '_, B>| options.adam(AdamConfig::new, 0.0)),
+        "AdamW" => grouped!(|options: Options<'_, '_, B>| options.adam(AdamConfig::adamw, 1e-2)),
+        "Lion" => grouped!(|options: Options<'_, '_, B>| options.lion()),
+        "LAMB" => grouped!(|options: Options<'_, '_, B>| options.lamb()),
+        "Muon" => grouped!(|options: Options<'_, '_, B>| options.muon()),
+        _ => Err(Stop::OtherFamily),
+    }
 }
 
 /// A scalar whose gradient with respect to each parameter is what is given.
@@ -63,9 +140,13 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     let Some(name) = call.op().strip_prefix("optim.") else {
         return Err(Stop::OtherFamily);
     };
-    let params = call.tensors(0, "params")?.into_iter().cloned().map(Param::new);
-    let params: Vec<Param<B>> = params.collect::<Result<_>>()?;
-    let mut optimizer = optimizer(name, call, &params)?;
+    let mut groups = Vec::new();
+    while call.has(groups.len(), "params") {
+        let params = call.tensors(groups.len(), "params")?.into_iter().cloned();
+        groups.push(params.map(Param::new).collect::<Result<Vec<Param<B>>>>()?);
+    }
+    let mut optimizer = optimizer(name, call, &groups)?;
+    let params = groups.concat();
     let mut outputs = Vec::new();
     for grads in call.lists_of_tensors(NAMED, "grads")? {
         optimizer.step(&loss(&params, &grads)?.backward()?)?;

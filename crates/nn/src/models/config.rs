@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use polygrad_tensor::{Backend, Error, ErrorKind, Result, Tensor};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::io::replace_file;
 
 /// The sizes and options of a model, as JSON in the field names of PyTorch's or Hugging Face's counterpart. Fields that are absent have their
-/// defaults; unknown ones are passed over, as a `config.json` of the Hub has many that say nothing about the model's function.
+/// defaults. Where the counterpart has such a file, as Hugging Face's `config.json`, unknown fields are passed over, since it has many that say
+/// nothing about the model's function; elsewhere they are errors.
 pub trait ModelConfig: Serialize + DeserializeOwned {
     /// As JSON.
     ///
@@ -44,37 +45,6 @@ pub trait ModelConfig: Serialize + DeserializeOwned {
         let path = path.as_ref();
         let json = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
         serde_json::from_str(&json).map_err(|e| Error::new(ErrorKind::Format, format!("{}: {e}", path.display())))
-    }
-}
-
-/// The activation between the linear layers of a transformer, under Hugging Face's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum HiddenAct {
-    /// `x · Φ(x)`, exactly.
-    Gelu,
-    /// `x · Φ(x)`, by its tanh approximation.
-    #[serde(alias = "gelu_pytorch_tanh")]
-    GeluNew,
-    /// `max(x, 0)`.
-    Relu,
-    /// `x · sigmoid(x)`.
-    #[serde(alias = "swish")]
-    Silu,
-    /// The hyperbolic tangent.
-    Tanh,
-}
-
-impl HiddenAct {
-    pub(super) fn forward<B: Backend>(self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        match self {
-            Self::Gelu => x.gelu(),
-            Self::GeluNew => x.gelu_tanh(),
-            Self::Relu => x.relu(),
-            Self::Silu => x.silu(),
-            Self::Tanh => x.tanh(),
-        }
     }
 }
 

@@ -1,14 +1,28 @@
-//! Whole models, each made from a config that serializes to JSON, with the parameter names of its PyTorch or Hugging Face counterpart, so that
-//! a state dict goes both ways unchanged.
+//! Models that people use, each a config that serializes to JSON and a [`Module`](crate::Module) with the parameter names of its PyTorch or
+//! Hugging Face counterpart, so that a state dict goes both ways unchanged.
 
+mod activation;
 mod bert;
 mod config;
 mod gpt2;
+mod lenet;
+mod mlp;
+mod policy;
+mod resnet;
 mod t5;
 mod vit;
 
+pub use activation::ActivationFn;
 pub use bert::{BertClassifier, BertConfig, BertInput};
-pub use config::{HiddenAct, ModelConfig};
+pub use config::ModelConfig;
 pub use gpt2::{GenerateConfig, Gpt2, Gpt2Cache, Gpt2Config};
+pub use lenet::{LeNet, LeNetConfig};
+pub use mlp::{Mlp, MlpConfig};
+pub use policy::{
+    ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, CnnPolicy, CnnPolicyConfig, ConvLayer, EncoderConfig,
+    LstmPolicy, LstmPolicyConfig, MlpEncoderConfig, MlpPolicy, MlpPolicyConfig, Policy, PolicyConfig, PolicyOutput,
+    PolicyState,
+};
+pub use resnet::{BasicBlock, ResNet, ResNetConfig};
 pub use t5::{T5, T5Cache, T5Config};
 pub use vit::{VisionTransformer, VitConfig};

@@ -17,20 +17,32 @@ pub struct LoadReport {
     pub unexpected: Vec<String>,
 }
 
-enum Target<B: Backend> {
+/// What a name in a module stands for.
+pub(crate) enum Target<B: Backend> {
     Param(Param<B>),
     Buffer(Buffer<B>),
 }
 
 impl<B: Backend> Target<B> {
-    fn tensor(&self) -> Tensor<B> {
+    /// All parameters and buffers of a module, with their names.
+    pub(crate) fn all(module: &(impl Visit<B> + ?Sized)) -> Vec<(String, Self)> {
+        let mut targets = Vec::new();
+        Visitor::walk(module, |name, item| match item {
+            Item::Param(param) => targets.push((name.to_owned(), Self::Param(param.clone()))),
+            Item::Buffer(buffer) => targets.push((name.to_owned(), Self::Buffer(buffer.clone()))),
+            Item::Mode(_) | Item::Module(_) => {}
+        });
+        targets
+    }
+
+    pub(crate) fn tensor(&self) -> Tensor<B> {
         match self {
             Self::Param(param) => param.tensor(),
             Self::Buffer(buffer) => buffer.tensor(),
         }
     }
 
-    fn set(&self, value: &Tensor<B>) -> Result<()> {
+    pub(crate) fn set(&self, value: &Tensor<B>) -> Result<()> {
         match self {
             Self::Param(param) => param.set(value),
             Self::Buffer(buffer) => buffer.set(value),
@@ -38,7 +50,7 @@ impl<B: Backend> Target<B> {
     }
 
     /// The same for all places that share a parameter.
-    fn shared_id(&self) -> Option<usize> {
+    pub(crate) fn shared_id(&self) -> Option<usize> {
         match self {
             Self::Param(param) => Some(param.id()),
             Self::Buffer(_) => None,
@@ -51,13 +63,7 @@ pub(crate) fn load<B: Backend>(
     state: &StateDict,
     strict: bool,
 ) -> Result<LoadReport> {
-    let mut targets = Vec::new();
-    Visitor::walk(module, |name, item| match item {
-        Item::Param(param) => targets.push((name.to_owned(), Target::Param(param.clone()))),
-        Item::Buffer(buffer) => targets.push((name.to_owned(), Target::Buffer(buffer.clone()))),
-        Item::Mode(_) | Item::Module(_) => {}
-    });
-
+    let targets = Target::all(module);
     let known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
     // Under which name the state dict has a shared parameter first.
     let mut sources: HashMap<usize, &str> = HashMap::new();

@@ -16,6 +16,7 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
 
 pub use buffer::Buffer;
 pub use load::LoadReport;
+pub(crate) use load::Target;
 pub use mode::Mode;
 pub(crate) use nearest::nearest;
 pub use param::Param;

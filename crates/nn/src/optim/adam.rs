@@ -1,9 +1,9 @@
 //! Adam and AdamW.
 
-use polygrad_tensor::{AdamParams, AnyBackend, Backend, Gradients, Result};
+use polygrad_tensor::{AdamParams, AnyBackend, Backend, Result};
 
-use super::common::optimizer;
-use super::slots::{Slots, check};
+use super::common::{Rule, check, optimizer};
+use super::slots::Groups;
 use crate::Param;
 
 /// Adam, and AdamW, as in PyTorch's `torch.optim`.
@@ -11,8 +11,7 @@ use crate::Param;
 /// Sources: Kingma and Ba, "Adam: a method for stochastic optimization" (2014); Loshchilov and Hutter, "Decoupled weight decay
 /// regularization" (2017); Reddi, Kale and Kumar, "On the convergence of Adam and beyond" (2018) for AMSGrad.
 pub struct Adam<B: Backend = AnyBackend> {
-    config: AdamConfig,
-    slots: Slots<B>,
+    groups: Groups<B, AdamConfig>,
 }
 
 /// [`Adam`] whose weight decay is taken off the parameters themselves: a constructor's name.
@@ -79,27 +78,6 @@ impl AdamConfig {
         self.amsgrad = amsgrad;
         self
     }
-
-    /// The optimizer, for parameters.
-    ///
-    /// # Errors
-    /// When an option is out of range, or there are no parameters.
-    pub fn build<B: Backend>(self, params: impl IntoIterator<Item = Param<B>>) -> Result<Adam<B>> {
-        check("lr", self.lr, 0.0..)?;
-        check("beta1", self.betas.0, 0.0..1.0)?;
-        check("beta2", self.betas.1, 0.0..1.0)?;
-        check("eps", self.eps, 0.0..)?;
-        check("weight_decay", self.weight_decay, 0.0..)?;
-        let fields: &[_] = if self.amsgrad {
-            &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
-        } else {
-            &["exp_avg", "exp_avg_sq"]
-        };
-        Ok(Adam {
-            config: self,
-            slots: Slots::new(params, fields)?,
-        })
-    }
 }
 
 impl<B: Backend> Adam<B> {
@@ -111,20 +89,52 @@ impl<B: Backend> Adam<B> {
         AdamConfig::new(lr).build(params)
     }
 
-    fn update(
-        config: &AdamConfig,
-        param: &mut B::Tensor,
-        gradient: &B::Tensor,
-        state: &mut [B::Tensor],
-        step: u64,
-    ) -> Result<()> {
+    /// Sets the decay of the first moment in all groups: what the momentum cycle of a [`OneCycleLR`](crate::OneCycleLR) computes.
+    ///
+    /// # Errors
+    /// When it is outside `[0, 1)`.
+    pub fn set_beta1(&mut self, beta1: f64) -> Result<()> {
+        check("beta1", beta1, 0.0..1.0)?;
+        for group in &mut self.groups.groups {
+            group.config.betas.0 = beta1;
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Rule<B> for AdamConfig {
+    fn check(&self) -> Result<()> {
+        check("lr", self.lr, 0.0..)?;
+        check("beta1", self.betas.0, 0.0..1.0)?;
+        check("beta2", self.betas.1, 0.0..1.0)?;
+        check("eps", self.eps, 0.0..)?;
+        check("weight_decay", self.weight_decay, 0.0..)
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        if self.amsgrad {
+            &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
+        } else {
+            &["exp_avg", "exp_avg_sq"]
+        }
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
         let params = AdamParams {
-            lr: config.lr,
-            beta1: config.betas.0,
-            beta2: config.betas.1,
-            eps: config.eps,
-            weight_decay: config.weight_decay,
-            decoupled: config.decoupled,
+            lr: self.lr,
+            beta1: self.betas.0,
+            beta2: self.betas.1,
+            eps: self.eps,
+            weight_decay: self.weight_decay,
+            decoupled: self.decoupled,
             step,
         };
         match state {
@@ -149,4 +159,4 @@ impl AdamW {
     }
 }
 
-optimizer!(Adam);
+optimizer!(Adam, AdamConfig);

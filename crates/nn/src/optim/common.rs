@@ -1,38 +1,153 @@
 //! What all optimizers have in common.
 
-/// Implements [`Optimizer`](crate::Optimizer) for a type with `slots`, `config.lr` and `update`.
+use polygrad_core::{ReduceOp, UnaryOp};
+use polygrad_tensor::{Axes, Backend, DType, Error, Result, Shape};
+
+/// The options of one kind of optimizer, and with them its rule: what [`Groups`](super::slots::Groups) are made of.
+pub(super) trait Rule<B: Backend> {
+    /// Fails unless all options are in range.
+    fn check(&self) -> Result<()>;
+
+    /// Fails if there are parameters, given by name and shape, that such an optimizer cannot train; names all of them.
+    fn check_params(&self, _params: &mut dyn Iterator<Item = (&str, Shape)>) -> Result<()> {
+        Ok(())
+    }
+
+    /// What each tensor that is remembered about a parameter is called.
+    fn fields(&self) -> &'static [&'static str];
+
+    fn lr(&self) -> f64;
+
+    fn set_lr(&mut self, lr: f64);
+
+    /// Changes a parameter's value by its gradient, and its state, which has one tensor for each field, zeros at first; `step` is the number
+    /// of this step, from 1. Changes all that it is given, or nothing when it fails.
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()>;
+}
+
+/// Implements [`Optimizer`](crate::Optimizer) for a type with `groups`, and gives its config a `build`.
 macro_rules! optimizer {
-    ($name:ident) => {
+    ($name:ident, $config:ident) => {
+        impl $config {
+            /// The optimizer, for parameters, which are its first group.
+            ///
+            /// # Errors
+            /// When an option is out of range, there are no parameters, or one is of a kind that the optimizer is not for.
+            pub fn build<B: Backend>(self, params: impl IntoIterator<Item = $crate::Param<B>>) -> Result<$name<B>> {
+                let mut groups = $crate::optim::slots::Groups::default();
+                groups.add(self, params)?;
+                Ok($name { groups })
+            }
+        }
+
+        impl<B: Backend> $name<B> {
+            /// Trains further parameters, with options of their own.
+            ///
+            /// # Errors
+            /// As `build` of the options; and when one of the parameters is in a group already, naming it. The optimizer is then unchanged.
+            pub fn add_group(
+                &mut self,
+                config: $config,
+                params: impl IntoIterator<Item = $crate::Param<B>>,
+            ) -> Result<()> {
+                self.groups.add(config, params)
+            }
+        }
+
         impl<B: Backend> $crate::Optimizer<B> for $name<B> {
-            fn step(&mut self, gradients: &Gradients<B>) -> Result<()> {
-                let config = &self.config;
-                self.slots.step(gradients, |param, gradient, state, step| {
-                    Self::update(config, param, gradient, state, step)
-                })
+            fn step(&mut self, gradients: &polygrad_tensor::Gradients<B>) -> Result<()> {
+                self.groups.step(gradients)
             }
 
             fn allow_unused(&mut self, allow: bool) {
-                self.slots.allow_unused = allow;
+                self.groups.allow_unused = allow;
+            }
+
+            fn lrs(&self) -> Vec<f64> {
+                self.groups.lrs()
+            }
+
+            fn base_lrs(&self) -> Vec<f64> {
+                self.groups.base_lrs()
+            }
+
+            fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
+                self.groups.set_lrs(lrs)
             }
 
             fn lr(&self) -> f64 {
-                self.config.lr
+                self.groups.lr()
             }
 
             fn set_lr(&mut self, lr: f64) {
-                self.config.lr = lr;
+                self.groups.set_lr(lr);
             }
 
             fn state_dict(&self) -> Result<$crate::StateDict> {
-                self.slots.state_dict(self.config.lr)
+                self.groups.state_dict()
             }
 
             fn load_state_dict(&mut self, state: &$crate::StateDict) -> Result<()> {
-                self.config.lr = self.slots.load_state_dict(state)?;
-                Ok(())
+                self.groups.load_state_dict(state)
             }
         }
     };
 }
 
 pub(super) use optimizer;
+
+/// Fails unless a hyperparameter is a number in a range.
+pub(super) fn check(name: &str, value: f64, range: impl std::ops::RangeBounds<f64> + std::fmt::Debug) -> Result<()> {
+    if value.is_finite() && range.contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name} = {value} is outside {range:?}")).with_op("optimizer"))
+}
+
+/// A parameter's new value, and its new state.
+pub(super) type Changed<B> = (<B as Backend>::Tensor, Vec<<B as Backend>::Tensor>);
+
+/// Runs a rule that is made of several ops, from value, gradient and state to the new value and the new state. f16 and bf16 are computed in
+/// f32 and rounded once. Nothing changes before everything is computed, since a device may fail at each op.
+pub(super) fn by_ops<B: Backend>(
+    param: &mut B::Tensor,
+    gradient: &B::Tensor,
+    state: &mut [B::Tensor],
+    rule: impl FnOnce(&B::Tensor, &B::Tensor, &[B::Tensor]) -> Result<Changed<B>>,
+) -> Result<()> {
+    let dtype = B::dtype(param);
+    let wide = dtype.promote(DType::F32);
+    let (value, new) = if wide == dtype {
+        rule(param, gradient, state)?
+    } else {
+        let all = |tensors: &[B::Tensor], dtype| tensors.iter().map(|x| B::cast(x, dtype)).collect::<Result<Vec<_>>>();
+        let (value, new) = rule(&B::cast(param, wide)?, &B::cast(gradient, wide)?, &all(state, wide)?)?;
+        (B::cast(&value, dtype)?, all(&new, dtype)?)
+    };
+    *param = value;
+    for (old, new) in state.iter_mut().zip(new) {
+        *old = new;
+    }
+    Ok(())
+}
+
+/// `decay · old + (1 − decay) · new`.
+pub(super) fn blend<B: Backend>(old: &B::Tensor, new: &B::Tensor, decay: f64) -> Result<B::Tensor> {
+    B::add(&B::mul_scalar(old, decay)?, &B::mul_scalar(new, 1.0 - decay)?)
+}
+
+/// `param · (1 − shrink) − lr · direction`.
+pub(super) fn descend<B: Backend>(param: &B::Tensor, direction: &B::Tensor, lr: f64, shrink: f64) -> Result<B::Tensor> {
+    let change = B::mul_scalar(direction, lr)?;
+    match shrink {
+        0.0 => B::sub(param, &change),
+        _ => B::sub(&B::mul_scalar(param, 1.0 - shrink)?, &change),
+    }
+}
+
+/// The root of the sum of all squares: a tensor of rank 0.
+pub(super) fn norm<B: Backend>(x: &B::Tensor) -> Result<B::Tensor> {
+    let axes = Axes::new(0..B::shape(x).rank())?;
+    let squares = B::reduce(ReduceOp::Sum, &B::mul(x, x)?, axes, false)?;
+    B::unary(UnaryOp::Sqrt, &squares)
+}

@@ -3,10 +3,15 @@
 mod adam;
 mod clip;
 mod common;
+mod ema;
+mod lamb;
+mod lion;
+mod muon;
 mod rmsprop;
 mod schedule;
 mod sgd;
 mod slots;
+mod state;
 
 use polygrad_tensor::{AnyBackend, Backend, Gradients, Result};
 
@@ -14,11 +19,63 @@ use crate::StateDict;
 
 pub use adam::{Adam, AdamConfig, AdamW};
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub use ema::{Ema, EmaConfig};
+pub use lamb::{LAMB, LAMBConfig};
+pub use lion::{Lion, LionConfig};
+pub use muon::{AdjustLr, Muon, MuonConfig};
 pub use rmsprop::{RMSprop, RMSpropConfig};
-pub use schedule::{ConstantLR, CosineAnnealingLR, LinearLR, Schedule, SequentialLR, StepLR};
+pub use schedule::{
+    AnnealStrategy, ChainedScheduler, ConstantLR, CosineAnnealingLR, ExponentialLR, LinearLR, MultiStepLR, OneCycleLR,
+    PlateauMode, PolynomialLR, ReduceLROnPlateau, ReduceLROnPlateauConfig, Schedule, SequentialLR, StepLR,
+    ThresholdMode,
+};
 pub use sgd::{SGD, SGDConfig};
 
 /// Changes parameters by their gradients, and keeps what it remembers about each by the parameter, not by the graph.
+///
+/// # Groups
+/// Parameters with options of their own are added as a further group. Weight decay is often kept off biases and norms:
+///
+/// ```
+/// # use polygrad_nn::{AdamConfig, CosineAnnealingLR, Module, Optimizer, Schedule, Sequential};
+/// # use polygrad_tensor::{Backend, Result};
+/// # fn run<B: Backend>(model: Sequential<B>) -> Result<()> {
+/// let (decay, no_decay): (Vec<_>, Vec<_>) = model.parameters().into_iter().partition(|p| p.shape().rank() >= 2);
+/// let mut optimizer = AdamConfig::adamw(1e-3).weight_decay(0.1).build(decay)?;
+/// optimizer.add_group(AdamConfig::adamw(1e-3).weight_decay(0.0), no_decay)?;
+/// # let step = 0;
+/// // Each step: every group's rate from its own base rate.
+/// CosineAnnealingLR::new(1000).apply(&mut optimizer, step)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`Module::named_parameters`](crate::Module::named_parameters) has the names, to choose by them.
+///
+/// # Gradient accumulation
+/// A batch too large for memory is taken in parts: divide each part's mean loss by the number of parts, and add the gradients up. That
+/// gives the gradients of the whole batch, as long as no layer mixes examples, as batch normalisation does.
+///
+/// ```
+/// # use polygrad_nn::{Module, Optimizer, Sequential, loss::cross_entropy};
+/// # use polygrad_tensor::{Backend, Result, Tensor};
+/// # fn step<B: Backend>(model: &Sequential<B>, optimizer: &mut dyn Optimizer<B>, x: &Tensor<B>, y: &Tensor<B>) -> Result<()> {
+/// let parts = 4;
+/// let mut sum: Option<polygrad_tensor::Gradients<B>> = None;
+/// for (x, y) in x.chunk(parts, 0)?.iter().zip(&y.chunk(parts, 0)?) {
+///     let loss = (cross_entropy(&model.forward(x)?, y)? / parts as f64)?;
+///     let gradients = loss.backward()?;
+///     match &mut sum {
+///         Some(sum) => sum.accumulate(gradients)?,
+///         None => sum = Some(gradients),
+///     }
+/// }
+/// if let Some(gradients) = sum {
+///     optimizer.step(&gradients)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub trait Optimizer<B: Backend = AnyBackend> {
     /// One step with the gradients of one backward pass (or several, added up by
     /// [`Gradients::accumulate`](polygrad_tensor::Gradients::accumulate)). Frozen parameters stay as they are.
@@ -33,13 +90,26 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// Whether trainable parameters without a gradient are left as they are instead of being an error. Default: false.
     fn allow_unused(&mut self, allow: bool);
 
-    /// The learning rate.
+    /// The learning rate of the first group.
     fn lr(&self) -> f64;
 
-    /// Sets the learning rate: what a [`Schedule`] computes.
+    /// Sets the learning rate of all groups.
     fn set_lr(&mut self, lr: f64);
 
-    /// What it remembers: moments and numbers of steps, by the name of the parameter, as in `fc1.weight.exp_avg`, and the learning rate.
+    /// The learning rate of each group.
+    fn lrs(&self) -> Vec<f64>;
+
+    /// Sets the learning rate of each group; [`Schedule::apply`] sets all by a schedule.
+    ///
+    /// # Errors
+    /// When there are more or fewer rates than groups; nothing has changed then.
+    fn set_lrs(&mut self, lrs: &[f64]) -> Result<()>;
+
+    /// The learning rate that the options of each group said, whatever has been set since: where schedules start from.
+    fn base_lrs(&self) -> Vec<f64>;
+
+    /// What it remembers: moments and numbers of steps, by the name of the parameter, as in `fc1.weight.exp_avg`, and each group's learning
+    /// rate (`lr`) and base rate (`base_lr`).
     ///
     /// # Errors
     /// When a device fails.

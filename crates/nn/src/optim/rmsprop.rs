@@ -1,10 +1,10 @@
 //! RMSprop.
 
 use polygrad_core::UnaryOp;
-use polygrad_tensor::{AnyBackend, Backend, Gradients, Result};
+use polygrad_tensor::{AnyBackend, Backend, Result};
 
-use super::common::optimizer;
-use super::slots::{Slots, check};
+use super::common::{Rule, blend, by_ops, check, descend, optimizer};
+use super::slots::Groups;
 use crate::Param;
 
 /// RMSprop, plain or centred, with momentum and weight decay as in PyTorch's `torch.optim.RMSprop`.
@@ -12,8 +12,7 @@ use crate::Param;
 /// Sources: Hinton, lecture 6e of "Neural networks for machine learning" (2012); Graves, "Generating sequences with recurrent neural
 /// networks" (2013) for the centred form.
 pub struct RMSprop<B: Backend = AnyBackend> {
-    config: RMSpropConfig,
-    slots: Slots<B>,
+    groups: Groups<B, RMSpropConfig>,
 }
 
 /// Options of [`RMSprop`].
@@ -74,28 +73,6 @@ impl RMSpropConfig {
         self.centered = centered;
         self
     }
-
-    /// The optimizer, for parameters.
-    ///
-    /// # Errors
-    /// When an option is out of range, or there are no parameters.
-    pub fn build<B: Backend>(self, params: impl IntoIterator<Item = Param<B>>) -> Result<RMSprop<B>> {
-        check("lr", self.lr, 0.0..)?;
-        check("alpha", self.alpha, 0.0..1.0)?;
-        check("eps", self.eps, 0.0..)?;
-        check("weight_decay", self.weight_decay, 0.0..)?;
-        check("momentum", self.momentum, 0.0..)?;
-        let fields: &[_] = match (self.momentum > 0.0, self.centered) {
-            (false, false) => &["square_avg"],
-            (true, false) => &["square_avg", "momentum_buffer"],
-            (false, true) => &["square_avg", "grad_avg"],
-            (true, true) => &["square_avg", "momentum_buffer", "grad_avg"],
-        };
-        Ok(RMSprop {
-            config: self,
-            slots: Slots::new(params, fields)?,
-        })
-    }
 }
 
 impl<B: Backend> RMSprop<B> {
@@ -106,54 +83,61 @@ impl<B: Backend> RMSprop<B> {
     pub fn new(params: impl IntoIterator<Item = Param<B>>, lr: f64) -> Result<Self> {
         RMSpropConfig::new(lr).build(params)
     }
+}
+
+impl<B: Backend> Rule<B> for RMSpropConfig {
+    fn check(&self) -> Result<()> {
+        check("lr", self.lr, 0.0..)?;
+        check("alpha", self.alpha, 0.0..1.0)?;
+        check("eps", self.eps, 0.0..)?;
+        check("weight_decay", self.weight_decay, 0.0..)?;
+        check("momentum", self.momentum, 0.0..)
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        match (self.momentum > 0.0, self.centered) {
+            (false, false) => &["square_avg"],
+            (true, false) => &["square_avg", "momentum_buffer"],
+            (false, true) => &["square_avg", "grad_avg"],
+            (true, true) => &["square_avg", "momentum_buffer", "grad_avg"],
+        }
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
 
     /// `state` is the mean square, then the momentum if there is one, then the mean gradient if it is centred.
-    fn update(
-        config: &RMSpropConfig,
-        param: &mut B::Tensor,
-        gradient: &B::Tensor,
-        state: &mut [B::Tensor],
-        _step: u64,
-    ) -> Result<()> {
-        let mut gradient = gradient.clone();
-        if config.weight_decay != 0.0 {
-            gradient = B::add(&gradient, &B::mul_scalar(param, config.weight_decay)?)?;
-        }
-        let (square, rest) = match state {
-            [square, rest @ ..] => (square, rest),
-            [] => unreachable!("there is one tensor for each field"),
-        };
-        // Everything is computed before anything changes: a device may fail at each op.
-        let new_square = blend::<B>(square, &B::mul(&gradient, &gradient)?, config.alpha)?;
-        let new_mean = match rest.last().filter(|_| config.centered) {
-            None => None,
-            Some(mean) => Some(blend::<B>(mean, &gradient, config.alpha)?),
-        };
-        let spread = match &new_mean {
-            None => new_square.clone(),
-            Some(mean) => B::sub(&new_square, &B::mul(mean, mean)?)?,
-        };
-        let root = B::add_scalar(&B::unary(UnaryOp::Sqrt, &spread)?, config.eps)?;
-        let mut change = B::div(&gradient, &root)?;
-        let buffer = rest.first_mut().filter(|_| config.momentum > 0.0);
-        if let Some(buffer) = &buffer {
-            change = B::add(&B::mul_scalar(buffer, config.momentum)?, &change)?;
-        }
-        *param = B::sub(param, &B::mul_scalar(&change, config.lr)?)?;
-        *square = new_square;
-        if let Some(buffer) = buffer {
-            *buffer = change;
-        }
-        if let (Some(mean), Some(new)) = (rest.last_mut(), new_mean) {
-            *mean = new;
-        }
-        Ok(())
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], _step: u64) -> Result<()> {
+        by_ops::<B>(param, gradient, state, |param, gradient, state| {
+            let mut gradient = gradient.clone();
+            if self.weight_decay != 0.0 {
+                gradient = B::add(&gradient, &B::mul_scalar(param, self.weight_decay)?)?;
+            }
+            let square = blend::<B>(&state[0], &B::mul(&gradient, &gradient)?, self.alpha)?;
+            let mean = match state.last().filter(|_| self.centered) {
+                None => None,
+                Some(mean) => Some(blend::<B>(mean, &gradient, self.alpha)?),
+            };
+            let spread = match &mean {
+                None => square.clone(),
+                Some(mean) => B::sub(&square, &B::mul(mean, mean)?)?,
+            };
+            let root = B::add_scalar(&B::unary(UnaryOp::Sqrt, &spread)?, self.eps)?;
+            let mut change = B::div(&gradient, &root)?;
+            let mut new = vec![square];
+            if self.momentum > 0.0 {
+                change = B::add(&B::mul_scalar(&state[1], self.momentum)?, &change)?;
+                new.push(change.clone());
+            }
+            new.extend(mean);
+            Ok((descend::<B>(param, &change, self.lr, 0.0)?, new))
+        })
     }
 }
 
-/// `decay · old + (1 − decay) · new`.
-fn blend<B: Backend>(old: &B::Tensor, new: &B::Tensor, decay: f64) -> Result<B::Tensor> {
-    B::add(&B::mul_scalar(old, decay)?, &B::mul_scalar(new, 1.0 - decay)?)
-}
-
-optimizer!(RMSprop);
+optimizer!(RMSprop, RMSpropConfig);

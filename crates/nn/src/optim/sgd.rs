@@ -1,17 +1,16 @@
 //! Stochastic gradient descent.
 
-use polygrad_tensor::{AnyBackend, Backend, Error, Gradients, Result, SgdParams};
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, SgdParams};
 
-use super::common::optimizer;
-use super::slots::{Slots, check};
+use super::common::{Rule, check, optimizer};
+use super::slots::Groups;
 use crate::Param;
 
 /// Stochastic gradient descent, with momentum, dampening, Nesterov's momentum and weight decay as in PyTorch's `torch.optim.SGD`.
 ///
 /// Source for Nesterov's momentum: Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013).
 pub struct SGD<B: Backend = AnyBackend> {
-    config: SGDConfig,
-    slots: Slots<B>,
+    groups: Groups<B, SGDConfig>,
 }
 
 /// Options of [`SGD`].
@@ -63,29 +62,6 @@ impl SGDConfig {
         self.nesterov = nesterov;
         self
     }
-
-    /// The optimizer, for parameters.
-    ///
-    /// # Errors
-    /// When an option is out of range, or there are no parameters.
-    pub fn build<B: Backend>(self, params: impl IntoIterator<Item = Param<B>>) -> Result<SGD<B>> {
-        check("lr", self.lr, 0.0..)?;
-        check("momentum", self.momentum, 0.0..)?;
-        check("dampening", self.dampening, ..)?;
-        check("weight_decay", self.weight_decay, 0.0..)?;
-        if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
-            return Err(Error::invalid("Nesterov's momentum needs a momentum, and no dampening").with_op("SGD"));
-        }
-        let fields: &[_] = if self.momentum == 0.0 {
-            &[]
-        } else {
-            &["momentum_buffer"]
-        };
-        Ok(SGD {
-            config: self,
-            slots: Slots::new(params, fields)?,
-        })
-    }
 }
 
 impl<B: Backend> SGD<B> {
@@ -97,23 +73,65 @@ impl<B: Backend> SGD<B> {
         SGDConfig::new(lr).build(params)
     }
 
-    fn update(
-        config: &SGDConfig,
-        param: &mut B::Tensor,
-        gradient: &B::Tensor,
-        state: &mut [B::Tensor],
-        step: u64,
-    ) -> Result<()> {
+    /// Sets the momentum of all groups: what the momentum cycle of a [`OneCycleLR`](crate::OneCycleLR) computes.
+    ///
+    /// # Errors
+    /// When it is negative or no number, or a group was built without momentum; nothing has changed then.
+    pub fn set_momentum(&mut self, momentum: f64) -> Result<()> {
+        check("momentum", momentum, 0.0..)?;
+        if self.groups.groups.iter().any(|group| group.fields.is_empty()) {
+            return Err(
+                Error::invalid("a group was built without momentum, and keeps no direction")
+                    .with_op("set_momentum")
+                    .with_hint("build it with SGDConfig::momentum"),
+            );
+        }
+        for group in &mut self.groups.groups {
+            group.config.momentum = momentum;
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Rule<B> for SGDConfig {
+    fn check(&self) -> Result<()> {
+        check("lr", self.lr, 0.0..)?;
+        check("momentum", self.momentum, 0.0..)?;
+        check("dampening", self.dampening, ..)?;
+        check("weight_decay", self.weight_decay, 0.0..)?;
+        if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
+            return Err(Error::invalid("Nesterov's momentum needs a momentum, and no dampening").with_op("SGD"));
+        }
+        Ok(())
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        if self.momentum == 0.0 {
+            &[]
+        } else {
+            &["momentum_buffer"]
+        }
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
         let params = SgdParams {
-            lr: config.lr,
-            momentum: config.momentum,
-            dampening: config.dampening,
-            weight_decay: config.weight_decay,
-            nesterov: config.nesterov,
+            lr: self.lr,
+            momentum: self.momentum,
+            dampening: self.dampening,
+            weight_decay: self.weight_decay,
+            nesterov: self.nesterov,
             first: step == 1,
         };
         B::sgd_step(param, gradient, state.first_mut(), &params)
     }
 }
 
-optimizer!(SGD);
+optimizer!(SGD, SGDConfig);

@@ -116,8 +116,12 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         return Err(Stop::OtherFamily);
     };
     let device = call.tensor(0, "input")?.device();
-    let layer = layer(name, call, &device)?;
-    prepare(&*layer, call)?;
+    run(&*layer(name, call, &device)?, call)
+}
+
+/// The output of a fresh layer or model, and its buffers.
+pub(super) fn run<B: Backend>(layer: &(impl Forward<B> + ?Sized), call: &Call<'_, B>) -> Answer<B> {
+    prepare(layer, call)?;
     let mut outputs = vec![layer.forward(call.tensor(0, "input")?)?];
     let mut buffers: Vec<_> = layer.named_buffers().into_iter().collect();
     buffers.sort_by(|a, b| a.0.cmp(&b.0));

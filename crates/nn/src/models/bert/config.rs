@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use polygrad_tensor::{Backend, Device, Result};
 use serde::{Deserialize, Serialize};
 
-use super::super::config::{HiddenAct, ModelConfig};
+use super::super::{ActivationFn, ModelConfig};
 use crate::{Init, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 
 /// The config of a [`BertClassifier`](super::BertClassifier), with the fields and defaults of Hugging Face's `BertConfig`.
@@ -23,7 +23,7 @@ pub struct BertConfig {
     /// Width between the two linear layers of a layer. Default: 3,072.
     pub intermediate_size: usize,
     /// What stands between those. Default: GELU.
-    pub hidden_act: HiddenAct,
+    pub hidden_act: ActivationFn,
     /// Dropout of embeddings and after each part of a layer. Default: 0.1.
     pub hidden_dropout_prob: f64,
     /// Dropout of attention weights. Default: 0.1.
@@ -58,7 +58,7 @@ impl Default for BertConfig {
             num_hidden_layers: 12,
             num_attention_heads: 12,
             intermediate_size: 3072,
-            hidden_act: HiddenAct::Gelu,
+            hidden_act: ActivationFn::Gelu,
             hidden_dropout_prob: 0.1,
             attention_probs_dropout_prob: 0.1,
             max_position_embeddings: 512,

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{Backend, Device, Result, Tensor};
 
-use super::super::config::HiddenAct;
+use super::super::ActivationFn;
 use super::BertConfig;
 use crate::layers::{Attend, merge_heads, split_heads};
 use crate::{Dropout, LayerNorm, Linear, Mode, Module, watch};
@@ -13,7 +13,7 @@ pub(super) struct Layer<B: Backend> {
     intermediate: Intermediate<B>,
     output: Output<B>,
     #[module(skip)]
-    act: HiddenAct,
+    act: ActivationFn,
 }
 
 #[derive(Debug, Module)]

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{Backend, Device, Result, Tensor};
 
-use super::super::config::HiddenAct;
+use super::super::ActivationFn;
 use super::Gpt2Config;
 use super::attention::Attention;
 use crate::{Dropout, Init, KvCache, LayerNorm, LayerNormConfig, Module, Param, watch};
@@ -43,7 +43,7 @@ struct Mlp<B: Backend> {
     c_fc: Conv1D<B>,
     c_proj: Conv1D<B>,
     #[module(skip)]
-    act: HiddenAct,
+    act: ActivationFn,
     dropout: Dropout,
 }
 

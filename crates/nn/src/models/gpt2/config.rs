@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::config::{HiddenAct, ModelConfig};
+use super::super::{ActivationFn, ModelConfig};
 use crate::Init;
 
 /// The config of a [`Gpt2`](super::Gpt2), with the fields and defaults of Hugging Face's `GPT2Config`.
@@ -31,7 +31,7 @@ pub struct Gpt2Config {
     /// Width between the two linear layers of a block. Default: `4 · n_embd`.
     pub n_inner: Option<usize>,
     /// What stands between those. Default: GELU by its tanh approximation.
-    pub activation_function: HiddenAct,
+    pub activation_function: ActivationFn,
     /// Dropout after each part of a block. Default: 0.1.
     pub resid_pdrop: f64,
     /// Dropout of the embeddings. Default: 0.1.
@@ -61,7 +61,7 @@ impl Default for Gpt2Config {
             n_layer: 12,
             n_head: 12,
             n_inner: None,
-            activation_function: HiddenAct::GeluNew,
+            activation_function: ActivationFn::GeluTanh,
             resid_pdrop: 0.1,
             embd_pdrop: 0.1,
             attn_pdrop: 0.1,

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{Backend, Device, Result, Tensor};
 
-use super::super::config::HiddenAct;
+use super::super::ActivationFn;
 use super::T5Config;
 use super::attention::{Attention, Source};
 use crate::{Dropout, Linear, Module, RMSNorm, watch};
@@ -76,7 +76,7 @@ struct Dense<B: Backend> {
     wo: Linear<B>,
     dropout: Dropout,
     #[module(skip)]
-    act: HiddenAct,
+    act: ActivationFn,
 }
 
 impl<B: Backend> FeedForwardPart<B> {

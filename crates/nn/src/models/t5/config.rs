@@ -3,7 +3,7 @@
 use polygrad_tensor::{Backend, Device, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::super::config::{HiddenAct, ModelConfig};
+use super::super::{ActivationFn, ModelConfig};
 use super::NAME;
 use crate::{Init, Linear, LinearConfig, RMSNorm, RMSNormConfig};
 
@@ -35,7 +35,7 @@ pub struct T5Config {
     pub layer_norm_epsilon: f64,
     /// Factor of the weights at first. Default: 1.
     pub initializer_factor: f64,
-    /// The activation of the feed-forward parts: a name of [`HiddenAct`], with "gated-" before it for gated ones. "gated-gelu" is by the tanh
+    /// The activation of the feed-forward parts: a name of [`ActivationFn`], with "gated-" before it for gated ones. "gated-gelu" is by the tanh
     /// approximation. Default: "relu".
     pub feed_forward_proj: String,
     /// Whether the projection to the vocabulary shares the embedding's weight, and is scaled by `1 / √d_model`. Default: true.
@@ -94,10 +94,10 @@ impl T5Config {
     }
 
     /// The activation of the feed-forward parts, and whether they are gated.
-    pub(super) fn activation(&self) -> Result<(HiddenAct, bool)> {
+    pub(super) fn activation(&self) -> Result<(ActivationFn, bool)> {
         let (name, gated) = match self.feed_forward_proj.strip_prefix("gated-") {
             // What Hugging Face reads it as.
-            Some("gelu") => return Ok((HiddenAct::GeluNew, true)),
+            Some("gelu") => return Ok((ActivationFn::GeluTanh, true)),
             Some(name) => (name, true),
             None => (self.feed_forward_proj.as_str(), false),
         };

@@ -1,0 +1,153 @@
+//! LAMB.
+
+use polygrad_core::{BinaryOp, CompareOp, UnaryOp};
+use polygrad_tensor::{AnyBackend, Backend, Result, Scalar};
+
+use super::common::{Rule, blend, by_ops, check, descend, norm, optimizer};
+use super::slots::Groups;
+use crate::Param;
+
+/// LAMB: Adam's direction, scaled for each parameter by the ratio of the parameter's norm to the direction's. For large batches.
+///
+/// With bias correction, and as timm's `Lamb(max_grad_norm=None)` has it: the weight decay is part of the direction that is scaled, the ratio
+/// is 1 where either norm is 0, and parameters without weight decay are not scaled, unless [`always_adapt`](LAMBConfig::always_adapt). timm
+/// also clips the gradients' common norm to 1 by default; that is [`clip_grad_norm`](crate::clip_grad_norm)'s work here.
+///
+/// Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes" (2019), algorithm 2.
+pub struct LAMB<B: Backend = AnyBackend> {
+    groups: Groups<B, LAMBConfig>,
+}
+
+/// Options of [`LAMB`].
+#[derive(Clone, Copy, Debug)]
+pub struct LAMBConfig {
+    lr: f64,
+    betas: (f64, f64),
+    eps: f64,
+    weight_decay: f64,
+    trust_clip: bool,
+    always_adapt: bool,
+}
+
+impl LAMBConfig {
+    /// LAMB with a weight decay of 0.01. timm's default learning rate is 1e-3.
+    pub const fn new(lr: f64) -> Self {
+        Self {
+            lr,
+            betas: (0.9, 0.999),
+            eps: 1e-6,
+            weight_decay: 0.01,
+            trust_clip: false,
+            always_adapt: false,
+        }
+    }
+
+    /// Decay of the first and of the second moment, each in `[0, 1)`. Default: 0.9 and 0.999.
+    #[must_use]
+    pub const fn betas(mut self, first: f64, second: f64) -> Self {
+        self.betas = (first, second);
+        self
+    }
+
+    /// Added to the denominator. Default: 1e-6.
+    #[must_use]
+    pub const fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Weight decay: this times the parameter is added to Adam's direction. Default: 0.01.
+    #[must_use]
+    pub const fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.weight_decay = weight_decay;
+        self
+    }
+
+    /// Whether the ratio is at most 1. Default: false.
+    #[must_use]
+    pub const fn trust_clip(mut self, trust_clip: bool) -> Self {
+        self.trust_clip = trust_clip;
+        self
+    }
+
+    /// Whether parameters without weight decay are scaled, too. Default: false.
+    #[must_use]
+    pub const fn always_adapt(mut self, always_adapt: bool) -> Self {
+        self.always_adapt = always_adapt;
+        self
+    }
+
+    /// `‖param‖ / ‖direction‖`, or 1 where either is 0: a tensor of rank 0.
+    fn trust_ratio<B: Backend>(&self, param: &B::Tensor, direction: &B::Tensor) -> Result<B::Tensor> {
+        let (param, direction) = (norm::<B>(param)?, norm::<B>(direction)?);
+        let zero = Scalar::from(0.0);
+        let one = B::full(
+            B::shape(&param),
+            Scalar::from(1.0),
+            B::dtype(&param),
+            &B::device(&param),
+        )?;
+        let mut ratio = B::div(&param, &direction)?;
+        for norm in [&param, &direction] {
+            ratio = B::select(&B::compare_scalar(CompareOp::Gt, norm, zero)?, &ratio, &one)?;
+        }
+        if self.trust_clip {
+            ratio = B::binary(BinaryOp::Minimum, &ratio, &one)?;
+        }
+        Ok(ratio)
+    }
+}
+
+impl<B: Backend> LAMB<B> {
+    /// LAMB with a weight decay of 0.01; [`LAMBConfig`] has the other options.
+    ///
+    /// # Errors
+    /// As [`LAMBConfig::build`].
+    pub fn new(params: impl IntoIterator<Item = Param<B>>, lr: f64) -> Result<Self> {
+        LAMBConfig::new(lr).build(params)
+    }
+}
+
+impl<B: Backend> Rule<B> for LAMBConfig {
+    fn check(&self) -> Result<()> {
+        check("lr", self.lr, 0.0..)?;
+        check("beta1", self.betas.0, 0.0..1.0)?;
+        check("beta2", self.betas.1, 0.0..1.0)?;
+        check("eps", self.eps, 0.0..)?;
+        check("weight_decay", self.weight_decay, 0.0..)
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq"]
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
+        let steps = step as f64;
+        let correction = |beta: f64| 1.0 - beta.powf(steps);
+        by_ops::<B>(param, gradient, state, |param, gradient, state| {
+            let first = blend::<B>(&state[0], gradient, self.betas.0)?;
+            let second = blend::<B>(&state[1], &B::mul(gradient, gradient)?, self.betas.1)?;
+            let root = B::unary(UnaryOp::Sqrt, &second)?;
+            let root = B::mul_scalar(&root, 1.0 / correction(self.betas.1).sqrt())?;
+            let mean = B::mul_scalar(&first, 1.0 / correction(self.betas.0))?;
+            let mut direction = B::div(&mean, &B::add_scalar(&root, self.eps)?)?;
+            if self.weight_decay != 0.0 {
+                direction = B::add(&direction, &B::mul_scalar(param, self.weight_decay)?)?;
+            }
+            if self.weight_decay != 0.0 || self.always_adapt {
+                direction = B::mul(&direction, &self.trust_ratio::<B>(param, &direction)?)?;
+            }
+            Ok((descend::<B>(param, &direction, self.lr, 0.0)?, vec![first, second]))
+        })
+    }
+}
+
+optimizer!(LAMB, LAMBConfig);

@@ -1,0 +1,220 @@
+//! Muon.
+
+use polygrad_core::BinaryOp;
+use polygrad_tensor::{AnyBackend, Axes, Backend, Error, Result, Scalar, Shape};
+
+use super::common::{Rule, blend, by_ops, check, descend, norm, optimizer};
+use super::slots::Groups;
+use crate::Param;
+
+/// Muon: the momentum of each weight matrix, made nearly orthogonal, is the step. As `torch.optim.Muon`.
+///
+/// It is for the matrices of hidden layers alone; biases, norms, embeddings and the last layer go to an optimizer of their own. Some steps of
+/// a Newton-Schulz iteration do not give `U Vᵀ` of the momentum `U S Vᵀ`, but something like `U S′ Vᵀ` with singular values between about
+/// 0.7 and 1.2. PyTorch computes the iteration in bf16; here it is in the parameter's dtype, and in f32 for f16 and bf16.
+///
+/// ```
+/// # use polygrad_nn::{Adam, Linear, Module, Muon, Optimizer, ReLU, Sequential};
+/// # use polygrad_tensor::{Backend, Device, Result};
+/// # fn run<B: Backend>(model: Sequential<B>) -> Result<()> {
+/// let (matrices, others): (Vec<_>, Vec<_>) = model.parameters().into_iter().partition(|p| p.shape().rank() == 2);
+/// let mut muon = Muon::new(matrices, 0.02)?;
+/// let mut adam = Adam::new(others, 1e-3)?;
+/// // Each step: muon.step(&gradients)?; adam.step(&gradients)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024); Liu et al., "Muon is scalable for LLM
+/// training" (2025) for [`AdjustLr::MatchRmsAdamW`].
+pub struct Muon<B: Backend = AnyBackend> {
+    groups: Groups<B, MuonConfig>,
+}
+
+/// How [`Muon`]'s rate depends on a matrix's extents, `[rows, columns]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdjustLr {
+    /// Times `√max(1, rows / columns)`, as Jordan has it.
+    #[default]
+    Original,
+    /// Times `0.2 · √max(rows, columns)`: a step is about as large as one of AdamW with the same rate.
+    MatchRmsAdamW,
+}
+
+/// Options of [`Muon`].
+#[derive(Clone, Copy, Debug)]
+pub struct MuonConfig {
+    lr: f64,
+    weight_decay: f64,
+    momentum: f64,
+    nesterov: bool,
+    ns_coefficients: (f64, f64, f64),
+    eps: f64,
+    ns_steps: usize,
+    adjust_lr: AdjustLr,
+}
+
+impl MuonConfig {
+    /// Muon with a weight decay of 0.1. PyTorch's default learning rate is 1e-3; Jordan takes 0.02.
+    pub const fn new(lr: f64) -> Self {
+        Self {
+            lr,
+            weight_decay: 0.1,
+            momentum: 0.95,
+            nesterov: true,
+            ns_coefficients: (3.4445, -4.7750, 2.0315),
+            eps: 1e-7,
+            ns_steps: 5,
+            adjust_lr: AdjustLr::Original,
+        }
+    }
+
+    /// Weight decay, taken off the parameter itself: this times the learning rate, before its adjustment, is the share that goes.
+    /// Default: 0.1.
+    #[must_use]
+    pub const fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.weight_decay = weight_decay;
+        self
+    }
+
+    /// Decay of the momentum, in `[0, 1)`. Default: 0.95.
+    #[must_use]
+    pub const fn momentum(mut self, momentum: f64) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
+    /// Whether the momentum is Nesterov's. Default: true.
+    #[must_use]
+    pub const fn nesterov(mut self, nesterov: bool) -> Self {
+        self.nesterov = nesterov;
+        self
+    }
+
+    /// The factors of `X`, `X Xᵀ X` and `(X Xᵀ)² X` in each step of the iteration. Default: 3.4445, -4.775 and 2.0315.
+    #[must_use]
+    pub const fn ns_coefficients(mut self, first: f64, third: f64, fifth: f64) -> Self {
+        self.ns_coefficients = (first, third, fifth);
+        self
+    }
+
+    /// The smallest norm that the momentum is divided by. Default: 1e-7.
+    #[must_use]
+    pub const fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Steps of the iteration, below 100. Default: 5.
+    #[must_use]
+    pub const fn ns_steps(mut self, ns_steps: usize) -> Self {
+        self.ns_steps = ns_steps;
+        self
+    }
+
+    /// How the rate depends on a matrix's extents. Default: [`AdjustLr::Original`].
+    #[must_use]
+    pub const fn adjust_lr(mut self, adjust_lr: AdjustLr) -> Self {
+        self.adjust_lr = adjust_lr;
+        self
+    }
+
+    /// The matrix with its singular values brought near 1.
+    fn orthogonalize<B: Backend>(&self, matrix: &B::Tensor) -> Result<B::Tensor> {
+        let transpose = |x: &B::Tensor| B::permute(x, Axes::new([1, 0])?);
+        let shape = B::shape(matrix);
+        let is_tall = shape[0] > shape[1];
+        let mut x = if is_tall { transpose(matrix)? } else { matrix.clone() };
+        // The spectral norm is at most this one.
+        let largest = B::binary_scalar(BinaryOp::Maximum, &norm::<B>(&x)?, Scalar::from(self.eps), false)?;
+        x = B::div(&x, &largest)?;
+        let (first, third, fifth) = self.ns_coefficients;
+        for _ in 0..self.ns_steps {
+            let gram = B::matmul(&x, &transpose(&x)?)?;
+            let square = B::matmul(&gram, &gram)?;
+            let factor = B::add(&B::mul_scalar(&gram, third)?, &B::mul_scalar(&square, fifth)?)?;
+            x = B::add(&B::mul_scalar(&x, first)?, &B::matmul(&factor, &x)?)?;
+        }
+        if is_tall { transpose(&x) } else { Ok(x) }
+    }
+
+    fn adjusted_lr(&self, shape: &Shape) -> f64 {
+        let (rows, columns) = (shape[0] as f64, shape[1] as f64);
+        let factor = match self.adjust_lr {
+            AdjustLr::Original => (rows / columns).max(1.0).sqrt(),
+            AdjustLr::MatchRmsAdamW => 0.2 * rows.max(columns).sqrt(),
+        };
+        self.lr * factor
+    }
+}
+
+impl<B: Backend> Muon<B> {
+    /// Muon with a weight decay of 0.1, for matrices; [`MuonConfig`] has the other options.
+    ///
+    /// # Errors
+    /// As [`MuonConfig::build`].
+    pub fn new(params: impl IntoIterator<Item = Param<B>>, lr: f64) -> Result<Self> {
+        MuonConfig::new(lr).build(params)
+    }
+}
+
+impl<B: Backend> Rule<B> for MuonConfig {
+    fn check(&self) -> Result<()> {
+        check("lr", self.lr, 0.0..)?;
+        check("weight_decay", self.weight_decay, 0.0..)?;
+        check("momentum", self.momentum, 0.0..1.0)?;
+        check("eps", self.eps, 0.0..)?;
+        let (first, third, fifth) = self.ns_coefficients;
+        for coefficient in [first, third, fifth] {
+            check("ns_coefficients", coefficient, ..)?;
+        }
+        if self.ns_steps >= 100 {
+            return Err(Error::invalid(format!("ns_steps = {} is not below 100", self.ns_steps)).with_op("optimizer"));
+        }
+        Ok(())
+    }
+
+    fn check_params(&self, params: &mut dyn Iterator<Item = (&str, Shape)>) -> Result<()> {
+        let others: Vec<String> = params
+            .filter(|(_, shape)| shape.rank() != 2)
+            .map(|(name, shape)| format!("{name} {shape}"))
+            .collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        Err(Error::shape(format!(
+            "Muon trains matrices, which these parameters are not: {}",
+            others.join(", ")
+        ))
+        .with_op("optimizer")
+        .with_hint("give it the parameters of rank 2, and the others to AdamW"))
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        &["momentum_buffer"]
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], _step: u64) -> Result<()> {
+        let lr = self.adjusted_lr(&B::shape(param));
+        by_ops::<B>(param, gradient, state, |param, gradient, state| {
+            let momentum = blend::<B>(&state[0], gradient, self.momentum)?;
+            let direction = if self.nesterov {
+                self.orthogonalize::<B>(&blend::<B>(&momentum, gradient, self.momentum)?)?
+            } else {
+                self.orthogonalize::<B>(&momentum)?
+            };
+            let param = descend::<B>(param, &direction, lr, self.lr * self.weight_decay)?;
+            Ok((param, vec![momentum]))
+        })
+    }
+}
+
+optimizer!(Muon, MuonConfig);

@@ -1,0 +1,234 @@
+//! Lowering the rate when a metric gets no better.
+
+use polygrad_tensor::{Backend, Error, ErrorKind, HostTensor, Result};
+
+use crate::optim::common::check;
+use crate::{Optimizer, StateDict};
+
+/// Whether a metric is to fall or to rise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlateauMode {
+    /// Smaller is better, as for a loss.
+    #[default]
+    Min,
+    /// Larger is better, as for an accuracy.
+    Max,
+}
+
+/// What the threshold of a [`ReduceLROnPlateau`] is measured by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThresholdMode {
+    /// The best metric so far.
+    #[default]
+    Rel,
+    /// Nothing: it is a difference.
+    Abs,
+}
+
+/// Options of [`ReduceLROnPlateau`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct ReduceLROnPlateauConfig {
+    mode: PlateauMode,
+    factor: f64,
+    patience: u64,
+    threshold: f64,
+    threshold_mode: ThresholdMode,
+    cooldown: u64,
+    min_lr: f64,
+    eps: f64,
+}
+
+impl ReduceLROnPlateauConfig {
+    /// A tenth of the rate after more than 10 steps without a better metric.
+    pub const fn new(mode: PlateauMode) -> Self {
+        Self {
+            mode,
+            factor: 0.1,
+            patience: 10,
+            threshold: 1e-4,
+            threshold_mode: ThresholdMode::Rel,
+            cooldown: 0,
+            min_lr: 0.0,
+            eps: 1e-8,
+        }
+    }
+
+    /// Factor of each change, in `[0, 1)`. Default: 0.1.
+    #[must_use]
+    pub const fn factor(mut self, factor: f64) -> Self {
+        self.factor = factor;
+        self
+    }
+
+    /// How many steps without a better metric are let pass; the next one lowers the rate. Default: 10.
+    #[must_use]
+    pub const fn patience(mut self, patience: u64) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// By how much a metric must be better to count. Default: 1e-4.
+    #[must_use]
+    pub const fn threshold(mut self, threshold: f64) -> Self {
+        self.threshold = threshold;
+        self
+    }
+
+    /// Whether the threshold is a share of the best metric or a difference. Default: a share.
+    #[must_use]
+    pub const fn threshold_mode(mut self, mode: ThresholdMode) -> Self {
+        self.threshold_mode = mode;
+        self
+    }
+
+    /// Steps after a change in which nothing counts as worse. Default: 0.
+    #[must_use]
+    pub const fn cooldown(mut self, cooldown: u64) -> Self {
+        self.cooldown = cooldown;
+        self
+    }
+
+    /// No group's rate falls below this one. Default: 0.
+    #[must_use]
+    pub const fn min_lr(mut self, min_lr: f64) -> Self {
+        self.min_lr = min_lr;
+        self
+    }
+
+    /// A change by no more than this is not made. Default: 1e-8.
+    #[must_use]
+    pub const fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// The schedule, before its first step.
+    ///
+    /// # Errors
+    /// When an option is out of range.
+    pub fn build(self) -> Result<ReduceLROnPlateau> {
+        check("factor", self.factor, 0.0..1.0)?;
+        check("threshold", self.threshold, 0.0..)?;
+        check("min_lr", self.min_lr, 0.0..)?;
+        check("eps", self.eps, 0.0..)?;
+        Ok(ReduceLROnPlateau {
+            config: self,
+            best: match self.mode {
+                PlateauMode::Min => f64::INFINITY,
+                PlateauMode::Max => f64::NEG_INFINITY,
+            },
+            num_bad_epochs: 0,
+            cooldown_counter: 0,
+        })
+    }
+}
+
+/// Lowers the rates of an optimizer when a metric has not got better for some steps, as PyTorch's `ReduceLROnPlateau`. Unlike a
+/// [`Schedule`](crate::Schedule) it starts from the present rates, and has a state.
+///
+/// ```
+/// # use polygrad_nn::{Optimizer, PlateauMode, ReduceLROnPlateauConfig};
+/// # use polygrad_tensor::{Backend, Result};
+/// # fn run<B: Backend>(optimizer: &mut dyn Optimizer<B>, losses: &[f64]) -> Result<()> {
+/// let mut plateau = ReduceLROnPlateauConfig::new(PlateauMode::Min).factor(0.5).patience(3).build()?;
+/// for &validation_loss in losses {
+///     plateau.step(validation_loss, optimizer)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReduceLROnPlateau {
+    config: ReduceLROnPlateauConfig,
+    best: f64,
+    num_bad_epochs: u64,
+    cooldown_counter: u64,
+}
+
+impl ReduceLROnPlateau {
+    /// Takes note of a metric, NaN being no better than any other, and lowers the rates if it is time; gives whether it was.
+    ///
+    /// # Errors
+    /// As [`Optimizer::set_lrs`].
+    pub fn step<B: Backend>(&mut self, metric: f64, optimizer: &mut (impl Optimizer<B> + ?Sized)) -> Result<bool> {
+        if self.is_better(metric) {
+            self.best = metric;
+            self.num_bad_epochs = 0;
+        } else {
+            self.num_bad_epochs += 1;
+        }
+        if self.cooldown_counter > 0 {
+            self.cooldown_counter -= 1;
+            self.num_bad_epochs = 0;
+        }
+        if self.num_bad_epochs <= self.config.patience {
+            return Ok(false);
+        }
+        self.cooldown_counter = self.config.cooldown;
+        self.num_bad_epochs = 0;
+        let lrs: Vec<f64> = optimizer.lrs().into_iter().map(|lr| self.lowered(lr)).collect();
+        optimizer.set_lrs(&lrs)?;
+        Ok(true)
+    }
+
+    /// The best metric so far; infinite before the first one.
+    pub fn best(&self) -> f64 {
+        self.best
+    }
+
+    fn is_better(&self, metric: f64) -> bool {
+        let threshold = self.config.threshold;
+        match (self.config.mode, self.config.threshold_mode) {
+            (PlateauMode::Min, ThresholdMode::Rel) => metric < self.best * (1.0 - threshold),
+            (PlateauMode::Min, ThresholdMode::Abs) => metric < self.best - threshold,
+            (PlateauMode::Max, ThresholdMode::Rel) => metric > self.best * (1.0 + threshold),
+            (PlateauMode::Max, ThresholdMode::Abs) => metric > self.best + threshold,
+        }
+    }
+
+    fn lowered(&self, lr: f64) -> f64 {
+        let new = (lr * self.config.factor).max(self.config.min_lr);
+        if lr - new > self.config.eps { new } else { lr }
+    }
+
+    /// Its state: the best metric and its two counters, under PyTorch's names. The options are not part of it.
+    pub fn state_dict(&self) -> StateDict {
+        let counter = |count: u64| HostTensor::scalar(i64::try_from(count).unwrap_or(i64::MAX));
+        [
+            ("best".to_owned(), HostTensor::scalar(self.best)),
+            ("num_bad_epochs".to_owned(), counter(self.num_bad_epochs)),
+            ("cooldown_counter".to_owned(), counter(self.cooldown_counter)),
+        ]
+        .into_iter()
+        .collect()
+    }
+
+    /// Continues from a state: all, or nothing when there is an error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StateDict`] when an entry is missing, or is not one number.
+    pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        let number = |name: &str| match state.get(name).map(HostTensor::to_f64_vec).as_deref() {
+            Some(&[number]) => Ok(number),
+            Some(_) => Err(format!("mismatched: {name} is not one number")),
+            None => Err(format!("missing: {name}")),
+        };
+        let count = |name: &str| match number(name)? {
+            // Counters of steps are far below 2⁵³, so that f64 has them exactly.
+            count if count >= 0.0 && count.fract() == 0.0 && count < 9e15 => Ok(count as u64),
+            count => Err(format!("mismatched: {name} = {count} is no number of steps")),
+        };
+        let read = || -> std::result::Result<_, String> {
+            Ok((number("best")?, count("num_bad_epochs")?, count("cooldown_counter")?))
+        };
+        let fail = |what| {
+            Error::new(
+                ErrorKind::StateDict,
+                format!("the state does not fit ReduceLROnPlateau; {what}"),
+            )
+            .with_op("load_state_dict")
+        };
+        (self.best, self.num_bad_epochs, self.cooldown_counter) = read().map_err(fail)?;
+        Ok(())
+    }
+}
