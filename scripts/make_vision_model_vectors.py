@@ -23,7 +23,7 @@ from torchvision.models.vision_transformer import VisionTransformer
 from vector_set import VectorSet
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "conformance" / "data" / "vision"
-LIMIT = 1_000_000
+LIMIT = 1_500_000
 
 
 class NarrowResNet(ResNet):
