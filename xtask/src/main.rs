@@ -1,19 +1,22 @@
-//! Set-up and the long test runs: `cargo xtask test`, `cargo xtask ulp`.
+//! Set-up and the long test runs: `cargo xtask test`, `cargo xtask ulp`, `cargo xtask cross`.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask test | ulp
+const USAGE: &str = "usage: cargo xtask test | ulp | cross
 
 test   everything: the default members, and the backends that need more than a Rust toolchain. What cannot be set up here is
        skipped by name and counted; with CI=true it is a failure.
-ulp    the vector maths of the CPU backend over all 2^32 values of f32 (minutes)";
+ulp    the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
+cross  weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
+       environment variable PYTHON (python3 without it)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["test"] => test(),
         ["ulp"] => ulp(),
+        ["cross"] => cross(),
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -64,6 +67,36 @@ fn ulp() -> Result<(), String> {
         "--nocapture",
         "every_number",
     ])
+}
+
+/// What each side writes the other reads.
+fn cross() -> Result<(), String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/crossing");
+    for side in ["polygrad", "pytorch"] {
+        std::fs::create_dir_all(folder.join(side)).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let folder = folder.to_str().ok_or("the checkout's path is no text")?;
+    let here = |task: &str| {
+        let example = [
+            "run",
+            "--quiet",
+            "--release",
+            "-p",
+            "polygrad-nn",
+            "--example",
+            "crossing",
+            "--",
+        ];
+        cargo(&[&example[..], &[task, folder]].concat())
+    };
+    here("write")?;
+    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/cross_pytorch.py");
+    let status = Command::new(&python).args([script, folder]).status();
+    match status.map_err(|e| format!("{}: {e}", python.display()))? {
+        status if status.success() => here("check"),
+        status => Err(format!("{} {script}: {status}", python.display())),
+    }
 }
 
 /// The linker finds OpenBLAS through a link named after the library, which the development package installs.

@@ -11,6 +11,7 @@ mod summary;
 mod visit;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
 
@@ -259,6 +260,8 @@ pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
 }
 
 impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {}
+
+impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Arc<M> {}
 
 impl<B: Backend, M: Forward<B> + ?Sized> Forward<B> for Box<M> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
