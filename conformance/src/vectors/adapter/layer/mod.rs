@@ -9,7 +9,7 @@ mod window;
 use polygrad_nn::{
     Dropout, EmbeddingConfig, Flatten, Forward, LinearConfig, Module, PixelShuffle, PixelUnshuffle, StateDict,
 };
-use polygrad_tensor::{Backend, Device};
+use polygrad_tensor::{Backend, Device, HostTensor};
 
 use crate::vectors::call::{Answer, Asked, Call, NAMED, Stop, unsupported};
 
@@ -100,6 +100,18 @@ pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call
         state.insert(name, value.to_host()?);
     }
     layer.load_state_dict(&state, true)?;
+    // What PyTorch saved and was loaded here has to be what is saved here, so that PyTorch can load it again.
+    let saved = layer.state_dict()?;
+    let bits = |x: &HostTensor| x.to_f64_vec().into_iter().map(f64::to_bits).collect::<Vec<_>>();
+    let same = |a: &HostTensor, b: &HostTensor| a.shape() == b.shape() && bits(a) == bits(b);
+    for (name, value) in state.iter() {
+        if !saved.get(name).is_some_and(|kept| same(kept, value)) {
+            return Err(Stop::Failed(format!("{name} is not saved as it was loaded")));
+        }
+    }
+    if saved.len() != state.len() {
+        return Err(Stop::Failed("more is saved than was loaded".to_owned()));
+    }
     if flag(call, "train", true)? {
         layer.train();
     } else {
