@@ -130,6 +130,31 @@ fn mlp_with_rmsprop(device: &Device) -> Result<Training> {
     Ok(out)
 }
 
+/// A group of parameters for each layer.
+fn mlp_with_lamb(device: &Device) -> Result<Training> {
+    let model = mlp_layers(device)?;
+    let params = model.parameters();
+    let mut optimizer = LAMBConfig::new(0.01).build(params[..2].to_vec())?;
+    optimizer.add_group(LAMBConfig::new(0.1).weight_decay(0.0), params[2..].to_vec())?;
+    training(device, model, optimizer, Tensor::randn([5, 6], device)?, 3)
+}
+
+fn mlp_with_lion(device: &Device) -> Result<Training> {
+    let model = mlp_layers(device)?;
+    let optimizer = LionConfig::new(0.01).weight_decay(0.1).build(model.parameters())?;
+    training(device, model, optimizer, Tensor::randn([5, 6], device)?, 3)
+}
+
+/// Matrices alone, one of which is taller than it is wide.
+fn mlp_with_muon(device: &Device) -> Result<Training> {
+    let model = Sequential::new()
+        .push(LinearConfig::new(6, 8).bias(false).build(device)?)
+        .push(Tanh)
+        .push(LinearConfig::new(8, 3).bias(false).build(device)?);
+    let optimizer = MuonConfig::new(0.02).ns_steps(2).build(model.parameters())?;
+    training(device, model, optimizer, Tensor::randn([5, 6], device)?, 3)
+}
+
 fn cnn(device: &Device) -> Result<Training> {
     let model = Sequential::new()
         .push(Conv2d::new(1, 4, 3, device)?)
@@ -274,6 +299,21 @@ fn an_mlp_with_rmsprop() {
 }
 
 #[test]
+fn an_mlp_with_lamb_in_groups() {
+    fails_well_everywhere(mlp_with_lamb);
+}
+
+#[test]
+fn an_mlp_with_lion() {
+    fails_well_everywhere(mlp_with_lion);
+}
+
+#[test]
+fn an_mlp_with_muon() {
+    fails_well_everywhere(mlp_with_muon);
+}
+
+#[test]
 fn a_cnn_with_sgd() {
     fails_well_everywhere(cnn);
 }
@@ -400,6 +440,43 @@ fn loading_a_model_or_an_optimizer_takes_over_all_or_nothing() {
     every_call(&cpu, ready, load, is_old);
     let load = |_: &Device, training: &mut Training| training.optimizer.load_state_dict(&optimizer);
     every_call(&cpu, ready, load, is_old);
+}
+
+#[test]
+fn a_moving_average_moves_as_a_whole_and_gives_the_model_back() {
+    // In bf16, so that the average is converted on its way into the model.
+    let ready = |device: &Device| {
+        manual_seed(3);
+        let training = cnn(device).unwrap();
+        training.model.to_dtype(DType::BF16).unwrap();
+        let mut ema = EmaConfig::new(0.5).use_buffers(true).build(&training.model).unwrap();
+        ema.update().unwrap();
+        for param in training.model.parameters() {
+            param.set(&param.tensor().zeros_like().unwrap()).unwrap();
+        }
+        (training, ema)
+    };
+    let cpu = Device::<Cpu>::default();
+    let values = |model: &Sequential| format!("{:?}", state_values(&model.state_dict().unwrap()));
+    let state = |ema: &Ema| format!("{:?}", state_values(&ema.state_dict().unwrap()));
+    let (undisturbed, average) = ready(&cpu.clone().into_any());
+    let (own, old) = (values(&undisturbed.model), state(&average));
+    every_call(
+        &cpu,
+        ready,
+        |_, (_, ema)| ema.update(),
+        |(_, ema)| assert_eq!(state(ema), old),
+    );
+    every_call(
+        &cpu,
+        ready,
+        |_, (training, ema)| ema.with_averaged(|| training.model.state_dict().map(drop))?,
+        |(training, _)| assert_eq!(values(&training.model), own),
+    );
+}
+
+fn state_values(state: &StateDict) -> BTreeMap<&str, &[u8]> {
+    state.iter().map(|(name, value)| (name, value.bytes())).collect()
 }
 
 #[test]

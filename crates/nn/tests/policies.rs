@@ -275,7 +275,7 @@ fn bad_input_is_told<B: Backend>(device: &Device<B>) {
     let small = CnnPolicyConfig::new([3, 20, 20], ActionSpace::Discrete(2));
     told(
         CnnPolicy::<B>::new(&small, device).err().unwrap(),
-        "convolution 1, 4×4 with stride 2, does not fit",
+        "convolution 2, 3×3 with stride 1, does not fit its input of 1×1",
     );
 }
 

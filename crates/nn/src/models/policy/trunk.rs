@@ -141,7 +141,7 @@ fn cnn<'a, B: Backend>(config: &CnnEncoderConfig, device: &'a Device<B>) -> Resu
                 "convolution {i}, {kernel}×{kernel} with stride {}, does not fit its input of {height}×{width}",
                 layer.stride
             ))
-            .with_op("CnnPolicy")
+            .with_op("policy")
             .with_hint("take larger images or smaller convolutions"));
         };
         (height, width) = (below, beside);
