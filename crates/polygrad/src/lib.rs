@@ -6,6 +6,11 @@
 
 mod backends;
 
+/// The examples of docs/models.md, so that they stay true.
+#[cfg(all(doctest, feature = "cpu"))]
+#[doc = include_str!("../../../docs/models.md")]
+struct ModelsPage;
+
 #[cfg(feature = "cpu")]
 pub use polygrad_cpu as cpu;
 pub use polygrad_tensor::*;
