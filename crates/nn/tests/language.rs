@@ -240,6 +240,34 @@ fn what_cannot_be_is_said<B: Backend>(device: &Device<B>) {
     };
     says(T5::<B>::new(&odd, device).unwrap_err(), &["gated-sine", "relu, gelu"]);
 
+    // A config may come from anywhere.
+    let dropping = Gpt2Config {
+        attn_pdrop: 2.0,
+        ..config()
+    };
+    says(
+        Gpt2::<B>::new(&dropping, device).unwrap_err(),
+        &["p = 2 is no probability"],
+    );
+    let huge = 1 << 60;
+    for config in [
+        Gpt2Config {
+            vocab_size: huge,
+            ..config()
+        },
+        Gpt2Config {
+            n_embd: usize::MAX - 3,
+            n_head: 4,
+            ..config()
+        },
+        Gpt2Config {
+            n_positions: huge,
+            ..config()
+        },
+    ] {
+        assert!(Gpt2::<B>::new(&config, device).is_err());
+    }
+
     let small = BertConfig {
         vocab_size: 9,
         hidden_size: 8,

@@ -38,17 +38,19 @@ impl Dropout {
         self.mode.set_training(false);
     }
 
+    /// The probability with which it drops now: 0 in evaluation.
+    pub(crate) fn rate(&self) -> f64 {
+        if self.mode.is_training() { self.p } else { 0.0 }
+    }
+
     /// The input, thinned out in training.
     ///
     /// # Errors
     /// When the input is no float.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || {
-            if self.mode.is_training() && self.p > 0.0 {
-                x.dropout(self.p)
-            } else {
-                Ok(x.clone())
-            }
+        watch::layer(self, x, || match self.rate() {
+            0.0 => Ok(x.clone()),
+            p => x.dropout(p),
         })
     }
 }

@@ -56,12 +56,15 @@ pub(super) fn only(model: &'static str, option: &str, holds: bool) -> Result<()>
     Err(Error::unsupported(format!("the config asks for {option}, which is not there")).with_op(model))
 }
 
-/// Fails unless heads divide a width.
+/// Fails unless heads divide a width, of which a few multiples are still sizes.
 pub(super) fn check_heads(model: &'static str, heads: usize, width: usize) -> Result<()> {
-    if heads > 0 && width.is_multiple_of(heads) {
+    if heads > 0 && width.is_multiple_of(heads) && width.checked_mul(4).is_some() {
         return Ok(());
     }
-    Err(Error::invalid(format!("{heads} heads do not divide a width of {width}")).with_op(model))
+    Err(Error::invalid(format!(
+        "{heads} heads do not divide a width of {width}, or it is too large"
+    ))
+    .with_op(model))
 }
 
 /// Token ids `[N, S]`, as their extents.

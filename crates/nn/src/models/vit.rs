@@ -167,8 +167,12 @@ impl<B: Backend> VisionTransformer<B> {
             .with_op(NAME));
         }
         let side = config.image_size / patch;
-        let fan_in = (config.in_channels * patch * patch).max(1);
-        let std = (fan_in as f64).sqrt().recip();
+        let places = side
+            .checked_mul(side)
+            .and_then(|patches| patches.checked_add(1))
+            .ok_or_else(|| Error::invalid(format!("{side} patches a side are too many")).with_op(NAME))?;
+        let fan_in = config.in_channels.max(1) as f64 * (patch as f64).powi(2);
+        let std = fan_in.sqrt().recip();
         let patches = Init::TruncNormal {
             mean: 0.0,
             std,
@@ -185,7 +189,7 @@ impl<B: Backend> VisionTransformer<B> {
                 .bias_init(Init::ZEROS)
                 .build(device)?,
             encoder: Encoder {
-                pos_embedding: positions.param([1, side * side + 1, width], device)?,
+                pos_embedding: positions.param([1, places, width], device)?,
                 dropout: Dropout::new(config.dropout)?,
                 layers: Layers(layers.collect::<Result<_>>()?),
                 ln: config.norm(device)?,

@@ -4,7 +4,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::{Attend, KvCache, Masks, merge_heads, split_heads};
 use crate::layers::in_layer;
-use crate::{Init, Linear, LinearConfig, Mode, Module, Param, watch};
+use crate::{Dropout, Init, Linear, LinearConfig, Module, Param, watch};
 
 /// Attention with several heads, as in PyTorch's `nn.MultiheadAttention`: queries, keys and values are each projected, attend in heads of
 /// `embed_dim / num_heads`, and are projected again.
@@ -40,9 +40,8 @@ pub struct MultiheadAttention<B: Backend = AnyBackend> {
     pub out_proj: Linear<B>,
     embed_dim: usize,
     num_heads: usize,
-    dropout: f64,
+    dropout: Dropout,
     batch_first: bool,
-    mode: Mode,
 }
 
 /// Options of [`MultiheadAttention`].
@@ -117,12 +116,6 @@ impl MultiheadAttentionConfig {
             let error = Error::invalid(format!("{} heads do not divide embed_dim {width}", self.num_heads));
             return Err(fail(error));
         }
-        if !(0.0..=1.0).contains(&self.dropout) {
-            return Err(fail(Error::invalid(format!(
-                "dropout = {} is no probability",
-                self.dropout
-            ))));
-        }
         let (kdim, vdim) = (self.kdim.unwrap_or(width), self.vdim.unwrap_or(width));
         let packed = (kdim, vdim) == (width, width);
         let weight = |there: bool, rows: usize, columns: usize| {
@@ -145,9 +138,8 @@ impl MultiheadAttentionConfig {
                 .build(device)?,
             embed_dim: width,
             num_heads: self.num_heads,
-            dropout: self.dropout,
+            dropout: Dropout::new(self.dropout).map_err(fail)?,
             batch_first: self.batch_first,
-            mode: Mode::default(),
         })
     }
 }
@@ -305,7 +297,7 @@ impl<B: Backend> MultiheadAttention<B> {
             mask: mask.as_ref(),
             causal: masks.is_causal,
             scale: None,
-            dropout: if self.mode.is_training() { self.dropout } else { 0.0 },
+            dropout: self.dropout.rate(),
         })
     }
 

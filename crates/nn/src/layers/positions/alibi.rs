@@ -33,7 +33,7 @@ pub fn alibi_bias<B: Backend>(
     if !dtype.is_float() {
         return Err(Error::dtype(format!("{dtype} is no float")).with_op("alibi_bias"));
     }
-    let mut bias = Vec::with_capacity(shape.numel());
+    let mut bias = super::room(shape)?;
     for slope in alibi_slopes(heads) {
         for i in 0..queries {
             let place = i as f64 + keys as f64 - queries as f64;

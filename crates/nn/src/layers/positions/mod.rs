@@ -11,7 +11,16 @@ pub use learned::LearnedPositions;
 pub use rotary::{RotaryConfig, RotaryEmbedding, RotaryPairs};
 pub use sinusoidal::SinusoidalPositions;
 
-use polygrad_tensor::{Backend, Error, Result, Tensor};
+use polygrad_tensor::{Backend, Error, ErrorKind, Result, Shape, Tensor};
+
+/// Room for a table of this shape.
+fn room(shape: Shape) -> Result<Vec<f64>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(shape.numel()).map_err(|e| {
+        Error::new(ErrorKind::OutOfMemory, format!("a table of shape {shape}: {e}")).with_hint("ask for fewer places")
+    })?;
+    Ok(values)
+}
 
 /// The rows `offset..offset + S` of a table of positions, for `x […, S, E]`.
 fn rows<B: Backend>(table: &Tensor<B>, x: &Tensor<B>, offset: usize) -> Result<Tensor<B>> {

@@ -15,7 +15,7 @@ impl<B: Backend> Table<B> {
     /// Of `f(place, column)`.
     pub(super) fn new(places: usize, width: usize, f: impl Fn(usize, usize) -> f64) -> Result<Self> {
         let shape = Shape::new(&[places, width])?;
-        let mut values = Vec::with_capacity(shape.numel());
+        let mut values = super::room(shape)?;
         for place in 0..places {
             values.extend((0..width).map(|column| f(place, column)));
         }

@@ -5,7 +5,7 @@ use polygrad_tensor::{Backend, Device, Result, Tensor};
 use super::super::ActivationFn;
 use super::BertConfig;
 use crate::layers::{Attend, merge_heads, split_heads};
-use crate::{Dropout, LayerNorm, Linear, Mode, Module, watch};
+use crate::{Dropout, LayerNorm, Linear, Module, watch};
 
 #[derive(Debug, Module)]
 pub(super) struct Layer<B: Backend> {
@@ -29,8 +29,7 @@ struct Heads<B: Backend> {
     key: Linear<B>,
     value: Linear<B>,
     count: usize,
-    dropout: f64,
-    mode: Mode,
+    dropout: Dropout,
 }
 
 #[derive(Debug, Module)]
@@ -58,8 +57,7 @@ impl<B: Backend> Layer<B> {
                     key: linear()?,
                     value: linear()?,
                     count: config.num_attention_heads,
-                    dropout: config.attention_probs_dropout_prob,
-                    mode: Mode::default(),
+                    dropout: Dropout::new(config.attention_probs_dropout_prob)?,
                 },
                 output: Output::new(config, width, device)?,
             },
@@ -89,7 +87,7 @@ impl<B: Backend> Heads<B> {
                 mask,
                 causal: false,
                 scale: None,
-                dropout: if self.mode.is_training() { self.dropout } else { 0.0 },
+                dropout: self.dropout.rate(),
             };
             merge_heads(&attend.values(&part(&self.query)?, &part(&self.key)?, &part(&self.value)?)?)
         })

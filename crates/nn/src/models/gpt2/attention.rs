@@ -5,7 +5,7 @@ use polygrad_tensor::{Backend, Device, Result, Tensor};
 use super::Gpt2Config;
 use super::block::Conv1D;
 use crate::layers::{Attend, merge_heads, split_heads};
-use crate::{Dropout, KvCache, Mode, Module, watch};
+use crate::{Dropout, KvCache, Module, watch};
 
 #[derive(Debug, Module)]
 pub(super) struct Attention<B: Backend> {
@@ -15,8 +15,7 @@ pub(super) struct Attention<B: Backend> {
     width: usize,
     heads: usize,
     scale: f64,
-    attn_dropout: f64,
-    mode: Mode,
+    attn_dropout: Dropout,
 }
 
 impl<B: Backend> Attention<B> {
@@ -36,8 +35,7 @@ impl<B: Backend> Attention<B> {
             width,
             heads: config.n_head,
             scale,
-            attn_dropout: config.attn_pdrop,
-            mode: Mode::default(),
+            attn_dropout: Dropout::new(config.attn_pdrop)?,
         })
     }
 
@@ -53,11 +51,7 @@ impl<B: Backend> Attention<B> {
                 mask: None,
                 causal: true,
                 scale: Some(self.scale),
-                dropout: if self.mode.is_training() {
-                    self.attn_dropout
-                } else {
-                    0.0
-                },
+                dropout: self.attn_dropout.rate(),
             };
             let mixed = merge_heads(&attend.values(&q, &k, &v)?)?;
             self.resid_dropout.forward(&self.c_proj.forward(&mixed)?)

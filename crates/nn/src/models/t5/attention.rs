@@ -4,7 +4,7 @@ use polygrad_tensor::{Backend, Device, Result, Tensor};
 
 use super::T5Config;
 use crate::layers::{Attend, merge_heads, split_heads};
-use crate::{Embedding, EmbeddingConfig, Init, KvCache, Linear, Mode, Module, watch};
+use crate::{Dropout, Embedding, EmbeddingConfig, Init, KvCache, Linear, Module, watch};
 
 #[derive(Debug, Module)]
 pub(super) struct Attention<B: Backend> {
@@ -15,8 +15,7 @@ pub(super) struct Attention<B: Backend> {
     /// In the first block of a stack, for all.
     pub(super) relative_attention_bias: Option<Embedding<B>>,
     heads: usize,
-    dropout: f64,
-    mode: Mode,
+    dropout: Dropout,
 }
 
 /// What is attended to.
@@ -32,20 +31,19 @@ pub(super) enum Source<'a, B: Backend> {
 impl<B: Backend> Attention<B> {
     pub(super) fn new(config: &T5Config, with_bias: bool, device: &Device<B>) -> Result<Self> {
         let (width, inner) = (config.d_model, config.num_heads * config.d_kv);
-        let std = |fan: usize| (fan as f64).sqrt().recip();
+        let std = |fan: f64| fan.sqrt().recip();
         let bias = EmbeddingConfig::new(config.relative_attention_num_buckets, config.num_heads).init(Init::Normal {
             mean: 0.0,
-            std: config.initializer_factor * std(width),
+            std: config.initializer_factor * std(width as f64),
         });
         Ok(Self {
-            q: config.linear([width, inner], std(width * config.d_kv), device)?,
-            k: config.linear([width, inner], std(width), device)?,
-            v: config.linear([width, inner], std(width), device)?,
-            o: config.linear([inner, width], std(inner), device)?,
+            q: config.linear([width, inner], std(width as f64 * config.d_kv as f64), device)?,
+            k: config.linear([width, inner], std(width as f64), device)?,
+            v: config.linear([width, inner], std(width as f64), device)?,
+            o: config.linear([inner, width], std(inner as f64), device)?,
             relative_attention_bias: with_bias.then(|| bias.build(device)).transpose()?,
             heads: config.num_heads,
-            dropout: config.dropout_rate,
-            mode: Mode::default(),
+            dropout: Dropout::new(config.dropout_rate)?,
         })
     }
 
@@ -74,7 +72,7 @@ impl<B: Backend> Attention<B> {
                 mask,
                 causal,
                 scale: Some(1.0),
-                dropout: if self.mode.is_training() { self.dropout } else { 0.0 },
+                dropout: self.dropout.rate(),
             };
             self.o.forward(&merge_heads(&attend.values(&q, &k, &v)?)?)
         })
