@@ -1,8 +1,6 @@
 //! Every parameter of every layer gets a gradient, and it is the right one.
 
-mod common;
-
-use common::randn;
+use crate::common::randn;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Result, Tensor};
 

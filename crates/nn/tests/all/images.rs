@@ -1,8 +1,6 @@
 //! RMSNorm, transposed convolutions, and images of another size: what vectors from PyTorch do not show.
 
-mod common;
-
-use common::f64_of;
+use crate::common::f64_of;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, ErrorKind, InterpolateMode, Result, Tensor};
 

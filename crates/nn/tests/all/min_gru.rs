@@ -1,8 +1,6 @@
 //! MinGRU: all steps at once give what one after the other gives.
 
-mod common;
-
-use common::randn;
+use crate::common::randn;
 use polygrad_nn::{MinGRU, Module};
 use polygrad_tensor::{Backend, DType, Device, Tensor, manual_seed, no_grad};
 

@@ -1,7 +1,5 @@
 //! State dicts: what is missing, unexpected and mismatched is said all at once, and nothing changes.
 
-mod common;
-
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, ErrorKind, HostTensor, Shape, Tensor, bf16};
 

@@ -1,7 +1,5 @@
 //! Attention, its cache, positions, and transformer layers, beyond what PyTorch's recorded answers say.
 
-mod common;
-
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Error, Tensor, manual_seed, no_grad};
 

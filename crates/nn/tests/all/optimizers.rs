@@ -1,8 +1,6 @@
 //! Optimizer state that moves on, and schedules against PyTorch's. The optimizers themselves are held to PyTorch's by the conformance suite.
 
-mod common;
-
-use common::{data, json, name, randn};
+use crate::common::{data, json, name, randn};
 use polygrad_nn::*;
 use polygrad_reference::Reference;
 use polygrad_tensor::{Backend, DType, Device, Gradients, HostTensor, Shape, Tensor};

@@ -1,7 +1,5 @@
 //! The derive macro, names, tied weights, freezing, modes.
 
-mod common;
-
 use std::marker::PhantomData;
 
 use polygrad_nn::*;

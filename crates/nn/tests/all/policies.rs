@@ -1,8 +1,6 @@
 //! Policies: shapes, initial values, gradients, and what they remember.
 
-mod common;
-
-use common::randn;
+use crate::common::randn;
 use polygrad_nn::models::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Result, Tensor, manual_seed};

@@ -1,5 +1,4 @@
 //! What the tests share.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +6,6 @@ use polygrad_tensor::{Backend, DType, Device, Tensor};
 use serde_json::Value;
 
 /// Runs each test on each backend.
-#[macro_export]
 macro_rules! on_backends {
     ($($test:ident),* $(,)?) => {
         mod cpu {
@@ -26,7 +24,6 @@ macro_rules! on_backends {
 }
 
 /// Runs each test on the CPU backend alone: for what takes too long on the reference.
-#[macro_export]
 macro_rules! on_cpu {
     ($($test:ident),* $(,)?) => {
         mod cpu {

@@ -1,7 +1,5 @@
 //! Safetensors files and checkpoints: what is written is read back, and what is damaged is an error that says so.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

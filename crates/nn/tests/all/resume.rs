@@ -1,7 +1,5 @@
 //! Training that was interrupted goes on as if it had not been; runs side by side do not disturb each other.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -128,7 +126,7 @@ fn checkpoint(step: u64) -> Checkpoint {
 
 fn spawn(path: &Path) -> std::process::Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_writes_until_it_is_killed", "--test-threads=1"])
+        .args(["--exact", "resume::child_writes_until_it_is_killed", "--test-threads=1"])
         .env(CHILD, path)
         .stdout(Stdio::null())
         .spawn()

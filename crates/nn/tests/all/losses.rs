@@ -1,8 +1,6 @@
 //! Losses where PyTorch's samples do not go: bad input, and the edges of what is allowed.
 
-mod common;
-
-use common::f64_of;
+use crate::common::f64_of;
 use polygrad_nn::loss::*;
 use polygrad_tensor::{Backend, DType, Device, ErrorKind, Result, Tensor};
 

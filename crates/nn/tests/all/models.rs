@@ -1,7 +1,5 @@
 //! Models of images: names, initial values, configs. What they compute is held to PyTorch's by the conformance suite.
 
-mod common;
-
 use polygrad_nn::models::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Tensor, manual_seed};

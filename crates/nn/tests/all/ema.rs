@@ -1,10 +1,8 @@
 //! The moving average of a model against PyTorch's, and models that get their own values back.
 
-mod common;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use common::{data, json};
+use crate::common::{data, json};
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, HostTensor, Shape, Tensor};
 use serde_json::Value;

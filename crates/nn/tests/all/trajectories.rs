@@ -2,12 +2,10 @@
 //! numbers and says what can be asked for: rounding flips a ReLU now and then, so that PyTorch's own f32 runs leave its f64 runs
 //! after `steady` steps, while in f64 the whole run can be followed.
 
-mod common;
-
 use std::io::Read;
 use std::path::Path;
 
-use common::{data, json};
+use crate::common::{data, json};
 use flate2::read::GzDecoder;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Result, Tensor};

@@ -1,7 +1,5 @@
 //! Initialisers have the moments and bounds that their formulas say; gradient clipping has the norms.
 
-mod common;
-
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Tensor, manual_seed};
 

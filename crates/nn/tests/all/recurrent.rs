@@ -1,8 +1,6 @@
 //! Recurrent layers: what vectors from PyTorch do not show.
 
-mod common;
-
-use common::randn;
+use crate::common::randn;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Error, ErrorKind, Result, Tensor, manual_seed};
 

@@ -1,0 +1,23 @@
+//! The tests of this crate in one program: what is generic over the backend is compiled once for all of them.
+
+#[macro_use]
+mod common;
+
+mod attention;
+mod derive;
+mod ema;
+mod files;
+mod gradients;
+mod images;
+mod init;
+mod language;
+mod losses;
+mod min_gru;
+mod models;
+mod optimizers;
+mod policies;
+mod recurrent;
+mod resume;
+mod state;
+mod trajectories;
+mod watch;
