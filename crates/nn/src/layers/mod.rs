@@ -29,7 +29,7 @@ use crate::Param;
 
 pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Softplus, Tanh};
 pub use adaptive::{AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d};
-pub(crate) use attention::{Attend, merge_heads, split_heads};
+pub(crate) use attention::{Attend, all_or_nothing, merge_heads, split_heads};
 pub use attention::{KvCache, Masks, MultiheadAttention, MultiheadAttentionConfig};
 pub use batch_norm::{BatchNorm, BatchNorm1d, BatchNorm1dConfig, BatchNorm2d, BatchNorm2dConfig, BatchNormConfig};
 pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, ConvConfig};

@@ -93,6 +93,21 @@ fn a_cache_of_another_batch_is_refused<B: Backend>(device: &Device<B>) {
         .unwrap_err();
     assert!(error.to_string().contains("start a new cache"), "{error}");
     assert_eq!(cache.len(), 3);
+    // A failure after the keys were appended leaves no trace.
+    let mask = random([2, 2], device);
+    let masks = Masks::causal().with_attn_mask(&mask);
+    assert!(
+        layer
+            .forward_cached(&random([2, 1, 8], device), &mut cache, masks)
+            .is_err()
+    );
+    assert_eq!(cache.len(), 3);
+    let decoder = TransformerDecoder::new(TransformerLayerConfig::new(8, 2).batch_first(true), 2, device).unwrap();
+    let mut cache = decoder.new_cache();
+    let (x, memory) = (random([2, 3, 8], device), random([2, 3, 6], device));
+    let failed = decoder.forward_cached(&x, &memory, &mut cache, Masks::causal(), Masks::default());
+    assert!(failed.is_err());
+    assert_eq!(cache.len(), 0);
     let rank = KvCache::new()
         .append(&random([2, 3], device), &random([2, 3], device))
         .unwrap_err();

@@ -5,7 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 /// The keys and values of the tokens that one attention layer has seen, so that each further token costs its own work alone:
 /// `[N, heads, T, D]`. Empty at first.
 ///
-/// A model holds one for each layer. Gradients flow through it like through any other tensor; generate within
+/// A model holds one for each layer. Cloning is cheap and keeps what was seen so far. Where a forward pass fails, the cache is as it was.
+/// Gradients flow through it like through any other tensor; generate within
 /// [`no_grad`](polygrad_tensor::no_grad).
 #[derive(Debug)]
 pub struct KvCache<B: Backend = AnyBackend> {
@@ -80,6 +81,24 @@ impl<B: Backend> KvCache<B> {
             self.seen = Some((f(key)?, f(value)?));
         }
         Ok(())
+    }
+}
+
+/// Runs a part of a forward pass that adds to a cache; if it fails the cache is as it was.
+pub(crate) fn all_or_nothing<C: Clone, T>(cache: &mut C, f: impl FnOnce(&mut C) -> Result<T>) -> Result<T> {
+    let before = cache.clone();
+    let outcome = f(cache);
+    if outcome.is_err() {
+        *cache = before;
+    }
+    outcome
+}
+
+impl<B: Backend> Clone for KvCache<B> {
+    fn clone(&self) -> Self {
+        Self {
+            seen: self.seen.clone(),
+        }
     }
 }
 

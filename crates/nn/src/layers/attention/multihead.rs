@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
-use super::{Attend, KvCache, Masks, merge_heads, split_heads};
+use super::{Attend, KvCache, Masks, all_or_nothing, merge_heads, split_heads};
 use crate::layers::in_layer;
 use crate::{Dropout, Init, Linear, LinearConfig, Module, Param, watch};
 
@@ -213,9 +213,11 @@ impl<B: Backend> MultiheadAttention<B> {
     pub fn forward_cached(&self, x: &Tensor<B>, cache: &mut KvCache<B>, masks: Masks<'_, B>) -> Result<Tensor<B>> {
         self.call(x, || {
             let [q, k, v] = self.project_self(x)?;
-            let (k, v) = cache.append(&k, &v)?;
-            let mixed = self.attend(&q, &k, masks, |attend| attend.values(&q, &k, &v))?;
-            self.finish(&mixed, x)
+            all_or_nothing(cache, |cache| {
+                let (k, v) = cache.append(&k, &v)?;
+                let mixed = self.attend(&q, &k, masks, |attend| attend.values(&q, &k, &v))?;
+                self.finish(&mixed, x)
+            })
         })
     }
 

@@ -4,6 +4,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::block::{feed_forward, residual};
 use super::{TransformerActivation, TransformerLayerConfig};
+use crate::layers::all_or_nothing;
 use crate::{Dropout, KvCache, LayerNorm, Linear, Masks, Module, MultiheadAttention, watch};
 
 /// Self-attention, attention to an encoder's output, then two linear layers, each with a norm and a way around, as PyTorch's
@@ -88,8 +89,10 @@ impl<B: Backend> TransformerDecoderLayer<B> {
         masks: Masks<'_, B>,
         memory_masks: Masks<'_, B>,
     ) -> Result<Tensor<B>> {
-        let attend = |x: &Tensor<B>| self.self_attn.forward_cached(x, cache, masks);
-        self.blocks(tgt, memory, attend, memory_masks)
+        all_or_nothing(cache, |cache| {
+            let attend = |x: &Tensor<B>| self.self_attn.forward_cached(x, cache, masks);
+            self.blocks(tgt, memory, attend, memory_masks)
+        })
     }
 
     fn blocks(
@@ -128,6 +131,12 @@ pub struct TransformerDecoder<B: Backend = AnyBackend> {
 /// What the layers of a [`TransformerDecoder`] have seen.
 #[derive(Debug)]
 pub struct DecoderCache<B: Backend = AnyBackend>(Vec<KvCache<B>>);
+
+impl<B: Backend> Clone for DecoderCache<B> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
 
 impl<B: Backend> DecoderCache<B> {
     /// How many tokens it holds.
@@ -207,11 +216,13 @@ impl<B: Backend> TransformerDecoder<B> {
             .with_hint("make it with new_cache"));
         }
         watch::layer(self, tgt, || {
-            let mut x = tgt.clone();
-            for (layer, cache) in self.layers.iter().zip(&mut cache.0) {
-                x = layer.forward_cached(&x, memory, cache, masks, memory_masks)?;
-            }
-            self.finish(x)
+            all_or_nothing(cache, |cache| {
+                let mut x = tgt.clone();
+                for (layer, cache) in self.layers.iter().zip(&mut cache.0) {
+                    x = layer.forward_cached(&x, memory, cache, masks, memory_masks)?;
+                }
+                self.finish(x)
+            })
         })
     }
 

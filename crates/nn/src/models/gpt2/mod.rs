@@ -14,6 +14,7 @@ pub use config::Gpt2Config;
 pub use generate::GenerateConfig;
 
 use super::config::{check_heads, only, token_shape};
+use crate::layers::all_or_nothing;
 use crate::{Dropout, Embedding, EmbeddingConfig, KvCache, LayerNorm, LayerNormConfig, Module, Param, watch};
 use block::Block;
 
@@ -181,11 +182,13 @@ impl<B: Backend> Gpt2<B> {
             .with_hint("make it with new_cache"));
         }
         watch::layer(self, ids, || {
-            let mut x = self.embed(ids, cache.len())?;
-            for (block, cache) in self.transformer.h.iter().zip(&mut cache.layers) {
-                x = block.forward(&x, Some(cache))?;
-            }
-            self.logits(&x)
+            all_or_nothing(&mut cache.layers, |layers| {
+                let mut x = self.embed(ids, layers.first().map_or(0, KvCache::len))?;
+                for (block, cache) in self.transformer.h.iter().zip(layers) {
+                    x = block.forward(&x, Some(cache))?;
+                }
+                self.logits(&x)
+            })
         })
     }
 

@@ -10,6 +10,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 pub use config::T5Config;
 
 use super::config::{padding_mask, token_shape};
+use crate::layers::all_or_nothing;
 use crate::{Embedding, EmbeddingConfig, Init, KvCache, Module, Param, watch};
 use stack::{Decoder, Encoder};
 
@@ -161,9 +162,9 @@ impl<B: Backend> T5<B> {
         let size = (encoded.shape()[0], encoded.shape()[1]);
         let padding = attention_mask.map(|mask| padding_mask(NAME, mask, size)).transpose()?;
         let tokens = self.shared.forward(decoder_ids)?;
-        let mut x = self
-            .decoder
-            .forward(&tokens, encoded, padding.as_ref(), &mut cache.layers)?;
+        let mut x = all_or_nothing(&mut cache.layers, |layers| {
+            self.decoder.forward(&tokens, encoded, padding.as_ref(), layers)
+        })?;
         if self.config.tie_word_embeddings {
             x = (&x * (self.config.d_model as f64).sqrt().recip())?;
         }
