@@ -38,8 +38,10 @@ pub struct T5Config {
     /// The activation of the feed-forward parts: a name of [`ActivationFn`], with "gated-" before it for gated ones. "gated-gelu" is by the tanh
     /// approximation. Default: "relu".
     pub feed_forward_proj: String,
-    /// Whether the projection to the vocabulary shares the embedding's weight, and is scaled by `1 / √d_model`. Default: true.
+    /// Whether the projection to the vocabulary shares the embedding's weight. Default: true.
     pub tie_word_embeddings: bool,
+    /// Whether what is projected to the vocabulary is scaled by `1 / √d_model`. Default: as `tie_word_embeddings`.
+    pub scale_decoder_outputs: Option<bool>,
     /// The token of padding. Default: 0.
     pub pad_token_id: i64,
     /// The token with which the decoder begins. Default: 0.
@@ -63,6 +65,7 @@ impl Default for T5Config {
             initializer_factor: 1.0,
             feed_forward_proj: "relu".to_owned(),
             tie_word_embeddings: true,
+            scale_decoder_outputs: None,
             pad_token_id: 0,
             decoder_start_token_id: 0,
         }

@@ -165,7 +165,11 @@ impl<B: Backend> T5<B> {
         let mut x = all_or_nothing(&mut cache.layers, |layers| {
             self.decoder.forward(&tokens, encoded, padding.as_ref(), layers)
         })?;
-        if self.config.tie_word_embeddings {
+        if self
+            .config
+            .scale_decoder_outputs
+            .unwrap_or(self.config.tie_word_embeddings)
+        {
             x = (&x * (self.config.d_model as f64).sqrt().recip())?;
         }
         watch::layer(&self.lm_head, &x, || x.linear(&self.lm_head.weight.tensor(), None))
