@@ -79,10 +79,6 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
         "nn.functional.scaled_dot_product_attention" => bounds.with_cancellation().times(10.0),
         // The relative error is y ln x times that of the operands, for the samples up to 20; in gradients such powers are added up.
         "pow" => bounds.times(10.0),
-        // Dozens of ops one after the other, whose roundings meet in sums that cancel.
-        "GPT2LMHeadModel" | "BertForSequenceClassification" | "T5ForConditionalGeneration" => {
-            bounds.with_cancellation()
-        }
         _ => bounds,
     }
 }

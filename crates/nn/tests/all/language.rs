@@ -173,6 +173,17 @@ fn t5_decodes_token_by_token<B: Backend>(device: &Device<B>) {
     let other = Tensor::new([[3i64, 1, 4, 1, 5], [9, 2, 0, 11, 16]], device).unwrap();
     close(&model.forward(&other, Some(&mask), &answer).unwrap(), &whole);
 
+    // What transformers 5 writes for T5 1.1: the weight is shared, its input not scaled.
+    let config = T5Config {
+        scale_decoder_outputs: Some(false),
+        ..config
+    };
+    let unscaled = T5::new(&config, device).unwrap();
+    unscaled.eval();
+    unscaled.load_state_dict(&model.state_dict().unwrap(), true).unwrap();
+    let logits = unscaled.forward(&text, Some(&mask), &answer).unwrap();
+    close(&(&logits * 0.25).unwrap(), &whole);
+
     let targets = Tensor::new([[7i64, -100, 2]], device).unwrap();
     assert_eq!(model.shift_right(&targets).unwrap().to_vec::<i64>().unwrap(), [0, 7, 0]);
 }
