@@ -152,19 +152,8 @@ impl<const D: usize> ConvConfig<D> {
     }
 
     fn check(&self) -> Result<()> {
-        let groups = self.groups;
-        if groups == 0 || !self.in_channels.is_multiple_of(groups) || !self.out_channels.is_multiple_of(groups) {
-            return Err(Error::invalid(format!(
-                "{groups} groups do not divide {} input and {} output channels",
-                self.in_channels, self.out_channels
-            )));
-        }
-        if [self.kernel, self.stride, self.dilation].as_flattened().contains(&0) {
-            return Err(Error::invalid(format!(
-                "kernel {:?}, stride {:?} and dilation {:?} must each be at least 1",
-                self.kernel, self.stride, self.dilation
-            )));
-        }
+        check_groups(self.groups, [self.in_channels, self.out_channels])?;
+        check_window([self.kernel, self.stride, self.dilation])?;
         if self.same && self.stride != [1; D] {
             return Err(
                 Error::invalid(format!("padding_same needs a stride of 1, not {:?}", self.stride))
@@ -185,6 +174,48 @@ impl<const D: usize> ConvConfig<D> {
         }
         ([0; D], Some(total.map(|t| (t / 2, t - t / 2))))
     }
+}
+
+pub(super) fn check_groups(groups: usize, channels: [usize; 2]) -> Result<()> {
+    if groups > 0 && channels.iter().all(|count| count.is_multiple_of(groups)) {
+        return Ok(());
+    }
+    let [inputs, outputs] = channels;
+    Err(Error::invalid(format!(
+        "{groups} groups do not divide {inputs} input and {outputs} output channels"
+    )))
+}
+
+pub(super) fn check_window<const D: usize>([kernel, stride, dilation]: [[usize; D]; 3]) -> Result<()> {
+    if ![kernel, stride, dilation].as_flattened().contains(&0) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "kernel {kernel:?}, stride {stride:?} and dilation {dilation:?} must each be at least 1"
+    )))
+}
+
+/// Fails unless the input is a batch with `axes` spatial axes.
+pub(super) fn check_rank<B: Backend>(x: &Tensor<B>, layer: &'static str, axes: usize) -> Result<()> {
+    if x.rank() == axes + 2 {
+        return Ok(());
+    }
+    Err(
+        Error::shape(format!("{layer} takes [N, C, spatial…] of rank {}", axes + 2))
+            .with_op(layer)
+            .with_operands([(x.shape(), x.dtype())])
+            .with_hint("a single image has N = 1: add it with unsqueeze(0)"),
+    )
+}
+
+/// `[N, C, spatial…]` with a number for each channel added.
+pub(super) fn biased<B: Backend>(y: Tensor<B>, bias: Option<&Param<B>>) -> Result<Tensor<B>> {
+    let Some(bias) = bias.map(Param::tensor) else {
+        return Ok(y);
+    };
+    let mut shape = vec![1; y.rank()];
+    shape[1] = bias.numel();
+    y.add(&bias.reshape(shape)?)
 }
 
 fn name<const D: usize>() -> &'static str {
@@ -219,14 +250,7 @@ impl<const D: usize, B: Backend> Conv<D, B> {
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let weight = self.weight.tensor();
-        if x.rank() != D + 2 {
-            return Err(
-                Error::shape(format!("{} takes [N, C, spatial…] of rank {}", name::<D>(), D + 2))
-                    .with_op(name::<D>())
-                    .with_operands([(x.shape(), x.dtype())])
-                    .with_hint("a single image has N = 1: add it with unsqueeze(0)"),
-            );
-        }
+        check_rank(x, name::<D>(), D)?;
         let y = match self.same {
             None => x.conv(&weight, &self.params)?,
             Some(borders) => {
@@ -235,15 +259,7 @@ impl<const D: usize, B: Backend> Conv<D, B> {
                 x.pad(&padding, 0.0)?.conv(&weight, &self.params)?
             }
         };
-        match &self.bias {
-            None => Ok(y),
-            Some(bias) => {
-                let bias = bias.tensor();
-                let mut shape = vec![1; D + 2];
-                shape[1] = bias.numel();
-                y.add(&bias.reshape(shape)?)
-            }
-        }
+        biased(y, self.bias.as_ref())
     }
 }
 

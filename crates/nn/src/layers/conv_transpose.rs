@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Tensor};
 
+use super::conv::{biased, check_groups, check_rank, check_window};
 use super::extent::{Extent, padded};
 use super::in_layer;
 use super::linear::{default_bias, default_weight};
@@ -154,19 +155,8 @@ impl<const D: usize> ConvTransposeConfig<D> {
     }
 
     fn check(&self) -> Result<()> {
-        let groups = self.groups;
-        if groups == 0 || !self.in_channels.is_multiple_of(groups) || !self.out_channels.is_multiple_of(groups) {
-            return Err(Error::invalid(format!(
-                "{groups} groups do not divide {} input and {} output channels",
-                self.in_channels, self.out_channels
-            )));
-        }
-        if [self.kernel, self.stride, self.dilation].as_flattened().contains(&0) {
-            return Err(Error::invalid(format!(
-                "kernel {:?}, stride {:?} and dilation {:?} must each be at least 1",
-                self.kernel, self.stride, self.dilation
-            )));
-        }
+        check_groups(self.groups, [self.in_channels, self.out_channels])?;
+        check_window([self.kernel, self.stride, self.dilation])?;
         let larger = |axis: usize| self.stride[axis].max(self.dilation[axis]);
         if (0..D).any(|axis| self.output_padding[axis] >= larger(axis)) {
             return Err(Error::invalid(format!(
@@ -209,24 +199,9 @@ impl<const D: usize, B: Backend> ConvTranspose<D, B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        if x.rank() != D + 2 {
-            return Err(
-                Error::shape(format!("{} takes [N, C, spatial…] of rank {}", name::<D>(), D + 2))
-                    .with_op(name::<D>())
-                    .with_operands([(x.shape(), x.dtype())])
-                    .with_hint("a single image has N = 1: add it with unsqueeze(0)"),
-            );
-        }
+        check_rank(x, name::<D>(), D)?;
         let y = x.conv_transpose(&self.weight.tensor(), &self.params, self.output_padding)?;
-        match &self.bias {
-            None => Ok(y),
-            Some(bias) => {
-                let bias = bias.tensor();
-                let mut shape = vec![1; D + 2];
-                shape[1] = bias.numel();
-                y.add(&bias.reshape(shape)?)
-            }
-        }
+        biased(y, self.bias.as_ref())
     }
 }
 

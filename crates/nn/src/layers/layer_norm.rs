@@ -65,12 +65,7 @@ impl LayerNormConfig {
     /// # Errors
     /// When the shape has no axes or too many, or memory runs out.
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<LayerNorm<B>> {
-        let shape = Shape::new(&self.normalized_shape)?;
-        if shape.rank() == 0 {
-            return Err(Error::invalid("the normalised shape has no axes")
-                .with_op("layer_norm")
-                .with_hint("give the extents of the last axes, such as [512]"));
-        }
+        let shape = normalized_shape(&self.normalized_shape).map_err(|e| e.with_op("layer_norm"))?;
         let param = |there: bool, init: Init| there.then(|| init.param(shape, device)).transpose();
         Ok(LayerNorm {
             weight: param(self.affine, Init::ONES)?,
@@ -79,6 +74,26 @@ impl LayerNormConfig {
             eps: self.eps,
         })
     }
+}
+
+/// The extents of the last axes, of which there must be one at least.
+pub(super) fn normalized_shape(extents: &[usize]) -> Result<Shape> {
+    if extents.is_empty() {
+        return Err(Error::invalid("the normalised shape has no axes")
+            .with_hint("give the extents of the last axes, such as [512]"));
+    }
+    Shape::new(extents)
+}
+
+/// Fails unless the input's last axes are these.
+pub(super) fn check_end<B: Backend>(x: &Tensor<B>, inner: Shape) -> Result<()> {
+    if x.shape().ends_with(&inner) {
+        return Ok(());
+    }
+    Err(
+        Error::shape(format!("the input does not end in the normalised shape {inner}"))
+            .with_operands([(x.shape(), x.dtype())]),
+    )
 }
 
 impl<B: Backend> LayerNorm<B> {
@@ -100,14 +115,8 @@ impl<B: Backend> LayerNorm<B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let (shape, inner) = (x.shape(), self.normalized_shape);
-        if !shape.ends_with(&inner) {
-            return Err(
-                Error::shape(format!("the input does not end in the normalised shape {inner}"))
-                    .with_op("layer_norm")
-                    .with_operands([(shape, x.dtype())]),
-            );
-        }
+        let inner = self.normalized_shape;
+        check_end(x, inner).map_err(|e| e.with_op("layer_norm"))?;
         let weight = self.weight.as_ref().map(Param::tensor);
         let bias = self.bias.as_ref().map(Param::tensor);
         x.layer_norm(weight.as_ref(), bias.as_ref(), inner.rank(), self.eps)

@@ -1,8 +1,9 @@
 //! Root mean square normalisation.
 
-use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, IntoShape, Result, Shape, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, IntoShape, Result, Shape, Tensor};
 
 use super::in_layer;
+use super::layer_norm::{check_end, normalized_shape};
 use crate::{Forward, Init, Module, Param, watch};
 
 /// Divides the last axes of each sample by the root of their mean square, then scales by `weight`, which has the shape of those axes.
@@ -54,12 +55,7 @@ impl RMSNormConfig {
     /// # Errors
     /// When the shape has no axes or too many, or memory runs out.
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<RMSNorm<B>> {
-        let shape = Shape::new(&self.normalized_shape)?;
-        if shape.rank() == 0 {
-            return Err(Error::invalid("the normalised shape has no axes")
-                .with_op("rms_norm")
-                .with_hint("give the extents of the last axes, such as [512]"));
-        }
+        let shape = normalized_shape(&self.normalized_shape).map_err(|e| e.with_op("rms_norm"))?;
         Ok(RMSNorm {
             weight: self.affine.then(|| Init::ONES.param(shape, device)).transpose()?,
             normalized_shape: shape,
@@ -87,14 +83,8 @@ impl<B: Backend> RMSNorm<B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let (shape, inner) = (x.shape(), self.normalized_shape);
-        if !shape.ends_with(&inner) {
-            return Err(
-                Error::shape(format!("the input does not end in the normalised shape {inner}"))
-                    .with_op("rms_norm")
-                    .with_operands([(shape, x.dtype())]),
-            );
-        }
+        let inner = self.normalized_shape;
+        check_end(x, inner).map_err(|e| e.with_op("rms_norm"))?;
         let weight = self.weight.as_ref().map(Param::tensor);
         let default = match x.dtype() {
             DType::F64 => f64::EPSILON,
