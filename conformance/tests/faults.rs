@@ -443,6 +443,41 @@ fn loading_a_model_or_an_optimizer_takes_over_all_or_nothing() {
 }
 
 #[test]
+fn a_model_moves_to_a_device_as_a_whole() {
+    let ready = |device: &Device| {
+        manual_seed(3);
+        let mut training = cnn(device).unwrap();
+        training.step().unwrap();
+        training
+    };
+    let home = Device::<Cpu>::default().into_any();
+    let mut undisturbed = ready(&home);
+    let old = undisturbed.values();
+    every_call(
+        &Device::<Cpu>::default(),
+        ready,
+        |_, training| training.model.to_device(&home),
+        |training| {
+            let parameters = training.model.parameters();
+            assert!(parameters.iter().all(|param| param.device() != home));
+            assert!(training.values() == old);
+        },
+    );
+
+    // A step after the move is the step that it would have been without, and takes the optimizer's state along.
+    undisturbed.step().unwrap();
+    let faults = Faults::over(&Device::<Cpu>::default());
+    let mut moved = ready(&faults.device());
+    moved.model.to_device(&home).unwrap();
+    moved.input = moved.input.to_device(&home).unwrap();
+    moved.target = moved.target.to_device(&home).unwrap();
+    moved.step().unwrap();
+    assert!(moved.values() == undisturbed.values());
+    drop(faults.device());
+    assert_eq!(faults.live_tensors(), 0, "something stayed behind");
+}
+
+#[test]
 fn a_moving_average_moves_as_a_whole_and_gives_the_model_back() {
     // In bf16, so that the average is converted on its way into the model.
     let ready = |device: &Device| {

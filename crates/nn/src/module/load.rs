@@ -49,6 +49,14 @@ impl<B: Backend> Target<B> {
         }
     }
 
+    /// Takes the same values on another device.
+    pub(crate) fn move_to(&self, value: Tensor<B>) -> Result<()> {
+        match self {
+            Self::Param(param) => param.replace(|_| Ok(value)),
+            Self::Buffer(buffer) => buffer.replace(|_| Ok(value)),
+        }
+    }
+
     /// The same for all places that share a parameter.
     pub(crate) fn shared_id(&self) -> Option<usize> {
         match self {

@@ -237,16 +237,24 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         })
     }
 
-    /// Moves all parameters and buffers to another device of the same backend. Make optimizers afterwards.
+    /// Moves all parameters and buffers to another device: all, or none when there is an error. With `AnyBackend`, as without type
+    /// parameters, it may be one of another backend. An optimizer made before goes along: what it remembers follows its parameters.
     ///
     /// # Errors
-    /// When a device fails.
+    /// When a device fails, or does not have a dtype of the module.
     fn to_device(&self, device: &Device<B>) -> Result<()> {
-        try_walk(self, |item| match item {
-            Item::Param(param) => param.to_device(device),
-            Item::Buffer(buffer) => buffer.replace(|x| x.to_device(device)),
-            Item::Mode(_) | Item::Module(_) => Ok(()),
-        })
+        let mut seen = std::collections::HashSet::new();
+        let mut targets = Target::all(self);
+        targets.retain(|(_, target)| target.shared_id().is_none_or(|id| seen.insert(id)));
+        let moved = |(name, target): &(String, Target<B>)| {
+            let value = target.tensor().to_device(device);
+            value.map_err(|e| e.in_module(name.as_str()))
+        };
+        let values: Vec<Tensor<B>> = targets.iter().map(moved).collect::<Result<_>>()?;
+        for ((_, target), value) in targets.iter().zip(values) {
+            target.move_to(value)?;
+        }
+        Ok(())
     }
 }
 

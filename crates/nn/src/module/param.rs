@@ -105,12 +105,8 @@ impl<B: Backend> Param<B> {
         self.replace(|leaf| leaf.detach().to_dtype(dtype))
     }
 
-    /// Moves it to another device. Its place in the gradient graph is a new one.
-    pub(crate) fn to_device(&self, device: &Device<B>) -> Result<()> {
-        self.replace(|leaf| leaf.to_device(device))
-    }
-
-    fn replace(&self, f: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
+    /// Gives it values computed from the old ones, of any float dtype and on any device. Its place in the gradient graph is a new one.
+    pub(crate) fn replace(&self, f: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
         let mut leaf = self.write();
         let new = f(&leaf)?.requires_grad()?;
         if let Some(name) = leaf.name() {

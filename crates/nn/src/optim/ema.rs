@@ -140,13 +140,15 @@ impl<B: Backend> Ema<B> {
     /// Takes in the model's present values: after each step of the optimizer.
     ///
     /// # Errors
-    /// When a device fails, or the model's dtype or device has changed; the average is then as it was.
+    /// When a device fails, or the model's dtype has changed; the average is then as it was.
     pub fn update(&mut self) -> Result<()> {
         no_grad(|| {
             let (is_first, share) = (self.n_averaged == 0, 1.0 - self.config.decay);
             let next = |pair: &Pair<B>| {
-                let old = pair.average.tensor();
-                let value = pair.target.tensor().detach().to_dtype(old.dtype())?;
+                let value = pair.target.tensor().detach();
+                // A model that has moved takes its average along.
+                let old = pair.average.tensor().to_device(&value.device())?;
+                let value = value.to_dtype(old.dtype())?;
                 if is_first || !pair.is_averaged {
                     return Ok(value);
                 }
@@ -166,14 +168,14 @@ impl<B: Backend> Ema<B> {
     /// again. What `f` itself changes in them is lost.
     ///
     /// # Errors
-    /// When a device fails, or the model's dtype, shapes or device have changed; the model then has its own values. Errors of `f` are in
-    /// its result.
+    /// When a device fails, or the model's dtype or shapes have changed; the model then has its own values. Errors of `f` are in its result.
     pub fn with_averaged<R>(&self, f: impl FnOnce() -> R) -> Result<R> {
         let mut swapped = Swapped(Vec::with_capacity(self.pairs.len()));
         for pair in &self.pairs {
             let own = pair.target.tensor().detach();
-            let average = pair.average.tensor().to_dtype(own.dtype());
+            let average = pair.average.tensor().to_device(&own.device());
             average
+                .and_then(|average| average.to_dtype(own.dtype()))
                 .and_then(|average| pair.target.set(&average))
                 .map_err(|e| e.in_module(pair.name.clone()))?;
             swapped.0.push((pair, own));

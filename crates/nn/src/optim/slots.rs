@@ -121,14 +121,14 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
                         let zeros = || B::zeros(B::shape(value), B::dtype(value), &B::device(value));
                         *state = group.fields.iter().map(|_| zeros()).collect::<Result<_>>()?;
                     }
-                    if state
-                        .iter()
-                        .any(|s| B::dtype(s) != B::dtype(value) || !B::same_device(s, value))
-                    {
-                        return Err(
-                            Error::invalid("the parameter's dtype or device has changed since the last step")
-                                .with_hint("make the optimizer after to_dtype and to_device"),
-                        );
+                    if state.iter().any(|s| B::dtype(s) != B::dtype(value)) {
+                        return Err(Error::invalid("the parameter's dtype has changed since the last step")
+                            .with_hint("make the optimizer after to_dtype"));
+                    }
+                    if !state.iter().all(|s| B::same_device(s, value)) {
+                        let device = B::device(value);
+                        let moved = |s: &B::Tensor| B::from_host(B::to_host(s)?, &device);
+                        *state = state.iter().map(moved).collect::<Result<_>>()?;
                     }
                     group.config.update(value, gradient.inner(), state, *step + 1)
                 });
