@@ -5,6 +5,8 @@
 //! There are no kernels here.
 
 mod any;
+#[cfg(feature = "ndarray")]
+mod arrays;
 mod backend;
 mod capabilities;
 pub mod decompose;

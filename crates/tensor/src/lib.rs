@@ -18,6 +18,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "ndarray")]
+mod arrays;
 mod backward;
 mod checkpoint;
 mod custom;
@@ -40,6 +42,8 @@ pub use device::Device;
 pub use flops::count_flops;
 pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
 pub use graph::{enable_grad, is_grad_enabled, no_grad};
+#[cfg(feature = "ndarray")]
+pub use ndarray;
 pub use ops::{Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode};
 pub use polygrad_core::{
     Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,
