@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::compare::work::Work;
 use crate::run::config::{Model, Optimizer};
 
 /// Train, evaluate and use image classifiers on any backend, and check the backends
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     Predict(Predict),
     /// Hold a backend to PyTorch: values, gradients and errors of every op
     Check(Check),
+    /// Time the same work at several sizes on every backend that is there
+    Compare(Compare),
     /// List the backends, their devices, and why others are missing
     Devices,
 }
@@ -154,6 +157,25 @@ pub(crate) struct Check {
     pub(crate) json: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// Only this kind of work; may be given several times [default: all]
+    #[arg(long, value_enum)]
+    pub(crate) op: Vec<Work>,
+
+    /// Only this device, such as cpu:threads=1; may be given several times [default: each backend that is there]
+    #[arg(long)]
+    pub(crate) backend: Vec<String>,
+
+    /// Where the chart goes
+    #[arg(long, value_name = "FILE", default_value = "compare.png")]
+    pub(crate) plot: PathBuf,
+
+    /// Write the figures to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
 /// The questions of `check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
@@ -234,6 +256,7 @@ mod tests {
             ("polygrad train mnist --full --data x", "cannot be used with"),
             ("polygrad train --resume x --out y", "cannot be used with"),
             ("polygrad eval", "<RUN>"),
+            ("polygrad compare --op sort", "matmul"),
         ] {
             let text = parse(line).unwrap_err();
             assert!(text.contains(words), "{line}: {text}\nshould contain {words}");

@@ -22,6 +22,7 @@
 mod args;
 mod backend;
 mod check;
+mod compare;
 mod data;
 mod devices;
 mod eval;
@@ -31,6 +32,7 @@ mod feed;
 mod image;
 mod interrupt;
 mod model;
+mod plot;
 mod predict;
 mod progress;
 mod run;
@@ -52,7 +54,7 @@ enum Outcome {
     Interrupted,
 }
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `check` or `devices`) with the backends in
+/// Does what this process's arguments say (`train`, `eval`, `predict`, `check`, `compare` or `devices`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, and 130 after Ctrl-C. A command line that makes no sense, `--help` and
@@ -63,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Eval(args) => eval::command(&args),
         Command::Predict(args) => predict::command(&args),
         Command::Check(args) => check::command(&args),
+        Command::Compare(args) => compare::command(&args),
         Command::Devices => devices::command(),
     };
     match outcome {

@@ -1,8 +1,8 @@
 //! `curves.png`: loss and accuracy over the epochs, on the training and the test images.
 
 use super::metrics::{Row, Split};
-use super::plot::canvas::{Align, Canvas, Colour, Style};
-use super::plot::font::Point;
+use crate::plot::canvas::{Align, Canvas, Colour, Style};
+use crate::plot::font::Point;
 
 const WIDTH: usize = 1600;
 const HEIGHT: usize = 700;

@@ -5,7 +5,6 @@ pub(crate) mod config;
 pub(crate) mod curves;
 pub(crate) mod events;
 pub(crate) mod metrics;
-pub(crate) mod plot;
 
 use std::fs;
 use std::io::ErrorKind;
