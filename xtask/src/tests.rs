@@ -1,0 +1,73 @@
+//! All tests: the README's command, and then everything else in one more run, so that what both need is built once more and no oftener.
+
+use crate::{blas, cargo, torch};
+
+/// What the second run tests, whatever is installed.
+const PACKAGES: [&str; 7] = [
+    "polygrad",
+    "polygrad-cli",
+    "polygrad-core",
+    "polygrad-tensor",
+    "polygrad-candle",
+    "polygrad-reference",
+    "xtask",
+];
+const FEATURES: [&str; 2] = ["polygrad/ndarray", "polygrad/candle"];
+
+/// What needs more than a Rust toolchain.
+struct SetUp {
+    name: &'static str,
+    packages: &'static [&'static str],
+    features: &'static [&'static str],
+    /// Finds or fetches it, and says what cargo's environment needs.
+    prepare: fn() -> Result<Environment, String>,
+}
+
+type Environment = Vec<(String, String)>;
+
+const SET_UPS: [SetUp; 2] = [
+    SetUp {
+        name: "blas",
+        packages: &["polygrad-cpu", "polygrad-conformance"],
+        features: &["polygrad/blas", "polygrad-conformance/blas"],
+        prepare: || blas::find().map(|()| Vec::new()),
+    },
+    SetUp {
+        name: "torch",
+        packages: &["polygrad-torch"],
+        features: &["polygrad/torch"],
+        prepare: torch::environment,
+    },
+];
+
+/// Runs them.
+///
+/// # Errors
+/// When a test fails; and when something is skipped, if the variable `CI` is `true`.
+pub(crate) fn run() -> Result<(), String> {
+    cargo::run(&["test"], &[])?;
+    let (mut packages, mut features) = (PACKAGES.to_vec(), FEATURES.to_vec());
+    let (mut environment, mut skipped) = (Environment::new(), Vec::new());
+    for set_up in &SET_UPS {
+        match (set_up.prepare)() {
+            Ok(variables) => {
+                packages.extend(set_up.packages);
+                features.extend(set_up.features);
+                environment.extend(variables);
+            }
+            Err(reason) => skipped.push(format!("{}: {reason}", set_up.name)),
+        }
+    }
+    let features = features.join(",");
+    let mut line = vec!["test", "--features", &features];
+    line.extend(packages.iter().flat_map(|package| ["-p", package]));
+    cargo::run(&line, &environment)?;
+    for reason in &skipped {
+        println!("skipped {reason}");
+    }
+    println!("{} of {} further set-ups skipped", skipped.len(), SET_UPS.len());
+    if !skipped.is_empty() && std::env::var_os("CI").is_some_and(|value| value == "true") {
+        return Err("under CI nothing may be skipped".to_owned());
+    }
+    Ok(())
+}

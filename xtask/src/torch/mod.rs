@@ -1,0 +1,82 @@
+//! A LibTorch to build and run the backend `torch` with: one that is installed, or one without CUDA in the cache folder.
+
+mod fetch;
+mod installed;
+
+use std::path::{Path, PathBuf};
+
+/// The version that tch 0.26 is made for; it takes no other.
+const VERSION: &str = "2.13.0";
+
+/// `cargo xtask setup torch`: prints what to export, and nothing else, to standard output.
+pub(crate) fn command() -> Result<(), String> {
+    for (name, value) in environment()? {
+        println!("export {name}={}", quoted(&value));
+    }
+    Ok(())
+}
+
+/// What the environment of cargo and of the programs it builds needs; fetches LibTorch first where there is none.
+///
+/// # Errors
+/// When the one that is named is missing or of another version, or there is none and it cannot be fetched.
+pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if variable("LIBTORCH_USE_PYTORCH").is_some_and(|value| value == "1") {
+        let python = installed::python_library()?;
+        return Ok(vec![
+            ("LIBTORCH_USE_PYTORCH".to_owned(), "1".to_owned()),
+            library_path(&python),
+        ]);
+    }
+    let folder = match variable("LIBTORCH") {
+        Some(named) => installed::check(PathBuf::from(named))?,
+        None => cached()?,
+    };
+    let text = folder.to_str().ok_or("the path of LibTorch is no text")?.to_owned();
+    Ok(vec![("LIBTORCH".to_owned(), text), library_path(&folder.join("lib"))])
+}
+
+/// The one in the cache folder.
+fn cached() -> Result<PathBuf, String> {
+    let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
+        (Some(cache), _) if !cache.is_empty() => PathBuf::from(cache),
+        (_, Some(home)) => Path::new(&home).join(".cache"),
+        _ => return Err("neither XDG_CACHE_HOME nor HOME says where the cache folder is".to_owned()),
+    };
+    let folder = cache.join("polygrad").join(format!("libtorch-{VERSION}"));
+    if folder.exists() {
+        return installed::check(folder.clone()).map_err(|reason| format!("{reason}; delete {}", folder.display()));
+    }
+    fetch::fetch(&folder)?;
+    Ok(folder)
+}
+
+/// `LD_LIBRARY_PATH` with a folder in front.
+fn library_path(folder: &Path) -> (String, String) {
+    let mut path = folder.display().to_string();
+    if let Ok(rest) = std::env::var("LD_LIBRARY_PATH")
+        && !rest.is_empty()
+        && !rest.split(':').any(|part| part == path)
+    {
+        path = format!("{path}:{rest}");
+    }
+    ("LD_LIBRARY_PATH".to_owned(), path)
+}
+
+/// For a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_shell_reads_back_what_is_quoted() {
+        for text in ["/a/b", "/with space/it's"] {
+            let line = format!("printf %s {}", super::quoted(text));
+            let output = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), text);
+        }
+    }
+}
