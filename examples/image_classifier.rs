@@ -2,8 +2,10 @@
 //!
 //! Everything is generic over the backend. `main` takes the native CPU at compile time; `Device::new("…")` would choose at run time.
 
-use std::io::Read;
+#[path = "support/fashion_mnist.rs"]
+mod fashion_mnist;
 
+use fashion_mnist::load;
 use polygrad::nn::{Adam, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, loss::CrossEntropyLoss};
 use polygrad::prelude::*;
 
@@ -56,36 +58,6 @@ fn accuracy<B: Backend>(model: &Sequential<B>, images: &Tensor<B>, labels: &Tens
         right += answers.eq(&labels)?.sum_all()?.item()?;
     }
     Ok(right / labels.numel() as f64)
-}
-
-/// Images `[N, 1, 28, 28]` in 0..1 and labels `[N]`, from the subset in the repository.
-fn load<B: Backend>(split: &str, device: &Device<B>) -> Result<(Tensor<B>, Tensor<B>)> {
-    let read = |name: &str| -> Result<Vec<u8>> {
-        let path = format!(
-            "{}/../../data/fashion-mnist/{split}-{name}-ubyte.gz",
-            env!("CARGO_MANIFEST_DIR")
-        );
-        let mut bytes = Vec::new();
-        let file = std::fs::File::open(&path).map_err(|e| Error::io("open", path.as_ref(), e))?;
-        flate2::read::GzDecoder::new(file)
-            .read_to_end(&mut bytes)
-            .map_err(|e| Error::io("read", path.as_ref(), e))?;
-        Ok(bytes)
-    };
-    // IDX files begin with a header of 16 bytes for images and 8 for labels.
-    let pixels: Vec<f32> = read("images-idx3")?[16..]
-        .iter()
-        .map(|&pixel| f32::from(pixel) / 255.0)
-        .collect();
-    let labels: Vec<i64> = read("labels-idx1")?[8..]
-        .iter()
-        .map(|&label| i64::from(label))
-        .collect();
-    let count = labels.len();
-    Ok((
-        Tensor::from_vec(pixels, [count, 1, 28, 28], device)?,
-        Tensor::from_vec(labels, [count], device)?,
-    ))
 }
 
 fn main() -> Result<()> {
