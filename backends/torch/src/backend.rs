@@ -26,7 +26,8 @@ impl Backend for Torch {
     fn capabilities(device: &TorchDevice) -> Capabilities {
         let on_cpu = *device == TorchDevice::Cpu;
         let mut out = Capabilities::host(DType::ALL);
-        out.native_dtypes.retain(|dtype| !on_cpu || !matches!(dtype, DType::F16 | DType::BF16));
+        out.native_dtypes
+            .retain(|dtype| !on_cpu || !matches!(dtype, DType::F16 | DType::BF16));
         out.asynchronous = !on_cpu;
         out.unified_memory = on_cpu;
         // On a GPU, sums by positions are in the order in which their threads come.

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use polygrad_core::{
-    AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpec, Error, ErrorKind, Result,
-};
+use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
 use crate::{Torch, memory};
 
@@ -86,7 +84,11 @@ fn open(spec: &DeviceSpec) -> Result<TorchDevice> {
 
 fn cuda(spec: &DeviceSpec, index: usize) -> Result<TorchDevice> {
     let unavailable = |reason: String, hint: &'static str| {
-        Err(Error::new(ErrorKind::BackendUnavailable, format!("device {:?}: {reason}", spec.to_string())).with_hint(hint))
+        Err(Error::new(
+            ErrorKind::BackendUnavailable,
+            format!("device {:?}: {reason}", spec.to_string()),
+        )
+        .with_hint(hint))
     };
     if !tch::utils::has_cuda() {
         return unavailable(
@@ -112,7 +114,11 @@ fn probe() -> Vec<DeviceInfo> {
         availability: Availability::Available,
     };
     let mut out = vec![cpu];
-    let count = if tch::utils::has_cuda() { tch::Cuda::device_count() } else { 0 };
+    let count = if tch::utils::has_cuda() {
+        tch::Cuda::device_count()
+    } else {
+        0
+    };
     out.extend((0..count).map(|index| DeviceInfo {
         spec: format!("torch:cuda:{index}"),
         description: format!("LibTorch 2.13 on CUDA device {index}"),

@@ -3,9 +3,9 @@
 use polygrad_core::{BinaryOp, CompareOp, DType, Result, Scalar, Shape, UnaryOp, decompose};
 use tch::{TchError, Tensor};
 
+use crate::Torch;
 use crate::error::{Named, refused, unknown};
 use crate::tensor::{TorchTensor, scalar};
-use crate::Torch;
 
 pub(crate) fn unary(op: UnaryOp, x: &TorchTensor) -> Result<TorchTensor> {
     let (name, t) = (op.name(), x.raw());
@@ -172,17 +172,33 @@ pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
 /// As f64, 0 for NaN, and within bounds.
 fn saturated(x: &TorchTensor, low: f64, high: f64) -> Result<Tensor> {
     let wide = x.raw().f_to_dtype(tch::Kind::Double, false, false).named("to_dtype")?;
-    let number = wide.f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY).named("to_dtype")?;
+    let number = wide
+        .f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY)
+        .named("to_dtype")?;
     number.f_clamp(low, high).named("to_dtype")
 }
 
 /// `start + i * step`: of integers in i64, which wraps, else in f64.
-pub(crate) fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType, device: crate::TorchDevice) -> Result<TorchTensor> {
+pub(crate) fn iota(
+    len: usize,
+    start: Scalar,
+    step: Scalar,
+    dtype: DType,
+    device: crate::TorchDevice,
+) -> Result<TorchTensor> {
     let real = matches!(start, Scalar::Float(_)) || matches!(step, Scalar::Float(_));
     let wide = if real { DType::F64 } else { DType::I64 };
-    let number = |value: Scalar| if real { Scalar::Float(value.to_f64()) } else { Scalar::Int(value.to_i64()) };
+    let number = |value: Scalar| {
+        if real {
+            Scalar::Float(value.to_f64())
+        } else {
+            Scalar::Int(value.to_i64())
+        }
+    };
     let count = Tensor::f_arange(len as i64, (crate::tensor::kind(wide), device.into())).named("arange")?;
-    let out = count.f_mul_scalar(scalar(number(step))).and_then(|out| out.f_add_scalar(scalar(number(start))));
+    let out = count
+        .f_mul_scalar(scalar(number(step)))
+        .and_then(|out| out.f_add_scalar(scalar(number(start))));
     let out = TorchTensor::new(out.named("arange")?, device)?;
     debug_assert_eq!(*out.shape(), Shape::from([len]));
     cast(&out, dtype)

@@ -9,7 +9,11 @@ pub(crate) fn from_text(op: &'static str, text: &str) -> Error {
     // What follows is a list of C++ frames.
     let text = text.split("\nException raised from").next().unwrap_or(text).trim();
     let has = |pieces: &[&str]| pieces.iter().any(|piece| text.contains(piece));
-    let error = if has(&["allocate memory", "out of memory", "Storage size calculation overflowed"]) {
+    let error = if has(&[
+        "allocate memory",
+        "out of memory",
+        "Storage size calculation overflowed",
+    ]) {
         Error::new(ErrorKind::OutOfMemory, format!("LibTorch found no memory: {text}"))
     } else if has(&["CUDA error"]) {
         Error::new(ErrorKind::DeviceLost, format!("the CUDA device failed: {text}"))

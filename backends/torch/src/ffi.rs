@@ -165,7 +165,11 @@ pub(crate) fn data(x: &Tensor) -> *const u8 {
     let mut out = ptr::null_mut();
     // SAFETY: the handle is alive.
     let code = unsafe { aoti_torch_get_data_ptr(handle(x), &raw mut out) };
-    if code == 0 { out.cast_const().cast() } else { ptr::null() }
+    if code == 0 {
+        out.cast_const().cast()
+    } else {
+        ptr::null()
+    }
 }
 
 /// The number by which LibTorch knows a dtype.
@@ -238,7 +242,11 @@ pub(crate) fn convolution_backward(
     wanted: Wanted,
 ) -> Result<Tensor> {
     let n = stride.len() as i64;
-    let mask = [i32::from(wanted == Wanted::Input), i32::from(wanted == Wanted::Weight), 0];
+    let mask = [
+        i32::from(wanted == Wanted::Input),
+        i32::from(wanted == Wanted::Weight),
+        0,
+    ];
     let none = [0i64; 3];
     let mut out = [ptr::null_mut(); 3];
     let [input_grad, weight_grad, bias_grad] = &mut out;
@@ -269,7 +277,11 @@ pub(crate) fn convolution_backward(
         check(done, op)?;
         let [input_grad, weight_grad, bias_grad] = out.map(|out| (!out.is_null()).then(|| own(out)));
         drop(bias_grad);
-        let gradient = if wanted == Wanted::Input { input_grad } else { weight_grad };
+        let gradient = if wanted == Wanted::Input {
+            input_grad
+        } else {
+            weight_grad
+        };
         gradient.ok_or_else(|| error::from_text(op, "LibTorch gave no gradient"))
     }
 }
@@ -349,7 +361,12 @@ pub(crate) unsafe fn call<const R: usize>(op: &'static str, name: &CStr, args: &
     }
     // SAFETY: the caller vouches for the schema; no op that is called has more than 16 arguments; results are new handles.
     unsafe {
-        let done = torch_call_dispatcher(name.as_ptr(), c"".as_ptr(), stack.as_mut_ptr(), aoti_torch_abi_version());
+        let done = torch_call_dispatcher(
+            name.as_ptr(),
+            c"".as_ptr(),
+            stack.as_mut_ptr(),
+            aoti_torch_abi_version(),
+        );
         check(done, op)?;
         Ok(std::array::from_fn(|i| own(stack[i] as Handle)))
     }

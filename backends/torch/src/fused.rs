@@ -95,15 +95,7 @@ pub(crate) fn attention(
     if !same {
         return decompose::attention::<Torch>(q, k, v, mask, scale, causal);
     }
-    let out = Tensor::f_scaled_dot_product_attention(
-        q.raw(),
-        k.raw(),
-        v.raw(),
-        None::<&Tensor>,
-        0.0,
-        causal,
-        scale,
-        false,
-    );
+    let out =
+        Tensor::f_scaled_dot_product_attention(q.raw(), k.raw(), v.raw(), None::<&Tensor>, 0.0, causal, scale, false);
     q.wrap("scaled_dot_product_attention", out)
 }

@@ -82,7 +82,10 @@ pub(crate) fn index_select(x: &TorchTensor, axis: usize, index: &TorchTensor) ->
 
 pub(crate) fn embedding(weight: &TorchTensor, index: &TorchTensor) -> Result<TorchTensor> {
     check("embedding", index, 0, weight.shape()[0])?;
-    weight.wrap("embedding", Tensor::f_embedding(weight.raw(), index.raw(), -1, false, false))
+    weight.wrap(
+        "embedding",
+        Tensor::f_embedding(weight.raw(), index.raw(), -1, false, false),
+    )
 }
 
 pub(crate) fn embedding_backward(

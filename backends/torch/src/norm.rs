@@ -100,7 +100,10 @@ pub(crate) fn batch_norm(
         return decompose::batch_norm::<Torch>(x, weight, bias, eps);
     }
     let op = "batch_norm";
-    let dims: Vec<i64> = all_but_channels(x.shape().rank())?.iter().map(|axis| axis as i64).collect();
+    let dims: Vec<i64> = all_but_channels(x.shape().rank())?
+        .iter()
+        .map(|axis| axis as i64)
+        .collect();
     let (var, mean) = x.raw().f_var_mean_correction(&dims[..], 0i64, false).named(op)?;
     let out = x.raw().f_native_batch_norm(
         weight.map(TorchTensor::raw),

@@ -27,7 +27,8 @@ pub(crate) fn sgd_step(
     momentum: Option<&mut TorchTensor>,
     params: &SgdParams,
 ) -> Result<()> {
-    if !is_wide(param.dtype()) {
+    // Where the factor is 0, the fused kernel leaves a buffer as it is.
+    if !is_wide(param.dtype()) || (momentum.is_some() && params.momentum == 0.0) {
         return decompose::sgd_step::<Torch>(param, grad, momentum, params);
     }
     let op = "sgd_step";
@@ -87,7 +88,11 @@ pub(crate) fn adam_step(
     let step = Scalar::Float(params.step as f64);
     // On CUDA the step lies beside the parameter.
     let step = TorchTensor::full(Shape::SCALAR, step, DType::F32, param.device())?;
-    let name = if params.decoupled { c"aten::_fused_adamw_" } else { c"aten::_fused_adam_" };
+    let name = if params.decoupled {
+        c"aten::_fused_adamw_"
+    } else {
+        c"aten::_fused_adam_"
+    };
     // SAFETY: _fused_adam_ and _fused_adamw_(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs,
     // Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad,
     // bool maximize, Tensor? grad_scale, Tensor? found_inf) -> ()

@@ -35,10 +35,17 @@ fn prod(x: &TorchTensor, axes: &Axes, keepdims: bool) -> Result<TorchTensor> {
     order.sort_unstable();
     let mut out = x.clone();
     // Narrow floats are rounded once, at the end.
-    let wide = if x.dtype().is_float() && x.dtype() != DType::F64 { DType::F64 } else { x.dtype() };
+    let wide = if x.dtype().is_float() && x.dtype() != DType::F64 {
+        DType::F64
+    } else {
+        x.dtype()
+    };
     for (step, &axis) in order.iter().rev().enumerate() {
         let dtype = if step + 1 == order.len() { x.dtype() } else { wide };
-        out = out.wrap("prod", out.raw().f_prod_dim_int(axis as i64, keepdims, Some(kind(dtype))))?;
+        out = out.wrap(
+            "prod",
+            out.raw().f_prod_dim_int(axis as i64, keepdims, Some(kind(dtype))),
+        )?;
     }
     Ok(out)
 }
@@ -67,5 +74,8 @@ pub(crate) fn cumsum(x: &TorchTensor, axis: usize) -> Result<TorchTensor> {
 
 pub(crate) fn sort(x: &TorchTensor, axis: usize, descending: bool) -> Result<(TorchTensor, TorchTensor)> {
     let (values, positions) = x.raw().f_sort_stable(true, axis as i64, descending).named("sort")?;
-    Ok((TorchTensor::new(values, x.device())?, TorchTensor::new(positions, x.device())?))
+    Ok((
+        TorchTensor::new(values, x.device())?,
+        TorchTensor::new(positions, x.device())?,
+    ))
 }

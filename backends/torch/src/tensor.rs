@@ -81,8 +81,10 @@ impl TorchTensor {
             steps[axis] = strides[axis] as isize;
         }
         if sizes.len() > rank {
-            return Err(Error::shape(format!("rank {} is above the limit of {rank}", sizes.len()))
-                .with_hint("merge dimensions with reshape"));
+            return Err(
+                Error::shape(format!("rank {} is above the limit of {rank}", sizes.len()))
+                    .with_hint("merge dimensions with reshape"),
+            );
         }
         let layout = Layout::strided(Shape::new(&dims[..rank])?, &steps[..rank], 0);
         let raw = Arc::new(Raw {
