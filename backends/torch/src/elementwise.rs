@@ -1,0 +1,205 @@
+//! Ops that compute each element from those at its place.
+
+use polygrad_core::{BinaryOp, CompareOp, DType, Result, Scalar, Shape, UnaryOp, decompose};
+use tch::{TchError, Tensor};
+
+use crate::Torch;
+use crate::error::{Named, refused, unknown};
+use crate::tensor::{TorchTensor, scalar};
+
+pub(crate) fn unary(op: UnaryOp, x: &TorchTensor) -> Result<TorchTensor> {
+    let (name, t) = (op.name(), x.raw());
+    if !op.accepts(x.dtype()) {
+        return Err(refused(name, x.dtype()));
+    }
+    let out = match op {
+        UnaryOp::Neg => t.f_neg(),
+        UnaryOp::Abs => t.f_abs(),
+        UnaryOp::Sign => t.f_sign(),
+        UnaryOp::Exp => t.f_exp(),
+        UnaryOp::Expm1 => t.f_expm1(),
+        UnaryOp::Log => t.f_log(),
+        UnaryOp::Log1p => t.f_log1p(),
+        UnaryOp::Sqrt => t.f_sqrt(),
+        UnaryOp::Rsqrt => t.f_rsqrt(),
+        UnaryOp::Reciprocal => t.f_reciprocal(),
+        UnaryOp::Floor => t.f_floor(),
+        UnaryOp::Ceil => t.f_ceil(),
+        UnaryOp::Round => t.f_round(),
+        UnaryOp::Trunc => t.f_trunc(),
+        UnaryOp::Sin => t.f_sin(),
+        UnaryOp::Cos => t.f_cos(),
+        UnaryOp::Tan => t.f_tan(),
+        UnaryOp::Tanh => t.f_tanh(),
+        UnaryOp::Sigmoid => t.f_sigmoid(),
+        UnaryOp::Erf => t.f_erf(),
+        UnaryOp::Relu => t.f_relu(),
+        UnaryOp::LogicalNot => t.f_logical_not(),
+        UnaryOp::IsNan => t.f_isnan(),
+        UnaryOp::IsInf => t.f_isinf(),
+        UnaryOp::IsFinite => t.f_isfinite(),
+        _ => return Err(unknown(name)),
+    };
+    x.wrap(name, out)
+}
+
+pub(crate) fn binary(op: BinaryOp, a: &TorchTensor, b: &TorchTensor) -> Result<TorchTensor> {
+    let (name, x, y) = (op.name(), a.raw(), b.raw());
+    if !op.accepts(a.dtype()) {
+        return Err(refused(name, a.dtype()));
+    }
+    let out = match op {
+        BinaryOp::Add => x.f_add(y),
+        BinaryOp::Sub => x.f_sub(y),
+        BinaryOp::Mul => x.f_mul(y),
+        BinaryOp::Div if a.dtype().is_float() => x.f_div(y),
+        BinaryOp::Div => int_div(x, y),
+        BinaryOp::Remainder if a.dtype().is_float() => x.f_remainder_tensor(y),
+        BinaryOp::Remainder => int_remainder(x, y),
+        BinaryOp::Pow => x.f_pow(y),
+        BinaryOp::Maximum => x.f_maximum(y),
+        BinaryOp::Minimum => x.f_minimum(y),
+        BinaryOp::Atan2 => x.f_atan2(y),
+        BinaryOp::And => x.f_bitwise_and_tensor(y),
+        BinaryOp::Or => x.f_bitwise_or_tensor(y),
+        BinaryOp::Xor => x.f_bitwise_xor_tensor(y),
+        _ => return Err(unknown(name)),
+    };
+    a.wrap(name, out)
+}
+
+/// Of integers. LibTorch has no division by 0, and that of the least number by −1 ends the process.
+fn int_div(x: &Tensor, y: &Tensor) -> std::result::Result<Tensor, TchError> {
+    let (zero, minus) = (y.f_eq(0i64)?, y.f_eq(-1i64)?);
+    let safe = y.f_masked_fill(&zero.f_logical_or(&minus)?, 1i64)?;
+    let quotient = x.f_div_tensor_mode(&safe, "trunc")?;
+    // By the number that stands in for −1 the quotient is x itself.
+    let quotient = quotient.f_neg()?.f_where_self(&minus, &quotient)?;
+    quotient.f_masked_fill(&zero.f_expand_as(&quotient)?, 0i64)
+}
+
+/// Of integers, with the divisor's sign; by 0 and by −1 it is 0.
+fn int_remainder(x: &Tensor, y: &Tensor) -> std::result::Result<Tensor, TchError> {
+    let none = y.f_eq(0i64)?.f_logical_or(&y.f_eq(-1i64)?)?;
+    let rest = x.f_remainder_tensor(&y.f_masked_fill(&none, 1i64)?)?;
+    rest.f_masked_fill(&none.f_expand_as(&rest)?, 0i64)
+}
+
+pub(crate) fn compare(op: CompareOp, a: &TorchTensor, b: &TorchTensor) -> Result<TorchTensor> {
+    let (x, y) = (a.raw(), b.raw());
+    let out = match op {
+        CompareOp::Eq => x.f_eq_tensor(y),
+        CompareOp::Ne => x.f_ne_tensor(y),
+        CompareOp::Lt => x.f_lt_tensor(y),
+        CompareOp::Le => x.f_le_tensor(y),
+        CompareOp::Gt => x.f_gt_tensor(y),
+        CompareOp::Ge => x.f_ge_tensor(y),
+        _ => return Err(unknown(op.name())),
+    };
+    a.wrap(op.name(), out)
+}
+
+pub(crate) fn select(condition: &TorchTensor, a: &TorchTensor, b: &TorchTensor) -> Result<TorchTensor> {
+    a.wrap("where", a.raw().f_where_self(condition.raw(), b.raw()))
+}
+
+/// Whether LibTorch computes with a number as if it had been rounded to the tensor's dtype first.
+fn takes(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F64)
+}
+
+pub(crate) fn binary_scalar(op: BinaryOp, x: &TorchTensor, number: Scalar, reverse: bool) -> Result<TorchTensor> {
+    let t = x.raw();
+    let value = || scalar(number);
+    let out = match (op, reverse) {
+        _ if !takes(x.dtype()) => return decompose::binary_scalar::<Torch>(op, x, number, reverse),
+        (BinaryOp::Add, _) => t.f_add_scalar(value()),
+        (BinaryOp::Sub, false) => t.f_sub_scalar(value()),
+        (BinaryOp::Sub, true) => t.f_rsub_scalar(value()),
+        (BinaryOp::Mul, _) => t.f_mul_scalar(value()),
+        (BinaryOp::Div, false) => t.f_div_scalar(value()),
+        (BinaryOp::Pow, false) => t.f_pow_tensor_scalar(value()),
+        (BinaryOp::Maximum, _) if !number.to_f64().is_nan() => t.f_clamp_min(value()),
+        (BinaryOp::Minimum, _) if !number.to_f64().is_nan() => t.f_clamp_max(value()),
+        _ => return decompose::binary_scalar::<Torch>(op, x, number, reverse),
+    };
+    x.wrap(op.name(), out)
+}
+
+pub(crate) fn compare_scalar(op: CompareOp, x: &TorchTensor, number: Scalar) -> Result<TorchTensor> {
+    if !takes(x.dtype()) {
+        return decompose::compare_scalar::<Torch>(op, x, number);
+    }
+    // LibTorch does not round the number for a comparison.
+    let value = match x.dtype() {
+        DType::F32 => f64::from(number.to_f64() as f32),
+        _ => number.to_f64(),
+    };
+    let t = x.raw();
+    let out = match op {
+        CompareOp::Eq => t.f_eq(value),
+        CompareOp::Ne => t.f_ne(value),
+        CompareOp::Lt => t.f_lt(value),
+        CompareOp::Le => t.f_le(value),
+        CompareOp::Gt => t.f_gt(value),
+        CompareOp::Ge => t.f_ge(value),
+        _ => return Err(unknown(op.name())),
+    };
+    x.wrap(op.name(), out)
+}
+
+pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
+    let (from, op) = (x.dtype(), "to_dtype");
+    if from == dtype {
+        return Ok(x.clone());
+    }
+    let to = |x: &Tensor, dtype: DType| x.f_to_dtype(crate::tensor::kind(dtype), false, false).named(op);
+    let out = match (from.is_float(), dtype) {
+        (true, DType::U8) => to(&saturated(x, 0.0, 255.0)?, dtype)?,
+        (true, DType::I32) => to(&saturated(x, f64::from(i32::MIN), f64::from(i32::MAX))?, dtype)?,
+        (true, DType::I64) => {
+            // The largest i64 is no f64: the last one below it is converted, and what lies above is put in afterwards.
+            const BELOW: f64 = 9_223_372_036_854_774_784.0;
+            let inside = to(&saturated(x, i64::MIN as f64, BELOW)?, dtype)?;
+            let above = x.raw().f_gt(BELOW).named(op)?;
+            inside.f_masked_fill(&above, i64::MAX).named(op)?
+        }
+        _ => to(x.raw(), dtype)?,
+    };
+    TorchTensor::new(out, x.device())
+}
+
+/// As f64, 0 for NaN, and within bounds.
+fn saturated(x: &TorchTensor, low: f64, high: f64) -> Result<Tensor> {
+    let wide = x.raw().f_to_dtype(tch::Kind::Double, false, false).named("to_dtype")?;
+    let number = wide
+        .f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY)
+        .named("to_dtype")?;
+    number.f_clamp(low, high).named("to_dtype")
+}
+
+/// `start + i * step`: of integers in i64, which wraps, else in f64.
+pub(crate) fn iota(
+    len: usize,
+    start: Scalar,
+    step: Scalar,
+    dtype: DType,
+    device: crate::TorchDevice,
+) -> Result<TorchTensor> {
+    let real = matches!(start, Scalar::Float(_)) || matches!(step, Scalar::Float(_));
+    let wide = if real { DType::F64 } else { DType::I64 };
+    let number = |value: Scalar| {
+        if real {
+            Scalar::Float(value.to_f64())
+        } else {
+            Scalar::Int(value.to_i64())
+        }
+    };
+    let count = Tensor::f_arange(len as i64, (crate::tensor::kind(wide), device.into())).named("arange")?;
+    let out = count
+        .f_mul_scalar(scalar(number(step)))
+        .and_then(|out| out.f_add_scalar(scalar(number(start))));
+    let out = TorchTensor::new(out.named("arange")?, device)?;
+    debug_assert_eq!(*out.shape(), Shape::from([len]));
+    cast(&out, dtype)
+}

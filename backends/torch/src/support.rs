@@ -1,0 +1,43 @@
+//! What is computed for which dtype.
+
+use polygrad_core::{DType, Op, OpDesc, Support};
+
+use crate::error::refused;
+use crate::fused::has_activation;
+use crate::window::is_wide;
+
+/// See [`polygrad_core::Backend::supports`].
+pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
+    let (op, dtype) = (call.op, call.dtype);
+    if !op.accepts(dtype) {
+        return Support::No(refused(op.name(), dtype).to_string());
+    }
+    let native = match op {
+        Op::SumTo(_)
+        | Op::CrossEntropy(_)
+        | Op::CrossEntropyBackward(_)
+        | Op::RmsNorm { .. }
+        | Op::RmsNormBackward { .. }
+        | Op::LstmCell
+        | Op::GruCell => false,
+        Op::Activation(function) | Op::ActivationBackward(function) => has_activation(*function),
+        Op::BinaryScalar { .. }
+        | Op::CompareScalar { .. }
+        | Op::Linear
+        | Op::LayerNorm { .. }
+        | Op::LayerNormBackward { .. }
+        | Op::BatchNorm { .. }
+        | Op::BatchNormBackward { .. }
+        | Op::Attention { .. }
+        | Op::EmbeddingBackward { .. }
+        | Op::ConvInputGrad { .. }
+        | Op::ConvWeightGrad { .. }
+        | Op::MaxPoolBackward { .. }
+        | Op::AvgPoolBackward { .. }
+        | Op::SgdStep(_)
+        | Op::AdamStep(_) => is_wide(dtype),
+        Op::AccumulateGrad => dtype != DType::Bool,
+        _ => true,
+    };
+    if native { Support::Native } else { Support::Decomposed }
+}

@@ -1,0 +1,298 @@
+//! The tensor: one of LibTorch's, and where its elements lie.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use polygrad_core::{DType, Error, HostBytes, HostTensor, Layout, Result, Scalar, Shape};
+use tch::{Kind, Tensor};
+
+use crate::error::Named;
+use crate::{TorchDevice, ffi};
+
+/// A tensor of LibTorch, shared.
+pub(crate) struct Raw {
+    tensor: Tensor,
+    /// Of a view: the tensor whose memory it shows.
+    root: Option<Arc<Raw>>,
+    /// Whether somebody outside may hold the memory too, so that it is never changed.
+    exposed: AtomicBool,
+}
+
+// SAFETY: a `tch::Tensor` is a pointer to an `at::Tensor`, a counted reference with an atomic count. What is shared between threads here is
+// `&Raw`, through which only ops that read are called: `at::Tensor`'s const methods, which LibTorch documents as safe to call at once from
+// several threads as those of a `std::shared_ptr`'s pointee. What a const method may still write is listed in docs/decisions.md, and none of
+// it is reached: autograd metadata (no tensor here requires a gradient), copy-on-write storage and symbolic shapes (nothing here makes
+// them), the Python object (there is no interpreter). In-place ops need `&mut Tensor`, which `TorchTensor::writable` gives only to the one
+// owner. Errors are kept in thread-local storage by tch and LibTorch.
+#[allow(unsafe_code, reason = "argued above, and tested with threads in tests/adapter.rs")]
+unsafe impl Sync for Raw {}
+
+/// A tensor of LibTorch: a handle and a layout, shared. Cloning it copies no elements.
+#[derive(Clone)]
+pub struct TorchTensor {
+    raw: Arc<Raw>,
+    layout: Layout,
+    dtype: DType,
+    device: TorchDevice,
+}
+
+/// tch's name for a dtype.
+pub(crate) const fn kind(dtype: DType) -> Kind {
+    match dtype {
+        DType::Bool => Kind::Bool,
+        DType::U8 => Kind::Uint8,
+        DType::I32 => Kind::Int,
+        DType::I64 => Kind::Int64,
+        DType::F16 => Kind::Half,
+        DType::BF16 => Kind::BFloat16,
+        DType::F32 => Kind::Float,
+        DType::F64 => Kind::Double,
+    }
+}
+
+/// Extents as LibTorch takes them.
+pub(crate) fn ints(dims: &[usize]) -> Vec<i64> {
+    dims.iter().map(|&dim| dim as i64).collect()
+}
+
+/// A number as LibTorch takes it.
+pub(crate) fn scalar(value: Scalar) -> tch::Scalar {
+    match value {
+        Scalar::Float(value) => tch::Scalar::float(value),
+        Scalar::Int(value) => tch::Scalar::int(value),
+        Scalar::Bool(value) => tch::Scalar::int(value.into()),
+    }
+}
+
+impl TorchTensor {
+    /// A tensor that LibTorch has just made: nobody else holds it.
+    #[inline]
+    pub(crate) fn new(tensor: Tensor, device: TorchDevice) -> Result<Self> {
+        let (code, sizes, strides) = ffi::describe(&tensor)?;
+        let Some(dtype) = DType::ALL.into_iter().find(|dtype| ffi::code(*dtype) == code) else {
+            return Err(Error::unsupported(format!("tensors of LibTorch's dtype number {code}"))
+                .with_hint("convert it with to_kind to one of bool, u8, i32, i64, f16, bf16, f32 and f64"));
+        };
+        let mut dims = [0usize; polygrad_core::MAX_RANK];
+        let mut steps = [0isize; polygrad_core::MAX_RANK];
+        let rank = sizes.len().min(dims.len());
+        for axis in 0..rank {
+            dims[axis] = sizes[axis] as usize;
+            steps[axis] = strides[axis] as isize;
+        }
+        if sizes.len() > rank {
+            return Err(
+                Error::shape(format!("rank {} is above the limit of {rank}", sizes.len()))
+                    .with_hint("merge dimensions with reshape"),
+            );
+        }
+        let layout = Layout::strided(Shape::new(&dims[..rank])?, &steps[..rank], 0);
+        let raw = Arc::new(Raw {
+            tensor,
+            root: None,
+            exposed: AtomicBool::new(false),
+        });
+        Ok(Self {
+            raw,
+            layout,
+            dtype,
+            device,
+        })
+    }
+
+    /// Elements that somebody else may hold too.
+    pub(crate) fn exposed(tensor: Tensor, device: TorchDevice) -> Result<Self> {
+        let out = Self::new(tensor, device)?;
+        out.raw.exposed.store(true, Ordering::Relaxed);
+        Ok(out)
+    }
+
+    /// LibTorch's tensor, to read.
+    #[inline]
+    pub(crate) fn raw(&self) -> &Tensor {
+        &self.raw.tensor
+    }
+
+    /// Shape, strides and offset.
+    #[inline]
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    #[inline]
+    pub(crate) fn shape(&self) -> &Shape {
+        self.layout.shape()
+    }
+
+    #[inline]
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    #[inline]
+    pub(crate) fn device(&self) -> TorchDevice {
+        self.device
+    }
+
+    /// What LibTorch made from this tensor, on the same device.
+    #[inline]
+    pub(crate) fn wrap(&self, op: &'static str, out: std::result::Result<Tensor, tch::TchError>) -> Result<Self> {
+        Self::new(out.named(op)?, self.device)
+    }
+
+    /// The same memory under another layout.
+    pub(crate) fn view(&self, layout: Layout) -> Result<Self> {
+        let root = self.raw.root.as_ref().unwrap_or(&self.raw);
+        let tensor = ffi::view(&root.tensor, layout.shape(), layout.strides(), layout.offset())?;
+        let raw = Arc::new(Raw {
+            tensor,
+            root: Some(Arc::clone(root)),
+            exposed: AtomicBool::new(false),
+        });
+        Ok(Self { raw, layout, ..*self })
+    }
+
+    /// The same elements, row-major without gaps.
+    pub(crate) fn contiguous(&self) -> Result<Self> {
+        if self.layout.is_contiguous() {
+            return Ok(self.clone());
+        }
+        self.wrap("contiguous", self.raw().f_contiguous())
+    }
+
+    /// The same elements in memory of their own.
+    pub(crate) fn copied(&self) -> Result<Self> {
+        if !self.layout.is_contiguous() {
+            return self.contiguous();
+        }
+        self.wrap("clone", self.raw().f_to_dtype(kind(self.dtype), false, true))
+    }
+
+    /// LibTorch's tensor to change in place, if nobody else can see its memory.
+    pub(crate) fn writable(&mut self) -> Option<&mut Tensor> {
+        if !self.layout.is_contiguous() {
+            return None;
+        }
+        let raw = Arc::get_mut(&mut self.raw)?;
+        if *raw.exposed.get_mut() {
+            return None;
+        }
+        if let Some(root) = &mut raw.root {
+            // Of a tensor that nobody holds any more this view is what is left.
+            if *Arc::get_mut(root)?.exposed.get_mut() {
+                return None;
+            }
+        }
+        Some(&mut raw.tensor)
+    }
+
+    /// Makes sure that [`TorchTensor::writable`] gives something, by a copy if need be.
+    pub(crate) fn make_writable(&mut self) -> Result<()> {
+        if self.writable().is_none() {
+            *self = self.copied()?;
+        }
+        Ok(())
+    }
+
+    /// LibTorch's tensor, to compute with tch: it shares its memory with this one, and must not be changed in place.
+    pub fn to_tch(&self) -> Tensor {
+        let root = self.raw.root.as_ref().unwrap_or(&self.raw);
+        root.exposed.store(true, Ordering::Relaxed);
+        self.raw.tensor.shallow_clone()
+    }
+
+    pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType, device: TorchDevice) -> Result<Self> {
+        // LibTorch refuses numbers that the dtype cannot hold, where Polygrad converts them.
+        let value = polygrad_core::dispatch_dtype!(dtype, T => {
+            polygrad_core::Element::to_scalar(<T as polygrad_core::Element>::from_scalar(value))
+        });
+        let sizes = ints(shape.dims());
+        let out = Tensor::f_full(&sizes[..], scalar(value), (kind(dtype), device.into()));
+        Self::new(out.named("full")?, device)
+    }
+
+    pub(crate) fn empty(shape: &Shape, dtype: DType, device: TorchDevice) -> Result<Self> {
+        let sizes = ints(shape.dims());
+        let out = Tensor::f_empty(&sizes[..], (kind(dtype), device.into()));
+        Self::new(out.named("empty")?, device)
+    }
+
+    pub(crate) fn from_host(host: &HostTensor, device: TorchDevice) -> Result<Self> {
+        if host.shape().numel() == 0 {
+            return Self::empty(host.shape(), host.dtype(), device);
+        }
+        let shared = ffi::share(Arc::clone(host.shared()), host.shape(), host.dtype())?;
+        match device {
+            TorchDevice::Cpu => Self::exposed(shared, device),
+            TorchDevice::Cuda(_) => Self::new(shared.f_to(device.into()).named("from_host")?, device),
+        }
+    }
+
+    pub(crate) fn to_host(&self) -> Result<HostTensor> {
+        let here = match self.device {
+            TorchDevice::Cpu => self.contiguous()?,
+            TorchDevice::Cuda(_) => Self::new(
+                self.contiguous()?.raw().f_to(tch::Device::Cpu).named("to_host")?,
+                TorchDevice::Cpu,
+            )?,
+        };
+        let (dtype, shape) = (here.dtype, *here.shape());
+        let bytes = shape.numel() * dtype.size();
+        HostTensor::from_shared(dtype, shape, Arc::new(Memory { raw: here.raw, bytes }))
+    }
+}
+
+/// A tensor's memory, as a host tensor keeps it alive.
+struct Memory {
+    raw: Arc<Raw>,
+    bytes: usize,
+}
+
+impl HostBytes for Memory {
+    #[allow(unsafe_code, reason = "LibTorch's memory as a slice")]
+    fn bytes(&self) -> &[u8] {
+        let data = ffi::data(&self.raw.tensor);
+        if self.bytes == 0 || data.is_null() {
+            return &[];
+        }
+        // SAFETY: the tensor is contiguous, in host memory and has this many bytes. Nobody changes them: while `raw` is shared with this,
+        // `writable` gives nothing.
+        unsafe { std::slice::from_raw_parts(data, self.bytes) }
+    }
+}
+
+/// The elements of a contiguous i64 tensor in host memory.
+#[allow(unsafe_code, reason = "LibTorch's memory as a slice")]
+pub(crate) fn positions(x: &TorchTensor) -> Option<&[i64]> {
+    if x.dtype != DType::I64 || x.device != TorchDevice::Cpu || !x.layout.is_contiguous() {
+        return None;
+    }
+    let data = ffi::data(x.raw());
+    if x.shape().numel() == 0 || data.is_null() {
+        return Some(&[]);
+    }
+    // SAFETY: contiguous, in host memory, of this dtype and this many elements; aligned by LibTorch or by the `HostTensor` it came from. It
+    // is borrowed from `x`, so that nobody can change it meanwhile.
+    Some(unsafe { std::slice::from_raw_parts(data.cast(), x.shape().numel()) })
+}
+
+impl TryFrom<Tensor> for TorchTensor {
+    type Error = Error;
+
+    /// Shares the memory: afterwards, the tensor must not be changed in place through other handles to it. Its gradient graph is left behind.
+    fn try_from(tensor: Tensor) -> Result<Self> {
+        if tensor.is_sparse() || tensor.is_mkldnn() || !tensor.defined() {
+            return Err(Error::unsupported("only dense tensors of LibTorch can be taken over")
+                .with_hint("convert it with to_dense first"));
+        }
+        let device = TorchDevice::try_from(tensor.device())?;
+        Self::exposed(tensor.f_detach().named("detach")?, device)
+    }
+}
+
+impl From<TorchTensor> for Tensor {
+    /// See [`TorchTensor::to_tch`].
+    fn from(x: TorchTensor) -> Self {
+        x.to_tch()
+    }
+}

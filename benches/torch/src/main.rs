@@ -1,0 +1,67 @@
+//! Training steps of workloads.md, through Polygrad on the torch backend and in tch with LibTorch's autograd and optimizers, in turn:
+//! `cargo run --release [seconds] [workload]`.
+
+mod ours;
+mod theirs;
+
+use std::time::{Duration, Instant};
+
+use polygrad_tensor::{Device, Result};
+use polygrad_torch::{Torch, tch};
+
+/// A training step, which gives the loss.
+pub type Step = Box<dyn FnMut() -> Result<f64>>;
+
+/// What is trained, and by which optimizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Optimizer {
+    Sgd,
+    Adam,
+    AdamW,
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let seconds: f64 = args.next().and_then(|text| text.parse().ok()).unwrap_or(4.0);
+    let only = args.next();
+    tch::set_num_threads(1);
+    let device = Device::<Torch>::default();
+    println!("| workload | polygrad on torch, µs | tch, µs | ratio | of minima | loss | tch's |\n|---|---|---|---|---|---|---|");
+    for name in ["mlp-rl sgd", "mlp-rl adam", "mlp-big sgd", "mlp-big adam", "cnn", "gpt"] {
+        if only.as_ref().is_some_and(|only| !name.starts_with(only.as_str())) {
+            continue;
+        }
+        let (mut ours, weights) = ours::step(name, &device)?;
+        let mut theirs = theirs::step(name, weights);
+        let mut losses = (0.0, 0.0);
+        for _ in 0..5 {
+            losses = (ours()?, theirs()?);
+        }
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        while Instant::now() < end || a.len() < 15 {
+            let start = Instant::now();
+            losses.0 = ours()?;
+            let middle = Instant::now();
+            losses.1 = theirs()?;
+            a.push(middle - start);
+            b.push(middle.elapsed());
+        }
+        let (a, b) = (&mut a[..], &mut b[..]);
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let (x, y) = (micros(median(a)), micros(median(b)));
+        let minima = micros(a[0]) / micros(b[0]);
+        println!(
+            "| {name} | {x:.0} | {y:.0} | {:.3} | {minima:.3} | {:.6} | {:.6} |",
+            x / y,
+            losses.0,
+            losses.1
+        );
+    }
+    Ok(())
+}
