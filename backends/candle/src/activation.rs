@@ -70,7 +70,10 @@ pub(crate) fn activation_backward(op: Activation, grad: &CandleTensor, saved: &C
 
 fn backward_of<T: Real>(op: Activation, grad: &CandleTensor, saved: &CandleTensor) -> Result<CandleTensor> {
     let (zero, half, one) = (<T::Wide>::of(0.0), <T::Wide>::of(0.5), <T::Wide>::of(1.0));
-    let (scale, density) = (<T::Wide>::of(FRAC_1_SQRT_2), <T::Wide>::of(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2));
+    let (scale, density) = (
+        <T::Wide>::of(FRAC_1_SQRT_2),
+        <T::Wide>::of(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2),
+    );
     match op {
         // Written as "not <= 0" so that a NaN passes its gradient on, as the forward passes the NaN on.
         Activation::Relu => slopes::<T>(grad, saved, |grad, y| if y <= zero { zero } else { grad }),
@@ -100,8 +103,14 @@ fn backward_of<T: Real>(op: Activation, grad: &CandleTensor, saved: &CandleTenso
     }
 }
 
-fn slopes<T: Real>(grad: &CandleTensor, saved: &CandleTensor, rule: impl Fn(T::Wide, T::Wide) -> T::Wide) -> Result<CandleTensor> {
-    zip("activation_backward", grad, saved, |grad: T, saved: T| T::narrow(rule(grad.widen(), saved.widen())))
+fn slopes<T: Real>(
+    grad: &CandleTensor,
+    saved: &CandleTensor,
+    rule: impl Fn(T::Wide, T::Wide) -> T::Wide,
+) -> Result<CandleTensor> {
+    zip("activation_backward", grad, saved, |grad: T, saved: T| {
+        T::narrow(rule(grad.widen(), saved.widen()))
+    })
 }
 
 fn inner<W: Wide>(x: W) -> W {

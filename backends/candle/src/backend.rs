@@ -1,11 +1,14 @@
 //! The seam.
 
 use polygrad_core::{
-    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams, DType, HostTensor, OpDesc,
-    PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
+    DType, HostTensor, OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
 };
 
-use crate::{Candle, CandleDevice, CandleTensor, activation, binary, conv, index, lines, matmul, movement, norm, optim, pool, reduce, softmax, support, unary};
+use crate::{
+    Candle, CandleDevice, CandleTensor, activation, binary, conv, index, lines, matmul, movement, norm, optim, pool,
+    reduce, softmax, support, unary,
+};
 
 type Tensor = CandleTensor;
 
@@ -19,7 +22,9 @@ impl Backend for Candle {
 
     fn capabilities(device: &CandleDevice) -> Capabilities {
         let mut capabilities = Capabilities::host(DType::ALL);
-        capabilities.native_dtypes.retain(|dtype| !matches!(dtype, DType::F16 | DType::BF16));
+        capabilities
+            .native_dtypes
+            .retain(|dtype| !matches!(dtype, DType::F16 | DType::BF16));
         capabilities.asynchronous = !device.is_cpu();
         capabilities.unified_memory = device.is_cpu();
         // Scatters on GPUs add in any order.

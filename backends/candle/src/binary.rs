@@ -3,12 +3,12 @@
 use candle_core::Tensor;
 use polygrad_core::{BinaryOp, CompareOp, DType, Element, Result, Scalar, Shape, dispatch_dtype};
 
+use crate::CandleTensor;
 use crate::engine::{collect, engine};
 use crate::movement::expand;
 use crate::support::{refused_dtype, unknown};
 use crate::tensor::{candle_dtype, only_cpu};
 use crate::values::{Item, map};
-use crate::CandleTensor;
 
 type Call = fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>;
 
@@ -198,7 +198,9 @@ pub(crate) fn cast(x: &CandleTensor, dtype: DType) -> Result<CandleTensor> {
             map("to_dtype", x, |x: S| <D as Element>::from_scalar(x.to_scalar()))
         }));
     }
-    CandleTensor::made("to_dtype", x.shape().numel(), dtype, || x.raw().to_dtype(candle_dtype(dtype)))
+    CandleTensor::made("to_dtype", x.shape().numel(), dtype, || {
+        x.raw().to_dtype(candle_dtype(dtype))
+    })
 }
 
 /// candle takes large integers to the narrow floats by way of f32.

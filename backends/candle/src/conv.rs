@@ -21,9 +21,8 @@ pub(crate) fn conv(x: &CandleTensor, weight: &CandleTensor, params: &ConvParams)
         return cast(&conv(&cast(x, DType::F32)?, &cast(weight, DType::F32)?, params)?, dtype);
     }
     if let Some(call) = engines(shape.rank() - 2, params) {
-        return CandleTensor::made("conv", shape.numel(), dtype, || {
-            call(&x.raw().contiguous()?, &weight.raw().contiguous()?, params)
-        });
+        let (x, weight) = (x.dense("conv")?, weight.dense("conv")?);
+        return CandleTensor::made("conv", shape.numel(), dtype, || call(&x, &weight, params));
     }
     let walk = Walk::new(x.shape(), weight.shape(), shape, params);
     let patches = floats!("conv", dtype, T => walk.patches::<T>(x))?;
@@ -207,7 +206,10 @@ impl Walk {
         self.runs(|to, step, from, count| {
             let seen = &values[from..from + count];
             if step == 1 {
-                out[to..to + count].iter_mut().zip(seen).for_each(|(out, &value)| *out += value);
+                out[to..to + count]
+                    .iter_mut()
+                    .zip(seen)
+                    .for_each(|(out, &value)| *out += value);
             } else {
                 let target = out[to..].iter_mut().step_by(step);
                 target.zip(seen).for_each(|(out, &value)| *out += value);

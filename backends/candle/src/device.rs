@@ -25,9 +25,12 @@ impl CandleDevice {
             return Err(Error::new(ErrorKind::BackendUnavailable, NO_CUDA).with_hint(BUILD_CUDA));
         }
         engine("open", || Device::new_cuda(ordinal)).map(Self).map_err(|e| {
-            Error::new(ErrorKind::BackendUnavailable, format!("CUDA device {ordinal} does not open"))
-                .with_hint("nvidia-smi lists the GPUs and says whether the driver works")
-                .with_source(e)
+            Error::new(
+                ErrorKind::BackendUnavailable,
+                format!("CUDA device {ordinal} does not open"),
+            )
+            .with_hint("nvidia-smi lists the GPUs and says whether the driver works")
+            .with_source(e)
         })
     }
 
@@ -42,7 +45,11 @@ impl CandleDevice {
 
     /// Opens what a device string asks for: `candle`, `candle:cpu`, `candle:cuda` or `candle:cuda:1`.
     fn open(spec: &DeviceSpec) -> Result<Self> {
-        let most = if spec.path().first().is_some_and(|part| part == "cuda") { 2 } else { 1 };
+        let most = if spec.path().first().is_some_and(|part| part == "cuda") {
+            2
+        } else {
+            1
+        };
         spec.expect(most, &[])?;
         match spec.path() {
             [] => Ok(Self::CPU),

@@ -71,3 +71,24 @@ pub(crate) fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<
     out.extend(items);
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_and_an_error_of_candle_are_errors_that_name_the_op() {
+        let error = engine::<()>("add", || panic!("no unary function for u8")).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("add") && text.contains("no unary function for u8"),
+            "{text}"
+        );
+        let error = engine("sub", || {
+            candle_core::Tensor::new(&[1u8], &candle_core::Device::Cpu)?.reshape(2)
+        })
+        .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("sub"), "{error}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Ops that follow an index tensor. Its values are the one thing that Polygrad does not check before it calls.
 
+use candle_core::Tensor;
 use polygrad_core::{DType, Element, Error, Layout, Result, Scalar, SliceRange, dispatch_dtype};
 
 use crate::CandleTensor;
@@ -36,15 +37,17 @@ pub(crate) fn gather(x: &CandleTensor, axis: usize, index: &CandleTensor) -> Res
     }
     // candle wants the other extents equal.
     let x = like(x, index, Some(axis))?;
-    CandleTensor::made("gather", shape.numel(), x.dtype(), || {
-        x.raw().contiguous()?.gather(&index.raw().contiguous()?, axis)
-    })
+    let (dense, index) = (x.dense("gather")?, index.dense("gather")?);
+    CandleTensor::made("gather", shape.numel(), x.dtype(), || dense.gather(&index, axis))
 }
 
 /// The part of `x` that stands where `index` has elements; on `axis`, all of it.
 fn like(x: &CandleTensor, index: &CandleTensor, axis: Option<usize>) -> Result<CandleTensor> {
     let (shape, dims) = (x.shape(), index.shape());
-    let ranges = dims.iter().enumerate().map(|(i, &dim)| SliceRange::full(if axis == Some(i) { shape[i] } else { dim }));
+    let ranges = dims
+        .iter()
+        .enumerate()
+        .map(|(i, &dim)| SliceRange::full(if axis == Some(i) { shape[i] } else { dim }));
     slice(x, &ranges.collect::<Vec<_>>())
 }
 
@@ -55,15 +58,17 @@ pub(crate) fn scatter(x: &CandleTensor, axis: usize, index: &CandleTensor, src: 
     }
     let src = like(src, index, None)?;
     if fits(x, axis, index) || !x.device().is_cpu() {
-        return CandleTensor::made("scatter", x.shape().numel(), x.dtype(), || {
-            let (index, src) = (index.raw().contiguous()?, src.raw().contiguous()?);
-            x.raw().contiguous()?.scatter(&index, &src, axis)
-        });
+        return scattered("scatter", x, index, &src, |x, index, src| x.scatter(index, src, axis));
     }
     dispatch_dtype!(x.dtype(), T => spread::<T>("scatter", x, axis, index, &src, |_, new| new))
 }
 
-pub(crate) fn scatter_add(x: &CandleTensor, axis: usize, index: &CandleTensor, src: &CandleTensor) -> Result<CandleTensor> {
+pub(crate) fn scatter_add(
+    x: &CandleTensor,
+    axis: usize,
+    index: &CandleTensor,
+    src: &CandleTensor,
+) -> Result<CandleTensor> {
     check("scatter_add", index, axis, x.shape()[axis])?;
     if index.shape().numel() == 0 {
         return Ok(x.clone());
@@ -75,9 +80,8 @@ pub(crate) fn scatter_add(x: &CandleTensor, axis: usize, index: &CandleTensor, s
     }
     let src = like(src, index, None)?;
     if !x.device().is_cpu() || dtype.is_float() && fits(x, axis, index) {
-        return CandleTensor::made("scatter_add", x.shape().numel(), dtype, || {
-            let (index, src) = (index.raw().contiguous()?, src.raw().contiguous()?);
-            x.raw().contiguous()?.scatter_add(&index, &src, axis)
+        return scattered("scatter_add", x, index, &src, |x, index, src| {
+            x.scatter_add(index, src, axis)
         });
     }
     if dtype.is_float() {
@@ -129,7 +133,12 @@ pub(crate) fn index_select(x: &CandleTensor, axis: usize, index: &CandleTensor) 
 }
 
 /// candle's own for floats; of integers it checks overflow, and f16 and bf16 it rounds at each step.
-pub(crate) fn index_add(x: &CandleTensor, axis: usize, index: &CandleTensor, src: &CandleTensor) -> Result<CandleTensor> {
+pub(crate) fn index_add(
+    x: &CandleTensor,
+    axis: usize,
+    index: &CandleTensor,
+    src: &CandleTensor,
+) -> Result<CandleTensor> {
     let dtype = x.dtype();
     if matches!(dtype, DType::F16 | DType::BF16) {
         let (x, src) = (cast(x, DType::F32)?, cast(src, DType::F32)?);
@@ -142,8 +151,19 @@ pub(crate) fn index_add(x: &CandleTensor, axis: usize, index: &CandleTensor, src
     if src.shape().numel() == 0 {
         return Ok(x.clone());
     }
-    CandleTensor::made("index_add", x.shape().numel(), dtype, || {
-        let (index, src) = (index.raw().contiguous()?, src.raw().contiguous()?);
-        x.raw().contiguous()?.index_add(&index, &src, axis)
+    scattered("index_add", x, index, src, |x, index, src| {
+        x.index_add(index, src, axis)
     })
+}
+
+/// candle's own scatters, which want elements in a row.
+fn scattered(
+    op: &'static str,
+    x: &CandleTensor,
+    index: &CandleTensor,
+    src: &CandleTensor,
+    call: impl FnOnce(&Tensor, &Tensor, &Tensor) -> candle_core::Result<Tensor>,
+) -> Result<CandleTensor> {
+    let (dense, index, src) = (x.dense(op)?, index.dense(op)?, src.dense(op)?);
+    CandleTensor::made(op, x.shape().numel(), x.dtype(), || call(&dense, &index, &src))
 }

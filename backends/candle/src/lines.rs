@@ -88,7 +88,10 @@ fn along<T: Item, R: Item>(
     let shape = x.shape();
     let mut out = room(shape.numel())?;
     if len > 0 {
-        x.held(op)?.values::<T>()?.chunks_exact(len).for_each(|line| f(line, &mut out));
+        x.held(op)?
+            .values::<T>()?
+            .chunks_exact(len)
+            .for_each(|line| f(line, &mut out));
     }
     permute(&CandleTensor::of(shape, out, &x.device())?, order.inverse())
 }

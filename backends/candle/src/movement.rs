@@ -12,8 +12,16 @@ pub(crate) fn reshape(x: &CandleTensor, shape: Shape) -> Result<CandleTensor> {
     if x.shape() == shape {
         return Ok(x.clone());
     }
-    afford(shape.numel(), x.dtype())?;
-    x.view(engine("reshape", || x.raw().reshape(shape.dims()))?)
+    let dense = x.raw().is_contiguous();
+    if !dense {
+        afford(shape.numel(), x.dtype()).map_err(|e| e.with_op("reshape"))?;
+    }
+    let reshaped = engine("reshape", || x.raw().reshape(shape.dims()))?;
+    if dense {
+        x.view(reshaped)
+    } else {
+        CandleTensor::fresh(reshaped, x.dtype())
+    }
 }
 
 pub(crate) fn permute(x: &CandleTensor, axes: Axes) -> Result<CandleTensor> {
@@ -56,8 +64,9 @@ pub(crate) fn pick(x: &CandleTensor, axis: usize, index: &CandleTensor) -> Resul
     if shape.numel() == 0 {
         return CandleTensor::full(shape, Scalar::Int(0), x.dtype(), &x.device());
     }
+    let (dense, index) = (x.dense("index_select")?, index.dense("index_select")?);
     CandleTensor::made("index_select", shape.numel(), x.dtype(), || {
-        x.raw().contiguous()?.index_select(&index.raw().contiguous()?, axis)
+        dense.index_select(&index, axis)
     })
 }
 
@@ -91,7 +100,11 @@ fn framed<T: Item>(x: &CandleTensor, padding: &[(usize, usize)], shape: Shape, v
     let values = held.values::<T>()?;
     let inner = x.shape();
     let strides = shape.contiguous_strides();
-    let first: isize = padding.iter().zip(strides).map(|(&(before, _), stride)| before as isize * stride).sum();
+    let first: isize = padding
+        .iter()
+        .zip(strides)
+        .map(|(&(before, _), stride)| before as isize * stride)
+        .sum();
     let target = polygrad_core::Layout::strided(inner, &strides[..inner.rank()], first as usize);
     let mut at = 0;
     crate::values::rows(&target, |start, count, _| {
@@ -120,7 +133,13 @@ pub(crate) fn concat(xs: &[&CandleTensor], axis: usize) -> Result<CandleTensor> 
 }
 
 /// Numbers in a row, computed from their places.
-pub(crate) fn iota(len: usize, start: Scalar, step: Scalar, dtype: polygrad_core::DType, device: &crate::CandleDevice) -> Result<CandleTensor> {
+pub(crate) fn iota(
+    len: usize,
+    start: Scalar,
+    step: Scalar,
+    dtype: polygrad_core::DType,
+    device: &crate::CandleDevice,
+) -> Result<CandleTensor> {
     fn made<T: Item>(len: usize, f: impl Fn(usize) -> T, device: &crate::CandleDevice) -> Result<CandleTensor> {
         CandleTensor::of(Shape::new(&[len])?, collect((0..len).map(f))?, device)
     }

@@ -83,9 +83,11 @@ fn forward<T: Real>(
         rstds.push(T::from_f64(rstd));
         let (mean, rstd) = (<T::Wide>::of(mean), <T::Wide>::of(rstd));
         let affine = scale.iter().zip(&shift);
-        out.extend(line.iter().zip(affine).map(|(x, (&scale, &shift))| {
-            T::narrow((x.widen() - mean) * rstd * scale + shift)
-        }));
+        out.extend(
+            line.iter()
+                .zip(affine)
+                .map(|(x, (&scale, &shift))| T::narrow((x.widen() - mean) * rstd * scale + shift)),
+        );
     }
     let lines = per_line(shape, axes);
     Ok((
@@ -105,11 +107,18 @@ pub(crate) fn layer_norm_backward(
 ) -> Result<Three> {
     match line(x, axes) {
         None => decompose::layer_norm_backward::<Candle>(grad, x, mean, rstd, weight, axes),
-        Some(dim) => floats!("layer_norm_backward", x.dtype(), T => backward::<T>([grad, x, mean, rstd], weight, dim, axes)),
+        Some(dim) => {
+            floats!("layer_norm_backward", x.dtype(), T => backward::<T>([grad, x, mean, rstd], weight, dim, axes))
+        }
     }
 }
 
-fn backward<T: Real>(given: [&CandleTensor; 4], weight: Option<&CandleTensor>, dim: usize, axes: usize) -> Result<Three> {
+fn backward<T: Real>(
+    given: [&CandleTensor; 4],
+    weight: Option<&CandleTensor>,
+    dim: usize,
+    axes: usize,
+) -> Result<Three> {
     let op = "layer_norm_backward";
     let [grad, x, mean, rstd] = given;
     let (shape, device) = (x.shape(), x.device());

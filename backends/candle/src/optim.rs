@@ -54,7 +54,12 @@ pub(crate) fn sgd_step(
     Ok(())
 }
 
-fn sgd<T: Real>(param: &CandleTensor, grad: &CandleTensor, momentum: Option<&CandleTensor>, by: &SgdParams) -> Result<()> {
+fn sgd<T: Real>(
+    param: &CandleTensor,
+    grad: &CandleTensor,
+    momentum: Option<&CandleTensor>,
+    by: &SgdParams,
+) -> Result<()> {
     let op = "sgd_step";
     let held = grad.held(op)?;
     let grad = held.values::<T>()?;
@@ -73,7 +78,11 @@ fn sgd<T: Real>(param: &CandleTensor, grad: &CandleTensor, momentum: Option<&Can
             for ((param, buffer), &grad) in param.iter_mut().zip(buffer).zip(grad.iter()) {
                 let value = param.widen();
                 let grad = grad.widen() + decay * value;
-                let moved = if by.first { grad } else { keep * buffer.widen() + take * grad };
+                let moved = if by.first {
+                    grad
+                } else {
+                    keep * buffer.widen() + take * grad
+                };
                 *buffer = T::narrow(moved);
                 let direction = if by.nesterov { grad + keep * moved } else { moved };
                 *param = T::narrow(value - lr * direction);
@@ -120,8 +129,18 @@ fn adam<T: Real>(
     let step = by.step as f64;
     let rate = of(by.lr / (1.0 - by.beta1.powf(step)));
     let correction = of(1.0 / (1.0 - by.beta2.powf(step)).sqrt());
-    let (decay, kept) = if by.decoupled { (of(0.0), of(1.0 - by.lr * by.weight_decay)) } else { (of(by.weight_decay), of(1.0)) };
-    let (beta1, rest1, beta2, rest2, eps) = (of(by.beta1), of(1.0 - by.beta1), of(by.beta2), of(1.0 - by.beta2), of(by.eps));
+    let (decay, kept) = if by.decoupled {
+        (of(0.0), of(1.0 - by.lr * by.weight_decay))
+    } else {
+        (of(by.weight_decay), of(1.0))
+    };
+    let (beta1, rest1, beta2, rest2, eps) = (
+        of(by.beta1),
+        of(1.0 - by.beta1),
+        of(by.beta2),
+        of(1.0 - by.beta2),
+        of(by.eps),
+    );
     // One pass over all: each element's new moments, and the second one's root through `root`.
     let pass = |param: &mut [T], first: &mut [T], second: &mut [T], mut root: Option<&mut [T]>| {
         // Lengths known to be equal spare the loop its checks.
@@ -138,7 +157,11 @@ fn adam<T: Real>(
                 None => square,
                 Some(largest) => {
                     let before = largest[i].widen();
-                    let largest_now = if before > square || crate::reduce::is_nan(before) { before } else { square };
+                    let largest_now = if before > square || crate::reduce::is_nan(before) {
+                        before
+                    } else {
+                        square
+                    };
                     largest[i] = T::narrow(largest_now);
                     largest_now
                 }
@@ -153,7 +176,9 @@ fn adam<T: Real>(
                     pass(param, first, second, None);
                     Ok(())
                 }
-                Some(largest) => change(op, largest, |largest: &mut [T]| pass(param, first, second, Some(largest))),
+                Some(largest) => change(op, largest, |largest: &mut [T]| {
+                    pass(param, first, second, Some(largest))
+                }),
             })
         })
     })???

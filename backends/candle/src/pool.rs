@@ -45,7 +45,9 @@ impl Walk {
     fn inside(&self, axis: usize, position: usize) -> (Range<usize>, usize) {
         let (start, step) = (position * self.stride[axis], self.dilation[axis]);
         let first = self.padding[axis].saturating_sub(start).div_ceil(step);
-        let end = (self.input[axis] + self.padding[axis]).saturating_sub(start).div_ceil(step);
+        let end = (self.input[axis] + self.padding[axis])
+            .saturating_sub(start)
+            .div_ceil(step);
         let end = end.min(self.kernel[axis]);
         (first.min(end)..end, start)
     }
@@ -98,7 +100,11 @@ pub(crate) fn max_pool(x: &CandleTensor, params: &PoolParams) -> Result<(CandleT
         walk.windows(|plane, window, _| {
             let values = &values[plane * walk.plane()..][..walk.plane()];
             let found = walk.places(&window).reduce(|best, place| {
-                if replaces(values[place], values[best], Ordering::Greater) { place } else { best }
+                if replaces(values[place], values[best], Ordering::Greater) {
+                    place
+                } else {
+                    best
+                }
             });
             let place = found.ok_or_else(|| sees_nothing("max_pool"))?;
             largest.push(values[place]);
@@ -106,7 +112,10 @@ pub(crate) fn max_pool(x: &CandleTensor, params: &PoolParams) -> Result<(CandleT
             Ok(())
         })?;
         let device = x.device();
-        Ok((CandleTensor::of(shape, largest, &device)?, CandleTensor::of(shape, places, &device)?))
+        Ok((
+            CandleTensor::of(shape, largest, &device)?,
+            CandleTensor::of(shape, places, &device)?,
+        ))
     }
     let shape = params.output_shape(&x.shape())?;
     if x.dtype() == polygrad_core::DType::Bool {
@@ -116,12 +125,19 @@ pub(crate) fn max_pool(x: &CandleTensor, params: &PoolParams) -> Result<(CandleT
 }
 
 /// Each window's gradient goes where its largest element was.
-pub(crate) fn max_pool_backward(grad: &CandleTensor, indices: &CandleTensor, input_shape: Shape) -> Result<CandleTensor> {
+pub(crate) fn max_pool_backward(
+    grad: &CandleTensor,
+    indices: &CandleTensor,
+    input_shape: Shape,
+) -> Result<CandleTensor> {
     fn of<T: Item>(grad: &CandleTensor, indices: &CandleTensor, shape: Shape) -> Result<CandleTensor> {
         let (held, held_indices) = (grad.held("max_pool_backward")?, indices.held("max_pool_backward")?);
         let (values, places) = (held.values::<T>()?, held_indices.values::<i64>()?);
         let mut out = filled(shape.numel(), T::from_i64(0))?;
-        let (plane, windows) = (shape[2..].iter().product::<usize>(), grad.shape()[2..].iter().product::<usize>());
+        let (plane, windows) = (
+            shape[2..].iter().product::<usize>(),
+            grad.shape()[2..].iter().product::<usize>(),
+        );
         if plane == 0 || windows == 0 {
             return CandleTensor::of(shape, out, &grad.device());
         }
@@ -130,7 +146,8 @@ pub(crate) fn max_pool_backward(grad: &CandleTensor, indices: &CandleTensor, inp
             for (&value, &place) in values.iter().zip(places) {
                 let target = usize::try_from(place).ok().and_then(|place| out.get_mut(place));
                 let target = target.ok_or_else(|| {
-                    Error::out_of_range(format!("position {place} is outside a plane of {plane}")).with_op("max_pool_backward")
+                    Error::out_of_range(format!("position {place} is outside a plane of {plane}"))
+                        .with_op("max_pool_backward")
                 })?;
                 *target = if T::DTYPE.is_float() {
                     T::from_f64(target.to_f64() + value.to_f64())

@@ -32,12 +32,17 @@ pub(crate) fn reduce(op: ReduceOp, x: &CandleTensor, axes: Axes, keepdims: bool)
     let mut out = x.clone();
     let mut end = shape.rank();
     while let Some(last) = (0..end).rev().find(|&axis| axes.contains(axis)) {
-        let first = (0..=last).rev().take_while(|&axis| axes.contains(axis)).last().unwrap_or(last);
+        let first = (0..=last)
+            .rev()
+            .take_while(|&axis| axes.contains(axis))
+            .last()
+            .unwrap_or(last);
         out = dispatch_dtype!(dtype, T => run::<T>(step, &out, first, last))?;
         end = first;
     }
     if op == ReduceOp::Mean {
-        out = dispatch_dtype!(dtype, T => crate::values::map(name, &out, |x: T| T::from_f64(x.to_f64() / count as f64)))?;
+        out =
+            dispatch_dtype!(dtype, T => crate::values::map(name, &out, |x: T| T::from_f64(x.to_f64() / count as f64)))?;
     }
     reshape(&out, target)
 }
@@ -53,9 +58,17 @@ fn run<T: Item>(op: ReduceOp, x: &CandleTensor, first: usize, last: usize) -> Re
     let fold = |start: T, rule: fn(T, T) -> T, out: &mut Vec<T>| fold(&values, (outer, dim, inner), start, rule, out);
     match op {
         ReduceOp::Sum if T::DTYPE.is_float() => sums(&values, (outer, dim, inner), &mut out)?,
-        ReduceOp::Sum => fold(T::from_i64(0), |a, b| T::from_i64(a.to_i64().wrapping_add(b.to_i64())), &mut out),
+        ReduceOp::Sum => fold(
+            T::from_i64(0),
+            |a, b| T::from_i64(a.to_i64().wrapping_add(b.to_i64())),
+            &mut out,
+        ),
         ReduceOp::Prod if T::DTYPE.is_float() => products(&values, (outer, dim, inner), &mut out)?,
-        ReduceOp::Prod => fold(T::from_i64(1), |a, b| T::from_i64(a.to_i64().wrapping_mul(b.to_i64())), &mut out),
+        ReduceOp::Prod => fold(
+            T::from_i64(1),
+            |a, b| T::from_i64(a.to_i64().wrapping_mul(b.to_i64())),
+            &mut out,
+        ),
         ReduceOp::Any => fold(T::from_i64(0), |a, b| if b > a { b } else { a }, &mut out),
         ReduceOp::All => fold(T::from_i64(1), |a, b| if b < a { b } else { a }, &mut out),
         // Those who call see to it that there are elements; the first one starts, and counts once more.
@@ -110,7 +123,9 @@ fn products<T: Item>(values: &[T], (outer, dim, inner): Extents, out: &mut Vec<T
     for i in 0..outer {
         row.fill(1.0);
         for values in (0..dim).map(|j| &values[(i * dim + j) * inner..][..inner]) {
-            row.iter_mut().zip(values).for_each(|(product, value)| *product *= value.to_f64());
+            row.iter_mut()
+                .zip(values)
+                .for_each(|(product, value)| *product *= value.to_f64());
         }
         out.extend(row.iter().map(|&product| T::from_f64(product)));
     }
@@ -136,7 +151,10 @@ fn sums<T: Item>(values: &[T], (outer, dim, inner): Extents, out: &mut Vec<T>) -
             block.fill(0.0);
             for j in start..dim.min(start + BLOCK) {
                 let row = &values[(i * dim + j) * inner..][..inner];
-                block.iter_mut().zip(row).for_each(|(sum, value)| *sum += value.to_f64());
+                block
+                    .iter_mut()
+                    .zip(row)
+                    .for_each(|(sum, value)| *sum += value.to_f64());
             }
             totals.iter_mut().zip(&block).for_each(|(total, &sum)| total.add(sum));
         }
@@ -153,7 +171,10 @@ pub(crate) fn total<T: Item>(line: &[T]) -> f64 {
         let chunks = block.chunks_exact(LANES);
         let rest: f64 = chunks.remainder().iter().map(|value| value.to_f64()).sum();
         for chunk in chunks {
-            lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane += value.to_f64());
+            lanes
+                .iter_mut()
+                .zip(chunk)
+                .for_each(|(lane, value)| *lane += value.to_f64());
         }
         total.add(lanes.iter().sum::<f64>() + rest);
     }
@@ -181,7 +202,11 @@ impl Total {
     #[inline]
     pub(crate) fn value(self) -> f64 {
         // Of an infinite sum nothing finite was lost.
-        if self.sum.is_finite() { self.sum + self.lost } else { self.sum }
+        if self.sum.is_finite() {
+            self.sum + self.lost
+        } else {
+            self.sum
+        }
     }
 }
 
@@ -197,7 +222,11 @@ fn elsewhere(op: ReduceOp, x: &CandleTensor, axes: Axes) -> Result<CandleTensor>
             let extreme = |x: &CandleTensor| -> Result<CandleTensor> {
                 let made = engine(name, || {
                     axes.iter().try_fold(x.raw().clone(), |x, axis| {
-                        if largest { x.max_keepdim(axis) } else { x.min_keepdim(axis) }
+                        if largest {
+                            x.max_keepdim(axis)
+                        } else {
+                            x.min_keepdim(axis)
+                        }
                     })
                 })?;
                 CandleTensor::fresh(made, x.dtype())
@@ -209,7 +238,12 @@ fn elsewhere(op: ReduceOp, x: &CandleTensor, axes: Axes) -> Result<CandleTensor>
             // The kernels drop NaN: it is put back where there was one.
             let nan = crate::binary::compare(polygrad_core::CompareOp::Ne, x, x)?;
             let any = elsewhere(ReduceOp::Any, &nan, axes)?;
-            let lost = CandleTensor::full(polygrad_core::Shape::SCALAR, Scalar::Float(f64::NAN), x.dtype(), &x.device())?;
+            let lost = CandleTensor::full(
+                polygrad_core::Shape::SCALAR,
+                Scalar::Float(f64::NAN),
+                x.dtype(),
+                &x.device(),
+            )?;
             crate::binary::select(&any, &lost, &found)
         }
         _ => Err(only_cpu(name, &x.device())),

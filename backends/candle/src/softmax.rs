@@ -15,11 +15,16 @@ pub(crate) fn is_own(x: &CandleTensor, axis: usize) -> bool {
 
 pub(crate) fn softmax(x: &CandleTensor, axis: usize) -> Result<CandleTensor> {
     fn of<T: Real>(x: &CandleTensor) -> Result<CandleTensor> {
-        lines("softmax", x, x, |line: &[T], _: &[T], out: &mut Vec<T>, scratch: &mut Vec<T::Wide>| {
-            let total = exponentials(line, largest(line), scratch);
-            let scale = <T::Wide>::of(1.0) / total;
-            out.extend(scratch.iter().map(|&weight| T::narrow(weight * scale)));
-        })
+        lines(
+            "softmax",
+            x,
+            x,
+            |line: &[T], _: &[T], out: &mut Vec<T>, scratch: &mut Vec<T::Wide>| {
+                let total = exponentials(line, largest(line), scratch);
+                let scale = <T::Wide>::of(1.0) / total;
+                out.extend(scratch.iter().map(|&weight| T::narrow(weight * scale)));
+            },
+        )
     }
     if !is_own(x, axis) {
         return decompose::softmax::<Candle>(x, axis);
@@ -29,11 +34,20 @@ pub(crate) fn softmax(x: &CandleTensor, axis: usize) -> Result<CandleTensor> {
 
 pub(crate) fn softmax_backward(grad: &CandleTensor, output: &CandleTensor, axis: usize) -> Result<CandleTensor> {
     fn of<T: Real>(grad: &CandleTensor, output: &CandleTensor) -> Result<CandleTensor> {
-        lines("softmax_backward", grad, output, |grad: &[T], output: &[T], out: &mut Vec<T>, _| {
-            let pairs = || grad.iter().zip(output).map(|(grad, output)| (grad.widen(), output.widen()));
-            let total = sum(pairs().map(|(grad, output)| grad * output));
-            out.extend(pairs().map(|(grad, output)| T::narrow(output * (grad - total))));
-        })
+        lines(
+            "softmax_backward",
+            grad,
+            output,
+            |grad: &[T], output: &[T], out: &mut Vec<T>, _| {
+                let pairs = || {
+                    grad.iter()
+                        .zip(output)
+                        .map(|(grad, output)| (grad.widen(), output.widen()))
+                };
+                let total = sum(pairs().map(|(grad, output)| grad * output));
+                out.extend(pairs().map(|(grad, output)| T::narrow(output * (grad - total))));
+            },
+        )
     }
     if !is_own(grad, axis) {
         return decompose::softmax_backward::<Candle>(grad, output, axis);
@@ -43,11 +57,16 @@ pub(crate) fn softmax_backward(grad: &CandleTensor, output: &CandleTensor, axis:
 
 pub(crate) fn log_softmax(x: &CandleTensor, axis: usize) -> Result<CandleTensor> {
     fn of<T: Real>(x: &CandleTensor) -> Result<CandleTensor> {
-        lines("log_softmax", x, x, |line: &[T], _: &[T], out: &mut Vec<T>, scratch: &mut Vec<T::Wide>| {
-            let top = largest(line);
-            let log = <T::Wide>::of(exponentials(line, top, scratch).to_f64().ln());
-            out.extend(line.iter().map(|x| T::narrow(x.widen() - top - log)));
-        })
+        lines(
+            "log_softmax",
+            x,
+            x,
+            |line: &[T], _: &[T], out: &mut Vec<T>, scratch: &mut Vec<T::Wide>| {
+                let top = largest(line);
+                let log = <T::Wide>::of(exponentials(line, top, scratch).to_f64().ln());
+                out.extend(line.iter().map(|x| T::narrow(x.widen() - top - log)));
+            },
+        )
     }
     if !is_own(x, axis) {
         return decompose::log_softmax::<Candle>(x, axis);
@@ -57,11 +76,16 @@ pub(crate) fn log_softmax(x: &CandleTensor, axis: usize) -> Result<CandleTensor>
 
 pub(crate) fn log_softmax_backward(grad: &CandleTensor, output: &CandleTensor, axis: usize) -> Result<CandleTensor> {
     fn of<T: Real>(grad: &CandleTensor, output: &CandleTensor) -> Result<CandleTensor> {
-        lines("log_softmax_backward", grad, output, |grad: &[T], output: &[T], out: &mut Vec<T>, _| {
-            let total = sum(grad.iter().map(|grad| grad.widen()));
-            let pairs = grad.iter().zip(output);
-            out.extend(pairs.map(|(grad, output)| T::narrow(grad.widen() - output.widen().exp() * total)));
-        })
+        lines(
+            "log_softmax_backward",
+            grad,
+            output,
+            |grad: &[T], output: &[T], out: &mut Vec<T>, _| {
+                let total = sum(grad.iter().map(|grad| grad.widen()));
+                let pairs = grad.iter().zip(output);
+                out.extend(pairs.map(|(grad, output)| T::narrow(grad.widen() - output.widen().exp() * total)));
+            },
+        )
     }
     if !is_own(grad, axis) {
         return decompose::log_softmax_backward::<Candle>(grad, output, axis);
@@ -90,7 +114,9 @@ fn lines<T: Real>(
 /// The largest element; NaN if there is one.
 fn largest<T: Real>(line: &[T]) -> T::Wide {
     let start = <T::Wide>::of(f64::NEG_INFINITY);
-    line.iter().map(|x| x.widen()).fold(start, |best, x| if x > best || is_nan(x) { x } else { best })
+    line.iter()
+        .map(|x| x.widen())
+        .fold(start, |best, x| if x > best || is_nan(x) { x } else { best })
 }
 
 /// `e^(x - top)` for each element, and their sum.
@@ -111,9 +137,9 @@ fn class(target: i64, classes: usize, params: &CrossEntropyParams) -> Result<Opt
         return Ok(None);
     }
     let class = usize::try_from(target).ok().filter(|&class| class < classes);
-    class.map(Some).ok_or_else(|| {
-        Error::out_of_range(format!("class {target} is outside 0..{classes}")).with_op("cross_entropy")
-    })
+    class
+        .map(Some)
+        .ok_or_else(|| Error::out_of_range(format!("class {target} is outside 0..{classes}")).with_op("cross_entropy"))
 }
 
 pub(crate) fn cross_entropy(
@@ -121,7 +147,11 @@ pub(crate) fn cross_entropy(
     target: &CandleTensor,
     params: &CrossEntropyParams,
 ) -> Result<(CandleTensor, CandleTensor)> {
-    fn of<T: Real>(logits: &CandleTensor, target: &CandleTensor, params: &CrossEntropyParams) -> Result<(CandleTensor, CandleTensor)> {
+    fn of<T: Real>(
+        logits: &CandleTensor,
+        target: &CandleTensor,
+        params: &CrossEntropyParams,
+    ) -> Result<(CandleTensor, CandleTensor)> {
         let op = "cross_entropy";
         let (rows, classes) = (logits.shape()[0], logits.shape()[1]);
         let (held, held_target) = (logits.held(op)?, target.held(op)?);
@@ -143,7 +173,10 @@ pub(crate) fn cross_entropy(
             logs.push(T::from_f64(log));
         }
         let (shape, device) = (Shape::from([rows]), logits.device());
-        Ok((CandleTensor::of(shape, losses, &device)?, CandleTensor::of(shape, logs, &device)?))
+        Ok((
+            CandleTensor::of(shape, losses, &device)?,
+            CandleTensor::of(shape, logs, &device)?,
+        ))
     }
     if !is_own(logits, 1) {
         return decompose::cross_entropy::<Candle>(logits, target, params);
@@ -162,7 +195,8 @@ pub(crate) fn cross_entropy_backward(
         let op = "cross_entropy_backward";
         let [grad, logits, target, logsumexp] = given;
         let (shape, classes) = (logits.shape(), logits.shape()[1]);
-        let (held, held_grad, held_target, held_logs) = (logits.held(op)?, grad.held(op)?, target.held(op)?, logsumexp.held(op)?);
+        let (held, held_grad, held_target, held_logs) =
+            (logits.held(op)?, grad.held(op)?, target.held(op)?, logsumexp.held(op)?);
         let (values, grads) = (held.values::<T>()?, held_grad.values::<T>()?);
         let (targets, logs) = (held_target.values::<i64>()?, held_logs.values::<T>()?);
         let even = <T::Wide>::of(params.label_smoothing / classes as f64);

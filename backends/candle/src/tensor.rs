@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use candle_core::{DType as CandleDType, Tensor};
-use polygrad_core::{DType, Error, HostTensor, Result, Scalar, Shape, dispatch_dtype};
+use polygrad_core::{DType, Element, Error, HostTensor, Result, Scalar, Shape, dispatch_dtype};
 
 use crate::CandleDevice;
 use crate::engine::{afford, engine, filled, room};
@@ -94,9 +94,10 @@ impl CandleTensor {
     pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType, device: &CandleDevice) -> Result<Self> {
         dispatch_dtype!(dtype, T => {
             if device.is_cpu() {
-                return Self::of(shape, filled(shape.numel(), <T as polygrad_core::Element>::from_scalar(value))?, device);
+                let values = filled(shape.numel(), <T as Element>::from_scalar(value)).map_err(|e| e.with_op("full"))?;
+                return Self::of(shape, values, device);
             }
-            let one = Self::of(Shape::SCALAR, vec![<T as polygrad_core::Element>::from_scalar(value)], device)?;
+            let one = Self::of(Shape::SCALAR, vec![<T as Element>::from_scalar(value)], device)?;
             Self::fresh(engine("full", || one.inner.broadcast_as(shape.dims())?.contiguous())?, dtype)
         })
     }
@@ -134,6 +135,15 @@ impl CandleTensor {
     #[inline]
     pub(crate) fn raw(&self) -> &Tensor {
         &self.inner
+    }
+
+    /// candle's tensor with its elements in a row, which many of its kernels ask for; to compute with and not to keep.
+    pub(crate) fn dense(&self, op: &'static str) -> Result<Tensor> {
+        if self.inner.is_contiguous() {
+            return Ok(self.inner.clone());
+        }
+        afford(self.shape.numel(), self.dtype).map_err(|e| e.with_op(op))?;
+        engine(op, || self.inner.contiguous())
     }
 
     /// Whether nobody else sees the memory, and it holds these elements in order.

@@ -74,8 +74,13 @@ fn elsewhere(op: UnaryOp, x: &CandleTensor) -> Result<CandleTensor> {
 
 /// Whether a function has a kernel on GPUs.
 pub(crate) fn is_everywhere(op: UnaryOp, dtype: DType) -> bool {
-    let made = matches!(op, UnaryOp::Relu | UnaryOp::LogicalNot | UnaryOp::IsNan | UnaryOp::Rsqrt | UnaryOp::Sigmoid);
-    op.accepts(dtype) && (made || dtype.is_float() && engines(op).is_some()) && (dtype.is_float() || op != UnaryOp::IsNan)
+    let made = matches!(
+        op,
+        UnaryOp::Relu | UnaryOp::LogicalNot | UnaryOp::IsNan | UnaryOp::Rsqrt | UnaryOp::Sigmoid
+    );
+    op.accepts(dtype)
+        && (made || dtype.is_float() && engines(op).is_some())
+        && (dtype.is_float() || op != UnaryOp::IsNan)
 }
 
 fn relu<T: Item>(x: &CandleTensor) -> Result<CandleTensor> {

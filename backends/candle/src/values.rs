@@ -62,7 +62,8 @@ impl Item for bool {
     type Raw = u8;
 
     fn from_raw(raw: &[u8]) -> Result<&[bool]> {
-        bytemuck::checked::try_cast_slice(raw).map_err(|_| Error::invalid("memory of a bool tensor that holds more than 0 and 1"))
+        bytemuck::checked::try_cast_slice(raw)
+            .map_err(|_| Error::invalid("memory of a bool tensor that holds more than 0 and 1"))
     }
 
     fn into_raw(values: Vec<bool>) -> Vec<u8> {
@@ -232,7 +233,11 @@ impl Held<'_> {
         let (memory, layout) = (self.memory::<T>()?, &self.layout);
         let (start, count) = (layout.offset(), layout.shape().numel());
         if layout.is_contiguous() {
-            return Ok(Cow::Borrowed(if count == 0 { &[] } else { &memory[start..start + count] }));
+            return Ok(Cow::Borrowed(if count == 0 {
+                &[]
+            } else {
+                &memory[start..start + count]
+            }));
         }
         self.arranged(layout).map(Cow::Owned)
     }
@@ -273,7 +278,11 @@ pub(crate) fn rows(layout: &Layout, mut row: impl FnMut(usize, usize, isize)) {
 /// A shape as `[outer, dim, inner]` around the axes `first..=last`.
 pub(crate) fn around(shape: &Shape, first: usize, last: usize) -> (usize, usize, usize) {
     let product = |dims: &[usize]| dims.iter().product();
-    (product(&shape[..first]), product(&shape[first..=last]), product(&shape[last + 1..]))
+    (
+        product(&shape[..first]),
+        product(&shape[first..=last]),
+        product(&shape[last + 1..]),
+    )
 }
 
 /// A tensor that one of our loops makes out of the elements of another.
