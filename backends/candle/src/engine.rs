@@ -1,0 +1,94 @@
+//! Calls into candle: its errors and panics in Polygrad's words, and memory asked for before candle takes it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use candle_core::Error as CandleError;
+use polygrad_core::{DType, Error, ErrorKind, Result};
+
+/// Below this many bytes memory is there, or nothing is.
+const SMALL: usize = 1 << 26;
+
+/// Calls candle. Whatever goes wrong in there is an error that names the op.
+pub(crate) fn engine<T>(op: &'static str, call: impl FnOnce() -> candle_core::Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(translated(error).with_op(op)),
+        Err(panic) => Err(Error::new(ErrorKind::DeviceLost, format!("candle panicked: {}", text(&*panic))).with_op(op)),
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
+}
+
+fn translated(error: CandleError) -> Error {
+    let text = error.to_string();
+    let kind = match &error {
+        CandleError::UnsupportedDTypeForOp(..) | CandleError::NotCompiledWithCudaSupport => ErrorKind::Unsupported,
+        CandleError::InvalidIndex { .. } => ErrorKind::OutOfRange,
+        // A driver's errors come as text.
+        _ if text.contains("no cuda implementation") => ErrorKind::Unsupported,
+        _ if text.to_lowercase().contains("out of memory") => ErrorKind::OutOfMemory,
+        _ => ErrorKind::InvalidArgument,
+    };
+    Error::new(kind, format!("candle: {text}")).with_source(error)
+}
+
+/// Fails where memory for so many elements cannot be had: candle allocates through `vec!`, which ends the process then.
+pub(crate) fn afford(elements: usize, dtype: DType) -> Result<()> {
+    match elements.checked_mul(dtype.size()) {
+        Some(bytes) if bytes < SMALL => Ok(()),
+        Some(bytes) => room::<u8>(bytes).map(drop),
+        None => Err(no_memory(elements)),
+    }
+}
+
+/// An empty vector with room for `count` values. Too little memory is an error, where `Vec` would end the process.
+pub(crate) fn room<T>(count: usize) -> Result<Vec<T>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(count)
+        .map_err(|e| no_memory(count).with_source(e))?;
+    Ok(out)
+}
+
+fn no_memory(count: usize) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format!("no memory for {count} elements"))
+}
+
+/// A vector of one value.
+pub(crate) fn filled<T: Clone>(count: usize, value: T) -> Result<Vec<T>> {
+    let mut out = room(count)?;
+    out.resize(count, value);
+    Ok(out)
+}
+
+/// The items of an iterator that knows how many there are.
+pub(crate) fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut out = room(items.len())?;
+    out.extend(items);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_and_an_error_of_candle_are_errors_that_name_the_op() {
+        let error = engine::<()>("add", || panic!("no unary function for u8")).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("add") && text.contains("no unary function for u8"),
+            "{text}"
+        );
+        let error = engine("sub", || {
+            candle_core::Tensor::new(&[1u8], &candle_core::Device::Cpu)?.reshape(2)
+        })
+        .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("sub"), "{error}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Matrix products.
+
+use polygrad_core::{Axes, DType, Error, Result, Scalar, Shape};
+
+use crate::CandleTensor;
+use crate::binary::cast;
+use crate::movement::{expand, permute, reshape};
+
+pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor> {
+    let (a_shape, b_shape) = (a.shape(), b.shape());
+    let (&[ref a_batch @ .., m, k], &[ref b_batch @ .., _, n]) = (a_shape.dims(), b_shape.dims()) else {
+        return Err(Error::shape("both must have rank 2 or more").with_op("matmul"));
+    };
+    let (a_batch, b_batch) = (Shape::new(a_batch)?, Shape::new(b_batch)?);
+    let batch = a_batch.broadcast(&b_batch)?;
+    let shape = Shape::new(&[batch.dims(), &[m, n]].concat())?;
+    let dtype = a.dtype();
+    if shape.numel() == 0 || k == 0 {
+        return CandleTensor::full(shape, Scalar::Int(0), dtype, &a.device());
+    }
+    if matches!(dtype, DType::F16 | DType::BF16) {
+        // candle has no bf16 product on CPUs, and its f16 one rounds partial sums.
+        let wide = matmul(&cast(a, DType::F32)?, &cast(b, DType::F32)?)?;
+        return cast(&wide, dtype);
+    }
+    // One matrix on the right for a whole batch: one large product.
+    if b_batch.numel() == 1 && !a_batch.is_empty() && is_row_major(a) {
+        let rows = Shape::from([batch.numel() * m, k]);
+        let product = plain(&reshape(a, rows)?, &reshape(b, Shape::from([k, n]))?)?;
+        return reshape(&product, shape);
+    }
+    let stretched = |x: &CandleTensor, dims: [usize; 2]| -> Result<CandleTensor> {
+        let whole = Shape::new(&[batch.dims(), &dims].concat())?;
+        let flat = Shape::from([batch.numel(), dims[0], dims[1]]);
+        let x = expand(x, whole)?;
+        // candle takes a transposed matrix as it lies: moved back, it can be flattened without a copy.
+        let rank = whole.rank();
+        let swapped = Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?;
+        let turned = permute(&x, swapped)?;
+        if !is_row_major(&x) && is_row_major(&turned) {
+            let flat = Shape::from([batch.numel(), dims[1], dims[0]]);
+            return permute(&reshape(&turned, flat)?, Axes::new([0, 2, 1])?);
+        }
+        reshape(&x, flat)
+    };
+    if batch.is_empty() {
+        return plain(a, b);
+    }
+    reshape(&plain(&stretched(a, [m, k])?, &stretched(b, [k, n])?)?, shape)
+}
+
+fn is_row_major(x: &CandleTensor) -> bool {
+    x.raw().is_contiguous()
+}
+
+/// candle's own product, of matrices or of as many on both sides.
+fn plain(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor> {
+    let (a_shape, b_shape) = (a.shape(), b.shape());
+    let rank = a_shape.rank();
+    let n = b_shape[rank - 1];
+    let elements = a_shape.numel() / a_shape[rank - 1] * n;
+    CandleTensor::made("matmul", elements, a.dtype(), || a.raw().matmul(b.raw()))
+}

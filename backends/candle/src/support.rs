@@ -1,0 +1,80 @@
+//! What is computed for which dtype, on which device.
+
+use polygrad_core::{DType, Error, Op, OpDesc, ReduceOp, Support};
+
+use crate::tensor::only_cpu;
+use crate::{CandleDevice, activation, binary, unary};
+
+/// Why an op is not computed.
+pub(crate) fn refused(op: &'static str, reason: String) -> Error {
+    Error::unsupported(reason).with_op(op)
+}
+
+/// An op that is not defined for a dtype.
+pub(crate) fn refused_dtype(op: &'static str, dtype: DType) -> Error {
+    Error::dtype(format!("not defined for {dtype}")).with_op(op)
+}
+
+/// An op that Polygrad learned after this crate was written.
+pub(crate) fn unknown(op: &'static str) -> Error {
+    refused(op, "polygrad-candle does not know this op".to_owned()).with_hint("use a version of it as new as Polygrad")
+}
+
+/// See [`polygrad_core::Backend::supports`].
+pub(crate) fn supports(device: &CandleDevice, call: &OpDesc<'_>) -> Support {
+    let (op, dtype) = (call.op, call.dtype);
+    if !op.accepts(dtype) {
+        return Support::No(refused_dtype(op.name(), dtype).to_string());
+    }
+    if !device.is_cpu() && !is_everywhere(op, dtype) {
+        return Support::No(only_cpu(op.name(), device).to_string());
+    }
+    if op.is_fused() && !is_own(op, device) {
+        return Support::Decomposed;
+    }
+    Support::Native
+}
+
+/// The fused ops that have a kernel here.
+fn is_own(op: &Op, device: &CandleDevice) -> bool {
+    let cpu = device.is_cpu();
+    match op {
+        Op::IndexAdd { .. } => true,
+        Op::Activation(op) | Op::ActivationBackward(op) => cpu && activation::is_own(*op),
+        Op::Softmax { .. }
+        | Op::SoftmaxBackward { .. }
+        | Op::LogSoftmax { .. }
+        | Op::LogSoftmaxBackward { .. }
+        | Op::CrossEntropy(_)
+        | Op::CrossEntropyBackward(_)
+        | Op::LayerNorm { .. }
+        | Op::LayerNormBackward { .. }
+        | Op::ConvInputGrad { .. }
+        | Op::ConvWeightGrad { .. }
+        | Op::MaxPoolBackward { .. }
+        | Op::AccumulateGrad
+        | Op::SgdStep(_)
+        | Op::AdamStep(_) => cpu,
+        _ => false,
+    }
+}
+
+/// Whether an op is computed on GPUs too.
+fn is_everywhere(op: &Op, dtype: DType) -> bool {
+    match op {
+        Op::Unary(op) => unary::is_everywhere(*op, dtype),
+        Op::Binary(op) | Op::BinaryScalar { op, .. } => binary::is_everywhere(*op, dtype),
+        Op::Reduce { op, .. } => !matches!(op, ReduceOp::Prod),
+        Op::ArgReduce { .. }
+        | Op::CumSum { .. }
+        | Op::Sort { .. }
+        | Op::MaxPool(_)
+        | Op::AvgPool(_)
+        | Op::AvgPoolBackward { .. }
+        | Op::Conv(_)
+        | Op::ConvInputGrad { .. }
+        | Op::ConvWeightGrad { .. }
+        | Op::MaxPoolBackward { .. } => false,
+        _ => true,
+    }
+}
