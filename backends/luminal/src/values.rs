@@ -167,10 +167,6 @@ impl<'a> View<'a> {
         self.layout.shape()
     }
 
-    pub(crate) fn with(self, layout: Layout) -> Self {
-        Self { layout, ..self }
-    }
-
     /// The memory that it looks into, all of it.
     pub(crate) fn memory<T: Item>(&self) -> Result<&'a [T]> {
         T::slice(self.data).ok_or_else(|| Error::dtype(format!("{} is needed here", T::DTYPE)))
