@@ -1,0 +1,268 @@
+//! Ops that compute each element from those at its place.
+//!
+//! What luminal rounds no worse than the contract allows is luminal's; the other functions of floats are nodes of ours, computed in f64 and rounded once.
+
+use std::f32::consts::LN_2;
+
+use polygrad_core::{BinaryOp, CompareOp, DType, Element, Result, Shape, UnaryOp};
+
+use crate::kernel;
+use crate::primitive::{self, Primitive, over_memory};
+use crate::support::{refused, typed, unknown};
+use crate::tensor::LuminalTensor;
+use crate::values::{Item, View, collect};
+
+pub(crate) fn unary(op: UnaryOp, x: &LuminalTensor) -> Result<LuminalTensor> {
+    let (name, dtype) = (op.name(), x.dtype());
+    if !op.accepts(dtype) {
+        return Err(refused(name, dtype));
+    }
+    if dtype == DType::F32 {
+        match op {
+            UnaryOp::Neg => return primitive::neg(x),
+            UnaryOp::Reciprocal => return primitive::unary(Primitive::Recip, x),
+            UnaryOp::Sqrt => return primitive::unary(Primitive::Sqrt, x),
+            UnaryOp::Rsqrt => return primitive::unary(Primitive::Recip, &primitive::unary(Primitive::Sqrt, x)?),
+            UnaryOp::Sin => return primitive::unary(Primitive::Sin, x),
+            UnaryOp::Log => return primitive::scale(&primitive::unary(Primitive::Log2, x)?, LN_2),
+            _ => {}
+        }
+    }
+    match (predicate(op), real(op), int(op)) {
+        (Some(f), ..) => typed!(name, dtype, T => map(name, x, move |x: T| f(x.to_f64()))),
+        (.., Some(f)) if dtype == DType::I64 => map(name, x, f),
+        (_, Some(f), _) => map(name, x, move |x: f32| f(f64::from(x)) as f32),
+        _ => Err(unknown(name)),
+    }
+}
+
+/// A node of ours that maps each element.
+fn map<T: Item, R: Item>(
+    name: &'static str,
+    x: &LuminalTensor,
+    f: impl Fn(T) -> R + Send + Sync + 'static,
+) -> Result<LuminalTensor> {
+    if x.shape().numel() == 0 {
+        return Ok(LuminalTensor::new::<R>(*x.shape(), Vec::new()));
+    }
+    over_memory(x, |memory| {
+        kernel::record(name, [memory], *memory.shape(), R::DTYPE, move |[x]| {
+            Ok(R::tensor(collect(x.values::<T>()?.iter().map(|&x| f(x)))?))
+        })
+    })
+}
+
+fn predicate(op: UnaryOp) -> Option<fn(f64) -> bool> {
+    Some(match op {
+        UnaryOp::LogicalNot => |x| x == 0.0,
+        UnaryOp::IsNan => f64::is_nan,
+        UnaryOp::IsInf => f64::is_infinite,
+        UnaryOp::IsFinite => f64::is_finite,
+        _ => return None,
+    })
+}
+
+fn real(op: UnaryOp) -> Option<fn(f64) -> f64> {
+    Some(match op {
+        UnaryOp::Abs => f64::abs,
+        UnaryOp::Sign => |x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
+        UnaryOp::Exp => f64::exp,
+        UnaryOp::Expm1 => f64::exp_m1,
+        UnaryOp::Log1p => f64::ln_1p,
+        UnaryOp::Floor => f64::floor,
+        UnaryOp::Ceil => f64::ceil,
+        UnaryOp::Round => f64::round_ties_even,
+        UnaryOp::Trunc => f64::trunc,
+        UnaryOp::Cos => f64::cos,
+        UnaryOp::Tan => f64::tan,
+        UnaryOp::Tanh => f64::tanh,
+        // Written so that nothing overflows: of e^x and e^-x it takes the one below 1.
+        UnaryOp::Sigmoid => |x| {
+            if x < 0.0 {
+                x.exp() / (1.0 + x.exp())
+            } else {
+                1.0 / (1.0 + (-x).exp())
+            }
+        },
+        UnaryOp::Erf => libm::erf,
+        // `x.max(0.0)` would turn NaN into 0.
+        UnaryOp::Relu => |x| if x < 0.0 { 0.0 } else { x },
+        _ => return None,
+    })
+}
+
+fn int(op: UnaryOp) -> Option<fn(i64) -> i64> {
+    Some(match op {
+        UnaryOp::Neg => i64::wrapping_neg,
+        UnaryOp::Abs => i64::wrapping_abs,
+        UnaryOp::Sign => i64::signum,
+        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => |x| x,
+        UnaryOp::Relu => |x| x.max(0),
+        _ => return None,
+    })
+}
+
+pub(crate) fn binary(op: BinaryOp, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
+    let (name, dtype) = (op.name(), a.dtype());
+    if !op.accepts(dtype) {
+        return Err(refused(name, dtype));
+    }
+    if dtype == DType::F32 {
+        return match op {
+            BinaryOp::Add => primitive::binary(Primitive::Add, a, b),
+            BinaryOp::Sub => primitive::sub(a, b),
+            BinaryOp::Mul => primitive::binary(Primitive::Mul, a, b),
+            _ => match binary_real(op) {
+                Some(f) => zip(name, a, b, move |a: f32, b: f32| f(f64::from(a), f64::from(b)) as f32),
+                None => Err(unknown(name)),
+            },
+        };
+    }
+    match (binary_int(op), dtype) {
+        (Some(f), DType::I64) => zip(name, a, b, f),
+        // Bool is computed as 0 and 1, and what is not 0 is true: `+` is or, `*` is and.
+        (Some(f), _) => zip(name, a, b, move |a: bool, b: bool| f(a.into(), b.into()) != 0),
+        _ => Err(unknown(name)),
+    }
+}
+
+/// A node of ours that combines two elements each, of tensors that broadcast.
+fn zip<T: Item, R: Item>(
+    name: &'static str,
+    a: &LuminalTensor,
+    b: &LuminalTensor,
+    f: impl Fn(T, T) -> R + Send + Sync + 'static,
+) -> Result<LuminalTensor> {
+    let shape = a.shape().broadcast(b.shape())?;
+    let (a, b) = (expand(a, shape), expand(b, shape));
+    kernel::record(name, [&a, &b], shape, R::DTYPE, move |[a, b]| {
+        let (a, b) = (operand::<T>(&a)?, operand::<T>(&b)?);
+        let out = match (&a, &b) {
+            (Operand::Each(a), Operand::One(b)) => collect(a.iter().map(|&a| f(a, *b))),
+            (Operand::One(a), Operand::Each(b)) => collect(b.iter().map(|&b| f(*a, b))),
+            (Operand::One(a), Operand::One(b)) => collect((0..shape.numel()).map(|_| f(*a, *b))),
+            (Operand::Each(a), Operand::Each(b)) => collect(a.iter().zip(b.iter()).map(|(&a, &b)| f(a, b))),
+        };
+        Ok(R::tensor(out?))
+    })
+}
+
+fn expand(x: &LuminalTensor, shape: Shape) -> LuminalTensor {
+    x.view(x.layout().expand(shape))
+}
+
+/// A number for each element, or one for all.
+enum Operand<'a, T: Clone> {
+    Each(std::borrow::Cow<'a, [T]>),
+    One(T),
+}
+
+fn operand<'a, T: Item>(x: &View<'a>) -> Result<Operand<'a, T>> {
+    if x.shape().numel() > 0 && x.layout.strides().iter().all(|&stride| stride == 0) {
+        return Ok(Operand::One(x.memory::<T>()?[x.layout.offset()]));
+    }
+    Ok(Operand::Each(x.values::<T>()?))
+}
+
+fn binary_real(op: BinaryOp) -> Option<fn(f64, f64) -> f64> {
+    Some(match op {
+        // Of two f32, a quotient in f64 is rounded to the nearest f32 without harm; luminal's product with a reciprocal rounds twice, and overflows
+        // where the divisor is tiny.
+        BinaryOp::Div => |a, b| a / b,
+        BinaryOp::Remainder => |a, b| {
+            let rest = a % b;
+            if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+                rest + b
+            } else {
+                rest
+            }
+        },
+        BinaryOp::Pow => f64::powf,
+        BinaryOp::Maximum => |a, b| if a > b || a.is_nan() { a } else { b },
+        BinaryOp::Minimum => |a, b| if a < b || a.is_nan() { a } else { b },
+        BinaryOp::Atan2 => f64::atan2,
+        _ => return None,
+    })
+}
+
+fn binary_int(op: BinaryOp) -> Option<fn(i64, i64) -> i64> {
+    Some(match op {
+        BinaryOp::Add => i64::wrapping_add,
+        BinaryOp::Sub => i64::wrapping_sub,
+        BinaryOp::Mul => i64::wrapping_mul,
+        BinaryOp::Div => |a, b| if b == 0 { 0 } else { a.wrapping_div(b) },
+        BinaryOp::Remainder => |a, b| {
+            let rest = if b == 0 { 0 } else { a.wrapping_rem(b) };
+            if rest != 0 && (rest < 0) != (b < 0) {
+                rest + b
+            } else {
+                rest
+            }
+        },
+        BinaryOp::Pow => int_pow,
+        BinaryOp::Maximum => i64::max,
+        BinaryOp::Minimum => i64::min,
+        BinaryOp::And => |a, b| a & b,
+        BinaryOp::Or => |a, b| a | b,
+        BinaryOp::Xor => |a, b| a ^ b,
+        _ => return None,
+    })
+}
+
+/// By repeated squaring, wrapping. A negative power is 0, but for bases 1 and −1.
+fn int_pow(base: i64, exponent: i64) -> i64 {
+    let mut rest = match (base, exponent < 0) {
+        (_, false) => exponent,
+        (1 | -1, true) => exponent & 1,
+        (_, true) => return 0,
+    };
+    let (mut power, mut square) = (1i64, base);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            power = power.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        rest >>= 1;
+    }
+    power
+}
+
+pub(crate) fn compare(op: CompareOp, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
+    fn with<T: Item>(op: CompareOp, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
+        let name = op.name();
+        match op {
+            CompareOp::Eq => zip(name, a, b, |a: T, b: T| a == b),
+            CompareOp::Ne => zip(name, a, b, |a: T, b: T| a != b),
+            CompareOp::Lt => zip(name, a, b, |a: T, b: T| a < b),
+            CompareOp::Le => zip(name, a, b, |a: T, b: T| a <= b),
+            CompareOp::Gt => zip(name, a, b, |a: T, b: T| a > b),
+            CompareOp::Ge => zip(name, a, b, |a: T, b: T| a >= b),
+            _ => Err(unknown(name)),
+        }
+    }
+    typed!(op.name(), a.dtype(), T => with::<T>(op, a, b))
+}
+
+pub(crate) fn select(condition: &LuminalTensor, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
+    fn of<T: Item>(shape: Shape, inputs: [&LuminalTensor; 3]) -> Result<LuminalTensor> {
+        kernel::record("where", inputs, shape, T::DTYPE, move |[condition, a, b]| {
+            let (a, b) = (a.values::<T>()?, b.values::<T>()?);
+            let pairs = a.iter().zip(b.iter());
+            let condition = condition.values::<bool>()?;
+            let chosen = condition.iter().zip(pairs).map(|(&condition, (&a, &b))| if condition { a } else { b });
+            Ok(T::tensor(collect(chosen)?))
+        })
+    }
+    let shape = a.shape().broadcast(b.shape())?.broadcast(condition.shape())?;
+    let (condition, a, b) = (expand(condition, shape), expand(a, shape), expand(b, shape));
+    typed!("where", a.dtype(), T => of::<T>(shape, [&condition, &a, &b]))
+}
+
+pub(crate) fn cast(x: &LuminalTensor, dtype: DType) -> Result<LuminalTensor> {
+    if dtype == x.dtype() {
+        return Ok(x.clone());
+    }
+    typed!("to_dtype", x.dtype(), From => {
+        typed!("to_dtype", dtype, To => map("to_dtype", x, |x: From| <To as Element>::from_scalar(x.to_scalar())))
+    })
+}

@@ -1,0 +1,130 @@
+//! Ops that follow an index tensor: nodes of ours, since luminal's indices are f32 and unchecked. A position outside its axis is found
+//! when the node runs.
+
+use polygrad_core::{Element, Error, Layout, Result, SliceRange};
+
+use crate::kernel;
+use crate::support::typed;
+use crate::tensor::LuminalTensor;
+use crate::values::{Item, View, collect, room, rows};
+
+pub(crate) fn gather(x: &LuminalTensor, axis: usize, index: &LuminalTensor) -> Result<LuminalTensor> {
+    typed!("gather", x.dtype(), T => {
+        kernel::record("gather", [x, index], *index.shape(), T::DTYPE, move |[x, index]| {
+            let places = places(&x, axis, &index)?;
+            let values = x.values::<T>()?;
+            Ok(T::tensor(collect(places.iter().map(|&place| values[place]))?))
+        })
+    })
+}
+
+pub(crate) fn scatter(
+    x: &LuminalTensor,
+    axis: usize,
+    index: &LuminalTensor,
+    src: &LuminalTensor,
+) -> Result<LuminalTensor> {
+    let src = like_index(src, index);
+    typed!("scatter", x.dtype(), T => {
+        kernel::record("scatter", [x, index, &src], *x.shape(), T::DTYPE, move |[x, index, src]| {
+            let places = places(&x, axis, &index)?;
+            let mut out = x.values::<T>()?.into_owned();
+            places.iter().zip(src.values::<T>()?.iter()).for_each(|(&place, &value)| out[place] = value);
+            Ok(T::tensor(out))
+        })
+    })
+}
+
+pub(crate) fn scatter_add(
+    x: &LuminalTensor,
+    axis: usize,
+    index: &LuminalTensor,
+    src: &LuminalTensor,
+) -> Result<LuminalTensor> {
+    fn of<T: Item, S: Copy>(
+        x: &LuminalTensor,
+        axis: usize,
+        [index, src]: [&LuminalTensor; 2],
+        rule: (fn(T) -> S, fn(S, S) -> S, fn(S) -> T),
+    ) -> Result<LuminalTensor>
+    where
+        S: Send + Sync + 'static,
+    {
+        kernel::record("scatter_add", [x, index, src], *x.shape(), T::DTYPE, move |[x, index, src]| {
+            let (wide, add, narrow) = rule;
+            let places = places(&x, axis, &index)?;
+            let mut totals = collect(x.values::<T>()?.iter().map(|&value| wide(value)))?;
+            for (&place, &value) in places.iter().zip(src.values::<T>()?.iter()) {
+                totals[place] = add(totals[place], wide(value));
+            }
+            Ok(T::tensor(collect(totals.into_iter().map(narrow))?))
+        })
+    }
+    let src = like_index(src, index);
+    match x.dtype() {
+        // In f64, which is exact enough for any number of f32.
+        polygrad_core::DType::F32 => of::<f32, f64>(x, axis, [index, &src], (f64::from, |a, b| a + b, |x| x as f32)),
+        polygrad_core::DType::I64 => of::<i64, i64>(x, axis, [index, &src], (|x| x, i64::wrapping_add, |x| x)),
+        other => Err(crate::support::refused("scatter_add", other)),
+    }
+}
+
+pub(crate) fn index_select(x: &LuminalTensor, axis: usize, index: &LuminalTensor) -> Result<LuminalTensor> {
+    let shape = polygrad_core::Shape::new(&x.shape().with_dim(axis, index.shape().numel()))?;
+    typed!("index_select", x.dtype(), T => {
+        kernel::record("index_select", [x, index], shape, T::DTYPE, move |[x, index]| {
+            let chosen = positions(&x, axis, &index)?;
+            let (outer, dim) = (x.shape()[..axis].iter().product::<usize>(), x.shape()[axis]);
+            let inner = x.shape()[axis + 1..].iter().product::<usize>();
+            let (values, mut out) = (x.values::<T>()?, room(shape.numel())?);
+            for slice in 0..outer {
+                for &i in &chosen {
+                    out.extend_from_slice(&values[(slice * dim + i) * inner..][..inner]);
+                }
+            }
+            Ok(T::tensor(out))
+        })
+    })
+}
+
+/// The positions along an axis that an index tensor names, each checked.
+fn positions(x: &View<'_>, axis: usize, index: &View<'_>) -> Result<Vec<usize>> {
+    let dim = x.shape()[axis];
+    let indices = index.values::<i64>()?;
+    let mut out = room(indices.len())?;
+    for &i in indices.iter() {
+        match usize::try_from(i) {
+            Ok(i) if i < dim => out.push(i),
+            _ => {
+                return Err(Error::out_of_range(format!(
+                    "index {i} is outside 0..{dim} of axis {axis}"
+                )));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// For each element of an index tensor, the place that it names in the row-major values of `x`.
+fn places(x: &View<'_>, axis: usize, index: &View<'_>) -> Result<Vec<usize>> {
+    let mut places = positions(x, axis, index)?;
+    let strides = x.shape().contiguous_strides();
+    let along = strides[axis] as usize;
+    // Where the elements would be with position 0 on the axis.
+    let mut others = strides;
+    others[axis] = 0;
+    let mut at = 0;
+    rows(&Layout::strided(*index.shape(), &others, 0), |start, count, step| {
+        for (i, place) in places[at..at + count].iter_mut().enumerate() {
+            *place = *place * along + start + i * step as usize;
+        }
+        at += count;
+    });
+    Ok(places)
+}
+
+/// The part of `src` that stands where `index` has elements.
+fn like_index(src: &LuminalTensor, index: &LuminalTensor) -> LuminalTensor {
+    let ranges: Vec<SliceRange> = index.shape().iter().map(|&dim| SliceRange::full(dim)).collect();
+    src.view(src.layout().slice(&ranges))
+}

@@ -1,0 +1,78 @@
+//! To and from tensors in a user's own luminal graph.
+
+use luminal::graph::Graph;
+use luminal::graph_tensor::GraphTensor;
+use luminal::shape::{ConstShape, Shape as GraphShape};
+use luminal::tensor::Tensor as GraphValue;
+use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape};
+
+use crate::LuminalTensor;
+use crate::values::Values;
+
+/// Puts a tensor's value into a luminal graph, as a tensor of that graph which is kept when it runs. The value is computed if it is not yet, and
+/// copied: luminal's graphs own their values.
+///
+/// # Errors
+/// When the tensor is not of f32, its shape is not `S`, or it cannot be computed.
+pub fn into_graph<S: ConstShape>(x: &LuminalTensor, graph: &mut Graph) -> Result<GraphTensor<S>> {
+    let wanted = <S as ConstShape>::realized_shape();
+    if wanted != x.shape().dims() {
+        let message = format!("a tensor of shape {} was put into a graph as {wanted:?}", x.shape());
+        return Err(Error::shape(message));
+    }
+    let values = x.to_host()?.to_vec::<f32>()?;
+    let made = graph.named_tensor::<S>("Polygrad").keep();
+    graph.set_tensor(made.id, 0, GraphValue::new(values));
+    Ok(made)
+}
+
+/// Takes a value out of a luminal graph that has run, as a copy. It must have been retrieved there.
+///
+/// # Errors
+/// When the graph has no value for it, or one that is not of f32.
+pub fn from_graph<S: GraphShape>(x: &GraphTensor<S>, graph: &Graph) -> Result<LuminalTensor> {
+    let missing = || {
+        Error::new(ErrorKind::InvalidArgument, "the graph has no value for this tensor")
+            .with_hint("mark it with retrieve() and call execute() on the graph before")
+    };
+    let value = graph.get_tensor_ref(x.id, 0).ok_or_else(missing)?;
+    if value.data.as_any().downcast_ref::<Vec<f32>>().is_none() {
+        return Err(Error::dtype("the graph's value is not of f32"));
+    }
+    let mut tracker = x.shape;
+    tracker.resolve_global_dyn_dims(&graph.dyn_map);
+    let dims: Option<Vec<usize>> = tracker.shape().iter().map(|dim| dim.to_usize()).collect();
+    let shape = Shape::new(&dims.ok_or_else(missing)?)?;
+    let values = x.data();
+    LuminalTensor::try_from(HostTensor::new(shape, values)?)
+}
+
+impl TryFrom<HostTensor> for LuminalTensor {
+    type Error = Error;
+
+    /// Shares the memory where it is a vector.
+    fn try_from(host: HostTensor) -> Result<Self> {
+        let values = Values::from_host(&host)?;
+        Ok(Self::known(*host.shape(), host.dtype(), values))
+    }
+}
+
+impl TryFrom<&LuminalTensor> for HostTensor {
+    type Error = Error;
+
+    /// Computes the values if they are not yet, and shares their memory where the tensor shows all of it in order.
+    fn try_from(x: &LuminalTensor) -> Result<Self> {
+        x.to_host()
+    }
+}
+
+impl TryFrom<&LuminalTensor> for Vec<f32> {
+    type Error = Error;
+
+    fn try_from(x: &LuminalTensor) -> Result<Self> {
+        if x.dtype() != DType::F32 {
+            return Err(Error::dtype(format!("{} is not f32", x.dtype())));
+        }
+        x.to_host()?.to_vec::<f32>()
+    }
+}

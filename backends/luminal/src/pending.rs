@@ -1,0 +1,131 @@
+//! What has been recorded and not run: when it is run, and how failures are told.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use polygrad_core::{Error, ErrorKind, Result};
+
+use crate::run::run;
+use crate::tensor::{LuminalTensor, Node};
+use crate::values::Values;
+
+/// With so many nodes recorded, or so many bytes that they will give, all are run: so memory stays bounded where nobody reads.
+const MOST_NODES: usize = 1024;
+const MOST_BYTES: usize = 256 << 20;
+
+#[derive(Default)]
+struct Pending {
+    nodes: Vec<Weak<Node>>,
+    bytes: usize,
+}
+
+static PENDING: Mutex<Pending> = Mutex::new(Pending {
+    nodes: Vec::new(),
+    bytes: 0,
+});
+
+/// Nodes that failed unseen, until their thread asks.
+static FAILED: Mutex<Vec<Weak<Node>>> = Mutex::new(Vec::new());
+
+/// One run at a time.
+static RUNNING: Mutex<()> = Mutex::new(());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half-done where a run unwinds.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a node has no values: an error that can be told to each who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure(Arc<Told>);
+
+#[derive(Debug)]
+struct Told {
+    kind: ErrorKind,
+    message: String,
+    op: Option<String>,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(error: &Error) -> Self {
+        Self(Arc::new(Told {
+            kind: error.kind(),
+            message: error.message().to_owned(),
+            op: error.op().map(str::to_owned),
+            hint: error.hint().map(str::to_owned),
+        }))
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        let told = &*self.0;
+        let mut error = Error::new(told.kind, told.message.clone());
+        if let Some(op) = &told.op {
+            error = error.with_op(op.clone());
+        }
+        if let Some(hint) = &told.hint {
+            error = error.with_hint(hint.clone());
+        }
+        error
+    }
+}
+
+/// Notes that a node was recorded; runs all if that makes too many.
+pub(crate) fn recorded(node: &Arc<Node>, bytes: usize) {
+    let full = {
+        let mut pending = lock(&PENDING);
+        pending.nodes.push(Arc::downgrade(node));
+        pending.bytes = pending.bytes.saturating_add(bytes);
+        pending.nodes.len() > MOST_NODES || pending.bytes > MOST_BYTES
+    };
+    if full {
+        run_all();
+    }
+}
+
+/// Runs all that is recorded. Failures stay with their nodes, and are noted for `synchronize`.
+fn run_all() {
+    let _running = lock(&RUNNING);
+    let Pending { nodes, .. } = std::mem::take(&mut *lock(&PENDING));
+    let alive = || nodes.iter().filter_map(Weak::upgrade);
+    run(alive().filter(|node| node.done().is_none()).collect());
+    // Of what is not done, somebody took hold while it ran.
+    let left = alive().filter(|node| node.done().is_none());
+    lock(&PENDING).nodes.extend(left.map(|node| Arc::downgrade(&node)));
+    let failed = alive().filter(|node| matches!(node.done(), Some(Err(_))));
+    lock(&FAILED).extend(failed.map(|node| Arc::downgrade(&node)));
+}
+
+/// Runs all that is recorded.
+///
+/// # Errors
+/// The failure of a tensor that is alive and was recorded by this thread: those of others are theirs to hear.
+pub(crate) fn synchronize() -> Result<()> {
+    run_all();
+    let here = thread::current().id();
+    let mut failed = lock(&FAILED);
+    let (own, others): (Vec<_>, Vec<_>) = failed
+        .iter()
+        .filter_map(Weak::upgrade)
+        .partition(|node| node.thread() == here);
+    *failed = others.iter().map(Arc::downgrade).collect();
+    drop(failed);
+    let failures = own.iter().filter_map(|node| node.done()?.as_ref().err());
+    failures.map(|failure| Err(failure.error())).next().unwrap_or(Ok(()))
+}
+
+/// The values of a tensor's memory, computed if they are not yet.
+pub(crate) fn read(x: &LuminalTensor) -> Result<&Values> {
+    if x.node().done().is_none() {
+        let _running = lock(&RUNNING);
+        if x.node().done().is_none() {
+            run(vec![Arc::clone(x.node())]);
+        }
+    }
+    match x.node().done() {
+        Some(Ok(_)) => x.known_values(),
+        Some(Err(failure)) => return Err(failure.error()),
+        None => None,
+    }
+    .ok_or_else(|| Error::new(ErrorKind::DeviceLost, "luminal's graph gave no values"))
+}

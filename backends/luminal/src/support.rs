@@ -1,0 +1,61 @@
+//! Which dtypes there are, which op takes which of them, and who computes it.
+
+use polygrad_core::{DType, Error, Op, OpDesc, Support};
+
+use crate::LuminalDevice;
+
+/// What tensors can hold: luminal computes in f32 alone; positions and truth values are kept by nodes of ours.
+pub(crate) const DTYPES: [DType; 3] = [DType::F32, DType::I64, DType::Bool];
+
+/// Runs code with `T` standing for the Rust type of a dtype; a dtype that is not there is an error of the op.
+macro_rules! typed {
+    ($op:expr, $dtype:expr, $T:ident => $body:expr) => {{
+        let dtype: polygrad_core::DType = $dtype;
+        match dtype {
+            polygrad_core::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            polygrad_core::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            polygrad_core::DType::Bool => {
+                type $T = bool;
+                $body
+            }
+            _ => Err($crate::support::refused($op, dtype)),
+        }
+    }};
+}
+pub(crate) use typed;
+
+/// Why an op does not take a dtype: it is not defined for it, or luminal does not have it.
+pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
+    let error = if DTYPES.contains(&dtype) {
+        Error::dtype(format!("not defined for {dtype}"))
+    } else {
+        Error::unsupported(format!("luminal has no {dtype}"))
+            .with_hint("it has f32, i64 and bool: convert with to_dtype(DType::F32) before moving there, or use backend cpu")
+    };
+    error.with_op(op).with_device(LuminalDevice)
+}
+
+/// An op that Polygrad learned after this backend was written.
+pub(crate) fn unknown(op: &'static str) -> Error {
+    Error::unsupported("the adapter to luminal does not know this op")
+        .with_op(op)
+        .with_device(LuminalDevice)
+        .with_hint("use backend cpu for it")
+}
+
+/// See [`Backend::supports`](polygrad_core::Backend::supports).
+pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
+    let (op, dtype) = (call.op, call.dtype);
+    match op {
+        Op::Cast(to) if !DTYPES.contains(to) => Support::No(refused(op.name(), *to).to_string()),
+        _ if !DTYPES.contains(&dtype) || !op.accepts(dtype) => Support::No(refused(op.name(), dtype).to_string()),
+        _ if op.is_fused() => Support::Decomposed,
+        _ => Support::Native,
+    }
+}
