@@ -1,7 +1,7 @@
 //! Burn's public tensors, of a rank and kind known when the program is compiled.
 
 use burn_flex::{Flex, FlexTensor};
-use burn_tensor::{BackendPrimitive, Bool, Float, Int, Tensor};
+use burn_tensor::{Bool, Float, Int, Tensor};
 use polygrad_core::{Error, Result};
 
 use crate::BurnTensor;

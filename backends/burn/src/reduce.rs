@@ -117,6 +117,7 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &BurnTensor, axis: usize, keepdims: bool)
     let found = match op {
         ArgOp::Max => flex::argmax(x.into(), axis),
         ArgOp::Min => flex::argmin(x.into(), axis),
+        _ => return Err(unknown(op.name())),
     };
     reshape(&BurnTensor::new(found), out)
 }

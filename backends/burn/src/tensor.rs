@@ -75,7 +75,13 @@ impl BurnTensor {
 
     /// The same memory under another layout, which must not reach beyond it.
     pub(crate) fn view(&self, layout: &Layout) -> Self {
-        let layout = FlexLayout::new(burn_shape(layout.shape()), layout.strides().to_vec(), layout.offset());
+        let shape = burn_shape(layout.shape());
+        // Burn takes even a view of nothing for a part of the memory, and panics where it begins behind it.
+        let layout = if layout.shape().numel() == 0 {
+            FlexLayout::contiguous(shape)
+        } else {
+            FlexLayout::new(shape, layout.strides().to_vec(), layout.offset())
+        };
         Self(FlexTensor::from_arc(self.0.data_arc(), layout, self.0.dtype()))
     }
 
@@ -125,7 +131,8 @@ impl TryFrom<FlexTensor> for BurnTensor {
         match dtype_of(flex.dtype()) {
             Some(_) => {
                 Shape::new(flex.layout().shape())?;
-                Ok(Self(flex))
+                let tensor = Self(flex);
+                Ok(tensor.view(&tensor.layout()))
             }
             None => Err(Error::unsupported(format!("Polygrad has no dtype like Burn's {:?}", flex.dtype()))
                 .with_hint("cast it to f64, f32, f16, bf16, i64, i32 or u8 first")),
