@@ -9,6 +9,38 @@ fn built_in() -> Vec<BackendEntry> {
         #[cfg(feature = "cpu")]
         polygrad_cpu::entry(),
         #[cfg(not(feature = "cpu"))]
-        BackendEntry::absent("cpu", "native CPU kernels", "the cargo feature `cpu` is off"),
+        off("cpu", "native CPU kernels"),
+        #[cfg(feature = "torch")]
+        polygrad_torch::entry(),
+        #[cfg(not(feature = "torch"))]
+        off("torch", "LibTorch, through the crate tch"),
+        #[cfg(feature = "candle")]
+        polygrad_candle::entry(),
+        #[cfg(not(feature = "candle"))]
+        off("candle", "Hugging Face's candle"),
+        #[cfg(feature = "burn")]
+        polygrad_burn::entry(),
+        #[cfg(not(feature = "burn"))]
+        off("burn", "Burn's own engines"),
+        #[cfg(feature = "luminal")]
+        polygrad_luminal::entry(),
+        #[cfg(not(feature = "luminal"))]
+        off("luminal", "Luminal's graphs"),
     ]
+}
+
+/// A backend that this build leaves out.
+#[cfg(not(all(
+    feature = "cpu",
+    feature = "torch",
+    feature = "candle",
+    feature = "burn",
+    feature = "luminal"
+)))]
+fn off(name: &'static str, description: &'static str) -> BackendEntry {
+    BackendEntry::absent(
+        name,
+        description,
+        format!("the cargo feature `{name}` is off; build with --features {name}"),
+    )
 }

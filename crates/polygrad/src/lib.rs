@@ -11,9 +11,22 @@ mod backends;
 #[doc = include_str!("../../../docs/models.md")]
 struct ModelsPage;
 
+/// Those of docs/engines.md.
+#[cfg(all(doctest, feature = "cpu"))]
+#[doc = include_str!("../../../docs/engines.md")]
+struct EnginesPage;
+
+#[cfg(feature = "burn")]
+pub use polygrad_burn as burn;
+#[cfg(feature = "candle")]
+pub use polygrad_candle as candle;
 #[cfg(feature = "cpu")]
 pub use polygrad_cpu as cpu;
+#[cfg(feature = "luminal")]
+pub use polygrad_luminal as luminal;
 pub use polygrad_tensor::*;
+#[cfg(feature = "torch")]
+pub use polygrad_torch as torch;
 
 /// Layers, losses, optimizers, schedules and checkpoints.
 pub mod nn {
