@@ -111,7 +111,7 @@ impl<'a> Chart<'a> {
         for device in 0..self.series.devices.len() {
             let points: Vec<Point> = self.points(device);
             let dots: Vec<Vec<Point>> = points.iter().map(|&point| vec![point]).collect();
-            canvas.strokes(&[points], 3.0, colour(device), 0.9);
+            canvas.strokes(&[points], 3.0, colour(device), 1.0);
             canvas.strokes(&dots, 9.0, colour(device), 1.0);
         }
     }
