@@ -3,16 +3,23 @@
 use crate::{blas, cargo, torch};
 
 /// What the second run tests, whatever is installed.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 9] = [
     "polygrad",
     "polygrad-cli",
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-candle",
+    "polygrad-burn",
+    "polygrad-luminal",
     "polygrad-reference",
     "xtask",
 ];
-const FEATURES: [&str; 2] = ["polygrad/ndarray", "polygrad/candle"];
+const FEATURES: [&str; 4] = [
+    "polygrad/ndarray",
+    "polygrad/candle",
+    "polygrad/burn",
+    "polygrad/luminal",
+];
 
 /// What needs more than a Rust toolchain.
 struct SetUp {

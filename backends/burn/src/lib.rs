@@ -18,8 +18,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! With feature `tensor`, the same conversions are there for `burn::Tensor`.
 
 mod activation;
 mod backend;

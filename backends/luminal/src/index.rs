@@ -50,15 +50,21 @@ pub(crate) fn scatter_add(
     where
         S: Send + Sync + 'static,
     {
-        kernel::record("scatter_add", [x, index, src], *x.shape(), T::DTYPE, move |[x, index, src]| {
-            let (wide, add, narrow) = rule;
-            let places = places(&x, axis, &index)?;
-            let mut totals = collect(x.values::<T>()?.iter().map(|&value| wide(value)))?;
-            for (&place, &value) in places.iter().zip(src.values::<T>()?.iter()) {
-                totals[place] = add(totals[place], wide(value));
-            }
-            Ok(T::tensor(collect(totals.into_iter().map(narrow))?))
-        })
+        kernel::record(
+            "scatter_add",
+            [x, index, src],
+            *x.shape(),
+            T::DTYPE,
+            move |[x, index, src]| {
+                let (wide, add, narrow) = rule;
+                let places = places(&x, axis, &index)?;
+                let mut totals = collect(x.values::<T>()?.iter().map(|&value| wide(value)))?;
+                for (&place, &value) in places.iter().zip(src.values::<T>()?.iter()) {
+                    totals[place] = add(totals[place], wide(value));
+                }
+                Ok(T::tensor(collect(totals.into_iter().map(narrow))?))
+            },
+        )
     }
     let src = like_index(src, index);
     match x.dtype() {

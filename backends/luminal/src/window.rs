@@ -62,7 +62,9 @@ impl Walk {
     fn axes(&self, strides: &[isize]) -> [Vec<(usize, isize)>; 2] {
         let axes = 0..self.kernel.rank() - 2;
         let step = |axis: usize, by: usize| strides[axis + 2] * by as isize;
-        let inside = axes.clone().map(|axis| (self.kernel[axis + 2], step(axis, self.dilation[axis])));
+        let inside = axes
+            .clone()
+            .map(|axis| (self.kernel[axis + 2], step(axis, self.dilation[axis])));
         let across = axes.map(|axis| (self.count[axis + 2], step(axis, self.stride[axis])));
         [inside.collect(), across.collect()]
     }
@@ -91,7 +93,11 @@ pub(crate) fn conv(x: &LuminalTensor, weight: &LuminalTensor, params: &ConvParam
         dilation: params.dilation,
     };
     let [around, behind] = walk.borders(x.shape());
-    let border = around.iter().zip(&behind).map(|(a, b)| (a.0, a.1 + b.1)).collect::<Vec<_>>();
+    let border = around
+        .iter()
+        .zip(&behind)
+        .map(|(a, b)| (a.0, a.1 + b.1))
+        .collect::<Vec<_>>();
     let x = if border.iter().all(|&border| border == (0, 0)) {
         x.clone()
     } else {
@@ -127,10 +133,14 @@ fn patches(x: &LuminalTensor, axes: Vec<(usize, isize)>, shape: Shape) -> Result
     kernel::record("conv", [x], shape, DType::F32, move |[x]| {
         let values = x.memory::<f32>()?;
         let mut out = room(shape.numel())?;
-        walk_rows(&axes, x.layout.offset() as isize, &mut |start, count, step| match step {
-            1 => out.extend_from_slice(&values[start..start + count]),
-            _ => out.extend((0..count).map(|i| values[start.wrapping_add_signed(i as isize * step)])),
-        });
+        walk_rows(
+            &axes,
+            x.layout.offset() as isize,
+            &mut |start, count, step| match step {
+                1 => out.extend_from_slice(&values[start..start + count]),
+                _ => out.extend((0..count).map(|i| values[start.wrapping_add_signed(i as isize * step)])),
+            },
+        );
         Ok(Tensor::new(out))
     })
 }
@@ -166,7 +176,10 @@ fn pool<T: Item>(x: &View<'_>, walk: &Walk, mut f: impl FnMut(&[T], &[i64]) -> R
     let len: usize = walk.kernel[2..].iter().product();
     // Every plane has the same positions.
     let positions = positions.chunks_exact(len).cycle();
-    values.chunks_exact(len).zip(positions).try_for_each(|(values, positions)| f(values, positions))
+    values
+        .chunks_exact(len)
+        .zip(positions)
+        .try_for_each(|(values, positions)| f(values, positions))
 }
 
 /// The values of every window, one window after the other.
@@ -209,7 +222,11 @@ pub(crate) fn max_pool(x: &LuminalTensor, params: &PoolParams) -> Result<(Lumina
         let kernel = Kernel::new("max_pool", move |xs| {
             let (mut values, mut positions) = (room::<T>(shape.numel())?, room::<i64>(shape.numel())?);
             pool(&xs[0], &walk, |window: &[T], at| {
-                let inside = window.iter().copied().zip(at.iter().copied()).filter(|&(_, at)| at >= 0);
+                let inside = window
+                    .iter()
+                    .copied()
+                    .zip(at.iter().copied())
+                    .filter(|&(_, at)| at >= 0);
                 let larger = |best: (T, i64), other: (T, i64)| {
                     if replaces(other.0, best.0, Ordering::Greater) {
                         other

@@ -58,7 +58,8 @@ pub(crate) fn fetch(folder: &Path) -> Result<(), String> {
             "LibTorch can be fetched for Linux on x86-64 alone\n  fix: let LIBTORCH name the folder of a LibTorch {VERSION}"
         ));
     }
-    let (downloads, part) = (folder.with_extension("downloads"), folder.with_extension("part"));
+    let beside = |suffix: &str| PathBuf::from(format!("{}.{suffix}", folder.display()));
+    let (downloads, part) = (beside("downloads"), beside("part"));
     if part.exists() {
         fs::remove_dir_all(&part).map_err(|e| format!("cannot delete {}: {e}", part.display()))?;
     }
@@ -176,9 +177,11 @@ fn unpack(package: &Package, file: &Path, to: &Path) -> Result<(), Box<dyn std::
             (!rest.is_empty() && !name.ends_with('/')).then(|| Path::new(folder).join(rest))
         })
     };
-    let found: Vec<(String, PathBuf)> = archive
-        .file_names()
-        .filter_map(|name| Some((name.to_owned(), wanted(name)?)))
+    let names = archive.file_names().map(|name| Ok(name?.into_owned()));
+    let names = names.collect::<zip::result::ZipResult<Vec<String>>>()?;
+    let found: Vec<(String, PathBuf)> = names
+        .into_iter()
+        .filter_map(|name| wanted(&name).map(|path| (name, path)))
         .collect();
     if found.len() < package.parts.len() {
         return Err("it lacks what is wanted of it".into());

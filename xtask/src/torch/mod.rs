@@ -10,9 +10,11 @@ const VERSION: &str = "2.13.0";
 
 /// `cargo xtask setup torch`: prints what to export, and nothing else, to standard output.
 pub(crate) fn command() -> Result<(), String> {
-    for (name, value) in environment()? {
-        println!("export {name}={}", quoted(&value));
-    }
+    let found = find()?;
+    println!("export {}={}", found.variable, quoted(&found.value));
+    // The shell's own value goes on to count; ours has cargo's folders in it.
+    let folder = quoted(&found.libraries.display().to_string());
+    println!("export LD_LIBRARY_PATH={folder}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}");
     Ok(())
 }
 
@@ -21,20 +23,42 @@ pub(crate) fn command() -> Result<(), String> {
 /// # Errors
 /// When the one that is named is missing or of another version, or there is none and it cannot be fetched.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
+    let found = find()?;
+    let mut path = found.libraries.display().to_string();
+    if let Ok(rest) = std::env::var("LD_LIBRARY_PATH") {
+        path = format!("{path}:{rest}");
+    }
+    Ok(vec![
+        (found.variable.to_owned(), found.value),
+        ("LD_LIBRARY_PATH".to_owned(), path),
+    ])
+}
+
+/// How torch-sys is told of a LibTorch, and where the loader finds it.
+struct Found {
+    variable: &'static str,
+    value: String,
+    libraries: PathBuf,
+}
+
+fn find() -> Result<Found, String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if variable("LIBTORCH_USE_PYTORCH").is_some_and(|value| value == "1") {
-        let python = installed::python_library()?;
-        return Ok(vec![
-            ("LIBTORCH_USE_PYTORCH".to_owned(), "1".to_owned()),
-            library_path(&python),
-        ]);
+        return Ok(Found {
+            variable: "LIBTORCH_USE_PYTORCH",
+            value: "1".to_owned(),
+            libraries: installed::python_library()?,
+        });
     }
     let folder = match variable("LIBTORCH") {
         Some(named) => installed::check(PathBuf::from(named))?,
         None => cached()?,
     };
-    let text = folder.to_str().ok_or("the path of LibTorch is no text")?.to_owned();
-    Ok(vec![("LIBTORCH".to_owned(), text), library_path(&folder.join("lib"))])
+    Ok(Found {
+        variable: "LIBTORCH",
+        value: folder.to_str().ok_or("the path of LibTorch is no text")?.to_owned(),
+        libraries: folder.join("lib"),
+    })
 }
 
 /// The one in the cache folder.
@@ -50,18 +74,6 @@ fn cached() -> Result<PathBuf, String> {
     }
     fetch::fetch(&folder)?;
     Ok(folder)
-}
-
-/// `LD_LIBRARY_PATH` with a folder in front.
-fn library_path(folder: &Path) -> (String, String) {
-    let mut path = folder.display().to_string();
-    if let Ok(rest) = std::env::var("LD_LIBRARY_PATH")
-        && !rest.is_empty()
-        && !rest.split(':').any(|part| part == path)
-    {
-        path = format!("{path}:{rest}");
-    }
-    ("LD_LIBRARY_PATH".to_owned(), path)
 }
 
 /// For a shell.
