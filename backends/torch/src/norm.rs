@@ -6,7 +6,7 @@ use polygrad_core::{Axes, Result, Shape, decompose};
 use tch::Tensor;
 
 use crate::Torch;
-use crate::error::Named;
+use crate::error::{Named, guarded};
 use crate::ffi::{self, Arg};
 use crate::movement::reshape;
 use crate::tensor::{TorchTensor, ints};
@@ -104,7 +104,7 @@ pub(crate) fn batch_norm(
         .iter()
         .map(|axis| axis as i64)
         .collect();
-    let (var, mean) = x.raw().f_var_mean_correction(&dims[..], 0i64, false).named(op)?;
+    let (var, mean) = guarded(op, || x.raw().f_var_mean_correction(&dims[..], 0i64, false))?;
     let out = x.raw().f_native_batch_norm(
         weight.map(TorchTensor::raw),
         bias.map(TorchTensor::raw),
@@ -129,7 +129,7 @@ pub(crate) fn batch_norm_backward(
         return decompose::batch_norm_backward::<Torch>(grad, x, mean, var, weight, eps);
     }
     let op = "batch_norm_backward";
-    let rstd = var.raw().f_add_scalar(eps).and_then(|var| var.f_rsqrt()).named(op)?;
+    let rstd = guarded(op, || var.raw().f_add_scalar(eps)?.f_rsqrt())?;
     let ones;
     let weight = match weight {
         Some(weight) => weight,
