@@ -155,26 +155,28 @@ pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
     }
     let to = |x: &Tensor, dtype: DType| x.f_to_dtype(kind(dtype), false, false).named(op);
     let out = match (from.is_float(), dtype) {
-        (true, DType::U8) => to(&saturated(x, 0.0, 255.0)?, dtype)?,
-        (true, DType::I32) => to(&saturated(x, f64::from(i32::MIN), f64::from(i32::MAX))?, dtype)?,
+        (true, DType::U8) => to(&saturated(&to(x.raw(), DType::F64)?, 0.0, 255.0)?, dtype)?,
+        (true, DType::I32) => {
+            let wide = to(x.raw(), DType::F64)?;
+            to(&saturated(&wide, f64::from(i32::MIN), f64::from(i32::MAX))?, dtype)?
+        }
         (true, DType::I64) => {
             // The largest i64 is no f64: the last one below it is converted, and what lies above is put in afterwards.
             const BELOW: f64 = 9_223_372_036_854_774_784.0;
-            let inside = to(&saturated(x, i64::MIN as f64, BELOW)?, dtype)?;
-            guarded(op, || inside.f_masked_fill(&x.raw().f_gt(BELOW)?, i64::MAX))?
+            let wide = to(x.raw(), DType::F64)?;
+            let inside = to(&saturated(&wide, i64::MIN as f64, BELOW)?, dtype)?;
+            guarded(op, || inside.f_masked_fill(&wide.f_gt(BELOW)?, i64::MAX))?
         }
         _ => to(x.raw(), dtype)?,
     };
     TorchTensor::new(out, x.device())
 }
 
-/// As f64, 0 for NaN, and within bounds.
-fn saturated(x: &TorchTensor, low: f64, high: f64) -> Result<Tensor> {
-    let wide = x.raw().f_to_dtype(tch::Kind::Double, false, false).named("to_dtype")?;
-    let number = wide
-        .f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY)
-        .named("to_dtype")?;
-    guarded("to_dtype", || number.f_clamp(low, high))
+/// 0 for NaN, and within bounds.
+fn saturated(wide: &Tensor, low: f64, high: f64) -> Result<Tensor> {
+    let op = "to_dtype";
+    let number = wide.f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY).named(op)?;
+    guarded(op, || number.f_clamp(low, high))
 }
 
 /// `start + i * step`: of integers in i64, which wraps, else in f64.
