@@ -1,12 +1,13 @@
 //! The backend: each op by the module that has it.
 
 use polygrad_core::{
-    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor,
-    OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
+    DType, HostTensor, OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
 };
 
 use crate::{
-    TorchDevice, TorchTensor, elementwise, fused, index, memory, movement, norm, optim, reduce, support, window,
+    TorchDevice, TorchTensor, elementwise, entropy, fused, index, memory, movement, norm, optim, reduce, support,
+    window,
 };
 
 type T = TorchTensor;
@@ -209,6 +210,20 @@ impl Backend for Torch {
 
     fn log_softmax_backward(grad: &T, output: &T, axis: usize) -> Result<T> {
         fused::log_softmax_backward(grad, output, axis)
+    }
+
+    fn cross_entropy(logits: &T, target: &T, params: &CrossEntropyParams) -> Result<(T, T)> {
+        entropy::forward(logits, target, params)
+    }
+
+    fn cross_entropy_backward(
+        grad: &T,
+        logits: &T,
+        target: &T,
+        logsumexp: &T,
+        params: &CrossEntropyParams,
+    ) -> Result<T> {
+        entropy::backward(grad, logits, target, logsumexp, params)
     }
 
     fn layer_norm(x: &T, weight: Option<&T>, bias: Option<&T>, axes: usize, eps: f64) -> Result<(T, T, T)> {

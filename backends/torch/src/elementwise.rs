@@ -1,11 +1,11 @@
 //! Ops that compute each element from those at its place.
 
-use polygrad_core::{BinaryOp, CompareOp, DType, Result, Scalar, Shape, UnaryOp, decompose};
+use polygrad_core::{BinaryOp, CompareOp, DType, Result, Scalar, UnaryOp, decompose};
 use tch::{TchError, Tensor};
 
 use crate::Torch;
-use crate::error::{Named, refused, unknown};
-use crate::tensor::{TorchTensor, scalar};
+use crate::error::{Named, guarded, refused, unknown};
+use crate::tensor::{TorchTensor, kind, scalar};
 
 pub(crate) fn unary(op: UnaryOp, x: &TorchTensor) -> Result<TorchTensor> {
     let (name, t) = (op.name(), x.raw());
@@ -53,9 +53,9 @@ pub(crate) fn binary(op: BinaryOp, a: &TorchTensor, b: &TorchTensor) -> Result<T
         BinaryOp::Sub => x.f_sub(y),
         BinaryOp::Mul => x.f_mul(y),
         BinaryOp::Div if a.dtype().is_float() => x.f_div(y),
-        BinaryOp::Div => int_div(x, y),
+        BinaryOp::Div => return a.guard(name, || int_div(x, y)),
         BinaryOp::Remainder if a.dtype().is_float() => x.f_remainder_tensor(y),
-        BinaryOp::Remainder => int_remainder(x, y),
+        BinaryOp::Remainder => return a.guard(name, || int_remainder(x, y)),
         BinaryOp::Pow => x.f_pow(y),
         BinaryOp::Maximum => x.f_maximum(y),
         BinaryOp::Minimum => x.f_minimum(y),
@@ -111,19 +111,19 @@ fn takes(dtype: DType) -> bool {
 pub(crate) fn binary_scalar(op: BinaryOp, x: &TorchTensor, number: Scalar, reverse: bool) -> Result<TorchTensor> {
     let t = x.raw();
     let value = || scalar(number);
-    let out = match (op, reverse) {
+    let apply: &dyn Fn() -> std::result::Result<Tensor, TchError> = match (op, reverse) {
         _ if !takes(x.dtype()) => return decompose::binary_scalar::<Torch>(op, x, number, reverse),
-        (BinaryOp::Add, _) => t.f_add_scalar(value()),
-        (BinaryOp::Sub, false) => t.f_sub_scalar(value()),
-        (BinaryOp::Sub, true) => t.f_rsub_scalar(value()),
-        (BinaryOp::Mul, _) => t.f_mul_scalar(value()),
-        (BinaryOp::Div, false) => t.f_div_scalar(value()),
-        (BinaryOp::Pow, false) => t.f_pow_tensor_scalar(value()),
-        (BinaryOp::Maximum, _) if !number.to_f64().is_nan() => t.f_clamp_min(value()),
-        (BinaryOp::Minimum, _) if !number.to_f64().is_nan() => t.f_clamp_max(value()),
+        (BinaryOp::Add, _) => &|| t.f_add_scalar(value()),
+        (BinaryOp::Sub, false) => &|| t.f_sub_scalar(value()),
+        (BinaryOp::Sub, true) => &|| t.f_rsub_scalar(value()),
+        (BinaryOp::Mul, _) => &|| t.f_mul_scalar(value()),
+        (BinaryOp::Div, false) => &|| t.f_div_scalar(value()),
+        (BinaryOp::Pow, false) => &|| t.f_pow_tensor_scalar(value()),
+        (BinaryOp::Maximum, _) if !number.to_f64().is_nan() => &|| t.f_clamp_min(value()),
+        (BinaryOp::Minimum, _) if !number.to_f64().is_nan() => &|| t.f_clamp_max(value()),
         _ => return decompose::binary_scalar::<Torch>(op, x, number, reverse),
     };
-    x.wrap(op.name(), out)
+    x.guard(op.name(), apply)
 }
 
 pub(crate) fn compare_scalar(op: CompareOp, x: &TorchTensor, number: Scalar) -> Result<TorchTensor> {
@@ -136,16 +136,16 @@ pub(crate) fn compare_scalar(op: CompareOp, x: &TorchTensor, number: Scalar) -> 
         _ => number.to_f64(),
     };
     let t = x.raw();
-    let out = match op {
-        CompareOp::Eq => t.f_eq(value),
-        CompareOp::Ne => t.f_ne(value),
-        CompareOp::Lt => t.f_lt(value),
-        CompareOp::Le => t.f_le(value),
-        CompareOp::Gt => t.f_gt(value),
-        CompareOp::Ge => t.f_ge(value),
+    let apply: &dyn Fn() -> std::result::Result<Tensor, TchError> = match op {
+        CompareOp::Eq => &|| t.f_eq(value),
+        CompareOp::Ne => &|| t.f_ne(value),
+        CompareOp::Lt => &|| t.f_lt(value),
+        CompareOp::Le => &|| t.f_le(value),
+        CompareOp::Gt => &|| t.f_gt(value),
+        CompareOp::Ge => &|| t.f_ge(value),
         _ => return Err(unknown(op.name())),
     };
-    x.wrap(op.name(), out)
+    x.guard(op.name(), apply)
 }
 
 pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
@@ -153,29 +153,30 @@ pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
     if from == dtype {
         return Ok(x.clone());
     }
-    let to = |x: &Tensor, dtype: DType| x.f_to_dtype(crate::tensor::kind(dtype), false, false).named(op);
+    let to = |x: &Tensor, dtype: DType| x.f_to_dtype(kind(dtype), false, false).named(op);
     let out = match (from.is_float(), dtype) {
-        (true, DType::U8) => to(&saturated(x, 0.0, 255.0)?, dtype)?,
-        (true, DType::I32) => to(&saturated(x, f64::from(i32::MIN), f64::from(i32::MAX))?, dtype)?,
+        (true, DType::U8) => to(&saturated(&to(x.raw(), DType::F64)?, 0.0, 255.0)?, dtype)?,
+        (true, DType::I32) => {
+            let wide = to(x.raw(), DType::F64)?;
+            to(&saturated(&wide, f64::from(i32::MIN), f64::from(i32::MAX))?, dtype)?
+        }
         (true, DType::I64) => {
             // The largest i64 is no f64: the last one below it is converted, and what lies above is put in afterwards.
             const BELOW: f64 = 9_223_372_036_854_774_784.0;
-            let inside = to(&saturated(x, i64::MIN as f64, BELOW)?, dtype)?;
-            let above = x.raw().f_gt(BELOW).named(op)?;
-            inside.f_masked_fill(&above, i64::MAX).named(op)?
+            let wide = to(x.raw(), DType::F64)?;
+            let inside = to(&saturated(&wide, i64::MIN as f64, BELOW)?, dtype)?;
+            guarded(op, || inside.f_masked_fill(&wide.f_gt(BELOW)?, i64::MAX))?
         }
         _ => to(x.raw(), dtype)?,
     };
     TorchTensor::new(out, x.device())
 }
 
-/// As f64, 0 for NaN, and within bounds.
-fn saturated(x: &TorchTensor, low: f64, high: f64) -> Result<Tensor> {
-    let wide = x.raw().f_to_dtype(tch::Kind::Double, false, false).named("to_dtype")?;
-    let number = wide
-        .f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY)
-        .named("to_dtype")?;
-    number.f_clamp(low, high).named("to_dtype")
+/// 0 for NaN, and within bounds.
+fn saturated(wide: &Tensor, low: f64, high: f64) -> Result<Tensor> {
+    let op = "to_dtype";
+    let number = wide.f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY).named(op)?;
+    guarded(op, || number.f_clamp(low, high))
 }
 
 /// `start + i * step`: of integers in i64, which wraps, else in f64.
@@ -195,11 +196,11 @@ pub(crate) fn iota(
             Scalar::Int(value.to_i64())
         }
     };
-    let count = Tensor::f_arange(len as i64, (crate::tensor::kind(wide), device.into())).named("arange")?;
-    let out = count
-        .f_mul_scalar(scalar(number(step)))
-        .and_then(|out| out.f_add_scalar(scalar(number(start))));
-    let out = TorchTensor::new(out.named("arange")?, device)?;
-    debug_assert_eq!(*out.shape(), Shape::from([len]));
-    cast(&out, dtype)
+    let out = guarded("arange", || {
+        let count = Tensor::f_arange(len as i64, (kind(wide), device.into()))?;
+        count
+            .f_mul_scalar(scalar(number(step)))?
+            .f_add_scalar(scalar(number(start)))
+    })?;
+    cast(&TorchTensor::new(out, device)?, dtype)
 }

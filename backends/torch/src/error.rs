@@ -1,5 +1,7 @@
 //! Errors of LibTorch in Polygrad's words.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use polygrad_core::{DType, Error, ErrorKind, Result};
 use tch::TchError;
 
@@ -49,4 +51,17 @@ pub(crate) fn unknown(op: &'static str) -> Error {
     Error::unsupported("the torch backend does not know this op")
         .with_op(op)
         .with_hint("use a polygrad-torch of the same version as polygrad")
+}
+
+/// Calls ops of tch that take a number. When such an op fails tch panics: it frees the number before it looks at the error, and the call that
+/// frees it finds the error there.
+#[inline]
+pub(crate) fn guarded<T>(op: &'static str, f: impl FnOnce() -> std::result::Result<T, TchError>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(result) => result.named(op),
+        Err(panic) => Err(match panic.downcast_ref::<String>() {
+            Some(text) => from_text(op, text),
+            None => from_text(op, "tch panicked"),
+        }),
+    }
 }

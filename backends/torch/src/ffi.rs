@@ -211,7 +211,8 @@ pub(crate) fn share(memory: Arc<dyn HostBytes>, shape: &Shape, dtype: DType) -> 
             0,
             code(dtype),
             0,
-            0,
+            // The CPU has no number.
+            -1,
             &raw mut out,
             0,
             ptr::null(),

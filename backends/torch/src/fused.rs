@@ -30,25 +30,25 @@ pub(crate) fn activation(op: Activation, x: &TorchTensor) -> Result<TorchTensor>
         Activation::GeluTanh => t.f_gelu("tanh"),
         Activation::Silu => t.f_silu(),
         // tch has the forward for one slope only; the backward of x by x is the same function.
-        Activation::LeakyRelu { slope } => t.f_leaky_relu_backward(t, slope, false),
+        Activation::LeakyRelu { slope } => return x.guard(op.name(), || t.f_leaky_relu_backward(t, slope, false)),
         _ => return decompose::activation::<Torch>(op, x),
     };
     x.wrap(op.name(), out)
 }
 
 pub(crate) fn activation_backward(op: Activation, grad: &TorchTensor, saved: &TorchTensor) -> Result<TorchTensor> {
-    let (g, s) = (grad.raw(), saved.raw());
+    let (name, g, s) = ("activation_backward", grad.raw(), saved.raw());
     let out = match op {
-        Activation::Relu => s.f_threshold_backward(g, 0.0),
+        Activation::Relu => return grad.guard(name, || s.f_threshold_backward(g, 0.0)),
         Activation::Tanh => Tensor::f_tanh_backward(g, s),
         Activation::Sigmoid => Tensor::f_sigmoid_backward(g, s),
         Activation::Gelu => s.f_gelu_backward(g, "none"),
         Activation::GeluTanh => s.f_gelu_backward(g, "tanh"),
         Activation::Silu => s.f_silu_backward(g),
-        Activation::LeakyRelu { slope } => s.f_leaky_relu_backward(g, slope, false),
+        Activation::LeakyRelu { slope } => return grad.guard(name, || s.f_leaky_relu_backward(g, slope, false)),
         _ => return decompose::activation_backward::<Torch>(op, grad, saved),
     };
-    grad.wrap("activation_backward", out)
+    grad.wrap(name, out)
 }
 
 pub(crate) fn softmax(x: &TorchTensor, axis: usize) -> Result<TorchTensor> {

@@ -22,6 +22,7 @@
 mod backend;
 mod device;
 mod elementwise;
+mod entropy;
 mod error;
 mod ffi;
 mod fused;

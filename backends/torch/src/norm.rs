@@ -6,7 +6,7 @@ use polygrad_core::{Axes, Result, Shape, decompose};
 use tch::Tensor;
 
 use crate::Torch;
-use crate::error::Named;
+use crate::error::{Named, guarded};
 use crate::ffi::{self, Arg};
 use crate::movement::reshape;
 use crate::tensor::{TorchTensor, ints};
@@ -48,12 +48,13 @@ pub(crate) fn layer_norm_backward(
     weight: Option<&TorchTensor>,
     axes: usize,
 ) -> Result<Three> {
-    if !is_wide(x.dtype()) || x.shape().numel() == 0 {
+    // Over a single element LibTorch's gradient is what is left of large terms, where 0 is right.
+    let inner = Shape::new(&x.shape()[x.shape().rank() - axes..])?;
+    if !is_wide(x.dtype()) || x.shape().numel() == 0 || inner.numel() == 1 {
         return decompose::layer_norm_backward::<Torch>(grad, x, mean, rstd, weight, axes);
     }
     // Its kernel leaves out the gradients of a weight that it is not given.
     let ones;
-    let inner = Shape::new(&x.shape()[x.shape().rank() - axes..])?;
     let weight = match weight {
         Some(weight) => weight,
         None => {
@@ -104,7 +105,7 @@ pub(crate) fn batch_norm(
         .iter()
         .map(|axis| axis as i64)
         .collect();
-    let (var, mean) = x.raw().f_var_mean_correction(&dims[..], 0i64, false).named(op)?;
+    let (var, mean) = guarded(op, || x.raw().f_var_mean_correction(&dims[..], 0i64, false))?;
     let out = x.raw().f_native_batch_norm(
         weight.map(TorchTensor::raw),
         bias.map(TorchTensor::raw),
@@ -129,10 +130,16 @@ pub(crate) fn batch_norm_backward(
         return decompose::batch_norm_backward::<Torch>(grad, x, mean, var, weight, eps);
     }
     let op = "batch_norm_backward";
-    let rstd = var.raw().f_add_scalar(eps).and_then(|var| var.f_rsqrt()).named(op)?;
+    // LibTorch's kernel reads weight and statistics as if they lay without gaps, whatever their strides.
+    let (grad, x, mean) = (&grad.contiguous()?, &x.contiguous()?, &mean.contiguous()?);
+    let var = var.contiguous()?;
+    let rstd = guarded(op, || var.raw().f_add_scalar(eps)?.f_rsqrt())?;
     let ones;
     let weight = match weight {
-        Some(weight) => weight,
+        Some(weight) => {
+            ones = weight.contiguous()?;
+            &ones
+        }
         None => {
             ones = TorchTensor::full(Shape::from([x.shape()[1]]), 1.0.into(), x.dtype(), x.device())?;
             &ones

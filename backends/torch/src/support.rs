@@ -13,17 +13,13 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         return Support::No(refused(op.name(), dtype).to_string());
     }
     let native = match op {
-        Op::SumTo(_)
-        | Op::CrossEntropy(_)
-        | Op::CrossEntropyBackward(_)
-        | Op::RmsNorm { .. }
-        | Op::RmsNormBackward { .. }
-        | Op::LstmCell
-        | Op::GruCell => false,
+        Op::SumTo(_) | Op::RmsNorm { .. } | Op::RmsNormBackward { .. } | Op::LstmCell | Op::GruCell => false,
         Op::Activation(function) | Op::ActivationBackward(function) => has_activation(*function),
         Op::BinaryScalar { .. }
         | Op::CompareScalar { .. }
         | Op::Linear
+        | Op::CrossEntropy(_)
+        | Op::CrossEntropyBackward(_)
         | Op::LayerNorm { .. }
         | Op::LayerNormBackward { .. }
         | Op::BatchNorm { .. }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use polygrad_core::{DType, Error, HostBytes, HostTensor, Layout, Result, Scalar, Shape};
 use tch::{Kind, Tensor};
 
-use crate::error::Named;
+use crate::error::{Named, guarded};
 use crate::{TorchDevice, ffi};
 
 /// A tensor of LibTorch, shared.
@@ -140,6 +140,16 @@ impl TorchTensor {
         Self::new(out.named(op)?, self.device)
     }
 
+    /// [`TorchTensor::wrap`] for ops of tch that take a number.
+    #[inline]
+    pub(crate) fn guard(
+        &self,
+        op: &'static str,
+        f: impl FnOnce() -> std::result::Result<Tensor, tch::TchError>,
+    ) -> Result<Self> {
+        Self::new(guarded(op, f)?, self.device)
+    }
+
     /// The same memory under another layout.
     pub(crate) fn view(&self, layout: Layout) -> Result<Self> {
         let root = self.raw.root.as_ref().unwrap_or(&self.raw);
@@ -206,9 +216,11 @@ impl TorchTensor {
         let value = polygrad_core::dispatch_dtype!(dtype, T => {
             polygrad_core::Element::to_scalar(<T as polygrad_core::Element>::from_scalar(value))
         });
-        let sizes = ints(shape.dims());
-        let out = Tensor::f_full(&sizes[..], scalar(value), (kind(dtype), device.into()));
-        Self::new(out.named("full")?, device)
+        let mut out = Self::empty(&shape, dtype, device).map_err(|e| e.with_op("full"))?;
+        if let Some(out) = out.writable() {
+            drop(guarded("full", || out.f_fill_(scalar(value)))?);
+        }
+        Ok(out)
     }
 
     pub(crate) fn empty(shape: &Shape, dtype: DType, device: TorchDevice) -> Result<Self> {

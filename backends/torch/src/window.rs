@@ -1,12 +1,12 @@
 //! Convolution and pooling.
 
-use polygrad_core::{ConvParams, DType, Error, PoolParams, Result, Scalar, Shape, decompose};
+use polygrad_core::{ConvParams, DType, Error, PoolParams, Result, Scalar, Shape, SliceRange, decompose};
 use tch::Tensor;
 
 use crate::Torch;
 use crate::error::{Named, refused};
 use crate::ffi::{self, Wanted};
-use crate::movement::reshape;
+use crate::movement::{pad, reshape, slice};
 use crate::tensor::{TorchTensor, ints, kind};
 
 /// The dtypes in which LibTorch's kernels for windows compute as exactly as is wanted; the others go through f32.
@@ -193,6 +193,9 @@ pub(crate) fn avg_pool(x: &TorchTensor, params: &PoolParams) -> Result<TorchTens
         return x.wrap(op, wide.raw().f_to_dtype(kind(x.dtype()), false, false));
     }
     let n = shape.rank() - 2;
+    if too_small(x.shape(), params) {
+        return avg_pool_padded(x, shape, params);
+    }
     let (pool, plane) = (Pool::new(params, n), with_plane(x)?);
     let (t, kernel, stride, padding) = (plane.raw(), &pool.kernel[..], &pool.stride[..], &pool.padding[..]);
     let (ceil, count) = (params.ceil_mode, params.count_include_pad);
@@ -204,9 +207,45 @@ pub(crate) fn avg_pool(x: &TorchTensor, params: &PoolParams) -> Result<TorchTens
     reshape(&x.wrap(op, out)?, shape)
 }
 
+/// Over three axes LibTorch refuses windows that are larger than the input without its border.
+fn too_small(x: &Shape, params: &PoolParams) -> bool {
+    x.rank() == 5 && (0..3).any(|axis| x[axis + 2] < params.kernel[axis])
+}
+
+/// Average pooling of an input that gets its border first.
+fn avg_pool_padded(x: &TorchTensor, shape: Shape, params: &PoolParams) -> Result<TorchTensor> {
+    let mut padding = [(0, 0); 5];
+    for axis in 0..3 {
+        padding[axis + 2] = (params.padding[axis], params.padding[axis]);
+    }
+    let inner = PoolParams {
+        padding: [0; 3],
+        count_include_pad: true,
+        ..*params
+    };
+    // There may be a last window more, which begins in the border on the right.
+    let pooled = |x: &TorchTensor| {
+        let out = avg_pool(&pad(x, &padding, Scalar::Float(0.0))?, &inner)?;
+        let ranges: Vec<_> = shape.iter().map(|&dim| SliceRange::new(0, dim, 1)).collect();
+        slice(&out, &ranges)
+    };
+    let mean = pooled(x)?;
+    if params.count_include_pad {
+        return Ok(mean);
+    }
+    // The share of each window that is not border.
+    let ones = TorchTensor::full(*x.shape(), Scalar::Float(1.0), x.dtype(), x.device())?;
+    let share = pooled(&ones)?;
+    x.wrap("avg_pool", mean.raw().f_div(share.raw()))
+}
+
 pub(crate) fn avg_pool_backward(grad: &TorchTensor, input_shape: Shape, params: &PoolParams) -> Result<TorchTensor> {
     let op = "avg_pool_backward";
-    if !is_wide(grad.dtype()) || grad.shape().numel() == 0 || input_shape.numel() == 0 {
+    if too_small(&input_shape, params)
+        || !is_wide(grad.dtype())
+        || grad.shape().numel() == 0
+        || input_shape.numel() == 0
+    {
         return decompose::avg_pool_backward::<Torch>(grad, input_shape, params);
     }
     let n = input_shape.rank() - 2;

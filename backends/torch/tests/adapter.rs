@@ -158,7 +158,7 @@ fn a_tensor_is_shared_by_threads() {
         .map(|n| {
             let x = Arc::clone(&x);
             thread::spawn(move || {
-                for round in 0..200 {
+                for round in 0..40 {
                     let grid = Torch::reshape(&x, Shape::from([64, 64])).unwrap();
                     let turned = Torch::permute(&grid, polygrad_core::Axes::new([1, 0]).unwrap()).unwrap();
                     let sum = Torch::sum_to(&turned, Shape::SCALAR).unwrap();
