@@ -5,37 +5,38 @@ use std::process::Command;
 
 use super::VERSION;
 
-/// Where LibTorch's own headers say its version.
-const HEADER: &str = "include/torch/csrc/api/include/torch/version.h";
+/// Where LibTorch's own headers say its version: in newer ones, and in older ones.
+const HEADERS: [&str; 2] = [
+    "include/torch/headeronly/version.h",
+    "include/torch/csrc/api/include/torch/version.h",
+];
 
 /// The folder, if a LibTorch of the right version lies there.
 ///
 /// # Errors
 /// When there is none, or it has another version.
 pub(crate) fn check(folder: PathBuf) -> Result<PathBuf, String> {
-    let path = folder.join(HEADER);
-    let header = std::fs::read_to_string(&path).map_err(|e| {
-        format!(
-            "{} holds no LibTorch: {}: {e}{}",
-            folder.display(),
-            path.display(),
-            fix()
-        )
-    })?;
-    match version(&header) {
+    let shown = folder.display();
+    let headers = HEADERS.map(|header| std::fs::read_to_string(folder.join(header)).unwrap_or_default());
+    match headers.iter().find_map(|header| version(header)).as_deref() {
         Some(VERSION) => {}
         Some(other) => {
             return Err(format!(
-                "{} is LibTorch {other}, and the crate tch needs {VERSION}{}",
-                folder.display(),
+                "{shown} is LibTorch {other}, and the crate tch needs {VERSION}{}",
                 fix()
             ));
         }
-        None => return Err(format!("{} says no version{}", path.display(), fix())),
+        None => {
+            let header = HEADERS[0];
+            return Err(format!(
+                "{shown} holds no LibTorch: no version stands in its {header}{}",
+                fix()
+            ));
+        }
     }
-    let library = folder.join("lib/libtorch_cpu.so");
-    if !library.exists() && !folder.join("lib/libtorch_cpu.dylib").exists() {
-        return Err(format!("{} is missing{}", library.display(), fix()));
+    let names = ["libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.lib"];
+    if !names.iter().any(|name| folder.join("lib").join(name).exists()) {
+        return Err(format!("{shown} has no lib/{}{}", names[0], fix()));
     }
     Ok(folder)
 }
@@ -66,34 +67,33 @@ fn fix() -> String {
     )
 }
 
-/// The version in a header's line `#define TORCH_VERSION "2.13.0"`.
-fn version(header: &str) -> Option<&str> {
-    let line = header
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("#define TORCH_VERSION "))?;
-    let version = line.trim().trim_matches('"');
-    Some(version.split('+').next().unwrap_or(version))
+/// The version in a header's lines such as `#define TORCH_VERSION_MAJOR 2`.
+fn version(header: &str) -> Option<String> {
+    let part = |name: &str| {
+        let start = format!("#define TORCH_VERSION_{name} ");
+        header.lines().find_map(|line| line.trim().strip_prefix(start.as_str()))
+    };
+    let parts = [part("MAJOR")?, part("MINOR")?, part("PATCH")?];
+    Some(parts.map(str::trim).join("."))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn libtorch(name: &str, version: &str) -> PathBuf {
+    fn libtorch(name: &str, header: &str, [major, minor, patch]: [u32; 3]) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("polygrad-xtask-{}-{name}", std::process::id()));
-        let header = folder.join(HEADER);
+        let header = folder.join(header);
         std::fs::create_dir_all(header.parent().unwrap()).unwrap();
-        std::fs::write(
-            header,
-            format!("#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION \"{version}\"\n"),
-        )
-        .unwrap();
+        let lines = [("MAJOR", major), ("MINOR", minor), ("PATCH", patch)];
+        let lines = lines.map(|(name, value)| format!("#define TORCH_VERSION_{name} {value}\n"));
+        std::fs::write(header, lines.concat()).unwrap();
         folder
     }
 
     #[test]
     fn another_version_is_named_with_the_one_that_is_needed() {
-        let folder = libtorch("old", "1.13.1");
+        let folder = libtorch("old", HEADERS[1], [1, 13, 1]);
         let error = check(folder.clone()).unwrap_err();
         assert!(
             error.contains("is LibTorch 1.13.1") && error.contains("needs 2.13.0"),
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn a_library_that_is_missing_is_named() {
-        let folder = libtorch("half", "2.13.0+cpu");
+        let folder = libtorch("half", HEADERS[0], [2, 13, 0]);
         let error = check(folder.clone()).unwrap_err();
-        assert!(error.contains("lib/libtorch_cpu.so is missing"), "{error}");
+        assert!(error.contains("has no lib/libtorch_cpu.so"), "{error}");
         std::fs::create_dir_all(folder.join("lib")).unwrap();
         std::fs::write(folder.join("lib/libtorch_cpu.so"), "").unwrap();
         assert_eq!(check(folder.clone()), Ok(folder.clone()));
