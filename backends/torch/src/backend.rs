@@ -5,6 +5,7 @@ use polygrad_core::{
     DType, HostTensor, OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
 };
 
+use crate::error::guarded;
 use crate::{
     TorchDevice, TorchTensor, elementwise, entropy, fused, index, memory, movement, norm, optim, reduce, support,
     window,
@@ -41,10 +42,14 @@ impl Backend for Torch {
     }
 
     fn synchronize(device: &TorchDevice) -> Result<()> {
-        if let TorchDevice::Cuda(index) = device {
-            tch::Cuda::synchronize(*index as i64);
+        match *device {
+            TorchDevice::Cpu => Ok(()),
+            // What went wrong on the device makes tch panic here.
+            TorchDevice::Cuda(index) => guarded("synchronize", || {
+                tch::Cuda::synchronize(index as i64);
+                Ok(())
+            }),
         }
-        Ok(())
     }
 
     #[inline]

@@ -167,9 +167,26 @@ pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
             let inside = to(&saturated(&wide, i64::MIN as f64, BELOW)?, dtype)?;
             guarded(op, || inside.f_masked_fill(&wide.f_gt(BELOW)?, i64::MAX))?
         }
+        (_, DType::F16 | DType::BF16) if matches!(from, DType::F64 | DType::I64 | DType::I32) => {
+            let wide = to(x.raw(), DType::F64)?;
+            to(&guarded(op, || odd(&wide))?, dtype)?
+        }
         _ => to(x.raw(), dtype)?,
     };
     TorchTensor::new(out, x.device())
+}
+
+/// f64 in f32, so that rounding once more gives what rounding once would have given: what is not exact is cut off, and made odd.
+///
+/// LibTorch goes to f16 and bf16 through f32, and rounds twice. Source: Boldo and Melquiond, "When double rounding is odd" (2005).
+fn odd(x: &Tensor) -> std::result::Result<Tensor, TchError> {
+    use tch::Kind::{Double, Float, Int};
+    let near = x.f_to_kind(Float)?;
+    let back = near.f_to_kind(Double)?;
+    let bits = near.f_view_dtype(Int)?;
+    let beyond = back.f_abs()?.f_gt_tensor(&x.f_abs()?)?;
+    let odd = bits.f_sub(&beyond.f_to_kind(Int)?)?.f_bitwise_or(1i64)?;
+    odd.f_where_self(&back.f_ne_tensor(x)?, &bits)?.f_view_dtype(Float)
 }
 
 /// 0 for NaN, and within bounds.

@@ -297,7 +297,8 @@ impl TryFrom<Tensor> for TorchTensor {
             return Err(Error::unsupported("only dense tensors of LibTorch can be taken over")
                 .with_hint("convert it with to_dense first"));
         }
-        let device = TorchDevice::try_from(tensor.device())?;
+        // For a device that it does not know tch panics.
+        let device = TorchDevice::try_from(guarded("device", || Ok(tensor.device()))?)?;
         Self::exposed(tensor.f_detach().named("detach")?, device)
     }
 }

@@ -211,6 +211,31 @@ fn positions_are_checked_before_libtorch_sees_them() -> Result<()> {
 }
 
 #[test]
+fn casts_round_once() -> Result<()> {
+    let device = Device::<Torch>::default();
+    let tie = 1.0 + 2f64.powi(-11);
+    let values = [
+        tie,
+        tie + 2f64.powi(-40),
+        tie - 2f64.powi(-40),
+        -tie - 2f64.powi(-40),
+        1e300,
+        f64::NEG_INFINITY,
+        -0.0,
+    ];
+    let x = Tensor::from_slice(&values, [7], &device)?;
+    let above = 1.0 + 2f64.powi(-10);
+    let right = [1.0, above, 1.0, -above, f64::INFINITY, f64::NEG_INFINITY, 0.0];
+    assert_eq!(x.to_dtype(DType::F16)?.to_f64_vec()?, right);
+    // The nearest numbers of bf16 are 2^31 apart there.
+    let large = (1i64 << 38) + (1 << 30);
+    let x = Tensor::from_slice(&[large, large + 1, large - 1], [3], &device)?;
+    let (below, above) = ((1i64 << 38) as f64, ((1i64 << 38) + (1 << 31)) as f64);
+    assert_eq!(x.to_dtype(DType::BF16)?.to_f64_vec()?, [below, above, below]);
+    Ok(())
+}
+
+#[test]
 fn too_little_memory_is_an_error() {
     let shape = Shape::new(&[1 << 46]).unwrap();
     let error = Torch::full(shape, Scalar::Float(1.0), DType::F64, &TorchDevice::Cpu)
@@ -247,6 +272,9 @@ fn devices_open_by_name_or_say_why_not() {
         assert!(error.to_string().contains("CUDA"), "{error}");
         assert!(error.hint().unwrap().contains("torch:cpu"), "{error}");
     }
+    // One pool of threads for the process.
+    entry.open(&"torch:cpu:threads=2".parse().unwrap()).unwrap();
+    assert_eq!(tch::get_num_threads(), 2);
     assert!(opening("torch:tpu").hint().unwrap().contains("torch:cuda:0"));
     assert!(opening("torch:cuda:first").to_string().contains("first"));
     assert!(

@@ -1,7 +1,9 @@
 //! The workloads through Polygrad.
 
-use polygrad_nn::{Adam, AdamW, Conv2d, Conv2dConfig, LayerNorm, Linear, Module, Optimizer as _, Param, Sgd, loss::cross_entropy};
-use polygrad_tensor::{Activation, DType, Device, PoolParams, Result, Tensor};
+use polygrad_nn::{
+    Adam, AdamW, Conv2d, Conv2dConfig, LayerNorm, Linear, LinearConfig, Module, Param, SGD, loss::cross_entropy,
+};
+use polygrad_tensor::{Activation, Backend, Device, PoolParams, Result, Tensor};
 use polygrad_torch::Torch;
 
 use crate::{Optimizer, Step};
@@ -13,7 +15,9 @@ pub fn noise(count: usize) -> Vec<f32> {
     let mut state = 1u64;
     (0..count)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / (1 << 23) as f32 - 1.0
         })
         .collect()
@@ -21,7 +25,10 @@ pub fn noise(count: usize) -> Vec<f32> {
 
 /// Classes that look random.
 pub fn classes(count: usize, of: i64) -> Vec<i64> {
-    noise(count).iter().map(|x| ((x + 1.0) * 0.4999 * of as f32) as i64).collect()
+    noise(count)
+        .iter()
+        .map(|x| ((x + 1.0) * 0.4999 * of as f32) as i64)
+        .collect()
 }
 
 /// By which optimizer a workload is trained.
@@ -36,12 +43,33 @@ pub fn optimizer(name: &str) -> Optimizer {
 /// A step of a workload, and its weights as they are before the first, by name.
 pub fn step(name: &str, device: &Device<Torch>) -> Result<(Step, Vec<(String, Vec<usize>, Vec<f32>)>)> {
     match name.split(' ').next() {
-        Some("mlp-rl") => train(name, mlp(&[4, 64, 64, 2], device)?, inputs(&[32, 4], device)?, (32, 2), forward_mlp, device),
+        Some("mlp-rl") => train(
+            name,
+            mlp(&[4, 64, 64, 2], device)?,
+            inputs(&[32, 4], device)?,
+            (32, 2),
+            forward_mlp,
+            device,
+        ),
         Some("mlp-big") => {
             let model = mlp(&[784, 512, 512, 10], device)?;
-            train(name, model, inputs(&[128, 784], device)?, (128, 10), forward_mlp, device)
+            train(
+                name,
+                model,
+                inputs(&[128, 784], device)?,
+                (128, 10),
+                forward_mlp,
+                device,
+            )
         }
-        Some("cnn") => train(name, Cnn::new(device)?, inputs(&[64, 1, 28, 28], device)?, (64, 10), Cnn::forward, device),
+        Some("cnn") => train(
+            name,
+            Cnn::new(device)?,
+            inputs(&[64, 1, 28, 28], device)?,
+            (64, 10),
+            Cnn::forward,
+            device,
+        ),
         _ => {
             let tokens = Tensor::from_vec(classes(16 * 64, 1024), [16, 64], device)?;
             train(name, Gpt::new(device)?, tokens, (16 * 64, 1024), Gpt::forward, device)
@@ -66,13 +94,13 @@ fn train<M: Module<Torch> + 'static>(
         .named_parameters()
         .into_iter()
         .map(|(name, param): (String, Param<Torch>)| {
-            let value = param.value();
+            let value = param.tensor();
             Ok((name, value.dims(), value.to_vec::<f32>()?))
         })
         .collect::<Result<Vec<_>>>()?;
     let params = model.parameters();
     let step: Step = match optimizer(name) {
-        Optimizer::Sgd => run(model, x, target, forward, Sgd::new(params, 0.01)?),
+        Optimizer::Sgd => run(model, x, target, forward, SGD::new(params, 0.01)?),
         Optimizer::Adam => run(model, x, target, forward, Adam::new(params, 1e-3)?),
         Optimizer::AdamW => run(model, x, target, forward, AdamW::new(params, 1e-3)?),
     };
@@ -88,24 +116,27 @@ fn run<M: Module<Torch> + 'static>(
 ) -> Step {
     Box::new(move || {
         let loss = cross_entropy(&forward(&model, &x)?, &target)?;
-        optimizer.step(&loss.backward()?)?;
-        loss.item()
+        let (gradients, value) = (loss.backward()?, loss.item()?);
+        // The graph holds the parameters: without it they are updated in place.
+        drop(loss);
+        optimizer.step(&gradients)?;
+        Ok(value)
     })
 }
 
 #[derive(Module)]
-struct Mlp {
-    layers: Vec<Linear<Torch>>,
+struct Mlp<B: Backend> {
+    layers: Vec<Linear<B>>,
 }
 
-fn mlp(sizes: &[usize], device: &Device<Torch>) -> Result<Mlp> {
+fn mlp<B: Backend>(sizes: &[usize], device: &Device<B>) -> Result<Mlp<B>> {
     let layers = sizes.windows(2).map(|pair| Linear::new(pair[0], pair[1], device));
     Ok(Mlp {
         layers: layers.collect::<Result<_>>()?,
     })
 }
 
-fn forward_mlp(mlp: &Mlp, x: &T) -> Result<T> {
+fn forward_mlp<B: Backend>(mlp: &Mlp<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
     let mut x = x.clone();
     for (i, layer) in mlp.layers.iter().enumerate() {
         x = layer.forward(&x)?;
@@ -117,15 +148,15 @@ fn forward_mlp(mlp: &Mlp, x: &T) -> Result<T> {
 }
 
 #[derive(Module)]
-struct Cnn {
-    conv1: Conv2d<Torch>,
-    conv2: Conv2d<Torch>,
-    fc1: Linear<Torch>,
-    fc2: Linear<Torch>,
+struct Cnn<B: Backend> {
+    conv1: Conv2d<B>,
+    conv2: Conv2d<B>,
+    fc1: Linear<B>,
+    fc2: Linear<B>,
 }
 
-impl Cnn {
-    fn new(device: &Device<Torch>) -> Result<Self> {
+impl<B: Backend> Cnn<B> {
+    fn new(device: &Device<B>) -> Result<Self> {
         Ok(Self {
             conv1: Conv2dConfig::new(1, 32, 3).padding(1).build(device)?,
             conv2: Conv2dConfig::new(32, 64, 3).padding(1).build(device)?,
@@ -134,7 +165,7 @@ impl Cnn {
         })
     }
 
-    fn forward(&self, x: &T) -> Result<T> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let pool = PoolParams::new([2, 2, 1]);
         let x = self.conv1.forward(x)?.relu()?.max_pool(&pool)?.0;
         let x = self.conv2.forward(&x)?.relu()?.max_pool(&pool)?.0;
@@ -144,17 +175,17 @@ impl Cnn {
 }
 
 #[derive(Module)]
-struct Block {
-    ln1: LayerNorm<Torch>,
-    qkv: Linear<Torch>,
-    proj: Linear<Torch>,
-    ln2: LayerNorm<Torch>,
-    fc1: Linear<Torch>,
-    fc2: Linear<Torch>,
+struct Block<B: Backend> {
+    ln1: LayerNorm<B>,
+    qkv: Linear<B>,
+    proj: Linear<B>,
+    ln2: LayerNorm<B>,
+    fc1: Linear<B>,
+    fc2: Linear<B>,
 }
 
-impl Block {
-    fn new(device: &Device<Torch>) -> Result<Self> {
+impl<B: Backend> Block<B> {
+    fn new(device: &Device<B>) -> Result<Self> {
         Ok(Self {
             ln1: LayerNorm::new([128], device)?,
             qkv: Linear::new(128, 384, device)?,
@@ -165,9 +196,9 @@ impl Block {
         })
     }
 
-    fn forward(&self, x: &T) -> Result<T> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let qkv = self.qkv.forward(&self.ln1.forward(x)?)?.chunk(3, -1)?;
-        let heads = |x: &T| x.reshape([16, 64, 4, 32])?.transpose(1, 2);
+        let heads = |x: &Tensor<B>| x.reshape([16, 64, 4, 32])?.transpose(1, 2);
         let (q, k, v) = (heads(&qkv[0])?, heads(&qkv[1])?, heads(&qkv[2])?);
         let mixed = q.scaled_dot_product_attention(&k, &v, None, true, None)?;
         let mixed = mixed.transpose(1, 2)?.reshape([16, 64, 128])?;
@@ -178,29 +209,28 @@ impl Block {
 }
 
 #[derive(Module)]
-struct Gpt {
-    tokens: Linear<Torch>,
-    positions: Linear<Torch>,
-    blocks: Vec<Block>,
-    ln: LayerNorm<Torch>,
-    head: Linear<Torch>,
+struct Gpt<B: Backend> {
+    tokens: Linear<B>,
+    positions: Linear<B>,
+    blocks: Vec<Block<B>>,
+    ln: LayerNorm<B>,
+    head: Linear<B>,
 }
 
-impl Gpt {
-    fn new(device: &Device<Torch>) -> Result<Self> {
-        let _ = DType::F32;
+impl<B: Backend> Gpt<B> {
+    fn new(device: &Device<B>) -> Result<Self> {
         Ok(Self {
-            tokens: polygrad_nn::LinearConfig::new(128, 1024).bias(false).build(device)?,
-            positions: polygrad_nn::LinearConfig::new(128, 64).bias(false).build(device)?,
+            tokens: LinearConfig::new(128, 1024).bias(false).build(device)?,
+            positions: LinearConfig::new(128, 64).bias(false).build(device)?,
             blocks: (0..4).map(|_| Block::new(device)).collect::<Result<_>>()?,
             ln: LayerNorm::new([128], device)?,
             head: Linear::new(128, 1024, device)?,
         })
     }
 
-    fn forward(&self, tokens: &T) -> Result<T> {
-        let mut x = tokens.embedding(&self.tokens.weight.value(), None)?;
-        x = x.add(&self.positions.weight.value())?;
+    fn forward(&self, tokens: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut x = tokens.embedding(&self.tokens.weight.tensor(), None)?;
+        x = x.add(&self.positions.weight.tensor())?;
         for block in &self.blocks {
             x = block.forward(&x)?;
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use polygrad_torch::tch::nn::{self, OptimizerConfig};
-use polygrad_torch::tch::{Device, Kind, Reduction, Tensor};
+use polygrad_torch::tch::{Device, Reduction, Tensor};
 
 use crate::ours::{classes, noise, optimizer};
 use crate::{Optimizer, Step};
@@ -31,7 +31,11 @@ pub fn step(name: &str, weights: Vec<(String, Vec<usize>, Vec<f32>)>) -> Step {
         Some("mlp-rl") => (of(&[32, 4]), 32, 2),
         Some("mlp-big") => (of(&[128, 784]), 128, 10),
         Some("cnn") => (of(&[64, 1, 28, 28]), 64, 10),
-        _ => (Tensor::from_slice(&classes(16 * 64, 1024)).reshape([16, 64]), 16 * 64, 1024),
+        _ => (
+            Tensor::from_slice(&classes(16 * 64, 1024)).reshape([16, 64]),
+            16 * 64,
+            1024,
+        ),
     };
     let target = Tensor::from_slice(&classes(rows, out));
     let forward = match name.split(' ').next() {
@@ -42,8 +46,9 @@ pub fn step(name: &str, weights: Vec<(String, Vec<usize>, Vec<f32>)>) -> Step {
     Box::new(move || {
         let logits = forward(&named, &x);
         let loss = logits.cross_entropy_loss::<Tensor>(&target, None, Reduction::Mean, -100, 0.0);
+        let value = loss.double_value(&[]);
         optimizer.backward_step(&loss);
-        Ok(loss.double_value(&[]))
+        Ok(value)
     })
 }
 
@@ -86,6 +91,5 @@ fn gpt(w: &Weights, tokens: &Tensor) -> Tensor {
         x = &x + linear(w, &name("fc2"), &wide);
     }
     let x = linear(w, "head", &norm(w, "ln", &x));
-    let _ = Kind::Float;
     x.reshape([16 * 64, 1024])
 }
