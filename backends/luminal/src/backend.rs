@@ -1,8 +1,8 @@
-//! The required ops of the seam. The fused ones are left to Polygrad's decompositions.
+//! The required ops of the seam, and one fused one. The others are left to Polygrad's decompositions.
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor, OpDesc, PoolParams,
-    ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
+    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor, OpDesc,
+    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
 };
 
 use crate::support::typed;
@@ -48,7 +48,11 @@ impl Backend for Luminal {
     }
 
     fn from_host(host: HostTensor, _: &LuminalDevice) -> Result<LuminalTensor> {
-        Ok(LuminalTensor::known(*host.shape(), host.dtype(), Values::from_host(&host)?))
+        Ok(LuminalTensor::known(
+            *host.shape(),
+            host.dtype(),
+            Values::from_host(&host)?,
+        ))
     }
 
     fn to_host(x: &LuminalTensor) -> Result<HostTensor> {
@@ -138,7 +142,12 @@ impl Backend for Luminal {
         index::scatter(x, axis, index, src)
     }
 
-    fn scatter_add(x: &LuminalTensor, axis: usize, index: &LuminalTensor, src: &LuminalTensor) -> Result<LuminalTensor> {
+    fn scatter_add(
+        x: &LuminalTensor,
+        axis: usize,
+        index: &LuminalTensor,
+        src: &LuminalTensor,
+    ) -> Result<LuminalTensor> {
         index::scatter_add(x, axis, index, src)
     }
 
@@ -160,5 +169,10 @@ impl Backend for Luminal {
 
     fn avg_pool(x: &LuminalTensor, params: &PoolParams) -> Result<LuminalTensor> {
         window::avg_pool(x, params)
+    }
+
+    // The decomposition goes through f64, which luminal has not.
+    fn avg_pool_backward(grad: &LuminalTensor, input_shape: Shape, params: &PoolParams) -> Result<LuminalTensor> {
+        window::avg_pool_backward(grad, input_shape, params)
     }
 }

@@ -249,7 +249,10 @@ pub(crate) fn select(condition: &LuminalTensor, a: &LuminalTensor, b: &LuminalTe
             let (a, b) = (a.values::<T>()?, b.values::<T>()?);
             let pairs = a.iter().zip(b.iter());
             let condition = condition.values::<bool>()?;
-            let chosen = condition.iter().zip(pairs).map(|(&condition, (&a, &b))| if condition { a } else { b });
+            let chosen = condition
+                .iter()
+                .zip(pairs)
+                .map(|(&condition, (&a, &b))| if condition { a } else { b });
             Ok(T::tensor(collect(chosen)?))
         })
     }

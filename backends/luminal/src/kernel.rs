@@ -133,7 +133,10 @@ pub(crate) fn caught(panic: Box<dyn std::any::Any + Send>) -> Error {
                 .map(|text| (*text).to_owned())
                 .or_else(|| panic.downcast_ref::<String>().cloned());
             let text = text.unwrap_or_else(|| "no reason given".to_owned());
-            Error::new(polygrad_core::ErrorKind::DeviceLost, format!("luminal panicked: {text}"))
+            Error::new(
+                polygrad_core::ErrorKind::DeviceLost,
+                format!("luminal panicked: {text}"),
+            )
         }
     }
 }

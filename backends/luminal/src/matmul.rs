@@ -51,7 +51,9 @@ pub(crate) fn batched(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTen
         for (a, b) in a.chunks_exact(m * k).zip(b.chunks_exact(k * n)) {
             let pair = vec![matrix(a, m, k), matrix(b, k, n)];
             let mut made = MatMul2D.process(pair);
-            let made = made.pop().and_then(|tensor| tensor.data.as_any().downcast_ref::<Vec<f32>>().cloned());
+            let made = made
+                .pop()
+                .and_then(|tensor| tensor.data.as_any().downcast_ref::<Vec<f32>>().cloned());
             let made = made.ok_or_else(|| Error::new(ErrorKind::DeviceLost, "luminal's product gave nothing"))?;
             out.extend_from_slice(&made);
         }
@@ -63,4 +65,3 @@ fn matrix(values: &[f32], rows: usize, columns: usize) -> (InputTensor<'static>,
     let tracker = ShapeTracker::new(&[Expression::from(rows), Expression::from(columns)]);
     (InputTensor::Owned(Tensor::new(values.to_vec())), tracker)
 }
-

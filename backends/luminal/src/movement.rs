@@ -84,7 +84,10 @@ pub(crate) fn concat(xs: &[&LuminalTensor], axis: usize) -> Result<LuminalTensor
         return Err(Error::invalid("there is nothing to join").with_op("cat"));
     };
     if xs.len() > MOST_INPUTS {
-        let parts: Vec<LuminalTensor> = xs.chunks(MOST_INPUTS).map(|part| concat(part, axis)).collect::<Result<_>>()?;
+        let parts: Vec<LuminalTensor> = xs
+            .chunks(MOST_INPUTS)
+            .map(|part| concat(part, axis))
+            .collect::<Result<_>>()?;
         return concat(&parts.iter().collect::<Vec<_>>(), axis);
     }
     let dim = xs.iter().fold(0usize, |sum, x| sum.saturating_add(x.shape()[axis]));

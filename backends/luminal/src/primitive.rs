@@ -79,10 +79,7 @@ pub(crate) fn binary(op: Primitive, a: &LuminalTensor, b: &LuminalTensor) -> Res
 
 /// Both operands as rows in the order of memory, and the layout of the result, where one of them shows all of its memory once and the other lies
 /// alike or is one number.
-fn in_memory_order(
-    a: &LuminalTensor,
-    b: &LuminalTensor,
-) -> Result<Option<(LuminalTensor, LuminalTensor, Layout)>> {
+fn in_memory_order(a: &LuminalTensor, b: &LuminalTensor) -> Result<Option<(LuminalTensor, LuminalTensor, Layout)>> {
     let whole = |x: &LuminalTensor| x.memory_len() == x.shape().numel() && tracker::of_once(x.layout());
     let alike = || a.layout().strides() == b.layout().strides();
     if whole(a) && whole(b) && alike() {

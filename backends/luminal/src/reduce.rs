@@ -171,7 +171,9 @@ fn along<T: Item>(
     kernel::record(name, [x], shape, T::DTYPE, move |[x]| {
         let mut out = room(shape.numel())?;
         if shape.numel() > 0 {
-            x.values::<T>()?.chunks_exact(shape[shape.rank() - 1]).for_each(|line| f(line, &mut out));
+            x.values::<T>()?
+                .chunks_exact(shape[shape.rank() - 1])
+                .for_each(|line| f(line, &mut out));
         }
         Ok(T::tensor(out))
     })

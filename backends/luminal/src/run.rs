@@ -103,7 +103,9 @@ fn attempt(entries: Vec<Entry>) -> bool {
         builder.graph.execute();
     }));
     for (place, entry) in entries.iter().enumerate() {
-        if held[place] && let Some(values) = builder.values(place, entry) {
+        if held[place]
+            && let Some(values) = builder.values(place, entry)
+        {
             entry.node.finish(Ok(values));
         }
     }
@@ -126,7 +128,10 @@ fn without_failed(entries: Vec<Entry>) -> (Vec<Entry>, bool) {
     let mut left = Vec::with_capacity(entries.len());
     let mut any = false;
     for entry in entries {
-        let failure = entry.inputs.iter().find_map(|input| input.node().done()?.as_ref().err());
+        let failure = entry
+            .inputs
+            .iter()
+            .find_map(|input| input.node().done()?.as_ref().err());
         match failure.cloned() {
             Some(failure) => {
                 any = true;
@@ -276,7 +281,9 @@ impl Builder {
             return None;
         }
         debug_assert_eq!(outputs.len(), entry.node.outputs());
-        let taken = outputs.iter().map(|&node| Values::from_graph(self.graph.tensors.remove(&(node, 0))?));
+        let taken = outputs
+            .iter()
+            .map(|&node| Values::from_graph(self.graph.tensors.remove(&(node, 0))?));
         taken.collect()
     }
 }

@@ -35,8 +35,9 @@ pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     let error = if DTYPES.contains(&dtype) {
         Error::dtype(format!("not defined for {dtype}"))
     } else {
-        Error::unsupported(format!("luminal has no {dtype}"))
-            .with_hint("it has f32, i64 and bool: convert with to_dtype(DType::F32) before moving there, or use backend cpu")
+        Error::unsupported(format!("luminal has no {dtype}")).with_hint(
+            "it has f32, i64 and bool: convert with to_dtype(DType::F32) before moving there, or use backend cpu",
+        )
     };
     error.with_op(op).with_device(LuminalDevice)
 }
@@ -55,6 +56,7 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
     match op {
         Op::Cast(to) if !DTYPES.contains(to) => Support::No(refused(op.name(), *to).to_string()),
         _ if !DTYPES.contains(&dtype) || !op.accepts(dtype) => Support::No(refused(op.name(), dtype).to_string()),
+        Op::AvgPoolBackward { .. } => Support::Native,
         _ if op.is_fused() => Support::Decomposed,
         _ => Support::Native,
     }

@@ -219,7 +219,10 @@ fn check_room(count: usize, dtype: DType) -> Result<()> {
     }
     if count > i32::MAX as usize {
         let message = format!("{count} elements, where luminal counts in 32 bits");
-        return Err(polygrad_core::Error::new(polygrad_core::ErrorKind::OutOfMemory, message));
+        return Err(polygrad_core::Error::new(
+            polygrad_core::ErrorKind::OutOfMemory,
+            message,
+        ));
     }
     room::<u8>(count * dtype.size()).map(drop)
 }

@@ -18,7 +18,9 @@ pub(crate) fn of(layout: &Layout, memory: usize) -> Option<ShapeTracker> {
         let plain = ShapeTracker::new(&dims.iter().map(|&dim| Expression::from(dim)).collect::<Vec<_>>());
         return (layout.shape().numel() == memory && !dims.is_empty()).then_some(plain);
     }
-    let mut real: Vec<usize> = (0..dims.len()).filter(|&axis| dims[axis] > 1 && strides[axis] != 0).collect();
+    let mut real: Vec<usize> = (0..dims.len())
+        .filter(|&axis| dims[axis] > 1 && strides[axis] != 0)
+        .collect();
     real.sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
     let mut expected = 1;
     for &axis in real.iter().rev() {
@@ -32,7 +34,12 @@ pub(crate) fn of(layout: &Layout, memory: usize) -> Option<ShapeTracker> {
     }
     let fake = (0..dims.len()).filter(|axis| !real.contains(axis));
     let order: Vec<usize> = real.iter().copied().chain(fake).collect();
-    let mut tracker = ShapeTracker::new(&order.iter().map(|&axis| Expression::from(dims[axis])).collect::<Vec<_>>());
+    let mut tracker = ShapeTracker::new(
+        &order
+            .iter()
+            .map(|&axis| Expression::from(dims[axis]))
+            .collect::<Vec<_>>(),
+    );
     for (place, &axis) in order.iter().enumerate() {
         tracker.indexes[axis] = place;
         tracker.fake[place] = place >= real.len();

@@ -62,7 +62,9 @@ impl Walk {
     fn axes(&self, strides: &[isize]) -> [Vec<(usize, isize)>; 2] {
         let axes = 0..self.kernel.rank() - 2;
         let step = |axis: usize, by: usize| strides[axis + 2] * by as isize;
-        let inside = axes.clone().map(|axis| (self.kernel[axis + 2], step(axis, self.dilation[axis])));
+        let inside = axes
+            .clone()
+            .map(|axis| (self.kernel[axis + 2], step(axis, self.dilation[axis])));
         let across = axes.map(|axis| (self.count[axis + 2], step(axis, self.stride[axis])));
         [inside.collect(), across.collect()]
     }
@@ -91,7 +93,11 @@ pub(crate) fn conv(x: &LuminalTensor, weight: &LuminalTensor, params: &ConvParam
         dilation: params.dilation,
     };
     let [around, behind] = walk.borders(x.shape());
-    let border = around.iter().zip(&behind).map(|(a, b)| (a.0, a.1 + b.1)).collect::<Vec<_>>();
+    let border = around
+        .iter()
+        .zip(&behind)
+        .map(|(a, b)| (a.0, a.1 + b.1))
+        .collect::<Vec<_>>();
     let x = if border.iter().all(|&border| border == (0, 0)) {
         x.clone()
     } else {
@@ -127,10 +133,14 @@ fn patches(x: &LuminalTensor, axes: Vec<(usize, isize)>, shape: Shape) -> Result
     kernel::record("conv", [x], shape, DType::F32, move |[x]| {
         let values = x.memory::<f32>()?;
         let mut out = room(shape.numel())?;
-        walk_rows(&axes, x.layout.offset() as isize, &mut |start, count, step| match step {
-            1 => out.extend_from_slice(&values[start..start + count]),
-            _ => out.extend((0..count).map(|i| values[start.wrapping_add_signed(i as isize * step)])),
-        });
+        walk_rows(
+            &axes,
+            x.layout.offset() as isize,
+            &mut |start, count, step| match step {
+                1 => out.extend_from_slice(&values[start..start + count]),
+                _ => out.extend((0..count).map(|i| values[start.wrapping_add_signed(i as isize * step)])),
+            },
+        );
         Ok(Tensor::new(out))
     })
 }
@@ -149,42 +159,40 @@ fn pool<T: Item>(x: &View<'_>, walk: &Walk, mut f: impl FnMut(&[T], &[i64]) -> R
     if walk.count.numel() == 0 {
         return Ok(());
     }
-    let [around, behind] = walk.borders(x.shape());
-    let (values, positions) = {
-        let plane: usize = x.shape()[2..].iter().product();
-        let numbers = collect((0..plane).map(|i| i as i64))?;
-        let plane = Layout::contiguous(Shape::new(&[&[1, 1], &x.shape()[2..]].concat())?);
-        let numbers = View {
-            data: Slice::I64(&numbers),
-            layout: plane,
-        };
-        (
-            windows(x, walk, [&around, &behind], [T::default(); 2])?,
-            windows::<i64>(&numbers, walk, [&around, &behind], [BORDER, BEYOND])?,
-        )
-    };
+    let values = windows(x, walk, [T::default(); 2])?;
+    let positions = positions(x.shape(), walk)?;
     let len: usize = walk.kernel[2..].iter().product();
     // Every plane has the same positions.
     let positions = positions.chunks_exact(len).cycle();
-    values.chunks_exact(len).zip(positions).try_for_each(|(values, positions)| f(values, positions))
+    values
+        .chunks_exact(len)
+        .zip(positions)
+        .try_for_each(|(values, positions)| f(values, positions))
+}
+
+/// For every window of a plane, the positions in the plane that it sees.
+fn positions(shape: &Shape, walk: &Walk) -> Result<Vec<i64>> {
+    let plane: usize = shape[2..].iter().product();
+    let numbers = collect((0..plane).map(|i| i as i64))?;
+    let numbers = View {
+        data: Slice::I64(&numbers),
+        layout: Layout::contiguous(Shape::new(&[&[1, 1], &shape[2..]].concat())?),
+    };
+    windows(&numbers, walk, [BORDER, BEYOND])
 }
 
 /// The values of every window, one window after the other.
-fn windows<T: Item>(
-    x: &View<'_>,
-    walk: &Walk,
-    [around, behind]: [&[(usize, usize)]; 2],
-    [border, beyond]: [T; 2],
-) -> Result<Vec<T>> {
-    let inner = padded_shape(x.shape(), around)?;
-    let outer = padded_shape(&inner, behind)?;
-    let values = padded(x, around, border)?;
+fn windows<T: Item>(x: &View<'_>, walk: &Walk, [border, beyond]: [T; 2]) -> Result<Vec<T>> {
+    let [around, behind] = walk.borders(x.shape());
+    let inner = padded_shape(x.shape(), &around)?;
+    let outer = padded_shape(&inner, &behind)?;
+    let values = padded(x, &around, border)?;
     let values = padded(
         &View {
             data: T::borrow(&values),
             layout: Layout::contiguous(inner),
         },
-        behind,
+        &behind,
         beyond,
     )?;
     let strides = &outer.contiguous_strides()[..outer.rank()];
@@ -209,7 +217,11 @@ pub(crate) fn max_pool(x: &LuminalTensor, params: &PoolParams) -> Result<(Lumina
         let kernel = Kernel::new("max_pool", move |xs| {
             let (mut values, mut positions) = (room::<T>(shape.numel())?, room::<i64>(shape.numel())?);
             pool(&xs[0], &walk, |window: &[T], at| {
-                let inside = window.iter().copied().zip(at.iter().copied()).filter(|&(_, at)| at >= 0);
+                let inside = window
+                    .iter()
+                    .copied()
+                    .zip(at.iter().copied())
+                    .filter(|&(_, at)| at >= 0);
                 let larger = |best: (T, i64), other: (T, i64)| {
                     if replaces(other.0, best.0, Ordering::Greater) {
                         other
@@ -258,5 +270,41 @@ pub(crate) fn avg_pool(x: &LuminalTensor, params: &PoolParams) -> Result<Luminal
             Ok(())
         })?;
         Ok(Tensor::new(out))
+    })
+}
+
+/// Each window's share, added to where it saw something.
+pub(crate) fn avg_pool_backward(
+    grad: &LuminalTensor,
+    input_shape: Shape,
+    params: &PoolParams,
+) -> Result<LuminalTensor> {
+    if grad.dtype() != DType::F32 {
+        return Err(refused("avg_pool_backward", grad.dtype()));
+    }
+    let last = if params.count_include_pad { BORDER } else { 0 };
+    let walk = Walk::pool(params, grad.shape());
+    kernel::record("avg_pool_backward", [grad], input_shape, DType::F32, move |[grad]| {
+        let plane: usize = input_shape[2..].iter().product();
+        let mut sums = room::<f64>(input_shape.numel())?;
+        sums.resize(input_shape.numel(), 0.0);
+        let places: usize = grad.shape()[2..].iter().product();
+        if grad.shape().numel() > 0 && plane > 0 {
+            let positions = positions(&input_shape, &walk)?;
+            let len = positions.len() / places;
+            for (grad, sums) in grad
+                .values::<f32>()?
+                .chunks_exact(places)
+                .zip(sums.chunks_exact_mut(plane))
+            {
+                for (&grad, at) in grad.iter().zip(positions.chunks_exact(len)) {
+                    let share = f64::from(grad) / at.iter().filter(|at| **at >= last).count() as f64;
+                    for at in at.iter().filter_map(|&at| usize::try_from(at).ok()) {
+                        sums[at] += share;
+                    }
+                }
+            }
+        }
+        Ok(Tensor::new(collect(sums.into_iter().map(|sum| sum as f32))?))
     })
 }
