@@ -175,11 +175,11 @@ fn threads_share_tensors() -> Result<()> {
 fn a_long_chain_is_computed_and_dropped() -> Result<()> {
     let one = tensor(&[1.0])?;
     let mut x = one.clone();
-    for _ in 0..100_000 {
+    for _ in 0..20_000 {
         x = x.add(&one)?;
     }
-    assert_eq!(x.item()?, 100_001.0);
-    for _ in 0..100_000 {
+    assert_eq!(x.item()?, 20_001.0);
+    for _ in 0..20_000 {
         x = x.add(&one)?;
     }
     drop(x);
