@@ -1,4 +1,4 @@
-//! The required ops of the seam. The fused ones are left to Polygrad's decompositions.
+//! The required ops of the seam, and one fused one. The others are left to Polygrad's decompositions.
 
 use polygrad_core::{
     ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor, OpDesc,
@@ -169,5 +169,10 @@ impl Backend for Luminal {
 
     fn avg_pool(x: &LuminalTensor, params: &PoolParams) -> Result<LuminalTensor> {
         window::avg_pool(x, params)
+    }
+
+    // The decomposition goes through f64, which luminal has not.
+    fn avg_pool_backward(grad: &LuminalTensor, input_shape: Shape, params: &PoolParams) -> Result<LuminalTensor> {
+        window::avg_pool_backward(grad, input_shape, params)
     }
 }

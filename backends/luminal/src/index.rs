@@ -1,10 +1,10 @@
 //! Ops that follow an index tensor: nodes of ours, since luminal's indices are f32 and unchecked. A position outside its axis is found
 //! when the node runs.
 
-use polygrad_core::{Element, Error, Layout, Result, SliceRange};
+use polygrad_core::{DType, Element, Error, Layout, Result, SliceRange};
 
 use crate::kernel;
-use crate::support::typed;
+use crate::support::{refused, typed};
 use crate::tensor::LuminalTensor;
 use crate::values::{Item, View, collect, room, rows};
 
@@ -35,14 +35,20 @@ pub(crate) fn scatter(
     })
 }
 
+/// How terms are added up: in a wider type, and rounded once.
+struct Rule<T, S> {
+    wide: fn(T) -> S,
+    add: fn(S, S) -> S,
+    narrow: fn(S) -> T,
+}
+
 pub(crate) fn scatter_add(
     x: &LuminalTensor,
     axis: usize,
     index: &LuminalTensor,
     src: &LuminalTensor,
 ) -> Result<LuminalTensor> {
-    fn of<T: Item, S: Copy>(
-        x: &LuminalTensor,
+    fn of<T: Item, S: Copy + 'static>(
         axis: usize,
         [index, src]: [&LuminalTensor; 2],
         rule: (fn(T) -> S, fn(S, S) -> S, fn(S) -> T),
@@ -65,13 +71,39 @@ pub(crate) fn scatter_add(
                 Ok(T::tensor(collect(totals.into_iter().map(narrow))?))
             },
         )
+        inputs: [&LuminalTensor; 3],
+        rule: Rule<T, S>,
+    ) -> Result<LuminalTensor> {
+        let shape = *inputs[0].shape();
+        kernel::record("scatter_add", inputs, shape, T::DTYPE, move |[x, index, src]| {
+            let places = places(&x, axis, &index)?;
+            let mut totals = collect(x.values::<T>()?.iter().map(|&value| (rule.wide)(value)))?;
+            for (&place, &value) in places.iter().zip(src.values::<T>()?.iter()) {
+                totals[place] = (rule.add)(totals[place], (rule.wide)(value));
+            }
+            Ok(T::tensor(collect(totals.into_iter().map(rule.narrow))?))
+        })
     }
     let src = like_index(src, index);
+    let inputs = [x, index, &src];
     match x.dtype() {
-        // In f64, which is exact enough for any number of f32.
-        polygrad_core::DType::F32 => of::<f32, f64>(x, axis, [index, &src], (f64::from, |a, b| a + b, |x| x as f32)),
-        polygrad_core::DType::I64 => of::<i64, i64>(x, axis, [index, &src], (|x| x, i64::wrapping_add, |x| x)),
-        other => Err(crate::support::refused("scatter_add", other)),
+        DType::F32 => {
+            let rule = Rule {
+                wide: f64::from,
+                add: |a, b| a + b,
+                narrow: |x| x as f32,
+            };
+            of::<f32, f64>(axis, inputs, rule)
+        }
+        DType::I64 => {
+            let rule = Rule {
+                wide: |x| x,
+                add: i64::wrapping_add,
+                narrow: |x| x,
+            };
+            of::<i64, i64>(axis, inputs, rule)
+        }
+        other => Err(refused("scatter_add", other)),
     }
 }
 

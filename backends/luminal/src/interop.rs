@@ -7,7 +7,7 @@ use luminal::tensor::Tensor as GraphValue;
 use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
 use crate::LuminalTensor;
-use crate::values::Values;
+use crate::values::{Values, room};
 
 /// Puts a tensor's value into a luminal graph, as a tensor of that graph which is kept when it runs. The value is computed if it is not yet, and
 /// copied: luminal's graphs own their values.
@@ -36,15 +36,23 @@ pub fn from_graph<S: GraphShape>(x: &GraphTensor<S>, graph: &Graph) -> Result<Lu
             .with_hint("mark it with retrieve() and call execute() on the graph before")
     };
     let value = graph.get_tensor_ref(x.id, 0).ok_or_else(missing)?;
-    if value.data.as_any().downcast_ref::<Vec<f32>>().is_none() {
+    let Some(values) = value.data.as_any().downcast_ref::<Vec<f32>>() else {
         return Err(Error::dtype("the graph's value is not of f32"));
-    }
+    };
     let mut tracker = x.shape;
     tracker.resolve_global_dyn_dims(&graph.dyn_map);
     let dims: Option<Vec<usize>> = tracker.shape().iter().map(|dim| dim.to_usize()).collect();
     let shape = Shape::new(&dims.ok_or_else(missing)?)?;
-    let values = x.data();
-    LuminalTensor::try_from(HostTensor::new(shape, values)?)
+    // Not by `GraphTensor::data`, which follows a pointer to where the graph was when the tensor was made.
+    let (index, valid) = (tracker.index_expression(), tracker.valid_expression());
+    let mut out = room(shape.numel())?;
+    for i in 0..shape.numel() {
+        out.push(match valid.exec_single_var(i) {
+            0 => 0.0,
+            _ => *values.get(index.exec_single_var(i)).ok_or_else(missing)?,
+        });
+    }
+    Ok(LuminalTensor::new(shape, out))
 }
 
 impl TryFrom<HostTensor> for LuminalTensor {

@@ -1,7 +1,7 @@
 //! A luminal graph made of what is recorded, executed, and taken apart again.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::tracker;
 use crate::values::Values;
 
 /// A node in a run.
-struct Entry {
+pub(crate) struct Entry {
     node: Arc<Node>,
     inputs: Vec<LuminalTensor>,
     op: Taken,
@@ -49,12 +49,12 @@ pub(crate) fn run(mut roots: Vec<Arc<Node>>) {
 }
 
 /// The nodes that are needed and not done, each after those that it is computed from, with what was recorded taken out of them.
-fn needed(roots: Vec<Arc<Node>>) -> Vec<Entry> {
-    let mut known: HashMap<*const Node, ()> = HashMap::new();
+pub(crate) fn needed(roots: Vec<Arc<Node>>) -> Vec<Entry> {
+    let mut known: HashSet<*const Node> = HashSet::new();
     let mut order: Vec<Entry> = Vec::new();
     let mut open: Vec<(Entry, usize)> = Vec::new();
     let mut visit = |node: &Arc<Node>| -> Option<Entry> {
-        if node.done().is_some() || known.insert(Arc::as_ptr(node), ()).is_some() {
+        if node.done().is_some() || !known.insert(Arc::as_ptr(node)) {
             return None;
         }
         let Some(Work { op, inputs }) = node.take() else {

@@ -56,6 +56,7 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
     match op {
         Op::Cast(to) if !DTYPES.contains(to) => Support::No(refused(op.name(), *to).to_string()),
         _ if !DTYPES.contains(&dtype) || !op.accepts(dtype) => Support::No(refused(op.name(), dtype).to_string()),
+        Op::AvgPoolBackward { .. } => Support::Native,
         _ if op.is_fused() => Support::Decomposed,
         _ => Support::Native,
     }

@@ -123,9 +123,16 @@ impl LuminalTensor {
         for (shape, dtype) in outputs {
             check_room(shape.numel(), *dtype)?;
         }
-        let bytes: usize = outputs.iter().map(|(shape, dtype)| shape.numel() * dtype.size()).sum();
+        let bytes = outputs.iter().map(|(shape, dtype)| shape.numel() * dtype.size()).sum();
+        let (node, made) = Self::outputs_of(Work { op, inputs }, outputs);
+        pending::recorded(&node, bytes);
+        Ok(made)
+    }
+
+    /// A new node, and a tensor for each of its outputs.
+    fn outputs_of(work: Work, outputs: &[(Shape, DType)]) -> (Arc<Node>, Vec<Self>) {
         let node = Arc::new(Node {
-            work: Mutex::new(Some(Work { op, inputs })),
+            work: Mutex::new(Some(work)),
             done: OnceLock::new(),
             counts: outputs.iter().map(|(shape, _)| shape.numel()).collect(),
             thread: thread::current().id(),
@@ -137,8 +144,7 @@ impl LuminalTensor {
             layout: Layout::contiguous(shape),
         });
         let made = made.collect();
-        pending::recorded(&node, bytes);
-        Ok(made)
+        (node, made)
     }
 
     /// The same elements under another layout, which must not reach beyond them.
@@ -225,4 +231,37 @@ fn check_room(count: usize, dtype: DType) -> Result<()> {
         ));
     }
     room::<u8>(count * dtype.size()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::needed;
+
+    /// As many sums, each of the one before, as no stack has room for calls; none of them is run on the way.
+    fn chain() -> LuminalTensor {
+        let one = LuminalTensor::new(Shape::SCALAR, vec![1.0f32]);
+        (0..LENGTH).fold(one.clone(), |x, _| {
+            let work = Work {
+                op: Recorded::Primitive(Primitive::Add),
+                inputs: vec![x, one.clone()],
+            };
+            LuminalTensor::outputs_of(work, &[(Shape::SCALAR, DType::F32)])
+                .1
+                .remove(0)
+        })
+    }
+
+    const LENGTH: usize = 1_000_000;
+
+    #[test]
+    fn a_chain_of_a_million_is_dropped() {
+        drop(chain());
+    }
+
+    #[test]
+    fn a_chain_of_a_million_is_walked() {
+        let last = chain();
+        assert_eq!(needed(vec![Arc::clone(last.node())]).len(), LENGTH);
+    }
 }

@@ -11,7 +11,8 @@ pub(crate) const MOST_AXES: usize = 6;
 /// axes.
 pub(crate) fn of(layout: &Layout, memory: usize) -> Option<ShapeTracker> {
     let (dims, strides) = (layout.shape().dims(), layout.strides());
-    if dims.len() > MOST_AXES || layout.offset() != 0 || dims.iter().any(|&dim| dim == 0 || dim > i32::MAX as usize) {
+    let counted = 1..=i32::MAX as usize;
+    if dims.len() > MOST_AXES || layout.offset() != 0 || !counted.contains(&layout.shape().numel()) {
         return None;
     }
     if layout.is_contiguous() {

@@ -159,20 +159,8 @@ fn pool<T: Item>(x: &View<'_>, walk: &Walk, mut f: impl FnMut(&[T], &[i64]) -> R
     if walk.count.numel() == 0 {
         return Ok(());
     }
-    let [around, behind] = walk.borders(x.shape());
-    let (values, positions) = {
-        let plane: usize = x.shape()[2..].iter().product();
-        let numbers = collect((0..plane).map(|i| i as i64))?;
-        let plane = Layout::contiguous(Shape::new(&[&[1, 1], &x.shape()[2..]].concat())?);
-        let numbers = View {
-            data: Slice::I64(&numbers),
-            layout: plane,
-        };
-        (
-            windows(x, walk, [&around, &behind], [T::default(); 2])?,
-            windows::<i64>(&numbers, walk, [&around, &behind], [BORDER, BEYOND])?,
-        )
-    };
+    let values = windows(x, walk, [T::default(); 2])?;
+    let positions = positions(x.shape(), walk)?;
     let len: usize = walk.kernel[2..].iter().product();
     // Every plane has the same positions.
     let positions = positions.chunks_exact(len).cycle();
@@ -182,22 +170,29 @@ fn pool<T: Item>(x: &View<'_>, walk: &Walk, mut f: impl FnMut(&[T], &[i64]) -> R
         .try_for_each(|(values, positions)| f(values, positions))
 }
 
+/// For every window of a plane, the positions in the plane that it sees.
+fn positions(shape: &Shape, walk: &Walk) -> Result<Vec<i64>> {
+    let plane: usize = shape[2..].iter().product();
+    let numbers = collect((0..plane).map(|i| i as i64))?;
+    let numbers = View {
+        data: Slice::I64(&numbers),
+        layout: Layout::contiguous(Shape::new(&[&[1, 1], &shape[2..]].concat())?),
+    };
+    windows(&numbers, walk, [BORDER, BEYOND])
+}
+
 /// The values of every window, one window after the other.
-fn windows<T: Item>(
-    x: &View<'_>,
-    walk: &Walk,
-    [around, behind]: [&[(usize, usize)]; 2],
-    [border, beyond]: [T; 2],
-) -> Result<Vec<T>> {
-    let inner = padded_shape(x.shape(), around)?;
-    let outer = padded_shape(&inner, behind)?;
-    let values = padded(x, around, border)?;
+fn windows<T: Item>(x: &View<'_>, walk: &Walk, [border, beyond]: [T; 2]) -> Result<Vec<T>> {
+    let [around, behind] = walk.borders(x.shape());
+    let inner = padded_shape(x.shape(), &around)?;
+    let outer = padded_shape(&inner, &behind)?;
+    let values = padded(x, &around, border)?;
     let values = padded(
         &View {
             data: T::borrow(&values),
             layout: Layout::contiguous(inner),
         },
-        behind,
+        &behind,
         beyond,
     )?;
     let strides = &outer.contiguous_strides()[..outer.rank()];
@@ -275,5 +270,41 @@ pub(crate) fn avg_pool(x: &LuminalTensor, params: &PoolParams) -> Result<Luminal
             Ok(())
         })?;
         Ok(Tensor::new(out))
+    })
+}
+
+/// Each window's share, added to where it saw something.
+pub(crate) fn avg_pool_backward(
+    grad: &LuminalTensor,
+    input_shape: Shape,
+    params: &PoolParams,
+) -> Result<LuminalTensor> {
+    if grad.dtype() != DType::F32 {
+        return Err(refused("avg_pool_backward", grad.dtype()));
+    }
+    let last = if params.count_include_pad { BORDER } else { 0 };
+    let walk = Walk::pool(params, grad.shape());
+    kernel::record("avg_pool_backward", [grad], input_shape, DType::F32, move |[grad]| {
+        let plane: usize = input_shape[2..].iter().product();
+        let mut sums = room::<f64>(input_shape.numel())?;
+        sums.resize(input_shape.numel(), 0.0);
+        let places: usize = grad.shape()[2..].iter().product();
+        if grad.shape().numel() > 0 && plane > 0 {
+            let positions = positions(&input_shape, &walk)?;
+            let len = positions.len() / places;
+            for (grad, sums) in grad
+                .values::<f32>()?
+                .chunks_exact(places)
+                .zip(sums.chunks_exact_mut(plane))
+            {
+                for (&grad, at) in grad.iter().zip(positions.chunks_exact(len)) {
+                    let share = f64::from(grad) / at.iter().filter(|at| **at >= last).count() as f64;
+                    for at in at.iter().filter_map(|&at| usize::try_from(at).ok()) {
+                        sums[at] += share;
+                    }
+                }
+            }
+        }
+        Ok(Tensor::new(collect(sums.into_iter().map(|sum| sum as f32))?))
     })
 }

