@@ -50,27 +50,6 @@ pub(crate) fn scatter_add(
 ) -> Result<LuminalTensor> {
     fn of<T: Item, S: Copy + 'static>(
         axis: usize,
-        [index, src]: [&LuminalTensor; 2],
-        rule: (fn(T) -> S, fn(S, S) -> S, fn(S) -> T),
-    ) -> Result<LuminalTensor>
-    where
-        S: Send + Sync + 'static,
-    {
-        kernel::record(
-            "scatter_add",
-            [x, index, src],
-            *x.shape(),
-            T::DTYPE,
-            move |[x, index, src]| {
-                let (wide, add, narrow) = rule;
-                let places = places(&x, axis, &index)?;
-                let mut totals = collect(x.values::<T>()?.iter().map(|&value| wide(value)))?;
-                for (&place, &value) in places.iter().zip(src.values::<T>()?.iter()) {
-                    totals[place] = add(totals[place], wide(value));
-                }
-                Ok(T::tensor(collect(totals.into_iter().map(narrow))?))
-            },
-        )
         inputs: [&LuminalTensor; 3],
         rule: Rule<T, S>,
     ) -> Result<LuminalTensor> {
