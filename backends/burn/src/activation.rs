@@ -120,12 +120,20 @@ fn gelu_tanh_slope<T: Real>(x: T, grad: T) -> T {
 
 #[inline]
 fn softplus<T: Real>(x: T, beta: T, threshold: T) -> T {
-    if x * beta > threshold { x } else { (x * beta).exp().ln_1p() / beta }
+    if x * beta > threshold {
+        x
+    } else {
+        (x * beta).exp().ln_1p() / beta
+    }
 }
 
 #[inline]
 fn softplus_slope<T: Real>(x: T, grad: T, beta: T, threshold: T) -> T {
-    if x * beta > threshold { grad } else { grad * logistic(x * beta) }
+    if x * beta > threshold {
+        grad
+    } else {
+        grad * logistic(x * beta)
+    }
 }
 
 #[inline]
@@ -135,7 +143,11 @@ fn elu<T: Real>(x: T, alpha: T) -> T {
 
 #[inline]
 fn elu_slope<T: Real>(x: T, grad: T, alpha: T) -> T {
-    if x > T::constant(0.0) { grad } else { grad * alpha * x.exp() }
+    if x > T::constant(0.0) {
+        grad
+    } else {
+        grad * alpha * x.exp()
+    }
 }
 
 #[inline]

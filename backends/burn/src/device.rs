@@ -28,15 +28,17 @@ impl fmt::Display for BurnDevice {
 
 /// What a registry needs to know: device strings `burn` and `burn:cpu`.
 pub fn entry() -> BackendEntry {
-    BackendEntry::new("burn", "Burn 0.22: its CPU engine, burn-flex", |spec| open(spec).map(AnyDevice::new::<Burn>))
-        .with_probe(|| {
-            vec![DeviceInfo {
-                spec: "burn".to_owned(),
-                description: "CPU, by burn-flex".to_owned(),
-                availability: Availability::Available,
-            }]
-        })
-        .with_priority(-3)
+    BackendEntry::new("burn", "Burn 0.22: its CPU engine, burn-flex", |spec| {
+        open(spec).map(AnyDevice::new::<Burn>)
+    })
+    .with_probe(|| {
+        vec![DeviceInfo {
+            spec: "burn".to_owned(),
+            description: "CPU, by burn-flex".to_owned(),
+            availability: Availability::Available,
+        }]
+    })
+    .with_priority(-3)
 }
 
 fn open(spec: &DeviceSpec) -> Result<BurnDevice> {
@@ -45,7 +47,10 @@ fn open(spec: &DeviceSpec) -> Result<BurnDevice> {
         None => Ok(BurnDevice::Cpu),
         Some("cpu") if spec.path().len() == 1 => Ok(BurnDevice::Cpu),
         Some("wgpu" | "cuda" | "rocm" | "metal" | "vulkan" | "webgpu") => {
-            let error = Error::new(ErrorKind::BackendUnavailable, format!("device {spec} is not offered: {ONLY_CPU}"));
+            let error = Error::new(
+                ErrorKind::BackendUnavailable,
+                format!("device {spec} is not offered: {ONLY_CPU}"),
+            );
             Err(error.with_hint("use burn for the CPU, or one of Polygrad's own backends for a GPU"))
         }
         Some(other) => Err(spec

@@ -134,7 +134,11 @@ fn bool_binary(op: BinaryOp, a: &FlexTensor, b: &FlexTensor) -> Result<BurnTenso
         _ => return Err(unknown(op.name())),
     };
     let out = int_binary_op(bytes(a), bytes(b), f);
-    Ok(BurnTensor::new(FlexTensor::from_arc(out.data_arc(), out.layout().clone(), BOOL)))
+    Ok(BurnTensor::new(FlexTensor::from_arc(
+        out.data_arc(),
+        out.layout().clone(),
+        BOOL,
+    )))
 }
 
 fn int_function(op: BinaryOp) -> Option<fn(i64, i64) -> i64> {
@@ -145,7 +149,11 @@ fn int_function(op: BinaryOp) -> Option<fn(i64, i64) -> i64> {
         BinaryOp::Div => |a, b| if b == 0 { 0 } else { a.wrapping_div(b) },
         BinaryOp::Remainder => |a, b| {
             let rest = if b == 0 { 0 } else { a.wrapping_rem(b) };
-            if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
+            if rest != 0 && (rest < 0) != (b < 0) {
+                rest + b
+            } else {
+                rest
+            }
         },
         BinaryOp::Pow => int_pow,
         BinaryOp::Maximum => i64::max,
@@ -182,7 +190,11 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &BurnTensor, scalar: Scalar, revers
     }
     if dtype == DType::Bool {
         let scalar = BurnTensor::full(Shape::SCALAR, scalar, dtype)?;
-        return if reverse { binary(op, &scalar, x) } else { binary(op, x, &scalar) };
+        return if reverse {
+            binary(op, &scalar, x)
+        } else {
+            binary(op, x, &scalar)
+        };
     }
     ensure_room(&x.shape(), dtype)?;
     let (operand, scalar) = (x.operand()?, rounded(scalar, dtype));
@@ -208,7 +220,11 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &BurnTensor, scalar: Scalar, revers
         (BinaryOp::Pow, false) => scalar_op(operand, s, f32::powf, f64::powf),
         _ => {
             let scalar = BurnTensor::full(Shape::SCALAR, scalar, dtype)?;
-            return if reverse { binary(op, &scalar, x) } else { binary(op, x, &scalar) };
+            return if reverse {
+                binary(op, &scalar, x)
+            } else {
+                binary(op, x, &scalar)
+            };
         }
     }))
 }

@@ -37,13 +37,21 @@ pub(crate) fn from_host(host: &HostTensor) -> Result<BurnTensor> {
     }
     let bytes = bytes::Bytes::from_owner(Lent(Arc::clone(host.shared())));
     let bytes = Bytes::from_shared(bytes, AllocationProperty::Native);
-    Ok(BurnTensor::new(FlexTensor::new(bytes, Layout::contiguous(burn_shape(&shape)), burn_dtype(dtype))))
+    Ok(BurnTensor::new(FlexTensor::new(
+        bytes,
+        Layout::contiguous(burn_shape(&shape)),
+        burn_dtype(dtype),
+    )))
 }
 
 pub(crate) fn to_host(x: &BurnTensor) -> Result<HostTensor> {
     let x = x.contiguous()?;
     let (shape, dtype) = (x.shape(), x.dtype());
     let start = x.flex().layout().start_offset() * dtype.size();
-    let range = if shape.numel() == 0 { 0..0 } else { start..start + shape.numel() * dtype.size() };
+    let range = if shape.numel() == 0 {
+        0..0
+    } else {
+        start..start + shape.numel() * dtype.size()
+    };
     HostTensor::from_shared(dtype, shape, Arc::new(Borrowed { flex: x.into(), range }))
 }

@@ -58,7 +58,11 @@ fn in_corner(
         return update(x.contiguous()?);
     }
     let changed = update(corner(x, axis, index).contiguous()?)?;
-    let places: Vec<_> = changed.shape().iter().map(|&dim| Slice::new(0, Some(dim as isize), 1)).collect();
+    let places: Vec<_> = changed
+        .shape()
+        .iter()
+        .map(|&dim| Slice::new(0, Some(dim as isize), 1))
+        .collect();
     // A copy of its own: `write` takes shared memory for somebody else's, and copies it once.
     write(x.contiguous()?, &places, &changed)
 }
@@ -90,8 +94,18 @@ pub(crate) fn scatter_add(x: &BurnTensor, axis: usize, index: &BurnTensor, src: 
     let shape = index.shape();
     let src = like_index(src, &shape).contiguous()?;
     in_corner(x, axis, &shape, |x| match dtype {
-        DType::F32 => Ok(BurnTensor::new(flex::scatter_add::<f32>(x.into(), axis, index.into(), src.into()))),
-        DType::F64 => Ok(BurnTensor::new(flex::scatter_add::<f64>(x.into(), axis, index.into(), src.into()))),
+        DType::F32 => Ok(BurnTensor::new(flex::scatter_add::<f32>(
+            x.into(),
+            axis,
+            index.into(),
+            src.into(),
+        ))),
+        DType::F64 => Ok(BurnTensor::new(flex::scatter_add::<f64>(
+            x.into(),
+            axis,
+            index.into(),
+            src.into(),
+        ))),
         DType::Bool => Err(refused("scatter_add", dtype)),
         _ => add_integers(&x, axis, &index, &src),
     })

@@ -179,7 +179,5 @@ fn seen<'a>(input: &'a Shape, walk: &'a Walk, window: [usize; 3]) -> impl Iterat
             (place < input[axis + 2]).then_some(place)
         })
     };
-    along(0).flat_map(move |d| {
-        along(1).flat_map(move |h| along(2).map(move |w| (d * input[3] + h) * input[4] + w))
-    })
+    along(0).flat_map(move |d| along(1).flat_map(move |h| along(2).map(move |w| (d * input[3] + h) * input[4] + w)))
 }

@@ -2,12 +2,12 @@
 
 use burn_flex::{Flex, FlexTensor};
 use burn_tensor::{Bool, Float, Int, Tensor};
-use polygrad_core::{Error, Result};
+use polygrad_core::{DType, Error, Result};
 
 use crate::BurnTensor;
 
 macro_rules! kinds {
-    ($($kind:ident $is:ident $name:literal,)*) => {$(
+    ($($kind:ident $is:path, $name:literal;)*) => {$(
         /// Without a copy. Burn's tensor must be on its CPU engine, and not tracked by Burn's autodiff.
         impl<const D: usize> TryFrom<Tensor<D, $kind>> for BurnTensor {
             type Error = Error;
@@ -31,7 +31,7 @@ macro_rules! kinds {
                     return Err(Error::shape(format!("a tensor of rank {rank} is none of Burn's rank {D}"))
                         .with_hint("Burn has no rank 0; reshape it first"));
                 }
-                if !dtype.$is() {
+                if !$is(dtype) {
                     return Err(Error::dtype(format!("{dtype} is not of Burn's kind {}", $name)));
                 }
                 Ok(Self::from_primitive::<Flex>(FlexTensor::from(tensor)))
@@ -40,19 +40,12 @@ macro_rules! kinds {
     )*};
 }
 
-/// What Burn's kinds ask of a dtype.
-trait Kind {
-    fn is_bool(self) -> bool;
-}
-
-impl Kind for polygrad_core::DType {
-    fn is_bool(self) -> bool {
-        self == Self::Bool
-    }
+fn is_bool(dtype: DType) -> bool {
+    dtype == DType::Bool
 }
 
 kinds! {
-    Float is_float "Float",
-    Int is_int "Int",
-    Bool is_bool "Bool",
+    Float DType::is_float, "Float";
+    Int DType::is_int, "Int";
+    Bool is_bool, "Bool";
 }

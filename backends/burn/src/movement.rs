@@ -46,14 +46,15 @@ pub(crate) fn part(x: &BurnTensor, axis: usize, start: usize, len: usize) -> Bur
 pub(crate) fn pad(x: &BurnTensor, padding: &[(usize, usize)], value: Scalar) -> Result<BurnTensor> {
     let shape = x.shape();
     let dims = shape.iter().zip(padding);
-    let dims: Vec<usize> = dims.map(|(&dim, &(before, after))| dim.saturating_add(before).saturating_add(after)).collect();
+    let dims: Vec<usize> = dims
+        .map(|(&dim, &(before, after))| dim.saturating_add(before).saturating_add(after))
+        .collect();
     let out = BurnTensor::full(Shape::new(&dims)?, value, x.dtype())?;
     if shape.numel() == 0 {
         return Ok(out);
     }
-    let place = |(&dim, &(before, _)): (&usize, &(usize, usize))| {
-        Slice::new(before as isize, Some((before + dim) as isize), 1)
-    };
+    let place =
+        |(&dim, &(before, _)): (&usize, &(usize, usize))| Slice::new(before as isize, Some((before + dim) as isize), 1);
     let places: Vec<Slice> = shape.iter().zip(padding).map(place).collect();
     write(out, &places, x)
 }
@@ -67,7 +68,10 @@ pub(crate) fn write(out: BurnTensor, places: &[Slice], x: &BurnTensor) -> Result
     let x = plain(&x.contiguous()?);
     // Not through `plain`, which would be a second owner.
     let out = burn_flex::FlexTensor::from(out);
-    Ok(as_dtype(BurnTensor::new(flex_slice::slice_assign(out, places, x.flex().clone())), dtype))
+    Ok(as_dtype(
+        BurnTensor::new(flex_slice::slice_assign(out, places, x.flex().clone())),
+        dtype,
+    ))
 }
 
 pub(crate) fn concat(xs: &[&BurnTensor], axis: usize) -> Result<BurnTensor> {
@@ -78,7 +82,10 @@ pub(crate) fn concat(xs: &[&BurnTensor], axis: usize) -> Result<BurnTensor> {
     let shape = Shape::new(&first.shape().with_dim(axis, dim))?;
     let dtype = first.dtype();
     ensure_room(&shape, dtype)?;
-    let parts = xs.iter().map(|x| Ok(x.contiguous()?.flex().clone())).collect::<Result<Vec<_>>>()?;
+    let parts = xs
+        .iter()
+        .map(|x| Ok(x.contiguous()?.flex().clone()))
+        .collect::<Result<Vec<_>>>()?;
     Ok(as_dtype(BurnTensor::new(cat::cat(parts, axis)), dtype))
 }
 

@@ -13,7 +13,11 @@ pub(crate) fn accumulate_grad(acc: BurnTensor, grad: &BurnTensor) -> Result<Burn
     let dtype = acc.dtype();
     ensure_room(&acc.shape(), dtype)?;
     // Only memory that lies in order is added to where it is.
-    let acc: FlexTensor = if acc.flex().is_contiguous() { acc.into() } else { acc.operand()? };
+    let acc: FlexTensor = if acc.flex().is_contiguous() {
+        acc.into()
+    } else {
+        acc.operand()?
+    };
     combine(BinaryOp::Add, acc, grad.operand()?, dtype)
 }
 
@@ -48,7 +52,12 @@ pub(crate) fn sgd_step(
             let mut buffer = dense(momentum)?;
             release(param);
             release(momentum);
-            for ((p, b), &g) in new.storage_mut::<$T>().iter_mut().zip(buffer.storage_mut::<$T>()).zip(grad) {
+            for ((p, b), &g) in new
+                .storage_mut::<$T>()
+                .iter_mut()
+                .zip(buffer.storage_mut::<$T>())
+                .zip(grad)
+            {
                 let g = g + decay * *p;
                 *b = if params.first { g } else { kept * *b + fresh * g };
                 *p -= lr * if params.nesterov { g + kept * *b } else { *b };

@@ -32,7 +32,10 @@ pub(crate) fn linear(x: &BurnTensor, weight: &BurnTensor, bias: Option<&BurnTens
     let (shape, dtype) = (x.shape(), x.dtype());
     if matches!(dtype, DType::F16 | DType::BF16) {
         let bias = bias.map(|bias| cast(bias, DType::F32)).transpose()?;
-        return cast(&linear(&cast(x, DType::F32)?, &cast(weight, DType::F32)?, bias.as_ref())?, dtype);
+        return cast(
+            &linear(&cast(x, DType::F32)?, &cast(weight, DType::F32)?, bias.as_ref())?,
+            dtype,
+        );
     }
     let last = shape.rank() - 1;
     let rows: usize = shape[..last].iter().product();

@@ -52,7 +52,12 @@ pub(crate) fn reduce(op: ReduceOp, x: &BurnTensor, axes: Axes, keepdims: bool) -
     }
     if op == ReduceOp::Mean {
         let count: usize = axes.iter().map(|axis| shape[axis]).product();
-        result = binary_scalar(polygrad_core::BinaryOp::Div, &result, Scalar::Float(count as f64), false)?;
+        result = binary_scalar(
+            polygrad_core::BinaryOp::Div,
+            &result,
+            Scalar::Float(count as f64),
+            false,
+        )?;
     }
     reshape(&if narrow { cast(&result, dtype)? } else { result }, out)
 }
@@ -88,7 +93,10 @@ fn sum(x: &BurnTensor) -> Result<BurnTensor> {
     }
     let x = x.contiguous()?;
     let blocks = count / TERMS;
-    let whole = reshape(&part(&x, 1, 0, blocks * TERMS), Shape::new(&[outer, blocks, TERMS, inner])?)?;
+    let whole = reshape(
+        &part(&x, 1, 0, blocks * TERMS),
+        Shape::new(&[outer, blocks, TERMS, inner])?,
+    )?;
     let whole = reshape(&whole, Shape::from([outer * blocks, TERMS, inner]))?;
     let sums = reshape(&sum(&whole)?, Shape::from([outer, blocks, inner]))?;
     let rest = count - blocks * TERMS;

@@ -6,7 +6,9 @@ use crate::BurnDevice;
 
 /// Why an op does not take a dtype: no op of Polygrad's is without one that Burn has.
 pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
-    Error::dtype(format!("not defined for {dtype}")).with_op(op).with_device(BurnDevice::Cpu)
+    Error::dtype(format!("not defined for {dtype}"))
+        .with_op(op)
+        .with_device(BurnDevice::Cpu)
 }
 
 /// An op that Polygrad learned after this backend was written.

@@ -104,8 +104,13 @@ impl BurnTensor {
     /// burn-flex takes memory with as many elements as the shape for a dense permutation, which a broadcast view of a part of it is not.
     pub(crate) fn operand(&self) -> Result<FlexTensor> {
         let layout = self.0.layout();
-        let repeats = layout.shape().iter().zip(layout.strides()).any(|(&dim, &stride)| dim > 1 && stride == 0);
-        if repeats && layout.start_offset() == 0 && self.0.bytes().len() == layout.num_elements() * self.dtype().size() {
+        let repeats = layout
+            .shape()
+            .iter()
+            .zip(layout.strides())
+            .any(|(&dim, &stride)| dim > 1 && stride == 0);
+        if repeats && layout.start_offset() == 0 && self.0.bytes().len() == layout.num_elements() * self.dtype().size()
+        {
             return Ok(self.contiguous()?.0);
         }
         Ok(self.0.clone())
@@ -114,7 +119,11 @@ impl BurnTensor {
     /// The elements, if they lie in row-major order; bool as bytes.
     pub(crate) fn values<T: burn_std::Element + bytemuck::Pod>(&self) -> Option<&[T]> {
         let (start, end) = self.0.layout().contiguous_offsets()?;
-        if start == end { Some(&[]) } else { self.0.storage::<T>().get(start..end) }
+        if start == end {
+            Some(&[])
+        } else {
+            self.0.storage::<T>().get(start..end)
+        }
     }
 }
 
@@ -134,8 +143,10 @@ impl TryFrom<FlexTensor> for BurnTensor {
                 let tensor = Self(flex);
                 Ok(tensor.view(&tensor.layout()))
             }
-            None => Err(Error::unsupported(format!("Polygrad has no dtype like Burn's {:?}", flex.dtype()))
-                .with_hint("cast it to f64, f32, f16, bf16, i64, i32 or u8 first")),
+            None => Err(
+                Error::unsupported(format!("Polygrad has no dtype like Burn's {:?}", flex.dtype()))
+                    .with_hint("cast it to f64, f32, f16, bf16, i64, i32 or u8 first"),
+            ),
         }
     }
 }
@@ -203,6 +214,10 @@ pub(crate) fn ensure_room(shape: &Shape, dtype: DType) -> Result<()> {
         return Ok(());
     }
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|e| {
-        Error::new(ErrorKind::OutOfMemory, format!("no memory for {dtype}{shape}, {bytes} bytes")).with_source(e)
+        Error::new(
+            ErrorKind::OutOfMemory,
+            format!("no memory for {dtype}{shape}, {bytes} bytes"),
+        )
+        .with_source(e)
     })
 }

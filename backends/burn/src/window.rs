@@ -68,7 +68,12 @@ pub(crate) fn conv_input_grad(
         return BurnTensor::full(input_shape, Scalar::Int(0), dtype);
     }
     if is_narrow(dtype) {
-        let wide = conv_input_grad(&cast(grad, DType::F32)?, &cast(weight, DType::F32)?, input_shape, params)?;
+        let wide = conv_input_grad(
+            &cast(grad, DType::F32)?,
+            &cast(weight, DType::F32)?,
+            input_shape,
+            params,
+        )?;
         return cast(&wide, dtype);
     }
     ensure_room(&input_shape, dtype)?;
@@ -109,7 +114,10 @@ pub(crate) fn conv_weight_grad(
     let groups = params.groups;
     let (images, filters) = (out[0], out[1] / groups);
     let (terms, places) = (weight_shape[1..].iter().product(), out[2..].iter().product());
-    let patches = reshape(&windows(x, &out, &weight_shape, params)?, Shape::new(&[images, groups, terms, places])?)?;
+    let patches = reshape(
+        &windows(x, &out, &weight_shape, params)?,
+        Shape::new(&[images, groups, terms, places])?,
+    )?;
     let grad = reshape(grad, Shape::from([images, groups, filters, places]))?;
     let patches = permute(&patches, Axes::new([0, 1, 3, 2])?);
     let products = matmul(&grad, &patches)?;
@@ -161,7 +169,12 @@ pub(crate) fn max_pool(x: &BurnTensor, params: &PoolParams) -> Result<(BurnTenso
         DType::F16 => pool::max_pool3d_with_indices_f16,
         DType::BF16 => pool::max_pool3d_with_indices_bf16,
         _ => {
-            let walk = integer::Walk { kernel, stride, padding, dilation };
+            let walk = integer::Walk {
+                kernel,
+                stride,
+                padding,
+                dilation,
+            };
             return match integer::max_pool(&x, &lifted(&x.shape()), &lifted(&shape), &walk)? {
                 Some((values, places)) => Ok((reshape(&values, shape)?, reshape(&places, shape)?)),
                 None => Err(sees_nothing("max_pool")),
@@ -170,8 +183,15 @@ pub(crate) fn max_pool(x: &BurnTensor, params: &PoolParams) -> Result<(BurnTenso
     };
     let (values, places) = pool(lift(&x)?, kernel, stride, padding, dilation, params.ceil_mode);
     let places = BurnTensor::new(places);
-    let may_miss = padding.iter().zip(dilation).any(|(&padding, dilation)| padding > 0 && dilation > 1);
-    if may_miss && places.values::<i64>().is_none_or(|places| places.iter().any(|&place| place < 0)) {
+    let may_miss = padding
+        .iter()
+        .zip(dilation)
+        .any(|(&padding, dilation)| padding > 0 && dilation > 1);
+    if may_miss
+        && places
+            .values::<i64>()
+            .is_none_or(|places| places.iter().any(|&place| place < 0))
+    {
         return Err(sees_nothing("max_pool"));
     }
     Ok((reshape(&BurnTensor::new(values), shape)?, reshape(&places, shape)?))
@@ -187,7 +207,11 @@ pub(crate) fn avg_pool(x: &BurnTensor, params: &PoolParams) -> Result<BurnTensor
     }
     ensure_room(&shape, dtype)?;
     let spatial = shape.rank() - 2;
-    let pool = if dtype == DType::F32 { pool::avg_pool3d_f32 } else { pool::avg_pool3d_f64 };
+    let pool = if dtype == DType::F32 {
+        pool::avg_pool3d_f32
+    } else {
+        pool::avg_pool3d_f64
+    };
     let out = pool(
         lift(&x.contiguous()?)?,
         three(&params.kernel, spatial, 1),
@@ -207,7 +231,10 @@ fn like(shape: &Shape, dtype: DType) -> Result<FlexTensor> {
 pub(crate) fn max_pool_backward(grad: &BurnTensor, places: &BurnTensor, input_shape: Shape) -> Result<BurnTensor> {
     let dtype = grad.dtype();
     if is_narrow(dtype) {
-        return cast(&max_pool_backward(&cast(grad, DType::F32)?, places, input_shape)?, dtype);
+        return cast(
+            &max_pool_backward(&cast(grad, DType::F32)?, places, input_shape)?,
+            dtype,
+        );
     }
     if !matches!(dtype, DType::F32 | DType::F64) || grad.shape().numel() == 0 {
         return decompose::max_pool_backward::<Burn>(grad, places, input_shape);
@@ -231,7 +258,11 @@ pub(crate) fn avg_pool_backward(grad: &BurnTensor, input_shape: Shape, params: &
     }
     ensure_room(&input_shape, dtype)?;
     let spatial = input_shape.rank() - 2;
-    let backward = if dtype == DType::F32 { pool::avg_pool3d_backward_f32 } else { pool::avg_pool3d_backward_f64 };
+    let backward = if dtype == DType::F32 {
+        pool::avg_pool3d_backward_f32
+    } else {
+        pool::avg_pool3d_backward_f64
+    };
     let out = backward(
         like(&input_shape, dtype)?,
         lift(&grad.contiguous()?)?,

@@ -2,7 +2,9 @@
 
 use polygrad_burn::burn_flex::{FlexTensor, Layout};
 use polygrad_burn::{Burn, BurnDevice, BurnTensor, entry};
-use polygrad_core::{AdamParams, Axes, Backend, BinaryOp, DType, ErrorKind, HostTensor, Scalar, SgdParams, Shape, SliceRange};
+use polygrad_core::{
+    AdamParams, Axes, Backend, BinaryOp, DType, ErrorKind, HostTensor, Scalar, SgdParams, Shape, SliceRange,
+};
 
 fn tensor(values: &[f32], shape: impl Into<Shape>) -> BurnTensor {
     let host = HostTensor::new(shape.into(), values.to_vec()).unwrap();
@@ -35,14 +37,20 @@ fn burns_tensors_come_and_go_without_a_copy() {
     assert_eq!(flex.bytes().as_ptr(), address(&x));
     let back = BurnTensor::try_from(flex).unwrap();
     assert_eq!(address(&back), address(&x));
-    assert_eq!(values(&Burn::unary(polygrad_core::UnaryOp::Abs, &back).unwrap()), [1.0, 2.0, 3.0]);
+    assert_eq!(
+        values(&Burn::unary(polygrad_core::UnaryOp::Abs, &back).unwrap()),
+        [1.0, 2.0, 3.0]
+    );
 
     let bytes = polygrad_burn::burn_backend::Bytes::from_elems(vec![1i16, 2]);
     let layout = Layout::contiguous(vec![2].into());
     let shorts = FlexTensor::new(bytes, layout, polygrad_burn::burn_backend::DType::I16);
     let error = BurnTensor::try_from(shorts).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("I16") && error.hint().unwrap().contains("i32"), "{error}");
+    assert!(
+        error.to_string().contains("I16") && error.hint().unwrap().contains("i32"),
+        "{error}"
+    );
 }
 
 #[cfg(feature = "tensor")]
@@ -60,7 +68,10 @@ fn public_tensors_come_and_go_without_a_copy() {
 
     let error = Tensor::<3>::try_from(x.clone()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);
-    assert_eq!(Tensor::<2, Int>::try_from(x.clone()).unwrap_err().kind(), ErrorKind::DType);
+    assert_eq!(
+        Tensor::<2, Int>::try_from(x.clone()).unwrap_err().kind(),
+        ErrorKind::DType
+    );
     assert_eq!(Tensor::<2, Bool>::try_from(x).unwrap_err().kind(), ErrorKind::DType);
 }
 
@@ -126,7 +137,10 @@ fn updates_happen_in_place_where_nobody_looks() {
     let (mut param, grad) = (one.unwrap(), tensor(&[1.0, 2.0], [2]));
     let there = address(&param);
     Burn::sgd_step(&mut param, &grad, None, &SGD).unwrap();
-    let (mut first, mut second) = (Burn::mul_scalar(&grad, 0.0).unwrap(), Burn::mul_scalar(&grad, 0.0).unwrap());
+    let (mut first, mut second) = (
+        Burn::mul_scalar(&grad, 0.0).unwrap(),
+        Burn::mul_scalar(&grad, 0.0).unwrap(),
+    );
     let moments = (address(&first), address(&second));
     Burn::adam_step(&mut param, &grad, &mut first, &mut second, None, &ADAM).unwrap();
     assert_eq!((address(&first), address(&second)), moments);
@@ -138,7 +152,11 @@ fn updates_happen_in_place_where_nobody_looks() {
 fn errors_name_op_and_cause() {
     let x = tensor(&[1.0, 2.0], [2]);
     let outside = Burn::from_host(HostTensor::new(Shape::from([1]), vec![2i64]).unwrap(), &BurnDevice::Cpu).unwrap();
-    let below = Burn::from_host(HostTensor::new(Shape::from([1]), vec![-1i64]).unwrap(), &BurnDevice::Cpu).unwrap();
+    let below = Burn::from_host(
+        HostTensor::new(Shape::from([1]), vec![-1i64]).unwrap(),
+        &BurnDevice::Cpu,
+    )
+    .unwrap();
     let one = tensor(&[5.0], [1]);
     for index in [&outside, &below] {
         for error in [
@@ -172,9 +190,15 @@ fn devices_open_or_say_why_not() {
     }
     let error = entry.open(&"burn:wgpu:0".parse().unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BackendUnavailable);
-    assert!(error.to_string().contains("burn:wgpu:0") && error.hint().is_some(), "{error}");
+    assert!(
+        error.to_string().contains("burn:wgpu:0") && error.hint().is_some(),
+        "{error}"
+    );
     for device in ["burn:gpu", "burn:cpu:1", "burn:threads=2"] {
-        assert_eq!(entry.open(&device.parse().unwrap()).unwrap_err().kind(), ErrorKind::Device);
+        assert_eq!(
+            entry.open(&device.parse().unwrap()).unwrap_err().kind(),
+            ErrorKind::Device
+        );
     }
 }
 
