@@ -18,6 +18,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! With feature `tensor`, the same conversions are there for `burn::Tensor`.
 
 mod activation;
 mod backend;
@@ -27,6 +29,8 @@ mod elementwise;
 mod host;
 mod index;
 mod integer;
+#[cfg(feature = "tensor")]
+mod interop;
 mod movement;
 mod optim;
 mod product;
@@ -39,5 +43,7 @@ mod window;
 pub use backend::Burn;
 pub use burn_backend;
 pub use burn_flex;
+#[cfg(feature = "tensor")]
+pub use burn_tensor;
 pub use device::{BurnDevice, entry};
 pub use tensor::BurnTensor;

@@ -1,8 +1,10 @@
 //! Optimizer steps, in one pass over the memory of Burn's tensors, which Burn's own optimizers make of a dozen ops. Shared memory is copied first,
 //! by Burn's own copy-on-write.
 
+use std::sync::LazyLock;
+
 use burn_flex::FlexTensor;
-use polygrad_core::{AdamParams, BinaryOp, DType, Result, SgdParams, decompose};
+use polygrad_core::{AdamParams, BinaryOp, DType, Result, SgdParams, Shape, decompose};
 
 use crate::Burn;
 use crate::elementwise::combine;
@@ -73,9 +75,12 @@ pub(crate) fn sgd_step(
     }
 }
 
+/// What stands in a tensor's place while its memory is written.
+static NOTHING: LazyLock<BurnTensor> = LazyLock::new(|| BurnTensor::from_values::<f32>(Shape::from([0]), Vec::new()));
+
 /// Gives up a tensor that is about to be replaced, so that its memory is not shared because of it. After this nothing may fail.
 fn release(x: &mut BurnTensor) {
-    *x = BurnTensor::from_values::<f32>(polygrad_core::Shape::from([0]), Vec::new());
+    *x = NOTHING.clone();
 }
 
 /// See [`Backend::adam_step`](polygrad_core::Backend::adam_step).

@@ -21,6 +21,7 @@ pub(crate) fn unknown(op: &'static str) -> Error {
 /// See [`Backend::supports`](polygrad_core::Backend::supports).
 pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
     let (op, dtype) = (call.op, call.dtype);
+    let wide = matches!(dtype, DType::F32 | DType::F64);
     match op {
         _ if !op.accepts(dtype) => Support::No(refused(op.name(), dtype).to_string()),
         // What Burn has a kernel for, or a kernel that maps any function over a tensor, or memory that a loop can go over once.
@@ -30,12 +31,12 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::Activation(_)
         | Op::ActivationBackward(_)
         | Op::Softmax { .. }
-        | Op::IndexAdd { .. }
         | Op::ConvInputGrad { .. }
         | Op::ConvWeightGrad { .. }
-        | Op::MaxPoolBackward { .. }
         | Op::AccumulateGrad => Support::Native,
-        Op::SgdStep(_) | Op::AdamStep(_) if dtype == DType::F32 || dtype == DType::F64 => Support::Native,
+        Op::MaxPoolBackward { .. } if dtype.is_float() => Support::Native,
+        Op::AvgPoolBackward { params, .. } if wide && !params.ceil_mode => Support::Native,
+        Op::IndexAdd { .. } | Op::SgdStep(_) | Op::AdamStep(_) if wide => Support::Native,
         _ if op.is_fused() => Support::Decomposed,
         _ => Support::Native,
     }

@@ -53,6 +53,28 @@ fn burns_tensors_come_and_go_without_a_copy() {
     );
 }
 
+#[cfg(feature = "tensor")]
+#[test]
+fn public_tensors_come_and_go_without_a_copy() {
+    use polygrad_burn::burn_tensor::{Bool, Int, Tensor};
+
+    let x = tensor(&[1.0, -2.0, 3.0, 4.0], [2, 2]);
+    let burn: Tensor<2> = x.clone().try_into().unwrap();
+    let back = BurnTensor::try_from(burn.clone()).unwrap();
+    assert_eq!(address(&back), address(&x));
+    let doubled = BurnTensor::try_from(burn.mul_scalar(2.0)).unwrap();
+    assert_eq!(values(&doubled), [2.0, -4.0, 6.0, 8.0]);
+    assert_eq!(values(&x), [1.0, -2.0, 3.0, 4.0]);
+
+    let error = Tensor::<3>::try_from(x.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape);
+    assert_eq!(
+        Tensor::<2, Int>::try_from(x.clone()).unwrap_err().kind(),
+        ErrorKind::DType
+    );
+    assert_eq!(Tensor::<2, Bool>::try_from(x).unwrap_err().kind(), ErrorKind::DType);
+}
+
 #[test]
 fn views_share_memory_and_are_right() {
     let x = tensor(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [2, 3]);

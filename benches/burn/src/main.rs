@@ -28,14 +28,19 @@ pub fn noise(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..count)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / (1u64 << 24) as f32
         })
         .collect()
 }
 
 fn classes(count: usize, of: usize, seed: u64) -> Vec<i64> {
-    noise(count, seed).into_iter().map(|x| ((x * of as f32) as i64).min(of as i64 - 1)).collect()
+    noise(count, seed)
+        .into_iter()
+        .map(|x| ((x * of as f32) as i64).min(of as i64 - 1))
+        .collect()
 }
 
 type Step = Box<dyn FnMut() -> f64>;
@@ -55,7 +60,10 @@ fn compare(name: &str, mut ours: Step, mut theirs: Step) {
     let start = Instant::now();
     // Small steps are timed in bundles.
     let probe = Instant::now();
-    (loss_a, loss_b) = { let _ = (loss_a, loss_b); (ours(), theirs()) };
+    (loss_a, loss_b) = {
+        let _ = (loss_a, loss_b);
+        (ours(), theirs())
+    };
     let bundle = (Duration::from_millis(2).as_secs_f64() / probe.elapsed().as_secs_f64()).ceil() as usize;
     while a.len() < 30 || start.elapsed() < Duration::from_secs(4) {
         for (times, step, loss) in [(&mut a, &mut ours, &mut loss_a), (&mut b, &mut theirs, &mut loss_b)] {
@@ -86,19 +94,35 @@ fn main() {
         for (kind, optim) in [("SGD", Optim::Sgd), ("Adam", Optim::Adam)] {
             if runs(name) {
                 let classes = classes(batch, sizes[sizes.len() - 1], 2);
-                let data = Data { x: noise(batch * sizes[0], 1), tokens: Vec::new(), targets: classes };
+                let data = Data {
+                    x: noise(batch * sizes[0], 1),
+                    tokens: Vec::new(),
+                    targets: classes,
+                };
                 let (ours, weights) = ours::mlp(sizes, batch, &data, optim);
-                compare(&format!("{name}, {kind}"), ours, theirs::mlp(sizes, batch, &data, optim, weights));
+                compare(
+                    &format!("{name}, {kind}"),
+                    ours,
+                    theirs::mlp(sizes, batch, &data, optim, weights),
+                );
             }
         }
     }
     if runs("cnn") {
-        let data = Data { x: noise(64 * 784, 1), tokens: Vec::new(), targets: classes(64, 10, 2) };
+        let data = Data {
+            x: noise(64 * 784, 1),
+            tokens: Vec::new(),
+            targets: classes(64, 10, 2),
+        };
         let (ours, weights) = ours::cnn(&data);
         compare("cnn, Adam", ours, theirs::cnn(&data, weights));
     }
     if runs("gpt") {
-        let data = Data { x: Vec::new(), tokens: classes(16 * 64, 1024, 1), targets: classes(16 * 64, 1024, 2) };
+        let data = Data {
+            x: Vec::new(),
+            tokens: classes(16 * 64, 1024, 1),
+            targets: classes(16 * 64, 1024, 2),
+        };
         let (ours, weights) = ours::gpt(&data);
         compare("gpt, AdamW", ours, theirs::gpt(&data, weights));
     }

@@ -3,7 +3,8 @@
 use polygrad_burn::Burn;
 use polygrad_nn::loss::cross_entropy;
 use polygrad_nn::{
-    Adam, AdamConfig, Conv2dConfig, Embedding, Flatten, LayerNorm, Linear, MaxPool2d, Module, Optimizer, ReLU, SGD, Sequential,
+    Adam, AdamConfig, Conv2dConfig, Embedding, Flatten, LayerNorm, Linear, MaxPool2d, Module, Optimizer, ReLU, SGD,
+    Sequential,
 };
 use polygrad_tensor::{Device, Result, Tensor};
 
@@ -13,7 +14,11 @@ type T = Tensor<Burn>;
 
 /// The values of all parameters, in order.
 fn weights(model: &impl Module<Burn>) -> Vec<Vec<f32>> {
-    model.parameters().iter().map(|p| p.tensor().to_vec::<f32>().unwrap()).collect()
+    model
+        .parameters()
+        .iter()
+        .map(|p| p.tensor().to_vec::<f32>().unwrap())
+        .collect()
 }
 
 fn sequential(model: Sequential<Burn>, x: T, optim: Optim, data: &Data) -> (Step, Vec<Vec<f32>>) {
@@ -103,7 +108,9 @@ impl Block<Burn> {
         let (batch, length) = (dims[0], dims[1]);
         let qkv = self.qkv.forward(&self.norm1.forward(x)?)?;
         let part = |i: usize| -> Result<T> {
-            qkv.narrow(2, i * WIDTH, WIDTH)?.reshape([batch, length, HEADS, WIDTH / HEADS])?.transpose(1, 2)
+            qkv.narrow(2, i * WIDTH, WIDTH)?
+                .reshape([batch, length, HEADS, WIDTH / HEADS])?
+                .transpose(1, 2)
         };
         let seen = part(0)?.scaled_dot_product_attention(&part(1)?, &part(2)?, None, true, None)?;
         let seen = seen.transpose(1, 2)?.reshape([batch, length, WIDTH])?;
@@ -136,7 +143,10 @@ pub fn gpt(data: &Data) -> (Step, Vec<Vec<f32>>) {
     let tokens = T::from_vec(data.tokens.clone(), [16, 64], &device).unwrap();
     let positions = T::from_vec((0..64i64).collect::<Vec<_>>(), [1, 64], &device).unwrap();
     let targets = T::from_vec(data.targets.clone(), [data.targets.len()], &device).unwrap();
-    let mut optimizer = AdamConfig::adamw(RATE).weight_decay(0.01).build(model.parameters()).unwrap();
+    let mut optimizer = AdamConfig::adamw(RATE)
+        .weight_decay(0.01)
+        .build(model.parameters())
+        .unwrap();
     let run = Box::new(move || {
         let loss = cross_entropy(&model.forward(&tokens, &positions).unwrap(), &targets).unwrap();
         let gradients = loss.backward().unwrap();

@@ -165,7 +165,11 @@ impl Block {
             let part = qkv.clone().narrow(2, i * WIDTH, WIDTH);
             part.reshape([batch, length, HEADS, WIDTH / HEADS]).swap_dims(1, 2)
         };
-        let options = AttentionModuleOptions { scale: None, softcap: None, is_causal: true };
+        let options = AttentionModuleOptions {
+            scale: None,
+            softcap: None,
+            is_causal: true,
+        };
         let seen = attention(part(0), part(1), part(2), None, None, options);
         let x = x + self.out.forward(seen.swap_dims(1, 2).reshape([batch, length, WIDTH]));
         let inner = gelu(self.up.forward(self.norm2.forward(x.clone())));
