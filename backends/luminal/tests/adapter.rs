@@ -6,7 +6,8 @@ use polygrad_core::{AdamParams, Backend, ErrorKind, HostTensor, Registry, Shape}
 use polygrad_luminal::luminal::prelude::{Graph, GraphTensor, R2};
 use polygrad_luminal::{Luminal, LuminalDevice, LuminalTensor, entry, from_graph, into_graph};
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential};
+use polygrad_nn::{Adam, Conv2dConfig, Flatten, Linear, MaxPool2d, Module, Optimizer, ReLU, Sequential, StateDict};
+use polygrad_reference::Reference;
 use polygrad_tensor::{DType, Device, Result, Tensor};
 
 type T = Tensor<Luminal>;
@@ -222,5 +223,44 @@ fn memory_does_not_grow_over_training_steps() -> Result<()> {
     let after = resident();
     assert!(last.item()? < first);
     assert!(after < before + (64 << 20), "{before} bytes before, {after} after");
+    Ok(())
+}
+
+/// The losses of some steps of a small CNN, from given weights or new ones, which are returned.
+fn losses<B: Backend>(device: &Device<B>, weights: Option<&StateDict>) -> Result<(StateDict, Vec<f64>)> {
+    let model = Sequential::new()
+        .push(Conv2dConfig::new(1, 4, 3).padding(1).build(device)?)
+        .push(ReLU)
+        .push(MaxPool2d::new(2))
+        .push(Flatten::default())
+        .push(Linear::new(64, 5, device)?);
+    if let Some(weights) = weights {
+        model.load_state_dict(weights, true)?;
+    }
+    let weights = model.state_dict()?;
+    let mut optimizer = Adam::new(model.parameters(), 1e-2)?;
+    let pixels: Vec<f32> = (0..16 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    let x = Tensor::from_slice(&pixels, [16, 1, 8, 8], device)?;
+    let classes = Tensor::from_slice(&(0..16).map(|i| i % 5).collect::<Vec<i64>>(), [16], device)?;
+    let step = |_| {
+        let loss = cross_entropy(&model.forward(&x)?, &classes)?;
+        optimizer.step(&loss.backward()?)?;
+        loss.item()
+    };
+    let losses: Result<Vec<f64>> = (0..30).map(step).collect();
+    Ok((weights, losses?))
+}
+
+#[test]
+fn training_follows_the_reference() -> Result<()> {
+    let (weights, right) = losses(&Device::<Reference>::default(), None)?;
+    let (_, found) = losses(&device(), Some(&weights))?;
+    for (step, (found, right)) in found.iter().zip(&right).enumerate() {
+        assert!(
+            (found - right).abs() <= 1e-4 * right,
+            "{found} for {right} in step {step}"
+        );
+    }
+    assert!(right[29] < 0.5 * right[0], "{right:?}");
     Ok(())
 }
