@@ -14,6 +14,9 @@ use crate::{integer, total};
 /// Terms that Burn may add up one after the other; of more, the sums of so many each are added up.
 const TERMS: usize = 256;
 
+/// In how many parts Burn adds up a line of f32, at least: it has eight sums of a vector each.
+const LANES: usize = 32;
+
 pub(crate) fn reduce(op: ReduceOp, x: &BurnTensor, axes: Axes, keepdims: bool) -> Result<BurnTensor> {
     let dtype = x.dtype();
     if !op.accepts(dtype) {
@@ -71,25 +74,40 @@ fn along(op: ReduceOp, x: &BurnTensor) -> Result<BurnTensor> {
         ReduceOp::Sum | ReduceOp::Prod => return integer::fold(op, &x.contiguous()?),
         _ => {}
     }
-    let flat = x.contiguous()?;
+    let shape = x.shape();
+    let (out, mut flat) = (shape.with_dim(1, 1), x.contiguous()?);
+    // Of two axes the last one is reduced by vectors.
+    if shape[2] == 1 {
+        flat = reshape(&flat, Shape::from([shape[0], shape[1]]))?;
+    }
     let flex = flat.flex().clone();
-    Ok(match op {
+    let reduced = match op {
         ReduceOp::Prod => BurnTensor::new(flex::prod_dim(flex, 1)),
         ReduceOp::Max => as_dtype(BurnTensor::new(flex::max_dim(plain(&flat).into(), 1)), dtype),
         ReduceOp::Min => as_dtype(BurnTensor::new(flex::min_dim(plain(&flat).into(), 1)), dtype),
         ReduceOp::Any => BurnTensor::new(comparison::any_bool_dim(flex, 1, NATIVE)),
         ReduceOp::All => BurnTensor::new(comparison::all_bool_dim(flex, 1, NATIVE)),
         _ => return Err(unknown(op.name())),
-    })
+    };
+    reshape(&reduced, out)
 }
 
-/// Sums of sums: Burn adds f64 one after the other, and f32 in as many parts as a vector has lanes.
+/// Sums of sums: Burn adds one term after the other, but for lines of f32, which it adds by vectors.
 fn sum(x: &BurnTensor) -> Result<BurnTensor> {
     let shape = x.shape();
     let (outer, count, inner) = (shape[0], shape[1], shape[2]);
-    if count <= TERMS {
-        let x = if inner == 1 { x.contiguous()? } else { x.clone() };
-        return Ok(BurnTensor::new(flex::sum_dim(x.operand()?, 1)));
+    // Of two axes the last one is summed by vectors.
+    let vectors = inner == 1 && x.dtype() == DType::F32;
+    if count <= if vectors { LANES * TERMS } else { TERMS } {
+        let folded = if inner == 1 {
+            reshape(x, Shape::from([outer, count]))?
+        } else {
+            x.clone()
+        };
+        return reshape(
+            &BurnTensor::new(flex::sum_dim(folded.operand()?, 1)),
+            shape.with_dim(1, 1),
+        );
     }
     let x = x.contiguous()?;
     let blocks = count / TERMS;
