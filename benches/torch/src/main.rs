@@ -20,7 +20,8 @@ pub enum Optimizer {
     AdamW,
 }
 
-/// This thread's time on a core so far, which other programs disturb less than they do the clock; nothing where the system does not tell.
+/// This thread's time on a core so far, which other programs disturb less than they do the clock; nothing where the system does not tell. It
+/// is counted in steps of some milliseconds, so that only the sum over many training steps says something.
 fn on_core() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|text| text.parse().ok());
@@ -52,7 +53,7 @@ fn main() -> Result<()> {
             losses = (ours()?, theirs()?);
         }
         let (mut a, mut b) = (Vec::new(), Vec::new());
-        let (mut core_a, mut core_b) = (Vec::new(), Vec::new());
+        let (mut core_a, mut core_b) = (Duration::ZERO, Duration::ZERO);
         let end = Instant::now() + Duration::from_secs_f64(seconds);
         while Instant::now() < end || a.len() < 15 {
             let (start, core_start) = (Instant::now(), on_core());
@@ -60,13 +61,13 @@ fn main() -> Result<()> {
             let (middle, core_middle) = (Instant::now(), on_core());
             losses.1 = theirs()?;
             b.push(middle.elapsed());
-            core_b.push(on_core() - core_middle);
+            core_b += on_core() - core_middle;
             a.push(middle - start);
-            core_a.push(core_middle - core_start);
+            core_a += core_middle - core_start;
         }
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
         let (x, y) = (micros(median(&mut a)), micros(median(&mut b)));
-        let (core_x, core_y) = (micros(median(&mut core_a)), micros(median(&mut core_b)));
+        let (core_x, core_y) = (micros(core_a) / a.len() as f64, micros(core_b) / b.len() as f64);
         println!(
             "| {name} | {x:.0} | {y:.0} | {:.3} | {:.3} | {core_x:.0} | {core_y:.0} | {:.3} | {:.6} | {:.6} |",
             x / y,
