@@ -4,6 +4,7 @@ use polygrad_core::{Axes, DType, Error, Result, Scalar, Shape};
 
 use crate::CandleTensor;
 use crate::binary::cast;
+use crate::engine::engine;
 use crate::movement::{expand, permute, reshape};
 
 pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor> {
@@ -30,6 +31,14 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
         return reshape(&product, shape);
     }
     let stretched = |x: &CandleTensor, dims: [usize; 2]| -> Result<CandleTensor> {
+        if x.shape().numel() == dims[0] * dims[1] {
+            // One matrix for all: a stride of 0, whatever its own strides are.
+            let mut one = x.clone();
+            while one.shape().rank() > 2 {
+                one = one.view(engine("matmul", || one.raw().squeeze(0))?)?;
+            }
+            return expand(&one, Shape::from([batch.numel(), dims[0], dims[1]]));
+        }
         let whole = Shape::new(&[batch.dims(), &dims].concat())?;
         let flat = Shape::from([batch.numel(), dims[0], dims[1]]);
         let x = expand(x, whole)?;
