@@ -17,7 +17,7 @@ const PACKAGES: [&str; 9] = [
 const FEATURES: [&str; 4] = [
     "polygrad/ndarray",
     "polygrad/candle",
-    "polygrad/burn",
+    "polygrad/burn-tensor",
     "polygrad/luminal",
 ];
 

@@ -42,9 +42,9 @@ fn burns_tensors_come_and_go_without_a_copy() {
         [1.0, 2.0, 3.0]
     );
 
-    let bytes = polygrad_burn::burn_backend::Bytes::from_elems(vec![1i16, 2]);
+    let bytes = burn_backend::Bytes::from_elems(vec![1i16, 2]);
     let layout = Layout::contiguous(vec![2].into());
-    let shorts = FlexTensor::new(bytes, layout, polygrad_burn::burn_backend::DType::I16);
+    let shorts = FlexTensor::new(bytes, layout, burn_backend::DType::I16);
     let error = BurnTensor::try_from(shorts).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(

@@ -60,7 +60,7 @@ impl Run {
 fn batch(device: &Device) -> Result<(Tensor, Tensor)> {
     let noise = Tensor::randn([BATCH, 1, 28, 28], device)?;
     let target = Tensor::randint(0, 10, [BATCH], device)?;
-    let shade = target.to_dtype(polygrad::DType::F32)?.reshape([BATCH, 1, 1, 1])?;
+    let shade = target.to_dtype(DType::F32)?.reshape([BATCH, 1, 1, 1])?;
     Ok((((noise * 0.3)? + (shade * 0.1)?)?, target))
 }
 
