@@ -103,16 +103,14 @@ pub fn avg_pool_backward<B: Backend>(grad: &B::Tensor, input_shape: Shape, param
     let out_shape = B::shape(grad);
     let mut share = grad.clone();
     for axis in 2..rank {
-        let counts = B::from_host(
-            crate::HostTensor::new(
-                axis_shape(rank, axis, out_shape[axis]),
-                (0..out_shape[axis])
-                    .map(|i| 1.0 / window_count(i, input_shape[axis], axis - 2, params))
-                    .collect::<Vec<f64>>(),
-            )?,
-            &device,
+        let counts = crate::HostTensor::new(
+            axis_shape(rank, axis, out_shape[axis]),
+            (0..out_shape[axis])
+                .map(|i| 1.0 / window_count(i, input_shape[axis], axis - 2, params))
+                .collect::<Vec<f64>>(),
         )?;
-        share = B::mul(&share, &B::cast(&counts, dtype)?)?;
+        // Rounded on the host: a backend need not have f64.
+        share = B::mul(&share, &B::from_host(counts.cast(dtype), &device)?)?;
     }
     // Every channel alone, as a batch of planes with one channel. In ceil mode the last window may reach past the padded input:
     // the transposed convolution runs over an input large enough to hold it, and the excess is cut off.
