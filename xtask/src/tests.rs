@@ -14,11 +14,12 @@ const PACKAGES: [&str; 9] = [
     "polygrad-reference",
     "xtask",
 ];
-const FEATURES: [&str; 4] = [
+const FEATURES: [&str; 5] = [
     "polygrad/ndarray",
-    "polygrad/candle",
+    "polygrad-cli/candle",
+    "polygrad-cli/burn",
     "polygrad/burn-tensor",
-    "polygrad/luminal",
+    "polygrad-cli/luminal",
 ];
 
 /// What needs more than a Rust toolchain.
@@ -42,7 +43,7 @@ const SET_UPS: [SetUp; 2] = [
     SetUp {
         name: "torch",
         packages: &["polygrad-torch"],
-        features: &["polygrad/torch"],
+        features: &["polygrad-cli/torch"],
         prepare: torch::environment,
     },
 ];
