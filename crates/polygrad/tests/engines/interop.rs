@@ -1,7 +1,7 @@
 //! Values go from backend to backend, and to `ndarray`, and come back as they were.
 
+use polygrad::IntoBackend;
 use polygrad::prelude::*;
-use polygrad::{DType, IntoBackend};
 
 use crate::devices;
 
@@ -33,6 +33,7 @@ fn the_cpu_shares_host_memory() {
 #[cfg(feature = "ndarray")]
 #[test]
 fn arrays_of_ndarray_come_and_go() {
+    use polygrad::DType;
     use polygrad::ndarray::{Array2, arr2};
 
     for (name, device) in devices().unwrap() {
