@@ -55,7 +55,7 @@ fn main() -> Result<()> {
             batch += 1;
             let loss = loss.item()?;
             println!(
-                "{name:<8} step {batch:>2}  loss {loss:.4}  {}",
+                "{name:<10} step {batch:>2}  loss {loss:.4}  {}",
                 "#".repeat((20.0 * loss) as usize)
             );
         }

@@ -51,7 +51,7 @@ fn open(spec: &DeviceSpec) -> Result<BurnDevice> {
                 ErrorKind::BackendUnavailable,
                 format!("device {spec} is not offered: {ONLY_CPU}"),
             );
-            Err(error.with_hint("use burn for the CPU, or one of Polygrad's own backends for a GPU"))
+            Err(error.with_hint("use burn, which is the CPU"))
         }
         Some(other) => Err(spec
             .malformed(format!("backend burn has no device {other:?}"))
