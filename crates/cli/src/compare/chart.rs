@@ -138,6 +138,8 @@ impl<'a> Chart<'a> {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
     use crate::compare::measure::Outcome;
     use crate::compare::work::Work;
@@ -168,6 +170,17 @@ mod tests {
         assert!(count(&both, LINES[0]) > 400 && count(&both, LINES[1]) > 400);
         // What is left is its place in the legend.
         assert!(count(&one, LINES[1]) < 200);
+    }
+
+    #[test]
+    fn every_text_can_be_drawn() {
+        let mut texts: Vec<String> = [1e-8, 1e-5, 1e-2, 1.0].map(duration).to_vec();
+        for work in Work::value_variants() {
+            texts.push(format!("{}{}{}", work.name(), work.description(), work.axis()));
+        }
+        for c in texts.concat().chars() {
+            assert!(crate::plot::font::knows(c), "{c:?} has no glyph");
+        }
     }
 
     #[test]

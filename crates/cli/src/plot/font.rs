@@ -95,8 +95,17 @@ fn glyph(c: char) -> &'static str {
         '!' => "-00 08 .0c",
         '?' => "~02 00 70 75 38 .3c",
         '\'' => "-00 03",
+        '^' => "-04 30 64",
+        '×' => "-05 6b -65 0b",
+        'µ' => "-04 0g ~08 0c 6c 68 -64 6c",
         _ => "-00 60 6c 0c 00",
     }
+}
+
+/// Whether a character has a glyph of its own.
+#[cfg(test)]
+pub(crate) fn knows(c: char) -> bool {
+    c == ' ' || glyph(c) != glyph('\u{0}')
 }
 
 /// The width of a line of text whose capitals are `size` high.
@@ -208,7 +217,7 @@ mod tests {
 
     #[test]
     fn every_glyph_is_well_formed() {
-        let all = ('!'..='~').chain(['–', '·', '€']);
+        let all = ('!'..='~').chain(['–', '·', '×', 'µ', '€']);
         for c in all {
             for stroke in glyph(c).split(' ') {
                 let digits = stroke.trim_start_matches(['-', '~', 'o', '.']);
