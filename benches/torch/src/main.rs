@@ -1,4 +1,4 @@
-//! Training steps of workloads.md, through Polygrad on the torch backend and in tch with LibTorch's autograd and optimizers, in turn:
+//! Training steps of `mlp-rl`, `mlp-big`, `cnn` and `gpt`, through Polygrad on the torch backend and in tch with LibTorch's autograd and optimizers, in turn:
 //! `cargo run --release [seconds] [workload]`.
 
 mod ours;
