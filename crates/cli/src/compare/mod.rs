@@ -5,7 +5,7 @@ mod measure;
 mod table;
 pub(crate) mod work;
 
-use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use clap::ValueEnum;
@@ -16,6 +16,7 @@ use crate::Outcome;
 use crate::args::Compare;
 use crate::failure::{Failure, Result};
 use crate::progress::{note, say};
+use crate::run::atomic::AtomicFile;
 use measure::Series;
 use work::Work;
 
@@ -29,10 +30,9 @@ pub(crate) fn command(args: &Compare) -> Result<Outcome> {
         [] => Work::value_variants(),
         chosen => chosen,
     };
-    // A file that cannot be written is found out before the work, not after it.
-    for path in std::iter::once(&args.plot).chain(&args.json) {
-        write(path, &[])?;
-    }
+    // A file that cannot be written is found out before the work; until it is whole, the old one stays.
+    let plot = AtomicFile::create(&args.plot)?;
+    let json = args.json.as_deref().map(AtomicFile::create).transpose()?;
     let mut all = Vec::new();
     for &work in works {
         note(&format!("measuring {}", work.name()));
@@ -41,10 +41,14 @@ pub(crate) fn command(args: &Compare) -> Result<Outcome> {
         all.push(series);
     }
     let chart = chart::draw(&all).map_err(|e| Failure::new(format!("cannot encode {}: {e}", args.plot.display())))?;
-    write(&args.plot, &chart)?;
-    if let Some(path) = &args.json {
+    finish(plot, &args.plot, &chart)?;
+    if let (Some(file), Some(path)) = (json, &args.json) {
         let entries: Vec<serde_json::Value> = all.iter().flat_map(Series::to_json).collect();
-        write(path, format!("{:#}\n", serde_json::Value::from(entries)).as_bytes())?;
+        finish(
+            file,
+            path,
+            format!("{:#}\n", serde_json::Value::from(entries)).as_bytes(),
+        )?;
     }
     say(&format!("written: {}", args.plot.display()));
     Ok(Outcome::Done)
@@ -69,6 +73,8 @@ fn open(asked: &[String]) -> Result<Vec<(String, Device)>> {
     Ok(devices)
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).map_err(|error| Failure::io("write", path, &error))
+fn finish(mut file: AtomicFile, path: &Path, bytes: &[u8]) -> Result<()> {
+    file.write_all(bytes)
+        .map_err(|error| Failure::io("write", path, &error))?;
+    file.commit()
 }
