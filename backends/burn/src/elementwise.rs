@@ -118,7 +118,7 @@ pub(crate) fn combine(op: BinaryOp, a: FlexTensor, b: FlexTensor, dtype: DType) 
         (_, BinaryOp::Sub) => int_binary_op(a, b, i64::wrapping_sub),
         (_, BinaryOp::Mul) => int_binary_op(a, b, i64::wrapping_mul),
         _ => {
-            let f = int_function(op).ok_or_else(|| unknown(op.name()))?;
+            let f = op.on_integers().ok_or_else(|| unknown(op.name()))?;
             int_binary_op(a, b, f)
         }
     }))
@@ -141,48 +141,6 @@ fn bool_binary(op: BinaryOp, a: &FlexTensor, b: &FlexTensor) -> Result<BurnTenso
     )))
 }
 
-fn int_function(op: BinaryOp) -> Option<fn(i64, i64) -> i64> {
-    Some(match op {
-        BinaryOp::Add => i64::wrapping_add,
-        BinaryOp::Sub => i64::wrapping_sub,
-        BinaryOp::Mul => i64::wrapping_mul,
-        BinaryOp::Div => |a, b| if b == 0 { 0 } else { a.wrapping_div(b) },
-        BinaryOp::Remainder => |a, b| {
-            let rest = if b == 0 { 0 } else { a.wrapping_rem(b) };
-            if rest != 0 && (rest < 0) != (b < 0) {
-                rest + b
-            } else {
-                rest
-            }
-        },
-        BinaryOp::Pow => int_pow,
-        BinaryOp::Maximum => i64::max,
-        BinaryOp::Minimum => i64::min,
-        BinaryOp::And => |a, b| a & b,
-        BinaryOp::Or => |a, b| a | b,
-        BinaryOp::Xor => |a, b| a ^ b,
-        _ => return None,
-    })
-}
-
-/// By repeated squaring, wrapping. A negative power is 0, but for bases 1 and −1.
-fn int_pow(base: i64, exponent: i64) -> i64 {
-    let mut rest = match (base, exponent < 0) {
-        (_, false) => exponent,
-        (1 | -1, true) => exponent & 1,
-        (_, true) => return 0,
-    };
-    let (mut power, mut square) = (1i64, base);
-    while rest > 0 {
-        if rest & 1 == 1 {
-            power = power.wrapping_mul(square);
-        }
-        square = square.wrapping_mul(square);
-        rest >>= 1;
-    }
-    power
-}
-
 pub(crate) fn binary_scalar(op: BinaryOp, x: &BurnTensor, scalar: Scalar, reverse: bool) -> Result<BurnTensor> {
     let dtype = x.dtype();
     if !op.accepts(dtype) {
@@ -199,7 +157,7 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &BurnTensor, scalar: Scalar, revers
     ensure_room(&x.shape(), dtype)?;
     let (operand, scalar) = (x.operand()?, rounded(scalar, dtype));
     if !dtype.is_float() {
-        let f = int_function(op).ok_or_else(|| unknown(op.name()))?;
+        let f = op.on_integers().ok_or_else(|| unknown(op.name()))?;
         let scalar = scalar.to_i64();
         return Ok(BurnTensor::new(if reverse {
             int_scalar_op(operand, scalar, move |x, s| f(s, x))

@@ -31,7 +31,7 @@ pub(crate) fn binary(op: BinaryOp, a: &CandleTensor, b: &CandleTensor) -> Result
     if !a.device().is_cpu() {
         return elsewhere(op, &a, &b);
     }
-    match (binary_real(op), binary_int(op)) {
+    match (binary_real(op), op.on_integers()) {
         (Some(f), _) if dtype.is_float() => {
             dispatch_dtype!(dtype, T => zip(name, &a, &b, |a: T, b: T| T::from_f64(f(a.to_f64(), b.to_f64()))))
         }
@@ -114,48 +114,6 @@ fn binary_real(op: BinaryOp) -> Option<fn(f64, f64) -> f64> {
         BinaryOp::Atan2 => f64::atan2,
         _ => return None,
     })
-}
-
-fn binary_int(op: BinaryOp) -> Option<fn(i64, i64) -> i64> {
-    Some(match op {
-        BinaryOp::Add => i64::wrapping_add,
-        BinaryOp::Sub => i64::wrapping_sub,
-        BinaryOp::Mul => i64::wrapping_mul,
-        BinaryOp::Div => |a, b| if b == 0 { 0 } else { a.wrapping_div(b) },
-        BinaryOp::Remainder => |a, b| {
-            let rest = if b == 0 { 0 } else { a.wrapping_rem(b) };
-            if rest != 0 && (rest < 0) != (b < 0) {
-                rest + b
-            } else {
-                rest
-            }
-        },
-        BinaryOp::Pow => int_pow,
-        BinaryOp::Maximum => i64::max,
-        BinaryOp::Minimum => i64::min,
-        BinaryOp::And => |a, b| a & b,
-        BinaryOp::Or => |a, b| a | b,
-        BinaryOp::Xor => |a, b| a ^ b,
-        _ => return None,
-    })
-}
-
-/// By repeated squaring, wrapping. A negative power is 0, but for bases 1 and −1.
-fn int_pow(base: i64, exponent: i64) -> i64 {
-    let mut rest = match (base, exponent < 0) {
-        (_, false) => exponent,
-        (1 | -1, true) => exponent & 1,
-        (_, true) => return 0,
-    };
-    let (mut power, mut square) = (1i64, base);
-    while rest > 0 {
-        if rest & 1 == 1 {
-            power = power.wrapping_mul(square);
-        }
-        square = square.wrapping_mul(square);
-        rest >>= 1;
-    }
-    power
 }
 
 pub(crate) fn compare(op: CompareOp, a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor> {

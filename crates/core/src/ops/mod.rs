@@ -2,6 +2,7 @@
 
 mod defined;
 mod family;
+mod integers;
 mod op;
 mod params;
 
