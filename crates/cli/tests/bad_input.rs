@@ -174,3 +174,24 @@ fn a_diverging_loss_is_an_error() {
     let line = format!("{TRAIN} --optimizer sgd --lr 1e30 --batch-size 4");
     scene.fails(&line, &["the loss is", "at step", "--lr below"]);
 }
+
+/// LibTorch is linked, so the loader speaks before the program does. What to do about it stands in docs/engines.md.
+#[cfg(all(feature = "torch", target_os = "linux"))]
+#[test]
+fn without_libtorch_the_loader_names_it() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_polygrad"))
+        .arg("devices")
+        .env_remove("LD_LIBRARY_PATH")
+        .output()
+        .unwrap();
+    if output.status.success() {
+        println!("skipped: LibTorch lies where the loader finds it without LD_LIBRARY_PATH");
+        return;
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(127), "{stderr}");
+    assert!(
+        stderr.contains("error while loading shared libraries: libtorch"),
+        "{stderr}"
+    );
+}
