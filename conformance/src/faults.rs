@@ -24,7 +24,7 @@ impl Fault {
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::OutOfMemory => ErrorKind::OutOfMemory,
-            Self::DeviceLost => ErrorKind::DeviceLost,
+            Self::DeviceLost => ErrorKind::DeviceError,
         }
     }
 }

@@ -14,7 +14,9 @@ pub(crate) fn engine<T>(op: &'static str, call: impl FnOnce() -> candle_core::Re
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(translated(error).with_op(op)),
-        Err(panic) => Err(Error::new(ErrorKind::DeviceLost, format!("candle panicked: {}", text(&*panic))).with_op(op)),
+        Err(panic) => {
+            Err(Error::new(ErrorKind::DeviceError, format!("candle panicked: {}", text(&*panic))).with_op(op))
+        }
     }
 }
 

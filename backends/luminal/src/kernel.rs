@@ -134,7 +134,7 @@ pub(crate) fn caught(panic: Box<dyn std::any::Any + Send>) -> Error {
                 .or_else(|| panic.downcast_ref::<String>().cloned());
             let text = text.unwrap_or_else(|| "no reason given".to_owned());
             Error::new(
-                polygrad_core::ErrorKind::DeviceLost,
+                polygrad_core::ErrorKind::DeviceError,
                 format!("luminal panicked: {text}"),
             )
         }

@@ -54,7 +54,7 @@ pub(crate) fn batched(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTen
             let made = made
                 .pop()
                 .and_then(|tensor| tensor.data.as_any().downcast_ref::<Vec<f32>>().cloned());
-            let made = made.ok_or_else(|| Error::new(ErrorKind::DeviceLost, "luminal's product gave nothing"))?;
+            let made = made.ok_or_else(|| Error::new(ErrorKind::DeviceError, "luminal's product gave nothing"))?;
             out.extend_from_slice(&made);
         }
         Ok(Tensor::new(out))

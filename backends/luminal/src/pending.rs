@@ -127,5 +127,5 @@ pub(crate) fn read(x: &LuminalTensor) -> Result<&Values> {
         Some(Err(failure)) => return Err(failure.error()),
         None => None,
     }
-    .ok_or_else(|| Error::new(ErrorKind::DeviceLost, "luminal's graph gave no values"))
+    .ok_or_else(|| Error::new(ErrorKind::DeviceError, "luminal's graph gave no values"))
 }

@@ -58,7 +58,7 @@ pub(crate) fn needed(roots: Vec<Arc<Node>>) -> Vec<Entry> {
             return None;
         }
         let Some(Work { op, inputs }) = node.take() else {
-            let lost = Error::new(ErrorKind::DeviceLost, "a recorded op was lost");
+            let lost = Error::new(ErrorKind::DeviceError, "a recorded op was lost");
             node.finish(Err(Failure::new(&lost)));
             return None;
         };

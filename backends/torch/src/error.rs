@@ -18,7 +18,7 @@ pub(crate) fn from_text(op: &'static str, text: &str) -> Error {
     ]) {
         Error::new(ErrorKind::OutOfMemory, format!("LibTorch found no memory: {text}"))
     } else if has(&["CUDA error"]) {
-        Error::new(ErrorKind::DeviceLost, format!("the CUDA device failed: {text}"))
+        Error::new(ErrorKind::DeviceError, format!("the CUDA device failed: {text}"))
     } else {
         Error::unsupported(format!("LibTorch refuses it: {text}"))
     };

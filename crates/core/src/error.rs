@@ -30,7 +30,9 @@ pub enum ErrorKind {
     /// Memory could not be had.
     OutOfMemory,
     /// The device failed or went away in the middle of work.
-    DeviceLost,
+    DeviceError,
+    /// A driver was asked to work before it was initialized.
+    NotInitialized,
     /// A gradient was asked for where none exists.
     NoGradient,
     /// Reading or writing a file failed.
@@ -55,7 +57,8 @@ impl ErrorKind {
             Self::BackendUnavailable => "backend unavailable",
             Self::Unsupported => "unsupported",
             Self::OutOfMemory => "out of memory",
-            Self::DeviceLost => "device lost",
+            Self::DeviceError => "device error",
+            Self::NotInitialized => "not initialized",
             Self::NoGradient => "no gradient",
             Self::Io => "input/output error",
             Self::Format => "malformed data",

@@ -1,7 +1,8 @@
 //! Words and seams of Polygrad.
 //!
 //! Everything that a backend and the library above it must agree on: [`Shape`] and [`Layout`], [`DType`], [`HostTensor`], the ops, [`Error`],
-//! the trait [`Backend`] with its run-time form ([`DynBackend`], [`AnyBackend`]), and the [`Registry`] that finds a backend by name.
+//! the trait [`Backend`] with its run-time form ([`DynBackend`], [`AnyBackend`]), the trait [`ComputeBackend`](compute::ComputeBackend) for drivers, and the
+//! [`Registry`] that finds a backend by name.
 //! There are no kernels here.
 
 mod any;
@@ -9,6 +10,7 @@ mod any;
 mod arrays;
 mod backend;
 mod capabilities;
+pub mod compute;
 pub mod decompose;
 mod dtype;
 mod dyn_backend;

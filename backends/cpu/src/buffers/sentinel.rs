@@ -69,7 +69,7 @@ fn report(place: String) {
 /// Whether every buffer that was given back since the last call had its fences whole.
 ///
 /// # Errors
-/// [`ErrorKind::DeviceLost`] with the first place that was written to: no value can be relied on any more.
+/// [`ErrorKind::DeviceError`] with the first place that was written to: no value can be relied on any more.
 pub(crate) fn verdict() -> Result<()> {
     if !cfg!(feature = "sentinels") {
         return Ok(());
@@ -77,7 +77,7 @@ pub(crate) fn verdict() -> Result<()> {
     match lock(&BROKEN).take() {
         None => Ok(()),
         Some(place) => Err(Error::new(
-            ErrorKind::DeviceLost,
+            ErrorKind::DeviceError,
             format!("a kernel wrote {place}; no value in memory can be relied on any more"),
         )
         .with_hint("this is an error in polygrad-cpu; please report it with the ops that ran last")),

@@ -1,0 +1,367 @@
+//! The seam for chips that have memory and kernels.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::{
+    ArgReduce, Attention, Batch, Binary, Conv2d, CumSum, DevicePtr, DeviceView, DriverCapabilities, Elementwise,
+    ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax,
+    Sort, Step, Unary,
+};
+use crate::{
+    BinaryOp, CompareOp, DType, DeviceInfo, Error, HostBytes, Result, Scalar, Shape, UnaryOp, dispatch_dtype,
+    random_host,
+};
+
+/// A chip that has memory and kernels, and no tensors: a driver.
+///
+/// `Compute<D>` of the crate `polygrad-compute` makes a full [`Backend`](crate::Backend) of any driver: allocation, layouts, views,
+/// broadcasting and fusion are written there, once. A driver implements the required methods and, for speed, the provided ones that
+/// [`ComputeBackend::supports`] then says it has; what a driver lacks, `Compute` makes of what it has, or computes on the host.
+/// docs/driver.md shows a complete small one.
+///
+/// # Contract
+///
+/// - **Every buffer has a dtype**, passed in the call; an element takes [`DType::size`] bytes, a bool one byte of 0 or 1. Addresses count
+///   bytes and are multiples of their dtype's size; strides and leading dimensions count elements. **Matrices are row-major.**
+/// - **Pointers**: interior ones are legal. One that the driver did not give, or that was freed, an extent that reaches beyond its
+///   allocation and a double free are [`InvalidArgument`](crate::ErrorKind::InvalidArgument), never undefined behaviour. A call that touches
+///   no element looks at no pointer.
+/// - **Order**: calls through one driver value take effect in the order in which they were made. They may return before they are done; what
+///   then goes wrong is reported by a later call, at the latest by [`ComputeBackend::synchronize`] or a copy to the host.
+/// - **Overlap**: an output does not overlap an input unless the call says that it may; one that does has undefined values, and nothing worse.
+/// - **Products**: `beta == 0` never reads C, so that NaN there does not matter. `m`, `n` or the batch 0 is a no-op; `k == 0` gives
+///   `beta · C`.
+/// - **Attention** multiplies scores by `scale`; `causal` is aligned to the bottom right (query `i` of `seq_q` sees keys up to
+///   `i + seq_kv − seq_q`); a row that sees nothing is 0.
+/// - **Numbers**: as [`Backend`](crate::Backend) promises them: NaN propagates through max, min and relu; sums are accurate; f16 and bf16
+///   are computed in f32 and rounded once a step; integers wrap, and a division by zero is 0. A reduction over nothing is the op's
+///   identity, and [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for max, min and mean.
+/// - **An index outside its axis** is [`OutOfRange`](crate::ErrorKind::OutOfRange), touches no memory that is not the call's, and may be
+///   reported late.
+/// - **Before `init`** every call but `name`, `init`, `is_initialized`, `capabilities`, `supports` and `devices` is
+///   [`NotInitialized`](crate::ErrorKind::NotInitialized). `init` twice is a no-op.
+/// - What a driver does not do is [`Unsupported`](crate::ErrorKind::Unsupported); memory that cannot be had
+///   [`OutOfMemory`](crate::ErrorKind::OutOfMemory); a device that fails or goes away [`DeviceError`](crate::ErrorKind::DeviceError).
+///   Nothing panics.
+pub trait ComputeBackend: Debug + Send + Sync {
+    // What it is.
+
+    /// The device string that opens it: `wgpu`, `wgpu:1`.
+    fn name(&self) -> &str;
+
+    /// Opens the device. Twice is a no-op.
+    ///
+    /// # Errors
+    /// [`BackendUnavailable`](crate::ErrorKind::BackendUnavailable) when there is no such device, or its library is missing.
+    fn init(&self) -> Result<()>;
+
+    /// Whether [`ComputeBackend::init`] has succeeded.
+    fn is_initialized(&self) -> bool;
+
+    /// What the device offers.
+    fn capabilities(&self) -> DriverCapabilities;
+
+    /// Whether a provided method is there for a dtype (of its first input; for [`Kernel::Elementwise`], of each value).
+    fn supports(&self, kernel: Kernel, dtype: DType) -> bool {
+        let _ = (kernel, dtype);
+        false
+    }
+
+    /// The devices of this driver's kind on the machine, or why there are none. Never fails, and takes no time to speak of.
+    fn devices(&self) -> Vec<DeviceInfo> {
+        Vec::new()
+    }
+
+    // Memory.
+
+    /// Memory of so many bytes, 0 among them, with any contents.
+    fn alloc(&self, bytes: usize) -> Result<DevicePtr>;
+
+    /// Gives memory back, at the address that [`ComputeBackend::alloc`] gave. What was ordered before still finds it.
+    fn free(&self, ptr: DevicePtr) -> Result<()>;
+
+    /// From the host to the device. The bytes are taken before it returns.
+    fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()>;
+
+    /// From the device to the host, after all that was ordered before.
+    fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()>;
+
+    /// From the host to the device, at any time up to the next [`ComputeBackend::synchronize`].
+    fn copy_htod_async(&self, dst: DevicePtr, src: Arc<dyn HostBytes>) -> Result<()> {
+        self.copy_htod(dst, src.bytes())
+    }
+
+    /// Orders a copy to the host, of what is there after all that was ordered before, and does not wait for it.
+    fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
+        let mut out = vec![0; bytes];
+        self.copy_dtoh(&mut out, src)?;
+        Ok(Box::new(Done(out)))
+    }
+
+    /// Within the device. The two may overlap: the source is read as it was before.
+    fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
+        let mut host = vec![0; bytes];
+        self.copy_dtoh(&mut host, src)?;
+        self.copy_htod(dst, &host)
+    }
+
+    /// Waits until all that was ordered is done.
+    ///
+    /// # Errors
+    /// When something ordered earlier failed.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Another queue of the same device and memory, whose calls may run at the same time as this one's. What one queue needs of another, it
+    /// gets by [`ComputeBackend::synchronize`] of that other.
+    fn new_queue(&self) -> Result<Box<dyn ComputeBackend>> {
+        Err(self.lacks(Kernel::Queues))
+    }
+
+    // Products.
+
+    /// One matrix product.
+    fn gemm(&self, call: &Gemm) -> Result<()>;
+
+    /// Many of one form.
+    fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()>;
+
+    /// A convolution over two axes.
+    fn conv2d_forward(&self, call: &Conv2d) -> Result<()>;
+
+    /// The convolution's gradient wrt its input, which it writes.
+    fn conv2d_input_grad(&self, call: &Conv2d) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::Conv2dInputGrad))
+    }
+
+    /// The convolution's gradient wrt its weight, which it writes.
+    fn conv2d_weight_grad(&self, call: &Conv2d) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::Conv2dWeightGrad))
+    }
+
+    /// Scaled dot-product attention.
+    fn attention(&self, call: &Attention) -> Result<()>;
+
+    // Element by element.
+
+    /// A function over elements in a row.
+    fn unary(&self, call: &Unary) -> Result<()>;
+
+    /// Elements in a row, combined.
+    fn binary(&self, call: &Binary) -> Result<()>;
+
+    /// A chain of ops over strided, broadcast elements, in one kernel.
+    fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::Elementwise))
+    }
+
+    /// [`ComputeBackend::unary`] of any layout.
+    fn unary_strided(&self, op: UnaryOp, input: &DeviceView, output: &DeviceView) -> Result<()> {
+        let mut program = ElementwiseProgram::default();
+        let x = program.input(input.dtype);
+        let y = program.push(Step::Unary(op, x))?;
+        run(self, program, y, &[*input], output)
+    }
+
+    /// [`ComputeBackend::binary`] of any layouts, broadcast to the output's shape.
+    fn binary_strided(&self, op: BinaryOp, a: &DeviceView, b: &DeviceView, output: &DeviceView) -> Result<()> {
+        let mut program = ElementwiseProgram::default();
+        let (x, y) = (program.input(a.dtype), program.input(b.dtype));
+        let z = program.push(Step::Binary(op, x, y))?;
+        run(self, program, z, &[*a, *b], output)
+    }
+
+    /// Compares operands of any layouts, broadcast to the output's shape; gives bool.
+    fn compare_strided(&self, op: CompareOp, a: &DeviceView, b: &DeviceView, output: &DeviceView) -> Result<()> {
+        let mut program = ElementwiseProgram::default();
+        let (x, y) = (program.input(a.dtype), program.input(b.dtype));
+        let z = program.push(Step::Compare(op, x, y))?;
+        run(self, program, z, &[*a, *b], output)
+    }
+
+    /// `condition ? a : b` of any layouts, broadcast to the output's shape.
+    fn select_strided(
+        &self,
+        condition: &DeviceView,
+        a: &DeviceView,
+        b: &DeviceView,
+        output: &DeviceView,
+    ) -> Result<()> {
+        let mut program = ElementwiseProgram::default();
+        let [c, x, y] = [condition, a, b].map(|view| program.input(view.dtype));
+        let z = program.push(Step::Select(c, x, y))?;
+        run(self, program, z, &[*condition, *a, *b], output)
+    }
+
+    /// A copy of any layout into any other of as many elements a dimension, broadcast and converted to the output's dtype.
+    fn copy_strided(&self, input: &DeviceView, output: &DeviceView) -> Result<()> {
+        let mut program = ElementwiseProgram::default();
+        let x = program.input(input.dtype);
+        let y = match input.dtype == output.dtype {
+            true => x,
+            false => program.push(Step::Cast(x, output.dtype))?,
+        };
+        run(self, program, y, &[*input], output)
+    }
+
+    /// One value everywhere.
+    fn fill(&self, call: &Fill) -> Result<()> {
+        let bytes = dispatch_dtype!(call.dtype, T => {
+            let value = <T as crate::Element>::from_scalar(call.value);
+            bytemuck::bytes_of(&value).repeat(call.len)
+        });
+        self.copy_htod(call.output, &bytes)
+    }
+
+    /// Random numbers.
+    fn random(&self, call: &Random) -> Result<()> {
+        let host = random_host(Shape::new(&[call.len])?, call.distribution, call.dtype, call.key)?;
+        self.copy_htod(call.output, host.bytes())
+    }
+
+    // Reductions.
+
+    /// A reduction over one axis.
+    fn reduce(&self, call: &Reduce) -> Result<()>;
+
+    /// A reduction over several axes of any layout.
+    fn reduce_axes(&self, call: &ReduceAxes) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::ReduceAxes))
+    }
+
+    /// Positions of extremes. The first wins a tie; NaN counts as the extreme.
+    fn arg_reduce(&self, call: &ArgReduce) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::ArgReduce))
+    }
+
+    /// Running sums.
+    fn cumsum(&self, call: &CumSum) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::CumSum))
+    }
+
+    /// A stable sort.
+    fn sort(&self, call: &Sort) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::Sort))
+    }
+
+    /// Softmax of each row, or its logarithm.
+    fn softmax(&self, call: &Softmax) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::Softmax))
+    }
+
+    /// The gradient of [`ComputeBackend::softmax`].
+    fn softmax_backward(&self, call: &Softmax) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::SoftmaxBackward))
+    }
+
+    /// Layer normalisation of each row.
+    fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::LayerNorm))
+    }
+
+    // Windows.
+
+    /// The largest of each window, and where it was. The first wins a tie, NaN wins over all.
+    fn max_pool2d(&self, call: &Pool2d) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::MaxPool2d))
+    }
+
+    /// The mean of each window.
+    fn avg_pool2d(&self, call: &Pool2d) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::AvgPool2d))
+    }
+
+    // By index.
+
+    /// Elements that an index names.
+    fn gather(&self, call: &Gather) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::Gather))
+    }
+
+    /// Writes to elements that an index names. Of several writes to one any may win.
+    fn scatter(&self, call: &Scatter) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::Scatter))
+    }
+
+    /// Adds to elements that an index names. Of several each counts.
+    fn scatter_add(&self, call: &Scatter) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::ScatterAdd))
+    }
+
+    /// The error of a method that is not there.
+    fn lacks(&self, kernel: Kernel) -> Error {
+        Error::unsupported(format!("the driver {} has no such kernel", self.name()))
+            .with_op(kernel.name())
+            .with_device(self.name())
+    }
+}
+
+/// A driver that is a type of its own, which `Compute<D>` is made for.
+pub trait Driver: ComputeBackend + 'static {
+    /// The backend's name in device strings: `wgpu`.
+    const NAME: &'static str;
+}
+
+/// A copy to the host that was ordered.
+pub trait Readback: Send {
+    /// Waits for the bytes.
+    ///
+    /// # Errors
+    /// When the copy, or something ordered before it, failed.
+    fn wait(self: Box<Self>) -> Result<Vec<u8>>;
+}
+
+/// A copy that is done.
+struct Done(Vec<u8>);
+
+impl Readback for Done {
+    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
+        Ok(self.0)
+    }
+}
+
+/// Runs a program of one output over inputs that broadcast to it.
+fn run<D: ComputeBackend + ?Sized>(
+    driver: &D,
+    mut program: ElementwiseProgram,
+    value: super::Value,
+    inputs: &[DeviceView],
+    output: &DeviceView,
+) -> Result<()> {
+    program.output(value);
+    let shape = *output.shape();
+    let mut expanded = Vec::with_capacity(inputs.len());
+    for view in inputs {
+        if !view.shape().broadcasts_to(&shape) {
+            return Err(
+                Error::invalid(format!("{} does not broadcast to {shape}", view.shape())).with_op(program.name()),
+            );
+        }
+        expanded.push(DeviceView::new(view.ptr, view.dtype, view.layout.expand(shape)));
+    }
+    driver.elementwise(&Elementwise {
+        program: &program,
+        shape,
+        inputs: &expanded,
+        scalars: &[] as &[Scalar],
+        outputs: &[*output],
+    })
+}
+
+// It is chosen at run time.
+const _: fn(&dyn ComputeBackend) = |_| ();

@@ -1,0 +1,109 @@
+//! What a driver can do, asked before it is asked to do it.
+
+use crate::DType;
+
+/// The kernels that a driver may lack: the provided methods of [`ComputeBackend`](super::ComputeBackend) that do nothing but decline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the method of the same name documents each")]
+pub enum Kernel {
+    Elementwise,
+    ReduceAxes,
+    ArgReduce,
+    CumSum,
+    Sort,
+    Gather,
+    Scatter,
+    ScatterAdd,
+    Conv2dForward,
+    Conv2dInputGrad,
+    Conv2dWeightGrad,
+    MaxPool2d,
+    AvgPool2d,
+    Attention,
+    Softmax,
+    SoftmaxBackward,
+    LayerNorm,
+    Queues,
+}
+
+impl Kernel {
+    /// The method's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Elementwise => "elementwise",
+            Self::ReduceAxes => "reduce_axes",
+            Self::ArgReduce => "arg_reduce",
+            Self::CumSum => "cumsum",
+            Self::Sort => "sort",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::ScatterAdd => "scatter_add",
+            Self::Conv2dForward => "conv2d_forward",
+            Self::Conv2dInputGrad => "conv2d_input_grad",
+            Self::Conv2dWeightGrad => "conv2d_weight_grad",
+            Self::MaxPool2d => "max_pool2d",
+            Self::AvgPool2d => "avg_pool2d",
+            Self::Attention => "attention",
+            Self::Softmax => "softmax",
+            Self::SoftmaxBackward => "softmax_backward",
+            Self::LayerNorm => "layer_norm",
+            Self::Queues => "new_queue",
+        }
+    }
+}
+
+/// What sort of thing computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// A GPU.
+    Gpu,
+    /// A CPU, or a GPU's driver that computes on one.
+    Cpu,
+    /// Something else, or nobody knows.
+    #[default]
+    Other,
+}
+
+/// What a driver offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverCapabilities {
+    /// The device's name, as its maker gave it.
+    pub device: String,
+    /// What computes.
+    pub kind: DeviceKind,
+    /// Dtypes that buffers can have.
+    pub dtypes: Vec<DType>,
+    /// Dtypes in which arithmetic is done at full speed.
+    pub native_dtypes: Vec<DType>,
+    /// Whether calls return before the work is done.
+    pub asynchronous: bool,
+    /// Whether the device computes in host memory.
+    pub unified_memory: bool,
+    /// Whether the same inputs give the same bits on every run.
+    pub deterministic: bool,
+    /// Bytes of the largest buffer, where there is a limit.
+    pub max_buffer: Option<u64>,
+    /// How many inputs and outputs a program for [`ComputeBackend::elementwise`](super::ComputeBackend::elementwise) can have together.
+    pub max_elementwise_views: usize,
+}
+
+impl DriverCapabilities {
+    /// Synchronous, deterministic, with these dtypes, all native, and without limits.
+    pub fn new(device: impl Into<String>, dtypes: impl Into<Vec<DType>>) -> Self {
+        let dtypes = dtypes.into();
+        Self {
+            device: device.into(),
+            kind: DeviceKind::Other,
+            native_dtypes: dtypes.clone(),
+            dtypes,
+            asynchronous: false,
+            unified_memory: false,
+            deterministic: true,
+            max_buffer: None,
+            max_elementwise_views: usize::MAX,
+        }
+    }
+}
