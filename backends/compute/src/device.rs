@@ -189,7 +189,13 @@ impl<D> PartialEq for ComputeDevice<D> {
 
 impl<D> fmt::Display for ComputeDevice<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.driver.name())
+        let name = self.0.driver.name();
+        if self.0.fuses {
+            return f.write_str(name);
+        }
+        // Another option is there already, perhaps.
+        let separator = if name.contains('=') { ',' } else { ':' };
+        write!(f, "{name}{separator}fusion=off")
     }
 }
 

@@ -26,7 +26,7 @@ pub fn entry<D: Driver>(
                     .with_hint("write fusion=on or fusion=off"));
             }
         };
-        let driver = open(spec)?;
+        let driver = open(&spec.clone().without_option("fusion"))?;
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (driver.name().to_owned(), fuses);
         if let Some(context) = opened.get(&key).and_then(Weak::upgrade) {

@@ -41,7 +41,7 @@ pub(crate) struct Cache {
 fn size_class(bytes: usize) -> usize {
     const SMALLEST: usize = 256;
     let bytes = bytes.max(SMALLEST);
-    let step = (bytes.next_power_of_two() / 8).max(SMALLEST);
+    let step = ((1 << bytes.ilog2()) / 4).max(SMALLEST);
     bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 

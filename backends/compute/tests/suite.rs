@@ -2,7 +2,7 @@
 
 mod common;
 
-use polygrad_compute::ComputeDevice;
+use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_conformance::{Mode, Options, harness, libtest_mimic};
 use polygrad_cpu::CpuDriver;
 use polygrad_tensor::{Device, Result};
@@ -10,9 +10,9 @@ use polygrad_tensor::{Device, Result};
 use common::Least;
 
 fn main() -> Result<()> {
-    let fused = Device::from_inner(ComputeDevice::new(CpuDriver::default())?);
-    let unfused = Device::from_inner(ComputeDevice::unfused(CpuDriver::default())?);
-    let least = Device::from_inner(ComputeDevice::new(Least::default())?);
+    let fused = Device::<Compute<CpuDriver>>::from_inner(ComputeDevice::new(CpuDriver::default())?);
+    let unfused = Device::<Compute<CpuDriver>>::from_inner(ComputeDevice::unfused(CpuDriver::default())?);
+    let least = Device::<Compute<Least>>::from_inner(ComputeDevice::new(Least::default())?);
     let gradients = Options {
         mode: Mode::Grad,
         ..Options::default()

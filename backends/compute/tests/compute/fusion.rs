@@ -28,7 +28,10 @@ fn a_chain_is_one_launch() -> Result<()> {
         let bias = Tensor::from_vec(vec![1f32, 2.0, 3.0], 3, &device)?;
         let before = launches(&device);
         let y = ((&x * 2.0)? + &bias)?.relu()?.sqrt()?;
-        assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 2.0, 2f32.sqrt(), 5f32.sqrt(), 8f32.sqrt()]);
+        assert_eq!(
+            y.to_vec::<f32>()?,
+            [0.0, 0.0, 2f32.sqrt(), 2f32.sqrt(), 5f32.sqrt(), 8f32.sqrt()]
+        );
         assert_eq!(launches(&device) - before, wanted);
     }
     Ok(())
@@ -70,7 +73,10 @@ fn a_tensor_of_one_number_is_the_number() -> Result<()> {
     let before = launches(&device);
     let two = Tensor::<B>::full([], 2.0, DType::F32, &device)?;
     let ones = Tensor::<B>::ones([2, 3], &device)?;
-    assert_eq!(x.mul(&two)?.add(&ones)?.to_vec::<f32>()?, [-4.0, -2.0, 0.0, 2.0, 4.0, 6.0]);
+    assert_eq!(
+        x.mul(&two)?.add(&ones)?.to_vec::<f32>()?,
+        [-4.0, -2.0, 0.0, 2.0, 4.0, 6.0]
+    );
     assert_eq!(launches(&device) - before, 1);
     assert_eq!(ones.to_vec::<f32>()?, [1.0; 6]);
     Ok(())

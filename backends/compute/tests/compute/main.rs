@@ -3,5 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fusion;
-mod launches;
+
 mod memory;
+mod naming;

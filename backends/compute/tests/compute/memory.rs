@@ -49,7 +49,10 @@ fn training_leaves_nothing_behind() -> Result<()> {
             .collect()
     };
     let allocations = run()?;
-    assert_eq!(allocations[4], allocations[19], "a step needs no new memory once it has run");
+    assert_eq!(
+        allocations[4], allocations[19],
+        "a step needs no new memory once it has run"
+    );
     assert_eq!(device.inner().stats().memory.live_bytes, 0);
     device.inner().release_cache();
     assert_eq!(device.inner().stats().memory.failed_frees, 0);
