@@ -1,14 +1,17 @@
-//! Set-up and the long test runs: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask ulp`, `cargo xtask cross`.
+//! Set-up and the long test runs: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask ulp`, `cargo xtask cross`,
+//! `cargo xtask check-apple`, `cargo xtask check-wasm`.
 
 mod blas;
+mod cache;
 mod cargo;
 mod cross;
+mod targets;
 mod tests;
 mod torch;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | ulp | cross
+const USAGE: &str = "usage: cargo xtask test | setup torch | ulp | cross | check-apple | check-wasm
 
 test         everything: the default members, the other engines, and what needs more than a Rust toolchain. What cannot be set up
              here is skipped by name and counted; with CI=true it is a failure.
@@ -16,7 +19,10 @@ setup torch  a LibTorch without CUDA for the feature `torch`, in the cache folde
              LIBTORCH_USE_PYTORCH names one; prints what to export
 ulp          the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
 cross        weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
-             environment variable PYTHON (python3 without it)";
+             environment variable PYTHON (python3 without it)
+check-apple  type-checks everything but the engines of others for aarch64-apple-darwin
+check-wasm   builds for wasm32-unknown-unknown and trains an MLP under Node; both take rustup's target where it was added, else Debian's
+             compiler, fetched once into the cache folder";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,6 +31,8 @@ fn main() -> ExitCode {
         ["setup", "torch"] => torch::command(),
         ["ulp"] => ulp(),
         ["cross"] => cross::run(),
+        ["check-apple"] => targets::check_apple(),
+        ["check-wasm"] => targets::check_wasm(),
         _ => Err(USAGE.to_owned()),
     };
     match done {

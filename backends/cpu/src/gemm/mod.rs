@@ -17,7 +17,9 @@ pub(crate) use packed::Packed;
 pub(crate) use plain::Plain;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tile::Narrow;
-pub(crate) use tile::{Single, Tall, Width};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use tile::Tall;
+pub(crate) use tile::{Single, Width};
 
 use polygrad_core::Result;
 

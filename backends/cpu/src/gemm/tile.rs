@@ -34,6 +34,7 @@ pub(crate) struct Single;
 pub(crate) struct Narrow;
 
 /// For 32 registers: 24 of C, 2 of B, 1 of A.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Tall;
 
@@ -77,6 +78,7 @@ macro_rules! width {
 width!(Single: 4 = 1 2 4);
 #[cfg(target_arch = "x86_64")]
 width!(Narrow: 6 = 1 2 3 4 5 6);
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 width!(Tall: 12 = 1 2 3 4 5 6 8 10 12);
 
 /// A tile of C: where it starts, how rows step, and its columns, one after another, at most `NV` registers of them.

@@ -1,0 +1,41 @@
+//! An MLP 784-128-10 that learns to tell patterns apart, in WebAssembly: one function for a host to call, `train`.
+//!
+//! `cargo xtask check-wasm` builds it and runs it under Node.
+
+use polygrad::nn::loss::cross_entropy;
+use polygrad::nn::{Adam, Linear, ReLU, Sequential};
+use polygrad::prelude::*;
+use polygrad::{Distribution, manual_seed};
+
+const BATCH: usize = 64;
+const CLASSES: usize = 10;
+
+/// Trains for so many steps and gives the last one's loss, or NaN if something failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn train(steps: u32) -> f32 {
+    run(steps).unwrap_or(f32::NAN)
+}
+
+fn run(steps: u32) -> Result<f32> {
+    manual_seed(7);
+    let device = Device::<Cpu>::default();
+    let model = Sequential::new()
+        .push(Linear::new(784, 128, &device)?)
+        .push(ReLU)
+        .push(Linear::new(128, CLASSES, &device)?);
+    let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
+    let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
+    // Each class is a pattern, each image one of them under noise.
+    let patterns = Tensor::random([CLASSES, 784], normal, DType::F32, &device)?;
+    let classes: Vec<i64> = (0..BATCH).map(|i| (i % CLASSES) as i64).collect();
+    let classes = Tensor::from_vec(classes, BATCH, &device)?;
+    let mut last = f32::NAN;
+    for _ in 0..steps {
+        let noise = Tensor::random([BATCH, 784], normal, DType::F32, &device)?;
+        let images = (patterns.index_select(0, &classes)? + &noise)?;
+        let loss = cross_entropy(&model.forward(&images)?, &classes)?;
+        last = loss.item()? as f32;
+        optimizer.step(&loss.backward()?)?;
+    }
+    Ok(last)
+}

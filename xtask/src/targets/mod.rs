@@ -1,0 +1,81 @@
+//! Other machines, from this one: Apple's, of which types are checked, and WebAssembly, which is built and run.
+
+mod toolchain;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::cargo;
+use toolchain::Toolchain;
+
+/// What is checked for Apple's machines: everything but the engines of others.
+const APPLE: [&str; 8] = [
+    "polygrad-core",
+    "polygrad-tensor",
+    "polygrad-nn",
+    "polygrad-cpu",
+    "polygrad-compute",
+    "polygrad-conformance",
+    "polygrad",
+    "polygrad-cli",
+];
+/// What is built for WebAssembly.
+const WASM: [&str; 5] = [
+    "polygrad-core",
+    "polygrad-tensor",
+    "polygrad-nn",
+    "polygrad-cpu",
+    "polygrad-compute",
+];
+
+/// `cargo xtask check-apple`: type-checks for aarch64-apple-darwin.
+///
+/// # Errors
+/// When there is no compiler for it, or something does not pass.
+pub(crate) fn check_apple() -> Result<(), String> {
+    Toolchain::find("aarch64-apple-darwin")?.cargo("check", &packages(&APPLE))
+}
+
+/// `cargo xtask check-wasm`: builds for wasm32-unknown-unknown, and trains an MLP under Node.
+///
+/// # Errors
+/// When there is no compiler for it or no Node, something does not pass, or the MLP does not learn.
+pub(crate) fn check_wasm() -> Result<(), String> {
+    let toolchain = Toolchain::find("wasm32-unknown-unknown")?;
+    // One profile for both, so that what they share is built once.
+    toolchain.cargo("build", &[&["--release"][..], &packages(&WASM)].concat())?;
+    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let folder = std::path::absolute(folder).map_err(|error| format!("the build folder has no path: {error}"))?;
+    let target = folder.to_str().ok_or("the build folder's path is no text")?;
+    toolchain.cargo(
+        "build",
+        &[
+            "--release",
+            "--manifest-path",
+            "examples/wasm/Cargo.toml",
+            "--target-dir",
+            target,
+        ],
+    )?;
+    let module = folder.join("wasm32-unknown-unknown/release/polygrad_wasm.wasm");
+    println!("node examples/wasm/run.mjs {}", module.display());
+    match Command::new("node").arg("examples/wasm/run.mjs").arg(&module).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("node ended with {status}")),
+        Err(error) => Err(format!(
+            "node could not be started: {error}\n  fix: install Node (Debian: nodejs)"
+        )),
+    }
+}
+
+fn packages(names: &[&'static str]) -> Vec<&'static str> {
+    names.iter().flat_map(|name| ["-p", name]).collect()
+}
+
+impl Toolchain {
+    fn cargo(&self, command: &str, arguments: &[&str]) -> Result<(), String> {
+        let mut line = vec![command, "--target", self.target];
+        line.extend(self.arguments.iter().chain(arguments));
+        cargo::run(&line, &self.environment)
+    }
+}
