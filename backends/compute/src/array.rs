@@ -67,13 +67,19 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    fn over(context: &Arc<Context>, shape: Shape, dtype: DType, buffer: OnceLock<Buffer>, expr: Option<Expr>) -> Self {
+    fn over(
+        context: &Arc<Context>,
+        shape: Shape,
+        dtype: DType,
+        buffer: OnceLock<Buffer>,
+        expr: Option<Arc<Expr>>,
+    ) -> Self {
         let storage = Storage {
             context: Arc::clone(context),
             shape,
             dtype,
             buffer,
-            expr: Mutex::new(expr.map(Arc::new)),
+            expr: Mutex::new(expr),
         };
         Self {
             storage: Arc::new(storage),
@@ -90,7 +96,7 @@ impl Array {
 
     /// What an expression will give.
     pub(crate) fn pending(context: &Arc<Context>, shape: Shape, dtype: DType, expr: Expr) -> Self {
-        Self::over(context, shape, dtype, OnceLock::new(), Some(expr))
+        Self::over(context, shape, dtype, OnceLock::new(), Some(Arc::new(expr)))
     }
 
     pub(crate) fn from_host(context: &Arc<Context>, host: &HostTensor) -> Result<Self> {
@@ -144,9 +150,27 @@ impl Array {
         }
     }
 
-    /// Whether it shows all of its storage, as it lies.
+    /// Whether it shows all of its storage, as it lies, whatever its shape.
     pub(crate) fn is_whole(&self) -> bool {
-        *self.shape() == self.storage.shape && self.layout.offset() == 0 && self.layout.is_contiguous()
+        self.shape().numel() == self.storage.shape.numel() && self.layout.offset() == 0 && self.layout.is_contiguous()
+    }
+
+    /// What it is yet to be computed from, computed into memory of its own; nothing if it is there already or is but a part.
+    pub(crate) fn computed_apart(&self) -> Result<Option<Self>> {
+        let expr = match self.is_whole() && self.storage.is_pending() {
+            true => self.storage.expr(),
+            false => None,
+        };
+        let Some(expr) = expr else { return Ok(None) };
+        let apart = Self::over(
+            self.context(),
+            self.storage.shape,
+            self.dtype(),
+            OnceLock::new(),
+            Some(expr),
+        );
+        apart.storage.buffer()?;
+        Ok(Some(apart.with_layout(self.layout)))
     }
 
     /// Where its storage begins.

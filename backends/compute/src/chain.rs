@@ -86,7 +86,7 @@ pub(crate) fn record(
     }
     for operand in &mut operands {
         if let Operand::Array(array) = operand
-            && !(array.is_whole() && *array.shape() == shape)
+            && !(array.is_whole() && array.storage.walks_over(&shape))
         {
             // What is broadcast or rearranged is stored first: a program walks over one shape.
             array.storage.buffer()?;
@@ -143,12 +143,38 @@ impl Expr {
         }
     }
 
+    /// Whether all that it is made of can be read in the order of a shape: its own, or one with as many elements.
+    fn walks_over(&self, own: &Shape, shape: &Shape) -> bool {
+        self.operands.iter().all(|operand| match operand {
+            Operand::Scalar(..) => true,
+            Operand::Array(array) if array.storage.is_pending() => array.storage.walks_over(shape),
+            Operand::Array(array) => in_order(array, own, shape).is_some(),
+        })
+    }
+
     fn largest_pending(&self) -> Option<&Arc<Storage>> {
         let pending = self.operands.iter().filter_map(|operand| match operand {
             Operand::Array(array) => Some((array.storage.expr()?.steps, &array.storage)),
             Operand::Scalar(..) => None,
         });
         pending.max_by_key(|(steps, _)| *steps).map(|(_, storage)| storage)
+    }
+}
+
+/// Where the elements of an operand of an op of shape `own` lie, in the order of a shape with as many elements; nothing if strides cannot tell.
+fn in_order(array: &Array, own: &Shape, shape: &Shape) -> Option<Layout> {
+    let layout = array.layout.expand(*own);
+    if own == shape {
+        Some(layout)
+    } else {
+        layout.reshape(*shape)
+    }
+}
+
+impl Storage {
+    fn walks_over(&self, shape: &Shape) -> bool {
+        self.shape == *shape
+            || self.shape.numel() == shape.numel() && self.expr().is_none_or(|expr| expr.walks_over(&self.shape, shape))
     }
 }
 
@@ -179,7 +205,7 @@ pub(crate) fn run(root: &Arc<Storage>) -> Result<()> {
     }
     if root.shape.numel() > 0 {
         let views: Vec<_> = (outputs.iter().zip(&buffers))
-            .map(|(storage, buffer)| DeviceView::contiguous(buffer.ptr(), storage.dtype, storage.shape))
+            .map(|(storage, buffer)| DeviceView::contiguous(buffer.ptr(), storage.dtype, root.shape))
             .collect();
         let call = Elementwise {
             program: &builder.program,
@@ -242,7 +268,7 @@ impl Builder {
                     self.program.scalar(*dtype)
                 }
                 Operand::Array(array) => match array.storage.ready() {
-                    Some(buffer) => self.input(array, buffer),
+                    Some(buffer) => self.input(array, buffer, storage.shape),
                     None => self.node(&array.storage)?,
                 },
             });
@@ -268,8 +294,11 @@ impl Builder {
         Ok(value)
     }
 
-    fn input(&mut self, array: &Array, buffer: &Buffer) -> Value {
-        let layout = array.layout.expand(self.shape);
+    /// An operand of an op of shape `of`, read in the order of the program's shape.
+    fn input(&mut self, array: &Array, buffer: &Buffer, of: Shape) -> Value {
+        let Some(layout) = in_order(array, &of, &self.shape) else {
+            unreachable!("what cannot be read in this order was stored before")
+        };
         let read = self.read.entry(Arc::as_ptr(&array.storage)).or_default();
         let same =
             |(known, _): &&(Layout, Value)| known.strides() == layout.strides() && known.offset() == layout.offset();

@@ -119,6 +119,9 @@ pub(crate) fn concat(xs: &[&Array], axis: usize) -> Result<Array> {
 
 /// A tensor with the same values in memory of its own.
 pub(crate) fn copy(x: &Array) -> Result<Array> {
+    if let Some(out) = x.computed_apart()? {
+        return Ok(out);
+    }
     let out = Array::empty(x.context(), *x.shape(), x.dtype())?;
     if x.context().runs_programs(x.dtype()) {
         write(x, &out, out.layout)?;

@@ -1,8 +1,7 @@
-//! What the suite does not see: what is fused, what is launched, and what memory is kept.
+//! What the suite does not see: what is fused and launched, what memory is kept, and what happens when a driver fails.
 
-#[path = "../common/mod.rs"]
-mod common;
+mod faults;
 mod fusion;
-
+mod launches;
 mod memory;
 mod naming;

@@ -1,13 +1,13 @@
 //! The backend, held to PyTorch by Polygrad's suite: over the CPU's kernels, fused and unfused, and over the kernels that a driver must have.
 
-mod common;
+mod least;
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_conformance::{Mode, Options, harness, libtest_mimic};
 use polygrad_cpu::CpuDriver;
 use polygrad_tensor::{Device, Result};
 
-use common::Least;
+use least::Least;
 
 fn main() -> Result<()> {
     let fused = Device::<Compute<CpuDriver>>::from_inner(ComputeDevice::new(CpuDriver::default())?);

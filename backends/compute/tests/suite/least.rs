@@ -1,5 +1,4 @@
-//! Drivers to test with.
-#![allow(dead_code, reason = "each test program uses its own part")]
+//! A driver that has the required kernels and no others.
 
 use polygrad_core::Result;
 use polygrad_core::compute::*;
