@@ -38,6 +38,7 @@
 mod backend;
 mod device;
 mod driver;
+mod operands;
 mod tensor;
 
 pub use backend::Null;

@@ -99,7 +99,8 @@ impl DriverHooks for FaultPlan {
         let Some((n, fault)) = progress.armed else {
             return Ok(());
         };
-        if !lost && !(counts && progress.counted == n) {
+        let struck = counts && progress.counted == n;
+        if !lost && !struck {
             return Ok(());
         }
         progress.struck.get_or_insert(call.name());

@@ -195,7 +195,7 @@ fn layouts(lab: &Lab<'_>, dtype: DType) -> Done {
             &program,
             &[input.clone(), plain.clone()],
             &[],
-            &[whole.clone()],
+            std::slice::from_ref(&whole),
         )?;
         run(lab, &what, &program, &[plain.clone(), input], &[], &[whole])?;
     }
