@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 
 use polygrad_core::compute::{Driver, Random};
 use polygrad_core::{
-    AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Distribution, HostTensor,
-    OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
-    check_distribution, decompose, random_host,
+    AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams, DType,
+    Distribution, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange,
+    Support, UnaryOp, check_distribution, decompose, random_host,
 };
 
 use crate::array::Array;
@@ -257,6 +257,27 @@ impl<D: Driver> Backend for Compute<D> {
         match fused::softmax_backward(&grad.array, &output.array, axis, true)? {
             Some(out) => Ok(T::new(out)),
             None => decompose::log_softmax_backward::<Self>(grad, output, axis),
+        }
+    }
+
+    fn cross_entropy(logits: &T<D>, target: &T<D>, params: &CrossEntropyParams) -> Result<(T<D>, T<D>)> {
+        match fused::cross_entropy(&logits.array, &target.array, params)? {
+            Some((loss, logsumexp)) => Ok((T::new(loss), T::new(logsumexp))),
+            None => decompose::cross_entropy::<Self>(logits, target, params),
+        }
+    }
+
+    fn cross_entropy_backward(
+        grad: &T<D>,
+        logits: &T<D>,
+        target: &T<D>,
+        logsumexp: &T<D>,
+        params: &CrossEntropyParams,
+    ) -> Result<T<D>> {
+        let arrays = (&grad.array, &logits.array, &target.array, &logsumexp.array);
+        match fused::cross_entropy_backward(arrays.0, arrays.1, arrays.2, arrays.3, params)? {
+            Some(out) => Ok(T::new(out)),
+            None => decompose::cross_entropy_backward::<Self>(grad, logits, target, logsumexp, params),
         }
     }
 

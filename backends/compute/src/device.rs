@@ -18,7 +18,7 @@ pub(crate) struct Context {
     pub(crate) capabilities: DriverCapabilities,
     /// Whether the driver runs element-wise programs, by dtype.
     programs: Vec<DType>,
-    /// Whether chains wait to become one program.
+    /// Whether chains wait to become one program, and fused ops go to kernels of their own.
     pub(crate) fuses: bool,
     pub(crate) cache: Mutex<Cache>,
     /// Held by who turns recorded ops into values.
@@ -134,7 +134,8 @@ impl<D: Driver> ComputeDevice<D> {
         Self::over(driver, true)
     }
 
-    /// Like [`ComputeDevice::new`], with each op run by itself as soon as it is called, for comparison and for finding faults.
+    /// Like [`ComputeDevice::new`], with nothing fused: fused ops are decomposed, and each op is run by itself as soon as it is called. For
+    /// comparison, and to find faults.
     ///
     /// # Errors
     /// As there.

@@ -1,10 +1,15 @@
 //! Fused ops for which a driver may have a kernel. Each gives nothing where it has none: then the op is decomposed.
 
-use polygrad_core::compute::{Attention, ComputeBackend, Kernel, LayerNorm, Softmax};
-use polygrad_core::{Axes, ErrorKind, Result, Shape};
+use polygrad_core::compute::{Attention, ComputeBackend, CrossEntropy, Kernel, LayerNorm, Softmax};
+use polygrad_core::{Axes, CrossEntropyParams, ErrorKind, Result, Shape};
 
 use crate::array::Array;
 use crate::movement::{contiguous, permute};
+
+/// Whether fused ops go to the driver, and it has the kernel.
+fn has(x: &Array, kernel: Kernel) -> bool {
+    x.context().fuses && x.context().driver.supports(kernel, x.dtype())
+}
 
 /// The axis brought to the end, and back by the same exchange.
 fn exchanged(x: &Array, axis: usize) -> Result<Array> {
@@ -37,7 +42,7 @@ fn rows(
     log: bool,
     run: impl FnOnce(&dyn ComputeBackend, &Softmax) -> Result<()>,
 ) -> Result<Option<Array>> {
-    if !x.context().driver.supports(kernel, x.dtype()) || x.shape().numel() == 0 || x.shape().rank() == 0 {
+    if !has(x, kernel) || x.shape().numel() == 0 || x.shape().rank() == 0 {
         return Ok(None);
     }
     let x = contiguous(&exchanged(x, axis)?)?;
@@ -60,6 +65,63 @@ fn rows(
     exchanged(&out, axis).map(Some)
 }
 
+/// Losses and each row's `ln Σ e^x`.
+pub(crate) fn cross_entropy(
+    logits: &Array,
+    target: &Array,
+    params: &CrossEntropyParams,
+) -> Result<Option<(Array, Array)>> {
+    if !has(logits, Kernel::CrossEntropy) || logits.shape().numel() == 0 {
+        return Ok(None);
+    }
+    let (logits, target) = (contiguous(logits)?, contiguous(target)?);
+    let loss = Array::empty(logits.context(), *target.shape(), logits.dtype())?;
+    let logsumexp = Array::empty(logits.context(), *target.shape(), logits.dtype())?;
+    let call = classified(&logits, &target, params, [Some(&loss), Some(&logsumexp), None])?;
+    (logits.context()).launch("cross_entropy", |driver| driver.cross_entropy(&call))?;
+    Ok(Some((loss, logsumexp)))
+}
+
+/// Gradient of [`cross_entropy`] wrt the logits, from the losses' gradient.
+pub(crate) fn cross_entropy_backward(
+    grad: &Array,
+    logits: &Array,
+    target: &Array,
+    logsumexp: &Array,
+    params: &CrossEntropyParams,
+) -> Result<Option<Array>> {
+    let context = logits.context();
+    if !has(logits, Kernel::CrossEntropyBackward) || logits.shape().numel() == 0 {
+        return Ok(None);
+    }
+    let (logits, target) = (contiguous(logits)?, contiguous(target)?);
+    let (grad, logsumexp) = (contiguous(grad)?, contiguous(logsumexp)?);
+    let out = Array::empty(context, *logits.shape(), logits.dtype())?;
+    let call = classified(&logits, &target, params, [Some(&grad), Some(&logsumexp), Some(&out)])?;
+    context.launch("cross_entropy_backward", |driver| driver.cross_entropy_backward(&call))?;
+    Ok(Some(out))
+}
+
+fn classified(
+    logits: &Array,
+    target: &Array,
+    params: &CrossEntropyParams,
+    others: [Option<&Array>; 3],
+) -> Result<CrossEntropy> {
+    let start = |array: Option<&Array>| array.map(Array::start).transpose().map(Option::unwrap_or_default);
+    Ok(CrossEntropy {
+        dtype: logits.dtype(),
+        rows: logits.shape()[0],
+        columns: logits.shape()[1],
+        params: *params,
+        logits: logits.start()?,
+        target: target.start()?,
+        loss: start(others[0])?,
+        logsumexp: start(others[1])?,
+        grad: start(others[2])?,
+    })
+}
+
 /// Output, mean and `1 / sqrt(variance + eps)`.
 pub(crate) fn layer_norm(
     x: &Array,
@@ -68,7 +130,7 @@ pub(crate) fn layer_norm(
     axes: usize,
     eps: f64,
 ) -> Result<Option<[Array; 3]>> {
-    if !x.context().driver.supports(Kernel::LayerNorm, x.dtype()) || x.shape().numel() == 0 {
+    if !has(x, Kernel::LayerNorm) || x.shape().numel() == 0 {
         return Ok(None);
     }
     let kept = x.shape().rank() - axes;
@@ -103,7 +165,7 @@ pub(crate) fn attention(q: &Array, k: &Array, v: &Array, scale: f64, causal: boo
     let rank = q.shape().rank();
     let lead = |x: &Array| x.shape()[..x.shape().rank() - 2].to_vec();
     let fits = rank >= 3 && lead(q) == lead(k) && lead(q) == lead(v);
-    if !fits || [q, k, v].iter().any(|x| x.shape().numel() == 0) {
+    if !q.context().fuses || !fits || [q, k, v].iter().any(|x| x.shape().numel() == 0) {
         return Ok(None);
     }
     let (q, k, v) = (contiguous(q)?, contiguous(k)?, contiguous(v)?);

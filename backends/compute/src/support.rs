@@ -20,12 +20,13 @@ pub(crate) fn supports(context: &Context, call: &OpDesc<'_>) -> Support {
     {
         return Support::No(error.to_string());
     }
-    let if_there = |kernel| match context.driver.supports(kernel, dtype) {
+    let if_else = |kernel, other| match context.driver.supports(kernel, dtype) {
         true => Support::Native,
-        false => Support::Host,
+        false => other,
     };
-    let if_fused = |kernel| match context.driver.supports(kernel, dtype) {
-        true => Support::Native,
+    let if_there = |kernel| if_else(kernel, Support::Host);
+    let if_fused = |kernel| match context.fuses {
+        true => if_else(kernel, Support::Decomposed),
         false => Support::Decomposed,
     };
     match op {
@@ -48,10 +49,12 @@ pub(crate) fn supports(context: &Context, call: &OpDesc<'_>) -> Support {
         Op::AvgPool(_) => if_there(Kernel::AvgPool2d),
         Op::Softmax { .. } | Op::LogSoftmax { .. } => if_fused(Kernel::Softmax),
         Op::SoftmaxBackward { .. } | Op::LogSoftmaxBackward { .. } => if_fused(Kernel::SoftmaxBackward),
+        Op::CrossEntropy(_) => if_fused(Kernel::CrossEntropy),
+        Op::CrossEntropyBackward(_) => if_fused(Kernel::CrossEntropyBackward),
         Op::LayerNorm { .. } => if_fused(Kernel::LayerNorm),
         Op::Attention { .. } => if_fused(Kernel::Attention),
-        Op::ConvInputGrad { .. } => if_fused(Kernel::Conv2dInputGrad),
-        Op::ConvWeightGrad { .. } => if_fused(Kernel::Conv2dWeightGrad),
+        Op::ConvInputGrad { .. } => if_else(Kernel::Conv2dInputGrad, Support::Decomposed),
+        Op::ConvWeightGrad { .. } => if_else(Kernel::Conv2dWeightGrad, Support::Decomposed),
         _ if op.is_fused() => Support::Decomposed,
         _ => Support::Native,
     }

@@ -3,13 +3,15 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use polygrad_core::compute::{
-    AddressSpace, ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DevicePtr, DeviceView, Driver,
-    DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
-    Scatter, Softmax, Sort, Unary,
+    AddressSpace, ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr,
+    DeviceView, Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
+    ReduceAxes, Scatter, Softmax, Sort, Unary,
 };
 use polygrad_core::{Availability, Axes, DType, DeviceInfo, Error, ErrorKind, ReduceOp, Result};
 
-use crate::operands::{aligned, axis, bytes, conv, index_fits, pool, reduced, refuse, scatter, softmax, whole};
+use crate::operands::{
+    aligned, axis, bytes, conv, cross_entropy, index_fits, pool, reduced, refuse, scatter, softmax, whole,
+};
 
 /// What a [`NullDriver`] has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -324,6 +326,14 @@ impl ComputeBackend for NullDriver {
 
     fn softmax_backward(&self, call: &Softmax) -> Result<()> {
         self.kernel("softmax_backward", || softmax(call, true))
+    }
+
+    fn cross_entropy(&self, call: &CrossEntropy) -> Result<()> {
+        self.kernel("cross_entropy", || cross_entropy(call, false))
+    }
+
+    fn cross_entropy_backward(&self, call: &CrossEntropy) -> Result<()> {
+        self.kernel("cross_entropy_backward", || cross_entropy(call, true))
     }
 
     fn layer_norm(&self, call: &LayerNorm) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What each call's operands are, and whether they fit each other.
 
-use polygrad_core::compute::{Conv2d, DevicePtr, DeviceView, Pool2d, Scatter, Softmax};
+use polygrad_core::compute::{Conv2d, CrossEntropy, DevicePtr, DeviceView, Pool2d, Scatter, Softmax};
 use polygrad_core::{Axes, DType, Error, ReduceOp, Result, Shape};
 
 pub(crate) fn aligned(view: &DeviceView) -> Result<()> {
@@ -85,6 +85,21 @@ pub(crate) fn softmax(call: &Softmax, saved: bool) -> Result<Vec<DeviceView>> {
     (ptrs.into_iter().flatten())
         .map(|ptr| whole(ptr, call.dtype, &dims))
         .collect()
+}
+
+pub(crate) fn cross_entropy(call: &CrossEntropy, gradient: bool) -> Result<Vec<DeviceView>> {
+    let (rows, all) = ([call.rows], [call.rows, call.columns]);
+    let mut out = vec![
+        whole(call.logits, call.dtype, &all)?,
+        whole(call.target, DType::I64, &rows)?,
+    ];
+    for ptr in [call.loss, call.logsumexp] {
+        out.push(whole(ptr, call.dtype, &rows)?);
+    }
+    if gradient {
+        out.push(whole(call.grad, call.dtype, &all)?);
+    }
+    Ok(out)
 }
 
 /// An op that is not defined for a dtype.

@@ -1,8 +1,8 @@
 //! A driver's calls as data, for those who watch them.
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, Conv2d, CumSum, DevicePtr, DeviceView, Elementwise, Fill, Gather, Gemm,
-    LayerNorm, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Unary,
+    ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Elementwise, Fill,
+    Gather, Gemm, LayerNorm, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Unary,
 };
 use polygrad_core::{Axes, BinaryOp, CompareOp, DType, Result, Shape, UnaryOp};
 
@@ -46,6 +46,8 @@ pub enum DriverCall<'a> {
     Sort(&'a Sort),
     Softmax(&'a Softmax),
     SoftmaxBackward(&'a Softmax),
+    CrossEntropy(&'a CrossEntropy),
+    CrossEntropyBackward(&'a CrossEntropy),
     LayerNorm(&'a LayerNorm),
     MaxPool2d(&'a Pool2d),
     AvgPool2d(&'a Pool2d),
@@ -89,6 +91,8 @@ impl DriverCall<'_> {
             Self::Sort(_) => "sort",
             Self::Softmax(_) => "softmax",
             Self::SoftmaxBackward(_) => "softmax_backward",
+            Self::CrossEntropy(_) => "cross_entropy",
+            Self::CrossEntropyBackward(_) => "cross_entropy_backward",
             Self::LayerNorm(_) => "layer_norm",
             Self::MaxPool2d(_) => "max_pool2d",
             Self::AvgPool2d(_) => "avg_pool2d",
@@ -188,6 +192,11 @@ impl DriverCall<'_> {
             Self::Softmax(call) | Self::SoftmaxBackward(call) => {
                 one(call.output, call.dtype, &[call.rows, call.columns])
             }
+            Self::CrossEntropy(call) => Ok(vec![
+                whole(call.loss, call.dtype, &[call.rows])?,
+                whole(call.logsumexp, call.dtype, &[call.rows])?,
+            ]),
+            Self::CrossEntropyBackward(call) => one(call.grad, call.dtype, &[call.rows, call.columns]),
             Self::LayerNorm(call) => Ok(vec![
                 whole(call.output, call.dtype, &[call.rows, call.columns])?,
                 whole(call.mean, call.dtype, &[call.rows])?,

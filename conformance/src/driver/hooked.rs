@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DevicePtr, DeviceView, Driver,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Driver,
     DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Readback, Reduce,
     ReduceAxes, Scatter, Softmax, Sort, Unary,
 };
@@ -211,6 +211,8 @@ impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
         sort(&Sort) = Sort;
         softmax(&Softmax) = Softmax;
         softmax_backward(&Softmax) = SoftmaxBackward;
+        cross_entropy(&CrossEntropy) = CrossEntropy;
+        cross_entropy_backward(&CrossEntropy) = CrossEntropyBackward;
         layer_norm(&LayerNorm) = LayerNorm;
         max_pool2d(&Pool2d) = MaxPool2d;
         avg_pool2d(&Pool2d) = AvgPool2d;

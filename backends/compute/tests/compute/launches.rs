@@ -8,9 +8,11 @@ use polygrad_null::NullDriver;
 use polygrad_tensor::{DType, Device, Result, Tensor};
 
 type B = Compute<NullDriver>;
+type Step = Box<dyn FnMut() -> Result<()>>;
+type Workload = fn(&Device<B>) -> Result<Step>;
 
 /// Launches of the second step, in which the optimizer's state is there.
-fn of_a_step(fuses: bool, workload: fn(&Device<B>) -> Result<Box<dyn FnMut() -> Result<()>>>) -> Result<u64> {
+fn of_a_step(fuses: bool, workload: Workload) -> Result<u64> {
     let driver = NullDriver::default();
     let device = Device::from_inner(match fuses {
         true => ComputeDevice::new(driver)?,
@@ -26,7 +28,7 @@ fn of_a_step(fuses: bool, workload: fn(&Device<B>) -> Result<Box<dyn FnMut() -> 
     Ok(stats.launches - before)
 }
 
-fn mlp_small(adam: bool, device: &Device<B>) -> Result<Box<dyn FnMut() -> Result<()>>> {
+fn mlp_small(adam: bool, device: &Device<B>) -> Result<Step> {
     let model = Sequential::new()
         .push(Linear::new(784, 128, device)?)
         .push(ReLU)
@@ -44,7 +46,7 @@ fn mlp_small(adam: bool, device: &Device<B>) -> Result<Box<dyn FnMut() -> Result
     }))
 }
 
-fn gpt(device: &Device<B>) -> Result<Box<dyn FnMut() -> Result<()>>> {
+fn gpt(device: &Device<B>) -> Result<Step> {
     let config = Gpt2Config {
         vocab_size: 1024,
         n_positions: 64,
@@ -70,7 +72,6 @@ fn gpt(device: &Device<B>) -> Result<Box<dyn FnMut() -> Result<()>>> {
 
 #[test]
 fn fusion_halves_the_launches_of_a_training_step() -> Result<()> {
-    type Workload = fn(&Device<B>) -> Result<Box<dyn FnMut() -> Result<()>>>;
     let workloads: [(&str, Workload); 3] = [
         ("mlp-small, SGD", |device| mlp_small(false, device)),
         ("mlp-small, Adam", |device| mlp_small(true, device)),

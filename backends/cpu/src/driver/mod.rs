@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DeviceKind, DevicePtr, DeviceView, Driver,
-    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
-    ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DeviceKind, DevicePtr,
+    DeviceView, Driver, DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm,
+    Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use polygrad_core::{Availability, DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, Shape};
 
@@ -177,7 +177,9 @@ impl ComputeBackend for CpuDriver {
             | Kernel::Attention
             | Kernel::Softmax
             | Kernel::SoftmaxBackward
-            | Kernel::LayerNorm => dtype.is_float(),
+            | Kernel::LayerNorm
+            | Kernel::CrossEntropy
+            | Kernel::CrossEntropyBackward => dtype.is_float(),
             _ => false,
         }
     }
@@ -331,6 +333,16 @@ impl ComputeBackend for CpuDriver {
 
     fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
         self.call("layer_norm", |memory| tensors::layer_norm(memory, call, self.device))
+    }
+
+    fn cross_entropy(&self, call: &CrossEntropy) -> Result<()> {
+        let run = |memory: &mut Memory| tensors::cross_entropy(memory, call, self.device);
+        self.call("cross_entropy", run)
+    }
+
+    fn cross_entropy_backward(&self, call: &CrossEntropy) -> Result<()> {
+        let run = |memory: &mut Memory| tensors::cross_entropy_backward(memory, call, self.device);
+        self.call("cross_entropy_backward", run)
     }
 
     fn max_pool2d(&self, call: &Pool2d) -> Result<()> {

@@ -1,12 +1,13 @@
 //! Calls that the backend's own ops compute: operands become tensors over the driver's memory, and results are copied out.
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Conv2d, CumSum, Gather, LayerNorm, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort,
+    ArgReduce, Attention, Conv2d, CrossEntropy, CumSum, Gather, LayerNorm, Pool2d, Random, Reduce, ReduceAxes, Scatter,
+    Softmax, Sort,
 };
 use polygrad_core::{Axes, Backend, DType, Error, Result, Scalar, Shape};
 
 use super::memory::{Memory, Place};
-use crate::fused::{norm, softmax};
+use crate::fused::{cross_entropy, norm, softmax};
 use crate::ops::{axis_in, create, floats, index, reduce, scan, sort};
 use crate::{Cpu, CpuDevice, CpuTensor, conv};
 
@@ -121,6 +122,46 @@ pub(super) fn layer_norm(memory: &mut Memory, call: &LayerNorm, device: CpuDevic
     to.write(&y)?;
     to_mean.write(&mean)?;
     to_rstd.write(&rstd)
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::cross_entropy`].
+pub(super) fn cross_entropy(memory: &mut Memory, call: &CrossEntropy, device: CpuDevice) -> Result<()> {
+    let (logits, target) = classified(memory, call, device)?;
+    let to = [call.loss, call.logsumexp].map(|ptr| memory.output(ptr, call.dtype, &[call.rows]));
+    let [to_loss, to_logsumexp] = to;
+    let (to_loss, to_logsumexp) = (to_loss?, to_logsumexp?);
+    if call.rows == 0 {
+        return Ok(());
+    }
+    let (loss, logsumexp) = cross_entropy::cross_entropy(&logits, &target, &call.params)?;
+    to_loss.write(&loss)?;
+    to_logsumexp.write(&logsumexp)
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::cross_entropy_backward`].
+pub(super) fn cross_entropy_backward(memory: &mut Memory, call: &CrossEntropy, device: CpuDevice) -> Result<()> {
+    let (logits, target) = classified(memory, call, device)?;
+    let grad = memory.tensor(call.loss, call.dtype, &[call.rows], device)?;
+    let logsumexp = memory.tensor(call.logsumexp, call.dtype, &[call.rows], device)?;
+    let to = memory.output(call.grad, call.dtype, &[call.rows, call.columns])?;
+    if logits.numel() == 0 {
+        return Ok(());
+    }
+    to.write(&cross_entropy::cross_entropy_backward(
+        &grad,
+        &logits,
+        &target,
+        &logsumexp,
+        &call.params,
+    )?)
+}
+
+fn classified(memory: &Memory, call: &CrossEntropy, device: CpuDevice) -> Result<(CpuTensor, CpuTensor)> {
+    floats("cross_entropy", call.dtype)?;
+    Ok((
+        memory.tensor(call.logits, call.dtype, &[call.rows, call.columns], device)?,
+        memory.tensor(call.target, DType::I64, &[call.rows], device)?,
+    ))
 }
 
 /// See [`polygrad_core::compute::ComputeBackend::attention`].

@@ -1,11 +1,11 @@
-//! Softmax and layer normalisation.
+//! Softmax, cross entropy and layer normalisation.
 
-use polygrad_core::compute::{DevicePtr, Kernel, LayerNorm, Softmax};
-use polygrad_core::{Backend, DType, HostTensor};
+use polygrad_core::compute::{CrossEntropy, DevicePtr, Kernel, LayerNorm, Softmax};
+use polygrad_core::{Backend, CrossEntropyParams, DType, ErrorKind, HostTensor, Shape};
 use polygrad_reference::Reference;
 
 use super::super::lab::Lab;
-use super::super::numbers::{drawn, host, listed, precise};
+use super::super::numbers::{drawn, host, listed, precise, rounded};
 use super::super::suite::{Cases, Done};
 use crate::tolerance::tolerance;
 
@@ -17,7 +17,12 @@ pub(super) fn cases(all: &mut Cases) {
             all.add(format!("{name}_backward {dtype}"), move |lab| backward(lab, dtype, log));
         }
         all.add(format!("layer_norm {dtype}"), move |lab| layer_norm(lab, dtype));
+        for label_smoothing in [0.0, 0.2] {
+            let of = format!("cross_entropy, smoothing {label_smoothing} {dtype}");
+            all.add(of, move |lab| cross_entropy(lab, dtype, label_smoothing));
+        }
     }
+    all.add("cross_entropy: a class that is not there", no_class);
     all.add("softmax: large numbers", large);
     all.add("softmax: no rows, no columns", empty);
 }
@@ -93,6 +98,92 @@ fn backward(lab: &Lab<'_>, dtype: DType, log: bool) -> Done {
             ..call
         })?;
         lab.check("softmax_backward in place", &place, &truth, bounds)?;
+    }
+    Ok(())
+}
+
+fn cross_entropy(lab: &Lab<'_>, dtype: DType, label_smoothing: f64) -> Done {
+    lab.needs(Kernel::CrossEntropy, dtype)?;
+    lab.needs(Kernel::CrossEntropyBackward, dtype)?;
+    let params = CrossEntropyParams {
+        ignore_index: -100,
+        label_smoothing,
+    };
+    for [rows, columns] in SIZES {
+        let logits = drawn(dtype, &[rows, columns], 1)?;
+        // Each third row counts for nothing.
+        let class = |row: usize| if row % 3 == 2 { -100 } else { (row * 7 % columns) as i64 };
+        let target = HostTensor::new(Shape::new(&[rows])?, (0..rows).map(class).collect())?;
+        let grad = drawn(dtype, &[rows], 2)?;
+        let (x, classes, g) = (precise(&logits)?, rounded(&target)?, precise(&grad)?);
+        let (loss, logsumexp) = Reference::cross_entropy(&x, &classes, &params)?;
+        let (loss, logsumexp) = (host(&loss)?, host(&logsumexp)?);
+        let held = logsumexp.cast(dtype);
+        let gradient = host(&Reference::cross_entropy_backward(
+            &g,
+            &x,
+            &classes,
+            &precise(&held)?,
+            &params,
+        )?)?;
+
+        let (from, at) = (lab.put(&logits)?, lab.put(&target)?);
+        let (to_loss, to_logsumexp) = (lab.out(dtype, &[rows])?, lab.out(dtype, &[rows])?);
+        let call = CrossEntropy {
+            dtype,
+            rows,
+            columns,
+            params,
+            logits: from.ptr,
+            target: at.ptr,
+            loss: to_loss.ptr,
+            logsumexp: to_logsumexp.ptr,
+            grad: DevicePtr::NULL,
+        };
+        lab.driver.cross_entropy(&call)?;
+        let bounds = tolerance(dtype, "cross_entropy");
+        lab.check("cross_entropy: losses", &to_loss, &loss, bounds)?;
+        lab.check("cross_entropy: ln Σ e^x", &to_logsumexp, &logsumexp, bounds)?;
+
+        let (of_losses, saved) = (lab.put(&grad)?, lab.put(&held)?);
+        let to = lab.out(dtype, &[rows, columns])?;
+        lab.driver.cross_entropy_backward(&CrossEntropy {
+            loss: of_losses.ptr,
+            logsumexp: saved.ptr,
+            grad: to.ptr,
+            ..call
+        })?;
+        let mut bounds = bounds;
+        bounds.of_largest = bounds.relative;
+        lab.check("cross_entropy_backward", &to, &gradient, bounds)?;
+    }
+    Ok(())
+}
+
+/// A class that the row has not: an error now, or when the driver is waited for.
+fn no_class(lab: &Lab<'_>) -> Done {
+    let dtype = DType::F32;
+    lab.needs(Kernel::CrossEntropy, dtype)?;
+    for class in [3i64, -1, i64::MAX] {
+        let logits = lab.put(&drawn(dtype, &[2, 3], 1)?)?;
+        let target = lab.put(&HostTensor::new(Shape::from([2]), vec![0, class])?)?;
+        let (loss, logsumexp) = (lab.out(dtype, &[2])?, lab.out(dtype, &[2])?);
+        let call = CrossEntropy {
+            dtype,
+            rows: 2,
+            columns: 3,
+            params: CrossEntropyParams::default(),
+            logits: logits.ptr,
+            target: target.ptr,
+            loss: loss.ptr,
+            logsumexp: logsumexp.ptr,
+            grad: DevicePtr::NULL,
+        };
+        lab.fails(
+            &format!("class {class}"),
+            ErrorKind::OutOfRange,
+            lab.driver.cross_entropy(&call),
+        )?;
     }
     Ok(())
 }

@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{
-    ArgReduce, Attention, Batch, Binary, Conv2d, CumSum, DevicePtr, DeviceView, DriverCapabilities, Elementwise,
-    ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax,
-    Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, DriverCapabilities,
+    Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
+    Scatter, Softmax, Sort, Step, Unary,
 };
 use crate::{
     BinaryOp, CompareOp, DType, DeviceInfo, Error, HostBytes, Result, Scalar, Shape, UnaryOp, dispatch_dtype,
@@ -267,6 +267,18 @@ pub trait ComputeBackend: Debug + Send + Sync {
     fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
         let _ = call;
         Err(self.lacks(Kernel::LayerNorm))
+    }
+
+    /// Cross entropy of each row against a class. A class outside the row is an index outside its axis.
+    fn cross_entropy(&self, call: &CrossEntropy) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::CrossEntropy))
+    }
+
+    /// The gradient of [`ComputeBackend::cross_entropy`] wrt the logits.
+    fn cross_entropy_backward(&self, call: &CrossEntropy) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::CrossEntropyBackward))
     }
 
     // Windows.

@@ -2,8 +2,8 @@
 
 use super::{DevicePtr, DeviceView, ElementwiseProgram};
 use crate::{
-    ArgOp, Axes, BinaryOp, ConvParams, DType, Distribution, Error, PoolParams, RandomKey, ReduceOp, Result, Scalar,
-    Shape, UnaryOp,
+    ArgOp, Axes, BinaryOp, ConvParams, CrossEntropyParams, DType, Distribution, Error, PoolParams, RandomKey, ReduceOp,
+    Result, Scalar, Shape, UnaryOp,
 };
 
 /// How a matrix is read.
@@ -520,6 +520,30 @@ pub struct LayerNorm {
     pub mean: DevicePtr,
     /// Written: each row's `1 / sqrt(variance + eps)`.
     pub rstd: DevicePtr,
+}
+
+/// Cross entropy of each row of contiguous logits `[rows, columns]` against a class, or its gradient:
+/// [`Backend::cross_entropy`](crate::Backend::cross_entropy).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossEntropy {
+    /// Of everything but the classes.
+    pub dtype: DType,
+    /// How many rows.
+    pub rows: usize,
+    /// How many classes.
+    pub columns: usize,
+    /// Which class counts for nothing, and how much is spread over all.
+    pub params: CrossEntropyParams,
+    /// `[rows, columns]`.
+    pub logits: DevicePtr,
+    /// i64 `[rows]`: a class each.
+    pub target: DevicePtr,
+    /// `[rows]`: written; for the gradient, the losses' gradient.
+    pub loss: DevicePtr,
+    /// `[rows]`: each row's `ln Σ e^x`, written; for the gradient, read.
+    pub logsumexp: DevicePtr,
+    /// For the gradient, `[rows, columns]`, written: the gradient wrt the logits.
+    pub grad: DevicePtr,
 }
 
 /// One value in `len` places in a row.

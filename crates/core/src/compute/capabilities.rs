@@ -24,6 +24,8 @@ pub enum Kernel {
     Softmax,
     SoftmaxBackward,
     LayerNorm,
+    CrossEntropy,
+    CrossEntropyBackward,
     Queues,
 }
 
@@ -48,6 +50,8 @@ impl Kernel {
             Self::Softmax => "softmax",
             Self::SoftmaxBackward => "softmax_backward",
             Self::LayerNorm => "layer_norm",
+            Self::CrossEntropy => "cross_entropy",
+            Self::CrossEntropyBackward => "cross_entropy_backward",
             Self::Queues => "new_queue",
         }
     }

@@ -11,8 +11,8 @@ mod view;
 
 pub use backend::{ComputeBackend, Driver, Readback};
 pub use calls::{
-    ArgReduce, Attention, Batch, Binary, Conv2d, CumSum, Elementwise, Fill, Gather, Gemm, LayerNorm, Pool2d, Random,
-    Reduce, ReduceAxes, Scatter, Softmax, Sort, Transpose, Unary,
+    ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, Elementwise, Fill, Gather, Gemm, LayerNorm,
+    Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Transpose, Unary,
 };
 pub use capabilities::{DeviceKind, DriverCapabilities, Kernel};
 pub use pointer::{AddressSpace, DevicePtr};
