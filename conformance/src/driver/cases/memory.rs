@@ -141,6 +141,18 @@ fn copies(lab: &Lab<'_>) -> Done {
         ErrorKind::InvalidArgument,
         driver.copy_dtod(far, a, usize::MAX),
     )?;
+    let far = driver.copy_dtoh_async(a, usize::MAX).map(drop);
+    lab.fails("copy_dtoh_async", ErrorKind::InvalidArgument, far)?;
+    let (dtype, value) = (DType::F32, Scalar::Int(1));
+    for len in [17, usize::MAX / 4, usize::MAX] {
+        let call = Fill {
+            dtype,
+            len,
+            value,
+            output: a,
+        };
+        lab.fails("fill", ErrorKind::InvalidArgument, driver.fill(&call))?;
+    }
     driver.free(a)?;
     Ok(driver.free(b)?)
 }
