@@ -10,7 +10,6 @@ use polygrad_reference::{Reference, ReferenceDevice};
 use crate::Context;
 use crate::array::Array;
 use crate::chain::{Kind, Operand, record};
-use crate::host::one_on_host;
 
 fn array(x: &Array) -> Operand {
     Operand::Array(x.clone())
@@ -98,10 +97,9 @@ fn rounded(scalar: Scalar, dtype: DType) -> Scalar {
     dispatch_dtype!(dtype, T => <T as Element>::from_scalar(scalar).to_scalar())
 }
 
-/// `start + i * step`: computed on the host, once.
+/// `start + i * step`: written on the host, and copied.
 pub(crate) fn iota(context: &Arc<Context>, len: usize, start: Scalar, step: Scalar, dtype: DType) -> Result<Array> {
     context.expect(dtype)?;
-    one_on_host(context, &[], |_| {
-        Reference::iota(len, start, step, dtype, &ReferenceDevice)
-    })
+    let host = Reference::to_host(&Reference::iota(len, start, step, dtype, &ReferenceDevice)?)?;
+    Array::from_host(context, &host)
 }

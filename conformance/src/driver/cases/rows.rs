@@ -164,6 +164,9 @@ fn cross_entropy(lab: &Lab<'_>, dtype: DType, label_smoothing: f64) -> Done {
 fn no_class(lab: &Lab<'_>) -> Done {
     let dtype = DType::F32;
     lab.needs(Kernel::CrossEntropy, dtype)?;
+    if !lab.options.values {
+        return Ok(());
+    }
     for class in [3i64, -1, i64::MAX] {
         let logits = lab.put(&drawn(dtype, &[2, 3], 1)?)?;
         let target = lab.put(&HostTensor::new(Shape::from([2]), vec![0, class])?)?;
@@ -199,7 +202,7 @@ fn large(lab: &Lab<'_>) -> Done {
         [f64::NAN, 0.0, 1.0, 2.0],
     ] {
         for log in [false, true] {
-            let x = listed(dtype, &row)?.reshape(polygrad_core::Shape::new(&[1, 4])?)?;
+            let x = listed(dtype, &row)?.reshape(Shape::new(&[1, 4])?)?;
             let (from, to) = (lab.put(&x)?, lab.out(dtype, &[1, 4])?);
             let (input, saved, output) = (from.ptr, DevicePtr::NULL, to.ptr);
             lab.driver.softmax(&Softmax {
