@@ -16,7 +16,8 @@ pub(crate) fn aligned(view: &DeviceView) -> Result<()> {
 
 /// Elements of a contiguous shape.
 pub(crate) fn whole(ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<DeviceView> {
-    Ok(DeviceView::contiguous(ptr, dtype, Shape::new(dims)?))
+    let shape = Shape::new(dims).map_err(|error| Error::invalid(error.message().to_owned()))?;
+    Ok(DeviceView::contiguous(ptr, dtype, shape))
 }
 
 /// So many bytes, which are whole elements.
