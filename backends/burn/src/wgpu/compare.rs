@@ -19,7 +19,7 @@ pub(crate) fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
     }
     let f: fn(CubeTensor, CubeTensor, BoolDType) -> CubeTensor = match (op, a.dtype().is_float()) {
         (CompareOp::Eq, true) => CubeBackend::float_equal,
-        (CompareOp::Ne, true) => CubeBackend::float_not_equal,
+        (CompareOp::Ne, true) => return not(&compare(CompareOp::Eq, a, b)?),
         (CompareOp::Lt, true) => CubeBackend::float_lower,
         (CompareOp::Le, true) => CubeBackend::float_lower_equal,
         (CompareOp::Gt, true) => CubeBackend::float_greater,
@@ -44,7 +44,7 @@ pub(crate) fn compare_scalar(op: CompareOp, x: &T, scalar: Scalar) -> Result<T> 
     }
     let f: fn(CubeTensor, BurnScalar, BoolDType) -> CubeTensor = match (op, dtype.is_float()) {
         (CompareOp::Eq, true) => CubeBackend::float_equal_elem,
-        (CompareOp::Ne, true) => CubeBackend::float_not_equal_elem,
+        (CompareOp::Ne, true) => return not(&compare_scalar(CompareOp::Eq, x, scalar)?),
         (CompareOp::Lt, true) => CubeBackend::float_lower_elem,
         (CompareOp::Le, true) => CubeBackend::float_lower_equal_elem,
         (CompareOp::Gt, true) => CubeBackend::float_greater_elem,
@@ -75,8 +75,12 @@ pub(crate) fn is_inf(x: &T) -> T {
 }
 
 pub(crate) fn is_finite(x: &T) -> Result<T> {
-    let not = binary(BinaryOp::Or, &is_nan(x), &is_inf(x))?;
-    compare_scalar(CompareOp::Eq, &not, Scalar::Int(0))
+    not(&binary(BinaryOp::Or, &is_nan(x), &is_inf(x))?)
+}
+
+/// Also in place of Burn's "not equal" of floats, which is false for NaN: naga makes an ordered comparison of it.
+fn not(x: &T) -> Result<T> {
+    compare_scalar(CompareOp::Eq, x, Scalar::Int(0))
 }
 
 pub(crate) fn select(condition: &T, a: &T, b: &T) -> Result<T> {

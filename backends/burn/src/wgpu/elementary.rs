@@ -77,11 +77,14 @@ fn expm1_near_zero(r: f32) -> f32 {
     p * r * r + r
 }
 
-/// How often ln 2 goes into x, and what is left.
+/// How often ln 2 goes into x, and what is left: the difference in units of 2⁻⁴⁰, for a compiler may join the parts of a constant in floats.
 #[cube]
-fn by_ln2(x: f32) -> (f32, f32) {
-    let n = (x * 1.442_695f32).round();
-    (n, x - n * 0.693_359_4f32 - n * -2.121_944_4e-4f32)
+fn by_ln2(x: f32) -> (i32, f32) {
+    let n = i32::cast_from((x * 1.442_695f32).round());
+    let rest = i64::cast_from(x * 1_099_511_627_776.0f32) - i64::cast_from(n) * 762_123_384_786i64;
+    // In units of 2⁻³¹ it fits 32 bits.
+    let r = f32::cast_from(i32::cast_from(rest >> 9i64)) * 4.656_612_9e-10f32;
+    (n, select(n == 0i32, x, r))
 }
 
 #[cube]
@@ -89,7 +92,6 @@ pub(crate) fn exp(x: f32) -> f32 {
     let limited = x.clamp(-104.0f32, 90.0f32);
     let (n, r) = by_ln2(limited);
     let y = expm1_near_zero(r) + 1.0f32;
-    let n = i32::cast_from(n);
     let half = n >> 1i32;
     let large = y * power_of_two(half) * power_of_two(n - half);
     // Below 2⁻¹²⁶ the bits are the number in units of 2⁻¹⁴⁹.
@@ -109,9 +111,9 @@ fn expm1(x: f32) -> f32 {
     let (n, r) = by_ln2(limited);
     let p = expm1_near_zero(r);
     // Half of it, since 2ⁿ may be too large.
-    let scale = power_of_two(i32::cast_from(n) - 1i32);
+    let scale = power_of_two(n - 1i32);
     let far = (p * scale + (scale - 0.5f32)) * 2.0f32;
-    let result = select(n == 0.0f32, p, far);
+    let result = select(n == 0i32, p, far);
     // Numbers this small, those below 2⁻¹²⁶ too, are their own images.
     let tiny = magnitude(x) < 0x3300_0000u32;
     select(tiny || is_nan(x), x, result)
@@ -304,6 +306,29 @@ fn tan(x: f32) -> f32 {
     let y = select((u32::reinterpret(x) >> 31u32) == 1u32, -y, y);
     let y = select(magnitude(x) < 0x3300_0000u32, x, y);
     select(magnitude(x) >= 0x7f80_0000u32, nan(u32::reinterpret(x)), y)
+}
+
+/// The angle of the point (x, y). Source: Moshier, Cephes, `atanf.c`.
+#[cube]
+pub(crate) fn angle(y: f32, x: f32) -> f32 {
+    let (high, wide) = (y.abs(), x.abs());
+    let steep = high > wide;
+    let below = select(steep, high, wide);
+    let ratio = select(steep, wide, high) / below;
+    let ratio = select(high == wide, select(below == 0.0f32, 0.0f32, 1.0f32), ratio);
+    let far = ratio > 0.414_213_57f32;
+    let t = select(far, (ratio - 1.0f32) / (ratio + 1.0f32), ratio);
+    let z = t * t;
+    let mut p = z * 8.053_744_6e-2f32 - 1.387_768_6e-1f32;
+    p = p * z + 1.997_771_1e-1f32;
+    p = p * z - 3.333_295e-1f32;
+    let arc = p * z * t + t;
+    let arc = select(far, arc + 0.785_398_2f32, arc);
+    let arc = select(steep, 1.570_796_4f32 - arc, arc);
+    let back = (u32::reinterpret(x) >> 31u32) == 1u32;
+    let arc = select(back, 3.141_592_7f32 - arc, arc);
+    let lost = select(is_nan(x), x, y);
+    select(is_nan(lost), lost, signed(arc, y))
 }
 
 /// `aᵇ`, as C has it in the corners.

@@ -104,6 +104,7 @@ pub(crate) fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
         BinaryOp::Div => Pair::Div,
         BinaryOp::Remainder => Pair::Remainder,
         BinaryOp::Pow => Pair::Pow,
+        BinaryOp::Atan2 => Pair::Atan2,
         BinaryOp::Maximum if dtype != DType::Bool => Pair::Maximum,
         BinaryOp::Minimum if dtype != DType::Bool => Pair::Minimum,
         _ => {
@@ -118,7 +119,6 @@ pub(crate) fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
 fn of_burn(op: BinaryOp, dtype: DType) -> Option<fn(CubeTensor, CubeTensor) -> CubeTensor> {
     let truth = dtype == DType::Bool;
     Some(match op {
-        BinaryOp::Atan2 => CubeBackend::float_atan2,
         BinaryOp::Add if dtype.is_float() => CubeBackend::float_add,
         BinaryOp::Sub if dtype.is_float() => CubeBackend::float_sub,
         BinaryOp::Mul if dtype.is_float() => CubeBackend::float_mul,

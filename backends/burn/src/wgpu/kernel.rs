@@ -2,6 +2,7 @@
 
 use burn_cubecl::ops::numeric::empty_device_dtype;
 use burn_wgpu::CubeTensor;
+use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::std::tensor::layout::linear::{LinearView, LinearViewMut};
@@ -18,6 +19,7 @@ pub(crate) enum Pair {
     Pow,
     Maximum,
     Minimum,
+    Atan2,
 }
 
 #[cube(launch, address_type = "dynamic")]
@@ -49,6 +51,7 @@ fn of_floats(a: f32, b: f32, #[comptime] function: Pair) -> f32 {
         Pair::Pow => elementary::power(a, b),
         Pair::Maximum => select(a > b || a.is_nan(), a, b),
         Pair::Minimum => select(a < b || a.is_nan(), a, b),
+        Pair::Atan2 => elementary::angle(a, b),
     }
 }
 
@@ -89,6 +92,8 @@ fn of_integers<I: Int>(a: I, b: I, #[comptime] function: Pair) -> I {
         Pair::Pow => whole_power::<I>(a, b),
         Pair::Maximum => select(a > b, a, b),
         Pair::Minimum => select(a < b, a, b),
+        // Not defined for integers.
+        Pair::Atan2 => a,
     }
 }
 
@@ -144,7 +149,7 @@ pub(crate) fn room(like: &BurnWgpuTensor, shape: &Shape, dtype: DType) -> CubeTe
 }
 
 /// How many units a kernel over so many elements takes.
-pub(crate) fn units(client: &cubecl::client::Client, count: usize) -> (CubeCount, CubeDim) {
+pub(crate) fn units(client: &Client, count: usize) -> (CubeCount, CubeDim) {
     let dim = CubeDim::new(client, count);
     (calculate_cube_count_elemwise(client, count, dim), dim)
 }

@@ -54,13 +54,6 @@ pub(crate) fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
     Ok(x.like(CubeBackend::float_slice(x.operand(), &ranges), shape, x.dtype()))
 }
 
-/// The part of a tensor between two bounds of one axis.
-pub(crate) fn part(x: &T, axis: usize, start: usize, len: usize) -> Result<T> {
-    let mut ranges: Vec<_> = x.shape().iter().map(|&dim| SliceRange::full(dim)).collect();
-    ranges[axis] = SliceRange::new(start, len, 1);
-    slice(x, &ranges)
-}
-
 /// A border all around, and the tensor written into it.
 pub(crate) fn pad(x: &T, padding: &[(usize, usize)], value: Scalar) -> Result<T> {
     let shape = x.shape();

@@ -4,8 +4,9 @@ use burn_backend::ops::{ConvOptions, ModuleOps};
 use burn_wgpu::{CubeBackend, CubeTensor};
 use cubecl::prelude::*;
 use cubecl::std::tensor::layout::linear::{LinearViewMut};
-use polygrad_core::{ConvParams, DType, Error, PoolParams, Result, Scalar, Shape};
+use polygrad_core::{ConvParams, DType, Error, PoolParams, Result, Scalar, Shape, decompose};
 
+use crate::BurnWgpu;
 use crate::wgpu::index::check;
 use crate::wgpu::kernel::{addresses, room, units};
 use crate::wgpu::tensor::{BurnWgpuTensor as T, ensure_room};
@@ -41,6 +42,11 @@ pub(crate) fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: 
         return T::full(input_shape, Scalar::Int(0), dtype, grad.device());
     }
     ensure_room(&input_shape, dtype, grad.device())?;
+    // Where windows lie apart, Burn's transposed convolution leaves out products (its loop's end is before its beginning).
+    let apart = (2..input_shape.rank()).any(|i| params.stride[i - 2] > weight.shape()[i] * params.dilation[i - 2]);
+    if apart {
+        return decompose::conv_input_grad::<BurnWgpu>(grad, weight, input_shape, params);
+    }
     // Burn looks at the input's shape alone.
     let (x, w, g) = (room(grad, &input_shape, dtype), weight.operand(), grad.operand());
     let out = match input_shape.rank() {
