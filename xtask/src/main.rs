@@ -5,7 +5,9 @@ mod cargo;
 mod cross;
 mod tests;
 mod torch;
+mod vulkan;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask test | setup torch | ulp | cross
@@ -34,6 +36,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The folder of what is kept between runs.
+fn cache_folder() -> Result<PathBuf, String> {
+    let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
+        (Some(cache), _) if !cache.is_empty() => PathBuf::from(cache),
+        (_, Some(home)) => Path::new(&home).join(".cache"),
+        _ => return Err("neither XDG_CACHE_HOME nor HOME says where the cache folder is".to_owned()),
+    };
+    Ok(cache.join("polygrad"))
 }
 
 fn ulp() -> Result<(), String> {

@@ -58,7 +58,9 @@ pub(crate) fn unary(op: UnaryOp, x: &BurnTensor) -> Result<BurnTensor> {
 fn predicate(op: UnaryOp, x: &BurnTensor) -> Result<BurnTensor> {
     let float = x.dtype().is_float();
     Ok(BurnTensor::new(match op {
-        UnaryOp::LogicalNot => return crate::flex::compare::compare_scalar(polygrad_core::CompareOp::Eq, x, Scalar::Int(0)),
+        UnaryOp::LogicalNot => {
+            return crate::flex::compare::compare_scalar(polygrad_core::CompareOp::Eq, x, Scalar::Int(0));
+        }
         UnaryOp::IsNan if float => Flex::float_is_nan(x.operand()?, NATIVE),
         UnaryOp::IsInf if float => Flex::float_is_inf(x.operand()?, NATIVE),
         UnaryOp::IsFinite if float => float_predicate(x.operand()?, NATIVE, f32::is_finite, f64::is_finite),

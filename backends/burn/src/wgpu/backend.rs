@@ -187,7 +187,9 @@ impl Backend for BurnWgpu {
     // Fused ops that Burn has.
 
     fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) -> Result<T> {
-        guarded(op.name(), x.device(), || elementwise::binary_scalar(op, x, scalar, reverse))
+        guarded(op.name(), x.device(), || {
+            elementwise::binary_scalar(op, x, scalar, reverse)
+        })
     }
 
     fn compare_scalar(op: CompareOp, x: &T, scalar: Scalar) -> Result<T> {

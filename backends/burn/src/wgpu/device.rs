@@ -6,8 +6,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use burn_backend::{Backend, DType as BurnDType};
 use burn_cubecl::CubeDevice;
-use burn_wgpu::wgpu::{self, Backends, DeviceType};
 use burn_wgpu::graphics::AutoGraphicsApi;
+use burn_wgpu::wgpu::{self, Backends, DeviceType};
 use burn_wgpu::{CubeBackend, RuntimeOptions, WgpuBackend, WgpuDevice, WgpuInitError, try_init_setup};
 use cubecl::wgpu::WgpuDeviceKind;
 use polygrad_core::{Availability, DType, DeviceInfo, Error, ErrorKind, Result};
@@ -15,8 +15,9 @@ use polygrad_core::{Availability, DType, DeviceInfo, Error, ErrorKind, Result};
 use crate::wgpu::support::DTYPES;
 use crate::wgpu::tensor::burn_dtype;
 
-/// What to do where no adapter is found.
-const INSTALL: &str = "install the graphics card's Vulkan driver, or one that computes on the CPU (Debian: mesa-vulkan-drivers)";
+/// What to do where no adapter is found. It stands in messages too, since the registry has a hint of its own.
+const INSTALL: &str =
+    "install the graphics card's Vulkan driver, or one that computes on the CPU (Debian: mesa-vulkan-drivers)";
 
 struct Adapter {
     name: String,
@@ -40,7 +41,10 @@ static ADAPTERS: LazyLock<(wgpu::Instance, Vec<Adapter>)> = LazyLock::new(|| {
         let infos = burn_std::future::block_on(instance.enumerate_adapters(backends));
         named(infos.iter().map(wgpu::Adapter::get_info), interface)
     });
-    let adapters = found.into_iter().find(|adapters| !adapters.is_empty()).unwrap_or_default();
+    let adapters = found
+        .into_iter()
+        .find(|adapters| !adapters.is_empty())
+        .unwrap_or_default();
     (instance, adapters)
 });
 
@@ -100,7 +104,7 @@ impl BurnWgpuDevice {
                     ErrorKind::BackendUnavailable,
                     format!("adapter {} could not be opened: {cause}", adapter.name),
                 )
-                .with_hint(INSTALL)
+                .with_hint("update its driver, or use another adapter or backend burn, which is the CPU")
             };
             let opened = catch_unwind(AssertUnwindSafe(|| {
                 try_init_setup::<AutoGraphicsApi>(&adapter.device, RuntimeOptions::try_default()?)
@@ -132,10 +136,11 @@ impl BurnWgpuDevice {
             .position(|adapter| *device == CubeDevice::Wgpu(adapter.device.clone()));
         match found {
             Some(index) => Self::new(index),
-            None => Err(
-                Error::new(ErrorKind::Device, format!("Burn's device {device:?} is none of Polygrad's"))
-                    .with_hint("make the tensor on the device that BurnWgpuDevice::cube gives"),
-            ),
+            None => Err(Error::new(
+                ErrorKind::Device,
+                format!("Burn's device {device:?} is none of Polygrad's"),
+            )
+            .with_hint("make the tensor on the device that BurnWgpuDevice::cube gives")),
         }
     }
 
@@ -163,9 +168,12 @@ impl fmt::Display for BurnWgpuDevice {
 
 fn absent(index: usize, adapters: &[Adapter]) -> Error {
     if adapters.is_empty() {
-        return Error::new(ErrorKind::BackendUnavailable, NONE).with_hint(INSTALL);
+        return Error::new(ErrorKind::BackendUnavailable, format!("{NONE}; {INSTALL}")).with_hint(INSTALL);
     }
-    let listed: Vec<String> = (0..).zip(adapters).map(|(i, adapter)| format!("burn:wgpu:{i} is {}", adapter.name)).collect();
+    let listed: Vec<String> = (0..)
+        .zip(adapters)
+        .map(|(i, adapter)| format!("burn:wgpu:{i} is {}", adapter.name))
+        .collect();
     Error::new(
         ErrorKind::BackendUnavailable,
         format!("there is no adapter number {index}: {}", listed.join(", ")),

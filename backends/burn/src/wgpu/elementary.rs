@@ -3,6 +3,8 @@
 //! Ranges are reduced by parts of a constant, and polynomials do the rest; sources stand at each. Compilers of shaders may change the order of sums and
 //! flush numbers below 2⁻¹²⁶ to 0, so nothing here recovers what a sum rounded away, and such numbers are read and made as integers.
 
+use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LOG2_E, PI};
+
 use cubecl::prelude::*;
 
 /// Which function a kernel computes.
@@ -73,17 +75,17 @@ fn expm1_near_zero(r: f32) -> f32 {
     p = p * r + 8.333_452e-3f32;
     p = p * r + 4.166_579_6e-2f32;
     p = p * r + 1.666_666_5e-1f32;
-    p = p * r + 5.000_000_1e-1f32;
+    p = p * r + 0.5f32;
     p * r * r + r
 }
 
 /// How often ln 2 goes into x, and what is left: the difference in units of 2⁻⁴⁰, for a compiler may join the parts of a constant in floats.
 #[cube]
 fn by_ln2(x: f32) -> (i32, f32) {
-    let n = i32::cast_from((x * 1.442_695f32).round());
+    let n = i32::cast_from((x * LOG2_E).round());
     let rest = i64::cast_from(x * 1_099_511_627_776.0f32) - i64::cast_from(n) * 762_123_384_786i64;
     // In units of 2⁻³¹ it fits 32 bits.
-    let r = f32::cast_from(i32::cast_from(rest >> 9i64)) * 4.656_612_9e-10f32;
+    let r = f32::cast_from(i32::cast_from(rest >> 9i64)) * power_of_two(-31i32);
     (n, select(n == 0i32, x, r))
 }
 
@@ -95,7 +97,9 @@ pub(crate) fn exp(x: f32) -> f32 {
     let half = n >> 1i32;
     let large = y * power_of_two(half) * power_of_two(n - half);
     // Below 2⁻¹²⁶ the bits are the number in units of 2⁻¹⁴⁹.
-    let small = f32::reinterpret(u32::cast_from((y * power_of_two(clamp_int(n + 149i32, -1i32, 24i32))).round()));
+    let small = f32::reinterpret(u32::cast_from(
+        (y * power_of_two(clamp_int(n + 149i32, -1i32, 24i32))).round(),
+    ));
     let result = select(n < -125i32, small, large);
     select(is_nan(x), x, result)
 }
@@ -130,7 +134,7 @@ fn log_near_one(f: f32, e: f32) -> f32 {
     p = p * f - 1.666_805_8e-1f32;
     p = p * f + 2.000_071_5e-1f32;
     p = p * f - 2.499_999_4e-1f32;
-    p = p * f + 3.333_333_1e-1f32;
+    p = p * f + 3.333_333e-1f32;
     let mut y = p * f * z;
     y += e * -2.121_944_4e-4f32;
     y -= z * 0.5f32;
@@ -142,7 +146,11 @@ pub(crate) fn log(x: f32) -> f32 {
     let bits = u32::reinterpret(x);
     let tiny = bits < 0x0080_0000u32;
     // The integer that the bits of a number below 2⁻¹²⁶ are has the same logarithm but for 149 ln 2.
-    let normal = select(tiny, u32::reinterpret(f32::cast_from(i32::cast_from(bits & 0x007f_ffffu32))), bits);
+    let normal = select(
+        tiny,
+        u32::reinterpret(f32::cast_from(i32::cast_from(bits & 0x007f_ffffu32))),
+        bits,
+    );
     let mut e = i32::cast_from((normal >> 23u32) & 0xffu32) - 126i32;
     let m = f32::reinterpret((normal & 0x007f_ffffu32) | 0x3f00_0000u32);
     let low = m < 0.707_106_77f32;
@@ -183,7 +191,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
     let mut p = z * -5.704_988_7e-3f32 + 2.063_908_8e-2f32;
     p = p * z - 5.373_971_6e-2f32;
     p = p * z + 1.333_144_2e-1f32;
-    p = p * z - 3.333_328_2e-1f32;
+    p = p * z - 3.333_328e-1f32;
     let near = p * z * x + x;
     let result = select(size < 0.625f32, near, signed(far, x));
     let tiny = magnitude(x) < 0x3300_0000u32;
@@ -217,8 +225,16 @@ fn erf(x: f32) -> f32 {
 /// The words of 2/π behind the point, the first one 0 for shifts.
 #[cube]
 fn two_over_pi(i: u32) -> u32 {
-    let low = select(i == 1u32, 0x28be_60dbu32, select(i == 2u32, 0x9391_054au32, 0x7f09_d5f4u32));
-    let high = select(i == 4u32, 0x7d4d_3770u32, select(i == 5u32, 0x36d8_a566u32, 0x4f10_e410u32));
+    let low = select(
+        i == 1u32,
+        0x28be_60dbu32,
+        select(i == 2u32, 0x9391_054au32, 0x7f09_d5f4u32),
+    );
+    let high = select(
+        i == 4u32,
+        0x7d4d_3770u32,
+        select(i == 5u32, 0x36d8_a566u32, 0x4f10_e410u32),
+    );
     select(i == 0u32, 0u32, select(i < 4u32, low, high))
 }
 
@@ -323,10 +339,10 @@ pub(crate) fn angle(y: f32, x: f32) -> f32 {
     p = p * z + 1.997_771_1e-1f32;
     p = p * z - 3.333_295e-1f32;
     let arc = p * z * t + t;
-    let arc = select(far, arc + 0.785_398_2f32, arc);
-    let arc = select(steep, 1.570_796_4f32 - arc, arc);
+    let arc = select(far, arc + FRAC_PI_4, arc);
+    let arc = select(steep, FRAC_PI_2 - arc, arc);
     let back = (u32::reinterpret(x) >> 31u32) == 1u32;
-    let arc = select(back, 3.141_592_7f32 - arc, arc);
+    let arc = select(back, PI - arc, arc);
     let lost = select(is_nan(x), x, y);
     select(is_nan(lost), lost, signed(arc, y))
 }

@@ -1,7 +1,7 @@
 //! Ops that compute each element from those at its place.
 
-use burn_backend::ops::{ActivationOps, FloatTensorOps, IntTensorOps};
 use burn_backend::Scalar as BurnScalar;
+use burn_backend::ops::{ActivationOps, FloatTensorOps, IntTensorOps};
 use burn_wgpu::{CubeBackend, CubeTensor};
 use polygrad_core::{BinaryOp, CompareOp, DType, Result, Scalar, Shape, UnaryOp};
 
@@ -38,7 +38,12 @@ pub(crate) fn unary(op: UnaryOp, x: &T) -> Result<T> {
         UnaryOp::Round => CubeBackend::float_round,
         UnaryOp::Trunc => CubeBackend::float_trunc,
         UnaryOp::Relu => CubeBackend::relu,
-        _ => return Ok(kernel::map(function(op).ok_or_else(|| unknown(op.name(), x.device()))?, x)),
+        _ => {
+            return Ok(kernel::map(
+                function(op).ok_or_else(|| unknown(op.name(), x.device()))?,
+                x,
+            ));
+        }
     };
     Ok(x.like(burn(x.operand()), shape, dtype))
 }
@@ -156,5 +161,9 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) 
         return binary(BinaryOp::Mul, x, x);
     }
     let scalar = T::full(Shape::SCALAR, scalar, dtype, x.device())?;
-    if reverse { binary(op, &scalar, x) } else { binary(op, x, &scalar) }
+    if reverse {
+        binary(op, &scalar, x)
+    } else {
+        binary(op, x, &scalar)
+    }
 }

@@ -4,9 +4,9 @@ use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Scalar};
 
 use burn_wgpu::CubeTensor;
 
+use crate::BurnWgpuDevice;
 use crate::wgpu::support::{DTYPES, missing};
 use crate::wgpu::tensor::{BurnWgpuTensor, burn_dtype, burn_shape, ensure_room};
-use crate::BurnWgpuDevice;
 
 pub(crate) fn from_host(host: &HostTensor, device: BurnWgpuDevice) -> Result<BurnWgpuTensor> {
     let (shape, dtype) = (*host.shape(), host.dtype());
@@ -41,7 +41,10 @@ pub(crate) fn to_host(x: &BurnWgpuTensor) -> Result<HostTensor> {
         return HostTensor::from_bytes(dtype, shape, bytes);
     }
     let words = bytes.get(..shape.numel() * 4).ok_or_else(|| short(x))?;
-    HostTensor::new(shape, words.chunks_exact(4).map(|word| word != [0; 4]).collect::<Vec<bool>>())
+    HostTensor::new(
+        shape,
+        words.chunks_exact(4).map(|word| word != [0; 4]).collect::<Vec<bool>>(),
+    )
 }
 
 fn short(x: &BurnWgpuTensor) -> Error {

@@ -40,7 +40,11 @@ pub(crate) fn gather(x: &T, axis: usize, index: &T) -> Result<T> {
     }
     ensure_room(&out, dtype, x.device())?;
     let x = corner(x, axis, &out)?;
-    Ok(x.like(CubeBackend::float_gather(axis, x.operand(), index.operand()), out, dtype))
+    Ok(x.like(
+        CubeBackend::float_gather(axis, x.operand(), index.operand()),
+        out,
+        dtype,
+    ))
 }
 
 pub(crate) fn scatter(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
@@ -86,5 +90,9 @@ pub(crate) fn index_select(x: &T, axis: usize, index: &T) -> Result<T> {
         return x.zeros(out, dtype);
     }
     ensure_room(&out, dtype, x.device())?;
-    Ok(x.like(CubeBackend::float_select(x.operand(), axis, index.operand()), out, dtype))
+    Ok(x.like(
+        CubeBackend::float_select(x.operand(), axis, index.operand()),
+        out,
+        dtype,
+    ))
 }

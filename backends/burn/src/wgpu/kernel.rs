@@ -2,9 +2,9 @@
 
 use burn_cubecl::ops::numeric::empty_device_dtype;
 use burn_wgpu::CubeTensor;
+use cubecl::calculate_cube_count_elemwise;
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use cubecl::calculate_cube_count_elemwise;
 use cubecl::std::tensor::layout::linear::{LinearView, LinearViewMut};
 use polygrad_core::{DType, Shape};
 
@@ -40,7 +40,10 @@ fn zip_floats(
     if !out.is_in_bounds(ABSOLUTE_POS) {
         terminate!();
     }
-    out.write(ABSOLUTE_POS, of_floats(a.read(ABSOLUTE_POS), b.read(ABSOLUTE_POS), function));
+    out.write(
+        ABSOLUTE_POS,
+        of_floats(a.read(ABSOLUTE_POS), b.read(ABSOLUTE_POS), function),
+    );
 }
 
 #[cube]
@@ -74,7 +77,10 @@ fn zip_integers<I: Int>(
     if !out.is_in_bounds(ABSOLUTE_POS) {
         terminate!();
     }
-    out.write(ABSOLUTE_POS, of_integers::<I>(a.read(ABSOLUTE_POS), b.read(ABSOLUTE_POS), function));
+    out.write(
+        ABSOLUTE_POS,
+        of_integers::<I>(a.read(ABSOLUTE_POS), b.read(ABSOLUTE_POS), function),
+    );
 }
 
 #[cube]
@@ -120,7 +126,7 @@ fn whole_power<I: Int>(a: I, b: I) -> I {
             product *= square;
         }
         square *= square;
-        rest = rest >> one;
+        rest >>= one;
     }
     product
 }
@@ -229,12 +235,7 @@ pub(crate) fn outside(index: &BurnWgpuTensor, dim: usize, found: &BurnWgpuTensor
 
 /// Floats as integers: towards 0, to the nearest that there is, NaN as 0. What a shader's own conversion does beyond its range is anything.
 #[cube(launch, address_type = "dynamic")]
-fn cut_off<I: Int>(
-    x: LinearView<'_, f32>,
-    mut out: LinearViewMut<'_, I>,
-    limit: f32,
-    #[define(I)] _dtype: ElemType,
-) {
+fn cut_off<I: Int>(x: LinearView<'_, f32>, mut out: LinearViewMut<'_, I>, limit: f32, #[define(I)] _dtype: ElemType) {
     if !out.is_in_bounds(ABSOLUTE_POS) {
         terminate!();
     }

@@ -1,8 +1,8 @@
 //! Ops that move elements without looking at them. Permuted and broadcast tensors are views; a part of one is where it begins at a multiple of what the
 //! adapter can bind, else a copy.
 
-use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::Slice;
+use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_wgpu::{CubeBackend, CubeTensor};
 use polygrad_core::{Axes, DType, Error, Result, Scalar, Shape, SliceRange};
 
@@ -32,7 +32,11 @@ pub(crate) fn expand(x: &T, shape: Shape) -> T {
     if x.shape() == shape || shape.numel() == 0 {
         return x.like(x.operand(), shape, x.dtype());
     }
-    x.like(CubeBackend::float_expand(x.operand(), burn_shape(&shape)), shape, x.dtype())
+    x.like(
+        CubeBackend::float_expand(x.operand(), burn_shape(&shape)),
+        shape,
+        x.dtype(),
+    )
 }
 
 /// The range as Burn has it: one of a negative step is its elements in order, taken from the last one.
@@ -65,7 +69,11 @@ pub(crate) fn pad(x: &T, padding: &[(usize, usize)], value: Scalar) -> Result<T>
     if x.is_empty() || shape.rank() == 0 {
         return Ok(if x.is_empty() { out } else { x.clone() });
     }
-    let places: Vec<(usize, usize)> = shape.iter().zip(padding).map(|(&dim, &(before, _))| (before, dim)).collect();
+    let places: Vec<(usize, usize)> = shape
+        .iter()
+        .zip(padding)
+        .map(|(&dim, &(before, _))| (before, dim))
+        .collect();
     Ok(write(out, &places, x))
 }
 
@@ -77,7 +85,12 @@ pub(crate) fn write(out: T, places: &[(usize, usize)], x: &T) -> T {
     // Not through `operand`, which would be a second owner, so that Burn copied first.
     let mut cube = CubeTensor::from(out);
     cube.dtype = x.operand().dtype;
-    T::new(CubeBackend::float_slice_assign(cube, &places, x.operand()), shape, dtype, device)
+    T::new(
+        CubeBackend::float_slice_assign(cube, &places, x.operand()),
+        shape,
+        dtype,
+        device,
+    )
 }
 
 pub(crate) fn concat(xs: &[&T], axis: usize) -> Result<T> {

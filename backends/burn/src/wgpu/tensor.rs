@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use burn_backend::{BoolStore, DType as BurnDType, FloatDType, IntDType, Scalar as BurnScalar};
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
+use burn_backend::{BoolStore, DType as BurnDType, FloatDType, IntDType, Scalar as BurnScalar};
 use burn_std::Shape as BurnShape;
 use burn_wgpu::{CubeBackend, CubeTensor};
 use polygrad_core::{DType, Error, ErrorKind, Result, Scalar, Shape, dispatch_dtype};
@@ -50,9 +50,7 @@ impl BurnWgpuTensor {
         ensure_room(&shape, dtype, device)?;
         let (extents, cube) = (burn_shape(&shape), device.cube());
         let full = match dtype {
-            DType::F32 => {
-                CubeBackend::float_full(extents, burn_scalar(value, dtype), &cube, FloatDType::F32)
-            }
+            DType::F32 => CubeBackend::float_full(extents, burn_scalar(value, dtype), &cube, FloatDType::F32),
             DType::Bool => CubeBackend::int_full(extents, burn_scalar(value, dtype), &cube, IntDType::U32),
             DType::I32 => CubeBackend::int_full(extents, burn_scalar(value, dtype), &cube, IntDType::I32),
             DType::I64 => CubeBackend::int_full(extents, burn_scalar(value, dtype), &cube, IntDType::I64),
@@ -89,7 +87,11 @@ impl BurnWgpuTensor {
 
     /// The tensor in row-major order: itself, or a copy.
     pub(crate) fn contiguous(&self) -> Self {
-        self.like(burn_cubecl::kernel::into_contiguous(self.operand()), self.shape, self.dtype)
+        self.like(
+            burn_cubecl::kernel::into_contiguous(self.operand()),
+            self.shape,
+            self.dtype,
+        )
     }
 
     /// Its shape.
@@ -199,7 +201,10 @@ pub(crate) fn ensure_room(shape: &Shape, dtype: DType, device: BurnWgpuDevice) -
     }
     Err(Error::new(
         ErrorKind::OutOfMemory,
-        format!("no memory for {dtype}{shape}, {bytes} bytes: a buffer of {} has at most {most}", device.adapter()),
+        format!(
+            "no memory for {dtype}{shape}, {bytes} bytes: a buffer of {} has at most {most}",
+            device.adapter()
+        ),
     )
     .with_device(device))
 }

@@ -3,7 +3,7 @@
 use burn_backend::ops::{ConvOptions, ModuleOps};
 use burn_wgpu::{CubeBackend, CubeTensor};
 use cubecl::prelude::*;
-use cubecl::std::tensor::layout::linear::{LinearViewMut};
+use cubecl::std::tensor::layout::linear::LinearViewMut;
 use polygrad_core::{ConvParams, DType, Error, PoolParams, Result, Scalar, Shape, decompose};
 
 use crate::BurnWgpu;
@@ -141,7 +141,11 @@ fn largest<N: Numeric>(
     }
     let at = ABSOLUTE_POS as u32;
     let start = plane(&walk, at);
-    let (d0, h0, w0) = (begin(&walk, at, 0usize), begin(&walk, at, 1usize), begin(&walk, at, 2usize));
+    let (d0, h0, w0) = (
+        begin(&walk, at, 0usize),
+        begin(&walk, at, 1usize),
+        begin(&walk, at, 2usize),
+    );
     let mut best = N::from_int(0);
     let mut found = i64::from_int(-1);
     for kd in 0..walk.kernel[0] {
@@ -175,7 +179,11 @@ fn average(x: &Tensor<f32>, mut out: LinearViewMut<'_, f32>, walk: Walk, #[compt
     }
     let at = ABSOLUTE_POS as u32;
     let start = plane(&walk, at);
-    let (d0, h0, w0) = (begin(&walk, at, 0usize), begin(&walk, at, 1usize), begin(&walk, at, 2usize));
+    let (d0, h0, w0) = (
+        begin(&walk, at, 0usize),
+        begin(&walk, at, 1usize),
+        begin(&walk, at, 2usize),
+    );
     let mut sum = 0.0f32;
     let mut count = 0u32;
     for kd in 0..walk.kernel[0] {
