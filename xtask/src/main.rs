@@ -8,6 +8,7 @@ mod cross;
 mod targets;
 mod tests;
 mod torch;
+mod vulkan;
 
 use std::process::ExitCode;
 

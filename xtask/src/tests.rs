@@ -1,6 +1,6 @@
 //! All tests: the README's command, and then everything else in one more run, so that what both need is built once more and no oftener.
 
-use crate::{blas, cargo, torch};
+use crate::{blas, cargo, torch, vulkan};
 
 /// What the second run tests, whatever is installed.
 const PACKAGES: [&str; 9] = [
@@ -33,7 +33,7 @@ struct SetUp {
 
 type Environment = Vec<(String, String)>;
 
-const SET_UPS: [SetUp; 2] = [
+const SET_UPS: [SetUp; 3] = [
     SetUp {
         name: "blas",
         packages: &["polygrad-cpu", "polygrad-conformance"],
@@ -45,6 +45,12 @@ const SET_UPS: [SetUp; 2] = [
         packages: &["polygrad-torch"],
         features: &["polygrad-cli/torch"],
         prepare: torch::environment,
+    },
+    SetUp {
+        name: "vulkan",
+        packages: &[],
+        features: &["polygrad-cli/burn-wgpu"],
+        prepare: vulkan::environment,
     },
 ];
 

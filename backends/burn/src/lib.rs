@@ -1,6 +1,7 @@
-//! Burn's CPU engine, burn-flex, as a backend of Polygrad.
+//! Burn's engines as backends of Polygrad: [`Burn`] is its CPU engine, burn-flex, with device strings `burn` and `burn:cpu`; with feature `wgpu`,
+//! `BurnWgpu` is its wgpu runtime (Vulkan, Metal, DirectX 12), with device strings `burn:wgpu` and `burn:wgpu:N`.
 //!
-//! Tensors are burn-flex's own, in its memory, and ops are its kernels; its autodiff has no part in it. Device strings are `burn` and `burn:cpu`.
+//! Tensors are the engine's own, in its memory, and ops are its kernels; Burn's autodiff has no part in it.
 //!
 //! To call into Burn and come back, take the tensor out and put it in again; nothing is copied:
 //!
@@ -21,29 +22,18 @@
 //!
 //! With feature `tensor`, the same conversions are there for `burn::Tensor`.
 
-mod activation;
-mod backend;
-mod compare;
-mod device;
-mod elementwise;
-mod host;
-mod index;
-mod integer;
-#[cfg(feature = "tensor")]
-mod interop;
-mod movement;
-mod optim;
-mod product;
-mod reduce;
-mod support;
-mod tensor;
-mod total;
-mod window;
+mod entry;
+mod flex;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
-pub use backend::Burn;
 pub use burn_backend;
 pub use burn_flex;
 #[cfg(feature = "tensor")]
 pub use burn_tensor;
-pub use device::{BurnDevice, entry};
-pub use tensor::BurnTensor;
+#[cfg(feature = "wgpu")]
+pub use burn_wgpu;
+pub use entry::entry;
+pub use flex::{Burn, BurnDevice, BurnTensor};
+#[cfg(feature = "wgpu")]
+pub use wgpu::{BurnWgpu, BurnWgpuDevice, BurnWgpuTensor};

@@ -8,11 +8,11 @@ mod interop;
 mod losses;
 mod moving;
 
-use polygrad::backend::{Availability, Registry};
+use polygrad::backend::{Availability, DeviceInfo, Registry};
 use polygrad::{Device, Result};
 
-/// The devices to compare: two forms of the CPU's kernels, the first of which the others are held to, and the first device of each other
-/// backend that is there.
+/// The devices to compare: two forms of the CPU's kernels, the first of which the others are held to, the first device of each other
+/// backend that is there, and the first of Burn's wgpu devices.
 fn devices() -> Result<Vec<(String, Device)>> {
     let mut specs = vec!["cpu".to_owned(), "cpu:kernels=scalar".to_owned()];
     for entry in Registry::global()
@@ -20,9 +20,19 @@ fn devices() -> Result<Vec<(String, Device)>> {
         .iter()
         .filter(|entry| entry.name() != "cpu")
     {
-        let mut there = entry.devices().into_iter();
-        let device = there.find(|device| device.availability == Availability::Available);
-        specs.extend(device.map(|device| device.spec));
+        let listed = entry.devices();
+        let there = |device: &&DeviceInfo| device.availability == Availability::Available;
+        let first = listed.iter().find(there);
+        let wgpu = listed.iter().find(|device| device.spec == "burn:wgpu");
+        if let Some(Availability::Unavailable(reason)) = wgpu.map(|device| &device.availability) {
+            println!("skipped: burn:wgpu: {reason}");
+        }
+        specs.extend(
+            first
+                .into_iter()
+                .chain(wgpu.filter(there))
+                .map(|device| device.spec.clone()),
+        );
     }
     let opened = |spec: String| {
         let device = Device::new(&spec)?;

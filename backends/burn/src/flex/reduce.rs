@@ -4,12 +4,12 @@ use burn_flex::FlexTensor;
 use burn_flex::ops::{comparison, cumulative, reduce as flex};
 use polygrad_core::{ArgOp, Axes, DType, ReduceOp, Result, Scalar, Shape};
 
-use crate::compare::{as_dtype, cast, plain};
-use crate::elementwise::{NATIVE, binary_scalar};
-use crate::movement::{concat, part, reshape};
-use crate::support::{refused, unknown};
-use crate::tensor::{BurnTensor, ensure_room};
-use crate::{integer, total};
+use crate::flex::compare::{as_dtype, cast, plain};
+use crate::flex::elementwise::{NATIVE, binary_scalar};
+use crate::flex::movement::{concat, part, reshape};
+use crate::flex::support::{refused, unknown};
+use crate::flex::tensor::{BurnTensor, ensure_room};
+use crate::flex::{integer, total};
 
 /// Terms that Burn may add up one after the other; of more, the sums of so many each are added up.
 const TERMS: usize = 256;

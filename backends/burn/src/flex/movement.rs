@@ -4,8 +4,8 @@ use burn_flex::ops::{cat, slice as flex_slice};
 use burn_std::Slice;
 use polygrad_core::{Axes, DType, Error, Result, Scalar, Shape, SliceRange};
 
-use crate::compare::{as_dtype, plain};
-use crate::tensor::{BurnTensor, ensure_room};
+use crate::flex::compare::{as_dtype, plain};
+use crate::flex::tensor::{BurnTensor, ensure_room};
 
 pub(crate) fn reshape(x: &BurnTensor, shape: Shape) -> Result<BurnTensor> {
     match x.layout().reshape(shape) {
@@ -99,5 +99,5 @@ pub(crate) fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType) -> Res
         (Scalar::Float(_), _) | (_, Scalar::Float(_)) => BurnTensor::from_values(shape, (0..len).map(real).collect()),
         _ => BurnTensor::from_values(shape, (0..len).map(int).collect::<Vec<i64>>()),
     };
-    crate::compare::cast(&x, dtype)
+    crate::flex::compare::cast(&x, dtype)
 }

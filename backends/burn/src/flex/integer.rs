@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 
 use polygrad_core::{DType, Element, ReduceOp, Result, Shape};
 
-use crate::compare::{as_dtype, plain};
-use crate::support::refused;
-use crate::tensor::{BurnTensor, ensure_room};
+use crate::flex::compare::{as_dtype, plain};
+use crate::flex::support::refused;
+use crate::flex::tensor::{BurnTensor, ensure_room};
 
 /// Runs code with `T` standing for the Rust type in which Burn keeps a dtype; bool is kept as `u8`.
 macro_rules! stored {

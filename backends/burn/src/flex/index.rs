@@ -5,11 +5,11 @@ use burn_flex::ops::gather_scatter as flex;
 use burn_std::Slice;
 use polygrad_core::{DType, Element, Error, Result, Scalar, Shape, SliceRange};
 
-use crate::compare::{as_dtype, cast, plain};
-use crate::integer::stored;
-use crate::movement::{slice, write};
-use crate::support::refused;
-use crate::tensor::{BurnTensor, ensure_room};
+use crate::flex::compare::{as_dtype, cast, plain};
+use crate::flex::integer::stored;
+use crate::flex::movement::{slice, write};
+use crate::flex::support::refused;
+use crate::flex::tensor::{BurnTensor, ensure_room};
 
 /// The index in row-major order, its values checked against the axis.
 pub(crate) fn checked(op: &'static str, index: &BurnTensor, axis: usize, dim: usize) -> Result<BurnTensor> {

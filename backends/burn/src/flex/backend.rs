@@ -7,10 +7,10 @@ use polygrad_core::{
     OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
 };
 
-use crate::{
-    BurnDevice, BurnTensor, activation, compare, elementwise, host, index, integer, movement, optim, product, reduce,
-    support, window,
+use crate::flex::{
+    activation, compare, elementwise, host, index, integer, movement, optim, product, reduce, support, window,
 };
+use crate::{BurnDevice, BurnTensor};
 
 /// The backend: see the [crate's documentation](crate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,7 +197,7 @@ impl Backend for Burn {
         if x.shape().numel() == 0 {
             return Ok(x.clone());
         }
-        crate::tensor::ensure_room(&x.shape(), x.dtype())?;
+        crate::flex::tensor::ensure_room(&x.shape(), x.dtype())?;
         Ok(T::new(Flex::softmax(x.operand()?, axis)))
     }
 

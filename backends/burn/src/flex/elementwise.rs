@@ -10,8 +10,8 @@ use burn_flex::{Flex, FlexTensor};
 use burn_std::BoolDType;
 use polygrad_core::{BinaryOp, DType, Result, Scalar, Shape, UnaryOp, dispatch_dtype};
 
-use crate::support::{refused, unknown};
-use crate::tensor::{BOOL, BurnTensor, ensure_room};
+use crate::flex::support::{refused, unknown};
+use crate::flex::tensor::{BOOL, BurnTensor, ensure_room};
 
 /// How Burn's comparisons store their answers.
 pub(crate) const NATIVE: BoolDType = BoolDType::Native;
@@ -48,9 +48,9 @@ pub(crate) fn unary(op: UnaryOp, x: &BurnTensor) -> Result<BurnTensor> {
         UnaryOp::Cos => Flex::float_cos(x),
         UnaryOp::Tan => Flex::float_tan(x),
         UnaryOp::Tanh => Flex::float_tanh(x),
-        UnaryOp::Sigmoid => crate::activation::sigmoid(x),
+        UnaryOp::Sigmoid => crate::flex::activation::sigmoid(x),
         UnaryOp::Erf => Flex::float_erf(x),
-        UnaryOp::Relu => crate::activation::relu(x),
+        UnaryOp::Relu => crate::flex::activation::relu(x),
         _ => return Err(unknown(op.name())),
     }))
 }
@@ -58,7 +58,9 @@ pub(crate) fn unary(op: UnaryOp, x: &BurnTensor) -> Result<BurnTensor> {
 fn predicate(op: UnaryOp, x: &BurnTensor) -> Result<BurnTensor> {
     let float = x.dtype().is_float();
     Ok(BurnTensor::new(match op {
-        UnaryOp::LogicalNot => return crate::compare::compare_scalar(polygrad_core::CompareOp::Eq, x, Scalar::Int(0)),
+        UnaryOp::LogicalNot => {
+            return crate::flex::compare::compare_scalar(polygrad_core::CompareOp::Eq, x, Scalar::Int(0));
+        }
         UnaryOp::IsNan if float => Flex::float_is_nan(x.operand()?, NATIVE),
         UnaryOp::IsInf if float => Flex::float_is_inf(x.operand()?, NATIVE),
         UnaryOp::IsFinite if float => float_predicate(x.operand()?, NATIVE, f32::is_finite, f64::is_finite),

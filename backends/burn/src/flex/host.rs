@@ -7,7 +7,7 @@ use burn_flex::{FlexTensor, Layout};
 use burn_std::{AllocationProperty, Bytes};
 use polygrad_core::{HostBytes, HostTensor, Result, Scalar};
 
-use crate::tensor::{BurnTensor, burn_dtype, burn_shape};
+use crate::flex::tensor::{BurnTensor, burn_dtype, burn_shape};
 
 /// A host tensor's memory as Burn borrows it. Whoever writes gets a copy: Burn's `Bytes` sees to that.
 struct Lent(Arc<dyn HostBytes>);

@@ -5,12 +5,13 @@ use burn_flex::ops::pool;
 use burn_flex::{Flex, FlexTensor};
 use polygrad_core::{Axes, ConvParams, DType, Error, Layout, PoolParams, ReduceOp, Result, Scalar, Shape, decompose};
 
-use crate::compare::cast;
-use crate::movement::{expand, pad, permute, reshape};
-use crate::product::matmul;
-use crate::reduce::reduce;
-use crate::tensor::{BurnTensor, ensure_room};
-use crate::{Burn, index, integer};
+use crate::Burn;
+use crate::flex::compare::cast;
+use crate::flex::movement::{expand, pad, permute, reshape};
+use crate::flex::product::matmul;
+use crate::flex::reduce::reduce;
+use crate::flex::tensor::{BurnTensor, ensure_room};
+use crate::flex::{index, integer};
 
 fn is_narrow(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)

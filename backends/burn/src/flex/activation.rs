@@ -6,9 +6,9 @@ use burn_flex::ops::unary::unary_op;
 use burn_flex::{Flex, FlexTensor};
 use polygrad_core::{Activation, DType, Result};
 
-use crate::compare::cast;
-use crate::support::unknown;
-use crate::tensor::{BurnTensor, ensure_room};
+use crate::flex::compare::cast;
+use crate::flex::support::unknown;
+use crate::flex::tensor::{BurnTensor, ensure_room};
 
 /// Runs a generic function as the two that Burn's kernels take, one for f32 and one for f64.
 macro_rules! both {

@@ -2,8 +2,8 @@
 
 use polygrad_core::Result;
 
-use crate::support::refused;
-use crate::tensor::BurnTensor;
+use crate::flex::support::refused;
+use crate::flex::tensor::BurnTensor;
 
 /// Running sum that keeps what each addition rounds away.
 ///

@@ -6,10 +6,10 @@ use burn_flex::{Flex, FlexTensor};
 use burn_std::{BoolDType, DType as BurnDType, FloatDType, IntDType};
 use polygrad_core::{CompareOp, DType, Result, Scalar, bf16, f16};
 
-use crate::elementwise::{NATIVE, rounded};
-use crate::movement::expand;
-use crate::support::unknown;
-use crate::tensor::{BurnTensor, ensure_room};
+use crate::flex::elementwise::{NATIVE, rounded};
+use crate::flex::movement::expand;
+use crate::flex::support::unknown;
+use crate::flex::tensor::{BurnTensor, ensure_room};
 
 type Compare = fn(FlexTensor, FlexTensor, BoolDType) -> FlexTensor;
 
@@ -77,7 +77,7 @@ pub(crate) fn plain(x: &BurnTensor) -> BurnTensor {
 /// What was computed on the bytes of bools, as bool.
 pub(crate) fn as_dtype(x: BurnTensor, dtype: DType) -> BurnTensor {
     if dtype == DType::Bool {
-        BurnTensor::new(x.retagged(crate::tensor::BOOL))
+        BurnTensor::new(x.retagged(crate::flex::tensor::BOOL))
     } else {
         x
     }

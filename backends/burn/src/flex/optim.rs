@@ -7,8 +7,8 @@ use burn_flex::FlexTensor;
 use polygrad_core::{AdamParams, BinaryOp, DType, Result, SgdParams, Shape, decompose};
 
 use crate::Burn;
-use crate::elementwise::combine;
-use crate::tensor::{BurnTensor, ensure_room};
+use crate::flex::elementwise::combine;
+use crate::flex::tensor::{BurnTensor, ensure_room};
 
 /// See [`Backend::accumulate_grad`](polygrad_core::Backend::accumulate_grad).
 pub(crate) fn accumulate_grad(acc: BurnTensor, grad: &BurnTensor) -> Result<BurnTensor> {

@@ -4,10 +4,10 @@ use burn_backend::ops::FloatTensorOps;
 use burn_flex::Flex;
 use polygrad_core::{Axes, BinaryOp, DType, Error, Result, Scalar, Shape};
 
-use crate::compare::cast;
-use crate::elementwise::combine;
-use crate::movement::{permute, reshape};
-use crate::tensor::{BurnTensor, ensure_room};
+use crate::flex::compare::cast;
+use crate::flex::elementwise::combine;
+use crate::flex::movement::{permute, reshape};
+use crate::flex::tensor::{BurnTensor, ensure_room};
 
 pub(crate) fn matmul(a: &BurnTensor, b: &BurnTensor) -> Result<BurnTensor> {
     let (left, right, dtype) = (a.shape(), b.shape(), a.dtype());
