@@ -1,0 +1,20 @@
+//! Polygrad's driver for GPUs: Vulkan, Metal, DirectX 12 and browsers' WebGPU, by shaders in WGSL.
+//!
+//! [`WgpuDriver`] is a [`ComputeBackend`](polygrad_core::compute::ComputeBackend); `Compute<WgpuDriver>` of polygrad-compute makes a backend of it.
+//! Every shader is made from text when it is first needed, by [`shaders`] also without any adapter.
+
+mod adapter;
+#[cfg(target_arch = "wasm32")]
+mod browser;
+mod driver;
+mod elementwise;
+mod failure;
+mod gpu;
+mod kernel;
+mod memory;
+mod source;
+mod state;
+mod table;
+mod wait;
+
+pub use driver::WgpuDriver;

@@ -1,0 +1,4 @@
+//! The driver on an adapter, where there is one, and its shaders without any.
+
+mod elementwise;
+mod support;
