@@ -195,13 +195,18 @@ impl ComputeBackend for WgpuDriver {
     }
 
     fn gemm(&self, call: &Gemm) -> Result<()> {
-        let _ = call;
-        Err(self.lacks(Kernel::Queues))
+        let one = Batch {
+            count: 1,
+            stride_a: 0,
+            stride_b: 0,
+            stride_c: 0,
+        };
+        self.batched_gemm(call, &one)
     }
 
     fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
-        let _ = (call, batch);
-        Err(self.lacks(Kernel::Queues))
+        let mut session = self.session()?;
+        session.gemm(call, batch).map_err(|error| error.with_op("gemm"))
     }
 
     fn conv2d_forward(&self, call: &Conv2d) -> Result<()> {

@@ -42,6 +42,7 @@ impl Gpu {
             gpu: self,
             state: lock(&self.state),
             temporaries: Vec::new(),
+            addresses: Vec::new(),
         })
     }
 
@@ -89,11 +90,16 @@ pub(crate) struct Session<'a> {
     pub(crate) gpu: &'a Gpu,
     pub(crate) state: MutexGuard<'a, State>,
     temporaries: Vec<(u64, Block)>,
+    /// Of temporary memory.
+    addresses: Vec<DevicePtr>,
 }
 
 impl Drop for Session<'_> {
     /// What later calls do is ordered behind what this one did: its memory can go on to them at once.
     fn drop(&mut self) {
+        for ptr in std::mem::take(&mut self.addresses) {
+            let _ = self.state.space.remove(ptr);
+        }
         for (size, block) in std::mem::take(&mut self.temporaries) {
             if self.state.pooled + size <= MOST_POOLED {
                 self.state.pooled += size;
@@ -144,6 +150,17 @@ impl Session<'_> {
         };
         self.temporaries.push((size, block));
         Ok(place)
+    }
+
+    /// An address, until the end of the call, for memory that has none.
+    pub(crate) fn address(&mut self, place: &Place, bytes: usize) -> Result<DevicePtr> {
+        let block = Block {
+            buffer: place.buffer.clone(),
+            id: place.id,
+        };
+        let ptr = self.state.space.insert(place.at + bytes, block)?;
+        self.addresses.push(ptr);
+        Ok(ptr.add(place.at))
     }
 
     /// The word in which kernels note a bad index, and the number by which this call is known then.

@@ -2,13 +2,14 @@
 
 use polygrad_core::Result;
 
-use crate::elementwise;
 use crate::source::{Access, Slots};
+use crate::{elementwise, gemm};
 
 /// A kernel: what its shader's text is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kernel {
     Elementwise(elementwise::Form),
+    Gemm(gemm::Form),
 }
 
 impl Kernel {
@@ -16,6 +17,7 @@ impl Kernel {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Elementwise(_) => "elementwise",
+            Self::Gemm(_) => "gemm",
         }
     }
 
@@ -23,13 +25,15 @@ impl Kernel {
     pub(crate) fn accesses(&self) -> Vec<Access> {
         match self {
             Self::Elementwise(form) => form.accesses(),
+            Self::Gemm(form) => form.accesses(),
         }
     }
 
     /// The shader.
     pub(crate) fn source(&self, slots: &Slots) -> Result<String> {
         Ok(match self {
-            Self::Elementwise(form) => return form.source(slots),
+            Self::Elementwise(form) => form.source(slots)?,
+            Self::Gemm(form) => form.source(slots),
         })
     }
 }

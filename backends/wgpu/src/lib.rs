@@ -9,12 +9,14 @@ mod browser;
 mod driver;
 mod elementwise;
 mod failure;
+mod gemm;
 mod gpu;
 mod kernel;
 mod memory;
 mod source;
 mod state;
 mod table;
+mod tile;
 mod wait;
 
 pub use driver::WgpuDriver;

@@ -58,29 +58,18 @@ impl Session<'_> {
 
     /// Any bytes, by a kernel. The two do not overlap.
     fn copy_bytes(&mut self, dst: &Place, src: &Place, bytes: usize) -> Result<()> {
-        // A name for memory that has none.
-        let pointer = |session: &mut Self, place: &Place| {
-            let block = Block {
-                buffer: place.buffer.clone(),
-                id: place.id,
-            };
-            session.state.space.insert(place.at + bytes, block)
-        };
-        let (from, to) = (pointer(self, src)?, pointer(self, dst)?);
+        let (from, to) = (self.address(src, bytes)?, self.address(dst, bytes)?);
         let shape = Shape::new(&[bytes])?;
         let mut program = ElementwiseProgram::default();
         let x = program.input(DType::U8);
         program.output(x);
-        let done = self.elementwise(&Elementwise {
+        self.elementwise(&Elementwise {
             program: &program,
             shape,
-            inputs: &[DeviceView::contiguous(from.add(src.at), DType::U8, shape)],
+            inputs: &[DeviceView::contiguous(from, DType::U8, shape)],
             scalars: &[],
-            outputs: &[DeviceView::contiguous(to.add(dst.at), DType::U8, shape)],
-        });
-        self.state.space.remove(from)?;
-        self.state.space.remove(to)?;
-        done
+            outputs: &[DeviceView::contiguous(to, DType::U8, shape)],
+        })
     }
 
     pub(crate) fn copy_within(&mut self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {

@@ -1,4 +1,5 @@
 //! The driver on an adapter, where there is one, and its shaders without any.
 
 mod elementwise;
+mod products;
 mod support;
