@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use polygrad_core::compute::{
-    Attention, Batch, Binary, ComputeBackend, Conv2d, DevicePtr, DeviceKind, DeviceView, Driver,
-    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gemm, Kernel, Readback,
-    Reduce, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DevicePtr, DeviceKind, DeviceView, Driver,
+    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Readback,
+    Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use polygrad_core::{DType, DeviceInfo, Error, ErrorKind, Result, Shape};
 
 use crate::adapter;
+use crate::conv::Gives;
 use crate::failure::lock;
 use crate::gpu::{Gpu, Session};
 use crate::memory::Ordered;
@@ -154,8 +155,21 @@ impl ComputeBackend for WgpuDriver {
 
     fn supports(&self, kernel: Kernel, dtype: DType) -> bool {
         let there = dtype != DType::F64 && (dtype != DType::I64 || self.gpu.get().is_none_or(|gpu| gpu.int64));
+        let float = there && dtype.is_float();
         match kernel {
-            Kernel::Elementwise => there,
+            Kernel::Elementwise | Kernel::ReduceAxes | Kernel::Sort | Kernel::ArgReduce => there,
+            Kernel::CumSum | Kernel::MaxPool2d => there && dtype != DType::Bool,
+            // Moving needs no arithmetic.
+            Kernel::Gather | Kernel::Scatter => dtype != DType::F64,
+            Kernel::ScatterAdd => !matches!(dtype, DType::F64 | DType::Bool),
+            Kernel::Conv2dForward
+            | Kernel::Conv2dInputGrad
+            | Kernel::Conv2dWeightGrad
+            | Kernel::AvgPool2d
+            | Kernel::Attention
+            | Kernel::Softmax
+            | Kernel::SoftmaxBackward
+            | Kernel::LayerNorm => float,
             _ => false,
         }
     }
@@ -210,13 +224,19 @@ impl ComputeBackend for WgpuDriver {
     }
 
     fn conv2d_forward(&self, call: &Conv2d) -> Result<()> {
-        let _ = call;
-        Err(self.lacks(Kernel::Conv2dForward))
+        named("conv2d_forward", self.session()?.conv(call, Gives::Output))
+    }
+
+    fn conv2d_input_grad(&self, call: &Conv2d) -> Result<()> {
+        named("conv2d_input_grad", self.session()?.conv(call, Gives::Input))
+    }
+
+    fn conv2d_weight_grad(&self, call: &Conv2d) -> Result<()> {
+        named("conv2d_weight_grad", self.session()?.conv(call, Gives::Weight))
     }
 
     fn attention(&self, call: &Attention) -> Result<()> {
-        let _ = call;
-        Err(self.lacks(Kernel::Attention))
+        named("attention", self.session()?.attention(call))
     }
 
     fn unary(&self, call: &Unary) -> Result<()> {
@@ -258,9 +278,61 @@ impl ComputeBackend for WgpuDriver {
     }
 
     fn reduce(&self, call: &Reduce) -> Result<()> {
-        let _ = call;
-        Err(self.lacks(Kernel::ReduceAxes))
+        named(call.op.name(), self.session()?.reduce(call))
     }
+
+    fn reduce_axes(&self, call: &ReduceAxes) -> Result<()> {
+        named(call.op.name(), self.session()?.reduce_axes(call))
+    }
+
+    fn arg_reduce(&self, call: &ArgReduce) -> Result<()> {
+        named(call.op.name(), self.session()?.arg_reduce(call))
+    }
+
+    fn cumsum(&self, call: &CumSum) -> Result<()> {
+        named("cumsum", self.session()?.cumsum(call))
+    }
+
+    fn sort(&self, call: &Sort) -> Result<()> {
+        named("sort", self.session()?.sort(call))
+    }
+
+    fn softmax(&self, call: &Softmax) -> Result<()> {
+        named("softmax", self.session()?.softmax(call, None))
+    }
+
+    fn softmax_backward(&self, call: &Softmax) -> Result<()> {
+        named("softmax_backward", self.session()?.softmax_backward(call))
+    }
+
+    fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
+        named("layer_norm", self.session()?.layer_norm(call))
+    }
+
+    fn max_pool2d(&self, call: &Pool2d) -> Result<()> {
+        named("max_pool2d", self.session()?.pool(call, true))
+    }
+
+    fn avg_pool2d(&self, call: &Pool2d) -> Result<()> {
+        named("avg_pool2d", self.session()?.pool(call, false))
+    }
+
+    fn gather(&self, call: &Gather) -> Result<()> {
+        named("gather", self.session()?.gather(call))
+    }
+
+    fn scatter(&self, call: &Scatter) -> Result<()> {
+        named("scatter", self.session()?.scatter(call, false))
+    }
+
+    fn scatter_add(&self, call: &Scatter) -> Result<()> {
+        named("scatter_add", self.session()?.scatter(call, true))
+    }
+}
+
+/// An error's op, unless a part of the call has put its own.
+fn named(op: &'static str, result: Result<()>) -> Result<()> {
+    result.map_err(|error| error.with_op(op))
 }
 
 /// A program over elements that lie in a row.

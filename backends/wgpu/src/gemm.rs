@@ -174,7 +174,7 @@ impl Session<'_> {
             return self.gemm_narrow(call, batch, span_c);
         }
         let c = self.typed(call.c, span_c, call.dtype_c)?;
-        let mut operand = |ptr, span| match span {
+        let operand = |ptr, span| match span {
             0 => Ok(c.clone()),
             _ => self.typed(ptr, span, call.dtype),
         };

@@ -3,13 +3,20 @@
 use polygrad_core::Result;
 
 use crate::source::{Access, Slots};
-use crate::{elementwise, gemm};
+use crate::{conv, elementwise, gemm, index, pool, reduce, rows, scan, sort};
 
 /// A kernel: what its shader's text is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kernel {
     Elementwise(elementwise::Form),
     Gemm(gemm::Form),
+    Reduce(reduce::Form),
+    Rows(rows::Form),
+    Scan(scan::Form),
+    Index(index::Form),
+    Pool(pool::Form),
+    Conv(conv::Form),
+    Sort(sort::Form),
 }
 
 impl Kernel {
@@ -18,6 +25,13 @@ impl Kernel {
         match self {
             Self::Elementwise(_) => "elementwise",
             Self::Gemm(_) => "gemm",
+            Self::Reduce(_) => "reduce",
+            Self::Rows(_) => "rows",
+            Self::Scan(_) => "scan",
+            Self::Index(_) => "index",
+            Self::Pool(_) => "pool",
+            Self::Conv(_) => "conv",
+            Self::Sort(_) => "sort",
         }
     }
 
@@ -26,6 +40,13 @@ impl Kernel {
         match self {
             Self::Elementwise(form) => form.accesses(),
             Self::Gemm(form) => form.accesses(),
+            Self::Reduce(form) => form.accesses(),
+            Self::Rows(form) => form.accesses(),
+            Self::Scan(form) => form.accesses(),
+            Self::Index(form) => form.accesses(),
+            Self::Pool(form) => form.accesses(),
+            Self::Conv(form) => form.accesses(),
+            Self::Sort(form) => form.accesses(),
         }
     }
 
@@ -34,6 +55,13 @@ impl Kernel {
         Ok(match self {
             Self::Elementwise(form) => form.source(slots)?,
             Self::Gemm(form) => form.source(slots),
+            Self::Reduce(form) => form.source(slots),
+            Self::Rows(form) => form.source(slots),
+            Self::Scan(form) => form.source(slots),
+            Self::Index(form) => form.source(slots),
+            Self::Pool(form) => form.source(slots),
+            Self::Conv(form) => form.source(slots),
+            Self::Sort(form) => form.source(slots),
         })
     }
 }

@@ -4,18 +4,28 @@
 //! Every shader is made from text when it is first needed, by [`shaders`] also without any adapter.
 
 mod adapter;
+mod attention;
 #[cfg(target_arch = "wasm32")]
 mod browser;
+mod conv;
 mod driver;
 mod elementwise;
 mod failure;
 mod gemm;
 mod gpu;
+mod index;
 mod kernel;
 mod memory;
+mod pool;
+mod reduce;
+mod rows;
+mod scan;
+pub mod shaders;
+mod sort;
 mod source;
 mod state;
 mod table;
+mod team;
 mod tile;
 mod wait;
 

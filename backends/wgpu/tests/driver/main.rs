@@ -2,4 +2,5 @@
 
 mod elementwise;
 mod products;
+mod shaders;
 mod support;
