@@ -51,7 +51,7 @@ impl Form {
         }
         source.loader("a_at", 0, self.dtype);
         source.loader("b_at", 1, self.dtype);
-        source.storer("set", 2, DType::F32);
+        source.storer("y_set", 2, DType::F32);
         let (a, b, store) = match self.gives {
             Gives::Output => (
                 "return a_at(w0 + (z * og + i) * (cg * kh * kw) + k);",
@@ -61,7 +61,7 @@ impl Form {
                  if (y < 0 || x < 0 || y >= i32(h) || x >= i32(w)) { return 0.0; }\n\
                  let image = (j / (oh * ow)) * c + z * cg + k / (kh * kw);\n\
                  return b_at(x0 + (image * h + u32(y)) * w + u32(x));",
-                "let pixels = oh * ow;\nset(y0 + ((j / pixels) * o + z * og + i) * pixels + j % pixels, v);",
+                "let pixels = oh * ow;\ny_set(y0 + ((j / pixels) * o + z * og + i) * pixels + j % pixels, v);",
             ),
             Gives::Input => (
                 "let at = k % (kh * kw);\n\
@@ -73,7 +73,7 @@ impl Form {
                  if (p * sh != u32(y) || q * sw != u32(x) || p >= oh || q >= ow) { return 0.0; }\n\
                  let image = (j / (h * w)) * o + z * og + k / (kh * kw);\n\
                  return b_at(y0 + (image * oh + p) * ow + q);",
-                "let pixels = h * w;\nset(x0 + ((j / pixels) * c + z * cg + i) * pixels + j % pixels, v);",
+                "let pixels = h * w;\ny_set(x0 + ((j / pixels) * c + z * cg + i) * pixels + j % pixels, v);",
             ),
             Gives::Weight => (
                 "let pixels = oh * ow;\nreturn a_at(y0 + ((k / pixels) * o + z * og + i) * pixels + k % pixels);",
@@ -83,7 +83,7 @@ impl Form {
                  if (y < 0 || x < 0 || y >= i32(h) || x >= i32(w)) { return 0.0; }\n\
                  let image = (k / (oh * ow)) * c + z * cg + j / (kh * kw);\n\
                  return b_at(x0 + (image * h + u32(y)) * w + u32(x));",
-                "set(w0 + (part * o + z * og + i) * (cg * kh * kw) + j, v);",
+                "y_set(w0 + (part * o + z * og + i) * (cg * kh * kw) + j, v);",
             ),
         };
         source.function(&format!("fn load_a(i: u32, k: u32, z: u32) -> f32 {{\n{lets}{a}\n}}"));

@@ -60,7 +60,7 @@ impl Form {
         let mut body = self.team.head(ROWS);
         let _ = writeln!(
             body,
-            "let from = {} + input_at(row);\nlet to = {} + output_at(row);\nvar sum: {ty};\nvar lost = 0.0;",
+            "let source_at = {} + input_at(row);\nlet target_at = {} + output_at(row);\nvar sum: {ty};\nvar lost = 0.0;",
             param(INPUT),
             param(OUTPUT)
         );
@@ -69,8 +69,8 @@ impl Form {
             Team::Single => {
                 let _ = writeln!(
                     body,
-                    "for (var r = 0u; r < {len}; r++) {{\nlet x = load(from + r * {step});\n{}\n\
-                     store(to + r * {output_step}, {});\n}}",
+                    "for (var r = 0u; r < {len}; r++) {{\nlet x = load(source_at + r * {step});\n{}\n\
+                     store(target_at + r * {output_step}, {});\n}}",
                     add("x"),
                     value("sum")
                 );
@@ -81,11 +81,11 @@ impl Form {
                 let _ = writeln!(
                     body,
                     "for (var first = 0u; first < {len}; first = first + {THREADS}u) {{\nlet r = first + lane;\n\
-                     var v: {ty};\nif (r < {len}) {{ v = load(from + r * {step}); }}\nall[lane] = v;\nworkgroupBarrier();\n\
+                     var v: {ty};\nif (r < {len}) {{ v = load(source_at + r * {step}); }}\nall[lane] = v;\nworkgroupBarrier();\n\
                      for (var s = 1u; s < {THREADS}u; s = s << 1u) {{\nvar other: {ty};\n\
                      if (lane >= s) {{ other = all[lane - s]; }}\nworkgroupBarrier();\n\
                      if (lane >= s) {{ v = other + v; all[lane] = v; }}\nworkgroupBarrier();\n}}\n\
-                     if (r < {len}) {{ store(to + r * {output_step}, {}); }}\n\
+                     if (r < {len}) {{ store(target_at + r * {output_step}, {}); }}\n\
                      let block = all[{}u];\nworkgroupBarrier();\n{}\n}}",
                     value(if float { "(sum + (v - lost))" } else { "(sum + v)" }),
                     THREADS - 1,
