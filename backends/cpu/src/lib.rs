@@ -5,6 +5,7 @@ mod backend;
 mod buffers;
 mod conv;
 mod device;
+mod driver;
 mod fused;
 mod gemm;
 mod loops;
@@ -17,6 +18,7 @@ mod tensor;
 
 pub use backend::Cpu;
 pub use device::{CpuDevice, Kernels, entry};
+pub use driver::CpuDriver;
 pub use pool::{ThreadPool, available_threads};
 pub use simd::Level;
 pub use tensor::CpuTensor;

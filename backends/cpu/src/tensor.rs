@@ -35,7 +35,7 @@ impl CpuTensor {
 
     /// A tensor whose elements lie in a buffer that is there already; all of them must be inside it.
     #[inline]
-    fn over(buffer: Buffer, layout: Layout, dtype: DType, device: CpuDevice) -> Self {
+    pub(crate) fn over(buffer: Buffer, layout: Layout, dtype: DType, device: CpuDevice) -> Self {
         let plain = layout.offset() == 0 && layout.is_contiguous() && layout.shape() == buffer.shape();
         Self {
             buffer,
@@ -106,6 +106,11 @@ impl CpuTensor {
     #[inline]
     pub fn device(&self) -> CpuDevice {
         self.device
+    }
+
+    /// Whether the elements lie in this buffer.
+    pub(crate) fn is_in(&self, buffer: &Buffer) -> bool {
+        self.buffer.as_ptr() == buffer.as_ptr()
     }
 
     #[inline]

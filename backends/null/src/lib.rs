@@ -37,8 +37,10 @@
 
 mod backend;
 mod device;
+mod driver;
 mod tensor;
 
 pub use backend::Null;
 pub use device::{NullDevice, Stats};
+pub use driver::{DriverStats, NullDriver};
 pub use tensor::NullTensor;

@@ -112,7 +112,7 @@ pub(crate) fn accepts(op: BinaryOp, dtype: DType) -> Result<()> {
 
 /// The loop for an op and dtype (for 16-bit floats that of f32), and its nanoseconds an element.
 #[inline]
-fn choose(op: BinaryOp, dtype: DType) -> Result<(Loop, f32)> {
+pub(crate) fn choose(op: BinaryOp, dtype: DType) -> Result<(Loop, f32)> {
     let found = match dtype {
         DType::F32 | DType::F16 | DType::BF16 => find_float::<f32>(op),
         DType::F64 => find_float::<f64>(op),

@@ -9,7 +9,7 @@ use crate::loops::{Operand, map};
 use crate::simd::{Kernel, Level, Simd};
 use crate::{CpuDevice, CpuTensor};
 
-type Loop = unsafe fn(Option<Level>, *const u8, *const u8, *mut u8, usize);
+pub(crate) type Loop = unsafe fn(Option<Level>, *const u8, *const u8, *mut u8, usize);
 
 /// See [`polygrad_core::Backend::compare`].
 pub(crate) fn compare(op: CompareOp, a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
@@ -35,7 +35,7 @@ pub(crate) fn compare_scalar(op: CompareOp, x: &CpuTensor, scalar: Scalar) -> Re
 
 /// Operands are of `dtype` and broadcast to `shape`.
 fn run(op: CompareOp, device: CpuDevice, shape: &Shape, operands: [Operand; 2], dtype: DType) -> Result<CpuTensor> {
-    let f = dispatch_dtype!(dtype, T => find::<T>(op)).ok_or_else(|| unknown(op.name()))?;
+    let f = choose(op, dtype)?;
     let mut out = CpuTensor::empty(*shape, DType::Bool, device)?;
     let to = out.ptr_mut();
     let level = device.vectors();
@@ -52,6 +52,11 @@ fn run(op: CompareOp, device: CpuDevice, shape: &Shape, operands: [Operand; 2], 
 /// Whether an op is known.
 pub(crate) fn accepts(op: CompareOp) -> Result<()> {
     find::<u8>(op).map(drop).ok_or_else(|| unknown(op.name()))
+}
+
+/// The loop for an op and dtype.
+pub(crate) fn choose(op: CompareOp, dtype: DType) -> Result<Loop> {
+    dispatch_dtype!(dtype, T => find::<T>(op)).ok_or_else(|| unknown(op.name()))
 }
 
 fn find<T: Ordered>(op: CompareOp) -> Option<Loop> {

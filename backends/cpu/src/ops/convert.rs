@@ -26,19 +26,31 @@ pub(crate) fn cast(x: &CpuTensor, dtype: DType) -> Result<CpuTensor> {
             to,
             dtype.size(),
             0.5,
-            &|[x], to, n| match (Half::of(from), Half::of(dtype)) {
-                (Some(half), None) if dtype == DType::F32 => {
-                    std::ptr::write_bytes(to, 0, 4 * n);
-                    half.widen(x, to.cast(), n);
-                }
-                (None, Some(half)) if from == DType::F32 => half.narrow(x.cast(), to, n),
-                _ => dispatch_dtype!(from, A => dispatch_dtype!(dtype, B => {
-                    Level::run_loops(level, Convert::<A, B> { x: x.cast(), to: to.cast(), n });
-                })),
-            },
+            &|[x], to, n| convert(level, from, dtype, x, to, n),
         );
     }
     Ok(out)
+}
+
+/// Converts `n` elements.
+///
+/// # Safety
+/// `n` elements of `from` must be readable at `x`, and as many of `dtype` writable at `to`.
+pub(crate) unsafe fn convert(level: Option<Level>, from: DType, dtype: DType, x: *const u8, to: *mut u8, n: usize) {
+    match (Half::of(from), Half::of(dtype)) {
+        (Some(half), None) if dtype == DType::F32 => {
+            // SAFETY: by the caller.
+            unsafe {
+                std::ptr::write_bytes(to, 0, 4 * n);
+                half.widen(x, to.cast(), n);
+            }
+        }
+        // SAFETY: by the caller.
+        (None, Some(half)) if from == DType::F32 => unsafe { half.narrow(x.cast(), to, n) },
+        _ => dispatch_dtype!(from, A => dispatch_dtype!(dtype, B => {
+            Level::run_loops(level, Convert::<A, B> { x: x.cast(), to: to.cast(), n });
+        })),
+    }
 }
 
 struct Convert<A, B> {

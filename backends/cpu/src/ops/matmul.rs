@@ -101,7 +101,7 @@ fn batched<T: Real + Element>(
 }
 
 /// Does `count` products, `ns` nanoseconds each: side by side when they are small, else one after another, each on all threads.
-fn many(device: CpuDevice, count: usize, ns: f32, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+pub(crate) fn many(device: CpuDevice, count: usize, ns: f32, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     if count == 1 || ns > 2_000_000.0 {
         return (0..count).try_for_each(one);
     }

@@ -33,22 +33,27 @@ pub(crate) fn select(condition: &CpuTensor, a: &CpuTensor, b: &CpuTensor) -> Res
     // SAFETY: operands have been broadcast to the output's shape, and the output is new. What an element means does not
     // matter for moving it.
     unsafe {
-        map(
-            a.device(),
-            &shape,
-            operands,
-            to,
-            size,
-            ns,
-            &|[c, a, b], to, n| match size {
-                1 => run::<u8>(level, c, a, b, to, n),
-                2 => run::<u16>(level, c, a, b, to, n),
-                4 => run::<u32>(level, c, a, b, to, n),
-                _ => run::<u64>(level, c, a, b, to, n),
-            },
-        );
+        map(a.device(), &shape, operands, to, size, ns, &|cab, to, n| {
+            choose(level, size, cab, to, n)
+        });
     }
     Ok(out)
+}
+
+/// Takes `n` elements of `size` bytes from the second input where the first is true, else from the third.
+///
+/// # Safety
+/// `n` elements must be readable at the inputs and writable at `to`.
+pub(crate) unsafe fn choose(level: Option<Level>, size: usize, [c, a, b]: [*const u8; 3], to: *mut u8, n: usize) {
+    // SAFETY: by the caller.
+    unsafe {
+        match size {
+            1 => run::<u8>(level, c, a, b, to, n),
+            2 => run::<u16>(level, c, a, b, to, n),
+            4 => run::<u32>(level, c, a, b, to, n),
+            _ => run::<u64>(level, c, a, b, to, n),
+        }
+    }
 }
 
 struct Choose<T> {

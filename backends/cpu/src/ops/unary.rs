@@ -31,7 +31,7 @@ pub(crate) fn unary(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
 }
 
 /// Nanoseconds an element, roughly.
-fn cost(op: UnaryOp) -> f32 {
+pub(crate) fn cost(op: UnaryOp) -> f32 {
     if op.needs_float() { 0.6 } else { 0.15 }
 }
 
@@ -83,7 +83,8 @@ pub(crate) fn accepts(op: UnaryOp, dtype: DType) -> Result<()> {
     Err(refused(op.name(), dtype))
 }
 
-fn find(op: UnaryOp, dtype: DType) -> Option<Loop> {
+/// The loop of a function that keeps the dtype.
+pub(crate) fn find(op: UnaryOp, dtype: DType) -> Option<Loop> {
     match dtype {
         DType::F32 => find_f32(op),
         DType::F64 => find_f64(op),
@@ -261,22 +262,26 @@ where
 fn predicate(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
     let mut out = CpuTensor::empty(*x.shape(), DType::Bool, x.device())?;
     let to = out.ptr_mut();
-    let float = x.dtype().is_float();
-    let f: Predicate = match (op, float) {
-        (UnaryOp::LogicalNot, _) => find_not(x.dtype()),
-        (UnaryOp::IsNan | UnaryOp::IsInf, false) => fill::<false>,
-        (UnaryOp::IsFinite, false) => fill::<true>,
-        (UnaryOp::IsNan, true) => find_class::<0>(x.dtype()),
-        (UnaryOp::IsInf, true) => find_class::<1>(x.dtype()),
-        (UnaryOp::IsFinite, true) => find_class::<2>(x.dtype()),
-        _ => return Err(unknown(op.name())),
-    };
+    let f = find_predicate(op, x.dtype())?;
     // SAFETY: the loop was chosen for the dtype; output and input have one shape, and the output is new.
     unsafe { run(x.device(), x, to, 1, 0.2, &|[x], to, n| f(x, to, n)) };
     Ok(out)
 }
 
-type Predicate = unsafe fn(*const u8, *mut u8, usize);
+pub(crate) type Predicate = unsafe fn(*const u8, *mut u8, usize);
+
+/// The loop of a function to bool.
+pub(crate) fn find_predicate(op: UnaryOp, dtype: DType) -> Result<Predicate> {
+    Ok(match (op, dtype.is_float()) {
+        (UnaryOp::LogicalNot, _) => find_not(dtype),
+        (UnaryOp::IsNan | UnaryOp::IsInf, false) => fill::<false>,
+        (UnaryOp::IsFinite, false) => fill::<true>,
+        (UnaryOp::IsNan, true) => find_class::<0>(dtype),
+        (UnaryOp::IsInf, true) => find_class::<1>(dtype),
+        (UnaryOp::IsFinite, true) => find_class::<2>(dtype),
+        _ => return Err(unknown(op.name())),
+    })
+}
 
 /// # Safety
 /// `n` bytes must be writable at `to`.

@@ -153,14 +153,14 @@ impl Batch {
         Ok(out)
     }
 
-    /// The `i`-th product.
+    /// The `i`-th product. Pointers to nothing, as to A where `k` is 0, may be anything.
     #[must_use]
     pub fn nth(&self, i: usize, gemm: &Gemm) -> Gemm {
         let (size, size_c) = (gemm.dtype.size(), gemm.dtype_c.size());
         Gemm {
-            a: gemm.a.add(i * self.stride_a * size),
-            b: gemm.b.add(i * self.stride_b * size),
-            c: gemm.c.add(i * self.stride_c * size_c),
+            a: gemm.a.add(i.wrapping_mul(self.stride_a).wrapping_mul(size)),
+            b: gemm.b.add(i.wrapping_mul(self.stride_b).wrapping_mul(size)),
+            c: gemm.c.add(i.wrapping_mul(self.stride_c).wrapping_mul(size_c)),
             ..*gemm
         }
     }

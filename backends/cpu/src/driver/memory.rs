@@ -1,0 +1,223 @@
+//! The driver's allocations, and tensors over parts of them.
+
+use std::ops::Range;
+
+use polygrad_core::compute::{AddressSpace, DevicePtr, DeviceView};
+use polygrad_core::{CompareOp, DType, Error, Layout, MAX_RANK, Result, Scalar, Shape};
+
+use crate::buffers::Buffer;
+use crate::ops::compare;
+use crate::{CpuDevice, CpuTensor, loops};
+
+/// What was allocated. Every pointer and extent that a call names is looked up here before any memory is touched.
+#[derive(Default)]
+pub(super) struct Memory(AddressSpace<Block>);
+
+/// An allocation. Its bytes are never uninitialized: what a host may read must have some value.
+struct Block(Buffer);
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Block({:?})", self.0.as_ptr())
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} allocations of {} bytes", self.0.len(), self.0.bytes())
+    }
+}
+
+impl Memory {
+    pub(super) fn alloc(&mut self, bytes: usize) -> Result<DevicePtr> {
+        let buffer = Buffer::alloc(bytes)?;
+        // SAFETY: the block is new and has so many bytes.
+        unsafe { std::ptr::write_bytes(buffer.as_ptr(), 0, bytes) };
+        self.0.insert(bytes, Block(buffer))
+    }
+
+    pub(super) fn free(&mut self, ptr: DevicePtr) -> Result<()> {
+        self.0.remove(ptr).map(drop)
+    }
+
+    /// The allocation around so many bytes, and where in it they begin.
+    fn find(&self, ptr: DevicePtr, bytes: usize) -> Result<(&Buffer, usize)> {
+        self.0.find(ptr, bytes).map(|(block, at)| (&block.0, at))
+    }
+
+    pub(super) fn write(&mut self, dst: DevicePtr, src: &[u8]) -> Result<()> {
+        if src.is_empty() {
+            return Ok(());
+        }
+        let (buffer, at) = self.find(dst, src.len())?;
+        // SAFETY: the bytes are inside the allocation, and nobody else is at the memory while it is borrowed mutably.
+        unsafe { std::ptr::copy(src.as_ptr(), buffer.as_ptr().add(at), src.len()) };
+        Ok(())
+    }
+
+    pub(super) fn read(&self, dst: &mut [u8], src: DevicePtr) -> Result<()> {
+        if dst.is_empty() {
+            return Ok(());
+        }
+        let (buffer, at) = self.find(src, dst.len())?;
+        // SAFETY: the bytes are inside the allocation, and all of them are initialized.
+        unsafe { std::ptr::copy(buffer.as_ptr().add(at), dst.as_mut_ptr(), dst.len()) };
+        Ok(())
+    }
+
+    pub(super) fn copy(&mut self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let ((from, source), (to, target)) = (self.find(src, bytes)?, self.find(dst, bytes)?);
+        // SAFETY: both parts are inside their allocations; they may overlap.
+        unsafe { std::ptr::copy(from.as_ptr().add(source), to.as_ptr().add(target), bytes) };
+        Ok(())
+    }
+
+    /// The memory of a view. One without elements is nowhere: its pointer is not looked at.
+    pub(super) fn place(&self, view: &DeviceView) -> Result<Place> {
+        let (shape, dtype) = (*view.shape(), view.dtype);
+        let span = view.span()?;
+        if span.is_empty() {
+            return Ok(Place {
+                buffer: Buffer::alloc_for(shape, 0)?,
+                layout: Layout::contiguous(shape),
+                dtype,
+                span: 0..0,
+            });
+        }
+        let size = dtype.size();
+        if !view.ptr.get().is_multiple_of(size as u64) {
+            return Err(Error::invalid(format!("{:?} is no address of {dtype}", view.ptr))
+                .with_hint(format!("it must be a multiple of {size}")));
+        }
+        let (buffer, at) = self.find(view.ptr, span.end)?;
+        // The stride of an axis with one place means nothing, and may be any number.
+        let mut strides = [0; MAX_RANK];
+        for (axis, stride) in view.layout.strides().iter().enumerate() {
+            strides[axis] = if shape[axis] == 1 { 0 } else { *stride };
+        }
+        let layout = Layout::strided(shape, &strides[..shape.rank()], at / size + view.layout.offset());
+        Ok(Place {
+            buffer: buffer.clone(),
+            layout,
+            dtype,
+            span: at + span.start..at + span.end,
+        })
+    }
+
+    /// The memory of a view that is written to, in which no element lies twice.
+    pub(super) fn target(&self, view: &DeviceView) -> Result<Place> {
+        if !view.is_injective() {
+            return Err(Error::invalid(format!(
+                "the output of shape {} with strides {:?} has an element twice",
+                view.shape(),
+                view.layout.strides()
+            )));
+        }
+        self.place(view)
+    }
+
+    /// The memory of so many elements in a row.
+    pub(super) fn row(&self, ptr: DevicePtr, dtype: DType, len: usize) -> Result<Place> {
+        self.place(&DeviceView::contiguous(ptr, dtype, Shape::new(&[len])?))
+    }
+
+    /// A tensor over the elements of a contiguous shape, to read.
+    pub(super) fn tensor(&self, ptr: DevicePtr, dtype: DType, dims: &[usize], device: CpuDevice) -> Result<CpuTensor> {
+        let view = DeviceView::contiguous(ptr, dtype, Shape::new(dims)?);
+        self.place(&view)?.tensor(device)
+    }
+
+    /// The memory of a contiguous shape that is written to.
+    pub(super) fn output(&self, ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<Place> {
+        self.place(&DeviceView::contiguous(ptr, dtype, Shape::new(dims)?))
+    }
+}
+
+/// Part of an allocation, found to be inside it.
+pub(super) struct Place {
+    buffer: Buffer,
+    layout: Layout,
+    dtype: DType,
+    /// Which bytes of the allocation its elements are among.
+    span: Range<usize>,
+}
+
+impl Place {
+    pub(super) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Where in the allocation its elements lie.
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The first element.
+    pub(super) fn first(&self) -> *mut u8 {
+        self.buffer
+            .as_ptr()
+            .wrapping_add(self.layout.offset() * self.dtype.size())
+    }
+
+    /// Some of its elements; the layout counts from its first.
+    pub(super) fn part(&self, layout: Layout) -> Self {
+        let layout = Layout::strided(
+            *layout.shape(),
+            layout.strides(),
+            self.layout.offset() + layout.offset(),
+        );
+        Self {
+            buffer: self.buffer.clone(),
+            layout,
+            dtype: self.dtype,
+            span: self.span.clone(),
+        }
+    }
+
+    /// Whether some byte may be part of both.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.buffer.as_ptr() == other.buffer.as_ptr()
+            && self.span.start < other.span.end
+            && other.span.start < self.span.end
+    }
+
+    /// Whether both are the same elements in the same order.
+    pub(super) fn equals(&self, other: &Self) -> bool {
+        let layout = |place: &Self| (*place.layout.shape(), place.layout.offset());
+        self.buffer.as_ptr() == other.buffer.as_ptr()
+            && self.dtype == other.dtype
+            && layout(self) == layout(other)
+            && self.layout.strides() == other.layout.strides()
+    }
+
+    /// A tensor over the memory itself. A bool is whatever byte lies there.
+    pub(super) fn raw(&self, device: CpuDevice) -> CpuTensor {
+        CpuTensor::over(self.buffer.clone(), self.layout, self.dtype, device)
+    }
+
+    /// A tensor to compute with: over the memory itself, but for bools, whose bytes the host wrote and nobody vouches for.
+    pub(super) fn tensor(&self, device: CpuDevice) -> Result<CpuTensor> {
+        if self.dtype != DType::Bool {
+            return Ok(self.raw(device));
+        }
+        let bytes = CpuTensor::over(self.buffer.clone(), self.layout, DType::U8, device);
+        compare::compare_scalar(CompareOp::Ne, &bytes, Scalar::Int(0))
+    }
+
+    /// Writes a result of as many elements here.
+    pub(super) fn write(&self, x: &CpuTensor) -> Result<()> {
+        if x.dtype() != self.dtype {
+            return Err(Error::dtype(format!("a result of {} for {}", x.dtype(), self.dtype)));
+        }
+        let x = x.reshaped(*self.layout.shape())?;
+        // Some ops give their operand back, which may be this very memory.
+        let x = if x.is_in(&self.buffer) { x.copied()? } else { x };
+        // SAFETY: the place was found inside its allocation, its elements are distinct, the result is elsewhere, and whoever
+        // calls has the memory to itself.
+        unsafe { loops::copy_into(&x, self.first(), &self.layout) };
+        Ok(())
+    }
+}

@@ -1,0 +1,357 @@
+//! The native kernels as a driver: the seam for chips, on the CPU, as the oracle for the drivers of other chips.
+//!
+//! Memory is a table of allocations behind a lock, which a call holds while it runs. Each pointer and extent is looked up there, and becomes a
+//! tensor or a place that is known to lie inside one allocation.
+
+mod elementwise;
+mod memory;
+mod products;
+mod steps;
+mod strided;
+mod tensors;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use polygrad_core::compute::{
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DeviceKind, DevicePtr, DeviceView, Driver,
+    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
+    ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+};
+use polygrad_core::{Availability, DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, Shape};
+
+use crate::{CpuDevice, buffers};
+use memory::Memory;
+
+/// The native CPU kernels behind the trait for drivers.
+///
+/// ```
+/// use polygrad_core::compute::{ComputeBackend, Unary};
+/// use polygrad_core::{DType, UnaryOp};
+/// use polygrad_cpu::CpuDriver;
+///
+/// # fn main() -> polygrad_core::Result<()> {
+/// let driver = CpuDriver::default();
+/// driver.init()?;
+/// let x = driver.alloc(8)?;
+/// driver.copy_htod(x, &[(-1f32).to_ne_bytes(), 2f32.to_ne_bytes()].concat())?;
+/// let (op, dtype) = (UnaryOp::Relu, DType::F32);
+/// driver.unary(&Unary { op, dtype, len: 2, input: x, output: x })?;
+/// let mut bytes = [0; 8];
+/// driver.copy_dtoh(&mut bytes, x)?;
+/// assert_eq!(bytes, [0f32.to_ne_bytes(), 2f32.to_ne_bytes()].concat()[..]);
+/// driver.free(x)
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct CpuDriver {
+    name: String,
+    device: CpuDevice,
+    state: Arc<State>,
+}
+
+/// What the queues of a driver share.
+#[derive(Debug, Default)]
+struct State {
+    initialized: AtomicBool,
+    memory: Mutex<Memory>,
+}
+
+impl CpuDriver {
+    /// A driver that computes with the threads and kernels of a device, in memory of its own.
+    pub fn new(device: CpuDevice) -> Self {
+        Self {
+            name: format!("compute-{device}"),
+            device,
+            state: Arc::default(),
+        }
+    }
+
+    /// The driver for `compute-cpu`, with the options of `cpu`: `compute-cpu:threads=2,kernels=scalar`.
+    ///
+    /// # Errors
+    /// When the string asks for anything else.
+    pub fn open(spec: &DeviceSpec) -> Result<Self> {
+        CpuDevice::open(spec).map(Self::new)
+    }
+
+    /// Runs a call with the memory, which it has to itself.
+    fn call<T>(&self, name: &'static str, run: impl FnOnce(&mut Memory) -> Result<T>) -> Result<T> {
+        let name = || (name, &self.name);
+        if !self.is_initialized() {
+            let (op, device) = name();
+            return Err(
+                Error::new(ErrorKind::NotInitialized, "the driver has not been initialized")
+                    .with_op(op)
+                    .with_device(device)
+                    .with_hint("call init first"),
+            );
+        }
+        let mut memory = self.state.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        run(&mut memory).map_err(|error| {
+            let (op, device) = name();
+            error.with_op(op).with_device(device)
+        })
+    }
+
+    /// Runs a program of one step over elements in a row.
+    fn step(
+        &self,
+        name: &'static str,
+        dtype: DType,
+        len: usize,
+        inputs: &[DevicePtr],
+        output: DevicePtr,
+        step: impl FnOnce(&[polygrad_core::compute::Value]) -> Step,
+    ) -> Result<()> {
+        self.call(name, |memory| {
+            let shape = Shape::new(&[len])?;
+            let mut program = ElementwiseProgram::default();
+            let values: Vec<_> = inputs.iter().map(|_| program.input(dtype)).collect();
+            let value = program.push(step(&values))?;
+            program.output(value);
+            let result = program.dtype(value).unwrap_or(dtype);
+            let views: Vec<_> = (inputs.iter().map(|&ptr| DeviceView::contiguous(ptr, dtype, shape))).collect();
+            let run = Elementwise {
+                program: &program,
+                shape,
+                inputs: &views,
+                scalars: &[],
+                outputs: &[DeviceView::contiguous(output, result, shape)],
+            };
+            elementwise::elementwise(memory, &run, self.device)
+        })
+    }
+}
+
+impl Default for CpuDriver {
+    /// On all cores.
+    fn default() -> Self {
+        Self::new(CpuDevice::default())
+    }
+}
+
+impl Driver for CpuDriver {
+    const NAME: &'static str = "compute-cpu";
+}
+
+impl ComputeBackend for CpuDriver {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn init(&self) -> Result<()> {
+        self.state.initialized.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn is_initialized(&self) -> bool {
+        self.state.initialized.load(Ordering::Acquire)
+    }
+
+    fn capabilities(&self) -> DriverCapabilities {
+        let device = format!("{} threads, {}", self.device.threads(), self.device.level().name());
+        let mut out = DriverCapabilities::new(device, DType::ALL);
+        out.native_dtypes = vec![DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
+        out.kind = DeviceKind::Cpu;
+        out.unified_memory = true;
+        out
+    }
+
+    fn supports(&self, kernel: Kernel, dtype: DType) -> bool {
+        match kernel {
+            Kernel::Elementwise
+            | Kernel::ReduceAxes
+            | Kernel::ArgReduce
+            | Kernel::Sort
+            | Kernel::Gather
+            | Kernel::Scatter
+            | Kernel::Queues => true,
+            Kernel::CumSum | Kernel::ScatterAdd | Kernel::MaxPool2d => dtype != DType::Bool,
+            Kernel::Conv2dForward
+            | Kernel::Conv2dInputGrad
+            | Kernel::Conv2dWeightGrad
+            | Kernel::AvgPool2d
+            | Kernel::Attention
+            | Kernel::Softmax
+            | Kernel::SoftmaxBackward
+            | Kernel::LayerNorm => dtype.is_float(),
+            _ => false,
+        }
+    }
+
+    fn devices(&self) -> Vec<DeviceInfo> {
+        vec![DeviceInfo {
+            spec: Self::NAME.to_owned(),
+            description: self.capabilities().device,
+            availability: Availability::Available,
+        }]
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
+        self.call("alloc", |memory| memory.alloc(bytes))
+    }
+
+    fn free(&self, ptr: DevicePtr) -> Result<()> {
+        self.call("free", |memory| memory.free(ptr))
+    }
+
+    fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()> {
+        self.call("copy_htod", |memory| memory.write(dst, src))
+    }
+
+    fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()> {
+        self.call("copy_dtoh", |memory| memory.read(dst, src))
+    }
+
+    fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
+        self.call("copy_dtod", |memory| memory.copy(dst, src, bytes))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.call("synchronize", |_| buffers::verdict())
+    }
+
+    fn new_queue(&self) -> Result<Box<dyn ComputeBackend>> {
+        self.call("new_queue", |_| Ok(()))?;
+        Ok(Box::new(Self {
+            name: self.name.clone(),
+            device: self.device,
+            state: Arc::clone(&self.state),
+        }))
+    }
+
+    fn gemm(&self, call: &Gemm) -> Result<()> {
+        let one = Batch {
+            count: 1,
+            stride_a: 0,
+            stride_b: 0,
+            stride_c: 0,
+        };
+        self.call("gemm", |memory| products::gemm(memory, call, &one, self.device))
+    }
+
+    fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
+        self.call("batched_gemm", |memory| {
+            products::gemm(memory, call, batch, self.device)
+        })
+    }
+
+    fn conv2d_forward(&self, call: &Conv2d) -> Result<()> {
+        self.call("conv2d_forward", |memory| tensors::conv2d(memory, call, self.device))
+    }
+
+    fn conv2d_input_grad(&self, call: &Conv2d) -> Result<()> {
+        let run = |memory: &mut Memory| tensors::conv2d_input_grad(memory, call, self.device);
+        self.call("conv2d_input_grad", run)
+    }
+
+    fn conv2d_weight_grad(&self, call: &Conv2d) -> Result<()> {
+        let run = |memory: &mut Memory| tensors::conv2d_weight_grad(memory, call, self.device);
+        self.call("conv2d_weight_grad", run)
+    }
+
+    fn attention(&self, call: &Attention) -> Result<()> {
+        self.call("attention", |memory| tensors::attention(memory, call, self.device))
+    }
+
+    fn unary(&self, call: &Unary) -> Result<()> {
+        let step = |x: &[_]| Step::Unary(call.op, x[0]);
+        self.step(call.op.name(), call.dtype, call.len, &[call.input], call.output, step)
+    }
+
+    fn binary(&self, call: &Binary) -> Result<()> {
+        let step = |x: &[_]| Step::Binary(call.op, x[0], x[1]);
+        self.step(
+            call.op.name(),
+            call.dtype,
+            call.len,
+            &[call.a, call.b],
+            call.output,
+            step,
+        )
+    }
+
+    fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
+        let run = |memory: &mut Memory| elementwise::elementwise(memory, call, self.device);
+        self.call("elementwise", run)
+    }
+
+    fn fill(&self, call: &Fill) -> Result<()> {
+        self.call("fill", |memory| {
+            let shape = Shape::new(&[call.len])?;
+            let mut program = ElementwiseProgram::default();
+            let value = program.scalar(call.dtype);
+            program.output(value);
+            let run = Elementwise {
+                program: &program,
+                shape,
+                inputs: &[],
+                scalars: &[call.value],
+                outputs: &[DeviceView::contiguous(call.output, call.dtype, shape)],
+            };
+            elementwise::elementwise(memory, &run, self.device)
+        })
+    }
+
+    fn random(&self, call: &Random) -> Result<()> {
+        self.call("random", |memory| tensors::random(memory, call, self.device))
+    }
+
+    fn reduce(&self, call: &Reduce) -> Result<()> {
+        self.call("reduce", |memory| tensors::reduce(memory, call, self.device))
+    }
+
+    fn reduce_axes(&self, call: &ReduceAxes) -> Result<()> {
+        self.call("reduce_axes", |memory| tensors::reduce_axes(memory, call, self.device))
+    }
+
+    fn arg_reduce(&self, call: &ArgReduce) -> Result<()> {
+        self.call("arg_reduce", |memory| tensors::arg_reduce(memory, call, self.device))
+    }
+
+    fn cumsum(&self, call: &CumSum) -> Result<()> {
+        self.call("cumsum", |memory| tensors::cumsum(memory, call, self.device))
+    }
+
+    fn sort(&self, call: &Sort) -> Result<()> {
+        self.call("sort", |memory| tensors::sort(memory, call, self.device))
+    }
+
+    fn softmax(&self, call: &Softmax) -> Result<()> {
+        self.call("softmax", |memory| tensors::softmax(memory, call, self.device))
+    }
+
+    fn softmax_backward(&self, call: &Softmax) -> Result<()> {
+        let run = |memory: &mut Memory| tensors::softmax_backward(memory, call, self.device);
+        self.call("softmax_backward", run)
+    }
+
+    fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
+        self.call("layer_norm", |memory| tensors::layer_norm(memory, call, self.device))
+    }
+
+    fn max_pool2d(&self, call: &Pool2d) -> Result<()> {
+        self.call("max_pool2d", |memory| tensors::max_pool2d(memory, call, self.device))
+    }
+
+    fn avg_pool2d(&self, call: &Pool2d) -> Result<()> {
+        self.call("avg_pool2d", |memory| tensors::avg_pool2d(memory, call, self.device))
+    }
+
+    fn gather(&self, call: &Gather) -> Result<()> {
+        self.call("gather", |memory| tensors::gather(memory, call, self.device))
+    }
+
+    fn scatter(&self, call: &Scatter) -> Result<()> {
+        let run = |memory: &mut Memory| tensors::scatter(memory, call, false, self.device);
+        self.call("scatter", run)
+    }
+
+    fn scatter_add(&self, call: &Scatter) -> Result<()> {
+        let run = |memory: &mut Memory| tensors::scatter(memory, call, true, self.device);
+        self.call("scatter_add", run)
+    }
+}

@@ -1,0 +1,138 @@
+//! What the suite for drivers cannot see from outside; `conformance/tests/drivers.rs` holds the driver to the rest.
+
+use polygrad_core::compute::{ComputeBackend, DevicePtr, DeviceView, Elementwise, ElementwiseProgram, Step};
+use polygrad_core::{BinaryOp, DType, ErrorKind, Shape, UnaryOp};
+
+use super::CpuDriver;
+use crate::{CpuDevice, Kernels};
+
+fn driver() -> CpuDriver {
+    let driver = CpuDriver::new(CpuDevice::new(2, Kernels::Simd).unwrap());
+    driver.init().unwrap();
+    driver
+}
+
+fn filled(driver: &CpuDriver, values: &[f32]) -> DevicePtr {
+    let ptr = driver.alloc(values.len() * 4).unwrap();
+    driver.copy_htod(ptr, bytemuck::cast_slice(values)).unwrap();
+    ptr
+}
+
+fn read(driver: &CpuDriver, ptr: DevicePtr, len: usize) -> Vec<f32> {
+    let mut out = vec![0f32; len];
+    driver.copy_dtoh(bytemuck::cast_slice_mut(&mut out), ptr).unwrap();
+    out
+}
+
+#[test]
+fn fused_and_step_by_step_are_the_same_bits() {
+    let n = if cfg!(miri) { 5000 } else { 300_001 };
+    let driver = driver();
+    let values: Vec<f32> = (0..n).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
+    let x = filled(&driver, &values);
+    let [y, z] = [0; 2].map(|_| driver.alloc(4 * n).unwrap());
+    let view = |ptr| DeviceView::contiguous(ptr, DType::F32, Shape::new(&[n]).unwrap());
+    let mut program = ElementwiseProgram::default();
+    let a = program.input(DType::F32);
+    let exp = program.push(Step::Unary(UnaryOp::Exp, a)).unwrap();
+    let product = program.push(Step::Binary(BinaryOp::Mul, exp, a)).unwrap();
+    let tanh = program.push(Step::Unary(UnaryOp::Tanh, product)).unwrap();
+    program.output(tanh);
+    let call = Elementwise {
+        program: &program,
+        shape: Shape::new(&[n]).unwrap(),
+        inputs: &[view(x)],
+        scalars: &[],
+        outputs: &[view(y)],
+    };
+    driver.elementwise(&call).unwrap();
+    driver.unary_strided(UnaryOp::Exp, &view(x), &view(z)).unwrap();
+    driver
+        .binary_strided(BinaryOp::Mul, &view(z), &view(x), &view(z))
+        .unwrap();
+    driver.unary_strided(UnaryOp::Tanh, &view(z), &view(z)).unwrap();
+    assert_eq!(read(&driver, y, n), read(&driver, z, n));
+}
+
+#[test]
+fn bytes_that_are_no_bools_are_harmless() {
+    let driver = driver();
+    let x = driver.alloc(4).unwrap();
+    driver.copy_htod(x, &[0, 1, 2, 255]).unwrap();
+    let view = DeviceView::contiguous(x, DType::Bool, Shape::from([4]));
+    driver.unary_strided(UnaryOp::LogicalNot, &view, &view).unwrap();
+    let mut out = [7; 4];
+    driver.copy_dtoh(&mut out, x).unwrap();
+    assert_eq!(out, [1, 0, 0, 0]);
+}
+
+#[test]
+fn addresses_between_elements_are_refused() {
+    let driver = driver();
+    let x = driver.alloc(64).unwrap();
+    let view = |ptr| DeviceView::contiguous(ptr, DType::F32, Shape::from([4]));
+    let error = driver
+        .unary_strided(UnaryOp::Neg, &view(x.add(2)), &view(x))
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("multiple of 4"), "{error}");
+}
+
+#[test]
+fn nothing_is_left_when_all_is_freed() {
+    let driver = driver();
+    let all: Vec<_> = [0, 1, 100_000].map(|bytes| driver.alloc(bytes).unwrap()).into();
+    for ptr in all {
+        driver.free(ptr).unwrap();
+    }
+    assert_eq!(
+        format!("{:?}", driver.state.memory.lock().unwrap()),
+        "0 allocations of 0 bytes"
+    );
+}
+
+/// Prints what fusion gives: `cargo test -p polygrad-cpu --release driver -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn fusion_pays() {
+    let driver = driver();
+    let n = 4 << 20;
+    let x = filled(&driver, &vec![0.5; n]);
+    let y = driver.alloc(4 * n).unwrap();
+    let view = |ptr| DeviceView::contiguous(ptr, DType::F32, Shape::new(&[n]).unwrap());
+    let mut program = ElementwiseProgram::default();
+    let a = program.input(DType::F32);
+    let mut value = a;
+    for _ in 0..8 {
+        value = program.push(Step::Binary(BinaryOp::Add, value, a)).unwrap();
+    }
+    program.output(value);
+    let time = |f: &dyn Fn()| {
+        f();
+        let start = std::time::Instant::now();
+        (0..5).for_each(|_| f());
+        start.elapsed() / 5
+    };
+    let fused = time(&|| {
+        let call = Elementwise {
+            program: &program,
+            shape: Shape::new(&[n]).unwrap(),
+            inputs: &[view(x)],
+            scalars: &[],
+            outputs: &[view(y)],
+        };
+        driver.elementwise(&call).unwrap();
+    });
+    let steps = time(&|| {
+        driver
+            .binary_strided(BinaryOp::Add, &view(x), &view(x), &view(y))
+            .unwrap();
+        for _ in 1..8 {
+            driver
+                .binary_strided(BinaryOp::Add, &view(y), &view(x), &view(y))
+                .unwrap();
+        }
+    });
+    println!("8 additions of {n} f32: fused {fused:?}, step by step {steps:?}");
+    assert!(fused < steps);
+}
