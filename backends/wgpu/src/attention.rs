@@ -1,4 +1,4 @@
-//! Scaled dot-product attention.
+//! Scaled dot-product attention: in one kernel, or, for long queries and values, by products and a softmax.
 
 use polygrad_core::compute::{Attention, Batch, Gemm, Softmax, Transpose};
 use polygrad_core::{DType, Error, Result};
@@ -22,6 +22,9 @@ impl Session<'_> {
             if span > 0 {
                 self.typed(ptr, span, call.dtype)?;
             }
+        }
+        if self.flash(call)? {
+            return Ok(());
         }
         let heads = call.batch * call.heads;
         let head = call.seq_q * call.seq_kv;

@@ -196,7 +196,7 @@ impl ComputeBackend for WgpuDriver {
 
     fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
         let gpu = Arc::clone(self.gpu()?);
-        let ordered = gpu.session()?.order(Some(src), bytes)?;
+        let ordered = gpu.session()?.order(Some(src), bytes, drop)?;
         Ok(Box::new(Pending { gpu, ordered, bytes }))
     }
 

@@ -3,7 +3,7 @@
 use polygrad_core::Result;
 
 use crate::source::{Access, Slots};
-use crate::{conv, elementwise, gemm, index, pool, reduce, rows, scan, sort};
+use crate::{conv, elementwise, flash, gemm, index, pool, reduce, rows, scan, sort};
 
 /// A kernel: what its shader's text is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +17,7 @@ pub(crate) enum Kernel {
     Pool(pool::Form),
     Conv(conv::Form),
     Sort(sort::Form),
+    Flash(flash::Form),
 }
 
 impl Kernel {
@@ -32,6 +33,7 @@ impl Kernel {
             Self::Pool(_) => "pool",
             Self::Conv(_) => "conv",
             Self::Sort(_) => "sort",
+            Self::Flash(_) => "attention",
         }
     }
 
@@ -47,6 +49,7 @@ impl Kernel {
             Self::Pool(form) => form.accesses(),
             Self::Conv(form) => form.accesses(),
             Self::Sort(form) => form.accesses(),
+            Self::Flash(form) => form.accesses(),
         }
     }
 
@@ -62,6 +65,7 @@ impl Kernel {
             Self::Pool(form) => form.source(slots),
             Self::Conv(form) => form.source(slots),
             Self::Sort(form) => form.source(slots),
+            Self::Flash(form) => form.source(slots),
         })
     }
 }

@@ -11,6 +11,7 @@ mod conv;
 mod driver;
 mod elementwise;
 mod failure;
+mod flash;
 mod gemm;
 mod gpu;
 mod index;

@@ -2,7 +2,7 @@
 
 use polygrad_core::compute::{DevicePtr, DeviceView, Elementwise, ElementwiseProgram};
 use polygrad_core::{DType, Error, ErrorKind, Result, Shape};
-use wgpu::{Buffer, BufferUsages, PollType};
+use wgpu::{Buffer, BufferUsages, PollType, WasmNotSend};
 
 use crate::failure;
 use crate::gpu::{Gpu, Session};
@@ -99,8 +99,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Orders a copy to the host, with the word of bad indices behind it.
-    pub(crate) fn order(&mut self, src: Option<DevicePtr>, len: usize) -> Result<Ordered> {
+    /// Orders a copy to the host, with the word of bad indices behind it. `done` hears whether the memory could be had.
+    pub(crate) fn order(
+        &mut self,
+        src: Option<DevicePtr>,
+        len: usize,
+        done: impl FnOnce(bool) + WasmNotSend + 'static,
+    ) -> Result<Ordered> {
         let mut skip = 0;
         let mut size = 0;
         let place = match src {
@@ -126,7 +131,7 @@ impl Session<'_> {
         }
         encoder.copy_buffer_to_buffer(&status, 0, &staging, size, 16);
         self.flush();
-        staging.slice(..total).map_async(wgpu::MapMode::Read, |_| ());
+        staging.slice(..total).map_async(wgpu::MapMode::Read, move |result| done(result.is_ok()));
         Ok(Ordered {
             staging,
             skip,
@@ -193,7 +198,7 @@ impl Gpu {
     }
 
     pub(crate) fn download(&self, dst: &mut [u8], src: Option<DevicePtr>) -> Result<()> {
-        let ordered = self.session()?.order(src, dst.len())?;
+        let ordered = self.session()?.order(src, dst.len(), drop)?;
         self.wait()?;
         self.session()?.take(ordered, dst)
     }

@@ -7,7 +7,7 @@ use crate::elementwise::{Form as Elementwise, Lie};
 use crate::kernel::Kernel;
 use crate::source::Slots;
 use crate::team::Team;
-use crate::{conv, gemm, index, pool, reduce, rows, scan, sort, tile};
+use crate::{conv, flash, gemm, index, pool, reduce, rows, scan, sort, tile};
 
 const DTYPES: [DType; 7] = [
     DType::F32,
@@ -184,6 +184,11 @@ fn others() -> Vec<Kernel> {
         stage: sort::Stage::Step,
         rank: 0,
     })];
+    for dtype in FLOATS {
+        for (head, value, causal) in [(16, 16, false), (32, 64, true), (128, 128, true)] {
+            out.push(Kernel::Flash(flash::Form { dtype, head, value, causal }));
+        }
+    }
     for dtype in DTYPES {
         let whole = dtype.size() >= 4;
         let mut does = vec![index::Do::Gather];
