@@ -50,7 +50,11 @@ async fn adapters() -> Vec<Adapter> {
 }
 
 fn none_found() -> Error {
-    Error::new(ErrorKind::BackendUnavailable, "there is no adapter for Vulkan, Metal, DirectX 12 or WebGPU").with_hint(
+    Error::new(
+        ErrorKind::BackendUnavailable,
+        "there is no adapter for Vulkan, Metal, DirectX 12 or WebGPU",
+    )
+    .with_hint(
         "install a GPU's driver, or the software driver: mesa-vulkan-drivers and libvulkan1 on Debian, \
          with XDG_RUNTIME_DIR naming a folder",
     )
@@ -118,11 +122,10 @@ async fn choose(index: Option<usize>) -> Result<Adapter> {
         let names: Vec<_> = (found.iter().enumerate())
             .map(|(i, adapter)| format!("{} ({})", spec(i), adapter.get_info().name))
             .collect();
-        return Err(Error::new(
-            ErrorKind::BackendUnavailable,
-            format!("there is no adapter {index}"),
-        )
-        .with_hint(format!("there are {}", names.join(", "))));
+        return Err(
+            Error::new(ErrorKind::BackendUnavailable, format!("there is no adapter {index}"))
+                .with_hint(format!("there are {}", names.join(", "))),
+        );
     }
     Ok(found.swap_remove(index))
 }

@@ -80,7 +80,11 @@ impl Session<'_> {
         };
         self.softmax(&softmax, call.causal.then_some(rows))?;
         // The weights are f32, and the values too: one rounding, at the end.
-        let values = self.wide(call.v.add(first * columns * call.value_dim * size), count * columns * call.value_dim, call.dtype)?;
+        let values = self.wide(
+            call.v.add(first * columns * call.value_dim * size),
+            count * columns * call.value_dim,
+            call.dtype,
+        )?;
         let target = self.words_for(
             call.output.add(first * rows * call.value_dim * size),
             count * rows * call.value_dim,

@@ -29,7 +29,8 @@ pub(crate) struct Form {
 
 /// The parameters behind those of the tiles: extents, of a group `cg` and `og` channels, steps, and where input, weight and output begin.
 const NAMES: [&str; 20] = [
-    "c", "h", "w", "o", "kh", "kw", "oh", "ow", "sh", "sw", "ph", "pw", "dh", "dw", "cg", "og", "x0", "w0", "y0", "unused",
+    "c", "h", "w", "o", "kh", "kw", "oh", "ow", "sh", "sw", "ph", "pw", "dh", "dw", "cg", "og", "x0", "w0", "y0",
+    "unused",
 ];
 
 /// Terms that one workgroup adds up at least where they are cut in parts.
@@ -159,8 +160,31 @@ impl Session<'_> {
         };
         let p = &call.params;
         let params = [
-            m, cols, k, k.div_ceil(parts), parts, c, h, w, o, kh, kw, out[2], out[3], p.stride[0], p.stride[1], p.padding[0],
-            p.padding[1], p.dilation[0], p.dilation[1], cg, og, at[0], at[1], at[2], 0,
+            m,
+            cols,
+            k,
+            k.div_ceil(parts),
+            parts,
+            c,
+            h,
+            w,
+            o,
+            kh,
+            kw,
+            out[2],
+            out[3],
+            p.stride[0],
+            p.stride[1],
+            p.padding[0],
+            p.padding[1],
+            p.dilation[0],
+            p.dilation[1],
+            cg,
+            og,
+            at[0],
+            at[1],
+            at[2],
+            0,
         ]
         .map(|x| x as u32);
         let read = match gives {

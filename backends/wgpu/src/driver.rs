@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DevicePtr, DeviceKind, DeviceView, Driver,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DeviceKind, DevicePtr, DeviceView, Driver,
     DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Readback,
     Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
@@ -245,7 +245,13 @@ impl ComputeBackend for WgpuDriver {
         let x = program.input(call.dtype);
         let y = program.push(Step::Unary(call.op, x))?;
         program.output(y);
-        row(&mut session, &program, call.len, &[(call.input, call.dtype)], (call.output, y))
+        row(
+            &mut session,
+            &program,
+            call.len,
+            &[(call.input, call.dtype)],
+            (call.output, y),
+        )
     }
 
     fn binary(&self, call: &Binary) -> Result<()> {

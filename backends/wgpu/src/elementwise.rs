@@ -42,7 +42,11 @@ const HEAD: usize = 1;
 
 impl Form {
     fn dtypes(&self) -> impl Iterator<Item = DType> {
-        let outputs = self.program.outputs().iter().filter_map(|&value| self.program.dtype(value));
+        let outputs = self
+            .program
+            .outputs()
+            .iter()
+            .filter_map(|&value| self.program.dtype(value));
         self.program.inputs().iter().copied().chain(outputs)
     }
 
@@ -102,11 +106,15 @@ impl Form {
                     source.storer(&format!("store{o}"), operand, dtype);
                     let _ = writeln!(body, "store{o}(at{operand}, {value});");
                 }
-                (size, true) => self.pack(&source, o, operand, size, &bits(dtype, &value), [
-                    &mut before,
-                    &mut body,
-                    &mut after,
-                ], &param(starts[operand])),
+                (size, true) => self.pack(
+                    &source,
+                    o,
+                    operand,
+                    size,
+                    &bits(dtype, &value),
+                    [&mut before, &mut body, &mut after],
+                    &param(starts[operand]),
+                ),
                 (size, false) => scatter(&source, operand, size, &bits(dtype, &value), &mut body),
             }
         }
@@ -206,7 +214,10 @@ impl Form {
         let (per_word, width) = (4 / size, 8 * size);
         let words = EACH as usize / per_word;
         let mask = (1u64 << width) - 1;
-        let _ = writeln!(before, "var w{o} = array<u32, {words}>();\nvar m{o} = array<u32, {words}>();");
+        let _ = writeln!(
+            before,
+            "var w{o} = array<u32, {words}>();\nvar m{o} = array<u32, {words}>();"
+        );
         let _ = writeln!(
             body,
             "let shift{o} = {width}u * (k % {per_word}u);\n\
@@ -307,9 +318,10 @@ impl Session<'_> {
     pub(crate) fn offers(&self, dtype: DType) -> Result<()> {
         match dtype {
             DType::F64 => Err(Error::unsupported("the driver has no f64").with_hint("f32, or another backend")),
-            DType::I64 if !self.gpu.int64 => {
-                Err(Error::unsupported(format!("{} has no 64-bit integers", self.gpu.info.name)))
-            }
+            DType::I64 if !self.gpu.int64 => Err(Error::unsupported(format!(
+                "{} has no 64-bit integers",
+                self.gpu.info.name
+            ))),
             _ => Ok(()),
         }
     }

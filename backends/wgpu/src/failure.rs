@@ -34,7 +34,12 @@ pub(crate) fn watch(device: &Device, failures: &Failures) {
     let note = Arc::clone(failures);
     device.set_device_lost_callback(move |reason, message| {
         if reason != DeviceLostReason::Destroyed {
-            put(&note, ErrorKind::DeviceError, format!("the device is lost: {message}"), true);
+            put(
+                &note,
+                ErrorKind::DeviceError,
+                format!("the device is lost: {message}"),
+                true,
+            );
         }
     });
 }

@@ -164,7 +164,9 @@ impl Session<'_> {
                 _ => self.typed(ptr, span, call.dtype)?,
             });
         }
-        let mut params = [call.seq_q, call.seq_kv, call.head_dim, call.value_dim].map(|x| x as u32).to_vec();
+        let mut params = [call.seq_q, call.seq_kv, call.head_dim, call.value_dim]
+            .map(|x| x as u32)
+            .to_vec();
         params.push((call.scale as f32).to_bits());
         params.extend(places.iter().map(|place| (place.at / size) as u32));
         params.push((target.place.at / 4) as u32);

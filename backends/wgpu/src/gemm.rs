@@ -57,7 +57,12 @@ impl Form {
         source.storer("c_set", 2, DType::F32);
         let index = |base: usize, row: &str, column: &str, swapped: bool| {
             let (row, column) = if swapped { (column, row) } else { (row, column) };
-            format!("{} + z * {} + {row} * {} + {column}", param(base), param(base + 2), param(base + 1))
+            format!(
+                "{} + z * {} + {row} * {} + {column}",
+                param(base),
+                param(base + 2),
+                param(base + 1)
+            )
         };
         source.function(&format!(
             "fn load_a(i: u32, k: u32, z: u32) -> f32 {{ return a_at({}); }}\n\
@@ -86,7 +91,11 @@ fn skinny(mut source: Source<'_>, width: usize, flip: bool, dots: bool) -> Strin
     // Rows that a workgroup has, and threads that share one.
     let (rows, slices) = if dots { (1, THREADS) } else { (ROWS, THREADS / ROWS) };
     source.share("sums", "f32", THREADS * width);
-    let (long, short) = if flip { (param(N), param(M)) } else { (param(M), param(N)) };
+    let (long, short) = if flip {
+        (param(N), param(M))
+    } else {
+        (param(M), param(N))
+    };
     let k = param(K);
     let mut body = format!(
         "let z = wid.z;\nif (wg * {rows}u >= {long}) {{ return; }}\n\
@@ -101,7 +110,11 @@ fn skinny(mut source: Source<'_>, width: usize, flip: bool, dots: bool) -> Strin
         "if (i < {long}) {{\nfor (var k = slice; k < {k}; k = k + {slices}u) {{\nlet v = {one};"
     );
     for j in 0..width {
-        let other = if flip { format!("load_a({j}u, k, z)") } else { format!("load_b(k, {j}u, z)") };
+        let other = if flip {
+            format!("load_a({j}u, k, z)")
+        } else {
+            format!("load_b(k, {j}u, z)")
+        };
         let _ = writeln!(body, "if ({j}u < {short}) {{ c{j} = fma(v, {other}, c{j}); }}");
     }
     body.push_str("}\n}\n");
@@ -114,7 +127,11 @@ fn skinny(mut source: Source<'_>, width: usize, flip: bool, dots: bool) -> Strin
         let _ = writeln!(body, "if (slice < {step}u) {{");
         for j in 0..width {
             let base = j * THREADS;
-            let _ = writeln!(body, "sums[{base}u + lane] = sums[{base}u + lane] + sums[{base}u + lane + {}u];", step * rows);
+            let _ = writeln!(
+                body,
+                "sums[{base}u + lane] = sums[{base}u + lane] + sums[{base}u + lane + {}u];",
+                step * rows
+            );
         }
         body.push_str("}\nworkgroupBarrier();\n");
         step /= 2;
@@ -122,7 +139,11 @@ fn skinny(mut source: Source<'_>, width: usize, flip: bool, dots: bool) -> Strin
     let _ = writeln!(body, "if (slice == 0u && i < {long}) {{");
     for j in 0..width {
         let at = if flip { format!("{j}u, i") } else { format!("i, {j}u") };
-        let _ = writeln!(body, "if ({j}u < {short}) {{ store({at}, 0u, z, sums[{}u + lane]); }}", j * THREADS);
+        let _ = writeln!(
+            body,
+            "if ({j}u < {short}) {{ store({at}, 0u, z, sums[{}u + lane]); }}",
+            j * THREADS
+        );
     }
     body.push_str("}\n");
     source.finish(THREADS as u32, &body)

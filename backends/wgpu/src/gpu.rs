@@ -6,8 +6,9 @@ use polygrad_core::compute::DevicePtr;
 use polygrad_core::{DType, Error, ErrorKind, Result};
 use wgpu::{
     AdapterInfo, BindGroupDescriptor, BindGroupEntry, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType,
-    Buffer, BufferBindingType, BufferDescriptor, BufferUsages, ComputePassDescriptor, ComputePipelineDescriptor, Device,
-    ErrorFilter, Limits, PipelineLayoutDescriptor, PollType, Queue, ShaderModuleDescriptor, ShaderSource, ShaderStages,
+    Buffer, BufferBindingType, BufferDescriptor, BufferUsages, ComputePassDescriptor, ComputePipelineDescriptor,
+    Device, ErrorFilter, Limits, PipelineLayoutDescriptor, PollType, Queue, ShaderModuleDescriptor, ShaderSource,
+    ShaderStages,
 };
 
 use crate::failure::{self, Failures, caught, lock};
@@ -192,7 +193,9 @@ impl Session<'_> {
         let slots = Slots::new(&ids, &accesses);
         let compiled = self.compiled(kernel, slots.clone())?;
 
-        if self.state.params.len() + params.len() * 4 + PARAMS_STEP > PARAMS_BUFFER || self.state.launches >= MOST_LAUNCHES {
+        if self.state.params.len() + params.len() * 4 + PARAMS_STEP > PARAMS_BUFFER
+            || self.state.launches >= MOST_LAUNCHES
+        {
             self.flush();
         }
         let firsts: Vec<usize> = slots.firsts().collect();
@@ -213,10 +216,14 @@ impl Session<'_> {
         state.params.extend_from_slice(&[0; 4]);
         state.params.extend_from_slice(bytemuck::cast_slice(params));
         let device = &self.gpu.device;
-        let encoder = state.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()));
-        let pass = state
-            .pass
-            .get_or_insert_with(|| encoder.begin_compute_pass(&ComputePassDescriptor::default()).forget_lifetime());
+        let encoder = state
+            .encoder
+            .get_or_insert_with(|| device.create_command_encoder(&Default::default()));
+        let pass = state.pass.get_or_insert_with(|| {
+            encoder
+                .begin_compute_pass(&ComputePassDescriptor::default())
+                .forget_lifetime()
+        });
         pass.set_pipeline(&compiled.pipeline);
         pass.set_bind_group(0, &state.params_group, &[offset as u32]);
         pass.set_bind_group(1, &group, &[]);
@@ -232,7 +239,9 @@ impl Session<'_> {
         let device = &self.gpu.device;
         let state = &mut *self.state;
         state.pass = None;
-        state.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
+        state
+            .encoder
+            .get_or_insert_with(|| device.create_command_encoder(&Default::default()))
     }
 
     /// Hands the recorded work over.

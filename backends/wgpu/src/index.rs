@@ -132,7 +132,12 @@ impl Form {
     fn add(self, source: &mut Source<'_>) -> String {
         match self.dtype {
             DType::F32 => {
-                let swap = source.atomic("atomicCompareExchangeWeak", 1, "at", "old, bitcast<u32>(bitcast<f32>(old) + x)");
+                let swap = source.atomic(
+                    "atomicCompareExchangeWeak",
+                    1,
+                    "at",
+                    "old, bitcast<u32>(bitcast<f32>(old) + x)",
+                );
                 format!(
                     "let x = bitcast<f32>({});\nvar old = {};\nloop {{\nlet result = {swap};\n\
                      if (result.exchanged) {{ break; }}\nold = result.old_value;\n}}\n",
@@ -180,7 +185,14 @@ impl Session<'_> {
         };
         let first = input.at / dtype.size() + call.input.layout.offset();
         let other = (&target.place, target.place.at / word_dtype(dtype).size(), out.strides());
-        self.by_index(form, &call.index, (&input, first, &call.input, call.axis), other, extent, None)?;
+        self.by_index(
+            form,
+            &call.index,
+            (&input, first, &call.input, call.axis),
+            other,
+            extent,
+            None,
+        )?;
         self.finish(&target)
     }
 
@@ -218,7 +230,11 @@ impl Session<'_> {
         };
         let size = dtype.size();
         let first = target.at / size + call.target.layout.offset();
-        let other = (&source, source.at / size + call.source.layout.offset(), call.source.layout.strides());
+        let other = (
+            &source,
+            source.at / size + call.source.layout.offset(),
+            call.source.layout.strides(),
+        );
         let indexed = (&target, first, &call.target, call.axis);
         let form = |what| Form { what, dtype, rank: 0 };
         if adds {
@@ -233,8 +249,22 @@ impl Session<'_> {
         let ptr = self.address(&claims, words * 4)?;
         self.fill_words(ptr, words)?;
         let low = target.at / size + span.start / size;
-        self.by_index(form(Do::Claim), &call.index, indexed, other, extent, Some((&claims, low)))?;
-        self.by_index(form(Do::SetClaimed), &call.index, indexed, other, extent, Some((&claims, low)))
+        self.by_index(
+            form(Do::Claim),
+            &call.index,
+            indexed,
+            other,
+            extent,
+            Some((&claims, low)),
+        )?;
+        self.by_index(
+            form(Do::SetClaimed),
+            &call.index,
+            indexed,
+            other,
+            extent,
+            Some((&claims, low)),
+        )
     }
 
     /// Elements smaller than a word: the target is widened, changed, and narrowed again.
@@ -273,7 +303,11 @@ impl Session<'_> {
 
     /// Moving needs no arithmetic: i64 is there on every device.
     fn offers_storage(&self, dtype: DType) -> Result<()> {
-        if dtype == DType::I64 { Ok(()) } else { self.offers(dtype) }
+        if dtype == DType::I64 {
+            Ok(())
+        } else {
+            self.offers(dtype)
+        }
     }
 
     #[allow(clippy::type_complexity, reason = "place, first element, and how it is walked")]
@@ -332,10 +366,6 @@ fn check_axes(op: &'static str, view: &DeviceView, axis: usize, index: &DeviceVi
         && (0..shape.rank()).all(|i| i == axis || by.dims()[i] <= shape.dims()[i]);
     match fits {
         true => Ok(()),
-        false => Err(Error::invalid(format!(
-            "an index {}{by} along axis {axis} of {shape}",
-            index.dtype
-        ))
-        .with_op(op)),
+        false => Err(Error::invalid(format!("an index {}{by} along axis {axis} of {shape}", index.dtype)).with_op(op)),
     }
 }

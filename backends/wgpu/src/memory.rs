@@ -131,7 +131,9 @@ impl Session<'_> {
         }
         encoder.copy_buffer_to_buffer(&status, 0, &staging, size, 16);
         self.flush();
-        staging.slice(..total).map_async(wgpu::MapMode::Read, move |result| done(result.is_ok()));
+        staging
+            .slice(..total)
+            .map_async(wgpu::MapMode::Read, move |result| done(result.is_ok()));
         Ok(Ordered {
             staging,
             skip,
@@ -144,7 +146,10 @@ impl Session<'_> {
     pub(crate) fn take(&mut self, ordered: Ordered, out: &mut [u8]) -> Result<()> {
         failure::check(&self.gpu.failure)?;
         let lost = |error: wgpu::MapRangeError| {
-            Error::new(ErrorKind::DeviceError, format!("what was computed cannot be read: {error}"))
+            Error::new(
+                ErrorKind::DeviceError,
+                format!("what was computed cannot be read: {error}"),
+            )
         };
         let Ordered {
             staging,

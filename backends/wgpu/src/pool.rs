@@ -21,7 +21,8 @@ pub(crate) struct Form {
 
 const THREADS: u32 = 256;
 const NAMES: [&str; 18] = [
-    "count", "h", "w", "oh", "ow", "kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw", "with_pad", "x0", "y0", "p0", "unused",
+    "count", "h", "w", "oh", "ow", "kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw", "with_pad", "x0", "y0", "p0",
+    "unused",
 ];
 
 impl Form {
@@ -66,7 +67,9 @@ impl Form {
                 ];
                 (
                     format!("var best: {ty};\nvar place = 0u;\nvar found = false;\n"),
-                    format!("let x = load(at);\nif (!found || {wins}) {{ best = x; place = at - image; found = true; }}\n"),
+                    format!(
+                        "let x = load(at);\nif (!found || {wins}) {{ best = x; place = at - image; found = true; }}\n"
+                    ),
                     format!("store(y0 + i, {value});\n{}\n", words.join(" ")),
                 )
             }

@@ -134,12 +134,13 @@ impl Form {
         source.share("places", "u32", THREADS);
         let _ = writeln!(body, "var v: {ty};\nvar p = 0xffffffffu;");
         self.each(body, "if (better(x, r, v, p)) { v = x; p = r; }");
-        self.team.combine(body, &["values", "places"], &["v", "p"], &["best", "place"], |a, b| {
-            format!(
-                "if (better({}, {}, {}, {})) {{ {} = {}; {} = {}; }}",
-                b[0], b[1], a[0], a[1], a[0], b[0], a[1], b[1]
-            )
-        });
+        self.team
+            .combine(body, &["values", "places"], &["v", "p"], &["best", "place"], |a, b| {
+                format!(
+                    "if (better({}, {}, {}, {})) {{ {} = {}; {} = {}; }}",
+                    b[0], b[1], a[0], a[1], a[0], b[0], a[1], b[1]
+                )
+            });
         let words = [
             source.set_word(1, "2u * out", "place"),
             source.set_word(1, "2u * out + 1u", "0u"),
@@ -201,8 +202,9 @@ impl Cut {
     fn new(layout: &Layout, goes: impl Fn(usize) -> bool) -> Self {
         let side = |gone: bool| {
             let axes = (0..layout.shape().rank()).filter(|&axis| goes(axis) == gone);
-            let (dims, strides): (Vec<_>, Vec<_>) =
-                axes.map(|axis| (layout.shape().dims()[axis], layout.strides()[axis])).unzip();
+            let (dims, strides): (Vec<_>, Vec<_>) = axes
+                .map(|axis| (layout.shape().dims()[axis], layout.strides()[axis]))
+                .unzip();
             let numel: usize = dims.iter().product();
             let (dims, mut strides) = collapse(&dims, &[&strides]);
             ((dims, strides.remove(0)), numel)

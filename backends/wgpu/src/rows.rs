@@ -115,7 +115,11 @@ impl Form {
             param(OFFSETS + 1),
             param(OFFSETS + 2)
         );
-        let term = if log { "x_at(x0 + i)" } else { "x_at(x0 + i) * s_at(s0 + i)" };
+        let term = if log {
+            "x_at(x0 + i)"
+        } else {
+            "x_at(x0 + i) * s_at(s0 + i)"
+        };
         self.each(body, "columns", &format!("sum = sum + {term};"));
         self.team.fold(body, "all", "sum", "total", "$a + $b");
         let value = match log {
@@ -147,7 +151,11 @@ impl Form {
         self.each(body, "columns", "sum = sum + x_at(x0 + i);");
         self.team.fold(body, "all", "sum", "total", "$a + $b");
         body.push_str("let mean = p_div(total, n);\nvar square = 0.0;\n");
-        self.each(body, "columns", "let d = x_at(x0 + i) - mean;\nsquare = square + d * d;");
+        self.each(
+            body,
+            "columns",
+            "let d = x_at(x0 + i) - mean;\nsquare = square + d * d;",
+        );
         self.team.fold(body, "all", "square", "squares", "$a + $b");
         let _ = writeln!(
             body,
@@ -202,7 +210,9 @@ impl Session<'_> {
 
     /// Rounds results to where they belong.
     pub(crate) fn finish(&mut self, target: &Target) -> Result<()> {
-        let Some((from, to, len, dtype)) = target.to else { return Ok(()) };
+        let Some((from, to, len, dtype)) = target.to else {
+            return Ok(());
+        };
         let shape = Shape::new(&[len])?;
         let from = DeviceView::contiguous(from, word_dtype(dtype), shape);
         self.convert(&from, &DeviceView::contiguous(to, dtype, shape))
@@ -223,7 +233,14 @@ impl Session<'_> {
             causal: queries.is_some(),
         };
         let at = [input.at / call.dtype.size(), target.place.at / 4];
-        self.launch_rows(of, call.dtype, [call.rows, call.columns, queries.unwrap_or(1)], 0.0, &[&input, &target.place], &at)?;
+        self.launch_rows(
+            of,
+            call.dtype,
+            [call.rows, call.columns, queries.unwrap_or(1)],
+            0.0,
+            &[&input, &target.place],
+            &at,
+        )?;
         self.finish(&target)
     }
 
@@ -241,7 +258,14 @@ impl Session<'_> {
         let size = call.dtype.size();
         let at = [input.at / size, saved.at / size, target.place.at / 4];
         let of = Of::Backward { log: call.log };
-        self.launch_rows(of, call.dtype, [call.rows, call.columns, 1], 0.0, &[&input, &saved, &target.place], &at)?;
+        self.launch_rows(
+            of,
+            call.dtype,
+            [call.rows, call.columns, 1],
+            0.0,
+            &[&input, &saved, &target.place],
+            &at,
+        )?;
         self.finish(&target)
     }
 

@@ -116,10 +116,11 @@ impl Lines {
             return Err(Error::invalid(format!("axis {axis} of {shape}")));
         }
         let natural = Layout::contiguous(shape);
-        let but = |all: &[isize]| -> Vec<isize> {
-            (0..shape.rank()).filter(|&i| i != axis).map(|i| all[i]).collect()
-        };
-        let dims: Vec<usize> = (0..shape.rank()).filter(|&i| i != axis).map(|i| shape.dims()[i]).collect();
+        let but = |all: &[isize]| -> Vec<isize> { (0..shape.rank()).filter(|&i| i != axis).map(|i| all[i]).collect() };
+        let dims: Vec<usize> = (0..shape.rank())
+            .filter(|&i| i != axis)
+            .map(|i| shape.dims()[i])
+            .collect();
         let (input, output) = (but(view.layout.strides()), but(natural.strides()));
         let rows = dims.iter().product();
         let (dims, mut strides) = collapse(&dims, &[&input, &output]);
@@ -177,7 +178,12 @@ impl Session<'_> {
             team,
             rank: lines.dims.len(),
         };
-        self.launch(Kernel::Scan(form), &[&input, &target.place], &params, [team.groups(lines.rows), 1])?;
+        self.launch(
+            Kernel::Scan(form),
+            &[&input, &target.place],
+            &params,
+            [team.groups(lines.rows), 1],
+        )?;
         self.finish(&target)
     }
 }

@@ -103,12 +103,13 @@ fn forms(program: &ElementwiseProgram) -> Vec<Elementwise> {
         packed,
     };
     let small = (program.outputs().iter()).any(|&value| program.dtype(value).is_some_and(|dtype| dtype.size() < 4));
-    let mut out = vec![
-        form(1, &|_| Lie::Linear, small),
-        form(3, &|_| Lie::Strided, false),
-    ];
+    let mut out = vec![form(1, &|_| Lie::Linear, small), form(3, &|_| Lie::Strided, false)];
     if small {
-        out.push(form(2, &|i| if i + 1 < count { Lie::Strided } else { Lie::Linear }, true));
+        out.push(form(
+            2,
+            &|i| if i + 1 < count { Lie::Strided } else { Lie::Linear },
+            true,
+        ));
     }
     out
 }
@@ -122,7 +123,12 @@ fn products() -> Vec<Kernel> {
     }
     let mut out = Vec::new();
     for plan in plans {
-        for (dtype, beta) in [(DType::F32, false), (DType::F32, true), (DType::F16, false), (DType::BF16, false)] {
+        for (dtype, beta) in [
+            (DType::F32, false),
+            (DType::F32, true),
+            (DType::F16, false),
+            (DType::BF16, false),
+        ] {
             for (trans_a, trans_b) in [(false, false), (true, true)] {
                 out.push(Kernel::Gemm(gemm::Form {
                     plan,
@@ -150,8 +156,11 @@ fn of_rows() -> Vec<Kernel> {
     let mut out = Vec::new();
     for team in TEAMS {
         for dtype in DTYPES {
-            let folds = (ReduceOp::ALL.iter().filter(|op| op.accepts(dtype)).map(|&op| reduce::Fold::Reduce(op)))
-                .chain(ArgOp::ALL.iter().map(|&op| reduce::Fold::Arg(op)));
+            let folds = (ReduceOp::ALL
+                .iter()
+                .filter(|op| op.accepts(dtype))
+                .map(|&op| reduce::Fold::Reduce(op)))
+            .chain(ArgOp::ALL.iter().map(|&op| reduce::Fold::Arg(op)));
             for fold in folds {
                 for ranks in [[1, 1], [2, 3]] {
                     out.push(Kernel::Reduce(reduce::Form {
@@ -186,7 +195,12 @@ fn others() -> Vec<Kernel> {
     })];
     for dtype in FLOATS {
         for (head, value, causal) in [(16, 16, false), (32, 64, true), (128, 128, true)] {
-            out.push(Kernel::Flash(flash::Form { dtype, head, value, causal }));
+            out.push(Kernel::Flash(flash::Form {
+                dtype,
+                head,
+                value,
+                causal,
+            }));
         }
     }
     for dtype in DTYPES {
@@ -195,7 +209,10 @@ fn others() -> Vec<Kernel> {
         if whole {
             does.extend([index::Do::Set, index::Do::Claim, index::Do::SetClaimed, index::Do::Add]);
         }
-        out.extend(does.into_iter().map(|what| Kernel::Index(index::Form { what, dtype, rank: 2 })));
+        out.extend(
+            does.into_iter()
+                .map(|what| Kernel::Index(index::Form { what, dtype, rank: 2 })),
+        );
         for descending in [false, true] {
             let stage = sort::Stage::Keys { dtype, descending };
             out.push(Kernel::Sort(sort::Form { stage, rank: 2 }));

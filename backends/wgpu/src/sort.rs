@@ -52,7 +52,10 @@ impl Form {
 
     pub(crate) fn source(self, slots: &Slots) -> String {
         let mut source = Source::new(slots);
-        let head = format!("let i = wg * {THREADS}u + lane;\nif (i >= {}) {{ return; }}\n", param(COUNT));
+        let head = format!(
+            "let i = wg * {THREADS}u + lane;\nif (i >= {}) {{ return; }}\n",
+            param(COUNT)
+        );
         let body = match self.stage {
             Stage::Keys { dtype, descending } => self.keys(&mut source, dtype, descending),
             Stage::Step => Self::step(&source),

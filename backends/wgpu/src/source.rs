@@ -176,7 +176,10 @@ impl<'a> Source<'a> {
 
     /// The whole text, of this body of `main`, which knows `wg` (the workgroup's number along x and y), `lane` and `wid.z`.
     pub(crate) fn finish(self, workgroup: u32, body: &str) -> String {
-        let mut text = format!("@group(0) @binding(0) var<uniform> P: array<vec4<u32>, {}>;\n", PARAMS / 4);
+        let mut text = format!(
+            "@group(0) @binding(0) var<uniform> P: array<vec4<u32>, {}>;\n",
+            PARAMS / 4
+        );
         for (slot, access) in self.slots.access.iter().enumerate() {
             let (mode, element) = match access {
                 Access::Read => ("read", "u32"),

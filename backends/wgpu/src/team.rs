@@ -44,7 +44,10 @@ impl Team {
             Self::Group => ("wg".to_owned(), "lane"),
             Self::Single => (format!("wg * {THREADS}u + lane"), "0u"),
         };
-        format!("let row = {row};\nif (row >= {}) {{ return; }}\nlet me = {me};\n", param(rows))
+        format!(
+            "let row = {row};\nif (row >= {}) {{ return; }}\nlet me = {me};\n",
+            param(rows)
+        )
     }
 
     /// Combines the variables of all threads, with the results in `out…`. `combine` gets the names of the two sides' variables and gives

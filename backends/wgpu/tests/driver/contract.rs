@@ -38,7 +38,14 @@ fn an_allocation_beyond_the_limit_names_it() {
 fn writes_and_kernels_keep_their_order() {
     let Some(driver) = driver() else { return };
     let ptr = put(driver, &[1f32; 8]);
-    let call = Binary { op: BinaryOp::Add, dtype: DType::F32, len: 8, a: ptr, b: ptr, output: ptr };
+    let call = Binary {
+        op: BinaryOp::Add,
+        dtype: DType::F32,
+        len: 8,
+        a: ptr,
+        b: ptr,
+        output: ptr,
+    };
     for round in 0..3 {
         driver.binary(&call).unwrap();
         driver.binary(&call).unwrap();
@@ -82,7 +89,13 @@ fn bytes_at_any_address() {
     let Some(driver) = driver() else { return };
     let ptr = put(driver, &(0..64).collect::<Vec<u8>>());
     for (from, to, len) in [(1, 33, 7), (2, 40, 5), (3, 50, 1), (0, 51, 13)] {
-        let unary = Unary { op: UnaryOp::Neg, dtype: DType::U8, len, input: ptr.add(from), output: ptr.add(to) };
+        let unary = Unary {
+            op: UnaryOp::Neg,
+            dtype: DType::U8,
+            len,
+            input: ptr.add(from),
+            output: ptr.add(to),
+        };
         driver.unary(&unary).unwrap();
     }
     let mut truth: Vec<u8> = (0..64).collect();
@@ -104,7 +117,15 @@ fn more_workgroups_than_an_axis_has() {
     let (rows, columns) = (70_000, 65);
     let values: Vec<f32> = (0..rows * columns).map(|i| (i % 7) as f32).collect();
     let (input, output) = (put(driver, &values), driver.alloc(rows * 4).unwrap());
-    let call = Reduce { op: ReduceOp::Sum, dtype: DType::F32, outer: rows, len: columns, inner: 1, input, output };
+    let call = Reduce {
+        op: ReduceOp::Sum,
+        dtype: DType::F32,
+        outer: rows,
+        len: columns,
+        inner: 1,
+        input,
+        output,
+    };
     driver.reduce(&call).unwrap();
     let got: Vec<f32> = get(driver, output, rows);
     for (i, &sum) in got.iter().enumerate() {
@@ -120,11 +141,19 @@ fn a_bad_index_is_told_by_name() {
     let (input, index) = (put(&driver, &[1f32, 2.0, 3.0]), put(&driver, &[0i64, -1]));
     let output = put(&driver, &[9f32; 2]);
     let view = |ptr, dtype, len| DeviceView::contiguous(ptr, dtype, Shape::new(&[len]).unwrap());
-    let call = Gather { input: view(input, DType::F32, 3), axis: 0, index: view(index, DType::I64, 2), output };
+    let call = Gather {
+        input: view(input, DType::F32, 3),
+        axis: 0,
+        index: view(index, DType::I64, 2),
+        output,
+    };
     driver.gather(&call).unwrap();
     let error = driver.synchronize().unwrap_err();
     assert_eq!((error.kind(), error.op()), (ErrorKind::OutOfRange, Some("gather")));
-    assert!(error.to_string().contains("-1") && error.to_string().contains('3'), "{error}");
+    assert!(
+        error.to_string().contains("-1") && error.to_string().contains('3'),
+        "{error}"
+    );
     driver.synchronize().unwrap();
     assert_eq!(get::<f32>(&driver, output, 2), [1.0, 9.0]);
 }
@@ -153,11 +182,35 @@ fn a_chain_is_one_launch_and_the_same_bits() {
     };
     driver.elementwise(&call).unwrap();
     assert_eq!(driver.launches() - before, 1);
-    let fill = Fill { dtype: DType::F32, len, value: Scalar::Float(0.3), output: single };
+    let fill = Fill {
+        dtype: DType::F32,
+        len,
+        value: Scalar::Float(0.3),
+        output: single,
+    };
     driver.fill(&fill).unwrap();
-    let binary = |op, a, b| driver.binary(&Binary { op, dtype: DType::F32, len, a, b, output: single }).unwrap();
+    let binary = |op, a, b| {
+        driver
+            .binary(&Binary {
+                op,
+                dtype: DType::F32,
+                len,
+                a,
+                b,
+                output: single,
+            })
+            .unwrap()
+    };
     binary(BinaryOp::Mul, a, single);
     binary(BinaryOp::Add, single, b);
-    driver.unary(&Unary { op: UnaryOp::Tanh, dtype: DType::F32, len, input: single, output: single }).unwrap();
+    driver
+        .unary(&Unary {
+            op: UnaryOp::Tanh,
+            dtype: DType::F32,
+            len,
+            input: single,
+            output: single,
+        })
+        .unwrap();
     assert_eq!(get::<u32>(&driver, fused, len), get::<u32>(&driver, single, len));
 }

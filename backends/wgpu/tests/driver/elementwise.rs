@@ -22,7 +22,17 @@ fn distance(a: f32, b: f32) -> u64 {
 
 /// Of every exponent and sign, and the special ones.
 fn samples() -> Vec<f32> {
-    let mut out = vec![0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1.0, -1.0, 0.5, 2.0];
+    let mut out = vec![
+        0.0,
+        -0.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        1.0,
+        -1.0,
+        0.5,
+        2.0,
+    ];
     let mut x = 12345u32;
     for _ in 0..40_000 {
         x ^= x << 13;
@@ -57,7 +67,13 @@ fn exact(op: UnaryOp, x: f64) -> Option<f64> {
         UnaryOp::Tanh => x.tanh(),
         UnaryOp::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         UnaryOp::Erf => libm::erf(x),
-        UnaryOp::Relu => if x > 0.0 || x.is_nan() { x } else { 0.0 },
+        UnaryOp::Relu => {
+            if x > 0.0 || x.is_nan() {
+                x
+            } else {
+                0.0
+            }
+        }
         _ => return None,
     })
 }
@@ -72,17 +88,30 @@ fn functions_are_accurate() {
         if exact(op, 1.0).is_none() {
             continue;
         }
-        let call = Unary { op, dtype: DType::F32, len: xs.len(), input, output };
+        let call = Unary {
+            op,
+            dtype: DType::F32,
+            len: xs.len(),
+            input,
+            output,
+        };
         driver.unary(&call).unwrap();
         let ys: Vec<f32> = get(driver, output, xs.len());
-        let bound = if matches!(op, UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan) { 4 } else { 2 };
+        let bound = if matches!(op, UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan) {
+            4
+        } else {
+            2
+        };
         let errors = xs.iter().zip(&ys).map(|(&x, &y)| {
             let truth = exact(op, x.into()).unwrap() as f32;
             (distance(y, truth), x, y, truth)
         });
         // The device may take subnormal numbers for 0.
         let tiny = |v: f32| v != 0.0 && v.abs() < f32::MIN_POSITIVE;
-        let worst = errors.filter(|&(_, x, _, truth)| !tiny(x) && !tiny(truth)).max_by_key(|error| error.0).unwrap();
+        let worst = errors
+            .filter(|&(_, x, _, truth)| !tiny(x) && !tiny(truth))
+            .max_by_key(|error| error.0)
+            .unwrap();
         if std::env::var_os("SHOW").is_some() {
             println!("{} {worst:?}", op.name());
         }
@@ -110,8 +139,24 @@ fn binary_functions_are_accurate() {
                 BinaryOp::Div => x / y,
                 BinaryOp::Pow => x.powf(y),
                 BinaryOp::Atan2 => x.atan2(y),
-                BinaryOp::Maximum => if x.is_nan() { x } else if y.is_nan() || y > x { y } else { x },
-                BinaryOp::Minimum => if x.is_nan() { x } else if y.is_nan() || y < x { y } else { x },
+                BinaryOp::Maximum => {
+                    if x.is_nan() {
+                        x
+                    } else if y.is_nan() || y > x {
+                        y
+                    } else {
+                        x
+                    }
+                }
+                BinaryOp::Minimum => {
+                    if x.is_nan() {
+                        x
+                    } else if y.is_nan() || y < x {
+                        y
+                    } else {
+                        x
+                    }
+                }
                 BinaryOp::Remainder => {
                     let r = x % y;
                     if r != 0.0 && (r < 0.0) != (y < 0.0) { r + y } else { r }
@@ -122,16 +167,29 @@ fn binary_functions_are_accurate() {
         if exact(1.0, 1.0).is_none() {
             continue;
         }
-        driver.binary(&Binary { op, dtype: DType::F32, len: xs.len(), a, b, output }).unwrap();
+        driver
+            .binary(&Binary {
+                op,
+                dtype: DType::F32,
+                len: xs.len(),
+                a,
+                b,
+                output,
+            })
+            .unwrap();
         let zs: Vec<f32> = get(driver, output, xs.len());
         let tiny = |v: f32| v != 0.0 && v.abs() < f32::MIN_POSITIVE;
-        let worst = xs.iter().zip(&ys).zip(&zs)
+        let worst = xs
+            .iter()
+            .zip(&ys)
+            .zip(&zs)
             .filter(|((x, y), _)| !tiny(**x) && !tiny(**y))
             .map(|((&x, &y), &z)| {
                 let truth = exact(x.into(), y.into()).unwrap() as f32;
                 (if tiny(truth) { 0 } else { distance(z, truth) }, x, y, z, truth)
             })
-            .max_by_key(|error| error.0).unwrap();
+            .max_by_key(|error| error.0)
+            .unwrap();
         if std::env::var_os("SHOW").is_some() {
             println!("{} {worst:?}", op.name());
         }

@@ -46,5 +46,11 @@ fn all_are_valid_and_translate() {
             wrong.push(format!("{} in SPIR-V: {error}", shader.name));
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), shaders.len(), wrong[..wrong.len().min(12)].join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        shaders.len(),
+        wrong[..wrong.len().min(12)].join("\n")
+    );
 }
