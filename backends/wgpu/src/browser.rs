@@ -1,0 +1,47 @@
+//! Reading on a page of a browser, where nothing can wait.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use polygrad_core::compute::DevicePtr;
+use polygrad_core::{Error, ErrorKind, Result};
+
+use crate::gpu::Gpu;
+
+/// Whether the memory is there, and who waits for it.
+#[derive(Default)]
+struct Mapped {
+    done: Option<bool>,
+    waker: Option<Waker>,
+}
+
+pub(crate) async fn read(gpu: &Gpu, src: DevicePtr, bytes: usize) -> Result<Vec<u8>> {
+    let mapped = Rc::new(RefCell::new(Mapped::default()));
+    let note = Rc::clone(&mapped);
+    let ordered = gpu.session()?.order(Some(src), bytes, move |good| {
+        let mut mapped = note.borrow_mut();
+        mapped.done = Some(good);
+        if let Some(waker) = mapped.waker.take() {
+            waker.wake();
+        }
+    })?;
+    let good = poll_fn(|context| {
+        let mut mapped = mapped.borrow_mut();
+        match mapped.done {
+            Some(good) => Poll::Ready(good),
+            None => {
+                mapped.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    })
+    .await;
+    if !good {
+        return Err(Error::new(ErrorKind::DeviceError, "what was computed cannot be read"));
+    }
+    let mut out = vec![0; bytes];
+    gpu.session()?.take(ordered, &mut out)?;
+    Ok(out)
+}

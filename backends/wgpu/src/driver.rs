@@ -1,0 +1,363 @@
+//! The driver itself.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use polygrad_core::compute::{
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DeviceKind, DevicePtr, DeviceView, Driver,
+    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Readback,
+    Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+};
+use polygrad_core::{DType, DeviceInfo, Error, ErrorKind, Result, Shape};
+
+use crate::adapter;
+use crate::conv::Gives;
+use crate::failure::lock;
+use crate::gpu::{Gpu, Session};
+use crate::memory::Ordered;
+
+/// A GPU, through Vulkan, Metal, DirectX 12 or WebGPU.
+///
+/// Nothing happens before [`init`](ComputeBackend::init). Calls are recorded and handed over in groups; none waits but those that read.
+///
+/// ```no_run
+/// use polygrad_core::compute::ComputeBackend;
+/// use polygrad_wgpu::WgpuDriver;
+///
+/// # fn main() -> polygrad_core::Result<()> {
+/// let driver = WgpuDriver::open(None);
+/// driver.init()?;
+/// println!("{}", driver.capabilities().device);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct WgpuDriver {
+    index: Option<usize>,
+    name: String,
+    gpu: OnceLock<Arc<Gpu>>,
+    opening: Mutex<()>,
+}
+
+impl WgpuDriver {
+    /// The adapter of that number, as [`devices`](ComputeBackend::devices) has them; without one the first, which is the fastest.
+    pub fn open(index: Option<usize>) -> Self {
+        Self {
+            index,
+            name: adapter::spec(index.unwrap_or(0)),
+            gpu: OnceLock::new(),
+            opening: Mutex::new(()),
+        }
+    }
+
+    /// An open driver, on a page of a browser too, where nobody can wait.
+    ///
+    /// # Errors
+    /// As [`init`](ComputeBackend::init).
+    pub async fn new_async(index: Option<usize>) -> Result<Self> {
+        let driver = Self::open(index);
+        let gpu = adapter::open(index, &driver.name).await?;
+        let _ = driver.gpu.set(Arc::new(gpu));
+        Ok(driver)
+    }
+
+    /// How many kernels were launched so far.
+    pub fn launches(&self) -> u64 {
+        self.gpu.get().map_or(0, |gpu| lock(&gpu.state).launched)
+    }
+
+    fn gpu(&self) -> Result<&Arc<Gpu>> {
+        self.gpu.get().ok_or_else(|| {
+            Error::new(ErrorKind::NotInitialized, "the driver is not initialized")
+                .with_device(&self.name)
+                .with_hint("call init first")
+        })
+    }
+
+    fn session(&self) -> Result<Session<'_>> {
+        self.gpu()?.session()
+    }
+
+    /// The bytes at an address, when they are there: for pages of browsers, where nothing can wait.
+    ///
+    /// # Errors
+    /// As [`copy_dtoh`](ComputeBackend::copy_dtoh).
+    #[cfg(target_arch = "wasm32")]
+    pub async fn read_async(&self, src: DevicePtr, bytes: usize) -> Result<Vec<u8>> {
+        crate::browser::read(self.gpu()?, src, bytes).await
+    }
+}
+
+impl Driver for WgpuDriver {
+    const NAME: &'static str = "wgpu";
+}
+
+/// A copy that is under way.
+struct Pending {
+    gpu: Arc<Gpu>,
+    ordered: Ordered,
+    bytes: usize,
+}
+
+impl Readback for Pending {
+    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
+        let mut out = vec![0; self.bytes];
+        self.gpu.wait()?;
+        self.gpu.session()?.take(self.ordered, &mut out)?;
+        Ok(out)
+    }
+}
+
+impl ComputeBackend for WgpuDriver {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn init(&self) -> Result<()> {
+        if cfg!(target_arch = "wasm32") && self.gpu.get().is_none() {
+            return Err(Error::unsupported("a browser's page cannot wait for its GPU")
+                .with_hint("WgpuDriver::new_async gives an open driver"));
+        }
+        let _opening = lock(&self.opening);
+        if self.gpu.get().is_none() {
+            let gpu = crate::wait::block_on(adapter::open(self.index, &self.name))?;
+            let _ = self.gpu.set(Arc::new(gpu));
+        }
+        Ok(())
+    }
+
+    fn is_initialized(&self) -> bool {
+        self.gpu.get().is_some()
+    }
+
+    fn capabilities(&self) -> DriverCapabilities {
+        let mut dtypes = vec![DType::F32, DType::F16, DType::BF16, DType::I32];
+        let gpu = self.gpu.get();
+        if gpu.is_none_or(|gpu| gpu.int64) {
+            dtypes.push(DType::I64);
+        }
+        dtypes.extend([DType::U8, DType::Bool]);
+        let name = gpu.map_or_else(|| self.name.clone(), |gpu| gpu.info.name.clone());
+        let mut out = DriverCapabilities::new(name, dtypes);
+        out.native_dtypes = vec![DType::F32, DType::I32];
+        out.asynchronous = true;
+        // Sums of scatter_add come in any order.
+        out.deterministic = false;
+        if let Some(gpu) = gpu {
+            out.kind = match adapter::is_software(&gpu.info) {
+                true => DeviceKind::Cpu,
+                false => DeviceKind::Gpu,
+            };
+            out.max_buffer = Some(gpu.max_buffer());
+            out.max_elementwise_views = (gpu.limits.max_storage_buffers_per_shader_stage as usize).min(12);
+        }
+        out
+    }
+
+    fn supports(&self, kernel: Kernel, dtype: DType) -> bool {
+        let there = dtype != DType::F64 && (dtype != DType::I64 || self.gpu.get().is_none_or(|gpu| gpu.int64));
+        let float = there && dtype.is_float();
+        match kernel {
+            Kernel::Elementwise | Kernel::ReduceAxes | Kernel::Sort | Kernel::ArgReduce => there,
+            Kernel::CumSum | Kernel::MaxPool2d => there && dtype != DType::Bool,
+            // Moving needs no arithmetic.
+            Kernel::Gather | Kernel::Scatter => dtype != DType::F64,
+            Kernel::ScatterAdd => !matches!(dtype, DType::F64 | DType::Bool),
+            Kernel::Conv2dForward
+            | Kernel::Conv2dInputGrad
+            | Kernel::Conv2dWeightGrad
+            | Kernel::AvgPool2d
+            | Kernel::Attention
+            | Kernel::Softmax
+            | Kernel::SoftmaxBackward
+            | Kernel::LayerNorm => float,
+            _ => false,
+        }
+    }
+
+    fn devices(&self) -> Vec<DeviceInfo> {
+        adapter::devices()
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
+        self.session()?.alloc(bytes).map_err(|error| error.with_op("alloc"))
+    }
+
+    fn free(&self, ptr: DevicePtr) -> Result<()> {
+        self.session()?.state.space.remove(ptr).map(drop)
+    }
+
+    fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()> {
+        self.session()?.upload(dst, src)
+    }
+
+    fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()> {
+        self.gpu()?.download(dst, Some(src))
+    }
+
+    fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
+        let gpu = Arc::clone(self.gpu()?);
+        let ordered = gpu.session()?.order(Some(src), bytes, drop)?;
+        Ok(Box::new(Pending { gpu, ordered, bytes }))
+    }
+
+    fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
+        self.session()?.copy_within(dst, src, bytes)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.gpu()?.download(&mut [], None)
+    }
+
+    fn gemm(&self, call: &Gemm) -> Result<()> {
+        let one = Batch {
+            count: 1,
+            stride_a: 0,
+            stride_b: 0,
+            stride_c: 0,
+        };
+        self.batched_gemm(call, &one)
+    }
+
+    fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
+        let mut session = self.session()?;
+        session.gemm(call, batch).map_err(|error| error.with_op("gemm"))
+    }
+
+    fn conv2d_forward(&self, call: &Conv2d) -> Result<()> {
+        named("conv2d_forward", self.session()?.conv(call, Gives::Output))
+    }
+
+    fn conv2d_input_grad(&self, call: &Conv2d) -> Result<()> {
+        named("conv2d_input_grad", self.session()?.conv(call, Gives::Input))
+    }
+
+    fn conv2d_weight_grad(&self, call: &Conv2d) -> Result<()> {
+        named("conv2d_weight_grad", self.session()?.conv(call, Gives::Weight))
+    }
+
+    fn attention(&self, call: &Attention) -> Result<()> {
+        named("attention", self.session()?.attention(call))
+    }
+
+    fn unary(&self, call: &Unary) -> Result<()> {
+        let mut session = self.session()?;
+        let mut program = ElementwiseProgram::default();
+        let x = program.input(call.dtype);
+        let y = program.push(Step::Unary(call.op, x))?;
+        program.output(y);
+        row(
+            &mut session,
+            &program,
+            call.len,
+            &[(call.input, call.dtype)],
+            (call.output, y),
+        )
+    }
+
+    fn binary(&self, call: &Binary) -> Result<()> {
+        let mut session = self.session()?;
+        let mut program = ElementwiseProgram::default();
+        let (a, b) = (program.input(call.dtype), program.input(call.dtype));
+        let y = program.push(Step::Binary(call.op, a, b))?;
+        program.output(y);
+        let inputs = [(call.a, call.dtype), (call.b, call.dtype)];
+        row(&mut session, &program, call.len, &inputs, (call.output, y))
+    }
+
+    fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
+        self.session()?.elementwise(call)
+    }
+
+    fn fill(&self, call: &Fill) -> Result<()> {
+        let mut session = self.session()?;
+        let shape = Shape::new(&[call.len])?;
+        let mut program = ElementwiseProgram::default();
+        let x = program.scalar(call.dtype);
+        program.output(x);
+        session.elementwise(&Elementwise {
+            program: &program,
+            shape,
+            inputs: &[],
+            scalars: &[call.value],
+            outputs: &[DeviceView::contiguous(call.output, call.dtype, shape)],
+        })
+    }
+
+    fn reduce(&self, call: &Reduce) -> Result<()> {
+        named(call.op.name(), self.session()?.reduce(call))
+    }
+
+    fn reduce_axes(&self, call: &ReduceAxes) -> Result<()> {
+        named(call.op.name(), self.session()?.reduce_axes(call))
+    }
+
+    fn arg_reduce(&self, call: &ArgReduce) -> Result<()> {
+        named(call.op.name(), self.session()?.arg_reduce(call))
+    }
+
+    fn cumsum(&self, call: &CumSum) -> Result<()> {
+        named("cumsum", self.session()?.cumsum(call))
+    }
+
+    fn sort(&self, call: &Sort) -> Result<()> {
+        named("sort", self.session()?.sort(call))
+    }
+
+    fn softmax(&self, call: &Softmax) -> Result<()> {
+        named("softmax", self.session()?.softmax(call, None))
+    }
+
+    fn softmax_backward(&self, call: &Softmax) -> Result<()> {
+        named("softmax_backward", self.session()?.softmax_backward(call))
+    }
+
+    fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
+        named("layer_norm", self.session()?.layer_norm(call))
+    }
+
+    fn max_pool2d(&self, call: &Pool2d) -> Result<()> {
+        named("max_pool2d", self.session()?.pool(call, true))
+    }
+
+    fn avg_pool2d(&self, call: &Pool2d) -> Result<()> {
+        named("avg_pool2d", self.session()?.pool(call, false))
+    }
+
+    fn gather(&self, call: &Gather) -> Result<()> {
+        named("gather", self.session()?.gather(call))
+    }
+
+    fn scatter(&self, call: &Scatter) -> Result<()> {
+        named("scatter", self.session()?.scatter(call, false))
+    }
+
+    fn scatter_add(&self, call: &Scatter) -> Result<()> {
+        named("scatter_add", self.session()?.scatter(call, true))
+    }
+}
+
+/// An error's op, unless a part of the call has put its own.
+fn named(op: &'static str, result: Result<()>) -> Result<()> {
+    result.map_err(|error| error.with_op(op))
+}
+
+/// A program over elements that lie in a row.
+fn row(
+    session: &mut Session<'_>,
+    program: &ElementwiseProgram,
+    len: usize,
+    inputs: &[(DevicePtr, DType)],
+    (output, value): (DevicePtr, polygrad_core::compute::Value),
+) -> Result<()> {
+    let shape = Shape::new(&[len])?;
+    let view = |&(ptr, dtype): &(DevicePtr, DType)| DeviceView::contiguous(ptr, dtype, shape);
+    let inputs: Vec<_> = inputs.iter().map(view).collect();
+    let dtype = program.dtype(value).unwrap_or(DType::F32);
+    session.elementwise(&Elementwise {
+        program,
+        shape,
+        inputs: &inputs,
+        scalars: &[],
+        outputs: &[view(&(output, dtype))],
+    })
+}

@@ -1,0 +1,277 @@
+//! Matrix products.
+
+use std::fmt::Write as _;
+
+use polygrad_core::compute::{Batch, DeviceView, Elementwise, ElementwiseProgram, Gemm, Step};
+use polygrad_core::{DType, Layout, Result, Shape};
+
+use crate::gpu::Session;
+use crate::kernel::Kernel;
+use crate::source::{Access, Slots, Source, param};
+use crate::tile::{K, M, N, OWN, Tile};
+
+/// Own parameters: offset, leading dimension and batch stride of A, B and C, then alpha and beta.
+const A: usize = OWN;
+const B: usize = OWN + 3;
+const C: usize = OWN + 6;
+const ALPHA: usize = OWN + 9;
+const BETA: usize = OWN + 10;
+
+/// How the product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Plan {
+    /// By tiles.
+    Tiled(Tile),
+    /// At most this many columns of C (or rows, if `flip`), which a thread holds all. `dots`: the long operand lies along the terms, and a
+    /// workgroup computes one row; else neighbouring threads have neighbouring rows.
+    Skinny { width: usize, flip: bool, dots: bool },
+}
+
+/// What the shader of a product depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Form {
+    pub(crate) plan: Plan,
+    /// Of A and B; C is f32.
+    pub(crate) dtype: DType,
+    pub(crate) trans_a: bool,
+    pub(crate) trans_b: bool,
+    /// Whether C is read.
+    pub(crate) beta: bool,
+}
+
+/// Threads of a workgroup for skinny products.
+const THREADS: usize = 128;
+/// Of those, neighbours that have neighbouring rows where the long operand lies across the terms.
+const ROWS: usize = 32;
+
+impl Form {
+    pub(crate) fn accesses(self) -> Vec<Access> {
+        vec![Access::Read, Access::Read, Access::Write]
+    }
+
+    pub(crate) fn source(self, slots: &Slots) -> String {
+        let mut source = Source::new(slots);
+        source.loader("a_at", 0, self.dtype);
+        source.loader("b_at", 1, self.dtype);
+        source.loader("c_at", 2, DType::F32);
+        source.storer("c_set", 2, DType::F32);
+        let index = |base: usize, row: &str, column: &str, swapped: bool| {
+            let (row, column) = if swapped { (column, row) } else { (row, column) };
+            format!(
+                "{} + z * {} + {row} * {} + {column}",
+                param(base),
+                param(base + 2),
+                param(base + 1)
+            )
+        };
+        source.function(&format!(
+            "fn load_a(i: u32, k: u32, z: u32) -> f32 {{ return a_at({}); }}\n\
+             fn load_b(k: u32, j: u32, z: u32) -> f32 {{ return b_at({}); }}",
+            index(A, "i", "k", self.trans_a),
+            index(B, "k", "j", self.trans_b)
+        ));
+        let value = format!("bitcast<f32>({}) * v", param(ALPHA));
+        let value = match self.beta {
+            true => format!("{value} + bitcast<f32>({}) * c_at(at)", param(BETA)),
+            false => value,
+        };
+        source.function(&format!(
+            "fn store(i: u32, j: u32, part: u32, z: u32, v: f32) {{ let at = {};\nc_set(at, {value}); }}",
+            index(C, "i", "j", false)
+        ));
+        match self.plan {
+            Plan::Tiled(tile) => tile.shader(source, !self.trans_a, self.trans_b),
+            Plan::Skinny { width, flip, dots } => skinny(source, width, flip, dots),
+        }
+    }
+}
+
+/// A row of C, or of its transpose, has few elements: each thread adds up some terms of all of them, and a workgroup its threads' sums.
+fn skinny(mut source: Source<'_>, width: usize, flip: bool, dots: bool) -> String {
+    // Rows that a workgroup has, and threads that share one.
+    let (rows, slices) = if dots { (1, THREADS) } else { (ROWS, THREADS / ROWS) };
+    source.share("sums", "f32", THREADS * width);
+    let (long, short) = if flip {
+        (param(N), param(M))
+    } else {
+        (param(M), param(N))
+    };
+    let k = param(K);
+    let mut body = format!(
+        "let z = wid.z;\nif (wg * {rows}u >= {long}) {{ return; }}\n\
+         let i = wg * {rows}u + lane % {rows}u;\nlet slice = lane / {rows}u;\n"
+    );
+    for j in 0..width {
+        let _ = writeln!(body, "var c{j} = 0.0;");
+    }
+    let one = if flip { "load_b(k, i, z)" } else { "load_a(i, k, z)" };
+    let _ = writeln!(
+        body,
+        "if (i < {long}) {{\nfor (var k = slice; k < {k}; k = k + {slices}u) {{\nlet v = {one};"
+    );
+    for j in 0..width {
+        let other = if flip {
+            format!("load_a({j}u, k, z)")
+        } else {
+            format!("load_b(k, {j}u, z)")
+        };
+        let _ = writeln!(body, "if ({j}u < {short}) {{ c{j} = fma(v, {other}, c{j}); }}");
+    }
+    body.push_str("}\n}\n");
+    for j in 0..width {
+        let _ = writeln!(body, "sums[{}u + lane] = c{j};", j * THREADS);
+    }
+    body.push_str("workgroupBarrier();\n");
+    let mut step = slices / 2;
+    while step > 0 {
+        let _ = writeln!(body, "if (slice < {step}u) {{");
+        for j in 0..width {
+            let base = j * THREADS;
+            let _ = writeln!(
+                body,
+                "sums[{base}u + lane] = sums[{base}u + lane] + sums[{base}u + lane + {}u];",
+                step * rows
+            );
+        }
+        body.push_str("}\nworkgroupBarrier();\n");
+        step /= 2;
+    }
+    let _ = writeln!(body, "if (slice == 0u && i < {long}) {{");
+    for j in 0..width {
+        let at = if flip { format!("{j}u, i") } else { format!("i, {j}u") };
+        let _ = writeln!(
+            body,
+            "if ({j}u < {short}) {{ store({at}, 0u, z, sums[{}u + lane]); }}",
+            j * THREADS
+        );
+    }
+    body.push_str("}\n");
+    source.finish(THREADS as u32, &body)
+}
+
+impl Form {
+    fn new(call: &Gemm, count: usize, software: bool) -> Self {
+        let (trans_a, trans_b) = (call.trans_a.swaps(), call.trans_b.swaps());
+        let narrow = call.m.min(call.n);
+        let plan = match narrow < 16 && call.k >= 32 {
+            true => {
+                let flip = call.m < call.n;
+                Plan::Skinny {
+                    width: narrow.next_power_of_two(),
+                    flip,
+                    dots: if flip { trans_b } else { !trans_a },
+                }
+            }
+            false => Plan::Tiled(Tile::choose(call.m, call.n, count, software)),
+        };
+        Self {
+            plan,
+            dtype: call.dtype,
+            trans_a,
+            trans_b,
+            beta: call.beta != 0.0,
+        }
+    }
+
+    fn groups(self, m: usize, n: usize) -> u64 {
+        match self.plan {
+            Plan::Tiled(tile) => tile.groups(m, n),
+            Plan::Skinny { flip, dots, .. } => {
+                let long = if flip { n } else { m };
+                (if dots { long } else { long.div_ceil(ROWS) }) as u64
+            }
+        }
+    }
+}
+
+impl Session<'_> {
+    pub(crate) fn gemm(&mut self, call: &Gemm, batch: &Batch) -> Result<()> {
+        let [span_a, span_b, span_c] = batch.spans(call)?;
+        self.offers(call.dtype)?;
+        if span_c == 0 {
+            return Ok(());
+        }
+        if call.dtype_c != DType::F32 {
+            return self.gemm_narrow(call, batch, span_c);
+        }
+        let c = self.typed(call.c, span_c, call.dtype_c)?;
+        let operand = |ptr, span| match span {
+            0 => Ok(c.clone()),
+            _ => self.typed(ptr, span, call.dtype),
+        };
+        let (a, b) = (operand(call.a, span_a)?, operand(call.b, span_b)?);
+        let software = crate::adapter::is_software(&self.gpu.info);
+        let form = Form::new(call, batch.count, software);
+        let size = call.dtype.size();
+        let most = self.gpu.limits.max_compute_workgroups_per_dimension as usize;
+        let mut first = 0;
+        while first < batch.count {
+            let count = (batch.count - first).min(most);
+            let params = [
+                call.m,
+                call.n,
+                call.k,
+                call.k.max(1),
+                1,
+                a.at / size + first * batch.stride_a,
+                call.lda,
+                batch.stride_a,
+                b.at / size + first * batch.stride_b,
+                call.ldb,
+                batch.stride_b,
+                c.at / 4 + first * batch.stride_c,
+                call.ldc,
+                batch.stride_c,
+            ];
+            let mut params: Vec<u32> = params.iter().map(|&x| x as u32).collect();
+            params.extend([(call.alpha as f32).to_bits(), (call.beta as f32).to_bits()]);
+            let groups = [form.groups(call.m, call.n), count as u64];
+            self.launch(Kernel::Gemm(form), &[&a, &b, &c], &params, groups)?;
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Into a dtype smaller than a word: by way of f32, rounded once.
+    fn gemm_narrow(&mut self, call: &Gemm, batch: &Batch, span_c: usize) -> Result<()> {
+        self.typed(call.c, span_c, call.dtype_c)?;
+        let shape = Shape::new(&[batch.count, call.m, call.n])?;
+        let wide = self.temporary(shape.numel() * 4)?;
+        let wide = self.address(&wide, shape.numel() * 4)?;
+        let strides = [batch.stride_c as isize, call.ldc as isize, 1];
+        let narrow = DeviceView::new(call.c, call.dtype_c, Layout::strided(shape, &strides, 0));
+        let between = DeviceView::contiguous(wide, DType::F32, shape);
+        if call.beta != 0.0 {
+            self.convert(&narrow, &between)?;
+        }
+        let call = Gemm {
+            c: wide,
+            ldc: call.n,
+            dtype_c: DType::F32,
+            ..*call
+        };
+        let batch = Batch {
+            stride_c: call.m * call.n,
+            ..*batch
+        };
+        self.gemm(&call, &batch)?;
+        self.convert(&between, &narrow)
+    }
+
+    /// Elements in another dtype.
+    pub(crate) fn convert(&mut self, from: &DeviceView, to: &DeviceView) -> Result<()> {
+        let mut program = ElementwiseProgram::default();
+        let mut x = program.input(from.dtype);
+        if from.dtype != to.dtype {
+            x = program.push(Step::Cast(x, to.dtype))?;
+        }
+        program.output(x);
+        self.elementwise(&Elementwise {
+            program: &program,
+            shape: *to.shape(),
+            inputs: &[*from],
+            scalars: &[],
+            outputs: &[*to],
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! Polygrad's driver for GPUs: Vulkan, Metal, DirectX 12 and browsers' WebGPU, by shaders in WGSL.
+//!
+//! [`WgpuDriver`] is a [`ComputeBackend`](polygrad_core::compute::ComputeBackend); `Compute<WgpuDriver>` of polygrad-compute makes a backend of it.
+//! Every shader is made from text when it is first needed, by [`shaders`] also without any adapter.
+
+mod adapter;
+mod attention;
+#[cfg(target_arch = "wasm32")]
+mod browser;
+mod conv;
+mod driver;
+mod elementwise;
+mod failure;
+mod flash;
+mod gemm;
+mod gpu;
+mod index;
+mod kernel;
+mod memory;
+mod pool;
+mod reduce;
+mod rows;
+mod scan;
+pub mod shaders;
+mod sort;
+mod source;
+mod state;
+mod table;
+mod team;
+mod tile;
+mod wait;
+
+pub use driver::WgpuDriver;

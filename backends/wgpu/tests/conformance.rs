@@ -1,0 +1,31 @@
+//! The driver, held to the suite for drivers where there is an adapter.
+
+use polygrad_conformance::driver::{DriverOptions, driver_harness};
+use polygrad_conformance::libtest_mimic::{self, Arguments, Failed, Trial};
+use polygrad_core::compute::ComputeBackend;
+use polygrad_wgpu::WgpuDriver;
+
+fn main() {
+    let probe = WgpuDriver::open(None);
+    let tests = match probe.init() {
+        Ok(()) => {
+            let make = || Ok(Box::new(WgpuDriver::open(None)) as Box<dyn ComputeBackend>);
+            let options = DriverOptions {
+                // The software driver has 128 MiB for a buffer, and is slow.
+                long: 4_000_000,
+                ..DriverOptions::default()
+            };
+            driver_harness("wgpu", make, &options)
+        }
+        Err(error) => {
+            println!("skipped: the suite for drivers on wgpu: {error}");
+            let reason = error.to_string();
+            let fail = move || match std::env::var_os("CI") {
+                Some(_) => Err(Failed::from(reason)),
+                None => Ok(()),
+            };
+            vec![Trial::test("wgpu: an adapter", fail)]
+        }
+    };
+    libtest_mimic::run(&Arguments::from_args(), tests).exit()
+}

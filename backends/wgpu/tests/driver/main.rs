@@ -1,0 +1,7 @@
+//! The driver on an adapter, where there is one, and its shaders without any.
+
+mod contract;
+mod elementwise;
+mod products;
+mod shaders;
+mod support;

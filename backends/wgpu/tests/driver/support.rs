@@ -1,0 +1,65 @@
+//! What the tests share: an open driver, and memory with values.
+
+use std::sync::OnceLock;
+
+use polygrad_core::compute::{ComputeBackend, DevicePtr};
+use polygrad_wgpu::WgpuDriver;
+
+fn open() -> Option<WgpuDriver> {
+    let driver = WgpuDriver::open(None);
+    match driver.init() {
+        Ok(()) => Some(driver),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "no adapter: {error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// One driver for the tests that do not break it.
+pub(crate) fn driver() -> Option<&'static WgpuDriver> {
+    static DRIVER: OnceLock<Option<WgpuDriver>> = OnceLock::new();
+    DRIVER.get_or_init(open).as_ref()
+}
+
+/// A driver of one's own.
+pub(crate) fn own_driver() -> Option<WgpuDriver> {
+    open()
+}
+
+/// Memory with these bytes.
+pub(crate) fn bytes(driver: &WgpuDriver, bytes: &[u8]) -> DevicePtr {
+    let ptr = driver.alloc(bytes.len()).unwrap();
+    driver.copy_htod(ptr, bytes).unwrap();
+    ptr
+}
+
+/// Memory with these numbers.
+pub(crate) fn put<T: bytemuck::NoUninit>(driver: &WgpuDriver, values: &[T]) -> DevicePtr {
+    bytes(driver, bytemuck::cast_slice(values))
+}
+
+/// What is there.
+pub(crate) fn get<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
+    driver: &WgpuDriver,
+    ptr: DevicePtr,
+    len: usize,
+) -> Vec<T> {
+    let mut out = vec![T::zeroed(); len];
+    driver.copy_dtoh(bytemuck::cast_slice_mut(&mut out), ptr).unwrap();
+    out
+}
+
+/// Numbers that look random, from -1 to 1.
+pub(crate) fn noise(len: usize, seed: u32) -> Vec<f32> {
+    let mut x = seed.wrapping_mul(2_654_435_761).wrapping_add(12345) | 1;
+    (0..len)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 17;
+            x ^= x << 5;
+            (f64::from(x) / f64::from(u32::MAX) * 2.0 - 1.0) as f32
+        })
+        .collect()
+}
