@@ -74,6 +74,23 @@ pub(crate) fn devices() -> Vec<DeviceInfo> {
     FOUND.get_or_init(list).clone()
 }
 
+/// The first adapter that is a GPU. It is not opened, so that nothing of it is known but its kind.
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) fn choice() -> Result<String, String> {
+    let found = crate::wait::block_on(adapters());
+    match found.first().map(Adapter::get_info) {
+        Some(info) if is_software(&info) => Err(format!("{} computes on the CPU", info.name)),
+        Some(_) => Ok(spec(0)),
+        None => Err(none_found().to_string()),
+    }
+}
+
+/// In a browser nothing can be waited for, so that there is nothing to choose.
+#[cfg(target_arch = "wasm32")]
+pub(crate) fn choice() -> Result<String, String> {
+    Err("a browser's adapter is opened by WgpuDriver::new_async".to_owned())
+}
+
 #[cfg(target_arch = "wasm32")]
 fn list() -> Vec<DeviceInfo> {
     vec![DeviceInfo {

@@ -7,7 +7,7 @@ use polygrad_core::compute::{
     DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Readback,
     Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
-use polygrad_core::{DType, DeviceInfo, Error, ErrorKind, Result, Shape};
+use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, Shape};
 
 use crate::adapter;
 use crate::conv::Gives;
@@ -47,6 +47,29 @@ impl WgpuDriver {
             gpu: OnceLock::new(),
             opening: Mutex::new(()),
         }
+    }
+
+    /// The driver for a device string: `wgpu`, `wgpu:1`.
+    ///
+    /// # Errors
+    /// When it asks for anything else.
+    pub fn from_spec(spec: &DeviceSpec) -> Result<Self> {
+        spec.expect(1, &[])?;
+        let index = spec.path().first().map(|text| text.parse());
+        match index.transpose() {
+            Ok(index) => Ok(Self::open(index)),
+            Err(_) => Err(spec
+                .malformed("an adapter has a number".to_owned())
+                .with_hint("write wgpu or wgpu:1; polygrad devices lists them")),
+        }
+    }
+
+    /// The device string of the first adapter that is a GPU, for `auto`; or why there is none.
+    ///
+    /// # Errors
+    /// That there is no adapter, or none but software.
+    pub fn choice() -> Result<String, String> {
+        adapter::choice()
     }
 
     /// An open driver, on a page of a browser too, where nobody can wait.

@@ -14,6 +14,10 @@ fn built_in() -> Vec<BackendEntry> {
         polygrad_compute::entry("the CPU's kernels as a driver", polygrad_cpu::CpuDriver::open, Vec::new),
         #[cfg(not(all(feature = "cpu", feature = "compute")))]
         off("compute-cpu", "the CPU's kernels as a driver"),
+        #[cfg(feature = "wgpu")]
+        wgpu(),
+        #[cfg(not(feature = "wgpu"))]
+        off("wgpu", "GPUs by Vulkan, Metal or DirectX 12"),
         #[cfg(feature = "torch")]
         polygrad_torch::entry(),
         #[cfg(not(feature = "torch"))]
@@ -33,10 +37,23 @@ fn built_in() -> Vec<BackendEntry> {
     ]
 }
 
+/// Our own shaders; `auto` prefers them to the CPU where there is a GPU.
+#[cfg(feature = "wgpu")]
+fn wgpu() -> BackendEntry {
+    use polygrad_core::compute::ComputeBackend;
+    use polygrad_wgpu::WgpuDriver;
+
+    let devices = || WgpuDriver::open(None).devices();
+    polygrad_compute::entry("GPUs by Vulkan, Metal or DirectX 12", WgpuDriver::from_spec, devices)
+        .with_choice(WgpuDriver::choice)
+        .with_priority(10)
+}
+
 /// A backend that this build leaves out.
 #[cfg(not(all(
     feature = "cpu",
     feature = "compute",
+    feature = "wgpu",
     feature = "torch",
     feature = "candle",
     feature = "burn",

@@ -29,6 +29,8 @@ pub use polygrad_luminal as luminal;
 pub use polygrad_tensor::*;
 #[cfg(feature = "torch")]
 pub use polygrad_torch as torch;
+#[cfg(feature = "wgpu")]
+pub use polygrad_wgpu as wgpu;
 
 /// Layers, losses, optimizers, schedules and checkpoints.
 pub mod nn {
