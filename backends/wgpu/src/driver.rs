@@ -153,15 +153,11 @@ impl ComputeBackend for WgpuDriver {
     }
 
     fn capabilities(&self) -> DriverCapabilities {
-        let mut dtypes = vec![DType::F32, DType::F16, DType::BF16, DType::I32];
+        use DType::{BF16, Bool, F16, F32, I32, I64, U8};
         let gpu = self.gpu.get();
-        if gpu.is_none_or(|gpu| gpu.int64) {
-            dtypes.push(DType::I64);
-        }
-        dtypes.extend([DType::U8, DType::Bool]);
         let name = gpu.map_or_else(|| self.name.clone(), |gpu| gpu.info.name.clone());
-        let mut out = DriverCapabilities::new(name, dtypes);
-        out.native_dtypes = vec![DType::F32, DType::I32];
+        let mut out = DriverCapabilities::new(name, [F32, F16, BF16, I32, I64, U8, Bool]);
+        out.native_dtypes = vec![F32, I32];
         out.asynchronous = true;
         // Sums of scatter_add come in any order.
         out.deterministic = false;

@@ -246,9 +246,7 @@ impl Session<'_> {
 
     pub(crate) fn arg_reduce(&mut self, call: &ArgReduce) -> Result<()> {
         let view = call.input;
-        if view.dtype == DType::I64 {
-            self.offers(DType::I64)?;
-        }
+        self.offers(view.dtype)?;
         if call.axis >= view.shape().rank() {
             return Err(Error::invalid(format!("axis {} of {}", call.axis, view.shape())));
         }
