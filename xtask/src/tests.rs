@@ -48,8 +48,8 @@ const SET_UPS: [SetUp; 3] = [
     },
     SetUp {
         name: "vulkan",
-        packages: &[],
-        features: &["polygrad-cli/burn-wgpu"],
+        packages: &["polygrad-wgpu"],
+        features: &["polygrad-cli/burn-wgpu", "polygrad-cli/wgpu"],
         prepare: vulkan::environment,
     },
 ];

@@ -9,23 +9,25 @@ use crate::cargo;
 use toolchain::Toolchain;
 
 /// What is checked for Apple's machines: everything but the engines of others.
-const APPLE: [&str; 8] = [
+const APPLE: [&str; 9] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
     "polygrad-cpu",
     "polygrad-compute",
+    "polygrad-wgpu",
     "polygrad-conformance",
     "polygrad",
     "polygrad-cli",
 ];
 /// What is built for WebAssembly.
-const WASM: [&str; 5] = [
+const WASM: [&str; 6] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
     "polygrad-cpu",
     "polygrad-compute",
+    "polygrad-wgpu",
 ];
 
 /// `cargo xtask check-apple`: type-checks for aarch64-apple-darwin.
