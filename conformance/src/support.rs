@@ -50,7 +50,7 @@ fn label(op: &Op) -> String {
 }
 
 fn cell(op: &Op, device: &Device<AnyBackend>) -> Result<String> {
-    let (mut native, mut decomposed) = (Vec::new(), Vec::new());
+    let (mut native, mut decomposed, mut host) = (Vec::new(), Vec::new(), Vec::new());
     let there = device.capabilities().dtypes;
     for dtype in DType::ALL.into_iter().filter(|dtype| there.contains(dtype)) {
         match device
@@ -60,10 +60,11 @@ fn cell(op: &Op, device: &Device<AnyBackend>) -> Result<String> {
         {
             Support::Native => native.push(dtype),
             Support::Decomposed => decomposed.push(dtype),
+            Support::Host => host.push(dtype),
             Support::No(_) => {}
         }
     }
-    let lists = [("native", native), ("decomposed", decomposed)];
+    let lists = [("native", native), ("decomposed", decomposed), ("on the host", host)];
     let parts = lists.into_iter().filter(|(_, dtypes)| !dtypes.is_empty());
     let parts: Vec<String> = parts
         .map(|(how, dtypes)| format!("{how}: {}", kinds(&dtypes)))

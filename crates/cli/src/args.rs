@@ -28,7 +28,7 @@ pub(crate) enum Command {
     /// Time the same work at several sizes on every backend that is there
     Compare(Compare),
     /// List the backends, their devices, and why others are missing
-    Devices,
+    Devices(Devices),
 }
 
 #[derive(Debug, Args)]
@@ -211,6 +211,13 @@ fn dataset_name(text: &str) -> Result<String, String> {
     } else {
         Err("a name is made of letters, digits, `-`, `_` and `.`; a folder goes with --data".into())
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Devices {
+    /// Say instead which backend auto chooses, and why not another; auto:dtype=f64 asks for one that has a dtype
+    #[arg(long, value_name = "AUTO", num_args = 0..=1, default_missing_value = "auto")]
+    pub(crate) explain: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,17 +1,26 @@
 //! `polygrad devices`: what there is to compute with.
 
 use polygrad::Device;
-use polygrad::backend::{Availability, DeviceInfo, Registry};
+use polygrad::backend::{Availability, Candidate, DeviceInfo, Registry};
 
 use crate::Outcome;
+use crate::args::Devices;
 use crate::failure::Result;
 use crate::progress::say;
 
-/// Lists every backend that the registry knows with its devices, and for what is missing the reason.
+/// Lists every backend that the registry knows with its devices, and for what is missing the reason; or what `auto` thinks of each.
 ///
 /// # Errors
-/// None; what fails is part of the list.
-pub(crate) fn command() -> Result<Outcome> {
+/// When what is to be explained is not a form of `auto`. What fails otherwise is part of the list.
+pub(crate) fn command(args: &Devices) -> Result<Outcome> {
+    if let Some(device) = &args.explain {
+        let mut chosen = false;
+        for candidate in Registry::global().explain(device)? {
+            say(&verdict(&candidate, chosen));
+            chosen |= candidate.passed_over.is_none();
+        }
+        return Ok(Outcome::Done);
+    }
     for entry in Registry::global().entries() {
         say(&format!("{}: {}", entry.name(), entry.description()));
         for device in entry.devices() {
@@ -19,6 +28,15 @@ pub(crate) fn command() -> Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+fn verdict(candidate: &Candidate, chosen: bool) -> String {
+    let Candidate { spec, passed_over } = candidate;
+    match passed_over {
+        Some(reason) => format!("{spec}: passed over: {reason}"),
+        None if chosen => format!("{spec}: would do, but comes later"),
+        None => format!("{spec}: chosen"),
+    }
 }
 
 fn line(device: &DeviceInfo) -> String {

@@ -66,7 +66,7 @@ pub fn main() -> ExitCode {
         Command::Predict(args) => predict::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Compare(args) => compare::command(&args),
-        Command::Devices => devices::command(),
+        Command::Devices(args) => devices::command(&args),
     };
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

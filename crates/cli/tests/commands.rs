@@ -124,6 +124,17 @@ fn devices_are_listed_with_their_dtypes() {
 }
 
 #[test]
+fn devices_explains_what_auto_chooses() {
+    let scene = Scene::new();
+    let out = scene.ok("devices --explain");
+    assert!(out.lines().any(|line| line == "cpu: chosen"), "{out}");
+    let out = scene.ok("devices --explain auto:dtype=f64");
+    assert!(out.contains(": chosen"), "{out}");
+    scene.fails("devices --explain auto:dtype=f12", &["no dtype \"f12\"", "bf16"]);
+    scene.fails("devices --explain cpu", &["it is not auto that chooses here"]);
+}
+
+#[test]
 fn a_closed_pipe_does_not_stop_training() {
     let scene = Scene::new();
     let mut child = scene

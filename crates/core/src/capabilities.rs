@@ -9,6 +9,8 @@ pub enum Support {
     Native,
     /// By other ops.
     Decomposed,
+    /// In host memory, where the device has no kernel for it: right, and slow.
+    Host,
     /// Not at all, for this reason.
     No(String),
 }

@@ -40,7 +40,7 @@ pub use ops::{
     ReduceOp, SgdParams, SliceRange, UnaryOp,
 };
 pub use random::{Distribution, RandomKey, check as check_distribution, draw, philox4x32, random_host};
-pub use registry::{Availability, BackendEntry, BuiltIn, DeviceInfo, Registry};
+pub use registry::{Availability, BackendEntry, BuiltIn, Candidate, DeviceInfo, Registry};
 pub use scalar::Scalar;
 pub use shape::{Axes, IntoShape, MAX_RANK, Shape};
 pub use spec::DeviceSpec;

@@ -43,6 +43,13 @@ impl DeviceSpec {
         self
     }
 
+    /// This without an option.
+    #[must_use]
+    pub fn without_option(mut self, key: &str) -> Self {
+        self.options.retain(|(k, _)| k != key);
+        self
+    }
+
     /// Checks that nothing is asked for that the backend does not know.
     ///
     /// # Errors

@@ -10,6 +10,10 @@ fn built_in() -> Vec<BackendEntry> {
         polygrad_cpu::entry(),
         #[cfg(not(feature = "cpu"))]
         off("cpu", "native CPU kernels"),
+        #[cfg(all(feature = "cpu", feature = "compute"))]
+        polygrad_compute::entry("the CPU's kernels as a driver", polygrad_cpu::CpuDriver::open, Vec::new),
+        #[cfg(not(all(feature = "cpu", feature = "compute")))]
+        off("compute-cpu", "the CPU's kernels as a driver"),
         #[cfg(feature = "torch")]
         polygrad_torch::entry(),
         #[cfg(not(feature = "torch"))]
@@ -32,15 +36,17 @@ fn built_in() -> Vec<BackendEntry> {
 /// A backend that this build leaves out.
 #[cfg(not(all(
     feature = "cpu",
+    feature = "compute",
     feature = "torch",
     feature = "candle",
     feature = "burn",
     feature = "luminal"
 )))]
 fn off(name: &'static str, description: &'static str) -> BackendEntry {
+    let feature = if name == "compute-cpu" { "compute" } else { name };
     BackendEntry::absent(
         name,
         description,
-        format!("the cargo feature `{name}` is off; build with --features {name}"),
+        format!("the cargo feature `{feature}` is off; build with --features {feature}"),
     )
 }

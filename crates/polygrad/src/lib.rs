@@ -20,6 +20,8 @@ struct EnginesPage;
 pub use polygrad_burn as burn;
 #[cfg(feature = "candle")]
 pub use polygrad_candle as candle;
+#[cfg(feature = "compute")]
+pub use polygrad_compute as compute;
 #[cfg(feature = "cpu")]
 pub use polygrad_cpu as cpu;
 #[cfg(feature = "luminal")]

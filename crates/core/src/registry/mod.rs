@@ -1,145 +1,15 @@
 //! Finding a backend by name at run time.
 
-use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod auto;
+mod entry;
+
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
+pub use auto::Candidate;
+use auto::{Wanted, candidates};
+pub use entry::{Availability, BackendEntry, DeviceInfo};
+
 use crate::{AnyDevice, DeviceSpec, Error, ErrorKind, Result};
-
-/// Whether a device can be used, and why not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Availability {
-    /// It can.
-    Available,
-    /// It cannot, for this reason.
-    Unavailable(String),
-}
-
-/// A device that a backend found, or the reason why it found none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// The device string that opens it.
-    pub spec: String,
-    /// What it is, for people.
-    pub description: String,
-    /// Whether it can be used.
-    pub availability: Availability,
-}
-
-type Probe = dyn Fn() -> Vec<DeviceInfo> + Send + Sync;
-type Open = dyn Fn(&DeviceSpec) -> Result<AnyDevice> + Send + Sync;
-
-/// A backend as the registry knows it.
-pub struct BackendEntry {
-    name: Cow<'static, str>,
-    description: Cow<'static, str>,
-    priority: Option<i32>,
-    probe: Box<Probe>,
-    open: Box<Open>,
-}
-
-impl BackendEntry {
-    /// A backend that opens its devices with `open`. Until [`BackendEntry::with_probe`] says better, one device is listed: its name.
-    pub fn new(
-        name: impl Into<Cow<'static, str>>,
-        description: impl Into<Cow<'static, str>>,
-        open: impl Fn(&DeviceSpec) -> Result<AnyDevice> + Send + Sync + 'static,
-    ) -> Self {
-        let (name, description) = (name.into(), description.into());
-        let listed = DeviceInfo {
-            spec: name.to_string(),
-            description: description.to_string(),
-            availability: Availability::Available,
-        };
-        Self {
-            name,
-            description,
-            priority: None,
-            probe: Box::new(move || vec![listed.clone()]),
-            open: Box::new(open),
-        }
-    }
-
-    /// A backend that this build or machine lacks, and why.
-    pub fn absent(
-        name: impl Into<Cow<'static, str>>,
-        description: impl Into<Cow<'static, str>>,
-        reason: impl Into<String>,
-    ) -> Self {
-        let (name, reason) = (name.into(), reason.into());
-        let unavailable = DeviceInfo {
-            spec: name.to_string(),
-            description: String::new(),
-            availability: Availability::Unavailable(reason.clone()),
-        };
-        Self::new(name, description, move |spec| {
-            Err(Error::new(
-                ErrorKind::BackendUnavailable,
-                format!("backend {} is not available: {reason}", spec.backend()),
-            ))
-        })
-        .with_probe(move || vec![unavailable.clone()])
-    }
-
-    /// How to list the devices.
-    #[must_use]
-    pub fn with_probe(mut self, probe: impl Fn() -> Vec<DeviceInfo> + Send + Sync + 'static) -> Self {
-        self.probe = Box::new(probe);
-        self
-    }
-
-    /// Lets `auto` choose this backend: the highest priority that opens wins.
-    #[must_use]
-    pub fn with_priority(mut self, priority: i32) -> Self {
-        self.priority = Some(priority);
-        self
-    }
-
-    /// Its name, as in device strings.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What it is, for people.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// Its devices. A probe that panics is reported as a backend that is not available.
-    pub fn devices(&self) -> Vec<DeviceInfo> {
-        guarded(|| (self.probe)()).unwrap_or_else(|reason| {
-            vec![DeviceInfo {
-                spec: self.name.to_string(),
-                description: String::new(),
-                availability: Availability::Unavailable(reason),
-            }]
-        })
-    }
-
-    /// Opens a device.
-    ///
-    /// # Errors
-    /// Those of the backend; a panic in it is an error too.
-    pub fn open(&self, spec: &DeviceSpec) -> Result<AnyDevice> {
-        guarded(|| (self.open)(spec)).unwrap_or_else(|reason| {
-            Err(Error::new(
-                ErrorKind::BackendUnavailable,
-                format!("backend {} could not be started: {reason}", self.name),
-            ))
-        })
-    }
-}
-
-/// Foreign engines may panic when a library is missing: for the user that is one more reason why they are absent.
-fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned());
-        format!("it panicked: {}", text.unwrap_or_default())
-    })
-}
 
 /// A function that lists backends to register when [`Registry::global`] is first used. The facade submits one; other crates call
 /// [`Registry::register`].
@@ -194,7 +64,7 @@ impl Registry {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens the device that a string names; `auto` takes the best backend that opens.
+    /// Opens the device that a string names; `auto` takes the best backend that opens, `auto:dtype=f64` the best that also has that dtype.
     ///
     /// # Errors
     /// When the string is malformed, the backend unknown or absent (the error lists those present, and for the others why not), or the
@@ -221,16 +91,41 @@ impl Registry {
         }
     }
 
+    /// What `auto` thinks of each backend, in the order in which it asks them: the first that is not passed over is what it opens.
+    ///
+    /// # Errors
+    /// When the string is not one of `auto`.
+    pub fn explain(&self, device: &str) -> Result<Vec<Candidate>> {
+        let wanted = Wanted::parse(&device.parse()?)?;
+        Ok(candidates(&self.entries())
+            .into_iter()
+            .map(|entry| match wanted.open(&entry) {
+                Ok((spec, _)) => Candidate {
+                    spec,
+                    passed_over: None,
+                },
+                Err(reason) => Candidate {
+                    spec: entry.name.to_string(),
+                    passed_over: Some(reason),
+                },
+            })
+            .collect())
+    }
+
     fn open_best(entries: &[Arc<BackendEntry>], spec: &DeviceSpec) -> Result<AnyDevice> {
-        spec.expect(0, &[])?;
-        let mut candidates: Vec<_> = entries.iter().filter(|entry| entry.priority.is_some()).collect();
-        candidates.sort_by_key(|entry| std::cmp::Reverse(entry.priority));
-        for entry in candidates {
-            if let Ok(device) = entry.open(&entry.name.parse()?) {
-                return Ok(device);
+        let wanted = Wanted::parse(spec)?;
+        let mut reasons = Vec::new();
+        for entry in candidates(entries) {
+            match wanted.open(&entry) {
+                Ok((_, device)) => return Ok(device),
+                Err(reason) => reasons.push(format!("{}: {reason}", entry.name)),
             }
         }
-        Err(Error::new(ErrorKind::BackendUnavailable, "no backend could be opened").with_hint(overview(entries)))
+        let message = match &reasons[..] {
+            [] => "no backend lets itself be chosen".to_owned(),
+            reasons => format!("no backend fits {spec}: {}", reasons.join("; ")),
+        };
+        Err(Error::new(ErrorKind::BackendUnavailable, message).with_hint(overview(entries)))
     }
 }
 
@@ -300,6 +195,34 @@ mod tests {
         assert!(registry.register(BackendEntry::new("here", "again", failing)).is_err());
         assert!(registry.register(BackendEntry::new("a:b", "bad", failing)).is_err());
         assert_eq!(registry.open("auto").unwrap_err().kind(), ErrorKind::BackendUnavailable);
+    }
+
+    #[test]
+    fn auto_says_why_it_passes_over_a_backend() {
+        let registry = Registry::default();
+        let add = |entry: BackendEntry, priority| registry.register(entry.with_priority(priority)).unwrap();
+        add(BackendEntry::new("slow", "a test", failing), 1);
+        let weak = BackendEntry::new("weak", "a test", failing);
+        add(weak.with_choice(|| Err("it is no GPU".to_owned())), 2);
+        let panics = BackendEntry::new("bad", "a test", failing);
+        add(panics.with_choice(|| panic!("no library")), 0);
+        let reasons: Vec<_> = registry
+            .explain("auto")
+            .unwrap()
+            .into_iter()
+            .map(|candidate| (candidate.spec, candidate.passed_over.unwrap()))
+            .collect();
+        assert_eq!(reasons[0], ("weak".to_owned(), "it is no GPU".to_owned()));
+        assert!(reasons[1].0 == "slow" && reasons[1].1.contains("no memory"));
+        assert!(reasons[2].0 == "bad" && reasons[2].1.contains("no library"));
+        let error = registry.open("auto").unwrap_err().to_string();
+        assert!(
+            error.contains("weak: it is no GPU") && error.contains("slow: "),
+            "{error}"
+        );
+        let error = registry.open("auto:dtype=f12").unwrap_err().to_string();
+        assert!(error.contains("f12") && error.contains("bf16"), "{error}");
+        assert!(registry.explain("weak").is_err());
     }
 
     #[test]

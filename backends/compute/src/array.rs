@@ -1,0 +1,179 @@
+//! Tensors without the driver in their type: shared memory, there or yet to be computed, and where in it the elements lie.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use polygrad_core::compute::{DevicePtr, DeviceView};
+use polygrad_core::{DType, Error, ErrorKind, HostTensor, Layout, Result, Shape};
+
+use crate::Context;
+use crate::chain::{self, Expr};
+use crate::memory::Buffer;
+use crate::movement;
+
+/// Row-major elements: in memory, or as an expression that gives them.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    pub(crate) context: Arc<Context>,
+    pub(crate) shape: Shape,
+    pub(crate) dtype: DType,
+    buffer: OnceLock<Buffer>,
+    /// Nothing once there is a buffer.
+    expr: Mutex<Option<Arc<Expr>>>,
+}
+
+impl Storage {
+    /// The memory, computed if it is not yet.
+    pub(crate) fn buffer(self: &Arc<Self>) -> Result<&Buffer> {
+        if let Some(buffer) = self.buffer.get() {
+            return Ok(buffer);
+        }
+        let _running = self.context.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.buffer.get().is_none() {
+            chain::run(self)?;
+        }
+        match self.buffer.get() {
+            Some(buffer) => Ok(buffer),
+            None => unreachable!("a run gives what it was run for"),
+        }
+    }
+
+    /// The memory, if it is there.
+    pub(crate) fn ready(&self) -> Option<&Buffer> {
+        self.buffer.get()
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.buffer.get().is_none()
+    }
+
+    pub(crate) fn expr(&self) -> Option<Arc<Expr>> {
+        self.expr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts the memory in the place of the expression.
+    pub(crate) fn fill(&self, buffer: Buffer) {
+        // It is filled by who holds `running`, so once.
+        let _ = self.buffer.set(buffer);
+        let expr = self.expr.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(expr);
+    }
+}
+
+/// A tensor: cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Array {
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) layout: Layout,
+}
+
+impl Array {
+    fn over(context: &Arc<Context>, shape: Shape, dtype: DType, buffer: OnceLock<Buffer>, expr: Option<Expr>) -> Self {
+        let storage = Storage {
+            context: Arc::clone(context),
+            shape,
+            dtype,
+            buffer,
+            expr: Mutex::new(expr.map(Arc::new)),
+        };
+        Self {
+            storage: Arc::new(storage),
+            layout: Layout::contiguous(shape),
+        }
+    }
+
+    /// Memory that is yet to be written.
+    pub(crate) fn empty(context: &Arc<Context>, shape: Shape, dtype: DType) -> Result<Self> {
+        context.expect(dtype)?;
+        let buffer = Buffer::alloc(context, shape.numel() * dtype.size())?;
+        Ok(Self::over(context, shape, dtype, OnceLock::from(buffer), None))
+    }
+
+    /// What an expression will give.
+    pub(crate) fn pending(context: &Arc<Context>, shape: Shape, dtype: DType, expr: Expr) -> Self {
+        Self::over(context, shape, dtype, OnceLock::new(), Some(expr))
+    }
+
+    pub(crate) fn from_host(context: &Arc<Context>, host: &HostTensor) -> Result<Self> {
+        let out = Self::empty(context, *host.shape(), host.dtype())?;
+        if out.shape().numel() > 0 {
+            context.driver.copy_htod(out.ptr()?, host.bytes())?;
+        }
+        Ok(out)
+    }
+
+    pub(crate) fn to_host(&self) -> Result<HostTensor> {
+        let (shape, dtype) = (*self.shape(), self.dtype());
+        if self.layout.is_contiguous() {
+            return HostTensor::from_bytes(dtype, shape, &self.read(self.start()?, shape.numel())?);
+        }
+        if self.context().runs_programs(dtype) {
+            return movement::contiguous(self)?.to_host();
+        }
+        let whole = self.read(self.ptr()?, self.storage.shape.numel())?;
+        let mut bytes = host_bytes(shape.numel() * dtype.size())?;
+        movement::gather_bytes(&whole, &self.layout, dtype.size(), &mut bytes);
+        HostTensor::from_bytes(dtype, shape, &bytes)
+    }
+
+    /// So many elements from a place of its storage.
+    fn read(&self, from: DevicePtr, elements: usize) -> Result<Vec<u8>> {
+        let mut bytes = host_bytes(elements * self.dtype().size())?;
+        if !bytes.is_empty() {
+            self.context().driver.copy_dtoh(&mut bytes, from)?;
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.storage.context
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        self.layout.shape()
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.storage.dtype
+    }
+
+    /// The same memory seen otherwise.
+    pub(crate) fn with_layout(&self, layout: Layout) -> Self {
+        Self {
+            storage: Arc::clone(&self.storage),
+            layout,
+        }
+    }
+
+    /// Whether it shows all of its storage, as it lies.
+    pub(crate) fn is_whole(&self) -> bool {
+        *self.shape() == self.storage.shape && self.layout.offset() == 0 && self.layout.is_contiguous()
+    }
+
+    /// Where its storage begins.
+    fn ptr(&self) -> Result<DevicePtr> {
+        Ok(self.storage.buffer()?.ptr())
+    }
+
+    /// Where its first element lies; of a row-major tensor.
+    pub(crate) fn start(&self) -> Result<DevicePtr> {
+        Ok(self.ptr()?.add(self.layout.offset() * self.dtype().size()))
+    }
+
+    /// It, for a driver.
+    pub(crate) fn view(&self) -> Result<DeviceView> {
+        Ok(DeviceView::new(self.ptr()?, self.dtype(), self.layout))
+    }
+}
+
+/// Zeroed memory of the host.
+fn host_bytes(len: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| {
+        Error::new(
+            ErrorKind::OutOfMemory,
+            format!("the host has no {len} bytes for the values"),
+        )
+    })?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}

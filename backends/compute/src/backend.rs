@@ -1,0 +1,349 @@
+//! The seam: each op's way to the driver.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use polygrad_core::compute::{Driver, Random};
+use polygrad_core::{
+    AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Distribution, HostTensor,
+    OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
+    check_distribution, decompose, random_host,
+};
+
+use crate::array::Array;
+use crate::index::Mode;
+use crate::{ComputeDevice, ComputeTensor, elementwise, fused, index, matmul, movement, reduce, support, window};
+
+/// The backend that a driver becomes: see the [crate's documentation](crate).
+pub struct Compute<D>(PhantomData<fn() -> D>);
+
+impl<D> Clone for Compute<D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> Copy for Compute<D> {}
+
+impl<D> Default for Compute<D> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<D: Driver> fmt::Debug for Compute<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Compute({})", D::NAME)
+    }
+}
+
+type T<D> = ComputeTensor<D>;
+
+fn one<D>(array: Result<Array>) -> Result<T<D>> {
+    array.map(T::new)
+}
+
+fn two<D>(arrays: Result<(Array, Array)>) -> Result<(T<D>, T<D>)> {
+    arrays.map(|(a, b)| (T::new(a), T::new(b)))
+}
+
+impl<D: Driver> Backend for Compute<D> {
+    type Tensor = ComputeTensor<D>;
+    type Device = ComputeDevice<D>;
+
+    fn name() -> &'static str {
+        D::NAME
+    }
+
+    fn capabilities(device: &ComputeDevice<D>) -> Capabilities {
+        let driver = &device.0.capabilities;
+        let mut out = Capabilities::host(driver.dtypes.clone());
+        out.native_dtypes = driver.native_dtypes.clone();
+        out.asynchronous = driver.asynchronous || device.0.fuses;
+        out.unified_memory = driver.unified_memory;
+        out.deterministic = driver.deterministic;
+        out
+    }
+
+    fn supports(device: &ComputeDevice<D>, op: &OpDesc<'_>) -> Support {
+        support::supports(&device.0, op)
+    }
+
+    fn synchronize(device: &ComputeDevice<D>) -> Result<()> {
+        device.synchronize()
+    }
+
+    fn shape(x: &T<D>) -> Shape {
+        *x.array.shape()
+    }
+
+    fn dtype(x: &T<D>) -> DType {
+        x.array.dtype()
+    }
+
+    fn device(x: &T<D>) -> ComputeDevice<D> {
+        ComputeDevice::of(x.array.context())
+    }
+
+    fn from_host(host: HostTensor, device: &ComputeDevice<D>) -> Result<T<D>> {
+        one(Array::from_host(&device.0, &host))
+    }
+
+    fn to_host(x: &T<D>) -> Result<HostTensor> {
+        x.array.to_host()
+    }
+
+    fn full(shape: Shape, value: Scalar, dtype: DType, device: &ComputeDevice<D>) -> Result<T<D>> {
+        one(elementwise::full(&device.0, shape, value, dtype))
+    }
+
+    fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType, device: &ComputeDevice<D>) -> Result<T<D>> {
+        one(elementwise::iota(&device.0, len, start, step, dtype))
+    }
+
+    fn random(
+        shape: Shape,
+        distribution: Distribution,
+        dtype: DType,
+        key: RandomKey,
+        device: &ComputeDevice<D>,
+    ) -> Result<T<D>> {
+        device.0.expect(dtype)?;
+        if shape.numel() == 0 {
+            return Self::from_host(random_host(shape, distribution, dtype, key)?, device);
+        }
+        check_distribution(distribution)?;
+        let out = Array::empty(&device.0, shape, dtype)?;
+        let call = Random {
+            dtype,
+            len: shape.numel(),
+            distribution,
+            key,
+            output: out.start()?,
+        };
+        device.0.launch("random", |driver| driver.random(&call))?;
+        Ok(T::new(out))
+    }
+
+    fn unary(op: UnaryOp, x: &T<D>) -> Result<T<D>> {
+        one(elementwise::unary(op, &x.array))
+    }
+
+    fn binary(op: BinaryOp, a: &T<D>, b: &T<D>) -> Result<T<D>> {
+        one(elementwise::binary(op, &a.array, &b.array))
+    }
+
+    fn compare(op: CompareOp, a: &T<D>, b: &T<D>) -> Result<T<D>> {
+        one(elementwise::compare(op, &a.array, &b.array))
+    }
+
+    fn select(condition: &T<D>, a: &T<D>, b: &T<D>) -> Result<T<D>> {
+        one(elementwise::select(&condition.array, &a.array, &b.array))
+    }
+
+    fn cast(x: &T<D>, dtype: DType) -> Result<T<D>> {
+        one(elementwise::cast(&x.array, dtype))
+    }
+
+    fn reduce(op: ReduceOp, x: &T<D>, axes: Axes, keepdims: bool) -> Result<T<D>> {
+        one(reduce::reduce(op, &x.array, axes, keepdims))
+    }
+
+    fn arg_reduce(op: ArgOp, x: &T<D>, axis: usize, keepdims: bool) -> Result<T<D>> {
+        one(reduce::arg_reduce(op, &x.array, axis, keepdims))
+    }
+
+    fn cumsum(x: &T<D>, axis: usize) -> Result<T<D>> {
+        one(reduce::cumsum(&x.array, axis))
+    }
+
+    fn matmul(a: &T<D>, b: &T<D>) -> Result<T<D>> {
+        one(matmul::matmul(&a.array, &b.array))
+    }
+
+    fn reshape(x: &T<D>, shape: Shape) -> Result<T<D>> {
+        one(movement::reshape(&x.array, shape))
+    }
+
+    fn permute(x: &T<D>, axes: Axes) -> Result<T<D>> {
+        Ok(T::new(movement::permute(&x.array, axes)))
+    }
+
+    fn expand(x: &T<D>, shape: Shape) -> Result<T<D>> {
+        Ok(T::new(movement::expand(&x.array, shape)))
+    }
+
+    fn slice(x: &T<D>, ranges: &[SliceRange]) -> Result<T<D>> {
+        Ok(T::new(movement::slice(&x.array, ranges)))
+    }
+
+    fn pad(x: &T<D>, padding: &[(usize, usize)], value: Scalar) -> Result<T<D>> {
+        one(movement::pad(&x.array, padding, value))
+    }
+
+    fn concat(xs: &[&T<D>], axis: usize) -> Result<T<D>> {
+        let arrays: Vec<_> = xs.iter().map(|x| &x.array).collect();
+        one(movement::concat(&arrays, axis))
+    }
+
+    fn gather(x: &T<D>, axis: usize, index: &T<D>) -> Result<T<D>> {
+        one(index::gather(&x.array, axis, &index.array))
+    }
+
+    fn scatter(x: &T<D>, axis: usize, index: &T<D>, src: &T<D>) -> Result<T<D>> {
+        one(index::scatter(Mode::Write, &x.array, axis, &index.array, &src.array))
+    }
+
+    fn scatter_add(x: &T<D>, axis: usize, index: &T<D>, src: &T<D>) -> Result<T<D>> {
+        one(index::scatter(Mode::Add, &x.array, axis, &index.array, &src.array))
+    }
+
+    fn index_select(x: &T<D>, axis: usize, index: &T<D>) -> Result<T<D>> {
+        one(index::index_select(&x.array, axis, &index.array))
+    }
+
+    fn sort(x: &T<D>, axis: usize, descending: bool) -> Result<(T<D>, T<D>)> {
+        two(reduce::sort(&x.array, axis, descending))
+    }
+
+    fn conv(x: &T<D>, weight: &T<D>, params: &ConvParams) -> Result<T<D>> {
+        one(window::conv(&x.array, &weight.array, params))
+    }
+
+    fn max_pool(x: &T<D>, params: &PoolParams) -> Result<(T<D>, T<D>)> {
+        two(window::max_pool(&x.array, params))
+    }
+
+    fn avg_pool(x: &T<D>, params: &PoolParams) -> Result<T<D>> {
+        one(window::avg_pool(&x.array, params))
+    }
+
+    // Fused ops that a driver may have kernels for; the others are decomposed into what becomes a program again.
+
+    fn binary_scalar(op: BinaryOp, x: &T<D>, scalar: Scalar, reverse: bool) -> Result<T<D>> {
+        one(elementwise::binary_scalar(op, &x.array, scalar, reverse))
+    }
+
+    fn compare_scalar(op: CompareOp, x: &T<D>, scalar: Scalar) -> Result<T<D>> {
+        one(elementwise::compare_scalar(op, &x.array, scalar))
+    }
+
+    fn index_add(x: &T<D>, axis: usize, index: &T<D>, src: &T<D>) -> Result<T<D>> {
+        one(index::index_add(&x.array, axis, &index.array, &src.array))
+    }
+
+    fn softmax(x: &T<D>, axis: usize) -> Result<T<D>> {
+        match fused::softmax(&x.array, axis, false)? {
+            Some(out) => Ok(T::new(out)),
+            None => decompose::softmax::<Self>(x, axis),
+        }
+    }
+
+    fn softmax_backward(grad: &T<D>, output: &T<D>, axis: usize) -> Result<T<D>> {
+        match fused::softmax_backward(&grad.array, &output.array, axis, false)? {
+            Some(out) => Ok(T::new(out)),
+            None => decompose::softmax_backward::<Self>(grad, output, axis),
+        }
+    }
+
+    fn log_softmax(x: &T<D>, axis: usize) -> Result<T<D>> {
+        match fused::softmax(&x.array, axis, true)? {
+            Some(out) => Ok(T::new(out)),
+            None => decompose::log_softmax::<Self>(x, axis),
+        }
+    }
+
+    fn log_softmax_backward(grad: &T<D>, output: &T<D>, axis: usize) -> Result<T<D>> {
+        match fused::softmax_backward(&grad.array, &output.array, axis, true)? {
+            Some(out) => Ok(T::new(out)),
+            None => decompose::log_softmax_backward::<Self>(grad, output, axis),
+        }
+    }
+
+    fn layer_norm(
+        x: &T<D>,
+        weight: Option<&T<D>>,
+        bias: Option<&T<D>>,
+        axes: usize,
+        eps: f64,
+    ) -> Result<(T<D>, T<D>, T<D>)> {
+        let arrays = (weight.map(|x| &x.array), bias.map(|x| &x.array));
+        match fused::layer_norm(&x.array, arrays.0, arrays.1, axes, eps)? {
+            Some([out, mean, rstd]) => Ok((T::new(out), T::new(mean), T::new(rstd))),
+            None => decompose::layer_norm::<Self>(x, weight, bias, axes, eps),
+        }
+    }
+
+    fn attention(q: &T<D>, k: &T<D>, v: &T<D>, mask: Option<&T<D>>, scale: f64, causal: bool) -> Result<T<D>> {
+        if mask.is_none()
+            && let Some(out) = fused::attention(&q.array, &k.array, &v.array, scale, causal)?
+        {
+            return Ok(T::new(out));
+        }
+        decompose::attention::<Self>(q, k, v, mask, scale, causal)
+    }
+
+    fn conv_input_grad(grad: &T<D>, weight: &T<D>, input_shape: Shape, params: &ConvParams) -> Result<T<D>> {
+        match window::conv_input_grad(&grad.array, &weight.array, input_shape, params)? {
+            Some(out) => Ok(T::new(out)),
+            None => decompose::conv_input_grad::<Self>(grad, weight, input_shape, params),
+        }
+    }
+
+    fn conv_weight_grad(grad: &T<D>, x: &T<D>, weight_shape: Shape, params: &ConvParams) -> Result<T<D>> {
+        match window::conv_weight_grad(&grad.array, &x.array, weight_shape, params)? {
+            Some(out) => Ok(T::new(out)),
+            None => decompose::conv_weight_grad::<Self>(grad, x, weight_shape, params),
+        }
+    }
+
+    // Steps of optimizers are computed at once: what they need would be kept alive otherwise, and a step that fails is to say so.
+
+    fn sgd_step(param: &mut T<D>, grad: &T<D>, mut momentum: Option<&mut T<D>>, params: &SgdParams) -> Result<()> {
+        let mut new = param.clone();
+        let mut new_momentum = momentum.as_deref().cloned();
+        decompose::sgd_step::<Self>(&mut new, grad, new_momentum.as_mut(), params)?;
+        finish(&[Some(&new), new_momentum.as_ref()])?;
+        *param = new;
+        store(&mut momentum, new_momentum);
+        Ok(())
+    }
+
+    fn adam_step(
+        param: &mut T<D>,
+        grad: &T<D>,
+        first: &mut T<D>,
+        second: &mut T<D>,
+        mut max_second: Option<&mut T<D>>,
+        params: &AdamParams,
+    ) -> Result<()> {
+        let (mut new, mut new_first, mut new_second) = (param.clone(), first.clone(), second.clone());
+        let mut largest = max_second.as_deref().cloned();
+        decompose::adam_step::<Self>(
+            &mut new,
+            grad,
+            &mut new_first,
+            &mut new_second,
+            largest.as_mut(),
+            params,
+        )?;
+        finish(&[Some(&new), Some(&new_first), Some(&new_second), largest.as_ref()])?;
+        (*param, *first, *second) = (new, new_first, new_second);
+        store(&mut max_second, largest);
+        Ok(())
+    }
+}
+
+/// Computes what is recorded.
+fn finish<D>(tensors: &[Option<&T<D>>]) -> Result<()> {
+    tensors
+        .iter()
+        .flatten()
+        .try_for_each(|tensor| tensor.array.storage.buffer().map(drop))
+}
+
+fn store<D>(target: &mut Option<&mut T<D>>, new: Option<T<D>>) {
+    if let (Some(target), Some(new)) = (target, new) {
+        **target = new;
+    }
+}

@@ -1,0 +1,284 @@
+//! Element-wise ops are recorded, and run as one program when a value of theirs is needed.
+//!
+//! A recorded op that nobody holds any more is computed on the way to what needs it and never stored, or not at all. One that somebody holds
+//! besides becomes a second output of the same program.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use polygrad_core::compute::{DeviceView, Elementwise, ElementwiseProgram, Step, Value};
+use polygrad_core::{BinaryOp, CompareOp, DType, Layout, Result, Scalar, Shape, UnaryOp};
+
+use crate::Context;
+use crate::array::{Array, Storage};
+use crate::memory::Buffer;
+use crate::single;
+
+/// Steps of a program at most: beyond them, a chain is computed in parts.
+const MAX_STEPS: usize = 64;
+
+/// What a recorded op does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// The one operand, which is a number, everywhere.
+    Fill,
+    Unary(UnaryOp),
+    Binary(BinaryOp),
+    Compare(CompareOp),
+    Select,
+    Cast(DType),
+}
+
+impl Kind {
+    /// As a step over values; `Fill` is none.
+    fn step(self, values: &[Value]) -> Option<Step> {
+        Some(match (self, values) {
+            (Self::Unary(op), &[x]) => Step::Unary(op, x),
+            (Self::Binary(op), &[a, b]) => Step::Binary(op, a, b),
+            (Self::Compare(op), &[a, b]) => Step::Compare(op, a, b),
+            (Self::Select, &[condition, a, b]) => Step::Select(condition, a, b),
+            (Self::Cast(dtype), &[x]) => Step::Cast(x, dtype),
+            _ => return None,
+        })
+    }
+}
+
+/// What an op takes.
+#[derive(Clone, Debug)]
+pub(crate) enum Operand {
+    Array(Array),
+    Scalar(Scalar, DType),
+}
+
+impl Operand {
+    pub(crate) fn dtype(&self) -> DType {
+        match self {
+            Self::Array(array) => array.dtype(),
+            Self::Scalar(_, dtype) => *dtype,
+        }
+    }
+}
+
+/// A recorded op.
+#[derive(Debug)]
+pub(crate) struct Expr {
+    kind: Kind,
+    operands: Vec<Operand>,
+    /// How many steps it and what it is made of are, counting twice what is used twice.
+    steps: usize,
+    /// How many tensors in memory it is made of, counted likewise.
+    leaves: usize,
+}
+
+/// Records an op over operands that broadcast to `shape`, or runs it at once where nothing is fused.
+pub(crate) fn record(
+    context: &Arc<Context>,
+    kind: Kind,
+    operands: impl IntoIterator<Item = Operand>,
+    shape: Shape,
+    dtype: DType,
+) -> Result<Array> {
+    let mut operands: Vec<Operand> = operands.into_iter().map(as_number).collect();
+    context.expect(dtype)?;
+    let programmable = operands.iter().all(|operand| context.runs_programs(operand.dtype()));
+    if !programmable || !context.runs_programs(dtype) {
+        return single::run(context, kind, &operands, shape, dtype);
+    }
+    for operand in &mut operands {
+        if let Operand::Array(array) = operand
+            && !(array.is_whole() && *array.shape() == shape)
+        {
+            // What is broadcast or rearranged is stored first: a program walks over one shape.
+            array.storage.buffer()?;
+        }
+    }
+    // One view is the result, and one is left for a result on the way that somebody holds.
+    let most_leaves = context.capabilities.max_elementwise_views.saturating_sub(2).max(3);
+    let mut expr = Expr::new(kind, operands);
+    while expr.steps > MAX_STEPS || expr.leaves > most_leaves {
+        let Some(largest) = expr.largest_pending() else { break };
+        largest.buffer()?;
+        expr = Expr::new(kind, expr.operands);
+    }
+    let array = Array::pending(context, shape, dtype, expr);
+    if context.fuses {
+        context.record(&array.storage);
+    } else {
+        array.storage.buffer()?;
+    }
+    Ok(array)
+}
+
+/// A tensor of one number that is not in memory yet is the number.
+fn as_number(operand: Operand) -> Operand {
+    if let Operand::Array(array) = &operand
+        && array.storage.is_pending()
+        && let Some(expr) = array.storage.expr()
+        && let (Kind::Fill, [number @ Operand::Scalar(..)]) = (expr.kind, &expr.operands[..])
+    {
+        return number.clone();
+    }
+    operand
+}
+
+impl Expr {
+    fn new(kind: Kind, operands: Vec<Operand>) -> Self {
+        let (mut steps, mut leaves) = (1, 0);
+        for operand in &operands {
+            if let Operand::Array(array) = operand {
+                match array.storage.expr() {
+                    Some(expr) if array.storage.is_pending() => {
+                        steps += expr.steps;
+                        leaves += expr.leaves;
+                    }
+                    _ => leaves += 1,
+                }
+            }
+        }
+        Self {
+            kind,
+            operands,
+            steps,
+            leaves,
+        }
+    }
+
+    fn largest_pending(&self) -> Option<&Arc<Storage>> {
+        let pending = self.operands.iter().filter_map(|operand| match operand {
+            Operand::Array(array) => Some((array.storage.expr()?.steps, &array.storage)),
+            Operand::Scalar(..) => None,
+        });
+        pending.max_by_key(|(steps, _)| *steps).map(|(_, storage)| storage)
+    }
+}
+
+/// Computes a recorded op, and with it those that it is made of and that somebody holds. The caller holds `running`.
+pub(crate) fn run(root: &Arc<Storage>) -> Result<()> {
+    let context = &root.context;
+    let mut builder = Builder::new(root.shape);
+    let value = builder.visit(root)?;
+    let most_outputs = context
+        .capabilities
+        .max_elementwise_views
+        .saturating_sub(builder.inputs.len())
+        .max(1);
+    builder.program.output(value);
+    let mut outputs = vec![Arc::clone(root)];
+    for node in &builder.nodes {
+        // The list here and the expressions of this program are all that hold it, unless somebody else does.
+        let held = Arc::strong_count(&node.storage) > node.uses + 1;
+        if held && outputs.len() < most_outputs && !Arc::ptr_eq(&node.storage, root) {
+            builder.program.output(node.value);
+            outputs.push(Arc::clone(&node.storage));
+        }
+    }
+
+    let mut buffers = Vec::with_capacity(outputs.len());
+    for storage in &outputs {
+        buffers.push(Buffer::alloc(context, storage.shape.numel() * storage.dtype.size())?);
+    }
+    if root.shape.numel() > 0 {
+        let views: Vec<_> = (outputs.iter().zip(&buffers))
+            .map(|(storage, buffer)| DeviceView::contiguous(buffer.ptr(), storage.dtype, storage.shape))
+            .collect();
+        let call = Elementwise {
+            program: &builder.program,
+            shape: root.shape,
+            inputs: &builder.inputs,
+            scalars: &builder.scalars,
+            outputs: &views,
+        };
+        context.launch(&builder.program.name(), |driver| driver.elementwise(&call))?;
+    }
+    for (storage, buffer) in outputs.iter().zip(buffers) {
+        storage.fill(buffer);
+    }
+    Ok(())
+}
+
+/// A program in the making.
+struct Builder {
+    shape: Shape,
+    program: ElementwiseProgram,
+    inputs: Vec<DeviceView>,
+    scalars: Vec<Scalar>,
+    nodes: Vec<Node>,
+    /// The position in `nodes` by the storage's address.
+    known: HashMap<*const Storage, usize>,
+    /// Inputs by the address of their storage; each may be there in several layouts.
+    read: HashMap<*const Storage, Vec<(Layout, Value)>>,
+}
+
+struct Node {
+    storage: Arc<Storage>,
+    value: Value,
+    /// How many operands of this program it is.
+    uses: usize,
+}
+
+impl Builder {
+    fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            program: ElementwiseProgram::default(),
+            inputs: Vec::new(),
+            scalars: Vec::new(),
+            nodes: Vec::new(),
+            known: HashMap::new(),
+            read: HashMap::new(),
+        }
+    }
+
+    /// The value of a recorded op. Goes no deeper than chains are long.
+    fn visit(&mut self, storage: &Arc<Storage>) -> Result<Value> {
+        let Some(expr) = storage.expr() else {
+            unreachable!("what is not in memory is recorded")
+        };
+        let mut values = Vec::with_capacity(expr.operands.len());
+        for operand in &expr.operands {
+            values.push(match operand {
+                Operand::Scalar(number, dtype) => {
+                    self.scalars.push(*number);
+                    self.program.scalar(*dtype)
+                }
+                Operand::Array(array) => match array.storage.ready() {
+                    Some(buffer) => self.input(array, buffer),
+                    None => self.node(&array.storage)?,
+                },
+            });
+        }
+        match expr.kind.step(&values) {
+            Some(step) => self.program.push(step),
+            None => Ok(values[0]),
+        }
+    }
+
+    fn node(&mut self, storage: &Arc<Storage>) -> Result<Value> {
+        if let Some(&i) = self.known.get(&Arc::as_ptr(storage)) {
+            self.nodes[i].uses += 1;
+            return Ok(self.nodes[i].value);
+        }
+        let value = self.visit(storage)?;
+        self.known.insert(Arc::as_ptr(storage), self.nodes.len());
+        self.nodes.push(Node {
+            storage: Arc::clone(storage),
+            value,
+            uses: 1,
+        });
+        Ok(value)
+    }
+
+    fn input(&mut self, array: &Array, buffer: &Buffer) -> Value {
+        let layout = array.layout.expand(self.shape);
+        let read = self.read.entry(Arc::as_ptr(&array.storage)).or_default();
+        let same =
+            |(known, _): &&(Layout, Value)| known.strides() == layout.strides() && known.offset() == layout.offset();
+        if let Some((_, value)) = read.iter().find(same) {
+            return *value;
+        }
+        let value = self.program.input(array.dtype());
+        read.push((layout, value));
+        self.inputs.push(DeviceView::new(buffer.ptr(), array.dtype(), layout));
+        value
+    }
+}

@@ -1,0 +1,53 @@
+//! A driver in the registry.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError, Weak};
+
+use polygrad_core::compute::Driver;
+use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpec, Result};
+
+use crate::{Compute, ComputeDevice, Context};
+
+/// A driver as a backend for a [`Registry`](polygrad_core::Registry), under its own name. `open` makes the driver of a device string's path;
+/// the option `fusion=off` is for all. The same string opens the same device as long as anything of it is alive.
+pub fn entry<D: Driver>(
+    description: &'static str,
+    open: impl Fn(&DeviceSpec) -> Result<D> + Send + Sync + 'static,
+    devices: impl Fn() -> Vec<DeviceInfo> + Send + Sync + 'static,
+) -> BackendEntry {
+    let opened: Mutex<HashMap<(String, bool), Weak<Context>>> = Mutex::default();
+    BackendEntry::new(D::NAME, description, move |spec| {
+        let fuses = match spec.option("fusion") {
+            None | Some("on") => true,
+            Some("off") => false,
+            Some(other) => {
+                return Err(spec
+                    .malformed(format!("fusion={other:?} means nothing"))
+                    .with_hint("write fusion=on or fusion=off"));
+            }
+        };
+        let driver = open(&spec.clone().without_option("fusion"))?;
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (driver.name().to_owned(), fuses);
+        if let Some(context) = opened.get(&key).and_then(Weak::upgrade) {
+            return Ok(AnyDevice::new::<Compute<D>>(ComputeDevice::of(&context)));
+        }
+        let device = match fuses {
+            true => ComputeDevice::new(driver)?,
+            false => ComputeDevice::unfused(driver)?,
+        };
+        opened.insert(key, std::sync::Arc::downgrade(&device.0));
+        Ok(AnyDevice::new::<Compute<D>>(device))
+    })
+    .with_probe(move || {
+        let found = devices();
+        if found.is_empty() {
+            return vec![DeviceInfo {
+                spec: D::NAME.to_owned(),
+                description: description.to_owned(),
+                availability: Availability::Available,
+            }];
+        }
+        found
+    })
+}

@@ -1,0 +1,138 @@
+//! Fused ops for which a driver may have a kernel. Each gives nothing where it has none: then the op is decomposed.
+
+use polygrad_core::compute::{Attention, ComputeBackend, Kernel, LayerNorm, Softmax};
+use polygrad_core::{Axes, ErrorKind, Result, Shape};
+
+use crate::array::Array;
+use crate::movement::{contiguous, permute};
+
+/// The axis brought to the end, and back by the same exchange.
+fn exchanged(x: &Array, axis: usize) -> Result<Array> {
+    let last = x.shape().rank() - 1;
+    if axis == last {
+        return Ok(x.clone());
+    }
+    let mut order: Vec<usize> = (0..=last).collect();
+    order.swap(axis, last);
+    Ok(permute(x, Axes::new(order)?))
+}
+
+/// Softmax along an axis, or its logarithm.
+pub(crate) fn softmax(x: &Array, axis: usize, log: bool) -> Result<Option<Array>> {
+    let run = |driver: &dyn ComputeBackend, call: &Softmax| driver.softmax(call);
+    rows(Kernel::Softmax, x, None, axis, log, run)
+}
+
+/// Its gradient, from the output's gradient and the output.
+pub(crate) fn softmax_backward(grad: &Array, output: &Array, axis: usize, log: bool) -> Result<Option<Array>> {
+    let run = |driver: &dyn ComputeBackend, call: &Softmax| driver.softmax_backward(call);
+    rows(Kernel::SoftmaxBackward, grad, Some(output), axis, log, run)
+}
+
+fn rows(
+    kernel: Kernel,
+    x: &Array,
+    saved: Option<&Array>,
+    axis: usize,
+    log: bool,
+    run: impl FnOnce(&dyn ComputeBackend, &Softmax) -> Result<()>,
+) -> Result<Option<Array>> {
+    if !x.context().driver.supports(kernel, x.dtype()) || x.shape().numel() == 0 || x.shape().rank() == 0 {
+        return Ok(None);
+    }
+    let x = contiguous(&exchanged(x, axis)?)?;
+    let saved = match saved {
+        Some(saved) => Some(contiguous(&exchanged(saved, axis)?)?),
+        None => None,
+    };
+    let out = Array::empty(x.context(), *x.shape(), x.dtype())?;
+    let columns = x.shape()[x.shape().rank() - 1];
+    let call = Softmax {
+        dtype: x.dtype(),
+        rows: x.shape().numel() / columns,
+        columns,
+        log,
+        input: x.start()?,
+        saved: saved.as_ref().map(Array::start).transpose()?.unwrap_or_default(),
+        output: out.start()?,
+    };
+    x.context().launch(kernel.name(), |driver| run(driver, &call))?;
+    exchanged(&out, axis).map(Some)
+}
+
+/// Output, mean and `1 / sqrt(variance + eps)`.
+pub(crate) fn layer_norm(
+    x: &Array,
+    weight: Option<&Array>,
+    bias: Option<&Array>,
+    axes: usize,
+    eps: f64,
+) -> Result<Option<[Array; 3]>> {
+    if !x.context().driver.supports(Kernel::LayerNorm, x.dtype()) || x.shape().numel() == 0 {
+        return Ok(None);
+    }
+    let kept = x.shape().rank() - axes;
+    let columns: usize = x.shape()[kept..].iter().product();
+    let mut stats = *x.shape();
+    stats.dims_mut()[kept..].fill(1);
+    let stats = Shape::new(&stats)?;
+    let x = contiguous(x)?;
+    let weight = weight.map(contiguous).transpose()?;
+    let bias = bias.map(contiguous).transpose()?;
+    let out = Array::empty(x.context(), *x.shape(), x.dtype())?;
+    let mean = Array::empty(x.context(), stats, x.dtype())?;
+    let rstd = Array::empty(x.context(), stats, x.dtype())?;
+    let call = LayerNorm {
+        dtype: x.dtype(),
+        rows: x.shape().numel() / columns,
+        columns,
+        eps,
+        input: x.start()?,
+        weight: weight.as_ref().map(Array::start).transpose()?,
+        bias: bias.as_ref().map(Array::start).transpose()?,
+        output: out.start()?,
+        mean: mean.start()?,
+        rstd: rstd.start()?,
+    };
+    x.context().launch("layer_norm", |driver| driver.layer_norm(&call))?;
+    Ok(Some([out, mean, rstd]))
+}
+
+/// Attention without a mask of its own, if batch and heads are the same in all three.
+pub(crate) fn attention(q: &Array, k: &Array, v: &Array, scale: f64, causal: bool) -> Result<Option<Array>> {
+    let rank = q.shape().rank();
+    let lead = |x: &Array| x.shape()[..x.shape().rank() - 2].to_vec();
+    let fits = rank >= 3 && lead(q) == lead(k) && lead(q) == lead(v);
+    if !fits || [q, k, v].iter().any(|x| x.shape().numel() == 0) {
+        return Ok(None);
+    }
+    let (q, k, v) = (contiguous(q)?, contiguous(k)?, contiguous(v)?);
+    let out = Array::empty(
+        q.context(),
+        q.shape().with_dim(rank - 1, v.shape()[rank - 1]),
+        q.dtype(),
+    )?;
+    let heads = q.shape()[rank - 3];
+    let call = Attention {
+        dtype: q.dtype(),
+        batch: lead(&q).iter().product::<usize>() / heads,
+        heads,
+        seq_q: q.shape()[rank - 2],
+        seq_kv: k.shape()[rank - 2],
+        head_dim: q.shape()[rank - 1],
+        value_dim: v.shape()[rank - 1],
+        scale,
+        causal,
+        q: q.start()?,
+        k: k.start()?,
+        v: v.start()?,
+        output: out.start()?,
+    };
+    match q
+        .context()
+        .launch("scaled_dot_product_attention", |driver| driver.attention(&call))
+    {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+        other => other.map(|()| Some(out)),
+    }
+}

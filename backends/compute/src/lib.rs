@@ -1,0 +1,31 @@
+//! A backend out of any driver.
+//!
+//! A driver, [`ComputeBackend`](polygrad_core::compute::ComputeBackend), has memory and kernels. [`Compute`] makes tensors of them: memory that is
+//! counted, kept and reused; views that copy nothing; broadcasting; and chains of element-wise ops that run as one kernel when a value is
+//! needed. What a driver has no kernel for is made of those it has or, if nothing else helps, computed on the host, which
+//! [`Backend::supports`](polygrad_core::Backend::supports) and [`DeviceStats::host_ops`] tell.
+
+mod array;
+mod backend;
+mod chain;
+mod device;
+mod elementwise;
+mod entry;
+mod fused;
+mod host;
+mod index;
+mod matmul;
+mod memory;
+mod movement;
+mod reduce;
+mod single;
+mod support;
+mod tensor;
+mod window;
+
+pub use backend::Compute;
+pub(crate) use device::Context;
+pub use device::{ComputeDevice, DeviceStats};
+pub use entry::entry;
+pub use memory::MemoryStats;
+pub use tensor::ComputeTensor;

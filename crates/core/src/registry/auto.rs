@@ -1,0 +1,71 @@
+//! How `auto` chooses.
+
+use std::sync::Arc;
+
+use super::BackendEntry;
+use super::entry::guarded;
+use crate::{AnyDevice, DType, DeviceSpec, Error, Result};
+
+/// A backend as `auto` saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// What it would open, or has opened.
+    pub spec: String,
+    /// Why it is not taken; nothing if it could be.
+    pub passed_over: Option<String>,
+}
+
+/// Backends that `auto` may choose, the most wanted first.
+pub(super) fn candidates(entries: &[Arc<BackendEntry>]) -> Vec<Arc<BackendEntry>> {
+    let mut out: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.priority.is_some())
+        .cloned()
+        .collect();
+    out.sort_by_key(|entry| std::cmp::Reverse(entry.priority));
+    out
+}
+
+/// What a string that begins with `auto` asks for: `auto`, `auto:dtype=f64`.
+pub(super) struct Wanted {
+    dtype: Option<DType>,
+}
+
+impl Wanted {
+    pub(super) fn parse(spec: &DeviceSpec) -> Result<Self> {
+        if spec.backend() != "auto" {
+            return Err(spec.malformed("it is not auto that chooses here".to_owned()));
+        }
+        spec.expect(0, &["dtype"])?;
+        let dtype = match spec.option("dtype") {
+            None => None,
+            Some(name) => Some(
+                DType::ALL
+                    .into_iter()
+                    .find(|dtype| dtype.name() == name)
+                    .ok_or_else(|| {
+                        let names: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+                        spec.malformed(format!("there is no dtype {name:?}"))
+                            .with_hint(format!("it is one of {}", names.join(", ")))
+                    })?,
+            ),
+        };
+        Ok(Self { dtype })
+    }
+
+    /// The device that a backend gives, or why it is not the one.
+    pub(super) fn open(&self, entry: &BackendEntry) -> Result<(String, AnyDevice), String> {
+        let spec = guarded(|| (entry.choose)()).and_then(|choice| choice)?;
+        let parsed = spec.parse().map_err(|error: Error| error.to_string())?;
+        let device = entry.open(&parsed).map_err(|error| error.to_string())?;
+        if let Some(dtype) = self.dtype
+            && !device
+                .backend()
+                .capabilities(&device)
+                .is_ok_and(|has| has.dtypes.contains(&dtype))
+        {
+            return Err(format!("{spec} has no {dtype}"));
+        }
+        Ok((spec, device))
+    }
+}

@@ -1,0 +1,152 @@
+//! A backend as the registry knows it.
+
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::{AnyDevice, DeviceSpec, Error, ErrorKind, Result};
+
+/// Whether a device can be used, and why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// It can.
+    Available,
+    /// It cannot, for this reason.
+    Unavailable(String),
+}
+
+/// A device that a backend found, or the reason why it found none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The device string that opens it.
+    pub spec: String,
+    /// What it is, for people.
+    pub description: String,
+    /// Whether it can be used.
+    pub availability: Availability,
+}
+
+type Probe = dyn Fn() -> Vec<DeviceInfo> + Send + Sync;
+type Open = dyn Fn(&DeviceSpec) -> Result<AnyDevice> + Send + Sync;
+type Choose = dyn Fn() -> Result<String, String> + Send + Sync;
+
+/// A backend as the registry knows it.
+pub struct BackendEntry {
+    pub(super) name: Cow<'static, str>,
+    description: Cow<'static, str>,
+    pub(super) priority: Option<i32>,
+    probe: Box<Probe>,
+    open: Box<Open>,
+    pub(super) choose: Box<Choose>,
+}
+
+impl BackendEntry {
+    /// A backend that opens its devices with `open`. Until [`BackendEntry::with_probe`] says better, one device is listed: its name.
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+        open: impl Fn(&DeviceSpec) -> Result<AnyDevice> + Send + Sync + 'static,
+    ) -> Self {
+        let (name, description) = (name.into(), description.into());
+        let listed = DeviceInfo {
+            spec: name.to_string(),
+            description: description.to_string(),
+            availability: Availability::Available,
+        };
+        let own = name.to_string();
+        Self {
+            name,
+            description,
+            priority: None,
+            probe: Box::new(move || vec![listed.clone()]),
+            open: Box::new(open),
+            choose: Box::new(move || Ok(own.clone())),
+        }
+    }
+
+    /// A backend that this build or machine lacks, and why.
+    pub fn absent(
+        name: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+        reason: impl Into<String>,
+    ) -> Self {
+        let (name, reason) = (name.into(), reason.into());
+        let unavailable = DeviceInfo {
+            spec: name.to_string(),
+            description: String::new(),
+            availability: Availability::Unavailable(reason.clone()),
+        };
+        Self::new(name, description, move |spec| {
+            Err(Error::new(
+                ErrorKind::BackendUnavailable,
+                format!("backend {} is not available: {reason}", spec.backend()),
+            ))
+        })
+        .with_probe(move || vec![unavailable.clone()])
+    }
+
+    /// How to list the devices.
+    #[must_use]
+    pub fn with_probe(mut self, probe: impl Fn() -> Vec<DeviceInfo> + Send + Sync + 'static) -> Self {
+        self.probe = Box::new(probe);
+        self
+    }
+
+    /// Lets `auto` choose this backend: the highest priority that opens wins.
+    #[must_use]
+    pub fn with_priority(mut self, priority: i32) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Which device `auto` takes of this backend's, or why it should take none: until then, the backend's name.
+    #[must_use]
+    pub fn with_choice(mut self, choose: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Self {
+        self.choose = Box::new(choose);
+        self
+    }
+
+    /// Its name, as in device strings.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is, for people.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Its devices. A probe that panics is reported as a backend that is not available.
+    pub fn devices(&self) -> Vec<DeviceInfo> {
+        guarded(|| (self.probe)()).unwrap_or_else(|reason| {
+            vec![DeviceInfo {
+                spec: self.name.to_string(),
+                description: String::new(),
+                availability: Availability::Unavailable(reason),
+            }]
+        })
+    }
+
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// Those of the backend; a panic in it is an error too.
+    pub fn open(&self, spec: &DeviceSpec) -> Result<AnyDevice> {
+        guarded(|| (self.open)(spec)).unwrap_or_else(|reason| {
+            Err(Error::new(
+                ErrorKind::BackendUnavailable,
+                format!("backend {} could not be started: {reason}", self.name),
+            ))
+        })
+    }
+}
+
+/// Foreign engines may panic when a library is missing: for the user that is one more reason why they are absent.
+pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned());
+        format!("it panicked: {}", text.unwrap_or_default())
+    })
+}
