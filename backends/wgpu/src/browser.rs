@@ -1,13 +1,13 @@
 //! Reading on a page of a browser, where nothing can wait.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use polygrad_core::compute::DevicePtr;
 use polygrad_core::{Error, ErrorKind, Result};
 
+use crate::failure::lock;
 use crate::gpu::Gpu;
 
 /// Whether the memory is there, and who waits for it.
@@ -18,17 +18,17 @@ struct Mapped {
 }
 
 pub(crate) async fn read(gpu: &Gpu, src: DevicePtr, bytes: usize) -> Result<Vec<u8>> {
-    let mapped = Rc::new(RefCell::new(Mapped::default()));
-    let note = Rc::clone(&mapped);
+    let mapped = Arc::new(Mutex::new(Mapped::default()));
+    let note = Arc::clone(&mapped);
     let ordered = gpu.session()?.order(Some(src), bytes, move |good| {
-        let mut mapped = note.borrow_mut();
+        let mut mapped = lock(&note);
         mapped.done = Some(good);
         if let Some(waker) = mapped.waker.take() {
             waker.wake();
         }
     })?;
     let good = poll_fn(|context| {
-        let mut mapped = mapped.borrow_mut();
+        let mut mapped = lock(&mapped);
         match mapped.done {
             Some(good) => Poll::Ready(good),
             None => {

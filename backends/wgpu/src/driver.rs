@@ -96,7 +96,7 @@ impl WgpuDriver {
         })
     }
 
-    fn session(&self) -> Result<Session<'_>> {
+    pub(crate) fn session(&self) -> Result<Session<'_>> {
         self.gpu()?.session()
     }
 

@@ -365,7 +365,7 @@ impl Session<'_> {
         for i in outputs.clone().filter(small) {
             let start = places[i].at + views[i].layout.offset() * views[i].dtype.size();
             let alone = outputs.clone().all(|j| j == i || places[j].id != places[i].id);
-            packs &= lies[i] == Lie::Linear && start % 4 == 0 && alone;
+            packs &= lies[i] == Lie::Linear && start.is_multiple_of(4) && alone;
         }
         let mut params = vec![numel as u32];
         params.extend(dims.iter().map(|&dim| dim as u32));

@@ -186,7 +186,7 @@ impl Form {
 
 impl Session<'_> {
     pub(crate) fn gemm(&mut self, call: &Gemm, batch: &Batch) -> Result<()> {
-        let [span_a, span_b, span_c] = batch.spans(call)?;
+        let [_, _, span_c] = batch.spans(call)?;
         self.offers(call.dtype)?;
         if span_c == 0 {
             return Ok(());
@@ -194,14 +194,19 @@ impl Session<'_> {
         if call.dtype_c != DType::F32 {
             return self.gemm_narrow(call, batch, span_c);
         }
+        let software = crate::adapter::is_software(&self.gpu.info);
+        self.gemm_by(Form::new(call, batch.count, software), call, batch)
+    }
+
+    /// Into f32, in a given form.
+    fn gemm_by(&mut self, form: Form, call: &Gemm, batch: &Batch) -> Result<()> {
+        let [span_a, span_b, span_c] = batch.spans(call)?;
         let c = self.typed(call.c, span_c, call.dtype_c)?;
         let operand = |ptr, span| match span {
             0 => Ok(c.clone()),
             _ => self.typed(ptr, span, call.dtype),
         };
         let (a, b) = (operand(call.a, span_a)?, operand(call.b, span_b)?);
-        let software = crate::adapter::is_software(&self.gpu.info);
-        let form = Form::new(call, batch.count, software);
         let size = call.dtype.size();
         let most = self.gpu.limits.max_compute_workgroups_per_dimension as usize;
         let mut first = 0;
@@ -273,5 +278,67 @@ impl Session<'_> {
             scalars: &[],
             outputs: &[*to],
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polygrad_core::compute::{ComputeBackend, Transpose};
+
+    use super::*;
+    use crate::WgpuDriver;
+    use crate::tile::LARGE;
+
+    /// The software driver is given no large tiles otherwise.
+    #[test]
+    fn large_tiles_compute_the_same() {
+        let driver = WgpuDriver::open(None);
+        if let Err(error) = driver.init() {
+            assert!(std::env::var_os("CI").is_none(), "no adapter: {error}");
+            eprintln!("skipped: large_tiles_compute_the_same: {error}");
+            return;
+        }
+        let (m, n, k) = (130, 129, 19);
+        let numbers = |len: usize, step: usize| (0..len).map(|i| (i * step % 17) as f32 - 8.0).collect::<Vec<_>>();
+        let (a, b) = (numbers(m * k, 5), numbers(k * n, 3));
+        let [pa, pb, pc] = [m * k, k * n, m * n].map(|len| driver.alloc(len * 4).unwrap());
+        driver.copy_htod(pa, bytemuck::cast_slice(&a)).unwrap();
+        driver.copy_htod(pb, bytemuck::cast_slice(&b)).unwrap();
+        let call = Gemm {
+            dtype: DType::F32,
+            dtype_c: DType::F32,
+            trans_a: Transpose::No,
+            trans_b: Transpose::No,
+            m,
+            n,
+            k,
+            alpha: 1.0,
+            beta: 0.0,
+            a: pa,
+            lda: k,
+            b: pb,
+            ldb: n,
+            c: pc,
+            ldc: n,
+        };
+        let batch = Batch {
+            count: 1,
+            stride_a: 0,
+            stride_b: 0,
+            stride_c: 0,
+        };
+        let form = Form {
+            plan: Plan::Tiled(LARGE),
+            ..Form::new(&call, 1, true)
+        };
+        driver.session().unwrap().gemm_by(form, &call, &batch).unwrap();
+        let mut c = vec![0f32; m * n];
+        driver.copy_dtoh(bytemuck::cast_slice_mut(&mut c), pc).unwrap();
+        for i in 0..m {
+            for j in 0..n {
+                let truth: f32 = (0..k).map(|l| a[i * k + l] * b[l * n + j]).sum();
+                assert_eq!(c[i * n + j], truth, "at {i}, {j}");
+            }
+        }
     }
 }

@@ -55,9 +55,8 @@ impl Gpu {
 
     /// Memory that kernels see, of a multiple of four bytes.
     pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer> {
-        let size = (bytes.max(16) as u64).next_multiple_of(4);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-        if size > self.max_buffer() {
+        if bytes as u64 > self.max_buffer() {
             return Err(Error::new(
                 ErrorKind::OutOfMemory,
                 format!(
@@ -68,7 +67,8 @@ impl Gpu {
             )
             .with_hint("smaller batches, or a tensor in several parts"));
         }
-        self.any_buffer(size, usage)
+        // The limit is a multiple of four too.
+        self.any_buffer((bytes.max(16) as u64).next_multiple_of(4), usage)
     }
 
     pub(crate) fn any_buffer(&self, size: u64, usage: BufferUsages) -> Result<Buffer> {

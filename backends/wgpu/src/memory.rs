@@ -37,7 +37,7 @@ impl Session<'_> {
 
     /// What is written by the queue comes before what is recorded and not submitted.
     fn write(&mut self, place: &Place, src: &[u8]) -> Result<()> {
-        if place.at % 4 != 0 || src.len() % 4 != 0 {
+        if !place.at.is_multiple_of(4) || !src.len().is_multiple_of(4) {
             return self.write_ragged(place, src);
         }
         if self.state.used.contains(&place.id) {
@@ -90,7 +90,7 @@ impl Session<'_> {
 
     /// Between two buffers.
     fn copy(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
-        if to.at % 4 != 0 || from.at % 4 != 0 || bytes % 4 != 0 {
+        if !(to.at | from.at | bytes).is_multiple_of(4) {
             return self.copy_bytes(to, from, bytes);
         }
         self.state.used.extend([to.id, from.id]);

@@ -216,9 +216,8 @@ impl Cut {
 
 impl Session<'_> {
     pub(crate) fn reduce(&mut self, call: &Reduce) -> Result<()> {
-        let [input, _] = call.spans()?;
+        call.spans()?;
         let shape = Shape::new(&[call.outer, call.len, call.inner])?;
-        let _ = input;
         self.reduce_axes(&ReduceAxes {
             op: call.op,
             input: DeviceView::contiguous(call.input, call.dtype, shape),

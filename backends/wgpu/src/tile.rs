@@ -34,7 +34,7 @@ pub(crate) const MIDDLE: Tile = Tile {
 pub(crate) const LARGE: Tile = Tile {
     m: 128,
     n: 128,
-    k: 16,
+    k: 8,
     tm: 8,
     tn: 8,
 };

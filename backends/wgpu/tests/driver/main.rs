@@ -1,5 +1,6 @@
 //! The driver on an adapter, where there is one, and its shaders without any.
 
+mod attention;
 mod contract;
 mod elementwise;
 mod products;

