@@ -328,10 +328,11 @@ fn elementwise(memory: &mut Memory, call: &Elementwise<'_>) -> Result<()> {
         .collect();
     let mut outputs = vec![Vec::new(); call.outputs.len()];
     let mut steps: Vec<Scalar> = Vec::new();
-    for i in 0..call.shape.numel() {
+    let input = |k: u16, element: usize| inputs[usize::from(k)][element];
+    for element in 0..call.shape.numel() {
         steps.clear();
         let find = |value: Value, steps: &[Scalar]| match value {
-            Value::Input(k) => inputs[usize::from(k)][i],
+            Value::Input(k) => input(k, element),
             Value::Scalar(k) => scalars[usize::from(k)],
             Value::Step(k) => steps[usize::from(k)],
         };
