@@ -1,31 +1,40 @@
 //! What the tests share: an open driver, and memory with values.
 
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 use polygrad_core::compute::{ComputeBackend, DevicePtr};
 use polygrad_wgpu::WgpuDriver;
 
-fn open() -> Option<WgpuDriver> {
+fn open() -> Result<WgpuDriver, String> {
     let driver = WgpuDriver::open(None);
-    match driver.init() {
-        Ok(()) => Some(driver),
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "no adapter: {error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
+    driver.init().map(|()| driver).map_err(|error| error.to_string())
+}
+
+/// Says which test is skipped and why, past the harness, which keeps what passing tests print; under CI that is a failure.
+fn skip<T>(reason: &str) -> Option<T> {
+    assert!(std::env::var_os("CI").is_none(), "no adapter: {reason}");
+    let thread = std::thread::current();
+    let _ = writeln!(
+        std::io::stderr(),
+        "skipped: {}: {reason}",
+        thread.name().unwrap_or("a test")
+    );
+    None
 }
 
 /// One driver for the tests that do not break it.
 pub(crate) fn driver() -> Option<&'static WgpuDriver> {
-    static DRIVER: OnceLock<Option<WgpuDriver>> = OnceLock::new();
-    DRIVER.get_or_init(open).as_ref()
+    static DRIVER: OnceLock<Result<WgpuDriver, String>> = OnceLock::new();
+    match DRIVER.get_or_init(open) {
+        Ok(driver) => Some(driver),
+        Err(reason) => skip(reason),
+    }
 }
 
 /// A driver of one's own.
 pub(crate) fn own_driver() -> Option<WgpuDriver> {
-    open()
+    open().map_or_else(|reason| skip(&reason), Some)
 }
 
 /// Memory with these bytes.

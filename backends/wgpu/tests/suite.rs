@@ -1,0 +1,37 @@
+//! The backend that `Compute` makes of the driver, held to PyTorch by Polygrad's suite where there is an adapter: fused and unfused.
+//!
+//! The software driver compiles a shader for each chain that a case makes, which takes it many minutes: without POLYGRAD_WGPU_SUITE in the
+//! environment only what is quick is run.
+
+use polygrad_compute::{Compute, ComputeDevice};
+use polygrad_conformance::{Options, harness, libtest_mimic};
+use polygrad_core::compute::ComputeBackend;
+use polygrad_tensor::{Device, Result};
+use polygrad_wgpu::WgpuDriver;
+
+/// Parts of the names of quick cases.
+const QUICK: [&str; 4] = [" ulp ", " errors ", " vectors matmul", " vectors sum"];
+
+fn main() -> Result<()> {
+    let arguments = libtest_mimic::Arguments::from_args();
+    if let Err(error) = WgpuDriver::open(None).init() {
+        println!("skipped: the suite on wgpu: {error}");
+        return match std::env::var_os("CI") {
+            Some(_) => Err(error),
+            None => Ok(()),
+        };
+    }
+    let fused = Device::<Compute<WgpuDriver>>::from_inner(ComputeDevice::new(WgpuDriver::open(None))?);
+    let unfused = Device::<Compute<WgpuDriver>>::from_inner(ComputeDevice::unfused(WgpuDriver::open(None))?);
+    let mut tests = harness("wgpu", &fused, &Options::default())?;
+    tests.extend(harness("wgpu:fusion=off", &unfused, &Options::default())?);
+    if std::env::var_os("POLYGRAD_WGPU_SUITE").is_none() {
+        tests.retain(|test| QUICK.iter().any(|part| test.name().contains(part)));
+    }
+    // A bad index is told late, to whoever reads next from the device that all cases share.
+    let arguments = libtest_mimic::Arguments {
+        test_threads: Some(1),
+        ..arguments
+    };
+    libtest_mimic::run(&arguments, tests).exit()
+}
