@@ -8,7 +8,7 @@ use polygrad_tensor::{AnyBackend, Device};
 
 use crate::generated;
 
-/// The page `docs/ops.md`: for each op and backend the dtypes that it computes by a kernel of its own (native) or by other ops (decomposed).
+/// The page `docs/ops.md`: for each op and backend the dtypes that it computes by a kernel of its own (native), by other ops (decomposed) or on the host.
 /// Dtypes that stand in neither list it does not compute. The dtype is that of the op's first tensor.
 ///
 /// # Errors
@@ -19,8 +19,8 @@ pub fn support_page(devices: &[Device<AnyBackend>]) -> Result<String> {
         rows.entry(label(&op)).or_insert(op);
     }
     let mut page = String::from(
-        "# Ops\n\nWhat each backend computes, and in which dtypes: *native* by a kernel of its own, *decomposed* by other ops; what is not listed \
-         it does not\ncompute. The dtype is that of the op's first tensor. Floats are f64, f32, f16 and bf16, integers u8, i32 and i64, numbers both.\n\
+        "# Ops\n\nWhat each backend computes, and in which dtypes: *native* by a kernel of its own, *decomposed* by other ops, \
+         *on the host* where a driver\nhas no kernel; what is not listed it does not compute. The dtype is that of the op's first tensor. Floats are f64, f32, f16 and bf16, integers u8, i32 and i64, numbers both.\n\
          Written by `polygrad check cpu --mode support`.\n\n| op |",
     );
     for device in devices {
