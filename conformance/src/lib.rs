@@ -23,6 +23,7 @@
 
 mod case;
 mod compare;
+pub mod driver;
 mod errors;
 mod faults;
 mod generated;

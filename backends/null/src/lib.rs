@@ -37,8 +37,11 @@
 
 mod backend;
 mod device;
+mod driver;
+mod operands;
 mod tensor;
 
 pub use backend::Null;
 pub use device::{NullDevice, Stats};
+pub use driver::{DriverStats, NullDriver};
 pub use tensor::NullTensor;

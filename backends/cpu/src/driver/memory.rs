@@ -28,6 +28,14 @@ impl std::fmt::Debug for Memory {
     }
 }
 
+/// A shape of a call's extents.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`](polygrad_core::ErrorKind::InvalidArgument), as for all extents that are none.
+pub(super) fn shape(dims: &[usize]) -> Result<Shape> {
+    Shape::new(dims).map_err(|error| Error::invalid(error.message().to_owned()))
+}
+
 impl Memory {
     pub(super) fn alloc(&mut self, bytes: usize) -> Result<DevicePtr> {
         let buffer = Buffer::alloc(bytes)?;
@@ -77,12 +85,12 @@ impl Memory {
 
     /// The memory of a view. One without elements is nowhere: its pointer is not looked at.
     pub(super) fn place(&self, view: &DeviceView) -> Result<Place> {
-        let (shape, dtype) = (*view.shape(), view.dtype);
+        let (dims, dtype) = (*view.shape(), view.dtype);
         let span = view.span()?;
         if span.is_empty() {
             return Ok(Place {
-                buffer: Buffer::alloc_for(shape, 0)?,
-                layout: Layout::contiguous(shape),
+                buffer: Buffer::alloc_for(dims, 0)?,
+                layout: Layout::contiguous(dims),
                 dtype,
                 span: 0..0,
             });
@@ -96,9 +104,9 @@ impl Memory {
         // The stride of an axis with one place means nothing, and may be any number.
         let mut strides = [0; MAX_RANK];
         for (axis, stride) in view.layout.strides().iter().enumerate() {
-            strides[axis] = if shape[axis] == 1 { 0 } else { *stride };
+            strides[axis] = if dims[axis] == 1 { 0 } else { *stride };
         }
-        let layout = Layout::strided(shape, &strides[..shape.rank()], at / size + view.layout.offset());
+        let layout = Layout::strided(dims, &strides[..dims.rank()], at / size + view.layout.offset());
         Ok(Place {
             buffer: buffer.clone(),
             layout,
@@ -121,18 +129,18 @@ impl Memory {
 
     /// The memory of so many elements in a row.
     pub(super) fn row(&self, ptr: DevicePtr, dtype: DType, len: usize) -> Result<Place> {
-        self.place(&DeviceView::contiguous(ptr, dtype, Shape::new(&[len])?))
+        self.place(&DeviceView::contiguous(ptr, dtype, shape(&[len])?))
     }
 
     /// A tensor over the elements of a contiguous shape, to read.
     pub(super) fn tensor(&self, ptr: DevicePtr, dtype: DType, dims: &[usize], device: CpuDevice) -> Result<CpuTensor> {
-        let view = DeviceView::contiguous(ptr, dtype, Shape::new(dims)?);
+        let view = DeviceView::contiguous(ptr, dtype, shape(dims)?);
         self.place(&view)?.tensor(device)
     }
 
     /// The memory of a contiguous shape that is written to.
     pub(super) fn output(&self, ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<Place> {
-        self.place(&DeviceView::contiguous(ptr, dtype, Shape::new(dims)?))
+        self.place(&DeviceView::contiguous(ptr, dtype, shape(dims)?))
     }
 }
 

@@ -20,7 +20,7 @@ use polygrad_core::compute::{
     DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
     ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
-use polygrad_core::{Availability, DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, Shape};
+use polygrad_core::{Availability, DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
 use crate::{CpuDevice, buffers};
 use memory::Memory;
@@ -106,8 +106,8 @@ impl CpuDriver {
         output: DevicePtr,
         step: impl FnOnce(&[polygrad_core::compute::Value]) -> Step,
     ) -> Result<()> {
-        self.call(name, |memory| {
-            let shape = Shape::new(&[len])?;
+        self.call(name, |found| {
+            let shape = memory::shape(&[len])?;
             let mut program = ElementwiseProgram::default();
             let values: Vec<_> = inputs.iter().map(|_| program.input(dtype)).collect();
             let value = program.push(step(&values))?;
@@ -121,7 +121,7 @@ impl CpuDriver {
                 scalars: &[],
                 outputs: &[DeviceView::contiguous(output, result, shape)],
             };
-            elementwise::elementwise(memory, &run, self.device)
+            elementwise::elementwise(found, &run, self.device)
         })
     }
 }
@@ -280,8 +280,8 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn fill(&self, call: &Fill) -> Result<()> {
-        self.call("fill", |memory| {
-            let shape = Shape::new(&[call.len])?;
+        self.call("fill", |found| {
+            let shape = memory::shape(&[call.len])?;
             let mut program = ElementwiseProgram::default();
             let value = program.scalar(call.dtype);
             program.output(value);
@@ -292,7 +292,7 @@ impl ComputeBackend for CpuDriver {
                 scalars: &[call.value],
                 outputs: &[DeviceView::contiguous(call.output, call.dtype, shape)],
             };
-            elementwise::elementwise(memory, &run, self.device)
+            elementwise::elementwise(found, &run, self.device)
         })
     }
 

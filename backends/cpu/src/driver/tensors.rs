@@ -232,6 +232,11 @@ pub(super) fn scatter(memory: &mut Memory, call: &Scatter, add: bool, device: Cp
 /// See [`polygrad_core::compute::ComputeBackend::random`].
 pub(super) fn random(memory: &mut Memory, call: &Random, device: CpuDevice) -> Result<()> {
     let to = memory.row(call.output, call.dtype, call.len)?;
-    let shape = Shape::new(&[call.len])?;
-    to.write(&create::random(shape, call.distribution, call.dtype, call.key, device)?)
+    to.write(&create::random(
+        *to.layout().shape(),
+        call.distribution,
+        call.dtype,
+        call.key,
+        device,
+    )?)
 }

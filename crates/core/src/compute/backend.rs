@@ -9,8 +9,8 @@ use super::{
     Sort, Step, Unary,
 };
 use crate::{
-    BinaryOp, CompareOp, DType, DeviceInfo, Error, HostBytes, Result, Scalar, Shape, UnaryOp, dispatch_dtype,
-    random_host,
+    BinaryOp, CompareOp, DType, DeviceInfo, Error, ErrorKind, HostBytes, Result, Scalar, Shape, UnaryOp,
+    dispatch_dtype, random_host,
 };
 
 /// A chip that has memory and kernels, and no tensors: a driver.
@@ -94,14 +94,14 @@ pub trait ComputeBackend: Debug + Send + Sync {
 
     /// Orders a copy to the host, of what is there after all that was ordered before, and does not wait for it.
     fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
-        let mut out = vec![0; bytes];
+        let mut out = host_copy(self, src, bytes)?;
         self.copy_dtoh(&mut out, src)?;
         Ok(Box::new(Done(out)))
     }
 
     /// Within the device. The two may overlap: the source is read as it was before.
     fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
-        let mut host = vec![0; bytes];
+        let mut host = host_copy(self, src, bytes)?;
         self.copy_dtoh(&mut host, src)?;
         self.copy_htod(dst, &host)
     }
@@ -209,11 +209,13 @@ pub trait ComputeBackend: Debug + Send + Sync {
 
     /// One value everywhere.
     fn fill(&self, call: &Fill) -> Result<()> {
-        let bytes = dispatch_dtype!(call.dtype, T => {
+        let bytes = super::calls::bytes(Some(call.len), call.dtype)?;
+        let mut host = host_copy(self, call.output, bytes)?;
+        dispatch_dtype!(call.dtype, T => {
             let value = <T as crate::Element>::from_scalar(call.value);
-            bytemuck::bytes_of(&value).repeat(call.len)
+            host.chunks_exact_mut(call.dtype.size()).for_each(|to| to.copy_from_slice(bytemuck::bytes_of(&value)));
         });
-        self.copy_htod(call.output, &bytes)
+        self.copy_htod(call.output, &host)
     }
 
     /// Random numbers.
@@ -333,6 +335,22 @@ impl Readback for Done {
     fn wait(self: Box<Self>) -> Result<Vec<u8>> {
         Ok(self.0)
     }
+}
+
+/// A copy of more bytes than this is looked at before there is room for it.
+const LARGE: usize = 1 << 30;
+
+/// Room on the host for so many bytes of a device's. A large extent that is none is found out before there is an attempt to have as much
+/// memory.
+fn host_copy<D: ComputeBackend + ?Sized>(driver: &D, ptr: DevicePtr, bytes: usize) -> Result<Vec<u8>> {
+    if bytes > LARGE {
+        driver.copy_dtoh(&mut [0], ptr.add(bytes - 1))?;
+    }
+    let mut host = Vec::new();
+    host.try_reserve_exact(bytes)
+        .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("no {bytes} bytes on the host")).with_source(e))?;
+    host.resize(bytes, 0);
+    Ok(host)
 }
 
 /// Runs a program of one output over inputs that broadcast to it.

@@ -1,0 +1,129 @@
+//! Attention.
+
+use polygrad_core::compute::{Attention, DevicePtr, Kernel};
+use polygrad_core::{DType, HostTensor, Shape};
+
+use super::super::lab::Lab;
+use super::super::numbers::drawn;
+use super::super::suite::{Cases, Done};
+
+pub(super) fn cases(all: &mut Cases) {
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
+        all.add(format!("attention {dtype}: sizes"), move |lab| {
+            for sizes in [[5, 5], [1, 1], [1, 9], [7, 3], [33, 70], [64, 64]] {
+                run(lab, dtype, sizes, [8, 8], 0.35, false)?;
+                run(lab, dtype, sizes, [3, 5], 1.0, false)?;
+            }
+            run(lab, dtype, [4, 4], [16, 1], -0.5, false)?;
+            run(lab, dtype, [4, 4], [1, 16], 0.0, false)
+        });
+        all.add(
+            format!("attention {dtype}: causal, as many keys as queries"),
+            move |lab| {
+                run(lab, dtype, [6, 6], [4, 4], 0.5, true)?;
+                run(lab, dtype, [65, 65], [8, 3], 0.5, true)
+            },
+        );
+        all.add(
+            format!("attention {dtype}: causal, more keys than queries"),
+            move |lab| {
+                run(lab, dtype, [3, 8], [4, 4], 0.5, true)?;
+                run(lab, dtype, [1, 40], [4, 6], 0.5, true)
+            },
+        );
+        all.add(
+            format!("attention {dtype}: causal, rows that see nothing are 0"),
+            move |lab| {
+                run(lab, dtype, [8, 3], [4, 4], 0.5, true)?;
+                run(lab, dtype, [70, 33], [4, 6], 0.5, true)
+            },
+        );
+        all.add(format!("attention {dtype}: nothing"), move |lab| {
+            run(lab, dtype, [4, 0], [4, 5], 0.5, false)?;
+            run(lab, dtype, [4, 0], [4, 5], 0.5, true)?;
+            run(lab, dtype, [0, 4], [4, 5], 0.5, true)?;
+            run(lab, dtype, [4, 6], [4, 0], 0.5, false)?;
+            run(lab, dtype, [4, 6], [0, 3], 0.5, true)?;
+            nowhere(lab, dtype)
+        });
+    }
+}
+
+fn nowhere(lab: &Lab<'_>, dtype: DType) -> Done {
+    let none = DevicePtr::new(3);
+    let call = Attention {
+        dtype,
+        batch: 0,
+        heads: 3,
+        seq_q: 4,
+        seq_kv: 4,
+        head_dim: 4,
+        value_dim: 4,
+        scale: 1.0,
+        causal: true,
+        q: none,
+        k: none,
+        v: none,
+        output: none,
+    };
+    Ok(lab.driver.attention(&call)?)
+}
+
+fn run(
+    lab: &Lab<'_>,
+    dtype: DType,
+    [seq_q, seq_kv]: [usize; 2],
+    [head_dim, value_dim]: [usize; 2],
+    scale: f64,
+    causal: bool,
+) -> Done {
+    lab.needs(Kernel::Attention, dtype)?;
+    let (batch, heads) = (2, 3);
+    let q = drawn(dtype, &[batch, heads, seq_q, head_dim], 1)?;
+    let k = drawn(dtype, &[batch, heads, seq_kv, head_dim], 2)?;
+    let v = drawn(dtype, &[batch, heads, seq_kv, value_dim], 3)?;
+    let (x, y, z) = (q.to_f64_vec(), k.to_f64_vec(), v.to_f64_vec());
+    let mut truth = Vec::new();
+    for head in 0..batch * heads {
+        for i in 0..seq_q {
+            let seen = match causal {
+                true => (i + 1 + seq_kv).saturating_sub(seq_q).min(seq_kv),
+                false => seq_kv,
+            };
+            let score = |j: usize| {
+                let (row, key) = ((head * seq_q + i) * head_dim, (head * seq_kv + j) * head_dim);
+                scale * (0..head_dim).map(|d| x[row + d] * y[key + d]).sum::<f64>()
+            };
+            let scores: Vec<f64> = (0..seen).map(score).collect();
+            let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            for d in 0..value_dim {
+                let sum: f64 = (0..seen)
+                    .map(|j| weights[j] * z[(head * seq_kv + j) * value_dim + d])
+                    .sum();
+                truth.push(if seen == 0 { 0.0 } else { sum / total });
+            }
+        }
+    }
+    let dims = [batch, heads, seq_q, value_dim];
+    let [from_q, from_k, from_v] = [lab.put(&q)?, lab.put(&k)?, lab.put(&v)?];
+    let to = lab.out(dtype, &dims)?;
+    lab.driver.attention(&Attention {
+        dtype,
+        batch,
+        heads,
+        seq_q,
+        seq_kv,
+        head_dim,
+        value_dim,
+        scale,
+        causal,
+        q: from_q.ptr,
+        k: from_k.ptr,
+        v: from_v.ptr,
+        output: to.ptr,
+    })?;
+    let truth = HostTensor::new(Shape::new(&dims)?, truth)?;
+    lab.check_op("nn.functional.scaled_dot_product_attention", &to, &truth)
+}

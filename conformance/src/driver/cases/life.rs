@@ -1,0 +1,133 @@
+//! Before and at the beginning, and what a driver says of itself.
+
+use polygrad_core::compute::{DevicePtr, Kernel};
+use polygrad_core::{DType, ErrorKind};
+
+use super::super::lab::Lab;
+use super::super::probe::probes;
+use super::super::suite::{Cases, Done, wrong};
+
+pub(super) fn cases(all: &mut Cases) {
+    all.add("init: nothing works before it", before);
+    all.add("init: twice is a no-op", twice);
+    all.add("capabilities: there is something", something);
+    for dtype in DType::ALL {
+        all.add(format!("capabilities: what is said of {dtype} is true"), move |lab| {
+            truthful(lab, dtype)
+        });
+    }
+    all.add("queues: another queue sees the same memory", queues);
+}
+
+fn before(lab: &Lab<'_>) -> Done {
+    let driver = (lab.make)()?;
+    if driver.is_initialized() {
+        return wrong("it says that it is initialized, which nobody has asked for");
+    }
+    let mut results = vec![
+        ("alloc", driver.alloc(4).map(drop)),
+        ("free", driver.free(DevicePtr::NULL)),
+        ("copy_htod", driver.copy_htod(DevicePtr::NULL, &[])),
+        ("copy_dtoh", driver.copy_dtoh(&mut [], DevicePtr::NULL)),
+        ("copy_dtod", driver.copy_dtod(DevicePtr::NULL, DevicePtr::NULL, 0)),
+        ("synchronize", driver.synchronize()),
+    ];
+    let dtype = DType::F32;
+    for probe in probes(dtype) {
+        if probe.kernel.is_none_or(|kernel| driver.supports(kernel, dtype)) {
+            let pointers = vec![DevicePtr::new(1 << 20); probe.operands.len()];
+            results.push((probe.name, (probe.call)(&*driver, &pointers)));
+        }
+    }
+    for (name, result) in results {
+        match result {
+            Err(error) if error.kind() == ErrorKind::NotInitialized => {}
+            Err(error) => return wrong(format!("{name} before init: {error}")),
+            Ok(()) => return wrong(format!("{name} works before init")),
+        }
+    }
+    driver.init()?;
+    match driver.is_initialized() {
+        true => Ok(()),
+        false => wrong("it is not initialized after init"),
+    }
+}
+
+fn twice(lab: &Lab<'_>) -> Done {
+    let driver = (lab.make)()?;
+    driver.init()?;
+    let ptr = driver.alloc(8)?;
+    driver.copy_htod(ptr, &[7; 8])?;
+    driver.init()?;
+    let mut bytes = [0; 8];
+    driver.copy_dtoh(&mut bytes, ptr)?;
+    driver.free(ptr)?;
+    match bytes == [7; 8] || !lab.options.values {
+        true => Ok(()),
+        false => wrong("the second init has changed memory"),
+    }
+}
+
+fn something(lab: &Lab<'_>) -> Done {
+    let offered = lab.driver.capabilities();
+    let (f32, i64, bool) = (DType::F32, DType::I64, DType::Bool);
+    if [f32, i64, bool].iter().any(|dtype| !offered.dtypes.contains(dtype)) {
+        return wrong(format!("f32, i64 and bool are the least: {:?}", offered.dtypes));
+    }
+    if offered
+        .native_dtypes
+        .iter()
+        .any(|dtype| !offered.dtypes.contains(dtype))
+    {
+        return wrong("a native dtype that memory cannot hold");
+    }
+    if offered.device.is_empty() || lab.driver.name().is_empty() {
+        return wrong("it has no name");
+    }
+    lab.driver.devices();
+    Ok(())
+}
+
+fn truthful(lab: &Lab<'_>, dtype: DType) -> Done {
+    lab.holds(dtype)?;
+    for probe in probes(dtype) {
+        let Some(kernel) = probe.kernel else { continue };
+        let said = lab.driver.supports(kernel, dtype);
+        let mut pointers = Vec::new();
+        for &bytes in &probe.operands {
+            let ptr = lab.driver.alloc(bytes)?;
+            lab.driver.copy_htod(ptr, &vec![0; bytes])?;
+            pointers.push(ptr);
+        }
+        let result = (probe.call)(lab.driver, &pointers).and_then(|()| lab.driver.synchronize());
+        for ptr in pointers {
+            lab.driver.free(ptr)?;
+        }
+        let name = kernel.name();
+        match (said, result) {
+            (true, Err(error)) => return wrong(format!("{name} is there, but: {error}")),
+            (false, Ok(())) => return wrong(format!("{name} works, and is said not to be there")),
+            (false, Err(error)) if error.kind() != ErrorKind::Unsupported => {
+                return wrong(format!("{name} is not there, which is no unsupported error: {error}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn queues(lab: &Lab<'_>) -> Done {
+    lab.needs(Kernel::Queues, DType::F32)?;
+    let queue = lab.driver.new_queue()?;
+    let ptr = lab.driver.alloc(16)?;
+    lab.driver.copy_htod(ptr, &[3; 16])?;
+    lab.driver.synchronize()?;
+    let mut bytes = [0; 16];
+    queue.copy_dtoh(&mut bytes, ptr)?;
+    queue.free(ptr)?;
+    queue.synchronize()?;
+    match bytes == [3; 16] || !lab.options.values {
+        true => Ok(()),
+        false => wrong("the queue sees other memory"),
+    }
+}

@@ -1,0 +1,261 @@
+//! Memory, and copies.
+
+use std::sync::Arc;
+
+use polygrad_core::compute::{DevicePtr, Fill, Random};
+use polygrad_core::{DType, Distribution, ErrorKind, HostBytes, RandomKey, Scalar, Shape, random_host};
+
+use super::super::lab::Lab;
+use super::super::numbers::{drawn, listed};
+use super::super::suite::{Cases, Done, wrong};
+use crate::tolerance::Bounds;
+
+/// Nobody's.
+const FOREIGN: DevicePtr = DevicePtr::new(0xdead_beef_0000);
+
+pub(super) fn cases(all: &mut Cases) {
+    all.add("memory: addresses are apart and aligned", addresses);
+    all.add("memory: zero bytes", zero);
+    all.add("memory: too much is an error", too_much);
+    all.add("free: what is no allocation", frees);
+    all.add("copy: interior and beyond", copies);
+    all.add("copy: after free", after_free);
+    all.add("copy: without waiting", asynchronous);
+    all.add("copy_dtod: overlapping upwards and downwards", overlapping);
+    for dtype in DType::ALL {
+        all.add(format!("fill {dtype}"), move |lab| fill(lab, dtype));
+        if dtype != DType::Bool {
+            all.add(format!("random {dtype}"), move |lab| random(lab, dtype));
+        }
+    }
+}
+
+fn addresses(lab: &Lab<'_>) -> Done {
+    let sizes = [1, 8, 3, 4096, 100_000, 0, 0];
+    let mut all = Vec::new();
+    for bytes in sizes {
+        let ptr = lab.driver.alloc(bytes)?;
+        if !ptr.get().is_multiple_of(8) {
+            return wrong(format!("{ptr:?} is no address of f64"));
+        }
+        all.push((ptr, bytes));
+    }
+    for (i, (a, size)) in all.iter().enumerate() {
+        for (b, other) in &all[..i] {
+            let apart = a.get() + *size as u64 <= b.get() || b.get() + *other as u64 <= a.get();
+            if !apart || a == b {
+                return wrong(format!("{size} bytes at {a:?} and {other} at {b:?}"));
+            }
+        }
+    }
+    for (ptr, _) in all {
+        lab.driver.free(ptr)?;
+    }
+    Ok(())
+}
+
+fn zero(lab: &Lab<'_>) -> Done {
+    let driver = lab.driver;
+    let (none, some) = (driver.alloc(0)?, driver.alloc(4)?);
+    for ptr in [none, some, some.add(4), DevicePtr::NULL, FOREIGN] {
+        driver.copy_htod(ptr, &[])?;
+        driver.copy_dtoh(&mut [], ptr)?;
+        driver.copy_dtod(ptr, FOREIGN, 0)?;
+    }
+    lab.fails(
+        "a byte to no bytes",
+        ErrorKind::InvalidArgument,
+        driver.copy_htod(none, &[1]),
+    )?;
+    driver.free(none)?;
+    driver.free(some)?;
+    lab.fails("free of no bytes again", ErrorKind::InvalidArgument, driver.free(none))
+}
+
+fn too_much(lab: &Lab<'_>) -> Done {
+    for bytes in [usize::MAX, usize::MAX - 4096] {
+        lab.fails("alloc", ErrorKind::OutOfMemory, lab.driver.alloc(bytes).map(drop))?;
+    }
+    // It still works.
+    let ptr = lab.driver.alloc(64)?;
+    Ok(lab.driver.free(ptr)?)
+}
+
+fn frees(lab: &Lab<'_>) -> Done {
+    let driver = lab.driver;
+    let (a, b) = (driver.alloc(64)?, driver.alloc(64)?);
+    let refused = |what, ptr| lab.fails(what, ErrorKind::InvalidArgument, driver.free(ptr));
+    refused("free of an interior pointer", a.add(8))?;
+    refused("free of the end", a.add(64))?;
+    refused("free of null", DevicePtr::NULL)?;
+    refused("free of a foreign pointer", FOREIGN)?;
+    driver.free(a)?;
+    refused("a double free", a)?;
+    driver.copy_htod(b, &[1; 64])?;
+    driver.free(b)?;
+    refused("a double free", b)
+}
+
+fn copies(lab: &Lab<'_>) -> Done {
+    let driver = lab.driver;
+    let host = drawn(DType::U8, &[100], 1)?;
+    let block = lab.put_to_change(&host)?;
+    driver.copy_htod(block.ptr.add(37), &[9; 5])?;
+    let mut right = host.to_vec::<u8>()?;
+    right[37..42].fill(9);
+    let mut part = [0; 10];
+    driver.copy_dtoh(&mut part, block.ptr.add(35))?;
+    if lab.options.values && (lab.bytes(&block)? != right || part != right[35..45]) {
+        return wrong("interior pointers reach other bytes");
+    }
+    let (a, b) = (driver.alloc(64)?, driver.alloc(64)?);
+    for (ptr, bytes) in [
+        (a, 65),
+        (a.add(1), 64),
+        (a.add(64), 1),
+        (a.add(1 << 40), 1),
+        (DevicePtr::NULL, 1),
+        (FOREIGN, 8),
+    ] {
+        let what = format!("{bytes} bytes at {ptr:?}, of 64 at {a:?}");
+        let mut host = vec![0; bytes];
+        let refused = |how: &str, result| lab.fails(&format!("{how}: {what}"), ErrorKind::InvalidArgument, result);
+        refused("copy_htod", driver.copy_htod(ptr, &host))?;
+        refused("copy_dtoh", driver.copy_dtoh(&mut host, ptr))?;
+        refused(
+            "copy_dtod from",
+            driver
+                .copy_dtod(b, ptr, bytes.min(64))
+                .and_then(|()| driver.copy_dtod(b, ptr, bytes)),
+        )?;
+        refused(
+            "copy_dtod to",
+            driver
+                .copy_dtod(ptr, b, bytes.min(64))
+                .and_then(|()| driver.copy_dtod(ptr, b, bytes)),
+        )?;
+    }
+    let far = DevicePtr::new(u64::MAX);
+    lab.fails(
+        "copy_dtod",
+        ErrorKind::InvalidArgument,
+        driver.copy_dtod(far, a, usize::MAX),
+    )?;
+    let far = driver.copy_dtoh_async(a, usize::MAX).map(drop);
+    lab.fails("copy_dtoh_async", ErrorKind::InvalidArgument, far)?;
+    let (dtype, value) = (DType::F32, Scalar::Int(1));
+    for len in [17, usize::MAX / 4, usize::MAX] {
+        let call = Fill {
+            dtype,
+            len,
+            value,
+            output: a,
+        };
+        lab.fails("fill", ErrorKind::InvalidArgument, driver.fill(&call))?;
+    }
+    driver.free(a)?;
+    Ok(driver.free(b)?)
+}
+
+fn after_free(lab: &Lab<'_>) -> Done {
+    let driver = lab.driver;
+    let (ptr, kept) = (driver.alloc(16)?, driver.alloc(16)?);
+    driver.copy_htod(ptr, &[5; 16])?;
+    driver.copy_dtod(kept, ptr, 16)?;
+    driver.free(ptr)?;
+    let refused = |what, result| lab.fails(what, ErrorKind::InvalidArgument, result);
+    refused("copy_htod after free", driver.copy_htod(ptr, &[1]))?;
+    refused("copy_dtoh after free", driver.copy_dtoh(&mut [0], ptr))?;
+    refused("copy_dtod after free", driver.copy_dtod(kept, ptr, 4))?;
+    refused("copy_dtod after free", driver.copy_dtod(ptr, kept, 4))?;
+    // What was ordered before the memory was freed has found it.
+    let mut bytes = [0; 16];
+    driver.copy_dtoh(&mut bytes, kept)?;
+    driver.free(kept)?;
+    match bytes == [5; 16] || !lab.options.values {
+        true => Ok(()),
+        false => wrong("a copy that was ordered before the free reads something else"),
+    }
+}
+
+fn asynchronous(lab: &Lab<'_>) -> Done {
+    let driver = lab.driver;
+    let values: Arc<dyn HostBytes> = Arc::new(vec![1u8, 2, 3, 4, 5, 6, 7, 8]);
+    let ptr = driver.alloc(8)?;
+    driver.copy_htod_async(ptr, Arc::clone(&values))?;
+    let first = driver.copy_dtoh_async(ptr, 8)?;
+    driver.copy_htod(ptr, &[0; 4])?;
+    let second = driver.copy_dtoh_async(ptr.add(2), 4)?;
+    let (second, first) = (second.wait()?, first.wait()?);
+    driver.free(ptr)?;
+    if first.len() != 8 || second.len() != 4 {
+        return wrong("a copy to the host of another length");
+    }
+    match !lab.options.values || (first == values.bytes() && second == [0, 0, 5, 6]) {
+        true => Ok(()),
+        false => wrong(format!("copies to the host read {first:?} and {second:?}")),
+    }
+}
+
+fn overlapping(lab: &Lab<'_>) -> Done {
+    let values: Vec<u8> = (0..=255).collect();
+    let host = listed(DType::U8, &values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())?;
+    for (from, to, count) in [
+        (0, 1, 255),
+        (1, 0, 255),
+        (10, 42, 100),
+        (42, 10, 100),
+        (5, 5, 50),
+        (0, 128, 128),
+    ] {
+        let block = lab.put_to_change(&host)?;
+        lab.driver.copy_dtod(block.ptr.add(to), block.ptr.add(from), count)?;
+        let mut right = values.clone();
+        right.copy_within(from..from + count, to);
+        if lab.bytes(&block)? != right && lab.options.values {
+            return wrong(format!(
+                "{count} bytes from {from} to {to}: the source is not read as it was before"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn fill(lab: &Lab<'_>, dtype: DType) -> Done {
+    lab.holds(dtype)?;
+    for (len, value) in [(0, 1.0), (1, 1.0), (5, 0.0), (1000, 1.0), (70_001, 3.0)] {
+        let block = lab.out(dtype, &[len])?;
+        let value = Scalar::Float(value);
+        lab.driver.fill(&Fill {
+            dtype,
+            len,
+            value,
+            output: block.ptr,
+        })?;
+        let truth = listed(dtype, &vec![value.to_f64(); len])?;
+        lab.check("fill", &block, &truth, Bounds::EXACT)?;
+    }
+    Ok(())
+}
+
+fn random(lab: &Lab<'_>, dtype: DType) -> Done {
+    lab.holds(dtype)?;
+    let key = RandomKey { seed: 7, offset: 11 };
+    for distribution in [
+        Distribution::Uniform { low: 1.0, high: 9.0 },
+        Distribution::Normal { mean: 20.0, std: 2.0 },
+    ] {
+        let block = lab.out(dtype, &[1001])?;
+        let output = block.ptr;
+        lab.driver.random(&Random {
+            dtype,
+            len: 1001,
+            distribution,
+            key,
+            output,
+        })?;
+        let truth = random_host(Shape::new(&[1001])?, distribution, dtype, key)?;
+        lab.check("random", &block, &truth, Bounds::EXACT)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,404 @@
+//! Matrix products.
+
+use polygrad_core::compute::{Batch, DevicePtr, Gemm, Transpose};
+use polygrad_core::{DType, HostTensor, Shape};
+
+use super::super::lab::Lab;
+use super::super::numbers::drawn;
+use super::super::suite::{Cases, Done};
+use crate::tolerance::tolerance;
+
+/// A product to be tried: what a call says, but pointers, and how much more than needed lies between rows and matrices.
+#[derive(Clone, Copy)]
+struct Trial {
+    dtype: DType,
+    dtype_c: DType,
+    trans: [Transpose; 2],
+    dims: [usize; 3],
+    alpha: f64,
+    beta: f64,
+    /// More elements than a row of A, B and C has.
+    gaps: [usize; 3],
+    /// Matrices, if it is a batch, and for each operand what lies between two more than needed; `None`: one for all.
+    batch: Option<(usize, [Option<usize>; 3])>,
+}
+
+const fn trial(dtype: DType, dims: [usize; 3]) -> Trial {
+    Trial {
+        dtype,
+        dtype_c: dtype,
+        trans: [Transpose::No; 2],
+        dims,
+        alpha: 1.0,
+        beta: 0.0,
+        gaps: [0; 3],
+        batch: None,
+    }
+}
+
+const DENSE: [Option<usize>; 3] = [Some(0); 3];
+
+pub(super) fn cases(all: &mut Cases) {
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        for a in Transpose::ALL {
+            for b in Transpose::ALL {
+                all.add(format!("gemm {dtype}: transposed {a:?} {b:?}"), move |lab| {
+                    for dims in [[5, 5, 5], [3, 4, 6], [17, 9, 33], [1, 7, 4], [7, 1, 4]] {
+                        let trans = [a, b];
+                        run(
+                            lab,
+                            Trial {
+                                trans,
+                                gaps: [2, 0, 3],
+                                ..trial(dtype, dims)
+                            },
+                        )?;
+                        run(
+                            lab,
+                            Trial {
+                                trans,
+                                batch: Some((2, [Some(1); 3])),
+                                ..trial(dtype, dims)
+                            },
+                        )?;
+                    }
+                    Ok(())
+                });
+            }
+        }
+        all.add(format!("gemm {dtype}: shapes"), move |lab| shapes(lab, dtype));
+        all.add(format!("gemm {dtype}: beta 0 over NaN"), move |lab| {
+            beta_zero(lab, dtype)
+        });
+        all.add(format!("gemm {dtype}: alpha and beta"), move |lab| factors(lab, dtype));
+        all.add(format!("gemm {dtype}: nothing to do"), move |lab| nothing(lab, dtype));
+        all.add(format!("gemm {dtype}: leading dimensions"), move |lab| {
+            leading(lab, dtype)
+        });
+        all.add(format!("batched_gemm {dtype}: strides"), move |lab| strides(lab, dtype));
+    }
+    for dtype in [DType::F16, DType::BF16] {
+        all.add(format!("gemm {dtype} into f32"), move |lab| mixed(lab, dtype));
+    }
+}
+
+fn shapes(lab: &Lab<'_>, dtype: DType) -> Done {
+    let all = [
+        [1, 1, 1],
+        [1, 1, 300],
+        [64, 64, 64],
+        [65, 33, 70],
+        [1, 130, 40],
+        [130, 1, 40],
+        [2, 2, 1000],
+        [32, 10, 128],
+    ];
+    all.into_iter().try_for_each(|dims| run(lab, trial(dtype, dims)))
+}
+
+fn beta_zero(lab: &Lab<'_>, dtype: DType) -> Done {
+    // What is to be written is NaN at first, wherever beta is 0.
+    run(lab, trial(dtype, [6, 7, 8]))?;
+    run(
+        lab,
+        Trial {
+            alpha: 0.5,
+            gaps: [1, 1, 1],
+            ..trial(dtype, [6, 7, 8])
+        },
+    )?;
+    run(
+        lab,
+        Trial {
+            alpha: 0.0,
+            ..trial(dtype, [3, 3, 3])
+        },
+    )?;
+    run(
+        lab,
+        Trial {
+            batch: Some((3, DENSE)),
+            ..trial(dtype, [6, 7, 8])
+        },
+    )?;
+    run(lab, trial(dtype, [4, 4, 0]))
+}
+
+fn factors(lab: &Lab<'_>, dtype: DType) -> Done {
+    for alpha in [1.0, 0.0, -1.5] {
+        for beta in [0.0, 1.0, 0.5, -2.0] {
+            for dims in [[6, 7, 8], [1, 9, 5], [5, 1, 3], [40, 36, 20]] {
+                run(
+                    lab,
+                    Trial {
+                        alpha,
+                        beta,
+                        ..trial(dtype, dims)
+                    },
+                )?;
+            }
+            run(
+                lab,
+                Trial {
+                    alpha,
+                    beta,
+                    batch: Some((2, DENSE)),
+                    ..trial(dtype, [4, 3, 5])
+                },
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn nothing(lab: &Lab<'_>, dtype: DType) -> Done {
+    for beta in [0.0, 1.0, 0.5] {
+        for dims in [[0, 4, 5], [4, 0, 5], [0, 0, 0], [4, 3, 0]] {
+            let one = Trial {
+                beta,
+                ..trial(dtype, dims)
+            };
+            run(lab, one)?;
+            run(
+                lab,
+                Trial {
+                    batch: Some((2, DENSE)),
+                    ..one
+                },
+            )?;
+            run(
+                lab,
+                Trial {
+                    batch: Some((0, DENSE)),
+                    ..one
+                },
+            )?;
+        }
+    }
+    // Pointers to nothing are not looked at, nor are steps that are never taken.
+    let c = lab.put_to_change(&drawn(dtype, &[3, 4], 3)?)?;
+    let call = Gemm {
+        dtype,
+        dtype_c: dtype,
+        trans_a: Transpose::No,
+        trans_b: Transpose::Yes,
+        m: 3,
+        n: 4,
+        k: 0,
+        alpha: 1.0,
+        beta: 0.0,
+        a: DevicePtr::NULL,
+        lda: 0,
+        b: DevicePtr::new(12345),
+        ldb: usize::MAX,
+        c: c.ptr,
+        ldc: 4,
+    };
+    lab.driver.gemm(&call)?;
+    let zeros = HostTensor::new(Shape::new(&[3, 4])?, vec![0f64; 12])?;
+    lab.check_op("matmul", &c, &zeros)?;
+    let nowhere = Gemm {
+        m: 0,
+        c: DevicePtr::NULL,
+        ..call
+    };
+    lab.driver.gemm(&nowhere)?;
+    let batch = Batch {
+        count: 2,
+        stride_a: usize::MAX,
+        stride_b: 0,
+        stride_c: 0,
+    };
+    Ok(lab.driver.batched_gemm(&nowhere, &batch)?)
+}
+
+fn leading(lab: &Lab<'_>, dtype: DType) -> Done {
+    for gaps in [[1, 0, 0], [0, 5, 0], [0, 0, 7], [3, 2, 1], [64, 64, 64]] {
+        for trans in [[Transpose::No; 2], [Transpose::Yes; 2]] {
+            for dims in [[6, 7, 8], [33, 17, 9], [1, 5, 6], [5, 1, 6]] {
+                run(
+                    lab,
+                    Trial {
+                        gaps,
+                        trans,
+                        beta: 1.0,
+                        ..trial(dtype, dims)
+                    },
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn strides(lab: &Lab<'_>, dtype: DType) -> Done {
+    let some = [
+        [None, Some(0), Some(0)],
+        [Some(0), None, Some(0)],
+        [None, None, Some(0)],
+        [Some(3), Some(5), Some(7)],
+        [Some(0), Some(0), Some(1)],
+    ];
+    for between in some {
+        for count in [1, 2, 5, 40] {
+            for dims in [[4, 5, 6], [1, 3, 2], [3, 1, 2]] {
+                let one = Trial {
+                    batch: Some((count, between)),
+                    ..trial(dtype, dims)
+                };
+                run(lab, one)?;
+                run(
+                    lab,
+                    Trial {
+                        beta: 0.5,
+                        gaps: [1, 2, 3],
+                        ..one
+                    },
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mixed(lab: &Lab<'_>, dtype: DType) -> Done {
+    for dims in [[6, 7, 8], [33, 20, 300], [1, 5, 6], [4, 4, 0]] {
+        let one = Trial {
+            dtype_c: DType::F32,
+            ..trial(dtype, dims)
+        };
+        run(lab, one)?;
+        run(
+            lab,
+            Trial {
+                beta: 1.0,
+                gaps: [1, 1, 1],
+                trans: [Transpose::Yes, Transpose::No],
+                ..one
+            },
+        )?;
+        run(
+            lab,
+            Trial {
+                batch: Some((3, DENSE)),
+                beta: 0.5,
+                ..one
+            },
+        )?;
+    }
+    Ok(())
+}
+
+fn run(lab: &Lab<'_>, trial: Trial) -> Done {
+    lab.holds(trial.dtype)?;
+    lab.holds(trial.dtype_c)?;
+    let Trial {
+        dtype,
+        dtype_c,
+        dims: [m, n, k],
+        alpha,
+        beta,
+        ..
+    } = trial;
+    let [swap_a, swap_b] = trial.trans.map(Transpose::swaps);
+    let lying = |rows, columns, swapped| if swapped { [columns, rows] } else { [rows, columns] };
+    let shapes = [lying(m, k, swap_a), lying(k, n, swap_b), [m, n]];
+    let (count, between) = trial.batch.unwrap_or((1, DENSE));
+    let lds: [usize; 3] = std::array::from_fn(|i| shapes[i][1] + trial.gaps[i]);
+    let matrices: [usize; 3] = std::array::from_fn(|i| match shapes[i][0] * shapes[i][1] {
+        0 => 0,
+        _ => (shapes[i][0] - 1) * lds[i] + shapes[i][1],
+    });
+    let strides: [usize; 3] = std::array::from_fn(|i| between[i].map_or(0, |gap| matrices[i] + gap));
+    let len = |i: usize| match count {
+        0 => 0,
+        _ => (count - 1) * strides[i] + matrices[i],
+    };
+    // What is between rows and matrices is NaN, which shows where it is read.
+    let place = |i: usize, b: usize, r: usize, c: usize| b * strides[i] + r * lds[i] + c;
+    let operand = |i: usize, dtype: DType| -> Done<(Vec<f64>, HostTensor)> {
+        let values = drawn(dtype, &[len(i)], i as u64 + 5)?.to_f64_vec();
+        let mut lain = vec![f64::NAN; len(i)];
+        for b in 0..count {
+            for r in 0..shapes[i][0] {
+                for c in 0..shapes[i][1] {
+                    lain[place(i, b, r, c)] = values[place(i, b, r, c)];
+                }
+            }
+        }
+        let host = HostTensor::new(Shape::new(&[len(i)])?, lain)?.cast(dtype);
+        Ok((values, host))
+    };
+    let ((a, host_a), (b, host_b)) = (operand(0, dtype)?, operand(1, dtype)?);
+    let (old, host_c) = operand(2, dtype_c)?;
+    let (block_a, block_b) = (lab.put(&host_a)?, lab.put(&host_b)?);
+    let block_c = match beta == 0.0 {
+        true => lab.out(dtype_c, &[len(2)])?,
+        // NaN with all bits set between the rows, as in memory that is to be written.
+        false => {
+            let block = lab.out(dtype_c, &[len(2)])?;
+            let size = dtype_c.size();
+            for b in 0..count {
+                for r in 0..m {
+                    let at = place(2, b, r, 0) * size;
+                    let row = &host_c.bytes()[at..at + n * size];
+                    lab.driver.copy_htod(block.ptr.add(at), row)?;
+                }
+            }
+            block
+        }
+    };
+    let call = Gemm {
+        dtype,
+        dtype_c,
+        trans_a: trial.trans[0],
+        trans_b: trial.trans[1],
+        m,
+        n,
+        k,
+        alpha,
+        beta,
+        a: block_a.ptr,
+        lda: lds[0],
+        b: block_b.ptr,
+        ldb: lds[1],
+        c: block_c.ptr,
+        ldc: lds[2],
+    };
+    match trial.batch {
+        None => lab.driver.gemm(&call)?,
+        Some((count, _)) => {
+            let [stride_a, stride_b, stride_c] = strides;
+            let batch = Batch {
+                count,
+                stride_a,
+                stride_b,
+                stride_c,
+            };
+            lab.driver.batched_gemm(&call, &batch)?;
+        }
+    }
+    let (mut places, mut truth) = (Vec::new(), Vec::new());
+    for batch in 0..count {
+        for i in 0..m {
+            for j in 0..n {
+                let term = |p: usize| {
+                    let (row, column) = if swap_a { (p, i) } else { (i, p) };
+                    let left = a[place(0, batch, row, column)];
+                    let (row, column) = if swap_b { (j, p) } else { (p, j) };
+                    left * b[place(1, batch, row, column)]
+                };
+                let sum: f64 = (0..k).map(term).sum();
+                let at = place(2, batch, i, j);
+                truth.push(alpha * sum + if beta == 0.0 { 0.0 } else { beta * old[at] });
+                places.push(at);
+            }
+        }
+    }
+    let truth = HostTensor::new(Shape::new(&[truth.len()])?, truth)?;
+    let what = format!(
+        "{m}×{n}×{k} α {alpha} β {beta} {:?} gaps {:?} batch {:?}",
+        trial.trans, trial.gaps, trial.batch
+    );
+    lab.check_part(&what, &block_c, &places, &truth, tolerance(dtype_c, "matmul"))
+}

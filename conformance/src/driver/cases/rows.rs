@@ -1,0 +1,184 @@
+//! Softmax and layer normalisation.
+
+use polygrad_core::compute::{DevicePtr, Kernel, LayerNorm, Softmax};
+use polygrad_core::{Backend, DType, HostTensor};
+use polygrad_reference::Reference;
+
+use super::super::lab::Lab;
+use super::super::numbers::{drawn, host, listed, precise};
+use super::super::suite::{Cases, Done};
+use crate::tolerance::tolerance;
+
+pub(super) fn cases(all: &mut Cases) {
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
+        for log in [false, true] {
+            let name = if log { "log_softmax" } else { "softmax" };
+            all.add(format!("{name} {dtype}"), move |lab| softmax(lab, dtype, log));
+            all.add(format!("{name}_backward {dtype}"), move |lab| backward(lab, dtype, log));
+        }
+        all.add(format!("layer_norm {dtype}"), move |lab| layer_norm(lab, dtype));
+    }
+    all.add("softmax: large numbers", large);
+    all.add("softmax: no rows, no columns", empty);
+}
+
+const SIZES: [[usize; 2]; 7] = [[1, 1], [3, 4], [5, 33], [129, 7], [2, 1000], [64, 64], [1, 5000]];
+
+fn forward(x: &HostTensor, log: bool) -> Done<HostTensor> {
+    let x = precise(x)?;
+    Ok(host(&match log {
+        true => Reference::log_softmax(&x, 1)?,
+        false => Reference::softmax(&x, 1)?,
+    })?)
+}
+
+fn softmax(lab: &Lab<'_>, dtype: DType, log: bool) -> Done {
+    lab.needs(Kernel::Softmax, dtype)?;
+    for [rows, columns] in SIZES {
+        let x = drawn(dtype, &[rows, columns], 1)?;
+        let truth = forward(&x, log)?;
+        let (from, to) = (lab.put(&x)?, lab.out(dtype, &[rows, columns])?);
+        let (input, saved, output) = (from.ptr, DevicePtr::NULL, to.ptr);
+        let call = Softmax {
+            dtype,
+            rows,
+            columns,
+            log,
+            input,
+            saved,
+            output,
+        };
+        lab.driver.softmax(&call)?;
+        lab.check_op("softmax", &to, &truth)?;
+        let place = lab.put_to_change(&x)?;
+        lab.driver.softmax(&Softmax {
+            input: place.ptr,
+            output: place.ptr,
+            ..call
+        })?;
+        lab.check("softmax in place", &place, &truth, tolerance(dtype, "softmax"))?;
+    }
+    Ok(())
+}
+
+fn backward(lab: &Lab<'_>, dtype: DType, log: bool) -> Done {
+    lab.needs(Kernel::SoftmaxBackward, dtype)?;
+    for [rows, columns] in SIZES {
+        let output = forward(&drawn(dtype, &[rows, columns], 1)?, log)?.cast(dtype);
+        let grad = drawn(dtype, &[rows, columns], 2)?;
+        let (g, y) = (precise(&grad)?, precise(&output)?);
+        let truth = host(&match log {
+            true => Reference::log_softmax_backward(&g, &y, 1)?,
+            false => Reference::softmax_backward(&g, &y, 1)?,
+        })?;
+        let (from, saved, to) = (lab.put(&grad)?, lab.put(&output)?, lab.out(dtype, &[rows, columns])?);
+        let (input, saved, output) = (from.ptr, saved.ptr, to.ptr);
+        let call = Softmax {
+            dtype,
+            rows,
+            columns,
+            log,
+            input,
+            saved,
+            output,
+        };
+        lab.driver.softmax_backward(&call)?;
+        let mut bounds = tolerance(dtype, "softmax");
+        bounds.of_largest = bounds.relative;
+        lab.check("softmax_backward", &to, &truth, bounds)?;
+        let place = lab.put_to_change(&grad)?;
+        lab.driver.softmax_backward(&Softmax {
+            input: place.ptr,
+            output: place.ptr,
+            ..call
+        })?;
+        lab.check("softmax_backward in place", &place, &truth, bounds)?;
+    }
+    Ok(())
+}
+
+fn large(lab: &Lab<'_>) -> Done {
+    let dtype = DType::F32;
+    lab.needs(Kernel::Softmax, dtype)?;
+    let inf = f64::INFINITY;
+    for row in [
+        [1e4, 1e4 - 1.0, -1e4, 0.0],
+        [-1e30, -1e30, -1e30, -1e30],
+        [0.0, -inf, 1.0, -inf],
+        [f64::NAN, 0.0, 1.0, 2.0],
+    ] {
+        for log in [false, true] {
+            let x = listed(dtype, &row)?.reshape(polygrad_core::Shape::new(&[1, 4])?)?;
+            let (from, to) = (lab.put(&x)?, lab.out(dtype, &[1, 4])?);
+            let (input, saved, output) = (from.ptr, DevicePtr::NULL, to.ptr);
+            lab.driver.softmax(&Softmax {
+                dtype,
+                rows: 1,
+                columns: 4,
+                log,
+                input,
+                saved,
+                output,
+            })?;
+            lab.check_op("softmax", &to, &forward(&x, log)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn empty(lab: &Lab<'_>) -> Done {
+    let dtype = DType::F32;
+    lab.needs(Kernel::Softmax, dtype)?;
+    let nowhere = DevicePtr::new(3);
+    for [rows, columns] in [[0, 4], [4, 0], [0, 0]] {
+        let call = Softmax {
+            dtype,
+            rows,
+            columns,
+            log: false,
+            input: nowhere,
+            saved: nowhere,
+            output: nowhere,
+        };
+        lab.driver.softmax(&call)?;
+        if lab.driver.supports(Kernel::SoftmaxBackward, dtype) {
+            lab.driver.softmax_backward(&call)?;
+        }
+    }
+    Ok(())
+}
+
+fn layer_norm(lab: &Lab<'_>, dtype: DType) -> Done {
+    lab.needs(Kernel::LayerNorm, dtype)?;
+    for [rows, columns] in SIZES {
+        let x = drawn(dtype, &[rows, columns], 1)?;
+        let (weight, bias) = (drawn(dtype, &[columns], 2)?, drawn(dtype, &[columns], 3)?);
+        let ones = listed(dtype, &vec![1.0; columns])?;
+        for (weighted, biased) in [(true, true), (true, false), (false, false), (false, true)] {
+            let scale = precise(if weighted { &weight } else { &ones })?;
+            let shift = precise(&bias)?;
+            let eps = 1e-3;
+            let shift = biased.then_some(&shift);
+            let (y, mean, rstd) = Reference::layer_norm(&precise(&x)?, Some(&scale), shift, 1, eps)?;
+            let (from, to) = (lab.put(&x)?, lab.out(dtype, &[rows, columns])?);
+            let (to_mean, to_rstd) = (lab.out(dtype, &[rows])?, lab.out(dtype, &[rows])?);
+            let (w, b) = (lab.put(&weight)?, lab.put(&bias)?);
+            lab.driver.layer_norm(&LayerNorm {
+                dtype,
+                rows,
+                columns,
+                eps,
+                input: from.ptr,
+                weight: weighted.then_some(w.ptr),
+                bias: biased.then_some(b.ptr),
+                output: to.ptr,
+                mean: to_mean.ptr,
+                rstd: to_rstd.ptr,
+            })?;
+            lab.check_op("layer_norm", &to, &host(&y)?)?;
+            lab.check_op("layer_norm", &to_mean, &host(&mean)?)?;
+            lab.check_op("layer_norm", &to_rstd, &host(&rstd)?)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! A driver over another one whose every call is watched.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use polygrad_core::compute::{
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DevicePtr, DeviceView, Driver,
+    DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Readback, Reduce,
+    ReduceAxes, Scatter, Softmax, Sort, Unary,
+};
+use polygrad_core::{BinaryOp, CompareOp, DType, DeviceInfo, HostBytes, Result, UnaryOp};
+
+use super::DriverCall;
+
+/// What to do around each call of a driver.
+pub trait DriverHooks: Send + Sync + 'static {
+    /// Before a call.
+    ///
+    /// # Errors
+    /// Become those of the call, which is then not made.
+    fn before(&self, _call: &DriverCall<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// After a call that went well, with the driver below.
+    ///
+    /// # Errors
+    /// Become those of the call.
+    fn after(&self, _call: &DriverCall<'_>, _driver: &dyn ComputeBackend) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A driver over another one of type `D`, with hooks around each call. Queues of it share the hooks.
+pub struct Hooked<D, H> {
+    driver: Arc<dyn ComputeBackend>,
+    hooks: Arc<H>,
+    of: PhantomData<fn() -> D>,
+}
+
+impl<D: ComputeBackend + 'static, H: DriverHooks> Hooked<D, H> {
+    /// Over a driver.
+    pub fn new(driver: D, hooks: Arc<H>) -> Self {
+        Self {
+            driver: Arc::new(driver),
+            hooks,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<D: 'static, H: DriverHooks> Hooked<D, H> {
+    /// The hooks, to be kept where the driver itself is given away.
+    pub fn hooks(&self) -> Arc<H> {
+        Arc::clone(&self.hooks)
+    }
+
+    fn around<T>(&self, call: &DriverCall<'_>, run: impl FnOnce(&dyn ComputeBackend) -> Result<T>) -> Result<T> {
+        self.hooks
+            .before(call)
+            .map_err(|error| error.with_op(call.name()).with_device(self.driver.name()))?;
+        let result = run(&*self.driver)?;
+        self.hooks.after(call, &*self.driver)?;
+        Ok(result)
+    }
+}
+
+impl<D, H> fmt::Debug for Hooked<D, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hooked({:?})", self.driver)
+    }
+}
+
+impl<D: Driver, H: DriverHooks> Driver for Hooked<D, H> {
+    const NAME: &'static str = D::NAME;
+}
+
+macro_rules! watched {
+    ($($method:ident($type:ty) = $variant:ident;)*) => {$(
+        fn $method(&self, call: $type) -> Result<()> {
+            self.around(&DriverCall::$variant(call), |driver| driver.$method(call))
+        }
+    )*};
+}
+
+impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
+    fn name(&self) -> &str {
+        self.driver.name()
+    }
+
+    fn init(&self) -> Result<()> {
+        self.around(&DriverCall::Init, |driver| driver.init())
+    }
+
+    fn is_initialized(&self) -> bool {
+        self.driver.is_initialized()
+    }
+
+    fn capabilities(&self) -> DriverCapabilities {
+        self.driver.capabilities()
+    }
+
+    fn supports(&self, kernel: Kernel, dtype: DType) -> bool {
+        self.driver.supports(kernel, dtype)
+    }
+
+    fn devices(&self) -> Vec<DeviceInfo> {
+        self.driver.devices()
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
+        self.around(&DriverCall::Alloc(bytes), |driver| driver.alloc(bytes))
+    }
+
+    fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()> {
+        self.around(&DriverCall::CopyHtod(dst, src.len()), |driver| {
+            driver.copy_htod(dst, src)
+        })
+    }
+
+    fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()> {
+        self.around(&DriverCall::CopyDtoh(src, dst.len()), |driver| {
+            driver.copy_dtoh(dst, src)
+        })
+    }
+
+    fn copy_htod_async(&self, dst: DevicePtr, src: Arc<dyn HostBytes>) -> Result<()> {
+        let call = DriverCall::CopyHtod(dst, src.bytes().len());
+        self.around(&call, |driver| driver.copy_htod_async(dst, src))
+    }
+
+    fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
+        self.around(&DriverCall::CopyDtoh(src, bytes), |driver| {
+            driver.copy_dtoh_async(src, bytes)
+        })
+    }
+
+    fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
+        self.around(&DriverCall::CopyDtod(dst, src, bytes), |driver| {
+            driver.copy_dtod(dst, src, bytes)
+        })
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.around(&DriverCall::Synchronize, |driver| driver.synchronize())
+    }
+
+    fn new_queue(&self) -> Result<Box<dyn ComputeBackend>> {
+        let queue = self.around(&DriverCall::NewQueue, |driver| driver.new_queue())?;
+        Ok(Box::new(Self {
+            driver: Arc::from(queue),
+            hooks: self.hooks(),
+            of: PhantomData,
+        }))
+    }
+
+    fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
+        self.around(&DriverCall::BatchedGemm(call, batch), |driver| {
+            driver.batched_gemm(call, batch)
+        })
+    }
+
+    fn unary_strided(&self, op: UnaryOp, input: &DeviceView, output: &DeviceView) -> Result<()> {
+        let call = DriverCall::UnaryStrided(op, output);
+        self.around(&call, |driver| driver.unary_strided(op, input, output))
+    }
+
+    fn binary_strided(&self, op: BinaryOp, a: &DeviceView, b: &DeviceView, output: &DeviceView) -> Result<()> {
+        let call = DriverCall::BinaryStrided(op, output);
+        self.around(&call, |driver| driver.binary_strided(op, a, b, output))
+    }
+
+    fn compare_strided(&self, op: CompareOp, a: &DeviceView, b: &DeviceView, output: &DeviceView) -> Result<()> {
+        let call = DriverCall::CompareStrided(op, output);
+        self.around(&call, |driver| driver.compare_strided(op, a, b, output))
+    }
+
+    fn select_strided(
+        &self,
+        condition: &DeviceView,
+        a: &DeviceView,
+        b: &DeviceView,
+        output: &DeviceView,
+    ) -> Result<()> {
+        let call = DriverCall::SelectStrided(output);
+        self.around(&call, |driver| driver.select_strided(condition, a, b, output))
+    }
+
+    fn copy_strided(&self, input: &DeviceView, output: &DeviceView) -> Result<()> {
+        let call = DriverCall::CopyStrided(output);
+        self.around(&call, |driver| driver.copy_strided(input, output))
+    }
+
+    watched! {
+        free(DevicePtr) = Free;
+        gemm(&Gemm) = Gemm;
+        conv2d_forward(&Conv2d) = Conv2dForward;
+        conv2d_input_grad(&Conv2d) = Conv2dInputGrad;
+        conv2d_weight_grad(&Conv2d) = Conv2dWeightGrad;
+        attention(&Attention) = Attention;
+        unary(&Unary) = Unary;
+        binary(&Binary) = Binary;
+        elementwise(&Elementwise<'_>) = Elementwise;
+        fill(&Fill) = Fill;
+        random(&Random) = Random;
+        reduce(&Reduce) = Reduce;
+        reduce_axes(&ReduceAxes) = ReduceAxes;
+        arg_reduce(&ArgReduce) = ArgReduce;
+        cumsum(&CumSum) = CumSum;
+        sort(&Sort) = Sort;
+        softmax(&Softmax) = Softmax;
+        softmax_backward(&Softmax) = SoftmaxBackward;
+        layer_norm(&LayerNorm) = LayerNorm;
+        max_pool2d(&Pool2d) = MaxPool2d;
+        avg_pool2d(&Pool2d) = AvgPool2d;
+        gather(&Gather) = Gather;
+        scatter(&Scatter) = Scatter;
+        scatter_add(&Scatter) = ScatterAdd;
+    }
+}

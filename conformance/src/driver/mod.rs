@@ -1,0 +1,22 @@
+//! The suite for drivers: it holds any [`ComputeBackend`](polygrad_core::compute::ComputeBackend) to the contract of that trait. And drivers
+//! for tests: one that records its calls, one that fails when it is told to.
+
+mod call;
+mod cases;
+mod fault;
+#[cfg(feature = "harness")]
+mod harness;
+mod hooked;
+mod lab;
+mod numbers;
+mod probe;
+mod record;
+mod suite;
+
+pub use call::DriverCall;
+pub use fault::{DriverFault, FaultPlan, FaultyDriver};
+#[cfg(feature = "harness")]
+pub use harness::driver_harness;
+pub use hooked::{DriverHooks, Hooked};
+pub use record::{Log, Recorder};
+pub use suite::{DriverOptions, DriverReport, MakeDriver, run_driver};

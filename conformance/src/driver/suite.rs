@@ -1,0 +1,205 @@
+//! Running the cases.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+use polygrad_core::compute::ComputeBackend;
+use polygrad_core::{Error, ErrorKind, Result};
+
+use super::cases;
+use super::lab::Lab;
+use crate::case::Status;
+
+/// How a driver is made anew.
+pub type MakeDriver<'a> = &'a (dyn Fn() -> Result<Box<dyn ComputeBackend>> + Send + Sync);
+
+/// What a driver is held to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverOptions {
+    /// Whether it computes: else the cases run, and what they read back may be anything.
+    pub values: bool,
+    /// Terms of the longest sum; fewer for a slow driver.
+    pub long: usize,
+    /// The cases whose name contains this alone.
+    pub case: Option<String>,
+}
+
+impl Default for DriverOptions {
+    /// Everything, with sums of 20 million terms.
+    fn default() -> Self {
+        Self {
+            values: true,
+            long: 20_000_000,
+            case: None,
+        }
+    }
+}
+
+/// Why a case ended early.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The driver is wrong.
+    Wrong(String),
+    /// The driver does not offer it: the name of what it lacks.
+    Lacks(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Unsupported => Self::Lacks(error.to_string()),
+            _ => Self::Wrong(error.to_string()),
+        }
+    }
+}
+
+/// How a case ends.
+pub(super) type Done<T = ()> = std::result::Result<T, Stop>;
+
+/// What is wrong, as the end of a case.
+pub(super) fn wrong<T>(what: impl Into<String>) -> Done<T> {
+    Err(Stop::Wrong(what.into()))
+}
+
+/// One case.
+pub(super) struct DriverCase {
+    pub(super) name: String,
+    run: Box<dyn Fn(&Lab<'_>) -> Done + Send + Sync>,
+}
+
+/// The cases, as they are collected.
+#[derive(Default)]
+pub(super) struct Cases(Vec<DriverCase>);
+
+impl Cases {
+    pub(super) fn add(&mut self, name: impl Into<String>, run: impl Fn(&Lab<'_>) -> Done + Send + Sync + 'static) {
+        self.0.push(DriverCase {
+            name: name.into(),
+            run: Box::new(run),
+        });
+    }
+}
+
+/// The cases that the options choose.
+pub(super) fn chosen(options: &DriverOptions) -> Vec<DriverCase> {
+    let mut all = Cases::default();
+    cases::collect(&mut all);
+    let wanted = |case: &DriverCase| options.case.as_ref().is_none_or(|part| case.name.contains(part));
+    all.0.into_iter().filter(wanted).collect()
+}
+
+/// The driver that cases share.
+#[derive(Default)]
+pub(super) struct Shared(OnceLock<Box<dyn ComputeBackend>>);
+
+impl Shared {
+    pub(super) fn get(&self, make: MakeDriver<'_>) -> Result<&dyn ComputeBackend> {
+        if let Some(driver) = self.0.get() {
+            return Ok(&**driver);
+        }
+        let driver = make()?;
+        driver.init()?;
+        Ok(&**self.0.get_or_init(|| driver))
+    }
+}
+
+/// Runs a case: what it finds, and that all memory it took can be given back, unharmed where it was not to be written.
+pub(super) fn status(case: &DriverCase, shared: &Shared, make: MakeDriver<'_>, options: &DriverOptions) -> Status {
+    let run = || -> Done {
+        let lab = Lab::new(shared.get(make)?, make, options);
+        let done = (case.run)(&lab);
+        let end = lab.finish();
+        done.and(end)
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Status::Pass,
+        Ok(Err(Stop::Wrong(what))) => Status::Fail(what),
+        Ok(Err(Stop::Lacks(what))) => Status::Unsupported(what),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Status::Fail(format!("it panics: {}", text.unwrap_or("without words")))
+        }
+    }
+}
+
+/// What a driver was found to do, case by case; its [`Display`](fmt::Display) form is the counts and what failed.
+#[derive(Clone, Debug)]
+pub struct DriverReport {
+    /// The driver's name.
+    pub driver: String,
+    /// Each case and how it ended, in the order in which they ran.
+    pub records: Vec<(String, Status)>,
+}
+
+impl DriverReport {
+    /// Each failure: the case, and what is wrong.
+    pub fn complaints(&self) -> Vec<String> {
+        let failed = self.records.iter().filter_map(|(name, status)| match status {
+            Status::Fail(what) => Some(format!("{name}: {what}")),
+            _ => None,
+        });
+        failed.collect()
+    }
+
+    /// How many passed, failed, and were not offered.
+    pub fn counts(&self) -> [usize; 3] {
+        let of = |wanted: fn(&Status) -> bool| self.records.iter().filter(|(_, status)| wanted(status)).count();
+        [
+            of(Status::passes),
+            of(|status| matches!(status, Status::Fail(_))),
+            of(|status| matches!(status, Status::Unsupported(_))),
+        ]
+    }
+}
+
+impl fmt::Display for DriverReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [pass, fail, lacks] = self.counts();
+        writeln!(f, "{}: {pass} passed, {fail} failed, {lacks} not offered", self.driver)?;
+        for (name, status) in &self.records {
+            if let Status::Unsupported(what) = status {
+                writeln!(f, "not offered: {name}: {what}")?;
+            }
+        }
+        for complaint in self.complaints() {
+            writeln!(f, "FAIL {complaint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Holds a driver to the cases that the options choose, one after the other. Most run on one driver; those about its beginning make
+/// drivers of their own.
+///
+/// ```
+/// use polygrad_conformance::driver::{DriverOptions, run_driver};
+/// use polygrad_null::NullDriver;
+///
+/// # fn main() -> polygrad_core::Result<()> {
+/// let options = DriverOptions {
+///     values: false,
+///     case: Some("free".to_owned()),
+///     ..DriverOptions::default()
+/// };
+/// let report = run_driver(&|| Ok(Box::new(NullDriver::default())), &options)?;
+/// assert!(report.complaints().is_empty(), "{report}");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When there is no driver to be had. What a case finds is part of the report.
+pub fn run_driver(make: MakeDriver<'_>, options: &DriverOptions) -> Result<DriverReport> {
+    let shared = Shared::default();
+    let driver = shared.get(make)?.name().to_owned();
+    let records = chosen(options)
+        .into_iter()
+        .map(|case| {
+            let status = status(&case, &shared, make, options);
+            (case.name, status)
+        })
+        .collect();
+    Ok(DriverReport { driver, records })
+}
