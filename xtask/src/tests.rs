@@ -1,6 +1,6 @@
 //! All tests: the README's command, and then everything else in one more run, so that what both need is built once more and no oftener.
 
-use crate::{blas, cargo, torch};
+use crate::{blas, cargo, nvrtc, torch};
 
 /// What the second run tests, whatever is installed.
 const PACKAGES: [&str; 9] = [
@@ -33,7 +33,7 @@ struct SetUp {
 
 type Environment = Vec<(String, String)>;
 
-const SET_UPS: [SetUp; 2] = [
+const SET_UPS: [SetUp; 3] = [
     SetUp {
         name: "blas",
         packages: &["polygrad-cpu", "polygrad-conformance"],
@@ -46,7 +46,21 @@ const SET_UPS: [SetUp; 2] = [
         features: &["polygrad-cli/torch"],
         prepare: torch::environment,
     },
+    SetUp {
+        name: "nvrtc",
+        packages: &["polygrad-cuda"],
+        features: &[],
+        prepare: nvrtc::environment,
+    },
 ];
+
+/// Adds a variable; folders of libraries come after those that others have put there.
+fn add(environment: &mut Environment, (name, value): (String, String)) {
+    match environment.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, folders)) if name == "LD_LIBRARY_PATH" => *folders = format!("{folders}:{value}"),
+        _ => environment.push((name, value)),
+    }
+}
 
 /// Runs them.
 ///
@@ -61,7 +75,9 @@ pub(crate) fn run() -> Result<(), String> {
             Ok(variables) => {
                 packages.extend(set_up.packages);
                 features.extend(set_up.features);
-                environment.extend(variables);
+                variables
+                    .into_iter()
+                    .for_each(|variable| add(&mut environment, variable));
             }
             Err(reason) => skipped.push(format!("{}: {reason}", set_up.name)),
         }

@@ -3,7 +3,7 @@
 mod fetch;
 mod installed;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The version that tch 0.26 is made for; it takes no other.
 const VERSION: &str = "2.13.0";
@@ -63,12 +63,7 @@ fn find() -> Result<Found, String> {
 
 /// The one in the cache folder.
 fn cached() -> Result<PathBuf, String> {
-    let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
-        (Some(cache), _) if !cache.is_empty() => PathBuf::from(cache),
-        (_, Some(home)) => Path::new(&home).join(".cache"),
-        _ => return Err("neither XDG_CACHE_HOME nor HOME says where the cache folder is".to_owned()),
-    };
-    let folder = cache.join("polygrad").join(format!("libtorch-{VERSION}"));
+    let folder = crate::packages::cache()?.join(format!("libtorch-{VERSION}"));
     if folder.exists() {
         return installed::check(folder.clone()).map_err(|reason| format!("{reason}; delete {}", folder.display()));
     }
@@ -77,7 +72,7 @@ fn cached() -> Result<PathBuf, String> {
 }
 
 /// For a shell.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
