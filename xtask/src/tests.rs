@@ -1,6 +1,6 @@
 //! All tests: the README's command, and then everything else in one more run, so that what both need is built once more and no oftener.
 
-use crate::{blas, cargo, torch, vulkan};
+use crate::{blas, cargo, nvrtc, torch, vulkan};
 
 /// What the second run tests, whatever is installed.
 const PACKAGES: [&str; 9] = [
@@ -33,7 +33,7 @@ struct SetUp {
 
 type Environment = Vec<(String, String)>;
 
-const SET_UPS: [SetUp; 3] = [
+const SET_UPS: [SetUp; 4] = [
     SetUp {
         name: "blas",
         packages: &["polygrad-cpu", "polygrad-conformance"],
@@ -52,7 +52,21 @@ const SET_UPS: [SetUp; 3] = [
         features: &["polygrad-cli/burn-wgpu", "polygrad-cli/wgpu"],
         prepare: vulkan::environment,
     },
+    SetUp {
+        name: "nvrtc",
+        packages: &["polygrad-cuda"],
+        features: &[],
+        prepare: nvrtc::environment,
+    },
 ];
+
+/// Adds a variable; folders of libraries come after those that others have put there.
+fn add(environment: &mut Environment, (name, value): (String, String)) {
+    match environment.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, folders)) if name == "LD_LIBRARY_PATH" => *folders = format!("{folders}:{value}"),
+        _ => environment.push((name, value)),
+    }
+}
 
 /// Runs them.
 ///
@@ -67,7 +81,9 @@ pub(crate) fn run() -> Result<(), String> {
             Ok(variables) => {
                 packages.extend(set_up.packages);
                 features.extend(set_up.features);
-                environment.extend(variables);
+                variables
+                    .into_iter()
+                    .for_each(|variable| add(&mut environment, variable));
             }
             Err(reason) => skipped.push(format!("{}: {reason}", set_up.name)),
         }

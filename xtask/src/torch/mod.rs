@@ -74,7 +74,7 @@ fn cached() -> Result<PathBuf, String> {
 }
 
 /// For a shell.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

@@ -34,7 +34,9 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn parse(spec: &DeviceSpec) -> Result<Self> {
         if spec.backend() != "auto" {
-            return Err(spec.malformed("it is not auto that chooses here".to_owned()));
+            return Err(spec
+                .malformed("it is not auto that chooses here".to_owned())
+                .with_hint("write auto, or auto:dtype=f64"));
         }
         spec.expect(0, &["dtype"])?;
         let dtype = match spec.option("dtype") {

@@ -1,0 +1,148 @@
+//! What the queues of a device share: its allocations and its compiled kernels.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use polygrad_core::compute::{AddressSpace, DevicePtr, DeviceView};
+use polygrad_core::{DType, Error, Result, Shape};
+
+use crate::runtime::{Function, Runtime};
+
+/// Memory is given in multiples of this.
+const UNIT: usize = 256;
+
+/// Memory that goes back to the device.
+#[derive(Debug)]
+pub(super) struct Allocation {
+    runtime: Arc<dyn Runtime>,
+    address: Option<u64>,
+}
+
+impl Allocation {
+    /// At least so many bytes.
+    pub(super) fn new(runtime: &Arc<dyn Runtime>, bytes: usize) -> Result<Self> {
+        let rounded = bytes.max(1).checked_next_multiple_of(UNIT).ok_or_else(|| {
+            Error::new(
+                polygrad_core::ErrorKind::OutOfMemory,
+                format!("{bytes} bytes are more than any memory"),
+            )
+        })?;
+        let address = runtime.alloc(rounded)?;
+        Ok(Self {
+            runtime: Arc::clone(runtime),
+            address: Some(address),
+        })
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.address.unwrap_or(0)
+    }
+
+    /// Gives it back behind what a queue was asked to do before.
+    pub(super) fn release(mut self, runtime: &dyn Runtime) -> Result<()> {
+        match self.address.take() {
+            Some(address) => runtime.free(address),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if let Some(address) = self.address.take() {
+            // Nobody is left to tell.
+            let _ = self.runtime.free(address);
+        }
+    }
+}
+
+/// A shape of operands, which are larger than any memory where there is none.
+pub(super) fn shape_of(dims: &[usize]) -> Result<Shape> {
+    Shape::new(dims).map_err(|error| Error::invalid(error.message().to_owned()))
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    space: Mutex<AddressSpace<Allocation>>,
+    functions: Mutex<HashMap<String, Function>>,
+}
+
+impl Shared {
+    /// The allocations, which nobody changes meanwhile.
+    pub(super) fn space(&self) -> Space<'_> {
+        Space(self.space.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The kernel of a source, compiled if it is the first time.
+    pub(super) fn function(&self, runtime: &dyn Runtime, source: String) -> Result<Function> {
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&function) = functions.get(&source) {
+            return Ok(function);
+        }
+        let function = runtime.compile(&source)?;
+        functions.insert(source, function);
+        Ok(function)
+    }
+}
+
+/// A device's allocations.
+pub(super) struct Space<'a>(MutexGuard<'a, AddressSpace<Allocation>>);
+
+impl Space<'_> {
+    pub(super) fn insert(&mut self, bytes: usize, allocation: Allocation) -> DevicePtr {
+        let ptr = DevicePtr::new(allocation.address());
+        self.0.insert_at(ptr, bytes, allocation);
+        ptr
+    }
+
+    pub(super) fn remove(&mut self, ptr: DevicePtr) -> Result<Allocation> {
+        self.0.remove(ptr)
+    }
+
+    /// The address of so many bytes; nowhere if there are none, whose pointer is not looked at.
+    pub(super) fn bytes(&self, ptr: DevicePtr, bytes: usize) -> Result<u64> {
+        match bytes {
+            0 => Ok(0),
+            _ => self.0.find(ptr, bytes).map(|_| ptr.get()),
+        }
+    }
+
+    /// The address of elements whose last byte is so far from `ptr`.
+    pub(super) fn span(&self, ptr: DevicePtr, dtype: DType, bytes: usize) -> Result<u64> {
+        let size = dtype.size();
+        if bytes > 0 && !ptr.get().is_multiple_of(size as u64) {
+            return Err(Error::invalid(format!("{ptr:?} is no address of {dtype}"))
+                .with_hint(format!("it must be a multiple of {size}")));
+        }
+        self.bytes(ptr, bytes)
+    }
+
+    /// The address of so many elements in a row.
+    pub(super) fn row(&self, ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<u64> {
+        let shape = shape_of(dims)?;
+        self.span(ptr, dtype, DeviceView::contiguous(ptr, dtype, shape).span()?.end)
+    }
+
+    /// The address of a view's first element.
+    pub(super) fn view(&self, view: &DeviceView) -> Result<u64> {
+        let span = view.span()?;
+        if span.is_empty() {
+            return Ok(0);
+        }
+        let base = self.span(view.ptr, view.dtype, span.end)?;
+        Ok(base + (view.layout.offset() * view.dtype.size()) as u64)
+    }
+
+    /// The address of the first element of a view that is written to.
+    pub(super) fn target(&self, view: &DeviceView) -> Result<u64> {
+        if !view.is_injective() {
+            return Err(Error::invalid(format!(
+                "the output of shape {} with strides {:?} has an element twice",
+                view.shape(),
+                view.layout.strides()
+            )));
+        }
+        self.view(view)
+    }
+}

@@ -1,0 +1,63 @@
+//! What runs along rows that lie one after another: softmax and layer normalisation.
+
+use polygrad_core::compute::{LayerNorm, Softmax};
+use polygrad_core::{Error, Result};
+
+use super::floats;
+use super::memory::Space;
+use super::queue::Queue;
+use crate::source::{Args, Source};
+
+const SOFTMAX: &str = include_str!("../kernels/softmax.cu");
+const LAYER_NORM: &str = include_str!("../kernels/layer_norm.cu");
+
+/// Threads for a row: no more than it has elements, but a warp at least.
+fn threads(queue: &Queue, columns: usize) -> u32 {
+    let wanted = u32::try_from(columns).unwrap_or(u32::MAX).min(queue.block());
+    wanted.next_power_of_two().max(32).min(queue.block())
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::softmax`] and [`polygrad_core::compute::ComputeBackend::softmax_backward`].
+pub(super) fn softmax(queue: &Queue, space: &Space<'_>, call: &Softmax, backward: bool) -> Result<()> {
+    floats(call.dtype)?;
+    let dims = [call.rows, call.columns];
+    let input = space.row(call.input, call.dtype, &dims)?;
+    let saved = match backward {
+        true => space.row(call.saved, call.dtype, &dims)?,
+        false => 0,
+    };
+    let output = space.row(call.output, call.dtype, &dims)?;
+    if call.rows == 0 || call.columns == 0 {
+        return Ok(());
+    }
+    let block = threads(queue, call.columns);
+    let source = Source::new(call.dtype, block)
+        .flag("BACKWARD", backward)
+        .flag("LOG", call.log)
+        .with(SOFTMAX);
+    let args = Args::default().all(&[input, saved, output]).all(&dims);
+    queue.launch(source, call.rows as u64, block, &args)
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::layer_norm`].
+pub(super) fn layer_norm(queue: &Queue, space: &Space<'_>, call: &LayerNorm) -> Result<()> {
+    floats(call.dtype)?;
+    if call.rows > 0 && call.columns == 0 {
+        return Err(Error::invalid("the mean of rows of no elements"));
+    }
+    let dims = [call.rows, call.columns];
+    let row = |ptr, dims: &[usize]| space.row(ptr, call.dtype, dims);
+    let parameter = |ptr: Option<_>| ptr.map_or(Ok(0), |ptr| row(ptr, &[call.columns]));
+    let addresses = [
+        row(call.input, &dims)?,
+        parameter(call.weight)?,
+        parameter(call.bias)?,
+        row(call.output, &dims)?,
+        row(call.mean, &[call.rows])?,
+        row(call.rstd, &[call.rows])?,
+    ];
+    let block = threads(queue, call.columns);
+    let source = Source::new(call.dtype, block).with(LAYER_NORM);
+    let args = Args::default().all(&addresses).all(&dims).push(call.eps);
+    queue.launch(source, call.rows as u64, block, &args)
+}

@@ -1,0 +1,26 @@
+//! NVIDIA GPUs behind the trait for drivers: kernels generated from one table of ops and compiled by NVRTC when they are first needed,
+//! products by cuBLAS. The libraries are loaded at run time, so that a program with this driver runs where they are not.
+//!
+//! ```no_run
+//! use polygrad_core::compute::{ComputeBackend, Unary};
+//! use polygrad_core::{DType, UnaryOp};
+//! use polygrad_cuda::CudaDriver;
+//!
+//! # fn main() -> polygrad_core::Result<()> {
+//! let driver = CudaDriver::open(&"cuda".parse()?)?;
+//! driver.init()?;
+//! let x = driver.alloc(8)?;
+//! driver.copy_htod(x, &[(-1f32).to_ne_bytes(), 2f32.to_ne_bytes()].concat())?;
+//! driver.unary(&Unary { op: UnaryOp::Relu, dtype: DType::F32, len: 2, input: x, output: x })?;
+//! driver.free(x)
+//! # }
+//! ```
+
+mod driver;
+mod program;
+pub mod runtime;
+mod source;
+mod strides;
+mod table;
+
+pub use driver::{CudaDriver, Graph};

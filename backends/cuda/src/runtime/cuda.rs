@@ -1,0 +1,323 @@
+//! CUDA itself: a context and a stream by cudarc, modules, pinned memory for reads, cuBLAS.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::cublas::{result as blas, sys as blas_sys};
+use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use polygrad_core::compute::Readback;
+use polygrad_core::{DType, Error, ErrorKind, Result};
+
+use super::errors::{blas_failed, failed};
+use super::handles::{Executable, Staging, is_pinned};
+use super::{Facts, Function, Product, Runtime, libraries, nvrtc};
+
+/// Threads of a block.
+const BLOCK: u32 = 256;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One stream.
+pub(crate) struct Cuda {
+    device: Arc<Device>,
+    stream: Arc<CudaStream>,
+    blas: Mutex<Blas>,
+    capturing: AtomicBool,
+}
+
+/// What the streams of a device share.
+struct Device {
+    context: Arc<CudaContext>,
+    facts: Facts,
+    capability: u32,
+    modules: Mutex<Vec<Module>>,
+    streams: AtomicUsize,
+}
+
+/// A loaded module and its kernel.
+struct Module {
+    module: sys::CUmodule,
+    function: sys::CUfunction,
+}
+
+// SAFETY: modules and functions belong to the context, and CUDA takes them on any thread that the context is bound to.
+unsafe impl Send for Module {}
+
+struct Blas(blas_sys::cublasHandle_t);
+
+// SAFETY: a handle may be used on any thread, by one at a time, for which the lock around it answers.
+unsafe impl Send for Blas {}
+
+impl Cuda {
+    /// Opens the device of this index.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BackendUnavailable`] when a library or the device is missing.
+    pub(crate) fn open(index: usize) -> Result<Self> {
+        libraries::present()?;
+        libraries::check_index(index)?;
+        let context = CudaContext::new(index).map_err(failed)?;
+        let attribute = |attribute| context.attribute(attribute).map_err(failed);
+        let processors = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let (major, minor) = context.compute_capability().map_err(failed)?;
+        if !context.has_async_alloc() {
+            let message = "the device has no memory pools, which this driver allocates from";
+            return Err(Error::new(ErrorKind::BackendUnavailable, message)
+                .with_hint("update NVIDIA's driver; on virtual GPUs ask for one with memory pools"));
+        }
+        let facts = Facts {
+            name: context.name().map_err(failed)?,
+            memory: context.total_mem().map_err(failed)? as u64,
+            block: BLOCK,
+            busy: u32::try_from(processors).unwrap_or(1) * 8,
+        };
+        let device = Device {
+            context,
+            facts,
+            capability: u32::try_from(major * 10 + minor).unwrap_or(0),
+            modules: Mutex::default(),
+            streams: AtomicUsize::new(0),
+        };
+        Self::over(Arc::new(device))
+    }
+
+    fn over(device: Arc<Device>) -> Result<Self> {
+        let stream = device.context.new_stream().map_err(failed)?;
+        let blas = Blas(blas::create_handle().map_err(blas_failed)?);
+        // SAFETY: both were created above; CUDA's two names of a stream are one thing.
+        unsafe { blas::set_stream(blas.0, stream.cu_stream().cast()) }.map_err(blas_failed)?;
+        device.streams.fetch_add(1, Ordering::AcqRel);
+        Ok(Self {
+            device,
+            stream,
+            blas: Mutex::new(blas),
+            capturing: AtomicBool::new(false),
+        })
+    }
+
+    fn bind(&self) -> Result<sys::CUstream> {
+        self.device.context.bind_to_thread().map_err(failed)?;
+        Ok(self.stream.cu_stream())
+    }
+
+    /// What a graph cannot have in it.
+    fn not_recorded(&self, what: &str) -> Result<()> {
+        match self.capturing.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(Error::unsupported(format!("{what} cannot be recorded"))
+                .with_hint("copy to and from the host before and after what is recorded")),
+        }
+    }
+}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cuda({}, sm_{})", self.device.facts.name, self.device.capability)
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        if self.bind().is_ok() {
+            // SAFETY: the handle was created and is destroyed once. What that says matters to nobody.
+            let _ = unsafe { blas::destroy_handle(lock(&self.blas).0) };
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            for module in lock(&self.modules).drain(..) {
+                // SAFETY: it was loaded and is unloaded once; its streams are gone, for they hold the device.
+                let _ = unsafe { result::module::unload(module.module) };
+            }
+        }
+    }
+}
+
+impl Runtime for Cuda {
+    fn facts(&self) -> &Facts {
+        &self.device.facts
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64> {
+        let stream = self.bind()?;
+        // SAFETY: the stream is this value's own.
+        let address = unsafe { result::malloc_async(stream, bytes) }.map_err(failed)?;
+        // Another stream may use it at once.
+        if self.device.streams.load(Ordering::Acquire) > 1 && !self.capturing.load(Ordering::Acquire) {
+            self.stream.synchronize().map_err(failed)?;
+        }
+        Ok(address)
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        let stream = self.bind()?;
+        // SAFETY: callers give what `alloc` gave, once.
+        unsafe { result::free_async(address, stream) }.map_err(failed)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.not_recorded("a copy from the host")?;
+        let stream = self.bind()?;
+        // SAFETY: callers answer for the address. From pageable memory, CUDA has taken the bytes when this returns; from pinned memory
+        // it has when the stream is done, which is waited for below, before the borrow ends.
+        unsafe { result::memcpy_htod_async(address, bytes, stream) }.map_err(failed)?;
+        if is_pinned(bytes) {
+            self.stream.synchronize().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, address: u64, bytes: usize) -> Result<Box<dyn Readback>> {
+        self.not_recorded("a copy to the host")?;
+        let stream = self.bind()?;
+        let staging = Staging::new(&self.device.context, bytes)?;
+        // SAFETY: callers answer for the address; `staging` keeps its memory until the copy is done.
+        unsafe { staging.fill(address, stream) }?;
+        Ok(Box::new(staging))
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        let stream = self.bind()?;
+        // SAFETY: callers answer for the addresses.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, stream) }.map_err(failed)
+    }
+
+    fn compile(&self, source: &str) -> Result<Function> {
+        let image = nvrtc::compile(source, self.device.capability)?;
+        self.bind()?;
+        // SAFETY: the image is what NVRTC gave: a cubin, which knows its length, or a text that ends with a 0.
+        let module = unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }.map_err(failed)?;
+        // SAFETY: the module was loaded above.
+        let function = unsafe { result::module::get_function(module, c"kernel".to_owned()) }.map_err(failed)?;
+        let mut modules = lock(&self.device.modules);
+        modules.push(Module { module, function });
+        Ok(Function(modules.len() - 1))
+    }
+
+    fn launch(&self, function: Function, blocks: u32, threads: u32, args: &[u64]) -> Result<()> {
+        let stream = self.bind()?;
+        let function = lock(&self.device.modules).get(function.0).map(|module| module.function);
+        let function = function.ok_or_else(|| Error::invalid("a kernel that was not compiled here"))?;
+        let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
+        // SAFETY: the kernel has one parameter, of as many bytes as the arguments have, which CUDA copies before it returns; callers answer
+        // for the addresses among them.
+        unsafe { result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), 0, stream, &mut parameters) }
+            .map_err(failed)
+    }
+
+    fn gemm(&self, product: &Product) -> Result<()> {
+        self.bind()?;
+        let kind = |dtype: DType| match dtype {
+            DType::F64 => Ok(blas_sys::cudaDataType::CUDA_R_64F),
+            DType::F32 => Ok(blas_sys::cudaDataType::CUDA_R_32F),
+            DType::F16 => Ok(blas_sys::cudaDataType::CUDA_R_16F),
+            DType::BF16 => Ok(blas_sys::cudaDataType::CUDA_R_16BF),
+            other => Err(Error::unsupported(format!("a product of {other} matrices"))),
+        };
+        let trans = |trans: polygrad_core::compute::Transpose| match trans.swaps() {
+            true => blas_sys::cublasOperation_t::CUBLAS_OP_T,
+            false => blas_sys::cublasOperation_t::CUBLAS_OP_N,
+        };
+        let compute = match (product.dtype, product.tf32) {
+            (DType::F64, _) => blas_sys::cublasComputeType_t::CUBLAS_COMPUTE_64F,
+            (DType::F32, true) => blas_sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            _ => blas_sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
+        // cuBLAS takes the factors in the type that it computes in.
+        let wide = [product.alpha, product.beta];
+        let narrow = wide.map(|factor| factor as f32);
+        let factors: [*const c_void; 2] = match product.dtype {
+            DType::F64 => [(&raw const wide[0]).cast(), (&raw const wide[1]).cast()],
+            _ => [(&raw const narrow[0]).cast(), (&raw const narrow[1]).cast()],
+        };
+        let (kind_a, kind_c) = (kind(product.dtype)?, kind(product.dtype_c)?);
+        let ([m, n, k], [a, b, c]) = (product.dims, product.matrices);
+        let blas = lock(&self.blas);
+        // SAFETY: callers answer for addresses and extents; the factors live as long as the call, which reads them.
+        unsafe {
+            blas::gemm_strided_batched_ex(
+                blas.0,
+                trans(product.trans_a),
+                trans(product.trans_b),
+                m,
+                n,
+                k,
+                factors[0],
+                a as *const c_void,
+                kind_a,
+                product.leading[0],
+                product.strides[0],
+                b as *const c_void,
+                kind_a,
+                product.leading[1],
+                product.strides[1],
+                factors[1],
+                c as *mut c_void,
+                kind_c,
+                product.leading[2],
+                product.strides[2],
+                product.count,
+                compute,
+                blas_sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        }
+        .map_err(blas_failed)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.not_recorded("waiting")?;
+        self.bind()?;
+        self.stream.synchronize().map_err(failed)
+    }
+
+    fn queue(&self) -> Result<Box<dyn Runtime>> {
+        // What was allocated is there for the other stream too.
+        self.synchronize()?;
+        Ok(Box::new(Self::over(Arc::clone(&self.device))?))
+    }
+
+    fn begin_capture(&self) -> Result<()> {
+        self.not_recorded("recording itself")?;
+        let stream = self.bind()?;
+        // Kernels may be compiled meanwhile, which other modes forbid.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is this value's own.
+        unsafe { result::stream::begin_capture(stream, mode) }.map_err(failed)?;
+        self.capturing.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn end_capture(&self) -> Result<Box<dyn Any + Send + Sync>> {
+        let stream = self.bind()?;
+        self.capturing.store(false, Ordering::Release);
+        // SAFETY: the stream is this value's own; the graph is destroyed once, after it was made executable.
+        unsafe {
+            let graph = result::stream::end_capture(stream).map_err(failed)?;
+            if graph.is_null() {
+                return Err(Error::unsupported("what was called cannot be recorded"));
+            }
+            let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags_enum(0));
+            let _ = result::graph::destroy(graph);
+            let executable = executable.map_err(failed)?;
+            Ok(Box::new(Executable::new(&self.device.context, executable)))
+        }
+    }
+
+    fn replay(&self, graph: &(dyn Any + Send + Sync)) -> Result<()> {
+        let stream = self.bind()?;
+        let foreign = || Error::invalid("a graph that another driver recorded");
+        let graph: &Executable = graph.downcast_ref().ok_or_else(foreign)?;
+        let graph = graph.of(&self.device.context).ok_or_else(foreign)?;
+        // SAFETY: the graph is one of this context, and callers answer for the memory that it was recorded with.
+        unsafe { result::graph::launch(graph, stream) }.map_err(failed)
+    }
+}

@@ -1,0 +1,140 @@
+//! The libraries of CUDA, which may not be there.
+#![allow(unsafe_code)]
+
+use cudarc::{cublas, driver, nvrtc};
+use polygrad_core::{Availability, DeviceInfo, Error, ErrorKind, Result};
+
+/// A library that is needed, and how to come by it.
+struct Library {
+    name: &'static str,
+    fix: &'static str,
+    present: unsafe fn() -> bool,
+}
+
+const LIBRARIES: [Library; 3] = [
+    Library {
+        name: "libcuda (NVIDIA's driver)",
+        fix: "install NVIDIA's driver for this GPU, and in a container pass the GPU through",
+        present: driver::sys::is_culib_present,
+    },
+    Library {
+        name: "libcublas",
+        fix: "install the CUDA toolkit 12, or the Python package nvidia-cublas-cu12, and put its lib folder on LD_LIBRARY_PATH",
+        present: cublas::sys::is_culib_present,
+    },
+    NVRTC,
+];
+
+const NVRTC: Library = Library {
+    name: "libnvrtc",
+    fix: "install the CUDA toolkit 12, or the Python package nvidia-cuda-nvrtc-cu12, and put its lib folder on LD_LIBRARY_PATH",
+    present: nvrtc::sys::is_culib_present,
+};
+
+impl Library {
+    fn check(&self) -> Result<()> {
+        // SAFETY: it opens the library, whose initializers are NVIDIA's, and closes it.
+        if unsafe { (self.present)() } {
+            return Ok(());
+        }
+        let message = format!("{} cannot be loaded", self.name);
+        Err(Error::new(ErrorKind::BackendUnavailable, message)
+            .with_device("cuda")
+            .with_hint(self.fix))
+    }
+}
+
+/// Whether all libraries are there.
+///
+/// # Errors
+/// When one is missing.
+pub(crate) fn present() -> Result<()> {
+    LIBRARIES.iter().try_for_each(Library::check)
+}
+
+/// Whether NVRTC is there.
+///
+/// # Errors
+/// When it is missing.
+pub(super) fn nvrtc() -> Result<()> {
+    NVRTC.check()
+}
+
+/// What devices there are.
+pub(crate) fn devices() -> Vec<DeviceInfo> {
+    let none = |error: Error| {
+        let reason = match error.hint() {
+            Some(hint) => format!("{}: {hint}", error.message()),
+            None => error.message().to_owned(),
+        };
+        vec![DeviceInfo {
+            spec: "cuda".to_owned(),
+            description: "an NVIDIA GPU".to_owned(),
+            availability: Availability::Unavailable(reason),
+        }]
+    };
+    match present().and_then(|()| names()) {
+        Err(error) => none(error),
+        Ok(names) if names.is_empty() => none(no_device()),
+        Ok(names) => (names.into_iter().enumerate())
+            .map(|(i, description)| DeviceInfo {
+                spec: if i == 0 { "cuda".to_owned() } else { format!("cuda:{i}") },
+                description,
+                availability: Availability::Available,
+            })
+            .collect(),
+    }
+}
+
+fn no_device() -> Error {
+    Error::new(ErrorKind::BackendUnavailable, "CUDA finds no device")
+        .with_device("cuda")
+        .with_hint("nvidia-smi lists the devices; CUDA_VISIBLE_DEVICES may hide some")
+}
+
+/// The devices' names; the libraries are there.
+///
+/// # Errors
+/// When CUDA does not start.
+fn names() -> Result<Vec<String>> {
+    let failed = |error: driver::DriverError| {
+        let name = super::errors::driver_error_name(error);
+        if name == "CUDA_ERROR_NO_DEVICE" {
+            return no_device();
+        }
+        Error::new(ErrorKind::BackendUnavailable, format!("CUDA does not start: {name}"))
+            .with_device("cuda")
+            .with_hint("run nvidia-smi: it says what is wrong with the driver")
+    };
+    driver::result::init().map_err(failed)?;
+    let count = driver::result::device::get_count().map_err(failed)?;
+    (0..count)
+        .map(|i| {
+            let device = driver::result::device::get(i).map_err(failed)?;
+            driver::result::device::get_name(device).map_err(failed)
+        })
+        .collect()
+}
+
+/// Whether there is a device of this index.
+///
+/// # Errors
+/// When there is none: names those that there are.
+pub(super) fn check_index(index: usize) -> Result<()> {
+    let names = names()?;
+    if index < names.len() {
+        return Ok(());
+    }
+    if names.is_empty() {
+        return Err(no_device());
+    }
+    let list: Vec<_> = (names.iter().enumerate())
+        .map(|(i, name)| format!("cuda:{i} ({name})"))
+        .collect();
+    Err(Error::new(
+        ErrorKind::BackendUnavailable,
+        format!("there is no device cuda:{index}"),
+    )
+    .with_device(format!("cuda:{index}"))
+    .with_hint(format!("there are {}", list.join(", "))))
+}

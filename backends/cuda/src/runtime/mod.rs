@@ -1,0 +1,109 @@
+//! What the driver asks of CUDA: the seam at which tests put an emulator, so that all but this runs on a machine without a GPU.
+
+mod cuda;
+mod errors;
+mod handles;
+mod libraries;
+pub mod nvrtc;
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use polygrad_core::compute::{Readback, Transpose};
+use polygrad_core::{DType, Result};
+
+pub(crate) use cuda::Cuda;
+pub(crate) use libraries::devices;
+
+/// The device, as far as kernels are made for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its memory.
+    pub memory: u64,
+    /// Threads of a block, a power of two: what kernels are compiled for.
+    pub block: u32,
+    /// How many blocks make it busy.
+    pub busy: u32,
+}
+
+/// A compiled kernel: what [`Runtime::compile`] gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Function(pub usize);
+
+/// `C = alpha · op(A) op(B) + beta · C` for each of a batch, all **column-major**, as cuBLAS has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    /// Of A and B.
+    pub dtype: DType,
+    /// Of C.
+    pub dtype_c: DType,
+    /// How A is read.
+    pub trans_a: Transpose,
+    /// How B is read.
+    pub trans_b: Transpose,
+    /// Rows of C, columns of C, terms of each sum: all above 0.
+    pub dims: [i32; 3],
+    /// Factor of the product.
+    pub alpha: f64,
+    /// Factor of what C held; 0: C is not read.
+    pub beta: f64,
+    /// Addresses of A, B and C.
+    pub matrices: [u64; 3],
+    /// Elements from one column to the next, in A, B and C.
+    pub leading: [i32; 3],
+    /// Elements from one matrix to the next, in A, B and C.
+    pub strides: [i64; 3],
+    /// How many.
+    pub count: i32,
+    /// Whether f32 may be multiplied with 10 bits of its digits.
+    pub tf32: bool,
+}
+
+/// One stream of a CUDA device. Calls take effect in the order in which they were made, and may return before they are done.
+///
+/// Callers answer for addresses and extents: the driver checks them all before it calls.
+pub trait Runtime: Debug + Send + Sync {
+    /// The device.
+    fn facts(&self) -> &Facts;
+
+    /// Memory of so many bytes, more than 0, at a multiple of 256.
+    fn alloc(&self, bytes: usize) -> Result<u64>;
+
+    /// Gives it back.
+    fn free(&self, address: u64) -> Result<()>;
+
+    /// From the host; the bytes are taken before it returns.
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
+
+    /// To the host.
+    fn read(&self, address: u64, bytes: usize) -> Result<Box<dyn Readback>>;
+
+    /// Within the device, between places that do not overlap.
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()>;
+
+    /// Compiles the function `kernel` of a source in CUDA C.
+    fn compile(&self, source: &str) -> Result<Function>;
+
+    /// Runs a kernel with so many blocks of so many threads. The arguments are the fields of its `Args`, each of 8 bytes.
+    fn launch(&self, function: Function, blocks: u32, threads: u32, args: &[u64]) -> Result<()>;
+
+    /// Products by cuBLAS.
+    fn gemm(&self, product: &Product) -> Result<()>;
+
+    /// Waits until all is done.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Another stream of the same device, memory and kernels.
+    fn queue(&self) -> Result<Box<dyn Runtime>>;
+
+    /// Begins to record what is called, instead of running it.
+    fn begin_capture(&self) -> Result<()>;
+
+    /// What was recorded since.
+    fn end_capture(&self) -> Result<Box<dyn Any + Send + Sync>>;
+
+    /// Runs what was recorded.
+    fn replay(&self, graph: &(dyn Any + Send + Sync)) -> Result<()>;
+}

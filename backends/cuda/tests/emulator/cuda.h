@@ -1,0 +1,56 @@
+// CUDA C as C++ on a CPU: one block after another, the threads of a block as contexts that take turns at each __syncthreads.
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __shared__ static thread_local
+#define __launch_bounds__(n)
+
+struct Index { unsigned int x, y, z; };
+static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+
+static inline float __uint_as_float(unsigned int x) { float y; memcpy(&y, &x, 4); return y; }
+static inline unsigned int __float_as_uint(float x) { unsigned int y; memcpy(&y, &x, 4); return y; }
+static inline double __longlong_as_double(long long x) { double y; memcpy(&y, &x, 8); return y; }
+static inline long long __double_as_longlong(double x) { long long y; memcpy(&y, &x, 8); return y; }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
+// The threads of a block take turns on one thread, blocks come one after another: nothing happens in between.
+template<class T> static inline T atomicAdd(T* to, T x) { T old = *to; *to = (T)(old + x); return old; }
+template<class T> static inline T atomicCAS(T* to, T expected, T wanted) {
+    T old = *to;
+    if (old == expected) *to = wanted;
+    return old;
+}
+
+extern "C" {
+float fabsf(float); float floorf(float); float ceilf(float); float rintf(float); float truncf(float); float expf(float);
+float expm1f(float); float logf(float); float log1pf(float); float sqrtf(float); float sinf(float); float cosf(float);
+float tanf(float); float tanhf(float); float erff(float); float fmodf(float, float); float fmaf(float, float, float);
+double fabs(double); double floor(double); double ceil(double); double rint(double); double trunc(double); double exp(double);
+double expm1(double); double log(double); double log1p(double); double sqrt(double); double sin(double); double cos(double);
+double tan(double); double tanh(double); double erf(double); double fmod(double, double); double fma(double, double, double);
+double pow(double, double); double atan2(double, double);
+}
+
+struct Fiber {
+    ucontext_t start;
+    jmp_buf place;
+    bool begun, done;
+    char* stack;
+};
+
+static thread_local Fiber* fibers;
+static thread_local unsigned int current;
+static thread_local jmp_buf scheduler;
+
+static inline void __syncthreads() {
+    if (!fibers) return;
+    if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
+    threadIdx.x = current;
+}

@@ -1,0 +1,331 @@
+//! A GPU on the CPU: the generated CUDA C goes through the machine's C++ compiler and runs, block by block, over host memory.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use libloading::Library;
+use polygrad_core::compute::{Readback, Transpose};
+use polygrad_core::{DType, Element, Error, ErrorKind, Result, bf16, f16};
+use polygrad_cuda::runtime::{Facts, Function, Product, Runtime};
+
+const BEFORE: &str = include_str!("cuda.h");
+const BEHIND: &str = include_str!("launch.h");
+
+/// The flags: no contraction, as NVRTC is told, and IEEE arithmetic.
+const FLAGS: [&str; 8] = [
+    "-std=c++20",
+    "-O1",
+    "-shared",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-w",
+    "-U_FORTIFY_SOURCE",
+];
+
+type Launch = unsafe extern "C" fn(*const u64, u32, u32, i32);
+
+struct Kernel {
+    launch: Launch,
+    size: usize,
+    waits: bool,
+    _library: Library,
+}
+
+/// Memory, which the kernels see as it is.
+struct Block {
+    address: u64,
+    layout: std::alloc::Layout,
+}
+
+/// Launches that wait, and the memory that is theirs; products and copies are not recorded.
+#[derive(Default)]
+struct Recording {
+    launches: Vec<(Function, u32, u32, Vec<u64>)>,
+    scratch: Vec<Block>,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout and is freed once.
+        unsafe { std::alloc::dealloc(self.address as *mut u8, self.layout) };
+    }
+}
+
+#[derive(Default)]
+struct State {
+    recording: Option<Recording>,
+    kernels: Vec<Kernel>,
+    blocks: Vec<Block>,
+}
+
+/// See the module. `busy` and `block` can be chosen, so that small inputs take the ways of large ones.
+#[derive(Clone)]
+pub(crate) struct Emulator {
+    facts: Facts,
+    state: Arc<Mutex<State>>,
+}
+
+impl std::fmt::Debug for Emulator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Emulator({} threads a block)", self.facts.block)
+    }
+}
+
+/// Whether there is a C++ compiler; under CI there must be.
+pub(crate) fn present() -> bool {
+    let found = Command::new("c++")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !found {
+        assert!(
+            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+            "c++ is missing: apt-get install g++"
+        );
+        println!("skipped: no C++ compiler emulates CUDA");
+    }
+    found
+}
+
+impl Emulator {
+    pub(crate) fn new(block: u32, busy: u32) -> Self {
+        Self {
+            facts: Facts {
+                name: "an emulated GPU".to_owned(),
+                memory: 1 << 30,
+                block,
+                busy,
+            },
+            state: Arc::default(),
+        }
+    }
+
+    /// How many allocations there are.
+    pub(crate) fn allocations(&self) -> usize {
+        self.state.lock().unwrap().blocks.len()
+    }
+}
+
+/// A library made of a source, kept from run to run.
+fn library(source: &str) -> PathBuf {
+    let text = format!("{BEFORE}\n{source}\n{BEHIND}");
+    let mut hasher = DefaultHasher::new();
+    (&text, FLAGS).hash(&mut hasher);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(format!("{:016x}.so", hasher.finish()));
+    if path.exists() {
+        return path;
+    }
+    // Others may make the same one: each its own file, and whichever comes last stays.
+    let unique = format!("{}-{:?}", std::process::id(), std::thread::current().id());
+    let beside = path.with_extension(unique.replace(['(', ')'], ""));
+    let (input, output) = (beside.with_added_extension("cpp"), beside.with_added_extension("new"));
+    std::fs::write(&input, &text).unwrap();
+    let done = Command::new("c++")
+        .args(FLAGS)
+        .arg("-o")
+        .arg(&output)
+        .arg(&input)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}\n{source}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    std::fs::rename(&output, &path).unwrap();
+    let _ = std::fs::remove_file(&input);
+    path
+}
+
+struct Done(Vec<u8>);
+
+impl Readback for Done {
+    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
+        Ok(self.0)
+    }
+}
+
+impl Runtime for Emulator {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64> {
+        let none = || Error::new(ErrorKind::OutOfMemory, "the emulated device has no such memory");
+        if bytes as u64 > self.facts.memory {
+            return Err(none());
+        }
+        let layout = std::alloc::Layout::from_size_align(bytes, 256).map_err(|_| none())?;
+        // SAFETY: the layout is not empty.
+        let address = unsafe { std::alloc::alloc(layout) };
+        if address.is_null() {
+            return Err(none());
+        }
+        // SAFETY: it has this many bytes. No number that a kernel computes is 0xa5a5…, so that what was not written shows.
+        unsafe { address.write_bytes(0xa5, bytes) };
+        let address = address as u64;
+        self.state.lock().unwrap().blocks.push(Block { address, layout });
+        Ok(address)
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        let at = state
+            .blocks
+            .iter()
+            .position(|block| block.address == address)
+            .expect("freed twice");
+        let block = state.blocks.swap_remove(at);
+        if let Some(recording) = &mut state.recording {
+            recording.scratch.push(block);
+        }
+        Ok(())
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the driver has checked the place.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
+        Ok(())
+    }
+
+    fn read(&self, address: u64, bytes: usize) -> Result<Box<dyn Readback>> {
+        // SAFETY: the driver has checked the place.
+        let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, bytes) };
+        Ok(Box::new(Done(bytes.to_vec())))
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        assert!(to.abs_diff(from) >= bytes as u64, "a copy between places that overlap");
+        // SAFETY: the driver has checked the places.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
+        Ok(())
+    }
+
+    fn compile(&self, source: &str) -> Result<Function> {
+        let path = library(source);
+        // SAFETY: the library is generated above, and has no initializers but C++'s own.
+        let library = unsafe { Library::new(&path) }.unwrap();
+        // SAFETY: the symbols are of these types.
+        let (launch, size) = unsafe {
+            let launch: Launch = *library.get(b"emulated_launch").unwrap();
+            let size: unsafe extern "C" fn() -> u64 = *library.get(b"emulated_size").unwrap();
+            (launch, size() as usize)
+        };
+        let mut state = self.state.lock().unwrap();
+        state.kernels.push(Kernel {
+            launch,
+            size,
+            waits: source.contains("__syncthreads"),
+            _library: library,
+        });
+        Ok(Function(state.kernels.len() - 1))
+    }
+
+    fn launch(&self, function: Function, blocks: u32, threads: u32, args: &[u64]) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        if let Some(recording) = &mut state.recording {
+            recording.launches.push((function, blocks, threads, args.to_vec()));
+            return Ok(());
+        }
+        let kernel = &state.kernels[function.0];
+        assert_eq!(kernel.size, args.len() * 8, "the arguments are not the kernel's");
+        // SAFETY: the arguments are as many as the kernel has, and the driver has checked what they point to.
+        unsafe { (kernel.launch)(args.as_ptr(), blocks, threads, kernel.waits.into()) };
+        Ok(())
+    }
+
+    fn gemm(&self, product: &Product) -> Result<()> {
+        match (product.dtype, product.dtype_c) {
+            (DType::F64, _) => multiply::<f64, f64>(product),
+            (DType::F32, _) => multiply::<f32, f32>(product),
+            (DType::F16, DType::F32) => multiply::<f16, f32>(product),
+            (DType::F16, _) => multiply::<f16, f16>(product),
+            (DType::BF16, DType::F32) => multiply::<bf16, f32>(product),
+            (DType::BF16, _) => multiply::<bf16, bf16>(product),
+            (other, _) => panic!("cuBLAS multiplies no {other}"),
+        }
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn queue(&self) -> Result<Box<dyn Runtime>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn begin_capture(&self) -> Result<()> {
+        self.state.lock().unwrap().recording = Some(Recording::default());
+        Ok(())
+    }
+
+    fn end_capture(&self) -> Result<Box<dyn Any + Send + Sync>> {
+        Ok(Box::new(
+            self.state
+                .lock()
+                .unwrap()
+                .recording
+                .take()
+                .expect("nothing is recorded"),
+        ))
+    }
+
+    fn replay(&self, graph: &(dyn Any + Send + Sync)) -> Result<()> {
+        let recording: &Recording = graph.downcast_ref().expect("a recording");
+        for (function, blocks, threads, args) in &recording.launches {
+            self.launch(*function, *blocks, *threads, args)?;
+        }
+        Ok(())
+    }
+}
+
+/// Products as cuBLAS defines them, added up in f64.
+fn multiply<T: Element, U: Element>(product: &Product) {
+    let ([m, n, k], [a, b, c]) = (product.dims.map(|dim| dim as usize), product.matrices);
+    let leading = product.leading.map(|ld| ld as usize);
+    let strides = product.strides.map(|stride| stride as usize);
+    let rows = |trans: Transpose, rows, columns| if trans.swaps() { columns } else { rows };
+    // What cuBLAS insists on.
+    assert!(m > 0 && n > 0 && k > 0 && product.count > 0);
+    assert!(leading[0] >= rows(product.trans_a, m, k) && leading[1] >= rows(product.trans_b, k, n) && leading[2] >= m);
+    let at = |trans: Transpose, row: usize, column: usize, ld: usize| match trans.swaps() {
+        true => column + row * ld,
+        false => row + column * ld,
+    };
+    let mut done = HashSet::new();
+    for i in 0..product.count as usize {
+        for row in 0..m {
+            for column in 0..n {
+                // SAFETY: the driver has checked the matrices.
+                unsafe {
+                    let sum: f64 = (0..k)
+                        .map(|term| {
+                            let a = *(a as *const T).add(i * strides[0] + at(product.trans_a, row, term, leading[0]));
+                            let b =
+                                *(b as *const T).add(i * strides[1] + at(product.trans_b, term, column, leading[1]));
+                            a.to_f64() * b.to_f64()
+                        })
+                        .sum();
+                    let to = i * strides[2] + row + column * leading[2];
+                    assert!(done.insert(to), "an element is written twice");
+                    let to = (c as *mut U).add(to);
+                    let before = if product.beta == 0.0 {
+                        0.0
+                    } else {
+                        product.beta * (*to).to_f64()
+                    };
+                    *to = U::from_f64(product.alpha * sum + before);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! NVIDIA's compiler for CUDA C, which works without a GPU: for the tests that every kernel compiles.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cache;
+use crate::packages::{self, Package};
+use crate::torch;
+
+const VERSION: &str = "12.8.93";
+
+const PACKAGE: Package = Package {
+    requirement: "nvidia-cuda-nvrtc-cu12==12.8.93",
+    file: "nvidia_cuda_nvrtc_cu12-12.8.93-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl",
+    sha256: "a7756528852ef889772a84c6cd89d41dfa74667e24cca16bb31f8f061e3e9994",
+    parts: &[
+        ("nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "lib"),
+        ("nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.8", "lib"),
+    ],
+};
+
+/// `cargo xtask setup nvrtc`: prints what to export, and nothing else, to standard output.
+pub(crate) fn command() -> Result<(), String> {
+    let folder = torch::quoted(&find()?.display().to_string());
+    println!("export LD_LIBRARY_PATH={folder}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}");
+    Ok(())
+}
+
+/// What the environment of the tests needs; fetches the compiler first where it is not in the cache folder.
+///
+/// # Errors
+/// When it cannot be fetched.
+pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
+    let mut path = find()?.display().to_string();
+    if let Ok(rest) = std::env::var("LD_LIBRARY_PATH") {
+        path = format!("{path}:{rest}");
+    }
+    Ok(vec![("LD_LIBRARY_PATH".to_owned(), path)])
+}
+
+/// The folder of the libraries.
+fn find() -> Result<PathBuf, String> {
+    let folder = cache::folder()?.join(format!("nvrtc-{VERSION}"));
+    if !folder.exists() {
+        fetch(&folder)?;
+    }
+    Ok(folder.join("lib"))
+}
+
+/// Makes the folder: whole, or not at all.
+fn fetch(folder: &Path) -> Result<(), String> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
+        return Err("NVRTC can be fetched for Linux on x86-64 alone\n  fix: install the CUDA toolkit 12".to_owned());
+    }
+    let beside = |suffix: &str| PathBuf::from(format!("{}.{suffix}", folder.display()));
+    let (downloads, part) = (beside("downloads"), beside("part"));
+    if part.exists() {
+        fs::remove_dir_all(&part).map_err(|e| format!("cannot delete {}: {e}", part.display()))?;
+    }
+    for new in [&downloads, &part] {
+        fs::create_dir_all(new).map_err(|e| format!("cannot create {}: {e}", new.display()))?;
+    }
+    let file = packages::download(&PACKAGE, &downloads, "install the CUDA toolkit 12")?;
+    packages::unpack(&PACKAGE, &file, &part).map_err(|e| format!("cannot unpack {}: {e}", file.display()))?;
+    let finish = || {
+        fs::rename(&part, folder)?;
+        fs::remove_dir_all(&downloads)
+    };
+    finish().map_err(|e| format!("cannot finish {}: {e}", folder.display()))
+}
