@@ -14,6 +14,10 @@ fn built_in() -> Vec<BackendEntry> {
         polygrad_compute::entry("the CPU's kernels as a driver", polygrad_cpu::CpuDriver::open, Vec::new),
         #[cfg(not(all(feature = "cpu", feature = "compute")))]
         off("compute-cpu", "the CPU's kernels as a driver"),
+        #[cfg(feature = "cuda")]
+        cuda(),
+        #[cfg(not(feature = "cuda"))]
+        off("cuda", "NVIDIA's GPUs by CUDA"),
         #[cfg(feature = "wgpu")]
         wgpu(),
         #[cfg(not(feature = "wgpu"))]
@@ -37,6 +41,24 @@ fn built_in() -> Vec<BackendEntry> {
     ]
 }
 
+/// Our own kernels in CUDA C; `auto` prefers them to everything else where there is such a GPU.
+#[cfg(feature = "cuda")]
+fn cuda() -> BackendEntry {
+    use polygrad_core::Availability;
+    use polygrad_cuda::CudaDriver;
+
+    let choice = || match CudaDriver::list().into_iter().next() {
+        None => Err("there is no device".to_owned()),
+        Some(device) => match device.availability {
+            Availability::Available => Ok(device.spec),
+            Availability::Unavailable(reason) => Err(reason),
+        },
+    };
+    polygrad_compute::entry("NVIDIA's GPUs by CUDA", CudaDriver::open, CudaDriver::list)
+        .with_choice(choice)
+        .with_priority(20)
+}
+
 /// Our own shaders; `auto` prefers them to the CPU where there is a GPU.
 #[cfg(feature = "wgpu")]
 fn wgpu() -> BackendEntry {
@@ -53,6 +75,7 @@ fn wgpu() -> BackendEntry {
 #[cfg(not(all(
     feature = "cpu",
     feature = "compute",
+    feature = "cuda",
     feature = "wgpu",
     feature = "torch",
     feature = "candle",

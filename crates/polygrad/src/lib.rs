@@ -24,6 +24,8 @@ pub use polygrad_candle as candle;
 pub use polygrad_compute as compute;
 #[cfg(feature = "cpu")]
 pub use polygrad_cpu as cpu;
+#[cfg(feature = "cuda")]
+pub use polygrad_cuda as cuda;
 #[cfg(feature = "luminal")]
 pub use polygrad_luminal as luminal;
 pub use polygrad_tensor::*;
