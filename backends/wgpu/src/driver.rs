@@ -289,7 +289,9 @@ impl ComputeBackend for WgpuDriver {
 
     fn fill(&self, call: &Fill) -> Result<()> {
         let mut session = self.session()?;
-        let shape = Shape::new(&[call.len])?;
+        let shape = Shape::new(&[call.len]).map_err(|_| {
+            Error::invalid(format!("{} elements are more than any memory has", call.len)).with_op("fill")
+        })?;
         let mut program = ElementwiseProgram::default();
         let x = program.scalar(call.dtype);
         program.output(x);
