@@ -33,13 +33,15 @@ pub(crate) fn run(
         Err(error) => return Err(error),
     }
     one_on_host(context, &arrays, |inputs| {
-        let mut inputs = inputs.iter();
+        let mut inputs = inputs.iter().cloned();
         let operands: Vec<ReferenceTensor> = operands
             .iter()
-            .map(|operand| match (operand, inputs.len()) {
-                (&Operand::Scalar(number, dtype), _) => full(number, dtype),
-                (Operand::Array(_), 0) => unreachable!("each array was read"),
-                (Operand::Array(_), _) => Ok(inputs.next().cloned().unwrap_or_else(|| unreachable!())),
+            .map(|operand| match operand {
+                &Operand::Scalar(number, dtype) => full(number, dtype),
+                Operand::Array(_) => match inputs.next() {
+                    Some(input) => Ok(input),
+                    None => unreachable!("each array was read"),
+                },
             })
             .collect::<Result<_>>()?;
         let out = compute(kind, &operands)?;

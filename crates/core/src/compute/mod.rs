@@ -6,15 +6,17 @@ mod backend;
 mod calls;
 mod capabilities;
 mod pointer;
+mod products;
 mod program;
 mod view;
 
 pub use backend::{ComputeBackend, Driver, Readback};
 pub use calls::{
-    ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, Elementwise, Fill, Gather, Gemm, LayerNorm,
-    Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Transpose, Unary,
+    ArgReduce, Binary, CrossEntropy, CumSum, Elementwise, Fill, Gather, LayerNorm, Random, Reduce, ReduceAxes, Scatter,
+    Softmax, Sort, Unary,
 };
 pub use capabilities::{DeviceKind, DriverCapabilities, Kernel};
 pub use pointer::{AddressSpace, DevicePtr};
+pub use products::{Attention, Batch, Conv2d, Gemm, Pool2d, Transpose};
 pub use program::{ElementwiseProgram, Step, Value};
 pub use view::DeviceView;
