@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DeviceKind, DevicePtr, DeviceView, Driver,
-    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Readback,
-    Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DeviceKind, DevicePtr,
+    DeviceView, Driver, DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm,
+    Pool2d, Random, Readback, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
-use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, Shape};
+use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, Shape, random_host};
 
 use crate::adapter;
 use crate::conv::Gives;
 use crate::failure::lock;
 use crate::gpu::{Gpu, Session};
-use crate::memory::Ordered;
+use crate::memory::Pending;
 
 /// A GPU, through Vulkan, Metal, DirectX 12 or WebGPU.
 ///
@@ -114,22 +114,6 @@ impl Driver for WgpuDriver {
     const NAME: &'static str = "wgpu";
 }
 
-/// A copy that is under way.
-struct Pending {
-    gpu: Arc<Gpu>,
-    ordered: Ordered,
-    bytes: usize,
-}
-
-impl Readback for Pending {
-    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
-        let mut out = vec![0; self.bytes];
-        self.gpu.wait()?;
-        self.gpu.session()?.take(self.ordered, &mut out)?;
-        Ok(out)
-    }
-}
-
 impl ComputeBackend for WgpuDriver {
     fn name(&self) -> &str {
         &self.name
@@ -188,7 +172,9 @@ impl ComputeBackend for WgpuDriver {
             | Kernel::Attention
             | Kernel::Softmax
             | Kernel::SoftmaxBackward
-            | Kernel::LayerNorm => float,
+            | Kernel::LayerNorm
+            | Kernel::CrossEntropy
+            | Kernel::CrossEntropyBackward => float,
             _ => false,
         }
     }
@@ -304,6 +290,14 @@ impl ComputeBackend for WgpuDriver {
         })
     }
 
+    fn random(&self, call: &Random) -> Result<()> {
+        if self.session()?.random(call).map_err(|error| error.with_op("random"))? {
+            return Ok(());
+        }
+        let host = random_host(Shape::new(&[call.len])?, call.distribution, call.dtype, call.key)?;
+        self.copy_htod(call.output, host.bytes())
+    }
+
     fn reduce(&self, call: &Reduce) -> Result<()> {
         named(call.op.name(), self.session()?.reduce(call))
     }
@@ -334,6 +328,14 @@ impl ComputeBackend for WgpuDriver {
 
     fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
         named("layer_norm", self.session()?.layer_norm(call))
+    }
+
+    fn cross_entropy(&self, call: &CrossEntropy) -> Result<()> {
+        named("cross_entropy", self.session()?.cross_entropy(call))
+    }
+
+    fn cross_entropy_backward(&self, call: &CrossEntropy) -> Result<()> {
+        named("cross_entropy_backward", self.session()?.cross_entropy_backward(call))
     }
 
     fn max_pool2d(&self, call: &Pool2d) -> Result<()> {

@@ -67,25 +67,16 @@ impl Form {
             walk(&mut source, name, self.rank, AXES, AXES + (i + 1) * self.rank);
         }
         let at = format!("{} + index_at(i)", param(INDEX));
-        let report = [
-            source.atomic("atomicOr", 3, "0u", "1u"),
-            source.atomic("atomicStore", 3, "1u", "low"),
-            source.atomic("atomicStore", 3, "2u", "high"),
-            source.atomic("atomicStore", 3, "3u", &param(CALL)),
-        ];
         let body = format!(
             "let i = wg * {THREADS}u + lane;\nif (i >= {count}) {{ return; }}\nlet place = {at};\n\
              let low = {low};\nlet high = {high};\n\
-             if (high != 0u || low >= {extent}) {{\nif ({} == 0u) {{ {}; {}; {}; }}\nreturn;\n}}\n\
+             if (high != 0u || low >= {extent}) {{ {report} return; }}\n\
              let at = {base} + indexed_at(i) + low * {step};\nlet other = {other} + other_at(i);\n{act}",
-            report[0],
-            report[1],
-            report[2],
-            report[3],
             count = param(COUNT),
             low = source.word(0, "2u * place"),
             high = source.word(0, "2u * place + 1u"),
             extent = param(EXTENT),
+            report = report(&source, 3, "low", "high", &param(CALL)),
             base = param(BASE),
             step = param(STEP),
             other = param(OTHER),
@@ -159,6 +150,18 @@ impl Form {
             _ => format!("{};\n", source.atomic("atomicAdd", 1, "at", &source.word(2, "other"))),
         }
     }
+}
+
+/// The statement that notes a bad index of two words in the status, which is an operand, unless there is one already.
+pub(crate) fn report(source: &Source<'_>, status: usize, low: &str, high: &str, call: &str) -> String {
+    let store = |word: &str, value: &str| source.atomic("atomicStore", status, word, value);
+    format!(
+        "if ({} == 0u) {{ {}; {}; {}; }}",
+        source.atomic("atomicOr", status, "0u", "1u"),
+        store("1u", low),
+        store("2u", high),
+        store("3u", call)
+    )
 }
 
 impl Session<'_> {

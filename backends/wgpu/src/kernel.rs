@@ -3,7 +3,7 @@
 use polygrad_core::Result;
 
 use crate::source::{Access, Slots};
-use crate::{conv, elementwise, flash, gemm, index, pool, reduce, rows, scan, sort};
+use crate::{conv, elementwise, flash, gemm, index, loss, pool, random, reduce, rows, scan, sort};
 
 /// A kernel: what its shader's text is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -12,11 +12,13 @@ pub(crate) enum Kernel {
     Gemm(gemm::Form),
     Reduce(reduce::Form),
     Rows(rows::Form),
+    Loss(loss::Form),
     Scan(scan::Form),
     Index(index::Form),
     Pool(pool::Form),
     Conv(conv::Form),
     Sort(sort::Form),
+    Random(random::Form),
     Flash(flash::Form),
 }
 
@@ -28,11 +30,13 @@ impl Kernel {
             Self::Gemm(_) => "gemm",
             Self::Reduce(_) => "reduce",
             Self::Rows(_) => "rows",
+            Self::Loss(_) => "cross_entropy",
             Self::Scan(_) => "scan",
             Self::Index(_) => "index",
             Self::Pool(_) => "pool",
             Self::Conv(_) => "conv",
             Self::Sort(_) => "sort",
+            Self::Random(_) => "random",
             Self::Flash(_) => "attention",
         }
     }
@@ -44,11 +48,13 @@ impl Kernel {
             Self::Gemm(form) => form.accesses(),
             Self::Reduce(form) => form.accesses(),
             Self::Rows(form) => form.accesses(),
+            Self::Loss(form) => form.accesses(),
             Self::Scan(form) => form.accesses(),
             Self::Index(form) => form.accesses(),
             Self::Pool(form) => form.accesses(),
             Self::Conv(form) => form.accesses(),
             Self::Sort(form) => form.accesses(),
+            Self::Random(form) => form.accesses(),
             Self::Flash(form) => form.accesses(),
         }
     }
@@ -60,11 +66,13 @@ impl Kernel {
             Self::Gemm(form) => form.source(slots),
             Self::Reduce(form) => form.source(slots),
             Self::Rows(form) => form.source(slots),
+            Self::Loss(form) => form.source(slots),
             Self::Scan(form) => form.source(slots),
             Self::Index(form) => form.source(slots),
             Self::Pool(form) => form.source(slots),
             Self::Conv(form) => form.source(slots),
             Self::Sort(form) => form.source(slots),
+            Self::Random(form) => form.source(slots),
             Self::Flash(form) => form.source(slots),
         })
     }

@@ -173,7 +173,7 @@ impl Form {
 }
 
 impl Session<'_> {
-    fn floats(&self, dtype: DType) -> Result<()> {
+    pub(crate) fn floats(&self, dtype: DType) -> Result<()> {
         match dtype.is_float() {
             true => self.offers(dtype),
             false => Err(Error::dtype(format!("not defined for {dtype}"))),

@@ -7,7 +7,7 @@ use crate::elementwise::{Form as Elementwise, Lie};
 use crate::kernel::Kernel;
 use crate::source::Slots;
 use crate::team::Team;
-use crate::{conv, flash, gemm, index, pool, reduce, rows, scan, sort, tile};
+use crate::{conv, flash, gemm, index, loss, pool, random, reduce, rows, scan, sort, tile};
 
 const DTYPES: [DType; 7] = [
     DType::F32,
@@ -183,6 +183,10 @@ fn of_rows() -> Vec<Kernel> {
             }
             ofs.extend([false, true].map(|log| rows::Of::Backward { log }));
             out.extend(ofs.into_iter().map(|of| Kernel::Rows(rows::Form { of, dtype, team })));
+            for smooth in [false, true] {
+                let way = loss::Way::Forward(team);
+                out.push(Kernel::Loss(loss::Form { way, dtype, smooth }));
+            }
         }
     }
     out
@@ -194,6 +198,10 @@ fn others() -> Vec<Kernel> {
         rank: 0,
     })];
     for dtype in FLOATS {
+        for smooth in [false, true] {
+            let way = loss::Way::Backward;
+            out.push(Kernel::Loss(loss::Form { way, dtype, smooth }));
+        }
         for (head, value, causal) in [(16, 16, false), (32, 64, true), (128, 128, true)] {
             out.push(Kernel::Flash(flash::Form {
                 dtype,
@@ -213,6 +221,16 @@ fn others() -> Vec<Kernel> {
             does.into_iter()
                 .map(|what| Kernel::Index(index::Form { what, dtype, rank: 2 })),
         );
+        for draw in [random::Draw::Bernoulli, random::Draw::Integers, random::Draw::Uniform] {
+            let here = match draw {
+                random::Draw::Uniform => dtype == DType::F32,
+                random::Draw::Integers => !matches!(dtype, DType::F16 | DType::BF16),
+                random::Draw::Bernoulli => true,
+            };
+            if here {
+                out.push(Kernel::Random(random::Form { draw, dtype }));
+            }
+        }
         for descending in [false, true] {
             let stage = sort::Stage::Keys { dtype, descending };
             out.push(Kernel::Sort(sort::Form { stage, rank: 2 }));

@@ -203,9 +203,10 @@ impl<'a> Source<'a> {
     }
 }
 
-const LIBRARY: [&str; 5] = [
+const LIBRARY: [&str; 6] = [
     include_str!("wgsl/bits.wgsl"),
     include_str!("wgsl/ints.wgsl"),
+    include_str!("wgsl/random.wgsl"),
     include_str!("wgsl/math.wgsl"),
     include_str!("wgsl/trig.wgsl"),
     include_str!("wgsl/pow.wgsl"),

@@ -1,13 +1,13 @@
 //! One small call of each kind, with its operands' sizes: for what holds of every call.
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DevicePtr, DeviceView, Elementwise,
-    ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax,
-    Sort, Step, Transpose, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView,
+    Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
+    Scatter, Softmax, Sort, Step, Transpose, Unary,
 };
 use polygrad_core::{
-    ArgOp, Axes, BinaryOp, ConvParams, DType, Distribution, PoolParams, RandomKey, ReduceOp, Result, Scalar, Shape,
-    UnaryOp,
+    ArgOp, Axes, BinaryOp, ConvParams, CrossEntropyParams, DType, Distribution, PoolParams, RandomKey, ReduceOp,
+    Result, Scalar, Shape, UnaryOp,
 };
 
 type Call = Box<dyn Fn(&dyn ComputeBackend, &[DevicePtr]) -> Result<()> + Send + Sync>;
@@ -57,6 +57,21 @@ pub(super) fn product(dtype: DType, ptrs: &[DevicePtr]) -> Gemm {
         ldb: 3,
         c: ptrs[2],
         ldc: 3,
+    }
+}
+
+/// Rows of 3 classes.
+fn classified(dtype: DType, ptrs: &[DevicePtr], grad: DevicePtr) -> CrossEntropy {
+    CrossEntropy {
+        dtype,
+        rows: 4,
+        columns: 3,
+        params: CrossEntropyParams::default(),
+        logits: ptrs[0],
+        target: ptrs[1],
+        loss: ptrs[2],
+        logsumexp: ptrs[3],
+        grad,
     }
 }
 
@@ -279,6 +294,7 @@ pub(super) fn probes(t: DType) -> Vec<Probe> {
 
 fn of_floats(t: DType) -> Vec<Probe> {
     let planes = [(32, t), (54, t), (12, t)];
+    let classified_rows = [(12, t), (4, DType::I64), (4, t), (4, t), (12, t)];
     vec![
         probe("gemm", None, &[(20, t), (15, t), (12, t)], move |d, p| {
             d.gemm(&product(t, p))
@@ -343,6 +359,18 @@ fn of_floats(t: DType) -> Vec<Probe> {
             Some(Kernel::SoftmaxBackward),
             &[(12, t); 3],
             move |d, p| d.softmax_backward(&rows(t, p)),
+        ),
+        probe(
+            "cross_entropy",
+            Some(Kernel::CrossEntropy),
+            &classified_rows[..4],
+            move |d, p| d.cross_entropy(&classified(t, p, DevicePtr::NULL)),
+        ),
+        probe(
+            "cross_entropy_backward",
+            Some(Kernel::CrossEntropyBackward),
+            &classified_rows,
+            move |d, p| d.cross_entropy_backward(&classified(t, p, p[4])),
         ),
         probe(
             "layer_norm",

@@ -1,6 +1,6 @@
 //! Programs of element-wise steps.
 
-use polygrad_core::compute::{DevicePtr, DeviceView, Elementwise, ElementwiseProgram};
+use polygrad_core::compute::{DevicePtr, DeviceView, Elementwise, ElementwiseProgram, Step, Value};
 use polygrad_core::{DType, Element, Error, Result, Scalar, Shape, dispatch_dtype};
 
 use super::memory::{Space, shape_of};
@@ -26,6 +26,33 @@ pub(super) fn elementwise(queue: &Queue, space: &Space<'_>, call: &Elementwise<'
         return Ok(());
     }
     at(queue, call, &addresses)
+}
+
+/// Runs a program of one step over elements in a row.
+pub(super) fn step(
+    queue: &Queue,
+    space: &Space<'_>,
+    dtype: DType,
+    len: usize,
+    inputs: &[DevicePtr],
+    output: DevicePtr,
+    step: impl FnOnce(&[Value]) -> Step,
+) -> Result<()> {
+    let shape = shape_of(&[len])?;
+    let mut program = ElementwiseProgram::default();
+    let values: Vec<_> = inputs.iter().map(|_| program.input(dtype)).collect();
+    let value = program.push(step(&values))?;
+    program.output(value);
+    let result = program.dtype(value).unwrap_or(dtype);
+    let views: Vec<_> = (inputs.iter().map(|&ptr| DeviceView::contiguous(ptr, dtype, shape))).collect();
+    let run = Elementwise {
+        program: &program,
+        shape,
+        inputs: &views,
+        scalars: &[],
+        outputs: &[DeviceView::contiguous(output, result, shape)],
+    };
+    elementwise(queue, space, &run)
 }
 
 /// Runs a program whose views begin at these addresses.
@@ -94,7 +121,7 @@ pub(super) fn fill(queue: &Queue, space: &Space<'_>, view: &DeviceView, value: S
 pub(super) fn convert(queue: &Queue, shape: Shape, from: (&DeviceView, u64), to: (&DeviceView, u64)) -> Result<()> {
     let mut program = ElementwiseProgram::default();
     let x = program.input(from.0.dtype);
-    let y = program.push(polygrad_core::compute::Step::Cast(x, to.0.dtype))?;
+    let y = program.push(Step::Cast(x, to.0.dtype))?;
     program.output(y);
     let run = Elementwise {
         program: &program,

@@ -18,9 +18,9 @@ mod rows;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CumSum, DeviceKind, DevicePtr, DeviceView, Driver,
-    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random,
-    Readback, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary, Value,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DeviceKind, DevicePtr,
+    DeviceView, Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random,
+    Readback, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
@@ -111,35 +111,6 @@ impl CudaDriver {
         let mut space = queue.shared.space();
         run(queue, &mut space).map_err(|error| error.with_op(name).with_device(&self.name))
     }
-
-    /// Runs a program of one step over elements in a row.
-    fn step(
-        &self,
-        name: &'static str,
-        dtype: DType,
-        len: usize,
-        inputs: &[DevicePtr],
-        output: DevicePtr,
-        step: impl FnOnce(&[Value]) -> Step,
-    ) -> Result<()> {
-        self.call(name, |queue, space| {
-            let shape = shape_of(&[len])?;
-            let mut program = ElementwiseProgram::default();
-            let values: Vec<_> = inputs.iter().map(|_| program.input(dtype)).collect();
-            let value = program.push(step(&values))?;
-            program.output(value);
-            let result = program.dtype(value).unwrap_or(dtype);
-            let views: Vec<_> = (inputs.iter().map(|&ptr| DeviceView::contiguous(ptr, dtype, shape))).collect();
-            let run = Elementwise {
-                program: &program,
-                shape,
-                inputs: &views,
-                scalars: &[],
-                outputs: &[DeviceView::contiguous(output, result, shape)],
-            };
-            elementwise::elementwise(queue, space, &run)
-        })
-    }
 }
 
 impl Driver for CudaDriver {
@@ -202,7 +173,9 @@ impl ComputeBackend for CudaDriver {
             | Kernel::Attention
             | Kernel::Softmax
             | Kernel::SoftmaxBackward
-            | Kernel::LayerNorm => dtype.is_float(),
+            | Kernel::LayerNorm
+            | Kernel::CrossEntropy
+            | Kernel::CrossEntropyBackward => dtype.is_float(),
             _ => false,
         }
     }
@@ -315,12 +288,16 @@ impl ComputeBackend for CudaDriver {
 
     fn unary(&self, call: &Unary) -> Result<()> {
         let step = |x: &[_]| Step::Unary(call.op, x[0]);
-        self.step(call.op.name(), call.dtype, call.len, &[call.input], call.output, step)
+        self.call(call.op.name(), |queue, space| {
+            elementwise::step(queue, space, call.dtype, call.len, &[call.input], call.output, step)
+        })
     }
 
     fn binary(&self, call: &Binary) -> Result<()> {
         let (inputs, step) = ([call.a, call.b], |x: &[_]| Step::Binary(call.op, x[0], x[1]));
-        self.step(call.op.name(), call.dtype, call.len, &inputs, call.output, step)
+        self.call(call.op.name(), |queue, space| {
+            elementwise::step(queue, space, call.dtype, call.len, &inputs, call.output, step)
+        })
     }
 
     fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
@@ -372,6 +349,16 @@ impl ComputeBackend for CudaDriver {
 
     fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
         self.call("layer_norm", |queue, space| rows::layer_norm(queue, space, call))
+    }
+
+    fn cross_entropy(&self, call: &CrossEntropy) -> Result<()> {
+        let run = |queue: &Queue, space: &mut Space<'_>| rows::cross_entropy(queue, space, call, false);
+        self.call("cross_entropy", run)
+    }
+
+    fn cross_entropy_backward(&self, call: &CrossEntropy) -> Result<()> {
+        let run = |queue: &Queue, space: &mut Space<'_>| rows::cross_entropy(queue, space, call, true);
+        self.call("cross_entropy_backward", run)
     }
 
     fn max_pool2d(&self, call: &Pool2d) -> Result<()> {

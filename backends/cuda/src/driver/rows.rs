@@ -1,7 +1,7 @@
-//! What runs along rows that lie one after another: softmax and layer normalisation.
+//! What runs along rows that lie one after another: softmax, layer normalisation and cross entropy.
 
-use polygrad_core::compute::{LayerNorm, Softmax};
-use polygrad_core::{Error, Result};
+use polygrad_core::compute::{CrossEntropy, LayerNorm, Softmax};
+use polygrad_core::{DType, Error, Result};
 
 use super::floats;
 use super::memory::Space;
@@ -10,6 +10,7 @@ use crate::source::{Args, Source};
 
 const SOFTMAX: &str = include_str!("../kernels/softmax.cu");
 const LAYER_NORM: &str = include_str!("../kernels/layer_norm.cu");
+const CROSS_ENTROPY: &str = include_str!("../kernels/cross_entropy.cu");
 
 /// Threads for a row: no more than it has elements, but a warp at least.
 fn threads(queue: &Queue, columns: usize) -> u32 {
@@ -60,4 +61,46 @@ pub(super) fn layer_norm(queue: &Queue, space: &Space<'_>, call: &LayerNorm) -> 
     let source = Source::new(call.dtype, block).with(LAYER_NORM);
     let args = Args::default().all(&addresses).all(&dims).push(call.eps);
     queue.launch(source, call.rows as u64, block, &args)
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::cross_entropy`] and [`polygrad_core::compute::ComputeBackend::cross_entropy_backward`].
+pub(super) fn cross_entropy(queue: &Queue, space: &Space<'_>, call: &CrossEntropy, backward: bool) -> Result<()> {
+    floats(call.dtype)?;
+    let (rows, columns) = (call.rows, call.columns);
+    let row = |ptr, dims: &[usize]| space.row(ptr, call.dtype, dims);
+    let addresses = [
+        row(call.logits, &[rows, columns])?,
+        space.row(call.target, DType::I64, &[rows])?,
+        row(call.loss, &[rows])?,
+        row(call.logsumexp, &[rows])?,
+        if backward { row(call.grad, &[rows, columns])? } else { 0 },
+    ];
+    if rows == 0 || (backward && columns == 0) {
+        return Ok(());
+    }
+    if columns == 0 {
+        return Err(Error::invalid("rows of no classes"));
+    }
+    let block = if backward {
+        queue.block()
+    } else {
+        threads(queue, columns)
+    };
+    let source = Source::new(call.dtype, block)
+        .flag("BACKWARD", backward)
+        .with(CROSS_ENTROPY);
+    let smoothing = call.params.label_smoothing;
+    let args = Args::default()
+        .all(&addresses[..2])
+        .push(queue.reports.address(&queue.runtime)?)
+        .all(&addresses[2..])
+        .push(rows)
+        .push(columns)
+        .push(call.params.ignore_index)
+        .push(1.0 - smoothing)
+        .push(smoothing);
+    match backward {
+        true => queue.launch_each(source, rows * columns, &args),
+        false => queue.launch(source, rows as u64, block, &args),
+    }
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, ComputeBackend, Conv2d, CumSum, DevicePtr, DeviceView, Elementwise, ElementwiseProgram,
-    Gather, LayerNorm, Pool2d, Random, Readback, Reduce, Scatter, Softmax, Sort, Step,
+    ArgReduce, Attention, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Elementwise,
+    ElementwiseProgram, Gather, LayerNorm, Pool2d, Random, Readback, Reduce, Scatter, Softmax, Sort, Step,
 };
 use polygrad_core::{
-    ArgOp, Axes, BinaryOp, CompareOp, ConvParams, DType, Distribution, Layout, PoolParams, RandomKey, ReduceOp, Result,
-    Shape, UnaryOp,
+    ArgOp, Axes, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, DType, Distribution, Layout, PoolParams,
+    RandomKey, ReduceOp, Result, Shape, UnaryOp,
 };
 use polygrad_cuda::CudaDriver;
 use polygrad_cuda::runtime::nvrtc::{self, Image};
@@ -310,6 +310,21 @@ fn lines_rows_and_indices_compile() {
                 };
                 driver.softmax(&call)?;
                 driver.softmax_backward(&call)?;
+            }
+            for columns in [1000, 7] {
+                let call = CrossEntropy {
+                    dtype,
+                    rows: 9,
+                    columns,
+                    params: CrossEntropyParams::default(),
+                    logits: ptr,
+                    target: index,
+                    loss: output,
+                    logsumexp: output.add(1 << 20),
+                    grad: output.add(1 << 21),
+                };
+                driver.cross_entropy(&call)?;
+                driver.cross_entropy_backward(&call)?;
             }
             driver.layer_norm(&LayerNorm {
                 dtype,

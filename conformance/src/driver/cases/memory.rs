@@ -240,11 +240,21 @@ fn fill(lab: &Lab<'_>, dtype: DType) -> Done {
 
 fn random(lab: &Lab<'_>, dtype: DType) -> Done {
     lab.holds(dtype)?;
-    let key = RandomKey { seed: 7, offset: 11 };
-    for distribution in [
-        Distribution::Uniform { low: 1.0, high: 9.0 },
-        Distribution::Normal { mean: 20.0, std: 2.0 },
+    let wide: i64 = if dtype.size() < 4 { 300 } else { 1 << 53 };
+    for (distribution, offset) in [
+        (Distribution::Uniform { low: 1.0, high: 9.0 }, 11),
+        (Distribution::Uniform { low: 0.0, high: 1.0 }, u64::from(u32::MAX) - 500),
+        (Distribution::Uniform { low: 0.0, high: 64.0 }, u64::MAX - 500),
+        (Distribution::Normal { mean: 20.0, std: 2.0 }, 11),
+        (Distribution::Bernoulli { p: 0.3 }, 11),
+        (Distribution::Bernoulli { p: 1.0 }, 0),
+        (Distribution::Integers { low: -7, high: 90 }, 11),
+        (Distribution::Integers { low: -wide, high: wide }, 1 << 40),
     ] {
+        let key = RandomKey {
+            seed: 7 << 32 | 5,
+            offset,
+        };
         let block = lab.out(dtype, &[1001])?;
         let output = block.ptr;
         lab.driver.random(&Random {

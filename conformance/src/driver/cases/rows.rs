@@ -170,7 +170,7 @@ fn no_class(lab: &Lab<'_>) -> Done {
     for class in [3i64, -1, i64::MAX] {
         let logits = lab.put(&drawn(dtype, &[2, 3], 1)?)?;
         let target = lab.put(&HostTensor::new(Shape::from([2]), vec![0, class])?)?;
-        let (loss, logsumexp) = (lab.out(dtype, &[2])?, lab.out(dtype, &[2])?);
+        let (loss, logsumexp, grad) = (lab.out(dtype, &[2])?, lab.out(dtype, &[2])?, lab.out(dtype, &[2, 3])?);
         let call = CrossEntropy {
             dtype,
             rows: 2,
@@ -180,13 +180,13 @@ fn no_class(lab: &Lab<'_>) -> Done {
             target: target.ptr,
             loss: loss.ptr,
             logsumexp: logsumexp.ptr,
-            grad: DevicePtr::NULL,
+            grad: grad.ptr,
         };
-        lab.fails(
-            &format!("class {class}"),
-            ErrorKind::OutOfRange,
-            lab.driver.cross_entropy(&call),
-        )?;
+        let what = format!("class {class}");
+        lab.fails(&what, ErrorKind::OutOfRange, lab.driver.cross_entropy(&call))?;
+        if lab.driver.supports(Kernel::CrossEntropyBackward, dtype) {
+            lab.fails(&what, ErrorKind::OutOfRange, lab.driver.cross_entropy_backward(&call))?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,169 @@
+//! Random numbers, bit by bit as the host draws them: those that whole numbers and one rounding give.
+
+use polygrad_core::compute::Random;
+use polygrad_core::{DType, Distribution, Result, Shape, random_host};
+
+use crate::gpu::Session;
+use crate::kernel::Kernel;
+use crate::reduce::word_dtype;
+use crate::source::{Access, Slots, Source, param};
+
+/// Which numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Draw {
+    /// From 0 up to a power of two, in f32.
+    Uniform,
+    /// 1 if 53 bits are below a threshold.
+    Bernoulli,
+    /// Integers.
+    Integers,
+}
+
+/// What the shader depends on. It has one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Form {
+    pub(crate) draw: Draw,
+    pub(crate) dtype: DType,
+}
+
+// All but the first and the last in two words.
+const COUNT: usize = 0;
+const SEED: usize = 1;
+const OFFSET: usize = 3;
+/// A uniform number's bound and what one bit is worth, as f32; the threshold; the smallest integer.
+const FROM: usize = 5;
+/// How many integers.
+const SPAN: usize = 7;
+const OUTPUT: usize = 9;
+
+const THREADS: u32 = 256;
+
+fn pair(i: usize) -> String {
+    format!("vec2<u32>({}, {})", param(i), param(i + 1))
+}
+
+impl Form {
+    pub(crate) fn accesses(self) -> Vec<Access> {
+        vec![Access::Write]
+    }
+
+    pub(crate) fn source(self, slots: &Slots) -> String {
+        let mut source = Source::new(slots);
+        let word = word_dtype(self.dtype);
+        if word != DType::I64 {
+            source.storer("put", 0, word);
+        }
+        let (i64_low, i64_high) = (
+            source.set_word(0, "2u * at", "value.x"),
+            source.set_word(0, "2u * at + 1u", "value.y"),
+        );
+        let head = format!(
+            "let i = wg * {THREADS}u + lane;\nif (i >= {count}) {{ return; }}\nlet at = {output} + i;\n\
+             let bits = philox({seed}, u64_sum({offset}, vec2<u32>(i, 0u)));\n\
+             let unit = vec2<u32>((bits.x >> 11u) | (bits.y << 21u), bits.y >> 11u);\n",
+            count = param(COUNT),
+            output = param(OUTPUT),
+            seed = pair(SEED),
+            offset = pair(OFFSET),
+        );
+        let act = match (self.draw, word) {
+            (Draw::Uniform, _) => format!(
+                "let high = {high};\nlet value = u64_to_f32(unit) * {bit};\n\
+                 put(at, select(value, bitcast<f32>(bitcast<u32>(high) - 1u), value >= high));\n",
+                high = format_args!("bitcast<f32>({})", param(FROM)),
+                bit = format_args!("bitcast<f32>({})", param(FROM + 1)),
+            ),
+            (Draw::Bernoulli, DType::I64) => format!(
+                "let value = vec2<u32>(select(0u, 1u, u64_less(unit, {})), 0u);\n{i64_low}\n{i64_high}\n",
+                pair(FROM)
+            ),
+            (Draw::Bernoulli, _) => {
+                let (zero, one) = if word == DType::F32 { ("0.0", "1.0") } else { ("0", "1") };
+                format!("put(at, select({zero}, {one}, u64_less(unit, {})));\n", pair(FROM))
+            }
+            (Draw::Integers, _) => {
+                let cut = match self.dtype {
+                    DType::I64 => format!("{i64_low}\n{i64_high}"),
+                    DType::Bool => "put(at, select(0, 1, (value.x | value.y) != 0u));".to_owned(),
+                    DType::U8 => "put(at, i32(select(select(min(value.x, 255u), 255u, value.y != 0u), 0u, negative)));"
+                        .to_owned(),
+                    DType::I32 => "let sign = bitcast<u32>(bitcast<i32>(value.x) >> 31u);\n\
+                         let most = bitcast<i32>(select(0x7fffffffu, 0x80000000u, negative));\n\
+                         put(at, select(most, bitcast<i32>(value.x), value.y == sign));"
+                        .to_owned(),
+                    _ => "let size = select(value, u64_sum(~value, vec2<u32>(1u, 0u)), vec2<bool>(negative));\n\
+                         let whole = u64_to_f32(size);\nput(at, select(whole, f_neg(whole), negative));"
+                        .to_owned(),
+                };
+                format!(
+                    "let value = u64_sum({}, u64_product_high(bits, {}));\nlet negative = value.y >= 0x80000000u;\n{cut}\n",
+                    pair(FROM),
+                    pair(SPAN)
+                )
+            }
+        };
+        source.finish(THREADS, &(head + &act))
+    }
+}
+
+fn words(x: u64) -> [u32; 2] {
+    [x as u32, (x >> 32) as u32]
+}
+
+/// How a distribution is drawn in a dtype, with its parameters, if it is drawn here.
+fn plan(distribution: Distribution, dtype: DType) -> Option<(Draw, [u32; 4])> {
+    let none = [0; 2];
+    let (draw, from, span) = match distribution {
+        // Other bounds take products and sums of f64, and more than one rounding.
+        Distribution::Uniform { low: 0.0, high } if dtype == DType::F32 && is_power(high) => {
+            let bit = high / (1u64 << 53) as f64;
+            (Draw::Uniform, [high as f32, bit as f32].map(f32::to_bits), none)
+        }
+        Distribution::Bernoulli { p } if dtype != DType::F64 => {
+            (Draw::Bernoulli, words((p * (1u64 << 53) as f64).ceil() as u64), none)
+        }
+        // The host rounds to halves on the way.
+        Distribution::Integers { low, high } if !matches!(dtype, DType::F16 | DType::BF16 | DType::F64) => (
+            Draw::Integers,
+            words(low.cast_unsigned()),
+            words(high.wrapping_sub(low).cast_unsigned()),
+        ),
+        _ => return None,
+    };
+    Some((draw, [from[0], from[1], span[0], span[1]]))
+}
+
+/// Whether it is a power of two, and what the smallest bit of a draw is worth is a normal f32.
+fn is_power(x: f64) -> bool {
+    let digits = x.to_bits() & ((1 << 52) - 1);
+    digits == 0 && (f64::powi(2.0, -64)..=f64::powi(2.0, 64)).contains(&x)
+}
+
+impl Session<'_> {
+    /// Draws, if it can be done here.
+    pub(crate) fn random(&mut self, call: &Random) -> Result<bool> {
+        let Some((draw, numbers)) = plan(call.distribution, call.dtype) else {
+            return Ok(false);
+        };
+        // The parameters are checked where the host draws.
+        random_host(Shape::new(&[0])?, call.distribution, call.dtype, call.key)?;
+        if call.len == 0 {
+            return Ok(true);
+        }
+        self.countable(call.len)?;
+        let target = self.words_for(call.output, call.len, call.dtype)?;
+        let mut params = vec![call.len as u32];
+        params.extend(words(call.key.seed));
+        params.extend(words(call.key.offset));
+        params.extend(numbers);
+        params.push((target.place.at / word_dtype(call.dtype).size()) as u32);
+        let form = Form {
+            draw,
+            dtype: call.dtype,
+        };
+        let groups = (call.len as u64).div_ceil(THREADS.into());
+        self.launch(Kernel::Random(form), &[&target.place], &params, [groups, 1])?;
+        self.finish(&target)?;
+        Ok(true)
+    }
+}
