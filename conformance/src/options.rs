@@ -24,4 +24,7 @@ pub struct Options {
     pub case: Option<String>,
     /// The vectors of this folder, instead of all that come with this crate.
     pub vectors: Option<PathBuf>,
+    /// Only so many cases of each op from each source in each dtype, the first among them and the others at equal distances: for devices
+    /// that are slow.
+    pub sample: Option<usize>,
 }

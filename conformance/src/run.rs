@@ -1,5 +1,7 @@
 //! Choosing cases and running them.
 
+use std::collections::BTreeMap;
+
 use polygrad_core::{Backend, Error, Result};
 use polygrad_tensor::{AnyBackend, DType, Device};
 
@@ -26,7 +28,30 @@ pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Ca
         cases.retain(|case| case.name() == name || case.full_name() == *name);
         refuse_none(&cases, missing)?;
     }
+    if let Some(most) = options.sample {
+        cases = sampled(cases, most);
+    }
     Ok(cases)
+}
+
+/// See [`Options::sample`].
+fn sampled(cases: Vec<Case>, most: usize) -> Vec<Case> {
+    let key = |case: &Case| (case.source(), case.op().to_owned(), case.dtype().name());
+    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    for case in &cases {
+        *counts.entry(key(case)).or_default() += 1;
+    }
+    let mut seen: BTreeMap<_, usize> = BTreeMap::new();
+    let chosen = cases.into_iter().filter(|case| {
+        let key = key(case);
+        let count = counts.get(&key).copied().unwrap_or_default();
+        let place = seen.entry(key).or_default();
+        *place += 1;
+        // As many of the cases up to a place belong to the sample as its share of all, rounded up.
+        let due = |place: usize| (place * most).div_ceil(count);
+        most >= count || due(*place) > due(*place - 1)
+    });
+    chosen.collect()
 }
 
 fn of_mode(dtypes: &[DType], options: &Options) -> Result<Vec<Case>> {

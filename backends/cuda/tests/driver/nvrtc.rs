@@ -240,8 +240,7 @@ fn reductions_compile() {
 #[test]
 fn lines_rows_and_indices_compile() {
     let all = sources(|driver, ptr| {
-        let output = ptr.add(1 << 35);
-        let index = ptr.add(1 << 34);
+        let (index, output) = (ptr.add(1 << 34), ptr.add(1 << 35));
         for dtype in DType::ALL {
             let shape = Shape::from([16, 32, 8]);
             let input = DeviceView::contiguous(ptr, dtype, shape);
@@ -263,12 +262,11 @@ fn lines_rows_and_indices_compile() {
                 })?;
             }
             let names = DeviceView::contiguous(index, DType::I64, shape);
-            let source = DeviceView::contiguous(output, dtype, shape);
             let scatter = Scatter {
                 target: input,
                 axis: 1,
                 index: names,
-                source,
+                source: DeviceView::contiguous(output, dtype, shape),
             };
             driver.gather(&Gather {
                 input,
@@ -282,12 +280,11 @@ fn lines_rows_and_indices_compile() {
                 Distribution::Bernoulli { p: 0.5 },
                 Distribution::Integers { low: 0, high: 9 },
             ] {
-                let key = RandomKey { seed: 1, offset: 2 };
                 driver.random(&Random {
                     dtype,
                     len: 100,
                     distribution,
-                    key,
+                    key: RandomKey { seed: 1, offset: 2 },
                     output,
                 })?;
             }
