@@ -2,16 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use polygrad_core::compute::{
-    AddressSpace, ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr,
-    DeviceView, Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
-    ReduceAxes, Scatter, Softmax, Sort, Unary,
-};
-use polygrad_core::{Availability, Axes, DType, DeviceInfo, Error, ErrorKind, ReduceOp, Result};
-
-use crate::operands::{
-    aligned, axis, bytes, conv, cross_entropy, index_fits, pool, reduced, refuse, scatter, softmax, whole,
-};
+use polygrad_core::compute::{AddressSpace, Call, ComputeBackend, DevicePtr, Driver, DriverCapabilities, Kernel};
+use polygrad_core::{Availability, DType, DeviceInfo, Error, ErrorKind, Result};
 
 /// What a [`NullDriver`] has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,15 +77,10 @@ impl NullDriver {
         run(&mut *self.open(name)?).map_err(|error| error.with_op(name).with_device(self.name()))
     }
 
-    /// A call that computes, and whose operands are these.
-    fn kernel(&self, name: &'static str, operands: impl FnOnce() -> Result<Vec<DeviceView>>) -> Result<()> {
-        self.memory(name, |state| {
-            for view in operands()? {
-                let span = view.span()?;
-                if !span.is_empty() {
-                    aligned(&view)?;
-                    state.space.find(view.ptr, span.end)?;
-                }
+    fn kernel(&self, call: &Call<'_>) -> Result<()> {
+        self.memory(call.name(), |state| {
+            for operand in call.operands()? {
+                state.space.operand(&operand)?;
             }
             state.stats.kernels += 1;
             Ok(())
@@ -185,194 +172,5 @@ impl ComputeBackend for NullDriver {
         self.open("synchronize").map(drop)
     }
 
-    fn gemm(&self, call: &Gemm) -> Result<()> {
-        let one = Batch {
-            count: 1,
-            stride_a: 0,
-            stride_b: 0,
-            stride_c: 0,
-        };
-        self.batched_gemm(call, &one)
-    }
-
-    fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
-        self.kernel("gemm", || {
-            let [a, b, c] = batch.spans(call)?;
-            Ok(vec![
-                bytes(call.a, call.dtype, a)?,
-                bytes(call.b, call.dtype, b)?,
-                bytes(call.c, call.dtype_c, c)?,
-            ])
-        })
-    }
-
-    fn conv2d_forward(&self, call: &Conv2d) -> Result<()> {
-        self.kernel("conv2d_forward", || conv(call))
-    }
-
-    fn conv2d_input_grad(&self, call: &Conv2d) -> Result<()> {
-        self.kernel("conv2d_input_grad", || conv(call))
-    }
-
-    fn conv2d_weight_grad(&self, call: &Conv2d) -> Result<()> {
-        self.kernel("conv2d_weight_grad", || conv(call))
-    }
-
-    fn attention(&self, call: &Attention) -> Result<()> {
-        self.kernel("attention", || {
-            let [q, k, v, output] = call.spans()?;
-            let all = [(call.q, q), (call.k, k), (call.v, v), (call.output, output)];
-            all.into_iter()
-                .map(|(ptr, span)| bytes(ptr, call.dtype, span))
-                .collect()
-        })
-    }
-
-    fn unary(&self, call: &Unary) -> Result<()> {
-        let result = if call.op.is_predicate() {
-            DType::Bool
-        } else {
-            call.dtype
-        };
-        self.kernel(call.op.name(), || {
-            refuse(call.op.accepts(call.dtype), call.dtype)?;
-            Ok(vec![
-                whole(call.input, call.dtype, &[call.len])?,
-                whole(call.output, result, &[call.len])?,
-            ])
-        })
-    }
-
-    fn binary(&self, call: &Binary) -> Result<()> {
-        let Binary { op, dtype, len, .. } = *call;
-        self.kernel(op.name(), || {
-            refuse(op.accepts(dtype), dtype)?;
-            let all = [call.a, call.b, call.output];
-            all.into_iter().map(|ptr| whole(ptr, dtype, &[len])).collect()
-        })
-    }
-
-    fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
-        self.kernel("elementwise", || {
-            call.check()?;
-            Ok(call.inputs.iter().chain(call.outputs).copied().collect())
-        })
-    }
-
-    fn fill(&self, call: &Fill) -> Result<()> {
-        self.kernel("fill", || Ok(vec![whole(call.output, call.dtype, &[call.len])?]))
-    }
-
-    fn random(&self, call: &Random) -> Result<()> {
-        self.kernel("random", || Ok(vec![whole(call.output, call.dtype, &[call.len])?]))
-    }
-
-    fn reduce(&self, call: &Reduce) -> Result<()> {
-        self.kernel("reduce", || {
-            refuse(call.op.accepts(call.dtype), call.dtype)?;
-            let [input, output] = call.spans()?;
-            Ok(vec![
-                bytes(call.input, call.dtype, input)?,
-                bytes(call.output, call.dtype, output)?,
-            ])
-        })
-    }
-
-    fn reduce_axes(&self, call: &ReduceAxes) -> Result<()> {
-        self.kernel("reduce_axes", || {
-            let shape = call.input.shape();
-            refuse(call.op.accepts(call.input.dtype), call.input.dtype)?;
-            call.axes.iter().try_for_each(|i| axis(shape, i))?;
-            reduced(call.op, shape, call.axes)?;
-            let output = whole(call.output, call.input.dtype, &shape.reduced(call.axes, false))?;
-            Ok(vec![call.input, output])
-        })
-    }
-
-    fn arg_reduce(&self, call: &ArgReduce) -> Result<()> {
-        self.kernel("arg_reduce", || {
-            let shape = call.input.shape();
-            axis(shape, call.axis)?;
-            reduced(ReduceOp::Max, shape, Axes::one(call.axis))?;
-            let kept = shape.reduced(Axes::one(call.axis), false);
-            Ok(vec![call.input, whole(call.output, DType::I64, &kept)?])
-        })
-    }
-
-    fn cumsum(&self, call: &CumSum) -> Result<()> {
-        self.kernel("cumsum", || {
-            axis(call.input.shape(), call.axis)?;
-            Ok(vec![
-                call.input,
-                whole(call.output, call.input.dtype, call.input.shape())?,
-            ])
-        })
-    }
-
-    fn sort(&self, call: &Sort) -> Result<()> {
-        self.kernel("sort", || {
-            axis(call.input.shape(), call.axis)?;
-            Ok(vec![
-                call.input,
-                whole(call.values, call.input.dtype, call.input.shape())?,
-                whole(call.positions, DType::I64, call.input.shape())?,
-            ])
-        })
-    }
-
-    fn softmax(&self, call: &Softmax) -> Result<()> {
-        self.kernel("softmax", || softmax(call, false))
-    }
-
-    fn softmax_backward(&self, call: &Softmax) -> Result<()> {
-        self.kernel("softmax_backward", || softmax(call, true))
-    }
-
-    fn cross_entropy(&self, call: &CrossEntropy) -> Result<()> {
-        self.kernel("cross_entropy", || cross_entropy(call, false))
-    }
-
-    fn cross_entropy_backward(&self, call: &CrossEntropy) -> Result<()> {
-        self.kernel("cross_entropy_backward", || cross_entropy(call, true))
-    }
-
-    fn layer_norm(&self, call: &LayerNorm) -> Result<()> {
-        self.kernel("layer_norm", || {
-            let mut out = Vec::new();
-            for ptr in [call.input, call.output] {
-                out.push(whole(ptr, call.dtype, &[call.rows, call.columns])?);
-            }
-            for ptr in [call.mean, call.rstd] {
-                out.push(whole(ptr, call.dtype, &[call.rows])?);
-            }
-            for ptr in [call.weight, call.bias].into_iter().flatten() {
-                out.push(whole(ptr, call.dtype, &[call.columns])?);
-            }
-            Ok(out)
-        })
-    }
-
-    fn max_pool2d(&self, call: &Pool2d) -> Result<()> {
-        self.kernel("max_pool2d", || pool(call, true))
-    }
-
-    fn avg_pool2d(&self, call: &Pool2d) -> Result<()> {
-        self.kernel("avg_pool2d", || pool(call, false))
-    }
-
-    fn gather(&self, call: &Gather) -> Result<()> {
-        self.kernel("gather", || {
-            index_fits(call.input.shape(), call.axis, &call.index)?;
-            let output = whole(call.output, call.input.dtype, call.index.shape())?;
-            Ok(vec![call.input, call.index, output])
-        })
-    }
-
-    fn scatter(&self, call: &Scatter) -> Result<()> {
-        self.kernel("scatter", || scatter(call))
-    }
-
-    fn scatter_add(&self, call: &Scatter) -> Result<()> {
-        self.kernel("scatter_add", || scatter(call))
-    }
+    polygrad_core::forward_calls!(kernel);
 }

@@ -38,7 +38,6 @@
 mod backend;
 mod device;
 mod driver;
-mod operands;
 mod tensor;
 
 pub use backend::Null;

@@ -5,9 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Driver,
-    DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Readback, Reduce,
-    ReduceAxes, Scatter, Softmax, Sort, Unary,
+    Call, ComputeBackend, DevicePtr, DeviceView, Driver, DriverCapabilities, Kernel, Readback,
 };
 use polygrad_core::{BinaryOp, CompareOp, DType, DeviceInfo, HostBytes, Result, UnaryOp};
 
@@ -64,6 +62,10 @@ impl<D: 'static, H: DriverHooks> Hooked<D, H> {
         self.hooks.after(call, &*self.driver)?;
         Ok(result)
     }
+
+    fn kernel(&self, call: &Call<'_>) -> Result<()> {
+        self.around(&DriverCall::Kernel(*call), |driver| call.run(driver))
+    }
 }
 
 impl<D, H> fmt::Debug for Hooked<D, H> {
@@ -74,14 +76,6 @@ impl<D, H> fmt::Debug for Hooked<D, H> {
 
 impl<D: Driver, H: DriverHooks> Driver for Hooked<D, H> {
     const NAME: &'static str = D::NAME;
-}
-
-macro_rules! watched {
-    ($($method:ident($type:ty) = $variant:ident;)*) => {$(
-        fn $method(&self, call: $type) -> Result<()> {
-            self.around(&DriverCall::$variant(call), |driver| driver.$method(call))
-        }
-    )*};
 }
 
 impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
@@ -111,6 +105,10 @@ impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
 
     fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
         self.around(&DriverCall::Alloc(bytes), |driver| driver.alloc(bytes))
+    }
+
+    fn free(&self, ptr: DevicePtr) -> Result<()> {
+        self.around(&DriverCall::Free(ptr), |driver| driver.free(ptr))
     }
 
     fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()> {
@@ -155,12 +153,6 @@ impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
         }))
     }
 
-    fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
-        self.around(&DriverCall::BatchedGemm(call, batch), |driver| {
-            driver.batched_gemm(call, batch)
-        })
-    }
-
     fn unary_strided(&self, op: UnaryOp, input: &DeviceView, output: &DeviceView) -> Result<()> {
         let call = DriverCall::UnaryStrided(op, output);
         self.around(&call, |driver| driver.unary_strided(op, input, output))
@@ -192,32 +184,5 @@ impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
         self.around(&call, |driver| driver.copy_strided(input, output))
     }
 
-    watched! {
-        free(DevicePtr) = Free;
-        gemm(&Gemm) = Gemm;
-        conv2d_forward(&Conv2d) = Conv2dForward;
-        conv2d_input_grad(&Conv2d) = Conv2dInputGrad;
-        conv2d_weight_grad(&Conv2d) = Conv2dWeightGrad;
-        attention(&Attention) = Attention;
-        unary(&Unary) = Unary;
-        binary(&Binary) = Binary;
-        elementwise(&Elementwise<'_>) = Elementwise;
-        fill(&Fill) = Fill;
-        random(&Random) = Random;
-        reduce(&Reduce) = Reduce;
-        reduce_axes(&ReduceAxes) = ReduceAxes;
-        arg_reduce(&ArgReduce) = ArgReduce;
-        cumsum(&CumSum) = CumSum;
-        sort(&Sort) = Sort;
-        softmax(&Softmax) = Softmax;
-        softmax_backward(&Softmax) = SoftmaxBackward;
-        cross_entropy(&CrossEntropy) = CrossEntropy;
-        cross_entropy_backward(&CrossEntropy) = CrossEntropyBackward;
-        layer_norm(&LayerNorm) = LayerNorm;
-        max_pool2d(&Pool2d) = MaxPool2d;
-        avg_pool2d(&Pool2d) = AvgPool2d;
-        gather(&Gather) = Gather;
-        scatter(&Scatter) = Scatter;
-        scatter_add(&Scatter) = ScatterAdd;
-    }
+    polygrad_core::forward_calls!(kernel);
 }

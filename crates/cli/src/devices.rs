@@ -1,7 +1,7 @@
 //! `polygrad devices`: what there is to compute with.
 
 use polygrad::Device;
-use polygrad::backend::{Availability, Candidate, DeviceInfo, Registry};
+use polygrad::backend::{Availability, BackendEntry, Candidate, DeviceInfo, Registry};
 
 use crate::Outcome;
 use crate::args::Devices;
@@ -17,17 +17,33 @@ pub(crate) fn command(args: &Devices) -> Result<Outcome> {
         let mut chosen = false;
         for candidate in Registry::global().explain(device)? {
             say(&verdict(&candidate, chosen));
-            chosen |= candidate.passed_over.is_none();
+            if candidate.passed_over.is_some() {
+                continue;
+            }
+            chosen = true;
+            let backend = candidate.spec.split(':').next();
+            let entries = Registry::global().entries();
+            if let Some(entry) = entries.iter().find(|entry| Some(entry.name()) == backend) {
+                options(entry);
+            }
         }
         return Ok(Outcome::Done);
     }
     for entry in Registry::global().entries() {
         say(&format!("{}: {}", entry.name(), entry.description()));
+        options(&entry);
         for device in entry.devices() {
             say(&line(&device));
         }
     }
     Ok(Outcome::Done)
+}
+
+/// What can be asked for in the backend's device strings, if anything can.
+fn options(entry: &BackendEntry) {
+    if !entry.options().is_empty() {
+        say(&format!("  options: {}", entry.options()));
+    }
 }
 
 fn verdict(candidate: &Candidate, chosen: bool) -> String {

@@ -5,3 +5,5 @@ mod fusion;
 mod launches;
 mod memory;
 mod naming;
+mod routing;
+mod watch;

@@ -27,6 +27,7 @@ use crate::{
 /// - **Pointers**: interior ones are legal. One that the driver did not give, or that was freed, an extent that reaches beyond its
 ///   allocation and a double free are [`InvalidArgument`](crate::ErrorKind::InvalidArgument), never undefined behaviour. A call that touches
 ///   no element looks at no pointer.
+///   What a call touches and how, [`Call::operands`](super::Call::operands) lists.
 /// - **Order**: calls through one driver value take effect in the order in which they were made. They may return before they are done; what
 ///   then goes wrong is reported by a later call, at the latest by [`ComputeBackend::synchronize`] or a copy to the host.
 /// - **Overlap**: an output does not overlap an input unless the call says that it may; one that does has undefined values, and nothing worse.

@@ -3,19 +3,25 @@
 //! [`ComputeBackend`] is the trait that a driver implements; its documentation is the contract. The other types are what it is called with.
 
 mod backend;
+mod call;
 mod calls;
 mod capabilities;
+mod forward;
+mod operand;
 mod pointer;
 mod products;
 mod program;
+mod touched;
 mod view;
 
 pub use backend::{ComputeBackend, Driver, Readback};
+pub use call::Call;
 pub use calls::{
     ArgReduce, Binary, CrossEntropy, CumSum, Elementwise, Fill, Gather, LayerNorm, Random, Reduce, ReduceAxes, Scatter,
     Softmax, Sort, Unary,
 };
 pub use capabilities::{DeviceKind, DriverCapabilities, Kernel};
+pub use operand::{Access, Operand};
 pub use pointer::{AddressSpace, DevicePtr};
 pub use products::{Attention, Batch, Conv2d, Gemm, Pool2d, Transpose};
 pub use program::{ElementwiseProgram, Step, Value};

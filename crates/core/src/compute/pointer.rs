@@ -131,7 +131,7 @@ impl<T> AddressSpace<T> {
         }
     }
 
-    fn locate(&self, ptr: DevicePtr, bytes: usize) -> Result<(u64, usize)> {
+    pub(super) fn locate(&self, ptr: DevicePtr, bytes: usize) -> Result<(u64, usize)> {
         let unknown = || {
             Error::invalid(format!("{ptr:?} lies in no allocation"))
                 .with_hint("it was freed, or comes from another driver")

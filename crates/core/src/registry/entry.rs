@@ -33,6 +33,7 @@ type Choose = dyn Fn() -> Result<String, String> + Send + Sync;
 pub struct BackendEntry {
     pub(super) name: Cow<'static, str>,
     description: Cow<'static, str>,
+    options: &'static str,
     pub(super) priority: Option<i32>,
     probe: Box<Probe>,
     open: Box<Open>,
@@ -56,6 +57,7 @@ impl BackendEntry {
         Self {
             name,
             description,
+            options: "",
             priority: None,
             probe: Box::new(move || vec![listed.clone()]),
             open: Box::new(open),
@@ -91,6 +93,13 @@ impl BackendEntry {
         self
     }
 
+    /// What its device strings can ask for besides a device, for people: `fusion=off: nothing is fused`.
+    #[must_use]
+    pub fn with_options(mut self, options: &'static str) -> Self {
+        self.options = options;
+        self
+    }
+
     /// Lets `auto` choose this backend: the highest priority that opens wins.
     #[must_use]
     pub fn with_priority(mut self, priority: i32) -> Self {
@@ -113,6 +122,11 @@ impl BackendEntry {
     /// What it is, for people.
     pub fn description(&self) -> &str {
         &self.description
+    }
+
+    /// What its device strings can ask for besides a device, for people; empty if there is nothing to say.
+    pub fn options(&self) -> &str {
+        self.options
     }
 
     /// Its devices. A probe that panics is reported as a backend that is not available.

@@ -1,0 +1,157 @@
+//! What a call touches.
+
+use std::ops::Range;
+
+use super::calls::bytes;
+use super::{AddressSpace, DevicePtr, DeviceView};
+use crate::{DType, Error, Result};
+
+/// What a call does with an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// It is read.
+    Read,
+    /// Each of its elements is written, and none is read.
+    Write,
+    /// It is read and written, or only some elements are written.
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether anything is written.
+    pub const fn writes(self) -> bool {
+        !matches!(self, Self::Read)
+    }
+}
+
+/// Memory that a call touches: [`Call::operands`](super::Call::operands) lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The field that names it, such as `a`.
+    pub name: &'static str,
+    /// What `span` counts from.
+    pub ptr: DevicePtr,
+    /// Of the elements.
+    pub dtype: DType,
+    /// Which bytes from `ptr` on its elements are among. Empty: it has none, and `ptr` may be anything.
+    pub span: Range<usize>,
+    /// How many elements.
+    pub elements: usize,
+    /// What is done with them.
+    pub access: Access,
+}
+
+impl Operand {
+    /// What the elements of a view are among, to read.
+    pub(super) fn view(name: &'static str, view: &DeviceView) -> Result<Self> {
+        Ok(Self {
+            name,
+            ptr: view.ptr,
+            dtype: view.dtype,
+            span: view.span()?,
+            elements: view.shape().numel(),
+            access: Access::Read,
+        })
+    }
+
+    /// So many elements in a row, by the extents of their axes, to read.
+    pub(super) fn row(name: &'static str, ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<Self> {
+        let elements = match dims.contains(&0) {
+            true => Some(0),
+            false => dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim)),
+        };
+        Ok(Self::spanning(name, ptr, dtype, bytes(elements, dtype)?))
+    }
+
+    /// So many bytes of elements in a row, to read.
+    pub(super) const fn spanning(name: &'static str, ptr: DevicePtr, dtype: DType, bytes: usize) -> Self {
+        Self {
+            name,
+            ptr,
+            dtype,
+            span: 0..bytes,
+            elements: bytes / dtype.size(),
+            access: Access::Read,
+        }
+    }
+
+    pub(super) const fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    pub(super) const fn written(self) -> Self {
+        self.with_access(Access::Write)
+    }
+
+    /// Whether nothing of what its span held before the call is there after it: each element is written, none is read, and nothing lies
+    /// between them.
+    pub fn is_replaced(&self) -> bool {
+        self.access == Access::Write && self.elements.checked_mul(self.dtype.size()) == Some(self.span.len())
+    }
+}
+
+impl<T> AddressSpace<T> {
+    /// Where an operand lies: the address of its allocation, and how many bytes into it [`Operand::ptr`] points. Nowhere if it has no
+    /// elements.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when its elements do not all lie in one allocation, or it is no address of its
+    /// dtype.
+    pub fn operand(&self, operand: &Operand) -> Result<Option<(DevicePtr, usize)>> {
+        if operand.span.is_empty() {
+            return Ok(None);
+        }
+        let size = operand.dtype.size();
+        if !operand.ptr.get().is_multiple_of(size as u64) {
+            let (name, ptr, dtype) = (operand.name, operand.ptr, operand.dtype);
+            return Err(Error::invalid(format!("{name}: {ptr:?} is no address of {dtype}"))
+                .with_hint(format!("it must be a multiple of {size}")));
+        }
+        match self.locate(operand.ptr, operand.span.end) {
+            Ok((base, at)) => Ok(Some((DevicePtr::new(base), at))),
+            Err(error) => {
+                let named = Error::invalid(format!("{}: {}", operand.name, error.message()));
+                Err(match error.hint() {
+                    Some(hint) => named.with_hint(hint.to_owned()),
+                    None => named,
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, Layout, Shape};
+
+    #[test]
+    fn what_is_replaced_leaves_no_gaps() {
+        let view = |strides: &[isize]| {
+            let layout = Layout::strided(Shape::from([2, 3]), strides, 1);
+            Operand::view("output", &DeviceView::new(DevicePtr::NULL, DType::F32, layout)).unwrap()
+        };
+        assert!(!view(&[3, 1]).is_replaced(), "it is read");
+        assert!(view(&[3, 1]).written().is_replaced());
+        assert!(view(&[1, 2]).written().is_replaced());
+        assert!(!view(&[4, 1]).written().is_replaced());
+        assert!(!view(&[3, 1]).with_access(Access::ReadWrite).is_replaced());
+    }
+
+    #[test]
+    fn operands_are_found_and_named() {
+        let mut space = AddressSpace::default();
+        let ptr = space.insert(64, ()).unwrap();
+        let row = |ptr, count| Operand::row("bias", ptr, DType::F32, &[count]).unwrap();
+        assert_eq!(space.operand(&row(ptr.add(8), 14)).unwrap(), Some((ptr, 8)));
+        assert_eq!(space.operand(&row(DevicePtr::NULL, 0)).unwrap(), None);
+        for bad in [row(ptr.add(8), 15), row(ptr.add(2), 1), row(DevicePtr::NULL, 1)] {
+            let error = space.operand(&bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.message().starts_with("bias: "), "{error}");
+        }
+        assert!(Operand::row("x", ptr, DType::F32, &[usize::MAX, 2]).is_err());
+        assert!(Operand::row("x", ptr, DType::F32, &[usize::MAX, 2, 0]).is_ok());
+    }
+}
