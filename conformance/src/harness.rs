@@ -40,8 +40,11 @@ pub fn harness<B: Backend>(name: &str, device: &Device<B>, options: &Options) ->
     }
     let dtypes = device.capabilities().dtypes;
     let device = Arc::new(erased(device));
-    let everything =
-        options.op.is_none() && options.case.is_none() && options.vectors.is_none() && options.sample.is_none();
+    let everything = options.op.is_none()
+        && options.case.is_none()
+        && options.vectors.is_none()
+        && options.dtypes.is_none()
+        && options.sample.is_none();
     let families = if options.mode == Mode::Test && everything {
         &FAMILIES[..]
     } else {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use polygrad_tensor::DType;
+
 /// Which questions to ask a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -24,6 +26,8 @@ pub struct Options {
     pub case: Option<String>,
     /// The vectors of this folder, instead of all that come with this crate.
     pub vectors: Option<PathBuf>,
+    /// Only cases in these dtypes.
+    pub dtypes: Option<Vec<DType>>,
     /// Only so many cases of each op from each source in each dtype, the first among them and the others at equal distances: for devices
     /// that are slow.
     pub sample: Option<usize>,

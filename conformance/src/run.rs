@@ -16,7 +16,11 @@ use crate::{errors, generated, near, ulp, vectors};
 /// # Errors
 /// A folder of vectors that cannot be read; an op or a case that there is not, with the names that are near.
 pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Case>> {
-    let mut cases = of_mode(&device.capabilities().dtypes, options)?;
+    let mut dtypes = device.capabilities().dtypes;
+    if let Some(wanted) = &options.dtypes {
+        dtypes.retain(|dtype| wanted.contains(dtype));
+    }
+    let mut cases = of_mode(&dtypes, options)?;
     if let Some(op) = &options.op {
         let all = cases.iter().map(Case::op);
         let missing = near::missing("op", op, all);

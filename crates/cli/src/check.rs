@@ -35,7 +35,7 @@ fn options(args: &Check, mode: polygrad_conformance::Mode) -> Options {
         op: args.op.clone(),
         case: args.case.clone(),
         vectors: args.vectors.clone(),
-        sample: None,
+        ..Options::default()
     }
 }
 
