@@ -1,7 +1,10 @@
 //! ONNX files: read, checked, written, and run on any backend.
 //!
 //! [`graph`] holds a file's content as plain data: [`Graph::load`](graph::Graph::load) reads and checks everything,
-//! [`Graph::save`](graph::Graph::save) is its inverse.
+//! [`Graph::save`](graph::Graph::save) is its inverse. [`OnnxModel`] runs a file on any backend, with gradients where asked.
 
 pub mod graph;
+mod import;
 mod proto;
+
+pub use import::{Engine, OnnxModel, Options, Outputs, Value, op_versions};

@@ -83,6 +83,12 @@ impl Literal {
         Self::read_unnamed(proto, folder).map_err(|e| in_tensor(e, &name))
     }
 
+    /// The same bytes as elements of another type of the same size.
+    pub(crate) fn reinterpret(&self, element: ElementType) -> Result<Self> {
+        let _ = element.dtype()?;
+        from_raw(element, *self.host.shape(), self.wire_bytes().into())
+    }
+
     fn read_unnamed(proto: TensorProto, folder: Option<&Folder>) -> Result<Self> {
         if proto.segment.is_some() {
             return Err(malformed("tensors stored in segments are not read"));
