@@ -3,7 +3,7 @@
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
     DType, Distribution, Error, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
-    SliceRange, Support, UnaryOp,
+    SliceRange, Support, UnaryOp, random_host,
 };
 use polygrad_reference::Reference;
 
@@ -66,7 +66,10 @@ impl Backend for Onnx {
         create::iota(len, start, step, dtype, device)
     }
 
-    fn random(_: Shape, _: Distribution, _: DType, _: RandomKey, _: &Recording) -> Result<T> {
+    fn random(shape: Shape, distribution: Distribution, dtype: DType, key: RandomKey, device: &Recording) -> Result<T> {
+        if device.state().loading {
+            return Self::from_host(random_host(shape, distribution, dtype, key)?, device);
+        }
         Err(
             Error::unsupported("random numbers cannot be recorded: a file gives the same answer each time")
                 .with_op("random")
@@ -81,18 +84,24 @@ impl Backend for Onnx {
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
         let compute = |c: &[_]| Reference::binary(op, &c[0], &c[1]);
-        or_record(&[a, b], a.shape.broadcast(&b.shape)?, compute, || elementwise::binary(op, a, b))
+        or_record(&[a, b], a.shape.broadcast(&b.shape)?, compute, || {
+            elementwise::binary(op, a, b)
+        })
     }
 
     fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
         let compute = |c: &[_]| Reference::compare(op, &c[0], &c[1]);
-        or_record(&[a, b], a.shape.broadcast(&b.shape)?, compute, || elementwise::compare(op, a, b))
+        or_record(&[a, b], a.shape.broadcast(&b.shape)?, compute, || {
+            elementwise::compare(op, a, b)
+        })
     }
 
     fn select(condition: &T, a: &T, b: &T) -> Result<T> {
         let compute = |c: &[_]| Reference::select(&c[0], &c[1], &c[2]);
         let shape = elementwise::select_shape(condition, a, b)?;
-        or_record(&[condition, a, b], shape, compute, || elementwise::select(condition, a, b))
+        or_record(&[condition, a, b], shape, compute, || {
+            elementwise::select(condition, a, b)
+        })
     }
 
     fn cast(x: &T, dtype: DType) -> Result<T> {
@@ -149,7 +158,9 @@ impl Backend for Onnx {
 
     fn concat(xs: &[&T], axis: usize) -> Result<T> {
         let compute = |c: &[_]| Reference::concat(&c.iter().collect::<Vec<_>>(), axis);
-        or_record(xs, movement::concat_shape(xs, axis), compute, || movement::concat(xs, axis))
+        or_record(xs, movement::concat_shape(xs, axis), compute, || {
+            movement::concat(xs, axis)
+        })
     }
 
     fn gather(x: &T, axis: usize, index: &T) -> Result<T> {

@@ -56,7 +56,13 @@ impl Extent {
     pub(crate) fn times(&self, other: &Self) -> Self {
         let all = |extent: &Self| -> Vec<(i64, Vec<Symbol>)> {
             let own = (extent.offset, Vec::new());
-            extent.terms.iter().cloned().chain([own]).filter(|(factor, _)| *factor != 0).collect()
+            extent
+                .terms
+                .iter()
+                .cloned()
+                .chain([own])
+                .filter(|(factor, _)| *factor != 0)
+                .collect()
         };
         let mut product = Self::fixed(0);
         for (a, left) in all(self) {

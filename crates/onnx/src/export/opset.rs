@@ -28,8 +28,7 @@ impl Opset {
     pub fn from_version(version: i64) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|opset| opset.version() == version);
         found.ok_or_else(|| {
-            Error::unsupported(format!("models are not written for opset {version}"))
-                .with_hint("take 17, 18, 20 or 23")
+            Error::unsupported(format!("models are not written for opset {version}")).with_hint("take 17, 18, 20 or 23")
         })
     }
 

@@ -44,6 +44,8 @@ pub(super) struct State {
     calls: HashMap<String, Vec<ValueId>>,
     /// Constants without names, by a hash of what they hold.
     constants: HashMap<u64, Vec<ValueId>>,
+    /// Whether parameters are on their way in: each constant is one of its own then, and may be random.
+    pub(super) loading: bool,
 }
 
 impl Recording {
@@ -58,6 +60,7 @@ impl Recording {
             producers: HashMap::new(),
             calls: HashMap::new(),
             constants: HashMap::new(),
+            loading: true,
         })))
     }
 
@@ -108,6 +111,9 @@ impl State {
 
     /// A constant without a name; one of the same content is taken again.
     pub(super) fn constant(&mut self, host: HostTensor) -> ValueId {
+        if self.loading {
+            return self.fixed_value(host, None);
+        }
         let key = content_hash(&host);
         let same = |id: &&ValueId| {
             self.values[id.index()].constant.as_ref().is_some_and(|known| {
@@ -143,12 +149,8 @@ impl State {
         id
     }
 
-    /// Names a constant; one that has a name becomes a second value, since both names are to be found.
+    /// Names a constant: a parameter or a buffer.
     pub(super) fn set_name(&mut self, id: ValueId, name: &str) {
-        // A name takes the constant out of those that are shared and computed with.
-        for known in self.constants.values_mut() {
-            known.retain(|known| *known != id);
-        }
         self.values[id.index()].name = Some(name.to_owned());
     }
 
@@ -222,6 +224,35 @@ impl State {
     /// Records a call with one output.
     pub(super) fn one(&mut self, call: Call) -> Result<ValueId> {
         Ok(self.emit(call)?[0])
+    }
+
+    /// A second value of the same content.
+    pub(super) fn copy(&mut self, id: ValueId) -> ValueId {
+        let of = &self.values[id.index()];
+        let copied = Value {
+            constant: None,
+            name: None,
+            shape: of.shape,
+            dtype: of.dtype,
+            extents: of.extents.clone(),
+        };
+        let new = ValueId(self.values.len() as u32);
+        self.values.push(copied);
+        self.nodes.push(Node {
+            op_type: "Identity".to_owned(),
+            inputs: vec![Some(id)],
+            outputs: vec![Some(new)],
+            ..Node::default()
+        });
+        new
+    }
+
+    /// Says of the calls recorded since a value came to be, as far as nothing was said of them yet, in which layer they are.
+    pub(super) fn place_since(&mut self, id: ValueId, layer: &str) {
+        let first = self.producers.get(&id).map_or(0, |node| node + 1);
+        for node in self.nodes.iter_mut().skip(first).filter(|node| node.name.is_empty()) {
+            layer.clone_into(&mut node.name);
+        }
     }
 
     /// What a call would give back, if it only undoes the one before.

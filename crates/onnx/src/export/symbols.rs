@@ -50,9 +50,14 @@ impl Symbols {
             let largest = (*bound).min(LARGEST);
             let fitting = |slack: usize| {
                 let smallest = (largest / 4).max(2);
-                (smallest..=largest).rev().filter(|&p| is_prime(p)).find(|&p| symbols.fits(p, slack.min(p / 16)))
+                (smallest..=largest)
+                    .rev()
+                    .filter(|&p| is_prime(p))
+                    .find(|&p| symbols.fits(p, slack.min(p / 16)))
             };
-            let Some((value, slack)) = [SLACK, 16, 4, 1, 0].into_iter().find_map(|slack| Some((fitting(slack)?, slack)))
+            let Some((value, slack)) = [SLACK, 16, 4, 1, 0]
+                .into_iter()
+                .find_map(|slack| Some((fitting(slack)?, slack)))
             else {
                 return Err(Error::invalid(format!(
                     "no number up to {bound} can stand for the extent {name:?} while the model is recorded"
@@ -71,7 +76,9 @@ impl Symbols {
 
     /// Remembers that this number is an extent of the model, with its parts and small multiples.
     fn know(&mut self, extent: usize) {
-        let parts = (1..).take_while(|part| part * part <= extent).filter(|part| extent.is_multiple_of(*part));
+        let parts = (1..)
+            .take_while(|part| part * part <= extent)
+            .filter(|part| extent.is_multiple_of(*part));
         let parts: Vec<usize> = parts.flat_map(|part| [part, extent / part]).collect();
         self.known.extend(parts);
         self.known.extend((1..=4).map(|factor| extent.saturating_mul(factor)));
@@ -86,18 +93,26 @@ impl Symbols {
             !multiple && !halved && !is_part(extent, p)
         };
         self.known.iter().all(|&extent| apart(extent))
-            && self.entries.iter().all(|entry| entry.value != p && apart(entry.value) && !is_part(p, entry.value))
+            && self
+                .entries
+                .iter()
+                .all(|entry| entry.value != p && apart(entry.value) && !is_part(p, entry.value))
     }
 
     /// The number that stands for a symbol of this name.
     pub(super) fn value(&self, name: &str) -> Option<usize> {
-        self.entries.iter().find(|entry| entry.name == name).map(|entry| entry.value)
+        self.entries
+            .iter()
+            .find(|entry| entry.name == name)
+            .map(|entry| entry.value)
     }
 
     /// Names and numbers, for messages.
     pub(super) fn legend(&self) -> String {
         let entries = self.entries.iter().filter(|entry| !entry.derived);
-        let parts: Vec<String> = entries.map(|entry| format!("{} = {}", entry.name, entry.value)).collect();
+        let parts: Vec<String> = entries
+            .map(|entry| format!("{} = {}", entry.name, entry.value))
+            .collect();
         parts.join(", ")
     }
 
@@ -153,7 +168,10 @@ impl Symbols {
             _ => Extent::fixed(rest as i64),
         };
         if !factor.is_symbolic() && !self.known.contains(&rest) {
-            let part = self.entries.iter().find(|entry| !entry.derived && is_part(rest, entry.value));
+            let part = self
+                .entries
+                .iter()
+                .find(|entry| !entry.derived && is_part(rest, entry.value));
             if let Some(entry) = part {
                 return Err(Error::unsupported(format!(
                     "the extent {extent} was computed from {:?} in a way that cannot be recorded",
@@ -186,7 +204,8 @@ impl Symbols {
         if product.is_symbolic() {
             return Some(product.times(&Extent::fixed(rest as i64)));
         }
-        self.sum(number).filter(|sum| sum.is_symbolic() && sum.offset.abs() <= 2)
+        self.sum(number)
+            .filter(|sum| sum.is_symbolic() && sum.offset.abs() <= 2)
     }
 
     /// A number as a multiple of a symbol, or the sum of two, with a small number added or taken away.
@@ -226,7 +245,10 @@ fn is_part(number: usize, whole: usize) -> bool {
 }
 
 fn is_prime(number: usize) -> bool {
-    number > 1 && (2..).take_while(|part| part * part <= number).all(|part| !number.is_multiple_of(part))
+    number > 1
+        && (2..)
+            .take_while(|part| part * part <= number)
+            .all(|part| !number.is_multiple_of(part))
 }
 
 #[cfg(test)]

@@ -59,7 +59,13 @@ fn causal_mask(q: &T, queries: usize, keys: usize) -> Result<T> {
     let one = Scalar::Int(1);
     let key = Onnx::iota(keys, Scalar::Int(0), one, DType::I64, &q.recording)?;
     let last_seen = if queries <= keys {
-        Onnx::iota(queries, Scalar::Int((keys - queries) as i64), one, DType::I64, &q.recording)?
+        Onnx::iota(
+            queries,
+            Scalar::Int((keys - queries) as i64),
+            one,
+            DType::I64,
+            &q.recording,
+        )?
     } else {
         let row = Onnx::iota(queries, Scalar::Int(0), one, DType::I64, &q.recording)?;
         Onnx::binary_scalar(BinaryOp::Sub, &row, Scalar::Int((queries - keys) as i64), false)?

@@ -5,10 +5,10 @@ use polygrad_reference::{Reference, ReferenceDevice};
 
 use super::elementwise::{binary, cast};
 use super::movement::expand;
+use crate::export::OnnxTensor;
 use crate::export::call::Call;
 use crate::export::extent::Extent;
 use crate::export::recording::Recording;
-use crate::export::OnnxTensor;
 use crate::graph::{Attribute, Literal};
 
 type T = OnnxTensor;
@@ -18,7 +18,7 @@ const LIMIT: usize = 1 << 10;
 
 pub(crate) fn from_host(host: HostTensor, recording: &Recording) -> Result<T> {
     let state = recording.state();
-    for &dim in host.shape() .iter(){
+    for &dim in host.shape().iter() {
         let extent = state.symbols.read(dim)?;
         if extent.is_symbolic() {
             return Err(Error::unsupported(format!(
@@ -34,8 +34,10 @@ pub(crate) fn from_host(host: HostTensor, recording: &Recording) -> Result<T> {
 
 pub(crate) fn to_host(x: &T) -> Result<HostTensor> {
     x.constant().ok_or_else(|| {
-        Error::unsupported("a model that reads values on the host cannot be recorded: they are known when the model runs")
-            .with_hint("compute with tensors instead: where_ in place of if, and no item or to_vec in forward")
+        Error::unsupported(
+            "a model that reads values on the host cannot be recorded: they are known when the model runs",
+        )
+        .with_hint("compute with tensors instead: where_ in place of if, and no item or to_vec in forward")
     })
 }
 
@@ -43,7 +45,10 @@ pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType, recording: &Record
     let symbolic = number(value, recording);
     let fixed = {
         let state = recording.state();
-        let extents: Vec<Extent> = shape.iter().map(|&dim| state.symbols.read(dim)).collect::<Result<_>>()?;
+        let extents: Vec<Extent> = shape
+            .iter()
+            .map(|&dim| state.symbols.read(dim))
+            .collect::<Result<_>>()?;
         extents.iter().all(|extent| !extent.is_symbolic())
     };
     if let Some((extent, inverse)) = symbolic {
@@ -52,14 +57,21 @@ pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType, recording: &Record
         drop(state);
         let scalar = recording.tensor(id);
         let scalar = if inverse { scalar.map("Reciprocal")? } else { scalar };
-        return if shape.rank() == 0 { Ok(scalar) } else { expand(&scalar, shape) };
+        return if shape.rank() == 0 {
+            Ok(scalar)
+        } else {
+            expand(&scalar, shape)
+        };
     }
     let one = |shape: Shape| Reference::to_host(&Reference::full(shape, value, dtype, &ReferenceDevice)?);
     if fixed && shape.numel() <= LIMIT {
         return Ok(recording.constant(one(shape)?));
     }
     let mut state = recording.state();
-    let extents: Vec<Extent> = shape.iter().map(|&dim| state.symbols.read(dim)).collect::<Result<_>>()?;
+    let extents: Vec<Extent> = shape
+        .iter()
+        .map(|&dim| state.symbols.read(dim))
+        .collect::<Result<_>>()?;
     let target = state.extents(&extents)?;
     let value = Attribute::Tensor(Literal::from(one(Shape::from([1]))?));
     let call = Call::new("ConstantOfShape").input(target).attribute("value", value);
@@ -81,7 +93,9 @@ fn number(value: Scalar, recording: &Recording) -> Option<(Extent, bool)> {
                 ((number - rounded).abs() <= 1e-9 * rounded).then_some(rounded)
             };
             let read = |number: f64| state.symbols.read_number(whole(number)?);
-            read(number).map(|extent| (extent, false)).or_else(|| Some((read(number.recip())?, true)))
+            read(number)
+                .map(|extent| (extent, false))
+                .or_else(|| Some((read(number.recip())?, true)))
         }
     }
 }

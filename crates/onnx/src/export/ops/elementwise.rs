@@ -88,8 +88,10 @@ pub(crate) fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
             let opset = a.recording.state().opset;
             if !opset.has_bitwise() {
-                return Err(Error::unsupported(format!("opset {} has no op on single bits", opset.version()))
-                    .with_hint("write the model for opset 18 or later"));
+                return Err(
+                    Error::unsupported(format!("opset {} has no op on single bits", opset.version()))
+                        .with_hint("write the model for opset 18 or later"),
+                );
             }
             emit(match op {
                 BinaryOp::And => "BitwiseAnd",

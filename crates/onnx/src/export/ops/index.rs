@@ -15,7 +15,11 @@ pub(crate) fn gather(x: &T, axis: usize, index: &T) -> Result<T> {
 
 pub(crate) fn scatter(x: &T, axis: usize, index: &T, src: &T, adds: bool) -> Result<T> {
     let ranges: Vec<_> = index.shape.iter().map(|&dim| SliceRange::full(dim)).collect();
-    let src = if src.shape == index.shape { src.clone() } else { slice(src, &ranges)? };
+    let src = if src.shape == index.shape {
+        src.clone()
+    } else {
+        slice(src, &ranges)?
+    };
     let mut call = Call::of("ScatterElements", [x, index, &src]).int("axis", axis as i64);
     if adds {
         call = call.text("reduction", "add");
@@ -25,7 +29,8 @@ pub(crate) fn scatter(x: &T, axis: usize, index: &T, src: &T, adds: bool) -> Res
 
 pub(crate) fn index_select(x: &T, axis: usize, index: &T) -> Result<T> {
     let call = Call::of("Gather", [x, index]).int("axis", axis as i64);
-    x.recording.one(call.gives(x.shape.with_dim(axis, index.shape[0]), x.dtype))
+    x.recording
+        .one(call.gives(x.shape.with_dim(axis, index.shape[0]), x.dtype))
 }
 
 pub(crate) fn embedding(weight: &T, index: &T) -> Result<T> {

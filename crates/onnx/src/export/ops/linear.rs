@@ -19,7 +19,8 @@ pub(crate) fn matmul_shape(a: &T, b: &T) -> Result<Shape> {
 }
 
 pub(crate) fn matmul(a: &T, b: &T) -> Result<T> {
-    a.recording.one(Call::of("MatMul", [a, b]).gives(matmul_shape(a, b)?, a.dtype))
+    a.recording
+        .one(Call::of("MatMul", [a, b]).gives(matmul_shape(a, b)?, a.dtype))
 }
 
 pub(crate) fn linear(x: &T, weight: &T, bias: Option<&T>) -> Result<T> {
@@ -31,7 +32,9 @@ pub(crate) fn linear(x: &T, weight: &T, bias: Option<&T>) -> Result<T> {
         return x.recording.one(call.gives(shape, x.dtype));
     }
     let transposed = permute(weight, Axes::new([1, 0])?)?;
-    let product = x.recording.one(Call::of("MatMul", [x, &transposed]).gives(shape, x.dtype))?;
+    let product = x
+        .recording
+        .one(Call::of("MatMul", [x, &transposed]).gives(shape, x.dtype))?;
     match bias {
         Some(bias) => binary(BinaryOp::Add, &product, bias),
         None => Ok(product),

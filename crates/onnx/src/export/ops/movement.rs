@@ -13,7 +13,10 @@ pub(crate) fn reshape(x: &T, shape: Shape) -> Result<T> {
     if x.shape == shape {
         return Ok(x.clone());
     }
-    let ones_apart = [("Unsqueeze", inserted(&x.shape, &shape)), ("Squeeze", inserted(&shape, &x.shape))];
+    let ones_apart = [
+        ("Unsqueeze", inserted(&x.shape, &shape)),
+        ("Squeeze", inserted(&shape, &x.shape)),
+    ];
     for (op, axes) in ones_apart {
         if let Some(axes) = axes {
             let axes = x.recording.state().ints(&axes)?;
@@ -49,10 +52,23 @@ fn inserted(from: &Shape, to: &Shape) -> Option<Vec<i64>> {
 fn reshape_target(x: &T, shape: &Shape) -> Result<ValueId> {
     let from = x.extents();
     let mut state = x.recording.state();
-    let to: Vec<Extent> = shape.iter().map(|&dim| state.symbols.read(dim)).collect::<Result<_>>()?;
-    let product = |extents: &[Extent]| extents.iter().fold(Extent::fixed(1), |product, extent| product.times(extent));
+    let to: Vec<Extent> = shape
+        .iter()
+        .map(|&dim| state.symbols.read(dim))
+        .collect::<Result<_>>()?;
+    let product = |extents: &[Extent]| {
+        extents
+            .iter()
+            .fold(Extent::fixed(1), |product, extent| product.times(extent))
+    };
     if product(&from) != product(&to) {
-        let text = |extents: &[Extent]| extents.iter().map(|e| state.symbols.text(e)).collect::<Vec<_>>().join(", ");
+        let text = |extents: &[Extent]| {
+            extents
+                .iter()
+                .map(|e| state.symbols.text(e))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         return Err(Error::unsupported(format!(
             "[{}] does not become [{}] for all sizes of the symbols",
             text(&from),
@@ -94,7 +110,11 @@ pub(crate) fn expand(x: &T, shape: Shape) -> Result<T> {
     for (axis, &dim) in shape.iter().enumerate() {
         // An extent that stays as it is need not be said.
         let stays = axis >= lead && x.shape[axis - lead] == dim;
-        target.push(if stays { Extent::fixed(1) } else { state.symbols.read(dim)? });
+        target.push(if stays {
+            Extent::fixed(1)
+        } else {
+            state.symbols.read(dim)?
+        });
     }
     let target = state.extents(&target)?;
     let id = state.one(Call::of("Expand", [x]).input(target).gives(shape, x.dtype))?;
@@ -127,10 +147,18 @@ pub(crate) fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
         let (start, end) = if range.len == 0 {
             (Extent::fixed(0), Extent::fixed(0))
         } else if range.step > 0 {
-            let end = if next >= dim as i64 { Extent::fixed(i64::MAX) } else { place(last as usize + 1)? };
+            let end = if next >= dim as i64 {
+                Extent::fixed(i64::MAX)
+            } else {
+                place(last as usize + 1)?
+            };
             (place(range.start)?, end)
         } else {
-            let end = if next < 0 { Extent::fixed(i64::MIN) } else { place(next as usize)? };
+            let end = if next < 0 {
+                Extent::fixed(i64::MIN)
+            } else {
+                place(next as usize)?
+            };
             (place(range.start)?, end)
         };
         starts.push(start);
@@ -140,7 +168,11 @@ pub(crate) fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
     }
     let (starts, ends) = (state.extents(&starts)?, state.extents(&ends)?);
     let (axes, steps) = (state.ints(&axes)?, state.ints(&steps)?);
-    let mut call = Call::of("Slice", [x]).input(starts).input(ends).input(axes).input(steps);
+    let mut call = Call::of("Slice", [x])
+        .input(starts)
+        .input(ends)
+        .input(axes)
+        .input(steps);
     if ranges.iter().any(|range| range.step.unsigned_abs() > 1) {
         call = call.walks(x);
     }
@@ -150,7 +182,10 @@ pub(crate) fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
 }
 
 pub(crate) fn padded(shape: &Shape, padding: &[(usize, usize)]) -> Result<Shape> {
-    let dims = shape.iter().zip(padding).map(|(&dim, &(before, after))| dim + before + after);
+    let dims = shape
+        .iter()
+        .zip(padding)
+        .map(|(&dim, &(before, after))| dim + before + after);
     Shape::new(&dims.collect::<Vec<_>>())
 }
 

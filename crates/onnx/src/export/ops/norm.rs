@@ -12,13 +12,7 @@ pub(crate) fn softmax(op: &'static str, x: &T, axis: usize) -> Result<T> {
     x.like(Call::of(op, [x]).int("axis", axis as i64))
 }
 
-pub(crate) fn layer_norm(
-    x: &T,
-    weight: Option<&T>,
-    bias: Option<&T>,
-    axes: usize,
-    eps: f64,
-) -> Result<(T, T, T)> {
+pub(crate) fn layer_norm(x: &T, weight: Option<&T>, bias: Option<&T>, axes: usize, eps: f64) -> Result<(T, T, T)> {
     let weight = weight_or_ones(x, weight, axes)?;
     let operands = [Some(x), Some(&weight), bias];
     let kept = x.shape.reduced(Axes::new(x.shape.rank() - axes..x.shape.rank())?, true);

@@ -111,14 +111,21 @@ fn layer(
 fn squeeze(x: &T, axis: usize) -> Result<T> {
     let axes = x.recording.state().ints(&[axis as i64])?;
     let shape = x.shape.reduced(Axes::one(axis), false);
-    x.recording.one(Call::of("Squeeze", [x]).input(axes).gives(shape, x.dtype))
+    x.recording
+        .one(Call::of("Squeeze", [x]).input(axes).gives(shape, x.dtype))
 }
 
 /// Parameters one after the other, with their gates in ONNX's order, as those of one direction: `[1, …]`. Made now where they are known.
 fn directed(kind: &Kind, params: &[&T]) -> Result<T> {
-    let known: Option<Vec<_>> = params.iter().map(|param| Some((param.name()?, param.constant()?))).collect();
+    let known: Option<Vec<_>> = params
+        .iter()
+        .map(|param| Some((param.name()?, param.constant()?)))
+        .collect();
     let Some(known) = known else {
-        let parts: Vec<T> = params.iter().map(|param| reordered(kind, param)).collect::<Result<_>>()?;
+        let parts: Vec<T> = params
+            .iter()
+            .map(|param| reordered(kind, param))
+            .collect::<Result<_>>()?;
         let joined = Onnx::concat(&parts.iter().collect::<Vec<_>>(), 0)?;
         return Onnx::reshape(&joined, Shape::new(&[&[1], joined.shape.dims()].concat())?);
     };

@@ -69,6 +69,8 @@ pub(crate) fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
         .int("axis", axis as i64)
         .int("largest", i64::from(descending))
         .int("sorted", 1);
-    let both = x.recording.emit(call.gives(x.shape, x.dtype).gives(x.shape, DType::I64))?;
+    let both = x
+        .recording
+        .emit(call.gives(x.shape, x.dtype).gives(x.shape, DType::I64))?;
     Ok((both[0].clone(), both[1].clone()))
 }

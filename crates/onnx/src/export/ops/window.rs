@@ -72,7 +72,9 @@ pub(crate) fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {
     let whole = (0..spatial).all(|axis| params.kernel[axis] == x.shape[axis + 2] && params.padding[axis] == 0);
     if whole {
         let call = Call::of("GlobalAveragePool", [x]);
-        return x.recording.one(call.gives(x.shape.reduced(Axes::new(2..x.shape.rank())?, true), x.dtype));
+        return x
+            .recording
+            .one(call.gives(x.shape.reduced(Axes::new(2..x.shape.rank())?, true), x.dtype));
     }
     let call = pool("AveragePool", x, params).int("count_include_pad", i64::from(params.count_include_pad));
     x.recording.one(call.gives(shape, x.dtype))
