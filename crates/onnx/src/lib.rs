@@ -9,5 +9,5 @@ pub mod graph;
 mod import;
 mod proto;
 
-pub use export::{Export, ExportOnnx, ForwardOutputs, Input, Onnx, OnnxTensor, Opset, Recording};
+pub use export::{Export, ExportOnnx, ForwardOutputs, Input, IntoDims, Onnx, OnnxTensor, Opset, Recording};
 pub use import::{Engine, OnnxModel, Options, Outputs, Value, op_versions};

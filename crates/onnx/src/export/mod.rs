@@ -22,6 +22,6 @@ mod verify;
 pub use backend::Onnx;
 pub use model::ExportOnnx;
 pub use opset::Opset;
-pub use options::{Export, ForwardOutputs, Input};
+pub use options::{Export, ForwardOutputs, Input, IntoDims};
 pub use recording::Recording;
 pub use tensor::OnnxTensor;

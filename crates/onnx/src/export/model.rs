@@ -30,7 +30,7 @@ const CAPS: [usize; 4] = [LARGEST, 1000, 500, 120];
 /// # let device = Device::<Cpu>::default().into_any();
 /// let model = Sequential::new().push(Linear::new(4, 8, &device)?).push(ReLU).push(Linear::new(8, 3, &device)?);
 /// // One file for batches of every size.
-/// let input = Input::new("x", DType::F32, ["batch".into(), 4.into()]);
+/// let input = Input::new("x", DType::F32, ("batch", 4));
 /// model.export_onnx(&path, &Export::new([input]).outputs(["logits"]), |x| model.forward(&x[0]))?;
 ///
 /// let again = OnnxModel::load(&path, &device)?;
@@ -119,7 +119,7 @@ impl Export {
     ///
     /// # fn main() -> polygrad_tensor::Result<()> {
     /// let model = Linear::new(4, 2, &Device::<Cpu>::default())?;
-    /// let export = Export::new([Input::new("x", DType::F32, ["batch".into(), 4.into()])]);
+    /// let export = Export::new([Input::new("x", DType::F32, ("batch", 4))]);
     /// let graph = export.record_typed(
     ///     &model.state_dict()?,
     ///     |device| Linear::new(4, 2, device),
@@ -242,18 +242,18 @@ fn begin(export: &Export, shapes: &[Shape], cap: usize) -> Result<Recording> {
         (name, bound)
     });
     let bounds: Vec<_> = bounds.collect();
-    let fixed = export
-        .inputs
-        .iter()
-        .flat_map(|input| &input.dims)
-        .filter_map(|dim| match dim {
+    let fixed = export.inputs.iter().map(|input| {
+        let fixed = input.dims.iter().filter_map(|dim| match dim {
             Dim::Fixed(extent) => Some(*extent),
             _ => None,
         });
-    let extents = shapes
-        .iter()
-        .flat_map(|shape| shape.iter().copied().chain([shape.numel()]));
-    let symbols = Symbols::choose(&bounds, extents.chain(fixed))?;
+        Shape::new(&fixed.collect::<Vec<_>>())
+    });
+    let mut shapes = shapes.to_vec();
+    for shape in fixed {
+        shapes.push(shape?);
+    }
+    let symbols = Symbols::choose(&bounds, &shapes)?;
     Ok(Recording::new(export.opset, symbols))
 }
 

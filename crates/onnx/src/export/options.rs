@@ -20,6 +20,51 @@ impl From<&str> for Dim {
     }
 }
 
+impl From<i32> for Dim {
+    /// A negative number counts as 0.
+    fn from(extent: i32) -> Self {
+        Self::Fixed(usize::try_from(extent).unwrap_or(0))
+    }
+}
+
+/// Anything that users write as the extents of an input: `("batch", 3, 224, 224)`, `["batch", "seq"]`, or a list of [`Dim`].
+pub trait IntoDims {
+    /// The extents.
+    fn into_dims(self) -> Vec<Dim>;
+}
+
+impl IntoDims for Vec<Dim> {
+    fn into_dims(self) -> Self {
+        self
+    }
+}
+
+impl<D: Into<Dim>, const N: usize> IntoDims for [D; N] {
+    fn into_dims(self) -> Vec<Dim> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident)+;)*) => {$(
+        impl<$($name: Into<Dim>),+> IntoDims for ($($name,)+) {
+            #[allow(non_snake_case, reason = "the names of types serve as those of values")]
+            fn into_dims(self) -> Vec<Dim> {
+                let ($($name,)+) = self;
+                vec![$($name.into()),+]
+            }
+        }
+    )*};
+}
+
+tuples! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+}
+
 /// An input of an exported model.
 #[derive(Clone, Debug)]
 pub struct Input {
@@ -31,14 +76,29 @@ pub struct Input {
 
 impl Input {
     /// An input of this name, dtype and shape. An extent is a number, or a name for one that is known when the model runs, as in
-    /// `Input::new("ids", DType::I64, ["batch".into(), "seq".into()])`; equal names are equal extents.
-    pub fn new<D: Into<Dim>>(name: &str, dtype: DType, dims: impl IntoIterator<Item = D>) -> Self {
+    /// `Input::new("images", DType::F32, ("batch", 3, 224, 224))`; equal names are equal extents.
+    pub fn new(name: &str, dtype: DType, dims: impl IntoDims) -> Self {
         Self {
             name: name.to_owned(),
             dtype,
-            dims: dims.into_iter().map(Into::into).collect(),
+            dims: dims.into_dims(),
             below: 2,
         }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The dtype.
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The extents.
+    pub fn dims(&self) -> &[Dim] {
+        &self.dims
     }
 
     /// For integers: the check after the export draws numbers from 0 to this, which is not among them. Default: 2.
@@ -85,6 +145,11 @@ impl Export {
             check: true,
             external_data: None,
         }
+    }
+
+    /// The inputs.
+    pub fn inputs(&self) -> &[Input] {
+        &self.inputs
     }
 
     /// Names of the outputs in order. Default: `output`, `output_1`, …

@@ -5,12 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, Result, Shape};
 
 use super::extent::{Extent, Symbol};
 
 /// What an extent that is no symbol's own may be away from a multiple of one.
 const SLACK: usize = 64;
+/// How far the model's own extents are from multiples of a symbol: as far as possible. They are known, and not read; but what is read
+/// should not become one of them.
+const MARGINS: [usize; 4] = [16, 4, 1, 0];
 /// The largest multiple of a symbol that may have something added to it.
 const MULTIPLES: usize = 16;
 /// The largest part of a symbol that is told apart from other numbers.
@@ -37,28 +40,23 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// Chooses numbers for symbols of these names, each not above its bound, that are not mistaken for one of these extents.
+    /// Chooses numbers for symbols of these names, each not above its bound, that are not mistaken for an extent of these shapes.
     ///
     /// # Errors
     /// When there is no such number.
-    pub(super) fn choose(names: &[(String, usize)], extents: impl IntoIterator<Item = usize>) -> Result<Self> {
+    pub(super) fn choose(names: &[(String, usize)], shapes: &[Shape]) -> Result<Self> {
         let mut symbols = Self::default();
-        for extent in extents {
-            symbols.know(extent);
+        for shape in shapes {
+            shape.iter().for_each(|&dim| symbols.know(dim));
+            symbols.known.insert(shape.numel());
         }
         for (name, bound) in names {
             let largest = (*bound).min(LARGEST);
-            let fitting = |slack: usize| {
-                let smallest = (largest / 4).max(2);
-                (smallest..=largest)
-                    .rev()
-                    .filter(|&p| is_prime(p))
-                    .find(|&p| symbols.fits(p, slack.min(p / 16)))
+            let fitting = |margin: usize| {
+                let primes = ((largest / 4).max(2)..=largest).rev().filter(|&p| is_prime(p));
+                primes.into_iter().find(|&p| symbols.fits(p, margin))
             };
-            let Some((value, slack)) = [SLACK, 16, 4, 1, 0]
-                .into_iter()
-                .find_map(|slack| Some((fitting(slack)?, slack)))
-            else {
+            let Some(value) = MARGINS.into_iter().find_map(fitting) else {
                 return Err(Error::invalid(format!(
                     "no number up to {bound} can stand for the extent {name:?} while the model is recorded"
                 ))
@@ -67,7 +65,7 @@ impl Symbols {
             symbols.entries.push(Entry {
                 name: name.clone(),
                 value,
-                slack: slack.min(value / 16),
+                slack: SLACK.min(value / 16),
                 derived: false,
             });
         }
@@ -85,18 +83,16 @@ impl Symbols {
     }
 
     /// Whether a number can stand for a symbol beside those that there are.
-    fn fits(&self, p: usize, slack: usize) -> bool {
-        let apart = |extent: usize| {
-            let nearest = (extent + p / 2) / p;
+    fn fits(&self, p: usize, margin: usize) -> bool {
+        let apart = |extent: usize, margin: usize| {
+            let nearest = ((extent + p / 2) / p).min(MULTIPLES);
             let halved = (1..=5).any(|times| extent.abs_diff(p >> times) <= 2 && p >> times > SLACK);
-            let multiple = nearest > 0 && (extent.is_multiple_of(p) || extent.abs_diff(nearest * p) <= slack);
+            let multiple = nearest > 0 && (extent.is_multiple_of(p) || extent.abs_diff(nearest * p) <= margin);
             !multiple && !halved && !is_part(extent, p)
         };
-        self.known.iter().all(|&extent| apart(extent))
-            && self
-                .entries
-                .iter()
-                .all(|entry| entry.value != p && apart(entry.value) && !is_part(p, entry.value))
+        let others = || self.entries.iter().map(|entry| entry.value);
+        self.known.iter().all(|&extent| apart(extent, margin.min(p / 16)))
+            && others().all(|other| other != p && apart(other, SLACK.min(p / 16)) && !is_part(p, other))
     }
 
     /// The number that stands for a symbol of this name.
@@ -257,7 +253,7 @@ mod tests {
 
     fn table() -> Symbols {
         let names = [("batch".to_owned(), usize::MAX), ("seq".to_owned(), 1024)];
-        Symbols::choose(&names, [768, 3072, 50257, 1024, 12]).unwrap()
+        Symbols::choose(&names, &[Shape::from([768, 3072]), Shape::from([50257, 1024, 12])]).unwrap()
     }
 
     #[test]
@@ -307,6 +303,6 @@ mod tests {
 
     #[test]
     fn a_bound_without_room_is_an_error() {
-        assert!(Symbols::choose(&[("n".to_owned(), 1)], []).is_err());
+        assert!(Symbols::choose(&[("n".to_owned(), 1)], &[]).is_err());
     }
 }

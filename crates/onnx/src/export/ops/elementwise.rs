@@ -1,6 +1,6 @@
 //! Functions of single elements.
 
-use polygrad_core::{Activation, Backend, BinaryOp, CompareOp, DType, Error, Result, Shape, UnaryOp, decompose};
+use polygrad_core::{Activation, BinaryOp, CompareOp, DType, Error, Result, Shape, UnaryOp, decompose};
 
 use crate::export::call::Call;
 use crate::export::{Onnx, OnnxTensor};
