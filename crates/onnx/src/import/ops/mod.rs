@@ -8,6 +8,7 @@ mod conv;
 mod create;
 mod elementwise;
 mod gather;
+mod loss;
 mod matmul;
 mod norm;
 mod pool;
@@ -16,7 +17,10 @@ mod reduce;
 mod resize;
 mod scatter;
 mod select;
-mod shape;
+pub(crate) mod shape;
+mod signal;
+mod text;
+mod vision;
 
 use polygrad_core::{Backend, DType, Error, Result};
 
@@ -87,7 +91,7 @@ use rows;
 const NEWEST: i64 = 28;
 
 /// All rows, family by family.
-fn families<B: Backend>() -> [&'static [Row<B>]; 17] {
+fn families<B: Backend>() -> [&'static [Row<B>]; 21] {
     [
         elementwise::Ops::<B>::ROWS,
         activation::Ops::<B>::ROWS,
@@ -105,6 +109,10 @@ fn families<B: Backend>() -> [&'static [Row<B>]; 17] {
         attention::Ops::<B>::ROWS,
         recurrent::Ops::<B>::ROWS,
         resize::Ops::<B>::ROWS,
+        vision::Ops::<B>::ROWS,
+        signal::Ops::<B>::ROWS,
+        loss::Ops::<B>::ROWS,
+        text::Ops::<B>::ROWS,
         control::Ops::<B>::ROWS,
     ]
 }
