@@ -22,7 +22,9 @@ fn main() -> Result<()> {
         made.map_err(|e| Error::io("create", &folder, e))?;
         for opset in Opset::ALL {
             let path = folder.join(format!("opset{}.onnx", opset.version()));
-            let outcome = case.model.export_onnx(&path, &case.export.clone().opset(opset), &case.run);
+            let outcome = case
+                .model
+                .export_onnx(&path, &case.export.clone().opset(opset), &case.run);
             if let Err(error) = outcome {
                 println!("{} in opset {}: {error}", case.name, opset.version());
             }

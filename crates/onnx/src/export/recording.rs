@@ -46,6 +46,8 @@ pub(super) struct State {
     constants: HashMap<u64, Vec<ValueId>>,
     /// Whether parameters are on their way in: each constant is one of its own then, and may be random.
     pub(super) loading: bool,
+    /// The layer that was done last.
+    last_layer: String,
 }
 
 impl Recording {
@@ -61,6 +63,7 @@ impl Recording {
             calls: HashMap::new(),
             constants: HashMap::new(),
             loading: true,
+            last_layer: String::new(),
         })))
     }
 
@@ -249,6 +252,9 @@ impl State {
 
     /// Says of the calls recorded since a value came to be, as far as nothing was said of them yet, in which layer they are.
     pub(super) fn place_since(&mut self, id: ValueId, layer: &str) {
+        if !layer.is_empty() {
+            layer.clone_into(&mut self.last_layer);
+        }
         let first = self.producers.get(&id).map_or(0, |node| node + 1);
         for node in self.nodes.iter_mut().skip(first).filter(|node| node.name.is_empty()) {
             layer.clone_into(&mut node.name);
@@ -289,8 +295,18 @@ impl PartialEq for Recording {
 }
 
 impl fmt::Display for Recording {
+    /// With what helps to understand an error: the numbers that stand for symbols, and how far the model had come.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("onnx")
+        let state = self.state();
+        let mut notes = state.symbols.legend();
+        if !state.last_layer.is_empty() {
+            let comma = if notes.is_empty() { "" } else { ", " };
+            notes = format!("{notes}{comma}after layer {}", state.last_layer);
+        }
+        if notes.is_empty() {
+            return f.write_str("onnx");
+        }
+        write!(f, "onnx ({notes})")
     }
 }
 

@@ -52,7 +52,8 @@ fn inputs(export: &Export, device: &Device, round: u64) -> Result<(Vec<Tensor>, 
     let size = |i: usize, name: &str| {
         let range = export.range(name);
         // Different symbols have different sizes, as far as they may.
-        (2 + i + 3 * round as usize).clamp(*range.start(), *range.end())
+        let size = (*range.start()).max(2) + i + 3 * round as usize;
+        size.min(*range.end())
     };
     let sizes: Vec<(String, usize)> = symbols
         .iter()

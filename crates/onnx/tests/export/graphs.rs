@@ -20,19 +20,27 @@ fn named(name: &str) -> Dim {
 }
 
 fn dims(body: &Body, output: usize) -> Vec<Dim> {
-    let ty = body.value(body.outputs[output]).ty.as_ref().and_then(|ty| ty.as_tensor());
+    let ty = body
+        .value(body.outputs[output])
+        .ty
+        .as_ref()
+        .and_then(|ty| ty.as_tensor());
     ty.and_then(|ty| ty.shape.clone()).unwrap()
 }
 
 fn recorded(name: &str, opset: Opset) -> Result<Graph> {
     let case = zoo::cases(&cpu())?.into_iter().find(|case| case.name == name).unwrap();
-    case.model.record_onnx(&case.export.opset(opset).check(false), &case.run)
+    case.model
+        .record_onnx(&case.export.opset(opset).check(false), &case.run)
 }
 
 #[test]
 fn a_network_is_a_few_ops_with_its_own_names() -> Result<()> {
     let device = cpu();
-    let model = Sequential::new().push(Linear::new(4, 8, &device)?).push(ReLU).push(Linear::new(8, 3, &device)?);
+    let model = Sequential::new()
+        .push(Linear::new(4, 8, &device)?)
+        .push(ReLU)
+        .push(Linear::new(8, 3, &device)?);
     model.train();
     let input = Input::new("x", DType::F32, ("batch", 4));
     let export = Export::new([input]).outputs(["logits"]).doc_string("a test");
@@ -42,7 +50,10 @@ fn a_network_is_a_few_ops_with_its_own_names() -> Result<()> {
     assert_eq!(initializers(&graph.body), ["0.weight", "0.bias", "2.weight", "2.bias"]);
     assert_eq!(dims(&graph.body, 0), [named("batch"), Dim::Fixed(3)]);
     assert_eq!(graph.body.nodes[2].name, "2/Gemm");
-    assert_eq!((graph.header.producer_name.as_str(), graph.header.doc_string.as_str()), ("polygrad", "a test"));
+    assert_eq!(
+        (graph.header.producer_name.as_str(), graph.header.doc_string.as_str()),
+        ("polygrad", "a test")
+    );
     assert!(graph.body.values.iter().all(|value| value.ty.is_some()));
     // The model is where it was, as it was.
     for (name, host) in model.state_dict()?.iter() {
@@ -55,7 +66,9 @@ fn a_network_is_a_few_ops_with_its_own_names() -> Result<()> {
 #[test]
 fn batch_norm_goes_into_the_convolution() -> Result<()> {
     let device = cpu();
-    let model = Sequential::new().push(Conv2d::new(3, 4, 3, &device)?).push(BatchNorm2d::new(4, &device)?);
+    let model = Sequential::new()
+        .push(Conv2d::new(3, 4, 3, &device)?)
+        .push(BatchNorm2d::new(4, &device)?);
     let input = Input::new("x", DType::F32, ("batch", 3, 8, 8));
     let export = Export::new([input]);
     let run = |x: &[Tensor]| model.forward(&x[0]);

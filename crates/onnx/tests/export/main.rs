@@ -27,7 +27,12 @@ fn every_model(opset: Opset) -> Result<()> {
             failures.push(format!("{}: {error}", case.name));
         }
     }
-    assert!(failures.is_empty(), "opset {}:\n{}", opset.version(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "opset {}:\n{}",
+        opset.version(),
+        failures.join("\n")
+    );
     Ok(())
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use polygrad_core::{Distribution, HostTensor, RandomKey, random_host};
 use polygrad_nn::models::*;
 use polygrad_nn::{
-    BatchNorm1d, BatchNorm2d, Conv1d, Conv2d, Conv2dConfig, ConvTranspose2dConfig, ELU, Embedding, GELU,
-    GRUConfig, GroupNorm, LSTMConfig, LeakyReLU, Linear, Masks, MaxPool2d, Module, MultiheadAttentionConfig, RMSNorm,
-    RNNConfig, ReLU, Sequential, SiLU, Softplus, StateDict,
+    BatchNorm1d, BatchNorm2d, Conv1d, Conv2d, Conv2dConfig, ConvTranspose2dConfig, ELU, Embedding, GELU, GRUConfig,
+    GroupNorm, LSTMConfig, LeakyReLU, Linear, Masks, MaxPool2d, Module, MultiheadAttentionConfig, RMSNorm, RNNConfig,
+    ReLU, Sequential, SiLU, Softplus, StateDict,
 };
 use polygrad_onnx::{Export, Input};
 use polygrad_tensor::{DType, Device, Result, Tensor};
@@ -25,9 +25,13 @@ pub(crate) struct Case {
 /// Other values for all parameters and buffers, so that none is 0 or 1 by chance.
 fn stir(model: &dyn Module) -> Result<()> {
     let mut state = StateDict::new();
-    for (i, (name, host)) in model.state_dict()?.iter().enumerate() {
+    // Of the names of a shared parameter one.
+    let params = model.named_parameters().into_iter().map(|(name, param)| (name, param.tensor()));
+    let buffers = model.named_buffers().into_iter().map(|(name, buffer)| (name, buffer.tensor()));
+    for (i, (name, tensor)) in params.chain(buffers).enumerate() {
+        let host = tensor.to_host()?;
         if !host.dtype().is_float() {
-            state.insert(name, host.clone());
+            state.insert(name, host);
             continue;
         }
         let key = RandomKey {
@@ -92,7 +96,12 @@ fn convolutional(device: &Device) -> Result<Vec<Case>> {
         .push(BatchNorm2d::new(8, device)?)
         .push(SiLU)
         .push(GroupNorm::new(2, 8, device)?)
-        .push(ConvTranspose2dConfig::new(8, 4, 3).stride(2).output_padding(1).build(device)?)
+        .push(
+            ConvTranspose2dConfig::new(8, 4, 3)
+                .stride(2)
+                .output_padding(1)
+                .build(device)?,
+        )
         .push(LeakyReLU::default())
         .push(ELU::default());
     let any_size = Sequential::new()
@@ -116,11 +125,15 @@ fn convolutional(device: &Device) -> Result<Vec<Case>> {
     let resnet = ResNet::new(&small, device)?;
     Ok(vec![
         case("mlp", mlp, vec![x], |model, x| Ok(vec![model.forward(&x[0])?]))?,
-        case("lenet", lenet, vec![images(1, 28)], |model, x| Ok(vec![model.forward(&x[0])?]))?,
+        case("lenet", lenet, vec![images(1, 28)], |model, x| {
+            Ok(vec![model.forward(&x[0])?])
+        })?,
         sequential("cnn", cnn, images(3, 16))?,
         with_bounds(sequential("cnn_any_size", any_size, any)?, &["height", "width"]),
         with_bounds(sequential("conv1d", line, signal)?, &["length"]),
-        case("resnet18", resnet, vec![images(3, 32)], |model, x| Ok(vec![model.forward(&x[0])?]))?,
+        case("resnet18", resnet, vec![images(3, 32)], |model, x| {
+            Ok(vec![model.forward(&x[0])?])
+        })?,
     ])
 }
 
@@ -134,14 +147,26 @@ fn with_bounds(mut case: Case, names: &[&str]) -> Case {
 
 fn recurrent(device: &Device) -> Result<Vec<Case>> {
     let series = || Input::new("x", DType::F32, ("batch", "seq", 5));
-    let state = |name: &str, layers: usize| {
-        Input::new(name, DType::F32, (layers, "batch", 7))
-    };
-    let lstm = LSTMConfig::new(5, 7).num_layers(2).batch_first(true).bidirectional(true).build(device)?;
+    let state = |name: &str, layers: usize| Input::new(name, DType::F32, (layers, "batch", 7));
+    let lstm = LSTMConfig::new(5, 7)
+        .num_layers(2)
+        .batch_first(true)
+        .bidirectional(true)
+        .build(device)?;
     let carried = LSTMConfig::new(5, 7).num_layers(2).batch_first(true).build(device)?;
-    let gru = GRUConfig::new(5, 7).batch_first(true).bidirectional(true).build(device)?;
-    let bare = GRUConfig::new(5, 7).num_layers(2).bias(false).batch_first(true).build(device)?;
-    let rnn = RNNConfig::new(5, 7).batch_first(true).bidirectional(true).build(device)?;
+    let gru = GRUConfig::new(5, 7)
+        .batch_first(true)
+        .bidirectional(true)
+        .build(device)?;
+    let bare = GRUConfig::new(5, 7)
+        .num_layers(2)
+        .bias(false)
+        .batch_first(true)
+        .build(device)?;
+    let rnn = RNNConfig::new(5, 7)
+        .batch_first(true)
+        .bidirectional(true)
+        .build(device)?;
     let encoder = MlpEncoderConfig {
         hidden: vec![8],
         ..MlpEncoderConfig::new(5)
@@ -159,10 +184,15 @@ fn recurrent(device: &Device) -> Result<Vec<Case>> {
             let (y, (h, c)) = model.forward(&x[0], None)?;
             Ok(vec![y, h, c])
         })?,
-        case("lstm_with_state", carried, vec![series(), state("h", 2), state("c", 2)], |model, x| {
-            let (y, (h, c)) = model.forward(&x[0], Some((x[1].clone(), x[2].clone())))?;
-            Ok(vec![y, h, c])
-        })?,
+        case(
+            "lstm_with_state",
+            carried,
+            vec![series(), state("h", 2), state("c", 2)],
+            |model, x| {
+                let (y, (h, c)) = model.forward(&x[0], Some((x[1].clone(), x[2].clone())))?;
+                Ok(vec![y, h, c])
+            },
+        )?,
         case("gru", gru, vec![series()], |model, x| {
             let (y, h) = model.forward(&x[0], None)?;
             Ok(vec![y, h])
@@ -226,7 +256,11 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
     let vit = VisionTransformer::new(&vit, device)?;
     let t5 = T5::new(&t5, device)?;
     let attention = MultiheadAttentionConfig::new(12, 3).batch_first(true).build(device)?;
-    let (embedding, norm, head) = (Embedding::new(40, 12, device)?, RMSNorm::new([12], device)?, Linear::new(12, 4, device)?);
+    let (embedding, norm, head) = (
+        Embedding::new(40, 12, device)?,
+        RMSNorm::new([12], device)?,
+        Linear::new(12, 4, device)?,
+    );
     let mixed = Mixed {
         embedding,
         attention,
@@ -238,11 +272,18 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         case("bert", bert, vec![tokens("ids", 40), tokens("mask", 2)], |model, x| {
             Ok(vec![model.forward(BertInput::new(&x[0]).attention_mask(&x[1]))?])
         })?,
-        case("gpt2", gpt2, vec![tokens("ids", 40)], |model, x| Ok(vec![model.forward(&x[0])?]))?,
-        case("vit", vit, vec![images(3, 16)], |model, x| Ok(vec![model.forward(&x[0])?]))?,
-        case("t5", t5, vec![tokens("ids", 40), tokens("mask", 2), target], |model, x| {
-            Ok(vec![model.forward(&x[0], Some(&x[1]), &x[2])?])
+        case("gpt2", gpt2, vec![tokens("ids", 40)], |model, x| {
+            Ok(vec![model.forward(&x[0])?])
         })?,
+        case("vit", vit, vec![images(3, 16)], |model, x| {
+            Ok(vec![model.forward(&x[0])?])
+        })?,
+        case(
+            "t5",
+            t5,
+            vec![tokens("ids", 40), tokens("mask", 2), target],
+            |model, x| Ok(vec![model.forward(&x[0], Some(&x[1]), &x[2])?]),
+        )?,
         case("causal_attention", mixed, vec![tokens("ids", 40)], Mixed::run)?,
     ])
 }
@@ -259,7 +300,9 @@ struct Mixed {
 impl Mixed {
     fn run(&self, x: &[Tensor]) -> Result<Vec<Tensor>> {
         let x = self.embedding.forward(&x[0])?;
-        let y = self.norm.forward(&(&x + self.attention.forward(&x, &x, &x, Masks::causal())?)?)?;
+        let y = self
+            .norm
+            .forward(&(&x + self.attention.forward(&x, &x, &x, Masks::causal())?)?)?;
         let last = y.select(1, -1)?;
         let (b, s, e) = (y.dims()[0], y.dims()[1], y.dims()[2]);
         let flat = y.reshape([b * s, e])?.reshape([b, s * e])?;
