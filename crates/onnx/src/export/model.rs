@@ -14,7 +14,7 @@ use crate::graph::{Dim, Graph, SaveOptions};
 
 /// Numbers that stand at most for symbols without a bound: the first that the model takes is chosen, since many take no more than so
 /// many tokens.
-const CAPS: [usize; 4] = [LARGEST, 1000, 500, 120];
+const CAPS: [usize; 5] = [LARGEST, 1000, 500, 250, 120];
 
 /// Writing a model as an ONNX file.
 ///
@@ -98,7 +98,7 @@ pub trait ExportOnnx: Module<AnyBackend> {
                 Err(error) if error.kind() == ErrorKind::OutOfRange && has_choice(export) => {
                     first.get_or_insert(error);
                 }
-                Err(error) => return Err(first.unwrap_or(error)),
+                Err(error) => return Err(error),
             }
         }
         Err(first.unwrap_or_else(|| Error::invalid("the model was not recorded")))

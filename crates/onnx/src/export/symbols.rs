@@ -11,9 +11,9 @@ use super::extent::{Extent, Symbol};
 
 /// What an extent that is no symbol's own may be away from a multiple of one.
 const SLACK: usize = 64;
-/// How far the model's own extents are from multiples of a symbol: as far as possible. They are known, and not read; but what is read
-/// should not become one of them.
-const MARGINS: [usize; 4] = [16, 4, 1, 0];
+/// How far the model's own extents are from multiples of a symbol, and whether also from its parts: as far as possible. They are known,
+/// and not read; but what is read should not become one of them.
+const MARGINS: [(usize, bool); 6] = [(16, true), (4, true), (16, false), (4, false), (1, false), (0, false)];
 /// The largest multiple of a symbol that may have something added to it.
 const MULTIPLES: usize = 16;
 /// The largest part of a symbol that is told apart from other numbers.
@@ -52,9 +52,9 @@ impl Symbols {
         }
         for (name, bound) in names {
             let largest = (*bound).min(LARGEST);
-            let fitting = |margin: usize| {
-                let primes = ((largest / 4).max(2)..=largest).rev().filter(|&p| is_prime(p));
-                primes.into_iter().find(|&p| symbols.fits(p, margin))
+            let fitting = |margin: (usize, bool)| {
+                let mut primes = ((largest / 4).max(2)..=largest).rev().filter(|&p| is_prime(p));
+                primes.find(|&p| symbols.fits(p, margin))
             };
             let Some(value) = MARGINS.into_iter().find_map(fitting) else {
                 return Err(Error::invalid(format!(
@@ -83,16 +83,17 @@ impl Symbols {
     }
 
     /// Whether a number can stand for a symbol beside those that there are.
-    fn fits(&self, p: usize, margin: usize) -> bool {
+    fn fits(&self, p: usize, (margin, parts): (usize, bool)) -> bool {
         let apart = |extent: usize, margin: usize| {
             let nearest = ((extent + p / 2) / p).min(MULTIPLES);
-            let halved = (1..=5).any(|times| extent.abs_diff(p >> times) <= 2 && p >> times > SLACK);
-            let multiple = nearest > 0 && (extent.is_multiple_of(p) || extent.abs_diff(nearest * p) <= margin);
-            !multiple && !halved && !is_part(extent, p)
+            nearest == 0 || !extent.is_multiple_of(p) && extent.abs_diff(nearest * p) > margin
         };
+        let halved = |extent: usize| (1..=5).any(|times| extent.abs_diff(p >> times) <= 2 && p >> times > SLACK);
         let others = || self.entries.iter().map(|entry| entry.value);
         self.known.iter().all(|&extent| apart(extent, margin.min(p / 16)))
-            && others().all(|other| other != p && apart(other, SLACK.min(p / 16)) && !is_part(p, other))
+            && (!parts || self.known.iter().all(|&extent| !halved(extent) && !is_part(extent, p)))
+            && others().all(|other| other != p && apart(other, SLACK.min(p / 16)))
+            && others().all(|other| !is_part(p, other) && !is_part(other, p))
     }
 
     /// The number that stands for a symbol of this name.

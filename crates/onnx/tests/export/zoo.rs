@@ -252,7 +252,12 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         ..T5Config::default()
     };
     let bert = BertClassifier::new(&bert, device)?;
+    let cached = Gpt2::new(&gpt2, device)?;
     let gpt2 = Gpt2::new(&gpt2, device)?;
+    let mut past = vec![tokens("ids", 40)];
+    for name in ["key_0", "value_0", "key_1", "value_1"] {
+        past.push(Input::new(name, DType::F32, ("batch", 3, "past", 8)));
+    }
     let vit = VisionTransformer::new(&vit, device)?;
     let t5 = T5::new(&t5, device)?;
     let attention = MultiheadAttentionConfig::new(12, 3).batch_first(true).build(device)?;
@@ -274,6 +279,17 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         })?,
         case("gpt2", gpt2, vec![tokens("ids", 40)], |model, x| {
             Ok(vec![model.forward(&x[0])?])
+        })?,
+        case("gpt2_with_past", cached, past, |model, x| {
+            let mut cache = model.new_cache();
+            for (layer, past) in cache.layers().iter_mut().zip(x[1..].chunks(2)) {
+                layer.append(&past[0], &past[1])?;
+            }
+            let mut outputs = vec![model.forward_cached(&x[0], &mut cache)?];
+            for layer in cache.layers() {
+                outputs.extend(layer.get().into_iter().flat_map(|(k, v)| [k.clone(), v.clone()]));
+            }
+            Ok(outputs)
         })?,
         case("vit", vit, vec![images(3, 16)], |model, x| {
             Ok(vec![model.forward(&x[0])?])
