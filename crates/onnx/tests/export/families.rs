@@ -87,7 +87,7 @@ fn reduce(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     all.extend([ids.reduce(ReduceOp::Sum, [1], false)?, ids.reduce(ReduceOp::Max, [2], false)?]);
     all.extend([x.argmax(1, false)?, x.argmin(2, true)?, x.cumsum(1)?, x.logsumexp([1], false)?]);
     let (sorted, places) = x.sort(1, true)?;
-    all.extend([sorted, places, x.var([1], 1.0, false)?]);
+    all.extend([sorted, places, x.variance([1], 1.0, false)?]);
     Ok(all)
 }
 
