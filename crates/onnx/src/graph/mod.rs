@@ -9,6 +9,7 @@ mod check;
 mod element;
 mod error;
 mod external;
+pub(crate) mod minifloat;
 mod order;
 mod read;
 mod save;

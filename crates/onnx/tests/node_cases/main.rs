@@ -71,22 +71,33 @@ fn judge(archive: &Archive, case: &Case, device: &Device, reason: Option<&str>) 
     }
 }
 
+/// Twice: with inputs on the host and constants folded, and with inputs on the device and nothing folded.
 fn run(archive: &Archive, case: &Case, device: &Device) -> Result<()> {
     let graph = Graph::from_bytes(case.model.clone())?;
     // Reading and writing are inverses.
     let graph = Graph::from_bytes(graph.to_bytes()?)?;
-    let options = Options {
-        max_tensor_bytes: 1 << 28,
-        max_steps: 1 << 24,
-        ..Options::default()
-    };
-    let model = OnnxModel::from_graph(&graph, device, options)?;
+    for on_device in [false, true] {
+        let options = Options {
+            max_tensor_bytes: 1 << 28,
+            max_steps: 1 << 24,
+            fold_constants: !on_device,
+            ..Options::default()
+        };
+        let model = OnnxModel::from_graph(&graph, device, options)?;
+        run_model(archive, case, &model, on_device)?;
+    }
+    Ok(())
+}
+
+fn run_model(archive: &Archive, case: &Case, model: &OnnxModel, on_device: bool) -> Result<()> {
     let names: Vec<String> = model.inputs().map(|(name, _)| name.to_owned()).collect();
+    let place = |value: Value| match value.shape() {
+        Some(_) if on_device => value.tensor(model.device()).map(Value::from),
+        _ => Ok(value),
+    };
     for (inputs, outputs) in &case.sets {
-        let values = inputs
-            .iter()
-            .map(|item| archive.value(item))
-            .collect::<Result<Vec<Value>>>()?;
+        let values = inputs.iter().map(|item| place(archive.value(item)?));
+        let values = values.collect::<Result<Vec<Value>>>()?;
         if values.len() != names.len() {
             return Err(Error::invalid(format!(
                 "{} values for {} inputs",
@@ -98,8 +109,12 @@ fn run(archive: &Archive, case: &Case, device: &Device) -> Result<()> {
         let types: Vec<Option<ValueType>> = model.outputs().map(|(_, ty)| ty.cloned()).collect();
         for (i, (item, (name, value))) in outputs.iter().zip(found.iter()).enumerate() {
             let wanted = archive.value(item)?;
-            compare::close(value, &wanted, case.rtol, case.atol).map_err(|e| e.in_module(format!("output {name}")))?;
-            compare::fits(value, types[i].as_ref()).map_err(|e| e.in_module(format!("output {name}")))?;
+            let check = || {
+                compare::close(value, &wanted, case.rtol, case.atol)?;
+                compare::fits(value, types[i].as_ref())
+            };
+            let where_from = if on_device { "the device" } else { "the host" };
+            check().map_err(|e| e.in_module(format!("output {name}, with inputs on {where_from}")))?;
         }
     }
     Ok(())

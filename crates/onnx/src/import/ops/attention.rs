@@ -9,6 +9,7 @@ use crate::import::call::{Call, Results, one, size};
 
 rows! {
     Row::new("Attention", 23, attention);
+    Row::new("FlexAttention", 1, flex_attention).of("ai.onnx.preview");
     Row::new("RotaryEmbedding", 23, rotary);
 }
 
@@ -229,6 +230,44 @@ fn spelled_out<B: Backend>(
         mode => return Err(malformed(format!("qk_matmul_output_mode is {mode}, not 0 to 3"))),
     };
     Ok((y, shown))
+}
+
+/// Attention whose scores and weights pass through bodies of the node.
+fn flex_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (q, mut k, mut v) = (c.x(0)?, c.x(1)?, c.x(2)?);
+    if [q.rank(), k.rank(), v.rank()] != [4; 3] {
+        return Err(Error::shape("query, key and value are not all of rank 4"));
+    }
+    let (heads, shared) = (q.shape()[1], k.shape()[1]);
+    if shared == 0 || heads % shared != 0 || v.shape()[1] != shared {
+        return Err(Error::shape(format!("{heads} heads of queries for {shared} of keys")));
+    }
+    if heads != shared {
+        k = k.repeat_interleave(heads / shared, 1)?;
+        v = v.repeat_interleave(heads / shared, 1)?;
+    }
+    c.reserve(&[q.shape()[0], heads, q.shape()[2], k.shape()[2]], DType::F64)?;
+    let scale = c.float("scale", 1.0 / (q.shape()[3].max(1) as f64).sqrt())?;
+    let dtype = match c.element_attribute("softmax_precision")? {
+        Some(element) => element.dtype()?,
+        None => q.dtype().promote(DType::F32),
+    };
+    let through = |name: &str, x: Tensor<B>| -> Result<Tensor<B>> {
+        if !c.bodies.iter().any(|(key, _)| key == name) {
+            return Ok(x);
+        }
+        let results = super::control::run(c, name, vec![x.into()])?;
+        let value = results
+            .first()
+            .ok_or_else(|| malformed(format!("{name} gives nothing")))?;
+        value.tensor(c.device)?.to_dtype(dtype)
+    };
+    let root = scale.abs().sqrt();
+    let scores = (&q * root)?
+        .matmul(&(k * (root * scale.signum()))?.t()?)?
+        .to_dtype(dtype)?;
+    let weights = through("prob_mod", through("score_mod", scores)?.softmax(-1)?)?;
+    one(weights.matmul(&v.to_dtype(dtype)?)?.to_dtype(v.dtype())?)
 }
 
 fn rotary<B: Backend>(c: &Call<'_, B>) -> Results<B> {

@@ -67,7 +67,6 @@ impl<B: Backend> Row<B> {
         self
     }
 
-    #[allow(dead_code)]
     const fn of(mut self, domain: &'static str) -> Self {
         self.domain = domain;
         self
@@ -173,7 +172,7 @@ pub(crate) fn settle<B: Backend>(row: &Row<B>, call: &Call<'_, B>, results: Vec<
 /// Brings integers into the range of a narrower type, modulo its size.
 pub(crate) fn wrap<B: Backend>(value: Value<B>, element: ElementType, call: &Call<'_, B>) -> Result<Value<B>> {
     let Some((low, high)) = element.range() else {
-        return Ok(value);
+        return Ok(value.with_element(element));
     };
     if element == ElementType::U64 {
         return Ok(value.with_element(element));
