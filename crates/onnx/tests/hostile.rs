@@ -73,6 +73,21 @@ fn what_is_no_model() {
 }
 
 #[test]
+fn many_empty_entries() {
+    // Two bytes of a file each, and hundreds in memory.
+    let nodes = bytes(1, &[]).repeat(3_000_000);
+    assert_eq!(
+        Graph::from_bytes(model(&nodes)).unwrap_err().kind(),
+        ErrorKind::OutOfMemory
+    );
+    let attributes = bytes(1, &bytes(5, &[]).repeat(3_000_000));
+    assert_eq!(
+        Graph::from_bytes(model(&attributes)).unwrap_err().kind(),
+        ErrorKind::OutOfMemory
+    );
+}
+
+#[test]
 fn names_and_circles() {
     refused(
         &[node("Relu", &["x"], &["y"]), output("y")].concat(),

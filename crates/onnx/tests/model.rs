@@ -161,3 +161,25 @@ fn engines_have_names() {
     let error = "ort".parse::<Engine>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BackendUnavailable);
 }
+
+#[test]
+fn the_table_of_the_docs_is_true() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/onnx.md");
+    let docs = std::fs::read_to_string(path).unwrap();
+    let rows = docs
+        .lines()
+        .skip_while(|line| *line != "## Ops")
+        .filter(|line| line.starts_with("| "));
+    let cells = rows.flat_map(|row| row.split('|')).map(str::trim);
+    let mut told: Vec<String> = cells
+        .map(|cell| cell.replace('ᴴ', ""))
+        .filter(|cell| cell.contains(' '))
+        .collect();
+    let mut known: Vec<String> = polygrad_onnx::op_versions()
+        .iter()
+        .map(|(_, op, since)| format!("{op} {since}"))
+        .collect();
+    told.sort();
+    known.sort();
+    assert_eq!(told, known);
+}

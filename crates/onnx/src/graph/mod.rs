@@ -15,6 +15,7 @@ mod read;
 mod save;
 mod tensor;
 mod types;
+mod weight;
 mod write;
 
 use std::collections::HashMap;

@@ -178,9 +178,9 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     );
     let mut inputs = Vec::with_capacity(scanned);
     let mut turns = None;
-    for i in 0..scanned {
+    for (i, &along) in in_axes.iter().enumerate() {
         let x = c.x(states + i)?;
-        let axis = axis(in_axes[i], x.rank())?;
+        let axis = axis(along, x.rank())?;
         let extent = x.shape()[axis];
         if *turns.get_or_insert(extent) != extent {
             return Err(Error::shape("what is scanned is not equally long"));

@@ -14,13 +14,14 @@ mod norm;
 mod pool;
 mod recurrent;
 mod reduce;
+mod region;
 mod resize;
+mod sample;
 mod scatter;
 mod select;
 pub(crate) mod shape;
 mod signal;
 mod text;
-mod vision;
 
 use polygrad_core::{Backend, DType, Error, Result};
 
@@ -90,7 +91,7 @@ use rows;
 const NEWEST: i64 = 28;
 
 /// All rows, family by family.
-fn families<B: Backend>() -> [&'static [Row<B>]; 21] {
+fn families<B: Backend>() -> [&'static [Row<B>]; 22] {
     [
         elementwise::Ops::<B>::ROWS,
         activation::Ops::<B>::ROWS,
@@ -108,7 +109,8 @@ fn families<B: Backend>() -> [&'static [Row<B>]; 21] {
         attention::Ops::<B>::ROWS,
         recurrent::Ops::<B>::ROWS,
         resize::Ops::<B>::ROWS,
-        vision::Ops::<B>::ROWS,
+        sample::Ops::<B>::ROWS,
+        region::Ops::<B>::ROWS,
         signal::Ops::<B>::ROWS,
         loss::Ops::<B>::ROWS,
         text::Ops::<B>::ROWS,
