@@ -191,70 +191,72 @@ fn shapes_need_no_readback() {
     let mut body = Body::default();
     let int = |values: &[i64]| HostTensor::new(Shape::new(&[values.len()]).unwrap(), values.to_vec()).unwrap();
     let x = body.add_value("x", None);
-    let constants = [
-        ("zero", int(&[0])),
-        ("one", int(&[1])),
-        ("rest", int(&[-1])),
-        ("three", int(&[3])),
-    ];
-    let [zero, one, rest, three] = constants.map(|(name, value)| body.add_initializer(name, value));
     let first = body.add_initializer("first", HostTensor::scalar(0i64));
+    let [zero, one, three, minus] =
+        [0i64, 1, 3, -1].map(|value| body.add_initializer(format!("c{value}"), int(&[value])));
+    let names = [
+        "shape",
+        "n",
+        "batch",
+        "flat_shape",
+        "flat",
+        "zeros",
+        "open",
+        "is_open",
+        "kept",
+        "head",
+        "size",
+        "wide",
+        "y",
+    ];
     let [
         shape,
         n,
-        n1,
-        wanted,
+        batch,
+        flat_shape,
         flat,
-        twos,
-        negative,
-        same,
-        safe,
-        wide,
-        len,
+        zeros,
+        open,
+        is_open,
+        kept,
+        head,
         size,
+        wide,
         y,
-    ] = [
-        "shape", "n", "n1", "wanted", "flat", "twos", "negative", "same", "safe", "wide", "len", "size", "y",
-    ]
-    .map(|name| body.add_value(name, None));
+    ] = names.map(|name| body.add_value(name, None));
     body.inputs = vec![x];
     body.outputs = vec![y];
-    body.nodes = vec![
-        call("Shape", &[x], shape),
-        // Flatten behind the batch.
-        call("Gather", &[shape, first], n),
-        call("Unsqueeze", &[n, zero], n1),
-        call("Concat", &[n1, rest], wanted),
-        call("Reshape", &[x, wanted], flat),
-        // Expand with −1 for what stays: [3, n, -1] with ones in the place of −1.
-        call("ConstantOfShape", &[three], twos),
-        call("Sub", &[twos, one], negative),
-        call("Equal", &[negative, rest], same),
-        call("Where", &[same, one, negative], safe),
-        call("Expand", &[flat, wide], y),
-        call("Slice", &[safe, zero, one], len),
-        call("Mul", &[len, three], size),
-        call("Concat", &[size, n1, rest], wide),
-    ];
-    body.nodes[3].attributes.push(("axis".into(), Attribute::Int(0)));
-    body.nodes[12].attributes.push(("axis".into(), Attribute::Int(0)));
-    let value = HostTensor::new(Shape::from([1]), vec![0i64]).unwrap();
-    body.nodes[5]
+    let concat = |inputs: &[ValueId], output| {
+        let mut node = call("Concat", inputs, output);
+        node.attributes.push(("axis".into(), Attribute::Int(0)));
+        node
+    };
+    let mut of_zeros = call("ConstantOfShape", &[three], zeros);
+    of_zeros
         .attributes
-        .push(("value".into(), Attribute::Tensor(value.into())));
-    // The last extent stays: 1 broadcasts.
-    let last = body.nodes[12].inputs.len() - 1;
-    body.nodes[12].inputs[last] = Some(one);
+        .push(("value".into(), Attribute::Tensor(int(&[0]).into())));
+    body.nodes = vec![
+        // Flatten behind the batch.
+        call("Shape", &[x], shape),
+        call("Gather", &[shape, first], n),
+        call("Unsqueeze", &[n, zero], batch),
+        concat(&[batch, minus], flat_shape),
+        call("Reshape", &[x, flat_shape], flat),
+        // Expand, in which −1 keeps an extent.
+        of_zeros,
+        call("Sub", &[zeros, one], open),
+        call("Equal", &[open, minus], is_open),
+        call("Where", &[is_open, one, open], kept),
+        call("Slice", &[kept, zero, one], head),
+        call("Mul", &[head, three], size),
+        concat(&[size, batch, one], wide),
+        call("Expand", &[flat, wide], y),
+    ];
     let graph = Graph {
         opsets: [(String::new(), 17)].into(),
         body,
         ..Graph::default()
     };
-    // Nodes are sorted when a file is read.
-    let mut order = graph.clone();
-    let expand = order.body.nodes.remove(9);
-    order.body.nodes.push(expand);
-    let graph = Graph::from_bytes(order.to_bytes().unwrap()).unwrap();
     let device = Device::<Null>::default();
     let model = OnnxModel::from_graph(&graph, &device, Options::default()).unwrap();
     let x = Tensor::zeros([2, 4, 5], &device).unwrap();

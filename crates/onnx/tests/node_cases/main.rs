@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use archive::{Archive, Case};
 use libtest_mimic::{Arguments, Failed, Trial};
-use polygrad_onnx::graph::{Graph, ValueType};
+use polygrad_onnx::graph::{ElementType, Graph, ValueType};
 use polygrad_onnx::{OnnxModel, Options, Value};
 use polygrad_tensor::{Device, Error, Registry, Result};
 
@@ -37,6 +37,10 @@ fn main() -> Result<()> {
             })
         })
         .collect();
+    let (cases, place) = (Arc::clone(&archive), device.clone());
+    tests.push(Trial::test("no gradient is lost", move || {
+        lost_gradients(&cases, &place)
+    }));
     tests.push(Trial::test("the bars", move || bars(&archive, &expected)));
     libtest_mimic::run(&Arguments::from_args(), tests).exit()
 }
@@ -118,6 +122,55 @@ fn run_model(archive: &Archive, case: &Case, model: &OnnxModel, on_device: bool)
         }
     }
     Ok(())
+}
+
+/// Cases whose results are real numbers that do not depend on those of the operands, or only by steps; the largest of nothing depends on
+/// nothing.
+const FLAT: [&str; 5] = [
+    "test_bernoulli",
+    "test_castlike_",
+    "test_hardmax_",
+    "test_reduce_max_empty_set",
+    "test_reduce_min_empty_set",
+];
+
+/// With inputs that ask for gradients, a real result either passes them on, or there is an error that says that it cannot.
+fn lost_gradients(archive: &Archive, device: &Device) -> std::result::Result<(), Failed> {
+    let mut lost = Vec::new();
+    for case in &archive.cases {
+        let Ok(graph) = Graph::from_bytes(case.model.clone()) else {
+            continue;
+        };
+        let flat = FLAT.iter().any(|name| case.name.starts_with(name));
+        let Ok(model) = OnnxModel::from_graph(&graph, device, Options::default()) else {
+            continue;
+        };
+        let names: Vec<String> = model.inputs().map(|(name, _)| name.to_owned()).collect();
+        let leaf = |item| -> Result<Value> {
+            let value: Value = archive.value(item)?;
+            match value.element() {
+                Some(ElementType::F32 | ElementType::F64) => Ok(value.tensor(device)?.requires_grad()?.into()),
+                _ => Ok(value),
+            }
+        };
+        let Some((inputs, _)) = case.sets.first() else { continue };
+        let Ok(values) = inputs.iter().map(leaf).collect::<Result<Vec<_>>>() else {
+            continue;
+        };
+        let asked = values.iter().any(Value::is_tracked);
+        let Ok(outputs) = model.run(names.into_iter().zip(values)) else {
+            continue;
+        };
+        let is_real = |value: &Value| value.dtype().is_some_and(|dtype| dtype.is_float());
+        if asked && !flat && outputs.iter().any(|(_, value)| is_real(value) && !value.is_tracked()) {
+            lost.push(case.name.as_str());
+        }
+    }
+    if lost.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{}: {}", lost.len(), lost.join(" ")).into())
+    }
 }
 
 fn bars(archive: &Archive, expected: &HashMap<String, String>) -> std::result::Result<(), Failed> {
