@@ -157,6 +157,64 @@ fn functions_are_put_in_place() {
 }
 
 #[test]
+fn models_are_shared_between_threads() {
+    let model = OnnxModel::from_graph(&product(), &device(), Options::default()).unwrap();
+    let x = Tensor::new([[1f32, 1.0]], &device()).unwrap();
+    let sum = || {
+        model
+            .forward(std::slice::from_ref(&x))
+            .unwrap()
+            .tensor(0)
+            .unwrap()
+            .to_vec::<f32>()
+            .unwrap()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(sum)).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), [6.0]);
+        }
+    });
+}
+
+#[test]
+fn initializers_of_old_files_are_no_inputs() {
+    let mut graph = product();
+    graph.header.ir_version = 3;
+    let w = graph.body.initializers[0].value;
+    graph.body.inputs.push(w);
+    let read = |graph: &Graph| Graph::from_bytes(graph.to_bytes().unwrap()).unwrap();
+    assert_eq!(read(&graph).body.inputs.len(), 1);
+    // In newer ones they have a default, and may be given.
+    graph.header.ir_version = 10;
+    let graph = read(&graph);
+    assert_eq!(graph.body.inputs.len(), 2);
+    let model = OnnxModel::from_graph(&graph, &device(), Options::default()).unwrap();
+    let x = Tensor::new([[1f32, 1.0]], &device()).unwrap();
+    assert_eq!(
+        model
+            .forward(std::slice::from_ref(&x))
+            .unwrap()
+            .tensor(0)
+            .unwrap()
+            .item()
+            .unwrap(),
+        6.0
+    );
+    let w = Tensor::new([[0f32], [1.0]], &device()).unwrap();
+    assert_eq!(
+        model
+            .forward_named(&[("x", &x), ("w", &w)])
+            .unwrap()
+            .tensor(0)
+            .unwrap()
+            .item()
+            .unwrap(),
+        2.0
+    );
+}
+
+#[test]
 fn engines_have_names() {
     assert_eq!("native".parse::<Engine>().unwrap(), Engine::Native);
     let error = "ort".parse::<Engine>().unwrap_err();
