@@ -157,6 +157,35 @@ fn functions_are_put_in_place() {
 }
 
 #[test]
+fn chance_is_not_folded() {
+    let mut body = Body::default();
+    let mut inner = Body {
+        name: "then".into(),
+        ..Body::default()
+    };
+    let drawn = inner.add_value("drawn", None);
+    let mut draw = call("RandomUniform", &[], drawn);
+    draw.attributes.push(("shape".into(), Attribute::Ints(vec![4])));
+    inner.nodes = vec![draw];
+    inner.outputs = vec![drawn];
+    let inner = Attribute::Body(inner.into());
+    let yes = body.add_initializer("yes", HostTensor::scalar(true));
+    let y = body.add_value("y", None);
+    let mut choice = call("If", &[yes], y);
+    choice.attributes = vec![("then_branch".into(), inner.clone()), ("else_branch".into(), inner)];
+    body.nodes = vec![choice];
+    body.outputs = vec![y];
+    let graph = Graph {
+        opsets: [(String::new(), 20)].into(),
+        body,
+        ..Graph::default()
+    };
+    let model = OnnxModel::from_graph(&graph, &device(), Options::default()).unwrap();
+    let run = || model.forward(&[]).unwrap().tensor(0).unwrap().to_vec::<f32>().unwrap();
+    assert_ne!(run(), run());
+}
+
+#[test]
 fn models_are_shared_between_threads() {
     let model = OnnxModel::from_graph(&product(), &device(), Options::default()).unwrap();
     let x = Tensor::new([[1f32, 1.0]], &device()).unwrap();

@@ -158,6 +158,9 @@ impl Scope {
     }
 
     fn define(&mut self, name: &str) -> Result<ValueId> {
+        if name.is_empty() {
+            return Err(malformed("an input has no name"));
+        }
         let id = self.id(name);
         if !self.defined.insert(id) {
             return Err(malformed(format!("the value {name:?} is defined twice")));
