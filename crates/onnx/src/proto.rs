@@ -105,14 +105,14 @@ pub(crate) struct AttributeProto {
     pub(crate) i: Option<i64>,
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub(crate) s: Option<Bytes>,
-    #[prost(message, optional, tag = "5")]
-    pub(crate) t: Option<TensorProto>,
-    #[prost(message, optional, tag = "6")]
-    pub(crate) g: Option<GraphProto>,
-    #[prost(message, optional, tag = "22")]
-    pub(crate) sparse_tensor: Option<SparseTensorProto>,
-    #[prost(message, optional, tag = "14")]
-    pub(crate) tp: Option<TypeProto>,
+    #[prost(message, optional, boxed, tag = "5")]
+    pub(crate) t: Option<Box<TensorProto>>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub(crate) g: Option<Box<GraphProto>>,
+    #[prost(message, optional, boxed, tag = "22")]
+    pub(crate) sparse_tensor: Option<Box<SparseTensorProto>>,
+    #[prost(message, optional, boxed, tag = "14")]
+    pub(crate) tp: Option<Box<TypeProto>>,
     #[prost(float, repeated, tag = "7")]
     pub(crate) floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]

@@ -100,8 +100,8 @@ impl ElementType {
         self as i32
     }
 
-    /// The dtype in which its values are held: its own where there is one. The small integers are held exactly by a wider one: i8, u16
-    /// and i16 by i32, u32 and u64 by i64 (values of u64 above `i64::MAX` are refused where they appear).
+    /// The dtype in which its values are held: its own where there is one. Others are held exactly by a wider one: integers of up to 16
+    /// bits by i32, u32 and u64 by i64 (values of u64 above `i64::MAX` are refused where they appear), floats of up to 8 bits by f32.
     ///
     /// # Errors
     /// When no dtype holds it.
@@ -114,13 +114,12 @@ impl ElementType {
             Self::U8 => DType::U8,
             Self::Bool => DType::Bool,
             Self::I8 | Self::U16 | Self::I16 | Self::I32 => DType::I32,
+            Self::U4 | Self::I4 | Self::U2 | Self::I2 => DType::I32,
+            _ if self.is_small_float() => DType::F32,
             Self::U32 | Self::U64 | Self::I64 => DType::I64,
             _ => {
-                return Err(
-                    Error::dtype(format!("no tensor here holds elements of type {self}")).with_hint(
-                        "convert the model to f32, f64, f16, bf16, bool or an integer type of at least 8 bits",
-                    ),
-                );
+                return Err(Error::dtype(format!("no tensor here holds elements of type {self}"))
+                    .with_hint("convert the model to an element type of real numbers, integers or bool"));
             }
         })
     }
@@ -135,6 +134,10 @@ impl ElementType {
             Self::I32 => (i32::MIN as i64, i32::MAX as i64),
             Self::U32 => (0, u32::MAX as i64),
             Self::U64 => (0, i64::MAX),
+            Self::U4 => (0, 15),
+            Self::I4 => (-8, 7),
+            Self::U2 => (0, 3),
+            Self::I2 => (-2, 1),
             Self::I64 => (i64::MIN, i64::MAX),
             _ => return None,
         })
@@ -142,7 +145,39 @@ impl ElementType {
 
     /// Whether it is held by a dtype that also holds other values.
     pub const fn is_widened(self) -> bool {
-        matches!(self, Self::I8 | Self::U16 | Self::I16 | Self::U32 | Self::U64)
+        let small = matches!(self, Self::U4 | Self::I4 | Self::U2 | Self::I2);
+        small || self.is_small_float() || matches!(self, Self::I8 | Self::U16 | Self::I16 | Self::U32 | Self::U64)
+    }
+
+    /// Whether it is a float of 8 bits or fewer.
+    pub const fn is_small_float(self) -> bool {
+        matches!(
+            self,
+            Self::F8E4M3Fn
+                | Self::F8E4M3Fnuz
+                | Self::F8E5M2
+                | Self::F8E5M2Fnuz
+                | Self::F8E8M0
+                | Self::F6E2M3
+                | Self::F6E3M2
+                | Self::F4E2M1
+        )
+    }
+
+    /// How many bits an element takes in a file; 0 for text.
+    pub const fn bits(self) -> usize {
+        match self {
+            Self::String => 0,
+            Self::U2 | Self::I2 => 2,
+            Self::U4 | Self::I4 | Self::F4E2M1 => 4,
+            Self::F6E2M3 | Self::F6E3M2 => 6,
+            Self::U8 | Self::I8 | Self::Bool => 8,
+            Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz | Self::F8E8M0 => 8,
+            Self::U16 | Self::I16 | Self::F16 | Self::BF16 => 16,
+            Self::F32 | Self::I32 | Self::U32 => 32,
+            Self::F64 | Self::I64 | Self::U64 | Self::Complex64 => 64,
+            Self::Complex128 => 128,
+        }
     }
 }
 

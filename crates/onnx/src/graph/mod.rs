@@ -9,11 +9,13 @@ mod check;
 mod element;
 mod error;
 mod external;
+pub(crate) mod minifloat;
 mod order;
 mod read;
 mod save;
 mod tensor;
 mod types;
+mod weight;
 mod write;
 
 use std::collections::HashMap;

@@ -27,9 +27,9 @@ pub(super) fn sort(nodes: Vec<Node>, needs: &[Vec<u32>], values: usize) -> Resul
     }
     let mut waiting = vec![0usize; nodes.len()];
     let mut users = vec![Vec::new(); nodes.len()];
-    for i in 0..nodes.len() {
+    for (i, count) in waiting.iter_mut().enumerate() {
         for maker in makers(i) {
-            waiting[i] += 1;
+            *count += 1;
             users[maker].push(i);
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use polygrad_core::{Error, Result};
@@ -10,13 +9,10 @@ use prost::Message;
 
 use super::external::Folder;
 use super::{
-    Attribute, Body, Capture, Function, Graph, Header, Initializer, Literal, Node, ValueId, ValueInfo, ValueType,
-    malformed, order,
+    Body, Capture, Function, Graph, Header, Initializer, Literal, Node, ValueId, ValueInfo, ValueType, malformed,
+    order, weight,
 };
-use crate::proto::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
-    attribute_type,
-};
+use crate::proto::{FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto};
 
 /// The largest file that is read: what a protobuf message can be at most.
 const MAX_FILE: u64 = i32::MAX as u64;
@@ -58,7 +54,11 @@ impl Graph {
     }
 }
 
+/// Before this version of the format every initializer had to be listed as an input, though it was none.
+const FIRST_WITH_DEFAULTS: i64 = 4;
+
 fn read(bytes: Bytes, folder: Option<&Folder>) -> Result<Graph> {
+    weight::check(&bytes)?;
     let proto = ModelProto::decode(bytes).map_err(|e| {
         let message = format!("this is no ONNX model, or a damaged one: {e}");
         malformed(message).with_source(e)
@@ -85,6 +85,11 @@ fn read(bytes: Bytes, folder: Option<&Folder>) -> Result<Graph> {
         }
         functions.push(function);
     }
+    let mut body = reader.graph(graph, &mut Vec::new())?;
+    if proto.ir_version < FIRST_WITH_DEFAULTS {
+        let fixed: HashSet<ValueId> = body.initializers.iter().map(|initializer| initializer.value).collect();
+        body.inputs.retain(|input| !fixed.contains(input));
+    }
     let metadata = proto.metadata_props.into_iter().map(|entry| (entry.key, entry.value));
     Ok(Graph {
         header: Header {
@@ -98,7 +103,7 @@ fn read(bytes: Bytes, folder: Option<&Folder>) -> Result<Graph> {
         },
         opsets,
         functions,
-        body: reader.graph(graph, &mut Vec::new())?,
+        body,
     })
 }
 
@@ -122,7 +127,7 @@ fn opsets(imports: &[OperatorSetIdProto]) -> Result<HashMap<String, i64>> {
 }
 
 /// A body under construction: its values by name.
-struct Scope {
+pub(super) struct Scope {
     body: Body,
     ids: HashMap<String, ValueId>,
     /// Values that something gives: an input, an initializer or a node.
@@ -153,6 +158,9 @@ impl Scope {
     }
 
     fn define(&mut self, name: &str) -> Result<ValueId> {
+        if name.is_empty() {
+            return Err(malformed("an input has no name"));
+        }
         let id = self.id(name);
         if !self.defined.insert(id) {
             return Err(malformed(format!("the value {name:?} is defined twice")));
@@ -161,13 +169,13 @@ impl Scope {
     }
 }
 
-struct Reader<'a> {
-    folder: Option<&'a Folder>,
+pub(super) struct Reader<'a> {
+    pub(super) folder: Option<&'a Folder>,
 }
 
 impl Reader<'_> {
     /// `around` are the bodies around it, the outermost first.
-    fn graph(&self, proto: GraphProto, around: &mut Vec<Scope>) -> Result<Body> {
+    pub(super) fn graph(&self, proto: GraphProto, around: &mut Vec<Scope>) -> Result<Body> {
         if around.len() >= MAX_DEPTH {
             return Err(malformed(format!("bodies are nested more than {MAX_DEPTH} deep")));
         }
@@ -333,71 +341,6 @@ impl Reader<'_> {
         scope.body.captures.push(Capture { inner, outer });
         Some(inner)
     }
-
-    fn attribute(&self, proto: AttributeProto, around: &mut Vec<Scope>) -> Result<Attribute> {
-        let name = proto.name.clone();
-        self.attribute_value(proto, around)
-            .map_err(|e| e.in_module(format!("attribute {name}")))
-    }
-
-    fn attribute_value(&self, proto: AttributeProto, around: &mut Vec<Scope>) -> Result<Attribute> {
-        if !proto.ref_attr_name.is_empty() {
-            return Ok(Attribute::Reference(proto.ref_attr_name));
-        }
-        let missing = || malformed("the attribute has no value of its type");
-        let text = |bytes: Bytes| {
-            String::from_utf8(bytes.into()).map_err(|e| malformed("text that is not UTF-8").with_source(e))
-        };
-        Ok(match kind(&proto) {
-            attribute_type::FLOAT => Attribute::Float(proto.f.unwrap_or(0.0)),
-            attribute_type::INT => Attribute::Int(proto.i.unwrap_or(0)),
-            attribute_type::STRING => Attribute::String(text(proto.s.unwrap_or_default())?),
-            attribute_type::TENSOR => Attribute::Tensor(Literal::read(proto.t.ok_or_else(missing)?, self.folder)?),
-            attribute_type::GRAPH => Attribute::Body(Arc::new(self.graph(proto.g.ok_or_else(missing)?, around)?)),
-            attribute_type::FLOATS => Attribute::Floats(proto.floats),
-            attribute_type::INTS => Attribute::Ints(proto.ints),
-            attribute_type::STRINGS => Attribute::Strings(proto.strings.into_iter().map(text).collect::<Result<_>>()?),
-            attribute_type::TENSORS => {
-                let tensors = proto.tensors.into_iter();
-                Attribute::Tensors(tensors.map(|t| Literal::read(t, self.folder)).collect::<Result<_>>()?)
-            }
-            attribute_type::GRAPHS => {
-                let graphs = proto.graphs.into_iter();
-                Attribute::Bodies(
-                    graphs
-                        .map(|g| Ok(Arc::new(self.graph(g, around)?)))
-                        .collect::<Result<_>>()?,
-                )
-            }
-            attribute_type::SPARSE_TENSOR => {
-                let sparse = proto.sparse_tensor.ok_or_else(missing)?;
-                Attribute::Tensor(Literal::read_sparse(sparse, self.folder)?.1)
-            }
-            attribute_type::TYPE_PROTO => Attribute::Type(ValueType::read(&proto.tp.ok_or_else(missing)?)?),
-            other => return Err(malformed(format!("attributes of type {other} are not known here"))),
-        })
-    }
-}
-
-/// The attribute's type; old files leave it to be seen from the field that is there.
-fn kind(proto: &AttributeProto) -> i32 {
-    if proto.r#type != attribute_type::UNDEFINED {
-        return proto.r#type;
-    }
-    let found = [
-        (proto.f.is_some(), attribute_type::FLOAT),
-        (proto.i.is_some(), attribute_type::INT),
-        (proto.s.is_some(), attribute_type::STRING),
-        (proto.t.is_some(), attribute_type::TENSOR),
-        (proto.g.is_some(), attribute_type::GRAPH),
-        (!proto.floats.is_empty(), attribute_type::FLOATS),
-        (!proto.ints.is_empty(), attribute_type::INTS),
-        (!proto.strings.is_empty(), attribute_type::STRINGS),
-        (!proto.tensors.is_empty(), attribute_type::TENSORS),
-        (!proto.graphs.is_empty(), attribute_type::GRAPHS),
-    ];
-    let found = found.into_iter().find(|(is_there, _)| *is_there);
-    found.map_or(attribute_type::UNDEFINED, |(_, kind)| kind)
 }
 
 fn note_type(value: &mut ValueInfo, info: &ValueInfoProto) -> Result<()> {

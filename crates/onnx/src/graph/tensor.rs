@@ -7,7 +7,7 @@ use polygrad_core::{DType, Error, HostBytes, HostTensor, Result, Shape, bf16, f1
 use prost::Message;
 
 use super::external::Folder;
-use super::{ElementType, malformed};
+use super::{ElementType, malformed, minifloat};
 use crate::proto::{EXTERNAL, SparseTensorProto, TensorProto};
 
 /// A tensor in a file: values, and the type of element that they are.
@@ -85,7 +85,13 @@ impl Literal {
 
     /// The same bytes as elements of another type of the same size.
     pub(crate) fn reinterpret(&self, element: ElementType) -> Result<Self> {
-        let _ = element.dtype()?;
+        element.dtype()?;
+        if element.bits() != self.element.bits() {
+            return Err(Error::dtype(format!(
+                "{} and {element} are not of one size",
+                self.element
+            )));
+        }
         from_raw(element, *self.host.shape(), self.wire_bytes().into())
     }
 
@@ -103,7 +109,7 @@ impl Literal {
                         .with_hint("load the model from its path"),
                 );
             };
-            let needed = shape.numel().checked_mul(wire_size(element));
+            let needed = wire_len(element, &shape);
             let needed = needed.ok_or_else(|| malformed(format!("{element}{shape} is larger than memory")))?;
             let bytes = folder.read(&proto, needed)?;
             return from_raw(element, shape, bytes);
@@ -112,7 +118,13 @@ impl Literal {
         if !proto.raw_data.is_empty() || shape.numel() == 0 {
             return from_raw(element, shape, proto.raw_data);
         }
+        let byte_by_byte = element.is_small_float() || element.bits() < 8;
         let host = match element {
+            // Packed as in raw_data, one byte in each number.
+            _ if byte_by_byte => {
+                let bytes = proto.int32_data.into_iter().map(|v| narrow::<u8>(v, element));
+                return from_raw(element, shape, bytes.collect::<Result<Vec<u8>>>()?.into());
+            }
             ElementType::F32 => fill(shape, proto.float_data),
             ElementType::F64 => fill(shape, proto.double_data),
             ElementType::I64 => fill(shape, proto.int64_data),
@@ -187,18 +199,30 @@ impl Literal {
 
     /// How many bytes the values take in a file.
     pub(super) fn wire_len(&self) -> usize {
-        self.host.shape().numel() * wire_size(self.element)
+        wire_len(self.element, self.host.shape()).unwrap_or(0)
     }
 
     /// The values as the file has them.
     pub(super) fn wire_bytes(&self) -> Vec<u8> {
-        let integers = || self.host.cast(DType::I64).to_vec::<i64>().unwrap_or_default();
+        let integers = || {
+            self.host
+                .cast(DType::I64)
+                .to_vec::<i64>()
+                .unwrap_or_default()
+                .into_iter()
+        };
         match self.element {
-            ElementType::I8 => integers().into_iter().map(|v| v as u8).collect(),
-            ElementType::U16 | ElementType::I16 => {
-                integers().into_iter().flat_map(|v| (v as u16).to_le_bytes()).collect()
+            ElementType::I8 => integers().map(|v| v as u8).collect(),
+            ElementType::U16 | ElementType::I16 => integers().flat_map(|v| (v as u16).to_le_bytes()).collect(),
+            ElementType::U32 => integers().flat_map(|v| (v as u32).to_le_bytes()).collect(),
+            element if element.is_small_float() => {
+                let values = self.host.to_f64_vec();
+                pack(
+                    element.bits(),
+                    values.into_iter().map(|v| minifloat::encode(element, v as f32, false)),
+                )
             }
-            ElementType::U32 => integers().into_iter().flat_map(|v| (v as u32).to_le_bytes()).collect(),
+            element if element.bits() < 8 => pack(element.bits(), integers().map(|v| v as u8)),
             _ => little_endian(self.host.bytes().to_vec(), self.host.dtype().size()),
         }
     }
@@ -223,19 +247,40 @@ fn read_dims(dims: &[i64]) -> Result<Shape> {
     Shape::new(&dims.iter().map(extent).collect::<Result<Vec<_>>>()?)
 }
 
-/// Bytes of an element in a file.
-fn wire_size(element: ElementType) -> usize {
-    match element {
-        ElementType::I8 => 1,
-        ElementType::U16 | ElementType::I16 => 2,
-        ElementType::U32 => 4,
-        _ => element.dtype().map_or(0, DType::size),
+/// How many bytes the elements of a shape take in a file: small ones are packed without gaps.
+fn wire_len(element: ElementType, shape: &Shape) -> Option<usize> {
+    let bits = shape.numel().checked_mul(element.bits())?;
+    Some(bits.div_ceil(8))
+}
+
+/// Elements of fewer than 8 bits, the first in the lowest bits.
+fn pack(bits: usize, values: impl Iterator<Item = u8>) -> Vec<u8> {
+    let mut bytes: Vec<u8> = Vec::new();
+    for (i, value) in values.enumerate() {
+        let value = (u16::from(value) & ((1 << bits) - 1)) << (i * bits % 8);
+        let at = i * bits / 8;
+        bytes.resize((at + 1 + usize::from(i * bits % 8 + bits > 8)).max(bytes.len()), 0);
+        bytes[at] |= value as u8;
+        if value > 255 {
+            bytes[at + 1] |= (value >> 8) as u8;
+        }
     }
+    bytes
+}
+
+/// The inverse of [`pack`], for as many elements as there are bytes for.
+fn unpack(bits: usize, bytes: &[u8], count: usize) -> impl Iterator<Item = u8> + '_ {
+    (0..count).map(move |i| {
+        let at = i * bits / 8;
+        let low = bytes.get(at).copied().unwrap_or(0);
+        let high = bytes.get(at + 1).copied().unwrap_or(0);
+        let word = u16::from_le_bytes([low, high]) >> (i * bits % 8);
+        (word & ((1 << bits) - 1)) as u8
+    })
 }
 
 fn from_raw(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Literal> {
-    let needed = shape.numel().checked_mul(wire_size(element));
-    if needed != Some(bytes.len()) {
+    if wire_len(element, &shape) != Some(bytes.len()) {
         return Err(malformed(format!(
             "{element}{shape} does not fit into {} bytes of values",
             bytes.len()
@@ -249,6 +294,20 @@ fn from_raw(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Literal>
         ElementType::U64 => {
             let values = words(&bytes).map(|v| within(u64::from_le_bytes(v), element));
             fill(shape, values.collect::<Result<Vec<i64>>>()?)
+        }
+        element if element.is_small_float() => {
+            let bits = unpack(element.bits(), &bytes, shape.numel());
+            fill(shape, bits.map(|bits| minifloat::decode(element, bits)).collect())
+        }
+        element if element.bits() < 8 => {
+            let signed = element.range().is_some_and(|(low, _)| low < 0);
+            let half = 1 << (element.bits() - 1);
+            let bits = unpack(element.bits(), &bytes, shape.numel()).map(i32::from);
+            fill(
+                shape,
+                bits.map(|v| if signed && v >= half { v - 2 * half } else { v })
+                    .collect(),
+            )
         }
         _ => {
             let dtype = element.dtype()?;

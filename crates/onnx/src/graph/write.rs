@@ -176,11 +176,11 @@ fn attribute(name: &str, value: &Attribute, outside: &mut Outside) -> AttributeP
             attribute_type::STRING
         }
         Attribute::Tensor(v) => {
-            proto.t = Some(tensor(v, "", outside));
+            proto.t = Some(Box::new(tensor(v, "", outside)));
             attribute_type::TENSOR
         }
         Attribute::Body(v) => {
-            proto.g = Some(graph(v, outside));
+            proto.g = Some(Box::new(graph(v, outside)));
             attribute_type::GRAPH
         }
         Attribute::Floats(v) => {
@@ -204,7 +204,7 @@ fn attribute(name: &str, value: &Attribute, outside: &mut Outside) -> AttributeP
             attribute_type::GRAPHS
         }
         Attribute::Type(v) => {
-            proto.tp = v.as_ref().map(super::ValueType::write);
+            proto.tp = v.as_ref().map(|ty| Box::new(ty.write()));
             attribute_type::TYPE_PROTO
         }
         Attribute::Reference(v) => {

@@ -147,6 +147,8 @@ impl<B: Backend> OnnxModel<B> {
     /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype.
     pub fn set(&mut self, values: impl IntoIterator<Item = (String, Tensor<B>)>) -> Result<()> {
         let mut parameters = self.parameters.clone();
+        // What is tracked is never folded: where it stays tracked, the plan stays too.
+        let mut same_plan = true;
         for (name, tensor) in values {
             let found = self
                 .body
@@ -169,7 +171,18 @@ impl<B: Backend> OnnxModel<B> {
                 }
                 _ => return Err(wrong(format!("the model has no parameter {name:?}"))),
             }
+            let was_tracked = self.parameters.get(&name).is_some_and(Tensor::is_tracked);
+            same_plan &= was_tracked && tensor.is_tracked();
             parameters.insert(name, tensor);
+        }
+        if same_plan {
+            for (slot, value) in &mut self.plan.constants {
+                if let Some(tensor) = parameters.get(&self.body.values[*slot].name) {
+                    *value = tensor.clone().into();
+                }
+            }
+            self.parameters = parameters;
+            return Ok(());
         }
         self.plan = plan(&self.body, &self.opsets, &self.device, self.options, &parameters)?;
         self.parameters = parameters;

@@ -10,11 +10,14 @@
 //! What breaks is written to the temporary folder as `polygrad-fuzz-SEED.onnx`, and the seed is named: the same seed changes the same case
 //! in the same way.
 
-#[path = "../node_cases/archive.rs"]
+// Of a case, only the model and the inputs matter here.
+#[allow(dead_code)]
+#[path = "../node_cases/suite/archive.rs"]
 mod archive;
 mod wire;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -29,7 +32,7 @@ use polygrad_tensor::{Device, Result};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A small generator: what matters is that a seed always gives the same.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -42,13 +45,18 @@ impl Random {
     }
 
     /// A number below `end`, which is not 0.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 }
 
-/// What is being run, and since when.
-static NOW: Mutex<Option<(u64, Instant)>> = Mutex::new(None);
+/// The seed and the file that are being tried out, and since when.
+static NOW: Mutex<Option<(u64, Instant, Vec<u8>)>> = Mutex::new(None);
+
+/// Where the cases are.
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
 
 fn main() {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
@@ -64,21 +72,19 @@ fn main() {
         let case = &archive.cases[random.below(archive.cases.len())];
         let other = &archive.cases[random.below(archive.cases.len())].model;
         let bytes = change(&case.model, other, &mut random);
-        *NOW.lock().expect("nobody panics with the lock") = Some((seed, Instant::now()));
+        *NOW.lock().expect("nobody panics with the lock") = Some((seed, Instant::now(), bytes.clone()));
         match catch_unwind(AssertUnwindSafe(|| try_out(&archive, case, &bytes, &device))) {
             Ok((was_loaded, has_run)) => {
                 loaded += u64::from(was_loaded);
                 ran += u64::from(has_run);
             }
             Err(panic) => {
-                let path = std::env::temp_dir().join(format!("polygrad-fuzz-{seed}.onnx"));
-                let _ = std::fs::write(&path, &bytes);
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
                 eprintln!(
                     "seed {seed}, from {}, panicked: {text:?}; see {}",
                     case.name,
-                    path.display()
+                    keep(seed, &bytes)
                 );
                 exit(1);
             }
@@ -93,14 +99,21 @@ fn main() {
 fn watch() {
     loop {
         std::thread::sleep(Duration::from_secs(1));
-        let now = *NOW.lock().expect("nobody panics with the lock");
-        if let Some((seed, since)) = now
+        let now = NOW.lock().expect("nobody panics with the lock").clone();
+        if let Some((seed, since, bytes)) = now
             && since.elapsed() > PATIENCE
         {
-            eprintln!("seed {seed} takes longer than {PATIENCE:?}");
+            eprintln!("seed {seed} takes longer than {PATIENCE:?}; see {}", keep(seed, &bytes));
             exit(1);
         }
     }
+}
+
+/// Writes a file that broke something where it can be looked at.
+fn keep(seed: u64, bytes: &[u8]) -> String {
+    let path = std::env::temp_dir().join(format!("polygrad-fuzz-{seed}.onnx"));
+    let _ = std::fs::write(&path, bytes);
+    path.display().to_string()
 }
 
 fn change(model: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {

@@ -109,7 +109,7 @@ const NUMBERS: [u64; 18] = [
 ];
 
 /// A message with one field changed, somewhere in it; `None` if it is no message.
-pub fn mutate(bytes: &[u8], other: &[u8], random: &mut Random, depth: usize) -> Option<Vec<u8>> {
+pub(crate) fn mutate(bytes: &[u8], other: &[u8], random: &mut Random, depth: usize) -> Option<Vec<u8>> {
     let mut fields = parse(bytes)?;
     if fields.is_empty() {
         return None;

@@ -1,126 +1,13 @@
-//! The official node cases of ONNX 1.23, one test each, on the backend that POLYGRAD_ONNX_BACKEND names (`cpu` by default).
-//!
-//! What is expected to fail is listed with its reason in tests/data/expected_failures.txt, and for a backend NAME also in
-//! tests/data/expected_failures_NAME.txt; an unexpected pass fails too.
+//! The official node cases on the CPU backend, or on the one that POLYGRAD_ONNX_BACKEND names.
 
-mod archive;
-mod compare;
+mod suite;
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::process::ExitCode;
 
-use archive::{Archive, Case};
-use libtest_mimic::{Arguments, Failed, Trial};
-use polygrad_onnx::graph::{Graph, ValueType};
-use polygrad_onnx::{OnnxModel, Options, Value};
-use polygrad_tensor::{Device, Error, Registry, Result};
+use polygrad_tensor::{Registry, Result};
 
-/// How many must pass: of the ordinary ones, and of all.
-const BARS: (usize, usize) = (740, 1300);
-
-fn main() -> Result<()> {
-    let name = std::env::var("POLYGRAD_ONNX_BACKEND").unwrap_or_else(|_| "cpu".into());
+fn main() -> Result<ExitCode> {
     Registry::global().register(polygrad_cpu::entry())?;
-    let device = Device::new(&name)?;
-    let backend = name.split(':').next().unwrap_or("cpu").to_owned();
-    let archive = Arc::new(Archive::read());
-    let expected = expected_failures(&backend);
-    let mut tests: Vec<Trial> = (0..archive.cases.len())
-        .map(|i| {
-            let (archive, device) = (Arc::clone(&archive), device.clone());
-            let case = &archive.cases[i];
-            let reason = expected.get(&case.name).cloned();
-            let title = case.name.clone();
-            Trial::test(title, move || {
-                judge(&archive, &archive.cases[i], &device, reason.as_deref())
-            })
-        })
-        .collect();
-    tests.push(Trial::test("the bars", move || bars(&archive, &expected)));
-    libtest_mimic::run(&Arguments::from_args(), tests).exit()
-}
-
-/// Names and reasons.
-fn expected_failures(backend: &str) -> HashMap<String, String> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let mut all = HashMap::new();
-    for file in [
-        "expected_failures.txt".to_owned(),
-        format!("expected_failures_{backend}.txt"),
-    ] {
-        let Ok(text) = std::fs::read_to_string(data.join(file)) else {
-            continue;
-        };
-        let mut reason = String::new();
-        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            match line.strip_prefix('#') {
-                Some(heading) => reason = heading.trim().to_owned(),
-                None => drop(all.insert(line.to_owned(), reason.clone())),
-            }
-        }
-    }
-    all
-}
-
-fn judge(archive: &Archive, case: &Case, device: &Device, reason: Option<&str>) -> std::result::Result<(), Failed> {
-    match (run(archive, case, device), reason) {
-        (Ok(()), None) | (Err(_), Some(_)) => Ok(()),
-        (Ok(()), Some(reason)) => Err(format!("passes, but is listed as failing: {reason}").into()),
-        (Err(error), None) => Err(format!("{error}").into()),
-    }
-}
-
-fn run(archive: &Archive, case: &Case, device: &Device) -> Result<()> {
-    let graph = Graph::from_bytes(case.model.clone())?;
-    // Reading and writing are inverses.
-    let graph = Graph::from_bytes(graph.to_bytes()?)?;
-    let options = Options {
-        max_tensor_bytes: 1 << 28,
-        max_steps: 1 << 24,
-        ..Options::default()
-    };
-    let model = OnnxModel::from_graph(&graph, device, options)?;
-    let names: Vec<String> = model.inputs().map(|(name, _)| name.to_owned()).collect();
-    for (inputs, outputs) in &case.sets {
-        let values = inputs
-            .iter()
-            .map(|item| archive.value(item))
-            .collect::<Result<Vec<Value>>>()?;
-        if values.len() != names.len() {
-            return Err(Error::invalid(format!(
-                "{} values for {} inputs",
-                values.len(),
-                names.len()
-            )));
-        }
-        let found = model.run(names.iter().cloned().zip(values))?;
-        let types: Vec<Option<ValueType>> = model.outputs().map(|(_, ty)| ty.cloned()).collect();
-        for (i, (item, (name, value))) in outputs.iter().zip(found.iter()).enumerate() {
-            let wanted = archive.value(item)?;
-            compare::close(value, &wanted, case.rtol, case.atol).map_err(|e| e.in_module(format!("output {name}")))?;
-            compare::fits(value, types[i].as_ref()).map_err(|e| e.in_module(format!("output {name}")))?;
-        }
-    }
-    Ok(())
-}
-
-fn bars(archive: &Archive, expected: &HashMap<String, String>) -> std::result::Result<(), Failed> {
-    for name in expected.keys() {
-        if !archive.cases.iter().any(|case| case.name == *name) {
-            return Err(format!("{name} is listed as failing, but there is no such case").into());
-        }
-    }
-    let passing = |case: &&Case| !expected.contains_key(&case.name);
-    let all = archive.cases.iter().filter(passing).count();
-    let ordinary = archive.cases.iter().filter(|case| case.ordinary);
-    let (passed, of) = (ordinary.clone().filter(passing).count(), ordinary.count());
-    println!(
-        "{passed} of {of} ordinary cases, {all} of {} in all",
-        archive.cases.len()
-    );
-    if passed < BARS.0 || all < BARS.1 {
-        return Err(format!("{passed} of {of} ordinary cases and {all} in all; the bars are {BARS:?}").into());
-    }
-    Ok(())
+    let name = std::env::var("POLYGRAD_ONNX_BACKEND");
+    suite::run(name.as_deref().unwrap_or("cpu"))
 }

@@ -9,6 +9,7 @@ use crate::import::call::{Call, Results, one, size};
 
 rows! {
     Row::new("Attention", 23, attention);
+    Row::new("FlexAttention", 1, flex_attention).of("ai.onnx.preview");
     Row::new("RotaryEmbedding", 23, rotary);
 }
 
@@ -18,7 +19,7 @@ fn split_heads<B: Backend>(x: &Tensor<B>, heads: usize) -> Result<Tensor<B>> {
     if shape.rank() == 4 {
         return Ok(x.clone());
     }
-    if shape.rank() != 3 || heads == 0 || shape[2] % heads != 0 {
+    if shape.rank() != 3 || heads == 0 || !shape[2].is_multiple_of(heads) {
         return Err(Error::shape(format!("{shape} cannot be split into {heads} heads")));
     }
     x.reshape([shape[0], shape[1], heads, shape[2] / heads])?
@@ -64,7 +65,7 @@ fn mask<B: Backend>(
             Some(&extent) => keys.saturating_sub(extent),
             None => 0,
         };
-        if missing > 0 && mask.shape().last() != Some(&1) || (missing > 0 && c.has(4)) {
+        if missing > 0 {
             // A mask may leave out keys at the end, which nobody sees.
             let mut borders = vec![(0, 0); mask.rank()];
             borders[mask.rank() - 1].1 = missing;
@@ -231,6 +232,44 @@ fn spelled_out<B: Backend>(
     Ok((y, shown))
 }
 
+/// Attention whose scores and weights pass through bodies of the node.
+fn flex_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (q, mut k, mut v) = (c.x(0)?, c.x(1)?, c.x(2)?);
+    if [q.rank(), k.rank(), v.rank()] != [4; 3] {
+        return Err(Error::shape("query, key and value are not all of rank 4"));
+    }
+    let (heads, shared) = (q.shape()[1], k.shape()[1]);
+    if shared == 0 || heads % shared != 0 || v.shape()[1] != shared {
+        return Err(Error::shape(format!("{heads} heads of queries for {shared} of keys")));
+    }
+    if heads != shared {
+        k = k.repeat_interleave(heads / shared, 1)?;
+        v = v.repeat_interleave(heads / shared, 1)?;
+    }
+    c.reserve(&[q.shape()[0], heads, q.shape()[2], k.shape()[2]], DType::F64)?;
+    let scale = c.float("scale", 1.0 / (q.shape()[3].max(1) as f64).sqrt())?;
+    let dtype = match c.element_attribute("softmax_precision")? {
+        Some(element) => element.dtype()?,
+        None => q.dtype().promote(DType::F32),
+    };
+    let through = |name: &str, x: Tensor<B>| -> Result<Tensor<B>> {
+        if !c.bodies.iter().any(|(key, _)| key == name) {
+            return Ok(x);
+        }
+        let results = super::control::run(c, name, vec![x.into()])?;
+        let value = results
+            .first()
+            .ok_or_else(|| malformed(format!("{name} gives nothing")))?;
+        value.tensor(c.device)?.to_dtype(dtype)
+    };
+    let root = scale.abs().sqrt();
+    let scores = (&q * root)?
+        .matmul(&(k * (root * scale.signum()))?.t()?)?
+        .to_dtype(dtype)?;
+    let weights = through("prob_mod", through("score_mod", scores)?.softmax(-1)?)?;
+    one(weights.matmul(&v.to_dtype(dtype)?)?.to_dtype(v.dtype())?)
+}
+
 fn rotary<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let x = c.x(0)?;
     let shape = x.shape();
@@ -239,7 +278,7 @@ fn rotary<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         4 => x.permute([0, 2, 1, 3])?,
         3 => {
             let heads = c.count("num_heads", 0)?;
-            if heads == 0 || shape[2] % heads != 0 {
+            if heads == 0 || !shape[2].is_multiple_of(heads) {
                 return Err(Error::shape(format!("{shape} cannot be split into {heads} heads")));
             }
             x.reshape([shape[0], shape[1], heads, shape[2] / heads])?
@@ -261,7 +300,8 @@ fn rotary<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             Some(places) => super::gather::take(c, &cache, 0, &places)?,
             None => cache,
         };
-        if cache.rank() != 3 || cache.shape()[2] != turned / 2 {
+        let fits = |axis: usize| [1, apart.shape()[axis]].contains(&cache.shape()[axis]);
+        if cache.rank() != 3 || cache.shape()[2] != turned / 2 || !fits(0) || !fits(1) {
             return Err(Error::shape(format!(
                 "a cache of shape {} for {turned} features",
                 cache.shape()

@@ -4,7 +4,7 @@ use polygrad_core::{Backend, DType, Error, HostTensor, Result};
 use polygrad_tensor::Tensor;
 
 use super::{Row, rows, wrap};
-use crate::graph::{ElementType, malformed};
+use crate::graph::{ElementType, Literal, malformed, minifloat};
 use crate::import::call::{Call, Results, one};
 use crate::import::value::Value;
 
@@ -22,15 +22,23 @@ rows! {
 
 fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
     let dtype = to.dtype()?;
+    if to.is_small_float() {
+        let values = c.floats(0)?;
+        return Ok(vec![small_floats(c, to, values, c.flag("saturate", true)?)?]);
+    }
     let x = c.x(0)?;
-    // A float above the largest i32 would be cut off there before it is brought into the range of a narrower type.
-    let x = if to.is_widened() { x.to_dtype(DType::I64)? } else { x };
-    let value = Value::from(x.to_dtype(dtype)?);
-    Ok(vec![if to.is_widened() {
-        wrap(Value::from(x), to, c)?
-    } else {
-        value
-    }])
+    if to.is_widened() {
+        // Whole numbers first: what is cut off to the range of an i32 could not be brought into the range of a narrower type.
+        return Ok(vec![wrap(Value::from(x.to_dtype(DType::I64)?), to, c)?]);
+    }
+    one(x.to_dtype(dtype)?)
+}
+
+/// Numbers of operand 0's shape, rounded to a float of at most 8 bits.
+fn small_floats<B: Backend>(c: &Call<'_, B>, to: ElementType, values: Vec<f64>, saturate: bool) -> Result<Value<B>> {
+    let round = |v: f64| minifloat::decode(to, minifloat::encode(to, v as f32, saturate));
+    let host = HostTensor::new(c.shape(0)?, values.into_iter().map(round).collect::<Vec<f32>>())?;
+    Ok(Literal::new(to, host)?.into())
 }
 
 fn bit_cast<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -38,7 +46,7 @@ fn bit_cast<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .element_attribute("to")?
         .ok_or_else(|| malformed("the attribute to is missing"))?;
     let (from, host) = (c.element(0)?, c.host(0)?);
-    let literal = crate::graph::Literal::new(from, host)?;
+    let literal = Literal::new(from, host)?;
     Ok(vec![literal.reinterpret(to)?.into()])
 }
 
@@ -83,6 +91,15 @@ fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         (None, Some(element)) => element,
         (None, None) => ElementType::U8,
     };
+    if element.is_small_float() {
+        let wide = |x: Tensor<B>| x.to_dtype(DType::F32);
+        let mut q = (wide(x.clone())? / wide(scale)?)?;
+        if let (Some(zero), true) = (spread(c, 2, &x)?, element.bits() < 8) {
+            q = (q + wide(zero)?)?;
+        }
+        let values = c.off_device(&q)?.to_f64_vec();
+        return Ok(vec![small_floats(c, element, values, c.flag("saturate", true)?)?]);
+    }
     let (low, high) = element
         .range()
         .ok_or_else(|| Error::dtype(format!("nothing is quantized to {element} here")))?;

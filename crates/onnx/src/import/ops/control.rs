@@ -11,7 +11,7 @@ use crate::import::value::Value;
 rows! {
     Row::new("If", 1, branch);
     Row::new("Loop", 1, repeat);
-    Row::new("Scan", 9, scan);
+    Row::new("Scan", 8, |c| if c.version < 9 { scan_batches(c) } else { scan(c) });
     Row::new("SequenceMap", 17, sequence_map);
     Row::new("SequenceConstruct", 11, |c| Ok(vec![Value::sequence(c.inputs.iter().flatten().cloned().collect())]));
     Row::new("SequenceEmpty", 11, |_| Ok(vec![Value::sequence(Vec::new())]));
@@ -63,7 +63,7 @@ fn place<B: Backend>(c: &Call<'_, B>, i: usize, len: usize) -> Result<usize> {
 }
 
 /// Runs a body of the node.
-fn run<B: Backend>(c: &Call<'_, B>, name: &str, inputs: Vec<Value<B>>) -> Results<B> {
+pub(super) fn run<B: Backend>(c: &Call<'_, B>, name: &str, inputs: Vec<Value<B>>) -> Results<B> {
     let found = c.bodies.iter().zip(c.captures).find(|((key, _), _)| key == name);
     let ((_, plan), captures) = found.ok_or_else(|| malformed(format!("the body {name} is missing")))?;
     c.limits
@@ -124,7 +124,7 @@ fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .collect::<Result<_>>()?;
     let count = carried.len();
     let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len().saturating_sub(count)];
-    let mut turn = 0i64;
+    let (mut turn, mut collected_bytes) = (0i64, 0usize);
     while go_on && turn < turns {
         c.limits.step()?;
         let mut inputs = vec![HostTensor::scalar(turn).into(), HostTensor::scalar(go_on).into()];
@@ -139,12 +139,12 @@ fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             )));
         }
         for (list, value) in collected.iter_mut().zip(results) {
+            collected_bytes = collected_bytes.saturating_add(value.bytes());
             list.push(value);
         }
-        let kept = collected.iter().flatten().chain(&carried).map(Value::bytes);
-        if turn % 1024 == 0 || carried.iter().any(|value| value.as_sequence().is_some()) {
-            c.limits.check_bytes(kept.fold(0, usize::saturating_add))?;
-        }
+        let lists = carried.iter().filter(|value| value.as_sequence().is_some());
+        c.limits
+            .check_bytes(lists.map(Value::bytes).fold(collected_bytes, usize::saturating_add))?;
         turn += 1;
     }
     let stacks = collected
@@ -178,9 +178,9 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     );
     let mut inputs = Vec::with_capacity(scanned);
     let mut turns = None;
-    for i in 0..scanned {
+    for (i, &along) in in_axes.iter().enumerate() {
         let x = c.x(states + i)?;
-        let axis = axis(in_axes[i], x.rank())?;
+        let axis = axis(along, x.rank())?;
         let extent = x.shape()[axis];
         if *turns.get_or_insert(extent) != extent {
             return Err(Error::shape("what is scanned is not equally long"));
@@ -189,6 +189,7 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let turns = turns.unwrap_or(0);
     let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); outputs];
+    let mut collected_bytes = 0usize;
     for turn in 0..turns {
         c.limits.step()?;
         let mut now = std::mem::take(&mut carried);
@@ -205,8 +206,10 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             )));
         }
         for (list, value) in collected.iter_mut().zip(results) {
+            collected_bytes = collected_bytes.saturating_add(value.bytes());
             list.push(value);
         }
+        c.limits.check_bytes(collected_bytes)?;
     }
     let mut results = carried;
     for (i, mut turns) in collected.into_iter().enumerate() {
@@ -216,6 +219,61 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         results.push(stacked(c, turns, out_axes[i] as isize)?);
     }
     Ok(results)
+}
+
+/// Scan as version 8 has it: each sample of a batch on its own, with states `[N, …]` and sequences `[N, T, …]`.
+fn scan_batches<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let scanned = c.count("num_scan_inputs", 1)?;
+    if c.has(0)
+        || c.int_list("directions")?
+            .is_some_and(|list| list.iter().any(|&backwards| backwards != 0))
+    {
+        return Err(Error::unsupported("Scan of version 8 with lengths or directions")
+            .with_hint("convert the model to version 9"));
+    }
+    let operands = (1..c.inputs.len()).map(|i| c.x(i)).collect::<Result<Vec<_>>>()?;
+    let states = operands
+        .len()
+        .checked_sub(scanned)
+        .ok_or_else(|| malformed("there are too few operands"))?;
+    let short = |rank: usize| operands.iter().any(|x| x.rank() < rank);
+    if operands.is_empty() || short(1) || operands[states..].iter().any(|x| x.rank() < 2) {
+        return Err(Error::shape("an operand of Scan has no batch axis or no sequence axis"));
+    }
+    let (samples, turns) = (operands[0].shape()[0], operands.last().map_or(0, |x| x.shape()[1]));
+    let same = operands.iter().all(|x| x.shape()[0] == samples);
+    if !same || operands[states..].iter().any(|x| x.shape()[1] != turns) {
+        return Err(Error::shape("what is scanned is not equally long"));
+    }
+    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len()];
+    for sample in 0..samples {
+        let at = sample as isize;
+        let mut carried = operands[..states]
+            .iter()
+            .map(|x| Ok(x.select(0, at)?.into()))
+            .collect::<Result<Vec<Value<B>>>>()?;
+        let mut stacks: Vec<Vec<Value<B>>> = vec![Vec::new(); collected.len().saturating_sub(states)];
+        for turn in 0..turns {
+            c.limits.step()?;
+            let mut now = std::mem::take(&mut carried);
+            for x in &operands[states..] {
+                now.push(x.select(0, at)?.select(0, turn as isize)?.into());
+            }
+            let mut results = run(c, "body", now)?.into_iter();
+            carried = results.by_ref().take(states).collect();
+            for (list, value) in stacks.iter_mut().zip(results) {
+                list.push(value);
+            }
+        }
+        let stacks = stacks
+            .into_iter()
+            .map(|turns| stacked(c, turns, 0))
+            .collect::<Result<Vec<_>>>()?;
+        for (list, value) in collected.iter_mut().zip(carried.into_iter().chain(stacks)) {
+            list.push(value);
+        }
+    }
+    collected.into_iter().map(|samples| stacked(c, samples, 0)).collect()
 }
 
 fn sequence_map<B: Backend>(c: &Call<'_, B>) -> Results<B> {

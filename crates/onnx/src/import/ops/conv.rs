@@ -135,25 +135,32 @@ fn convolve<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, weight: &Tensor<B>) -> R
     window.settle(extents);
     let mut params = window.params(c.count("group", 1)?);
     let mut x = x.clone();
+    let mut borders = vec![(0, 0); 2];
+    borders.extend(&window.pads);
+    let dims: Vec<usize> = shape
+        .iter()
+        .zip(&borders)
+        .map(|(extent, (a, b))| extent + a + b)
+        .collect();
+    c.reserve(&dims, x.dtype())?;
     if window.pads.iter().all(|(before, after)| before == after) {
         params.padding = std::array::from_fn(|i| window.pads.get(i).map_or(0, |pad| pad.0));
     } else {
-        let mut borders = vec![(0, 0); 2];
-        borders.extend(&window.pads);
-        let dims: Vec<usize> = shape
-            .iter()
-            .zip(&borders)
-            .map(|(extent, (a, b))| extent + a + b)
-            .collect();
-        c.reserve(&dims, x.dtype())?;
         x = x.pad(&borders, 0.0)?;
     }
     c.limits.check(&params.output_shape(&x.shape(), &kernels)?, x.dtype())?;
     x.conv(weight, &params)
 }
 
-fn biased<B: Backend>(y: Tensor<B>, bias: Option<Tensor<B>>) -> Result<Tensor<B>> {
+pub(super) fn biased<B: Backend>(y: Tensor<B>, bias: Option<Tensor<B>>) -> Result<Tensor<B>> {
     let Some(bias) = bias else { return Ok(y) };
+    if bias.dims() != [y.shape()[1]] {
+        return Err(Error::shape(format!(
+            "a bias of shape {} for {}",
+            bias.shape(),
+            y.shape()
+        )));
+    }
     let mut dims = vec![1; y.rank()];
     dims[1] = bias.numel();
     y + bias.reshape(dims)?

@@ -181,11 +181,26 @@ fn bitwise_not<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 
 fn bit_shift<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let (a, b) = pair(c)?;
+    let (low, high) = c
+        .element(0)?
+        .range()
+        .ok_or_else(|| malformed("only integers are shifted"))?;
+    // What i64 holds has at most 64 bits, of which a shift by 63 leaves the sign.
+    let width = if high > i64::MAX / 2 {
+        63
+    } else {
+        64 - i64::from((high - low).leading_zeros())
+    };
     let (x, by) = (a.to_dtype(DType::I64)?, b.to_dtype(DType::I64)?);
-    let factor = x.full_like(2)?.pow(&by)?;
+    let outside = by.lt_scalar(0i64)?.logical_or(&by.ge_scalar(width)?)?;
+    let factor = x.full_like(2i64)?.pow(&by.masked_fill(&outside, 0i64)?)?;
     let shifted = match c.text("direction", "")? {
-        "LEFT" => (x * factor)?,
-        "RIGHT" => x.div_rounded(&factor, RoundingMode::Floor)?,
+        "LEFT" => (x * factor)?.masked_fill(&outside, 0i64)?,
+        "RIGHT" => {
+            // Beyond all bits, what is left is the sign.
+            let sign = x.clamp(Some(-1.0), Some(0.0))?.to_dtype(DType::I64)?;
+            Tensor::where_(&outside, &sign, &x.div_rounded(&factor, RoundingMode::Floor)?)?
+        }
         other => return Err(malformed(format!("the direction is {other:?}, not LEFT or RIGHT"))),
     };
     one(if a.dtype() == DType::U8 {

@@ -14,13 +14,14 @@ mod norm;
 mod pool;
 mod recurrent;
 mod reduce;
+mod region;
 mod resize;
+mod sample;
 mod scatter;
 mod select;
 pub(crate) mod shape;
 mod signal;
 mod text;
-mod vision;
 
 use polygrad_core::{Backend, DType, Error, Result};
 
@@ -67,7 +68,6 @@ impl<B: Backend> Row<B> {
         self
     }
 
-    #[allow(dead_code)]
     const fn of(mut self, domain: &'static str) -> Self {
         self.domain = domain;
         self
@@ -91,7 +91,7 @@ use rows;
 const NEWEST: i64 = 28;
 
 /// All rows, family by family.
-fn families<B: Backend>() -> [&'static [Row<B>]; 21] {
+fn families<B: Backend>() -> [&'static [Row<B>]; 22] {
     [
         elementwise::Ops::<B>::ROWS,
         activation::Ops::<B>::ROWS,
@@ -109,7 +109,8 @@ fn families<B: Backend>() -> [&'static [Row<B>]; 21] {
         attention::Ops::<B>::ROWS,
         recurrent::Ops::<B>::ROWS,
         resize::Ops::<B>::ROWS,
-        vision::Ops::<B>::ROWS,
+        sample::Ops::<B>::ROWS,
+        region::Ops::<B>::ROWS,
         signal::Ops::<B>::ROWS,
         loss::Ops::<B>::ROWS,
         text::Ops::<B>::ROWS,
@@ -173,7 +174,7 @@ pub(crate) fn settle<B: Backend>(row: &Row<B>, call: &Call<'_, B>, results: Vec<
 /// Brings integers into the range of a narrower type, modulo its size.
 pub(crate) fn wrap<B: Backend>(value: Value<B>, element: ElementType, call: &Call<'_, B>) -> Result<Value<B>> {
     let Some((low, high)) = element.range() else {
-        return Ok(value);
+        return Ok(value.with_element(element));
     };
     if element == ElementType::U64 {
         return Ok(value.with_element(element));

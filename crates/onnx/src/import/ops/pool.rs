@@ -131,11 +131,11 @@ impl Placed {
                 before..before + extents[axis]
             };
             let window = &self.window;
+            let (kernel, stride, dilation) = (window.kernel[axis], window.stride[axis], window.dilation[axis]);
+            // Those of the window before the inside, and those before its end.
+            let before_place = |start: usize, place: usize| place.saturating_sub(start).div_ceil(dilation).min(kernel);
             let counts: Vec<f32> = (0..self.positions[axis])
-                .map(|i| {
-                    let taken = (0..window.kernel[axis]).map(|k| i * window.stride[axis] + k * window.dilation[axis]);
-                    taken.filter(|at| inside.contains(at)).count() as f32
-                })
+                .map(|i| (before_place(i * stride, inside.end) - before_place(i * stride, inside.start)) as f32)
                 .collect();
             let mut dims = vec![1; count + 2];
             dims[axis + 2] = self.positions[axis];

@@ -14,12 +14,15 @@ rows! {
     Row::new("LSTM", 7, |c| recurrent(c, &Cell { gates: 4, functions: &["Sigmoid", "Tanh", "Tanh"], step: lstm_step }));
 }
 
+/// From the input's part of the gates and the state to the next state.
+type Step<B> = fn(&Direction<B>, &Tensor<B>, &State<B>) -> Result<State<B>>;
+
 /// A kind of cell.
 struct Cell<B: Backend> {
     gates: usize,
     /// The default activation functions.
     functions: &'static [&'static str],
-    step: fn(&Direction<B>, &Tensor<B>, &State<B>) -> Result<State<B>>,
+    step: Step<B>,
 }
 
 /// The hidden state `[N, H]`, and an LSTM's cell state.

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
 use polygrad_core::Backend;
 use polygrad_onnx::Value;
@@ -10,33 +9,32 @@ use polygrad_onnx::graph::Literal;
 use polygrad_tensor::Result;
 
 /// A value of a case, as the archive has it.
-pub enum Item {
+pub(crate) enum Item {
     Tensor(usize),
     Sequence(Vec<Item>),
     Absent,
 }
 
 /// One official case.
-pub struct Case {
-    pub name: String,
+pub(crate) struct Case {
+    pub(crate) name: String,
     /// Whether it counts towards the bar for ordinary ops.
-    pub ordinary: bool,
-    pub rtol: f64,
-    pub atol: f64,
-    pub model: Vec<u8>,
-    pub sets: Vec<(Vec<Item>, Vec<Item>)>,
+    pub(crate) ordinary: bool,
+    pub(crate) rtol: f64,
+    pub(crate) atol: f64,
+    pub(crate) model: Vec<u8>,
+    pub(crate) sets: Vec<(Vec<Item>, Vec<Item>)>,
 }
 
-pub struct Archive {
-    pub blobs: Vec<Vec<u8>>,
-    pub cases: Vec<Case>,
+pub(crate) struct Archive {
+    pub(crate) blobs: Vec<Vec<u8>>,
+    pub(crate) cases: Vec<Case>,
 }
 
 impl Archive {
     /// Reads the archive; it is a part of the tests, so that a damaged one is a panic.
-    pub fn read() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/node_cases.bin.gz");
-        let file = File::open(&path).expect("the archive of cases is checked in");
+    pub(crate) fn read() -> Self {
+        let file = File::open(super::data().join("node_cases.bin.gz")).expect("the archive of cases is checked in");
         let mut data = Vec::new();
         flate2::read::GzDecoder::new(file)
             .read_to_end(&mut data)
@@ -55,7 +53,7 @@ impl Archive {
         Self { blobs, cases }
     }
 
-    pub fn value<B: Backend>(&self, item: &Item) -> Result<Value<B>> {
+    pub(crate) fn value<B: Backend>(&self, item: &Item) -> Result<Value<B>> {
         Ok(match item {
             Item::Tensor(blob) => Literal::decode(self.blobs[*blob].clone())?.1.into(),
             Item::Sequence(items) => Value::sequence(items.iter().map(|item| self.value(item)).collect::<Result<_>>()?),
