@@ -9,10 +9,11 @@ use crate::cargo;
 use toolchain::Toolchain;
 
 /// What is checked for Apple's machines: everything but the engines of others.
-const APPLE: [&str; 9] = [
+const APPLE: [&str; 10] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
+    "polygrad-onnx",
     "polygrad-cpu",
     "polygrad-compute",
     "polygrad-wgpu",
@@ -21,10 +22,11 @@ const APPLE: [&str; 9] = [
     "polygrad-cli",
 ];
 /// What is built for WebAssembly.
-const WASM: [&str; 6] = [
+const WASM: [&str; 7] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
+    "polygrad-onnx",
     "polygrad-cpu",
     "polygrad-compute",
     "polygrad-wgpu",

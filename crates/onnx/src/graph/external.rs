@@ -1,0 +1,96 @@
+//! Tensors whose values are in another file beside the model's.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+
+use bytes::Bytes;
+use polygrad_core::{Error, ErrorKind, Result};
+
+use super::malformed;
+use crate::proto::TensorProto;
+
+/// The folder in which external data may be.
+pub(super) struct Folder {
+    /// Without symbolic links.
+    path: PathBuf,
+}
+
+impl Folder {
+    pub(super) fn of(model: &Path) -> Result<Self> {
+        let parent = model.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let path = parent.canonicalize().map_err(|e| Error::io("open", parent, e))?;
+        Ok(Self { path })
+    }
+
+    /// The bytes of a tensor of which it is known that there must be `needed`.
+    ///
+    /// # Errors
+    /// When the location is not a plain path inside the folder, leads out of it by a link, or holds other than the bytes needed.
+    pub(super) fn read(&self, tensor: &TensorProto, needed: usize) -> Result<Bytes> {
+        let entry = |key: &str| {
+            let mut found = tensor.external_data.iter().filter(|entry| entry.key == key);
+            found.next().map(|entry| entry.value.as_str())
+        };
+        let number = |key: &str| match entry(key) {
+            None => Ok(None),
+            Some(text) => text
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| malformed(format!("{key} of the external data is {text:?}, not a number"))),
+        };
+        let location = entry("location").ok_or_else(|| malformed("the external data has no location"))?;
+        let offset = number("offset")?.unwrap_or(0);
+        let path = self.inside(location)?;
+        // Asked before it is opened: a pipe would keep us waiting.
+        let metadata = path.metadata().map_err(|e| Error::io("read", &path, e))?;
+        if !metadata.is_file() {
+            return Err(malformed(format!("external data {location:?} is no file")));
+        }
+        let length = number("length")?.unwrap_or(needed as u64);
+        if length != needed as u64 {
+            return Err(malformed(format!(
+                "the external data is said to be {length} bytes long, the shape needs {needed}"
+            )));
+        }
+        if offset.checked_add(length).is_none_or(|end| end > metadata.len()) {
+            return Err(malformed(format!(
+                "{length} bytes at {offset} lie outside {location:?} of {} bytes",
+                metadata.len()
+            ))
+            .with_hint("the file is truncated, or belongs to another model"));
+        }
+        let mut file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+        file.seek(SeekFrom::Start(offset))
+            .map_err(|e| Error::io("read", &path, e))?;
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(needed)
+            .map_err(|_| Error::new(ErrorKind::OutOfMemory, format!("{needed} bytes could not be had")))?;
+        file.take(length)
+            .read_to_end(&mut bytes)
+            .map_err(|e| Error::io("read", &path, e))?;
+        Ok(bytes.into())
+    }
+
+    fn inside(&self, location: &str) -> Result<PathBuf> {
+        let outside = || {
+            malformed(format!("external data {location:?} is not inside the model's folder"))
+                .with_hint("only files in the folder of the model are read")
+        };
+        let relative = Path::new(location);
+        let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+        // A backslash separates on other systems than this one, and a file must mean the same on all.
+        if location.is_empty() || location.contains('\\') || !relative.components().all(plain) {
+            return Err(outside());
+        }
+        let path = self.path.join(relative);
+        let path = path.canonicalize().map_err(|e| Error::io("open", &path, e))?;
+        if path.starts_with(&self.path) {
+            Ok(path)
+        } else {
+            Err(outside())
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Model files, written whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use polygrad_core::{Error, Result};
+
+use super::write::entry;
+use super::{Graph, Literal};
+use crate::proto::{EXTERNAL, TensorProto};
+
+/// Where values in another file start: what systems can map into memory.
+const ALIGNMENT: usize = 4096;
+
+/// How a model is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaveOptions {
+    /// Put the values of large tensors into a second file, `NAME.data` beside the model. By default when the model is larger than
+    /// the 2 GB that one file can hold.
+    pub external_data: Option<bool>,
+    /// What is large: at least this many bytes.
+    pub external_threshold: usize,
+}
+
+impl Default for SaveOptions {
+    fn default() -> Self {
+        Self {
+            external_data: None,
+            external_threshold: 1024,
+        }
+    }
+}
+
+/// The values that go into another file, in order.
+pub(super) struct Outside {
+    /// The file's name; `None` when all values stay within.
+    location: Option<String>,
+    threshold: usize,
+    tensors: Vec<Literal>,
+    end: usize,
+}
+
+/// A piece of the other file.
+pub(super) struct Place<'a> {
+    location: &'a str,
+    offset: usize,
+    length: usize,
+}
+
+impl Outside {
+    pub(super) fn none() -> Self {
+        Self {
+            location: None,
+            threshold: 0,
+            tensors: Vec::new(),
+            end: 0,
+        }
+    }
+
+    /// Takes a tensor's values, if they are to be outside.
+    pub(super) fn take(&mut self, tensor: &Literal) -> Option<Place<'_>> {
+        let length = tensor.wire_len();
+        let location = self.location.as_deref()?;
+        if length < self.threshold {
+            return None;
+        }
+        let offset = self.end.next_multiple_of(ALIGNMENT);
+        self.end = offset + length;
+        self.tensors.push(tensor.clone());
+        Some(Place {
+            location,
+            offset,
+            length,
+        })
+    }
+
+    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let mut position = 0usize;
+        for tensor in &self.tensors {
+            let start = position.next_multiple_of(ALIGNMENT);
+            out.write_all(&vec![0; start - position])?;
+            let bytes = tensor.wire_bytes();
+            out.write_all(&bytes)?;
+            position = start + bytes.len();
+        }
+        Ok(())
+    }
+}
+
+impl Place<'_> {
+    pub(super) fn of(&self, tensor: &Literal, name: &str) -> TensorProto {
+        TensorProto {
+            dims: tensor.host().shape().iter().map(|&extent| extent as i64).collect(),
+            data_type: tensor.element().number(),
+            name: name.into(),
+            external_data: vec![
+                entry("location", self.location),
+                entry("offset", &self.offset.to_string()),
+                entry("length", &self.length.to_string()),
+            ],
+            data_location: EXTERNAL,
+            ..TensorProto::default()
+        }
+    }
+}
+
+impl Graph {
+    /// Writes a model file, all or nothing; with external data when it is larger than 2 GB.
+    ///
+    /// # Errors
+    /// As [`Graph::to_bytes`], and whatever the file system says; an old file is then untouched.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, SaveOptions::default())
+    }
+
+    /// [`Graph::save`], with options. The file with external data is complete before the model's appears, but an old one is replaced:
+    /// a kill in between leaves the old model beside the new data.
+    ///
+    /// # Errors
+    /// As [`Graph::save`].
+    pub fn save_with(&self, path: impl AsRef<Path>, options: SaveOptions) -> Result<()> {
+        let path = path.as_ref();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return Err(Error::invalid(format!("{} is no name for a file", path.display())));
+        };
+        let large = self.wire_len() > i32::MAX as usize / 16 * 15;
+        let mut outside = Outside::none();
+        if options.external_data.unwrap_or(large) {
+            outside.location = Some(format!("{name}.data"));
+            outside.threshold = options.external_threshold;
+        }
+        let bytes = self.encode(&mut outside)?;
+        if let Some(location) = &outside.location {
+            replace(&path.with_file_name(location), |out| outside.write(out))?;
+        }
+        replace(path, |out| out.write_all(&bytes))
+    }
+
+    fn wire_len(&self) -> usize {
+        let lengths = self
+            .body
+            .initializers
+            .iter()
+            .map(|initializer| initializer.tensor.wire_len());
+        lengths.fold(0, usize::saturating_add)
+    }
+}
+
+/// Replaces a file's content through a temporary one beside it, which is synced and renamed.
+fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    let temporary = temporary(path);
+    let outcome = (|| {
+        let mut buffered = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
+        write(&mut buffered)?;
+        let file = buffered.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&temporary, path)?;
+        sync_folder(path)
+    })();
+    outcome.map_err(|error| {
+        // If even this fails, there is nobody left to tell, and what is left over is a temporary file.
+        let _ = fs::remove_file(&temporary);
+        Error::io("write", path, error)
+    })
+}
+
+/// A rename is on the disk only once its folder is.
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    if cfg!(unix) {
+        let parent = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// A name beside `path` that no other writer uses.
+fn temporary(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".tmp-{}-{number}", std::process::id()));
+    path.with_file_name(name)
+}

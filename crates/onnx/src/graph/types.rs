@@ -1,0 +1,154 @@
+//! Types of values.
+
+use std::fmt;
+
+use polygrad_core::Result;
+
+use super::{ElementType, Literal, malformed};
+use crate::proto::{
+    Dimension, DimensionValue, ElementTypeProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue,
+};
+
+/// An extent of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// Known.
+    Fixed(usize),
+    /// Known when the model runs; equal names are equal extents.
+    Named(String),
+    /// Known when the model runs.
+    Unknown,
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(extent) => write!(f, "{extent}"),
+            Self::Named(name) => f.write_str(name),
+            Self::Unknown => f.write_str("?"),
+        }
+    }
+}
+
+/// A tensor's elements and shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorType {
+    /// The elements.
+    pub element: ElementType,
+    /// The extents, where at least their number is known.
+    pub shape: Option<Vec<Dim>>,
+}
+
+impl TensorType {
+    /// The type of a tensor that is there.
+    pub fn of(tensor: &Literal) -> Self {
+        Self {
+            element: tensor.element(),
+            shape: Some(tensor.host().shape().iter().map(|&extent| Dim::Fixed(extent)).collect()),
+        }
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.element)?;
+        if let Some(shape) = &self.shape {
+            let dims: Vec<String> = shape.iter().map(Dim::to_string).collect();
+            write!(f, "[{}]", dims.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// A value's type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    /// A tensor.
+    Tensor(TensorType),
+    /// A list of values of one type; `None` where the file does not say it.
+    Sequence(Option<Box<ValueType>>),
+    /// A value or none.
+    Optional(Option<Box<ValueType>>),
+}
+
+impl ValueType {
+    /// A tensor's type.
+    pub fn tensor(element: impl Into<ElementType>, shape: Vec<Dim>) -> Self {
+        Self::Tensor(TensorType {
+            element: element.into(),
+            shape: Some(shape),
+        })
+    }
+
+    /// The tensor's type, if it is one.
+    pub fn as_tensor(&self) -> Option<&TensorType> {
+        match self {
+            Self::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// `None` for a type that is not said; an error for a kind of value that is unknown here.
+    pub(super) fn read(proto: &TypeProto) -> Result<Option<Self>> {
+        let inner = |element: &ElementTypeProto| -> Result<Option<Box<Self>>> {
+            let ty = element.elem_type.as_deref().map(Self::read).transpose()?;
+            Ok(ty.flatten().map(Box::new))
+        };
+        Ok(Some(match &proto.value {
+            None => return Ok(None),
+            Some(TypeValue::Tensor(tensor)) => {
+                if tensor.elem_type == 0 {
+                    return Ok(None);
+                }
+                Self::Tensor(TensorType {
+                    element: ElementType::from_number(tensor.elem_type)?,
+                    shape: tensor.shape.as_ref().map(read_shape).transpose()?,
+                })
+            }
+            Some(TypeValue::Sequence(element)) => Self::Sequence(inner(element)?),
+            Some(TypeValue::Optional(element)) => Self::Optional(inner(element)?),
+            Some(TypeValue::SparseTensor(_)) => return Err(malformed("sparse tensors do not flow between nodes here")),
+        }))
+    }
+
+    pub(super) fn write(&self) -> TypeProto {
+        let inner = |ty: &Option<Box<Self>>| {
+            Box::new(ElementTypeProto {
+                elem_type: ty.as_ref().map(|ty| Box::new(ty.write())),
+            })
+        };
+        let value = match self {
+            Self::Tensor(tensor) => TypeValue::Tensor(TensorTypeProto {
+                elem_type: tensor.element.number(),
+                shape: tensor.shape.as_deref().map(write_shape),
+            }),
+            Self::Sequence(ty) => TypeValue::Sequence(inner(ty)),
+            Self::Optional(ty) => TypeValue::Optional(inner(ty)),
+        };
+        TypeProto { value: Some(value) }
+    }
+}
+
+fn read_shape(shape: &TensorShapeProto) -> Result<Vec<Dim>> {
+    let read = |dim: &Dimension| match &dim.value {
+        Some(DimensionValue::Value(extent)) => usize::try_from(*extent)
+            .map(Dim::Fixed)
+            .map_err(|_| malformed(format!("an extent is {extent}"))),
+        Some(DimensionValue::Param(name)) if !name.is_empty() => Ok(Dim::Named(name.clone())),
+        _ => Ok(Dim::Unknown),
+    };
+    shape.dim.iter().map(read).collect()
+}
+
+fn write_shape(dims: &[Dim]) -> TensorShapeProto {
+    let write = |dim: &Dim| Dimension {
+        value: match dim {
+            Dim::Fixed(extent) => Some(DimensionValue::Value(i64::try_from(*extent).unwrap_or(i64::MAX))),
+            Dim::Named(name) => Some(DimensionValue::Param(name.clone())),
+            Dim::Unknown => None,
+        },
+    };
+    TensorShapeProto {
+        dim: dims.iter().map(write).collect(),
+    }
+}

@@ -1,0 +1,307 @@
+//! What an op sees of the node that calls it.
+
+use polygrad_core::{Backend, DType, Element, Error, ErrorKind, HostTensor, Result, Scalar, Shape};
+use polygrad_tensor::{Device, Tensor};
+
+use super::limits::Limits;
+use super::plan::Plan;
+use super::value::Value;
+use crate::graph::{Attribute, ElementType, Literal, Node, malformed};
+
+/// The results of an op, in the order of the node's outputs; those at the end may be missing.
+pub(crate) type Results<B> = Result<Vec<Value<B>>>;
+
+/// One call of an op: its operands and attributes.
+pub(crate) struct Call<'a, B: Backend> {
+    pub(crate) node: &'a Node,
+    pub(crate) inputs: &'a [Option<Value<B>>],
+    /// The bodies in the node's attributes, by the attribute's name, and what they use of the values around them.
+    pub(crate) bodies: &'a [(String, Plan<B>)],
+    pub(crate) captures: &'a [Vec<Value<B>>],
+    /// The version of the op's domain.
+    pub(crate) version: i64,
+    pub(crate) device: &'a Device<B>,
+    pub(crate) limits: &'a Limits,
+}
+
+impl<B: Backend> Call<'_, B> {
+    // Operands.
+
+    /// The operand at a place, if it is given.
+    pub(crate) fn value(&self, i: usize) -> Option<&Value<B>> {
+        self.inputs.get(i)?.as_ref()
+    }
+
+    pub(crate) fn need(&self, i: usize) -> Result<&Value<B>> {
+        self.value(i)
+            .ok_or_else(|| malformed(format!("operand {i} is missing")))
+    }
+
+    pub(crate) fn has(&self, i: usize) -> bool {
+        self.value(i).is_some()
+    }
+
+    /// Whether the node asks for the output at a place.
+    pub(crate) fn wants(&self, i: usize) -> bool {
+        self.node.outputs.get(i).is_some_and(Option::is_some)
+    }
+
+    pub(crate) fn x(&self, i: usize) -> Result<Tensor<B>> {
+        self.need(i)?.tensor(self.device).map_err(|e| at_operand(e, i))
+    }
+
+    pub(crate) fn opt(&self, i: usize) -> Result<Option<Tensor<B>>> {
+        self.value(i).map(|_| self.x(i)).transpose()
+    }
+
+    pub(crate) fn all(&self) -> Result<Vec<Tensor<B>>> {
+        (0..self.inputs.len()).map(|i| self.x(i)).collect()
+    }
+
+    pub(crate) fn shape(&self, i: usize) -> Result<Shape> {
+        let shape = self.need(i)?.shape();
+        shape.ok_or_else(|| malformed(format!("operand {i} is no tensor")))
+    }
+
+    pub(crate) fn element(&self, i: usize) -> Result<ElementType> {
+        let element = self.need(i)?.element();
+        element.ok_or_else(|| malformed(format!("operand {i} is no tensor")))
+    }
+
+    /// The values on the host, for what is not computed on the device. No gradient flows through that: asking for one is an error.
+    pub(crate) fn host(&self, i: usize) -> Result<HostTensor> {
+        let value = self.need(i)?;
+        if value.is_tracked() {
+            return Err(at_operand(self.no_gradient(), i));
+        }
+        value.host().map_err(|e| at_operand(e, i))
+    }
+
+    /// [`Call::host`] for a tensor made of operands.
+    pub(crate) fn off_device(&self, x: &Tensor<B>) -> Result<HostTensor> {
+        if x.is_tracked() {
+            Err(self.no_gradient())
+        } else {
+            x.to_host()
+        }
+    }
+
+    fn no_gradient(&self) -> Error {
+        let message = format!("{} passes no gradient on to this operand", self.node.op_type);
+        Error::new(ErrorKind::NoGradient, message).with_hint("detach what leads there, or do not make it trainable")
+    }
+
+    /// The values as integers, in row-major order.
+    pub(crate) fn ints(&self, i: usize) -> Result<Vec<i64>> {
+        let host = self.host(i)?;
+        if host.dtype().is_float() {
+            return Err(malformed(format!("operand {i} is {}, not integers", host.dtype())));
+        }
+        host.cast(DType::I64).to_vec()
+    }
+
+    pub(crate) fn opt_ints(&self, i: usize) -> Result<Option<Vec<i64>>> {
+        self.value(i).map(|_| self.ints(i)).transpose()
+    }
+
+    /// The values as real numbers, in row-major order.
+    pub(crate) fn floats(&self, i: usize) -> Result<Vec<f64>> {
+        Ok(self.host(i)?.to_f64_vec())
+    }
+
+    /// The value of an operand that has one.
+    pub(crate) fn scalar(&self, i: usize) -> Result<Scalar> {
+        let host = self.host(i)?;
+        if host.shape().numel() != 1 {
+            return Err(malformed(format!(
+                "operand {i} has shape {}, not one element",
+                host.shape()
+            )));
+        }
+        Ok(match host.dtype() {
+            DType::Bool => Scalar::Bool(host.to_f64_vec()[0] != 0.0),
+            dtype if dtype.is_int() => Scalar::Int(host.cast(DType::I64).as_slice::<i64>()?[0]),
+            _ => Scalar::Float(host.to_f64_vec()[0]),
+        })
+    }
+
+    pub(crate) fn int_scalar(&self, i: usize) -> Result<i64> {
+        Ok(self.scalar(i)?.to_i64())
+    }
+
+    // Attributes.
+
+    pub(crate) fn attribute(&self, name: &str) -> Option<&Attribute> {
+        self.node.attribute(name)
+    }
+
+    pub(crate) fn int(&self, name: &str, default: i64) -> Result<i64> {
+        Ok(self.opt_int(name)?.unwrap_or(default))
+    }
+
+    pub(crate) fn opt_int(&self, name: &str) -> Result<Option<i64>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Int(value)) => Ok(Some(*value)),
+            Some(other) => Err(wrong(name, other, "an integer")),
+        }
+    }
+
+    pub(crate) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        Ok(self.int(name, i64::from(default))? != 0)
+    }
+
+    /// An extent or count: not negative.
+    pub(crate) fn count(&self, name: &str, default: usize) -> Result<usize> {
+        match self.opt_int(name)? {
+            None => Ok(default),
+            Some(value) => size(value).map_err(|e| e.in_module(format!("attribute {name}"))),
+        }
+    }
+
+    pub(crate) fn float(&self, name: &str, default: f64) -> Result<f64> {
+        Ok(self.opt_float(name)?.unwrap_or(default))
+    }
+
+    pub(crate) fn opt_float(&self, name: &str) -> Result<Option<f64>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Float(value)) => Ok(Some(f64::from(*value))),
+            Some(other) => Err(wrong(name, other, "a real number")),
+        }
+    }
+
+    pub(crate) fn text<'s>(&'s self, name: &str, default: &'s str) -> Result<&'s str> {
+        match self.attribute(name) {
+            None => Ok(default),
+            Some(Attribute::String(value)) => Ok(value),
+            Some(other) => Err(wrong(name, other, "text")),
+        }
+    }
+
+    pub(crate) fn texts(&self, name: &str) -> Result<Option<&[String]>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Strings(values)) => Ok(Some(values)),
+            Some(other) => Err(wrong(name, other, "texts")),
+        }
+    }
+
+    pub(crate) fn int_list(&self, name: &str) -> Result<Option<&[i64]>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Ints(values)) => Ok(Some(values)),
+            Some(other) => Err(wrong(name, other, "integers")),
+        }
+    }
+
+    pub(crate) fn float_list(&self, name: &str) -> Result<Option<&[f32]>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Floats(values)) => Ok(Some(values)),
+            Some(other) => Err(wrong(name, other, "real numbers")),
+        }
+    }
+
+    pub(crate) fn literal(&self, name: &str) -> Result<Option<&Literal>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Tensor(value)) => Ok(Some(value)),
+            Some(other) => Err(wrong(name, other, "a tensor")),
+        }
+    }
+
+    /// Integers that are an operand in newer versions, an attribute in older ones.
+    pub(crate) fn ints_either(&self, i: usize, name: &str) -> Result<Option<Vec<i64>>> {
+        match self.opt_ints(i)? {
+            Some(values) => Ok(Some(values)),
+            None => Ok(self.int_list(name)?.map(<[i64]>::to_vec)),
+        }
+    }
+
+    /// The axis of an attribute, counted from the front, for a tensor of `rank`.
+    pub(crate) fn axis(&self, name: &str, default: i64, rank: usize) -> Result<usize> {
+        axis(self.int(name, default)?, rank)
+    }
+
+    /// The element type of ONNX's number in an attribute.
+    pub(crate) fn element_attribute(&self, name: &str) -> Result<Option<ElementType>> {
+        let number = self.opt_int(name)?;
+        let number = number.map(|n| i32::try_from(n).unwrap_or(-1));
+        number.map(ElementType::from_number).transpose()
+    }
+
+    // Results.
+
+    /// Fails when a tensor would be larger than the run may have.
+    pub(crate) fn reserve(&self, dims: &[usize], dtype: DType) -> Result<Shape> {
+        let shape = Shape::new(dims)?;
+        self.limits.check(&shape, dtype)?;
+        Ok(shape)
+    }
+
+    /// A tensor from values computed on the host.
+    pub(crate) fn make<T: Element>(&self, values: Vec<T>, dims: &[usize]) -> Result<Tensor<B>> {
+        Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?, self.device)
+    }
+
+    pub(crate) fn full(&self, dims: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor<B>> {
+        let shape = self.reserve(dims, dtype)?;
+        Tensor::full(shape, value, dtype, self.device)
+    }
+
+    /// A tensor of integers that are also known on the host.
+    pub(crate) fn known(&self, values: Vec<i64>, dims: &[usize]) -> Result<Value<B>> {
+        Ok(HostTensor::new(Shape::new(dims)?, values)?.into())
+    }
+}
+
+/// One result.
+pub(crate) fn one<B: Backend>(tensor: Tensor<B>) -> Results<B> {
+    Ok(vec![tensor.into()])
+}
+
+pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize> {
+    let front = if axis < 0 {
+        axis.checked_add(rank as i64)
+    } else {
+        Some(axis)
+    };
+    let found = front
+        .and_then(|axis| usize::try_from(axis).ok())
+        .filter(|&axis| axis < rank);
+    found.ok_or_else(|| Error::out_of_range(format!("there is no axis {axis} in a tensor of rank {rank}")))
+}
+
+pub(crate) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>> {
+    let mut axes = Vec::with_capacity(list.len());
+    for &number in list {
+        let found = axis(number, rank)?;
+        if axes.contains(&found) {
+            return Err(malformed(format!("axis {number} is given twice")));
+        }
+        axes.push(found);
+    }
+    Ok(axes)
+}
+
+/// An extent or count: not negative.
+pub(crate) fn size(value: i64) -> Result<usize> {
+    usize::try_from(value).map_err(|_| malformed(format!("{value} is no extent")))
+}
+
+pub(crate) fn sizes(values: &[i64]) -> Result<Vec<usize>> {
+    values.iter().map(|&value| size(value)).collect()
+}
+
+pub(crate) fn isizes(axes: &[usize]) -> Vec<isize> {
+    axes.iter().map(|&axis| axis as isize).collect()
+}
+
+fn wrong(name: &str, found: &Attribute, wanted: &str) -> Error {
+    malformed(format!("the attribute {name} is {}, not {wanted}", found.kind()))
+}
+
+fn at_operand(error: Error, i: usize) -> Error {
+    error.in_module(format!("operand {i}"))
+}

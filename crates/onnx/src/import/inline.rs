@@ -1,0 +1,161 @@
+//! Functions of the model, put in the place of the nodes that call them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use polygrad_core::{Error, Result};
+
+use crate::graph::{Attribute, Body, Function, Graph, Node, ValueId, malformed};
+
+/// The most nodes that all calls may become: functions that call functions grow without end.
+const MAX_NODES: usize = 1 << 20;
+/// How deep functions may call each other.
+const MAX_DEPTH: usize = 32;
+
+/// The graph's body without calls of its functions, and the op versions it needs.
+///
+/// # Errors
+/// When functions call each other in a circle, or a function was written against another version of an op set than the model.
+pub(crate) fn inline(graph: &Graph) -> Result<Body> {
+    if graph.functions.is_empty() {
+        return Ok(graph.body.clone());
+    }
+    let mut functions = HashMap::new();
+    for function in &graph.functions {
+        for (domain, version) in &function.opsets {
+            let known = graph.opsets.get(domain);
+            if known.is_some_and(|known| known != version) {
+                return Err(Error::unsupported(format!(
+                    "the function {} wants version {version} of the ops of domain {domain:?}, the model another",
+                    function.name
+                )));
+            }
+        }
+        functions.insert(
+            (
+                function.domain.as_str(),
+                function.name.as_str(),
+                function.overload.as_str(),
+            ),
+            function,
+        );
+    }
+    let mut inliner = Inliner { functions, nodes: 0 };
+    inliner.body(&graph.body, &HashMap::new(), 0)
+}
+
+struct Inliner<'a> {
+    functions: HashMap<(&'a str, &'a str, &'a str), &'a Function>,
+    nodes: usize,
+}
+
+type Attributes = HashMap<String, Attribute>;
+
+impl Inliner<'_> {
+    fn body(&mut self, body: &Body, given: &Attributes, depth: usize) -> Result<Body> {
+        let mut out = Body {
+            nodes: Vec::new(),
+            ..body.clone()
+        };
+        for node in &body.nodes {
+            self.node(&mut out, node.clone(), given, depth)?;
+        }
+        Ok(out)
+    }
+
+    /// Adds a node, whose values are those of `out`, to `out`.
+    fn node(&mut self, out: &mut Body, mut node: Node, given: &Attributes, depth: usize) -> Result<()> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES || depth > MAX_DEPTH {
+            return Err(malformed("the functions of the model call each other without end"));
+        }
+        let mut attributes = Vec::with_capacity(node.attributes.len());
+        for (name, attribute) in std::mem::take(&mut node.attributes) {
+            let value = match attribute {
+                // One that the caller leaves out is left out here too.
+                Attribute::Reference(source) => match given.get(&source) {
+                    Some(value) => value.clone(),
+                    None => continue,
+                },
+                Attribute::Body(body) => Attribute::Body(Arc::new(self.body(&body, given, depth + 1)?)),
+                other => other,
+            };
+            attributes.push((name, value));
+        }
+        node.attributes = attributes;
+        let key = (node.domain.as_str(), node.op_type.as_str(), node.overload.as_str());
+        match self.functions.get(&key).copied() {
+            Some(function) => self.call(out, &node, function, depth),
+            None => {
+                out.nodes.push(node);
+                Ok(())
+            }
+        }
+    }
+
+    fn call(&mut self, out: &mut Body, node: &Node, function: &Function, depth: usize) -> Result<()> {
+        let mut given: Attributes = HashMap::new();
+        for (name, default) in &function.attributes {
+            if let Some(value) = node.attribute(name).or(default.as_ref()) {
+                given.insert(name.clone(), value.clone());
+            }
+        }
+        let body = &function.body;
+        let mut places: Vec<Option<ValueId>> = vec![None; body.values.len()];
+        let mut missing = vec![false; body.values.len()];
+        for (i, input) in body.inputs.iter().enumerate() {
+            places[input.index()] = node.inputs.get(i).copied().flatten();
+            missing[input.index()] = places[input.index()].is_none();
+        }
+        // What the caller calls the results; an input handed on, or one result twice, needs a node that copies.
+        let mut copies = Vec::new();
+        for (output, wanted) in body.outputs.iter().zip(&node.outputs) {
+            let Some(wanted) = *wanted else { continue };
+            match places[output.index()] {
+                None if !missing[output.index()] => places[output.index()] = Some(wanted),
+                _ => copies.push((*output, wanted)),
+            }
+        }
+        let prefix = format!("{}/{}", node.name, function.name);
+        let number = self.nodes;
+        for inner in &body.nodes {
+            let mut moved = inner.clone();
+            let mut place = |id: ValueId| -> Option<ValueId> {
+                if missing[id.index()] {
+                    return None;
+                }
+                Some(*places[id.index()].get_or_insert_with(|| {
+                    let name = format!("{prefix}/{number}/{}", body.name_of(id));
+                    out.add_value(name, body.value(id).ty.clone())
+                }))
+            };
+            for id in moved.inputs.iter_mut().chain(&mut moved.outputs) {
+                *id = id.and_then(&mut place);
+            }
+            for (_, attribute) in &mut moved.attributes {
+                if let Attribute::Body(inner) = attribute {
+                    let mut moved = Body::clone(inner);
+                    for capture in &mut moved.captures {
+                        capture.outer =
+                            place(capture.outer).ok_or_else(|| malformed("a body uses an input that is left out"))?;
+                    }
+                    *attribute = Attribute::Body(Arc::new(moved));
+                }
+            }
+            moved.name = format!("{prefix}/{}", inner.name);
+            self.node(out, moved, &given, depth + 1)?;
+        }
+        for (from, to) in copies {
+            let from =
+                places[from.index()].ok_or_else(|| malformed("a function hands on an input that is left out"))?;
+            out.nodes.push(Node {
+                name: prefix.clone(),
+                op_type: "Identity".into(),
+                inputs: vec![Some(from)],
+                outputs: vec![Some(to)],
+                ..Node::default()
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+//! Running a graph on a backend.
+//!
+//! [`plan`] turns a graph into steps once: ops are looked up in the table of [`ops`], constants are folded, and what nobody needs is
+//! dropped. [`run`] walks over the steps. A [`Value`] is a tensor on the device, or a small one on the host, where shapes are computed
+//! ([`host`]), so that a run never waits for the device to know an extent.
+
+mod call;
+mod host;
+mod inline;
+mod limits;
+mod model;
+mod ops;
+mod options;
+mod plan;
+mod run;
+mod value;
+
+pub use model::{OnnxModel, Outputs};
+pub use ops::op_versions;
+pub use options::{Engine, Options};
+pub use value::Value;

@@ -1,0 +1,127 @@
+//! Activation functions.
+
+use polygrad_core::{Activation, Backend, DType, Result};
+use polygrad_tensor::Tensor;
+
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, axis, one};
+
+rows! {
+    Row::new("Relu", 6, |c| act(c, Activation::Relu)).like(0);
+    Row::new("Tanh", 6, |c| act(c, Activation::Tanh));
+    Row::new("Sigmoid", 6, |c| act(c, Activation::Sigmoid));
+    Row::new("Softplus", 1, |c| one(softplus(&c.x(0)?)?));
+    Row::new("Softsign", 1, |c| one(softsign(&c.x(0)?)?));
+    Row::new("Elu", 6, |c| act(c, Activation::Elu { alpha: c.float("alpha", 1.0)? }));
+    Row::new("LeakyRelu", 6, |c| act(c, Activation::LeakyRelu { slope: c.float("alpha", 0.01)? }));
+    Row::new("Celu", 12, celu);
+    Row::new("Selu", 6, selu);
+    Row::new("HardSigmoid", 6, |c| one(hard_sigmoid(&c.x(0)?, c.float("alpha", 0.2)?, c.float("beta", 0.5)?)?));
+    Row::new("HardSwish", 14, |c| { let x = c.x(0)?; one((hard_sigmoid(&x, 1.0 / 6.0, 0.5)? * &x)?) });
+    Row::new("ThresholdedRelu", 10, |c| one(thresholded(&c.x(0)?, c.float("alpha", 1.0)?)?));
+    Row::new("Mish", 18, |c| { let x = c.x(0)?; one((softplus(&x)?.activation(Activation::Tanh)? * &x)?) });
+    Row::new("Gelu", 20, gelu);
+    Row::new("Swish", 24, |c| one(swish(&c.x(0)?, c.float("alpha", 1.0)?)?));
+    Row::new("Shrink", 9, shrink).like(0);
+    Row::new("PRelu", 7, prelu);
+    Row::new("Softmax", 1, |c| normalized(c, Tensor::softmax));
+    Row::new("LogSoftmax", 1, |c| normalized(c, Tensor::log_softmax));
+    Row::new("Hardmax", 1, |c| normalized(c, hardmax));
+}
+
+fn act<B: Backend>(c: &Call<'_, B>, activation: Activation) -> Results<B> {
+    one(c.x(0)?.activation(activation)?)
+}
+
+pub(super) fn softplus<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    x.activation(Activation::Softplus {
+        beta: 1.0,
+        threshold: f64::INFINITY,
+    })
+}
+
+pub(super) fn softsign<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    x / (x.abs()? + 1.0)?
+}
+
+pub(super) fn hard_sigmoid<B: Backend>(x: &Tensor<B>, alpha: f64, beta: f64) -> Result<Tensor<B>> {
+    ((x * alpha)? + beta)?.clamp(Some(0.0), Some(1.0))
+}
+
+pub(super) fn thresholded<B: Backend>(x: &Tensor<B>, alpha: f64) -> Result<Tensor<B>> {
+    x.masked_fill(&x.le_scalar(alpha)?, 0.0)
+}
+
+fn swish<B: Backend>(x: &Tensor<B>, alpha: f64) -> Result<Tensor<B>> {
+    x * (x * alpha)?.activation(Activation::Sigmoid)?
+}
+
+fn celu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let alpha = c.float("alpha", 1.0)?;
+    let x = c.x(0)?;
+    let below = ((x.clamp(None, Some(0.0))? / alpha)?.expm1()? * alpha)?;
+    one((x.activation(Activation::Relu)? + below.clamp(None, Some(0.0))?)?)
+}
+
+fn selu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let alpha = c.float("alpha", 1.673_263_192_176_818_8)?;
+    let gamma = c.float("gamma", 1.050_701_022_148_132_3)?;
+    one((c.x(0)?.activation(Activation::Elu { alpha })? * gamma)?)
+}
+
+fn gelu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    match c.text("approximate", "none")? {
+        "none" => act(c, Activation::Gelu),
+        "tanh" => act(c, Activation::GeluTanh),
+        other => Err(malformed(format!("Gelu has no approximation {other:?}"))),
+    }
+}
+
+fn shrink<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (lambda, bias) = (c.float("lambd", 0.5)?, c.float("bias", 0.0)?);
+    let x = c.x(0)?;
+    let dtype = x.dtype();
+    let zero = x.zeros_like()?;
+    let above = Tensor::where_(&x.gt_scalar(lambda)?, &(&x - bias)?.to_dtype(dtype)?, &zero)?;
+    one(Tensor::where_(
+        &x.lt_scalar(-lambda)?,
+        &(&x + bias)?.to_dtype(dtype)?,
+        &above,
+    )?)
+}
+
+fn prelu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (x, slope) = (c.x(0)?, c.x(1)?);
+    let below = (&x * &slope.expand(x.shape())?)?;
+    one(Tensor::where_(&x.lt_scalar(0.0)?, &below, &x)?)
+}
+
+/// Softmax and its like: along one axis since version 13, before that along all from the axis on as if they were one.
+fn normalized<B: Backend>(c: &Call<'_, B>, along: fn(&Tensor<B>, isize) -> Result<Tensor<B>>) -> Results<B> {
+    let x = c.x(0)?;
+    if c.version >= 13 {
+        let axis = c.axis("axis", -1, x.rank())?;
+        return one(along(&x, axis as isize)?);
+    }
+    let shape = x.shape();
+    let axis = match c.int("axis", 1)? {
+        number if number == shape.rank() as i64 => shape.rank(),
+        number => axis(number, shape.rank())?,
+    };
+    let rows: usize = shape[..axis].iter().product();
+    let columns: usize = shape[axis..].iter().product();
+    one(along(&x.reshape([rows, columns])?, 1)?.reshape(shape)?)
+}
+
+fn hardmax<B: Backend>(x: &Tensor<B>, axis: isize) -> Result<Tensor<B>> {
+    let shape = x.shape();
+    let at = shape.axis(axis)?;
+    let extent = shape[at];
+    let mut dims = vec![1; shape.rank()];
+    dims[at] = extent;
+    let positions = Tensor::from_vec((0..extent as i64).collect::<Vec<_>>(), dims, &x.device())?;
+    x.argmax(axis, true)?
+        .eq(&positions)?
+        .to_dtype(if x.dtype().is_float() { x.dtype() } else { DType::F32 })
+}

@@ -1,0 +1,335 @@
+//! Attention and rotary positions.
+
+use polygrad_core::{Activation, Backend, DType, Error, Result};
+use polygrad_tensor::Tensor;
+
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, one, size};
+
+rows! {
+    Row::new("Attention", 23, attention);
+    Row::new("FlexAttention", 1, flex_attention).of("ai.onnx.preview");
+    Row::new("RotaryEmbedding", 23, rotary);
+}
+
+/// `[N, S, heads · D]` as `[N, heads, S, D]`.
+fn split_heads<B: Backend>(x: &Tensor<B>, heads: usize) -> Result<Tensor<B>> {
+    let shape = x.shape();
+    if shape.rank() == 4 {
+        return Ok(x.clone());
+    }
+    if shape.rank() != 3 || heads == 0 || !shape[2].is_multiple_of(heads) {
+        return Err(Error::shape(format!("{shape} cannot be split into {heads} heads")));
+    }
+    x.reshape([shape[0], shape[1], heads, shape[2] / heads])?
+        .permute([0, 2, 1, 3])
+}
+
+/// What a query may see, from where it is and where the key is.
+struct Sight {
+    causal: bool,
+    left: i64,
+    right: i64,
+    /// How many keys come before the first query, and how many keys there are, for each sample or for all.
+    offsets: Vec<i64>,
+    lengths: Option<Vec<i64>>,
+}
+
+impl Sight {
+    fn is_free(&self) -> bool {
+        !self.causal && self.left < 0 && self.right < 0 && self.lengths.is_none()
+    }
+
+    fn sees(&self, sample: usize, query: i64, key: i64) -> bool {
+        let at = query.saturating_add(self.offsets[sample.min(self.offsets.len() - 1)]);
+        let distance = at.saturating_sub(key);
+        (!self.causal || distance >= 0)
+            && (self.left < 0 || distance <= self.left)
+            && (self.right < 0 || -distance <= self.right)
+            && self.lengths.as_ref().is_none_or(|lengths| key < lengths[sample])
+    }
+}
+
+/// The mask of the operand and that of [`Sight`], in one: bool, or numbers to add.
+fn mask<B: Backend>(
+    c: &Call<'_, B>,
+    sight: &Sight,
+    queries: usize,
+    keys: usize,
+    dtype: DType,
+) -> Result<Option<Tensor<B>>> {
+    let mut given = c.opt(3)?;
+    if let Some(mask) = &given {
+        let missing = match mask.shape().last() {
+            Some(&extent) => keys.saturating_sub(extent),
+            None => 0,
+        };
+        if missing > 0 {
+            // A mask may leave out keys at the end, which nobody sees.
+            let mut borders = vec![(0, 0); mask.rank()];
+            borders[mask.rank() - 1].1 = missing;
+            let bool = mask.dtype() == DType::Bool;
+            given = Some(if bool {
+                mask.pad(&borders, false)?
+            } else {
+                mask.pad(&borders, f64::NEG_INFINITY)?
+            });
+        }
+    }
+    if sight.is_free() {
+        return given
+            .map(|mask| {
+                if mask.dtype() == DType::Bool {
+                    Ok(mask)
+                } else {
+                    mask.to_dtype(dtype)
+                }
+            })
+            .transpose();
+    }
+    let samples = sight.offsets.len();
+    let dims = if samples == 1 {
+        vec![queries, keys]
+    } else {
+        vec![samples, 1, queries, keys]
+    };
+    c.reserve(&dims, DType::Bool)?;
+    let mut seen = Vec::with_capacity(samples * queries * keys);
+    for sample in 0..samples {
+        for query in 0..queries as i64 {
+            seen.extend((0..keys as i64).map(|key| sight.sees(sample, query, key)));
+        }
+    }
+    let seen = c.make(seen, &dims)?;
+    Ok(Some(match given {
+        None => seen,
+        Some(mask) if mask.dtype() == DType::Bool => mask.logical_and(&seen)?,
+        Some(mask) => {
+            let mask = mask.to_dtype(dtype)?;
+            Tensor::where_(&seen, &mask, &Tensor::full((), f64::NEG_INFINITY, dtype, c.device)?)?
+        }
+    }))
+}
+
+fn attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (q, k, v) = (c.x(0)?, c.x(1)?, c.x(2)?);
+    let flat = q.rank() == 3;
+    let (q_heads, kv_heads) = (c.count("q_num_heads", 0)?, c.count("kv_num_heads", 0)?);
+    let q = split_heads(&q, q_heads)?;
+    let (mut k, mut v) = (split_heads(&k, kv_heads)?, split_heads(&v, kv_heads)?);
+    if [q.rank(), k.rank(), v.rank()] != [4; 3] {
+        return Err(Error::shape("query, key and value are not all of rank 3 or 4"));
+    }
+    let mut past = 0;
+    if let (Some(past_key), Some(past_value)) = (c.opt(4)?, c.opt(5)?) {
+        past = past_key.dims().get(2).copied().unwrap_or(0);
+        k = Tensor::cat(&[&past_key, &k], 2)?;
+        v = Tensor::cat(&[&past_value, &v], 2)?;
+    }
+    let present = [k.clone(), v.clone()];
+    let (queries, keys) = (q.shape()[2], k.shape()[2]);
+    let lengths = c.opt_ints(6)?;
+    if lengths
+        .as_ref()
+        .is_some_and(|lengths| lengths.len() != q.shape()[0] || lengths.is_empty())
+    {
+        return Err(Error::shape(format!("nonpad_kv_seqlen for {}", q.shape())));
+    }
+    let sight = Sight {
+        causal: c.flag("is_causal", false)?,
+        left: c.int("left_window_size", -1)?,
+        right: c.int("right_window_size", -1)?,
+        offsets: match &lengths {
+            Some(lengths) => lengths
+                .iter()
+                .map(|length| length.saturating_sub(queries as i64))
+                .collect(),
+            None => vec![past as i64],
+        },
+        lengths,
+    };
+    let (heads, shared) = (q.shape()[1], k.shape()[1]);
+    if shared == 0 || heads % shared != 0 || v.shape()[1] != shared {
+        return Err(Error::shape(format!(
+            "{heads} heads of queries for {shared} of keys and {} of values",
+            v.shape()[1]
+        )));
+    }
+    if heads != shared {
+        k = k.repeat_interleave(heads / shared, 1)?;
+        v = v.repeat_interleave(heads / shared, 1)?;
+    }
+    c.reserve(&[q.shape()[0], heads, queries, keys], q.dtype())?;
+    let mask = mask(c, &sight, queries, keys, q.dtype())?;
+    let scale = c.float("scale", 1.0 / (q.shape()[3].max(1) as f64).sqrt())?;
+    let softcap = c.float("softcap", 0.0)?;
+    let (y, scores) = if softcap > 0.0 || c.wants(3) || c.attribute("softmax_precision").is_some() {
+        let (y, scores) = spelled_out(c, [&q, &k, &v], mask, scale, softcap)?;
+        (y, Some(scores))
+    } else {
+        (
+            q.scaled_dot_product_attention(&k, &v, mask.as_ref(), false, Some(scale))?,
+            None,
+        )
+    };
+    let y = if flat {
+        let shape = y.shape();
+        y.permute([0, 2, 1, 3])?
+            .reshape([shape[0], shape[2], shape[1] * shape[3]])?
+    } else {
+        y
+    };
+    Ok(std::iter::once(y)
+        .chain(present)
+        .chain(scores)
+        .map(Into::into)
+        .collect())
+}
+
+/// Step by step, for those who want to see one of the steps: the output, and the scores of `qk_matmul_output_mode`.
+fn spelled_out<B: Backend>(
+    c: &Call<'_, B>,
+    [q, k, v]: [&Tensor<B>; 3],
+    mask: Option<Tensor<B>>,
+    scale: f64,
+    softcap: f64,
+) -> Result<(Tensor<B>, Tensor<B>)> {
+    let dtype = q.dtype();
+    let root = scale.abs().sqrt();
+    let mut scores = (q * root)?.matmul(&(k * (root * scale.signum()))?.t()?)?;
+    if softcap > 0.0 {
+        scores = ((scores / softcap)?.activation(Activation::Tanh)? * softcap)?;
+    }
+    let bias = match mask {
+        Some(mask) if mask.dtype() == DType::Bool => {
+            let zero = Tensor::full((), 0.0, dtype, c.device)?;
+            Some(Tensor::where_(&mask, &zero, &zero.full_like(f64::NEG_INFINITY)?)?)
+        }
+        other => other,
+    };
+    let masked = match &bias {
+        Some(bias) => (&scores + bias)?,
+        None => scores.clone(),
+    };
+    let precision = match c.element_attribute("softmax_precision")? {
+        Some(element) => element.dtype()?,
+        None => dtype,
+    };
+    let mut weights = masked.to_dtype(precision)?.softmax(-1)?;
+    if let Some(bias) = &bias {
+        let unseen = bias.amax([-1], true)?.eq_scalar(f64::NEG_INFINITY)?;
+        weights = weights.masked_fill(&unseen, 0.0)?;
+    }
+    let weights = weights.to_dtype(dtype)?;
+    let y = weights.matmul(v)?;
+    let shown = match c.int("qk_matmul_output_mode", 0)? {
+        0 | 1 => scores,
+        2 => masked,
+        3 => weights,
+        mode => return Err(malformed(format!("qk_matmul_output_mode is {mode}, not 0 to 3"))),
+    };
+    Ok((y, shown))
+}
+
+/// Attention whose scores and weights pass through bodies of the node.
+fn flex_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (q, mut k, mut v) = (c.x(0)?, c.x(1)?, c.x(2)?);
+    if [q.rank(), k.rank(), v.rank()] != [4; 3] {
+        return Err(Error::shape("query, key and value are not all of rank 4"));
+    }
+    let (heads, shared) = (q.shape()[1], k.shape()[1]);
+    if shared == 0 || heads % shared != 0 || v.shape()[1] != shared {
+        return Err(Error::shape(format!("{heads} heads of queries for {shared} of keys")));
+    }
+    if heads != shared {
+        k = k.repeat_interleave(heads / shared, 1)?;
+        v = v.repeat_interleave(heads / shared, 1)?;
+    }
+    c.reserve(&[q.shape()[0], heads, q.shape()[2], k.shape()[2]], DType::F64)?;
+    let scale = c.float("scale", 1.0 / (q.shape()[3].max(1) as f64).sqrt())?;
+    let dtype = match c.element_attribute("softmax_precision")? {
+        Some(element) => element.dtype()?,
+        None => q.dtype().promote(DType::F32),
+    };
+    let through = |name: &str, x: Tensor<B>| -> Result<Tensor<B>> {
+        if !c.bodies.iter().any(|(key, _)| key == name) {
+            return Ok(x);
+        }
+        let results = super::control::run(c, name, vec![x.into()])?;
+        let value = results
+            .first()
+            .ok_or_else(|| malformed(format!("{name} gives nothing")))?;
+        value.tensor(c.device)?.to_dtype(dtype)
+    };
+    let root = scale.abs().sqrt();
+    let scores = (&q * root)?
+        .matmul(&(k * (root * scale.signum()))?.t()?)?
+        .to_dtype(dtype)?;
+    let weights = through("prob_mod", through("score_mod", scores)?.softmax(-1)?)?;
+    one(weights.matmul(&v.to_dtype(dtype)?)?.to_dtype(v.dtype())?)
+}
+
+fn rotary<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let shape = x.shape();
+    // To [N, S, heads, D].
+    let apart = match shape.rank() {
+        4 => x.permute([0, 2, 1, 3])?,
+        3 => {
+            let heads = c.count("num_heads", 0)?;
+            if heads == 0 || !shape[2].is_multiple_of(heads) {
+                return Err(Error::shape(format!("{shape} cannot be split into {heads} heads")));
+            }
+            x.reshape([shape[0], shape[1], heads, shape[2] / heads])?
+        }
+        _ => return Err(Error::shape(format!("{shape} is not of rank 3 or 4"))),
+    };
+    let full = apart.shape()[3];
+    let turned = match size(c.int("rotary_embedding_dim", 0)?)? {
+        0 => full,
+        part if part <= full => part,
+        part => return Err(malformed(format!("{part} of {full} features are to be turned"))),
+    };
+    if turned % 2 != 0 {
+        return Err(malformed(format!("{turned} features are not pairs")));
+    }
+    let cache = |i: usize| -> Result<Tensor<B>> {
+        let cache = c.x(i)?;
+        let cache = match c.opt(3)? {
+            Some(places) => super::gather::take(c, &cache, 0, &places)?,
+            None => cache,
+        };
+        let fits = |axis: usize| [1, apart.shape()[axis]].contains(&cache.shape()[axis]);
+        if cache.rank() != 3 || cache.shape()[2] != turned / 2 || !fits(0) || !fits(1) {
+            return Err(Error::shape(format!(
+                "a cache of shape {} for {turned} features",
+                cache.shape()
+            )));
+        }
+        cache.unsqueeze(2)
+    };
+    let (cos, sin) = (cache(1)?, cache(2)?);
+    let part = apart.narrow(3, 0, turned)?;
+    let dims = part.shape();
+    let [n, s, h] = [dims[0], dims[1], dims[2]];
+    let interleaved = c.flag("interleaved", false)?;
+    let (a, b) = if interleaved {
+        let pairs = part.reshape([n, s, h, turned / 2, 2])?;
+        (pairs.select(4, 0)?, pairs.select(4, 1)?)
+    } else {
+        (part.narrow(3, 0, turned / 2)?, part.narrow(3, turned / 2, turned / 2)?)
+    };
+    let (real, imaginary) = (((&cos * &a)? - (&sin * &b)?)?, ((&sin * &a)? + (&cos * &b)?)?);
+    let done = if interleaved {
+        Tensor::stack(&[&real, &imaginary], -1)?.reshape(dims)?
+    } else {
+        Tensor::cat(&[&real, &imaginary], 3)?
+    };
+    let y = Tensor::cat(&[&done, &apart.narrow(3, turned, full - turned)?], 3)?;
+    one(if shape.rank() == 4 {
+        y.permute([0, 2, 1, 3])?
+    } else {
+        y.reshape(shape)?
+    })
+}

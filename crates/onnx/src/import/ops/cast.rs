@@ -1,0 +1,147 @@
+//! Conversions of element types, and quantization.
+
+use polygrad_core::{Backend, DType, Error, HostTensor, Result};
+use polygrad_tensor::Tensor;
+
+use super::{Row, rows, wrap};
+use crate::graph::{ElementType, Literal, malformed, minifloat};
+use crate::import::call::{Call, Results, one};
+use crate::import::value::Value;
+
+rows! {
+    Row::new("Cast", 6, |c| {
+        let to = c.element_attribute("to")?.ok_or_else(|| malformed("the attribute to is missing"))?;
+        cast(c, to)
+    });
+    Row::new("CastLike", 15, |c| cast(c, c.element(1)?));
+    Row::new("BitCast", 26, bit_cast);
+    Row::new("QuantizeLinear", 10, quantize);
+    Row::new("DequantizeLinear", 10, dequantize);
+    Row::new("DynamicQuantizeLinear", 11, dynamic_quantize);
+}
+
+fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
+    let dtype = to.dtype()?;
+    if to.is_small_float() {
+        let values = c.floats(0)?;
+        return Ok(vec![small_floats(c, to, values, c.flag("saturate", true)?)?]);
+    }
+    let x = c.x(0)?;
+    if to.is_widened() {
+        // Whole numbers first: what is cut off to the range of an i32 could not be brought into the range of a narrower type.
+        return Ok(vec![wrap(Value::from(x.to_dtype(DType::I64)?), to, c)?]);
+    }
+    one(x.to_dtype(dtype)?)
+}
+
+/// Numbers of operand 0's shape, rounded to a float of at most 8 bits.
+fn small_floats<B: Backend>(c: &Call<'_, B>, to: ElementType, values: Vec<f64>, saturate: bool) -> Result<Value<B>> {
+    let round = |v: f64| minifloat::decode(to, minifloat::encode(to, v as f32, saturate));
+    let host = HostTensor::new(c.shape(0)?, values.into_iter().map(round).collect::<Vec<f32>>())?;
+    Ok(Literal::new(to, host)?.into())
+}
+
+fn bit_cast<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let to = c
+        .element_attribute("to")?
+        .ok_or_else(|| malformed("the attribute to is missing"))?;
+    let (from, host) = (c.element(0)?, c.host(0)?);
+    let literal = Literal::new(from, host)?;
+    Ok(vec![literal.reinterpret(to)?.into()])
+}
+
+/// Scale or zero point, so that it broadcasts against `x`: one number, one for each position of the axis, or one for each block along it.
+fn spread<B: Backend>(c: &Call<'_, B>, i: usize, x: &Tensor<B>) -> Result<Option<Tensor<B>>> {
+    let Some(scale) = c.opt(i)? else { return Ok(None) };
+    let shape = x.shape();
+    let block = c.count("block_size", 0)?;
+    Ok(Some(match scale.rank() {
+        0 => scale,
+        1 if scale.numel() == 1 && shape.rank() != 1 => scale.reshape(())?,
+        1 if block == 0 => {
+            let axis = c
+                .axis("axis", 1, shape.rank())
+                .or_else(|e| if shape.rank() == 1 { Ok(0) } else { Err(e) })?;
+            let mut dims = vec![1; shape.rank()];
+            dims[axis] = scale.numel();
+            scale.reshape(dims)?
+        }
+        rank if block > 0 && rank == shape.rank() => {
+            let axis = c.axis("axis", 1, shape.rank())?;
+            c.reserve(&shape, DType::I64)?;
+            let extent = shape[axis];
+            if scale.shape()[axis] != extent.div_ceil(block) {
+                return Err(Error::shape(format!(
+                    "blocks of {block} do not fit {shape} and {}",
+                    scale.shape()
+                )));
+            }
+            let index: Vec<i64> = (0..extent).map(|i| (i / block) as i64).collect();
+            scale.index_select(axis as isize, &c.make(index, &[extent])?)?
+        }
+        _ => return Err(Error::shape(format!("a scale of shape {} for {shape}", scale.shape()))),
+    }))
+}
+
+fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
+    let element = match (c.value(2), c.element_attribute("output_dtype")?) {
+        (Some(_), _) => c.element(2)?,
+        (None, Some(element)) => element,
+        (None, None) => ElementType::U8,
+    };
+    if element.is_small_float() {
+        let wide = |x: Tensor<B>| x.to_dtype(DType::F32);
+        let mut q = (wide(x.clone())? / wide(scale)?)?;
+        if let (Some(zero), true) = (spread(c, 2, &x)?, element.bits() < 8) {
+            q = (q + wide(zero)?)?;
+        }
+        let values = c.off_device(&q)?.to_f64_vec();
+        return Ok(vec![small_floats(c, element, values, c.flag("saturate", true)?)?]);
+    }
+    let (low, high) = element
+        .range()
+        .ok_or_else(|| Error::dtype(format!("nothing is quantized to {element} here")))?;
+    let float = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
+    let mut q = (x.to_dtype(float)? / scale.to_dtype(float)?)?
+        .round()?
+        .to_dtype(DType::F32)?;
+    if let Some(zero) = spread(c, 2, &x)? {
+        q = (q + zero.to_dtype(DType::F32)?)?;
+    }
+    let q = q.clamp(Some(low as f64), Some(high as f64))?;
+    Ok(vec![Value::from(q.to_dtype(element.dtype()?)?).with_element(element)])
+}
+
+fn dequantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
+    let dtype = match c.element_attribute("output_dtype")? {
+        Some(element) => element.dtype()?,
+        None => scale.dtype(),
+    };
+    let mut value = x.to_dtype(DType::F32)?;
+    if let Some(zero) = spread(c, 2, &x)? {
+        value = (value - zero.to_dtype(DType::F32)?)?;
+    }
+    one((value * scale.to_dtype(DType::F32)?)?.to_dtype(dtype)?)
+}
+
+fn dynamic_quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let host = c.host(0)?;
+    let values = host.as_slice::<f32>()?;
+    let low = values.iter().copied().fold(0.0f32, f32::min);
+    let high = values.iter().copied().fold(0.0f32, f32::max);
+    let scale = if high == low { 1.0 } else { (high - low) / 255.0 };
+    let zero = (0.0 - low / scale).clamp(0.0, 255.0).round_ties_even();
+    let quantized = values
+        .iter()
+        .map(|v| ((v / scale).round_ties_even() + zero).clamp(0.0, 255.0) as u8);
+    let y = HostTensor::new(*host.shape(), quantized.collect())?;
+    Ok(vec![
+        y.into(),
+        HostTensor::scalar(scale).into(),
+        HostTensor::scalar(zero as u8).into(),
+    ])
+}

@@ -1,0 +1,355 @@
+//! Bodies that run by condition or many times, and sequences and optionals.
+
+use polygrad_core::{Backend, DType, Error, HostTensor, Result};
+use polygrad_tensor::Tensor;
+
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, axis, sizes};
+use crate::import::value::Value;
+
+rows! {
+    Row::new("If", 1, branch);
+    Row::new("Loop", 1, repeat);
+    Row::new("Scan", 8, |c| if c.version < 9 { scan_batches(c) } else { scan(c) });
+    Row::new("SequenceMap", 17, sequence_map);
+    Row::new("SequenceConstruct", 11, |c| Ok(vec![Value::sequence(c.inputs.iter().flatten().cloned().collect())]));
+    Row::new("SequenceEmpty", 11, |_| Ok(vec![Value::sequence(Vec::new())]));
+    Row::new("SequenceLength", 11, |c| Ok(vec![c.known(vec![list(c, 0)?.len() as i64], &[])?]));
+    Row::new("SequenceAt", 11, |c| {
+        let values = list(c, 0)?;
+        Ok(vec![values[place(c, 1, values.len())?].clone()])
+    });
+    Row::new("SequenceInsert", 11, |c| {
+        let mut values = list(c, 0)?.to_vec();
+        let at = if c.has(2) { place(c, 2, values.len() + 1)? } else { values.len() };
+        values.insert(at, c.need(1)?.clone());
+        Ok(vec![Value::sequence(values)])
+    });
+    Row::new("SequenceErase", 11, |c| {
+        let mut values = list(c, 0)?.to_vec();
+        let at = if c.has(1) { place(c, 1, values.len())? } else { values.len().wrapping_sub(1) };
+        if at >= values.len() {
+            return Err(malformed("there is nothing to take out of an empty sequence"));
+        }
+        values.remove(at);
+        Ok(vec![Value::sequence(values)])
+    });
+    Row::new("SplitToSequence", 11, split_to_sequence);
+    Row::new("ConcatFromSequence", 11, concat_from_sequence);
+    Row::new("Optional", 15, |c| Ok(vec![c.value(0).cloned().unwrap_or_else(Value::absent)]));
+    Row::new("OptionalHasElement", 15, |c| {
+        let has = c.value(0).is_some_and(|value| !value.is_absent());
+        Ok(vec![HostTensor::scalar(has).into()])
+    });
+    Row::new("OptionalGetElement", 15, |c| match c.need(0)? {
+        value if value.is_absent() => Err(malformed("an empty optional was asked for its value")),
+        value => Ok(vec![value.clone()]),
+    });
+}
+
+fn list<'c, B: Backend>(c: &'c Call<'_, B>, i: usize) -> Result<&'c [Value<B>]> {
+    c.need(i)?
+        .as_sequence()
+        .ok_or_else(|| malformed(format!("operand {i} is no sequence")))
+}
+
+/// The position that an operand gives, counted from the front.
+fn place<B: Backend>(c: &Call<'_, B>, i: usize, len: usize) -> Result<usize> {
+    let at = c.int_scalar(i)?;
+    let front = if at < 0 { at.checked_add(len as i64) } else { Some(at) };
+    let found = front.and_then(|at| usize::try_from(at).ok()).filter(|&at| at < len);
+    found.ok_or_else(|| Error::out_of_range(format!("position {at} of a sequence with {len} places")))
+}
+
+/// Runs a body of the node.
+pub(super) fn run<B: Backend>(c: &Call<'_, B>, name: &str, inputs: Vec<Value<B>>) -> Results<B> {
+    let found = c.bodies.iter().zip(c.captures).find(|((key, _), _)| key == name);
+    let ((_, plan), captures) = found.ok_or_else(|| malformed(format!("the body {name} is missing")))?;
+    c.limits
+        .nested(|| plan.run(inputs, captures, c.device, c.limits))
+        .map_err(|e| e.in_module(name))
+}
+
+fn truth<B: Backend>(value: &Value<B>) -> Result<bool> {
+    let host = value.host()?;
+    match host.to_f64_vec().as_slice() {
+        [value] => Ok(*value != 0.0),
+        _ => Err(Error::shape(format!("a condition of shape {}", host.shape()))),
+    }
+}
+
+fn branch<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let name = if truth(c.need(0)?)? {
+        "then_branch"
+    } else {
+        "else_branch"
+    };
+    run(c, name, Vec::new())
+}
+
+/// The tensors of all turns, one after the other along a new axis.
+fn stacked<B: Backend>(c: &Call<'_, B>, turns: Vec<Value<B>>, axis: isize) -> Result<Value<B>> {
+    let Some(first) = turns.first() else {
+        // Of no turns nobody knows the shape.
+        return Ok(c.full(&[0], 0.0, DType::F32)?.into());
+    };
+    let element = first.element();
+    let bytes = turns.iter().map(Value::bytes).fold(0, usize::saturating_add);
+    c.limits.check_bytes(bytes)?;
+    let tensors: Vec<Tensor<B>> = turns
+        .iter()
+        .map(|value| value.tensor(c.device))
+        .collect::<Result<_>>()?;
+    let stack: Value<B> = Tensor::stack(&tensors.iter().collect::<Vec<_>>(), axis)?.into();
+    Ok(match element {
+        Some(element) => stack.with_element(element),
+        None => stack,
+    })
+}
+
+fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let turns = match c.value(0) {
+        Some(_) => c.int_scalar(0)?,
+        None => i64::MAX,
+    };
+    let mut go_on = match c.value(1) {
+        Some(value) => truth(value)?,
+        None => true,
+    };
+    let missing = || malformed("a value that the loop starts with is missing");
+    let start = c.inputs.get(2..).unwrap_or(&[]).iter();
+    let mut carried: Vec<Value<B>> = start
+        .map(|value| value.clone().ok_or_else(missing))
+        .collect::<Result<_>>()?;
+    let count = carried.len();
+    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len().saturating_sub(count)];
+    let (mut turn, mut collected_bytes) = (0i64, 0usize);
+    while go_on && turn < turns {
+        c.limits.step()?;
+        let mut inputs = vec![HostTensor::scalar(turn).into(), HostTensor::scalar(go_on).into()];
+        inputs.append(&mut carried);
+        let mut results = run(c, "body", inputs)?.into_iter();
+        go_on = truth(&results.next().ok_or_else(|| malformed("the body gives no condition"))?)?;
+        carried = results.by_ref().take(count).collect();
+        if carried.len() != count {
+            return Err(malformed(format!(
+                "the body gives {} values, not the {count} that it takes",
+                carried.len()
+            )));
+        }
+        for (list, value) in collected.iter_mut().zip(results) {
+            collected_bytes = collected_bytes.saturating_add(value.bytes());
+            list.push(value);
+        }
+        let lists = carried.iter().filter(|value| value.as_sequence().is_some());
+        c.limits
+            .check_bytes(lists.map(Value::bytes).fold(collected_bytes, usize::saturating_add))?;
+        turn += 1;
+    }
+    let stacks = collected
+        .into_iter()
+        .map(|turns| stacked(c, turns, 0))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(carried.into_iter().chain(stacks).collect())
+}
+
+fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let scanned = c.count("num_scan_inputs", 1)?;
+    let states = c
+        .inputs
+        .len()
+        .checked_sub(scanned)
+        .ok_or_else(|| malformed("there are too few operands"))?;
+    let mut carried: Vec<Value<B>> = (0..states).map(|i| c.need(i).cloned()).collect::<Result<_>>()?;
+    let numbers = |name: &str, count: usize| match c.int_list(name)? {
+        None => Ok(vec![0; count]),
+        Some(list) if list.len() == count => Ok(list.to_vec()),
+        Some(list) => Err(malformed(format!("{name} {list:?} for {count} operands or results"))),
+    };
+    let outputs = c.node.outputs.len().saturating_sub(states);
+    let (in_axes, in_directions) = (
+        numbers("scan_input_axes", scanned)?,
+        numbers("scan_input_directions", scanned)?,
+    );
+    let (out_axes, out_directions) = (
+        numbers("scan_output_axes", outputs)?,
+        numbers("scan_output_directions", outputs)?,
+    );
+    let mut inputs = Vec::with_capacity(scanned);
+    let mut turns = None;
+    for (i, &along) in in_axes.iter().enumerate() {
+        let x = c.x(states + i)?;
+        let axis = axis(along, x.rank())?;
+        let extent = x.shape()[axis];
+        if *turns.get_or_insert(extent) != extent {
+            return Err(Error::shape("what is scanned is not equally long"));
+        }
+        inputs.push((x, axis as isize, c.element(states + i)?));
+    }
+    let turns = turns.unwrap_or(0);
+    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); outputs];
+    let mut collected_bytes = 0usize;
+    for turn in 0..turns {
+        c.limits.step()?;
+        let mut now = std::mem::take(&mut carried);
+        for ((x, axis, element), &backwards) in inputs.iter().zip(&in_directions) {
+            let at = if backwards != 0 { turns - 1 - turn } else { turn };
+            now.push(Value::from(x.select(*axis, at as isize)?).with_element(*element));
+        }
+        let mut results = run(c, "body", now)?.into_iter();
+        carried = results.by_ref().take(states).collect();
+        if carried.len() != states {
+            return Err(malformed(format!(
+                "the body gives {} states, not {states}",
+                carried.len()
+            )));
+        }
+        for (list, value) in collected.iter_mut().zip(results) {
+            collected_bytes = collected_bytes.saturating_add(value.bytes());
+            list.push(value);
+        }
+        c.limits.check_bytes(collected_bytes)?;
+    }
+    let mut results = carried;
+    for (i, mut turns) in collected.into_iter().enumerate() {
+        if out_directions[i] != 0 {
+            turns.reverse();
+        }
+        results.push(stacked(c, turns, out_axes[i] as isize)?);
+    }
+    Ok(results)
+}
+
+/// Scan as version 8 has it: each sample of a batch on its own, with states `[N, …]` and sequences `[N, T, …]`.
+fn scan_batches<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let scanned = c.count("num_scan_inputs", 1)?;
+    if c.has(0)
+        || c.int_list("directions")?
+            .is_some_and(|list| list.iter().any(|&backwards| backwards != 0))
+    {
+        return Err(Error::unsupported("Scan of version 8 with lengths or directions")
+            .with_hint("convert the model to version 9"));
+    }
+    let operands = (1..c.inputs.len()).map(|i| c.x(i)).collect::<Result<Vec<_>>>()?;
+    let states = operands
+        .len()
+        .checked_sub(scanned)
+        .ok_or_else(|| malformed("there are too few operands"))?;
+    let short = |rank: usize| operands.iter().any(|x| x.rank() < rank);
+    if operands.is_empty() || short(1) || operands[states..].iter().any(|x| x.rank() < 2) {
+        return Err(Error::shape("an operand of Scan has no batch axis or no sequence axis"));
+    }
+    let (samples, turns) = (operands[0].shape()[0], operands.last().map_or(0, |x| x.shape()[1]));
+    let same = operands.iter().all(|x| x.shape()[0] == samples);
+    if !same || operands[states..].iter().any(|x| x.shape()[1] != turns) {
+        return Err(Error::shape("what is scanned is not equally long"));
+    }
+    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len()];
+    for sample in 0..samples {
+        let at = sample as isize;
+        let mut carried = operands[..states]
+            .iter()
+            .map(|x| Ok(x.select(0, at)?.into()))
+            .collect::<Result<Vec<Value<B>>>>()?;
+        let mut stacks: Vec<Vec<Value<B>>> = vec![Vec::new(); collected.len().saturating_sub(states)];
+        for turn in 0..turns {
+            c.limits.step()?;
+            let mut now = std::mem::take(&mut carried);
+            for x in &operands[states..] {
+                now.push(x.select(0, at)?.select(0, turn as isize)?.into());
+            }
+            let mut results = run(c, "body", now)?.into_iter();
+            carried = results.by_ref().take(states).collect();
+            for (list, value) in stacks.iter_mut().zip(results) {
+                list.push(value);
+            }
+        }
+        let stacks = stacks
+            .into_iter()
+            .map(|turns| stacked(c, turns, 0))
+            .collect::<Result<Vec<_>>>()?;
+        for (list, value) in collected.iter_mut().zip(carried.into_iter().chain(stacks)) {
+            list.push(value);
+        }
+    }
+    collected.into_iter().map(|samples| stacked(c, samples, 0)).collect()
+}
+
+fn sequence_map<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let count = list(c, 0)?.len();
+    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len()];
+    for turn in 0..count {
+        c.limits.step()?;
+        // Sequences are walked in step; what is none goes to every turn.
+        let at_turn = |value: &Option<Value<B>>| {
+            let value = value.as_ref().ok_or_else(|| malformed("an operand is missing"))?;
+            match value.as_sequence() {
+                Some(values) => values
+                    .get(turn)
+                    .cloned()
+                    .ok_or_else(|| malformed("the sequences are not equally long")),
+                None => Ok(value.clone()),
+            }
+        };
+        let inputs = c.inputs.iter().map(at_turn).collect::<Result<Vec<_>>>()?;
+        for (list, value) in collected.iter_mut().zip(run(c, "body", inputs)?) {
+            list.push(value);
+        }
+    }
+    Ok(collected.into_iter().map(Value::sequence).collect())
+}
+
+fn split_to_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (x, element) = (c.x(0)?, c.element(0)?);
+    let axis = c.axis("axis", 0, x.rank())?;
+    let extent = x.shape()[axis];
+    let (parts, flat) = match c.opt_ints(1)? {
+        None => (vec![1; extent], !c.flag("keepdims", true)?),
+        Some(split) if c.shape(1)?.rank() == 0 => {
+            let each = sizes(&split)?[0];
+            if each == 0 {
+                return Err(malformed("parts of size 0 never end"));
+            }
+            (
+                (0..extent)
+                    .step_by(each)
+                    .map(|start| each.min(extent - start))
+                    .collect(),
+                false,
+            )
+        }
+        Some(split) => (sizes(&split)?, false),
+    };
+    let at = axis as isize;
+    let parts = x.split_with_sizes(&parts, at)?.into_iter().map(|part| {
+        let part = if flat { part.squeeze(at)? } else { part };
+        Ok(Value::from(part).with_element(element))
+    });
+    Ok(vec![Value::sequence(parts.collect::<Result<_>>()?)])
+}
+
+fn concat_from_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let values = list(c, 0)?;
+    let tensors: Vec<Tensor<B>> = values
+        .iter()
+        .map(|value| value.tensor(c.device))
+        .collect::<Result<_>>()?;
+    let first = tensors
+        .first()
+        .ok_or_else(|| malformed("there is nothing to join in an empty sequence"))?;
+    let bytes = values.iter().map(Value::bytes).fold(0, usize::saturating_add);
+    c.limits.check_bytes(bytes)?;
+    let parts: Vec<&Tensor<B>> = tensors.iter().collect();
+    let new = c.flag("new_axis", false)?;
+    let axis = c.axis("axis", 0, first.rank() + usize::from(new))? as isize;
+    let joined: Value<B> = if new {
+        Tensor::stack(&parts, axis)?.into()
+    } else {
+        Tensor::cat(&parts, axis)?.into()
+    };
+    Ok(vec![match values.first().and_then(Value::element) {
+        Some(element) => joined.with_element(element),
+        None => joined,
+    }])
+}

@@ -1,0 +1,267 @@
+//! Convolutions.
+
+use polygrad_core::{Backend, ConvParams, DType, Error, Result, Shape, SliceRange};
+use polygrad_tensor::Tensor;
+
+use super::matmul::requantized;
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, one, sizes};
+use crate::import::value::Value;
+
+rows! {
+    Row::new("Conv", 1, |c| {
+        let y = convolve(c, &c.x(0)?, &c.x(1)?)?;
+        one(biased(y, c.opt(2)?)?)
+    });
+    Row::new("ConvTranspose", 1, transposed);
+    Row::new("ConvInteger", 10, conv_integer);
+    Row::new("QLinearConv", 10, qlinear_conv);
+}
+
+/// How a window walks over the spatial axes: the attributes that Conv and the pools share.
+pub(super) struct Window {
+    pub(super) kernel: Vec<usize>,
+    pub(super) stride: Vec<usize>,
+    pub(super) dilation: Vec<usize>,
+    /// Elements added before and after each axis; for a transposed convolution, cut off.
+    pub(super) pads: Vec<(usize, usize)>,
+    /// `auto_pad`, if the border follows from the extents.
+    pub(super) same: Option<Same>,
+}
+
+/// Where the odd element of a border goes that makes the output as large as the input.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Same {
+    Upper,
+    Lower,
+}
+
+impl Window {
+    pub(super) fn read<B: Backend>(c: &Call<'_, B>, kernel: Vec<usize>) -> Result<Self> {
+        let spatial = kernel.len();
+        if !(1..=3).contains(&spatial) {
+            return Err(Error::unsupported(format!(
+                "{spatial} spatial axes: windows have 1 to 3"
+            )));
+        }
+        let list = |name: &str, default: usize, count: usize| match c.int_list(name)? {
+            None => Ok(vec![default; count]),
+            Some(list) if list.len() == count => sizes(list),
+            Some(list) => Err(malformed(format!("{name} {list:?} for {spatial} spatial axes"))),
+        };
+        let (stride, dilation) = (list("strides", 1, spatial)?, list("dilations", 1, spatial)?);
+        let pads = list("pads", 0, 2 * spatial)?;
+        let all = kernel.iter().chain(&stride).chain(&dilation);
+        if all.clone().any(|&extent| extent == 0 || extent > 1 << 31) || pads.iter().any(|&pad| pad > 1 << 31) {
+            return Err(malformed("a kernel, stride, dilation or pad that makes no sense"));
+        }
+        let (same, pads) = match c.text("auto_pad", "NOTSET")? {
+            "NOTSET" => (None, (0..spatial).map(|i| (pads[i], pads[spatial + i])).collect()),
+            "VALID" => (None, vec![(0, 0); spatial]),
+            "SAME_UPPER" => (Some(Same::Upper), vec![(0, 0); spatial]),
+            "SAME_LOWER" => (Some(Same::Lower), vec![(0, 0); spatial]),
+            other => return Err(malformed(format!("there is no auto_pad {other:?}"))),
+        };
+        Ok(Self {
+            kernel,
+            stride,
+            dilation,
+            pads,
+            same,
+        })
+    }
+
+    /// What the kernel covers along an axis.
+    pub(super) fn reach(&self, axis: usize) -> usize {
+        (self.kernel[axis] - 1) * self.dilation[axis] + 1
+    }
+
+    /// Works out the border that `auto_pad` asks for.
+    pub(super) fn settle(&mut self, extents: &[usize]) {
+        let Some(same) = self.same else { return };
+        for (axis, &extent) in extents.iter().enumerate() {
+            let positions = extent.div_ceil(self.stride[axis]);
+            let covered = positions.saturating_sub(1) * self.stride[axis] + self.reach(axis);
+            let total = covered.saturating_sub(extent);
+            let (less, more) = (total / 2, total - total / 2);
+            self.pads[axis] = if same == Same::Upper {
+                (less, more)
+            } else {
+                (more, less)
+            };
+        }
+    }
+
+    pub(super) fn params(&self, groups: usize) -> ConvParams {
+        let three = |list: &[usize], rest: usize| std::array::from_fn(|i| list.get(i).copied().unwrap_or(rest));
+        ConvParams {
+            stride: three(&self.stride, 1),
+            padding: [0; 3],
+            dilation: three(&self.dilation, 1),
+            groups,
+        }
+    }
+}
+
+/// The extents behind `[N, C]`.
+pub(super) fn spatial(shape: &Shape) -> Result<&[usize]> {
+    match shape.dims() {
+        [_, _, spatial @ ..] if !spatial.is_empty() => Ok(spatial),
+        _ => Err(Error::shape(format!("{shape} is not [N, C, spatial…]"))),
+    }
+}
+
+/// The kernel's extents: those of the weight, which the attribute may repeat.
+fn kernel<B: Backend>(c: &Call<'_, B>, weight: &Shape) -> Result<Vec<usize>> {
+    let extents = spatial(weight)?;
+    match c.int_list("kernel_shape")? {
+        Some(list) if sizes(list)? != extents => Err(Error::shape(format!(
+            "kernel_shape {list:?} and a weight of shape {weight}"
+        ))),
+        _ => Ok(extents.to_vec()),
+    }
+}
+
+fn convolve<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, weight: &Tensor<B>) -> Result<Tensor<B>> {
+    let (shape, kernels) = (x.shape(), weight.shape());
+    if shape.rank() != kernels.rank() {
+        return Err(Error::shape(format!(
+            "input {shape} and weight {kernels} are not of one rank"
+        )));
+    }
+    let extents = spatial(&shape)?;
+    let mut window = Window::read(c, kernel(c, &kernels)?)?;
+    window.settle(extents);
+    let mut params = window.params(c.count("group", 1)?);
+    let mut x = x.clone();
+    let mut borders = vec![(0, 0); 2];
+    borders.extend(&window.pads);
+    let dims: Vec<usize> = shape
+        .iter()
+        .zip(&borders)
+        .map(|(extent, (a, b))| extent + a + b)
+        .collect();
+    c.reserve(&dims, x.dtype())?;
+    if window.pads.iter().all(|(before, after)| before == after) {
+        params.padding = std::array::from_fn(|i| window.pads.get(i).map_or(0, |pad| pad.0));
+    } else {
+        x = x.pad(&borders, 0.0)?;
+    }
+    c.limits.check(&params.output_shape(&x.shape(), &kernels)?, x.dtype())?;
+    x.conv(weight, &params)
+}
+
+pub(super) fn biased<B: Backend>(y: Tensor<B>, bias: Option<Tensor<B>>) -> Result<Tensor<B>> {
+    let Some(bias) = bias else { return Ok(y) };
+    if bias.dims() != [y.shape()[1]] {
+        return Err(Error::shape(format!(
+            "a bias of shape {} for {}",
+            bias.shape(),
+            y.shape()
+        )));
+    }
+    let mut dims = vec![1; y.rank()];
+    dims[1] = bias.numel();
+    y + bias.reshape(dims)?
+}
+
+fn transposed<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (x, weight) = (c.x(0)?, c.x(1)?);
+    let (shape, kernels) = (x.shape(), weight.shape());
+    let extents = spatial(&shape)?;
+    let mut window = Window::read(c, kernel(c, &kernels)?)?;
+    let count = extents.len();
+    if kernels.rank() != shape.rank() {
+        return Err(Error::shape(format!(
+            "input {shape} and weight {kernels} are not of one rank"
+        )));
+    }
+    let longer = match c.int_list("output_padding")? {
+        Some(list) if list.len() == count => sizes(list)?,
+        Some(list) => return Err(malformed(format!("output_padding {list:?} for {count} spatial axes"))),
+        None => vec![0; count],
+    };
+    let wanted = match c.int_list("output_shape")? {
+        Some(list) if list.len() == count => Some(sizes(list)?),
+        Some(list) if list.len() == count + 2 => Some(sizes(&list[2..])?),
+        Some(list) => return Err(malformed(format!("output_shape {list:?} for {count} spatial axes"))),
+        None => None,
+    };
+    let mut full = Vec::with_capacity(count);
+    for axis in 0..count {
+        if extents[axis] == 0 {
+            return Err(Error::shape(format!("{shape} has nothing to convolve")));
+        }
+        let grown = (extents[axis] - 1)
+            .saturating_mul(window.stride[axis])
+            .saturating_add(window.reach(axis));
+        full.push(grown.saturating_add(longer[axis]));
+        let target = match (&wanted, window.same) {
+            (Some(wanted), _) => Some(wanted[axis]),
+            (None, Some(_)) => Some(extents[axis] * window.stride[axis]),
+            (None, None) => None,
+        };
+        if let Some(target) = target {
+            let total = full[axis].saturating_sub(target);
+            let (less, more) = (total / 2, total - total / 2);
+            window.pads[axis] = if window.same == Some(Same::Upper) {
+                (less, more)
+            } else {
+                (more, less)
+            };
+            // Larger than all that there is: the rest is zeros.
+            full[axis] = full[axis].max(target);
+        }
+    }
+    let groups = c.count("group", 1)?;
+    let mut dims = vec![shape[0], kernels[1].saturating_mul(groups)];
+    dims.extend(&full);
+    c.reserve(&dims, x.dtype())?;
+    let y = x.conv_transpose(&weight, &window.params(groups), [0; 3])?;
+    let made = y.shape();
+    let mut borders = vec![(0, 0); 2];
+    borders.extend((0..count).map(|axis| (0, full[axis].saturating_sub(made[axis + 2]))));
+    let y = if borders.iter().any(|border| border.1 > 0) {
+        y.pad(&borders, 0.0)?
+    } else {
+        y
+    };
+    let made = y.shape();
+    let mut cut = vec![SliceRange::full(made[0]), SliceRange::full(made[1])];
+    for (axis, &(before, after)) in window.pads.iter().enumerate() {
+        let len = made[axis + 2].checked_sub(before + after);
+        let len = len.ok_or_else(|| Error::shape(format!("pads {:?} leave nothing of {made}", window.pads)))?;
+        cut.push(SliceRange::new(before, len, 1));
+    }
+    one(biased(y.slice(&cut)?, c.opt(2)?)?)
+}
+
+/// Minus its zero point, which may differ from output channel to output channel.
+fn centered<B: Backend>(x: &Tensor<B>, zero: Option<Tensor<B>>) -> Result<Tensor<B>> {
+    let y = x.to_dtype(DType::F64)?;
+    let Some(zero) = zero else { return Ok(y) };
+    y - per_channel(&zero.to_dtype(DType::F64)?, x.rank(), 0)?
+}
+
+fn per_channel<B: Backend>(x: &Tensor<B>, rank: usize, axis: usize) -> Result<Tensor<B>> {
+    let mut dims = vec![1; rank];
+    dims[axis] = x.numel();
+    x.reshape(dims)
+}
+
+fn conv_integer<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (x, weight) = (centered(&c.x(0)?, c.opt(2)?)?, centered(&c.x(1)?, c.opt(3)?)?);
+    one(convolve(c, &x, &weight)?.to_dtype(DType::I32)?)
+}
+
+fn qlinear_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (x, weight) = (centered(&c.x(0)?, c.opt(2)?)?, centered(&c.x(3)?, c.opt(5)?)?);
+    let scale = |i| c.x(i)?.to_dtype(DType::F64);
+    let bias = c.opt(8)?.map(|bias| bias.to_dtype(DType::F64)).transpose()?;
+    let y = biased(convolve(c, &x, &weight)?, bias)?;
+    let by_channel = per_channel(&scale(4)?, y.rank(), 1)?;
+    let y = (((y * scale(1)?.reshape(())?)? * by_channel)? / scale(6)?.reshape(())?)?;
+    let value: Value<B> = requantized(c, &y, &c.x(7)?.reshape(())?, c.element(7)?)?;
+    Ok(vec![value])
+}

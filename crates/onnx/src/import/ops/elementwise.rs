@@ -1,0 +1,237 @@
+//! Arithmetic, comparisons and logic, element by element.
+
+use polygrad_core::{Backend, BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
+use polygrad_tensor::{RoundingMode, Tensor};
+
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, one};
+
+rows! {
+    Row::new("Abs", 1, |c| unary(c, UnaryOp::Abs)).like(0);
+    Row::new("Neg", 1, |c| unary(c, UnaryOp::Neg)).like(0);
+    Row::new("Sign", 9, |c| unary(c, UnaryOp::Sign)).like(0);
+    Row::new("Exp", 1, |c| unary(c, UnaryOp::Exp));
+    Row::new("Log", 1, |c| unary(c, UnaryOp::Log));
+    Row::new("Sqrt", 1, |c| unary(c, UnaryOp::Sqrt));
+    Row::new("Reciprocal", 1, |c| unary(c, UnaryOp::Reciprocal));
+    Row::new("Floor", 1, |c| unary(c, UnaryOp::Floor));
+    Row::new("Ceil", 1, |c| unary(c, UnaryOp::Ceil));
+    Row::new("Round", 11, |c| unary(c, UnaryOp::Round));
+    Row::new("Sin", 7, |c| unary(c, UnaryOp::Sin));
+    Row::new("Cos", 7, |c| unary(c, UnaryOp::Cos));
+    Row::new("Tan", 7, |c| unary(c, UnaryOp::Tan));
+    Row::new("Erf", 9, |c| unary(c, UnaryOp::Erf));
+    Row::new("IsNaN", 9, |c| unary(c, UnaryOp::IsNan));
+    Row::new("Not", 1, |c| unary(c, UnaryOp::LogicalNot));
+    Row::new("IsInf", 10, is_inf);
+    Row::new("Asin", 7, |c| { let x = c.x(0)?; one(x.atan2(&complement(&x)?)?) });
+    Row::new("Acos", 7, |c| { let x = c.x(0)?; one(complement(&x)?.atan2(&x)?) });
+    Row::new("Atan", 7, |c| { let x = c.x(0)?; one(x.atan2(&x.ones_like()?)?) });
+    Row::new("Sinh", 9, |c| { let x = c.x(0)?; one(((x.expm1()? - x.neg()?.expm1()?)? * 0.5)?) });
+    Row::new("Cosh", 9, |c| { let x = c.x(0)?; one(((x.exp()? + x.neg()?.exp()?)? * 0.5)?) });
+    Row::new("Asinh", 9, asinh);
+    Row::new("Acosh", 9, |c| { let x = c.x(0)?; one((&x + ((&x * &x)? - 1.0)?.sqrt()?)?.log()?) });
+    Row::new("Atanh", 9, |c| { let x = c.x(0)?; one(((x.log1p()? - x.neg()?.log1p()?)? * 0.5)?) });
+    Row::new("Add", 7, |c| binary(c, BinaryOp::Add)).like(0);
+    Row::new("Sub", 7, |c| binary(c, BinaryOp::Sub)).like(0);
+    Row::new("Mul", 7, |c| binary(c, BinaryOp::Mul)).like(0);
+    Row::new("Div", 7, div).like(0);
+    Row::new("Mod", 10, modulo).like(0);
+    Row::new("Pow", 7, pow).like(0);
+    Row::new("Max", 6, |c| many(c, BinaryOp::Maximum)).like(0);
+    Row::new("Min", 6, |c| many(c, BinaryOp::Minimum)).like(0);
+    Row::new("Sum", 6, |c| many(c, BinaryOp::Add)).like(0);
+    Row::new("Mean", 6, mean);
+    Row::new("And", 7, |c| binary(c, BinaryOp::And));
+    Row::new("Or", 7, |c| binary(c, BinaryOp::Or));
+    Row::new("Xor", 7, |c| binary(c, BinaryOp::Xor));
+    Row::new("BitwiseAnd", 18, |c| binary(c, BinaryOp::And)).like(0);
+    Row::new("BitwiseOr", 18, |c| binary(c, BinaryOp::Or)).like(0);
+    Row::new("BitwiseXor", 18, |c| binary(c, BinaryOp::Xor)).like(0);
+    Row::new("BitwiseNot", 18, bitwise_not).like(0);
+    Row::new("BitShift", 11, bit_shift).like(0);
+    Row::new("Equal", 7, |c| compare(c, CompareOp::Eq));
+    Row::new("Less", 7, |c| compare(c, CompareOp::Lt));
+    Row::new("LessOrEqual", 12, |c| compare(c, CompareOp::Le));
+    Row::new("Greater", 7, |c| compare(c, CompareOp::Gt));
+    Row::new("GreaterOrEqual", 12, |c| compare(c, CompareOp::Ge));
+    Row::new("Where", 9, choose).like(1);
+    Row::new("Clip", 6, clip).like(0);
+}
+
+fn unary<B: Backend>(c: &Call<'_, B>, op: UnaryOp) -> Results<B> {
+    one(c.x(0)?.unary(op)?)
+}
+
+/// `√(1 − x²)`.
+fn complement<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    // As a product: near ±1 the difference of squares loses what matters.
+    ((1.0 - x)? * (x + 1.0)?)?.sqrt()
+}
+
+fn asinh<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let size = x.abs()?;
+    let square = (&size * &size)?;
+    let rest = (&square / (((&square + 1.0)?.sqrt()? + 1.0)?))?;
+    one(((size + rest)?.log1p()? * x.sign()?)?)
+}
+
+fn is_inf<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let (negative, positive) = (c.flag("detect_negative", true)?, c.flag("detect_positive", true)?);
+    one(match (negative, positive) {
+        (true, true) => x.isinf()?,
+        (true, false) => x.eq_scalar(f64::NEG_INFINITY)?,
+        (false, true) => x.eq_scalar(f64::INFINITY)?,
+        (false, false) => c.full(&x.dims(), false, DType::Bool)?,
+    })
+}
+
+/// Two operands of one dtype whose result is not larger than allowed.
+fn pair<B: Backend>(c: &Call<'_, B>) -> Result<(Tensor<B>, Tensor<B>)> {
+    let (a, b) = (c.x(0)?, c.x(1)?);
+    if a.dtype() != b.dtype() {
+        return Err(Error::dtype(format!("operands of {} and {}", a.dtype(), b.dtype())).with_hint("insert a Cast"));
+    }
+    fits(c, &[&a, &b])?;
+    Ok((a, b))
+}
+
+/// Fails when broadcasting tensors makes too large a one.
+pub(super) fn fits<B: Backend>(c: &Call<'_, B>, operands: &[&Tensor<B>]) -> Result<()> {
+    let Some((first, rest)) = operands.split_first() else {
+        return Ok(());
+    };
+    let mut shape = first.shape();
+    for operand in rest {
+        shape = shape.broadcast(&operand.shape())?;
+    }
+    c.limits.check(&shape, first.dtype())
+}
+
+fn binary<B: Backend>(c: &Call<'_, B>, op: BinaryOp) -> Results<B> {
+    let (a, b) = pair(c)?;
+    one(a.binary(op, &b)?)
+}
+
+fn compare<B: Backend>(c: &Call<'_, B>, op: CompareOp) -> Results<B> {
+    let (a, b) = pair(c)?;
+    one(a.compare(op, &b)?)
+}
+
+fn div<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (a, b) = pair(c)?;
+    one(divide(&a, &b)?)
+}
+
+/// Integers are divided towards zero.
+pub(super) fn divide<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    if a.dtype().is_float() {
+        a.div(b)
+    } else {
+        a.div_rounded(b, RoundingMode::Trunc)
+    }
+}
+
+fn modulo<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (a, b) = pair(c)?;
+    if !c.flag("fmod", false)? {
+        return one(a.remainder(&b)?);
+    }
+    // The sign of the dividend.
+    one((a.abs()?.remainder(&b.abs()?)? * a.sign()?)?)
+}
+
+fn pow<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (a, b) = (c.x(0)?, c.x(1)?);
+    fits(c, &[&a, &b])?;
+    let dtype = a.dtype();
+    if !dtype.is_float() && b.dtype().is_float() {
+        return one(a.to_dtype(b.dtype())?.pow(&b)?.to_dtype(dtype)?);
+    }
+    one(a.pow(&b.to_dtype(dtype)?)?)
+}
+
+fn many<B: Backend>(c: &Call<'_, B>, op: BinaryOp) -> Results<B> {
+    one(fold(c, op)?)
+}
+
+fn fold<B: Backend>(c: &Call<'_, B>, op: BinaryOp) -> Result<Tensor<B>> {
+    let operands = c.all()?;
+    fits(c, &operands.iter().collect::<Vec<_>>())?;
+    let mut operands = operands.into_iter();
+    let first = operands.next().ok_or_else(|| malformed("there are no operands"))?;
+    operands.try_fold(first, |so_far, x| so_far.binary(op, &x))
+}
+
+fn mean<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    one((fold(c, BinaryOp::Add)? / c.inputs.len() as f64)?)
+}
+
+fn bitwise_not<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    // In two's complement −x − 1 has all bits of x the other way; of what is unsigned, the largest value minus x has.
+    one(match c.element(0)?.range() {
+        Some((0, high)) => (high - &x)?,
+        _ => (-1 - &x)?,
+    })
+}
+
+fn bit_shift<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (a, b) = pair(c)?;
+    let (low, high) = c
+        .element(0)?
+        .range()
+        .ok_or_else(|| malformed("only integers are shifted"))?;
+    // What i64 holds has at most 64 bits, of which a shift by 63 leaves the sign.
+    let width = if high > i64::MAX / 2 {
+        63
+    } else {
+        64 - i64::from((high - low).leading_zeros())
+    };
+    let (x, by) = (a.to_dtype(DType::I64)?, b.to_dtype(DType::I64)?);
+    let outside = by.lt_scalar(0i64)?.logical_or(&by.ge_scalar(width)?)?;
+    let factor = x.full_like(2i64)?.pow(&by.masked_fill(&outside, 0i64)?)?;
+    let shifted = match c.text("direction", "")? {
+        "LEFT" => (x * factor)?.masked_fill(&outside, 0i64)?,
+        "RIGHT" => {
+            // Beyond all bits, what is left is the sign.
+            let sign = x.clamp(Some(-1.0), Some(0.0))?.to_dtype(DType::I64)?;
+            Tensor::where_(&outside, &sign, &x.div_rounded(&factor, RoundingMode::Floor)?)?
+        }
+        other => return Err(malformed(format!("the direction is {other:?}, not LEFT or RIGHT"))),
+    };
+    one(if a.dtype() == DType::U8 {
+        (shifted % 256)?.to_dtype(DType::U8)?
+    } else {
+        shifted.to_dtype(a.dtype())?
+    })
+}
+
+fn choose<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (condition, a, b) = (c.x(0)?, c.x(1)?, c.x(2)?);
+    fits(c, &[&a, &b, &condition])?;
+    one(Tensor::where_(&condition, &a, &b)?)
+}
+
+fn clip<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let mut x = c.x(0)?;
+    if c.version < 11 {
+        let (low, high) = (c.opt_float("min")?, c.opt_float("max")?);
+        return one(if low.is_some() || high.is_some() {
+            x.clamp(low, high)?
+        } else {
+            x
+        });
+    }
+    let shape = x.shape();
+    if let Some(low) = c.opt(1)? {
+        x = x.maximum(&low.reshape(())?)?;
+    }
+    if let Some(high) = c.opt(2)? {
+        x = x.minimum(&high.reshape(())?)?;
+    }
+    one(x.reshape(shape)?)
+}

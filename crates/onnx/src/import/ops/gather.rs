@@ -1,0 +1,148 @@
+//! Elements picked by index.
+
+use polygrad_core::{Backend, DType, Error, Result, Shape};
+use polygrad_tensor::Tensor;
+
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, one};
+
+rows! {
+    Row::new("Gather", 1, gather).like(0);
+    Row::new("GatherElements", 11, |c| {
+        let x = c.x(0)?;
+        let axis = c.axis("axis", 0, x.rank())?;
+        let index = from_front(&c.x(1)?, x.shape()[axis])?;
+        c.reserve(&index.shape(), x.dtype())?;
+        one(x.gather(axis as isize, &index)?)
+    }).like(0);
+    Row::new("GatherND", 11, gather_nd).like(0);
+    Row::new("ReverseSequence", 10, reverse_sequence).like(0);
+    Row::new("Compress", 9, compress).like(0);
+}
+
+/// Indices counted from the front, as i64.
+pub(super) fn from_front<B: Backend>(index: &Tensor<B>, extent: usize) -> Result<Tensor<B>> {
+    let index = index.to_dtype(DType::I64)?;
+    Tensor::where_(&index.lt_scalar(0i64)?, &(&index + extent as i64)?, &index)
+}
+
+fn gather<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let axis = c.axis("axis", 0, x.rank())?;
+    let index = c.x(1)?;
+    one(take(c, &x, axis, &index)?)
+}
+
+/// Whole slices along an axis, for an index of any shape.
+pub(super) fn take<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axis: usize, index: &Tensor<B>) -> Result<Tensor<B>> {
+    let shape = x.shape();
+    let mut dims = shape[..axis].to_vec();
+    dims.extend(index.dims());
+    dims.extend(&shape[axis + 1..]);
+    let dims = c.reserve(&dims, x.dtype())?;
+    let flat = from_front(index, shape[axis])?.reshape([index.numel()])?;
+    x.index_select(axis as isize, &flat)?.reshape(dims)
+}
+
+/// A place outside every tensor, also after batches are added to it.
+const OUTSIDE: i64 = i64::MIN / 4;
+
+/// Places that tuples of indices `[…, k]` name in a tensor whose axes from `batch` on they index: as one number for each tuple,
+/// counted in slices behind those axes. With batch axes, each batch counts on.
+pub(super) fn linear<B: Backend>(shape: &Shape, index: &Tensor<B>, batch: usize) -> Result<Tensor<B>> {
+    let tuples = index.shape();
+    let Some((&k, outer)) = tuples.split_last() else {
+        return Err(Error::shape("the indices are a scalar, not tuples"));
+    };
+    if batch + k > shape.rank() || batch > outer.len() || shape[..batch] != outer[..batch] {
+        return Err(Error::shape(format!(
+            "indices of shape {tuples} do not fit {shape} with {batch} batch axes"
+        )));
+    }
+    let index = index.to_dtype(DType::I64)?;
+    let device = index.device();
+    let mut place: Tensor<B> = Tensor::full(outer, 0i64, DType::I64, &device)?;
+    for j in 0..k {
+        let extent = shape[batch + j];
+        let one = from_front(&index.select(-1, j as isize)?, extent)?;
+        // One that is outside would name a place of its neighbour: it gets a place outside all.
+        let outside = one.lt_scalar(0i64)?.logical_or(&one.ge_scalar(extent as i64)?)?;
+        let one = one.masked_fill(&outside, OUTSIDE)?;
+        // Not past the end of numbers: OUTSIDE times an extent would be somewhere.
+        place = ((place.maximum(&place.full_like(-1i64)?)? * extent as i64)? + one)?;
+        place = place.masked_fill(&place.lt_scalar(0i64)?, OUTSIDE)?;
+    }
+    let batches: usize = shape[..batch].iter().product();
+    if batch > 0 {
+        let each: usize = shape[batch..batch + k].iter().product();
+        let mut dims = outer[..batch].to_vec();
+        dims.resize(outer.len(), 1);
+        let starts: Vec<i64> = (0..batches).map(|i| (i * each) as i64).collect();
+        place = (place + Tensor::from_vec(starts, dims, &device)?)?;
+    }
+    Ok(place)
+}
+
+fn gather_nd<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (x, index) = (c.x(0)?, c.x(1)?);
+    let batch = c.count("batch_dims", 0)?;
+    let shape = x.shape();
+    let place = linear(&shape, &index, batch)?;
+    let k = index.shape()[index.rank() - 1];
+    let rows: usize = shape[..batch + k].iter().product();
+    let rest: usize = shape[batch + k..].iter().product();
+    let mut dims = place.dims();
+    dims.extend(&shape[batch + k..]);
+    let dims = c.reserve(&dims, x.dtype())?;
+    let flat = place.reshape([place.numel()])?;
+    one(x.reshape([rows, rest])?.index_select(0, &flat)?.reshape(dims)?)
+}
+
+fn reverse_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let (batch, time) = (c.axis("batch_axis", 1, x.rank())?, c.axis("time_axis", 0, x.rank())?);
+    let shape = x.shape();
+    let lengths = c.ints(1)?;
+    if batch + time != 1 || lengths.len() != shape[batch] {
+        return Err(malformed(format!(
+            "{} lengths for {shape}; the batch and time axes are 0 and 1",
+            lengths.len()
+        )));
+    }
+    let steps = shape[time];
+    let mut index = Vec::with_capacity(steps * lengths.len());
+    let at = |t: usize, b: usize| {
+        let length = lengths[b].clamp(0, steps as i64) as usize;
+        (if t < length { length - 1 - t } else { t }) as i64
+    };
+    for i in 0..shape[0] {
+        for j in 0..shape[1] {
+            index.push(if time == 0 { at(i, j) } else { at(j, i) });
+        }
+    }
+    let mut dims = vec![shape[0], shape[1]];
+    dims.resize(shape.rank(), 1);
+    let index = c.make(index, &dims)?.expand(shape)?;
+    one(x.gather(time as isize, &index)?)
+}
+
+fn compress<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let (x, axis) = match c.opt_int("axis")? {
+        Some(number) => {
+            let axis = crate::import::call::axis(number, x.rank())?;
+            (x, axis)
+        }
+        None => (x.reshape([x.numel()])?, 0),
+    };
+    let keep = c.ints(1)?;
+    let kept: Vec<i64> = keep
+        .iter()
+        .enumerate()
+        .filter(|(_, keep)| **keep != 0)
+        .map(|(i, _)| i as i64)
+        .collect();
+    let count = kept.len();
+    one(x.index_select(axis as isize, &c.make(kept, &[count])?)?)
+}

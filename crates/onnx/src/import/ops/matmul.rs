@@ -1,0 +1,169 @@
+//! Products of matrices.
+
+use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_tensor::Tensor;
+
+use super::{Row, rows};
+use crate::graph::{ElementType, malformed};
+use crate::import::call::{Call, Results, one};
+use crate::import::value::Value;
+
+rows! {
+    Row::new("MatMul", 1, |c| one(product(c, &c.x(0)?, &c.x(1)?)?));
+    Row::new("Gemm", 7, gemm);
+    Row::new("Einsum", 12, einsum);
+    Row::new("MatMulInteger", 10, matmul_integer);
+    Row::new("QLinearMatMul", 10, qlinear_matmul);
+    Row::new("Det", 11, det);
+}
+
+/// A product that is not larger than allowed; integers are multiplied as f64, exactly up to 2⁵³.
+fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    let (left, right) = (a.shape(), b.shape());
+    if left.rank() >= 2 && right.rank() >= 2 {
+        let mut dims = polygrad_core::Shape::new(&left[..left.rank() - 2])?
+            .broadcast(&polygrad_core::Shape::new(&right[..right.rank() - 2])?)?
+            .to_vec();
+        dims.extend([left[left.rank() - 2], right[right.rank() - 1]]);
+        c.reserve(&dims, a.dtype())?;
+    }
+    if a.dtype().is_float() {
+        return a.matmul(b);
+    }
+    a.to_dtype(DType::F64)?
+        .matmul(&b.to_dtype(DType::F64)?)?
+        .to_dtype(a.dtype())
+}
+
+fn gemm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let turn = |x: Tensor<B>, name: &str| {
+        if x.rank() != 2 {
+            return Err(Error::shape(format!("{} is no matrix", x.shape())));
+        }
+        if c.flag(name, false)? { x.t() } else { Ok(x) }
+    };
+    let (a, b) = (turn(c.x(0)?, "transA")?, turn(c.x(1)?, "transB")?);
+    let (alpha, beta) = (c.float("alpha", 1.0)?, c.float("beta", 1.0)?);
+    let dtype = a.dtype();
+    let mut y = product(c, &a, &b)?;
+    if alpha != 1.0 {
+        y = (y * alpha)?.to_dtype(dtype)?;
+    }
+    if let Some(bias) = c.opt(2)? {
+        let bias = bias.expand(y.shape())?;
+        y = (y + if beta == 1.0 {
+            bias
+        } else {
+            (bias * beta)?.to_dtype(dtype)?
+        })?;
+    }
+    one(y)
+}
+
+fn einsum<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let operands = c.all()?;
+    let equation = c.text("equation", "")?;
+    // Bounded by all letters of all operands: what is summed over may be large too.
+    let mut extents = std::collections::HashMap::new();
+    let terms = equation.split("->").next().unwrap_or("").split(',');
+    for (term, operand) in terms.zip(&operands) {
+        let letters = term.chars().filter(char::is_ascii_alphabetic);
+        for (letter, &extent) in letters.zip(operand.shape().iter()) {
+            let known = extents.entry(letter).or_insert(extent);
+            *known = extent.max(*known);
+        }
+    }
+    let kept = equation.split_once("->").map_or("", |(_, kept)| kept).chars();
+    let dims: Vec<usize> = kept
+        .filter_map(|letter| extents.get(&letter).copied())
+        .take(8)
+        .collect();
+    c.reserve(&dims, DType::F64)?;
+    one(Tensor::einsum(equation, &operands.iter().collect::<Vec<_>>())?)
+}
+
+/// Zero points broadcast along rows of the left, along columns of the right.
+fn centered<B: Backend>(x: &Tensor<B>, zero: Option<Tensor<B>>, rows: bool) -> Result<Tensor<B>> {
+    let x = x.to_dtype(DType::F64)?;
+    let Some(zero) = zero else { return Ok(x) };
+    let zero = zero.to_dtype(DType::F64)?;
+    let zero = if zero.rank() == 1 && rows && zero.numel() != 1 {
+        zero.unsqueeze(-1)?
+    } else {
+        zero
+    };
+    x - zero
+}
+
+fn matmul_integer<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (a, b) = (
+        centered(&c.x(0)?, c.opt(2)?, true)?,
+        centered(&c.x(1)?, c.opt(3)?, false)?,
+    );
+    one(product(c, &a, &b)?.to_dtype(DType::I32)?)
+}
+
+fn qlinear_matmul<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (a, b) = (
+        centered(&c.x(0)?, c.opt(2)?, true)?,
+        centered(&c.x(3)?, c.opt(5)?, false)?,
+    );
+    let scale = |i| c.x(i)?.to_dtype(DType::F64);
+    let y = product(c, &a, &b)?;
+    let y = (((y * scale(1)?)? * scale(4)?)? / scale(6)?)?;
+    let element = c.element(7)?;
+    Ok(vec![requantized(c, &y, &c.x(7)?, element)?])
+}
+
+/// Rounds, moves by the zero point and cuts off to a type's range.
+pub(super) fn requantized<B: Backend>(
+    _: &Call<'_, B>,
+    y: &Tensor<B>,
+    zero: &Tensor<B>,
+    element: ElementType,
+) -> Result<Value<B>> {
+    let (low, high) = element
+        .range()
+        .ok_or_else(|| malformed(format!("a zero point of {element}")))?;
+    let y = (y.round()? + zero.to_dtype(DType::F64)?)?.clamp(Some(low as f64), Some(high as f64))?;
+    Ok(Value::from(y.to_dtype(element.dtype()?)?).with_element(element))
+}
+
+fn det<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let host = c.host(0)?;
+    let shape = *host.shape();
+    let [outer @ .., n, m] = shape.dims() else {
+        return Err(Error::shape(format!("{shape} is no matrix")));
+    };
+    if n != m {
+        return Err(Error::shape(format!("{shape} holds no square matrices")));
+    }
+    let values = host.to_f64_vec();
+    let count: usize = outer.iter().product();
+    let dets: Vec<f64> = (0..count)
+        .map(|i| determinant(values[i * n * n..][..n * n].to_vec(), *n))
+        .collect();
+    one(c.make(dets, outer)?.to_dtype(host.dtype())?)
+}
+
+/// By elimination with pivots.
+fn determinant(mut a: Vec<f64>, n: usize) -> f64 {
+    let mut det = 1.0;
+    for column in 0..n {
+        let pivot = (column..n).max_by(|&i, &j| a[i * n + column].abs().total_cmp(&a[j * n + column].abs()));
+        let Some(pivot) = pivot.filter(|&i| a[i * n + column] != 0.0) else {
+            return 0.0;
+        };
+        if pivot != column {
+            (0..n).for_each(|k| a.swap(pivot * n + k, column * n + k));
+            det = -det;
+        }
+        let top = a[column * n + column];
+        det *= top;
+        for row in column + 1..n {
+            let factor = a[row * n + column] / top;
+            (column..n).for_each(|k| a[row * n + k] -= factor * a[column * n + k]);
+        }
+    }
+    det
+}

@@ -1,0 +1,186 @@
+//! The ops: one table from domain and type to what computes them.
+
+mod activation;
+mod attention;
+mod cast;
+mod control;
+mod conv;
+mod create;
+mod elementwise;
+mod gather;
+mod loss;
+mod matmul;
+mod norm;
+mod pool;
+mod recurrent;
+mod reduce;
+mod region;
+mod resize;
+mod sample;
+mod scatter;
+mod select;
+pub(crate) mod shape;
+mod signal;
+mod text;
+
+use polygrad_core::{Backend, DType, Error, Result};
+
+use super::call::{Call, Results};
+use super::value::Value;
+use crate::graph::ElementType;
+
+/// What computes an op.
+pub(crate) type Kernel<B> = fn(&Call<'_, B>) -> Results<B>;
+
+/// One op of the table.
+pub(crate) struct Row<B: Backend> {
+    pub(crate) domain: &'static str,
+    pub(crate) op_type: &'static str,
+    /// The version of the domain's ops that brought it.
+    pub(crate) since: i64,
+    pub(crate) kernel: Kernel<B>,
+    /// The operand whose element type all results have.
+    pub(crate) like: Option<usize>,
+    /// Whether two runs on the same operands differ.
+    pub(crate) random: bool,
+}
+
+impl<B: Backend> Row<B> {
+    const fn new(op_type: &'static str, since: i64, kernel: Kernel<B>) -> Self {
+        Self {
+            domain: "",
+            op_type,
+            since,
+            kernel,
+            like: None,
+            random: false,
+        }
+    }
+
+    /// Of the element type of operand `i`.
+    const fn like(mut self, i: usize) -> Self {
+        self.like = Some(i);
+        self
+    }
+
+    const fn random(mut self) -> Self {
+        self.random = true;
+        self
+    }
+
+    const fn of(mut self, domain: &'static str) -> Self {
+        self.domain = domain;
+        self
+    }
+}
+
+/// The rows of a family: `rows! { … }` in its file makes them `Ops::ROWS`.
+macro_rules! rows {
+    ($($row:expr;)*) => {
+        /// This family's part of the table.
+        pub(super) struct Ops<B>(std::marker::PhantomData<B>);
+
+        impl<B: polygrad_core::Backend> Ops<B> {
+            pub(super) const ROWS: &'static [$crate::import::ops::Row<B>] = &[$($row),*];
+        }
+    };
+}
+use rows;
+
+/// The newest version of `ai.onnx` whose ops are known here.
+const NEWEST: i64 = 28;
+
+/// All rows, family by family.
+fn families<B: Backend>() -> [&'static [Row<B>]; 22] {
+    [
+        elementwise::Ops::<B>::ROWS,
+        activation::Ops::<B>::ROWS,
+        cast::Ops::<B>::ROWS,
+        reduce::Ops::<B>::ROWS,
+        shape::Ops::<B>::ROWS,
+        gather::Ops::<B>::ROWS,
+        scatter::Ops::<B>::ROWS,
+        select::Ops::<B>::ROWS,
+        create::Ops::<B>::ROWS,
+        matmul::Ops::<B>::ROWS,
+        conv::Ops::<B>::ROWS,
+        pool::Ops::<B>::ROWS,
+        norm::Ops::<B>::ROWS,
+        attention::Ops::<B>::ROWS,
+        recurrent::Ops::<B>::ROWS,
+        resize::Ops::<B>::ROWS,
+        sample::Ops::<B>::ROWS,
+        region::Ops::<B>::ROWS,
+        signal::Ops::<B>::ROWS,
+        loss::Ops::<B>::ROWS,
+        text::Ops::<B>::ROWS,
+        control::Ops::<B>::ROWS,
+    ]
+}
+
+/// The row of an op.
+///
+/// # Errors
+/// When there is none, or the op is newer than the version asked for.
+pub(crate) fn find<B: Backend>(domain: &str, op_type: &str, version: i64) -> Result<&'static Row<B>> {
+    let mut rows = families::<B>().into_iter().flatten();
+    let row = rows.find(|row| row.domain == domain && row.op_type == op_type);
+    let Some(row) = row else {
+        let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+        return Err(
+            Error::unsupported(format!("the op {op_type} of {domain} is not known here"))
+                .with_hint("docs/onnx.md lists those that are"),
+        );
+    };
+    if domain.is_empty() && !(1..=NEWEST).contains(&version) {
+        return Err(Error::unsupported(format!(
+            "version {version} of the ops is not known here: {NEWEST} is the newest"
+        ))
+        .with_hint("export the model for an older version"));
+    }
+    if version < row.since {
+        return Err(Error::unsupported(format!(
+            "{op_type} came with version {}, the model says {version}",
+            row.since
+        )));
+    }
+    Ok(row)
+}
+
+/// Each op that can be imported: its domain (empty for `ai.onnx`), its type, and the version of the domain's ops that brought it.
+pub fn op_versions() -> Vec<(&'static str, &'static str, i64)> {
+    let rows = families::<polygrad_core::AnyBackend>().into_iter().flatten();
+    rows.map(|row| (row.domain, row.op_type, row.since)).collect()
+}
+
+/// Gives results the element type that their row says, and brings those that left its range back into it, as its arithmetic does.
+pub(crate) fn settle<B: Backend>(row: &Row<B>, call: &Call<'_, B>, results: Vec<Value<B>>) -> Results<B> {
+    let Some(element) = row.like.and_then(|i| call.value(i)?.element()) else {
+        return Ok(results);
+    };
+    if !element.is_widened() {
+        return Ok(results);
+    }
+    let held = element.dtype()?;
+    results
+        .into_iter()
+        .map(|value| match value.dtype() {
+            Some(dtype) if dtype == held => wrap(value, element, call),
+            _ => Ok(value),
+        })
+        .collect()
+}
+
+/// Brings integers into the range of a narrower type, modulo its size.
+pub(crate) fn wrap<B: Backend>(value: Value<B>, element: ElementType, call: &Call<'_, B>) -> Result<Value<B>> {
+    let Some((low, high)) = element.range() else {
+        return Ok(value.with_element(element));
+    };
+    if element == ElementType::U64 {
+        return Ok(value.with_element(element));
+    }
+    let size = high - low + 1;
+    let x = value.tensor(call.device)?.to_dtype(DType::I64)?;
+    let wrapped = (((&x - low)? % size)? + low)?;
+    Ok(Value::from(wrapped.to_dtype(element.dtype()?)?).with_element(element))
+}

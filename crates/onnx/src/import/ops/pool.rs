@@ -1,0 +1,240 @@
+//! Pools: the largest, the mean or a norm of each window.
+
+use polygrad_core::{Backend, DType, Error, PoolParams, Result};
+use polygrad_tensor::{RoundingMode, Tensor};
+
+use super::conv::{Window, spatial};
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, one, sizes};
+
+rows! {
+    Row::new("MaxPool", 1, max_pool).like(0);
+    Row::new("AveragePool", 1, average_pool);
+    Row::new("LpPool", 2, lp_pool);
+    Row::new("GlobalAveragePool", 1, |c| global(c, |x, axes| x.mean(axes, true)));
+    Row::new("GlobalMaxPool", 1, |c| global(c, |x, axes| x.amax(axes, true)));
+    Row::new("GlobalLpPool", 2, |c| {
+        let p = c.int("p", 2)? as f64;
+        global(c, |x, axes| x.abs()?.pow_scalar(p)?.sum(axes, true)?.pow_scalar(1.0 / p))
+    });
+    Row::new("MaxUnpool", 9, max_unpool);
+}
+
+fn global<B: Backend>(c: &Call<'_, B>, over: impl Fn(&Tensor<B>, &[isize]) -> Result<Tensor<B>>) -> Results<B> {
+    let x = c.x(0)?;
+    let axes: Vec<isize> = (2..x.rank().max(2) as isize).collect();
+    one(over(&x, &axes)?)
+}
+
+/// A window, and the extents it needs: of the input with its border, and of what ceil mode adds at the end.
+struct Placed {
+    window: Window,
+    /// The border with what ceil mode adds.
+    borders: Vec<(usize, usize)>,
+    positions: Vec<usize>,
+}
+
+fn place<B: Backend>(c: &Call<'_, B>, extents: &[usize]) -> Result<Placed> {
+    let kernel = c
+        .int_list("kernel_shape")?
+        .ok_or_else(|| malformed("kernel_shape is missing"))?;
+    let kernel = sizes(kernel)?;
+    if kernel.len() != extents.len() {
+        return Err(malformed(format!(
+            "kernel_shape {kernel:?} for {} spatial axes",
+            extents.len()
+        )));
+    }
+    let mut window = Window::read(c, kernel)?;
+    window.settle(extents);
+    let ceil = c.flag("ceil_mode", false)?;
+    let mut borders = Vec::with_capacity(extents.len());
+    let mut positions = Vec::with_capacity(extents.len());
+    for (axis, &extent) in extents.iter().enumerate() {
+        let ((before, after), stride, reach) = (window.pads[axis], window.stride[axis], window.reach(axis));
+        let length = extent + before + after;
+        let Some(room) = length.checked_sub(reach) else {
+            return Err(Error::shape(format!(
+                "a window of {reach} does not fit an axis of {length}"
+            )));
+        };
+        let mut count = if ceil { room.div_ceil(stride) } else { room / stride } + 1;
+        // One that would begin behind the input and its left border sees nothing.
+        if ceil && (count - 1) * stride >= extent + before {
+            count -= 1;
+        }
+        let covered = (count - 1) * stride + reach;
+        positions.push(count);
+        borders.push((before, after.max(covered.saturating_sub(extent + before))));
+    }
+    Ok(Placed {
+        window,
+        borders,
+        positions,
+    })
+}
+
+impl Placed {
+    /// The input with its border, cut to what windows cover, and the windows on it.
+    fn on<B: Backend>(&self, c: &Call<'_, B>, x: &Tensor<B>, border: f64) -> Result<(Tensor<B>, PoolParams)> {
+        let mut borders = vec![(0, 0); 2];
+        borders.extend(&self.borders);
+        let dims: Vec<usize> = x
+            .shape()
+            .iter()
+            .zip(&borders)
+            .map(|(extent, (a, b))| extent + a + b)
+            .collect();
+        c.reserve(&dims, x.dtype())?;
+        let x = if borders.iter().any(|&border| border != (0, 0)) {
+            x.pad(&borders, border)?
+        } else {
+            x.clone()
+        };
+        let three = |list: &[usize]| std::array::from_fn(|i| list.get(i).copied().unwrap_or(1));
+        let mut params = PoolParams::new(three(&self.window.kernel));
+        params.stride = three(&self.window.stride);
+        params.dilation = three(&self.window.dilation);
+        Ok((x, params))
+    }
+
+    /// The sum of each window.
+    fn sums<B: Backend>(&self, c: &Call<'_, B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let (x, params) = self.on(c, x, 0.0)?;
+        if self.window.dilation.iter().all(|&dilation| dilation == 1) {
+            let elements: usize = self.window.kernel.iter().product();
+            return x.avg_pool(&params)? * elements as f64;
+        }
+        // A convolution by ones, one channel at a time.
+        let shape = x.shape();
+        let mut flat = vec![shape[0] * shape[1], 1];
+        flat.extend(&shape[2..]);
+        let mut kernel = vec![1, 1];
+        kernel.extend(&self.window.kernel);
+        let ones = c.full(&kernel, 1.0, x.dtype())?;
+        let y = x.reshape(flat)?.conv(&ones, &self.window.params(1))?;
+        let mut dims = vec![shape[0], shape[1]];
+        dims.extend(&y.shape()[2..]);
+        y.reshape(dims)
+    }
+
+    /// How many elements of each window count: those of the input, or those of the border too.
+    fn counts<B: Backend>(&self, c: &Call<'_, B>, extents: &[usize], include_pad: bool) -> Result<Tensor<B>> {
+        let mut total: Option<Tensor<B>> = None;
+        let count = extents.len();
+        for axis in 0..count {
+            let (before, after) = self.window.pads[axis];
+            let inside = if include_pad {
+                0..extents[axis] + before + after
+            } else {
+                before..before + extents[axis]
+            };
+            let window = &self.window;
+            let (kernel, stride, dilation) = (window.kernel[axis], window.stride[axis], window.dilation[axis]);
+            // Those of the window before the inside, and those before its end.
+            let before_place = |start: usize, place: usize| place.saturating_sub(start).div_ceil(dilation).min(kernel);
+            let counts: Vec<f32> = (0..self.positions[axis])
+                .map(|i| (before_place(i * stride, inside.end) - before_place(i * stride, inside.start)) as f32)
+                .collect();
+            let mut dims = vec![1; count + 2];
+            dims[axis + 2] = self.positions[axis];
+            let counts = c.make(counts, &dims)?;
+            total = Some(match total {
+                Some(total) => (total * counts)?,
+                None => counts,
+            });
+        }
+        total.ok_or_else(|| malformed("there are no spatial axes"))
+    }
+}
+
+fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let shape = x.shape();
+    let extents = spatial(&shape)?;
+    let placed = place(c, extents)?;
+    let dtype = x.dtype();
+    let float = if dtype.is_float() { x } else { x.to_dtype(DType::F64)? };
+    let (padded, params) = placed.on(c, &float, f64::NEG_INFINITY)?;
+    let wide = padded.shape();
+    let (y, at) = padded.max_pool(&params)?;
+    let y = y.to_dtype(dtype)?;
+    if !c.wants(1) {
+        return one(y);
+    }
+    // From positions in the input with its border to those in the whole input.
+    let column_major = c.flag("storage_order", false)?;
+    let count = extents.len();
+    let mut rest = at;
+    let mut places: Tensor<B> = rest.zeros_like()?;
+    let each: usize = extents.iter().product();
+    for axis in (0..count).rev() {
+        let extent = wide[axis + 2] as i64;
+        let along = ((&rest % extent)? - placed.borders[axis].0 as i64)?;
+        rest = rest.div_rounded(&rest.full_like(extent)?, RoundingMode::Floor)?;
+        let step: usize = if column_major {
+            extents[..axis].iter().product()
+        } else {
+            extents[axis + 1..].iter().product()
+        };
+        places = (places + (along * step as i64)?)?;
+    }
+    let starts: Vec<i64> = (0..shape[0] * shape[1]).map(|i| (i * each) as i64).collect();
+    let mut dims = vec![1; shape.rank()];
+    (dims[0], dims[1]) = (shape[0], shape[1]);
+    let places = (places + c.make(starts, &dims)?)?;
+    Ok(vec![y.into(), places.into()])
+}
+
+fn average_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let shape = x.shape();
+    let extents = spatial(&shape)?;
+    let placed = place(c, extents)?;
+    let counts = placed.counts(c, extents, c.flag("count_include_pad", false)?)?;
+    one((placed.sums(c, &x)? / counts.to_dtype(x.dtype())?)?)
+}
+
+fn lp_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let shape = x.shape();
+    let placed = place(c, spatial(&shape)?)?;
+    let p = c.int("p", 2)? as f64;
+    one(placed.sums(c, &x.abs()?.pow_scalar(p)?)?.pow_scalar(1.0 / p)?)
+}
+
+fn max_unpool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let (x, index) = (c.x(0)?, c.x(1)?);
+    let shape = x.shape();
+    let extents = spatial(&shape)?;
+    let kernel = c
+        .int_list("kernel_shape")?
+        .ok_or_else(|| malformed("kernel_shape is missing"))?;
+    let window = Window::read(c, sizes(kernel)?)?;
+    if window.kernel.len() != extents.len() {
+        return Err(malformed(format!("kernel_shape {kernel:?} for {shape}")));
+    }
+    let mut dims = shape.to_vec();
+    for axis in 0..extents.len() {
+        let (before, after) = window.pads[axis];
+        let covered = extents[axis].saturating_sub(1).saturating_mul(window.stride[axis]) + window.reach(axis);
+        dims[axis + 2] = covered.saturating_sub(before + after);
+    }
+    // Indices are those of the tensor as the attributes would have it; a larger output only has room after them.
+    let small: usize = dims.iter().product();
+    let out = match c.opt_ints(2)? {
+        Some(wanted) => sizes(&wanted)?,
+        None => dims.clone(),
+    };
+    let big = c.reserve(&out, x.dtype())?;
+    if out.len() != dims.len() || out.iter().zip(&dims).any(|(a, b)| a < b) {
+        return Err(Error::shape(format!("an output of shape {out:?} for {dims:?}")));
+    }
+    let flat = c.full(&[small], 0.0, x.dtype())?;
+    let y = flat
+        .scatter(0, &index.reshape([index.numel()])?, &x.reshape([x.numel()])?)?
+        .reshape(dims.as_slice())?;
+    let borders: Vec<(usize, usize)> = big.iter().zip(&dims).map(|(a, b)| (0, a - b)).collect();
+    one(y.pad(&borders, 0.0)?)
+}

@@ -1,0 +1,347 @@
+//! RNN, GRU and LSTM, in all their forms.
+
+use polygrad_core::{Activation, Backend, Error, Result};
+use polygrad_tensor::Tensor;
+
+use super::activation::{hard_sigmoid, softplus, softsign, thresholded};
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results};
+
+rows! {
+    Row::new("RNN", 7, |c| recurrent(c, &Cell { gates: 1, functions: &["Tanh"], step: rnn_step }));
+    Row::new("GRU", 7, |c| recurrent(c, &Cell { gates: 3, functions: &["Sigmoid", "Tanh"], step: gru_step }));
+    Row::new("LSTM", 7, |c| recurrent(c, &Cell { gates: 4, functions: &["Sigmoid", "Tanh", "Tanh"], step: lstm_step }));
+}
+
+/// From the input's part of the gates and the state to the next state.
+type Step<B> = fn(&Direction<B>, &Tensor<B>, &State<B>) -> Result<State<B>>;
+
+/// A kind of cell.
+struct Cell<B: Backend> {
+    gates: usize,
+    /// The default activation functions.
+    functions: &'static [&'static str],
+    step: Step<B>,
+}
+
+/// The hidden state `[N, H]`, and an LSTM's cell state.
+struct State<B: Backend> {
+    hidden: Tensor<B>,
+    cell: Option<Tensor<B>>,
+}
+
+/// The weights of one direction and how they are used.
+struct Direction<B: Backend> {
+    /// `[G·H, H]`.
+    r: Tensor<B>,
+    /// `[G·H]`: the recurrent part of the bias, where it is used apart from the input's.
+    recurrent_bias: Option<Tensor<B>>,
+    /// `[3·H]`: input, output, forget.
+    peepholes: Option<Tensor<B>>,
+    functions: Vec<Function>,
+    clip: Option<f64>,
+    size: usize,
+    input_forget: bool,
+    linear_before_reset: bool,
+}
+
+/// An activation function with its parameters.
+#[derive(Clone)]
+struct Function {
+    name: String,
+    alpha: f64,
+    beta: f64,
+}
+
+impl Function {
+    fn new(name: &str, alpha: Option<f64>, beta: Option<f64>) -> Result<Self> {
+        let name = name.to_lowercase();
+        let (a, b) = match name.as_str() {
+            "relu" | "tanh" | "sigmoid" | "softsign" | "softplus" => (0.0, 0.0),
+            "affine" => (1.0, 0.0),
+            "leakyrelu" => (0.01, 0.0),
+            "thresholdedrelu" | "elu" => (1.0, 0.0),
+            "scaledtanh" => (1.0, 1.0),
+            "hardsigmoid" => (0.2, 0.5),
+            _ => return Err(malformed(format!("there is no activation function {name:?}"))),
+        };
+        Ok(Self {
+            name,
+            alpha: alpha.unwrap_or(a),
+            beta: beta.unwrap_or(b),
+        })
+    }
+
+    fn takes_alpha(&self) -> bool {
+        !matches!(
+            self.name.as_str(),
+            "relu" | "tanh" | "sigmoid" | "softsign" | "softplus"
+        )
+    }
+
+    fn takes_beta(&self) -> bool {
+        matches!(self.name.as_str(), "affine" | "scaledtanh" | "hardsigmoid")
+    }
+
+    fn apply<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let (alpha, beta) = (self.alpha, self.beta);
+        match self.name.as_str() {
+            "relu" => x.activation(Activation::Relu),
+            "tanh" => x.activation(Activation::Tanh),
+            "sigmoid" => x.activation(Activation::Sigmoid),
+            "softsign" => softsign(x),
+            "softplus" => softplus(x),
+            "affine" => (x * alpha)? + beta,
+            "leakyrelu" => x.activation(Activation::LeakyRelu { slope: alpha }),
+            "thresholdedrelu" => thresholded(x, alpha),
+            "elu" => x.activation(Activation::Elu { alpha }),
+            "scaledtanh" => (x * beta)?.activation(Activation::Tanh)? * alpha,
+            _ => hard_sigmoid(x, alpha, beta),
+        }
+    }
+}
+
+impl<B: Backend> Direction<B> {
+    fn clipped(&self, x: Tensor<B>) -> Result<Tensor<B>> {
+        match self.clip {
+            Some(clip) => x.clamp(Some(-clip), Some(clip)),
+            None => Ok(x),
+        }
+    }
+
+    fn function(&self, i: usize, x: Tensor<B>) -> Result<Tensor<B>> {
+        self.functions[i].apply(&self.clipped(x)?)
+    }
+
+    /// The part of a gate in what is laid out gate after gate along the last axis.
+    fn gate(&self, x: &Tensor<B>, i: usize) -> Result<Tensor<B>> {
+        x.narrow(-1, i * self.size, self.size)
+    }
+
+    fn peephole(&self, i: usize, cell: &Tensor<B>) -> Result<Option<Tensor<B>>> {
+        self.peepholes.as_ref().map(|p| self.gate(p, i)? * cell).transpose()
+    }
+}
+
+/// `x` is the input's part of the gates, biases included.
+fn rnn_step<B: Backend>(d: &Direction<B>, x: &Tensor<B>, state: &State<B>) -> Result<State<B>> {
+    let hidden = d.function(0, (x + state.hidden.linear(&d.r, None)?)?)?;
+    Ok(State { hidden, cell: None })
+}
+
+fn gru_step<B: Backend>(d: &Direction<B>, x: &Tensor<B>, state: &State<B>) -> Result<State<B>> {
+    let hidden = &state.hidden;
+    let bias = |start: usize, len: usize| {
+        d.recurrent_bias
+            .as_ref()
+            .map(|b| b.narrow(0, start * d.size, len * d.size))
+            .transpose()
+    };
+    let rows = |start: usize, len: usize| d.r.narrow(0, start * d.size, len * d.size);
+    let outer = hidden.linear(&rows(0, 2)?, bias(0, 2)?.as_ref())?;
+    let update = d.function(0, (d.gate(x, 0)? + d.gate(&outer, 0)?)?)?;
+    let reset = d.function(0, (d.gate(x, 1)? + d.gate(&outer, 1)?)?)?;
+    let (weight, bias) = (rows(2, 1)?, bias(2, 1)?);
+    let inner = if d.linear_before_reset {
+        (&reset * hidden.linear(&weight, bias.as_ref())?)?
+    } else {
+        (&reset * hidden)?.linear(&weight, bias.as_ref())?
+    };
+    let new = d.function(1, (d.gate(x, 2)? + inner)?)?;
+    let hidden = ((&new * (1.0 - &update)?)? + (&update * hidden)?)?;
+    Ok(State { hidden, cell: None })
+}
+
+fn lstm_step<B: Backend>(d: &Direction<B>, x: &Tensor<B>, state: &State<B>) -> Result<State<B>> {
+    let cell = state
+        .cell
+        .as_ref()
+        .ok_or_else(|| malformed("an LSTM without a cell state"))?;
+    let gates = (x + state.hidden.linear(&d.r, None)?)?;
+    let with = |i: usize, peephole: Option<Tensor<B>>| -> Result<Tensor<B>> {
+        let gate = d.gate(&gates, i)?;
+        match peephole {
+            Some(peephole) => gate + peephole,
+            None => Ok(gate),
+        }
+    };
+    // In ONNX's order: input, output, forget, cell; the peepholes: input, output, forget.
+    let input = d.function(0, with(0, d.peephole(0, cell)?)?)?;
+    let forget = if d.input_forget {
+        (1.0 - &input)?
+    } else {
+        d.function(0, with(2, d.peephole(2, cell)?)?)?
+    };
+    let new = d.function(1, with(3, None)?)?;
+    let cell = ((forget * cell)? + (input * new)?)?;
+    let output = d.function(0, with(1, d.peephole(1, &cell)?)?)?;
+    let hidden = (output * d.functions[2].apply(&cell)?)?;
+    Ok(State {
+        hidden,
+        cell: Some(cell),
+    })
+}
+
+/// The functions of all directions, from the attributes or the defaults.
+fn functions<B: Backend>(c: &Call<'_, B>, defaults: &[&str], directions: usize) -> Result<Vec<Vec<Function>>> {
+    let count = defaults.len();
+    let names: Vec<&str> = match c.texts("activations")? {
+        Some(names) if names.len() == count * directions => names.iter().map(String::as_str).collect(),
+        Some(names) => {
+            return Err(malformed(format!(
+                "{} activation functions, not {}",
+                names.len(),
+                count * directions
+            )));
+        }
+        None => defaults.iter().copied().cycle().take(count * directions).collect(),
+    };
+    // Only those that have parameters take one from the lists.
+    let mut alphas = c
+        .float_list("activation_alpha")?
+        .unwrap_or(&[])
+        .iter()
+        .map(|&v| f64::from(v));
+    let mut betas = c
+        .float_list("activation_beta")?
+        .unwrap_or(&[])
+        .iter()
+        .map(|&v| f64::from(v));
+    let mut all = Vec::with_capacity(names.len());
+    for name in names {
+        let plain = Function::new(name, None, None)?;
+        let alpha = if plain.takes_alpha() { alphas.next() } else { None };
+        let beta = if plain.takes_beta() { betas.next() } else { None };
+        all.push(Function::new(name, alpha, beta)?);
+    }
+    Ok(all.chunks(count).map(<[Function]>::to_vec).collect())
+}
+
+fn recurrent<B: Backend>(c: &Call<'_, B>, cell: &Cell<B>) -> Results<B> {
+    let is_lstm = cell.gates == 4;
+    let batch_first = c.version >= 14 && c.flag("layout", false)?;
+    let turn = |x: Tensor<B>| if batch_first { x.transpose(0, 1) } else { Ok(x) };
+    let x = turn(c.x(0)?)?;
+    let (w, r, b) = (c.x(1)?, c.x(2)?, c.opt(3)?);
+    if x.rank() != 3 || w.rank() != 3 || r.rank() != 3 {
+        return Err(Error::shape("input and weights are not all of rank 3"));
+    }
+    let [steps, batch] = [x.shape()[0], x.shape()[1]];
+    let size = r.shape()[2];
+    let reversed: &[bool] = match c.text("direction", "forward")? {
+        "forward" => &[false],
+        "reverse" => &[true],
+        "bidirectional" => &[false, true],
+        other => return Err(malformed(format!("there is no direction {other:?}"))),
+    };
+    let directions = reversed.len();
+    let rows = cell.gates.saturating_mul(size);
+    if w.shape()[..2] != [directions, rows] || r.shape()[..2] != [directions, rows] || steps == 0 {
+        return Err(Error::shape(format!(
+            "weights of shape {} and {} for {directions} directions, an input of shape {}",
+            w.shape(),
+            r.shape(),
+            x.shape()
+        )));
+    }
+    let functions = functions(c, cell.functions, directions)?;
+    let lengths = c
+        .opt_ints(4)?
+        .filter(|lengths| lengths.iter().any(|&length| length != steps as i64));
+    let initial = |i: usize| -> Result<Tensor<B>> {
+        match c.opt(i)? {
+            Some(state) => turn(state),
+            None => c.full(&[directions, batch, size], 0.0, x.dtype()),
+        }
+    };
+    let (first_hidden, first_cell) = (initial(5)?, if is_lstm { Some(initial(6)?) } else { None });
+    let (mut outputs, mut hiddens, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+    for (i, &reversed) in reversed.iter().enumerate() {
+        let at = i as isize;
+        let bias = b.as_ref().map(|b| b.select(0, at)).transpose()?;
+        let half = |start: usize| bias.as_ref().map(|b| b.narrow(0, start, rows)).transpose();
+        let (input_bias, recurrent_bias) = (half(0)?, half(rows)?);
+        // Only a GRU needs to know the two parts of the bias apart.
+        let apart = cell.gates == 3;
+        let bias = match (&input_bias, &recurrent_bias) {
+            (Some(a), Some(b)) if !apart => Some((a + b)?),
+            _ => input_bias,
+        };
+        let direction = Direction {
+            r: r.select(0, at)?,
+            recurrent_bias: recurrent_bias.filter(|_| apart),
+            peepholes: if is_lstm {
+                c.opt(7)?.map(|p| p.select(0, at)).transpose()?
+            } else {
+                None
+            },
+            functions: functions[i].clone(),
+            clip: c.opt_float("clip")?.filter(|&clip| clip > 0.0),
+            size,
+            input_forget: is_lstm && c.flag("input_forget", false)?,
+            linear_before_reset: c.flag("linear_before_reset", false)?,
+        };
+        let gates = x.linear(&w.select(0, at)?, bias.as_ref())?;
+        let mut state = State {
+            hidden: first_hidden.select(0, at)?,
+            cell: first_cell.as_ref().map(|cell| cell.select(0, at)).transpose()?,
+        };
+        let mut made: Vec<Tensor<B>> = Vec::with_capacity(steps);
+        for step in 0..steps {
+            c.limits.step()?;
+            let t = if reversed { steps - 1 - step } else { step };
+            let next = (cell.step)(&direction, &gates.select(0, t as isize)?, &state)?;
+            let (next, output) = match &lengths {
+                None => (
+                    State {
+                        hidden: next.hidden.clone(),
+                        cell: next.cell,
+                    },
+                    next.hidden,
+                ),
+                Some(lengths) => within(c, lengths, t, batch, &state, next)?,
+            };
+            state = next;
+            made.push(output);
+        }
+        if reversed {
+            made.reverse();
+        }
+        outputs.push(Tensor::stack(&made.iter().collect::<Vec<_>>(), 0)?);
+        hiddens.push(state.hidden);
+        cells.extend(state.cell);
+    }
+    let stack = |parts: &[Tensor<B>], axis: isize| Tensor::stack(&parts.iter().collect::<Vec<_>>(), axis);
+    // [steps, directions, batch, size], or batch first.
+    let y = stack(&outputs, 1)?;
+    let y = if batch_first { y.permute([2, 0, 1, 3])? } else { y };
+    let mut results = vec![y.into(), turn(stack(&hiddens, 0)?)?.into()];
+    if is_lstm {
+        results.push(turn(stack(&cells, 0)?)?.into());
+    }
+    Ok(results)
+}
+
+/// The next state and the output, for those sequences that are not over yet; the others keep their state and give zeros.
+fn within<B: Backend>(
+    c: &Call<'_, B>,
+    lengths: &[i64],
+    t: usize,
+    batch: usize,
+    old: &State<B>,
+    next: State<B>,
+) -> Result<(State<B>, Tensor<B>)> {
+    if lengths.len() != batch {
+        return Err(Error::shape(format!("{} lengths for {batch} sequences", lengths.len())));
+    }
+    let alive: Vec<bool> = lengths.iter().map(|&length| (t as i64) < length).collect();
+    let alive = c.make(alive, &[batch, 1])?;
+    let output = Tensor::where_(&alive, &next.hidden, &next.hidden.zeros_like()?)?;
+    let hidden = Tensor::where_(&alive, &next.hidden, &old.hidden)?;
+    let cell = match (next.cell, &old.cell) {
+        (Some(new), Some(old)) => Some(Tensor::where_(&alive, &new, old)?),
+        _ => None,
+    };
+    Ok((State { hidden, cell }, output))
+}

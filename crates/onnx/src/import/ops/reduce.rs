@@ -1,0 +1,138 @@
+//! Reductions, extremes and running sums.
+
+use polygrad_core::{Backend, DType, ReduceOp, Result};
+use polygrad_tensor::Tensor;
+
+use super::{Row, rows};
+use crate::import::call::{Call, Results, axes, axis, isizes, one};
+
+rows! {
+    Row::new("ReduceSum", 1, |c| reduce(c, sum)).like(0);
+    Row::new("ReduceMean", 1, |c| reduce(c, |x, axes, keep| x.mean(axes, keep)));
+    Row::new("ReduceProd", 1, |c| reduce(c, |x, axes, keep| x.prod(axes, keep)?.to_dtype(x.dtype()))).like(0);
+    Row::new("ReduceMax", 1, |c| reduce(c, |x, axes, keep| extreme(x, axes, keep, ReduceOp::Max))).like(0);
+    Row::new("ReduceMin", 1, |c| reduce(c, |x, axes, keep| extreme(x, axes, keep, ReduceOp::Min))).like(0);
+    Row::new("ReduceL1", 1, |c| reduce(c, |x, axes, keep| sum(&x.abs()?, axes, keep))).like(0);
+    Row::new("ReduceL2", 1, |c| reduce(c, l2)).like(0);
+    Row::new("ReduceSumSquare", 1, |c| reduce(c, |x, axes, keep| sum(&x.square()?, axes, keep))).like(0);
+    Row::new("ReduceLogSum", 1, |c| reduce(c, |x, axes, keep| sum(x, axes, keep)?.log()));
+    Row::new("ReduceLogSumExp", 1, |c| reduce(c, |x, axes, keep| x.logsumexp(axes, keep)));
+    Row::new("ArgMax", 1, |c| arg(c, Tensor::argmax));
+    Row::new("ArgMin", 1, |c| arg(c, Tensor::argmin));
+    Row::new("CumSum", 11, |c| scan(c, |x, axis| x.cumsum(axis)?.to_dtype(x.dtype()))).like(0);
+    Row::new("CumProd", 26, |c| scan(c, running_product)).like(0);
+}
+
+fn reduce<B: Backend>(c: &Call<'_, B>, over: impl Fn(&Tensor<B>, &[isize], bool) -> Result<Tensor<B>>) -> Results<B> {
+    let x = c.x(0)?;
+    let keepdims = c.flag("keepdims", true)?;
+    let list = c.ints_either(1, "axes")?.unwrap_or_default();
+    let chosen = if list.is_empty() {
+        if c.flag("noop_with_empty_axes", false)? {
+            return one(over(&x, &[], true)?);
+        }
+        (0..x.rank()).collect()
+    } else {
+        axes(&list, x.rank())?
+    };
+    one(over(&x, &isizes(&chosen), keepdims)?)
+}
+
+/// In the operand's own dtype, as ONNX has it.
+fn sum<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tensor<B>> {
+    x.sum(axes, keepdims)?.to_dtype(x.dtype())
+}
+
+fn l2<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tensor<B>> {
+    let float = if x.dtype().is_float() {
+        x.clone()
+    } else {
+        x.to_dtype(DType::F64)?
+    };
+    sum(&float.square()?, axes, keepdims)?.sqrt()?.to_dtype(x.dtype())
+}
+
+fn extreme<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool, op: ReduceOp) -> Result<Tensor<B>> {
+    let dtype = x.dtype();
+    let over_nothing = axes.iter().any(|&axis| x.shape()[axis as usize] == 0);
+    if over_nothing {
+        // Of nothing, the largest is the smallest that there is.
+        let shape = x.sum(axes, keepdims)?.shape();
+        let max = op == ReduceOp::Max;
+        return match dtype {
+            _ if dtype.is_float() => Tensor::full(
+                shape,
+                if max { f64::NEG_INFINITY } else { f64::INFINITY },
+                dtype,
+                &x.device(),
+            ),
+            DType::I32 => Tensor::full(
+                shape,
+                i64::from(if max { i32::MIN } else { i32::MAX }),
+                dtype,
+                &x.device(),
+            ),
+            DType::I64 => Tensor::full(shape, if max { i64::MIN } else { i64::MAX }, dtype, &x.device()),
+            DType::U8 => Tensor::full(shape, if max { 0i64 } else { 255 }, dtype, &x.device()),
+            _ => Tensor::full(shape, !max, dtype, &x.device()),
+        };
+    }
+    if dtype == DType::Bool {
+        let op = if op == ReduceOp::Max {
+            ReduceOp::Any
+        } else {
+            ReduceOp::All
+        };
+        return x.reduce(op, axes, keepdims);
+    }
+    x.reduce(op, axes, keepdims)
+}
+
+fn arg<B: Backend>(c: &Call<'_, B>, find: fn(&Tensor<B>, isize, bool) -> Result<Tensor<B>>) -> Results<B> {
+    let x = c.x(0)?;
+    let axis = c.axis("axis", 0, x.rank())?;
+    let keepdims = c.flag("keepdims", true)?;
+    if !c.flag("select_last_index", false)? {
+        return one(find(&x, axis as isize, keepdims)?);
+    }
+    let last = x.shape()[axis] as i64 - 1;
+    one((last - find(&x.flip([axis as isize])?, axis as isize, keepdims)?)?)
+}
+
+/// A running sum or product: inclusive or not, from either end.
+fn scan<B: Backend>(c: &Call<'_, B>, run: impl Fn(&Tensor<B>, isize) -> Result<Tensor<B>>) -> Results<B> {
+    let x = c.x(0)?;
+    let axis = axis(c.int_scalar(1)?, x.rank())?;
+    let reverse = c.flag("reverse", false)?;
+    let at = axis as isize;
+    let mut y = if reverse { x.flip([at])? } else { x };
+    let extent = y.shape()[axis];
+    if c.flag("exclusive", false)? && extent > 0 {
+        // Moved on by one, so that each place has what came before it.
+        let one_place = y.narrow(at, 0, 1)?;
+        let first = if c.node.op_type == "CumSum" {
+            one_place.zeros_like()?
+        } else {
+            one_place.ones_like()?
+        };
+        y = Tensor::cat(&[&first, &y.narrow(at, 0, extent - 1)?], at)?;
+    }
+    let y = run(&y, at)?;
+    one(if reverse { y.flip([at])? } else { y })
+}
+
+fn running_product<B: Backend>(x: &Tensor<B>, axis: isize) -> Result<Tensor<B>> {
+    let parts = x.split(1, axis)?;
+    let mut products: Vec<Tensor<B>> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let next = match products.last() {
+            Some(so_far) => so_far.mul(&part)?,
+            None => part,
+        };
+        products.push(next);
+    }
+    if products.is_empty() {
+        return Ok(x.clone());
+    }
+    Tensor::cat(&products.iter().collect::<Vec<_>>(), axis)
+}

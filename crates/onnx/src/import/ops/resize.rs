@@ -1,0 +1,300 @@
+//! Resize and Upsample: interpolation along one axis after the other.
+
+use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_tensor::Tensor;
+
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, axes, one, sizes};
+
+rows! {
+    Row::new("Resize", 10, resize);
+    Row::new("Upsample", 7, resize);
+}
+
+/// How an axis is resized.
+struct Axis {
+    axis: usize,
+    scale: f64,
+    from: usize,
+    to: usize,
+    /// The part of the input that is taken, in units of its extent.
+    roi: (f64, f64),
+}
+
+/// How positions become positions, and what is mixed there.
+struct Method<'a> {
+    mode: &'a str,
+    nearest: &'a str,
+    coordinates: &'a str,
+    cubic: f64,
+    antialias: bool,
+    exclude_outside: bool,
+}
+
+/// What an output position is made of: input positions and their weights.
+struct Taps {
+    /// `[to, taps]`, in row-major order.
+    index: Vec<i64>,
+    weight: Vec<f64>,
+    taps: usize,
+    outside: Vec<bool>,
+}
+
+fn resize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let x = c.x(0)?;
+    let shape = x.shape();
+    let old = c.version < 11 || c.node.op_type == "Upsample";
+    let which = match c.int_list("axes")? {
+        Some(list) => axes(list, shape.rank())?,
+        None => (0..shape.rank()).collect(),
+    };
+    let method = Method {
+        mode: c.text("mode", "nearest")?,
+        nearest: if old {
+            "floor"
+        } else {
+            c.text("nearest_mode", "round_prefer_floor")?
+        },
+        coordinates: if old {
+            "asymmetric"
+        } else {
+            c.text("coordinate_transformation_mode", "half_pixel")?
+        },
+        cubic: c.float("cubic_coeff_a", -0.75)?,
+        antialias: c.flag("antialias", false)?,
+        exclude_outside: c.flag("exclude_outside", false)?,
+    };
+    let list = |i: usize| -> Result<Option<Vec<f64>>> {
+        match c.value(i) {
+            Some(_) => Ok(Some(c.floats(i)?).filter(|list| !list.is_empty())),
+            None => Ok(None),
+        }
+    };
+    let scales = match (old, c.float_list("scales")?) {
+        (true, Some(list)) => Some(list.iter().map(|&v| f64::from(v)).collect()),
+        (true, None) => list(1)?,
+        (false, _) => list(2)?,
+    };
+    let wanted = if old {
+        None
+    } else {
+        c.opt_ints(3)?.filter(|list| !list.is_empty())
+    };
+    let roi = if method.coordinates == "tf_crop_and_resize" {
+        list(1)?
+    } else {
+        None
+    };
+    let plan = plan(
+        &shape,
+        &which,
+        scales,
+        wanted,
+        roi,
+        c.text("keep_aspect_ratio_policy", "stretch")?,
+    )?;
+    let mut dims = shape.to_vec();
+    plan.iter().for_each(|axis| dims[axis.axis] = axis.to);
+    c.reserve(&dims, x.dtype())?;
+    let fill = c.float("extrapolation_value", 0.0)?;
+    let dtype = x.dtype();
+    let mut y = if dtype.is_float() || method.mode == "nearest" {
+        x
+    } else {
+        x.to_dtype(DType::F32)?
+    };
+    for axis in &plan {
+        let whole = (axis.scale - 1.0).abs() < 1e-9 && axis.to == axis.from && axis.roi == (0.0, 1.0);
+        if !whole {
+            y = along(c, &y, axis, &method, fill)?;
+        }
+    }
+    one(y.to_dtype(dtype)?)
+}
+
+/// What is done to each axis.
+fn plan(
+    shape: &[usize],
+    which: &[usize],
+    scales: Option<Vec<f64>>,
+    wanted: Option<Vec<i64>>,
+    roi: Option<Vec<f64>>,
+    policy: &str,
+) -> Result<Vec<Axis>> {
+    let count = which.len();
+    let lengths = [
+        scales.as_ref().map(Vec::len),
+        wanted.as_ref().map(Vec::len),
+        roi.as_ref().map(|roi| roi.len() / 2),
+    ];
+    if lengths.into_iter().flatten().any(|length| length != count) {
+        return Err(malformed(format!("scales, sizes or roi are not for {count} axes")));
+    }
+    let mut plan = Vec::with_capacity(count);
+    for (i, &axis) in which.iter().enumerate() {
+        let from = shape[axis];
+        let (scale, to) = match (&wanted, &scales) {
+            (Some(wanted), _) => {
+                let to = sizes(&wanted[i..=i])?[0];
+                (to as f64 / from.max(1) as f64, to)
+            }
+            (None, Some(scales)) => (scales[i], (scales[i] * from as f64).floor() as usize),
+            (None, None) => return Err(malformed("neither scales nor sizes are given")),
+        };
+        if !(scale > 0.0 && scale.is_finite()) || (from == 0 && to > 0) {
+            return Err(Error::shape(format!(
+                "an axis of {from} cannot be resized to {to}, by {scale}"
+            )));
+        }
+        let roi = roi.as_ref().map_or((0.0, 1.0), |roi| (roi[i], roi[i + count]));
+        plan.push(Axis {
+            axis,
+            scale,
+            from,
+            to,
+            roi,
+        });
+    }
+    if wanted.is_some() && policy != "stretch" {
+        let all = plan.iter().map(|axis| axis.scale);
+        let scale = match policy {
+            "not_larger" => all.fold(f64::INFINITY, f64::min),
+            "not_smaller" => all.fold(0.0, f64::max),
+            other => return Err(malformed(format!("there is no keep_aspect_ratio_policy {other:?}"))),
+        };
+        for axis in &mut plan {
+            (axis.scale, axis.to) = (scale, (scale * axis.from as f64 + 0.5).floor() as usize);
+        }
+    }
+    Ok(plan)
+}
+
+fn along<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axis: &Axis, method: &Method<'_>, fill: f64) -> Result<Tensor<B>> {
+    let mut dims = x.dims();
+    dims[axis.axis] = axis.to;
+    c.reserve(&dims, x.dtype())?;
+    let taps = taps(c, axis, method)?;
+    let at = axis.axis as isize;
+    let mut column = vec![1; x.rank()];
+    column[axis.axis] = axis.to;
+    let mut y: Option<Tensor<B>> = None;
+    for tap in 0..taps.taps {
+        let index: Vec<i64> = taps.index.iter().skip(tap).step_by(taps.taps).copied().collect();
+        let part = x.index_select(at, &c.make(index, &[axis.to])?)?;
+        let part = if method.mode == "nearest" {
+            part
+        } else {
+            let weight: Vec<f64> = taps.weight.iter().skip(tap).step_by(taps.taps).copied().collect();
+            (part * c.make(weight, &column)?.to_dtype(x.dtype())?)?
+        };
+        y = Some(match y {
+            Some(y) => (y + part)?,
+            None => part,
+        });
+    }
+    let y = y.ok_or_else(|| malformed("nothing to interpolate between"))?;
+    if taps.outside.contains(&true) {
+        return y.masked_fill(&c.make(taps.outside, &column)?, fill);
+    }
+    Ok(y)
+}
+
+/// Where in the input an output position lies.
+fn source(axis: &Axis, coordinates: &str, y: f64) -> Result<f64> {
+    let (from, to) = (axis.from as f64, axis.scale * axis.from as f64);
+    Ok(match coordinates {
+        "align_corners" if to == 1.0 => 0.0,
+        "align_corners" => y * (from - 1.0) / (to - 1.0),
+        "asymmetric" => y / axis.scale,
+        "tf_crop_and_resize" => {
+            let (start, end) = axis.roi;
+            let inside = if to == 1.0 {
+                (end - start) * (from - 1.0) / 2.0
+            } else {
+                y * (end - start) * (from - 1.0) / (to - 1.0)
+            };
+            inside + start * (from - 1.0)
+        }
+        "pytorch_half_pixel" if to == 1.0 => -0.5,
+        "pytorch_half_pixel" | "half_pixel" => (y + 0.5) / axis.scale - 0.5,
+        "half_pixel_symmetric" => from / 2.0 * (1.0 - axis.to as f64 / to) + (y + 0.5) / axis.scale - 0.5,
+        other => {
+            return Err(malformed(format!(
+                "there is no coordinate_transformation_mode {other:?}"
+            )));
+        }
+    })
+}
+
+fn taps<B: Backend>(c: &Call<'_, B>, axis: &Axis, method: &Method<'_>) -> Result<Taps> {
+    let shrink = if method.antialias { axis.scale.min(1.0) } else { 1.0 };
+    // How far to either side a position still counts.
+    let radius = match method.mode {
+        "nearest" => 0.0,
+        "linear" => 1.0,
+        "cubic" => 2.0,
+        other => return Err(malformed(format!("Resize has no mode {other:?}"))),
+    };
+    let first = if radius == 0.0 {
+        0
+    } else {
+        (-radius / shrink).floor() as i64 + 1
+    };
+    let count = if radius == 0.0 { 1 } else { (2 - 2 * first) as usize };
+    c.reserve(&[axis.to, count], DType::F64)?;
+    let mut taps = Taps {
+        index: Vec::with_capacity(axis.to * count),
+        weight: Vec::with_capacity(axis.to * count),
+        taps: count,
+        outside: Vec::with_capacity(axis.to),
+    };
+    let last = axis.from as i64 - 1;
+    for i in 0..axis.to {
+        let at = source(axis, method.coordinates, i as f64)?;
+        taps.outside
+            .push(method.coordinates == "tf_crop_and_resize" && !(0.0..=last as f64).contains(&at));
+        if radius == 0.0 {
+            let index = match method.nearest {
+                "round_prefer_floor" => (at - 0.5).ceil(),
+                "round_prefer_ceil" => (at + 0.5).floor(),
+                "floor" => at.floor(),
+                "ceil" => at.ceil(),
+                other => return Err(malformed(format!("Resize has no nearest_mode {other:?}"))),
+            };
+            taps.index.push((index as i64).clamp(0, last));
+            taps.weight.push(1.0);
+            continue;
+        }
+        let (base, ratio) = (at.floor(), at - at.floor());
+        let start = taps.weight.len();
+        for k in first..first + count as i64 {
+            let index = base as i64 + k;
+            let distance = (shrink * (k as f64 - ratio)).abs();
+            let weight = if radius == 1.0 {
+                (1.0 - distance).max(0.0)
+            } else {
+                cubic(distance, method.cubic)
+            };
+            let dropped = method.exclude_outside && !(0..=last).contains(&index);
+            taps.index.push(index.clamp(0, last));
+            taps.weight.push(if dropped { 0.0 } else { weight });
+        }
+        let sum: f64 = taps.weight[start..].iter().sum();
+        if (method.exclude_outside || method.antialias) && sum != 0.0 {
+            taps.weight[start..].iter_mut().for_each(|weight| *weight /= sum);
+        }
+    }
+    Ok(taps)
+}
+
+/// Keys' kernel. Source: Keys, "Cubic convolution interpolation for digital image processing" (1981).
+fn cubic(x: f64, a: f64) -> f64 {
+    if x <= 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+    } else {
+        0.0
+    }
+}

@@ -1,0 +1,89 @@
+//! Counts of n-grams.
+
+use std::collections::HashMap;
+
+use polygrad_core::{Backend, DType, Error, HostTensor, Shape};
+
+use super::{Row, rows};
+use crate::graph::malformed;
+use crate::import::call::{Call, Results, sizes};
+
+rows! {
+    Row::new("TfIdfVectorizer", 9, vectorize);
+}
+
+fn vectorize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+    let shape = c.shape(0)?;
+    let (rows, columns) = match shape.dims() {
+        [] => (1, 1),
+        [columns] => (1, *columns),
+        [rows, columns] => (*rows, *columns),
+        _ => return Err(Error::shape(format!("{shape} is not [C] or [N, C]"))),
+    };
+    let missing = |name: &'static str| malformed(format!("{name} is missing"));
+    let pool = c.int_list("pool_int64s")?.ok_or_else(|| missing("pool_int64s"))?;
+    let starts = sizes(c.int_list("ngram_counts")?.ok_or_else(|| missing("ngram_counts"))?)?;
+    let places = sizes(c.int_list("ngram_indexes")?.ok_or_else(|| missing("ngram_indexes"))?)?;
+    let (least, most) = (c.count("min_gram_length", 1)?, c.count("max_gram_length", 1)?);
+    let skips = c.count("max_skip_count", 0)?;
+    // From an n-gram to where it is counted.
+    let mut grams: HashMap<&[i64], usize> = HashMap::new();
+    let mut number = 0;
+    for (i, &start) in starts.iter().enumerate() {
+        let end = starts.get(i + 1).copied().unwrap_or(pool.len());
+        let part = pool
+            .get(start..end)
+            .ok_or_else(|| malformed("ngram_counts lie outside the pool"))?;
+        for gram in part.chunks_exact(i + 1) {
+            let place = *places
+                .get(number)
+                .ok_or_else(|| malformed("there are fewer ngram_indexes than n-grams"))?;
+            number += 1;
+            if (least..=most).contains(&gram.len()) {
+                grams.insert(gram, place);
+            }
+        }
+    }
+    let width = places.iter().max().copied().unwrap_or(0).saturating_add(1);
+    c.reserve(&[rows, width], DType::F64)?;
+    let items = c.ints(0)?;
+    let mut counts = vec![0f32; rows * width];
+    for row in 0..rows {
+        let items = &items[row * columns..][..columns];
+        for distance in 1..=skips.min(columns).saturating_add(1) {
+            // Single items are not affected by what is skipped: they are counted once.
+            let from = if distance == 1 { least.max(1) } else { least.max(2) };
+            for length in from..=most.min(columns) {
+                let reach = (length - 1).saturating_mul(distance);
+                for start in 0..columns.saturating_sub(reach) {
+                    c.limits.step()?;
+                    let gram: Vec<i64> = (0..length).map(|i| items[start + i * distance]).collect();
+                    if let Some(&place) = grams.get(gram.as_slice()) {
+                        counts[row * width + place] += 1.0;
+                    }
+                }
+            }
+        }
+    }
+    let weights = c.float_list("weights")?;
+    let weight = |i: usize| match weights {
+        Some(weights) => weights.get(i % width).copied().unwrap_or(1.0),
+        None => 1.0,
+    };
+    let mode = c.text("mode", "TF")?;
+    for (i, count) in counts.iter_mut().enumerate() {
+        *count = match mode {
+            "TF" => *count,
+            "IDF" if *count > 0.0 => weight(i),
+            "IDF" => 0.0,
+            "TFIDF" => *count * weight(i),
+            other => return Err(malformed(format!("TfIdfVectorizer has no mode {other:?}"))),
+        };
+    }
+    let dims = if shape.rank() == 2 {
+        vec![rows, width]
+    } else {
+        vec![width]
+    };
+    Ok(vec![HostTensor::new(Shape::new(&dims)?, counts)?.into()])
+}

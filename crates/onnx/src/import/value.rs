@@ -1,0 +1,191 @@
+//! What flows between nodes.
+
+use std::sync::{Arc, OnceLock};
+
+use polygrad_core::{AnyBackend, Backend, DType, Error, HostTensor, Result, Shape};
+use polygrad_tensor::{Device, Tensor};
+
+use crate::graph::{ElementType, Literal};
+
+/// An input or output of a model, or what flows between its nodes: a tensor, a list of values, or none (an empty optional).
+#[derive(Clone)]
+pub struct Value<B: Backend = AnyBackend>(Kind<B>);
+
+#[derive(Clone)]
+enum Kind<B: Backend> {
+    /// On the device.
+    Tensor(Tensor<B>, ElementType),
+    /// On the host, and once somebody asked for it on the device too.
+    Host(Arc<OnHost<B>>),
+    Sequence(Arc<Vec<Value<B>>>),
+    Absent,
+}
+
+struct OnHost<B: Backend> {
+    literal: Literal,
+    tensor: OnceLock<Tensor<B>>,
+}
+
+impl<B: Backend> From<Tensor<B>> for Value<B> {
+    fn from(tensor: Tensor<B>) -> Self {
+        let element = tensor.dtype().into();
+        Self(Kind::Tensor(tensor, element))
+    }
+}
+
+impl<B: Backend> From<Literal> for Value<B> {
+    fn from(literal: Literal) -> Self {
+        Self(Kind::Host(Arc::new(OnHost {
+            literal,
+            tensor: OnceLock::new(),
+        })))
+    }
+}
+
+impl<B: Backend> From<HostTensor> for Value<B> {
+    fn from(host: HostTensor) -> Self {
+        Literal::from(host).into()
+    }
+}
+
+impl<B: Backend> Value<B> {
+    /// A list of values.
+    pub fn sequence(values: Vec<Self>) -> Self {
+        Self(Kind::Sequence(Arc::new(values)))
+    }
+
+    /// An optional without a value.
+    pub fn absent() -> Self {
+        Self(Kind::Absent)
+    }
+
+    /// Whether it is an optional without a value.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.0, Kind::Absent)
+    }
+
+    /// The list, if it is one.
+    pub fn as_sequence(&self) -> Option<&[Self]> {
+        match &self.0 {
+            Kind::Sequence(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The type of its elements in ONNX, if it is a tensor. May be narrower than the dtype that holds them.
+    pub fn element(&self) -> Option<ElementType> {
+        match &self.0 {
+            Kind::Tensor(_, element) => Some(*element),
+            Kind::Host(host) => Some(host.literal.element()),
+            _ => None,
+        }
+    }
+
+    /// The shape, if it is a tensor.
+    pub fn shape(&self) -> Option<Shape> {
+        match &self.0 {
+            Kind::Tensor(tensor, _) => Some(tensor.shape()),
+            Kind::Host(host) => Some(*host.literal.host().shape()),
+            _ => None,
+        }
+    }
+
+    /// The dtype, if it is a tensor.
+    pub fn dtype(&self) -> Option<DType> {
+        match &self.0 {
+            Kind::Tensor(tensor, _) => Some(tensor.dtype()),
+            Kind::Host(host) => Some(host.literal.host().dtype()),
+            _ => None,
+        }
+    }
+
+    /// Whether a gradient flows through it.
+    pub fn is_tracked(&self) -> bool {
+        match &self.0 {
+            Kind::Tensor(tensor, _) => tensor.is_tracked(),
+            Kind::Host(_) | Kind::Absent => false,
+            Kind::Sequence(values) => values.iter().any(Self::is_tracked),
+        }
+    }
+
+    /// The tensor on the device.
+    ///
+    /// # Errors
+    /// When it is no tensor, or the device lacks the dtype or memory.
+    pub fn tensor(&self, device: &Device<B>) -> Result<Tensor<B>> {
+        match &self.0 {
+            Kind::Tensor(tensor, _) => Ok(tensor.clone()),
+            Kind::Host(host) => {
+                if let Some(tensor) = host.tensor.get() {
+                    return Ok(tensor.clone());
+                }
+                let tensor = Tensor::from_host(host.literal.host().clone(), device)?;
+                Ok(host.tensor.get_or_init(|| tensor).clone())
+            }
+            _ => Err(self.no_tensor()),
+        }
+    }
+
+    /// The tensor on the host; waits for the device where it is there only.
+    ///
+    /// # Errors
+    /// When it is no tensor, or the device fails.
+    pub fn host(&self) -> Result<HostTensor> {
+        match &self.0 {
+            Kind::Tensor(tensor, _) => tensor.to_host(),
+            Kind::Host(host) => Ok(host.literal.host().clone()),
+            _ => Err(self.no_tensor()),
+        }
+    }
+
+    /// The tensor, if it is on the host already.
+    pub(crate) fn on_host(&self) -> Option<&Literal> {
+        match &self.0 {
+            Kind::Host(host) => Some(&host.literal),
+            _ => None,
+        }
+    }
+
+    /// The same values, said to be of an element type that their dtype holds.
+    pub(crate) fn with_element(self, element: ElementType) -> Self {
+        match self.0 {
+            Kind::Tensor(tensor, _) => Self(Kind::Tensor(tensor, element)),
+            Kind::Host(host) => match Literal::new(element, host.literal.host().clone()) {
+                Ok(literal) => literal.into(),
+                Err(_) => Self(Kind::Host(host)),
+            },
+            other => Self(other),
+        }
+    }
+
+    /// Bytes that it takes; tensors that are in several lists count for each.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.0 {
+            Kind::Sequence(values) => values.iter().map(Self::bytes).fold(0, usize::saturating_add),
+            _ => match (self.shape(), self.dtype()) {
+                (Some(shape), Some(dtype)) => shape.numel().saturating_mul(dtype.size()),
+                _ => 0,
+            },
+        }
+    }
+
+    fn no_tensor(&self) -> Error {
+        let what = if self.is_absent() {
+            "an empty optional"
+        } else {
+            "a sequence"
+        };
+        Error::invalid(format!("{what} stands where a tensor is needed"))
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for Value<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::Tensor(tensor, _) => write!(f, "{tensor:?}"),
+            Kind::Host(host) => write!(f, "{:?}", host.literal.host()),
+            Kind::Sequence(values) => f.debug_list().entries(values.iter()).finish(),
+            Kind::Absent => f.write_str("absent"),
+        }
+    }
+}

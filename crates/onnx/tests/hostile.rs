@@ -1,0 +1,372 @@
+//! Files that are broken, or made to break something: each is an error that says what is wrong.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use polygrad_core::{ErrorKind, HostTensor};
+use polygrad_cpu::Cpu;
+use polygrad_onnx::graph::{Attribute, Body, Graph, Node, SaveOptions, ValueId};
+use polygrad_onnx::{OnnxModel, Options};
+use polygrad_tensor::{Device, Error, Shape, Tensor};
+
+/// Protobuf by hand: a number, and bytes or another message.
+fn number(field: u64, value: u64) -> Vec<u8> {
+    [varint(field << 3), varint(value)].concat()
+}
+
+fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
+    [varint(field << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while value >= 128 {
+        out.push(value as u8 | 128);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}
+
+/// A model around a GraphProto.
+fn model(graph: &[u8]) -> Vec<u8> {
+    [number(1, 10), bytes(8, &number(2, 20)), bytes(7, graph)].concat()
+}
+
+fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> Vec<u8> {
+    let inputs = inputs.iter().flat_map(|name| bytes(1, name.as_bytes()));
+    let outputs = outputs.iter().flat_map(|name| bytes(2, name.as_bytes()));
+    let content: Vec<u8> = inputs.chain(outputs).chain(bytes(4, op.as_bytes())).collect();
+    bytes(1, &content)
+}
+
+fn output(name: &str) -> Vec<u8> {
+    bytes(12, &bytes(1, name.as_bytes()))
+}
+
+fn tensor(dims: &[i64], element: u64, raw: &[u8]) -> Vec<u8> {
+    let dims: Vec<u8> = dims.iter().flat_map(|&dim| number(1, dim as u64)).collect();
+    [dims, number(2, element), bytes(8, b"w"), bytes(9, raw)].concat()
+}
+
+fn refused(graph: &[u8], says: &str) {
+    let error = Graph::from_bytes(model(graph))
+        .err()
+        .unwrap_or_else(|| panic!("nothing wrong was found: {says}"));
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+#[test]
+fn what_is_no_model() {
+    assert_eq!(Graph::from_bytes(Vec::new()).unwrap_err().kind(), ErrorKind::Format);
+    assert_eq!(
+        Graph::from_bytes(b"PK\x03\x04 no model".to_vec()).unwrap_err().kind(),
+        ErrorKind::Format
+    );
+    let whole = model(&[node("Relu", &["x"], &["y"]), bytes(11, &bytes(1, b"x")), output("y")].concat());
+    Graph::from_bytes(whole.clone()).unwrap();
+    // Cut off anywhere it is an error, never a panic; only a cut between fields can leave something whole.
+    let whole_ones = (0..whole.len())
+        .filter(|&end| Graph::from_bytes(whole[..end].to_vec()).is_ok())
+        .count();
+    assert_eq!(whole_ones, 0);
+}
+
+#[test]
+fn many_empty_entries() {
+    // Two bytes of a file each, and hundreds in memory.
+    let nodes = bytes(1, &[]).repeat(3_000_000);
+    assert_eq!(
+        Graph::from_bytes(model(&nodes)).unwrap_err().kind(),
+        ErrorKind::OutOfMemory
+    );
+    let attributes = bytes(1, &bytes(5, &[]).repeat(3_000_000));
+    assert_eq!(
+        Graph::from_bytes(model(&attributes)).unwrap_err().kind(),
+        ErrorKind::OutOfMemory
+    );
+}
+
+#[test]
+fn names_and_circles() {
+    refused(
+        &[node("Relu", &["x"], &["y"]), output("y")].concat(),
+        "nothing gives the value \"x\"",
+    );
+    refused(&output("y"), "nothing gives the output \"y\"");
+    let twice = [
+        node("Relu", &["x"], &["y"]),
+        node("Abs", &["x"], &["y"]),
+        bytes(11, &bytes(1, b"x")),
+    ]
+    .concat();
+    refused(&twice, "defined twice");
+    let circle = [node("Relu", &["a"], &["b"]), node("Relu", &["b"], &["a"]), output("a")].concat();
+    refused(&circle, "in a circle");
+    refused(&[node("Relu", &["a"], &["a"]), output("a")].concat(), "in a circle");
+}
+
+#[test]
+fn tensors_that_lie() {
+    let with = |tensor: Vec<u8>| [bytes(5, &tensor), output("w")].concat();
+    refused(&with(tensor(&[2, 2], 1, &[0; 15])), "does not fit");
+    refused(&with(tensor(&[-1], 1, &[0; 4])), "negative");
+    refused(&with(tensor(&[i64::MAX, 4], 1, &[])), "more elements than memory");
+    refused(&with(tensor(&[1 << 30, 1 << 29], 1, &[0; 4])), "does not fit");
+    refused(&with(tensor(&[1; 9], 1, &[0; 4])), "rank 9");
+    refused(&with(tensor(&[1], 99, &[0])), "no element type");
+    refused(&with(tensor(&[1], 8, &[0])), "string");
+    refused(&with(tensor(&[1], 14, &[0; 8])), "complex64");
+    refused(&with(tensor(&[1], 9, &[7])), "bool");
+    // Elements in the field for another type.
+    refused(
+        &with([number(1, 2), number(2, 1), bytes(7, &[1, 2])].concat()),
+        "do not fill",
+    );
+}
+
+#[test]
+fn bodies_in_bodies_without_end() {
+    let mut graph = output("y");
+    for _ in 0..40 {
+        let attribute = [bytes(1, b"then_branch"), bytes(6, &graph), number(20, 5)].concat();
+        let call = [bytes(2, b"y"), bytes(4, b"If"), bytes(5, &attribute)].concat();
+        graph = [bytes(1, &call), output("y")].concat();
+    }
+    assert_eq!(Graph::from_bytes(model(&graph)).unwrap_err().kind(), ErrorKind::Format);
+    // Deeper than the protobuf reader goes.
+    let mut message = Vec::new();
+    for _ in 0..100_000 {
+        message = if message.len() < 4000 {
+            bytes(7, &message)
+        } else {
+            break;
+        };
+    }
+    assert!(Graph::from_bytes(message).is_err());
+}
+
+/// A model with one initializer whose values are outside.
+fn outside(location: &str, offset: u64, length: u64) -> Vec<u8> {
+    let entry = |key: &str, value: &str| bytes(13, &[bytes(1, key.as_bytes()), bytes(2, value.as_bytes())].concat());
+    let tensor = [
+        number(1, 2),
+        number(2, 1),
+        bytes(8, b"w"),
+        entry("location", location),
+        entry("offset", &offset.to_string()),
+        entry("length", &length.to_string()),
+        number(14, 1),
+    ];
+    model(&[bytes(5, &tensor.concat()), output("w")].concat())
+}
+
+#[test]
+fn external_data_stays_in_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("models");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(folder.path().join("secret"), [0u8; 64]).unwrap();
+    std::fs::write(inner.join("data"), 1.5f32.to_le_bytes().repeat(3)).unwrap();
+    let load = |content: Vec<u8>| {
+        let path = inner.join("model.onnx");
+        std::fs::write(&path, content).unwrap();
+        Graph::load(&path)
+    };
+    let graph = load(outside("data", 4, 8)).unwrap();
+    assert_eq!(graph.body.initializers[0].tensor.host().to_f64_vec(), [1.5, 1.5]);
+    let absolute = folder.path().join("secret");
+    for location in [
+        "../secret",
+        "../models/data",
+        absolute.to_str().unwrap(),
+        "",
+        "a\\..\\b",
+        ".",
+    ] {
+        let error = load(outside(location, 0, 8)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Format, "{location}: {error}");
+    }
+    assert!(load(outside("missing", 0, 8)).is_err());
+    assert!(
+        load(outside("data", 8, 8))
+            .unwrap_err()
+            .to_string()
+            .contains("lie outside")
+    );
+    assert!(load(outside("data", u64::MAX, 8)).is_err());
+    assert!(
+        load(outside("data", 0, 4))
+            .unwrap_err()
+            .to_string()
+            .contains("the shape needs 8")
+    );
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(folder.path().join("secret"), inner.join("link")).unwrap();
+        assert!(
+            load(outside("link", 0, 8))
+                .unwrap_err()
+                .to_string()
+                .contains("not inside")
+        );
+        std::os::unix::fs::symlink(folder.path(), inner.join("up")).unwrap();
+        assert!(load(outside("up/secret", 0, 8)).is_err());
+    }
+    assert!(
+        Graph::from_bytes(outside("data", 0, 8))
+            .unwrap_err()
+            .to_string()
+            .contains("another file")
+    );
+}
+
+/// A graph of one node on constants.
+fn constant_graph(op: &str, inputs: &[HostTensor], attributes: Vec<(String, Attribute)>) -> Graph {
+    let mut body = Body::default();
+    let inputs: Vec<Option<ValueId>> = inputs
+        .iter()
+        .enumerate()
+        .map(|(i, tensor)| Some(body.add_initializer(format!("c{i}"), tensor.clone())))
+        .collect();
+    let y = body.add_value("y", None);
+    body.nodes.push(Node {
+        op_type: op.into(),
+        inputs,
+        outputs: vec![Some(y)],
+        attributes,
+        ..Node::default()
+    });
+    body.outputs.push(y);
+    Graph {
+        opsets: [(String::new(), 20)].into(),
+        body,
+        ..Graph::default()
+    }
+}
+
+fn ints(values: &[i64]) -> HostTensor {
+    HostTensor::new(Shape::new(&[values.len()]).unwrap(), values.to_vec()).unwrap()
+}
+
+fn run(graph: &Graph) -> Result<Tensor, Error> {
+    let options = Options {
+        max_tensor_bytes: 1 << 24,
+        max_steps: 10_000,
+        ..Options::default()
+    };
+    let device = Device::<Cpu>::default().into_any();
+    OnnxModel::from_graph(graph, &device, options)?.forward(&[])?.tensor(0)
+}
+
+#[test]
+fn a_few_bytes_cannot_fill_the_memory() {
+    let huge = 1i64 << 35;
+    let x = HostTensor::new(Shape::from([1, 1]), vec![1f32]).unwrap();
+    let number = |v: i64| HostTensor::scalar(v);
+    let cases: Vec<(&str, Vec<HostTensor>)> = vec![
+        ("ConstantOfShape", vec![ints(&[huge, 2])]),
+        ("Expand", vec![x.clone(), ints(&[huge, 2])]),
+        ("Tile", vec![x.clone(), ints(&[huge, 2])]),
+        ("Range", vec![number(0), number(huge), number(1)]),
+        ("Pad", vec![x.clone(), ints(&[0, 0, huge, 0])]),
+        ("OneHot", vec![ints(&[0]), number(huge), ints(&[0, 1])]),
+        (
+            "Resize",
+            vec![
+                x.clone(),
+                ints(&[]).cast(polygrad_core::DType::F32),
+                ints(&[]).cast(polygrad_core::DType::F32),
+                ints(&[huge, 2]),
+            ],
+        ),
+        ("HannWindow", vec![number(huge)]),
+        ("CenterCropPad", vec![x, ints(&[huge, 2])]),
+    ];
+    for (op, inputs) in cases {
+        let error = run(&constant_graph(op, &inputs, Vec::new()))
+            .err()
+            .unwrap_or_else(|| panic!("{op} was computed"));
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{op}: {error}");
+        assert!(error.to_string().contains(op), "{error}");
+    }
+}
+
+#[test]
+fn a_loop_without_end_ends() {
+    let mut inner = Body {
+        name: "body".into(),
+        ..Body::default()
+    };
+    let (i, going) = (inner.add_value("i", None), inner.add_value("going", None));
+    inner.inputs = vec![i, going];
+    inner.outputs = vec![going];
+    let mut graph = constant_graph("Loop", &[], vec![("body".into(), Attribute::Body(Arc::new(inner)))]);
+    let yes = graph.body.add_initializer("yes", HostTensor::scalar(true));
+    graph.body.nodes[0].inputs = vec![None, Some(yes)];
+    let y = graph.body.outputs[0];
+    graph.body.nodes[0].outputs = vec![];
+    graph.body.initializers.push(polygrad_onnx::graph::Initializer {
+        value: y,
+        tensor: ints(&[1]).into(),
+    });
+    // Nobody needs the loop: it is dropped.
+    run(&graph).unwrap();
+    graph.body.initializers.pop();
+    graph.body.nodes[0].outputs = vec![Some(y)];
+    assert!(run(&graph).unwrap_err().to_string().contains("max_steps"));
+}
+
+#[test]
+fn wrong_types_name_the_node() {
+    let text = |name: &str| (name.to_owned(), Attribute::String("x".into()));
+    let error = run(&constant_graph(
+        "Softmax",
+        &[ints(&[1]).cast(polygrad_core::DType::F32)],
+        vec![text("axis")],
+    ))
+    .unwrap_err();
+    assert!(
+        error.to_string().contains("Softmax") && error.to_string().contains("not an integer"),
+        "{error}"
+    );
+    let error = run(&constant_graph("Nonsense", &[], Vec::new())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let mut old = constant_graph("Gelu", &[ints(&[1])], Vec::new());
+    old.opsets.insert(String::new(), 17);
+    assert!(run(&old).unwrap_err().to_string().contains("came with version 20"));
+}
+
+#[test]
+fn files_are_whole_or_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let graph = constant_graph(
+        "Identity",
+        &[HostTensor::new(Shape::from([600]), vec![2f32; 600]).unwrap()],
+        Vec::new(),
+    );
+    graph.save(&path).unwrap();
+    assert_eq!(files(folder.path()), ["model.onnx"]);
+    let options = SaveOptions {
+        external_data: Some(true),
+        ..SaveOptions::default()
+    };
+    graph.save_with(&path, options).unwrap();
+    assert_eq!(files(folder.path()), ["model.onnx", "model.onnx.data"]);
+    let read = Graph::load(&path).unwrap();
+    assert_eq!(read.body.initializers[0].tensor.host().to_f64_vec(), vec![2.0; 600]);
+    let mut broken = graph;
+    broken.body.nodes[0].outputs.clear();
+    assert!(broken.save(&path).is_err());
+    assert_eq!(Graph::load(&path).unwrap().body.nodes.len(), 1);
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}

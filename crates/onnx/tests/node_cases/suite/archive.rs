@@ -1,0 +1,102 @@
+//! The archive that scripts/onnx_cases.py writes.
+
+use std::fs::File;
+use std::io::Read;
+
+use polygrad_core::Backend;
+use polygrad_onnx::Value;
+use polygrad_onnx::graph::Literal;
+use polygrad_tensor::Result;
+
+/// A value of a case, as the archive has it.
+pub(crate) enum Item {
+    Tensor(usize),
+    Sequence(Vec<Item>),
+    Absent,
+}
+
+/// One official case.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// Whether it counts towards the bar for ordinary ops.
+    pub(crate) ordinary: bool,
+    pub(crate) rtol: f64,
+    pub(crate) atol: f64,
+    pub(crate) model: Vec<u8>,
+    pub(crate) sets: Vec<(Vec<Item>, Vec<Item>)>,
+}
+
+pub(crate) struct Archive {
+    pub(crate) blobs: Vec<Vec<u8>>,
+    pub(crate) cases: Vec<Case>,
+}
+
+impl Archive {
+    /// Reads the archive; it is a part of the tests, so that a damaged one is a panic.
+    pub(crate) fn read() -> Self {
+        let file = File::open(super::data().join("node_cases.bin.gz")).expect("the archive of cases is checked in");
+        let mut data = Vec::new();
+        flate2::read::GzDecoder::new(file)
+            .read_to_end(&mut data)
+            .expect("the archive is whole");
+        let mut reader = Reader(&data);
+        assert_eq!(reader.take(8), b"ONNXCASE");
+        let blobs = reader.list(|r| r.blob());
+        let cases = reader.list(|r| Case {
+            name: r.text(),
+            ordinary: r.take(1) == [1],
+            rtol: r.real(),
+            atol: r.real(),
+            model: r.blob(),
+            sets: r.list(|r| (r.list(Reader::item), r.list(Reader::item))),
+        });
+        Self { blobs, cases }
+    }
+
+    pub(crate) fn value<B: Backend>(&self, item: &Item) -> Result<Value<B>> {
+        Ok(match item {
+            Item::Tensor(blob) => Literal::decode(self.blobs[*blob].clone())?.1.into(),
+            Item::Sequence(items) => Value::sequence(items.iter().map(|item| self.value(item)).collect::<Result<_>>()?),
+            Item::Absent => Value::absent(),
+        })
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count);
+        self.0 = rest;
+        taken
+    }
+
+    fn number(&mut self) -> usize {
+        u32::from_le_bytes(self.take(4).try_into().expect("four bytes")) as usize
+    }
+
+    fn real(&mut self) -> f64 {
+        f64::from_le_bytes(self.take(8).try_into().expect("eight bytes"))
+    }
+
+    fn blob(&mut self) -> Vec<u8> {
+        let count = self.number();
+        self.take(count).to_vec()
+    }
+
+    fn text(&mut self) -> String {
+        String::from_utf8(self.blob()).expect("names are UTF-8")
+    }
+
+    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.number()).map(|_| read(self)).collect()
+    }
+
+    fn item(&mut self) -> Item {
+        match self.take(1)[0] {
+            0 => Item::Tensor(self.number()),
+            1 => Item::Sequence(self.list(Self::item)),
+            _ => Item::Absent,
+        }
+    }
+}
