@@ -293,6 +293,40 @@ fn a_few_bytes_cannot_fill_the_memory() {
 }
 
 #[test]
+fn nothing_can_have_a_huge_extent() {
+    let nothing = |dims: [usize; 3]| HostTensor::new(Shape::from(dims), Vec::<f32>::new()).unwrap();
+    let huge = 1 << 50;
+    let wide = nothing([0, huge, 1]);
+    let cases: Vec<(&str, Vec<HostTensor>)> = vec![
+        ("Hardmax", vec![nothing([1, 0, huge])]),
+        ("Trilu", vec![nothing([0, 1 << 25, 1 << 25])]),
+        ("ReverseSequence", vec![nothing([huge, 1, 0]), ints(&[1])]),
+        ("SplitToSequence", vec![nothing([huge, 1, 0])]),
+        ("CumSum", vec![wide.clone(), HostTensor::scalar(1i64)]),
+        ("Unique", vec![wide.clone()]),
+        ("NonZero", vec![wide.clone()]),
+        (
+            "RNN",
+            vec![
+                nothing([huge, 1, 0]),
+                nothing([1, 2, 0]),
+                HostTensor::new(Shape::from([1, 2, 2]), vec![0f32; 4]).unwrap(),
+            ],
+        ),
+        (
+            "EyeLike",
+            vec![nothing([1, huge, 0]).reshape(Shape::from([huge, 0])).unwrap()],
+        ),
+    ];
+    for (op, inputs) in cases {
+        // Whether it is computed or refused, it takes neither time nor memory.
+        let start = std::time::Instant::now();
+        let _ = run(&constant_graph(op, &inputs, Vec::new()));
+        assert!(start.elapsed().as_secs() < 5, "{op}");
+    }
+}
+
+#[test]
 fn a_loop_without_end_ends() {
     let mut inner = Body {
         name: "body".into(),
