@@ -242,7 +242,7 @@ impl<'a, const N: usize> Inputs<'a, N> {
 }
 
 /// Two operands that are there together, or not at all.
-fn pair<'a>(operands: Option<[&'a AnyTensor; 2]>) -> [Option<&'a AnyTensor>; 2] {
+fn pair(operands: Option<[&AnyTensor; 2]>) -> [Option<&AnyTensor>; 2] {
     operands.map_or([None; 2], |both| both.map(Some))
 }
 

@@ -29,8 +29,14 @@ pub(crate) struct Case {
 fn stir(model: &dyn Module) -> Result<()> {
     let mut state = StateDict::new();
     // Of the names of a shared parameter one.
-    let params = model.named_parameters().into_iter().map(|(name, param)| (name, param.tensor()));
-    let buffers = model.named_buffers().into_iter().map(|(name, buffer)| (name, buffer.tensor()));
+    let params = model
+        .named_parameters()
+        .into_iter()
+        .map(|(name, param)| (name, param.tensor()));
+    let buffers = model
+        .named_buffers()
+        .into_iter()
+        .map(|(name, buffer)| (name, buffer.tensor()));
     for (i, (name, tensor)) in params.chain(buffers).enumerate() {
         let host = tensor.to_host()?;
         if !host.dtype().is_float() {
@@ -229,7 +235,7 @@ fn single_ops(device: &Device) -> Result<Vec<Case>> {
             Input::new("images", DType::F32, ("batch", 4, 12, 12)),
             Input::new("ids", DType::I64, ("batch", "seq", 6)).below(4),
         ];
-        all.push(case(name, model, inputs, move |model, x| run(model, x))?);
+        all.push(case(name, model, inputs, run)?);
     }
     Ok(all)
 }
