@@ -235,7 +235,7 @@ fn single_ops(device: &Device) -> Result<Vec<Case>> {
             Input::new("images", DType::F32, ("batch", 4, 12, 12)),
             Input::new("ids", DType::I64, ("batch", "seq", 6)).below(4),
         ];
-        all.push(case(name, model, inputs, move |model, x| run(model, x))?);
+        all.push(case(name, model, inputs, run)?);
     }
     Ok(all)
 }

@@ -6,6 +6,9 @@ use polygrad_tensor::{Activation, Backend, Result, Tensor};
 
 use super::state::RecurrentState;
 
+/// The outputs of all steps, and the last state.
+pub(super) type Sequence<K, B> = (Tensor<B>, <K as Recurrence>::State<B>);
+
 /// How a recurrent network goes from one state to the next: [`Nonlinearity`] for RNN, [`LstmGates`] for LSTM, [`GruGates`] for GRU.
 ///
 /// This trait says in which way [`Recurrent`](super::Recurrent) layers and [`RecurrentCell`](super::RecurrentCell)s differ; all else they
@@ -48,7 +51,7 @@ pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 's
         weights: [&Tensor<B>; 2],
         biases: Option<[&Tensor<B>; 2]>,
         reverse: bool,
-    ) -> Result<Option<(Tensor<B>, Self::State<B>)>>;
+    ) -> Result<Option<Sequence<Self, B>>>;
 }
 
 /// The activation of an RNN, whose step is `h' = f(W_ih x + b_ih + W_hh h + b_hh)`.
@@ -99,7 +102,7 @@ impl Recurrence for Nonlinearity {
         weights: [&Tensor<B>; 2],
         biases: Option<[&Tensor<B>; 2]>,
         reverse: bool,
-    ) -> Result<Option<(Tensor<B>, Self::State<B>)>> {
+    ) -> Result<Option<Sequence<Self, B>>> {
         let activation = match self {
             Self::Tanh => Activation::Tanh,
             Self::ReLU => Activation::Relu,
@@ -132,7 +135,7 @@ impl Recurrence for LstmGates {
         weights: [&Tensor<B>; 2],
         biases: Option<[&Tensor<B>; 2]>,
         reverse: bool,
-    ) -> Result<Option<(Tensor<B>, Self::State<B>)>> {
+    ) -> Result<Option<Sequence<Self, B>>> {
         let (hidden, cell) = state;
         let done = x.lstm_sequence((hidden, cell), weights, biases, reverse)?;
         Ok(done.map(|(outputs, hidden, cell)| (outputs, (hidden, cell))))
@@ -163,7 +166,7 @@ impl Recurrence for GruGates {
         weights: [&Tensor<B>; 2],
         biases: Option<[&Tensor<B>; 2]>,
         reverse: bool,
-    ) -> Result<Option<(Tensor<B>, Self::State<B>)>> {
+    ) -> Result<Option<Sequence<Self, B>>> {
         x.gru_sequence(state, weights, biases, reverse)
     }
 }

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
-use super::recurrence::Recurrence;
+use super::recurrence::{Recurrence, Sequence};
 use crate::{Init, Param, Visitor};
 
 /// The parameters of one layer in one direction, or of a cell. The gates stand one below the other, in PyTorch's order: `GATES` is 1 for
@@ -109,7 +109,7 @@ impl<B: Backend> RecurrentWeights<B> {
         x: &Tensor<B>,
         state: &K::State<B>,
         reverse: bool,
-    ) -> Result<Option<(Tensor<B>, K::State<B>)>> {
+    ) -> Result<Option<Sequence<K, B>>> {
         let biases = (self.bias_ih.as_ref().map(Param::tensor)).zip(self.bias_hh.as_ref().map(Param::tensor));
         let biases = biases.as_ref().map(|(input, hidden)| [input, hidden]);
         let weights = [&self.weight_ih.tensor(), &self.weight_hh.tensor()];
