@@ -18,7 +18,7 @@ mod store;
 pub mod watch;
 
 pub use init::{Fan, Init};
-pub use io::Checkpoint;
+pub use io::{Checkpoint, replace_file};
 pub use layers::*;
 pub use module::{
     Buffer, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, StateDict, Summary, SummaryRow, Visit, Visitor,

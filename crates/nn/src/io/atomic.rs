@@ -13,7 +13,7 @@ use polygrad_tensor::{Error, Result};
 ///
 /// # Errors
 /// Whatever the file system says, naming `path`; the old file is then untouched.
-pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+pub fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     replace_on(&RealDisk, path, write)
 }
 
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let text = replace(&folder.path().join("missing/a"), |_| Ok(()))
+        let text = replace_file(&folder.path().join("missing/a"), |_| Ok(()))
             .unwrap_err()
             .to_string();
         assert!(

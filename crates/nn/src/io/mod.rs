@@ -4,6 +4,5 @@ mod atomic;
 mod checkpoint;
 mod safetensors;
 
-pub(crate) use atomic::replace as replace_file;
-
+pub use atomic::replace_file;
 pub use checkpoint::Checkpoint;

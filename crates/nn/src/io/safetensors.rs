@@ -34,7 +34,7 @@ impl StateDict {
     pub fn save_with_metadata(&self, path: impl AsRef<Path>, metadata: &BTreeMap<String, String>) -> Result<()> {
         let path = path.as_ref();
         let layout = Layout::new(self, metadata).map_err(|e| in_file(e, "write", path))?;
-        atomic::replace(path, |out| layout.write(out))
+        atomic::replace_file(path, |out| layout.write(out))
     }
 
     /// Reads a safetensors file. Sizes are checked against the file's before memory is taken.

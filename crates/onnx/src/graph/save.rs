@@ -1,12 +1,10 @@
 //! Model files, written whole or not at all.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::Write;
+use std::path::Path;
 
 use polygrad_core::{Error, Result};
+use polygrad_nn::replace_file;
 
 use super::write::entry;
 use super::{Graph, Literal};
@@ -134,9 +132,9 @@ impl Graph {
         }
         let bytes = self.encode(&mut outside)?;
         if let Some(location) = &outside.location {
-            replace(&path.with_file_name(location), |out| outside.write(out))?;
+            replace_file(&path.with_file_name(location), |out| outside.write(out))?;
         }
-        replace(path, |out| out.write_all(&bytes))
+        replace_file(path, |out| out.write_all(&bytes))
     }
 
     fn wire_len(&self) -> usize {
@@ -147,42 +145,4 @@ impl Graph {
             .map(|initializer| initializer.tensor.wire_len());
         lengths.fold(0, usize::saturating_add)
     }
-}
-
-/// Replaces a file's content through a temporary one beside it, which is synced and renamed.
-fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    let temporary = temporary(path);
-    let outcome = (|| {
-        let mut buffered = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
-        write(&mut buffered)?;
-        let file = buffered.into_inner().map_err(std::io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        drop(file);
-        fs::rename(&temporary, path)?;
-        sync_folder(path)
-    })();
-    outcome.map_err(|error| {
-        // If even this fails, there is nobody left to tell, and what is left over is a temporary file.
-        let _ = fs::remove_file(&temporary);
-        Error::io("write", path, error)
-    })
-}
-
-/// A rename is on the disk only once its folder is.
-fn sync_folder(path: &Path) -> std::io::Result<()> {
-    if cfg!(unix) {
-        let parent = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
-    }
-    Ok(())
-}
-
-/// A name beside `path` that no other writer uses.
-fn temporary(path: &Path) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".tmp-{}-{number}", std::process::id()));
-    path.with_file_name(name)
 }
