@@ -159,7 +159,7 @@ fn weights_go_to_a_file_of_their_own() -> Result<()> {
     assert!(std::fs::metadata(&path).unwrap().len() < 4096);
     let again = OnnxModel::load(&path, &device)?;
     let x = Tensor::ones([3, 64], &device)?;
-    let difference = (again.forward(&[x.clone()])?.tensor(0)? - model.forward(&x)?)?;
+    let difference = (again.forward(std::slice::from_ref(&x))?.tensor(0)? - model.forward(&x)?)?;
     assert!(difference.abs()?.mean_all()?.item()? < 1e-5);
     Ok(())
 }
@@ -177,7 +177,7 @@ fn a_typed_model_is_recorded_on_a_second_one() -> Result<()> {
     let x = Tensor::ones([5, 2, 3], &device)?;
     model.eval();
     let found = OnnxModel::from_graph(&graph, &device, Options::default())?
-        .forward(&[x.clone()])?
+        .forward(std::slice::from_ref(&x))?
         .tensor(0)?;
     let difference = (found - model.forward(&x, None)?.0)?;
     assert!(difference.abs()?.mean_all()?.item()? < 1e-6);
