@@ -32,11 +32,12 @@ pub(super) fn verify(
     let names: Vec<&str> = model.outputs().map(|(name, _)| name).collect();
     for round in 0..2 {
         let (inputs, sizes) = inputs(export, device, round)?;
-        let expected = forward(&inputs)?;
         let at = |e: Error| {
-            e.with_op("checking the export")
-                .with_hint(format!("it ran with {sizes}"))
+            e.with_op("checking the export").with_hint(format!(
+                "it ran with {sizes}; Export::bound says how small and how large extents may be"
+            ))
         };
+        let expected = forward(&inputs).map_err(at)?;
         let outputs = model.forward(&inputs).map_err(at)?;
         for (i, (expected, name)) in expected.iter().zip(&names).enumerate() {
             let (expected, found) = (expected.to_host()?, outputs.tensor(i)?.to_host()?);

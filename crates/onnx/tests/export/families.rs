@@ -1,13 +1,15 @@
 //! Ops by themselves, several to a model.
 
-use polygrad_core::{Activation, BinaryOp, CompareOp, ConvParams, PoolParams, ReduceOp, SliceRange, UnaryOp};
+use polygrad_core::{
+    Activation, AnyBackend, Backend, BinaryOp, CompareOp, ConvParams, PoolParams, ReduceOp, SliceRange, UnaryOp,
+};
 use polygrad_nn::Linear;
 use polygrad_tensor::{DType, InterpolateMode, Resize, Result, Tensor};
 
 /// A model's forward pass on `x` and `y` `[batch, seq, 6]`, images `[batch, 4, 12, 12]` and whole numbers below 4 `[batch, seq, 6]`.
 type Family = fn(&Linear, &[Tensor]) -> Result<Vec<Tensor>>;
 
-pub(crate) const ALL: [(&str, Family); 8] = [
+pub(crate) const ALL: [(&str, Family); 9] = [
     ("ops_unary", unary),
     ("ops_binary", binary),
     ("ops_activation", activation),
@@ -16,6 +18,7 @@ pub(crate) const ALL: [(&str, Family); 8] = [
     ("ops_index", index),
     ("ops_window", window),
     ("ops_attention", attention),
+    ("ops_sequence", sequence),
 ];
 
 fn unary(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
@@ -279,4 +282,35 @@ fn attention(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         sdpa(&q.repeat(&[1, 2, 1, 1])?, &k, None, true)?,
         q.attention_weights(&k, None, true, None)?,
     ])
+}
+
+/// Recurrent layers whose weights are computed.
+fn sequence(model: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let x = x[0].transpose(0, 1)?;
+    let (weight, bias) = (
+        (model.weight.tensor() * 0.5)?,
+        model.weight.tensor().narrow(1, 0, 1)?.flatten(0, 1)?,
+    );
+    let rows = |gates: usize| -> Result<(Tensor, Tensor, Tensor)> {
+        let weight = Tensor::cat(&[&weight, &model.weight.tensor()], 0)?.narrow(0, 0, 3 * gates)?;
+        let bias = Tensor::cat(&[&bias, &bias], 0)?.narrow(0, 0, 3 * gates)?;
+        Ok((weight.clone(), weight.narrow(1, 0, 3)?, bias))
+    };
+    let state = x.select(0, 0)?.narrow(1, 0, 3)?;
+    let mut all = Vec::new();
+    for reverse in [false, true] {
+        let (x, h) = (x.inner(), state.inner());
+        let (input, own, bias) = rows(4)?;
+        let (weights, biases) = ([input.inner(), own.inner()], Some([bias.inner(); 2]));
+        let (y, hidden, cell) = AnyBackend::lstm(x, h, h, weights, biases, reverse)?;
+        all.extend([y, hidden, cell]);
+        let (input, own, bias) = rows(3)?;
+        let (y, hidden) = AnyBackend::gru(x, h, [input.inner(), own.inner()], Some([bias.inner(); 2]), reverse)?;
+        all.extend([y, hidden]);
+        let (input, own, _) = rows(1)?;
+        let weights = [input.inner(), own.inner()];
+        let (y, hidden) = AnyBackend::rnn(x, h, weights, None, Activation::Relu, reverse)?;
+        all.extend([y, hidden]);
+    }
+    Ok(all.into_iter().map(Tensor::from_inner).collect())
 }

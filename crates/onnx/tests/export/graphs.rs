@@ -1,9 +1,10 @@
 //! How graphs look.
 
-use polygrad_nn::{BatchNorm2d, Conv2d, GRUConfig, LSTMConfig, Linear, Module, ReLU, Sequential};
+use polygrad_cpu::Cpu;
+use polygrad_nn::{BatchNorm2d, Conv2d, GELU, GRUConfig, LSTMConfig, Linear, Module, ReLU, Sequential};
 use polygrad_onnx::graph::{Body, Dim, Graph};
-use polygrad_onnx::{Export, ExportOnnx, Input, Opset};
-use polygrad_tensor::{DType, Result, Tensor};
+use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Opset, Options};
+use polygrad_tensor::{DType, Device, Result, Tensor};
 
 use super::{cpu, zoo};
 
@@ -129,5 +130,56 @@ fn outputs_that_are_inputs_or_weights_are_copied() -> Result<()> {
         Ok([x[0].clone(), model.weight.tensor(), y.clone(), y])
     })?;
     assert_eq!(ops(&graph.body).iter().filter(|op| **op == "Identity").count(), 3);
+    Ok(())
+}
+
+#[test]
+fn other_dtypes() -> Result<()> {
+    let device = cpu();
+    for dtype in [DType::F64, DType::F16, DType::BF16] {
+        let model = Sequential::new()
+            .push(Linear::new(4, 8, &device)?)
+            .push(GELU::Exact)
+            .push(Linear::new(8, 3, &device)?);
+        model.to_dtype(dtype)?;
+        let export = Export::new([Input::new("x", dtype, ("batch", 4))]);
+        let graph = model.record_onnx(&export, |x| model.forward(&x[0])?.softmax(-1))?;
+        assert_eq!(graph.body.initializers[0].tensor.host().dtype(), dtype);
+    }
+    Ok(())
+}
+
+#[test]
+fn weights_go_to_a_file_of_their_own() -> Result<()> {
+    let (device, folder) = (cpu(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("model.onnx");
+    let model = Linear::new(64, 64, &device)?;
+    let export = Export::new([Input::new("x", DType::F32, ("batch", 64))]).external_data(true);
+    model.export_onnx(&path, &export, |x| model.forward(&x[0]))?;
+    assert!(std::fs::metadata(&path).unwrap().len() < 4096);
+    let again = OnnxModel::load(&path, &device)?;
+    let x = Tensor::ones([3, 64], &device)?;
+    let difference = (again.forward(std::slice::from_ref(&x))?.tensor(0)? - model.forward(&x)?)?;
+    assert!(difference.abs()?.mean_all()?.item()? < 1e-5);
+    Ok(())
+}
+
+#[test]
+fn a_typed_model_is_recorded_on_a_second_one() -> Result<()> {
+    let device = Device::<Cpu>::default();
+    let model = LSTMConfig::new(3, 4).num_layers(2).dropout(0.5).build(&device)?;
+    let export = Export::new([Input::new("x", DType::F32, ("seq", "batch", 3))]);
+    let graph = export.record_typed(
+        &model.state_dict()?,
+        |device| LSTMConfig::new(3, 4).num_layers(2).dropout(0.5).build(device),
+        |model, x| Ok(model.forward(&x[0], None)?.0),
+    )?;
+    let x = Tensor::ones([5, 2, 3], &device)?;
+    model.eval();
+    let found = OnnxModel::from_graph(&graph, &device, Options::default())?
+        .forward(std::slice::from_ref(&x))?
+        .tensor(0)?;
+    let difference = (found - model.forward(&x, None)?.0)?;
+    assert!(difference.abs()?.mean_all()?.item()? < 1e-6);
     Ok(())
 }
