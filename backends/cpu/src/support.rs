@@ -53,10 +53,14 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::RmsNormBackward { .. }
         | Op::BatchNorm { .. }
         | Op::BatchNormBackward { .. }
+        | Op::BatchNormRunning { .. }
         | Op::Attention { .. }
         | Op::EmbeddingBackward { .. }
         | Op::LstmCell
         | Op::GruCell
+        | Op::Rnn { .. }
+        | Op::Lstm { .. }
+        | Op::Gru { .. }
         | Op::ConvInputGrad { .. }
         | Op::ConvWeightGrad { .. }
         | Op::AvgPoolBackward { .. }
@@ -73,5 +77,14 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
 
 /// Whether an op is left to its decomposition in core.
 fn is_decomposed(op: &Op) -> bool {
-    matches!(op, Op::Attention { .. } | Op::LstmCell | Op::GruCell)
+    matches!(
+        op,
+        Op::Attention { .. }
+            | Op::BatchNormRunning { .. }
+            | Op::LstmCell
+            | Op::GruCell
+            | Op::Rnn { .. }
+            | Op::Lstm { .. }
+            | Op::Gru { .. }
+    )
 }

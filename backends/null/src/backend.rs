@@ -289,6 +289,25 @@ impl Backend for Null {
         grad.gives(Shape::new(&[num_embeddings, shape[shape.rank() - 1]])?)
     }
 
+    fn batch_norm_running(x: &T, _: &T, _: &T, _: Option<&T>, _: Option<&T>, _: f64) -> Result<T> {
+        x.like()
+    }
+
+    fn rnn(x: &T, hidden: &T, _: [&T; 2], _: Option<[&T; 2]>, _: Activation, _: bool) -> Result<(T, T)> {
+        let (outputs, state) = sequence(x, hidden)?;
+        two(x, (outputs, x.dtype()), (state, x.dtype()))
+    }
+
+    fn lstm(x: &T, hidden: &T, _: &T, _: [&T; 2], _: Option<[&T; 2]>, _: bool) -> Result<(T, T, T)> {
+        let (outputs, state) = sequence(x, hidden)?;
+        three(x, [outputs, state, state])
+    }
+
+    fn gru(x: &T, hidden: &T, _: [&T; 2], _: Option<[&T; 2]>, _: bool) -> Result<(T, T)> {
+        let (outputs, state) = sequence(x, hidden)?;
+        two(x, (outputs, x.dtype()), (state, x.dtype()))
+    }
+
     fn lstm_cell(_: &T, cell: &T) -> Result<(T, T)> {
         let state = (cell.shape(), cell.dtype());
         two(cell, state, state)
@@ -337,6 +356,12 @@ impl Backend for Null {
 
 fn two(x: &T, first: (Shape, DType), second: (Shape, DType)) -> Result<(T, T)> {
     T::results(x.device(), [first, second]).map(|[a, b]| (a, b))
+}
+
+/// The shapes of the outputs and the last state of a recurrent layer.
+fn sequence(x: &T, hidden: &T) -> Result<(Shape, Shape)> {
+    let state = hidden.shape();
+    Ok((Shape::new(&[&x.shape()[..1], state.dims()].concat())?, state))
 }
 
 /// Of the dtype of `x`.

@@ -13,7 +13,15 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         return Support::No(refused(op.name(), dtype).to_string());
     }
     let native = match op {
-        Op::SumTo(_) | Op::RmsNorm { .. } | Op::RmsNormBackward { .. } | Op::LstmCell | Op::GruCell => false,
+        Op::SumTo(_)
+        | Op::RmsNorm { .. }
+        | Op::RmsNormBackward { .. }
+        | Op::BatchNormRunning { .. }
+        | Op::LstmCell
+        | Op::GruCell
+        | Op::Rnn { .. }
+        | Op::Lstm { .. }
+        | Op::Gru { .. } => false,
         Op::Activation(function) | Op::ActivationBackward(function) => has_activation(*function),
         Op::BinaryScalar { .. }
         | Op::CompareScalar { .. }

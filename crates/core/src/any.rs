@@ -241,6 +241,11 @@ impl<'a, const N: usize> Inputs<'a, N> {
     }
 }
 
+/// Two operands that are there together, or not at all.
+fn pair<'a>(operands: Option<[&'a AnyTensor; 2]>) -> [Option<&'a AnyTensor>; 2] {
+    operands.map_or([None; 2], |both| both.map(Some))
+}
+
 type T = AnyTensor;
 
 impl Backend for AnyBackend {
@@ -490,6 +495,11 @@ impl Backend for AnyBackend {
         three(Op::BatchNormBackward { eps }, inputs.get())
     }
 
+    fn batch_norm_running(x: &T, mean: &T, var: &T, weight: Option<&T>, bias: Option<&T>, eps: f64) -> Result<T> {
+        let inputs = Inputs::<5>::new([x, mean, var], [weight, bias]);
+        one(Op::BatchNormRunning { eps }, inputs.get())
+    }
+
     fn attention(q: &T, k: &T, v: &T, mask: Option<&T>, scale: f64, causal: bool) -> Result<T> {
         one(
             Op::Attention { scale, causal },
@@ -515,6 +525,35 @@ impl Backend for AnyBackend {
 
     fn gru_cell(input_gates: &T, hidden_gates: &T, hidden: &T) -> Result<T> {
         one(Op::GruCell, &[input_gates, hidden_gates, hidden])
+    }
+
+    fn rnn(
+        x: &T,
+        hidden: &T,
+        weights: [&T; 2],
+        biases: Option<[&T; 2]>,
+        activation: Activation,
+        reverse: bool,
+    ) -> Result<(T, T)> {
+        let inputs = Inputs::<6>::new([x, hidden, weights[0], weights[1]], pair(biases));
+        two(Op::Rnn { activation, reverse }, inputs.get())
+    }
+
+    fn lstm(
+        x: &T,
+        hidden: &T,
+        cell: &T,
+        weights: [&T; 2],
+        biases: Option<[&T; 2]>,
+        reverse: bool,
+    ) -> Result<(T, T, T)> {
+        let inputs = Inputs::<7>::new([x, hidden, cell, weights[0], weights[1]], pair(biases));
+        three(Op::Lstm { reverse }, inputs.get())
+    }
+
+    fn gru(x: &T, hidden: &T, weights: [&T; 2], biases: Option<[&T; 2]>, reverse: bool) -> Result<(T, T)> {
+        let inputs = Inputs::<6>::new([x, hidden, weights[0], weights[1]], pair(biases));
+        two(Op::Gru { reverse }, inputs.get())
     }
 
     fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: &ConvParams) -> Result<T> {

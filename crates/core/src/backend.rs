@@ -336,6 +336,19 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         decompose::batch_norm_backward::<Self>(grad, x, mean, var, weight, eps)
     }
 
+    /// Batch normalisation in evaluation: normalises each channel of `x [N, C, …]` by a given `mean [C]` and `var [C]`, then scales and
+    /// shifts by `weight [C]` and `bias [C]` (a bias needs a weight).
+    fn batch_norm_running(
+        x: &Self::Tensor,
+        mean: &Self::Tensor,
+        var: &Self::Tensor,
+        weight: Option<&Self::Tensor>,
+        bias: Option<&Self::Tensor>,
+        eps: f64,
+    ) -> Result<Self::Tensor> {
+        decompose::batch_norm_running::<Self>(x, mean, var, weight, bias, eps)
+    }
+
     /// `softmax(scale · Q Kᵀ + mask) V` for `q […, S, D]`, `k […, T, D]`, `v […, T, E]`. A bool mask says which keys take part, a float
     /// mask is added; it broadcasts to `[…, S, T]`. `causal` is aligned to the bottom right: query i sees keys up to i + T − S. A row
     /// that sees no key is 0.
@@ -379,6 +392,45 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         hidden: &Self::Tensor,
     ) -> Result<Self::Tensor> {
         decompose::gru_cell::<Self>(input_gates, hidden_gates, hidden)
+    }
+
+    /// One layer of an Elman network in one direction: from `x [T, N, C]`, `T` at least 1, and `hidden [N, H]` by
+    /// `h' = f(W_ih x + b_ih + W_hh h + b_hh)`, with `weight_ih [H, C]`, `weight_hh [H, H]`, the two biases `[H]` and the activation `f`, to
+    /// the hidden states of all steps `[T, N, H]` and the last one `[N, H]`. `reverse` begins with the last step; outputs keep their places.
+    fn rnn(
+        x: &Self::Tensor,
+        hidden: &Self::Tensor,
+        weights: [&Self::Tensor; 2],
+        biases: Option<[&Self::Tensor; 2]>,
+        activation: Activation,
+        reverse: bool,
+    ) -> Result<(Self::Tensor, Self::Tensor)> {
+        decompose::rnn::<Self>(x, hidden, weights, biases, activation, reverse)
+    }
+
+    /// One layer of an LSTM in one direction, as [`Backend::rnn`] with the cell of [`Backend::lstm_cell`] and its `cell [N, H]`:
+    /// `weight_ih [4H, C]`, `weight_hh [4H, H]`, biases `[4H]`. Gives the outputs, the last hidden state and the last cell state.
+    fn lstm(
+        x: &Self::Tensor,
+        hidden: &Self::Tensor,
+        cell: &Self::Tensor,
+        weights: [&Self::Tensor; 2],
+        biases: Option<[&Self::Tensor; 2]>,
+        reverse: bool,
+    ) -> Result<(Self::Tensor, Self::Tensor, Self::Tensor)> {
+        decompose::lstm::<Self>(x, hidden, cell, weights, biases, reverse)
+    }
+
+    /// One layer of a GRU in one direction, as [`Backend::rnn`] with the cell of [`Backend::gru_cell`]: `weight_ih [3H, C]`,
+    /// `weight_hh [3H, H]`, biases `[3H]`.
+    fn gru(
+        x: &Self::Tensor,
+        hidden: &Self::Tensor,
+        weights: [&Self::Tensor; 2],
+        biases: Option<[&Self::Tensor; 2]>,
+        reverse: bool,
+    ) -> Result<(Self::Tensor, Self::Tensor)> {
+        decompose::gru::<Self>(x, hidden, weights, biases, reverse)
     }
 
     /// Gradient of [`Backend::conv`] wrt its input: also the transposed convolution.

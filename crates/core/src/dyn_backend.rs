@@ -239,6 +239,10 @@ fn execute<B: Backend>(op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs> {
         None => Err(malformed(op, inputs.len())),
     };
     let optional = |i: usize| inputs.get(i).map(|x| typed::<B>(x)).transpose();
+    let both = |i: usize| match inputs.get(i) {
+        Some(_) => Ok(Some([t(i)?, t(i + 1)?])),
+        None => Ok(None),
+    };
     match op {
         Op::Unary(op) => B::unary(*op, t(0)?).map(one),
         Op::Binary(op) => B::binary(*op, t(0)?, t(1)?).map(one),
@@ -289,6 +293,9 @@ fn execute<B: Backend>(op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs> {
         Op::BatchNormBackward { eps } => {
             B::batch_norm_backward(t(0)?, t(1)?, t(2)?, t(3)?, optional(4)?, *eps).map(three)
         }
+        Op::BatchNormRunning { eps } => {
+            B::batch_norm_running(t(0)?, t(1)?, t(2)?, optional(3)?, optional(4)?, *eps).map(one)
+        }
         Op::Attention { scale, causal } => B::attention(t(0)?, t(1)?, t(2)?, optional(3)?, *scale, *causal).map(one),
         Op::Embedding { .. } => B::embedding(t(0)?, t(1)?).map(one),
         Op::EmbeddingBackward {
@@ -297,6 +304,11 @@ fn execute<B: Backend>(op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs> {
         } => B::embedding_backward(t(0)?, t(1)?, *num_embeddings, *padding_idx).map(one),
         Op::LstmCell => B::lstm_cell(t(0)?, t(1)?).map(two),
         Op::GruCell => B::gru_cell(t(0)?, t(1)?, t(2)?).map(one),
+        Op::Rnn { activation, reverse } => {
+            B::rnn(t(0)?, t(1)?, [t(2)?, t(3)?], both(4)?, *activation, *reverse).map(two)
+        }
+        Op::Lstm { reverse } => B::lstm(t(0)?, t(1)?, t(2)?, [t(3)?, t(4)?], both(5)?, *reverse).map(three),
+        Op::Gru { reverse } => B::gru(t(0)?, t(1)?, [t(2)?, t(3)?], both(4)?, *reverse).map(two),
         Op::ConvInputGrad { input_shape, params } => B::conv_input_grad(t(0)?, t(1)?, *input_shape, params).map(one),
         Op::ConvWeightGrad { weight_shape, params } => {
             B::conv_weight_grad(t(0)?, t(1)?, *weight_shape, params).map(one)

@@ -1,6 +1,6 @@
 //! Losses, normalisations, attention and recurrent cells, with their gradients.
 
-use polygrad_core::{CrossEntropyParams, Op};
+use polygrad_core::{Activation, CrossEntropyParams, Op};
 
 use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
@@ -69,6 +69,12 @@ fn batch_norm(samples: &mut Vec<Sample>) {
             operands.extend((0..affine).map(|_| reals(&channels)));
             samples.push(Sample::new(forward.clone(), operands, ""));
         }
+        for affine in [0, 1, 2] {
+            let positive = Operand::drawn(&channels, Fill::Range(0.1, 2.0));
+            let mut operands = vec![spread(dims), reals(&channels), positive];
+            operands.extend((0..affine).map(|_| reals(&channels)));
+            samples.push(Sample::new(Op::BatchNormRunning { eps: 1e-5 }, operands, ""));
+        }
         for weighted in [false, true] {
             let saved = |output| Operand::derived(&channels, forward.clone(), &[1], output);
             let mut operands = vec![reals(dims).fixed(), spread(dims), saved(1), saved(2)];
@@ -105,11 +111,37 @@ fn attention(samples: &mut Vec<Sample>) {
     }
 }
 
+/// Layers over sequences, with an activation for the Elman network.
+fn sequences(samples: &mut Vec<Sample>) {
+    let layers = |reverse: bool, activation: Activation| {
+        [
+            (Op::Rnn { activation, reverse }, 1, 1),
+            (Op::Lstm { reverse }, 4, 2),
+            (Op::Gru { reverse }, 3, 1),
+        ]
+    };
+    for ([steps, rows, inputs, width], reverse, activation, biased) in [
+        ([3, 2, 4, 3], false, Activation::Tanh, true),
+        ([2, 1, 3, 2], true, Activation::Relu, false),
+        ([1, 2, 2, 3], true, Activation::Tanh, true),
+    ] {
+        for (op, gates, states) in layers(reverse, activation) {
+            let mut operands = vec![reals(&[steps, rows, inputs])];
+            operands.extend((0..states).map(|_| reals(&[rows, width])));
+            operands.extend([reals(&[gates * width, inputs]), reals(&[gates * width, width])]);
+            operands.extend((0..if biased { 2 } else { 0 }).map(|_| reals(&[gates * width])));
+            let direction = if reverse { "reverse" } else { "" };
+            samples.push(Sample::new(op, operands, direction));
+        }
+    }
+}
+
 pub(super) fn add(samples: &mut Vec<Sample>) {
     cross_entropy(samples);
     layer_norm(samples);
     batch_norm(samples);
     attention(samples);
+    sequences(samples);
     for (rows, width) in [(2, 3), (1, 9), (0, 2)] {
         let operands = vec![reals(&[rows, 4 * width]), reals(&[rows, width])];
         samples.push(Sample::new(Op::LstmCell, operands, ""));

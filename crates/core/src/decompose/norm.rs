@@ -145,6 +145,34 @@ pub fn batch_norm_backward<B: Backend>(
     Ok((grad_x, grad_weight, grad_bias))
 }
 
+/// See [`Backend::batch_norm_running`].
+pub fn batch_norm_running<B: Backend>(
+    x: &B::Tensor,
+    mean: &B::Tensor,
+    var: &B::Tensor,
+    weight: Option<&B::Tensor>,
+    bias: Option<&B::Tensor>,
+    eps: f64,
+) -> Result<B::Tensor> {
+    if is_narrow::<B>(x) {
+        let (mean, var) = (widen::<B>(mean)?, widen::<B>(var)?);
+        let (weight, bias) = (widen_option::<B>(weight)?, widen_option::<B>(bias)?);
+        let wide = B::batch_norm_running(&widen::<B>(x)?, &mean, &var, weight.as_ref(), bias.as_ref(), eps)?;
+        return B::cast(&wide, B::dtype(x));
+    }
+    // One factor and one term for each channel: `x` itself is walked over twice, not four times.
+    let mut scale = B::unary(UnaryOp::Rsqrt, &B::add_scalar(var, eps)?)?;
+    if let Some(weight) = weight {
+        scale = B::mul(&scale, weight)?;
+    }
+    let mut shift = B::unary(UnaryOp::Neg, &B::mul(mean, &scale)?)?;
+    if let Some(bias) = bias {
+        shift = B::add(&shift, bias)?;
+    }
+    let column = column_shape(&B::shape(x));
+    affine::<B>(x.clone(), Some(&B::reshape(&scale, column)?), Some(&B::reshape(&shift, column)?))
+}
+
 /// Gradient through `(x - mean) * rstd`, whose result is `normal`.
 fn normalized_backward<B: Backend>(
     grad: &B::Tensor,

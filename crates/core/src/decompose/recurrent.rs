@@ -1,7 +1,7 @@
-//! Cells of recurrent networks. Source: the formulas in PyTorch's documentation of LSTMCell and GRUCell.
+//! Recurrent networks. Source: the formulas in PyTorch's documentation of RNN, LSTMCell and GRUCell.
 
-use super::wide::{is_narrow, narrow2, widen};
-use crate::{Backend, Result, SliceRange, UnaryOp};
+use super::wide::{is_narrow, narrow2, narrow3, widen};
+use crate::{Activation, Backend, Result, Shape, SliceRange, UnaryOp};
 
 /// See [`Backend::lstm_cell`].
 pub fn lstm_cell<B: Backend>(gates: &B::Tensor, cell: &B::Tensor) -> Result<(B::Tensor, B::Tensor)> {
@@ -36,6 +36,108 @@ pub fn gru_cell<B: Backend>(
     let update = B::unary(UnaryOp::Sigmoid, &B::add(&update_x, &update_h)?)?;
     let new = B::unary(UnaryOp::Tanh, &B::add(&new_x, &B::mul(&reset, &new_h)?)?)?;
     B::add(&new, &B::mul(&update, &B::sub(hidden, &new)?)?)
+}
+
+/// See [`Backend::rnn`].
+pub fn rnn<B: Backend>(
+    x: &B::Tensor,
+    hidden: &B::Tensor,
+    weights: [&B::Tensor; 2],
+    biases: Option<[&B::Tensor; 2]>,
+    activation: Activation,
+    reverse: bool,
+) -> Result<(B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let ([input, own], wide) = (widen_pair::<B>(weights)?, biases.map(widen_pair::<B>).transpose()?);
+        let biases = wide.as_ref().map(|[input, own]| [input, own]);
+        let wide = B::rnn(&widen::<B>(x)?, &widen::<B>(hidden)?, [&input, &own], biases, activation, reverse)?;
+        return narrow2::<B>(wide, B::dtype(x));
+    }
+    let bias = biases.map(|[input, hidden]| B::add(input, hidden)).transpose()?;
+    let gates = B::linear(x, weights[0], bias.as_ref())?;
+    let mut hidden = hidden.clone();
+    let outputs = scan::<B>(&gates, reverse, |gates| {
+        let sum = B::add(&B::linear(&hidden, weights[1], None)?, gates)?;
+        hidden = B::activation(activation, &sum)?;
+        Ok(hidden.clone())
+    })?;
+    Ok((outputs, hidden))
+}
+
+/// See [`Backend::lstm`].
+pub fn lstm<B: Backend>(
+    x: &B::Tensor,
+    hidden: &B::Tensor,
+    cell: &B::Tensor,
+    weights: [&B::Tensor; 2],
+    biases: Option<[&B::Tensor; 2]>,
+    reverse: bool,
+) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let ([input, own], wide) = (widen_pair::<B>(weights)?, biases.map(widen_pair::<B>).transpose()?);
+        let biases = wide.as_ref().map(|[input, own]| [input, own]);
+        let (hidden, cell) = (widen::<B>(hidden)?, widen::<B>(cell)?);
+        let wide = B::lstm(&widen::<B>(x)?, &hidden, &cell, [&input, &own], biases, reverse)?;
+        return narrow3::<B>(wide, B::dtype(x));
+    }
+    let bias = biases.map(|[input, hidden]| B::add(input, hidden)).transpose()?;
+    let gates = B::linear(x, weights[0], bias.as_ref())?;
+    let (mut hidden, mut cell) = (hidden.clone(), cell.clone());
+    let outputs = scan::<B>(&gates, reverse, |gates| {
+        let sum = B::add(&B::linear(&hidden, weights[1], None)?, gates)?;
+        (hidden, cell) = B::lstm_cell(&sum, &cell)?;
+        Ok(hidden.clone())
+    })?;
+    Ok((outputs, hidden, cell))
+}
+
+/// See [`Backend::gru`].
+pub fn gru<B: Backend>(
+    x: &B::Tensor,
+    hidden: &B::Tensor,
+    weights: [&B::Tensor; 2],
+    biases: Option<[&B::Tensor; 2]>,
+    reverse: bool,
+) -> Result<(B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(x) {
+        let ([input, own], wide) = (widen_pair::<B>(weights)?, biases.map(widen_pair::<B>).transpose()?);
+        let biases = wide.as_ref().map(|[input, own]| [input, own]);
+        let wide = B::gru(&widen::<B>(x)?, &widen::<B>(hidden)?, [&input, &own], biases, reverse)?;
+        return narrow2::<B>(wide, B::dtype(x));
+    }
+    let gates = B::linear(x, weights[0], biases.map(|both| both[0]))?;
+    let mut hidden = hidden.clone();
+    let outputs = scan::<B>(&gates, reverse, |gates| {
+        let own = B::linear(&hidden, weights[1], biases.map(|both| both[1]))?;
+        hidden = B::gru_cell(gates, &own, &hidden)?;
+        Ok(hidden.clone())
+    })?;
+    Ok((outputs, hidden))
+}
+
+fn widen_pair<B: Backend>(pair: [&B::Tensor; 2]) -> Result<[B::Tensor; 2]> {
+    Ok([widen::<B>(pair[0])?, widen::<B>(pair[1])?])
+}
+
+/// The outputs `[N, H]` of a step for each of `gates [T, N, G]`, in their places in `[T, N, H]`.
+fn scan<B: Backend>(
+    gates: &B::Tensor,
+    reverse: bool,
+    mut step: impl FnMut(&B::Tensor) -> Result<B::Tensor>,
+) -> Result<B::Tensor> {
+    let [steps, rows, width] = [0, 1, 2].map(|axis| B::shape(gates)[axis]);
+    let mut outputs = Vec::with_capacity(steps);
+    for i in 0..steps {
+        let t = if reverse { steps - 1 - i } else { i };
+        let ranges = [SliceRange::new(t, 1, 1), SliceRange::full(rows), SliceRange::full(width)];
+        let output = step(&B::reshape(&B::slice(gates, &ranges)?, Shape::from([rows, width]))?)?;
+        let hidden = B::shape(&output)[1];
+        outputs.push(B::reshape(&output, Shape::from([1, rows, hidden]))?);
+    }
+    if reverse {
+        outputs.reverse();
+    }
+    B::concat(&outputs.iter().collect::<Vec<_>>(), 0)
 }
 
 /// `[N, K H]` into K parts `[N, H]`.

@@ -115,6 +115,9 @@ pub enum Op {
     BatchNormBackward {
         eps: f64,
     },
+    BatchNormRunning {
+        eps: f64,
+    },
     Attention {
         scale: f64,
         causal: bool,
@@ -129,6 +132,16 @@ pub enum Op {
     },
     LstmCell,
     GruCell,
+    Rnn {
+        activation: Activation,
+        reverse: bool,
+    },
+    Lstm {
+        reverse: bool,
+    },
+    Gru {
+        reverse: bool,
+    },
     ConvInputGrad {
         input_shape: Shape,
         params: Box<ConvParams>,
@@ -193,11 +206,15 @@ impl Op {
             Self::RmsNormBackward { .. } => "rms_norm_backward",
             Self::BatchNorm { .. } => "batch_norm",
             Self::BatchNormBackward { .. } => "batch_norm_backward",
+            Self::BatchNormRunning { .. } => "batch_norm_running",
             Self::Attention { .. } => "scaled_dot_product_attention",
             Self::Embedding { .. } => "embedding",
             Self::EmbeddingBackward { .. } => "embedding_backward",
             Self::LstmCell => "lstm_cell",
             Self::GruCell => "gru_cell",
+            Self::Rnn { .. } => "rnn",
+            Self::Lstm { .. } => "lstm",
+            Self::Gru { .. } => "gru",
             Self::ConvInputGrad { .. } => "conv_input_grad",
             Self::ConvWeightGrad { .. } => "conv_weight_grad",
             Self::MaxPoolBackward { .. } => "max_pool_backward",

@@ -1,10 +1,11 @@
 //! Normalisations and cross entropy.
 
-use polygrad_core::{Backend, CrossEntropyParams, DType, Error, Op, Result, Shape};
+use polygrad_core::{Backend, CrossEntropyParams, DType, Error, Op, Result, Shape, decompose};
 
 use super::context;
 use crate::Tensor;
-use crate::graph::record;
+use crate::graph::{needs_graph, record};
+use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
     /// Normalises over the last `axes` axes to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape of
@@ -115,15 +116,20 @@ impl<B: Backend> Tensor<B> {
         self.check_affine(weight, bias, channels).map_err(fail)?;
         self.check_params([("mean", Some(mean)), ("variance", Some(var))], channels)
             .map_err(fail)?;
-        let mut scale = (var + eps)?.rsqrt()?;
-        if let Some(weight) = weight {
-            scale = scale.mul(weight)?;
+        // A bias alone is a weight of ones with a bias: the backend knows that form only.
+        let ones = match (weight, bias) {
+            (None, Some(bias)) => Some(bias.detach().ones_like()?),
+            _ => None,
+        };
+        let weight = weight.or(ones.as_ref());
+        let operands: Vec<&Self> = [Some(self), Some(mean), Some(var), weight, bias].into_iter().flatten().collect();
+        if needs_graph(&operands) {
+            return decompose::batch_norm_running::<Tracked<B>>(self, mean, var, weight, bias, eps).map_err(fail);
         }
-        let mut shift = mean.mul(&scale)?.neg()?;
-        if let Some(bias) = bias {
-            shift = shift.add(bias)?;
-        }
-        self.scaled_channels(Some(&scale), Some(&shift))
+        let (weight, bias) = (weight.map(|w| &w.value), bias.map(|b| &b.value));
+        B::batch_norm_running(&self.value, &mean.value, &var.value, weight, bias, eps)
+            .map(Self::from_inner)
+            .map_err(fail)
     }
 
     /// Divides the channels of `[N, C, …]` into `num_groups` groups and brings each group of each sample to mean 0 and variance 1, then

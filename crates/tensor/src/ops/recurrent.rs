@@ -1,6 +1,6 @@
-//! The element-wise parts of recurrent cells.
+//! The element-wise parts of recurrent cells, and layers over whole sequences.
 
-use polygrad_core::{Backend, Error, Result, decompose};
+use polygrad_core::{Activation, Backend, Error, Op, OpDesc, Result, Support, decompose};
 
 use super::context;
 use crate::Tensor;
@@ -49,6 +49,116 @@ impl<B: Backend> Tensor<B> {
             .map(Self::from_inner)
             .map_err(fail)
     }
+
+    /// A layer of an RNN in one direction, by the backend's own kernel for whole sequences: from this input `[T, N, C]` and `hidden [N, H]`,
+    /// with `weight_ih [H, C]` and `weight_hh [H, H]`, and `bias_ih` and `bias_hh` `[H]`, to the outputs `[T, N, H]` and the last state.
+    /// `None` where the backend has no such kernel, or a gradient is wanted: then go step by step.
+    ///
+    /// # Errors
+    /// When there is no step, or shapes, dtypes or devices do not fit.
+    pub fn rnn_sequence(
+        &self,
+        hidden: &Self,
+        weights: [&Self; 2],
+        biases: Option<[&Self; 2]>,
+        activation: Activation,
+        reverse: bool,
+    ) -> Result<Option<(Self, Self)>> {
+        let op = Op::Rnn { activation, reverse };
+        self.sequence(&op, 1, &[hidden], weights, biases, |weights, biases| {
+            let (outputs, hidden) = B::rnn(&self.value, &hidden.value, weights, biases, activation, reverse)?;
+            Ok((Self::from_inner(outputs), Self::from_inner(hidden)))
+        })
+    }
+
+    /// [`Tensor::rnn_sequence`] for an LSTM, whose gates [`Tensor::lstm_cell`] lists: weights have `4H` rows. Gives the outputs, the last
+    /// hidden state and the last cell state.
+    ///
+    /// # Errors
+    /// As [`Tensor::rnn_sequence`].
+    pub fn lstm_sequence(
+        &self,
+        (hidden, cell): (&Self, &Self),
+        weights: [&Self; 2],
+        biases: Option<[&Self; 2]>,
+        reverse: bool,
+    ) -> Result<Option<(Self, Self, Self)>> {
+        let op = Op::Lstm { reverse };
+        self.sequence(&op, 4, &[hidden, cell], weights, biases, |weights, biases| {
+            let (outputs, hidden, cell) =
+                B::lstm(&self.value, &hidden.value, &cell.value, weights, biases, reverse)?;
+            Ok((Self::from_inner(outputs), Self::from_inner(hidden), Self::from_inner(cell)))
+        })
+    }
+
+    /// [`Tensor::rnn_sequence`] for a GRU, whose gates [`Tensor::gru_cell`] lists: weights have `3H` rows.
+    ///
+    /// # Errors
+    /// As [`Tensor::rnn_sequence`].
+    pub fn gru_sequence(
+        &self,
+        hidden: &Self,
+        weights: [&Self; 2],
+        biases: Option<[&Self; 2]>,
+        reverse: bool,
+    ) -> Result<Option<(Self, Self)>> {
+        self.sequence(&Op::Gru { reverse }, 3, &[hidden], weights, biases, |weights, biases| {
+            let (outputs, hidden) = B::gru(&self.value, &hidden.value, weights, biases, reverse)?;
+            Ok((Self::from_inner(outputs), Self::from_inner(hidden)))
+        })
+    }
+
+    fn sequence<R>(
+        &self,
+        op: &Op,
+        gates: usize,
+        states: &[&Self],
+        weights: [&Self; 2],
+        biases: Option<[&Self; 2]>,
+        run: impl FnOnce([&B::Tensor; 2], Option<[&B::Tensor; 2]>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let params = weights.into_iter().chain(biases.into_iter().flatten());
+        let operands: Vec<&Self> = [self].into_iter().chain(states.iter().copied()).chain(params).collect();
+        let dtype = self.dtype();
+        let native = || B::supports(&B::device(&self.value), &OpDesc { op, dtype }) == Support::Native;
+        if needs_graph(&operands) || !native() {
+            return Ok(None);
+        }
+        let fail = |e| context(e, op.name(), &operands);
+        check_sequence(&operands, gates, states.len()).map_err(fail)?;
+        run(values(weights), biases.map(values)).map(Some).map_err(fail)
+    }
+}
+
+fn values<B: Backend>(pair: [&Tensor<B>; 2]) -> [&B::Tensor; 2] {
+    pair.map(|x| &x.value)
+}
+
+/// That an input `[T, N, C]`, states `[N, H]`, two weights and perhaps two biases fit each other.
+fn check_sequence<B: Backend>(operands: &[&Tensor<B>], gates: usize, states: usize) -> Result<()> {
+    let form = || {
+        Error::shape(
+            "takes an input [T, N, C] with T ≥ 1, states [N, H], weights [G · H, C] and [G · H, H], and biases [G · H]",
+        )
+    };
+    let (&[steps, rows, width], &[_, hidden]) = (operands[0].shape().dims(), operands[1].shape().dims()) else {
+        return Err(form());
+    };
+    let gates = hidden.checked_mul(gates).ok_or_else(form)?;
+    let (states, params) = operands[1..].split_at(states);
+    let wanted = [&[gates, width][..], &[gates, hidden], &[gates], &[gates]];
+    let fits = states.iter().all(|state| state.shape().dims() == [rows, hidden])
+        && params.iter().zip(wanted).all(|(param, wanted)| param.shape().dims() == wanted);
+    if steps == 0 || !fits {
+        return Err(form());
+    }
+    for operand in operands {
+        operands[0].check_device(operand)?;
+        if !operands[0].dtype().is_float() || operand.dtype() != operands[0].dtype() {
+            return Err(Error::dtype("input, states and weights must have one float dtype").with_hint("convert them with to_dtype"));
+        }
+    }
+    Ok(())
 }
 
 /// That all gates are `[N, parts · H]` for a state `[N, H]`.

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use polygrad_tensor::{Backend, Result, Tensor};
+use polygrad_tensor::{Activation, Backend, Result, Tensor};
 
 use super::state::RecurrentState;
 
@@ -35,6 +35,20 @@ pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 's
         weight_hh: &Tensor<B>,
         bias_hh: Option<&Tensor<B>>,
     ) -> Result<Self::State<B>>;
+
+    /// All steps at once, where the backend has a kernel for them and no gradient is wanted: from an input `[T, N, C]` and a state of
+    /// `[N, H]` to the outputs `[T, N, H]` and the last state. Weights and biases are those of the input and of the hidden state.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    fn sequence<B: Backend>(
+        self,
+        x: &Tensor<B>,
+        state: &Self::State<B>,
+        weights: [&Tensor<B>; 2],
+        biases: Option<[&Tensor<B>; 2]>,
+        reverse: bool,
+    ) -> Result<Option<(Tensor<B>, Self::State<B>)>>;
 }
 
 /// The activation of an RNN, whose step is `h' = f(W_ih x + b_ih + W_hh h + b_hh)`.
@@ -77,6 +91,21 @@ impl Recurrence for Nonlinearity {
             Self::ReLU => sum.relu(),
         }
     }
+
+    fn sequence<B: Backend>(
+        self,
+        x: &Tensor<B>,
+        state: &Self::State<B>,
+        weights: [&Tensor<B>; 2],
+        biases: Option<[&Tensor<B>; 2]>,
+        reverse: bool,
+    ) -> Result<Option<(Tensor<B>, Self::State<B>)>> {
+        let activation = match self {
+            Self::Tanh => Activation::Tanh,
+            Self::ReLU => Activation::Relu,
+        };
+        x.rnn_sequence(state, weights, biases, activation, reverse)
+    }
 }
 
 impl Recurrence for LstmGates {
@@ -95,6 +124,19 @@ impl Recurrence for LstmGates {
     ) -> Result<(Tensor<B>, Tensor<B>)> {
         hidden.linear(weight_hh, bias_hh)?.add(input_gates)?.lstm_cell(cell)
     }
+
+    fn sequence<B: Backend>(
+        self,
+        x: &Tensor<B>,
+        state: &Self::State<B>,
+        weights: [&Tensor<B>; 2],
+        biases: Option<[&Tensor<B>; 2]>,
+        reverse: bool,
+    ) -> Result<Option<(Tensor<B>, Self::State<B>)>> {
+        let (hidden, cell) = state;
+        let done = x.lstm_sequence((hidden, cell), weights, biases, reverse)?;
+        Ok(done.map(|(outputs, hidden, cell)| (outputs, (hidden, cell))))
+    }
 }
 
 impl Recurrence for GruGates {
@@ -112,6 +154,17 @@ impl Recurrence for GruGates {
         bias_hh: Option<&Tensor<B>>,
     ) -> Result<Tensor<B>> {
         input_gates.gru_cell(&state.linear(weight_hh, bias_hh)?, state)
+    }
+
+    fn sequence<B: Backend>(
+        self,
+        x: &Tensor<B>,
+        state: &Self::State<B>,
+        weights: [&Tensor<B>; 2],
+        biases: Option<[&Tensor<B>; 2]>,
+        reverse: bool,
+    ) -> Result<Option<(Tensor<B>, Self::State<B>)>> {
+        x.gru_sequence(state, weights, biases, reverse)
     }
 }
 

@@ -16,6 +16,11 @@ pub(super) fn scan<K: Recurrence, B: Backend>(
     lengths: Option<&Lengths<B>>,
     reverse: bool,
 ) -> Result<(Tensor<B>, K::State<B>)> {
+    if lengths.is_none()
+        && let Some(done) = weights.sequence(kind, x, &initial, reverse)?
+    {
+        return Ok(done);
+    }
     let gates = weights.input_gates::<K>(x)?.unbind(0)?;
     let step = weights.stepper(kind);
     let mut steps: Vec<_> = gates.iter().enumerate().collect();

@@ -102,6 +102,20 @@ impl<B: Backend> RecurrentWeights<B> {
         move |gates, state| kind.step(gates, state, &weight, bias.as_ref())
     }
 
+    /// [`Recurrence::sequence`] with these weights.
+    pub(super) fn sequence<K: Recurrence>(
+        &self,
+        kind: K,
+        x: &Tensor<B>,
+        state: &K::State<B>,
+        reverse: bool,
+    ) -> Result<Option<(Tensor<B>, K::State<B>)>> {
+        let biases = (self.bias_ih.as_ref().map(Param::tensor)).zip(self.bias_hh.as_ref().map(Param::tensor));
+        let biases = biases.as_ref().map(|(input, hidden)| [input, hidden]);
+        let weights = [&self.weight_ih.tensor(), &self.weight_hh.tensor()];
+        kind.sequence(x, state, weights, biases, reverse)
+    }
+
     /// That input and state have the parameters' dtype.
     pub(super) fn check_dtype(&self, operand: &str, x: &Tensor<B>) -> Result<()> {
         let dtype = self.weight_ih.dtype();

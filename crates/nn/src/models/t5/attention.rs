@@ -1,6 +1,6 @@
 //! The attention of T5, and its notion of distance.
 
-use polygrad_tensor::{Backend, Device, Result, Tensor};
+use polygrad_tensor::{Backend, DType, Device, Result, Tensor};
 
 use super::T5Config;
 use crate::layers::{Attend, merge_heads, split_heads};
@@ -98,9 +98,18 @@ impl Buckets {
 
     /// What is added to the scores `[1, H, S, T]` of the last `queries` of `keys` places.
     pub(super) fn bias<B: Backend>(&self, table: &Embedding<B>, queries: usize, keys: usize) -> Result<Tensor<B>> {
-        let places = keys.saturating_sub(queries)..keys;
-        let buckets = places.flat_map(|query| (0..keys).map(move |key| self.of(key as i64 - query as i64)));
-        let buckets = Tensor::from_vec(buckets.collect::<Vec<i64>>(), [queries, keys], &table.weight.device())?;
+        let device = table.weight.device();
+        let places = |from: usize, to: usize| Tensor::arange(from as i64, to as i64, 1, &device);
+        let queries = places(keys.saturating_sub(queries), keys)?.unsqueeze(1)?;
+        // From max_distance on all are in one bucket, so that a short table has them all, whatever the lengths.
+        let far = self.max_distance as i64;
+        let bound = |at: i64| Tensor::full((), at, DType::I64, &device);
+        let distances = places(0, keys)?.sub(&queries)?;
+        let distances = distances.maximum(&bound(-far)?)?.minimum(&bound(far)?)?;
+        let buckets: Vec<i64> = (-far..=far).map(|distance| self.of(distance)).collect();
+        let buckets = Tensor::from_vec(buckets, [2 * self.max_distance + 1], &device)?;
+        let shape = distances.shape();
+        let buckets = buckets.index_select(0, &(distances + far)?.flatten(0, 1)?)?.reshape(shape)?;
         table.forward(&buckets)?.permute([2, 0, 1])?.unsqueeze(0)
     }
 

@@ -1,0 +1,171 @@
+//! Functions of single elements.
+
+use polygrad_core::{Activation, BinaryOp, CompareOp, DType, Error, Result, Shape, UnaryOp, decompose};
+
+use crate::export::call::Call;
+use crate::export::{Onnx, OnnxTensor};
+
+type T = OnnxTensor;
+
+pub(crate) fn unary(op: UnaryOp, x: &T) -> Result<T> {
+    if op.is_predicate() {
+        return predicate(op, x);
+    }
+    let whole = !x.dtype.is_float();
+    Ok(match op {
+        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc if whole => x.clone(),
+        UnaryOp::Neg => x.map("Neg")?,
+        UnaryOp::Abs => x.map("Abs")?,
+        UnaryOp::Sign => x.map("Sign")?,
+        UnaryOp::Exp => x.map("Exp")?,
+        UnaryOp::Expm1 => binary(BinaryOp::Sub, &x.map("Exp")?, &x.number(1.0))?,
+        UnaryOp::Log => x.map("Log")?,
+        UnaryOp::Log1p => binary(BinaryOp::Add, x, &x.number(1.0))?.map("Log")?,
+        UnaryOp::Sqrt => x.map("Sqrt")?,
+        UnaryOp::Rsqrt => x.map("Sqrt")?.map("Reciprocal")?,
+        UnaryOp::Reciprocal => x.map("Reciprocal")?,
+        UnaryOp::Floor => x.map("Floor")?,
+        UnaryOp::Ceil => x.map("Ceil")?,
+        UnaryOp::Round => x.map("Round")?,
+        UnaryOp::Trunc => binary(BinaryOp::Mul, &x.map("Sign")?, &x.map("Abs")?.map("Floor")?)?,
+        UnaryOp::Sin => x.map("Sin")?,
+        UnaryOp::Cos => x.map("Cos")?,
+        UnaryOp::Tan => x.map("Tan")?,
+        UnaryOp::Tanh => x.map("Tanh")?,
+        UnaryOp::Sigmoid => x.map("Sigmoid")?,
+        UnaryOp::Erf => x.map("Erf")?,
+        UnaryOp::Relu => x.map("Relu")?,
+        _ => return Err(unknown(op.name())),
+    })
+}
+
+fn predicate(op: UnaryOp, x: &T) -> Result<T> {
+    if op == UnaryOp::LogicalNot {
+        return match x.dtype {
+            DType::Bool => x.map("Not"),
+            _ => compare(CompareOp::Eq, x, &x.number(0.0)),
+        };
+    }
+    let test = |name| x.recording.one(Call::of(name, [x]).gives(x.shape, DType::Bool));
+    match op {
+        // A whole number is none of these: it equals itself.
+        _ if !x.dtype.is_float() => match op {
+            UnaryOp::IsFinite => compare(CompareOp::Eq, x, x),
+            _ => compare(CompareOp::Ne, x, x),
+        },
+        UnaryOp::IsNan => test("IsNaN"),
+        UnaryOp::IsInf => test("IsInf"),
+        UnaryOp::IsFinite => binary(BinaryOp::Or, &test("IsNaN")?, &test("IsInf")?)?.map("Not"),
+        _ => Err(unknown(op.name())),
+    }
+}
+
+pub(crate) fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
+    let shape = a.shape.broadcast(&b.shape)?;
+    let emit = |name| a.recording.one(Call::of(name, [a, b]).gives(shape, a.dtype));
+    if a.dtype == DType::Bool {
+        return match op {
+            BinaryOp::Add | BinaryOp::Maximum | BinaryOp::Or => emit("Or"),
+            BinaryOp::Mul | BinaryOp::Minimum | BinaryOp::And => emit("And"),
+            BinaryOp::Xor => emit("Xor"),
+            _ => Err(unknown(op.name())),
+        };
+    }
+    match op {
+        BinaryOp::Add => emit("Add"),
+        BinaryOp::Sub => emit("Sub"),
+        BinaryOp::Mul => emit("Mul"),
+        BinaryOp::Div => emit("Div"),
+        // Mod has the sign of the divisor, as here, for integers alone.
+        BinaryOp::Remainder if a.dtype.is_float() => {
+            let quotient = emit("Div")?.map("Floor")?;
+            binary(BinaryOp::Sub, a, &binary(BinaryOp::Mul, &quotient, b)?)
+        }
+        BinaryOp::Remainder => emit("Mod"),
+        BinaryOp::Pow => emit("Pow"),
+        BinaryOp::Maximum => emit("Max"),
+        BinaryOp::Minimum => emit("Min"),
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
+            let opset = a.recording.state().opset;
+            if !opset.has_bitwise() {
+                return Err(
+                    Error::unsupported(format!("opset {} has no op on single bits", opset.version()))
+                        .with_hint("write the model for opset 18 or later"),
+                );
+            }
+            emit(match op {
+                BinaryOp::And => "BitwiseAnd",
+                BinaryOp::Or => "BitwiseOr",
+                _ => "BitwiseXor",
+            })
+        }
+        _ => Err(unknown(op.name())),
+    }
+}
+
+pub(crate) fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
+    let shape = a.shape.broadcast(&b.shape)?;
+    // There is no order of truth values in ONNX.
+    if a.dtype == DType::Bool && !matches!(op, CompareOp::Eq | CompareOp::Ne) {
+        return compare(op, &cast(a, DType::I32)?, &cast(b, DType::I32)?);
+    }
+    let emit = |name| a.recording.one(Call::of(name, [a, b]).gives(shape, DType::Bool));
+    match op {
+        CompareOp::Eq => emit("Equal"),
+        CompareOp::Ne => emit("Equal")?.map("Not"),
+        CompareOp::Lt => emit("Less"),
+        CompareOp::Le => emit("LessOrEqual"),
+        CompareOp::Gt => emit("Greater"),
+        CompareOp::Ge => emit("GreaterOrEqual"),
+        _ => Err(unknown(op.name())),
+    }
+}
+
+pub(crate) fn select(condition: &T, a: &T, b: &T) -> Result<T> {
+    let shape = select_shape(condition, a, b)?;
+    if a.dtype == DType::Bool {
+        // ONNX Runtime has no Where of truth values.
+        let chosen = binary(BinaryOp::And, condition, a)?;
+        let other = binary(BinaryOp::And, &condition.map("Not")?, b)?;
+        return binary(BinaryOp::Or, &chosen, &other);
+    }
+    let call = Call::of("Where", [condition, a, b]);
+    condition.recording.one(call.gives(shape, a.dtype))
+}
+
+pub(crate) fn select_shape(condition: &T, a: &T, b: &T) -> Result<Shape> {
+    condition.shape.broadcast(&a.shape)?.broadcast(&b.shape)
+}
+
+pub(crate) fn cast(x: &T, dtype: DType) -> Result<T> {
+    let id = x.recording.state().cast(x.id, x.dtype, dtype)?;
+    Ok(x.recording.tensor(id))
+}
+
+pub(crate) fn activation(op: Activation, x: &T) -> Result<T> {
+    let has_gelu = x.recording.state().opset.has_gelu();
+    match op {
+        Activation::Relu => x.map("Relu"),
+        Activation::Tanh => x.map("Tanh"),
+        Activation::Sigmoid => x.map("Sigmoid"),
+        Activation::Gelu if has_gelu => x.map("Gelu"),
+        Activation::GeluTanh if has_gelu => x.like(Call::of("Gelu", [x]).text("approximate", "tanh")),
+        // From 16 on, both forms are the same number in f32.
+        Activation::Softplus { beta: 1.0, threshold } if threshold >= 16.0 => x.map("Softplus"),
+        Activation::Elu { alpha } => x.like(Call::of("Elu", [x]).float("alpha", alpha)),
+        Activation::LeakyRelu { slope } => x.like(Call::of("LeakyRelu", [x]).float("alpha", slope)),
+        other => decompose::activation::<Onnx>(other, x),
+    }
+}
+
+/// Whether there is an ONNX op for a function of two operands.
+pub(crate) fn has_binary(op: BinaryOp) -> bool {
+    op != BinaryOp::Atan2
+}
+
+/// An op that ONNX lacks.
+pub(crate) fn unknown(name: &'static str) -> Error {
+    Error::unsupported("ONNX has no op for this, and it is not made of others here")
+        .with_op(name)
+        .with_hint("compute it from other ops, or outside the model")
+}

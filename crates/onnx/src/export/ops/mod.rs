@@ -1,0 +1,13 @@
+//! How each op of the seam is said in ONNX.
+
+pub(super) mod attention;
+pub(super) mod create;
+pub(super) mod elementwise;
+pub(super) mod index;
+pub(super) mod linear;
+pub(super) mod movement;
+pub(super) mod norm;
+pub(super) mod recurrent;
+pub(super) mod reduce;
+pub(super) mod support;
+pub(super) mod window;

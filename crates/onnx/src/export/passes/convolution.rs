@@ -1,0 +1,172 @@
+//! What follows a convolution and is linear becomes part of it.
+
+use polygrad_core::{DType, Error, HostTensor, Result, Shape};
+
+use super::{producers, uses};
+use crate::export::recording::State;
+use crate::graph::{Attribute, Node, ValueId};
+
+/// `Conv(x, w) + b`, with one number for each channel, as `Conv(x, w, b)`; likewise for transposed convolutions.
+pub(super) fn take_biases(state: &mut State, outputs: &[ValueId]) {
+    let (uses, producers) = (uses(state, outputs), producers(state));
+    let mut removed = Vec::new();
+    for i in 0..state.nodes.len() {
+        let node = &state.nodes[i];
+        if node.op_type != "Add" {
+            continue;
+        }
+        let &[Some(a), Some(b)] = &node.inputs[..] else {
+            continue;
+        };
+        let found = [(a, b), (b, a)].into_iter().find_map(|(conv, bias)| {
+            let place = *producers.get(&conv)?;
+            let convolution = &state.nodes[place];
+            let is_convolution = matches!(&*convolution.op_type, "Conv" | "ConvTranspose");
+            let fits = is_convolution && convolution.inputs.len() == 2 && uses.get(&conv) == Some(&1);
+            fits.then_some((place, channel_bias(state, &producers, conv, bias)?))
+        });
+        if let Some((place, bias)) = found {
+            let outputs = std::mem::take(&mut state.nodes[i].outputs);
+            state.nodes[place].inputs.push(Some(bias));
+            state.nodes[place].outputs = outputs;
+            removed.push(i);
+        }
+    }
+    remove(state, &removed);
+}
+
+/// The constant `[C]` behind an operand `[1, C, 1, …]` of what has C channels.
+fn channel_bias(
+    state: &State,
+    producers: &std::collections::HashMap<ValueId, usize>,
+    conv: ValueId,
+    bias: ValueId,
+) -> Option<ValueId> {
+    let (output, column) = (state.values[conv.index()].shape, state.values[bias.index()].shape);
+    let wanted: Vec<usize> = (0..output.rank())
+        .map(|axis| if axis == 1 { output[1] } else { 1 })
+        .collect();
+    let node = &state.nodes[*producers.get(&bias)?];
+    let source = node.inputs[0]?;
+    let value = &state.values[source.index()];
+    let fits = matches!(&*node.op_type, "Unsqueeze" | "Reshape")
+        && column.dims() == wanted
+        && value.constant.is_some()
+        && value.shape.dims() == [output[1]];
+    fits.then_some(source)
+}
+
+/// BatchNormalization of a convolution's output, which nobody else uses, as another convolution.
+pub(super) fn fold_batch_norm(state: &mut State, outputs: &[ValueId]) -> Result<()> {
+    let (uses, producers) = (uses(state, outputs), producers(state));
+    let mut removed = Vec::new();
+    for i in 0..state.nodes.len() {
+        if state.nodes[i].op_type != "BatchNormalization" {
+            continue;
+        }
+        let Some(conv) = state.nodes[i].inputs[0] else {
+            continue;
+        };
+        let place = producers.get(&conv).copied().filter(|_| uses.get(&conv) == Some(&1));
+        let Some(place) = place.filter(|&place| state.nodes[place].op_type == "Conv") else {
+            continue;
+        };
+        if let Some((weight, bias)) = folded(state, &state.nodes[place], &state.nodes[i])? {
+            let names = [weight.0, bias.0];
+            let [weight, bias] = [(&names[0], weight.1), (&names[1], bias.1)].map(|(name, host)| {
+                let name = free_name(state, name);
+                state.named_constant(name, host)
+            });
+            let outputs = std::mem::take(&mut state.nodes[i].outputs);
+            state.nodes[place].inputs.truncate(1);
+            state.nodes[place].inputs.extend([Some(weight), Some(bias)]);
+            state.nodes[place].outputs = outputs;
+            removed.push(i);
+        }
+    }
+    remove(state, &removed);
+    Ok(())
+}
+
+type Named = (String, HostTensor);
+
+/// Weight and bias of the convolution that does the work of both, if all that it needs is known.
+fn folded(state: &State, conv: &Node, norm: &Node) -> Result<Option<(Named, Named)>> {
+    let constant = |id: Option<ValueId>| state.values[id?.index()].constant.as_ref();
+    let numbers = |place: usize| {
+        norm.inputs
+            .get(place)
+            .copied()
+            .and_then(constant)
+            .map(HostTensor::to_f64_vec)
+    };
+    let [scale, shift, mean, var] = [1, 2, 3, 4].map(numbers);
+    let weight = conv.inputs.get(1).copied().and_then(constant);
+    let (Some(scale), Some(shift), Some(mean), Some(var), Some(weight)) = (scale, shift, mean, var, weight) else {
+        return Ok(None);
+    };
+    let old_bias = match conv.inputs.get(2) {
+        None => vec![0.0; scale.len()],
+        Some(&id) => match constant(id) {
+            Some(bias) => bias.to_f64_vec(),
+            None => return Ok(None),
+        },
+    };
+    if !matches!(weight.dtype(), DType::F32 | DType::F64) {
+        return Ok(None);
+    }
+    let eps = match norm.attribute("epsilon") {
+        Some(Attribute::Float(eps)) => f64::from(*eps),
+        _ => 1e-5,
+    };
+    let factors: Vec<f64> = scale
+        .iter()
+        .zip(&var)
+        .map(|(scale, var)| scale / (var + eps).sqrt())
+        .collect();
+    let each = weight.shape().numel() / factors.len().max(1);
+    let values = weight.to_f64_vec();
+    let scaled: Vec<f64> = values
+        .iter()
+        .enumerate()
+        .map(|(i, value)| value * factors[i / each.max(1)])
+        .collect();
+    let bias: Vec<f64> = (0..factors.len())
+        .map(|c| (old_bias[c] - mean[c]) * factors[c] + shift[c])
+        .collect();
+    let named = |id: Option<ValueId>| id.and_then(|id| state.values[id.index()].name.clone());
+    let weight_name = named(conv.inputs[1]).unwrap_or_else(|| "weight".to_owned());
+    let bias_name =
+        named(conv.inputs.get(2).copied().flatten()).unwrap_or_else(|| match weight_name.strip_suffix("weight") {
+            Some(layer) => format!("{layer}bias"),
+            None => format!("{weight_name}.bias"),
+        });
+    let host = |shape: Shape, values: Vec<f64>| Ok::<_, Error>(HostTensor::new(shape, values)?.cast(weight.dtype()));
+    let weight = host(*weight.shape(), scaled)?;
+    let bias = host(Shape::from([factors.len()]), bias)?;
+    Ok(Some((
+        (format!("{weight_name}.folded"), weight),
+        (format!("{bias_name}.folded"), bias),
+    )))
+}
+
+/// The name, or one like it that no value has.
+fn free_name(state: &State, name: &str) -> String {
+    let taken = |name: &str| state.values.iter().any(|value| value.name.as_deref() == Some(name));
+    if !taken(name) {
+        return name.to_owned();
+    }
+    let mut number = 1;
+    while taken(&format!("{name}.{number}")) {
+        number += 1;
+    }
+    format!("{name}.{number}")
+}
+
+fn remove(state: &mut State, nodes: &[usize]) {
+    let mut place = 0;
+    state.nodes.retain(|_| {
+        place += 1;
+        nodes.binary_search(&(place - 1)).is_err()
+    });
+}

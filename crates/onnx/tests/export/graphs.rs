@@ -1,0 +1,133 @@
+//! How graphs look.
+
+use polygrad_nn::{BatchNorm2d, Conv2d, GRUConfig, LSTMConfig, Linear, Module, ReLU, Sequential};
+use polygrad_onnx::graph::{Body, Dim, Graph};
+use polygrad_onnx::{Export, ExportOnnx, Input, Opset};
+use polygrad_tensor::{DType, Result, Tensor};
+
+use super::{cpu, zoo};
+
+fn ops(body: &Body) -> Vec<&str> {
+    body.nodes.iter().map(|node| node.op_type.as_str()).collect()
+}
+
+fn initializers(body: &Body) -> Vec<&str> {
+    body.initializers.iter().map(|i| body.name_of(i.value)).collect()
+}
+
+fn named(name: &str) -> Dim {
+    Dim::Named(name.to_owned())
+}
+
+fn dims(body: &Body, output: usize) -> Vec<Dim> {
+    let ty = body
+        .value(body.outputs[output])
+        .ty
+        .as_ref()
+        .and_then(|ty| ty.as_tensor());
+    ty.and_then(|ty| ty.shape.clone()).unwrap()
+}
+
+fn recorded(name: &str, opset: Opset) -> Result<Graph> {
+    let case = zoo::cases(&cpu())?.into_iter().find(|case| case.name == name).unwrap();
+    case.model
+        .record_onnx(&case.export.opset(opset).check(false), &case.run)
+}
+
+#[test]
+fn a_network_is_a_few_ops_with_its_own_names() -> Result<()> {
+    let device = cpu();
+    let model = Sequential::new()
+        .push(Linear::new(4, 8, &device)?)
+        .push(ReLU)
+        .push(Linear::new(8, 3, &device)?);
+    model.train();
+    let input = Input::new("x", DType::F32, ("batch", 4));
+    let export = Export::new([input]).outputs(["logits"]).doc_string("a test");
+    let before = model.state_dict()?;
+    let graph = model.record_onnx(&export, |x| model.forward(&x[0]))?;
+    assert_eq!(ops(&graph.body), ["Gemm", "Relu", "Gemm"]);
+    assert_eq!(initializers(&graph.body), ["0.weight", "0.bias", "2.weight", "2.bias"]);
+    assert_eq!(dims(&graph.body, 0), [named("batch"), Dim::Fixed(3)]);
+    assert_eq!(graph.body.nodes[2].name, "2/Gemm");
+    assert_eq!(
+        (graph.header.producer_name.as_str(), graph.header.doc_string.as_str()),
+        ("polygrad", "a test")
+    );
+    assert!(graph.body.values.iter().all(|value| value.ty.is_some()));
+    // The model is where it was, as it was.
+    for (name, host) in model.state_dict()?.iter() {
+        assert_eq!(before.get(name).unwrap().bytes(), host.bytes());
+    }
+    assert!(model.parameters().iter().all(|param| param.tensor().device() == device));
+    Ok(())
+}
+
+#[test]
+fn batch_norm_goes_into_the_convolution() -> Result<()> {
+    let device = cpu();
+    let model = Sequential::new()
+        .push(Conv2d::new(3, 4, 3, &device)?)
+        .push(BatchNorm2d::new(4, &device)?);
+    let input = Input::new("x", DType::F32, ("batch", 3, 8, 8));
+    let export = Export::new([input]);
+    let run = |x: &[Tensor]| model.forward(&x[0]);
+    let graph = model.record_onnx(&export, run)?;
+    assert_eq!(ops(&graph.body), ["Conv"]);
+    assert_eq!(initializers(&graph.body), ["0.weight.folded", "0.bias.folded"]);
+    let graph = model.record_onnx(&export.fold_batch_norm(false), run)?;
+    assert_eq!(ops(&graph.body), ["Conv", "BatchNormalization"]);
+    assert!(initializers(&graph.body).contains(&"1.running_mean"));
+    Ok(())
+}
+
+#[test]
+fn recurrent_layers_are_one_op_for_each_direction() -> Result<()> {
+    let device = cpu();
+    let input = || Input::new("x", DType::F32, ("seq", "batch", 3));
+    let lstm = LSTMConfig::new(3, 4).num_layers(2).build(&device)?;
+    let graph = lstm.record_onnx(&Export::new([input()]), |x| Ok(lstm.forward(&x[0], None)?.0))?;
+    assert_eq!(ops(&graph.body).iter().filter(|op| **op == "LSTM").count(), 2);
+    assert!(initializers(&graph.body).contains(&"weight_hh_l1.iofc"));
+    assert_eq!(dims(&graph.body, 0), [named("seq"), named("batch"), Dim::Fixed(4)]);
+    let gru = GRUConfig::new(3, 4).bidirectional(true).build(&device)?;
+    let graph = gru.record_onnx(&Export::new([input()]), |x| Ok(gru.forward(&x[0], None)?.0))?;
+    assert_eq!(ops(&graph.body).iter().filter(|op| **op == "GRU").count(), 2);
+    Ok(())
+}
+
+#[test]
+fn each_opset_has_its_highest_ops() -> Result<()> {
+    let graph = recorded("gpt2", Opset::V23)?;
+    assert_eq!(ops(&graph.body).iter().filter(|op| **op == "Attention").count(), 2);
+    let graph = recorded("gpt2", Opset::V20)?;
+    assert!(ops(&graph.body).contains(&"Gelu") && ops(&graph.body).contains(&"LayerNormalization"));
+    assert!(initializers(&graph.body).contains(&"transformer.h.1.attn.c_attn.weight"));
+    assert_eq!(dims(&graph.body, 0), [named("batch"), named("seq"), Dim::Fixed(40)]);
+    let graph = recorded("gpt2", Opset::V17)?;
+    assert!(!ops(&graph.body).contains(&"Gelu"));
+    let graph = recorded("t5", Opset::V23)?;
+    assert!(ops(&graph.body).contains(&"RMSNormalization"));
+    Ok(())
+}
+
+#[test]
+fn a_policy_takes_and_gives_its_state() -> Result<()> {
+    let graph = recorded("lstm_policy", Opset::V20)?;
+    assert!(graph.body.inputs.len() >= 3 && graph.body.outputs.len() >= 4);
+    assert_eq!(dims(&graph.body, 2), [Dim::Fixed(1), named("batch"), Dim::Fixed(7)]);
+    Ok(())
+}
+
+#[test]
+fn outputs_that_are_inputs_or_weights_are_copied() -> Result<()> {
+    let device = cpu();
+    let model = Linear::new(2, 2, &device)?;
+    let export = Export::new([Input::new("x", DType::F32, ("batch", 2))]);
+    let graph = model.record_onnx(&export, |x| {
+        let y = model.forward(&x[0])?;
+        Ok([x[0].clone(), model.weight.tensor(), y.clone(), y])
+    })?;
+    assert_eq!(ops(&graph.body).iter().filter(|op| **op == "Identity").count(), 3);
+    Ok(())
+}
