@@ -3,7 +3,7 @@
 use polygrad_core::{DType, ErrorKind, HostTensor};
 use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Function, Graph, Node, ValueId, ValueType};
-use polygrad_onnx::{Engine, OnnxModel, Options};
+use polygrad_onnx::{OnnxModel, Options};
 use polygrad_tensor::{Device, Shape, Tensor};
 
 fn device() -> Device<Cpu> {
@@ -153,13 +153,6 @@ fn functions_are_put_in_place() {
     endless.functions[0].body.nodes[0].op_type = "Gentle".into();
     endless.functions[0].body.nodes[0].domain = "mine".into();
     assert!(OnnxModel::from_graph(&endless, &device(), Options::default()).is_err());
-}
-
-#[test]
-fn engines_have_names() {
-    assert_eq!("native".parse::<Engine>().unwrap(), Engine::Native);
-    let error = "ort".parse::<Engine>().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BackendUnavailable);
 }
 
 #[test]

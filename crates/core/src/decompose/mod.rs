@@ -17,7 +17,9 @@ pub use activation::{activation, activation_backward};
 pub use attention::{attention, attention_weights};
 pub use basic::{binary_scalar, compare_scalar, embedding, embedding_backward, index_add, linear, sum_to};
 pub use conv::{avg_pool_backward, conv_input_grad, conv_weight_grad, max_pool_backward};
-pub use norm::{batch_norm, batch_norm_backward, batch_norm_running, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
+pub use norm::{
+    batch_norm, batch_norm_backward, batch_norm_running, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward,
+};
 pub use optim::{adam_step, sgd_step};
 pub use recurrent::{gru, gru_cell, lstm, lstm_cell, rnn};
 pub use softmax::{

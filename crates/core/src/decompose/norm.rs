@@ -170,7 +170,11 @@ pub fn batch_norm_running<B: Backend>(
         shift = B::add(&shift, bias)?;
     }
     let column = column_shape(&B::shape(x));
-    affine::<B>(x.clone(), Some(&B::reshape(&scale, column)?), Some(&B::reshape(&shift, column)?))
+    affine::<B>(
+        x.clone(),
+        Some(&B::reshape(&scale, column)?),
+        Some(&B::reshape(&shift, column)?),
+    )
 }
 
 /// Gradient through `(x - mean) * rstd`, whose result is `normal`.

@@ -50,7 +50,14 @@ pub fn rnn<B: Backend>(
     if is_narrow::<B>(x) {
         let ([input, own], wide) = (widen_pair::<B>(weights)?, biases.map(widen_pair::<B>).transpose()?);
         let biases = wide.as_ref().map(|[input, own]| [input, own]);
-        let wide = B::rnn(&widen::<B>(x)?, &widen::<B>(hidden)?, [&input, &own], biases, activation, reverse)?;
+        let wide = B::rnn(
+            &widen::<B>(x)?,
+            &widen::<B>(hidden)?,
+            [&input, &own],
+            biases,
+            activation,
+            reverse,
+        )?;
         return narrow2::<B>(wide, B::dtype(x));
     }
     let bias = biases.map(|[input, hidden]| B::add(input, hidden)).transpose()?;
@@ -129,7 +136,11 @@ fn scan<B: Backend>(
     let mut outputs = Vec::with_capacity(steps);
     for i in 0..steps {
         let t = if reverse { steps - 1 - i } else { i };
-        let ranges = [SliceRange::new(t, 1, 1), SliceRange::full(rows), SliceRange::full(width)];
+        let ranges = [
+            SliceRange::new(t, 1, 1),
+            SliceRange::full(rows),
+            SliceRange::full(width),
+        ];
         let output = step(&B::reshape(&B::slice(gates, &ranges)?, Shape::from([rows, width]))?)?;
         let hidden = B::shape(&output)[1];
         outputs.push(B::reshape(&output, Shape::from([1, rows, hidden]))?);

@@ -26,8 +26,14 @@ pub(crate) struct Case {
 fn stir(model: &dyn Module) -> Result<()> {
     let mut state = StateDict::new();
     // Of the names of a shared parameter one.
-    let params = model.named_parameters().into_iter().map(|(name, param)| (name, param.tensor()));
-    let buffers = model.named_buffers().into_iter().map(|(name, buffer)| (name, buffer.tensor()));
+    let params = model
+        .named_parameters()
+        .into_iter()
+        .map(|(name, param)| (name, param.tensor()));
+    let buffers = model
+        .named_buffers()
+        .into_iter()
+        .map(|(name, buffer)| (name, buffer.tensor()));
     for (i, (name, tensor)) in params.chain(buffers).enumerate() {
         let host = tensor.to_host()?;
         if !host.dtype().is_float() {

@@ -122,7 +122,10 @@ impl<B: Backend> Tensor<B> {
             _ => None,
         };
         let weight = weight.or(ones.as_ref());
-        let operands: Vec<&Self> = [Some(self), Some(mean), Some(var), weight, bias].into_iter().flatten().collect();
+        let operands: Vec<&Self> = [Some(self), Some(mean), Some(var), weight, bias]
+            .into_iter()
+            .flatten()
+            .collect();
         if needs_graph(&operands) {
             return decompose::batch_norm_running::<Tracked<B>>(self, mean, var, weight, bias, eps).map_err(fail);
         }

@@ -85,9 +85,12 @@ impl<B: Backend> Tensor<B> {
     ) -> Result<Option<(Self, Self, Self)>> {
         let op = Op::Lstm { reverse };
         self.sequence(&op, 4, &[hidden, cell], weights, biases, |weights, biases| {
-            let (outputs, hidden, cell) =
-                B::lstm(&self.value, &hidden.value, &cell.value, weights, biases, reverse)?;
-            Ok((Self::from_inner(outputs), Self::from_inner(hidden), Self::from_inner(cell)))
+            let (outputs, hidden, cell) = B::lstm(&self.value, &hidden.value, &cell.value, weights, biases, reverse)?;
+            Ok((
+                Self::from_inner(outputs),
+                Self::from_inner(hidden),
+                Self::from_inner(cell),
+            ))
         })
     }
 
@@ -102,10 +105,17 @@ impl<B: Backend> Tensor<B> {
         biases: Option<[&Self; 2]>,
         reverse: bool,
     ) -> Result<Option<(Self, Self)>> {
-        self.sequence(&Op::Gru { reverse }, 3, &[hidden], weights, biases, |weights, biases| {
-            let (outputs, hidden) = B::gru(&self.value, &hidden.value, weights, biases, reverse)?;
-            Ok((Self::from_inner(outputs), Self::from_inner(hidden)))
-        })
+        self.sequence(
+            &Op::Gru { reverse },
+            3,
+            &[hidden],
+            weights,
+            biases,
+            |weights, biases| {
+                let (outputs, hidden) = B::gru(&self.value, &hidden.value, weights, biases, reverse)?;
+                Ok((Self::from_inner(outputs), Self::from_inner(hidden)))
+            },
+        )
     }
 
     fn sequence<R>(
@@ -148,14 +158,18 @@ fn check_sequence<B: Backend>(operands: &[&Tensor<B>], gates: usize, states: usi
     let (states, params) = operands[1..].split_at(states);
     let wanted = [&[gates, width][..], &[gates, hidden], &[gates], &[gates]];
     let fits = states.iter().all(|state| state.shape().dims() == [rows, hidden])
-        && params.iter().zip(wanted).all(|(param, wanted)| param.shape().dims() == wanted);
+        && params
+            .iter()
+            .zip(wanted)
+            .all(|(param, wanted)| param.shape().dims() == wanted);
     if steps == 0 || !fits {
         return Err(form());
     }
     for operand in operands {
         operands[0].check_device(operand)?;
         if !operands[0].dtype().is_float() || operand.dtype() != operands[0].dtype() {
-            return Err(Error::dtype("input, states and weights must have one float dtype").with_hint("convert them with to_dtype"));
+            return Err(Error::dtype("input, states and weights must have one float dtype")
+                .with_hint("convert them with to_dtype"));
         }
     }
     Ok(())

@@ -109,7 +109,9 @@ impl Buckets {
         let buckets: Vec<i64> = (-far..=far).map(|distance| self.of(distance)).collect();
         let buckets = Tensor::from_vec(buckets, [2 * self.max_distance + 1], &device)?;
         let shape = distances.shape();
-        let buckets = buckets.index_select(0, &(distances + far)?.flatten(0, 1)?)?.reshape(shape)?;
+        let buckets = buckets
+            .index_select(0, &(distances + far)?.flatten(0, 1)?)?
+            .reshape(shape)?;
         table.forward(&buckets)?.permute([2, 0, 1])?.unsqueeze(0)
     }
 

@@ -83,7 +83,10 @@ impl T5Config {
     pub(super) fn check(&self) -> Result<()> {
         self.activation()?;
         let buckets = self.relative_attention_num_buckets;
-        if buckets < 4 || self.relative_attention_max_distance <= buckets / 2 || self.relative_attention_max_distance > 1 << 24 {
+        if buckets < 4
+            || self.relative_attention_max_distance <= buckets / 2
+            || self.relative_attention_max_distance > 1 << 24
+        {
             return Err(Error::invalid(format!(
                 "{buckets} buckets for distances up to {}: there must be at least 4, and the distance above half of them and at most 2^24",
                 self.relative_attention_max_distance

@@ -22,7 +22,10 @@ pub(crate) fn attention(q: &T, k: &T, v: &T, mask: Option<&T>, scale: f64, causa
         (Some(mask), true) => Some(both(mask, &causal_mask(q, queries, keys)?)?),
     };
     let out = if is_one_op {
-        let whole = seen.as_ref().map(|seen| whole_mask(seen, [queries, keys])).transpose()?;
+        let whole = seen
+            .as_ref()
+            .map(|seen| whole_mask(seen, [queries, keys]))
+            .transpose()?;
         let operands = [Some(q), Some(k), Some(v), whole.as_ref()];
         let call = Call::of("Attention", operands.into_iter().flatten())
             .float("scale", scale)
@@ -78,7 +81,11 @@ fn causal_mask(q: &T, queries: usize, keys: usize) -> Result<T> {
 /// A mask with a row for each query and a column for each key, which ONNX Runtime's Attention asks for.
 fn whole_mask(mask: &T, scores: [usize; 2]) -> Result<T> {
     let shape = mask.shape.broadcast(&Shape::from(scores))?;
-    if mask.shape == shape { Ok(mask.clone()) } else { Onnx::expand(mask, shape) }
+    if mask.shape == shape {
+        Ok(mask.clone())
+    } else {
+        Onnx::expand(mask, shape)
+    }
 }
 
 /// A mask, and a bool mask beside it.
