@@ -57,6 +57,9 @@ def judge(path):
         for a, b in zip(expected, found):
             if a.shape != b.shape or a.dtype != b.dtype:
                 raise ValueError(f"{b.dtype}{b.shape}, not {a.dtype}{a.shape}")
+            if not np.array_equal(np.isnan(a.astype(np.float64)), np.isnan(b.astype(np.float64))):
+                raise ValueError("numbers here are none there")
+            a, b = np.nan_to_num(a.astype(np.float64)), np.nan_to_num(b.astype(np.float64))
             largest = float(np.abs(a).max(initial=0.0)) or 1.0
             worst = max(worst, float(np.abs(a - b).max(initial=0.0)) / largest)
     return worst

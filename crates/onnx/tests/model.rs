@@ -2,6 +2,7 @@
 
 use polygrad_core::{DType, ErrorKind, HostTensor};
 use polygrad_cpu::Cpu;
+use polygrad_null::Null;
 use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Function, Graph, Node, ValueId, ValueType};
 use polygrad_onnx::{OnnxModel, Options};
 use polygrad_tensor::{Device, Shape, Tensor};
@@ -156,6 +157,93 @@ fn functions_are_put_in_place() {
 }
 
 #[test]
+fn chance_is_not_folded() {
+    let mut body = Body::default();
+    let mut inner = Body {
+        name: "then".into(),
+        ..Body::default()
+    };
+    let drawn = inner.add_value("drawn", None);
+    let mut draw = call("RandomUniform", &[], drawn);
+    draw.attributes.push(("shape".into(), Attribute::Ints(vec![4])));
+    inner.nodes = vec![draw];
+    inner.outputs = vec![drawn];
+    let inner = Attribute::Body(inner.into());
+    let yes = body.add_initializer("yes", HostTensor::scalar(true));
+    let y = body.add_value("y", None);
+    let mut choice = call("If", &[yes], y);
+    choice.attributes = vec![("then_branch".into(), inner.clone()), ("else_branch".into(), inner)];
+    body.nodes = vec![choice];
+    body.outputs = vec![y];
+    let graph = Graph {
+        opsets: [(String::new(), 20)].into(),
+        body,
+        ..Graph::default()
+    };
+    let model = OnnxModel::from_graph(&graph, &device(), Options::default()).unwrap();
+    let run = || model.forward(&[]).unwrap().tensor(0).unwrap().to_vec::<f32>().unwrap();
+    assert_ne!(run(), run());
+}
+
+#[test]
+fn models_are_shared_between_threads() {
+    let model = OnnxModel::from_graph(&product(), &device(), Options::default()).unwrap();
+    let x = Tensor::new([[1f32, 1.0]], &device()).unwrap();
+    let sum = || {
+        model
+            .forward(std::slice::from_ref(&x))
+            .unwrap()
+            .tensor(0)
+            .unwrap()
+            .to_vec::<f32>()
+            .unwrap()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(sum)).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), [6.0]);
+        }
+    });
+}
+
+#[test]
+fn initializers_of_old_files_are_no_inputs() {
+    let mut graph = product();
+    graph.header.ir_version = 3;
+    let w = graph.body.initializers[0].value;
+    graph.body.inputs.push(w);
+    let read = |graph: &Graph| Graph::from_bytes(graph.to_bytes().unwrap()).unwrap();
+    assert_eq!(read(&graph).body.inputs.len(), 1);
+    // In newer ones they have a default, and may be given.
+    graph.header.ir_version = 10;
+    let graph = read(&graph);
+    assert_eq!(graph.body.inputs.len(), 2);
+    let model = OnnxModel::from_graph(&graph, &device(), Options::default()).unwrap();
+    let x = Tensor::new([[1f32, 1.0]], &device()).unwrap();
+    assert_eq!(
+        model
+            .forward(std::slice::from_ref(&x))
+            .unwrap()
+            .tensor(0)
+            .unwrap()
+            .item()
+            .unwrap(),
+        6.0
+    );
+    let w = Tensor::new([[0f32], [1.0]], &device()).unwrap();
+    assert_eq!(
+        model
+            .forward_named(&[("x", &x), ("w", &w)])
+            .unwrap()
+            .tensor(0)
+            .unwrap()
+            .item()
+            .unwrap(),
+        2.0
+    );
+}
+
+#[test]
 fn the_table_of_the_docs_is_true() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/onnx.md");
     let docs = std::fs::read_to_string(path).unwrap();
@@ -175,4 +263,82 @@ fn the_table_of_the_docs_is_true() {
     told.sort();
     known.sort();
     assert_eq!(told, known);
+}
+
+/// Shapes computed as PyTorch's exports do it, on a backend that has no values: nothing is read back.
+#[test]
+fn shapes_need_no_readback() {
+    let mut body = Body::default();
+    let int = |values: &[i64]| HostTensor::new(Shape::new(&[values.len()]).unwrap(), values.to_vec()).unwrap();
+    let x = body.add_value("x", None);
+    let first = body.add_initializer("first", HostTensor::scalar(0i64));
+    let [zero, one, three, minus] =
+        [0i64, 1, 3, -1].map(|value| body.add_initializer(format!("c{value}"), int(&[value])));
+    let names = [
+        "shape",
+        "n",
+        "batch",
+        "flat_shape",
+        "flat",
+        "zeros",
+        "open",
+        "is_open",
+        "kept",
+        "head",
+        "size",
+        "wide",
+        "y",
+    ];
+    let [
+        shape,
+        n,
+        batch,
+        flat_shape,
+        flat,
+        zeros,
+        open,
+        is_open,
+        kept,
+        head,
+        size,
+        wide,
+        y,
+    ] = names.map(|name| body.add_value(name, None));
+    body.inputs = vec![x];
+    body.outputs = vec![y];
+    let concat = |inputs: &[ValueId], output| {
+        let mut node = call("Concat", inputs, output);
+        node.attributes.push(("axis".into(), Attribute::Int(0)));
+        node
+    };
+    let mut of_zeros = call("ConstantOfShape", &[three], zeros);
+    of_zeros
+        .attributes
+        .push(("value".into(), Attribute::Tensor(int(&[0]).into())));
+    body.nodes = vec![
+        // Flatten behind the batch.
+        call("Shape", &[x], shape),
+        call("Gather", &[shape, first], n),
+        call("Unsqueeze", &[n, zero], batch),
+        concat(&[batch, minus], flat_shape),
+        call("Reshape", &[x, flat_shape], flat),
+        // Expand, in which −1 keeps an extent.
+        of_zeros,
+        call("Sub", &[zeros, one], open),
+        call("Equal", &[open, minus], is_open),
+        call("Where", &[is_open, one, open], kept),
+        call("Slice", &[kept, zero, one], head),
+        call("Mul", &[head, three], size),
+        concat(&[size, batch, one], wide),
+        call("Expand", &[flat, wide], y),
+    ];
+    let graph = Graph {
+        opsets: [(String::new(), 17)].into(),
+        body,
+        ..Graph::default()
+    };
+    let device = Device::<Null>::default();
+    let model = OnnxModel::from_graph(&graph, &device, Options::default()).unwrap();
+    let x = Tensor::zeros([2, 4, 5], &device).unwrap();
+    assert_eq!(model.forward(&[x]).unwrap().tensor(0).unwrap().dims(), [3, 2, 20]);
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use polygrad_core::{AnyBackend, AnyTensor, Backend, Error, ErrorKind, Result, Shape};
+use polygrad_reference::Reference;
 use polygrad_nn::{Item, Module, StateDict, Visitor, watch};
 use polygrad_tensor::{Device, Tensor, no_grad};
 
@@ -89,8 +90,9 @@ pub trait ExportOnnx: Module<AnyBackend> {
             };
             match outcome {
                 Ok(graph) => {
-                    if let Some(home) = home.filter(|_| export.check) {
-                        verify(export, &graph, &home, run)?;
+                    if export.check {
+                        let nowhere = || Device::<Reference>::default().into_any();
+                        verify(export, &graph, &home.unwrap_or_else(nowhere), run)?;
                     }
                     return Ok(graph);
                 }

@@ -54,6 +54,9 @@ impl Graph {
     }
 }
 
+/// Before this version of the format every initializer had to be listed as an input, though it was none.
+const FIRST_WITH_DEFAULTS: i64 = 4;
+
 fn read(bytes: Bytes, folder: Option<&Folder>) -> Result<Graph> {
     weight::check(&bytes)?;
     let proto = ModelProto::decode(bytes).map_err(|e| {
@@ -82,6 +85,11 @@ fn read(bytes: Bytes, folder: Option<&Folder>) -> Result<Graph> {
         }
         functions.push(function);
     }
+    let mut body = reader.graph(graph, &mut Vec::new())?;
+    if proto.ir_version < FIRST_WITH_DEFAULTS {
+        let fixed: HashSet<ValueId> = body.initializers.iter().map(|initializer| initializer.value).collect();
+        body.inputs.retain(|input| !fixed.contains(input));
+    }
     let metadata = proto.metadata_props.into_iter().map(|entry| (entry.key, entry.value));
     Ok(Graph {
         header: Header {
@@ -95,7 +103,7 @@ fn read(bytes: Bytes, folder: Option<&Folder>) -> Result<Graph> {
         },
         opsets,
         functions,
-        body: reader.graph(graph, &mut Vec::new())?,
+        body,
     })
 }
 
@@ -150,6 +158,9 @@ impl Scope {
     }
 
     fn define(&mut self, name: &str) -> Result<ValueId> {
+        if name.is_empty() {
+            return Err(malformed("an input has no name"));
+        }
         let id = self.id(name);
         if !self.defined.insert(id) {
             return Err(malformed(format!("the value {name:?} is defined twice")));

@@ -72,13 +72,23 @@ impl<B: Backend> Call<'_, B> {
     pub(crate) fn host(&self, i: usize) -> Result<HostTensor> {
         let value = self.need(i)?;
         if value.is_tracked() {
-            return Err(Error::new(
-                ErrorKind::NoGradient,
-                format!("{} has no gradient with respect to operand {i}", self.node.op_type),
-            )
-            .with_hint("detach what leads there, or do not make it trainable"));
+            return Err(at_operand(self.no_gradient(), i));
         }
         value.host().map_err(|e| at_operand(e, i))
+    }
+
+    /// [`Call::host`] for a tensor made of operands.
+    pub(crate) fn off_device(&self, x: &Tensor<B>) -> Result<HostTensor> {
+        if x.is_tracked() {
+            Err(self.no_gradient())
+        } else {
+            x.to_host()
+        }
+    }
+
+    fn no_gradient(&self) -> Error {
+        let message = format!("{} passes no gradient on to this operand", self.node.op_type);
+        Error::new(ErrorKind::NoGradient, message).with_hint("detach what leads there, or do not make it trainable")
     }
 
     /// The values as integers, in row-major order.

@@ -11,7 +11,7 @@ use super::ops::shape::{range, reshaped};
 use super::value::Value;
 
 /// The most elements that an operand or result here has.
-const SMALL: usize = 4096;
+pub(crate) const SMALL: usize = 4096;
 
 /// Integers or bools, in row-major order.
 struct Ints {

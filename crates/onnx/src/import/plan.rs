@@ -132,8 +132,7 @@ impl<B: Backend> Planner<'_, B> {
 
     /// Runs a step now, if all that it needs is there.
     fn fold(&self, step: &Step<B>, constants: &mut HashMap<usize, Value<B>>) -> Result<bool> {
-        // A loop may be meant to take long; it is not for whoever loads a file to wait for it.
-        if step.row.random || step.row.op_type == "Loop" {
+        if stays(step) {
             return Ok(false);
         }
         let get = |slot: usize| constants.get(&slot);
@@ -177,6 +176,13 @@ impl<B: Backend> Planner<'_, B> {
         }
         Ok(true)
     }
+}
+
+/// Whether a step is for each run to take: it, or one in its bodies, gives something else each time, or is a loop, which may be meant to
+/// take long: it is not for whoever loads a file to wait for it.
+fn stays<B: Backend>(step: &Step<B>) -> bool {
+    let inner = step.bodies.iter().flat_map(|(_, plan)| &plan.steps);
+    step.row.random || step.row.op_type == "Loop" || inner.into_iter().any(stays)
 }
 
 /// Which nodes lead to an output.

@@ -65,6 +65,18 @@ fn an_extent_that_is_no_sum_or_product() {
 }
 
 #[test]
+fn a_loop_over_an_unknown_extent() {
+    let error = refused(|y| {
+        let mut sum = y.select(0, 0)?;
+        for row in 1..y.dims()[0] {
+            sum = (sum + y.select(0, row as isize)?)?;
+        }
+        Ok(sum)
+    });
+    says(&error, &["batch", "loop"]);
+}
+
+#[test]
 fn a_training_step() {
     let error = refused(|y| {
         let grad = AnyBackend::softmax_backward(y.inner(), y.inner(), 1)?;

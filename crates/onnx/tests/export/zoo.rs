@@ -1,5 +1,8 @@
 //! One model of each kind, small, with weights that are far from where they began.
 
+#[path = "families.rs"]
+pub(crate) mod families;
+
 use std::sync::Arc;
 
 use polygrad_core::{Distribution, HostTensor, RandomKey, random_host};
@@ -86,6 +89,7 @@ pub(crate) fn cases(device: &Device) -> Result<Vec<Case>> {
     let mut all = convolutional(device)?;
     all.extend(recurrent(device)?);
     all.extend(attending(device)?);
+    all.extend(single_ops(device)?);
     Ok(all)
 }
 
@@ -218,6 +222,22 @@ fn recurrent(device: &Device) -> Result<Vec<Case>> {
             Ok(outputs)
         })?,
     ])
+}
+
+/// Families of single ops, on tensors `[batch, seq, 6]` and on images `[batch, 4, 12, 12]`.
+fn single_ops(device: &Device) -> Result<Vec<Case>> {
+    let mut all = Vec::new();
+    for (name, run) in families::ALL {
+        let model = Linear::new(6, 6, device)?;
+        let inputs = vec![
+            Input::new("x", DType::F32, ("batch", "seq", 6)),
+            Input::new("y", DType::F32, ("batch", "seq", 6)),
+            Input::new("images", DType::F32, ("batch", 4, 12, 12)),
+            Input::new("ids", DType::I64, ("batch", "seq", 6)).below(4),
+        ];
+        all.push(case(name, model, inputs, move |model, x| run(model, x))?);
+    }
+    Ok(all)
 }
 
 fn attending(device: &Device) -> Result<Vec<Case>> {

@@ -12,11 +12,12 @@
 
 // Of a case, only the model and the inputs matter here.
 #[allow(dead_code)]
-#[path = "../node_cases/archive.rs"]
+#[path = "../node_cases/suite/archive.rs"]
 mod archive;
 mod wire;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -51,6 +52,11 @@ impl Random {
 
 /// The seed and the file that are being tried out, and since when.
 static NOW: Mutex<Option<(u64, Instant, Vec<u8>)>> = Mutex::new(None);
+
+/// Where the cases are.
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
 
 fn main() {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);

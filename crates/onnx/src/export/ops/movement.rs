@@ -9,6 +9,9 @@ use crate::graph::ValueId;
 
 type T = OnnxTensor;
 
+/// How far from an end of an axis of unknown extent a place may be told by a number.
+const NEAR: usize = 64;
+
 pub(crate) fn reshape(x: &T, shape: Shape) -> Result<T> {
     if x.shape == shape {
         return Ok(x.clone());
@@ -136,11 +139,19 @@ pub(crate) fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
         }
         // What is near the end of an axis of unknown extent is counted from there.
         let place = |at: usize| {
-            if extents[axis].is_symbolic() && at > dim / 2 && dim - at <= 64 {
-                Ok(Extent::fixed(at as i64 - dim as i64))
-            } else {
-                state.symbols.read(at)
+            let open = extents[axis].is_symbolic();
+            if open && at > dim / 2 && dim - at <= NEAR {
+                return Ok(Extent::fixed(at as i64 - dim as i64));
             }
+            let place = state.symbols.read(at)?;
+            if open && !place.is_symbolic() && at > NEAR {
+                return Err(Error::unsupported(format!(
+                    "place {at} of an axis of extent {} was asked for, which may not be there",
+                    state.symbols.text(&extents[axis])
+                ))
+                .with_hint("a loop over an axis whose extent has a name cannot be recorded: compute on the whole axis, or give it a fixed extent"));
+            }
+            Ok(place)
         };
         let last = range.start as i64 + (range.len as i64 - 1) * range.step as i64;
         let next = last + range.step as i64;

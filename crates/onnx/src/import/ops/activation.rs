@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, one};
+use crate::import::call::{Call, Results, axis, one};
 
 rows! {
     Row::new("Relu", 6, |c| act(c, Activation::Relu)).like(0);
@@ -105,7 +105,10 @@ fn normalized<B: Backend>(c: &Call<'_, B>, along: fn(&Tensor<B>, isize) -> Resul
         return one(along(&x, axis as isize)?);
     }
     let shape = x.shape();
-    let axis = c.axis("axis", 1, x.rank().max(2))?.min(shape.rank());
+    let axis = match c.int("axis", 1)? {
+        number if number == shape.rank() as i64 => shape.rank(),
+        number => axis(number, shape.rank())?,
+    };
     let rows: usize = shape[..axis].iter().product();
     let columns: usize = shape[axis..].iter().product();
     one(along(&x.reshape([rows, columns])?, 1)?.reshape(shape)?)

@@ -300,7 +300,8 @@ fn rotary<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             Some(places) => super::gather::take(c, &cache, 0, &places)?,
             None => cache,
         };
-        if cache.rank() != 3 || cache.shape()[2] != turned / 2 {
+        let fits = |axis: usize| [1, apart.shape()[axis]].contains(&cache.shape()[axis]);
+        if cache.rank() != 3 || cache.shape()[2] != turned / 2 || !fits(0) || !fits(1) {
             return Err(Error::shape(format!(
                 "a cache of shape {} for {turned} features",
                 cache.shape()

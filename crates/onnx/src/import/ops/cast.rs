@@ -97,7 +97,7 @@ fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         if let (Some(zero), true) = (spread(c, 2, &x)?, element.bits() < 8) {
             q = (q + wide(zero)?)?;
         }
-        let values = q.to_f64_vec()?;
+        let values = c.off_device(&q)?.to_f64_vec();
         return Ok(vec![small_floats(c, element, values, c.flag("saturate", true)?)?]);
     }
     let (low, high) = element

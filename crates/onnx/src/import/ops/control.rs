@@ -124,7 +124,7 @@ fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .collect::<Result<_>>()?;
     let count = carried.len();
     let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len().saturating_sub(count)];
-    let mut turn = 0i64;
+    let (mut turn, mut collected_bytes) = (0i64, 0usize);
     while go_on && turn < turns {
         c.limits.step()?;
         let mut inputs = vec![HostTensor::scalar(turn).into(), HostTensor::scalar(go_on).into()];
@@ -139,12 +139,12 @@ fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             )));
         }
         for (list, value) in collected.iter_mut().zip(results) {
+            collected_bytes = collected_bytes.saturating_add(value.bytes());
             list.push(value);
         }
-        let kept = collected.iter().flatten().chain(&carried).map(Value::bytes);
-        if turn % 1024 == 0 || carried.iter().any(|value| value.as_sequence().is_some()) {
-            c.limits.check_bytes(kept.fold(0, usize::saturating_add))?;
-        }
+        let lists = carried.iter().filter(|value| value.as_sequence().is_some());
+        c.limits
+            .check_bytes(lists.map(Value::bytes).fold(collected_bytes, usize::saturating_add))?;
         turn += 1;
     }
     let stacks = collected
@@ -189,6 +189,7 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let turns = turns.unwrap_or(0);
     let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); outputs];
+    let mut collected_bytes = 0usize;
     for turn in 0..turns {
         c.limits.step()?;
         let mut now = std::mem::take(&mut carried);
@@ -205,8 +206,10 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             )));
         }
         for (list, value) in collected.iter_mut().zip(results) {
+            collected_bytes = collected_bytes.saturating_add(value.bytes());
             list.push(value);
         }
+        c.limits.check_bytes(collected_bytes)?;
     }
     let mut results = carried;
     for (i, mut turns) in collected.into_iter().enumerate() {

@@ -152,8 +152,15 @@ fn convolve<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, weight: &Tensor<B>) -> R
     x.conv(weight, &params)
 }
 
-fn biased<B: Backend>(y: Tensor<B>, bias: Option<Tensor<B>>) -> Result<Tensor<B>> {
+pub(super) fn biased<B: Backend>(y: Tensor<B>, bias: Option<Tensor<B>>) -> Result<Tensor<B>> {
     let Some(bias) = bias else { return Ok(y) };
+    if bias.dims() != [y.shape()[1]] {
+        return Err(Error::shape(format!(
+            "a bias of shape {} for {}",
+            bias.shape(),
+            y.shape()
+        )));
+    }
     let mut dims = vec![1; y.rank()];
     dims[1] = bias.numel();
     y + bias.reshape(dims)?

@@ -6,6 +6,7 @@ use polygrad_tensor::Tensor;
 use super::{Row, rows};
 use crate::graph::{Attribute, ElementType, malformed};
 use crate::import::call::{Call, Results, one, sizes};
+use crate::import::host::SMALL;
 use crate::import::value::Value;
 
 rows! {
@@ -63,6 +64,12 @@ fn constant_of_shape<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             "the value has shape {}, not one element",
             host.shape()
         )));
+    }
+    let shape = c.reserve(&dims, host.dtype())?;
+    if host.dtype() == DType::I64 && shape.numel() <= SMALL {
+        // Part of a shape, most likely: it stays on the host.
+        let value = host.as_slice::<i64>()?[0];
+        return Ok(vec![HostTensor::new(shape, vec![value; shape.numel()])?.into()]);
     }
     let value = match host.dtype() {
         dtype if dtype.is_float() => Scalar::Float(host.to_f64_vec()[0]),

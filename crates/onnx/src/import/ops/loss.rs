@@ -76,10 +76,7 @@ fn causal_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         groups: channels,
         ..Default::default()
     };
-    let mut y = padded.conv(&weight, &params)?;
-    if let Some(bias) = c.opt(2)? {
-        y = (y + bias.reshape([1, channels, 1])?)?;
-    }
+    let y = super::conv::biased(padded.conv(&weight, &params)?, c.opt(2)?)?;
     let y = match c.text("activation", "none")? {
         "none" => y,
         "silu" | "swish" => y.activation(Activation::Silu)?,
@@ -137,7 +134,19 @@ fn linear_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     } else {
         None
     };
+    let along = |x: &Tensor<B>| x.shape()[0] == n && x.shape()[2] == t && [1, kv_heads].contains(&x.shape()[1]);
+    let all = [&k, &v].into_iter().chain(&decay).chain(&beta);
+    let widths = k.shape()[3] == dk && decay.as_ref().is_none_or(|decay| [1, dk].contains(&decay.shape()[3]));
+    if !all.into_iter().all(along) || !widths {
+        return Err(Error::shape("query, key, value, decay and beta do not fit each other"));
+    }
     let past = c.opt(3)?;
+    if let Some(past) = past.as_ref().filter(|past| past.dims() != [n, kv_heads, dk, dv]) {
+        return Err(Error::shape(format!(
+            "a past of shape {}, not [{n}, {kv_heads}, {dk}, {dv}]",
+            past.shape()
+        )));
+    }
     let state_dtype = past.as_ref().map_or(query.dtype(), Tensor::dtype);
     let mut state = match past {
         Some(past) => past.to_dtype(DType::F32)?,

@@ -35,6 +35,16 @@ fn batch_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let eps = c.float("epsilon", 1e-5)?;
     let training = c.version >= 14 && c.flag("training_mode", false)?;
     let (scale, bias, mean, var) = (c.x(1)?, c.x(2)?, c.x(3)?, c.x(4)?);
+    for (i, each) in [&scale, &bias, &mean, &var].into_iter().enumerate() {
+        if each.dims() != [x.shape()[1]] {
+            return Err(Error::shape(format!(
+                "operand {} of shape {} for {}",
+                i + 1,
+                each.shape(),
+                x.shape()
+            )));
+        }
+    }
     let apply = |mean: &Tensor<B>, var: &Tensor<B>| {
         // In the dtype of the statistics, which may be wider than the input's.
         let factor = (scale.to_dtype(var.dtype())? / (var + eps)?.sqrt()?)?;
@@ -177,6 +187,13 @@ fn local_response<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 
 fn swiglu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let (gate, up) = (c.x(0)?, c.x(1)?);
+    if gate.shape() != up.shape() {
+        return Err(Error::shape(format!(
+            "{} and {} are not of one shape",
+            gate.shape(),
+            up.shape()
+        )));
+    }
     let alpha = c.float("alpha", 1.0)?;
     one(((&gate * (&gate * alpha)?.activation(Activation::Sigmoid)?)? * up)?)
 }

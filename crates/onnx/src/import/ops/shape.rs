@@ -174,6 +174,10 @@ fn concat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             other.shape()
         )));
     }
+    let bytes = parts
+        .iter()
+        .map(|part| part.numel().saturating_mul(part.dtype().size()));
+    c.limits.check_bytes(bytes.fold(0, usize::saturating_add))?;
     one(Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize)?)
 }
 

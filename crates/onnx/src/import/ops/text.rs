@@ -54,9 +54,9 @@ fn vectorize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             // Single items are not affected by what is skipped: they are counted once.
             let from = if distance == 1 { least.max(1) } else { least.max(2) };
             for length in from..=most.min(columns) {
-                c.limits.step()?;
                 let reach = (length - 1).saturating_mul(distance);
                 for start in 0..columns.saturating_sub(reach) {
+                    c.limits.step()?;
                     let gram: Vec<i64> = (0..length).map(|i| items[start + i * distance]).collect();
                     if let Some(&place) = grams.get(gram.as_slice()) {
                         counts[row * width + place] += 1.0;

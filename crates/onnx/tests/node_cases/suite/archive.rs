@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
 use polygrad_core::Backend;
 use polygrad_onnx::Value;
@@ -35,8 +34,7 @@ pub(crate) struct Archive {
 impl Archive {
     /// Reads the archive; it is a part of the tests, so that a damaged one is a panic.
     pub(crate) fn read() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/node_cases.bin.gz");
-        let file = File::open(&path).expect("the archive of cases is checked in");
+        let file = File::open(super::data().join("node_cases.bin.gz")).expect("the archive of cases is checked in");
         let mut data = Vec::new();
         flate2::read::GzDecoder::new(file)
             .read_to_end(&mut data)
