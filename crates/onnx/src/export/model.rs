@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use polygrad_core::{AnyBackend, AnyTensor, Backend, Error, ErrorKind, Result, Shape};
-use polygrad_reference::Reference;
 use polygrad_nn::{Item, Module, StateDict, Visitor, watch};
+use polygrad_reference::Reference;
 use polygrad_tensor::{Device, Tensor, no_grad};
 
 use super::finish::{self, About};

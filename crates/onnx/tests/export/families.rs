@@ -29,15 +29,32 @@ fn unary(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         };
         all.push(of.unary(*op)?);
     }
-    all.extend([ids.neg()?, ids.abs()?, ids.unary(UnaryOp::Floor)?, ids.unary(UnaryOp::IsFinite)?]);
-    all.extend([x.to_dtype(DType::I64)?, ids.to_dtype(DType::F32)?, ids.to_dtype(DType::Bool)?, x.to_dtype(DType::F64)?]);
+    all.extend([
+        ids.neg()?,
+        ids.abs()?,
+        ids.unary(UnaryOp::Floor)?,
+        ids.unary(UnaryOp::IsFinite)?,
+    ]);
+    all.extend([
+        x.to_dtype(DType::I64)?,
+        ids.to_dtype(DType::F32)?,
+        ids.to_dtype(DType::Bool)?,
+        x.to_dtype(DType::F64)?,
+    ]);
     Ok(all)
 }
 
 fn binary(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let (x, y, ids) = (&x[0], &x[1], &x[3]);
     let mut all = Vec::new();
-    for op in [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Maximum, BinaryOp::Minimum] {
+    for op in [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::Maximum,
+        BinaryOp::Minimum,
+    ] {
         all.push(x.binary(op, y)?);
         all.push(x.binary_scalar(op, 0.5, true)?);
     }
@@ -45,18 +62,32 @@ fn binary(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     all.push(x.binary_scalar(BinaryOp::Remainder, 0.7, false)?);
     all.push((ids - 5i64)?.binary_scalar(BinaryOp::Remainder, 3i64, false)?);
     let (a, b) = (x.gt_scalar(0.0)?, y.gt_scalar(0.0)?);
-    all.extend([a.logical_and(&b)?, a.logical_or(&b)?, a.logical_xor(&b)?, a.logical_not()?]);
+    all.extend([
+        a.logical_and(&b)?,
+        a.logical_or(&b)?,
+        a.logical_xor(&b)?,
+        a.logical_not()?,
+    ]);
     for op in CompareOp::ALL {
         all.extend([x.compare(*op, y)?, ids.compare_scalar(*op, 2i64)?, a.compare(*op, &b)?]);
     }
-    all.extend([Tensor::where_(&a, x, y)?, Tensor::where_(&a, &b, &a)?, x.clamp(Some(-0.5), Some(0.5))?]);
+    all.extend([
+        Tensor::where_(&a, x, y)?,
+        Tensor::where_(&a, &b, &a)?,
+        x.clamp(Some(-0.5), Some(0.5))?,
+    ]);
     all.push(x.select(1, 0)?.unsqueeze(1)?.add(y)?);
     Ok(all)
 }
 
 fn activation(model: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let x = &x[0];
-    let mut all = vec![model.forward(x)?, x.softmax(1)?, x.log_softmax(-1)?, x.select(1, 0)?.linear(&model.weight.tensor(), None)?];
+    let mut all = vec![
+        model.forward(x)?,
+        x.softmax(1)?,
+        x.log_softmax(-1)?,
+        x.select(1, 0)?.linear(&model.weight.tensor(), None)?,
+    ];
     for op in [
         Activation::Relu,
         Activation::Tanh,
@@ -64,28 +95,62 @@ fn activation(model: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::Silu,
-        Activation::Softplus { beta: 1.0, threshold: 20.0 },
-        Activation::Softplus { beta: 2.0, threshold: 3.0 },
+        Activation::Softplus {
+            beta: 1.0,
+            threshold: 20.0,
+        },
+        Activation::Softplus {
+            beta: 2.0,
+            threshold: 3.0,
+        },
         Activation::Elu { alpha: 0.7 },
         Activation::LeakyRelu { slope: 0.1 },
     ] {
         all.push(x.activation(op)?);
     }
-    all.extend([x.layer_norm(None, None, 1, 1e-5)?, x.layer_norm(None, None, 2, 1e-5)?, x.rms_norm(None, 1, 1e-5)?]);
-    all.extend([x.transpose(1, 2)?.group_norm(3, None, None, 1e-5)?, x.transpose(1, 2)?.instance_norm(None, None, 1e-5)?]);
+    all.extend([
+        x.layer_norm(None, None, 1, 1e-5)?,
+        x.layer_norm(None, None, 2, 1e-5)?,
+        x.rms_norm(None, 1, 1e-5)?,
+    ]);
+    all.extend([
+        x.transpose(1, 2)?.group_norm(3, None, None, 1e-5)?,
+        x.transpose(1, 2)?.instance_norm(None, None, 1e-5)?,
+    ]);
     Ok(all)
 }
 
 fn reduce(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let (x, ids) = (&x[0], &x[3]);
     let mut all = Vec::new();
-    for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min] {
-        all.extend([x.reduce(op, [1], false)?, x.reduce(op, [0, 2], true)?, x.reduce(op, [0, 1, 2], false)?]);
+    for op in [
+        ReduceOp::Sum,
+        ReduceOp::Mean,
+        ReduceOp::Prod,
+        ReduceOp::Max,
+        ReduceOp::Min,
+    ] {
+        all.extend([
+            x.reduce(op, [1], false)?,
+            x.reduce(op, [0, 2], true)?,
+            x.reduce(op, [0, 1, 2], false)?,
+        ]);
     }
     let mask = x.gt_scalar(1.0)?;
-    all.extend([mask.reduce(ReduceOp::Any, [1], false)?, mask.reduce(ReduceOp::All, [2], true)?]);
-    all.extend([ids.reduce(ReduceOp::Sum, [1], false)?, ids.reduce(ReduceOp::Max, [2], false)?]);
-    all.extend([x.argmax(1, false)?, x.argmin(2, true)?, x.cumsum(1)?, x.logsumexp([1], false)?]);
+    all.extend([
+        mask.reduce(ReduceOp::Any, [1], false)?,
+        mask.reduce(ReduceOp::All, [2], true)?,
+    ]);
+    all.extend([
+        ids.reduce(ReduceOp::Sum, [1], false)?,
+        ids.reduce(ReduceOp::Max, [2], false)?,
+    ]);
+    all.extend([
+        x.argmax(1, false)?,
+        x.argmin(2, true)?,
+        x.cumsum(1)?,
+        x.logsumexp([1], false)?,
+    ]);
     let (sorted, places) = x.sort(1, true)?;
     all.extend([sorted, places, x.variance([1], 1.0, false)?]);
     Ok(all)
@@ -116,7 +181,10 @@ fn movement(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         x.repeat(&[1, 3, 2])?,
         x.roll(&[1], &[1])?,
         x.repeat_interleave(2, 1)?,
-        Tensor::arange(0i64, s as i64, 1, &x.device())?.unsqueeze(1)?.to_dtype(DType::F32)?.add(x)?,
+        Tensor::arange(0i64, s as i64, 1, &x.device())?
+            .unsqueeze(1)?
+            .to_dtype(DType::F32)?
+            .add(x)?,
         Tensor::arange(0.5, 0.5 + 0.25 * s as f64, 0.25, &x.device())?,
         Tensor::full([b, s], 2.5, DType::F32, &x.device())?,
         (x.sum([1], false)? / s as f64)?,
@@ -126,7 +194,10 @@ fn movement(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     // One token before the first, as a class token is.
     let class = x.narrow(1, 0, 1)?;
     let longer = Tensor::cat(&[&class, x], 1)?;
-    all.extend([longer.reshape([b * (s + 1), 6])?, longer.reshape([b, (s + 1) * 6])?.reshape([b, s + 1, 6])?]);
+    all.extend([
+        longer.reshape([b * (s + 1), 6])?,
+        longer.reshape([b, (s + 1) * 6])?.reshape([b, s + 1, 6])?,
+    ]);
     Ok(all)
 }
 
@@ -158,7 +229,9 @@ fn window(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let mut all = vec![
         images.conv(&kernel, &conv(1, 0, 1))?,
         images.conv(&kernel, &conv(2, 1, 2))?,
-        images.narrow(1, 0, 1)?.conv_transpose(&kernel, &conv(2, 1, 1), [1, 0, 0])?,
+        images
+            .narrow(1, 0, 1)?
+            .conv_transpose(&kernel, &conv(2, 1, 1), [1, 0, 0])?,
         images.adaptive_avg_pool(&[1, 1])?,
         images.adaptive_avg_pool(&[5, 4])?,
         images.interpolate(Resize::Size(&[7, 20]), InterpolateMode::Linear, false)?,
