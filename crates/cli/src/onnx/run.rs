@@ -6,8 +6,8 @@ use polygrad::backend::HostTensor;
 use polygrad::{Device, no_grad};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 
-use super::arrays;
 use super::extents::Extents;
+use super::{about_file, arrays, must_exist};
 use crate::args::Run;
 use crate::failure::{Failure, Result};
 use crate::progress::say;
@@ -30,7 +30,8 @@ pub(crate) fn command(args: &Run) -> Result<Outcome> {
         threads: args.threads,
         ..Options::default()
     };
-    let model = OnnxModel::load_with(&args.model, &device, options)?;
+    must_exist(&args.model)?;
+    let model = OnnxModel::load_with(&args.model, &device, options).map_err(about_file)?;
     let inputs = inputs(args, &model)?;
     let outputs = no_grad(|| forward(&model, &inputs))?;
     for (name, host) in &outputs {
@@ -76,9 +77,19 @@ fn inputs(args: &Run, model: &OnnxModel) -> Result<Vec<(String, Value)>> {
 }
 
 fn forward(model: &OnnxModel, inputs: &[(String, Value)]) -> Result<Vec<(String, HostTensor)>> {
-    let outputs = model.run(inputs.iter().cloned())?;
+    let outputs = model.run(inputs.iter().cloned()).map_err(about_run)?;
     let outputs = outputs.iter().map(|(name, value)| Ok((name.to_owned(), value.host()?)));
     outputs.collect()
+}
+
+/// What is left to do when the model does not run on what it was given.
+fn about_run(error: polygrad::Error) -> Failure {
+    let known = error.hint().is_some();
+    let failure = Failure::from(error);
+    match known {
+        true => failure,
+        false => failure.fix("see with `polygrad show` what the model takes, or try another --engine"),
+    }
 }
 
 fn summary(name: &str, host: &HostTensor) -> String {

@@ -9,7 +9,7 @@ use polygrad_onnx::Opset;
 use polygrad_onnx::graph::{Body, Dim, Graph, ValueId, ValueType};
 
 use super::extents::Extents;
-use super::{export, flops};
+use super::{about_file, export, flops, must_exist};
 use crate::args::Show;
 use crate::failure::{Failure, Result};
 use crate::progress::{grouped, say};
@@ -22,19 +22,15 @@ use crate::{Outcome, trained};
 /// A file of another kind, or one that is missing or damaged.
 pub(crate) fn command(args: &Show) -> Result<Outcome> {
     let path = &args.model;
+    must_exist(path)?;
     let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
     match extension.as_deref().and_then(|extension| extension.to_str()) {
         _ if path.is_dir() => run(path, args)?,
-        Some("onnx") => graph(&Graph::load(path)?, args)?,
+        Some("onnx") => graph(&Graph::load(path).map_err(about_file)?, args)?,
         Some("safetensors") => {
-            let (state, metadata) = StateDict::load_with_metadata(path)?;
+            let (state, metadata) = StateDict::load_with_metadata(path).map_err(about_file)?;
             metadata.iter().for_each(|(key, value)| say(&format!("{key}: {value}")));
             parameters(state.iter());
-        }
-        _ if !path.exists() => {
-            return Err(
-                Failure::new(format!("there is no {}", path.display())).fix("check the path for a typing error")
-            );
         }
         _ => {
             return Err(

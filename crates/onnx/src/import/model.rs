@@ -387,5 +387,6 @@ fn fit_tensor(ty: &TensorType, shape: &[usize], dtype: DType, dims: &mut HashMap
     if fits {
         return Ok(());
     }
-    Err(Error::shape(format!("a tensor of shape {shape:?} was given for {ty}")))
+    Err(Error::shape(format!("a tensor of shape {shape:?} was given for {ty}"))
+        .with_hint("give it the shape that the file says; equal names are equal extents"))
 }
