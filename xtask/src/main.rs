@@ -1,11 +1,12 @@
 //! Set-up and the long test runs: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`, `cargo xtask ulp`,
-//! `cargo xtask setup onnxruntime`, `cargo xtask cross`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
+//! `cargo xtask setup onnxruntime`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
 
 mod blas;
 mod cache;
 mod cargo;
 mod cross;
 mod nvrtc;
+mod onnx_judges;
 mod onnxruntime;
 mod packages;
 mod targets;
@@ -15,7 +16,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | ulp | cross | check-apple | check-wasm
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | ulp | cross | onnx-judges | check-apple | check-wasm
 
 test         everything: the default members, the other engines, and what needs more than a Rust toolchain. What cannot be set up
              here is skipped by name and counted; with CI=true it is a failure.
@@ -29,6 +30,8 @@ setup onnxruntime
 ulp          the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
 cross        weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
              environment variable PYTHON (python3 without it)
+onnx-judges  exported models before onnx.checker and ONNX Runtime in Python, and before every engine of polygrad-onnx; needs a Python
+             with onnx, onnxruntime and numpy, named by the environment variable PYTHON (python3 without it)
 check-apple  type-checks everything but the engines of others for aarch64-apple-darwin
 check-wasm   builds for wasm32-unknown-unknown and trains an MLP under Node; both take rustup's target where it was added, else Debian's
              compiler, fetched once into the cache folder";
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         ["setup", "onnxruntime"] => onnxruntime::command(),
         ["ulp"] => ulp(),
         ["cross"] => cross::run(),
+        ["onnx-judges"] => onnx_judges::run(),
         ["check-apple"] => targets::check_apple(),
         ["check-wasm"] => targets::check_wasm(),
         _ => Err(USAGE.to_owned()),
