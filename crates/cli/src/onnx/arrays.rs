@@ -28,13 +28,9 @@ pub(super) fn load(path: &Path, name: &str) -> Result<HostTensor> {
         return npy::read(&bytes).map_err(|reason| broken(path, &reason));
     }
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|e| broken(path, &e.to_string()))?;
-    let names: Vec<String> = (0..archive.len())
-        .map(|i| {
-            archive
-                .by_index(i)
-                .map(|file| file.name().map(|name| name.to_string()).unwrap_or_default())
-        })
-        .collect::<std::result::Result<_, _>>()
+    let names = archive.file_names().map(|name| Ok(name?.into_owned()));
+    let names: Vec<String> = names
+        .collect::<zip::result::ZipResult<_>>()
         .map_err(|e| broken(path, &e.to_string()))?;
     let stem = |entry: &str| entry.strip_suffix(".npy").unwrap_or(entry).to_owned();
     let found = match names.iter().position(|entry| stem(entry) == name) {
@@ -47,7 +43,7 @@ pub(super) fn load(path: &Path, name: &str) -> Result<HostTensor> {
         }
     };
     let mut content = Vec::new();
-    let entry = archive.by_index(found).map_err(|e| broken(path, &e.to_string()));
+    let entry = archive.by_name(&names[found]).map_err(|e| broken(path, &e.to_string()));
     entry?
         .read_to_end(&mut content)
         .map_err(|e| broken(path, &e.to_string()))?;

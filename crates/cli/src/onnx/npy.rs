@@ -1,6 +1,6 @@
 //! NumPy's file format for one array.
 
-use polygrad::backend::{DType, HostTensor, Shape, bf16, f16};
+use polygrad::backend::{DType, HostTensor, Shape, f16};
 
 /// What every file begins with.
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -44,15 +44,18 @@ pub(super) fn read(bytes: &[u8]) -> Result<HostTensor, String> {
 
 /// Writes an array. NumPy has no bf16, which becomes f32, exactly.
 pub(super) fn write(host: &HostTensor) -> Vec<u8> {
-    let (descr, host) = match host.dtype() {
-        DType::BF16 => ("<f4", &host.cast(DType::F32)),
-        DType::F32 => ("<f4", host),
-        DType::F64 => ("<f8", host),
-        DType::F16 => ("<f2", host),
-        DType::I32 => ("<i4", host),
-        DType::I64 => ("<i8", host),
-        DType::U8 => ("|u1", host),
-        DType::Bool => ("|b1", host),
+    let host = match host.dtype() {
+        DType::BF16 => host.cast(DType::F32),
+        _ => host.clone(),
+    };
+    let descr = match host.dtype() {
+        DType::F32 | DType::BF16 => "<f4",
+        DType::F64 => "<f8",
+        DType::F16 => "<f2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::U8 => "|u1",
+        DType::Bool => "|b1",
     };
     let mut shape: String = host.shape().iter().map(|extent| format!("{extent}, ")).collect();
     if host.shape().rank() > 1 {
@@ -179,6 +182,8 @@ fn transposed(host: &HostTensor) -> Result<HostTensor, String> {
 
 #[cfg(test)]
 mod tests {
+    use polygrad::backend::bf16;
+
     use super::*;
 
     fn file(header: &str, values: &[u8]) -> Vec<u8> {
