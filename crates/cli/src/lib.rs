@@ -32,6 +32,7 @@ mod feed;
 mod image;
 mod interrupt;
 mod model;
+mod onnx;
 mod plot;
 mod predict;
 mod progress;
@@ -54,7 +55,7 @@ enum Outcome {
     Interrupted,
 }
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `check`, `compare` or `devices`) with the backends in
+/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `check`, `compare` or `devices`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, and 130 after Ctrl-C. A command line that makes no sense, `--help` and
@@ -64,6 +65,9 @@ pub fn main() -> ExitCode {
         Command::Train(args) => train::command(&args),
         Command::Eval(args) => eval::command(&args),
         Command::Predict(args) => predict::command(&args),
+        Command::Run(args) => onnx::run::command(&args),
+        Command::Show(args) => onnx::show::command(&args),
+        Command::Export(args) => onnx::export::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Compare(args) => compare::command(&args),
         Command::Devices(args) => devices::command(&args),

@@ -4,10 +4,12 @@
 //! [`Graph::save`](graph::Graph::save) is its inverse. [`OnnxModel`] runs a file on any backend, with gradients where asked.
 //! The other way, [`ExportOnnx::export_onnx`] writes a model of `polygrad-nn` as a file: [`Onnx`] is a backend that records.
 
+mod engine;
 mod export;
 pub mod graph;
 mod import;
 mod proto;
 
+pub use engine::Engine;
 pub use export::{Export, ExportOnnx, ForwardOutputs, Input, IntoDims, Onnx, OnnxTensor, Opset, Recording};
-pub use import::{Engine, OnnxModel, Options, Outputs, Value, op_versions};
+pub use import::{OnnxModel, Options, Outputs, Value, op_versions};

@@ -4,7 +4,7 @@ use polygrad_core::{DType, ErrorKind, HostTensor};
 use polygrad_cpu::Cpu;
 use polygrad_null::Null;
 use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Function, Graph, Node, ValueId, ValueType};
-use polygrad_onnx::{Engine, OnnxModel, Options};
+use polygrad_onnx::{OnnxModel, Options};
 use polygrad_tensor::{Device, Shape, Tensor};
 
 fn device() -> Device<Cpu> {
@@ -241,13 +241,6 @@ fn initializers_of_old_files_are_no_inputs() {
             .unwrap(),
         2.0
     );
-}
-
-#[test]
-fn engines_have_names() {
-    assert_eq!("native".parse::<Engine>().unwrap(), Engine::Native);
-    let error = "ort".parse::<Engine>().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BackendUnavailable);
 }
 
 #[test]

@@ -11,11 +11,13 @@ mod limits;
 mod model;
 mod ops;
 mod options;
+mod outputs;
 mod plan;
 mod run;
 mod value;
 
-pub use model::{OnnxModel, Outputs};
+pub use model::OnnxModel;
 pub use ops::op_versions;
-pub use options::{Engine, Options};
+pub use options::Options;
+pub use outputs::Outputs;
 pub use value::Value;

@@ -9,9 +9,11 @@ use polygrad_tensor::{Device, Tensor};
 use super::inline::inline;
 use super::limits::Limits;
 use super::options::Options;
+use super::outputs::Outputs;
 use super::plan::{Plan, Planner};
 use super::value::Value;
-use crate::graph::{Body, Dim, Graph, Header, TensorType, ValueType};
+use crate::engine::{self, Engine, Session, Source};
+use crate::graph::{Body, Dim, Graph, Header, TensorType, ValueId, ValueType};
 
 /// A model from an ONNX file, loaded once and run many times.
 ///
@@ -35,7 +37,15 @@ pub struct OnnxModel<B: Backend = AnyBackend> {
     options: Options,
     /// Those that somebody made trainable, or gave other values.
     parameters: HashMap<String, Tensor<B>>,
-    plan: Plan<B>,
+    runner: Runner<B>,
+}
+
+/// What runs it.
+enum Runner<B: Backend> {
+    /// The native engine's steps.
+    Plan(Plan<B>),
+    /// Another engine.
+    Session(Box<dyn Session>),
 }
 
 impl<B: Backend> OnnxModel<B> {
@@ -47,20 +57,34 @@ impl<B: Backend> OnnxModel<B> {
         Self::load_with(path, device, Options::default())
     }
 
-    /// [`OnnxModel::load`], with options.
+    /// [`OnnxModel::load`], with options: another engine, for one.
     ///
     /// # Errors
-    /// As [`OnnxModel::load`].
+    /// As [`OnnxModel::load`]; and [`ErrorKind::BackendUnavailable`] when the engine is not in this build or its library is missing.
     pub fn load_with(path: impl AsRef<Path>, device: &Device<B>, options: Options) -> Result<Self> {
         let path = path.as_ref();
-        Self::from_graph(&Graph::load(path)?, device, options).map_err(|e| e.in_module(path.display().to_string()))
+        // Before a large file is read in vain.
+        options.engine.available()?;
+        let load = || {
+            let graph = Graph::load(path)?;
+            if options.engine == Engine::Native {
+                return Self::from_graph(&graph, device, options);
+            }
+            let session = engine::open(Source::File(path), &graph.body, options)?;
+            Ok(Self::with_session(&graph, device, options, session))
+        };
+        load().map_err(|e: Error| e.in_module(path.display().to_string()))
     }
 
     /// Makes a graph ready to run.
     ///
     /// # Errors
-    /// As [`OnnxModel::load`].
+    /// As [`OnnxModel::load_with`].
     pub fn from_graph(graph: &Graph, device: &Device<B>, options: Options) -> Result<Self> {
+        if options.engine != Engine::Native {
+            let session = engine::open(Source::Bytes(&graph.to_bytes()?), &graph.body, options)?;
+            return Ok(Self::with_session(graph, device, options, session));
+        }
         let body = inline(graph)?;
         let parameters = HashMap::new();
         let plan = plan(&body, &graph.opsets, device, options, &parameters)?;
@@ -71,8 +95,20 @@ impl<B: Backend> OnnxModel<B> {
             device: device.clone(),
             options,
             parameters,
-            plan,
+            runner: Runner::Plan(plan),
         })
+    }
+
+    fn with_session(graph: &Graph, device: &Device<B>, options: Options, session: Box<dyn Session>) -> Self {
+        Self {
+            header: graph.header.clone(),
+            opsets: graph.opsets.clone(),
+            body: graph.body.clone(),
+            device: device.clone(),
+            options,
+            parameters: HashMap::new(),
+            runner: Runner::Session(session),
+        }
     }
 
     // What it is.
@@ -82,7 +118,12 @@ impl<B: Backend> OnnxModel<B> {
         &self.header
     }
 
-    /// The device that it runs on.
+    /// What runs it.
+    pub fn engine(&self) -> Engine {
+        self.options.engine
+    }
+
+    /// The device that its outputs are on; the native engine runs there.
     pub fn device(&self) -> &Device<B> {
         &self.device
     }
@@ -144,8 +185,19 @@ impl<B: Backend> OnnxModel<B> {
     /// Gives parameters other values: those of a training step, or of a state dict. A tensor that requires a gradient keeps doing so.
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype.
+    /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype; and when an engine other than native
+    /// runs the model.
     pub fn set(&mut self, values: impl IntoIterator<Item = (String, Tensor<B>)>) -> Result<()> {
+        let Runner::Plan(current) = &mut self.runner else {
+            return Err(Error::new(
+                ErrorKind::NoGradient,
+                format!(
+                    "the engine {} keeps the parameters that the file has",
+                    self.options.engine
+                ),
+            )
+            .with_hint("load the model with the engine native"));
+        };
         let mut parameters = self.parameters.clone();
         // What is tracked is never folded: where it stays tracked, the plan stays too.
         let mut same_plan = true;
@@ -176,7 +228,7 @@ impl<B: Backend> OnnxModel<B> {
             parameters.insert(name, tensor);
         }
         if same_plan {
-            for (slot, value) in &mut self.plan.constants {
+            for (slot, value) in &mut current.constants {
                 if let Some(tensor) = parameters.get(&self.body.values[*slot].name) {
                     *value = tensor.clone().into();
                 }
@@ -184,7 +236,7 @@ impl<B: Backend> OnnxModel<B> {
             self.parameters = parameters;
             return Ok(());
         }
-        self.plan = plan(&self.body, &self.opsets, &self.device, self.options, &parameters)?;
+        *current = plan(&self.body, &self.opsets, &self.device, self.options, &parameters)?;
         self.parameters = parameters;
         Ok(())
     }
@@ -226,38 +278,54 @@ impl<B: Backend> OnnxModel<B> {
     /// As [`OnnxModel::forward_named`].
     pub fn run(&self, inputs: impl IntoIterator<Item = (String, Value<B>)>) -> Result<Outputs<B>> {
         let mut given: HashMap<String, Value<B>> = inputs.into_iter().collect();
-        let mut values = Vec::with_capacity(self.body.inputs.len());
         let mut dims = HashMap::new();
+        let mut values = Vec::with_capacity(self.body.inputs.len());
         for &id in &self.body.inputs {
             let info = self.body.value(id);
-            let value = match given.remove(&info.name) {
-                Some(value) => value,
-                None => match (self.parameters.get(&info.name), self.body.initializer(id)) {
-                    (Some(tensor), _) => tensor.clone().into(),
-                    (None, Some(initializer)) => initializer.tensor.clone().into(),
-                    (None, None) => {
-                        return Err(Error::invalid(format!("the input {:?} is missing", info.name))
-                            .with_hint(format!("the model takes {}", self.input_names())));
-                    }
-                },
-            };
-            let checked = match &info.ty {
+            let value = given.remove(&info.name).map(|value| match &info.ty {
                 Some(ty) => fit(value, ty, &mut dims),
                 None => Ok(value),
-            };
-            values.push(checked.map_err(|e| e.in_module(format!("input {:?}", info.name)))?);
+            });
+            let in_input = |e: Error| e.in_module(format!("input {:?}", info.name));
+            let value = value.transpose().map_err(in_input)?;
+            if value.is_none() && self.body.initializer(id).is_none() {
+                return Err(Error::invalid(format!("the input {:?} is missing", info.name))
+                    .with_hint(format!("the model takes {}", self.input_names())));
+            }
+            values.push(value);
         }
         if let Some(name) = given.keys().next() {
             return Err(Error::invalid(format!("the model has no input {name:?}"))
                 .with_hint(format!("it takes {}", self.input_names())));
         }
-        let limits = limits(self.options);
-        let results = self.plan.run(values, &[], &self.device, &limits)?;
+        let results = match &self.runner {
+            Runner::Plan(plan) => {
+                let values = values.into_iter().zip(&self.body.inputs);
+                let values = values.map(|(value, &id)| value.map_or_else(|| self.default(id), Ok));
+                plan.run(values.collect::<Result<_>>()?, &[], &self.device, &limits(self.options))?
+            }
+            Runner::Session(session) => {
+                let named = values.into_iter().zip(&self.body.inputs);
+                let named = named.filter_map(|(value, &id)| Some((self.body.name_of(id).to_owned(), value?)));
+                let literals = named.map(|(name, value)| Ok((name, value.literal()?)));
+                let results = session.run(&literals.collect::<Result<Vec<_>>>()?)?;
+                results.into_iter().map(Value::from).collect()
+            }
+        };
         let names = self.body.outputs.iter().map(|&id| self.body.name_of(id).to_owned());
         Ok(Outputs {
             entries: names.zip(results).collect(),
             device: self.device.clone(),
         })
+    }
+
+    /// What an input is when it is left out.
+    fn default(&self, id: ValueId) -> Result<Value<B>> {
+        match (self.parameters.get(self.body.name_of(id)), self.body.initializer(id)) {
+            (Some(tensor), _) => Ok(tensor.clone().into()),
+            (None, Some(initializer)) => Ok(initializer.tensor.clone().into()),
+            (None, None) => Err(Error::invalid("an input without a default")),
+        }
     }
 
     fn input_names(&self) -> String {
@@ -319,56 +387,6 @@ fn fit_tensor(ty: &TensorType, shape: &[usize], dtype: DType, dims: &mut HashMap
     if fits {
         return Ok(());
     }
-    Err(Error::shape(format!("a tensor of shape {shape:?} was given for {ty}")))
-}
-
-/// What a run gave: values by name, in the model's order.
-#[derive(Debug)]
-pub struct Outputs<B: Backend = AnyBackend> {
-    entries: Vec<(String, Value<B>)>,
-    device: Device<B>,
-}
-
-impl<B: Backend> Outputs<B> {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The output of a name.
-    pub fn get(&self, name: &str) -> Option<&Value<B>> {
-        self.entries.iter().find(|(key, _)| key == name).map(|(_, value)| value)
-    }
-
-    /// The tensor at a place.
-    ///
-    /// # Errors
-    /// When there are not so many outputs, or it is no tensor.
-    pub fn tensor(&self, i: usize) -> Result<Tensor<B>> {
-        let found = self.entries.get(i);
-        let (name, value) = found
-            .ok_or_else(|| Error::out_of_range(format!("output {i} of a model that has {}", self.entries.len())))?;
-        value
-            .tensor(&self.device)
-            .map_err(|e| e.in_module(format!("output {name:?}")))
-    }
-
-    /// The tensor of a name.
-    ///
-    /// # Errors
-    /// When there is no such output, or it is no tensor.
-    pub fn named(&self, name: &str) -> Result<Tensor<B>> {
-        let place = self.entries.iter().position(|(key, _)| key == name);
-        self.tensor(place.ok_or_else(|| Error::invalid(format!("the model has no output {name:?}")))?)
-    }
-
-    /// Names and values in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value<B>)> {
-        self.entries.iter().map(|(name, value)| (name.as_str(), value))
-    }
+    Err(Error::shape(format!("a tensor of shape {shape:?} was given for {ty}"))
+        .with_hint("give it the shape that the file says; equal names are equal extents"))
 }

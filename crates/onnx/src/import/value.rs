@@ -138,6 +138,15 @@ impl<B: Backend> Value<B> {
         }
     }
 
+    /// The tensor on the host, with its element type.
+    pub(crate) fn literal(&self) -> Result<Literal> {
+        match &self.0 {
+            Kind::Tensor(tensor, element) => Literal::new(*element, tensor.to_host()?),
+            Kind::Host(host) => Ok(host.literal.clone()),
+            _ => Err(self.no_tensor()),
+        }
+    }
+
     /// The tensor, if it is on the host already.
     pub(crate) fn on_host(&self) -> Option<&Literal> {
         match &self.0 {

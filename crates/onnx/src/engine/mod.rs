@@ -1,0 +1,84 @@
+//! Engines of others that run a model: each is a [`Session`], opened by name.
+
+mod name;
+#[cfg(feature = "ort")]
+mod ort;
+#[cfg(feature = "rten")]
+mod rten;
+
+use std::path::Path;
+
+use polygrad_core::{Error, ErrorKind, Result};
+
+pub use name::Engine;
+
+use crate::graph::{Body, Literal};
+use crate::import::Options;
+
+/// A model that an engine has loaded.
+pub(crate) trait Session: Send + Sync {
+    /// The outputs in the model's order, from inputs by name. Inputs with a default may be left out.
+    fn run(&self, inputs: &[(String, Literal)]) -> Result<Vec<Literal>>;
+}
+
+/// Where an engine reads a model from.
+#[cfg_attr(
+    not(any(feature = "ort", feature = "rten")),
+    expect(dead_code, reason = "no such engine in this build")
+)]
+pub(crate) enum Source<'a> {
+    /// A file, with external data beside it.
+    File(&'a Path),
+    /// A file's content.
+    Bytes(&'a [u8]),
+}
+
+/// Loads a model into an engine of others.
+///
+/// # Errors
+/// When this build has no such engine or its library is missing, or the engine cannot run the model.
+pub(crate) fn open(source: Source<'_>, body: &Body, options: Options) -> Result<Box<dyn Session>> {
+    check(body, options.engine)?;
+    match options.engine {
+        #[cfg(feature = "ort")]
+        Engine::Ort => Ok(Box::new(ort::Loaded::open(source, body, options)?)),
+        #[cfg(feature = "rten")]
+        Engine::Rten => Ok(Box::new(rten::Loaded::open(source, body, options)?)),
+        engine => {
+            let _ = source;
+            engine.available()?;
+            Err(Error::unsupported(format!("the engine {engine} has no sessions")))
+        }
+    }
+}
+
+/// What runs in an engine of others takes tensors and gives tensors.
+fn check(body: &Body, engine: Engine) -> Result<()> {
+    for &id in body.inputs.iter().chain(&body.outputs) {
+        let value = body.value(id);
+        if value.ty.as_ref().is_some_and(|ty| ty.as_tensor().is_none()) {
+            return Err(Error::unsupported(format!(
+                "{:?} is no tensor, and tensors are all that is handed to the engine {engine}",
+                value.name
+            ))
+            .with_hint("take the engine native"));
+        }
+    }
+    Ok(())
+}
+
+/// The engine's own words, with its name before them.
+#[cold]
+#[cfg_attr(
+    not(any(feature = "ort", feature = "rten")),
+    expect(dead_code, reason = "no such engine in this build")
+)]
+fn failed(engine: Engine, kind: ErrorKind, words: impl std::fmt::Display) -> Error {
+    let error = Error::new(kind, format!("{}: {words}", engine.title()));
+    match kind {
+        ErrorKind::Unsupported | ErrorKind::DType => error.with_hint(format!(
+            "run the model with an engine other than {engine}, such as native"
+        )),
+        _ => error,
+    }
+}

@@ -1,0 +1,57 @@
+//! What a run gives.
+
+use polygrad_core::{AnyBackend, Backend, Error, Result};
+use polygrad_tensor::{Device, Tensor};
+
+use super::value::Value;
+
+/// What a run gave: values by name, in the model's order.
+#[derive(Debug)]
+pub struct Outputs<B: Backend = AnyBackend> {
+    pub(super) entries: Vec<(String, Value<B>)>,
+    pub(super) device: Device<B>,
+}
+
+impl<B: Backend> Outputs<B> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The output of a name.
+    pub fn get(&self, name: &str) -> Option<&Value<B>> {
+        self.entries.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    /// The tensor at a place.
+    ///
+    /// # Errors
+    /// When there are not so many outputs, or it is no tensor.
+    pub fn tensor(&self, i: usize) -> Result<Tensor<B>> {
+        let found = self.entries.get(i);
+        let (name, value) = found
+            .ok_or_else(|| Error::out_of_range(format!("output {i} of a model that has {}", self.entries.len())))?;
+        value
+            .tensor(&self.device)
+            .map_err(|e| e.in_module(format!("output {name:?}")))
+    }
+
+    /// The tensor of a name.
+    ///
+    /// # Errors
+    /// When there is no such output, or it is no tensor.
+    pub fn named(&self, name: &str) -> Result<Tensor<B>> {
+        let place = self.entries.iter().position(|(key, _)| key == name);
+        self.tensor(place.ok_or_else(|| Error::invalid(format!("the model has no output {name:?}")))?)
+    }
+
+    /// Names and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value<B>)> {
+        self.entries.iter().map(|(name, value)| (name.as_str(), value))
+    }
+}

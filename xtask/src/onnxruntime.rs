@@ -1,0 +1,53 @@
+//! ONNX Runtime, which the engine `ort` of `polygrad-onnx` loads at run time.
+
+use std::path::PathBuf;
+
+use crate::cache;
+use crate::packages::{self, Package};
+use crate::torch;
+
+const VERSION: &str = "1.31.1";
+
+/// Where the crate `ort` looks for it, too.
+const VARIABLE: &str = "ORT_DYLIB_PATH";
+
+const PACKAGE: Package = Package {
+    requirement: "onnxruntime==1.31.1",
+    file: "onnxruntime-1.31.1-cp311-cp311-manylinux_2_28_x86_64.whl",
+    sha256: "5752bd508126ae7c49894d3b9d2e83f0c3d487319246d04c444b393308d7ad7f",
+    parts: &[("onnxruntime/capi/libonnxruntime.so.1.31.1", "lib")],
+};
+
+/// `cargo xtask setup onnxruntime`: prints what to export, and nothing else, to standard output.
+pub(crate) fn command() -> Result<(), String> {
+    println!("export {VARIABLE}={}", torch::quoted(&find()?.display().to_string()));
+    Ok(())
+}
+
+/// What the environment of the tests needs; fetches the library first where it is not in the cache folder.
+///
+/// # Errors
+/// When it cannot be fetched.
+pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
+    Ok(vec![(VARIABLE.to_owned(), find()?.display().to_string())])
+}
+
+/// The library: the one that the variable names, or the one in the cache folder.
+fn find() -> Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path);
+        return match path.is_file() {
+            true => Ok(path),
+            false => Err(format!(
+                "{VARIABLE} names {}, which is no file\n  fix: let it name the library of an ONNX Runtime, or unset it",
+                path.display()
+            )),
+        };
+    }
+    let folder = cache::folder()?.join(format!("onnxruntime-{VERSION}"));
+    if !folder.exists() {
+        let instead = format!("let {VARIABLE} name the library of an ONNX Runtime of version 1.22 or newer");
+        packages::install(&PACKAGE, &folder, &instead)?;
+    }
+    Ok(folder.join("lib").join(format!("libonnxruntime.so.{VERSION}")))
+}
