@@ -113,9 +113,9 @@ pub(crate) struct AttributeProto {
     pub(crate) sparse_tensor: Option<Box<SparseTensorProto>>,
     #[prost(message, optional, boxed, tag = "14")]
     pub(crate) tp: Option<Box<TypeProto>>,
-    #[prost(float, repeated, tag = "7")]
+    #[prost(float, repeated, packed = "false", tag = "7")]
     pub(crate) floats: Vec<f32>,
-    #[prost(int64, repeated, tag = "8")]
+    #[prost(int64, repeated, packed = "false", tag = "8")]
     pub(crate) ints: Vec<i64>,
     #[prost(bytes = "bytes", repeated, tag = "9")]
     pub(crate) strings: Vec<Bytes>,
@@ -145,7 +145,7 @@ pub(crate) mod attribute_type {
 /// A tensor's values: in `raw_data`, in one of the typed fields, or in another file.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TensorProto {
-    #[prost(int64, repeated, tag = "1")]
+    #[prost(int64, repeated, packed = "false", tag = "1")]
     pub(crate) dims: Vec<i64>,
     #[prost(int32, tag = "2")]
     pub(crate) data_type: i32,
@@ -192,7 +192,7 @@ pub(crate) struct SparseTensorProto {
     pub(crate) values: Option<TensorProto>,
     #[prost(message, optional, tag = "2")]
     pub(crate) indices: Option<TensorProto>,
-    #[prost(int64, repeated, tag = "3")]
+    #[prost(int64, repeated, packed = "false", tag = "3")]
     pub(crate) dims: Vec<i64>,
 }
 

@@ -99,7 +99,7 @@ fn all_give_the_same_from_memory_and_from_a_file() {
     for external_data in [false, true] {
         let path = folder.path().join(format!("{external_data}.onnx"));
         let save = SaveOptions {
-            external_data,
+            external_data: Some(external_data),
             ..SaveOptions::default()
         };
         product().save_with(&path, save).unwrap();
