@@ -1,4 +1,4 @@
-//! The official node cases on the CPU backend, or on the one that POLYGRAD_ONNX_BACKEND names.
+//! The official node cases on the CPU backend, or on the one that POLYGRAD_ONNX_BACKEND names: `cpu` with options, or `compute-cpu`.
 
 mod suite;
 
@@ -7,7 +7,10 @@ use std::process::ExitCode;
 use polygrad_tensor::{Registry, Result};
 
 fn main() -> Result<ExitCode> {
-    Registry::global().register(polygrad_cpu::entry())?;
+    let registry = Registry::global();
+    registry.register(polygrad_cpu::entry())?;
+    let driver = polygrad_compute::entry("the CPU's kernels as a driver", polygrad_cpu::CpuDriver::open, Vec::new);
+    registry.register(driver)?;
     let name = std::env::var("POLYGRAD_ONNX_BACKEND");
     suite::run(name.as_deref().unwrap_or("cpu"))
 }

@@ -102,6 +102,7 @@ fn normalized<B: Backend>(c: &Call<'_, B>, along: fn(&Tensor<B>, isize) -> Resul
     let x = c.x(0)?;
     if c.version >= 13 {
         let axis = c.axis("axis", -1, x.rank())?;
+        c.reserve(&[x.shape()[axis]], DType::I64)?;
         return one(along(&x, axis as isize)?);
     }
     let shape = x.shape();
@@ -111,6 +112,7 @@ fn normalized<B: Backend>(c: &Call<'_, B>, along: fn(&Tensor<B>, isize) -> Resul
     };
     let rows: usize = shape[..axis].iter().product();
     let columns: usize = shape[axis..].iter().product();
+    c.reserve(&[columns], DType::I64)?;
     one(along(&x.reshape([rows, columns])?, 1)?.reshape(shape)?)
 }
 

@@ -68,8 +68,9 @@ fn spread<B: Backend>(c: &Call<'_, B>, i: usize, x: &Tensor<B>) -> Result<Option
         }
         rank if block > 0 && rank == shape.rank() => {
             let axis = c.axis("axis", 1, shape.rank())?;
-            c.reserve(&shape, DType::I64)?;
             let extent = shape[axis];
+            c.reserve(&[extent], DType::I64)?;
+            c.reserve(&shape, DType::I64)?;
             if scale.shape()[axis] != extent.div_ceil(block) {
                 return Err(Error::shape(format!(
                     "blocks of {block} do not fit {shape} and {}",

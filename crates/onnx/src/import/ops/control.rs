@@ -304,6 +304,7 @@ fn split_to_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let (x, element) = (c.x(0)?, c.element(0)?);
     let axis = c.axis("axis", 0, x.rank())?;
     let extent = x.shape()[axis];
+    c.reserve(&[extent], DType::I64)?;
     let (parts, flat) = match c.opt_ints(1)? {
         None => (vec![1; extent], !c.flag("keepdims", true)?),
         Some(split) if c.shape(1)?.rank() == 0 => {

@@ -122,6 +122,11 @@ fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         None => c.element(0)?,
     };
     let k = c.int("k", 0)?;
+    if shape.numel() == 0 {
+        return Ok(vec![
+            Value::from(c.full(&shape, 0.0, element.dtype()?)?).with_element(element),
+        ]);
+    }
     let ones = (0..*rows as i64).flat_map(|row| (0..*columns as i64).map(move |column| column.checked_sub(row)));
     c.reserve(&shape, DType::F64)?;
     let ones: Vec<bool> = ones.map(|distance| distance == Some(k)).collect();
@@ -145,6 +150,7 @@ fn one_hot<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let mut dims = index.dims();
     dims.insert(axis, depth);
     c.reserve(&dims, DType::I64)?;
+    c.reserve(&[depth], DType::I64)?;
     let index = super::gather::from_front(&index, depth)?.unsqueeze(axis as isize)?;
     let mut along = vec![1; dims.len()];
     along[axis] = depth;
@@ -159,6 +165,9 @@ fn trilu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         Some(_) => c.int_scalar(1)?.clamp(-(1 << 40), 1 << 40) as isize,
         None => 0,
     };
+    if x.numel() == 0 {
+        return one(x);
+    }
     one(if c.flag("upper", true)? { x.triu(k)? } else { x.tril(k)? })
 }
 

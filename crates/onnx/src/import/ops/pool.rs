@@ -68,6 +68,14 @@ fn place<B: Backend>(c: &Call<'_, B>, extents: &[usize]) -> Result<Placed> {
         positions.push(count);
         borders.push((before, after.max(covered.saturating_sub(extent + before))));
     }
+    let padded: Vec<usize> = extents
+        .iter()
+        .zip(&borders)
+        .map(|(extent, (a, b))| extent + a + b)
+        .collect();
+    for &extent in padded.iter().chain(&positions) {
+        c.reserve(&[extent], DType::F64)?;
+    }
     Ok(Placed {
         window,
         borders,
@@ -180,6 +188,7 @@ fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         };
         places = (places + (along * step as i64)?)?;
     }
+    c.reserve(&[shape[0], shape[1]], DType::I64)?;
     let starts: Vec<i64> = (0..shape[0] * shape[1]).map(|i| (i * each) as i64).collect();
     let mut dims = vec![1; shape.rank()];
     (dims[0], dims[1]) = (shape[0], shape[1]);

@@ -245,6 +245,7 @@ fn recurrent<B: Backend>(c: &Call<'_, B>, cell: &Cell<B>) -> Results<B> {
             x.shape()
         )));
     }
+    c.reserve(&[steps, batch.max(1), rows.max(1), directions], x.dtype())?;
     let functions = functions(c, cell.functions, directions)?;
     let lengths = c
         .opt_ints(4)?

@@ -105,6 +105,7 @@ fn scan<B: Backend>(c: &Call<'_, B>, run: impl Fn(&Tensor<B>, isize) -> Result<T
     let axis = axis(c.int_scalar(1)?, x.rank())?;
     let reverse = c.flag("reverse", false)?;
     let at = axis as isize;
+    c.reserve(&[x.shape()[axis]], DType::I64)?;
     let mut y = if reverse { x.flip([at])? } else { x };
     let extent = y.shape()[axis];
     if c.flag("exclusive", false)? && extent > 0 {

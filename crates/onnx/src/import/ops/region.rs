@@ -226,6 +226,7 @@ fn col2im<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     {
         return Err(Error::shape(format!("{positions:?} blocks, but {columns} columns")));
     }
+    c.reserve(&[kernel, columns], DType::F64)?;
     // What falls outside the image goes to one place behind it.
     let mut index = Vec::with_capacity(kernel * columns);
     for i in 0..kernel * columns {

@@ -45,6 +45,9 @@ fn extreme<B: Backend>(
 ) -> Result<Tensor<B>> {
     let at = axis as isize;
     let mut out = x.clone();
+    if index.numel() == 0 {
+        return Ok(out);
+    }
     for i in 0..index.shape()[axis] {
         let (index, src) = (index.narrow(at, i, 1)?, src.narrow(at, i, 1)?);
         let there = out.gather(at, &index)?;
@@ -102,6 +105,7 @@ fn tensor_scatter<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             shape[0]
         )));
     }
+    c.reserve(&[starts.len(), fresh[axis]], DType::I64)?;
     let (length, count) = (shape[axis] as i64, fresh[axis] as i64);
     let mut index = Vec::with_capacity(starts.len() * fresh[axis]);
     for start in starts {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use polygrad_core::{Backend, Error, HostTensor, Shape};
+use polygrad_core::{Backend, DType, Error, HostTensor, Shape};
 
 use super::{Row, rows};
 use crate::graph::malformed;
@@ -63,6 +63,7 @@ fn unique<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         ),
         None => (values.len(), 1, 1),
     };
+    c.reserve(&[count], DType::I64)?;
     let compare = |a: usize, b: usize| {
         let element = |slice: usize, i: usize| values[(i / inner * count + slice) * inner + i % inner];
         let pairs = (0..outer * inner).map(|i| element(a, i).total_cmp(&element(b, i)));
@@ -160,7 +161,9 @@ fn non_max_suppression<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     for sample in 0..batch {
         let corners = boxes[sample * count * 4..][..count * 4].chunks_exact(4);
         let corners: Vec<Corners> = corners.map(|values| Corners::new(values, centered)).collect();
+        c.limits.step()?;
         for class in 0..classes {
+            c.limits.step()?;
             let scores = &scores[(sample * classes + class) * count..][..count];
             let mut order: Vec<usize> = (0..count).filter(|&i| scores[i] > least).collect();
             order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));

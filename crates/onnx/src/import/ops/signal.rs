@@ -130,7 +130,7 @@ fn stft<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         )));
     }
     let frames = (length - frame) / step + 1;
-    c.reserve(&[x.shape()[0], frames, frame, 2], DType::F64)?;
+    c.reserve(&[x.shape()[0].max(1), frames, frame, 2], DType::F64)?;
     let index: Vec<i64> = (0..frames * frame)
         .map(|i| (i / frame * step + i % frame) as i64)
         .collect();

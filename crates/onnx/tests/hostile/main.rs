@@ -1,5 +1,7 @@
 //! Files that are broken, or made to break something: each is an error that says what is wrong.
 
+mod wire;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,46 +10,7 @@ use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::{Attribute, Body, Graph, Node, SaveOptions, ValueId};
 use polygrad_onnx::{OnnxModel, Options};
 use polygrad_tensor::{Device, Error, Shape, Tensor};
-
-/// Protobuf by hand: a number, and bytes or another message.
-fn number(field: u64, value: u64) -> Vec<u8> {
-    [varint(field << 3), varint(value)].concat()
-}
-
-fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
-    [varint(field << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    while value >= 128 {
-        out.push(value as u8 | 128);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
-}
-
-/// A model around a GraphProto.
-fn model(graph: &[u8]) -> Vec<u8> {
-    [number(1, 10), bytes(8, &number(2, 20)), bytes(7, graph)].concat()
-}
-
-fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> Vec<u8> {
-    let inputs = inputs.iter().flat_map(|name| bytes(1, name.as_bytes()));
-    let outputs = outputs.iter().flat_map(|name| bytes(2, name.as_bytes()));
-    let content: Vec<u8> = inputs.chain(outputs).chain(bytes(4, op.as_bytes())).collect();
-    bytes(1, &content)
-}
-
-fn output(name: &str) -> Vec<u8> {
-    bytes(12, &bytes(1, name.as_bytes()))
-}
-
-fn tensor(dims: &[i64], element: u64, raw: &[u8]) -> Vec<u8> {
-    let dims: Vec<u8> = dims.iter().flat_map(|&dim| number(1, dim as u64)).collect();
-    [dims, number(2, element), bytes(8, b"w"), bytes(9, raw)].concat()
-}
+use wire::{bytes, model, node, number, output, tensor};
 
 fn refused(graph: &[u8], says: &str) {
     let error = Graph::from_bytes(model(graph))
@@ -289,6 +252,40 @@ fn a_few_bytes_cannot_fill_the_memory() {
             .unwrap_or_else(|| panic!("{op} was computed"));
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{op}: {error}");
         assert!(error.to_string().contains(op), "{error}");
+    }
+}
+
+#[test]
+fn nothing_can_have_a_huge_extent() {
+    let nothing = |dims: [usize; 3]| HostTensor::new(Shape::from(dims), Vec::<f32>::new()).unwrap();
+    let huge = 1 << 50;
+    let wide = nothing([0, huge, 1]);
+    let cases: Vec<(&str, Vec<HostTensor>)> = vec![
+        ("Hardmax", vec![nothing([1, 0, huge])]),
+        ("Trilu", vec![nothing([0, 1 << 25, 1 << 25])]),
+        ("ReverseSequence", vec![nothing([huge, 1, 0]), ints(&[1])]),
+        ("SplitToSequence", vec![nothing([huge, 1, 0])]),
+        ("CumSum", vec![wide.clone(), HostTensor::scalar(1i64)]),
+        ("Unique", vec![wide.clone()]),
+        ("NonZero", vec![wide.clone()]),
+        (
+            "RNN",
+            vec![
+                nothing([huge, 1, 0]),
+                nothing([1, 2, 0]),
+                HostTensor::new(Shape::from([1, 2, 2]), vec![0f32; 4]).unwrap(),
+            ],
+        ),
+        (
+            "EyeLike",
+            vec![nothing([1, huge, 0]).reshape(Shape::from([huge, 0])).unwrap()],
+        ),
+    ];
+    for (op, inputs) in cases {
+        // Whether it is computed or refused, it takes neither time nor memory.
+        let start = std::time::Instant::now();
+        let _ = run(&constant_graph(op, &inputs, Vec::new()));
+        assert!(start.elapsed().as_secs() < 5, "{op}");
     }
 }
 
