@@ -9,7 +9,11 @@ use super::extents::Extents;
 /// they give.
 pub(super) fn of(node: &Node, body: &Body, extents: &Extents) -> Option<f64> {
     let shape = |id: Option<ValueId>| -> Option<Vec<usize>> {
-        let ty = body.value(id?).ty.as_ref()?.as_tensor();
+        let id = id?;
+        if let Some(initializer) = body.initializer(id) {
+            return Some(initializer.tensor.host().shape().to_vec());
+        }
+        let ty = body.value(id).ty.as_ref()?.as_tensor();
         ty.and_then(|ty: &TensorType| extents.shape(ty))
     };
     let input = |i: usize| shape(node.inputs.get(i).copied().flatten());
