@@ -2,6 +2,7 @@
 
 mod columns;
 mod geometry;
+mod max_rows;
 mod pool;
 mod product;
 

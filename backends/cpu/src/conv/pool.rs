@@ -3,6 +3,7 @@
 use polygrad_core::{DType, Error, PoolParams, Result, Shape, dispatch_dtype};
 
 use super::geometry::Geometry;
+use super::max_rows::MaxRows;
 use crate::CpuTensor;
 use crate::loops::Pointer;
 use crate::ops::{convert, floats, numbers};
@@ -43,6 +44,22 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams) -> Result<(CpuTensor,
     let to_index = Pointer(indices.ptr_mut().cast::<i64>());
     let ns = (out_plane * (2 + g.taps())) as f32 * 0.7;
     if out_plane == 0 {
+        return Ok((values, indices));
+    }
+    if let (DType::F32, Some(level)) = (x.dtype(), x.device().vectors())
+        && MaxRows::fits(&g)
+    {
+        let from = Pointer(x.ptr().cast_mut().cast::<f32>());
+        let to = Pointer(values.ptr_mut().cast::<f32>());
+        x.device()
+            .each(g.batch * g.groups, (out_plane * (2 + g.taps())) as f32 * 0.1, |i| {
+                level.run(MaxRows {
+                    g: &g,
+                    from: from.at(i * plane).cast_const(),
+                    to: to.at(i * out_plane),
+                    to_index: to_index.at(i * out_plane),
+                });
+            });
         return Ok((values, indices));
     }
     let firsts: Vec<usize> = (0..out_plane).map(|at| first_tap(&g, at)).collect();

@@ -240,6 +240,16 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn evens(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe {
+            // Pairs of a and of b by turns, then in order.
+            let pairs = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(a, b));
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(pairs))
+        }
+    }
+
+    #[inline(always)]
     fn lt(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: see above.
         unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }

@@ -105,6 +105,45 @@ impl Lanes for Avx512 {
         // SAFETY: see above.
         unsafe { _mm512_reduce_add_ps(v) }
     }
+
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_step: isize, to: *mut f32, to_step: usize) {
+        // SAFETY: see above; the addresses by the caller.
+        unsafe {
+            let row = |i: usize| _mm512_castps_pd(_mm512_loadu_ps(from.offset(i.cast_signed() * from_step)));
+            let pair = |i: usize| {
+                let (a, b) = (_mm512_castpd_ps(row(i)), _mm512_castpd_ps(row(i + 1)));
+                let (low, high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                (_mm512_castps_pd(low), _mm512_castps_pd(high))
+            };
+            // Of four rows the columns j, j + 4, j + 8 and j + 12 in the quarters of register j.
+            let four = |i: usize| {
+                let ((a, b), (c, d)) = (pair(i), pair(i + 2));
+                let registers = [
+                    _mm512_unpacklo_pd(a, c),
+                    _mm512_unpackhi_pd(a, c),
+                    _mm512_unpacklo_pd(b, d),
+                    _mm512_unpackhi_pd(b, d),
+                ];
+                registers.map(|v| _mm512_castpd_ps(v))
+            };
+            let (a, b, c, d) = (four(0), four(4), four(8), four(12));
+            for j in 0..4 {
+                let even = (
+                    _mm512_shuffle_f32x4::<0x88>(a[j], b[j]),
+                    _mm512_shuffle_f32x4::<0x88>(c[j], d[j]),
+                );
+                let odd = (
+                    _mm512_shuffle_f32x4::<0xdd>(a[j], b[j]),
+                    _mm512_shuffle_f32x4::<0xdd>(c[j], d[j]),
+                );
+                _mm512_storeu_ps(to.add(j * to_step), _mm512_shuffle_f32x4::<0x88>(even.0, even.1));
+                _mm512_storeu_ps(to.add((j + 4) * to_step), _mm512_shuffle_f32x4::<0x88>(odd.0, odd.1));
+                _mm512_storeu_ps(to.add((j + 8) * to_step), _mm512_shuffle_f32x4::<0xdd>(even.0, even.1));
+                _mm512_storeu_ps(to.add((j + 12) * to_step), _mm512_shuffle_f32x4::<0xdd>(odd.0, odd.1));
+            }
+        }
+    }
 }
 
 impl Simd for Avx512 {
@@ -193,6 +232,15 @@ impl Simd for Avx512 {
     fn shr<const BY: i32>(self, i: __m512i) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_srav_epi32(i, _mm512_set1_epi32(BY)) }
+    }
+
+    #[inline(always)]
+    fn evens(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe {
+            let places = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            _mm512_permutex2var_ps(a, places, b)
+        }
     }
 
     #[inline(always)]

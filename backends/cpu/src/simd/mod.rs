@@ -225,6 +225,9 @@ pub(crate) trait Simd: Lanes<T = f32> {
     /// Shifted to the right by `BY` bits, the sign kept.
     fn shr<const BY: i32>(self, i: Self::I) -> Self::I;
 
+    /// The lanes of `a` with an even number, then those of `b`; a lone lane is even.
+    fn evens(self, a: Self::V, b: Self::V) -> Self::V;
+
     /// `a < b`, false for NaN.
     fn lt(self, a: Self::V, b: Self::V) -> Self::M;
 

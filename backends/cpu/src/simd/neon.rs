@@ -216,6 +216,12 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    fn evens(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        // SAFETY: see above.
+        unsafe { vuzp1q_f32(a, b) }
+    }
+
+    #[inline(always)]
     fn lt(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
         // SAFETY: see above.
         unsafe { vcltq_f32(a, b) }

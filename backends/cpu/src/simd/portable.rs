@@ -200,6 +200,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn evens(self, a: f32, _: f32) -> f32 {
+        a
+    }
+
+    #[inline(always)]
     fn lt(self, a: f32, b: f32) -> bool {
         a < b
     }

@@ -116,6 +116,35 @@ fn transposes_squares() {
     }
 }
 
+struct Evens;
+
+impl Kernel for Evens {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let from: [f32; 32] = std::array::from_fn(|i| i as f32);
+        let mut to = [0f32; 16];
+        // SAFETY: no register is longer than 16 elements.
+        unsafe {
+            s.store(
+                to.as_mut_ptr(),
+                s.evens(s.load(from.as_ptr()), s.load(from.as_ptr().add(S::N))),
+            )
+        };
+        for lane in 0..S::N {
+            assert_eq!(to[lane], (2 * lane) as f32);
+        }
+    }
+}
+
+#[test]
+fn takes_every_second_lane() {
+    for level in Level::available() {
+        level.run(Evens);
+    }
+}
+
 struct Sums;
 
 impl Kernel for Sums {

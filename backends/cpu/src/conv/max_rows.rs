@@ -1,0 +1,97 @@
+//! The largest of each window of a plane, for windows without border whose steps along a row are 1 or 2.
+
+use super::geometry::Geometry;
+use crate::simd::{Kernel, Simd};
+
+/// One plane of f32.
+pub(super) struct MaxRows<'a> {
+    pub(super) g: &'a Geometry,
+    pub(super) from: *const f32,
+    pub(super) to: *mut f32,
+    pub(super) to_index: *mut i64,
+}
+
+impl MaxRows<'_> {
+    /// Whether these are such windows.
+    pub(super) fn fits(g: &Geometry) -> bool {
+        let inside = (0..3).all(|axis| {
+            g.padding[axis] == 0
+                && (g.output[axis] - 1) * g.stride[axis] + (g.kernel[axis] - 1) * g.dilation[axis] < g.input[axis]
+        });
+        inside && g.stride[2] <= 2 && g.plane() <= i32::MAX as usize
+    }
+}
+
+impl Kernel for MaxRows<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { g, from, to, to_index } = self;
+        let [_, rows, columns] = g.output;
+        let lanes: [f32; 16] = std::array::from_fn(|lane| f32::from_bits((lane * g.stride[2]) as u32));
+        // SAFETY: no register is longer than 16 elements.
+        let steps = s.bits(unsafe { s.load(lanes.as_ptr()) });
+        for line in 0..g.output[0] * rows {
+            let start = [line / rows * g.stride[0], line % rows * g.stride[1]];
+            for column in (0..columns).step_by(S::N) {
+                let n = S::N.min(columns - column);
+                let mut best = s.splat(0.0);
+                let mut chosen = best;
+                let mut first = true;
+                for depth in 0..g.kernel[0] {
+                    for height in 0..g.kernel[1] {
+                        for tap in 0..g.kernel[2] {
+                            let row =
+                                (start[0] + depth * g.dilation[0]) * g.input[1] + start[1] + height * g.dilation[1];
+                            let place = row * g.input[2] + column * g.stride[2] + tap * g.dilation[2];
+                            // SAFETY: by `fits`, every tap of every window is inside the plane.
+                            let value = unsafe { every(s, from.add(place), n, g.stride[2]) };
+                            let index = s.from_bits(s.add_int(s.splat_int(place as i32), steps));
+                            if first {
+                                (best, chosen, first) = (value, index, false);
+                                continue;
+                            }
+                            // NaN is the largest, and the first of equals stays.
+                            let larger = s.lt(best, value);
+                            let (raised, moved) = (s.select(larger, value, best), s.select(larger, index, chosen));
+                            let unordered = s.select(s.eq(best, best), index, chosen);
+                            let is_number = s.eq(value, value);
+                            best = s.select(is_number, raised, value);
+                            chosen = s.select(is_number, moved, unordered);
+                        }
+                    }
+                }
+                let at = line * columns + column;
+                let mut indices = [0f32; 16];
+                // SAFETY: the output's row has `n` more elements from here on; no register is longer than 16.
+                unsafe {
+                    s.store_part(to.add(at), n, best);
+                    s.store(indices.as_mut_ptr(), chosen);
+                    for (lane, index) in indices[..n].iter().enumerate() {
+                        to_index.add(at + lane).write(i64::from(index.to_bits()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `n` elements, each `stride` after the one before.
+///
+/// # Safety
+/// They must be readable; the stride is 1 or 2.
+#[inline(always)]
+unsafe fn every<S: Simd>(s: S, from: *const f32, n: usize, stride: usize) -> S::V {
+    // SAFETY: by the caller.
+    unsafe {
+        if stride == 1 {
+            return if n == S::N { s.load(from) } else { s.load_part(from, n) };
+        }
+        // The last element wanted is the last that is read.
+        let readable = 2 * n - 1;
+        let low = s.load_part(from, readable.min(S::N));
+        let high = s.load_part(from.wrapping_add(S::N), readable.saturating_sub(S::N));
+        s.evens(low, high)
+    }
+}
