@@ -1,6 +1,7 @@
 //! Convolution and pooling.
 
 mod columns;
+mod direct;
 mod geometry;
 mod max_rows;
 mod pool;
@@ -10,9 +11,9 @@ pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
 use polygrad_core::{ConvParams, DType, Error, Result, Scalar, Shape};
 
-use crate::CpuTensor;
 use crate::ops::half::Half;
 use crate::ops::{convert, create, floats, same_dtype};
+use crate::{CpuDevice, CpuTensor, Kernels};
 use geometry::Geometry;
 
 /// Calls a function of the module `product` for the dtype.
@@ -40,6 +41,15 @@ pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Re
     }
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
+    if let Some(device) = direct_on(&x, &geometry) {
+        let (x, weight, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
+        // SAFETY: all three are contiguous and have the shapes of the geometry.
+        unsafe {
+            let filters = direct::Filters::new(device, &geometry, weight)?;
+            direct::forward(device, &geometry, x, &filters, to)?;
+        }
+        return Ok(out);
+    }
     for_real!(dtype, forward(&x, &weight, &mut out, &geometry))?;
     Ok(out)
 }
@@ -71,6 +81,17 @@ pub(crate) fn conv_input_grad(
     let mut out = CpuTensor::empty(input_shape, dtype, grad.device())?;
     let (grad, weight) = (grad.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(&input_shape, weight.shape(), grad.shape(), params);
+    if let Some(turned) = direct::of_input_grad(&geometry)
+        && let Some(device) = direct_on(&grad, &turned)
+    {
+        let (grad, weight, to) = (grad.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
+        // SAFETY: all three are contiguous and have the shapes of the geometry.
+        unsafe {
+            let filters = direct::Filters::reversed(device, &turned, weight)?;
+            direct::forward(device, &turned, grad, &filters, to)?;
+        }
+        return Ok(out);
+    }
     for_real!(dtype, input_grad(&grad, &weight, &mut out, &geometry))?;
     Ok(out)
 }
@@ -99,8 +120,21 @@ pub(crate) fn conv_weight_grad(
     let mut out = CpuTensor::empty(weight_shape, dtype, grad.device())?;
     let (grad, x) = (grad.contiguous()?, x.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), &weight_shape, grad.shape(), params);
+    if let Some(device) = direct_on(&x, &geometry) {
+        let (grad, x, to) = (grad.typed::<f32>()?, x.typed::<f32>()?, out.ptr_mut().cast());
+        // SAFETY: all three are contiguous and have the shapes of the geometry.
+        unsafe { direct::weight_grad(device, &geometry, grad, x, to)? };
+        return Ok(out);
+    }
     for_real!(dtype, weight_grad(&grad, &x, &mut out, &geometry))?;
     Ok(out)
+}
+
+/// The device, if it convolves such images directly.
+fn direct_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
+    let device = x.device();
+    let direct = x.dtype() == DType::F32 && device.kernels() == Kernels::Simd && direct::fits(g);
+    direct.then_some(device)
 }
 
 fn wide(x: &CpuTensor) -> Result<CpuTensor> {

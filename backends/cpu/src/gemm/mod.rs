@@ -13,13 +13,13 @@ mod tile;
 mod vector;
 
 pub(crate) use pack::{Panels, Strided};
-pub(crate) use packed::Packed;
+pub(crate) use packed::{Packed, tiles};
 pub(crate) use plain::Plain;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tile::Narrow;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use tile::Tall;
-pub(crate) use tile::{Single, Width};
+pub(crate) use tile::{Input, NV, Out, Single, Turned, Width, Windows};
 
 use polygrad_core::Result;
 

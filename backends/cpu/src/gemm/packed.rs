@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use polygrad_core::Result;
 
-use super::tile::{Input, NV, Out, Width};
+use super::tile::{Even, Input, NV, Out, Width};
 use super::vector::by_vectors;
 use super::{Dims, Gemm, Mat, MatMut, Panels, Real, Strided, Update, cost};
 use crate::CpuDevice;
@@ -295,7 +295,7 @@ impl<T: Real> Block<T> {
 /// How `rows` are cut into tiles of at most `mr`: the number of tiles, and the first row of one. Tiles are even, so that the
 /// last is not a sliver.
 #[inline(always)]
-fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) {
+pub(crate) fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) {
     let count = rows.div_ceil(mr);
     (count, move |tile| tile * rows / count)
 }
@@ -354,13 +354,15 @@ impl<T: Real> Kernel for Rows<T> {
                 let (start, end) = (first(tile), first(tile + 1));
                 let input = Input {
                     k,
-                    a: if a_packed {
-                        a.ptr.wrapping_add(tile * mr * k)
-                    } else {
-                        a.at(start, 0)
+                    a: Even {
+                        ptr: if a_packed {
+                            a.ptr.wrapping_add(tile * mr * k)
+                        } else {
+                            a.at(start, 0)
+                        },
+                        rows: a.rows,
+                        cols: a.cols,
                     },
-                    a_rows: a.rows,
-                    a_cols: a.cols,
                     b: b.ptr.wrapping_add(panel * b.panel),
                     b_rows: b.row,
                 };

@@ -16,8 +16,13 @@ pub(crate) trait Width: Copy {
     ///
     /// # Safety
     /// As for [`tile`].
-    unsafe fn any_tile<L: Lanes>(l: L, rows: usize, input: Input<L::T>, out: Out<L::T>, update: Update<L::T>)
-    where
+    unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
+        l: L,
+        rows: usize,
+        input: Input<L::T, A>,
+        out: Out<L::T>,
+        update: Update<L::T>,
+    ) where
         L::T: Real;
 }
 
@@ -44,10 +49,10 @@ macro_rules! width {
             const MR: usize = $most;
 
             #[inline(always)]
-            unsafe fn any_tile<L: Lanes>(
+            unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
                 l: L,
                 rows: usize,
-                input: Input<L::T>,
+                input: Input<L::T, A>,
                 out: Out<L::T>,
                 update: Update<L::T>,
             ) where
@@ -60,14 +65,14 @@ macro_rules! width {
                     match (step, out.n > L::N) {
                         $(
                             // SAFETY: passed on.
-                            ($rows, false) => unsafe { tile::<L, $rows, 1>(l, input, out, update) },
+                            ($rows, false) => unsafe { tile::<L, A, $rows, 1>(l, input, out, update) },
                             // SAFETY: passed on.
-                            ($rows, true) => unsafe { tile::<L, $rows, 2>(l, input, out, update) },
+                            ($rows, true) => unsafe { tile::<L, A, $rows, 2>(l, input, out, update) },
                         )*
                         _ => unreachable!("a tile has at most {} rows", Self::MR),
                     }
                     rows -= step;
-                    input.a = input.a.wrapping_offset(step.cast_signed() * input.a_rows);
+                    input.a = input.a.below(step);
                     out.ptr = out.ptr.wrapping_offset(step.cast_signed() * out.rows);
                 }
             }
@@ -89,13 +94,123 @@ pub(crate) struct Out<T> {
     pub(crate) n: usize,
 }
 
+/// Where the elements of A lie: column by column, and how far each row is from the first.
+pub(crate) trait Left<T>: Copy {
+    /// The first row's element in the next column.
+    ///
+    /// # Safety
+    /// There must be one more column.
+    unsafe fn next(&mut self) -> *const T;
+
+    /// How far a row's elements are from those of the first.
+    ///
+    /// # Safety
+    /// There must be such a row.
+    unsafe fn row(&self, row: usize) -> isize;
+
+    /// What begins some rows further down.
+    fn below(self, rows: usize) -> Self;
+}
+
+/// A matrix.
+#[derive(Clone, Copy)]
+pub(crate) struct Even<T> {
+    pub(crate) ptr: *const T,
+    pub(crate) rows: isize,
+    pub(crate) cols: isize,
+}
+
+impl<T: Copy> Left<T> for Even<T> {
+    #[inline(always)]
+    unsafe fn next(&mut self) -> *const T {
+        let now = self.ptr;
+        self.ptr = now.wrapping_offset(self.cols);
+        now
+    }
+
+    #[inline(always)]
+    unsafe fn row(&self, row: usize) -> isize {
+        row.cast_signed() * self.rows
+    }
+
+    #[inline(always)]
+    fn below(self, rows: usize) -> Self {
+        Self {
+            ptr: self.ptr.wrapping_offset(rows.cast_signed() * self.rows),
+            ..self
+        }
+    }
+}
+
+/// Windows of an image: the columns are the places of a window, a table says how far they are from `base`; the rows are windows side by
+/// side.
+#[derive(Clone, Copy)]
+pub(crate) struct Windows<T> {
+    pub(crate) base: *const T,
+    pub(crate) places: *const isize,
+    pub(crate) rows: isize,
+}
+
+impl<T: Copy> Left<T> for Windows<T> {
+    #[inline(always)]
+    unsafe fn next(&mut self) -> *const T {
+        // SAFETY: the table has an entry for each column.
+        let place = unsafe { self.places.read() };
+        self.places = self.places.wrapping_add(1);
+        self.base.wrapping_offset(place)
+    }
+
+    #[inline(always)]
+    unsafe fn row(&self, row: usize) -> isize {
+        row.cast_signed() * self.rows
+    }
+
+    #[inline(always)]
+    fn below(self, rows: usize) -> Self {
+        Self {
+            base: self.base.wrapping_offset(rows.cast_signed() * self.rows),
+            ..self
+        }
+    }
+}
+
+/// Windows the other way round: the rows are places of a window, the columns windows anywhere in the image.
+#[derive(Clone, Copy)]
+pub(crate) struct Turned<T> {
+    pub(crate) base: *const T,
+    pub(crate) windows: *const isize,
+    pub(crate) places: *const isize,
+}
+
+impl<T: Copy> Left<T> for Turned<T> {
+    #[inline(always)]
+    unsafe fn next(&mut self) -> *const T {
+        // SAFETY: the table has an entry for each column.
+        let window = unsafe { self.windows.read() };
+        self.windows = self.windows.wrapping_add(1);
+        self.base.wrapping_offset(window)
+    }
+
+    #[inline(always)]
+    unsafe fn row(&self, row: usize) -> isize {
+        // SAFETY: the table has an entry for each row.
+        unsafe { self.places.add(row).read() }
+    }
+
+    #[inline(always)]
+    fn below(self, rows: usize) -> Self {
+        Self {
+            places: self.places.wrapping_add(rows),
+            ..self
+        }
+    }
+}
+
 /// The rows of A and of B that a tile multiplies. B's rows hold neighbouring columns one after another.
 #[derive(Clone, Copy)]
-pub(crate) struct Input<T> {
+pub(crate) struct Input<T, A> {
     pub(crate) k: usize,
-    pub(crate) a: *const T,
-    pub(crate) a_rows: isize,
-    pub(crate) a_cols: isize,
+    pub(crate) a: A,
     pub(crate) b: *const T,
     pub(crate) b_rows: isize,
 }
@@ -106,22 +221,15 @@ pub(crate) struct Input<T> {
 /// The rows of A must be readable, those of B to the end of the last register, whatever `n` says, and the tile of C
 /// writable. `update.bias`, if there is one, points at the tile's first column.
 #[inline(always)]
-unsafe fn tile<L: Lanes, const MR: usize, const NV: usize>(
+unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
     l: L,
-    input: Input<L::T>,
+    input: Input<L::T, A>,
     out: Out<L::T>,
     update: Update<L::T>,
 ) where
     L::T: Real,
 {
-    let Input {
-        k,
-        a,
-        a_rows,
-        a_cols,
-        b,
-        b_rows,
-    } = input;
+    let Input { k, a, b, b_rows } = input;
     let last = out.n - (NV - 1) * L::N;
     // SAFETY: all addresses are within the rows and the tile, by the caller.
     unsafe {
@@ -148,13 +256,13 @@ unsafe fn tile<L: Lanes, const MR: usize, const NV: usize>(
                 let from = b.add(v * L::N);
                 row[v] = l.load(from);
             }
+            let column = a.next();
             for i in 0..MR {
-                let x = l.splat(a.offset(i as isize * a_rows).read());
+                let x = l.splat(column.offset(a.row(i)).read());
                 for v in 0..NV {
                     acc[i][v] = l.mul_add(x, row[v], acc[i][v]);
                 }
             }
-            a = a.wrapping_offset(a_cols);
             b = b.wrapping_offset(b_rows);
         }
         for i in 0..MR {

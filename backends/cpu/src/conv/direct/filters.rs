@@ -1,0 +1,130 @@
+//! Filters as panels of output channels.
+
+use polygrad_core::Result;
+
+use super::{Geometry, panel_width};
+use crate::CpuDevice;
+use crate::buffers::Buffer;
+use crate::gemm::{Mat, Panels, Strided};
+use crate::loops::Pointer;
+use crate::simd::{Kernel, Simd};
+
+/// The filters of all groups: for each group and panel a row for each place of a window, as wide as a tile.
+pub(in crate::conv) struct Filters {
+    _buffer: Buffer,
+    panels: Pointer<f32>,
+    /// Rows of a panel.
+    rows: usize,
+    width: usize,
+    /// Panels of a group.
+    count: usize,
+}
+
+impl Filters {
+    /// Packs `[outputs, inputs, taps]`, contiguous, for each group.
+    ///
+    /// # Safety
+    /// `weight` holds the filters of `g`.
+    pub(in crate::conv) unsafe fn new(device: CpuDevice, g: &Geometry, weight: *const f32) -> Result<Self> {
+        let out = Self::empty(device, g)?;
+        let weight = Pointer(weight.cast_mut());
+        out.each_panel(device, g, |group, first, columns, to| {
+            let from = weight.at((group * g.outputs + first) * out.rows).cast_const();
+            // As a matrix a column is a filter.
+            let filters = Strided(Mat::new(from, 1, out.rows.cast_signed()));
+            device.level().run(Pack {
+                filters,
+                rows: out.rows,
+                columns,
+                width: out.width,
+                to,
+            });
+        });
+        Ok(out)
+    }
+
+    /// Packs the filters of the convolution whose gradient is computed: `g` has inputs and outputs the other way round, and `weight` is
+    /// `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
+    ///
+    /// # Safety
+    /// `weight` holds these filters.
+    pub(in crate::conv) unsafe fn reversed(device: CpuDevice, g: &Geometry, weight: *const f32) -> Result<Self> {
+        let out = Self::empty(device, g)?;
+        let weight = Pointer(weight.cast_mut());
+        let taps = g.taps();
+        out.each_panel(device, g, |group, first, columns, to| {
+            for input in 0..g.inputs {
+                let from = weight.at(((group * g.inputs + input) * g.outputs + first) * taps);
+                for tap in 0..taps {
+                    // SAFETY: the panel has a row of `width` places for each input and tap; the filters have these taps.
+                    unsafe {
+                        let row = to.add((input * taps + tap) * out.width);
+                        (0..columns).for_each(|j| row.add(j).write(from.add(j * taps + taps - 1 - tap).read()));
+                        (columns..out.width).for_each(|j| row.add(j).write(0.0));
+                    }
+                }
+            }
+        });
+        Ok(out)
+    }
+
+    fn empty(device: CpuDevice, g: &Geometry) -> Result<Self> {
+        let width = panel_width(device.level());
+        let (rows, count) = (g.inputs * g.taps(), g.outputs.div_ceil(width));
+        let buffer = Buffer::alloc(g.groups * count * rows * width * size_of::<f32>())?;
+        Ok(Self {
+            panels: Pointer(buffer.as_ptr().cast()),
+            _buffer: buffer,
+            rows,
+            width,
+            count,
+        })
+    }
+
+    /// Calls `fill(group, first channel, channels, to)` for each panel.
+    fn each_panel(&self, device: CpuDevice, g: &Geometry, fill: impl Fn(usize, usize, usize, *mut f32) + Sync) {
+        let size = self.rows * self.width;
+        device.each(g.groups * self.count, size as f32 * 0.3, |i| {
+            let first = i % self.count * self.width;
+            let columns = self.width.min(g.outputs - first);
+            fill(i / self.count, first, columns, self.panels.at(i * size));
+        });
+    }
+
+    /// Panels of a group.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Columns of a panel.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Where a panel begins.
+    pub(super) fn panel(&self, group: usize, panel: usize) -> *const f32 {
+        let size = self.rows * self.width;
+        self.panels.at((group * self.count + panel) * size).cast_const()
+    }
+}
+
+struct Pack {
+    filters: Strided<f32>,
+    rows: usize,
+    columns: usize,
+    width: usize,
+    to: *mut f32,
+}
+
+impl Kernel for Pack {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the filters have these rows and columns, and the panel room for them.
+        unsafe {
+            self.filters
+                .pack(s, (0, self.rows), (0, self.columns), self.width, self.to);
+        }
+    }
+}
