@@ -75,6 +75,10 @@ fn agrees_with_the_reference() {
                                 check(device, &[2, 4, 6, 7], &[2, 4 / groups, 3, 2], params, dtype);
                                 check(device, &[1, 2, 3, 4, 5], &[2, 2 / groups, 1, 3, 2], params, dtype);
                                 check(device, &[9, 4, 5, 5], &[4, 4 / groups, 1, 1], params, dtype);
+                                // Channels enough for patches that are read where they lie.
+                                check(device, &[3, 18, 9], &[20, 18 / groups, 3], params, dtype);
+                                check(device, &[2, 16, 6, 7], &[24, 16 / groups, 3, 2], params, dtype);
+                                check(device, &[1, 16, 3, 4, 5], &[18, 16 / groups, 1, 3, 2], params, dtype);
                             }
                         }
                     }
@@ -89,6 +93,19 @@ fn agrees_with_the_reference() {
                     padding: [1; 3],
                     ..Default::default()
                 },
+                DType::F32,
+            );
+            // Many panels, places and positions, none of them a multiple of a tile.
+            let params = ConvParams {
+                padding: [1; 3],
+                ..Default::default()
+            };
+            check(device, &[3, 21, 19, 17], &[37, 21, 3, 3], params, DType::F32);
+            check(
+                device,
+                &[2, 37, 21, 5],
+                &[9, 37, 1, 1],
+                ConvParams::default(),
                 DType::F32,
             );
             check(device, &[2, 3, 8, 8], &[4, 3, 3, 3], ConvParams::default(), DType::F16);

@@ -13,7 +13,7 @@ use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
 /// Places of a window that are multiplied at a time, at most: their rows of a panel stay in the first-level cache.
-const MOST_ROWS: usize = 256;
+const MOST_ROWS: usize = 320;
 
 /// Positions of a task, about.
 const POSITIONS: usize = 256;
@@ -111,8 +111,10 @@ impl Part<'_> {
         let g = self.g;
         let per_image = g.output[0] * g.output[1];
         let (count, first) = tiles(g.output[2], <S::Tile as Width>::MR);
-        for top in (0..self.places.len()).step_by(MOST_ROWS) {
-            let rows = MOST_ROWS.min(self.places.len() - top);
+        let depths = self.places.len().div_ceil(MOST_ROWS);
+        let depth = self.places.len().div_ceil(depths);
+        for top in (0..self.places.len()).step_by(depth) {
+            let rows = depth.min(self.places.len() - top);
             let update = if top == 0 { Update::set() } else { Update::add() };
             let mut sums = self.sums;
             for line in self.lines.clone() {
