@@ -296,8 +296,10 @@ impl<T: Real> Block<T> {
 /// last is not a sliver.
 #[inline(always)]
 pub(crate) fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) {
-    let count = rows.div_ceil(mr);
-    (count, move |tile| tile * rows / count)
+    // In pairs of rows: the kernel has a size for each even number of them.
+    let pairs = rows.div_ceil(2);
+    let count = pairs.div_ceil(mr / 2);
+    (count, move |tile| rows.min(tile * pairs / count * 2))
 }
 
 /// Packs tiles of rows: for each column the rows of a tile one after another, `mr` places for each tile.

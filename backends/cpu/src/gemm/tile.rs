@@ -84,7 +84,7 @@ width!(Single: 4 = 1 2 4);
 #[cfg(target_arch = "x86_64")]
 width!(Narrow: 6 = 1 2 3 4 5 6);
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-width!(Tall: 12 = 1 2 3 4 5 6 8 10 12);
+width!(Tall: 12 = 1 2 3 4 5 6 8 9 10 12);
 
 /// A tile of C: where it starts, how rows step, and its columns, one after another, at most `NV` registers of them.
 #[derive(Clone, Copy)]
@@ -174,15 +174,16 @@ impl<T: Copy> Left<T> for Windows<T> {
     }
 }
 
-/// Windows the other way round: the rows are places of a window, the columns windows anywhere in the image.
+/// Windows the other way round: the rows are places of a window, the columns windows anywhere in the image. `SIDE` places after each other lie
+/// side by side, so that fewer addresses are needed than there are rows.
 #[derive(Clone, Copy)]
-pub(crate) struct Turned<T> {
+pub(crate) struct Turned<T, const SIDE: usize> {
     pub(crate) base: *const T,
     pub(crate) windows: *const isize,
     pub(crate) places: *const isize,
 }
 
-impl<T: Copy> Left<T> for Turned<T> {
+impl<T: Copy, const SIDE: usize> Left<T> for Turned<T, SIDE> {
     #[inline(always)]
     unsafe fn next(&mut self) -> *const T {
         // SAFETY: the table has an entry for each column.
@@ -194,7 +195,8 @@ impl<T: Copy> Left<T> for Turned<T> {
     #[inline(always)]
     unsafe fn row(&self, row: usize) -> isize {
         // SAFETY: the table has an entry for each row.
-        unsafe { self.places.add(row).read() }
+        let first = unsafe { self.places.add(row / SIDE * SIDE).read() };
+        first + (row % SIDE).cast_signed()
     }
 
     #[inline(always)]

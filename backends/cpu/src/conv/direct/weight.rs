@@ -8,7 +8,7 @@ use super::images::Images;
 use super::{Geometry, flat, panel_width, turn};
 use crate::CpuDevice;
 use crate::buffers::Buffer;
-use crate::gemm::{Dims, Input, Mat, Out, Panels, Strided, Turned, Update, Width, cost, tiles};
+use crate::gemm::{Dims, Input, Mat, Out, Panels, Strided, Turned, Update, Width, cost};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
@@ -146,8 +146,24 @@ impl Kernel for Part<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        // The width of most windows.
+        let threes = self.g.kernel[2] == 3 && self.g.dilation[2] == 1 && <S::Tile as Width>::MR.is_multiple_of(3);
+        if threes {
+            self.add_up::<S, 3>(s);
+        } else {
+            self.add_up::<S, 1>(s);
+        }
+    }
+}
+
+impl Part<'_> {
+    /// With windows in which `SIDE` places lie side by side.
+    #[inline(always)]
+    fn add_up<S: Simd, const SIDE: usize>(&self, s: S) {
         let plane = self.g.out_plane();
-        let (count, first) = tiles(self.places.len(), <S::Tile as Width>::MR);
+        let sides = self.places.len() / SIDE;
+        let count = sides.div_ceil(<S::Tile as Width>::MR / SIDE);
+        let first = |tile: usize| tile * sides / count;
         for image in (0..self.g.batch).step_by(self.together) {
             let base = self.images.window(self.g, image, self.group, 0);
             let positions = self.together.min(self.g.batch - image) * plane;
@@ -158,10 +174,10 @@ impl Kernel for Part<'_> {
                     Update::add()
                 };
                 for tile in 0..count {
-                    let (top, end) = (first(tile), first(tile + 1));
+                    let (top, end) = (first(tile) * SIDE, first(tile + 1) * SIDE);
                     let input = Input {
                         k: POSITIONS.min(positions - start),
-                        a: Turned {
+                        a: Turned::<_, SIDE> {
                             base,
                             windows: self.windows[start..].as_ptr(),
                             places: self.places[top..].as_ptr(),
