@@ -143,15 +143,14 @@ impl<T: Copy> Left<T> for Even<T> {
 }
 
 /// Windows of an image: the columns are the places of a window, a table says how far they are from `base`; the rows are windows side by
-/// side.
+/// side, `STEP` elements apart.
 #[derive(Clone, Copy)]
-pub(crate) struct Windows<T> {
+pub(crate) struct Windows<T, const STEP: usize> {
     pub(crate) base: *const T,
     pub(crate) places: *const isize,
-    pub(crate) rows: isize,
 }
 
-impl<T: Copy> Left<T> for Windows<T> {
+impl<T: Copy, const STEP: usize> Left<T> for Windows<T, STEP> {
     #[inline(always)]
     unsafe fn next(&mut self) -> *const T {
         // SAFETY: the table has an entry for each column.
@@ -162,13 +161,13 @@ impl<T: Copy> Left<T> for Windows<T> {
 
     #[inline(always)]
     unsafe fn row(&self, row: usize) -> isize {
-        row.cast_signed() * self.rows
+        (row * STEP).cast_signed()
     }
 
     #[inline(always)]
     fn below(self, rows: usize) -> Self {
         Self {
-            base: self.base.wrapping_offset(rows.cast_signed() * self.rows),
+            base: self.base.wrapping_add(rows * STEP),
             ..self
         }
     }

@@ -99,7 +99,11 @@ impl Kernel for Part<'_> {
     fn run<S: Simd>(self, s: S) {
         // SAFETY: the lines are those of the output, and all places of their windows are inside the images.
         unsafe {
-            self.multiply(s);
+            if self.g.stride[2] == 1 {
+                self.multiply::<S, 1>(s);
+            } else {
+                self.multiply::<S, 2>(s);
+            }
             self.bring_out(s);
         }
     }
@@ -107,7 +111,7 @@ impl Kernel for Part<'_> {
 
 impl Part<'_> {
     #[inline(always)]
-    unsafe fn multiply<S: Simd>(&self, s: S) {
+    unsafe fn multiply<S: Simd, const STEP: usize>(&self, s: S) {
         let g = self.g;
         let per_image = g.output[0] * g.output[1];
         let (count, first) = tiles(g.output[2], <S::Tile as Width>::MR);
@@ -123,10 +127,9 @@ impl Part<'_> {
                     let (start, end) = (first(tile), first(tile + 1));
                     let input = Input {
                         k: rows,
-                        a: Windows {
-                            base: window.wrapping_add(start * g.stride[2]),
+                        a: Windows::<_, STEP> {
+                            base: window.wrapping_add(start * STEP),
                             places: self.places[top..].as_ptr(),
-                            rows: g.stride[2].cast_signed(),
                         },
                         b: self.filters.wrapping_add(top * self.width),
                         b_rows: self.width.cast_signed(),

@@ -19,9 +19,12 @@ use crate::simd::{Kernel, Level, Simd};
 /// Output channels of a group up to which a register is mostly idle, so that columns are better.
 const FEW_OUTPUTS: usize = 8;
 
+/// The longest step along a row that there is a kernel for.
+const MOST_STEP: usize = 2;
+
 /// Whether convolution is done so.
 pub(super) fn fits(g: &Geometry) -> bool {
-    g.outputs >= FEW_OUTPUTS
+    g.outputs >= FEW_OUTPUTS && g.stride[2] <= MOST_STEP
 }
 
 /// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where a stride leaves gaps.
