@@ -1,6 +1,6 @@
 //! The largest of each window of a plane, for windows without border whose steps along a row are 1 or 2.
 
-use super::geometry::Geometry;
+use super::geometry::{Extents, Geometry};
 use crate::simd::{Kernel, Simd};
 
 /// One plane of f32.
@@ -27,9 +27,21 @@ impl Kernel for MaxRows<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { g, from, to, to_index } = self;
+        // The most common windows, whose loops the compiler can unroll.
+        if self.g.kernel == [1, 2, 2] && self.g.stride[2] == 2 {
+            self.rows(s, [1, 2, 2], 2);
+        } else {
+            self.rows(s, self.g.kernel, self.g.stride[2]);
+        }
+    }
+}
+
+impl MaxRows<'_> {
+    #[inline(always)]
+    fn rows<S: Simd>(&self, s: S, kernel: Extents, step: usize) {
+        let &Self { g, from, to, to_index } = self;
         let [_, rows, columns] = g.output;
-        let lanes: [f32; 16] = std::array::from_fn(|lane| f32::from_bits((lane * g.stride[2]) as u32));
+        let lanes: [f32; 16] = std::array::from_fn(|lane| f32::from_bits((lane * step) as u32));
         // SAFETY: no register is longer than 16 elements.
         let steps = s.bits(unsafe { s.load(lanes.as_ptr()) });
         for line in 0..g.output[0] * rows {
@@ -39,14 +51,14 @@ impl Kernel for MaxRows<'_> {
                 let mut best = s.splat(0.0);
                 let mut chosen = best;
                 let mut first = true;
-                for depth in 0..g.kernel[0] {
-                    for height in 0..g.kernel[1] {
-                        for tap in 0..g.kernel[2] {
+                for depth in 0..kernel[0] {
+                    for height in 0..kernel[1] {
+                        for tap in 0..kernel[2] {
                             let row =
                                 (start[0] + depth * g.dilation[0]) * g.input[1] + start[1] + height * g.dilation[1];
-                            let place = row * g.input[2] + column * g.stride[2] + tap * g.dilation[2];
+                            let place = row * g.input[2] + column * step + tap * g.dilation[2];
                             // SAFETY: by `fits`, every tap of every window is inside the plane.
-                            let value = unsafe { every(s, from.add(place), n, g.stride[2]) };
+                            let value = unsafe { every(s, from.add(place), n, step) };
                             let index = s.from_bits(s.add_int(s.splat_int(place as i32), steps));
                             if first {
                                 (best, chosen, first) = (value, index, false);
@@ -64,12 +76,21 @@ impl Kernel for MaxRows<'_> {
                 }
                 let at = line * columns + column;
                 let mut indices = [0f32; 16];
-                // SAFETY: the output's row has `n` more elements from here on; no register is longer than 16.
+                // SAFETY: the output has `n` more elements in this row, and `room` in all; no register is longer than 16.
                 unsafe {
-                    s.store_part(to.add(at), n, best);
                     s.store(indices.as_mut_ptr(), chosen);
-                    for (lane, index) in indices[..n].iter().enumerate() {
-                        to_index.add(at + lane).write(i64::from(index.to_bits()));
+                    let room = g.out_plane() - at;
+                    if room >= S::N {
+                        // What is too much is written over by the next row.
+                        s.store(to.add(at), best);
+                        for (lane, index) in indices[..S::N].iter().enumerate() {
+                            to_index.add(at + lane).write(i64::from(index.to_bits()));
+                        }
+                    } else {
+                        s.store_part(to.add(at), n, best);
+                        for (lane, index) in indices[..n].iter().enumerate() {
+                            to_index.add(at + lane).write(i64::from(index.to_bits()));
+                        }
                     }
                 }
             }
