@@ -132,8 +132,8 @@ impl Kernel for Evens {
                 s.evens(s.load(from.as_ptr()), s.load(from.as_ptr().add(S::N))),
             )
         };
-        for lane in 0..S::N {
-            assert_eq!(to[lane], (2 * lane) as f32);
+        for (lane, &x) in to[..S::N].iter().enumerate() {
+            assert_eq!(x, (2 * lane) as f32);
         }
     }
 }

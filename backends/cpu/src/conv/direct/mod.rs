@@ -29,10 +29,9 @@ pub(super) fn fits(g: &Geometry) -> bool {
 
 /// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where a stride leaves gaps.
 pub(super) fn of_input_grad(g: &Geometry) -> Option<Geometry> {
-    let mut padding = [0; 3];
-    for axis in 0..3 {
-        padding[axis] = ((g.kernel[axis] - 1) * g.dilation[axis]).checked_sub(g.padding[axis])?;
-    }
+    let reach = |axis: usize| (g.kernel[axis] - 1) * g.dilation[axis];
+    let padding = |axis: usize| reach(axis).checked_sub(g.padding[axis]);
+    let padding = [padding(0)?, padding(1)?, padding(2)?];
     (g.stride == [1; 3]
         && fits(&Geometry {
             outputs: g.inputs,
