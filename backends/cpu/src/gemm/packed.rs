@@ -251,7 +251,9 @@ impl<T: Real> Block<T> {
         let band = m.div_ceil(bands).next_multiple_of(mr);
         let bands = m.div_ceil(band);
         let panels = n.div_ceil(nr);
-        let wanted = ((ns / 20_000.0) as usize).clamp(1, 32);
+        // No more than keep the threads busy: each part packs its rows of A for itself.
+        let most = if device.threads() == 1 { 1 } else { 4 * device.threads() };
+        let wanted = ((ns / 20_000.0) as usize).clamp(1, most);
         let parts = wanted.div_ceil(bands).min(panels);
         let part = panels.div_ceil(parts);
         let parts = panels.div_ceil(part);
@@ -270,8 +272,13 @@ impl<T: Real> Block<T> {
                         return;
                     }
                 }
-                // SAFETY: the buffer has room for every tile of these rows.
-                unsafe { pack_rows(a, rows, k, mr, packed.as_ptr().cast()) };
+                level.run(PackRows {
+                    a,
+                    rows,
+                    k,
+                    mr,
+                    to: packed.as_ptr().cast(),
+                });
                 a = Mat::new(packed.as_ptr().cast_const().cast(), 1, mr.cast_signed());
             }
             level.run(Rows {
@@ -303,17 +310,40 @@ pub(crate) fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) 
 }
 
 /// Packs tiles of rows: for each column the rows of a tile one after another, `mr` places for each tile.
-///
-/// # Safety
-/// A must have the rows and columns, and `to` room for `mr * k` elements for each tile.
-unsafe fn pack_rows<T: Copy>(a: Mat<T>, rows: usize, k: usize, mr: usize, to: *mut T) {
-    let (count, first) = tiles(rows, mr);
-    for tile in 0..count {
-        let (start, end) = (first(tile), first(tile + 1));
-        for p in 0..k {
-            for row in start..end {
-                // SAFETY: by the caller.
-                unsafe { to.add((tile * k + p) * mr + row - start).write(a.at(row, p).read()) };
+struct PackRows<T> {
+    a: Mat<T>,
+    rows: usize,
+    k: usize,
+    mr: usize,
+    /// Has room for `mr * k` elements for each tile.
+    to: *mut T,
+}
+
+impl<T: Real> Kernel for PackRows<T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { a, rows, k, mr, to } = self;
+        let l = T::lanes(s);
+        let step = <T::Lanes<S> as Lanes>::N;
+        let (count, first) = tiles(rows, mr);
+        for tile in 0..count {
+            let (start, width) = (first(tile), first(tile + 1) - first(tile));
+            for p in 0..k {
+                let to = to.wrapping_add((tile * k + p) * mr);
+                // SAFETY: A has the rows and columns, and `to` the room.
+                unsafe {
+                    if a.rows == 1 {
+                        let from = a.at(start, p);
+                        for row in (0..width).step_by(step) {
+                            let n = step.min(width - row);
+                            l.store_part(to.add(row), n, l.load_part(from.add(row), n));
+                        }
+                    } else {
+                        (0..width).for_each(|row| to.add(row).write(a.at(start + row, p).read()));
+                    }
+                }
             }
         }
     }
