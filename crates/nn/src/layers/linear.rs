@@ -107,9 +107,13 @@ impl<B: Backend> Linear<B> {
     /// # Errors
     /// When the last extent is not `in_features`, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let bias = self.bias.as_ref().map(Param::tensor);
-        watch::layer(self, x, || x.linear(&self.weight.tensor(), bias.as_ref()))
-            .map_err(|e| in_layer(e, Some(&self.weight)))
+        let linear = || {
+            self.weight.with(|weight| match &self.bias {
+                Some(bias) => bias.with(|bias| x.linear(weight, Some(bias))),
+                None => x.linear(weight, None),
+            })
+        };
+        watch::layer(self, x, linear).map_err(|e| in_layer(e, Some(&self.weight)))
     }
 }
 

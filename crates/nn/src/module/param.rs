@@ -33,11 +33,14 @@ impl<B: Backend> Param<B> {
     /// The parameter as a tensor: a leaf of the gradient graph, or, if frozen, a constant.
     #[inline]
     pub fn tensor(&self) -> Tensor<B> {
-        if self.is_trainable() {
-            self.read().clone()
-        } else {
-            self.read().detach()
-        }
+        self.with(Tensor::clone)
+    }
+
+    /// Calls a function with [`Param::tensor`], which is not cloned for that; until it returns, nobody can change the value.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&Tensor<B>) -> R) -> R {
+        let leaf = self.read();
+        if self.is_trainable() { f(&leaf) } else { f(&leaf.detach()) }
     }
 
     /// The shape.
