@@ -245,6 +245,11 @@ impl<B: Backend> Call<'_, B> {
         Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?, self.device)
     }
 
+    /// [`Call::make`] in another dtype, converted on the host: a device need not have the dtype that it was computed in.
+    pub(crate) fn make_as<T: Element>(&self, values: Vec<T>, dims: &[usize], dtype: DType) -> Result<Tensor<B>> {
+        Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?.cast(dtype), self.device)
+    }
+
     pub(crate) fn full(&self, dims: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor<B>> {
         let shape = self.reserve(dims, dtype)?;
         Tensor::full(shape, value, dtype, self.device)

@@ -130,7 +130,7 @@ fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let ones = (0..*rows as i64).flat_map(|row| (0..*columns as i64).map(move |column| column.checked_sub(row)));
     c.reserve(&shape, DType::F64)?;
     let ones: Vec<bool> = ones.map(|distance| distance == Some(k)).collect();
-    let y = c.make(ones, &shape)?.to_dtype(element.dtype()?)?;
+    let y = c.make_as(ones, &shape, element.dtype()?)?;
     Ok(vec![Value::from(y).with_element(element)])
 }
 

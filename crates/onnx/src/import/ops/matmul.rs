@@ -143,7 +143,7 @@ fn det<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let dets: Vec<f64> = (0..count)
         .map(|i| determinant(values[i * n * n..][..n * n].to_vec(), *n))
         .collect();
-    one(c.make(dets, outer)?.to_dtype(host.dtype())?)
+    one(c.make_as(dets, outer, host.dtype())?)
 }
 
 /// By elimination with pivots.
