@@ -231,6 +231,17 @@ impl<B: Backend> Call<'_, B> {
         number.map(ElementType::from_number).transpose()
     }
 
+    // Dtypes.
+
+    /// The widest float that the device has, for what an op computes between its operands and its results.
+    pub(crate) fn wide(&self) -> DType {
+        if self.device.capabilities().dtypes.contains(&DType::F64) {
+            DType::F64
+        } else {
+            DType::F32
+        }
+    }
+
     // Results.
 
     /// Fails when a tensor would be larger than the run may have.

@@ -246,14 +246,10 @@ fn multinomial<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let count = c.count("sample_size", 1)?;
     let dtype = c.element_attribute("dtype")?.unwrap_or(ElementType::I32).dtype()?;
     let dims = c.reserve(&[*batch, count, *classes], DType::F64)?;
+    let float = c.wide();
     // The largest of logits with Gumbel noise is a draw from their softmax.
-    let uniform = Tensor::random(
-        dims,
-        Distribution::Uniform { low: 1e-20, high: 1.0 },
-        DType::F64,
-        c.device,
-    )?;
-    let noisy = (logits.to_dtype(DType::F64)?.unsqueeze(1)? - uniform.log()?.neg()?.log()?)?;
+    let uniform = Tensor::random(dims, Distribution::Uniform { low: 1e-20, high: 1.0 }, float, c.device)?;
+    let noisy = (logits.to_dtype(float)?.unsqueeze(1)? - uniform.log()?.neg()?.log()?)?;
     one(noisy.argmax(2, false)?.to_dtype(dtype)?)
 }
 
