@@ -7,10 +7,9 @@ use polygrad::prelude::*;
 /// Images `[N, 1, 28, 28]` in 0..1 and labels `[N]` of a split, `train` or `t10k`.
 pub(crate) fn load<B: Backend>(split: &str, device: &Device<B>) -> Result<(Tensor<B>, Tensor<B>)> {
     let read = |name: &str| -> Result<Vec<u8>> {
-        let path = format!(
-            "{}/../../data/fashion-mnist/{split}-{name}-ubyte.gz",
-            env!("CARGO_MANIFEST_DIR")
-        );
+        // Cargo says where the crate is; an example that is started by itself is started at the top of the repository.
+        let top = std::env::var("CARGO_MANIFEST_DIR").map_or(".".to_owned(), |here| format!("{here}/../.."));
+        let path = format!("{top}/data/fashion-mnist/{split}-{name}-ubyte.gz");
         let mut bytes = Vec::new();
         let file = std::fs::File::open(&path).map_err(|e| Error::io("open", path.as_ref(), e))?;
         flate2::read::GzDecoder::new(file)

@@ -35,9 +35,14 @@ macro_rules! on_cpu {
     };
 }
 
+/// This crate's folder; asked for when it runs, since checkouts may share a build folder.
+pub(crate) fn crate_folder() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
+}
+
 /// A folder under tests/data.
 pub(crate) fn data(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(folder)
+    crate_folder().join("tests/data").join(folder)
 }
 
 /// A JSON file.

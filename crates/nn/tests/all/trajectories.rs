@@ -3,9 +3,8 @@
 //! after `steady` steps, while in f64 the whole run can be followed.
 
 use std::io::Read;
-use std::path::Path;
 
-use crate::common::{data, json};
+use crate::common::{crate_folder, data, json};
 use flate2::read::GzDecoder;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Result, Tensor};
@@ -27,7 +26,7 @@ struct Images {
 
 impl Images {
     fn load() -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/fashion-mnist");
+        let folder = crate_folder().join("../../data/fashion-mnist");
         let read = |name: &str, header: usize| {
             let mut bytes = Vec::new();
             let file = std::fs::File::open(folder.join(name)).unwrap();
