@@ -6,6 +6,7 @@
 
 mod archive;
 mod compare;
+mod numbers;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,9 @@ pub(crate) fn run(name: &str, threads: Option<usize>) -> Result<ExitCode> {
     let (cases, place) = (Arc::clone(&archive), device.clone());
     tests.push(Trial::test("no gradient is lost", move || {
         lost_gradients(&cases, &place)
+    }));
+    tests.push(Trial::test("large sums and doubles of the host", move || {
+        numbers::check(&device).map_err(Failed::from)
     }));
     tests.push(Trial::test("the bars", move || bars(&archive, &expected)));
     let arguments = Arguments::from_args();
