@@ -231,6 +231,17 @@ impl<B: Backend> Call<'_, B> {
         number.map(ElementType::from_number).transpose()
     }
 
+    // Dtypes.
+
+    /// The widest float that the device has, for what an op computes between its operands and its results.
+    pub(crate) fn wide(&self) -> DType {
+        if self.device.capabilities().dtypes.contains(&DType::F64) {
+            DType::F64
+        } else {
+            DType::F32
+        }
+    }
+
     // Results.
 
     /// Fails when a tensor would be larger than the run may have.
@@ -243,6 +254,11 @@ impl<B: Backend> Call<'_, B> {
     /// A tensor from values computed on the host.
     pub(crate) fn make<T: Element>(&self, values: Vec<T>, dims: &[usize]) -> Result<Tensor<B>> {
         Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?, self.device)
+    }
+
+    /// [`Call::make`] in another dtype, converted on the host: a device need not have the dtype that it was computed in.
+    pub(crate) fn make_as<T: Element>(&self, values: Vec<T>, dims: &[usize], dtype: DType) -> Result<Tensor<B>> {
+        Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?.cast(dtype), self.device)
     }
 
     pub(crate) fn full(&self, dims: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor<B>> {

@@ -12,5 +12,5 @@ fn main() -> Result<ExitCode> {
     let driver = polygrad_compute::entry("the CPU's kernels as a driver", polygrad_cpu::CpuDriver::open, Vec::new);
     registry.register(driver)?;
     let name = std::env::var("POLYGRAD_ONNX_BACKEND");
-    suite::run(name.as_deref().unwrap_or("cpu"))
+    suite::run(name.as_deref().unwrap_or("cpu"), None)
 }

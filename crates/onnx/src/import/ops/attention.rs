@@ -187,6 +187,17 @@ fn attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .collect())
 }
 
+/// What the softmax is computed in, if the node says: the widest float that there is, where the device lacks f64.
+fn precision<B: Backend>(c: &Call<'_, B>) -> Result<Option<DType>> {
+    let dtype = c.element_attribute("softmax_precision")?.map(|element| element.dtype());
+    let dtype = dtype.transpose()?;
+    Ok(if dtype == Some(DType::F64) {
+        Some(c.wide())
+    } else {
+        dtype
+    })
+}
+
 /// Step by step, for those who want to see one of the steps: the output, and the scores of `qk_matmul_output_mode`.
 fn spelled_out<B: Backend>(
     c: &Call<'_, B>,
@@ -212,10 +223,7 @@ fn spelled_out<B: Backend>(
         Some(bias) => (&scores + bias)?,
         None => scores.clone(),
     };
-    let precision = match c.element_attribute("softmax_precision")? {
-        Some(element) => element.dtype()?,
-        None => dtype,
-    };
+    let precision = precision(c)?.unwrap_or(dtype);
     let mut weights = masked.to_dtype(precision)?.softmax(-1)?;
     if let Some(bias) = &bias {
         let unseen = bias.amax([-1], true)?.eq_scalar(f64::NEG_INFINITY)?;
@@ -248,10 +256,7 @@ fn flex_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     c.reserve(&[q.shape()[0], heads, q.shape()[2], k.shape()[2]], DType::F64)?;
     let scale = c.float("scale", 1.0 / (q.shape()[3].max(1) as f64).sqrt())?;
-    let dtype = match c.element_attribute("softmax_precision")? {
-        Some(element) => element.dtype()?,
-        None => q.dtype().promote(DType::F32),
-    };
+    let dtype = precision(c)?.unwrap_or(q.dtype().promote(DType::F32));
     let through = |name: &str, x: Tensor<B>| -> Result<Tensor<B>> {
         if !c.bodies.iter().any(|(key, _)| key == name) {
             return Ok(x);

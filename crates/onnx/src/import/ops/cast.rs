@@ -26,7 +26,14 @@ fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
         let values = c.floats(0)?;
         return Ok(vec![small_floats(c, to, values, c.flag("saturate", true)?)?]);
     }
-    let x = c.x(0)?;
+    let x = match c.need(0)?.on_host() {
+        // What the device lacks is converted before it goes there.
+        Some(literal) if literal.host().dtype() == DType::F64 && c.wide() != DType::F64 => {
+            let dtype = if to.is_widened() { DType::I64 } else { dtype };
+            Tensor::from_host(literal.host().cast(dtype), c.device)?
+        }
+        _ => c.x(0)?,
+    };
     if to.is_widened() {
         // Whole numbers first: what is cut off to the range of an i32 could not be brought into the range of a narrower type.
         return Ok(vec![wrap(Value::from(x.to_dtype(DType::I64)?), to, c)?]);

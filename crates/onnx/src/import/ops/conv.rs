@@ -4,6 +4,7 @@ use polygrad_core::{Backend, ConvParams, DType, Error, Result, Shape, SliceRange
 use polygrad_tensor::Tensor;
 
 use super::matmul::requantized;
+use super::whole::{self, Whole};
 use super::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, one, sizes};
@@ -237,11 +238,16 @@ fn transposed<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(biased(y.slice(&cut)?, c.opt(2)?)?)
 }
 
-/// Minus its zero point, which may differ from output channel to output channel.
-fn centered<B: Backend>(x: &Tensor<B>, zero: Option<Tensor<B>>) -> Result<Tensor<B>> {
-    let y = x.to_dtype(DType::F64)?;
-    let Some(zero) = zero else { return Ok(y) };
-    y - per_channel(&zero.to_dtype(DType::F64)?, x.rank(), 0)?
+/// A convolution of whole numbers minus their zero points, which may differ from output channel to output channel.
+fn whole_convolution<B: Backend>(c: &Call<'_, B>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Tensor<B>> {
+    let [x, weight] = [0, 1].map(|k| {
+        let rank = c.shape(operands[k])?.rank();
+        let zero = c.opt(zeros[k])?.map(|zero| per_channel(&zero, rank, 0)).transpose()?;
+        Whole::read(c, operands[k], zero)
+    });
+    let (x, weight) = (x?, weight?);
+    let terms = weight.values.shape().iter().skip(1).product();
+    whole::products((&x, &weight), terms, c.wide(), &|x, weight| convolve(c, x, weight))
 }
 
 fn per_channel<B: Backend>(x: &Tensor<B>, rank: usize, axis: usize) -> Result<Tensor<B>> {
@@ -251,17 +257,16 @@ fn per_channel<B: Backend>(x: &Tensor<B>, rank: usize, axis: usize) -> Result<Te
 }
 
 fn conv_integer<B: Backend>(c: &Call<'_, B>) -> Results<B> {
-    let (x, weight) = (centered(&c.x(0)?, c.opt(2)?)?, centered(&c.x(1)?, c.opt(3)?)?);
-    one(convolve(c, &x, &weight)?.to_dtype(DType::I32)?)
+    one(whole_convolution(c, [0, 1], [2, 3])?.to_dtype(DType::I32)?)
 }
 
 fn qlinear_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
-    let (x, weight) = (centered(&c.x(0)?, c.opt(2)?)?, centered(&c.x(3)?, c.opt(5)?)?);
-    let scale = |i| c.x(i)?.to_dtype(DType::F64);
-    let bias = c.opt(8)?.map(|bias| bias.to_dtype(DType::F64)).transpose()?;
-    let y = biased(convolve(c, &x, &weight)?, bias)?;
+    let wide = c.wide();
+    let scale = |i| c.x(i)?.to_dtype(wide);
+    let bias = c.opt(8)?.map(|bias| bias.to_dtype(wide)).transpose()?;
+    let y = biased(whole_convolution(c, [0, 3], [2, 5])?.to_dtype(wide)?, bias)?;
     let by_channel = per_channel(&scale(4)?, y.rank(), 1)?;
     let y = (((y * scale(1)?.reshape(())?)? * by_channel)? / scale(6)?.reshape(())?)?;
-    let value: Value<B> = requantized(c, &y, &c.x(7)?.reshape(())?, c.element(7)?)?;
+    let value: Value<B> = requantized(&y, &c.x(7)?.reshape(())?, c.element(7)?)?;
     Ok(vec![value])
 }

@@ -130,7 +130,7 @@ fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let ones = (0..*rows as i64).flat_map(|row| (0..*columns as i64).map(move |column| column.checked_sub(row)));
     c.reserve(&shape, DType::F64)?;
     let ones: Vec<bool> = ones.map(|distance| distance == Some(k)).collect();
-    let y = c.make(ones, &shape)?.to_dtype(element.dtype()?)?;
+    let y = c.make_as(ones, &shape, element.dtype()?)?;
     Ok(vec![Value::from(y).with_element(element)])
 }
 
@@ -246,14 +246,10 @@ fn multinomial<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let count = c.count("sample_size", 1)?;
     let dtype = c.element_attribute("dtype")?.unwrap_or(ElementType::I32).dtype()?;
     let dims = c.reserve(&[*batch, count, *classes], DType::F64)?;
+    let float = c.wide();
     // The largest of logits with Gumbel noise is a draw from their softmax.
-    let uniform = Tensor::random(
-        dims,
-        Distribution::Uniform { low: 1e-20, high: 1.0 },
-        DType::F64,
-        c.device,
-    )?;
-    let noisy = (logits.to_dtype(DType::F64)?.unsqueeze(1)? - uniform.log()?.neg()?.log()?)?;
+    let uniform = Tensor::random(dims, Distribution::Uniform { low: 1e-20, high: 1.0 }, float, c.device)?;
+    let noisy = (logits.to_dtype(float)?.unsqueeze(1)? - uniform.log()?.neg()?.log()?)?;
     one(noisy.argmax(2, false)?.to_dtype(dtype)?)
 }
 

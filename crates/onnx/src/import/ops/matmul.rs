@@ -3,6 +3,7 @@
 use polygrad_core::{Backend, DType, Error, Result};
 use polygrad_tensor::Tensor;
 
+use super::whole::{self, Whole};
 use super::{Row, rows};
 use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, one};
@@ -17,7 +18,7 @@ rows! {
     Row::new("Det", 11, det);
 }
 
-/// A product that is not larger than allowed; integers are multiplied as f64, exactly up to 2⁵³.
+/// A product that is not larger than allowed.
 fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
     let (left, right) = (a.shape(), b.shape());
     if left.rank() >= 2 && right.rank() >= 2 {
@@ -30,9 +31,7 @@ fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<
     if a.dtype().is_float() {
         return a.matmul(b);
     }
-    a.to_dtype(DType::F64)?
-        .matmul(&b.to_dtype(DType::F64)?)?
-        .to_dtype(a.dtype())
+    whole::matmul(c, a, b)
 }
 
 fn gemm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -82,50 +81,35 @@ fn einsum<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(Tensor::einsum(equation, &operands.iter().collect::<Vec<_>>())?)
 }
 
-/// Zero points broadcast along rows of the left, along columns of the right.
-fn centered<B: Backend>(x: &Tensor<B>, zero: Option<Tensor<B>>, rows: bool) -> Result<Tensor<B>> {
-    let x = x.to_dtype(DType::F64)?;
-    let Some(zero) = zero else { return Ok(x) };
-    let zero = zero.to_dtype(DType::F64)?;
-    let zero = if zero.rank() == 1 && rows && zero.numel() != 1 {
-        zero.unsqueeze(-1)?
-    } else {
-        zero
+/// The product of two operands of whole numbers minus their zero points, which broadcast along rows of the left, along columns of the right.
+fn whole_product<B: Backend>(c: &Call<'_, B>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor<B>> {
+    let by_row = match c.opt(left)? {
+        Some(zero) if zero.rank() == 1 && zero.numel() != 1 => Some(zero.unsqueeze(-1)?),
+        other => other,
     };
-    x - zero
+    let (a, b) = (Whole::read(c, a, by_row)?, Whole::read(c, b, c.opt(right)?)?);
+    let terms = a.values.shape().last().copied().unwrap_or(1);
+    whole::products((&a, &b), terms, c.wide(), &|a, b| product(c, a, b))
 }
 
 fn matmul_integer<B: Backend>(c: &Call<'_, B>) -> Results<B> {
-    let (a, b) = (
-        centered(&c.x(0)?, c.opt(2)?, true)?,
-        centered(&c.x(1)?, c.opt(3)?, false)?,
-    );
-    one(product(c, &a, &b)?.to_dtype(DType::I32)?)
+    one(whole_product(c, [0, 1], [2, 3])?.to_dtype(DType::I32)?)
 }
 
 fn qlinear_matmul<B: Backend>(c: &Call<'_, B>) -> Results<B> {
-    let (a, b) = (
-        centered(&c.x(0)?, c.opt(2)?, true)?,
-        centered(&c.x(3)?, c.opt(5)?, false)?,
-    );
-    let scale = |i| c.x(i)?.to_dtype(DType::F64);
-    let y = product(c, &a, &b)?;
+    let scale = |i| c.x(i)?.to_dtype(c.wide());
+    let y = whole_product(c, [0, 3], [2, 5])?.to_dtype(c.wide())?;
     let y = (((y * scale(1)?)? * scale(4)?)? / scale(6)?)?;
     let element = c.element(7)?;
-    Ok(vec![requantized(c, &y, &c.x(7)?, element)?])
+    Ok(vec![requantized(&y, &c.x(7)?, element)?])
 }
 
 /// Rounds, moves by the zero point and cuts off to a type's range.
-pub(super) fn requantized<B: Backend>(
-    _: &Call<'_, B>,
-    y: &Tensor<B>,
-    zero: &Tensor<B>,
-    element: ElementType,
-) -> Result<Value<B>> {
+pub(super) fn requantized<B: Backend>(y: &Tensor<B>, zero: &Tensor<B>, element: ElementType) -> Result<Value<B>> {
     let (low, high) = element
         .range()
         .ok_or_else(|| malformed(format!("a zero point of {element}")))?;
-    let y = (y.round()? + zero.to_dtype(DType::F64)?)?.clamp(Some(low as f64), Some(high as f64))?;
+    let y = (y.round()? + zero.to_dtype(y.dtype())?)?.clamp(Some(low as f64), Some(high as f64))?;
     Ok(Value::from(y.to_dtype(element.dtype()?)?).with_element(element))
 }
 
@@ -143,7 +127,7 @@ fn det<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let dets: Vec<f64> = (0..count)
         .map(|i| determinant(values[i * n * n..][..n * n].to_vec(), *n))
         .collect();
-    one(c.make(dets, outer)?.to_dtype(host.dtype())?)
+    one(c.make_as(dets, outer, host.dtype())?)
 }
 
 /// By elimination with pivots.

@@ -22,6 +22,7 @@ mod select;
 pub(crate) mod shape;
 mod signal;
 mod text;
+mod whole;
 
 use polygrad_core::{Backend, DType, Error, Result};
 

@@ -163,7 +163,11 @@ fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let extents = spatial(&shape)?;
     let placed = place(c, extents)?;
     let dtype = x.dtype();
-    let float = if dtype.is_float() { x } else { x.to_dtype(DType::F64)? };
+    let float = match c.element(0)?.bits() {
+        _ if dtype.is_float() => x,
+        ..=16 => x.to_dtype(DType::F32)?,
+        _ => x.to_dtype(DType::F64)?,
+    };
     let (padded, params) = placed.on(c, &float, f64::NEG_INFINITY)?;
     let wide = padded.shape();
     let (y, at) = padded.max_pool(&params)?;

@@ -13,7 +13,7 @@ rows! {
     Row::new("ReduceMax", 1, |c| reduce(c, |x, axes, keep| extreme(x, axes, keep, ReduceOp::Max))).like(0);
     Row::new("ReduceMin", 1, |c| reduce(c, |x, axes, keep| extreme(x, axes, keep, ReduceOp::Min))).like(0);
     Row::new("ReduceL1", 1, |c| reduce(c, |x, axes, keep| sum(&x.abs()?, axes, keep))).like(0);
-    Row::new("ReduceL2", 1, |c| reduce(c, l2)).like(0);
+    Row::new("ReduceL2", 1, |c| reduce(c, |x, axes, keep| l2(c, x, axes, keep))).like(0);
     Row::new("ReduceSumSquare", 1, |c| reduce(c, |x, axes, keep| sum(&x.square()?, axes, keep))).like(0);
     Row::new("ReduceLogSum", 1, |c| reduce(c, |x, axes, keep| sum(x, axes, keep)?.log()));
     Row::new("ReduceLogSumExp", 1, |c| reduce(c, |x, axes, keep| x.logsumexp(axes, keep)));
@@ -43,11 +43,11 @@ fn sum<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tens
     x.sum(axes, keepdims)?.to_dtype(x.dtype())
 }
 
-fn l2<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tensor<B>> {
+fn l2<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tensor<B>> {
     let float = if x.dtype().is_float() {
         x.clone()
     } else {
-        x.to_dtype(DType::F64)?
+        x.to_dtype(c.wide())?
     };
     sum(&float.square()?, axes, keepdims)?.sqrt()?.to_dtype(x.dtype())
 }

@@ -80,7 +80,7 @@ fn roi_align<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             }
         }
     }
-    one(c.make(y, &dims)?.to_dtype(dtype)?)
+    one(c.make_as(y, &dims, dtype)?)
 }
 
 /// The four elements around a point, each times its share.

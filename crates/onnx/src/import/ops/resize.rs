@@ -186,7 +186,7 @@ fn along<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axis: &Axis, method: &Metho
             part
         } else {
             let weight: Vec<f64> = taps.weight.iter().skip(tap).step_by(taps.taps).copied().collect();
-            (part * c.make(weight, &column)?.to_dtype(x.dtype())?)?
+            (part * c.make_as(weight, &column, x.dtype())?)?
         };
         y = Some(match y {
             Some(y) => (y + part)?,

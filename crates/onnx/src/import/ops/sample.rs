@@ -28,7 +28,7 @@ impl Taps {
         let mut y: Option<Tensor<B>> = None;
         for (index, weight) in &self.taps {
             let index = c.make(index.clone(), &[n, 1, self.points])?.expand(dims)?;
-            let weight = c.make(weight.clone(), &[n, 1, self.points])?.to_dtype(x.dtype())?;
+            let weight = c.make_as(weight.clone(), &[n, 1, self.points], x.dtype())?;
             let part = (x.gather(2, &index)? * weight)?;
             y = Some(match y {
                 Some(y) => (y + part)?,
@@ -257,7 +257,7 @@ fn affine_grid<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         }
         places.push(1.0f64);
     }
-    let places = c.make(places, &[points, count + 1])?.to_dtype(theta.dtype())?;
+    let places = c.make_as(places, &[points, count + 1], theta.dtype())?;
     let grid = places.matmul(&theta.t()?)?;
     let mut dims = vec![*n];
     dims.extend(extents);

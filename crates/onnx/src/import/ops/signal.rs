@@ -59,7 +59,7 @@ impl Transform {
                     values.push(factor(i) * wave(sign * TAU * turns));
                 }
             }
-            c.make(values, &[taken, outs])?.to_dtype(x.dtype())
+            c.make_as(values, &[taken, outs], x.dtype())
         };
         let (cos, sin) = (matrix(f64::cos)?, matrix(f64::sin)?);
         let real = x.select(-1, 0)?;

@@ -6,6 +6,7 @@
 
 mod archive;
 mod compare;
+mod numbers;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,9 @@ use polygrad_tensor::{Device, Error, Result};
 /// How many must pass: of the ordinary ones, and of all.
 const BARS: (usize, usize) = (740, 1300);
 
-/// Runs the cases on a device, such as `cpu` or `torch:cuda:0`, of a registered backend.
-pub(crate) fn run(name: &str) -> Result<ExitCode> {
+/// Runs the cases on a device, such as `cpu` or `torch:cuda:0`, of a registered backend, on so many threads as are said here or by the
+/// program's arguments.
+pub(crate) fn run(name: &str, threads: Option<usize>) -> Result<ExitCode> {
     let device = Device::new(name)?;
     let backend = name.split(':').next().unwrap_or(name).to_owned();
     let archive = Arc::new(Archive::read());
@@ -42,8 +44,16 @@ pub(crate) fn run(name: &str) -> Result<ExitCode> {
     tests.push(Trial::test("no gradient is lost", move || {
         lost_gradients(&cases, &place)
     }));
+    tests.push(Trial::test("large sums and doubles of the host", move || {
+        numbers::check(&device).map_err(Failed::from)
+    }));
     tests.push(Trial::test("the bars", move || bars(&archive, &expected)));
-    Ok(libtest_mimic::run(&Arguments::from_args(), tests).exit_code())
+    let arguments = Arguments::from_args();
+    let arguments = Arguments {
+        test_threads: threads.or(arguments.test_threads),
+        ..arguments
+    };
+    Ok(libtest_mimic::run(&arguments, tests).exit_code())
 }
 
 /// Where the cases and lists are, from whatever crate this is compiled in.

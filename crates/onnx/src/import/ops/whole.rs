@@ -1,0 +1,167 @@
+//! Products of whole numbers, exactly, on devices that multiply real ones: in f64, and in f32 where a device has no f64.
+
+use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_tensor::{RoundingMode, Tensor};
+
+use crate::import::call::Call;
+use crate::import::limits::Limits;
+
+/// An operand of a product: i32, none of them further from zero than `most`.
+pub(super) struct Whole<B: Backend> {
+    pub(super) values: Tensor<B>,
+    most: u64,
+}
+
+impl<B: Backend> Whole<B> {
+    /// Operand `i`, minus a zero point that broadcasts against it.
+    pub(super) fn read(c: &Call<'_, B>, i: usize, zero: Option<Tensor<B>>) -> Result<Self> {
+        let element = c.element(i)?;
+        let Some((low, high)) = element.range().filter(|_| element.bits() <= 16) else {
+            let message = format!("operand {i} is {element}, not integers of 8 bits");
+            return Err(Error::dtype(message).with_hint("MatMul and Conv multiply numbers of other types"));
+        };
+        let mut values = c.x(i)?.to_dtype(DType::I32)?;
+        let mut most = high.max(-low);
+        if let Some(zero) = zero {
+            values = (values - zero.to_dtype(DType::I32)?)?;
+            most = high - low;
+        }
+        let most = most.unsigned_abs();
+        Ok(Self { values, most })
+    }
+
+    /// Two operands of about half as many bits each, and what the first is to be multiplied by before the second is added.
+    fn halves(&self) -> Result<(Self, Self, i64)> {
+        let step = 1i64 << (self.most.ilog2() + 1).div_ceil(2);
+        let divisor = self.values.full_like(step)?;
+        let values = self.values.div_rounded(&divisor, RoundingMode::Trunc)?;
+        let low = Self {
+            values: (&self.values - (&values * step)?)?,
+            most: step.unsigned_abs() - 1,
+        };
+        let most = self.most / step.unsigned_abs();
+        Ok((Self { values, most }, low, step))
+    }
+}
+
+/// What `multiply` makes of two operands in a float dtype, where each result is a sum of `terms` products: exactly, but that it is i32 with
+/// its overflow if the sums do not fit the dtype. Where they do not, one operand is split in two halves of its bits.
+pub(super) fn products<B: Backend>(
+    (a, b): (&Whole<B>, &Whole<B>),
+    terms: usize,
+    float: DType,
+    multiply: &impl Fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>,
+) -> Result<Tensor<B>> {
+    let room = if float == DType::F64 { 1u64 << 53 } else { 1 << 24 };
+    let sum = a.most.saturating_mul(b.most).saturating_mul(terms as u64);
+    if sum <= room || a.most.max(b.most) <= 1 {
+        let y = multiply(&a.values.to_dtype(float)?, &b.values.to_dtype(float)?)?;
+        // Some devices convolve in ways that round.
+        return if float == DType::F64 { Ok(y) } else { y.round() };
+    }
+    let part = |a: &Whole<B>, b: &Whole<B>| products((a, b), terms, float, multiply)?.to_dtype(DType::I32);
+    let (high, low, step) = if a.most >= b.most {
+        let (high, low, step) = a.halves()?;
+        (part(&high, b)?, part(&low, b)?, step)
+    } else {
+        let (high, low, step) = b.halves()?;
+        (part(a, &high)?, part(a, &low)?, step)
+    };
+    (high * step)? + low
+}
+
+/// The product of matrices of integers: exact up to 2⁵³ where the device has f64, else modulo their size, at the price of memory for every
+/// single product.
+pub(super) fn matmul<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    if c.wide() == DType::F64 {
+        let y = a.to_dtype(DType::F64)?.matmul(&b.to_dtype(DType::F64)?)?;
+        return y.to_dtype(a.dtype());
+    }
+    one_by_one(c.limits, a, b)
+}
+
+fn one_by_one<B: Backend>(limits: &Limits, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    let (row, column) = (a.rank() == 1, b.rank() == 1);
+    let left = if row { a.unsqueeze(0)? } else { a.clone() }.unsqueeze(-1)?;
+    let right = if column { b.unsqueeze(1)? } else { b.clone() }.unsqueeze(-3)?;
+    let terms = (left.shape()[left.rank() - 2], right.shape()[right.rank() - 2]);
+    if terms.0 != terms.1 {
+        return Err(Error::shape(format!("{} and {} do not multiply", a.shape(), b.shape())));
+    }
+    let every = left.shape().broadcast(&right.shape())?;
+    limits.check(&every, DType::I64)?;
+    let mut y = (left * right)?.sum([-2], false)?.to_dtype(a.dtype())?;
+    if column {
+        y = y.squeeze(-1)?;
+    }
+    if row {
+        y = y.squeeze(if column { -1 } else { -2 })?;
+    }
+    Ok(y)
+}
+
+#[cfg(test)]
+mod tests {
+    use polygrad_cpu::Cpu;
+    use polygrad_tensor::Device;
+
+    use super::*;
+
+    fn tensor<T: polygrad_core::Element>(values: Vec<T>, dims: &[usize]) -> Result<Tensor<Cpu>> {
+        Tensor::from_vec(values, dims, &Device::default())
+    }
+
+    fn whole(values: Vec<i32>, dims: [usize; 2], most: u64) -> Result<Whole<Cpu>> {
+        let values = tensor(values, &dims)?;
+        Ok(Whole { values, most })
+    }
+
+    #[test]
+    fn sums_that_f32_does_not_hold_are_exact() -> Result<()> {
+        for (most, terms) in [(255, 256), (255, 257), (255, 5000), (128, 30_000), (30_000, 2)] {
+            let value = |i: usize| {
+                let most = most as i64;
+                (most - (i as i64 * 37) % (2 * most + 1)) as i32
+            };
+            let (a, b): (Vec<i32>, Vec<i32>) = (
+                (0..2 * terms).map(value).collect(),
+                (0..3 * terms).map(|i| -value(7 * i + 1)).collect(),
+            );
+            let wanted = (0..6).map(|i| {
+                let products = (0..terms).map(|k| i64::from(a[i / 3 * terms + k]) * i64::from(b[k * 3 + i % 3]));
+                products.sum::<i64>() as i32
+            });
+            let wanted: Vec<i32> = wanted.collect();
+            let (a, b) = (whole(a, [2, terms], most)?, whole(b, [terms, 3], most)?);
+            for float in [DType::F32, DType::F64] {
+                let y = products((&a, &b), terms, float, &|a, b| a.matmul(b))?.to_dtype(DType::I32)?;
+                assert_eq!(y.to_vec::<i32>()?, wanted, "{terms} terms up to {most} in {float}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn integers_are_multiplied_one_by_one() -> Result<()> {
+        let limits = Limits::new(1 << 20, 0);
+        let vector = || tensor((0..3i64).collect(), &[3]);
+        let left = tensor((0..12).map(|i| i + (1i64 << 60)).collect(), &[2, 2, 3])?;
+        let right = tensor((0..6i32).collect(), &[3, 2])?;
+        // In multiples of 2⁶⁰ the rows of the left are ones; 9 · 2⁶⁰ leaves the range, and comes back as −7 · 2⁶⁰.
+        let y = one_by_one(&limits, &left, &right.to_dtype(DType::I64)?)?;
+        let mut wanted = Vec::new();
+        for row in 0..4i64 {
+            wanted.push((6i64 << 60).wrapping_add(10 + 18 * row));
+            wanted.push((9i128 << 60) as i64 + 13 + 27 * row);
+        }
+        assert_eq!((y.dims(), y.to_vec::<i64>()?), (vec![2, 2, 2], wanted));
+        let y = one_by_one(&limits, &vector()?, &right.to_dtype(DType::I64)?)?;
+        assert_eq!((y.dims(), y.to_vec::<i64>()?), (vec![2], vec![10, 13]));
+        let y = one_by_one(&limits, &right.t()?.to_dtype(DType::I64)?, &vector()?)?;
+        assert_eq!((y.dims(), y.to_vec::<i64>()?), (vec![2], vec![10, 13]));
+        let y = one_by_one(&limits, &vector()?, &vector()?)?;
+        assert_eq!((y.dims(), y.to_vec::<i64>()?), (vec![], vec![5]));
+        assert!(one_by_one(&limits, &vector()?, &right.t()?.to_dtype(DType::I64)?).is_err());
+        Ok(())
+    }
+}
