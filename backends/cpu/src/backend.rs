@@ -6,7 +6,7 @@ use polygrad_core::{
     SliceRange, Support, UnaryOp,
 };
 
-use crate::fused::{activation, batch_norm, cross_entropy, embedding, norm, optim, softmax};
+use crate::fused::{activation, batch_norm, cross_entropy, embedding, lstm_steps, norm, optim, softmax};
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
 use crate::{CpuDevice, CpuTensor, buffers, conv, support};
 
@@ -279,6 +279,21 @@ impl Backend for Cpu {
 
     fn batch_norm_backward(grad: &T, x: &T, mean: &T, var: &T, weight: Option<&T>, eps: f64) -> Result<(T, T, T)> {
         batch_norm::batch_norm_backward(grad, x, mean, var, weight, eps)
+    }
+
+    fn lstm_steps(x: &T, hidden: &T, cell: &T, weights: [&T; 2], bias: Option<&T>, reverse: bool) -> Result<(T, T)> {
+        lstm_steps::lstm_steps(x, hidden, cell, weights, bias, reverse)
+    }
+
+    fn lstm_steps_backward(
+        grad: &T,
+        cell: &T,
+        weight_hh: &T,
+        states: &T,
+        activations: &T,
+        reverse: bool,
+    ) -> Result<(T, T, T)> {
+        lstm_steps::lstm_steps_backward(grad, cell, weight_hh, states, activations, reverse)
     }
 
     fn embedding_backward(grad: &T, index: &T, num_embeddings: usize, padding_idx: Option<usize>) -> Result<T> {

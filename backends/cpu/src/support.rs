@@ -57,6 +57,8 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::Attention { .. }
         | Op::EmbeddingBackward { .. }
         | Op::LstmCell
+        | Op::LstmSteps { .. }
+        | Op::LstmStepsBackward { .. }
         | Op::GruCell
         | Op::Rnn { .. }
         | Op::Lstm { .. }

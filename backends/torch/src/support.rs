@@ -18,6 +18,8 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::RmsNormBackward { .. }
         | Op::BatchNormRunning { .. }
         | Op::LstmCell
+        | Op::LstmSteps { .. }
+        | Op::LstmStepsBackward { .. }
         | Op::GruCell
         | Op::Rnn { .. }
         | Op::Lstm { .. }

@@ -523,6 +523,23 @@ impl Backend for AnyBackend {
         two(Op::LstmCell, &[gates, cell])
     }
 
+    fn lstm_steps(x: &T, hidden: &T, cell: &T, weights: [&T; 2], bias: Option<&T>, reverse: bool) -> Result<(T, T)> {
+        let inputs = Inputs::<7>::new([x, hidden, cell, weights[0], weights[1]], [bias, None]);
+        two(Op::LstmSteps { reverse }, inputs.get())
+    }
+
+    fn lstm_steps_backward(
+        grad: &T,
+        cell: &T,
+        weight_hh: &T,
+        states: &T,
+        activations: &T,
+        reverse: bool,
+    ) -> Result<(T, T, T)> {
+        let inputs = [grad, cell, weight_hh, states, activations];
+        three(Op::LstmStepsBackward { reverse }, &inputs)
+    }
+
     fn gru_cell(input_gates: &T, hidden_gates: &T, hidden: &T) -> Result<T> {
         one(Op::GruCell, &[input_gates, hidden_gates, hidden])
     }

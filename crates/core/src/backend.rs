@@ -384,6 +384,32 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         decompose::lstm_cell::<Self>(gates, cell)
     }
 
+    /// [`Backend::lstm`] for training, with the sum of its biases `[4H]`: gives the states after each step `[T, N, 2H]`, hidden before cell, and
+    /// the gates after their activations `[T, N, 4H]`, in the order of [`Backend::lstm_cell`].
+    fn lstm_steps(
+        x: &Self::Tensor,
+        hidden: &Self::Tensor,
+        cell: &Self::Tensor,
+        weights: [&Self::Tensor; 2],
+        bias: Option<&Self::Tensor>,
+        reverse: bool,
+    ) -> Result<(Self::Tensor, Self::Tensor)> {
+        decompose::lstm_steps::<Self>(x, hidden, cell, weights, bias, reverse)
+    }
+
+    /// Gradient of [`Backend::lstm_steps`] wrt the gates before their activations `[T, N, 4H]`, `hidden` and `cell`, from the gradient of the
+    /// states. Those of input, weights and bias follow from the first as in [`Backend::linear`].
+    fn lstm_steps_backward(
+        grad: &Self::Tensor,
+        cell: &Self::Tensor,
+        weight_hh: &Self::Tensor,
+        states: &Self::Tensor,
+        activations: &Self::Tensor,
+        reverse: bool,
+    ) -> Result<(Self::Tensor, Self::Tensor, Self::Tensor)> {
+        decompose::lstm_steps_backward::<Self>(grad, cell, weight_hh, states, activations, reverse)
+    }
+
     /// The element-wise part of a GRU cell: from the input's and the hidden state's `[N, 3H]` (reset, update, new; before their
     /// activations) and `hidden [N, H]` to the new hidden state `[N, H]`.
     fn gru_cell(

@@ -303,6 +303,12 @@ fn execute<B: Backend>(op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs> {
             padding_idx,
         } => B::embedding_backward(t(0)?, t(1)?, *num_embeddings, *padding_idx).map(one),
         Op::LstmCell => B::lstm_cell(t(0)?, t(1)?).map(two),
+        Op::LstmSteps { reverse } => {
+            B::lstm_steps(t(0)?, t(1)?, t(2)?, [t(3)?, t(4)?], optional(5)?, *reverse).map(two)
+        }
+        Op::LstmStepsBackward { reverse } => {
+            B::lstm_steps_backward(t(0)?, t(1)?, t(2)?, t(3)?, t(4)?, *reverse).map(three)
+        }
         Op::GruCell => B::gru_cell(t(0)?, t(1)?, t(2)?).map(one),
         Op::Rnn { activation, reverse } => {
             B::rnn(t(0)?, t(1)?, [t(2)?, t(3)?], both(4)?, *activation, *reverse).map(two)

@@ -5,6 +5,7 @@ pub(crate) mod activation;
 pub(crate) mod batch_norm;
 pub(crate) mod cross_entropy;
 pub(crate) mod embedding;
+pub(crate) mod lstm_steps;
 pub(crate) mod norm;
 pub(crate) mod optim;
 mod rows;

@@ -111,6 +111,36 @@ fn attention(samples: &mut Vec<Sample>) {
     }
 }
 
+/// The steps of an LSTM, and their gradient.
+fn lstm_steps(samples: &mut Vec<Sample>) {
+    for ([steps, rows, inputs, width], reverse, biased) in [
+        ([3, 2, 4, 3], false, true),
+        ([10, 1, 1, 2], true, false),
+        ([1, 2, 3, 17], false, true),
+    ] {
+        let forward = Op::LstmSteps { reverse };
+        let words = if reverse { "reverse" } else { "" };
+        let mut operands = vec![
+            reals(&[steps, rows, inputs]),
+            reals(&[rows, width]),
+            reals(&[rows, width]),
+            reals(&[4 * width, inputs]),
+            reals(&[4 * width, width]),
+        ];
+        operands.extend(biased.then(|| reals(&[4 * width])));
+        samples.push(Sample::new(forward, operands, words));
+        let share = |dims: &[usize]| Operand::drawn(dims, Fill::Range(0.1, 0.9));
+        let operands = vec![
+            reals(&[steps, rows, 2 * width]),
+            reals(&[rows, width]),
+            reals(&[4 * width, width]),
+            reals(&[steps, rows, 2 * width]),
+            share(&[steps, rows, 4 * width]),
+        ];
+        samples.push(Sample::new(Op::LstmStepsBackward { reverse }, operands, words));
+    }
+}
+
 /// Layers over sequences, with an activation for the Elman network.
 fn sequences(samples: &mut Vec<Sample>) {
     let layers = |reverse: bool, activation: Activation| {
@@ -142,6 +172,7 @@ pub(super) fn add(samples: &mut Vec<Sample>) {
     batch_norm(samples);
     attention(samples);
     sequences(samples);
+    lstm_steps(samples);
     for (rows, width) in [(2, 3), (1, 9), (0, 2)] {
         let operands = vec![reals(&[rows, 4 * width]), reals(&[rows, width])];
         samples.push(Sample::new(Op::LstmCell, operands, ""));

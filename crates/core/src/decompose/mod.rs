@@ -11,6 +11,7 @@ mod norm;
 mod optim;
 mod recurrent;
 mod softmax;
+mod steps;
 mod wide;
 
 pub use activation::{activation, activation_backward};
@@ -25,3 +26,4 @@ pub use recurrent::{gru, gru_cell, lstm, lstm_cell, rnn};
 pub use softmax::{
     cross_entropy, cross_entropy_backward, log_softmax, log_softmax_backward, softmax, softmax_backward,
 };
+pub use steps::{lstm_steps, lstm_steps_backward};

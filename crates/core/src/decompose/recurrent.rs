@@ -152,7 +152,7 @@ fn scan<B: Backend>(
 }
 
 /// `[N, K H]` into K parts `[N, H]`.
-fn split<B: Backend, const K: usize>(x: &B::Tensor) -> Result<[B::Tensor; K]> {
+pub(super) fn split<B: Backend, const K: usize>(x: &B::Tensor) -> Result<[B::Tensor; K]> {
     let shape = B::shape(x);
     let hidden = shape[1] / K;
     let mut parts = Vec::with_capacity(K);

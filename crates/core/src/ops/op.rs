@@ -131,6 +131,12 @@ pub enum Op {
         padding_idx: Option<usize>,
     },
     LstmCell,
+    LstmSteps {
+        reverse: bool,
+    },
+    LstmStepsBackward {
+        reverse: bool,
+    },
     GruCell,
     Rnn {
         activation: Activation,
@@ -211,6 +217,8 @@ impl Op {
             Self::Embedding { .. } => "embedding",
             Self::EmbeddingBackward { .. } => "embedding_backward",
             Self::LstmCell => "lstm_cell",
+            Self::LstmSteps { .. } => "lstm_steps",
+            Self::LstmStepsBackward { .. } => "lstm_steps_backward",
             Self::GruCell => "gru_cell",
             Self::Rnn { .. } => "rnn",
             Self::Lstm { .. } => "lstm",

@@ -40,7 +40,11 @@ impl<B: Backend> Param<B> {
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&Tensor<B>) -> R) -> R {
         let leaf = self.read();
-        if self.is_trainable() { f(&leaf) } else { f(&leaf.detach()) }
+        if self.is_trainable() {
+            f(&leaf)
+        } else {
+            f(&leaf.detach())
+        }
     }
 
     /// The shape.

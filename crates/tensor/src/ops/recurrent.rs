@@ -4,7 +4,7 @@ use polygrad_core::{Activation, Backend, Error, Op, OpDesc, Result, Support, dec
 
 use super::context;
 use crate::Tensor;
-use crate::graph::needs_graph;
+use crate::graph::{needs_graph, record};
 use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
@@ -72,7 +72,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// [`Tensor::rnn_sequence`] for an LSTM, whose gates [`Tensor::lstm_cell`] lists: weights have `4H` rows. Gives the outputs, the last
-    /// hidden state and the last cell state.
+    /// hidden state and the last cell state. Where a gradient is wanted it is `None` only if the backend has no kernel for that either.
     ///
     /// # Errors
     /// As [`Tensor::rnn_sequence`].
@@ -83,6 +83,15 @@ impl<B: Backend> Tensor<B> {
         biases: Option<[&Self; 2]>,
         reverse: bool,
     ) -> Result<Option<(Self, Self, Self)>> {
+        if let Some(states) = self.lstm_states((hidden, cell), weights, biases, reverse)? {
+            let (width, steps) = (hidden.shape()[1], self.shape()[0]);
+            let last = states.select(0, if reverse { 0 } else { steps as isize - 1 })?;
+            return Ok(Some((
+                states.narrow(2, 0, width)?,
+                last.narrow(1, 0, width)?,
+                last.narrow(1, width, width)?,
+            )));
+        }
         let op = Op::Lstm { reverse };
         self.sequence(&op, 4, &[hidden, cell], weights, biases, |weights, biases| {
             let (outputs, hidden, cell) = B::lstm(&self.value, &hidden.value, &cell.value, weights, biases, reverse)?;
@@ -116,6 +125,47 @@ impl<B: Backend> Tensor<B> {
                 Ok((Self::from_inner(outputs), Self::from_inner(hidden)))
             },
         )
+    }
+
+    /// The states of all steps of an LSTM `[T, N, 2H]`, hidden before cell, in the gradient graph; none where no gradient is wanted or the backend
+    /// has no kernel for it.
+    fn lstm_states(
+        &self,
+        (hidden, cell): (&Self, &Self),
+        weights: [&Self; 2],
+        biases: Option<[&Self; 2]>,
+        reverse: bool,
+    ) -> Result<Option<Self>> {
+        let mut operands = vec![self, hidden, cell, weights[0], weights[1]];
+        operands.extend(biases.into_iter().flatten());
+        let op = Op::LstmSteps { reverse };
+        let desc = OpDesc {
+            op: &op,
+            dtype: self.dtype(),
+        };
+        if !needs_graph(&operands) || B::supports(&B::device(&self.value), &desc) != Support::Native {
+            return Ok(None);
+        }
+        let fail = |e| context(e, "lstm", &operands);
+        check_sequence(&operands, 4, 2).map_err(fail)?;
+        let bias = biases.map(|[input, own]| input.add(own)).transpose()?;
+        let mut inputs = vec![self, hidden, cell, weights[0], weights[1]];
+        inputs.extend(&bias);
+        let bias = bias.as_ref().map(|bias| &bias.value);
+        let (x, hidden, cell) = (&self.value, &hidden.value, &cell.value);
+        let (states, activations) = B::lstm_steps(x, hidden, cell, values(weights), bias, reverse).map_err(fail)?;
+        let states = record(
+            states,
+            &inputs,
+            || op,
+            |save, states| {
+                save.output(states).constant(&activations);
+                (0..inputs.len()).for_each(|i| {
+                    save.input(i);
+                });
+            },
+        );
+        Ok(Some(states))
     }
 
     fn sequence<R>(

@@ -1,6 +1,6 @@
 //! Rules of fused ops.
 
-use polygrad_core::{Activation, Backend, CrossEntropyParams, PoolParams, Result, decompose};
+use polygrad_core::{Activation, Backend, CrossEntropyParams, PoolParams, Result, Shape, decompose};
 use smallvec::smallvec;
 
 use super::{Context, Passed};
@@ -115,6 +115,41 @@ pub(super) fn batch_norm<B: Backend>(eps: f64, c: &Context<'_, B>) -> Result<Pas
         eps,
     )?;
     Ok(affine_gradients(gradients))
+}
+
+pub(super) fn lstm_steps<B: Backend>(reverse: bool, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let [states, activations, x, hidden, cell, input, own, bias @ ..] = c.saved else {
+        unreachable!("at least seven tensors were saved");
+    };
+    if c.create_graph {
+        let (states, _) = decompose::lstm_steps::<Tracked<B>>(x, hidden, cell, [input, own], bias.first(), reverse)?;
+        return Ok(Passed::Through(states, c.grad.clone()));
+    }
+    let [grad, cell, weight] = [&c.grad, cell, own].map(|x| &x.value);
+    let (gates, grad_hidden, grad_cell) =
+        B::lstm_steps_backward(grad, cell, weight, &states.value, &activations.value, reverse)?;
+    let [steps, rows, width] = [0, 1, 2].map(|axis| B::shape(&gates)[axis]);
+    let gates = Tensor::from_inner(gates).reshape([steps * rows, width])?;
+    let turned = gates.matrix_transposed()?;
+    let flat = |x: &Tensor<B>| x.reshape([steps * rows, x.shape()[2]]);
+    // The hidden state before each step.
+    let before = || {
+        let after = Tensor::from_inner(states.value.clone()).narrow(2, 0, width / 4)?;
+        let (first, others) = (hidden.unsqueeze(0)?, after.narrow(0, usize::from(reverse), steps - 1)?);
+        let order = if reverse { [&others, &first] } else { [&first, &others] };
+        Tensor::cat(&order, 0)
+    };
+    let mut gradients = smallvec![
+        c.when(0, || gates.matmul(input)?.reshape(c.shape(0)))?,
+        Some(Tensor::from_inner(grad_hidden)),
+        Some(Tensor::from_inner(grad_cell)),
+        c.when(3, || turned.matmul(&flat(x)?))?,
+        c.when(4, || turned.matmul(&flat(&before()?)?))?,
+    ];
+    if c.call.inputs.len() == 6 {
+        gradients.push(c.when(5, || gates.sum_to(Shape::from([width])))?);
+    }
+    Ok(Passed::Inputs(gradients))
 }
 
 /// Input, weight and bias; a gradient for which there is no input is dropped where the pass pairs them up.

@@ -1,0 +1,312 @@
+//! All steps of an LSTM for training, and their gradient: a product and one pass over the cells each.
+
+use polygrad_core::{DType, Error, Result, Shape, decompose};
+
+use crate::gemm::{Dims, Mat, MatMut, Update, gemm};
+use crate::loops::Pointer;
+use crate::math::{Map, Sigmoid, Tanh};
+use crate::simd::{Kernel, Level, Simd};
+use crate::{Cpu, CpuDevice, CpuTensor};
+
+/// Nanoseconds for the cell of one hidden unit, about.
+const NS: f32 = 4.0;
+
+/// Steps for which the input's share of the gates is computed at a time: so few that they are still in the cache when their turn comes.
+const TOGETHER: usize = 8;
+
+/// Extents of a layer.
+#[derive(Clone, Copy)]
+struct Extents {
+    steps: usize,
+    rows: usize,
+    width: usize,
+}
+
+impl Extents {
+    /// Those of steps `[T, N, …]` beside a cell state `[N, H]` and weights `[4H, H]`.
+    fn of(x: &CpuTensor, cell: &CpuTensor, weight: &CpuTensor) -> Result<Self> {
+        if let (&[steps, rows, _], &[own, width]) = (x.shape().dims(), cell.shape().dims())
+            && own == rows
+            && weight.shape().dims() == [4 * width, width]
+            && steps > 0
+        {
+            return Ok(Self { steps, rows, width });
+        }
+        Err(misfit(&[x, cell, weight]))
+    }
+
+    /// Steps in the order in which they are taken.
+    fn order(self, reverse: bool) -> impl DoubleEndedIterator<Item = usize> {
+        (0..self.steps).map(move |i| if reverse { self.steps - 1 - i } else { i })
+    }
+
+    /// Calls `task(row)` for each row of a step.
+    fn each_row(self, device: CpuDevice, task: impl Fn(usize) + Sync) {
+        device.each(self.rows, NS * self.width as f32, task);
+    }
+
+    fn empty(self, parts: usize, device: CpuDevice) -> Result<CpuTensor> {
+        let shape = Shape::new(&[self.steps, self.rows, parts * self.width])?;
+        CpuTensor::empty(shape, DType::F32, device)
+    }
+}
+
+fn misfit(operands: &[&CpuTensor]) -> Error {
+    let form = "takes steps [T, N, …], T at least 1, states [N, H], weights [4H, …] and [4H, H], and a bias [4H]";
+    Error::shape(form).with_operands(operands.iter().map(|x| (*x.shape(), x.dtype())))
+}
+
+/// The instruction set, if these are what there is a kernel for.
+fn kernel(operands: &[&CpuTensor]) -> Option<Level> {
+    let fits = operands.iter().all(|x| x.dtype() == DType::F32);
+    operands[0].device().vectors().filter(|_| fits)
+}
+
+fn as_matrix(x: &CpuTensor) -> Result<Mat<f32>> {
+    let layout = x.layout();
+    Ok(Mat::new(x.typed()?, layout.strides()[0], layout.strides()[1]))
+}
+
+/// See [`polygrad_core::Backend::lstm_steps`].
+pub(crate) fn lstm_steps(
+    x: &CpuTensor,
+    hidden: &CpuTensor,
+    cell: &CpuTensor,
+    weights: [&CpuTensor; 2],
+    bias: Option<&CpuTensor>,
+    reverse: bool,
+) -> Result<(CpuTensor, CpuTensor)> {
+    let operands = [x, hidden, cell, weights[0], weights[1], bias.unwrap_or(x)];
+    let Some(level) = kernel(&operands) else {
+        return decompose::lstm_steps::<Cpu>(x, hidden, cell, weights, bias, reverse);
+    };
+    let extents = Extents::of(x, cell, weights[1])?;
+    let Extents { steps, rows, width } = extents;
+    let inputs = x.shape()[2];
+    let fits = hidden.shape() == cell.shape()
+        && weights[0].shape().dims() == [4 * width, inputs]
+        && bias.is_none_or(|bias| bias.shape().dims() == [4 * width]);
+    if !fits {
+        return Err(misfit(&operands));
+    }
+    let device = x.device();
+    let mut states = extents.empty(2, device)?;
+    let mut activations = extents.empty(4, device)?;
+    let (x, hidden, cell) = (x.contiguous()?, hidden.contiguous()?, cell.contiguous()?);
+    let bias = bias.map(CpuTensor::contiguous).transpose()?;
+    let bias = bias.as_ref().map_or(Ok(std::ptr::null()), CpuTensor::typed::<f32>)?;
+    let (to_states, to_activations) = (
+        Pointer(states.ptr_mut().cast::<f32>()),
+        Pointer(activations.ptr_mut().cast::<f32>()),
+    );
+    let x = Mat::new(x.typed::<f32>()?, inputs.cast_signed(), 1);
+    let [input, own] = [as_matrix(weights[0])?.transposed(), as_matrix(weights[1])?.transposed()];
+    let gates = |t: usize| {
+        let first = to_activations.at(t * rows * 4 * width);
+        MatMut::new(first, (4 * width).cast_signed(), 1)
+    };
+    let mut last_hidden = Mat::new(hidden.typed::<f32>()?, width.cast_signed(), 1);
+    let mut last_cell = Pointer(cell.typed::<f32>()?.cast_mut());
+    let mut cell_step = width;
+    for (i, t) in extents.order(reverse).enumerate() {
+        if i % TOGETHER == 0 {
+            let count = TOGETHER.min(steps - i);
+            let first = if reverse { t + 1 - count } else { t };
+            let dims = Dims {
+                m: count * rows,
+                n: 4 * width,
+                k: inputs,
+            };
+            let update = Update { bias, ..Update::set() };
+            let x = Mat::new(x.at(first * rows, 0), x.rows, x.cols);
+            // SAFETY: the input has these rows, the weight and the bias the shapes of `dims`, and nobody else writes to these steps.
+            unsafe { gemm(device, dims, x, input, gates(first), update)? };
+        }
+        let dims = Dims {
+            m: rows,
+            n: 4 * width,
+            k: width,
+        };
+        // SAFETY: the state has `rows` rows, the weight the shape of `dims`, and nobody else writes to this step.
+        unsafe { gemm(device, dims, last_hidden, own, gates(t), Update::add())? };
+        let activations = Pointer(gates(t).ptr);
+        let states = Pointer(to_states.at(t * rows * 2 * width));
+        extents.each_row(device, |row| {
+            level.run(Forward {
+                width,
+                before: last_cell.at(row * cell_step).cast_const(),
+                activations: activations.at(row * 4 * width),
+                states: states.at(row * 2 * width),
+            });
+        });
+        last_hidden = Mat::new(states.0.cast_const(), (2 * width).cast_signed(), 1);
+        (last_cell, cell_step) = (Pointer(states.at(width)), 2 * width);
+    }
+    Ok((states, activations))
+}
+
+/// One row of a step.
+struct Forward {
+    width: usize,
+    /// The cell before the step.
+    before: *const f32,
+    /// The gates, and then what they come to.
+    activations: *mut f32,
+    /// Hidden before cell.
+    states: *mut f32,
+}
+
+impl Kernel for Forward {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = self.width;
+        for at in (0..width).step_by(S::N) {
+            let n = S::N.min(width - at);
+            // SAFETY: there are `width` elements of each gate and state.
+            unsafe {
+                let load = |from: *const f32| s.load_part(from, n);
+                let store = |to: *mut f32, v| s.store_part(to, n, v);
+                let gate = |i: usize| load(self.activations.add(i * width + at));
+                let (input, forget) = (Sigmoid.at(s, gate(0)), Sigmoid.at(s, gate(1)));
+                let (update, output) = (Tanh.at(s, gate(2)), Sigmoid.at(s, gate(3)));
+                for (i, v) in [input, forget, update, output].into_iter().enumerate() {
+                    store(self.activations.add(i * width + at), v);
+                }
+                let cell = s.mul_add(forget, load(self.before.add(at)), s.mul(input, update));
+                store(self.states.add(at), s.mul(output, Tanh.at(s, cell)));
+                store(self.states.add(width + at), cell);
+            }
+        }
+    }
+}
+
+/// See [`polygrad_core::Backend::lstm_steps_backward`].
+pub(crate) fn lstm_steps_backward(
+    grad: &CpuTensor,
+    cell: &CpuTensor,
+    weight_hh: &CpuTensor,
+    states: &CpuTensor,
+    activations: &CpuTensor,
+    reverse: bool,
+) -> Result<(CpuTensor, CpuTensor, CpuTensor)> {
+    let Some(level) = kernel(&[grad, cell, weight_hh, states, activations]) else {
+        return decompose::lstm_steps_backward::<Cpu>(grad, cell, weight_hh, states, activations, reverse);
+    };
+    let extents = Extents::of(grad, cell, weight_hh)?;
+    let Extents { rows, width, .. } = extents;
+    let steps = |parts: usize| [extents.steps, rows, parts * width];
+    let fits = [(grad, 2), (states, 2), (activations, 4)]
+        .iter()
+        .all(|(x, parts)| x.shape().dims() == steps(*parts));
+    if !fits {
+        return Err(misfit(&[grad, cell, weight_hh, states, activations]));
+    }
+    let device = grad.device();
+    let mut gates = extents.empty(4, device)?;
+    let mut grad_hidden = CpuTensor::empty(*cell.shape(), DType::F32, device)?;
+    let mut grad_cell = CpuTensor::empty(*cell.shape(), DType::F32, device)?;
+    let (grad, cell) = (grad.contiguous()?, cell.contiguous()?);
+    let (states, activations) = (states.contiguous()?, activations.contiguous()?);
+    let read = |x: &CpuTensor| x.typed::<f32>().map(|from| Pointer(from.cast_mut()));
+    let (grad, first, states, activations) = (read(&grad)?, read(&cell)?, read(&states)?, read(&activations)?);
+    let (to_gates, to_hidden, to_cell) = (
+        Pointer(gates.ptr_mut().cast::<f32>()),
+        Pointer(grad_hidden.ptr_mut().cast::<f32>()),
+        Pointer(grad_cell.ptr_mut().cast::<f32>()),
+    );
+    // SAFETY: both have `rows * width` elements; all bits zero are the number 0.
+    unsafe {
+        std::ptr::write_bytes(to_hidden.0, 0, rows * width);
+        std::ptr::write_bytes(to_cell.0, 0, rows * width);
+    }
+    let weight = as_matrix(weight_hh)?;
+    let dims = Dims {
+        m: rows,
+        n: width,
+        k: 4 * width,
+    };
+    let order: Vec<usize> = extents.order(reverse).collect();
+    for (i, &t) in order.iter().enumerate().rev() {
+        let state = |t: usize| Pointer(states.at(t * rows * 2 * width));
+        let (before, step) = match i.checked_sub(1) {
+            None => (first, width),
+            Some(last) => (Pointer(state(order[last]).at(width)), 2 * width),
+        };
+        let (now, grad) = (state(t), Pointer(grad.at(t * rows * 2 * width)));
+        let place = t * rows * 4 * width;
+        let (gates, activations) = (Pointer(to_gates.at(place)), Pointer(activations.at(place)));
+        extents.each_row(device, |row| {
+            level.run(Backward {
+                width,
+                grad: grad.at(row * 2 * width).cast_const(),
+                before: before.at(row * step).cast_const(),
+                cell: now.at(row * 2 * width + width).cast_const(),
+                activations: activations.at(row * 4 * width).cast_const(),
+                hidden: to_hidden.at(row * width).cast_const(),
+                grad_cell: to_cell.at(row * width),
+                gates: gates.at(row * 4 * width),
+            });
+        });
+        let a = Mat::new(gates.0.cast_const(), (4 * width).cast_signed(), 1);
+        let c = MatMut::new(to_hidden.0, width.cast_signed(), 1);
+        // SAFETY: the gates' gradient has `rows` rows, the weight the shape of `dims`, and the hidden state's gradient is written by nobody else.
+        unsafe { gemm(device, dims, a, weight, c, Update::set())? };
+    }
+    Ok((gates, grad_hidden, grad_cell))
+}
+
+/// One row of a step.
+struct Backward {
+    width: usize,
+    /// Of the states after the step, hidden before cell.
+    grad: *const f32,
+    /// The cell before the step.
+    before: *const f32,
+    /// The cell after it.
+    cell: *const f32,
+    activations: *const f32,
+    /// What the step after it says of the hidden state.
+    hidden: *const f32,
+    /// What the step after it says of the cell, and then what this one says of the cell before.
+    grad_cell: *mut f32,
+    gates: *mut f32,
+}
+
+impl Kernel for Backward {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = self.width;
+        let one = s.splat(1.0);
+        for at in (0..width).step_by(S::N) {
+            let n = S::N.min(width - at);
+            // SAFETY: there are `width` elements of each gate and state.
+            unsafe {
+                let load = |from: *const f32| s.load_part(from.add(at), n);
+                let [input, forget, update, output] =
+                    std::array::from_fn(|i| load(self.activations.wrapping_add(i * width)));
+                // σ' = σ (1 − σ), tanh' = 1 − tanh².
+                let sigmoid_slope = |y| s.mul(y, s.sub(one, y));
+                let tanh_slope = |y| s.sub(one, s.mul(y, y));
+                let squashed = Tanh.at(s, load(self.cell));
+                let hidden = s.add(load(self.grad), load(self.hidden));
+                let through = s.mul(s.mul(hidden, output), tanh_slope(squashed));
+                let later = s.add(load(self.grad.wrapping_add(width)), load(self.grad_cell.cast_const()));
+                let cell = s.add(later, through);
+                let gradients = [
+                    s.mul(s.mul(cell, update), sigmoid_slope(input)),
+                    s.mul(s.mul(cell, load(self.before)), sigmoid_slope(forget)),
+                    s.mul(s.mul(cell, input), tanh_slope(update)),
+                    s.mul(s.mul(hidden, squashed), sigmoid_slope(output)),
+                ];
+                for (i, v) in gradients.into_iter().enumerate() {
+                    s.store_part(self.gates.add(i * width + at), n, v);
+                }
+                s.store_part(self.grad_cell.add(at), n, s.mul(cell, forget));
+            }
+        }
+    }
+}
