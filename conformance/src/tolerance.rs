@@ -115,6 +115,8 @@ pub(crate) fn is_exact(op: &Op) -> bool {
                 | Op::IndexSelect { .. }
                 | Op::Sort { .. }
                 | Op::MaxPool(_)
+                | Op::MaxPoolValues(_)
+                | Op::Prepack(_)
                 | Op::Embedding { .. }
         ),
     }

@@ -2,11 +2,14 @@
 
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, Distribution, Error, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
-    SliceRange, Support, UnaryOp,
+    DType, Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
+    SgdParams, Shape, SliceRange, Support, UnaryOp,
 };
 
-use crate::fused::{activation, batch_norm, cross_entropy, embedding, lstm_steps, norm, optim, softmax};
+use crate::fused::{
+    activation, attention, batch_norm, conv_activation, cross_entropy, embedding, lstm, lstm_steps, max_pool, norm,
+    optim, softmax,
+};
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
 use crate::{CpuDevice, CpuTensor, buffers, conv, support};
 
@@ -209,6 +212,44 @@ impl Backend for Cpu {
 
     fn linear(x: &T, weight: &T, bias: Option<&T>) -> Result<T> {
         matmul::linear(x, weight, bias)
+    }
+
+    fn linear_activation(x: &T, weight: &T, bias: Option<&T>, op: Activation) -> Result<T> {
+        matmul::linear_activation(x, weight, bias, op)
+    }
+
+    fn conv_activation(
+        x: &T,
+        weight: &T,
+        bias: &T,
+        residual: Option<&T>,
+        op: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<T> {
+        conv_activation::conv_activation(x, weight, bias, residual, op, params)
+    }
+
+    fn attention(q: &T, k: &T, v: &T, mask: Option<&T>, scale: f64, causal: bool) -> Result<T> {
+        attention::attention(q, k, v, mask, scale, causal)
+    }
+
+    fn max_pool_values(x: &T, params: &PoolParams) -> Result<T> {
+        max_pool::max_pool_values(x, params)
+    }
+
+    fn prepack(weight: &T, kind: Prepack) -> Result<T> {
+        matmul::prepack(weight, kind)
+    }
+
+    fn lstm(
+        x: &T,
+        hidden: &T,
+        cell: &T,
+        weights: [&T; 2],
+        biases: Option<[&T; 2]>,
+        reverse: bool,
+    ) -> Result<(T, T, T)> {
+        lstm::lstm(x, hidden, cell, weights, biases, reverse)
     }
 
     fn max_pool_backward(grad: &T, indices: &T, input_shape: Shape) -> Result<T> {

@@ -20,6 +20,7 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::IndexAdd { .. }
         | Op::SumTo(_)
         | Op::MaxPool(_)
+        | Op::MaxPoolValues(_)
         | Op::MaxPoolBackward { .. } => numbers(name, dtype),
         Op::Select
         | Op::ArgReduce { .. }
@@ -39,6 +40,9 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::Conv(_)
         | Op::AvgPool(_)
         | Op::Linear
+        | Op::LinearActivation(_)
+        | Op::ConvActivation { .. }
+        | Op::Prepack(_)
         | Op::Activation(_)
         | Op::ActivationBackward(_)
         | Op::Softmax { .. }
@@ -72,21 +76,17 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
     };
     match accepted {
         Err(reason) => Support::No(reason.to_string()),
-        Ok(()) if is_decomposed(op) => Support::Decomposed,
+        Ok(()) if is_decomposed(op, dtype) => Support::Decomposed,
         Ok(()) => Support::Native,
     }
 }
 
 /// Whether an op is left to its decomposition in core.
-fn is_decomposed(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Attention { .. }
-            | Op::BatchNormRunning { .. }
-            | Op::LstmCell
-            | Op::GruCell
-            | Op::Rnn { .. }
-            | Op::Lstm { .. }
-            | Op::Gru { .. }
-    )
+fn is_decomposed(op: &Op, dtype: DType) -> bool {
+    let single = matches!(op, Op::Lstm { .. } | Op::Attention { .. }) && dtype != DType::F32;
+    single
+        || matches!(
+            op,
+            Op::BatchNormRunning { .. } | Op::LstmCell | Op::GruCell | Op::Rnn { .. } | Op::Gru { .. }
+        )
 }

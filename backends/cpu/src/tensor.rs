@@ -6,6 +6,7 @@ use polygrad_core::{DType, Element, Error, HostBytes, HostTensor, Layout, Result
 
 use crate::CpuDevice;
 use crate::buffers::Buffer;
+use crate::gemm::Prepacked;
 use crate::loops;
 
 /// A tensor in host memory: a shared buffer, and where in it the elements lie. Cloning shares the memory.
@@ -14,9 +15,17 @@ pub struct CpuTensor {
     buffer: Buffer,
     /// Where the elements lie, unless they fill the shape that the buffer was made for from its start. Like that shape it lives behind a
     /// pointer: tensors are moved around so often that their size decides what an op on a small one costs.
-    view: Option<Arc<Layout>>,
+    view: Option<Arc<View>>,
     dtype: DType,
     device: CpuDevice,
+}
+
+/// How a tensor looks at its buffer.
+struct View {
+    layout: Layout,
+    /// The right-hand side that a weight is in matrix products, where it was made ready for them. Whoever has such a tensor may not change
+    /// its elements.
+    packed: Option<Prepacked<f32>>,
 }
 
 const _: () = assert!(size_of::<CpuTensor>() <= 32);
@@ -39,7 +48,7 @@ impl CpuTensor {
         let plain = layout.offset() == 0 && layout.is_contiguous() && layout.shape() == buffer.shape();
         Self {
             buffer,
-            view: (!plain).then(|| Arc::new(layout)),
+            view: (!plain).then(|| Arc::new(View { layout, packed: None })),
             dtype,
             device,
         }
@@ -77,7 +86,7 @@ impl CpuTensor {
     pub fn shape(&self) -> &Shape {
         match &self.view {
             None => self.buffer.shape(),
-            Some(layout) => layout.shape(),
+            Some(view) => view.layout.shape(),
         }
     }
 
@@ -92,20 +101,38 @@ impl CpuTensor {
     pub fn layout(&self) -> Layout {
         match &self.view {
             None => Layout::contiguous(*self.buffer.shape()),
-            Some(layout) => **layout,
+            Some(view) => view.layout,
         }
     }
 
     /// Index of the first element in the buffer.
     #[inline]
     fn offset(&self) -> usize {
-        self.view.as_ref().map_or(0, |layout| layout.offset())
+        self.view.as_ref().map_or(0, |view| view.layout.offset())
     }
 
     /// The device.
     #[inline]
     pub fn device(&self) -> CpuDevice {
         self.device
+    }
+
+    /// The same weight with the panels of the right-hand side that it is in matrix products.
+    pub(crate) fn with_packed(&self, packed: Prepacked<f32>) -> Self {
+        let view = View {
+            layout: self.layout(),
+            packed: Some(packed),
+        };
+        Self {
+            view: Some(Arc::new(view)),
+            ..self.clone()
+        }
+    }
+
+    /// The panels, where there are some.
+    #[inline]
+    pub(crate) fn packed(&self) -> Option<&Prepacked<f32>> {
+        self.view.as_ref()?.packed.as_ref()
     }
 
     /// Whether the elements lie in this buffer.
@@ -120,7 +147,7 @@ impl CpuTensor {
 
     #[inline]
     pub(crate) fn is_contiguous(&self) -> bool {
-        self.view.as_ref().is_none_or(|layout| layout.is_contiguous())
+        self.view.as_ref().is_none_or(|view| view.layout.is_contiguous())
     }
 
     /// The first element.
@@ -175,7 +202,7 @@ impl CpuTensor {
     /// Whether the elements may be overwritten in place: nobody else sees them, and they lie one after another.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
-        self.is_contiguous() && self.buffer.is_unique()
+        self.is_contiguous() && self.packed().is_none() && self.buffer.is_unique()
     }
 
     /// Makes the tensor one that may be overwritten in place, copying it if need be.

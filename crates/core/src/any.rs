@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::dyn_backend::foreign;
 use crate::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, Distribution, DynBackend, HostTensor, Op, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar,
+    DType, Distribution, DynBackend, HostTensor, Op, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
     SgdParams, Shape, SliceRange, Support, UnaryOp,
 };
 
@@ -428,6 +428,34 @@ impl Backend for AnyBackend {
 
     fn linear(x: &T, weight: &T, bias: Option<&T>) -> Result<T> {
         one(Op::Linear, Inputs::<4>::new([x, weight], [bias, None]).get())
+    }
+
+    fn linear_activation(x: &T, weight: &T, bias: Option<&T>, op: Activation) -> Result<T> {
+        one(
+            Op::LinearActivation(op),
+            Inputs::<4>::new([x, weight], [bias, None]).get(),
+        )
+    }
+
+    fn conv_activation(
+        x: &T,
+        weight: &T,
+        bias: &T,
+        residual: Option<&T>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<T> {
+        let params = Box::new(*params);
+        let inputs = Inputs::<4>::new([x, weight, bias], [residual, None]);
+        one(Op::ConvActivation { activation, params }, inputs.get())
+    }
+
+    fn max_pool_values(x: &T, params: &PoolParams) -> Result<T> {
+        one(Op::MaxPoolValues(Box::new(*params)), &[x])
+    }
+
+    fn prepack(weight: &T, kind: Prepack) -> Result<T> {
+        one(Op::Prepack(kind), &[weight])
     }
 
     fn activation(op: Activation, x: &T) -> Result<T> {

@@ -4,8 +4,8 @@ use std::fmt::{Debug, Display};
 
 use crate::{
     Activation, AdamParams, ArgOp, Axes, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams, DType,
-    Distribution, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange,
-    Support, UnaryOp, decompose, random_host,
+    Distribution, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
+    SliceRange, Support, UnaryOp, decompose, random_host,
 };
 
 /// An engine that has tensors and computes on them.
@@ -207,6 +207,16 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
     /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`.
     fn linear(x: &Self::Tensor, weight: &Self::Tensor, bias: Option<&Self::Tensor>) -> Result<Self::Tensor> {
         decompose::linear::<Self>(x, weight, bias)
+    }
+
+    /// [`Backend::linear`] and then an activation function. For inference: no gradient is defined.
+    fn linear_activation(
+        x: &Self::Tensor,
+        weight: &Self::Tensor,
+        bias: Option<&Self::Tensor>,
+        op: Activation,
+    ) -> Result<Self::Tensor> {
+        decompose::linear_activation::<Self>(x, weight, bias, op)
     }
 
     /// Applies an activation function to floats.
@@ -457,6 +467,30 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         reverse: bool,
     ) -> Result<(Self::Tensor, Self::Tensor)> {
         decompose::gru::<Self>(x, hidden, weights, biases, reverse)
+    }
+
+    /// [`Backend::conv`] plus `bias [O]`, plus a residual of the result's shape, and then an activation function. For inference: no
+    /// gradient is defined.
+    fn conv_activation(
+        x: &Self::Tensor,
+        weight: &Self::Tensor,
+        bias: &Self::Tensor,
+        residual: Option<&Self::Tensor>,
+        op: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<Self::Tensor> {
+        decompose::conv_activation::<Self>(x, weight, bias, residual, op, params)
+    }
+
+    /// The values of [`Backend::max_pool`], without the positions. For inference: no gradient is defined.
+    fn max_pool_values(x: &Self::Tensor, params: &PoolParams) -> Result<Self::Tensor> {
+        Self::max_pool(x, params).map(|(values, _)| values)
+    }
+
+    /// A weight that is used many times without being changed: a tensor of the same values, for which what ops of that kind do to their
+    /// weight each time, such as bringing it into another layout, is done once. It may take twice the memory.
+    fn prepack(weight: &Self::Tensor, _: Prepack) -> Result<Self::Tensor> {
+        Ok(weight.clone())
     }
 
     /// Gradient of [`Backend::conv`] wrt its input: also the transposed convolution.

@@ -275,6 +275,12 @@ fn execute<B: Backend>(op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs> {
         Op::IndexAdd { axis } => B::index_add(t(0)?, *axis, t(1)?, t(2)?).map(one),
         Op::SumTo(shape) => B::sum_to(t(0)?, *shape).map(one),
         Op::Linear => B::linear(t(0)?, t(1)?, optional(2)?).map(one),
+        Op::LinearActivation(op) => B::linear_activation(t(0)?, t(1)?, optional(2)?, *op).map(one),
+        Op::ConvActivation { activation, params } => {
+            B::conv_activation(t(0)?, t(1)?, t(2)?, optional(3)?, *activation, params).map(one)
+        }
+        Op::MaxPoolValues(params) => B::max_pool_values(t(0)?, params).map(one),
+        Op::Prepack(kind) => B::prepack(t(0)?, *kind).map(one),
         Op::Activation(op) => B::activation(*op, t(0)?).map(one),
         Op::ActivationBackward(op) => B::activation_backward(*op, t(0)?, t(1)?).map(one),
         Op::Softmax { axis } => B::softmax(t(0)?, *axis).map(one),

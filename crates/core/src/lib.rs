@@ -37,7 +37,7 @@ pub use inventory;
 pub use layout::Layout;
 pub use ops::{
     Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Op, OpDesc, PoolParams,
-    ReduceOp, SgdParams, SliceRange, UnaryOp,
+    Prepack, ReduceOp, SgdParams, SliceRange, UnaryOp,
 };
 pub use random::{Distribution, RandomKey, check as check_distribution, draw, philox4x32, random_host};
 pub use registry::{Availability, BackendEntry, BuiltIn, Candidate, DeviceInfo, Registry};

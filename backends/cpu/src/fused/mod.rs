@@ -2,12 +2,17 @@
 //! decompositions.
 
 pub(crate) mod activation;
+pub(crate) mod attention;
 pub(crate) mod batch_norm;
+pub(crate) mod conv_activation;
 pub(crate) mod cross_entropy;
 pub(crate) mod embedding;
+pub(crate) mod lstm;
 pub(crate) mod lstm_steps;
+pub(crate) mod max_pool;
 pub(crate) mod norm;
 pub(crate) mod optim;
+pub(crate) mod pointwise;
 mod rows;
 pub(crate) mod softmax;
 

@@ -9,12 +9,14 @@ mod blas;
 mod pack;
 mod packed;
 mod plain;
+mod prepacked;
 mod tile;
 mod vector;
 
 pub(crate) use pack::{Panels, Strided};
 pub(crate) use packed::{Packed, tiles};
 pub(crate) use plain::Plain;
+pub(crate) use prepacked::Prepacked;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tile::Narrow;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

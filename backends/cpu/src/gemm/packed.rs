@@ -54,7 +54,7 @@ impl<T: Real> Gemm<T> for Packed {
             if c.cols != 1 {
                 return self.by_way_of_rows(device, dims, a, b, c, update);
             }
-            product(device, self.0, dims, a, &Strided(b), Some(b), c, update)
+            product(device, self.0, dims, a, Source::Pack(&Strided(b), Some(b)), c, update)
         }
     }
 }
@@ -84,7 +84,15 @@ impl Packed {
                 bias,
                 ..Update::set()
             };
-            product(device, self.0, dims, a, &Strided(b), Some(b), apart, update)?;
+            product(
+                device,
+                self.0,
+                dims,
+                a,
+                Source::Pack(&Strided(b), Some(b)),
+                apart,
+                update,
+            )?;
             for i in 0..m {
                 for j in 0..n {
                     let mut y = apart.at(i, j).read();
@@ -114,81 +122,133 @@ impl<T: Real> Kernel for TileSize<T> {
     }
 }
 
-/// `C ← α A B + β C`, where B may exist as panels only; if it lies in memory as a matrix, that is `whole`.
+/// Where B comes from.
+pub(super) enum Source<'a, T, P> {
+    /// It is packed block by block; if it lies in memory as a matrix, there.
+    Pack(&'a P, Option<Mat<T>>),
+    /// All its panels are there, block after block, as [`pack_all`] leaves them.
+    Panels(*const T),
+}
+
+/// How B is cut into blocks that are packed, and multiplied, at a time.
+struct Blocks {
+    n: usize,
+    k: usize,
+    /// Columns of a panel.
+    nr: usize,
+    /// Rows of a block.
+    depth: usize,
+}
+
+impl Blocks {
+    fn new(n: usize, k: usize, nr: usize) -> Self {
+        let depth = k.div_ceil(k.div_ceil(MOST_K).max(1));
+        Self { n, k, nr, depth }
+    }
+
+    /// First column and columns, first row and rows of each block, in the order in which they are multiplied.
+    fn each(&self) -> impl Iterator<Item = ((usize, usize), (usize, usize))> {
+        let Self { n, k, depth, .. } = *self;
+        (0..n).step_by(MOST_N).flat_map(move |left| {
+            let tops = (0..k.max(1)).step_by(depth.max(1));
+            tops.map(move |top| ((left, MOST_N.min(n - left)), (top, depth.min(k - top))))
+        })
+    }
+
+    /// Elements that a block of so many columns and rows takes.
+    fn room(&self, columns: usize, rows: usize) -> usize {
+        columns.next_multiple_of(self.nr) * rows
+    }
+
+    /// Where a block begins when all are packed one after another.
+    fn start(&self, (left, columns): (usize, usize), top: usize) -> usize {
+        left * self.k + self.room(columns, top)
+    }
+}
+
+/// Packs all of B, `k` rows and `n` columns, as [`Source::Panels`].
 ///
 /// # Safety
-/// As for [`Gemm::gemm`]; `panels` has the rows and columns of B.
-#[allow(clippy::too_many_arguments, reason = "the parts of one product, as BLAS has them")]
-unsafe fn product<T: Real, P: Panels<T>>(
+/// B must be readable.
+///
+/// # Errors
+/// When memory runs out.
+pub(super) unsafe fn pack_all<T: Real>(level: Level, n: usize, k: usize, b: Mat<T>) -> Result<Buffer> {
+    let (_, nr) = level.run(TileSize::<T>(PhantomData));
+    let blocks = Blocks::new(n, k, nr);
+    let buffer = Buffer::alloc(blocks.room(n, k) * size_of::<T>())?;
+    for (columns, rows) in blocks.each() {
+        let to = Pointer(buffer.as_ptr().cast::<T>()).at(blocks.start(columns, rows.0));
+        for panel in 0..columns.1.div_ceil(nr) {
+            level.run(Pack::panel(&Strided(b), rows, columns, panel, nr, to));
+        }
+    }
+    Ok(buffer)
+}
+
+/// `C ← α A B + β C`.
+///
+/// # Safety
+/// As for [`Gemm::gemm`]; `source` has the rows and columns of B.
+pub(super) unsafe fn product<T: Real, P: Panels<T>>(
     device: CpuDevice,
     level: Level,
     dims: Dims,
     a: Mat<T>,
-    panels: &P,
-    whole: Option<Mat<T>>,
+    source: Source<'_, T, P>,
     c: MatMut<T>,
     update: Update<T>,
 ) -> Result<()> {
     let Dims { m, n, k } = dims;
     let (mr, nr) = level.run(TileSize::<T>(PhantomData));
-    let depths = k.div_ceil(MOST_K).max(1);
-    let depth = k.div_ceil(depths);
-    // Registers must not run over the end of B's rows.
-    let as_is = whole.filter(|b| b.cols == 1 && n * k <= SMALL_B && n.is_multiple_of(nr / NV));
-    let packed = match as_is {
-        None => Some(Buffer::alloc(
-            n.min(MOST_N).next_multiple_of(nr) * depth * size_of::<T>(),
+    let blocks = Blocks::new(n, k, nr);
+    let room = match source {
+        // Registers must not run over the end of B's rows.
+        Source::Pack(_, Some(b)) if b.cols == 1 && n * k <= SMALL_B && n.is_multiple_of(nr / NV) => None,
+        Source::Pack(..) => Some(Buffer::alloc(
+            blocks.room(n.min(MOST_N), blocks.depth) * size_of::<T>(),
         )?),
-        Some(_) => None,
+        Source::Panels(_) => None,
     };
-    for left in (0..n).step_by(MOST_N) {
-        let columns = MOST_N.min(n - left);
-        for top in (0..k.max(1)).step_by(depth.max(1)) {
-            let rows = depth.min(k - top);
-            let b = match (&packed, as_is) {
-                (Some(buffer), _) => {
-                    let to = Pointer(buffer.as_ptr().cast::<T>());
-                    device.each(columns.div_ceil(nr), (rows * nr) as f32 * 0.15, |panel| {
-                        let first = panel * nr;
-                        let part = (left + first, nr.min(columns - first));
-                        level.run(Pack {
-                            panels,
-                            rows: (top, rows),
-                            columns: part,
-                            width: nr,
-                            to: to.at(first * rows),
-                        });
-                    });
-                    B {
-                        ptr: to.0.cast_const(),
-                        panel: nr * rows,
-                        row: nr.cast_signed(),
-                    }
-                }
-                (None, Some(b)) => B {
-                    ptr: b.at(top, left),
-                    panel: nr,
-                    row: b.rows,
-                },
-                (None, None) => unreachable!("B is packed or as it is"),
-            };
-            let update = if top == 0 {
-                update.at_column(left)
-            } else {
-                Update::add_scaled(update.alpha)
-            };
-            let block = Block {
-                m,
-                n: columns,
-                k: rows,
-                a: Mat::new(a.at(0, top), a.rows, a.cols),
-                b,
-                c: MatMut::new(c.at(0, left), c.rows, c.cols),
-                update,
-                pack_a: a.cols != 1 && m * k > SMALL_A,
-            };
-            block.run(device, level, mr, nr)?;
-        }
+    for (columns, rows) in blocks.each() {
+        let (left, top) = (columns.0, rows.0);
+        let panels = |ptr: *const T| B {
+            ptr,
+            panel: nr * rows.1,
+            row: nr.cast_signed(),
+        };
+        let b = match (&source, &room) {
+            (Source::Panels(all), _) => panels(all.wrapping_add(blocks.start(columns, top))),
+            (Source::Pack(from, _), Some(room)) => {
+                let to = Pointer(room.as_ptr().cast::<T>());
+                device.each(columns.1.div_ceil(nr), (rows.1 * nr) as f32 * 0.15, |panel| {
+                    level.run(Pack::panel(*from, rows, columns, panel, nr, to.at(0)));
+                });
+                panels(to.0.cast_const())
+            }
+            (Source::Pack(_, Some(b)), None) => B {
+                ptr: b.at(top, left),
+                panel: nr,
+                row: b.rows,
+            },
+            (Source::Pack(_, None), None) => unreachable!("what is no matrix is packed"),
+        };
+        let update = if top == 0 {
+            update.at_column(left)
+        } else {
+            Update::add_scaled(update.alpha)
+        };
+        let block = Block {
+            m,
+            n: columns.1,
+            k: rows.1,
+            a: Mat::new(a.at(0, top), a.rows, a.cols),
+            b,
+            c: MatMut::new(c.at(0, left), c.rows, c.cols),
+            update,
+            pack_a: a.cols != 1 && m * k > SMALL_A,
+        };
+        block.run(device, level, mr, nr)?;
     }
     Ok(())
 }
@@ -199,6 +259,27 @@ struct Pack<'a, T, P> {
     columns: (usize, usize),
     width: usize,
     to: *mut T,
+}
+
+impl<'a, T, P> Pack<'a, T, P> {
+    /// Packs panel number `panel` of a block, whose panels begin at `to`.
+    fn panel(
+        panels: &'a P,
+        rows: (usize, usize),
+        (left, columns): (usize, usize),
+        panel: usize,
+        nr: usize,
+        to: *mut T,
+    ) -> Self {
+        let first = panel * nr;
+        Self {
+            panels,
+            rows,
+            columns: (left + first, nr.min(columns - first)),
+            width: nr,
+            to: to.wrapping_add(first * rows.1),
+        }
+    }
 }
 
 impl<T: Real, P: Panels<T>> Kernel for Pack<'_, T, P> {

@@ -1,13 +1,15 @@
 //! Batched matrix products.
 #![allow(clippy::needless_range_loop, reason = "an axis names entries of several arrays")]
 
-use polygrad_core::{DType, Element, Error, Layout, Result, Shape};
+use polygrad_core::{Activation, DType, Element, Error, Layout, Prepack, Result, Shape};
 
 use super::half::Half;
 use super::{convert, floats, mismatch, same_dtype};
-use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
+use crate::fused::activation;
+use crate::fused::pointwise::Pointwise;
+use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Real, Update};
 use crate::loops::Pointer;
-use crate::{CpuDevice, CpuTensor};
+use crate::{CpuDevice, CpuTensor, Level};
 
 /// See [`polygrad_core::Backend::matmul`].
 pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
@@ -40,15 +42,15 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
 }
 
 /// One matrix of a batch.
-struct Stack {
+pub(crate) struct Stack {
     /// Elements from matrix to matrix, for each batch axis.
     strides: [isize; 8],
-    rows: isize,
-    cols: isize,
+    pub(crate) rows: isize,
+    pub(crate) cols: isize,
 }
 
 impl Stack {
-    fn new(x: &CpuTensor, batch: &Shape) -> Self {
+    pub(crate) fn new(x: &CpuTensor, batch: &Shape) -> Self {
         let rank = x.shape().rank();
         let layout = x.layout();
         let strides = layout.strides();
@@ -67,7 +69,7 @@ impl Stack {
     }
 
     /// How far the matrix number `i` of the batch is from the first.
-    fn offset(&self, batch: &Shape, mut i: usize) -> isize {
+    pub(crate) fn offset(&self, batch: &Shape, mut i: usize) -> isize {
         let mut offset = 0;
         for axis in (0..batch.rank()).rev() {
             offset += (i % batch[axis]).cast_signed() * self.strides[axis];
@@ -114,8 +116,34 @@ pub(crate) fn many(device: CpuDevice, count: usize, ns: f32, one: impl Fn(usize)
     failed.into_inner().map_or(Ok(()), Err)
 }
 
+/// Rows whose product is still in the cache when an activation follows.
+const BAND: usize = 96;
+
 /// See [`polygrad_core::Backend::linear`].
 pub(crate) fn linear(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>) -> Result<CpuTensor> {
+    linear_then(x, weight, bias, None)
+}
+
+/// See [`polygrad_core::Backend::linear_activation`].
+pub(crate) fn linear_activation(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    bias: Option<&CpuTensor>,
+    op: Activation,
+) -> Result<CpuTensor> {
+    if x.dtype() == DType::F32 && x.device().vectors().is_some() && Pointwise::knows(op) {
+        return linear_then(x, weight, bias, Some(op));
+    }
+    activation::activation(op, &linear(x, weight, bias)?)
+}
+
+/// The activation is for f32 with vector kernels only.
+fn linear_then(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    bias: Option<&CpuTensor>,
+    then: Option<Activation>,
+) -> Result<CpuTensor> {
     let dtype = same_dtype("linear", x, weight)?;
     floats("linear", dtype)?;
     let (shape, rank) = (*x.shape(), x.shape().rank());
@@ -153,28 +181,112 @@ pub(crate) fn linear(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>
     };
     let bias = bias.map(CpuTensor::contiguous).transpose()?;
     if dtype == DType::F32 {
-        linear_as::<f32>(&flat, weight, bias.as_ref(), &mut out, dims)?;
+        let product = Linear::<f32>::new(&flat, weight, bias.as_ref(), &mut out, dims, weight.packed())?;
+        match (then, out.device().vectors()) {
+            (Some(op), Some(level)) => product.with_activation(Pointwise::of(op), level)?,
+            _ => product.rows(0, rows)?,
+        }
     } else {
-        linear_as::<f64>(&flat, weight, bias.as_ref(), &mut out, dims)?;
+        Linear::<f64>::new(&flat, weight, bias.as_ref(), &mut out, dims, None)?.rows(0, rows)?;
     }
     Ok(out)
 }
 
-fn linear_as<T: Real + Element>(
-    x: &CpuTensor,
-    weight: &CpuTensor,
-    bias: Option<&CpuTensor>,
-    out: &mut CpuTensor,
+/// A product of an input's rows with a weight.
+struct Linear<'a, T> {
+    device: CpuDevice,
     dims: Dims,
-) -> Result<()> {
-    let mat = |layout: &Layout, ptr: *const T| Mat::new(ptr, layout.strides()[0], layout.strides()[1]);
-    let a = mat(&x.layout(), x.typed()?);
-    let b = mat(&weight.layout(), weight.typed()?).transposed();
-    let bias = match bias {
-        Some(bias) => bias.typed::<T>()?,
-        None => std::ptr::null(),
-    };
-    let c = MatMut::new(out.ptr_mut().cast::<T>(), dims.n.cast_signed(), 1);
-    // SAFETY: the matrices have the shapes of `dims`, the bias has `n` elements one after another, the output is new.
-    unsafe { gemm::gemm(out.device(), dims, a, b, c, Update { bias, ..Update::set() }) }
+    a: Mat<T>,
+    b: Mat<T>,
+    c: MatMut<T>,
+    update: Update<T>,
+    packed: Option<&'a Prepacked<T>>,
+}
+
+impl<'a, T: Real + Element> Linear<'a, T> {
+    fn new(
+        x: &CpuTensor,
+        weight: &CpuTensor,
+        bias: Option<&CpuTensor>,
+        out: &mut CpuTensor,
+        dims: Dims,
+        packed: Option<&'a Prepacked<T>>,
+    ) -> Result<Self> {
+        let mat = |layout: &Layout, ptr: *const T| Mat::new(ptr, layout.strides()[0], layout.strides()[1]);
+        let bias = match bias {
+            Some(bias) => bias.typed::<T>()?,
+            None => std::ptr::null(),
+        };
+        Ok(Self {
+            device: out.device(),
+            dims,
+            a: mat(&x.layout(), x.typed()?),
+            b: mat(&weight.layout(), weight.typed()?).transposed(),
+            c: MatMut::new(out.ptr_mut().cast::<T>(), dims.n.cast_signed(), 1),
+            update: Update { bias, ..Update::set() },
+            packed,
+        })
+    }
+
+    /// Some rows of the result.
+    fn rows(&self, start: usize, end: usize) -> Result<()> {
+        let dims = Dims {
+            m: end - start,
+            ..self.dims
+        };
+        let a = Mat::new(self.a.at(start, 0), self.a.rows, self.a.cols);
+        let c = MatMut::new(self.c.at(start, 0), self.c.rows, self.c.cols);
+        // SAFETY: the matrices have the shapes of `dims`, the bias has `n` elements one after another, the output is new.
+        unsafe {
+            match self.packed {
+                Some(packed) => packed.gemm(self.device, dims, a, self.b, c, self.update),
+                None => gemm::gemm(self.device, dims, a, self.b, c, self.update),
+            }
+        }
+    }
+}
+
+impl Linear<'_, f32> {
+    /// All rows and what follows, band by band where the weight need not be packed for each.
+    fn with_activation(&self, then: Pointwise, level: Level) -> Result<()> {
+        let Dims { m, n, k } = self.dims;
+        let bands = if self.packed.is_some() {
+            m.div_ceil(BAND).max(1)
+        } else {
+            1
+        };
+        if bands == 1 {
+            self.rows(0, m)?;
+            self.device.split(m * n, 0.8, 64, |start, end| {
+                // SAFETY: the output is new, and each stretch of it one task's.
+                unsafe { then.run(level, self.c.ptr.wrapping_add(start), end - start) };
+            });
+            return Ok(());
+        }
+        let ns = gemm::cost(Dims { m: BAND, n, k }, level);
+        many(self.device, bands, ns, |band| {
+            let (start, end) = (band * m / bands, (band + 1) * m / bands);
+            self.rows(start, end)?;
+            // SAFETY: the output is new, and each band of it one task's.
+            unsafe { then.run(level, self.c.at(start, 0), (end - start) * n) };
+            Ok(())
+        })
+    }
+}
+
+/// See [`polygrad_core::Backend::prepack`].
+pub(crate) fn prepack(weight: &CpuTensor, kind: Prepack) -> Result<CpuTensor> {
+    if kind != Prepack::Linear || weight.dtype() != DType::F32 || weight.shape().rank() != 2 {
+        return Ok(weight.clone());
+    }
+    // Products with a vector want the rows one after another.
+    let weight = weight.contiguous()?;
+    let (n, k) = (weight.shape()[0], weight.shape()[1]);
+    let b = Mat::new(weight.typed::<f32>()?, k.cast_signed(), 1).transposed();
+    // SAFETY: the matrix is the tensor.
+    let packed = unsafe { Prepacked::new(weight.device(), n, k, b)? };
+    Ok(match packed {
+        Some(packed) => weight.with_packed(packed),
+        None => weight,
+    })
 }

@@ -1,6 +1,6 @@
 //! Reductions, scans and matrix products.
 
-use polygrad_core::{ArgOp, DType, Op, ReduceOp};
+use polygrad_core::{Activation, ArgOp, DType, Op, Prepack, ReduceOp};
 
 use super::{axes, shape};
 use crate::generated::fill::Fill;
@@ -124,7 +124,28 @@ fn products(samples: &mut Vec<Sample>) {
         if bias {
             operands.push(Operand::drawn(&weight[..1], Fill::Range(-2.0, 2.0)));
         }
-        samples.push(Sample::new(Op::Linear, operands, ""));
+        samples.push(Sample::new(Op::Linear, operands.clone(), ""));
+        for activation in [Activation::Relu, Activation::Gelu, Activation::LeakyRelu { slope: 0.1 }] {
+            samples.push(Sample::new(Op::LinearActivation(activation), operands.clone(), ""));
+        }
+    }
+    // Few rows, some, and more than one band; widths that fill no register, and more than one block of columns or rows.
+    for (rows, inputs, outputs) in [(1, 7, 5), (4, 33, 35), (200, 20, 70), (5, 800, 9), (6, 10, 1100)] {
+        let real = |dims: &[usize]| Operand::drawn(dims, Fill::Range(-2.0, 2.0));
+        let operands = vec![
+            real(&[rows, inputs]),
+            real(&[outputs, inputs]).fixed().helper(),
+            Operand::derived(&[outputs, inputs], Op::Prepack(Prepack::Linear), &[1], 0),
+            real(&[outputs]),
+        ];
+        samples.push(Sample::new(Op::Linear, operands.clone(), "prepacked"));
+        let op = Op::LinearActivation(Activation::Tanh);
+        samples.push(Sample::new(op, operands, "prepacked"));
+        samples.push(Sample::new(
+            Op::Prepack(Prepack::Linear),
+            vec![real(&[outputs, inputs])],
+            "",
+        ));
     }
 }
 

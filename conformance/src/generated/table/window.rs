@@ -1,6 +1,6 @@
 //! Convolution, pooling and their gradients.
 
-use polygrad_core::{ConvParams, Op, PoolParams};
+use polygrad_core::{Activation, ConvParams, Op, PoolParams, Prepack};
 
 use super::shape;
 use crate::generated::fill::Fill;
@@ -71,6 +71,13 @@ fn conv(samples: &mut Vec<Sample>) {
             continue;
         };
         let boxed = || Box::new(params);
+        let activations = [None, Some(Activation::Relu), Some(Activation::Silu)];
+        for (activation, residual) in activations.into_iter().zip([true, false, true]) {
+            let mut operands = vec![reals(x), reals(weight), reals(&weight[..1])];
+            operands.extend(residual.then(|| reals(out.dims())));
+            let params = boxed();
+            samples.push(Sample::new(Op::ConvActivation { activation, params }, operands, words));
+        }
         let call = Op::ConvInputGrad {
             input_shape: shape(x),
             params: boxed(),
@@ -117,6 +124,7 @@ fn pool(samples: &mut Vec<Sample>) {
         };
         let forward = Op::MaxPool(Box::new(params));
         samples.push(Sample::new(forward.clone(), vec![reals(x)], words));
+        samples.push(Sample::new(Op::MaxPoolValues(Box::new(params)), vec![reals(x)], words));
         let indices = Operand::derived(out.dims(), forward, &[1], 1).of(polygrad_core::DType::I64);
         let call = Op::MaxPoolBackward { input_shape: shape(x) };
         samples.push(Sample::new(
@@ -136,14 +144,19 @@ fn pool(samples: &mut Vec<Sample>) {
         stride: [1; 3],
         ..two
     };
-    samples.push(Sample::new(
-        Op::MaxPool(Box::new(dilated)),
-        vec![reals(&[1, 2, 6, 7])],
-        "dilation 2",
-    ));
+    for op in [Op::MaxPool(Box::new(dilated)), Op::MaxPoolValues(Box::new(dilated))] {
+        samples.push(Sample::new(op, vec![reals(&[1, 2, 6, 7])], "dilation 2"));
+    }
 }
 
 pub(super) fn add(samples: &mut Vec<Sample>) {
+    samples.push(Sample::new(Op::Prepack(Prepack::Conv), vec![reals(&[4, 3, 2, 3])], ""));
+    let operands = vec![
+        reals(&[2, 3, 5, 6]),
+        reals(&[4, 3, 2, 3]).fixed().helper(),
+        Operand::derived(&[4, 3, 2, 3], Op::Prepack(Prepack::Conv), &[1], 0),
+    ];
+    samples.push(Sample::new(Op::Conv(ConvParams::default()), operands, "prepacked"));
     conv(samples);
     pool(samples);
 }

@@ -7,6 +7,7 @@ mod activation;
 mod attention;
 mod basic;
 mod conv;
+mod inference;
 mod norm;
 mod optim;
 mod recurrent;
@@ -18,6 +19,7 @@ pub use activation::{activation, activation_backward};
 pub use attention::{attention, attention_weights};
 pub use basic::{binary_scalar, compare_scalar, embedding, embedding_backward, index_add, linear, sum_to};
 pub use conv::{avg_pool_backward, conv_input_grad, conv_weight_grad, max_pool_backward};
+pub use inference::{conv_activation, linear_activation};
 pub use norm::{
     batch_norm, batch_norm_backward, batch_norm_running, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward,
 };

@@ -52,6 +52,7 @@ impl Op {
             | Self::IndexAdd { .. }
             | Self::SumTo(_)
             | Self::MaxPool(_)
+            | Self::MaxPoolValues(_)
             | Self::MaxPoolBackward { .. } => dtype != DType::Bool,
             Self::Compare(_)
             | Self::CompareScalar { .. }

@@ -8,4 +8,4 @@ mod params;
 
 pub use family::{Activation, ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
 pub use op::{Op, OpDesc};
-pub use params::{AdamParams, ConvParams, CrossEntropyParams, PoolParams, SgdParams, SliceRange};
+pub use params::{AdamParams, ConvParams, CrossEntropyParams, PoolParams, Prepack, SgdParams, SliceRange};

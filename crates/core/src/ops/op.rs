@@ -1,7 +1,7 @@
 //! Any op as a value: for the gradient graph, for erased backends, and for asking what a backend supports.
 
 use super::{
-    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, PoolParams, ReduceOp,
+    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, PoolParams, Prepack, ReduceOp,
     SgdParams, SliceRange, UnaryOp,
 };
 use crate::{Axes, DType, Scalar, Shape};
@@ -79,6 +79,7 @@ pub enum Op {
     },
     SumTo(Shape),
     Linear,
+    LinearActivation(Activation),
     Activation(Activation),
     ActivationBackward(Activation),
     Softmax {
@@ -148,6 +149,12 @@ pub enum Op {
     Gru {
         reverse: bool,
     },
+    ConvActivation {
+        activation: Option<Activation>,
+        params: Box<ConvParams>,
+    },
+    MaxPoolValues(Box<PoolParams>),
+    Prepack(Prepack),
     ConvInputGrad {
         input_shape: Shape,
         params: Box<ConvParams>,
@@ -198,6 +205,10 @@ impl Op {
             Self::IndexAdd { .. } => "index_add",
             Self::SumTo(_) => "sum_to",
             Self::Linear => "linear",
+            Self::LinearActivation(_) => "linear_activation",
+            Self::ConvActivation { .. } => "conv_activation",
+            Self::MaxPoolValues(_) => "max_pool_values",
+            Self::Prepack(_) => "prepack",
             Self::Activation(op) => op.name(),
             Self::ActivationBackward(_) => "activation_backward",
             Self::Softmax { .. } => "softmax",

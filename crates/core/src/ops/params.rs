@@ -220,6 +220,16 @@ impl Default for CrossEntropyParams {
     }
 }
 
+/// Which ops a weight is made ready for by [`Backend::prepack`](crate::Backend::prepack).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Prepack {
+    /// As the weight of `linear`, `linear_activation` and the recurrent layers.
+    Linear,
+    /// As the weight of `conv` and `conv_activation`.
+    Conv,
+}
+
 /// One step of stochastic gradient descent. Source: the algorithm in PyTorch's documentation of `torch.optim.SGD`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SgdParams {

@@ -2,6 +2,7 @@
 
 use polygrad_core::{Backend, DType, Element, Error, ErrorKind, HostTensor, Result, Scalar, Shape};
 use polygrad_tensor::{Device, Tensor};
+use smallvec::{SmallVec, smallvec};
 
 use super::limits::Limits;
 use super::plan::Plan;
@@ -9,7 +10,10 @@ use super::value::Value;
 use crate::graph::{Attribute, ElementType, Literal, Node, malformed};
 
 /// The results of an op, in the order of the node's outputs; those at the end may be missing.
-pub(crate) type Results<B> = Result<Vec<Value<B>>>;
+pub(crate) type Results<B> = Result<Made<B>>;
+
+/// Mostly one, which then needs no memory of its own.
+pub(crate) type Made<B> = SmallVec<[Value<B>; 1]>;
 
 /// One call of an op: its operands and attributes.
 pub(crate) struct Call<'a, B: Backend> {
@@ -274,7 +278,7 @@ impl<B: Backend> Call<'_, B> {
 
 /// One result.
 pub(crate) fn one<B: Backend>(tensor: Tensor<B>) -> Results<B> {
-    Ok(vec![tensor.into()])
+    Ok(smallvec![tensor.into()])
 }
 
 pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize> {

@@ -2,9 +2,11 @@
 //!
 //! [`plan`] turns a graph into steps once: ops are looked up in the table of [`ops`], constants are folded, and what nobody needs is
 //! dropped. [`run`] walks over the steps. A [`Value`] is a tensor on the device, or a small one on the host, where shapes are computed
-//! ([`host`]), so that a run never waits for the device to know an extent.
+//! ([`host`]), so that a run never waits for the device to know an extent. [`fuse`] puts one op in the place of several.
 
 mod call;
+mod fit;
+mod fuse;
 mod host;
 mod inline;
 mod limits;
@@ -13,6 +15,7 @@ mod ops;
 mod options;
 mod outputs;
 mod plan;
+mod rooms;
 mod run;
 mod value;
 

@@ -1,11 +1,14 @@
 //! A model that can be run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
-use polygrad_core::{AnyBackend, Backend, DType, Error, ErrorKind, Result};
+use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result};
 use polygrad_tensor::{Device, Tensor};
+use smallvec::SmallVec;
 
+use super::fit::{Dims, fit};
 use super::inline::inline;
 use super::limits::Limits;
 use super::options::Options;
@@ -13,7 +16,7 @@ use super::outputs::Outputs;
 use super::plan::{Plan, Planner};
 use super::value::Value;
 use crate::engine::{self, Engine, Session, Source};
-use crate::graph::{Body, Dim, Graph, Header, TensorType, ValueId, ValueType};
+use crate::graph::{Body, Graph, Header, ValueId, ValueType};
 
 /// A model from an ONNX file, loaded once and run many times.
 ///
@@ -37,6 +40,9 @@ pub struct OnnxModel<B: Backend = AnyBackend> {
     options: Options,
     /// Those that somebody made trainable, or gave other values.
     parameters: HashMap<String, Tensor<B>>,
+    /// Inputs that may be left out.
+    defaults: HashSet<ValueId>,
+    output_names: Arc<[String]>,
     runner: Runner<B>,
 }
 
@@ -86,28 +92,26 @@ impl<B: Backend> OnnxModel<B> {
             return Ok(Self::with_session(graph, device, options, session));
         }
         let body = inline(graph)?;
-        let parameters = HashMap::new();
-        let plan = plan(&body, &graph.opsets, device, options, &parameters)?;
-        Ok(Self {
-            header: graph.header.clone(),
-            opsets: graph.opsets.clone(),
-            body,
-            device: device.clone(),
-            options,
-            parameters,
-            runner: Runner::Plan(plan),
-        })
+        let plan = plan(&body, &graph.opsets, device, options, &HashMap::new())?;
+        Ok(Self::with_runner(graph, body, device, options, Runner::Plan(plan)))
     }
 
     fn with_session(graph: &Graph, device: &Device<B>, options: Options, session: Box<dyn Session>) -> Self {
+        Self::with_runner(graph, graph.body.clone(), device, options, Runner::Session(session))
+    }
+
+    fn with_runner(graph: &Graph, body: Body, device: &Device<B>, options: Options, runner: Runner<B>) -> Self {
+        let fixed: HashSet<ValueId> = body.initializers.iter().map(|initializer| initializer.value).collect();
         Self {
             header: graph.header.clone(),
             opsets: graph.opsets.clone(),
-            body: graph.body.clone(),
             device: device.clone(),
             options,
             parameters: HashMap::new(),
-            runner: Runner::Session(session),
+            defaults: body.inputs.iter().copied().filter(|id| fixed.contains(id)).collect(),
+            output_names: body.outputs.iter().map(|&id| body.name_of(id).to_owned()).collect(),
+            body,
+            runner,
         }
     }
 
@@ -131,9 +135,7 @@ impl<B: Backend> OnnxModel<B> {
     /// The inputs that a run needs, in order: name, and type where the file says it.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, Option<&ValueType>)> {
         let needed = self.body.inputs.iter().map(|&id| self.body.value(id));
-        let needed = needed
-            .zip(&self.body.inputs)
-            .filter(|(_, id)| self.body.initializer(**id).is_none());
+        let needed = needed.zip(&self.body.inputs).filter(|(_, id)| !self.has_default(**id));
         needed.map(|(value, _)| (value.name.as_str(), value.ty.as_ref()))
     }
 
@@ -141,6 +143,15 @@ impl<B: Backend> OnnxModel<B> {
     pub fn outputs(&self) -> impl Iterator<Item = (&str, Option<&ValueType>)> {
         let values = self.body.outputs.iter().map(|&id| self.body.value(id));
         values.map(|value| (value.name.as_str(), value.ty.as_ref()))
+    }
+
+    /// The ops that a run goes through, in order: of what the native engine made one of several nodes, all their names, as in `Conv+Relu`.
+    /// None for other engines.
+    pub fn steps(&self) -> Vec<&str> {
+        match &self.runner {
+            Runner::Plan(plan) => plan.steps.iter().map(|step| step.node.op_type.as_str()).collect(),
+            Runner::Session(_) => Vec::new(),
+        }
     }
 
     // What it learned.
@@ -233,6 +244,7 @@ impl<B: Backend> OnnxModel<B> {
                     *value = tensor.clone().into();
                 }
             }
+            current.rooms.clear();
             self.parameters = parameters;
             return Ok(());
         }
@@ -248,16 +260,32 @@ impl<B: Backend> OnnxModel<B> {
     /// # Errors
     /// When there are too few or too many, one does not have the dtype or shape that the file says, or a node fails: the error names it.
     pub fn forward(&self, inputs: &[Tensor<B>]) -> Result<Outputs<B>> {
-        let names: Vec<String> = self.inputs().map(|(name, _)| name.to_owned()).collect();
-        if names.len() != inputs.len() {
-            return Err(Error::invalid(format!(
-                "{} inputs, but the model takes {}: {}",
-                inputs.len(),
-                names.len(),
-                names.join(", ")
-            )));
+        let mut given = inputs.iter();
+        let mut dims = Dims::new();
+        let mut values = Given::new();
+        for &id in &self.body.inputs {
+            let info = self.body.value(id);
+            if self.has_default(id) {
+                values.push(None);
+                continue;
+            }
+            let Some(tensor) = given.next() else {
+                return Err(self.wrong_count(inputs.len()));
+            };
+            values.push(Some(fit(tensor.clone().into(), info, &mut dims)?));
         }
-        self.run(names.into_iter().zip(inputs.iter().map(|tensor| tensor.clone().into())))
+        if given.next().is_some() {
+            return Err(self.wrong_count(inputs.len()));
+        }
+        self.execute(values)
+    }
+
+    fn wrong_count(&self, count: usize) -> Error {
+        Error::invalid(format!(
+            "{count} inputs, but the model takes {}: {}",
+            self.inputs().count(),
+            self.input_names()
+        ))
     }
 
     /// Runs the model on named tensors.
@@ -278,17 +306,13 @@ impl<B: Backend> OnnxModel<B> {
     /// As [`OnnxModel::forward_named`].
     pub fn run(&self, inputs: impl IntoIterator<Item = (String, Value<B>)>) -> Result<Outputs<B>> {
         let mut given: HashMap<String, Value<B>> = inputs.into_iter().collect();
-        let mut dims = HashMap::new();
-        let mut values = Vec::with_capacity(self.body.inputs.len());
+        let mut dims = Dims::new();
+        let mut values = Given::new();
         for &id in &self.body.inputs {
             let info = self.body.value(id);
-            let value = given.remove(&info.name).map(|value| match &info.ty {
-                Some(ty) => fit(value, ty, &mut dims),
-                None => Ok(value),
-            });
-            let in_input = |e: Error| e.in_module(format!("input {:?}", info.name));
-            let value = value.transpose().map_err(in_input)?;
-            if value.is_none() && self.body.initializer(id).is_none() {
+            let value = given.remove(&info.name).map(|value| fit(value, info, &mut dims));
+            let value = value.transpose()?;
+            if value.is_none() && !self.has_default(id) {
                 return Err(Error::invalid(format!("the input {:?} is missing", info.name))
                     .with_hint(format!("the model takes {}", self.input_names())));
             }
@@ -298,25 +322,34 @@ impl<B: Backend> OnnxModel<B> {
             return Err(Error::invalid(format!("the model has no input {name:?}"))
                 .with_hint(format!("it takes {}", self.input_names())));
         }
-        let results = match &self.runner {
+        self.execute(values)
+    }
+
+    /// On values for all inputs of the body, none where the default counts.
+    fn execute(&self, values: Given<B>) -> Result<Outputs<B>> {
+        let named = values.into_iter().zip(&self.body.inputs);
+        let values = match &self.runner {
             Runner::Plan(plan) => {
-                let values = values.into_iter().zip(&self.body.inputs);
-                let values = values.map(|(value, &id)| value.map_or_else(|| self.default(id), Ok));
-                plan.run(values.collect::<Result<_>>()?, &[], &self.device, &limits(self.options))?
+                let values = named.map(|(value, &id)| value.map_or_else(|| self.default(id), Ok));
+                let values = values.collect::<Result<_>>()?;
+                plan.run(values, &[], &self.device, &limits(self.options))?
             }
             Runner::Session(session) => {
-                let named = values.into_iter().zip(&self.body.inputs);
                 let named = named.filter_map(|(value, &id)| Some((self.body.name_of(id).to_owned(), value?)));
                 let literals = named.map(|(name, value)| Ok((name, value.literal()?)));
                 let results = session.run(&literals.collect::<Result<Vec<_>>>()?)?;
                 results.into_iter().map(Value::from).collect()
             }
         };
-        let names = self.body.outputs.iter().map(|&id| self.body.name_of(id).to_owned());
         Ok(Outputs {
-            entries: names.zip(results).collect(),
+            names: Arc::clone(&self.output_names),
+            values,
             device: self.device.clone(),
         })
+    }
+
+    fn has_default(&self, id: ValueId) -> bool {
+        self.defaults.contains(&id)
     }
 
     /// What an input is when it is left out.
@@ -350,43 +383,11 @@ fn plan<B: Backend>(
         opsets,
         parameters,
         fold: options.fold_constants,
+        fuse: options.fuse,
         limits: &limits(options),
     }
     .plan(body)
 }
 
-/// The value, if it is what the file says the input to be.
-fn fit<B: Backend>(value: Value<B>, ty: &ValueType, dims: &mut HashMap<String, usize>) -> Result<Value<B>> {
-    match (ty, value.shape(), value.dtype()) {
-        (ValueType::Tensor(ty), Some(shape), Some(dtype)) => {
-            fit_tensor(ty, shape.dims(), dtype, dims)?;
-            Ok(value.with_element(ty.element))
-        }
-        (ValueType::Tensor(ty), ..) => Err(Error::invalid(format!("this is no tensor, but {ty} is wanted"))),
-        (ValueType::Sequence(_), ..) if value.as_sequence().is_none() => {
-            Err(Error::invalid("this is no sequence, but one is wanted"))
-        }
-        (ValueType::Optional(Some(inner)), ..) if !value.is_absent() => fit(value, inner, dims),
-        _ => Ok(value),
-    }
-}
-
-fn fit_tensor(ty: &TensorType, shape: &[usize], dtype: DType, dims: &mut HashMap<String, usize>) -> Result<()> {
-    let found = ty.element.dtype()?;
-    if found != dtype {
-        return Err(Error::dtype(format!("{dtype} was given for {ty}"))
-            .with_hint(format!("convert it with to_dtype to {found}")));
-    }
-    let Some(wanted) = &ty.shape else { return Ok(()) };
-    let fits = wanted.len() == shape.len()
-        && wanted.iter().zip(shape).all(|(wanted, &extent)| match wanted {
-            Dim::Fixed(wanted) => *wanted == extent,
-            Dim::Named(name) => *dims.entry(name.clone()).or_insert(extent) == extent,
-            Dim::Unknown => true,
-        });
-    if fits {
-        return Ok(());
-    }
-    Err(Error::shape(format!("a tensor of shape {shape:?} was given for {ty}"))
-        .with_hint("give it the shape that the file says; equal names are equal extents"))
-}
+/// Values for the inputs of a body.
+type Given<B> = SmallVec<[Option<Value<B>>; 4]>;

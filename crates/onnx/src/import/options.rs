@@ -11,6 +11,9 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Compute what does not depend on the inputs once, when it is loaded; on by default.
     pub fold_constants: bool,
+    /// Put one op in the place of several where that gives the same result, and make weights ready for the ops that use them, which may
+    /// take twice their memory; on by default. What is trained is left as it is.
+    pub fuse: bool,
     /// The most bytes that one tensor may take: a few bytes of a file can ask for any size. 8 GiB by default.
     pub max_tensor_bytes: usize,
     /// The most nodes that one run may execute, those in loops counted each time. 2⁴⁰ by default.
@@ -23,6 +26,7 @@ impl Default for Options {
             engine: Engine::Native,
             threads: None,
             fold_constants: true,
+            fuse: true,
             max_tensor_bytes: 8 << 30,
             max_steps: 1 << 40,
         }

@@ -1,31 +1,35 @@
 //! What a run gives.
 
+use std::sync::Arc;
+
 use polygrad_core::{AnyBackend, Backend, Error, Result};
 use polygrad_tensor::{Device, Tensor};
 
+use super::call::Made;
 use super::value::Value;
 
 /// What a run gave: values by name, in the model's order.
 #[derive(Debug)]
 pub struct Outputs<B: Backend = AnyBackend> {
-    pub(super) entries: Vec<(String, Value<B>)>,
+    pub(super) names: Arc<[String]>,
+    pub(super) values: Made<B>,
     pub(super) device: Device<B>,
 }
 
 impl<B: Backend> Outputs<B> {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.values.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.values.is_empty()
     }
 
     /// The output of a name.
     pub fn get(&self, name: &str) -> Option<&Value<B>> {
-        self.entries.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+        self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
     /// The tensor at a place.
@@ -33,12 +37,12 @@ impl<B: Backend> Outputs<B> {
     /// # Errors
     /// When there are not so many outputs, or it is no tensor.
     pub fn tensor(&self, i: usize) -> Result<Tensor<B>> {
-        let found = self.entries.get(i);
-        let (name, value) = found
-            .ok_or_else(|| Error::out_of_range(format!("output {i} of a model that has {}", self.entries.len())))?;
+        let found = self.values.get(i);
+        let value = found
+            .ok_or_else(|| Error::out_of_range(format!("output {i} of a model that has {}", self.values.len())))?;
         value
             .tensor(&self.device)
-            .map_err(|e| e.in_module(format!("output {name:?}")))
+            .map_err(|e| e.in_module(format!("output {:?}", self.names[i])))
     }
 
     /// The tensor of a name.
@@ -46,12 +50,12 @@ impl<B: Backend> Outputs<B> {
     /// # Errors
     /// When there is no such output, or it is no tensor.
     pub fn named(&self, name: &str) -> Result<Tensor<B>> {
-        let place = self.entries.iter().position(|(key, _)| key == name);
+        let place = self.names.iter().position(|key| key == name);
         self.tensor(place.ok_or_else(|| Error::invalid(format!("the model has no output {name:?}")))?)
     }
 
     /// Names and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value<B>)> {
-        self.entries.iter().map(|(name, value)| (name.as_str(), value))
+        self.names.iter().map(String::as_str).zip(&self.values)
     }
 }

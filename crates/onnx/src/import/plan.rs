@@ -6,8 +6,10 @@ use std::sync::Arc;
 use polygrad_core::{Backend, Error, Result};
 use polygrad_tensor::{Device, Tensor};
 
+use super::fuse::{Draft, Fused};
 use super::limits::Limits;
 use super::ops::{self, Row};
+use super::rooms::Rooms;
 use super::run::{call_step, in_step};
 use super::value::Value;
 use crate::graph::{Body, Node, ValueId};
@@ -20,23 +22,56 @@ pub(crate) struct Plan<B: Backend> {
     pub(crate) outputs: Vec<usize>,
     /// Values that are there from the start.
     pub(crate) constants: Vec<(usize, Value<B>)>,
+    /// Inputs, outputs and captures, which are still there after the last step.
+    pub(crate) passing: Vec<usize>,
     /// Where the values of the body around it come in.
     pub(crate) captures: Vec<usize>,
     pub(crate) steps: Vec<Step<B>>,
+    /// Rooms for the values of a run, the constants in their places: runs leave them for the next ones.
+    pub(super) rooms: Rooms<B>,
 }
 
 /// One node of a plan.
 pub(crate) struct Step<B: Backend> {
-    pub(crate) row: &'static Row<B>,
+    pub(crate) action: Action<B>,
     pub(crate) node: Arc<Node>,
     pub(crate) version: i64,
-    pub(crate) inputs: Vec<Option<usize>>,
+    pub(crate) inputs: Vec<Option<Operand>>,
     pub(crate) outputs: Vec<Option<usize>>,
     /// The bodies in its attributes, and for each the slots of what it captures.
     pub(crate) bodies: Vec<(String, Plan<B>)>,
     pub(crate) captures: Vec<Vec<usize>>,
-    /// Values that nobody needs after it.
-    pub(crate) last_uses: Vec<usize>,
+    /// What it captures or gives and nobody needs after it.
+    pub(crate) dead: Vec<usize>,
+}
+
+/// A value that a step is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operand {
+    pub(crate) slot: usize,
+    /// Whether nobody needs it any more.
+    pub(crate) last: bool,
+}
+
+impl From<usize> for Operand {
+    fn from(slot: usize) -> Self {
+        Self { slot, last: false }
+    }
+}
+
+impl<B: Backend> Step<B> {
+    /// The slots of its operands, those of its bodies not among them.
+    pub(super) fn reads(&self) -> impl Iterator<Item = usize> {
+        self.inputs.iter().flatten().map(|operand| operand.slot)
+    }
+}
+
+/// What computes a step.
+pub(crate) enum Action<B: Backend> {
+    /// The op of its node.
+    Op(&'static Row<B>),
+    /// One op in the place of several, or one that was made ready when the model was loaded.
+    Fused(Box<Fused<B>>),
 }
 
 /// What a plan is made with.
@@ -46,6 +81,7 @@ pub(crate) struct Planner<'a, B: Backend> {
     /// Values to take instead of the initializers of the same name: those that train.
     pub(crate) parameters: &'a HashMap<String, Tensor<B>>,
     pub(crate) fold: bool,
+    pub(crate) fuse: bool,
     pub(crate) limits: &'a Limits,
 }
 
@@ -79,20 +115,30 @@ impl<B: Backend> Planner<'_, B> {
         }
         let slot = |id: &ValueId| id.index();
         let outputs: Vec<usize> = body.outputs.iter().map(slot).collect();
-        drop_early(&mut steps, &outputs);
+        let mut slots = body.values.len();
+        if self.fuse {
+            let draft = Draft::new(steps, constants, slots, &outputs, self.device);
+            (steps, constants, slots) = draft.fuse()?;
+        }
         // Of the constants only those that a step or the caller still uses.
         let mut used: HashSet<usize> = outputs.iter().copied().collect();
         for step in &steps {
-            used.extend(step.inputs.iter().flatten().chain(step.captures.iter().flatten()));
+            used.extend(step.reads().chain(step.captures.iter().flatten().copied()));
         }
         constants.retain(|slot, _| used.contains(slot));
+        drop_early(&mut steps, &outputs, &constants);
+        let inputs: Vec<usize> = body.inputs.iter().map(slot).collect();
+        let captures: Vec<usize> = body.captures.iter().map(|capture| capture.inner.index()).collect();
+        let passing = inputs.iter().chain(&captures).chain(&outputs).copied();
         Ok(Plan {
-            slots: body.values.len(),
-            inputs: body.inputs.iter().map(slot).collect(),
+            passing: passing.filter(|slot| !constants.contains_key(slot)).collect(),
+            slots,
+            inputs,
             outputs,
             constants: constants.into_iter().collect(),
-            captures: body.captures.iter().map(|capture| capture.inner.index()).collect(),
+            captures,
             steps,
+            rooms: Rooms::default(),
         })
     }
 
@@ -115,18 +161,17 @@ impl<B: Backend> Planner<'_, B> {
                 captures.push(body.captures.iter().map(|capture| capture.outer.index()).collect());
             }
         }
-        let slots = |ids: &[Option<ValueId>]| ids.iter().map(|id| id.map(ValueId::index)).collect();
         let mut light = node.clone();
         light.attributes.retain(|(_, attribute)| attribute.bodies().is_empty());
         Ok(Step {
-            row,
+            action: Action::Op(row),
             version,
-            inputs: slots(&node.inputs),
-            outputs: slots(&node.outputs),
+            inputs: node.inputs.iter().map(|id| id.map(|id| id.index().into())).collect(),
+            outputs: node.outputs.iter().map(|id| id.map(ValueId::index)).collect(),
             node: Arc::new(light),
             bodies,
             captures,
-            last_uses: Vec::new(),
+            dead: Vec::new(),
         })
     }
 
@@ -139,7 +184,7 @@ impl<B: Backend> Planner<'_, B> {
         let operands: Option<Vec<Option<Value<B>>>> = step
             .inputs
             .iter()
-            .map(|slot| slot.map_or(Some(None), |slot| get(slot).cloned().map(Some)))
+            .map(|operand| operand.map_or(Some(None), |operand| get(operand.slot).cloned().map(Some)))
             .collect();
         let captures: Option<Vec<Vec<Value<B>>>> = step
             .captures
@@ -182,7 +227,11 @@ impl<B: Backend> Planner<'_, B> {
 /// take long: it is not for whoever loads a file to wait for it.
 fn stays<B: Backend>(step: &Step<B>) -> bool {
     let inner = step.bodies.iter().flat_map(|(_, plan)| &plan.steps);
-    step.row.random || step.row.op_type == "Loop" || inner.into_iter().any(stays)
+    let own = match &step.action {
+        Action::Op(row) => row.random || row.op_type == "Loop",
+        Action::Fused(_) => false,
+    };
+    own || inner.into_iter().any(stays)
 }
 
 /// Which nodes lead to an output.
@@ -203,16 +252,25 @@ fn needed(body: &Body) -> Vec<bool> {
     needed
 }
 
-/// Notes with each step the values that nobody needs after it.
-fn drop_early<B: Backend>(steps: &mut [Step<B>], outputs: &[usize]) {
-    let mut later: HashSet<usize> = outputs.iter().copied().collect();
+/// Notes with each step the values that nobody needs after it. Constants stay in their places.
+fn drop_early<B: Backend>(steps: &mut [Step<B>], outputs: &[usize], constants: &HashMap<usize, Value<B>>) {
+    let mut later: HashSet<usize> = outputs.iter().chain(constants.keys()).copied().collect();
     for step in steps.iter_mut().rev() {
-        let used = step.inputs.iter().flatten().chain(step.captures.iter().flatten());
+        let captured: HashSet<usize> = step.captures.iter().flatten().copied().collect();
         let made = step.outputs.iter().flatten();
-        let mut last: Vec<usize> = used.chain(made).copied().filter(|slot| !later.contains(slot)).collect();
-        last.sort_unstable();
-        last.dedup();
-        later.extend(&last);
-        step.last_uses = last;
+        let mut dead: Vec<usize> = captured
+            .iter()
+            .chain(made)
+            .copied()
+            .filter(|slot| !later.contains(slot))
+            .collect();
+        dead.sort_unstable();
+        dead.dedup();
+        later.extend(&captured);
+        // Of several places of one operand the last one, as the others are read before it is moved.
+        for operand in step.inputs.iter_mut().rev().flatten() {
+            operand.last = later.insert(operand.slot);
+        }
+        step.dead = dead;
     }
 }

@@ -2,10 +2,11 @@
 
 use polygrad_core::{Backend, Error, Result};
 use polygrad_tensor::Device;
+use smallvec::{SmallVec, smallvec};
 
-use super::call::{Call, Results};
+use super::call::{Call, Made, Results};
 use super::limits::Limits;
-use super::plan::{Plan, Step};
+use super::plan::{Action, Operand, Plan, Step};
 use super::value::Value;
 use super::{host, ops};
 use crate::graph::{Node, malformed};
@@ -19,11 +20,11 @@ impl<B: Backend> Plan<B> {
     /// Runs it on inputs in order, and on what it captures of the body around it.
     pub(crate) fn run(
         &self,
-        inputs: Vec<Value<B>>,
+        inputs: Made<B>,
         captures: &[Value<B>],
         device: &Device<B>,
         limits: &Limits,
-    ) -> Result<Vec<Value<B>>> {
+    ) -> Results<B> {
         if inputs.len() != self.inputs.len() {
             return Err(malformed(format!(
                 "{} inputs for a body that takes {}",
@@ -31,10 +32,7 @@ impl<B: Backend> Plan<B> {
                 self.inputs.len()
             )));
         }
-        let mut values: Vec<Option<Value<B>>> = vec![None; self.slots];
-        for (slot, value) in &self.constants {
-            values[*slot] = Some(value.clone());
-        }
+        let mut values = self.rooms.take(self.slots, &self.constants);
         for (&slot, value) in self.captures.iter().zip(captures) {
             values[slot] = Some(value.clone());
         }
@@ -43,25 +41,15 @@ impl<B: Backend> Plan<B> {
         }
         for step in &self.steps {
             limits.step()?;
-            let run = || {
-                let value = |slot: usize| {
-                    let value = values[slot].clone();
-                    value.ok_or_else(|| malformed("an operand that an earlier node did not give"))
-                };
-                let operands = step.inputs.iter().map(|slot| slot.map(value).transpose());
-                let operands = operands.collect::<Result<Vec<_>>>()?;
-                let captures = step.captures.iter();
-                let captures = captures.map(|slots| slots.iter().map(|&slot| value(slot)).collect());
-                let captures = captures.collect::<Result<Vec<Vec<_>>>>()?;
-                call_step(step, &operands, &captures, device, limits)
-            };
-            let results = run().map_err(|e| in_step(e, &step.node))?;
+            let results = step
+                .run(&mut values, device, limits)
+                .map_err(|e| in_step(e, &step.node))?;
             for (slot, value) in step.outputs.iter().zip(results) {
                 if let Some(slot) = slot {
                     values[*slot] = Some(value);
                 }
             }
-            for &slot in &step.last_uses {
+            for &slot in &step.dead {
                 values[slot] = None;
             }
         }
@@ -69,7 +57,38 @@ impl<B: Backend> Plan<B> {
             let value = values[slot].clone();
             value.ok_or_else(|| malformed("an output that no node gave"))
         };
-        self.outputs.iter().map(output).collect()
+        let outputs = self.outputs.iter().map(output).collect();
+        for &slot in &self.passing {
+            values[slot] = None;
+        }
+        self.rooms.give_back(values);
+        outputs
+    }
+}
+
+impl<B: Backend> Step<B> {
+    /// Operands that nobody needs any more are moved out of their slots, so that an op may see that it has the only handle.
+    fn run(&self, values: &mut [Option<Value<B>>], device: &Device<B>, limits: &Limits) -> Results<B> {
+        let missing = || malformed("an operand that an earlier node did not give");
+        let captures: SmallVec<[Vec<Value<B>>; 1]> = self
+            .captures
+            .iter()
+            .map(|slots| {
+                slots
+                    .iter()
+                    .map(|&slot| values[slot].clone().ok_or_else(missing))
+                    .collect()
+            })
+            .collect::<Result<_>>()?;
+        let mut operands: SmallVec<[Option<Value<B>>; 4]> = SmallVec::with_capacity(self.inputs.len());
+        for operand in &self.inputs {
+            operands.push(match operand {
+                None => None,
+                Some(Operand { slot, last: true }) => Some(values[*slot].take().ok_or_else(missing)?),
+                Some(Operand { slot, last: false }) => Some(values[*slot].clone().ok_or_else(missing)?),
+            });
+        }
+        call_step(self, &operands, &captures, device, limits)
     }
 }
 
@@ -90,9 +109,13 @@ pub(crate) fn call_step<B: Backend>(
         device,
         limits,
     };
-    let results = match host::compute(&call)? {
-        Some(value) => vec![value],
-        None => (step.row.kernel)(&call)?,
+    let row = match &step.action {
+        Action::Op(row) => row,
+        Action::Fused(fused) => return fused.run(&call),
     };
-    ops::settle(step.row, &call, results)
+    let results = match host::compute(&call)? {
+        Some(value) => smallvec![value],
+        None => (row.kernel)(&call)?,
+    };
+    ops::settle(row, &call, results)
 }

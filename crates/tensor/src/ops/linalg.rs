@@ -109,32 +109,9 @@ impl<B: Backend> Tensor<B> {
         let operands = [self, weight, bias.unwrap_or(weight)];
         let operands = &operands[..2 + usize::from(bias.is_some())];
         let fail = |e| context(e, "linear", operands);
-        let (x, w) = (self.shape(), weight.shape());
-        if x.rank() == 0 || w.rank() != 2 {
-            return Err(fail(Error::shape("takes an input […, in] and a weight [out, in]")));
-        }
-        check_inner(x[x.rank() - 1], w[1]).map_err(fail)?;
-        let dtype = self.dtype();
-        if let Some(bias) = bias
-            && bias.shape().dims() != [w[0]]
-        {
-            return Err(fail(Error::shape(format!(
-                "the bias must have shape [{}], not {}",
-                w[0],
-                bias.shape()
-            ))));
-        }
-        for operand in &operands[1..] {
-            self.check_device(operand).map_err(fail)?;
-            if operand.dtype() != dtype || !dtype.is_float() {
-                return Err(fail(
-                    Error::dtype("input, weight and bias must have one float dtype")
-                        .with_hint("convert the input with to_dtype"),
-                ));
-            }
-        }
+        self.check_linear(operands).map_err(fail)?;
         let value = B::linear(&self.value, &weight.value, bias.map(|bias| &bias.value)).map_err(fail)?;
-        flops::add_products(B::shape(&value).numel(), w[1]);
+        flops::add_products(B::shape(&value).numel(), weight.shape()[1]);
         Ok(record(
             value,
             operands,
@@ -143,6 +120,33 @@ impl<B: Backend> Tensor<B> {
                 save.input(0).input(1);
             },
         ))
+    }
+
+    /// Whether input, weight and perhaps bias, in this order, can be multiplied as [`Tensor::linear`] does.
+    pub(super) fn check_linear(&self, operands: &[&Self]) -> Result<()> {
+        let (x, w) = (self.shape(), operands[1].shape());
+        if x.rank() == 0 || w.rank() != 2 {
+            return Err(Error::shape("takes an input […, in] and a weight [out, in]"));
+        }
+        check_inner(x[x.rank() - 1], w[1])?;
+        if let Some(bias) = operands.get(2)
+            && bias.shape().dims() != [w[0]]
+        {
+            return Err(Error::shape(format!(
+                "the bias must have shape [{}], not {}",
+                w[0],
+                bias.shape()
+            )));
+        }
+        let dtype = self.dtype();
+        for operand in &operands[1..] {
+            self.check_device(operand)?;
+            if operand.dtype() != dtype || !dtype.is_float() {
+                return Err(Error::dtype("input, weight and bias must have one float dtype")
+                    .with_hint("convert the input with to_dtype"));
+            }
+        }
+        Ok(())
     }
 
     /// For rules: the last two axes exchanged.

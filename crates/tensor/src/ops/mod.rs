@@ -9,6 +9,7 @@ mod division;
 mod einsum;
 mod elementwise;
 mod index;
+mod inference;
 mod interpolate;
 mod join;
 mod linalg;

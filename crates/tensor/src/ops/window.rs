@@ -157,7 +157,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self], || Op::AvgPool(Box::new(*params)), |_, _| ()))
     }
 
-    fn check_floats(&self, weight: &Self) -> Result<()> {
+    pub(super) fn check_floats(&self, weight: &Self) -> Result<()> {
         self.check_device(weight)?;
         if !self.dtype().is_float() || weight.dtype() != self.dtype() {
             return Err(
@@ -169,6 +169,6 @@ impl<B: Backend> Tensor<B> {
 }
 
 /// How many products go into one output of a convolution.
-fn taps(weight: Shape) -> usize {
+pub(super) fn taps(weight: Shape) -> usize {
     weight[1..].iter().product()
 }

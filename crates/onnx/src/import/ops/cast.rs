@@ -2,6 +2,7 @@
 
 use polygrad_core::{Backend, DType, Error, HostTensor, Result};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::{Row, rows, wrap};
 use crate::graph::{ElementType, Literal, malformed, minifloat};
@@ -24,7 +25,7 @@ fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
     let dtype = to.dtype()?;
     if to.is_small_float() {
         let values = c.floats(0)?;
-        return Ok(vec![small_floats(c, to, values, c.flag("saturate", true)?)?]);
+        return Ok(smallvec![small_floats(c, to, values, c.flag("saturate", true)?)?]);
     }
     let x = match c.need(0)?.on_host() {
         // What the device lacks is converted before it goes there.
@@ -36,7 +37,7 @@ fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
     };
     if to.is_widened() {
         // Whole numbers first: what is cut off to the range of an i32 could not be brought into the range of a narrower type.
-        return Ok(vec![wrap(Value::from(x.to_dtype(DType::I64)?), to, c)?]);
+        return Ok(smallvec![wrap(Value::from(x.to_dtype(DType::I64)?), to, c)?]);
     }
     one(x.to_dtype(dtype)?)
 }
@@ -54,7 +55,7 @@ fn bit_cast<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .ok_or_else(|| malformed("the attribute to is missing"))?;
     let (from, host) = (c.element(0)?, c.host(0)?);
     let literal = Literal::new(from, host)?;
-    Ok(vec![literal.reinterpret(to)?.into()])
+    Ok(smallvec![literal.reinterpret(to)?.into()])
 }
 
 /// Scale or zero point, so that it broadcasts against `x`: one number, one for each position of the axis, or one for each block along it.
@@ -106,7 +107,7 @@ fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             q = (q + wide(zero)?)?;
         }
         let values = c.off_device(&q)?.to_f64_vec();
-        return Ok(vec![small_floats(c, element, values, c.flag("saturate", true)?)?]);
+        return Ok(smallvec![small_floats(c, element, values, c.flag("saturate", true)?)?]);
     }
     let (low, high) = element
         .range()
@@ -119,7 +120,9 @@ fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         q = (q + zero.to_dtype(DType::F32)?)?;
     }
     let q = q.clamp(Some(low as f64), Some(high as f64))?;
-    Ok(vec![Value::from(q.to_dtype(element.dtype()?)?).with_element(element)])
+    Ok(smallvec![
+        Value::from(q.to_dtype(element.dtype()?)?).with_element(element)
+    ])
 }
 
 fn dequantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -147,7 +150,7 @@ fn dynamic_quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .iter()
         .map(|v| ((v / scale).round_ties_even() + zero).clamp(0.0, 255.0) as u8);
     let y = HostTensor::new(*host.shape(), quantized.collect())?;
-    Ok(vec![
+    Ok(smallvec![
         y.into(),
         HostTensor::scalar(scale).into(),
         HostTensor::scalar(zero as u8).into(),

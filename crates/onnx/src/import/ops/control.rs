@@ -2,6 +2,7 @@
 
 use polygrad_core::{Backend, DType, Error, HostTensor, Result};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::malformed;
@@ -13,18 +14,18 @@ rows! {
     Row::new("Loop", 1, repeat);
     Row::new("Scan", 8, |c| if c.version < 9 { scan_batches(c) } else { scan(c) });
     Row::new("SequenceMap", 17, sequence_map);
-    Row::new("SequenceConstruct", 11, |c| Ok(vec![Value::sequence(c.inputs.iter().flatten().cloned().collect())]));
-    Row::new("SequenceEmpty", 11, |_| Ok(vec![Value::sequence(Vec::new())]));
-    Row::new("SequenceLength", 11, |c| Ok(vec![c.known(vec![list(c, 0)?.len() as i64], &[])?]));
+    Row::new("SequenceConstruct", 11, |c| Ok(smallvec![Value::sequence(c.inputs.iter().flatten().cloned().collect())]));
+    Row::new("SequenceEmpty", 11, |_| Ok(smallvec![Value::sequence(Vec::new())]));
+    Row::new("SequenceLength", 11, |c| Ok(smallvec![c.known(vec![list(c, 0)?.len() as i64], &[])?]));
     Row::new("SequenceAt", 11, |c| {
         let values = list(c, 0)?;
-        Ok(vec![values[place(c, 1, values.len())?].clone()])
+        Ok(smallvec![values[place(c, 1, values.len())?].clone()])
     });
     Row::new("SequenceInsert", 11, |c| {
         let mut values = list(c, 0)?.to_vec();
         let at = if c.has(2) { place(c, 2, values.len() + 1)? } else { values.len() };
         values.insert(at, c.need(1)?.clone());
-        Ok(vec![Value::sequence(values)])
+        Ok(smallvec![Value::sequence(values)])
     });
     Row::new("SequenceErase", 11, |c| {
         let mut values = list(c, 0)?.to_vec();
@@ -33,18 +34,18 @@ rows! {
             return Err(malformed("there is nothing to take out of an empty sequence"));
         }
         values.remove(at);
-        Ok(vec![Value::sequence(values)])
+        Ok(smallvec![Value::sequence(values)])
     });
     Row::new("SplitToSequence", 11, split_to_sequence);
     Row::new("ConcatFromSequence", 11, concat_from_sequence);
-    Row::new("Optional", 15, |c| Ok(vec![c.value(0).cloned().unwrap_or_else(Value::absent)]));
+    Row::new("Optional", 15, |c| Ok(smallvec![c.value(0).cloned().unwrap_or_else(Value::absent)]));
     Row::new("OptionalHasElement", 15, |c| {
         let has = c.value(0).is_some_and(|value| !value.is_absent());
-        Ok(vec![HostTensor::scalar(has).into()])
+        Ok(smallvec![HostTensor::scalar(has).into()])
     });
     Row::new("OptionalGetElement", 15, |c| match c.need(0)? {
         value if value.is_absent() => Err(malformed("an empty optional was asked for its value")),
-        value => Ok(vec![value.clone()]),
+        value => Ok(smallvec![value.clone()]),
     });
 }
 
@@ -67,7 +68,7 @@ pub(super) fn run<B: Backend>(c: &Call<'_, B>, name: &str, inputs: Vec<Value<B>>
     let found = c.bodies.iter().zip(c.captures).find(|((key, _), _)| key == name);
     let ((_, plan), captures) = found.ok_or_else(|| malformed(format!("the body {name} is missing")))?;
     c.limits
-        .nested(|| plan.run(inputs, captures, c.device, c.limits))
+        .nested(|| plan.run(inputs.into(), captures, c.device, c.limits))
         .map_err(|e| e.in_module(name))
 }
 
@@ -218,7 +219,7 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         }
         results.push(stacked(c, turns, out_axes[i] as isize)?);
     }
-    Ok(results)
+    Ok(results.into())
 }
 
 /// Scan as version 8 has it: each sample of a batch on its own, with states `[N, …]` and sequences `[N, T, …]`.
@@ -327,7 +328,7 @@ fn split_to_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         let part = if flat { part.squeeze(at)? } else { part };
         Ok(Value::from(part).with_element(element))
     });
-    Ok(vec![Value::sequence(parts.collect::<Result<_>>()?)])
+    Ok(smallvec![Value::sequence(parts.collect::<Result<_>>()?)])
 }
 
 fn concat_from_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -349,7 +350,7 @@ fn concat_from_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     } else {
         Tensor::cat(&parts, axis)?.into()
     };
-    Ok(vec![match values.first().and_then(Value::element) {
+    Ok(smallvec![match values.first().and_then(Value::element) {
         Some(element) => joined.with_element(element),
         None => joined,
     }])

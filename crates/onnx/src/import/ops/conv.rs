@@ -2,6 +2,7 @@
 
 use polygrad_core::{Backend, ConvParams, DType, Error, Result, Shape, SliceRange};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::matmul::requantized;
 use super::whole::{self, Whole};
@@ -268,5 +269,5 @@ fn qlinear_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let by_channel = per_channel(&scale(4)?, y.rank(), 1)?;
     let y = (((y * scale(1)?.reshape(())?)? * by_channel)? / scale(6)?.reshape(())?)?;
     let value: Value<B> = requantized(&y, &c.x(7)?.reshape(())?, c.element(7)?)?;
-    Ok(vec![value])
+    Ok(smallvec![value])
 }

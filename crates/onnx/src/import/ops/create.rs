@@ -2,6 +2,7 @@
 
 use polygrad_core::{Backend, DType, Distribution, Error, HostTensor, Result, Scalar, Shape};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::{Attribute, ElementType, malformed};
@@ -38,7 +39,7 @@ fn constant<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         return Err(malformed("the constant has no value"));
     };
     let list = |len| Shape::new(&[len]);
-    Ok(vec![match attribute {
+    Ok(smallvec![match attribute {
         Attribute::Tensor(literal) => literal.clone().into(),
         Attribute::Float(v) => HostTensor::scalar(*v).into(),
         Attribute::Int(v) => HostTensor::scalar(*v).into(),
@@ -69,13 +70,13 @@ fn constant_of_shape<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     if host.dtype() == DType::I64 && shape.numel() <= SMALL {
         // Part of a shape, most likely: it stays on the host.
         let value = host.as_slice::<i64>()?[0];
-        return Ok(vec![HostTensor::new(shape, vec![value; shape.numel()])?.into()]);
+        return Ok(smallvec![HostTensor::new(shape, vec![value; shape.numel()])?.into()]);
     }
     let value = match host.dtype() {
         dtype if dtype.is_float() => Scalar::Float(host.to_f64_vec()[0]),
         _ => Scalar::Int(host.cast(DType::I64).as_slice::<i64>()?[0]),
     };
-    Ok(vec![
+    Ok(smallvec![
         Value::from(c.full(&dims, value, host.dtype())?).with_element(literal.element()),
     ])
 }
@@ -98,7 +99,7 @@ fn range<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         c.reserve(&[count], DType::I64)?;
         let values = (0..count as i128).map(|i| (i128::from(start) + i * step) as i64);
         let host = HostTensor::new(Shape::new(&[count])?, values.collect::<Vec<i64>>())?;
-        return Ok(vec![host.cast(dtype).into()]);
+        return Ok(smallvec![host.cast(dtype).into()]);
     }
     let (start, end, step) = (start.to_f64(), end.to_f64(), step.to_f64());
     let count = ((end - start) / step).ceil().max(0.0);
@@ -109,7 +110,7 @@ fn range<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     c.reserve(&[count], dtype)?;
     let values: Vec<f64> = (0..count).map(|i| start + i as f64 * step).collect();
     let host = HostTensor::new(Shape::new(&[count])?, values)?;
-    Ok(vec![host.cast(dtype).into()])
+    Ok(smallvec![host.cast(dtype).into()])
 }
 
 fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -123,7 +124,7 @@ fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     };
     let k = c.int("k", 0)?;
     if shape.numel() == 0 {
-        return Ok(vec![
+        return Ok(smallvec![
             Value::from(c.full(&shape, 0.0, element.dtype()?)?).with_element(element),
         ]);
     }
@@ -131,7 +132,7 @@ fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     c.reserve(&shape, DType::F64)?;
     let ones: Vec<bool> = ones.map(|distance| distance == Some(k)).collect();
     let y = c.make_as(ones, &shape, element.dtype()?)?;
-    Ok(vec![Value::from(y).with_element(element)])
+    Ok(smallvec![Value::from(y).with_element(element)])
 }
 
 fn one_hot<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -189,7 +190,7 @@ fn window<B: Backend>(c: &Call<'_, B>, weights: &[f64]) -> Results<B> {
             .sum::<f64>()
     };
     let host = HostTensor::new(Shape::new(&[count])?, (0..count).map(value).collect::<Vec<f64>>())?;
-    Ok(vec![host.cast(element.dtype()?).into()])
+    Ok(smallvec![host.cast(element.dtype()?).into()])
 }
 
 enum Kind {
@@ -280,5 +281,5 @@ fn dropout<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     )?;
     let mask = uniform.ge_scalar(ratio)?;
     let y = (&x * (mask.to_dtype(x.dtype())? / (1.0 - ratio))?)?;
-    Ok(vec![y.into(), mask.into()])
+    Ok(smallvec![y.into(), mask.into()])
 }

@@ -2,6 +2,7 @@
 
 use polygrad_core::{Activation, Backend, DType, Error, Result};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::malformed;
@@ -11,7 +12,7 @@ rows! {
     Row::new("NegativeLogLikelihoodLoss", 12, |c| one(likelihood(c, &c.x(0)?)?));
     Row::new("SoftmaxCrossEntropyLoss", 12, |c| {
         let log_prob = c.x(0)?.log_softmax(1)?;
-        Ok(vec![likelihood(c, &log_prob)?.into(), log_prob.into()])
+        Ok(smallvec![likelihood(c, &log_prob)?.into(), log_prob.into()])
     });
     Row::new("CausalConvWithState", 27, causal_conv);
     Row::new("LinearAttention", 27, linear_attention);
@@ -84,7 +85,7 @@ fn causal_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     };
     let length = padded.shape()[2];
     let state = padded.narrow(2, (length + 1).saturating_sub(k), k - 1)?;
-    Ok(vec![y.into(), state.into()])
+    Ok(smallvec![y.into(), state.into()])
 }
 
 /// `[N, T, heads · D]` as f32 `[N, heads, T, D]`.
@@ -184,5 +185,5 @@ fn linear_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .permute([0, 2, 1, 3])?
         .reshape([n, t, q_heads * dv])?
         .to_dtype(query.dtype())?;
-    Ok(vec![y.into(), state.to_dtype(state_dtype)?.into()])
+    Ok(smallvec![y.into(), state.to_dtype(state_dtype)?.into()])
 }

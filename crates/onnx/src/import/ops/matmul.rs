@@ -2,6 +2,7 @@
 
 use polygrad_core::{Backend, DType, Error, Result};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::whole::{self, Whole};
 use super::{Row, rows};
@@ -34,11 +35,17 @@ fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<
     whole::matmul(c, a, b)
 }
 
+/// Fails for what Gemm does not take.
+pub(crate) fn matrices<B: Backend>(x: &Tensor<B>) -> Result<()> {
+    if x.rank() == 2 {
+        return Ok(());
+    }
+    Err(Error::shape(format!("{} is no matrix", x.shape())))
+}
+
 fn gemm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let turn = |x: Tensor<B>, name: &str| {
-        if x.rank() != 2 {
-            return Err(Error::shape(format!("{} is no matrix", x.shape())));
-        }
+        matrices(&x)?;
         if c.flag(name, false)? { x.t() } else { Ok(x) }
     };
     let (a, b) = (turn(c.x(0)?, "transA")?, turn(c.x(1)?, "transB")?);
@@ -101,7 +108,7 @@ fn qlinear_matmul<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let y = whole_product(c, [0, 3], [2, 5])?.to_dtype(c.wide())?;
     let y = (((y * scale(1)?)? * scale(4)?)? / scale(6)?)?;
     let element = c.element(7)?;
-    Ok(vec![requantized(&y, &c.x(7)?, element)?])
+    Ok(smallvec![requantized(&y, &c.x(7)?, element)?])
 }
 
 /// Rounds, moves by the zero point and cuts off to a type's range.

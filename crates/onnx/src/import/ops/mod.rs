@@ -24,9 +24,10 @@ mod signal;
 mod text;
 mod whole;
 
+pub(crate) use matmul::matrices;
 use polygrad_core::{Backend, DType, Error, Result};
 
-use super::call::{Call, Results};
+use super::call::{Call, Made, Results};
 use super::value::Value;
 use crate::graph::ElementType;
 
@@ -155,7 +156,7 @@ pub fn op_versions() -> Vec<(&'static str, &'static str, i64)> {
 }
 
 /// Gives results the element type that their row says, and brings those that left its range back into it, as its arithmetic does.
-pub(crate) fn settle<B: Backend>(row: &Row<B>, call: &Call<'_, B>, results: Vec<Value<B>>) -> Results<B> {
+pub(crate) fn settle<B: Backend>(row: &Row<B>, call: &Call<'_, B>, results: Made<B>) -> Results<B> {
     let Some(element) = row.like.and_then(|i| call.value(i)?.element()) else {
         return Ok(results);
     };

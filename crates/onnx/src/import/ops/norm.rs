@@ -2,6 +2,7 @@
 
 use polygrad_core::{Activation, Backend, DType, Error, Result, Shape};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::{ElementType, malformed};
@@ -61,7 +62,7 @@ fn batch_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let momentum = c.float("momentum", 0.9)?;
     let running = |old: &Tensor<B>, new: &Tensor<B>| (old * momentum)? + (new * (1.0 - momentum))?;
     let (running_mean, running_var) = (running(&mean, &batch_mean)?, running(&var, &batch_var)?);
-    Ok(vec![
+    Ok(smallvec![
         apply(&batch_mean, &batch_var)?.into(),
         running_mean.into(),
         running_var.into(),
@@ -98,7 +99,7 @@ fn layer_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let y = up
         .layer_norm(scale.as_ref(), bias.as_ref(), count, eps)?
         .to_dtype(x.dtype())?;
-    let mut results = vec![y.into()];
+    let mut results = smallvec![y.into()];
     if c.wants(1) || c.wants(2) {
         let over: Vec<isize> = (shape.rank() - count..shape.rank()).map(|axis| axis as isize).collect();
         results.push(up.mean(&over, true)?.into());

@@ -2,6 +2,7 @@
 
 use polygrad_core::{Backend, DType, Error, PoolParams, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
+use smallvec::smallvec;
 
 use super::conv::{Window, spatial};
 use super::{Row, rows};
@@ -197,7 +198,7 @@ fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let mut dims = vec![1; shape.rank()];
     (dims[0], dims[1]) = (shape[0], shape[1]);
     let places = (places + c.make(starts, &dims)?)?;
-    Ok(vec![y.into(), places.into()])
+    Ok(smallvec![y.into(), places.into()])
 }
 
 fn average_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {

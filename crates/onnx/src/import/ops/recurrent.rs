@@ -2,6 +2,7 @@
 
 use polygrad_core::{Activation, Backend, Error, Result};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::activation::{hard_sigmoid, softplus, softsign, thresholded};
 use super::{Row, rows};
@@ -317,7 +318,7 @@ fn recurrent<B: Backend>(c: &Call<'_, B>, cell: &Cell<B>) -> Results<B> {
     // [steps, directions, batch, size], or batch first.
     let y = stack(&outputs, 1)?;
     let y = if batch_first { y.permute([2, 0, 1, 3])? } else { y };
-    let mut results = vec![y.into(), turn(stack(&hiddens, 0)?)?.into()];
+    let mut results = smallvec![y.into(), turn(stack(&hiddens, 0)?)?.into()];
     if is_lstm {
         results.push(turn(stack(&cells, 0)?)?.into());
     }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use polygrad_core::{Backend, DType, Error, HostTensor, Shape};
+use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::malformed;
@@ -25,7 +26,7 @@ fn top_k<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         size(c.int_scalar(1)?)?
     };
     let (values, index) = x.topk(k, axis as isize, c.flag("largest", true)?)?;
-    Ok(vec![Value::from(values).with_element(element), index.into()])
+    Ok(smallvec![Value::from(values).with_element(element), index.into()])
 }
 
 fn non_zero<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -42,7 +43,7 @@ fn non_zero<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             _ => (hit / strides[axis].unsigned_abs().max(1) % shape[axis]) as i64,
         }));
     }
-    Ok(vec![c.known(places, &[rank, hits.len()])?])
+    Ok(smallvec![c.known(places, &[rank, hits.len()])?])
 }
 
 /// Slices along an axis: which are equal, where each first stood, and how often.
@@ -93,7 +94,7 @@ fn unique<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         Some(axis) => x.index_select(axis as isize, &index)?,
         None => x.reshape([count])?.index_select(0, &index)?,
     };
-    Ok(vec![
+    Ok(smallvec![
         Value::from(y).with_element(element),
         c.known(firsts, &[groups.len()])?,
         c.known(inverse, &[count])?,
@@ -184,5 +185,5 @@ fn non_max_suppression<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         }
     }
     let rows = chosen.len() / 3;
-    Ok(vec![HostTensor::new(Shape::new(&[rows, 3])?, chosen)?.into()])
+    Ok(smallvec![HostTensor::new(Shape::new(&[rows, 3])?, chosen)?.into()])
 }

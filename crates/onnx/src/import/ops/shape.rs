@@ -2,15 +2,16 @@
 
 use polygrad_core::{Backend, Error, Result, Shape, SliceRange};
 use polygrad_tensor::{PadMode, Tensor};
+use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, axes, axis, isizes, one, size, sizes};
 
 rows! {
-    Row::new("Identity", 1, |c| Ok(vec![c.need(0)?.clone()]));
+    Row::new("Identity", 1, |c| Ok(smallvec![c.need(0)?.clone()]));
     Row::new("Shape", 1, shape_of);
-    Row::new("Size", 1, |c| Ok(vec![c.known(vec![c.shape(0)?.numel() as i64], &[])?]));
+    Row::new("Size", 1, |c| Ok(smallvec![c.known(vec![c.shape(0)?.numel() as i64], &[])?]));
     Row::new("Reshape", 5, reshape).like(0);
     Row::new("Flatten", 1, flatten).like(0);
     Row::new("Transpose", 1, transpose).like(0);
@@ -37,7 +38,7 @@ fn shape_of<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .map(|&extent| extent as i64)
         .collect();
     let count = dims.len();
-    Ok(vec![c.known(dims, &[count])?])
+    Ok(smallvec![c.known(dims, &[count])?])
 }
 
 /// The shape that Reshape's operand asks for.

@@ -4,6 +4,7 @@ use std::f64::consts::TAU;
 
 use polygrad_core::{Backend, DType, Error, HostTensor, Result, Shape};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::{ElementType, malformed};
@@ -184,5 +185,5 @@ fn mel_weights<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let element = c.element_attribute("output_datatype")?.unwrap_or(ElementType::F32);
     let host = HostTensor::new(Shape::new(&[rows, bins])?, weights)?;
-    Ok(vec![host.cast(element.dtype()?).into()])
+    Ok(smallvec![host.cast(element.dtype()?).into()])
 }

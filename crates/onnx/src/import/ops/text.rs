@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use polygrad_core::{Backend, DType, Error, HostTensor, Shape};
+use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::malformed;
@@ -85,5 +86,5 @@ fn vectorize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     } else {
         vec![width]
     };
-    Ok(vec![HostTensor::new(Shape::new(&dims)?, counts)?.into()])
+    Ok(smallvec![HostTensor::new(Shape::new(&dims)?, counts)?.into()])
 }

@@ -1,0 +1,121 @@
+//! What follows a product, in place: a bias for each stretch of elements, a residual, an activation.
+
+use polygrad_core::Activation;
+
+use crate::loops::Pointer;
+use crate::math::{self, Elu, Gelu, GeluTanh, Sigmoid, Silu, Softplus, Tanh};
+use crate::simd::{Kernel, Level, Simd};
+
+/// What is done to each of a stretch of elements: `f(y + bias + residual)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Pointwise {
+    pub(crate) bias: f32,
+    /// Null for none.
+    pub(crate) residual: *const f32,
+    pub(crate) activation: Option<Activation>,
+}
+
+// SAFETY: the residual is only read.
+unsafe impl Sync for Pointwise {}
+
+impl Pointwise {
+    /// Whether an activation can be applied so.
+    pub(crate) const fn knows(activation: Activation) -> bool {
+        matches!(
+            activation,
+            Activation::Relu
+                | Activation::Tanh
+                | Activation::Sigmoid
+                | Activation::Gelu
+                | Activation::GeluTanh
+                | Activation::Silu
+                | Activation::Softplus { .. }
+                | Activation::Elu { .. }
+                | Activation::LeakyRelu { .. }
+        )
+    }
+
+    pub(crate) fn of(activation: Activation) -> Self {
+        Self {
+            bias: 0.0,
+            residual: std::ptr::null(),
+            activation: Some(activation),
+        }
+    }
+
+    /// Does it to `n` elements.
+    ///
+    /// # Safety
+    /// They must be the caller's to write, and as many of the residual be readable.
+    pub(crate) unsafe fn run(self, level: Level, y: *mut f32, n: usize) {
+        let relu = self.activation == Some(Activation::Relu);
+        if relu || self.bias != 0.0 || !self.residual.is_null() {
+            level.run(Add { with: self, relu, y, n });
+        }
+        // SAFETY: passed on; reading and writing the same elements, one after another.
+        unsafe {
+            match self.activation {
+                None | Some(Activation::Relu) => {}
+                Some(Activation::Tanh) => math::map(Some(level), Tanh, y, y, n),
+                Some(Activation::Sigmoid) => math::map(Some(level), Sigmoid, y, y, n),
+                Some(Activation::Gelu) => math::map(Some(level), Gelu, y, y, n),
+                Some(Activation::GeluTanh) => math::map(Some(level), GeluTanh, y, y, n),
+                Some(Activation::Silu) => math::map(Some(level), Silu, y, y, n),
+                Some(Activation::Softplus { beta, threshold }) => {
+                    math::map(Some(level), Softplus { beta, threshold }, y, y, n);
+                }
+                Some(Activation::Elu { alpha }) => math::map(Some(level), Elu(alpha), y, y, n),
+                Some(Activation::LeakyRelu { slope }) => {
+                    let slope = slope as f32;
+                    let y = Pointer(y);
+                    for i in 0..n {
+                        let x = y.at(i).read();
+                        y.at(i).write(if x > 0.0 { x } else { slope * x });
+                    }
+                }
+                Some(_) => unreachable!("who makes one asks `Pointwise::knows` first"),
+            }
+        }
+    }
+}
+
+struct Add {
+    with: Pointwise,
+    relu: bool,
+    y: *mut f32,
+    n: usize,
+}
+
+impl Kernel for Add {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { with, relu, y, n } = self;
+        let (bias, zero) = (s.splat(with.bias), s.splat(0.0));
+        let mut at = 0;
+        while at < n {
+            let left = S::N.min(n - at);
+            let whole = left == S::N;
+            // SAFETY: `Pointwise::run` answers for the elements.
+            unsafe {
+                let to = y.add(at);
+                let mut v = s.add(if whole { s.load(to) } else { s.load_part(to, left) }, bias);
+                if !with.residual.is_null() {
+                    let from = with.residual.add(at);
+                    v = s.add(v, if whole { s.load(from) } else { s.load_part(from, left) });
+                }
+                if relu {
+                    // A NaN is not below 0, and stays.
+                    v = s.select(s.lt(v, zero), zero, v);
+                }
+                if whole {
+                    s.store(to, v);
+                } else {
+                    s.store_part(to, left, v);
+                }
+            }
+            at += left;
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What inference alone does: several ops as one, without a gradient.
+
+use crate::{Activation, Backend, ConvParams, Result, Shape};
+
+/// See [`Backend::linear_activation`].
+pub fn linear_activation<B: Backend>(
+    x: &B::Tensor,
+    weight: &B::Tensor,
+    bias: Option<&B::Tensor>,
+    op: Activation,
+) -> Result<B::Tensor> {
+    B::activation(op, &B::linear(x, weight, bias)?)
+}
+
+/// See [`Backend::conv_activation`].
+pub fn conv_activation<B: Backend>(
+    x: &B::Tensor,
+    weight: &B::Tensor,
+    bias: &B::Tensor,
+    residual: Option<&B::Tensor>,
+    op: Option<Activation>,
+    params: &ConvParams,
+) -> Result<B::Tensor> {
+    let mut y = B::conv(x, weight, params)?;
+    let shape = B::shape(&y);
+    let mut dims = vec![1; shape.rank()];
+    dims[1] = shape[1];
+    y = B::add(&y, &B::reshape(bias, Shape::new(&dims)?)?)?;
+    if let Some(residual) = residual {
+        y = B::add(&y, residual)?;
+    }
+    match op {
+        Some(op) => B::activation(op, &y),
+        None => Ok(y),
+    }
+}

@@ -1,0 +1,60 @@
+//! Whether inputs are what the file says.
+
+use polygrad_core::{Backend, DType, Error, Result};
+use smallvec::SmallVec;
+
+use super::value::Value;
+use crate::graph::{Dim, TensorType, ValueInfo, ValueType};
+
+/// What the names of extents stand for in a run.
+pub(super) type Dims<'a> = SmallVec<[(&'a str, usize); 4]>;
+
+/// The value, if it is what the file says the input to be.
+pub(super) fn fit<'a, B: Backend>(value: Value<B>, info: &'a ValueInfo, dims: &mut Dims<'a>) -> Result<Value<B>> {
+    match &info.ty {
+        Some(ty) => fit_type(value, ty, dims).map_err(|e| e.in_module(format!("input {:?}", info.name))),
+        None => Ok(value),
+    }
+}
+
+fn fit_type<'a, B: Backend>(value: Value<B>, ty: &'a ValueType, dims: &mut Dims<'a>) -> Result<Value<B>> {
+    match (ty, value.shape(), value.dtype()) {
+        (ValueType::Tensor(ty), Some(shape), Some(dtype)) => {
+            fit_tensor(ty, &shape, dtype, dims)?;
+            Ok(value.with_element(ty.element))
+        }
+        (ValueType::Tensor(ty), ..) => Err(Error::invalid(format!("this is no tensor, but {ty} is wanted"))),
+        (ValueType::Sequence(_), ..) if value.as_sequence().is_none() => {
+            Err(Error::invalid("this is no sequence, but one is wanted"))
+        }
+        (ValueType::Optional(Some(inner)), ..) if !value.is_absent() => fit_type(value, inner, dims),
+        _ => Ok(value),
+    }
+}
+
+fn fit_tensor<'a>(ty: &'a TensorType, shape: &[usize], dtype: DType, dims: &mut Dims<'a>) -> Result<()> {
+    let found = ty.element.dtype()?;
+    if found != dtype {
+        return Err(Error::dtype(format!("{dtype} was given for {ty}"))
+            .with_hint(format!("convert it with to_dtype to {found}")));
+    }
+    let Some(wanted) = &ty.shape else { return Ok(()) };
+    let mut named = |name: &'a str, extent: usize| match dims.iter().find(|(known, _)| *known == name) {
+        Some((_, known)) => *known == extent,
+        None => {
+            dims.push((name, extent));
+            true
+        }
+    };
+    let fits = wanted.len() == shape.len()
+        && wanted.iter().zip(shape).all(|(wanted, &extent)| match wanted {
+            Dim::Fixed(wanted) => *wanted == extent,
+            Dim::Named(name) => named(name, extent),
+            Dim::Unknown => true,
+        });
+    if fits {
+        return Ok(());
+    }
+    Err(Error::shape(format!("a tensor of shape {shape:?} was given for {ty}"))
+        .with_hint("give it the shape that the file says; equal names are equal extents"))
+}

@@ -1,0 +1,155 @@
+//! What a fused step computes.
+
+use polygrad_core::{Activation, Backend, ConvParams, PoolParams, Prepack, Result, Shape};
+use polygrad_tensor::Tensor;
+use smallvec::smallvec;
+
+use crate::import::call::{Call, Results, one};
+use crate::import::ops::{Kernel, matrices};
+
+/// One op in the place of several.
+pub(crate) enum Fused<B: Backend> {
+    /// Of `x`, a weight `[out, in]` and perhaps a bias `[out]`.
+    Linear {
+        /// Whether `x` must be a matrix.
+        matrix: bool,
+        activation: Option<Activation>,
+    },
+    /// Of `x`, a weight, a bias and perhaps a residual, which may have to be broadcast.
+    Conv {
+        params: ConvParams,
+        activation: Option<Activation>,
+    },
+    MaxPool(PoolParams),
+    Lstm(Lstm<B>),
+}
+
+/// A layer of an LSTM whose weights are in the order of the backend's kernel. Where there is no such kernel, or a gradient is wanted,
+/// the node's own takes the operands, which are still those of the node.
+pub(crate) struct Lstm<B: Backend> {
+    pub(super) general: Kernel<B>,
+    pub(super) directions: Vec<Direction<B>>,
+    /// Hidden units.
+    pub(super) size: usize,
+    pub(super) batch_first: bool,
+}
+
+pub(super) struct Direction<B: Backend> {
+    pub(super) weights: [Tensor<B>; 2],
+    pub(super) biases: [Tensor<B>; 2],
+    pub(super) reverse: bool,
+}
+
+impl<B: Backend> Fused<B> {
+    pub(crate) fn run(&self, c: &Call<'_, B>) -> Results<B> {
+        match self {
+            Self::Linear { matrix, activation } => linear(c, *matrix, *activation),
+            Self::Conv { params, activation } => conv(c, params, *activation),
+            Self::MaxPool(params) => {
+                let x = c.x(0)?;
+                c.limits.check(&params.output_shape(&x.shape())?, x.dtype())?;
+                one(x.max_pool_values(params)?)
+            }
+            Self::Lstm(lstm) => match lstm.run(c)? {
+                Some(results) => Ok(results),
+                None => (lstm.general)(c),
+            },
+        }
+    }
+
+    /// How its weight, which is operand 1, is made ready.
+    pub(super) const fn weight(&self) -> Option<Prepack> {
+        match self {
+            Self::Linear { .. } => Some(Prepack::Linear),
+            Self::Conv { .. } => Some(Prepack::Conv),
+            Self::MaxPool(_) | Self::Lstm(_) => None,
+        }
+    }
+}
+
+fn linear<B: Backend>(c: &Call<'_, B>, matrix: bool, activation: Option<Activation>) -> Results<B> {
+    let (x, weight, bias) = (c.x(0)?, c.x(1)?, c.opt(2)?);
+    if matrix {
+        matrices(&x)?;
+    }
+    let shape = x.shape();
+    if shape.rank() > 0 {
+        c.limits
+            .check(&shape.with_dim(shape.rank() - 1, weight.shape()[0]), x.dtype())?;
+    }
+    one(match activation {
+        Some(op) => x.linear_activation(&weight, bias.as_ref(), op)?,
+        None => x.linear(&weight, bias.as_ref())?,
+    })
+}
+
+fn conv<B: Backend>(c: &Call<'_, B>, params: &ConvParams, activation: Option<Activation>) -> Results<B> {
+    let (x, weight, bias, residual) = (c.x(0)?, c.x(1)?, c.x(2)?, c.opt(3)?);
+    let shape = params.output_shape(&x.shape(), &weight.shape())?;
+    c.limits.check(&shape, x.dtype())?;
+    match residual {
+        // It would be broadcast, or is what the convolution is broadcast to.
+        Some(residual) if residual.shape() != shape => {
+            c.limits.check(&shape.broadcast(&residual.shape())?, x.dtype())?;
+            let y = x.conv_activation(&weight, &bias, None, None, params)?.add(&residual)?;
+            one(match activation {
+                Some(op) => y.activation(op)?,
+                None => y,
+            })
+        }
+        residual => one(x.conv_activation(&weight, &bias, residual.as_ref(), activation, params)?),
+    }
+}
+
+impl<B: Backend> Lstm<B> {
+    fn run(&self, c: &Call<'_, B>) -> Result<Option<crate::import::call::Made<B>>> {
+        let turn = |x: Tensor<B>| if self.batch_first { x.transpose(0, 1) } else { Ok(x) };
+        let x = turn(c.x(0)?)?;
+        let shape = x.shape();
+        if shape.rank() != 3 || shape[0] == 0 {
+            return Ok(None);
+        }
+        let (steps, batch, count) = (shape[0], shape[1], self.directions.len());
+        c.reserve(&[steps, batch.max(1), 4 * self.size.max(1), count], x.dtype())?;
+        let state = |i: usize| -> Result<Tensor<B>> {
+            match c.opt(i)? {
+                Some(state) => turn(state),
+                None => c.full(&[count, batch, self.size], 0.0, x.dtype()),
+            }
+        };
+        let (hidden, cell) = (state(5)?, state(6)?);
+        let wanted = Shape::new(&[count, batch, self.size])?;
+        let native = x.dtype().is_float() && hidden.shape() == wanted && cell.shape() == wanted;
+        if !native || [&x, &hidden, &cell].into_iter().any(Tensor::is_tracked) {
+            return Ok(None);
+        }
+        let (mut outputs, mut hiddens, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, direction) in self.directions.iter().enumerate() {
+            let [input, own] = &direction.weights;
+            let [input_bias, own_bias] = &direction.biases;
+            let (h, c) = (hidden.select(0, i as isize)?, cell.select(0, i as isize)?);
+            let biases = Some([input_bias, own_bias]);
+            let Some((y, h, c)) = x.lstm_sequence((&h, &c), [input, own], biases, direction.reverse)? else {
+                return Ok(None);
+            };
+            outputs.push(y);
+            hiddens.push(h);
+            cells.push(c);
+        }
+        for _ in 0..steps * count {
+            c.limits.step()?;
+        }
+        let y = join(&outputs, 1)?;
+        let y = if self.batch_first { y.permute([2, 0, 1, 3])? } else { y };
+        let (hidden, cell) = (turn(join(&hiddens, 0)?)?, turn(join(&cells, 0)?)?);
+        Ok(Some(smallvec![y.into(), hidden.into(), cell.into()]))
+    }
+}
+
+/// Tensors one beside the other along a new axis.
+fn join<B: Backend>(parts: &[Tensor<B>], axis: isize) -> Result<Tensor<B>> {
+    match parts {
+        [one] => one.unsqueeze(axis),
+        parts => Tensor::stack(&parts.iter().collect::<Vec<_>>(), axis),
+    }
+}

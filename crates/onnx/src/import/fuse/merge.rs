@@ -1,0 +1,193 @@
+//! Two steps in one: what follows a product or a convolution becomes part of it.
+
+use polygrad_core::{Activation, Backend, Result};
+
+use super::Draft;
+use super::action::Fused;
+use crate::graph::{Attribute, Node};
+
+impl<B: Backend> Draft<'_, B> {
+    /// Makes a step and the one that follows it one; gives the place where that is now.
+    pub(super) fn merge(&mut self, i: usize) -> Result<Option<usize>> {
+        let (Some(fused), Some(next)) = (self.fused(i), self.sole_reader(i)) else {
+            return Ok(None);
+        };
+        let Some(follower) = self.step(next).filter(|step| step.node.domain.is_empty()) else {
+            return Ok(None);
+        };
+        let adds = follower.node.op_type == "Add";
+        let norm = follower.node.op_type == "BatchNormalization";
+        let activation = activation(&follower.node);
+        let inputs: Vec<Option<usize>> = (0..4).map(|operand| self.slot(i, operand)).collect();
+        match (fused, activation) {
+            (
+                Fused::Linear {
+                    matrix,
+                    activation: None,
+                },
+                Some(op),
+            ) => {
+                let fused = Fused::Linear {
+                    matrix: *matrix,
+                    activation: Some(op),
+                };
+                self.replace(next, Some(i), fused, &inputs[..3]);
+            }
+            (
+                Fused::Conv {
+                    params,
+                    activation: None,
+                },
+                Some(op),
+            ) => {
+                let fused = Fused::Conv {
+                    params: *params,
+                    activation: Some(op),
+                };
+                self.replace(next, Some(i), fused, &inputs);
+            }
+            (
+                Fused::Linear {
+                    matrix,
+                    activation: None,
+                },
+                None,
+            ) if adds && inputs[2].is_none() => {
+                let matrix = *matrix;
+                let (Some(weight), place) = (self.tensor(i, 1)?, self.other(i, next)) else {
+                    return Ok(None);
+                };
+                let Some(bias) = self.bias(next, place, &weight)? else {
+                    return Ok(None);
+                };
+                // A bias of two axes would give a vector's product a second one.
+                if self.tensor(next, place)?.is_none_or(|bias| bias.rank() != 1) {
+                    return Ok(None);
+                }
+                let bias = self.add(bias);
+                let fused = Fused::Linear {
+                    matrix,
+                    activation: None,
+                };
+                self.replace(next, Some(i), fused, &[inputs[0], inputs[1], Some(bias)]);
+            }
+            (
+                Fused::Conv {
+                    params,
+                    activation: None,
+                },
+                None,
+            ) if adds && inputs[3].is_none() => {
+                let params = *params;
+                let other = self.slot(next, self.other(i, next));
+                let fused = Fused::Conv {
+                    params,
+                    activation: None,
+                };
+                self.replace(next, Some(i), fused, &[inputs[0], inputs[1], inputs[2], other]);
+            }
+            (
+                Fused::Conv {
+                    params,
+                    activation: None,
+                },
+                None,
+            ) if norm && inputs[3].is_none() => {
+                let params = *params;
+                return self.fold_norm(
+                    i,
+                    next,
+                    Fused::Conv {
+                        params,
+                        activation: None,
+                    },
+                );
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(next))
+    }
+
+    /// Which operand of step `next` is not the result of step `i`.
+    fn other(&self, i: usize, next: usize) -> usize {
+        let result = self.step(i).and_then(|step| step.outputs[0]);
+        usize::from(self.slot(next, 0) == result)
+    }
+
+    /// Batch normalization in evaluation goes into the convolution's weight and bias.
+    fn fold_norm(&mut self, i: usize, next: usize, fused: Fused<B>) -> Result<Option<usize>> {
+        let Some(step) = self.step(next) else { return Ok(None) };
+        let training = !matches!(step.node.attribute("training_mode"), None | Some(Attribute::Int(0)));
+        let eps = match step.node.attribute("epsilon") {
+            None => 1e-5,
+            Some(Attribute::Float(eps)) => f64::from(*eps),
+            Some(_) => return Ok(None),
+        };
+        if training || step.outputs.iter().skip(1).any(Option::is_some) || self.other(i, next) != 1 {
+            return Ok(None);
+        }
+        let (Some(weight), Some(bias)) = (self.tensor(i, 1)?, self.tensor(i, 2)?) else {
+            return Ok(None);
+        };
+        let mut parts = Vec::with_capacity(4);
+        for operand in 1..5 {
+            match self.tensor(next, operand)? {
+                Some(part) if part.dims() == bias.dims() && part.dtype() == bias.dtype() => parts.push(part),
+                _ => return Ok(None),
+            }
+        }
+        let factor = (&parts[0] / (&parts[3] + eps)?.sqrt()?)?;
+        let mut dims = vec![1; weight.rank()];
+        dims[0] = factor.numel();
+        let weight = (weight * factor.reshape(dims)?)?;
+        let bias = (((bias - &parts[2])? * &factor)? + &parts[1])?;
+        let (weight, bias) = (self.add(weight), self.add(bias));
+        let x = self.slot(i, 0);
+        self.replace(next, Some(i), fused, &[x, Some(weight), Some(bias)]);
+        Ok(Some(next))
+    }
+
+    /// Makes the weights ready that fused steps use, after all that changes them.
+    pub(super) fn prepack(&mut self) -> Result<()> {
+        for i in 0..self.steps.len() {
+            let Some(kind) = self.fused(i).and_then(Fused::weight) else {
+                continue;
+            };
+            let (Some(slot), Some(weight)) = (self.slot(i, 1), self.tensor(i, 1)?) else {
+                continue;
+            };
+            self.constants.insert(slot, weight.prepacked(kind)?.into());
+        }
+        Ok(())
+    }
+}
+
+/// The activation function that a node is.
+fn activation(node: &Node) -> Option<Activation> {
+    let number = |name: &str, default: f64| match node.attribute(name) {
+        None => Some(default),
+        Some(Attribute::Float(value)) => Some(f64::from(*value)),
+        Some(_) => None,
+    };
+    match node.op_type.as_str() {
+        "Relu" => Some(Activation::Relu),
+        "Tanh" => Some(Activation::Tanh),
+        "Sigmoid" => Some(Activation::Sigmoid),
+        "LeakyRelu" => Some(Activation::LeakyRelu {
+            slope: number("alpha", 0.01)?,
+        }),
+        "Elu" => Some(Activation::Elu {
+            alpha: number("alpha", 1.0)?,
+        }),
+        "Gelu" => match node.attribute("approximate") {
+            None => Some(Activation::Gelu),
+            Some(Attribute::String(text)) => match text.as_str() {
+                "none" => Some(Activation::Gelu),
+                "tanh" => Some(Activation::GeluTanh),
+                _ => None,
+            },
+            Some(_) => None,
+        },
+        _ => None,
+    }
+}

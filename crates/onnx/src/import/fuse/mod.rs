@@ -1,0 +1,162 @@
+//! One op in the place of several, decided when a model is loaded.
+//!
+//! A value may vanish between two steps only if the later one alone reads it, once, and it is no output of the body. What is trained is
+//! left as it is, and an operand that turns out to be tracked when the model runs is taken by ops that pass gradients on.
+
+mod action;
+mod merge;
+mod single;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use polygrad_core::{Backend, Result};
+use polygrad_tensor::{Device, Tensor};
+
+use super::plan::{Action, Step};
+use super::value::Value;
+
+pub(crate) use action::Fused;
+
+/// The constants of a body by slot.
+pub(super) type Constants<B> = HashMap<usize, Value<B>>;
+
+/// Steps that are being fused.
+pub(super) struct Draft<'a, B: Backend> {
+    steps: Vec<Option<Step<B>>>,
+    constants: Constants<B>,
+    slots: usize,
+    /// Outputs, and what bodies of nodes capture: they may not vanish.
+    kept: HashSet<usize>,
+    readers: HashMap<usize, Readers>,
+    device: &'a Device<B>,
+}
+
+/// Those who read a value: how often, and the sum of their places, which is the place of the only one where there is one.
+#[derive(Default)]
+struct Readers {
+    count: usize,
+    sum: usize,
+}
+
+impl<'a, B: Backend> Draft<'a, B> {
+    pub(super) fn new(
+        steps: Vec<Step<B>>,
+        constants: Constants<B>,
+        slots: usize,
+        outputs: &[usize],
+        device: &'a Device<B>,
+    ) -> Self {
+        let captured = steps.iter().flat_map(|step| step.captures.iter().flatten());
+        let mut readers: HashMap<usize, Readers> = HashMap::new();
+        for (i, step) in steps.iter().enumerate() {
+            for slot in step.reads() {
+                let readers = readers.entry(slot).or_default();
+                readers.count += 1;
+                readers.sum += i;
+            }
+        }
+        Self {
+            kept: captured.chain(outputs).copied().collect(),
+            steps: steps.into_iter().map(Some).collect(),
+            constants,
+            slots,
+            readers,
+            device,
+        }
+    }
+
+    /// The steps, the constants, and how many slots there are.
+    pub(super) fn fuse(mut self) -> Result<(Vec<Step<B>>, Constants<B>, usize)> {
+        for i in 0..self.steps.len() {
+            self.single(i)?;
+        }
+        for i in 0..self.steps.len() {
+            let mut at = i;
+            while let Some(next) = self.merge(at)? {
+                at = next;
+            }
+        }
+        self.prepack()?;
+        Ok((self.steps.into_iter().flatten().collect(), self.constants, self.slots))
+    }
+
+    fn step(&self, i: usize) -> Option<&Step<B>> {
+        self.steps[i].as_ref()
+    }
+
+    /// What a step does, if that is a fused op already.
+    fn fused(&self, i: usize) -> Option<&Fused<B>> {
+        match &self.step(i)?.action {
+            Action::Fused(fused) => Some(fused),
+            Action::Op(_) => None,
+        }
+    }
+
+    /// The step that alone reads the one result of a step, once.
+    fn sole_reader(&self, i: usize) -> Option<usize> {
+        let &[Some(slot)] = self.step(i)?.outputs.as_slice() else {
+            return None;
+        };
+        if self.kept.contains(&slot) {
+            return None;
+        }
+        match self.readers.get(&slot) {
+            Some(Readers { count: 1, sum }) => Some(*sum),
+            _ => None,
+        }
+    }
+
+    /// The slot of an operand.
+    fn slot(&self, i: usize, operand: usize) -> Option<usize> {
+        self.step(i)?.inputs.get(operand)?.map(|operand| operand.slot)
+    }
+
+    /// The value of an operand, if it is a constant that nobody trains.
+    fn constant(&self, i: usize, operand: usize) -> Option<&Value<B>> {
+        let value = self.constants.get(&self.slot(i, operand)?)?;
+        (!value.is_tracked()).then_some(value)
+    }
+
+    /// [`Draft::constant`] as a tensor on the device.
+    fn tensor(&self, i: usize, operand: usize) -> Result<Option<Tensor<B>>> {
+        self.constant(i, operand)
+            .filter(|value| value.as_sequence().is_none() && !value.is_absent())
+            .map(|value| value.tensor(self.device))
+            .transpose()
+    }
+
+    /// A new constant, and its slot.
+    fn add(&mut self, tensor: Tensor<B>) -> usize {
+        self.constants.insert(self.slots, tensor.into());
+        self.slots += 1;
+        self.slots - 1
+    }
+
+    /// Puts a fused op in the place of step `at`, which then reads `inputs`, and takes step `gone` away.
+    fn replace(&mut self, at: usize, gone: Option<usize>, fused: Fused<B>, inputs: &[Option<usize>]) {
+        for i in [Some(at), gone].into_iter().flatten() {
+            for slot in self.steps[i].iter().flat_map(Step::reads) {
+                let readers = self.readers.entry(slot).or_default();
+                readers.count -= 1;
+                readers.sum -= i;
+            }
+        }
+        for &slot in inputs.iter().flatten() {
+            let readers = self.readers.entry(slot).or_default();
+            readers.count += 1;
+            readers.sum += at;
+        }
+        let first = gone.and_then(|gone| self.steps[gone].take());
+        let Some(step) = &mut self.steps[at] else { return };
+        if let Some(first) = first {
+            // Errors name what both were.
+            let mut node = (*first.node).clone();
+            node.op_type = format!("{}+{}", node.op_type, step.node.op_type);
+            node.outputs.clone_from(&step.node.outputs);
+            step.node = Arc::new(node);
+        }
+        step.action = Action::Fused(Box::new(fused));
+        step.inputs = inputs.iter().map(|slot| slot.map(Into::into)).collect();
+    }
+}

@@ -1,0 +1,302 @@
+//! Single nodes that are made ready: their weights are there, and what their attributes say is read once.
+
+use polygrad_core::{Backend, ConvParams, PoolParams, Prepack, Result};
+use polygrad_tensor::Tensor;
+
+use super::Draft;
+use super::action::{Direction, Fused, Lstm};
+use crate::graph::{Attribute, Node};
+use crate::import::plan::Action;
+
+/// The order of an LSTM's gates: of ours (input, forget, cell, output) each one's place in ONNX (input, output, forget, cell).
+const GATES: [usize; 4] = [0, 2, 3, 1];
+
+impl<B: Backend> Draft<'_, B> {
+    /// Makes a step ready, if it is one of those that can be.
+    pub(super) fn single(&mut self, i: usize) -> Result<()> {
+        let Some(step) = self.step(i) else { return Ok(()) };
+        if !step.node.domain.is_empty() {
+            return Ok(());
+        }
+        match step.node.op_type.as_str() {
+            "Gemm" => self.gemm(i),
+            "MatMul" => self.matmul(i),
+            "Conv" => self.conv(i),
+            "MaxPool" => {
+                self.max_pool(i);
+                Ok(())
+            }
+            "LSTM" => self.lstm(i),
+            _ => Ok(()),
+        }
+    }
+
+    /// A weight of floats in so many axes.
+    fn weight(&self, i: usize, operand: usize, rank: usize) -> Result<Option<Tensor<B>>> {
+        let weight = self.tensor(i, operand)?;
+        Ok(weight.filter(|weight| weight.rank() == rank && weight.dtype().is_float()))
+    }
+
+    fn gemm(&mut self, i: usize) -> Result<()> {
+        let Some(step) = self.step(i) else { return Ok(()) };
+        let node = &step.node;
+        let plain = flag(node, "transA") == Some(0) && one(node, "alpha") && one(node, "beta");
+        let (Some(transposed), true) = (flag(node, "transB"), plain) else {
+            return Ok(());
+        };
+        let (x, bias) = (self.slot(i, 0), self.slot(i, 2));
+        let Some(weight) = self.weight(i, 1, 2)? else {
+            return Ok(());
+        };
+        let weight = if transposed == 0 { weight.t()? } else { weight };
+        let bias = match bias {
+            None => None,
+            Some(_) => match self.bias(i, 2, &weight)? {
+                None => return Ok(()),
+                bias => bias,
+            },
+        };
+        self.linear(i, x, weight, bias, true)
+    }
+
+    fn matmul(&mut self, i: usize) -> Result<()> {
+        let x = self.slot(i, 0);
+        match self.weight(i, 1, 2)? {
+            Some(weight) if self.constant(i, 0).is_none() => self.linear(i, x, weight.t()?, None, false),
+            _ => Ok(()),
+        }
+    }
+
+    /// A bias for the outputs of a weight, from an operand that holds as many numbers along its last axis and no other.
+    pub(super) fn bias(&self, i: usize, operand: usize, weight: &Tensor<B>) -> Result<Option<Tensor<B>>> {
+        let count = weight.shape()[0];
+        let Some(bias) = self.tensor(i, operand)? else {
+            return Ok(None);
+        };
+        let shape = bias.shape();
+        let fits = shape.rank() == 1 || (shape.rank() == 2 && shape[0] == 1);
+        if !fits || shape.numel() != count || shape[shape.rank() - 1] != count || bias.dtype() != weight.dtype() {
+            return Ok(None);
+        }
+        bias.reshape([count]).map(Some)
+    }
+
+    fn linear(
+        &mut self,
+        i: usize,
+        x: Option<usize>,
+        weight: Tensor<B>,
+        bias: Option<Tensor<B>>,
+        matrix: bool,
+    ) -> Result<()> {
+        let weight = self.add(weight);
+        let bias = bias.map(|bias| self.add(bias));
+        let fused = Fused::Linear {
+            matrix,
+            activation: None,
+        };
+        self.replace(i, None, fused, &[x, Some(weight), bias]);
+        Ok(())
+    }
+
+    fn conv(&mut self, i: usize) -> Result<()> {
+        let x = self.slot(i, 0);
+        let Some(weight) = self.tensor(i, 1)? else {
+            return Ok(());
+        };
+        let spatial = weight.rank().saturating_sub(2);
+        let Some(step) = self.step(i) else { return Ok(()) };
+        let Some(params) = conv_params(&step.node, &weight.dims()[2.min(weight.rank())..]) else {
+            return Ok(());
+        };
+        if !(1..=3).contains(&spatial) || !weight.dtype().is_float() {
+            return Ok(());
+        }
+        let bias = match self.slot(i, 2) {
+            None => Tensor::full([weight.shape()[0]], 0.0, weight.dtype(), self.device)?,
+            Some(_) => match self.tensor(i, 2)? {
+                Some(bias) if bias.shape().dims() == [weight.shape()[0]] && bias.dtype() == weight.dtype() => bias,
+                _ => return Ok(()),
+            },
+        };
+        let (weight, bias) = (self.add(weight), self.add(bias));
+        let fused = Fused::Conv {
+            params,
+            activation: None,
+        };
+        self.replace(i, None, fused, &[x, Some(weight), Some(bias)]);
+        Ok(())
+    }
+
+    fn max_pool(&mut self, i: usize) {
+        let x = self.slot(i, 0);
+        let Some(step) = self.step(i) else { return };
+        if step.outputs.iter().skip(1).any(Option::is_some) {
+            return;
+        }
+        if let Some(params) = pool_params(&step.node) {
+            self.replace(i, None, Fused::MaxPool(params), &[x]);
+        }
+    }
+
+    fn lstm(&mut self, i: usize) -> Result<()> {
+        let Some(step) = self.step(i) else { return Ok(()) };
+        let Action::Op(row) = step.action else { return Ok(()) };
+        let (node, general) = (&step.node, row.kernel);
+        let plain = ["activations", "activation_alpha", "activation_beta", "clip"];
+        let batch_first = flag(node, "layout") == Some(1);
+        let plain = plain.into_iter().all(|name| node.attribute(name).is_none())
+            && flag(node, "input_forget") == Some(0)
+            && self.slot(i, 4).is_none()
+            && self.slot(i, 7).is_none();
+        let reverse: &[bool] = match node.attribute("direction") {
+            None => &[false],
+            Some(Attribute::String(text)) => match text.as_str() {
+                "forward" => &[false],
+                "reverse" => &[true],
+                "bidirectional" => &[false, true],
+                _ => return Ok(()),
+            },
+            Some(_) => return Ok(()),
+        };
+        let (Some(w), Some(r)) = (self.weight(i, 1, 3)?, self.weight(i, 2, 3)?) else {
+            return Ok(());
+        };
+        let (count, size) = (reverse.len(), r.shape()[2]);
+        let fits = w.shape()[..2] == [count, 4 * size] && r.shape()[..2] == [count, 4 * size] && w.dtype() == r.dtype();
+        let b = match self.slot(i, 3) {
+            None => Tensor::full([count, 8 * size], 0.0, w.dtype(), self.device)?,
+            Some(_) => match self.tensor(i, 3)? {
+                Some(b) if b.shape().dims() == [count, 8 * size] && b.dtype() == w.dtype() => b,
+                _ => return Ok(()),
+            },
+        };
+        if !plain || !fits || size == 0 {
+            return Ok(());
+        }
+        let ordered = |x: &Tensor<B>| {
+            let gates = GATES.map(|gate| x.narrow(0, gate * size, size));
+            let [a, b, c, d] = gates;
+            Tensor::cat(&[&a?, &b?, &c?, &d?], 0)
+        };
+        let mut directions = Vec::with_capacity(count);
+        for (at, &reverse) in reverse.iter().enumerate() {
+            let of = |x: &Tensor<B>| x.select(0, at as isize);
+            let bias = of(&b)?;
+            directions.push(Direction {
+                weights: [
+                    ordered(&of(&w)?)?.prepacked(Prepack::Linear)?,
+                    ordered(&of(&r)?)?.prepacked(Prepack::Linear)?,
+                ],
+                biases: [
+                    ordered(&bias.narrow(0, 0, 4 * size)?)?,
+                    ordered(&bias.narrow(0, 4 * size, 4 * size)?)?,
+                ],
+                reverse,
+            });
+        }
+        let lstm = Lstm {
+            general,
+            directions,
+            size,
+            batch_first,
+        };
+        if let Some(step) = &mut self.steps[i] {
+            step.action = Action::Fused(Box::new(Fused::Lstm(lstm)));
+        }
+        Ok(())
+    }
+}
+
+/// An integer attribute that is 0 where it is left out; `None` if it is something else.
+fn flag(node: &Node, name: &str) -> Option<i64> {
+    match node.attribute(name) {
+        None => Some(0),
+        Some(Attribute::Int(value)) => Some(*value),
+        Some(_) => None,
+    }
+}
+
+/// Whether a factor is 1, as it is where it is left out.
+fn one(node: &Node, name: &str) -> bool {
+    match node.attribute(name) {
+        None => true,
+        Some(Attribute::Float(value)) => *value == 1.0,
+        Some(_) => false,
+    }
+}
+
+/// So many extents; the default where they are left out; `None` where they make no sense.
+fn extents(node: &Node, name: &str, default: usize, count: usize) -> Option<Vec<usize>> {
+    match node.attribute(name) {
+        None => Some(vec![default; count]),
+        Some(Attribute::Ints(list)) if list.len() == count => list
+            .iter()
+            .map(|&v| usize::try_from(v).ok().filter(|&v| v < 1 << 16))
+            .collect(),
+        Some(_) => None,
+    }
+}
+
+/// What both windows say: the kernel, and stride, padding and dilation, if the border is the same on both sides.
+fn window(node: &Node, kernel: &[usize]) -> Option<[[usize; 3]; 3]> {
+    let count = kernel.len();
+    let auto = match node.attribute("auto_pad") {
+        None => false,
+        Some(Attribute::String(text)) => text != "NOTSET",
+        Some(_) => true,
+    };
+    let (stride, dilation) = (
+        extents(node, "strides", 1, count)?,
+        extents(node, "dilations", 1, count)?,
+    );
+    let pads = extents(node, "pads", 0, 2 * count)?;
+    let all = kernel.iter().chain(&stride).chain(&dilation);
+    if auto || pads[..count] != pads[count..] || all.into_iter().any(|&extent| extent == 0) {
+        return None;
+    }
+    let three = |list: &[usize], rest: usize| std::array::from_fn(|i| list.get(i).copied().unwrap_or(rest));
+    Some([three(&stride, 1), three(&pads[..count], 0), three(&dilation, 1)])
+}
+
+fn conv_params(node: &Node, kernel: &[usize]) -> Option<ConvParams> {
+    let [stride, padding, dilation] = window(node, kernel)?;
+    if extents(node, "kernel_shape", 1, kernel.len())? != kernel && node.attribute("kernel_shape").is_some() {
+        return None;
+    }
+    let groups = match node.attribute("group") {
+        None => 1,
+        Some(Attribute::Int(groups)) => usize::try_from(*groups).ok().filter(|&groups| groups > 0)?,
+        Some(_) => return None,
+    };
+    Some(ConvParams {
+        stride,
+        padding,
+        dilation,
+        groups,
+    })
+}
+
+fn pool_params(node: &Node) -> Option<PoolParams> {
+    let Some(Attribute::Ints(kernel)) = node.attribute("kernel_shape") else {
+        return None;
+    };
+    let kernel = extents(node, "kernel_shape", 1, kernel.len())?;
+    if !(1..=3).contains(&kernel.len()) || flag(node, "ceil_mode") != Some(0) {
+        return None;
+    }
+    let [stride, padding, dilation] = window(node, &kernel)?;
+    // Borders that a window may lie in are for the general form.
+    if kernel
+        .iter()
+        .zip(padding)
+        .any(|(&kernel, padding)| 2 * padding > kernel)
+    {
+        return None;
+    }
+    let mut params = PoolParams::new(std::array::from_fn(|i| kernel.get(i).copied().unwrap_or(1)));
+    params.stride = stride;
+    params.padding = padding;
+    params.dilation = dilation;
+    Some(params)
+}

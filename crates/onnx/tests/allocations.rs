@@ -1,0 +1,134 @@
+//! What runs allocate after the first: nothing for the elements of tensors, and little else.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use polygrad_core::{AnyBackend, Backend};
+use polygrad_cpu::{Cpu, CpuDevice, Kernels, memory};
+use polygrad_nn::models::{BertClassifier, BertConfig, BertInput, Mlp, MlpConfig};
+use polygrad_nn::{Conv2dConfig, Flatten, LSTM, LSTMConfig, Linear, MaxPool2d, Module, ReLU, Sequential};
+use polygrad_onnx::graph::Graph;
+use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
+use polygrad_tensor::{DType, Device, Result, Tensor};
+
+/// Counts what a thread asks the system for.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+    static BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: passes everything on to the system's allocator.
+#[allow(unsafe_code, reason = "an allocator is unsafe to write")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
+        // SAFETY: passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations and bytes of the third run, and blocks of tensors' elements among them.
+fn third_run<B: Backend>(graph: &Graph, inputs: &[Tensor<B>], device: &Device<B>) -> (usize, usize, u64) {
+    let model = OnnxModel::from_graph(graph, device, Options::default()).unwrap();
+    for _ in 0..2 {
+        model.forward(inputs).unwrap();
+    }
+    let fresh = || {
+        let stats = memory::stats();
+        stats.allocations - stats.reuses
+    };
+    let (blocks, count, bytes) = (fresh(), COUNT.get(), BYTES.get());
+    let outputs = model.forward(inputs).unwrap();
+    let (count, bytes) = (COUNT.get() - count, BYTES.get() - bytes);
+    drop(outputs);
+    (count, bytes, fresh() - blocks)
+}
+
+fn both<M: Module>(
+    name: &str,
+    model: &M,
+    inputs: Vec<Input>,
+    batch: usize,
+    forward: impl Fn(&M, &[Tensor]) -> Result<Tensor>,
+) -> [usize; 2] {
+    let cpu = Device::<Cpu>::from_inner(CpuDevice::new(1, Kernels::default()).unwrap());
+    let graph = model
+        .record_onnx(&Export::new(inputs.clone()), |x| forward(model, x))
+        .unwrap();
+    let made: Vec<Tensor<Cpu>> = inputs
+        .iter()
+        .map(|input| {
+            let dims: Vec<usize> = input
+                .dims()
+                .iter()
+                .map(|dim| match dim {
+                    polygrad_onnx::graph::Dim::Fixed(extent) => *extent,
+                    _ => batch,
+                })
+                .collect();
+            Tensor::full(dims, 1.0, input.dtype(), &cpu).unwrap()
+        })
+        .collect();
+    let any: Vec<Tensor> = made.iter().map(|x| x.clone().into_any()).collect();
+    let direct = third_run::<Cpu>(&graph, &made, &cpu);
+    let erased = third_run::<AnyBackend>(&graph, &any, &cpu.clone().into_any());
+    println!("{name}: {direct:?} on Cpu, {erased:?} on AnyBackend (allocations, bytes, blocks of elements)");
+    assert_eq!((direct.2, erased.2), (0, 0), "{name} allocates memory for elements");
+    [direct.0, erased.0]
+}
+
+#[derive(Module)]
+struct Sequence {
+    lstm: LSTM,
+    head: Linear,
+}
+
+#[test]
+fn later_runs_allocate_next_to_nothing() {
+    let device = Device::<Cpu>::default().into_any();
+    let images = vec![Input::new("x", DType::F32, ("batch", 1, 12, 12))];
+    let mlp = Mlp::new(&MlpConfig::new([20, 16, 12, 3]), &device).unwrap();
+    let x = vec![Input::new("x", DType::F32, ("batch", 20))];
+    let counts = both("mlp", &mlp, x, 4, |m, x| m.forward(&x[0]));
+    assert!(counts[0] <= 0 && counts[1] <= 4, "{counts:?}");
+    let cnn = Sequential::new()
+        .push(Conv2dConfig::new(1, 4, 3).padding(1).build(&device).unwrap())
+        .push(ReLU)
+        .push(MaxPool2d::new(2))
+        .push(Flatten::default())
+        .push(Linear::new(144, 10, &device).unwrap());
+    both("cnn", &cnn, images, 4, |m, x| m.forward(&x[0]));
+    let lstm = Sequence {
+        lstm: LSTMConfig::new(5, 7).batch_first(true).build(&device).unwrap(),
+        head: Linear::new(7, 3, &device).unwrap(),
+    };
+    let x = vec![Input::new("x", DType::F32, ("batch", 11, 5))];
+    both("lstm", &lstm, x, 4, |m, x| {
+        let (_, (hidden, _)) = m.lstm.forward(&x[0], None)?;
+        m.head.forward(&hidden.select(0, 0)?)
+    });
+    let config = BertConfig {
+        vocab_size: 40,
+        hidden_size: 24,
+        num_hidden_layers: 2,
+        num_attention_heads: 3,
+        intermediate_size: 32,
+        ..BertConfig::default()
+    };
+    let bert = BertClassifier::new(&config, &device).unwrap();
+    let tokens = |name, below| Input::new(name, DType::I64, ("batch", 8)).below(below);
+    both("bert", &bert, vec![tokens("ids", 40), tokens("mask", 2)], 4, |m, x| {
+        m.forward(BertInput::new(&x[0]).attention_mask(&x[1]))
+    });
+}

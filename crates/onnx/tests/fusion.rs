@@ -1,0 +1,249 @@
+//! Which nodes become one op, which do not, and that both give the same.
+
+use polygrad_core::{DType, Distribution, HostTensor, RandomKey, random_host};
+use polygrad_cpu::Cpu;
+use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Graph, Node, ValueId, ValueType};
+use polygrad_onnx::{OnnxModel, Options};
+use polygrad_tensor::{Device, Shape, Tensor};
+
+fn random(dims: &[usize], seed: u64) -> HostTensor {
+    let key = RandomKey { seed, offset: 0 };
+    let normal = Distribution::Normal { mean: 0.0, std: 0.7 };
+    random_host(Shape::new(dims).unwrap(), normal, DType::F32, key).unwrap()
+}
+
+/// A graph that grows node by node.
+struct Builder {
+    body: Body,
+}
+
+impl Builder {
+    /// With one input `x`.
+    fn new(dims: &[usize]) -> (Self, ValueId) {
+        let mut body = Body::default();
+        let dims = dims.iter().map(|&extent| Dim::Fixed(extent)).collect();
+        let x = body.add_value("x", Some(ValueType::tensor(ElementType::F32, dims)));
+        body.inputs = vec![x];
+        (Self { body }, x)
+    }
+
+    fn weight(&mut self, dims: &[usize]) -> ValueId {
+        let seed = self.body.values.len() as u64;
+        self.body.add_initializer(format!("w{seed}"), random(dims, seed))
+    }
+
+    fn positive(&mut self, count: usize) -> ValueId {
+        let name = format!("w{}", self.body.values.len());
+        let values = (0..count).map(|i| 0.5 + i as f32).collect();
+        self.body
+            .add_initializer(name, HostTensor::new(Shape::from([count]), values).unwrap())
+    }
+
+    fn call(&mut self, op: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)]) -> ValueId {
+        let name = format!("{op}_{}", self.body.values.len());
+        let output = self.body.add_value(name.clone(), None);
+        self.body.nodes.push(Node {
+            name,
+            op_type: op.into(),
+            inputs: inputs.iter().copied().map(Some).collect(),
+            outputs: vec![Some(output)],
+            attributes: attributes
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
+            ..Node::default()
+        });
+        output
+    }
+
+    /// The steps of a run, after the results were compared with those of the nodes one by one.
+    fn steps(mut self, outputs: &[ValueId]) -> Vec<String> {
+        self.body.outputs = outputs.to_vec();
+        let graph = Graph {
+            opsets: [(String::new(), 20)].into(),
+            body: self.body,
+            ..Graph::default()
+        };
+        let device = Device::<Cpu>::default();
+        let load = |fuse| {
+            let options = Options {
+                fuse,
+                ..Options::default()
+            };
+            OnnxModel::from_graph(&graph, &device, options).unwrap()
+        };
+        let (fused, plain) = (load(true), load(false));
+        let dims: Vec<usize> = fused.inputs().flat_map(|(_, ty)| fixed(ty.unwrap())).collect();
+        let x = Tensor::from_host(random(&dims, 99), &device).unwrap();
+        // Tracked operands too, and a second run.
+        for x in [x.clone(), x.clone(), x.requires_grad().unwrap()] {
+            let tracked = x.is_tracked();
+            let (a, b) = (
+                fused.forward(std::slice::from_ref(&x)).unwrap(),
+                plain.forward(&[x]).unwrap(),
+            );
+            for i in 0..outputs.len() {
+                let (a, b) = (a.tensor(i).unwrap(), b.tensor(i).unwrap());
+                assert_eq!((a.shape(), a.is_tracked()), (b.shape(), tracked));
+                let [a, b] = [a, b].map(|x| x.detach().to_vec::<f32>().unwrap());
+                let apart = a.iter().zip(&b).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+                assert!(apart < 1e-5, "{apart}");
+            }
+        }
+        assert!(plain.steps().iter().all(|step| !step.contains('+')));
+        fused.steps().into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn fixed(ty: &ValueType) -> Vec<usize> {
+    let shape = ty.as_tensor().and_then(|ty| ty.shape.clone()).unwrap();
+    let extent = |dim: &Dim| match dim {
+        Dim::Fixed(extent) => *extent,
+        _ => panic!("the tests have fixed shapes"),
+    };
+    shape.iter().map(extent).collect()
+}
+
+#[test]
+fn products_take_bias_and_activation() {
+    for batch in [1, 5, 200] {
+        let (mut b, x) = Builder::new(&[batch, 20]);
+        let (w, c) = (b.weight(&[30, 20]), b.weight(&[30]));
+        let y = b.call("Gemm", &[x, w, c], &[("transB", Attribute::Int(1))]);
+        let y = b.call("Relu", &[y], &[]);
+        let w = b.weight(&[30, 7]);
+        let y = b.call("MatMul", &[y, w], &[]);
+        let c = b.weight(&[7]);
+        let y = b.call("Add", &[c, y], &[]);
+        let y = b.call("Gelu", &[y], &[]);
+        assert_eq!(b.steps(&[y]), ["Gemm+Relu", "MatMul+Add+Gelu"]);
+    }
+}
+
+#[test]
+fn convolutions_take_norm_residual_and_activation() {
+    let (mut b, x) = Builder::new(&[2, 3, 9, 8]);
+    let pads = || [("pads", Attribute::Ints(vec![1; 4]))];
+    let (w, c) = (b.weight(&[4, 3, 3, 3]), b.weight(&[4]));
+    let first = b.call("Conv", &[x, w, c], &pads());
+    let first = b.call("Relu", &[first], &[]);
+    let w = b.weight(&[4, 4, 3, 3]);
+    let y = b.call("Conv", &[first, w], &pads());
+    let (scale, shift, mean, var) = (b.weight(&[4]), b.weight(&[4]), b.weight(&[4]), b.positive(4));
+    let y = b.call("BatchNormalization", &[y, scale, shift, mean, var], &[]);
+    let y = b.call("Add", &[first, y], &[]);
+    let y = b.call("LeakyRelu", &[y], &[]);
+    let y = b.call(
+        "MaxPool",
+        &[y],
+        &[
+            ("kernel_shape", Attribute::Ints(vec![3, 2])),
+            ("strides", Attribute::Ints(vec![2, 1])),
+            ("pads", Attribute::Ints(vec![1, 0, 1, 0])),
+        ],
+    );
+    let steps = ["Conv+Relu", "Conv+BatchNormalization+Add+LeakyRelu", "MaxPool"];
+    assert_eq!(b.steps(&[y]), steps);
+}
+
+#[test]
+fn a_residual_may_have_another_shape() {
+    let (mut b, x) = Builder::new(&[1, 3, 5, 5]);
+    let (w, r) = (b.weight(&[4, 3, 1, 1]), b.weight(&[2, 4, 1, 5]));
+    let y = b.call("Conv", &[x, w], &[]);
+    let y = b.call("Add", &[y, r], &[]);
+    let y = b.call("Relu", &[y], &[]);
+    assert_eq!(b.steps(&[y]), ["Conv+Add+Relu"]);
+}
+
+#[test]
+fn what_others_read_stays() {
+    // Two readers.
+    let (mut b, x) = Builder::new(&[3, 4]);
+    let w = b.weight(&[4, 4]);
+    let y = b.call("MatMul", &[x, w], &[]);
+    let (r, t) = (b.call("Relu", &[y], &[]), b.call("Tanh", &[y], &[]));
+    let sum = b.call("Add", &[r, t], &[]);
+    assert_eq!(b.steps(&[sum]), ["MatMul", "Relu", "Tanh", "Add"]);
+    // One that reads twice.
+    let (mut b, x) = Builder::new(&[3, 4]);
+    let w = b.weight(&[4, 4]);
+    let y = b.call("MatMul", &[x, w], &[]);
+    let sum = b.call("Add", &[y, y], &[]);
+    assert_eq!(b.steps(&[sum]), ["MatMul", "Add"]);
+    // An output.
+    let (mut b, x) = Builder::new(&[3, 4]);
+    let w = b.weight(&[4, 4]);
+    let y = b.call("MatMul", &[x, w], &[]);
+    let r = b.call("Relu", &[y], &[]);
+    assert_eq!(b.steps(&[y, r]), ["MatMul", "Relu"]);
+}
+
+#[test]
+fn other_forms_stay() {
+    // A factor, a bias of other extents, a border of two sizes, positions asked for.
+    let (mut b, x) = Builder::new(&[3, 4]);
+    let (w, c) = (b.weight(&[4, 4]), b.weight(&[3, 4]));
+    let y = b.call("Gemm", &[x, w, c], &[]);
+    let w = b.weight(&[4, 4]);
+    let y = b.call("Gemm", &[y, w], &[("alpha", Attribute::Float(0.5))]);
+    let y = b.call("Relu", &[y], &[]);
+    assert_eq!(b.steps(&[y]), ["Gemm", "Gemm", "Relu"]);
+    let (mut b, x) = Builder::new(&[1, 2, 6, 6]);
+    let w = b.weight(&[2, 2, 2, 2]);
+    let y = b.call("Conv", &[x, w], &[("auto_pad", Attribute::String("SAME_UPPER".into()))]);
+    let y = b.call("Relu", &[y], &[]);
+    assert_eq!(b.steps(&[y]), ["Conv", "Relu"]);
+}
+
+#[test]
+fn what_trains_stays() {
+    let (mut b, x) = Builder::new(&[3, 4]);
+    let w = b.weight(&[4, 2]);
+    let y = b.call("MatMul", &[x, w], &[]);
+    let y = b.call("Relu", &[y], &[]);
+    b.body.outputs = vec![y];
+    let graph = Graph {
+        opsets: [(String::new(), 20)].into(),
+        body: b.body,
+        ..Graph::default()
+    };
+    let device = Device::<Cpu>::default();
+    let mut model = OnnxModel::from_graph(&graph, &device, Options::default()).unwrap();
+    assert_eq!(model.steps(), ["MatMul+Relu"]);
+    let x = Tensor::from_host(random(&[3, 4], 7), &device).unwrap();
+    let before = model.forward(std::slice::from_ref(&x)).unwrap().tensor(0).unwrap();
+    model.train(|_| true).unwrap();
+    assert_eq!(model.steps(), ["MatMul", "Relu"]);
+    // Another value of the same parameter counts at once.
+    for _ in 0..2 {
+        let w = Tensor::var("w1", Tensor::from_host(random(&[4, 2], 40), &device).unwrap()).unwrap();
+        model.set([("w1".to_owned(), w)]).unwrap();
+        let after = model.forward(std::slice::from_ref(&x)).unwrap().tensor(0).unwrap();
+        assert!(after.is_tracked());
+        assert_ne!(after.detach().to_vec::<f32>().unwrap(), before.to_vec::<f32>().unwrap());
+    }
+}
+
+#[test]
+fn lstms_of_all_directions_and_layouts_give_the_same() {
+    for (direction, count) in [("forward", 1), ("reverse", 1), ("bidirectional", 2)] {
+        for layout in [0, 1] {
+            let (mut b, x) = Builder::new(&[6, 3, 5]);
+            let (w, r, c) = (
+                b.weight(&[count, 28, 5]),
+                b.weight(&[count, 28, 7]),
+                b.weight(&[count, 56]),
+            );
+            let attributes = [
+                ("direction", Attribute::String(direction.into())),
+                ("layout", Attribute::Int(layout)),
+                ("hidden_size", Attribute::Int(7)),
+            ];
+            let y = b.call("LSTM", &[x, w, r, c], &attributes);
+            let extra = ["h", "c"].map(|name| b.body.add_value(name, None));
+            b.body.nodes[0].outputs.extend(extra.map(Some));
+            assert_eq!(b.steps(&[y, extra[0], extra[1]]), ["LSTM"]);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Ops of inference: several in one where no gradient is wanted, the same ops one after another where one is.
+
+use polygrad_core::{Activation, Backend, ConvParams, Error, PoolParams, Prepack, Result};
+
+use super::context;
+use super::window::taps;
+use crate::graph::needs_graph;
+use crate::{Tensor, flops};
+
+impl<B: Backend> Tensor<B> {
+    /// [`Tensor::linear`] and then an activation function, as one op of the backend where no gradient is wanted.
+    ///
+    /// # Errors
+    /// As [`Tensor::linear`].
+    pub fn linear_activation(&self, weight: &Self, bias: Option<&Self>, op: Activation) -> Result<Self> {
+        let operands = [self, weight, bias.unwrap_or(self)];
+        let operands = &operands[..2 + usize::from(bias.is_some())];
+        if needs_graph(operands) {
+            return self.linear(weight, bias)?.activation(op);
+        }
+        let fail = |e| context(e, "linear_activation", operands);
+        self.check_linear(operands).map_err(fail)?;
+        let value = B::linear_activation(&self.value, &weight.value, bias.map(|bias| &bias.value), op).map_err(fail)?;
+        flops::add_products(B::shape(&value).numel(), weight.shape()[1]);
+        Ok(Self::from_inner(value))
+    }
+
+    /// [`Tensor::conv`] plus `bias [O]`, plus a residual of the result's shape, and then an activation function, as one op of the backend
+    /// where no gradient is wanted.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit.
+    pub fn conv_activation(
+        &self,
+        weight: &Self,
+        bias: &Self,
+        residual: Option<&Self>,
+        op: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<Self> {
+        let operands = [self, weight, bias, residual.unwrap_or(self)];
+        let operands = &operands[..3 + usize::from(residual.is_some())];
+        let fail = |e| context(e, "conv_activation", operands);
+        let (x, w) = (self.shape(), weight.shape());
+        let shape = params.output_shape(&x, &w).map_err(fail)?;
+        for operand in &operands[1..] {
+            self.check_floats(operand).map_err(fail)?;
+        }
+        if bias.shape().dims() != [shape[1]] || residual.is_some_and(|residual| residual.shape() != shape) {
+            return Err(fail(Error::shape(format!(
+                "takes a bias [{}] and a residual {shape}",
+                shape[1]
+            ))));
+        }
+        if needs_graph(operands) {
+            let mut dims = vec![1; shape.rank()];
+            dims[1] = shape[1];
+            let mut y = self.conv(weight, params)?.add(&bias.reshape(dims)?)?;
+            if let Some(residual) = residual {
+                y = y.add(residual)?;
+            }
+            return op.map_or(Ok(y.clone()), |op| y.activation(op));
+        }
+        let residual = residual.map(|residual| &residual.value);
+        let value = B::conv_activation(&self.value, &weight.value, &bias.value, residual, op, params).map_err(fail)?;
+        flops::add_products(shape.numel(), taps(w));
+        Ok(Self::from_inner(value))
+    }
+
+    /// The values of [`Tensor::max_pool`]; where no gradient is wanted, the backend need not find the positions.
+    ///
+    /// # Errors
+    /// When a window does not fit.
+    pub fn max_pool_values(&self, params: &PoolParams) -> Result<Self> {
+        if needs_graph(&[self]) {
+            return self.max_pool(params).map(|(values, _)| values);
+        }
+        let fail = |e| context(e, "max_pool_values", &[self]);
+        params.output_shape(&self.shape()).map_err(fail)?;
+        B::max_pool_values(&self.value, params)
+            .map(Self::from_inner)
+            .map_err(fail)
+    }
+
+    /// The same weight, made ready for ops of a kind: what they would otherwise do to it at each call is done once. For weights that
+    /// many calls use; it may take twice the memory. A weight that a gradient flows to is given back as it is, since it will change.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn prepacked(&self, kind: Prepack) -> Result<Self> {
+        if self.is_tracked() {
+            return Ok(self.clone());
+        }
+        B::prepack(&self.value, kind)
+            .map(Self::from_inner)
+            .map_err(|e| context(e, "prepack", &[self]))
+    }
+}
