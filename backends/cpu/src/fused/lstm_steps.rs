@@ -2,7 +2,7 @@
 
 use polygrad_core::{DType, Error, Result, Shape, decompose};
 
-use crate::gemm::{Dims, Mat, MatMut, Update, gemm};
+use crate::gemm::{Dims, Mat, MatMut, Prepacked, Update, gemm};
 use crate::loops::Pointer;
 use crate::math::{Map, Sigmoid, Tanh};
 use crate::simd::{Kernel, Level, Simd};
@@ -62,6 +62,41 @@ fn kernel(operands: &[&CpuTensor]) -> Option<Level> {
     operands[0].device().vectors().filter(|_| fits)
 }
 
+/// A matrix that is multiplied at every step, in panels where the kernels take those.
+struct Weight {
+    matrix: Mat<f32>,
+    packed: Option<Prepacked<f32>>,
+}
+
+impl Weight {
+    /// # Safety
+    /// The matrix has `k` rows and `n` columns.
+    unsafe fn new(device: CpuDevice, n: usize, k: usize, matrix: Mat<f32>) -> Result<Self> {
+        // SAFETY: passed on.
+        let packed = unsafe { Prepacked::new(device, n, k, matrix)? };
+        Ok(Self { matrix, packed })
+    }
+
+    /// # Safety
+    /// As for [`gemm`].
+    unsafe fn gemm(
+        &self,
+        device: CpuDevice,
+        dims: Dims,
+        a: Mat<f32>,
+        c: MatMut<f32>,
+        update: Update<f32>,
+    ) -> Result<()> {
+        // SAFETY: passed on.
+        unsafe {
+            match &self.packed {
+                Some(packed) => packed.gemm(device, dims, a, self.matrix, c, update),
+                None => gemm(device, dims, a, self.matrix, c, update),
+            }
+        }
+    }
+}
+
 fn as_matrix(x: &CpuTensor) -> Result<Mat<f32>> {
     let layout = x.layout();
     Ok(Mat::new(x.typed()?, layout.strides()[0], layout.strides()[1]))
@@ -105,6 +140,8 @@ pub(crate) fn lstm_steps(
         let first = to_activations.at(t * rows * 4 * width);
         MatMut::new(first, (4 * width).cast_signed(), 1)
     };
+    // SAFETY: the weight has these rows and columns.
+    let packed = unsafe { Weight::new(device, 4 * width, width, own)? };
     let mut last_hidden = Mat::new(hidden.typed::<f32>()?, width.cast_signed(), 1);
     let mut last_cell = Pointer(cell.typed::<f32>()?.cast_mut());
     let mut cell_step = width;
@@ -128,7 +165,7 @@ pub(crate) fn lstm_steps(
             k: width,
         };
         // SAFETY: the state has `rows` rows, the weight the shape of `dims`, and nobody else writes to this step.
-        unsafe { gemm(device, dims, last_hidden, own, gates(t), Update::add())? };
+        unsafe { packed.gemm(device, dims, last_hidden, gates(t), Update::add())? };
         let activations = Pointer(gates(t).ptr);
         let states = Pointer(to_states.at(t * rows * 2 * width));
         extents.each_row(device, |row| {
@@ -222,6 +259,8 @@ pub(crate) fn lstm_steps_backward(
         std::ptr::write_bytes(to_cell.0, 0, rows * width);
     }
     let weight = as_matrix(weight_hh)?;
+    // SAFETY: the weight has these rows and columns.
+    let packed = unsafe { Weight::new(device, width, 4 * width, weight)? };
     let dims = Dims {
         m: rows,
         n: width,
@@ -252,7 +291,7 @@ pub(crate) fn lstm_steps_backward(
         let a = Mat::new(gates.0.cast_const(), (4 * width).cast_signed(), 1);
         let c = MatMut::new(to_hidden.0, width.cast_signed(), 1);
         // SAFETY: the gates' gradient has `rows` rows, the weight the shape of `dims`, and the hidden state's gradient is written by nobody else.
-        unsafe { gemm(device, dims, a, weight, c, Update::set())? };
+        unsafe { packed.gemm(device, dims, a, c, Update::set())? };
     }
     Ok((gates, grad_hidden, grad_cell))
 }

@@ -50,9 +50,9 @@ impl<B: Backend> Tensor<B> {
             .map_err(fail)
     }
 
-    /// A layer of an RNN in one direction, by the backend's own kernel for whole sequences: from this input `[T, N, C]` and `hidden [N, H]`,
+    /// A layer of an RNN in one direction, as one op: from this input `[T, N, C]` and `hidden [N, H]`,
     /// with `weight_ih [H, C]` and `weight_hh [H, H]`, and `bias_ih` and `bias_hh` `[H]`, to the outputs `[T, N, H]` and the last state.
-    /// `None` where the backend has no such kernel, or a gradient is wanted: then go step by step.
+    /// `None` where a gradient is wanted, or the backend does not compute it: then go step by step.
     ///
     /// # Errors
     /// When there is no step, or shapes, dtypes or devices do not fit.
@@ -72,7 +72,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// [`Tensor::rnn_sequence`] for an LSTM, whose gates [`Tensor::lstm_cell`] lists: weights have `4H` rows. Gives the outputs, the last
-    /// hidden state and the last cell state. Where a gradient is wanted it is `None` only if the backend has no kernel for that either.
+    /// hidden state and the last cell state. Where a gradient is wanted it is `None` only for what the backend cannot compute.
     ///
     /// # Errors
     /// As [`Tensor::rnn_sequence`].
@@ -128,7 +128,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The states of all steps of an LSTM `[T, N, 2H]`, hidden before cell, in the gradient graph; none where no gradient is wanted or the backend
-    /// has no kernel for it.
+    /// cannot compute them.
     fn lstm_states(
         &self,
         (hidden, cell): (&Self, &Self),
@@ -139,11 +139,7 @@ impl<B: Backend> Tensor<B> {
         let mut operands = vec![self, hidden, cell, weights[0], weights[1]];
         operands.extend(biases.into_iter().flatten());
         let op = Op::LstmSteps { reverse };
-        let desc = OpDesc {
-            op: &op,
-            dtype: self.dtype(),
-        };
-        if !needs_graph(&operands) || B::supports(&B::device(&self.value), &desc) != Support::Native {
+        if !needs_graph(&operands) || !self.computes(&op) {
             return Ok(None);
         }
         let fail = |e| context(e, "lstm", &operands);
@@ -168,6 +164,15 @@ impl<B: Backend> Tensor<B> {
         Ok(Some(states))
     }
 
+    /// Whether the backend computes an op on this tensor.
+    fn computes(&self, op: &Op) -> bool {
+        let dtype = self.dtype();
+        !matches!(
+            B::supports(&B::device(&self.value), &OpDesc { op, dtype }),
+            Support::No(_)
+        )
+    }
+
     fn sequence<R>(
         &self,
         op: &Op,
@@ -179,9 +184,7 @@ impl<B: Backend> Tensor<B> {
     ) -> Result<Option<R>> {
         let params = weights.into_iter().chain(biases.into_iter().flatten());
         let operands: Vec<&Self> = [self].into_iter().chain(states.iter().copied()).chain(params).collect();
-        let dtype = self.dtype();
-        let native = || B::supports(&B::device(&self.value), &OpDesc { op, dtype }) == Support::Native;
-        if needs_graph(&operands) || !native() {
+        if needs_graph(&operands) || !self.computes(op) {
             return Ok(None);
         }
         let fail = |e| context(e, op.name(), &operands);

@@ -151,6 +151,29 @@ fn shared_keys(cases: &mut Cases) {
     });
 }
 
+/// All outputs of an LSTM layer, each with another weight; one step, several, and backwards.
+fn sequences(cases: &mut Cases) {
+    for (steps, reverse, biased) in [(3, false, true), (2, true, false), (1, true, true)] {
+        let inputs = [
+            mixed([steps, 2, 3], 1),
+            mixed([2, 2], 2),
+            mixed([2, 2], 3),
+            mixed([8, 3], 4),
+            mixed([8, 2], 5),
+            mixed([8], 6),
+            mixed([8], 7),
+        ];
+        cases.add(format!("lstm_sequence of {steps}"), inputs, move |x| {
+            let biases = biased.then(|| [&x[5], &x[6]]);
+            let done = x[0].lstm_sequence((&x[1], &x[2]), [&x[3], &x[4]], biases, reverse)?;
+            let (outputs, hidden, cell) = done.expect("the backend computes it");
+            (outputs.sum(&[0], false)? * 0.5)?
+                .add(&(hidden * 0.25)?)?
+                .add(&(cell * 2.0)?)
+        });
+    }
+}
+
 fn cells(cases: &mut Cases) {
     let inputs = || [mixed([2, 8], 1), mixed([2, 2], 2)];
     cases.add("lstm_cell, hidden state", inputs(), |x| Ok(x[0].lstm_cell(&x[1])?.0));
@@ -177,5 +200,6 @@ pub(crate) fn cases() -> Cases {
     attention(&mut cases);
     shared_keys(&mut cases);
     cells(&mut cases);
+    sequences(&mut cases);
     cases
 }

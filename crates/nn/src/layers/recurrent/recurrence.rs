@@ -39,7 +39,7 @@ pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 's
         bias_hh: Option<&Tensor<B>>,
     ) -> Result<Self::State<B>>;
 
-    /// All steps at once, where the backend has a kernel for them and no gradient is wanted: from an input `[T, N, C]` and a state of
+    /// All steps as one op, where there is one for what is wanted: from an input `[T, N, C]` and a state of
     /// `[N, H]` to the outputs `[T, N, H]` and the last state. Weights and biases are those of the input and of the hidden state.
     ///
     /// # Errors
