@@ -4,14 +4,14 @@
 
 mod judging;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use judging::{TOLERANCE, entries, folder, tell, tensors};
+use judging::{TOLERANCE, folder, tell, tensors};
 use polygrad_core::ErrorKind;
 use polygrad_cpu::Cpu;
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
-use polygrad_tensor::{Device, Result};
+use polygrad_tensor::{Device, Error, Result};
 
 fn main() -> ExitCode {
     match judge() {
@@ -67,7 +67,7 @@ fn lacks(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unsupported | ErrorKind::DType)
 }
 
-fn line(error: &polygrad_tensor::Error) -> String {
+fn line(error: &Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -90,4 +90,14 @@ fn difference(file: &Path, engine: Engine) -> Result<f64> {
         worst = worst.max(judging::difference(&found, &tensors(file, "output", round)?)?);
     }
     Ok(worst)
+}
+
+/// What is in a folder, by name.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |e| Error::io("read", folder, e);
+    let entries = std::fs::read_dir(folder).map_err(failed)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    paths.sort();
+    Ok(paths)
 }

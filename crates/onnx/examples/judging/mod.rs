@@ -64,13 +64,3 @@ pub(crate) fn difference(found: &[HostTensor], expected: &[Literal]) -> Result<f
     }
     Ok(worst)
 }
-
-/// What is in a folder, by name.
-pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let failed = |e| Error::io("read", folder, e);
-    let entries = std::fs::read_dir(folder).map_err(failed)?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths = paths.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
-    paths.sort();
-    Ok(paths)
-}
