@@ -19,7 +19,7 @@ rows! {
 }
 
 /// A product that is not larger than allowed; integers are multiplied as f64, exactly up to 2⁵³.
-fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+pub(crate) fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
     let (left, right) = (a.shape(), b.shape());
     if left.rank() >= 2 && right.rank() >= 2 {
         let mut dims = polygrad_core::Shape::new(&left[..left.rank() - 2])?
