@@ -247,3 +247,33 @@ fn lstms_of_all_directions_and_layouts_give_the_same() {
         }
     }
 }
+
+#[test]
+fn attention_is_found_in_the_nodes_that_spell_it() {
+    for masking in ["none", "choice", "sum"] {
+        let (mut b, x) = Builder::new(&[2, 3, 4, 5]);
+        let w = b.weight(&[5, 5]);
+        let k = b.call("MatMul", &[x, w], &[]);
+        let turned = b.call("Transpose", &[k], &[("perm", Attribute::Ints(vec![0, 1, 3, 2]))]);
+        let scores = b.call("MatMul", &[x, turned], &[]);
+        let half = b.body.add_initializer("half", HostTensor::scalar(0.5f32));
+        let mut scores = b.call("Mul", &[scores, half], &[]);
+        let mut name = "MatMul+Mul".to_owned();
+        if masking == "choice" {
+            let seen = vec![true, true, false, true];
+            let mask = HostTensor::new(Shape::from([1, 1, 1, 4]), seen).unwrap();
+            let mask = b.body.add_initializer("mask", mask);
+            let hidden = b.body.add_initializer("hidden", HostTensor::scalar(f32::NEG_INFINITY));
+            scores = b.call("Where", &[mask, scores, hidden], &[]);
+            name += "+Where";
+        } else if masking == "sum" {
+            let mask = b.weight(&[4, 4]);
+            scores = b.call("Add", &[mask, scores], &[]);
+            name += "+Add";
+        }
+        let weights = b.call("Softmax", &[scores], &[]);
+        let y = b.call("MatMul", &[weights, x], &[]);
+        let steps = b.steps(&[y]);
+        assert_eq!(steps, ["MatMul", "Transpose", &(name + "+Softmax+MatMul")]);
+    }
+}

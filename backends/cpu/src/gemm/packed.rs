@@ -13,8 +13,11 @@ use crate::buffers::Buffer;
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Lanes, Level, Simd};
 
-/// Rows of B that are packed at a time, at most: a panel of them and a row tile of A fit the first-level cache.
+/// Rows of B that are packed at a time, at most.
 const MOST_K: usize = 384;
+
+/// Bytes of a panel, at most, where registers are wide: it and a row tile of A fit the first-level cache.
+const MOST_PANEL: usize = 24 << 10;
 
 /// Columns of B that are packed at a time, at most.
 const MOST_N: usize = 1024;
@@ -141,8 +144,9 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(n: usize, k: usize, nr: usize) -> Self {
-        let depth = k.div_ceil(k.div_ceil(MOST_K).max(1));
+    fn new<T>(n: usize, k: usize, nr: usize) -> Self {
+        let most = (MOST_PANEL / (nr * size_of::<T>())).clamp(1, MOST_K);
+        let depth = k.div_ceil(k.div_ceil(most).max(1));
         Self { n, k, nr, depth }
     }
 
@@ -175,7 +179,7 @@ impl Blocks {
 /// When memory runs out.
 pub(super) unsafe fn pack_all<T: Real>(level: Level, n: usize, k: usize, b: Mat<T>) -> Result<Buffer> {
     let (_, nr) = level.run(TileSize::<T>(PhantomData));
-    let blocks = Blocks::new(n, k, nr);
+    let blocks = Blocks::new::<T>(n, k, nr);
     let buffer = Buffer::alloc(blocks.room(n, k) * size_of::<T>())?;
     for (columns, rows) in blocks.each() {
         let to = Pointer(buffer.as_ptr().cast::<T>()).at(blocks.start(columns, rows.0));
@@ -201,7 +205,7 @@ pub(super) unsafe fn product<T: Real, P: Panels<T>>(
 ) -> Result<()> {
     let Dims { m, n, k } = dims;
     let (mr, nr) = level.run(TileSize::<T>(PhantomData));
-    let blocks = Blocks::new(n, k, nr);
+    let blocks = Blocks::new::<T>(n, k, nr);
     let room = match source {
         // Registers must not run over the end of B's rows.
         Source::Pack(_, Some(b)) if b.cols == 1 && n * k <= SMALL_B && n.is_multiple_of(nr / NV) => None,
@@ -380,11 +384,10 @@ impl<T: Real> Block<T> {
     }
 }
 
-/// How `rows` are cut into tiles of at most `mr`: the number of tiles, and the first row of one. Tiles are even, so that the
-/// last is not a sliver.
+/// How `rows` are cut into tiles of at most `mr`, which is even: the number of tiles, and the first row of one. Tiles are about
+/// equal, so that the last is not a sliver, and of even numbers of rows, for which there are kernels.
 #[inline(always)]
 pub(crate) fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) {
-    // In pairs of rows: the kernel has a size for each even number of them.
     let pairs = rows.div_ceil(2);
     let count = pairs.div_ceil(mr / 2);
     (count, move |tile| rows.min(tile * pairs / count * 2))

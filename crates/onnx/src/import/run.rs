@@ -113,9 +113,8 @@ pub(crate) fn call_step<B: Backend>(
         Action::Op(row) => row,
         Action::Fused(fused) => return fused.run(&call),
     };
-    let results = match host::compute(&call)? {
-        Some(value) => smallvec![value],
-        None => (row.kernel)(&call)?,
-    };
-    ops::settle(row, &call, results)
+    match host::compute(&call)? {
+        Some(value) => ops::settle(row, &call, smallvec![value]),
+        None => ops::apply(row, &call),
+    }
 }

@@ -4,8 +4,9 @@ use polygrad_core::{Activation, Backend, ConvParams, PoolParams, Prepack, Result
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use crate::import::call::{Call, Results, one};
-use crate::import::ops::{Kernel, matrices};
+use super::attention::Masking;
+use crate::import::call::{Call, Made, Results, one};
+use crate::import::ops::{self, Row, matrices, product};
 
 /// One op in the place of several.
 pub(crate) enum Fused<B: Backend> {
@@ -20,14 +21,25 @@ pub(crate) enum Fused<B: Backend> {
         params: ConvParams,
         activation: Option<Activation>,
     },
-    MaxPool(PoolParams),
+    /// Of floats; other numbers are for the node's own op.
+    MaxPool {
+        params: PoolParams,
+        general: &'static Row<B>,
+    },
     Lstm(Lstm<B>),
+    /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and perhaps a mask. A query that sees no key gets 0.
+    Attention {
+        scale: f64,
+        /// That of the softmax.
+        axis: i64,
+        masking: Masking,
+    },
 }
 
 /// A layer of an LSTM whose weights are in the order of the backend's kernel. Where there is no such kernel, or a gradient is wanted,
 /// the node's own takes the operands, which are still those of the node.
 pub(crate) struct Lstm<B: Backend> {
-    pub(super) general: Kernel<B>,
+    pub(super) general: &'static Row<B>,
     pub(super) directions: Vec<Direction<B>>,
     /// Hidden units.
     pub(super) size: usize,
@@ -45,14 +57,16 @@ impl<B: Backend> Fused<B> {
         match self {
             Self::Linear { matrix, activation } => linear(c, *matrix, *activation),
             Self::Conv { params, activation } => conv(c, params, *activation),
-            Self::MaxPool(params) => {
+            Self::MaxPool { general, .. } if !floats(c)? => ops::apply(general, c),
+            Self::MaxPool { params, .. } => {
                 let x = c.x(0)?;
                 c.limits.check(&params.output_shape(&x.shape())?, x.dtype())?;
                 one(x.max_pool_values(params)?)
             }
+            Self::Attention { scale, axis, masking } => attention(c, *scale, *axis, *masking),
             Self::Lstm(lstm) => match lstm.run(c)? {
                 Some(results) => Ok(results),
-                None => (lstm.general)(c),
+                None => ops::apply(lstm.general, c),
             },
         }
     }
@@ -62,9 +76,15 @@ impl<B: Backend> Fused<B> {
         match self {
             Self::Linear { .. } => Some(Prepack::Linear),
             Self::Conv { .. } => Some(Prepack::Conv),
-            Self::MaxPool(_) | Self::Lstm(_) => None,
+            Self::MaxPool { .. } | Self::Lstm(_) | Self::Attention { .. } => None,
         }
     }
+}
+
+/// Whether operand 0 is of floats, and of no type that is held by a wider one.
+fn floats<B: Backend>(c: &Call<'_, B>) -> Result<bool> {
+    let element = c.element(0)?;
+    Ok(!element.is_widened() && element.dtype()?.is_float())
 }
 
 fn linear<B: Backend>(c: &Call<'_, B>, matrix: bool, activation: Option<Activation>) -> Results<B> {
@@ -101,8 +121,43 @@ fn conv<B: Backend>(c: &Call<'_, B>, params: &ConvParams, activation: Option<Act
     }
 }
 
+fn attention<B: Backend>(c: &Call<'_, B>, scale: f64, axis: i64, masking: Masking) -> Results<B> {
+    let (q, k, v, mask) = (c.x(0)?, c.x(1)?, c.x(2)?, c.opt(3)?);
+    let rank = q.rank();
+    let shapes = [q.shape(), k.shape(), v.shape()];
+    let alike = rank >= 2
+        && shapes
+            .iter()
+            .all(|shape| shape.rank() == rank && shape[..rank - 2] == shapes[0][..rank - 2]);
+    if alike && shapes[0][rank - 1] == shapes[1][rank - 2] && shapes[1][rank - 1] == shapes[2][rank - 2] {
+        let scores = shapes[0].with_dim(rank - 1, shapes[1][rank - 1]);
+        c.limits
+            .check(&shapes[0].with_dim(rank - 1, shapes[2][rank - 1]), q.dtype())?;
+        let masked = mask.as_ref().is_none_or(|mask| mask.shape().broadcasts_to(&scores));
+        if masked && q.dtype().is_float() && (axis == -1 || axis == rank as i64 - 1) {
+            let keys = k.transpose(-2, -1)?;
+            return one(q.scaled_dot_product_attention(&keys, &v, mask.as_ref(), false, Some(scale))?);
+        }
+    }
+    // Shapes that the nodes take one by one.
+    let mut scores = product(c, &q, &k)?;
+    if scale != 1.0 {
+        scores = (scores * scale)?.to_dtype(q.dtype())?;
+    }
+    let scores = match (masking, mask) {
+        (Masking::None, _) | (_, None) => scores,
+        (Masking::Sum, Some(mask)) => scores.add(&mask)?,
+        (Masking::Choice, Some(mask)) => {
+            let hidden = c.full(&[], f64::NEG_INFINITY, q.dtype())?;
+            Tensor::where_(&mask, &scores, &hidden)?
+        }
+    };
+    let weights = scores.softmax(axis as isize)?;
+    one(product(c, &weights, &v)?)
+}
+
 impl<B: Backend> Lstm<B> {
-    fn run(&self, c: &Call<'_, B>) -> Result<Option<crate::import::call::Made<B>>> {
+    fn run(&self, c: &Call<'_, B>) -> Result<Option<Made<B>>> {
         let turn = |x: Tensor<B>| if self.batch_first { x.transpose(0, 1) } else { Ok(x) };
         let x = turn(c.x(0)?)?;
         let shape = x.shape();

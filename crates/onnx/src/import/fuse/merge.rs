@@ -31,7 +31,7 @@ impl<B: Backend> Draft<'_, B> {
                     matrix: *matrix,
                     activation: Some(op),
                 };
-                self.replace(next, Some(i), fused, &inputs[..3]);
+                self.replace(next, &[i], fused, &inputs[..3]);
             }
             (
                 Fused::Conv {
@@ -44,7 +44,7 @@ impl<B: Backend> Draft<'_, B> {
                     params: *params,
                     activation: Some(op),
                 };
-                self.replace(next, Some(i), fused, &inputs);
+                self.replace(next, &[i], fused, &inputs);
             }
             (
                 Fused::Linear {
@@ -69,7 +69,7 @@ impl<B: Backend> Draft<'_, B> {
                     matrix,
                     activation: None,
                 };
-                self.replace(next, Some(i), fused, &[inputs[0], inputs[1], Some(bias)]);
+                self.replace(next, &[i], fused, &[inputs[0], inputs[1], Some(bias)]);
             }
             (
                 Fused::Conv {
@@ -84,7 +84,7 @@ impl<B: Backend> Draft<'_, B> {
                     params,
                     activation: None,
                 };
-                self.replace(next, Some(i), fused, &[inputs[0], inputs[1], inputs[2], other]);
+                self.replace(next, &[i], fused, &[inputs[0], inputs[1], inputs[2], other]);
             }
             (
                 Fused::Conv {
@@ -109,7 +109,7 @@ impl<B: Backend> Draft<'_, B> {
     }
 
     /// Which operand of step `next` is not the result of step `i`.
-    fn other(&self, i: usize, next: usize) -> usize {
+    pub(super) fn other(&self, i: usize, next: usize) -> usize {
         let result = self.step(i).and_then(|step| step.outputs[0]);
         usize::from(self.slot(next, 0) == result)
     }
@@ -143,7 +143,7 @@ impl<B: Backend> Draft<'_, B> {
         let bias = (((bias - &parts[2])? * &factor)? + &parts[1])?;
         let (weight, bias) = (self.add(weight), self.add(bias));
         let x = self.slot(i, 0);
-        self.replace(next, Some(i), fused, &[x, Some(weight), Some(bias)]);
+        self.replace(next, &[i], fused, &[x, Some(weight), Some(bias)]);
         Ok(Some(next))
     }
 

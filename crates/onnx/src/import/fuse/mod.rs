@@ -4,6 +4,7 @@
 //! left as it is, and an operand that turns out to be tracked when the model runs is taken by ops that pass gradients on.
 
 mod action;
+mod attention;
 mod merge;
 mod single;
 
@@ -77,6 +78,9 @@ impl<'a, B: Backend> Draft<'a, B> {
                 at = next;
             }
         }
+        for i in 0..self.steps.len() {
+            self.attention(i)?;
+        }
         self.prepack()?;
         Ok((self.steps.into_iter().flatten().collect(), self.constants, self.slots))
     }
@@ -133,9 +137,10 @@ impl<'a, B: Backend> Draft<'a, B> {
         self.slots - 1
     }
 
-    /// Puts a fused op in the place of step `at`, which then reads `inputs`, and takes step `gone` away.
-    fn replace(&mut self, at: usize, gone: Option<usize>, fused: Fused<B>, inputs: &[Option<usize>]) {
-        for i in [Some(at), gone].into_iter().flatten() {
+    /// Puts a fused op in the place of step `at`, which then reads `inputs`, and takes the steps `gone` away, the first of which
+    /// names it.
+    fn replace(&mut self, at: usize, gone: &[usize], fused: Fused<B>, inputs: &[Option<usize>]) {
+        for &i in gone.iter().chain(&[at]) {
             for slot in self.steps[i].iter().flat_map(Step::reads) {
                 let readers = self.readers.entry(slot).or_default();
                 readers.count -= 1;
@@ -147,12 +152,13 @@ impl<'a, B: Backend> Draft<'a, B> {
             readers.count += 1;
             readers.sum += at;
         }
-        let first = gone.and_then(|gone| self.steps[gone].take());
+        let before: Vec<Step<B>> = gone.iter().filter_map(|&i| self.steps[i].take()).collect();
         let Some(step) = &mut self.steps[at] else { return };
-        if let Some(first) = first {
-            // Errors name what both were.
+        if let Some(first) = before.first() {
+            // Errors name all that it was.
             let mut node = (*first.node).clone();
-            node.op_type = format!("{}+{}", node.op_type, step.node.op_type);
+            let ops = before.iter().chain([&*step]).map(|step| step.node.op_type.as_str());
+            node.op_type = ops.collect::<Vec<_>>().join("+");
             node.outputs.clone_from(&step.node.outputs);
             step.node = Arc::new(node);
         }

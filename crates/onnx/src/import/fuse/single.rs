@@ -95,7 +95,7 @@ impl<B: Backend> Draft<'_, B> {
             matrix,
             activation: None,
         };
-        self.replace(i, None, fused, &[x, Some(weight), bias]);
+        self.replace(i, &[], fused, &[x, Some(weight), bias]);
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl<B: Backend> Draft<'_, B> {
             params,
             activation: None,
         };
-        self.replace(i, None, fused, &[x, Some(weight), Some(bias)]);
+        self.replace(i, &[], fused, &[x, Some(weight), Some(bias)]);
         Ok(())
     }
 
@@ -134,15 +134,16 @@ impl<B: Backend> Draft<'_, B> {
         if step.outputs.iter().skip(1).any(Option::is_some) {
             return;
         }
+        let Action::Op(general) = step.action else { return };
         if let Some(params) = pool_params(&step.node) {
-            self.replace(i, None, Fused::MaxPool(params), &[x]);
+            self.replace(i, &[], Fused::MaxPool { params, general }, &[x]);
         }
     }
 
     fn lstm(&mut self, i: usize) -> Result<()> {
         let Some(step) = self.step(i) else { return Ok(()) };
         let Action::Op(row) = step.action else { return Ok(()) };
-        let (node, general) = (&step.node, row.kernel);
+        let (node, general) = (&step.node, row);
         let plain = ["activations", "activation_alpha", "activation_beta", "clip"];
         let batch_first = flag(node, "layout") == Some(1);
         let plain = plain.into_iter().all(|name| node.attribute(name).is_none())

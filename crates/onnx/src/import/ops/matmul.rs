@@ -20,7 +20,7 @@ rows! {
 }
 
 /// A product that is not larger than allowed.
-fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+pub(crate) fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
     let (left, right) = (a.shape(), b.shape());
     if left.rank() >= 2 && right.rank() >= 2 {
         let mut dims = polygrad_core::Shape::new(&left[..left.rank() - 2])?

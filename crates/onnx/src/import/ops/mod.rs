@@ -24,7 +24,7 @@ mod signal;
 mod text;
 mod whole;
 
-pub(crate) use matmul::matrices;
+pub(crate) use matmul::{matrices, product};
 use polygrad_core::{Backend, DType, Error, Result};
 
 use super::call::{Call, Made, Results};
@@ -153,6 +153,11 @@ pub(crate) fn find<B: Backend>(domain: &str, op_type: &str, version: i64) -> Res
 pub fn op_versions() -> Vec<(&'static str, &'static str, i64)> {
     let rows = families::<polygrad_core::AnyBackend>().into_iter().flatten();
     rows.map(|row| (row.domain, row.op_type, row.since)).collect()
+}
+
+/// Calls the op of a row.
+pub(crate) fn apply<B: Backend>(row: &Row<B>, call: &Call<'_, B>) -> Results<B> {
+    settle(row, call, (row.kernel)(call)?)
 }
 
 /// Gives results the element type that their row says, and brings those that left its range back into it, as its arithmetic does.
