@@ -2,7 +2,7 @@
 
 mod chart;
 mod measure;
-mod table;
+pub(crate) mod table;
 pub(crate) mod work;
 
 use std::io::Write;
