@@ -278,6 +278,14 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub(crate) seconds: f64,
 
+    /// Time these peers too, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, or programs of your own
+    #[arg(long, value_name = "PEERS", value_delimiter = ',')]
+    pub(crate) against: Vec<String>,
+
+    /// Be a peer: answer questions from standard input
+    #[arg(long, hide = true)]
+    pub(crate) serve: bool,
+
     /// Write the figures to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

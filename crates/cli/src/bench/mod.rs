@@ -1,14 +1,16 @@
-//! `polygrad bench`: the workloads of `polygrad-workloads`, timed.
+//! `polygrad bench`: the workloads of `polygrad-workloads`, timed, also beside other libraries.
 
 mod contestant;
+mod memory;
 mod ours;
+mod peer;
 mod report;
 mod rounds;
+mod select;
+mod serve;
 mod table;
 
 use std::io::Write;
-
-use polygrad_workloads::{Case, cases, select};
 
 use crate::Outcome;
 use crate::args::Bench;
@@ -18,25 +20,45 @@ use crate::progress::say;
 use crate::run::atomic::AtomicFile;
 use contestant::Contestant;
 use ours::Ours;
+use peer::Peer;
 use report::Report;
+use select::Chosen;
 
-/// Times what is asked for, prints a line for each case as soon as it is done, and writes the figures.
+/// Times what is asked for, prints lines for each case as soon as it is done, and writes the figures.
 ///
 /// # Errors
-/// A workload or backend that is not there, and a file that cannot be written. A case that fails is part of the report.
+/// A workload, backend or peer that is not there, and a file that cannot be written. A case that fails is part of the report.
 pub(crate) fn command(args: &Bench) -> Result<Outcome> {
-    let chosen = chosen(&args.workloads)?;
-    let (spec, threads) = device(args)?;
-    let mut ours = Ours::open(&spec)?;
+    let chosen = select::chosen(&args.workloads)?;
+    let (device, threads) = device(args)?;
+    let mut ours = Ours::open(&device)?;
+    if args.serve {
+        serve::serve(&mut ours, std::io::stdin().lock(), std::io::stdout().lock())?;
+        return Ok(Outcome::Done);
+    }
+    let mut peers = Vec::new();
+    for name in &args.against {
+        peers.push(Peer::start(name, threads)?);
+    }
     // A file that cannot be written is found out before the work; until it is whole, the old one stays.
     let json = args.json.as_deref().map(AtomicFile::create).transpose()?;
-    let mut report = Report::new(&spec, threads, args.seconds);
+    let mut report = Report::new(&device, threads, args.seconds);
     say(&table::head(&report));
-    for case in chosen {
-        let mut contestants: Vec<&mut dyn Contestant> = vec![&mut ours];
-        let outcomes = rounds::measure(&case.name(), &mut contestants, args.seconds);
-        say(&table::rows(&case, &outcomes));
-        report.add(case, outcomes);
+    for chosen in chosen {
+        match chosen {
+            Chosen::Timed(case) => {
+                let mut contestants: Vec<&mut dyn Contestant> = vec![&mut ours];
+                contestants.extend(peers.iter_mut().map(|peer| peer as &mut dyn Contestant));
+                let outcomes = rounds::measure(&case.name(), &mut contestants, args.seconds);
+                say(&table::times(&case, &outcomes));
+                report.add_times(case, outcomes);
+            }
+            Chosen::Memory(case) => {
+                let peaks = memory::measure(case, &device, &args.against, threads)?;
+                say(&table::peaks(case, &peaks));
+                report.add_peaks(case, peaks);
+            }
+        }
     }
     if let (Some(mut file), Some(path)) = (json, &args.json) {
         file.write_all(format!("{:#}\n", report.to_json()).as_bytes())
@@ -44,18 +66,6 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
         file.commit()?;
     }
     Ok(Outcome::Done)
-}
-
-/// The cases that are asked for, all without any.
-fn chosen(names: &[String]) -> Result<Vec<Case>> {
-    if names.is_empty() {
-        return Ok(cases());
-    }
-    let mut chosen = Vec::new();
-    for name in names {
-        chosen.extend(select(name)?);
-    }
-    Ok(chosen)
 }
 
 /// The device string, and the number of threads that peers get: one, unless something else is asked for.

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use polygrad_workloads::{Amount, Case};
 use serde_json::{Value, json};
 
+use super::memory::Peak;
 use super::rounds::Outcome;
 
 /// What was measured so far, and on what.
@@ -15,7 +16,8 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     pub(crate) machine: String,
     pub(crate) date: String,
-    cases: Vec<(Case, Vec<Outcome>)>,
+    cases: Vec<Value>,
+    memory: Vec<Value>,
 }
 
 impl Report {
@@ -27,28 +29,35 @@ impl Report {
             machine: machine(),
             date: today(),
             cases: Vec::new(),
+            memory: Vec::new(),
         }
     }
 
     /// The outcomes of a case, Polygrad's first.
-    pub(crate) fn add(&mut self, case: Case, outcomes: Vec<Outcome>) {
-        self.cases.push((case, outcomes));
+    pub(crate) fn add_times(&mut self, case: Case, outcomes: Vec<Outcome>) {
+        self.cases.push(entry(&case, &outcomes));
     }
 
-    /// An object with a list of cases, each with a list of those who did it.
+    /// Who needed how much memory for a case, Polygrad first.
+    pub(crate) fn add_peaks(&mut self, case: &str, peaks: Vec<Peak>) {
+        let result = |peak: &Peak| match &peak.bytes {
+            Ok(bytes) => json!({"name": peak.name, "bytes": bytes}),
+            Err(reason) => json!({"name": peak.name, "failed": reason}),
+        };
+        let results: Vec<Value> = peaks.iter().map(result).collect();
+        self.memory.push(json!({"case": case, "results": results}));
+    }
+
+    /// An object with a list of cases, each with a list of those who did it, and the same of memory.
     pub(crate) fn to_json(&self) -> Value {
-        let cases: Vec<Value> = self
-            .cases
-            .iter()
-            .map(|(case, outcomes)| entry(case, outcomes))
-            .collect();
         json!({
             "device": self.device,
             "threads": self.threads,
             "seconds": self.seconds,
             "machine": self.machine,
             "date": self.date,
-            "cases": cases,
+            "cases": self.cases,
+            "memory": self.memory,
         })
     }
 }
@@ -183,7 +192,7 @@ mod tests {
             name: "none".into(),
             figures: Err("it is not there".into()),
         };
-        report.add(case, vec![outcome("polygrad", 2e-5), outcome("torch", 3e-4), failed]);
+        report.add_times(case, vec![outcome("polygrad", 2e-5), outcome("torch", 3e-4), failed]);
         let json = report.to_json();
         let results = &json["cases"][0]["results"];
         assert_eq!(results[1]["ratio"], 15.0);

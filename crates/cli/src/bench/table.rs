@@ -2,6 +2,7 @@
 
 use polygrad_workloads::Case;
 
+use super::memory::Peak;
 use super::report::{Report, throughput};
 use super::rounds::Outcome;
 use crate::compare::table::duration;
@@ -18,7 +19,7 @@ pub(crate) fn head(report: &Report) -> String {
 }
 
 /// A line for each contestant; those after the first say how many times as long as the first they took.
-pub(crate) fn rows(case: &Case, outcomes: &[Outcome]) -> String {
+pub(crate) fn times(case: &Case, outcomes: &[Outcome]) -> String {
     let ours = outcomes.first().and_then(|outcome| outcome.figures.as_ref().ok());
     let row = |(i, outcome): (usize, &Outcome)| {
         let name = match i {
@@ -49,6 +50,27 @@ pub(crate) fn rows(case: &Case, outcomes: &[Outcome]) -> String {
         line
     };
     outcomes.iter().enumerate().map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// A line for each; those after the first say how many times as much as the first they needed.
+pub(crate) fn peaks(case: &str, peaks: &[Peak]) -> String {
+    let ours = peaks.first().and_then(|peak| peak.bytes.as_ref().ok());
+    let row = |(i, peak): (usize, &Peak)| {
+        let name = match i {
+            0 => format!("memory {case}"),
+            _ => format!("  {}", peak.name),
+        };
+        match (&peak.bytes, ours) {
+            (Err(reason), _) => format!("{name:<28}  failed: {reason}"),
+            (Ok(bytes), Some(ours)) if i > 0 => format!(
+                "{name:<28} {:>6.1} MB; {:.2} times ours",
+                *bytes as f64 * 1e-6,
+                *bytes as f64 / *ours as f64
+            ),
+            (Ok(bytes), _) => format!("{name:<28} {:>6.1} MB", *bytes as f64 * 1e-6),
+        }
+    };
+    peaks.iter().enumerate().map(row).collect::<Vec<_>>().join("\n")
 }
 
 /// Three digits or so.
@@ -88,7 +110,7 @@ mod tests {
             failed,
         ];
         assert_eq!(
-            rows(&case, &outcomes),
+            times(&case, &outcomes),
             "\
 gemm 64x64x64                   10.0 µs    9.0 µs     4.0 %  52.4 GFLOP/s
   torch 2.13.0                  15.0 µs   13.5 µs     4.0 %  35.0 GFLOP/s; loss 0.500000; 1.50 times ours
