@@ -1,5 +1,5 @@
 //! Set-up and the long test runs: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`, `cargo xtask ulp`,
-//! `cargo xtask setup onnxruntime`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
+//! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
 
 mod blas;
 mod cache;
@@ -9,6 +9,7 @@ mod nvrtc;
 mod onnx_judges;
 mod onnxruntime;
 mod packages;
+mod pytorch;
 mod targets;
 mod tests;
 mod torch;
@@ -16,7 +17,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | ulp | cross | onnx-judges | check-apple | check-wasm
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | ulp | cross | onnx-judges | check-apple | check-wasm
 
 test         everything: the default members, the other engines, and what needs more than a Rust toolchain. What cannot be set up
              here is skipped by name and counted; with CI=true it is a failure.
@@ -27,6 +28,9 @@ setup nvrtc  NVIDIA's compiler, which the tests of the CUDA driver compile its k
 setup onnxruntime
              the library of ONNX Runtime, which the engine `ort` loads at run time, in the cache folder, unless ORT_DYLIB_PATH names
              one; prints what to export
+setup pytorch
+             Python packages for `onnx-judges` (PyTorch for the CPU, ONNX, ONNX Runtime and what they need) for Python 3.11, in the cache
+             folder, unless PYTHON names a Python; prints what to export
 ulp          the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
 cross        weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
              environment variable PYTHON (python3 without it)
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         ["setup", "torch"] => torch::command(),
         ["setup", "nvrtc"] => nvrtc::command(),
         ["setup", "onnxruntime"] => onnxruntime::command(),
+        ["setup", "pytorch"] => pytorch::command(),
         ["ulp"] => ulp(),
         ["cross"] => cross::run(),
         ["onnx-judges"] => onnx_judges::run(),

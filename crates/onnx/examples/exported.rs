@@ -1,4 +1,4 @@
-//! Writes one model of each kind in every opset, with inputs and outputs at two sizes, as `scripts/onnx_judge.py` reads them:
+//! Writes one model of each kind in every opset, with its state dict, and with inputs and outputs at two sizes, as the judges read them:
 //! `cargo run -p polygrad-onnx --example exported -- FOLDER`.
 
 #[path = "../tests/export/zoo.rs"]
@@ -30,6 +30,7 @@ fn main() -> Result<()> {
             }
         }
         case.model.eval();
+        case.model.state_dict()?.save(folder.join("model.safetensors"))?;
         for round in 0..2 {
             let inputs = inputs(&case, round, &device)?;
             let outputs = no_grad(|| (case.run)(&inputs))?;

@@ -10,7 +10,7 @@ use std::process::Command;
 use super::VERSION;
 use crate::packages::{Package, download, unpack};
 
-const PACKAGES: [Package; 3] = [
+pub(crate) const PACKAGES: [Package; 3] = [
     Package {
         requirement: "torch==2.13.0",
         file: "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl",

@@ -5,6 +5,8 @@ mod installed;
 
 use std::path::PathBuf;
 
+pub(crate) use fetch::PACKAGES;
+
 use crate::cache;
 
 /// The version that tch 0.26 is made for; it takes no other.
