@@ -282,6 +282,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "PEERS", value_delimiter = ',')]
     pub(crate) against: Vec<String>,
 
+    /// Draw how the peers compare, to this file
+    #[arg(long, value_name = "FILE.png", requires = "against")]
+    pub(crate) plot: Option<PathBuf>,
+
     /// Be a peer: answer questions from standard input
     #[arg(long, hide = true)]
     pub(crate) serve: bool,

@@ -85,10 +85,11 @@ fn peers_are_timed_in_turn() {
     peer(&scene, "gone", "echo peer gone 1; read -r line");
     let ended = run(
         &scene,
-        "bench mlp-rl/sgd --seconds 0.05 --against again,none,gone --json figures.json",
+        "bench mlp-rl/sgd --seconds 0.05 --against again,none,gone --json figures.json --plot ratios.png",
     );
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains(" times ours"), "{}", ended.stdout);
+    assert!(scene.read("ratios.png").starts_with(b"\x89PNG"));
     let json = json(&scene, "figures.json");
     let results = &json["cases"][0]["results"];
     assert_eq!(results[0]["loss"], results[1]["loss"]);

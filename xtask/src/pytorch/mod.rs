@@ -16,7 +16,8 @@ const VERSION: u32 = 1;
 /// What Python has to be for packages of its own: theirs are compiled for it.
 const PYTHON: &str = "CPython 3.11 Linux x86_64";
 
-const FIX: &str = "let PYTHON name a Python with the packages torch, onnx, onnxscript, onnxruntime, safetensors and numpy";
+const FIX: &str =
+    "let PYTHON name a Python with the packages torch, onnx, onnxscript, onnxruntime, safetensors and numpy";
 
 /// The libraries that the CPU's part needs of CUDA are small; what else it has is replaced.
 const PACKAGES: [Package; 3] = [
@@ -88,6 +89,18 @@ impl Python {
         command
     }
 
+    /// What a shell script starts it with, up to the script's name.
+    pub(crate) fn shell(&self) -> String {
+        let program = torch::quoted(&self.program);
+        match &self.packages {
+            Some(folder) => format!(
+                "PYTHONPATH={} exec {program} -s",
+                torch::quoted(&folder.display().to_string())
+            ),
+            None => format!("exec {program}"),
+        }
+    }
+
     /// What to do about a script that could not be run.
     pub(crate) fn fix(&self) -> String {
         match &self.packages {
@@ -123,10 +136,14 @@ fn make(folder: &Path) -> Result<(), String> {
     stubs::write(&part.join("torch/lib"))?;
     let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/onnx_judges.txt");
     let mut pip = Command::new("python3");
-    pip.args("-m pip install --quiet --no-deps --only-binary=:all: --require-hashes --root-user-action=ignore".split(' '))
-        .args(["-r", list, "--target"])
-        .arg(&part);
-    let status = pip.status().map_err(|e| format!("python3 cannot be started: {e}\n  fix: {FIX}"))?;
+    pip.args(
+        "-m pip install --quiet --no-deps --only-binary=:all: --require-hashes --root-user-action=ignore".split(' '),
+    )
+    .args(["-r", list, "--target"])
+    .arg(&part);
+    let status = pip
+        .status()
+        .map_err(|e| format!("python3 cannot be started: {e}\n  fix: {FIX}"))?;
     if !status.success() {
         return Err(format!("pip could not fetch what {list} names: {status}\n  fix: {FIX}"));
     }

@@ -28,7 +28,10 @@ const ELSEWHERE: [&str; 9] = ["Py", "_Py", "_ZNSt", "_ZNKSt", "_ZSt", "_Zda", "_
 /// What is called when PyTorch is loaded, and just enough of it: a reference to a pointer, which is set there, and an object that is
 /// told by its table of functions and never used.
 const CALLED: [(&str, &str); 2] = [
-    ("_ZN4c10d15get_gil_checkerEv", "lea 1f(%rip), %rax\nret\n.data\n.balign 8\n1: .quad 0\n"),
+    (
+        "_ZN4c10d15get_gil_checkerEv",
+        "lea 1f(%rip), %rax\nret\n.data\n.balign 8\n1: .quad 0\n",
+    ),
     (
         "_ZN4c10d16ProcessGroupNCCL7OptionsC1Eb",
         "mov _ZTVN4c10d16ProcessGroupNCCL7OptionsE@GOTPCREL(%rip), %rax\nadd $16, %rax\nmov %rax, (%rdi)\nret\n",
@@ -78,7 +81,9 @@ fn symbols(lib: &Path, which: &str, names: &[&str]) -> Result<Vec<String>, Strin
         (!rest.starts_with(['w', 'v'])).then(|| name.to_owned())
     });
     Ok(match which {
-        "--defined-only" => strong.map(|name| name.split('@').next().unwrap_or_default().to_owned()).collect(),
+        "--defined-only" => strong
+            .map(|name| name.split('@').next().unwrap_or_default().to_owned())
+            .collect(),
         _ => strong.collect(),
     })
 }
@@ -131,6 +136,9 @@ mod tests {
     #[test]
     fn types_have_their_names() {
         let text = source(&["_ZN1a1bEv", "_ZTIN1a1cE"]);
-        assert!(text.contains("_ZN1a1bEv: ud2") && text.contains(".asciz \"N1a1cE\""), "{text}");
+        assert!(
+            text.contains("_ZN1a1bEv: ud2") && text.contains(".asciz \"N1a1cE\""),
+            "{text}"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! `polygrad bench`: the workloads of `polygrad-workloads`, timed, also beside other libraries.
 
+mod chart;
 mod contestant;
 mod memory;
 mod ours;
@@ -9,8 +10,6 @@ mod rounds;
 mod select;
 mod serve;
 mod table;
-
-use std::io::Write;
 
 use crate::Outcome;
 use crate::args::Bench;
@@ -42,6 +41,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     }
     // A file that cannot be written is found out before the work; until it is whole, the old one stays.
     let json = args.json.as_deref().map(AtomicFile::create).transpose()?;
+    let plot = args.plot.as_deref().map(AtomicFile::create).transpose()?;
     let mut report = Report::new(&device, threads, args.seconds);
     say(&table::head(&report));
     for chosen in chosen {
@@ -60,10 +60,13 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
             }
         }
     }
-    if let (Some(mut file), Some(path)) = (json, &args.json) {
-        file.write_all(format!("{:#}\n", report.to_json()).as_bytes())
-            .map_err(|error| Failure::io("write", path, &error))?;
-        file.commit()?;
+    if let Some(file) = json {
+        file.finish(format!("{:#}\n", report.to_json()).as_bytes())?;
+    }
+    if let (Some(file), Some(path)) = (plot, &args.plot) {
+        let chart = chart::draw(report.ratios());
+        let chart = chart.map_err(|e| Failure::new(format!("cannot encode {}: {e}", path.display())))?;
+        file.finish(&chart)?;
     }
     Ok(Outcome::Done)
 }

@@ -18,7 +18,11 @@ pub(crate) struct Report {
     pub(crate) date: String,
     cases: Vec<Value>,
     memory: Vec<Value>,
+    ratios: Vec<Ratios>,
 }
+
+/// A case, and how many times Polygrad's time each peer took.
+pub(crate) type Ratios = (String, Vec<(String, f64)>);
 
 impl Report {
     pub(crate) fn new(device: &str, threads: usize, seconds: f64) -> Self {
@@ -30,12 +34,24 @@ impl Report {
             date: today(),
             cases: Vec::new(),
             memory: Vec::new(),
+            ratios: Vec::new(),
         }
     }
 
     /// The outcomes of a case, Polygrad's first.
     pub(crate) fn add_times(&mut self, case: Case, outcomes: Vec<Outcome>) {
+        let median = |outcome: &Outcome| outcome.figures.as_ref().ok().map(|figures| figures.median);
+        if let Some(ours) = outcomes.first().and_then(median) {
+            let peers = outcomes[1..].iter();
+            let ratios = peers.filter_map(|peer| Some((peer.name.clone(), median(peer)? / ours)));
+            self.ratios.push((case.name(), ratios.collect()));
+        }
         self.cases.push(entry(&case, &outcomes));
+    }
+
+    /// How many times Polygrad's time the peers took, case by case.
+    pub(crate) fn ratios(&self) -> &[Ratios] {
+        &self.ratios
     }
 
     /// Who needed how much memory for a case, Polygrad first.
@@ -196,6 +212,7 @@ mod tests {
         let json = report.to_json();
         let results = &json["cases"][0]["results"];
         assert_eq!(results[1]["ratio"], 15.0);
+        assert_eq!(report.ratios()[0].1, [("torch".to_owned(), 15.0)]);
         assert_eq!(results[2]["failed"], "it is not there");
         assert_eq!(results[0]["throughput"][0]["unit"], "GFLOP/s");
     }
