@@ -1,4 +1,4 @@
-//! Another program, which speaks lines: `docs/benchmarks.md` has the words.
+//! Another program, which speaks lines: docs/performance.md has the words.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
