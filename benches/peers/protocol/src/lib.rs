@@ -6,7 +6,7 @@
 #[path = "../../../workloads/src/data.rs"]
 pub mod data;
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::time::Instant;
 
 /// Any error; it becomes an answer.
