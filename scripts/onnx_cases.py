@@ -82,10 +82,8 @@ def record(case):
     return out
 
 
-def main():
-    warnings.filterwarnings("ignore")
-    np.random.seed(0)
-    cases = sorted(collect_testcases(None), key=lambda case: case.name)
+def write(path, cases):
+    """Writes one archive; says how many cases it has."""
     records = []
     for case in cases:
         try:
@@ -94,10 +92,16 @@ def main():
             print(f"left out {case.name}: {error!r}", file=sys.stderr)
     data = b"ONNXCASE" + struct.pack("<I", len(blobs)) + b"".join(map(blob, blobs))
     data += struct.pack("<I", len(records)) + b"".join(records)
-    with open(sys.argv[1], "wb") as file:
+    with open(path, "wb") as file:
         with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=9, mtime=0, filename="") as stream:
             stream.write(data)
     print(len(records), "cases,", sum(map(is_ordinary, cases)), "ordinary,", len(data), "bytes")
+
+
+def main():
+    warnings.filterwarnings("ignore")
+    np.random.seed(0)
+    write(sys.argv[1], sorted(collect_testcases(None), key=lambda case: case.name))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Judges exported models by other people's code: onnx.checker, strict shape inference, and ONNX Runtime.
 
 Takes the folder that `cargo run -p polygrad-onnx --example exported -- FOLDER` writes: for each model a folder of its own with
-`opsetN.onnx`, and inputs and outputs at two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`. Prints a table of the largest difference
-of each model in each opset, relative to the largest value, and fails when one is above 1e-5 or a check fails.
+`opsetN.onnx`, and inputs and outputs at two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`. Prints lines of fields with tabs between
+(see judging.py): how many checks failed by `checker`, the largest difference by `ONNX Runtime`. Fails when one is above 1e-5 or a check
+fails. `cargo xtask onnx-judges` runs it and makes a table of them.
 
     pip install onnx onnxruntime numpy
     python scripts/onnx_judge.py FOLDER
@@ -10,28 +11,16 @@ of each model in each opset, relative to the largest value, and fails when one i
 
 import pathlib
 import sys
-import traceback
 
-import numpy as np
 import onnx
 import onnx.checker
-import onnx.numpy_helper
 import onnx.shape_inference
 import onnxruntime
-
-TOLERANCE = 1e-5
-
-
-def tensors(folder, kind, round):
-    """The tensors of one round, in order."""
-    found = []
-    while (path := folder / f"{kind}_{round}_{len(found)}.pb").exists():
-        found.append(onnx.numpy_helper.to_array(onnx.load_tensor(path)))
-    return found
+from judging import difference, tell, tensors
 
 
-def judge(path):
-    """The largest relative difference of one file over both rounds."""
+def check(path):
+    """The full check, shape inference with data propagation, and a type for every value."""
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
@@ -43,52 +32,32 @@ def judge(path):
     unknown = [name for node in graph.node for name in node.output if name and name not in known]
     if unknown:
         raise ValueError(f"no value_info for {unknown}")
+    return 0.0
+
+
+def run(path):
+    """The largest difference of one file over both rounds."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in onnx.load(path).graph.input]
     worst = 0.0
     for round in range(2):
-        names = [value.name for value in session.get_inputs()]
-        given = dict(zip([value.name for value in graph.input], tensors(path.parent, "input", round)))
-        found = session.run(None, {name: given[name] for name in names})
-        expected = tensors(path.parent, "output", round)
-        if len(found) != len(expected):
-            raise ValueError(f"{len(found)} outputs, not {len(expected)}")
-        for a, b in zip(expected, found):
-            if a.shape != b.shape or a.dtype != b.dtype:
-                raise ValueError(f"{b.dtype}{b.shape}, not {a.dtype}{a.shape}")
-            if not np.array_equal(np.isnan(a.astype(np.float64)), np.isnan(b.astype(np.float64))):
-                raise ValueError("numbers here are none there")
-            a, b = np.nan_to_num(a.astype(np.float64)), np.nan_to_num(b.astype(np.float64))
-            largest = float(np.abs(a).max(initial=0.0)) or 1.0
-            worst = max(worst, float(np.abs(a - b).max(initial=0.0)) / largest)
+        given = dict(zip(names, tensors(path.parent, "input", round)))
+        found = session.run(None, {value.name: given[value.name] for value in session.get_inputs()})
+        worst = max(worst, difference(tensors(path.parent, "output", round), found))
     return worst
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
-    models = sorted(path for path in folder.iterdir() if path.is_dir())
-    opsets = sorted({int(path.stem[5:]) for model in models for path in model.glob("opset*.onnx")})
-    print(f"onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}\n")
-    print("| model | " + " | ".join(f"opset {opset}" for opset in opsets) + " |")
-    print("|---|" + "---|" * len(opsets))
-    failures = []
-    for model in models:
-        cells = []
-        for opset in opsets:
-            path = model / f"opset{opset}.onnx"
-            try:
-                difference = judge(path)
-                cells.append(f"{difference:.1e}")
-                if not difference <= TOLERANCE:
-                    failures.append(f"{path}: differs by {difference:.3e}")
-            except Exception as error:
-                cells.append("fails")
-                failures.append(f"{path}: {''.join(traceback.format_exception_only(error)).strip()}")
-        print(f"| {model.name} | " + " | ".join(cells) + " |")
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    sys.exit(bool(failures))
+    fine = True
+    for path in sorted(pathlib.Path(sys.argv[1]).glob("*/*.onnx")):
+        model, file = path.parent.name, path.stem
+        fine &= tell(model, file, "checker", lambda: check(path))
+        fine &= tell(model, file, "ONNX Runtime", lambda: run(path))
+    print(f"onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}", file=sys.stderr)
+    sys.exit(not fine)
 
 
 if __name__ == "__main__":

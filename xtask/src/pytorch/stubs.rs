@@ -25,8 +25,8 @@ const STUBS: [&str; 4] = ["libtorch_cuda.so", "libcudnn.so.9", "libcufile.so.0",
 /// Python's own symbols, which the program brings, and those of C++'s library: members of `std`, `new` and `delete`.
 const ELSEWHERE: [&str; 9] = ["Py", "_Py", "_ZNSt", "_ZNKSt", "_ZSt", "_Zda", "_Zdl", "_Zna", "_Znw"];
 
-/// What is called when PyTorch is loaded, and just enough of it: a reference to a pointer, which is set there, and an object that is
-/// told by its table of functions and never used.
+/// What is called when PyTorch is loaded, and just enough of it: a reference to a pointer, which is set there, and an object of zeros with
+/// its table of functions, which is never used and destroyed at the end.
 const CALLED: [(&str, &str); 2] = [
     (
         "_ZN4c10d15get_gil_checkerEv",
@@ -34,7 +34,8 @@ const CALLED: [(&str, &str); 2] = [
     ),
     (
         "_ZN4c10d16ProcessGroupNCCL7OptionsC1Eb",
-        "mov _ZTVN4c10d16ProcessGroupNCCL7OptionsE@GOTPCREL(%rip), %rax\nadd $16, %rax\nmov %rax, (%rdi)\nret\n",
+        "push %rbx\nmov %rdi, %rbx\ncall malloc_usable_size@PLT\nmov %rax, %rcx\nmov %rbx, %rdi\nxor %eax, %eax\nrep stosb\n\
+         mov _ZTVN4c10d16ProcessGroupNCCL7OptionsE@GOTPCREL(%rip), %rax\nadd $16, %rax\nmov %rax, (%rbx)\npop %rbx\nret\n",
     ),
 ];
 

@@ -128,7 +128,7 @@ fn convolutional(device: &Device) -> Result<Vec<Case>> {
     let signal = Input::new("signal", DType::F32, ("batch", 4, "length"));
     let small = ResNetConfig {
         num_classes: 10,
-        width: 8,
+        width: 4,
         small_images: true,
         ..ResNetConfig::default()
     };

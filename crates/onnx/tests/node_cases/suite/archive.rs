@@ -1,4 +1,4 @@
-//! The archive that scripts/onnx_cases.py writes.
+//! Archives that scripts/onnx_cases.py and scripts/pytorch_exports.py write.
 
 use std::fs::File;
 use std::io::Read;
@@ -32,9 +32,9 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Reads the archive; it is a part of the tests, so that a damaged one is a panic.
-    pub(crate) fn read() -> Self {
-        let file = File::open(super::data().join("node_cases.bin.gz")).expect("the archive of cases is checked in");
+    /// Reads an archive; it is a part of the tests, so that a damaged one is a panic.
+    pub(crate) fn read(name: &str) -> Self {
+        let file = File::open(super::data().join(name)).expect("the archive of cases is checked in");
         let mut data = Vec::new();
         flate2::read::GzDecoder::new(file)
             .read_to_end(&mut data)

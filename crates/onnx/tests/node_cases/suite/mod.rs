@@ -25,7 +25,7 @@ const BARS: (usize, usize) = (740, 1300);
 pub(crate) fn run(name: &str) -> Result<ExitCode> {
     let device = Device::new(name)?;
     let backend = name.split(':').next().unwrap_or(name).to_owned();
-    let archive = Arc::new(Archive::read());
+    let archive = Arc::new(Archive::read("node_cases.bin.gz"));
     let expected = expected_failures(&backend);
     let mut tests: Vec<Trial> = (0..archive.cases.len())
         .map(|i| {
