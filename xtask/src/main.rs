@@ -1,5 +1,6 @@
-//! Set-up and the long test runs: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`, `cargo xtask ulp`,
-//! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
+//! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`,
+//! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`, `cargo xtask ulp`,
+//! `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
 
 mod bench;
 mod blas;
