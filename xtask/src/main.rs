@@ -1,6 +1,8 @@
-//! Set-up and the long test runs: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`, `cargo xtask ulp`,
-//! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
+//! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`,
+//! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`, `cargo xtask ulp`,
+//! `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
 
+mod bench;
 mod blas;
 mod cache;
 mod cargo;
@@ -17,7 +19,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | ulp | cross | onnx-judges | check-apple | check-wasm
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | ulp | cross | onnx-judges | check-apple | check-wasm
 
 test         everything: the default members, the other engines, and what needs more than a Rust toolchain. What cannot be set up
              here is skipped by name and counted; with CI=true it is a failure.
@@ -31,6 +33,10 @@ setup onnxruntime
 setup pytorch
              Python packages for `onnx-judges` (PyTorch for the CPU, ONNX, ONNX Runtime and what they need) for Python 3.11, in the cache
              folder, unless PYTHON names a Python; prints what to export
+setup peers  whom `polygrad bench --against` is timed against, in the cache folder: torch, torch-compile, jax, candle, burn and tch, or
+             those that are named
+bench        sets the peers up, times everything beside all of them on one and on two threads (an hour), and writes docs/benchmarks.md;
+             with names, such as `bench mlp-rl build`, only these workloads, and the page goes to target/benchmarks.md
 ulp          the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
 cross        weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
              environment variable PYTHON (python3 without it)
@@ -48,6 +54,8 @@ fn main() -> ExitCode {
         ["setup", "nvrtc"] => nvrtc::command(),
         ["setup", "onnxruntime"] => onnxruntime::command(),
         ["setup", "pytorch"] => pytorch::command(),
+        ["setup", "peers", names @ ..] => bench::setup(names).map(drop),
+        ["bench", chosen @ ..] => bench::run(chosen),
         ["ulp"] => ulp(),
         ["cross"] => cross::run(),
         ["onnx-judges"] => onnx_judges::run(),

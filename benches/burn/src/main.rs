@@ -1,48 +1,15 @@
 //! Training steps of `mlp-rl`, `mlp-big`, `cnn` and `gpt` on Burn's CPU engine, through Polygrad and with Burn's own modules, autodiff and
 //! optimizers, in turn, on one thread, from the same weights: `cargo run --release [WORKLOAD…]`.
 
-mod ours;
 mod theirs;
 
 use std::time::{Duration, Instant};
 
-/// What both sides train on.
-pub struct Data {
-    pub x: Vec<f32>,
-    pub tokens: Vec<i64>,
-    pub targets: Vec<i64>,
-}
+use polygrad_burn::Burn;
+use polygrad_tensor::{Device, Result};
+use polygrad_workloads::select;
 
-/// Which optimizer.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Optim {
-    Sgd,
-    Adam,
-    AdamW,
-}
-
-pub const RATE: f64 = 1e-3;
-
-/// Numbers from 0 to 1 that are the same on both sides.
-pub fn noise(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..count)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as f32 / (1u64 << 24) as f32
-        })
-        .collect()
-}
-
-fn classes(count: usize, of: usize, seed: u64) -> Vec<i64> {
-    noise(count, seed)
-        .into_iter()
-        .map(|x| ((x * of as f32) as i64).min(of as i64 - 1))
-        .collect()
-}
-
+/// A training step, which gives the loss.
 type Step = Box<dyn FnMut() -> f64>;
 
 fn median(times: &mut [f64]) -> f64 {
@@ -84,46 +51,21 @@ fn compare(name: &str, mut ours: Step, mut theirs: Step) {
     );
 }
 
-fn main() {
+fn main() -> Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.starts_with(w.as_str()));
     println!("| step | ours, µs | Burn, µs | ratio | ours, fastest | Burn, fastest | ratio | losses |");
     println!("|---|---|---|---|---|---|---|---|");
-    let mlps: [(&str, &[usize], usize); 2] = [("mlp-rl", &[4, 64, 64, 2], 32), ("mlp-big", &[784, 512, 512, 10], 128)];
-    for (name, sizes, batch) in mlps {
-        for (kind, optim) in [("SGD", Optim::Sgd), ("Adam", Optim::Adam)] {
-            if runs(name) {
-                let classes = classes(batch, sizes[sizes.len() - 1], 2);
-                let data = Data {
-                    x: noise(batch * sizes[0], 1),
-                    tokens: Vec::new(),
-                    targets: classes,
-                };
-                let (ours, weights) = ours::mlp(sizes, batch, &data, optim);
-                compare(
-                    &format!("{name}, {kind}"),
-                    ours,
-                    theirs::mlp(sizes, batch, &data, optim, weights),
-                );
+    for name in ["mlp-rl", "mlp-big", "cnn", "gpt"] {
+        for case in select(name)? {
+            let name = case.name();
+            if !wanted.is_empty() && !wanted.iter().any(|word| name.starts_with(word.as_str())) {
+                continue;
             }
+            let mut prepared = case.prepare(&Device::<Burn>::default())?;
+            let theirs = theirs::step(&name, prepared.weights()?);
+            let ours = move || prepared.step().unwrap().unwrap();
+            compare(&name, Box::new(ours), theirs);
         }
     }
-    if runs("cnn") {
-        let data = Data {
-            x: noise(64 * 784, 1),
-            tokens: Vec::new(),
-            targets: classes(64, 10, 2),
-        };
-        let (ours, weights) = ours::cnn(&data);
-        compare("cnn, Adam", ours, theirs::cnn(&data, weights));
-    }
-    if runs("gpt") {
-        let data = Data {
-            x: Vec::new(),
-            tokens: classes(16 * 64, 1024, 1),
-            targets: classes(16 * 64, 1024, 2),
-        };
-        let (ours, weights) = ours::gpt(&data);
-        compare("gpt, AdamW", ours, theirs::gpt(&data, weights));
-    }
+    Ok(())
 }

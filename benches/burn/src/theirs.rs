@@ -11,14 +11,17 @@ use burn_tensor::module::attention;
 use burn_tensor::ops::AttentionModuleOptions;
 use burn_tensor::{Device, Int, Tensor, TensorData};
 
-use crate::{Data, Optim, RATE, Step};
+use polygrad_workloads::Weight;
+use polygrad_workloads::data::{INPUT, TARGET, classes, noise};
+
+use crate::Step;
 
 /// Weights in the order in which our modules have them.
-struct Weights(std::vec::IntoIter<Vec<f32>>, Device);
+struct Weights(std::vec::IntoIter<Weight>, Device);
 
 impl Weights {
     fn take<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
-        Tensor::from_data(TensorData::new(self.0.next().unwrap(), shape), &self.1)
+        Tensor::from_data(TensorData::new(self.0.next().unwrap().2, shape), &self.1)
     }
 
     fn linear(&mut self, from: usize, to: usize) -> Linear {
@@ -52,40 +55,55 @@ impl Weights {
     }
 }
 
-fn weights(values: Vec<Vec<f32>>) -> Weights {
-    Weights(values.into_iter(), device())
+/// A step of a case from given weights.
+pub fn step(case: &str, weights: Vec<Weight>) -> Step {
+    let weights = Weights(weights.into_iter(), device());
+    match case.split(' ').next() {
+        Some("mlp-rl") => mlp(&[4, 64, 64, 2], 32, case, weights),
+        Some("mlp-big") => mlp(&[784, 512, 512, 10], 128, case, weights),
+        Some("cnn") => cnn(weights),
+        _ => gpt(weights),
+    }
 }
 
 fn device() -> Device {
     Device::flex().autodiff()
 }
 
-fn ints<const D: usize>(values: &[i64], shape: [usize; D]) -> Tensor<D, Int> {
-    Tensor::from_data(TensorData::new(values.to_vec(), shape), &device())
+fn input<const D: usize>(shape: [usize; D]) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(noise(shape.iter().product(), INPUT), shape), &device())
 }
 
-fn optimizer(optim: Optim) -> ModuleOptimizer {
-    match optim {
-        Optim::Sgd => SgdConfig::new().init(),
-        Optim::Adam => AdamConfig::new().with_epsilon(1e-8).init(),
-        Optim::AdamW => AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init(),
+fn tokens<const D: usize>(shape: [usize; D], of: usize, seed: u64) -> Tensor<D, Int> {
+    let classes = classes(shape.iter().product(), of, seed);
+    Tensor::from_data(TensorData::new(classes, shape), &device())
+}
+
+fn optimizer(case: &str) -> (ModuleOptimizer, f64) {
+    match case {
+        "gpt" => (
+            AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init(),
+            1e-3,
+        ),
+        _ if case.ends_with("sgd") => (SgdConfig::new().init(), 0.01),
+        _ => (AdamConfig::new().with_epsilon(1e-8).init(), 1e-3),
     }
 }
 
 fn training<M: Module + 'static>(
     model: M,
-    optim: Optim,
+    case: &str,
     targets: Tensor<1, Int>,
     logits: impl Fn(&M) -> Tensor<2> + 'static,
 ) -> Step {
     let mut model = Some(model);
-    let mut optimizer = optimizer(optim);
+    let (mut optimizer, rate) = optimizer(case);
     let loss = CrossEntropyLossConfig::new().init(&device());
     Box::new(move || {
         let current = model.take().unwrap();
         let loss = loss.forward(logits(&current), targets.clone());
         let gradients = GradientsParams::from_grads(loss.backward(), &current);
-        model = Some(optimizer.step(RATE, current, gradients));
+        model = Some(optimizer.step(rate, current, gradients));
         f64::from(loss.into_scalar::<f32>())
     })
 }
@@ -95,11 +113,11 @@ struct Mlp {
     layers: Vec<Linear>,
 }
 
-pub fn mlp(sizes: &[usize], batch: usize, data: &Data, optim: Optim, values: Vec<Vec<f32>>) -> Step {
-    let mut weights = weights(values);
+fn mlp(sizes: &[usize], batch: usize, case: &str, mut weights: Weights) -> Step {
     let layers = sizes.windows(2).map(|pair| weights.linear(pair[0], pair[1])).collect();
-    let x: Tensor<2> = Tensor::from_data(TensorData::new(data.x.clone(), [batch, sizes[0]]), &device());
-    training(Mlp { layers }, optim, ints(&data.targets, [batch]), move |model| {
+    let x = input([batch, sizes[0]]);
+    let targets = tokens([batch], sizes[sizes.len() - 1], TARGET);
+    training(Mlp { layers }, case, targets, move |model| {
         let mut x = x.clone();
         for (i, layer) in model.layers.iter().enumerate() {
             x = layer.forward(if i > 0 { relu(x) } else { x });
@@ -117,8 +135,7 @@ struct Cnn {
     linear2: Linear,
 }
 
-pub fn cnn(data: &Data, values: Vec<Vec<f32>>) -> Step {
-    let mut weights = weights(values);
+fn cnn(mut weights: Weights) -> Step {
     let model = Cnn {
         conv1: weights.conv(1, 32),
         conv2: weights.conv(32, 64),
@@ -126,8 +143,8 @@ pub fn cnn(data: &Data, values: Vec<Vec<f32>>) -> Step {
         linear1: weights.linear(3136, 128),
         linear2: weights.linear(128, 10),
     };
-    let x: Tensor<4> = Tensor::from_data(TensorData::new(data.x.clone(), [64, 1, 28, 28]), &device());
-    training(model, Optim::Adam, ints(&data.targets, [64]), move |model| {
+    let x = input([64, 1, 28, 28]);
+    training(model, "cnn", tokens([64], 10, TARGET), move |model| {
         let x = model.pool.forward(relu(model.conv1.forward(x.clone())));
         let x = model.pool.forward(relu(model.conv2.forward(x)));
         let x: Tensor<2> = x.flatten(1, 3);
@@ -177,8 +194,7 @@ impl Block {
     }
 }
 
-pub fn gpt(data: &Data, values: Vec<Vec<f32>>) -> Step {
-    let mut weights = weights(values);
+fn gpt(mut weights: Weights) -> Step {
     let model = Gpt {
         tokens: weights.embedding(1024),
         positions: weights.embedding(64),
@@ -195,10 +211,11 @@ pub fn gpt(data: &Data, values: Vec<Vec<f32>>) -> Step {
         norm: weights.norm(),
         head: weights.linear(WIDTH, 1024),
     };
-    let tokens = ints(&data.tokens, [16, 64]);
-    let positions = ints(&(0..64).collect::<Vec<i64>>(), [1, 64]);
-    training(model, Optim::AdamW, ints(&data.targets, [16 * 64]), move |model| {
-        let mut x = model.tokens.forward(tokens.clone()) + model.positions.forward(positions.clone());
+    let texts = tokens([16, 64], 1024, INPUT);
+    let positions: Vec<i64> = (0..64).collect();
+    let positions: Tensor<2, Int> = Tensor::from_data(TensorData::new(positions, [1, 64]), &device());
+    training(model, "gpt", tokens([16 * 64], 1024, TARGET), move |model| {
+        let mut x = model.tokens.forward(texts.clone()) + model.positions.forward(positions.clone());
         for block in &model.blocks {
             x = block.forward(x);
         }

@@ -4,18 +4,18 @@
 //! candle's side is as its user would write it, but for layer norm: candle-nn's fused one gives its parameters no gradient, so that it is made of
 //! plain ops, as candle-nn's own `layer_norm_slow` is.
 
-mod ours;
 mod theirs;
-mod work;
 
 use std::time::{Duration, Instant};
 
-use work::{Optim, Work};
+use polygrad_candle::Candle;
+use polygrad_tensor::Device;
+use polygrad_workloads::{Case, select};
 
 type AnyResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// One training step; gives the loss.
-pub(crate) type Step = Box<dyn FnMut() -> AnyResult<f64>>;
+pub(crate) type Step = Box<dyn FnMut() -> AnyResult<Option<f64>>>;
 
 const SECONDS: f64 = 4.0;
 const LEAST: usize = 15;
@@ -25,9 +25,12 @@ fn median(times: &mut [Duration]) -> f64 {
     times[times.len() / 2].as_secs_f64() * 1e6
 }
 
-fn compare(name: &str, work: &Work, optim: Optim) -> AnyResult<()> {
-    let mut sides: [Step; 2] = [ours::step(work, optim)?, theirs::step(work, optim)?];
-    let mut losses = [0.0; 2];
+fn compare(case: &Case) -> AnyResult<()> {
+    let name = case.name();
+    let mut prepared = case.prepare(&Device::<Candle>::default())?;
+    let theirs = theirs::step(&name, prepared.weights()?)?;
+    let mut sides: [Step; 2] = [Box::new(move || Ok(prepared.step()?)), theirs];
+    let mut losses = [None; 2];
     for _ in 0..3 {
         for (loss, step) in losses.iter_mut().zip(&mut sides) {
             *loss = step()?;
@@ -46,7 +49,7 @@ fn compare(name: &str, work: &Work, optim: Optim) -> AnyResult<()> {
     let least = [&a, &b].map(|times| times.iter().min().map_or(0.0, Duration::as_secs_f64) * 1e6);
     let (a, b) = (median(&mut a), median(&mut b));
     println!(
-        "{name:<14} ours {a:>9.0} µs (least {:>9.0})   candle {b:>9.0} µs (least {:>9.0})   ratio {:.2} (of least {:.2})   losses {:.6} {:.6}",
+        "{name:<14} ours {a:>9.0} µs (least {:>9.0})   candle {b:>9.0} µs (least {:>9.0})   ratio {:.2} (of least {:.2})   losses {:?} {:?}",
         least[0],
         least[1],
         a / b,
@@ -59,17 +62,11 @@ fn compare(name: &str, work: &Work, optim: Optim) -> AnyResult<()> {
 
 fn main() -> AnyResult<()> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let all = [
-        ("mlp-rl sgd", Work::mlp(&[4, 64, 64, 2], 32)?, Optim::Sgd),
-        ("mlp-rl adam", Work::mlp(&[4, 64, 64, 2], 32)?, Optim::Adam),
-        ("mlp-big sgd", Work::mlp(&[784, 512, 512, 10], 128)?, Optim::Sgd),
-        ("mlp-big adam", Work::mlp(&[784, 512, 512, 10], 128)?, Optim::Adam),
-        ("cnn adam", Work::cnn(64)?, Optim::Adam),
-        ("gpt adamw", Work::gpt(16)?, Optim::AdamW),
-    ];
-    for (name, work, optim) in all {
-        if wanted.is_empty() || wanted.iter().any(|word| name.starts_with(word.as_str())) {
-            compare(name, &work, optim)?;
+    for name in ["mlp-rl", "mlp-big", "cnn", "gpt"] {
+        for case in select(name)? {
+            if wanted.is_empty() || wanted.iter().any(|word| case.name().starts_with(word.as_str())) {
+                compare(&case)?;
+            }
         }
     }
     Ok(())

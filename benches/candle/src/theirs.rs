@@ -3,56 +3,71 @@
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 use candle_nn::{AdamW, Linear, Module, Optimizer, ParamsAdamW, SGD, loss, ops};
 
-use crate::work::{CONTEXT, HEADS, Kind, LR, Optim, VOCABULARY, WIDTH, Work};
+use polygrad_workloads::Weight;
+use polygrad_workloads::data::{INPUT, TARGET, classes, noise};
+
 use crate::{AnyResult, Step};
+
+const WIDTH: usize = 128;
+const HEADS: usize = 4;
+const CONTEXT: usize = 64;
+const VOCABULARY: usize = 1024;
 
 enum Any {
     Sgd(SGD),
     Adam(AdamW),
 }
 
-pub(crate) fn step(work: &Work, optim: Optim) -> AnyResult<Step> {
+/// A step of a case from given weights, which come in the order of ours.
+pub(crate) fn step(case: &str, weights: Vec<Weight>) -> AnyResult<Step> {
     let device = Device::Cpu;
     let mut vars = Vec::new();
-    for (shape, values) in &work.params {
+    for (_, shape, values) in &weights {
         vars.push(Var::from_slice(values, &shape[..], &device)?);
     }
     let adam = |weight_decay| {
         let params = ParamsAdamW {
-            lr: LR,
+            lr: 1e-3,
             weight_decay,
             ..ParamsAdamW::default()
         };
         AdamW::new(vars.clone(), params).map(Any::Adam)
     };
-    let mut optimizer = match optim {
-        Optim::Sgd => Any::Sgd(SGD::new(vars.clone(), LR)?),
-        Optim::Adam => adam(0.0)?,
-        Optim::AdamW => adam(0.01)?,
+    let workload = case.split(' ').next().unwrap_or_default().to_owned();
+    let mut optimizer = match workload.as_str() {
+        "gpt" => adam(0.01)?,
+        _ if case.ends_with("sgd") => Any::Sgd(SGD::new(vars.clone(), 0.01)?),
+        _ => adam(0.0)?,
     };
-    let kind = work.kind;
-    let input = match kind {
-        Kind::Gpt => Tensor::from_slice(&work.tokens, &work.shape[..], &device)?.to_dtype(DType::U32)?,
-        _ => Tensor::from_slice(&work.input, &work.shape[..], &device)?,
+    let (shape, rows, of): (&[usize], usize, usize) = match workload.as_str() {
+        "mlp-rl" => (&[32, 4], 32, 2),
+        "mlp-big" => (&[128, 784], 128, 10),
+        "cnn" => (&[64, 1, 28, 28], 64, 10),
+        _ => (&[16, CONTEXT], 16 * CONTEXT, VOCABULARY),
     };
-    let targets = Tensor::from_slice(&work.targets, work.targets.len(), &device)?.to_dtype(DType::U32)?;
+    let count = shape.iter().product();
+    let input = match workload.as_str() {
+        "gpt" => Tensor::from_vec(classes(count, VOCABULARY, INPUT), shape, &device)?.to_dtype(DType::U32)?,
+        _ => Tensor::from_vec(noise(count, INPUT), shape, &device)?,
+    };
+    let targets = Tensor::from_vec(classes(rows, of, TARGET), rows, &device)?.to_dtype(DType::U32)?;
     let mask: Vec<u8> = (0..CONTEXT)
         .flat_map(|i| (0..CONTEXT).map(move |j| u8::from(j > i)))
         .collect();
     let mask = Tensor::from_slice(&mask, (CONTEXT, CONTEXT), &device)?;
     Ok(Box::new(move || {
         let p: Vec<Tensor> = vars.iter().map(|var| var.as_tensor().clone()).collect();
-        let logits = match kind {
-            Kind::Mlp => mlp(&input, &p)?,
-            Kind::Cnn => cnn(&input, &p)?,
-            Kind::Gpt => gpt(&input, &p, &mask)?,
+        let logits = match workload.as_str() {
+            "cnn" => cnn(&input, &p)?,
+            "gpt" => gpt(&input, &p, &mask)?,
+            _ => mlp(&input, &p)?,
         };
         let loss = loss::cross_entropy(&logits, &targets)?;
         match &mut optimizer {
             Any::Sgd(optimizer) => optimizer.backward_step(&loss)?,
             Any::Adam(optimizer) => optimizer.backward_step(&loss)?,
         }
-        Ok(f64::from(loss.to_scalar::<f32>()?))
+        Ok(Some(f64::from(loss.to_scalar::<f32>()?)))
     }))
 }
 
@@ -87,7 +102,7 @@ fn gpt(tokens: &Tensor, p: &[Tensor], mask: &Tensor) -> Result<Tensor> {
     let batch = tokens.dim(0)?;
     let embedded = candle_nn::Embedding::new(p[0].clone(), WIDTH).forward(tokens)?;
     let mut x = embedded.broadcast_add(&p[1])?;
-    let (blocks, last) = p[2..].split_at(p.len() - 5);
+    let (blocks, last) = p[2..].split_at(p.len() - 6);
     let hidden = Tensor::new(f32::NEG_INFINITY, tokens.device())?;
     for p in blocks.chunks(12) {
         let packed = linear(&norm(&x, p)?, &p[2..])?;
@@ -110,6 +125,6 @@ fn gpt(tokens: &Tensor, p: &[Tensor], mask: &Tensor) -> Result<Tensor> {
         let inner = linear(&norm(&x, &p[6..])?, &p[8..])?.gelu_erf()?;
         x = (x + linear(&inner, &p[10..])?)?;
     }
-    let x = Linear::new(last[2].clone(), None).forward(&norm(&x, last)?)?;
+    let x = linear(&norm(&x, last)?, &last[2..])?;
     x.reshape((batch * CONTEXT, VOCABULARY))
 }

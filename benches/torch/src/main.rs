@@ -1,24 +1,13 @@
 //! Training steps of `mlp-rl`, `mlp-big`, `cnn` and `gpt`, through Polygrad on the torch backend and in tch with LibTorch's autograd and optimizers, in turn:
 //! `cargo run --release [seconds] [workload]`.
 
-mod ours;
 mod theirs;
 
 use std::time::{Duration, Instant};
 
 use polygrad_tensor::{Device, Result};
 use polygrad_torch::{Torch, tch};
-
-/// A training step, which gives the loss.
-pub type Step = Box<dyn FnMut() -> Result<f64>>;
-
-/// What is trained, and by which optimizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Optimizer {
-    Sgd,
-    Adam,
-    AdamW,
-}
+use polygrad_workloads::{Step, select};
 
 /// This thread's time on a core so far, which other programs disturb less than they do the clock; nothing where the system does not tell. It
 /// is counted in steps of some milliseconds, so that only the sum over many training steps says something.
@@ -46,9 +35,10 @@ fn main() -> Result<()> {
         if only.as_ref().is_some_and(|only| !name.starts_with(only.as_str())) {
             continue;
         }
-        let (mut ours, weights) = ours::step(name, &device)?;
-        let mut theirs = theirs::step(name, weights);
-        let mut losses = (0.0, 0.0);
+        let mut prepared = select(name)?[0].prepare(&device)?;
+        let mut theirs: Step = theirs::step(name, prepared.weights()?);
+        let mut ours = || prepared.step();
+        let mut losses = (None, None);
         for _ in 0..5 {
             losses = (ours()?, theirs()?);
         }
@@ -69,7 +59,7 @@ fn main() -> Result<()> {
         let (x, y) = (micros(median(&mut a)), micros(median(&mut b)));
         let (core_x, core_y) = (micros(core_a) / a.len() as f64, micros(core_b) / b.len() as f64);
         println!(
-            "| {name} | {x:.0} | {y:.0} | {:.3} | {:.3} | {core_x:.0} | {core_y:.0} | {:.3} | {:.6} | {:.6} |",
+            "| {name} | {x:.0} | {y:.0} | {:.3} | {:.3} | {core_x:.0} | {core_y:.0} | {:.3} | {:?} | {:?} |",
             x / y,
             micros(a[0]) / micros(b[0]),
             core_x / core_y,

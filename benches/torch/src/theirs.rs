@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use polygrad_torch::tch::nn::{self, OptimizerConfig};
 use polygrad_torch::tch::{Device, Reduction, Tensor};
 
-use crate::ours::{classes, noise, optimizer};
-use crate::{Optimizer, Step};
+use polygrad_workloads::data::{INPUT, TARGET, classes, noise};
+use polygrad_workloads::{Step, Weight};
 
 type Weights = HashMap<String, Tensor>;
 
 /// A step of a workload from given weights.
-pub fn step(name: &str, weights: Vec<(String, Vec<usize>, Vec<f32>)>) -> Step {
+pub fn step(name: &str, weights: Vec<Weight>) -> Step {
     let store = nn::VarStore::new(Device::Cpu);
     let mut named = Weights::new();
     for (name, shape, values) in weights {
@@ -20,24 +20,24 @@ pub fn step(name: &str, weights: Vec<(String, Vec<usize>, Vec<f32>)>) -> Step {
         let tensor = store.root().add(&name.replace('.', "_"), value, true);
         named.insert(name, tensor);
     }
-    let mut optimizer = match optimizer(name) {
-        Optimizer::Sgd => nn::Sgd::default().build(&store, 0.01),
-        Optimizer::Adam => nn::Adam::default().build(&store, 1e-3),
-        Optimizer::AdamW => nn::AdamW::default().build(&store, 1e-3),
+    let mut optimizer = match name {
+        "gpt" => nn::AdamW::default().build(&store, 1e-3),
+        _ if name.ends_with("sgd") => nn::Sgd::default().build(&store, 0.01),
+        _ => nn::Adam::default().build(&store, 1e-3),
     }
     .expect("an optimizer");
-    let of = |shape: &[i64]| Tensor::from_slice(&noise(shape.iter().product::<i64>() as usize)).reshape(shape);
-    let (x, rows, out): (Tensor, usize, i64) = match name.split(' ').next() {
+    let of = |shape: &[i64]| Tensor::from_slice(&noise(shape.iter().product::<i64>() as usize, INPUT)).reshape(shape);
+    let (x, rows, out): (Tensor, usize, usize) = match name.split(' ').next() {
         Some("mlp-rl") => (of(&[32, 4]), 32, 2),
         Some("mlp-big") => (of(&[128, 784]), 128, 10),
         Some("cnn") => (of(&[64, 1, 28, 28]), 64, 10),
         _ => (
-            Tensor::from_slice(&classes(16 * 64, 1024)).reshape([16, 64]),
+            Tensor::from_slice(&classes(16 * 64, 1024, INPUT)).reshape([16, 64]),
             16 * 64,
             1024,
         ),
     };
-    let target = Tensor::from_slice(&classes(rows, out));
+    let target = Tensor::from_slice(&classes(rows, out, TARGET));
     let forward = match name.split(' ').next() {
         Some("cnn") => cnn,
         Some("gpt") => gpt,
@@ -48,7 +48,7 @@ pub fn step(name: &str, weights: Vec<(String, Vec<usize>, Vec<f32>)>) -> Step {
         let loss = logits.cross_entropy_loss::<Tensor>(&target, None, Reduction::Mean, -100, 0.0);
         let value = loss.double_value(&[]);
         optimizer.backward_step(&loss);
-        Ok(value)
+        Ok(Some(value))
     })
 }
 
@@ -57,9 +57,9 @@ fn linear(w: &Weights, name: &str, x: &Tensor) -> Tensor {
 }
 
 fn mlp(w: &Weights, x: &Tensor) -> Tensor {
-    let x = linear(w, "layers.0", x).relu();
-    let x = linear(w, "layers.1", &x).relu();
-    linear(w, "layers.2", &x)
+    let x = linear(w, "0", x).relu();
+    let x = linear(w, "2", &x).relu();
+    linear(w, "4", &x)
 }
 
 fn cnn(w: &Weights, x: &Tensor) -> Tensor {
@@ -68,8 +68,8 @@ fn cnn(w: &Weights, x: &Tensor) -> Tensor {
         let x = x.conv2d(weight, Some(bias), [1, 1], [1, 1], [1, 1], 1).relu();
         x.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1], false)
     };
-    let x = conv("conv2", &conv("conv1", x)).flatten(1, -1);
-    linear(w, "fc2", &linear(w, "fc1", &x).relu())
+    let x = conv("3", &conv("0", x)).flatten(1, -1);
+    linear(w, "9", &linear(w, "7", &x).relu())
 }
 
 fn norm(w: &Weights, name: &str, x: &Tensor) -> Tensor {
@@ -78,7 +78,7 @@ fn norm(w: &Weights, name: &str, x: &Tensor) -> Tensor {
 }
 
 fn gpt(w: &Weights, tokens: &Tensor) -> Tensor {
-    let mut x = Tensor::embedding(&w["tokens.weight"], tokens, -1, false, false) + &w["positions.weight"];
+    let mut x = Tensor::embedding(&w["tokens.weight"], tokens, -1, false, false) + &w["positions"];
     for i in 0..4 {
         let name = |part: &str| format!("blocks.{i}.{part}");
         let qkv = linear(w, &name("qkv"), &norm(w, &name("ln1"), &x)).chunk(3, -1);

@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Time the same work at several sizes on every backend that is there
     Compare(Compare),
+    /// Time training steps and ops as other libraries are timed on them, and beside those libraries
+    Bench(Bench),
     /// List the backends, their devices, and why others are missing
     Devices(Devices),
 }
@@ -258,6 +260,41 @@ pub(crate) struct Compare {
     pub(crate) json: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// What to time: a workload such as mlp-rl, or some of its cases, such as mlp-rl/adam or elementwise/exp [default: all]
+    #[arg(value_name = "WORKLOAD[/CASE]")]
+    pub(crate) workloads: Vec<String>,
+
+    /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
+    #[arg(long, default_value = "cpu")]
+    pub(crate) backend: String,
+
+    /// Threads of the CPU backend, and of the peers [default: 1]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+
+    /// How long to time a case; longer where that is too short for 30 steps, but at most five times as long
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub(crate) seconds: f64,
+
+    /// Time these peers too, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, or programs of your own
+    #[arg(long, value_name = "PEERS", value_delimiter = ',')]
+    pub(crate) against: Vec<String>,
+
+    /// Draw how the peers compare, to this file
+    #[arg(long, value_name = "FILE.png", requires = "against")]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// Be a peer: answer questions from standard input
+    #[arg(long, hide = true)]
+    pub(crate) serve: bool,
+
+    /// Write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
 /// The questions of `check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
@@ -275,6 +312,13 @@ fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if n > 0 => Ok(n),
         _ => Err("give a whole number, 1 or more".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
+        _ => Err("give a number of seconds above 0, at most 3600".into()),
     }
 }
 
@@ -353,6 +397,7 @@ mod tests {
             ("polygrad train --resume x --out y", "cannot be used with"),
             ("polygrad eval", "<RUN>"),
             ("polygrad compare --op sort", "matmul"),
+            ("polygrad bench --seconds 0", "above 0"),
         ] {
             let text = parse(line).unwrap_err();
             assert!(text.contains(words), "{line}: {text}\nshould contain {words}");

@@ -13,7 +13,11 @@ pub(crate) fn open(backend: &str, threads: Option<usize>) -> Result<Device> {
     Ok(Device::new(&spec(backend, threads)?.to_string())?)
 }
 
-fn spec(backend: &str, threads: Option<usize>) -> Result<DeviceSpec> {
+/// The device that the string `backend` names, with the option `threads` where it is given.
+///
+/// # Errors
+/// A string that makes no sense, and two different numbers of threads.
+pub(crate) fn spec(backend: &str, threads: Option<usize>) -> Result<DeviceSpec> {
     let spec: DeviceSpec = backend.parse()?;
     let Some(threads) = threads.map(|n| n.to_string()) else {
         return Ok(spec);

@@ -21,6 +21,7 @@
 
 mod args;
 mod backend;
+mod bench;
 mod check;
 mod compare;
 mod data;
@@ -55,7 +56,7 @@ enum Outcome {
     Interrupted,
 }
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `check`, `compare` or `devices`) with the backends in
+/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `check`, `compare`, `bench` or `devices`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, and 130 after Ctrl-C. A command line that makes no sense, `--help` and
@@ -70,6 +71,7 @@ pub fn main() -> ExitCode {
         Command::Export(args) => onnx::export::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Compare(args) => compare::command(&args),
+        Command::Bench(args) => bench::command(&args),
         Command::Devices(args) => devices::command(&args),
     };
     match outcome {

@@ -89,6 +89,18 @@ impl Python {
         command
     }
 
+    /// What a shell script starts it with, up to the script's name.
+    pub(crate) fn shell(&self) -> String {
+        let program = torch::quoted(&self.program);
+        match &self.packages {
+            Some(folder) => format!(
+                "PYTHONPATH={} exec {program} -s",
+                torch::quoted(&folder.display().to_string())
+            ),
+            None => format!("exec {program}"),
+        }
+    }
+
     /// What to do about a script that could not be run.
     pub(crate) fn fix(&self) -> String {
         match &self.packages {

@@ -3,6 +3,7 @@
 use super::measure::Series;
 use super::table::duration;
 use crate::plot::canvas::{Align, Canvas, Colour, Style};
+use crate::plot::colours::{FAINT, GRID, GROUND, INK, LINES};
 use crate::plot::font::Point;
 use crate::progress::grouped;
 
@@ -10,20 +11,6 @@ const COLUMNS: usize = 2;
 const CHART: (f32, f32) = (760.0, 480.0);
 const MARGIN: f32 = 40.0;
 const LEGEND: f32 = 90.0;
-const GROUND: Colour = [255, 255, 255];
-const INK: Colour = [38, 43, 52];
-const FAINT: Colour = [112, 119, 130];
-const GRID: Colour = [229, 232, 236];
-/// Colours that the colour-blind can tell apart (Okabe and Ito, "Color Universal Design", 2008).
-const LINES: [Colour; 7] = [
-    [0, 114, 178],
-    [213, 94, 0],
-    [0, 158, 115],
-    [204, 121, 167],
-    [230, 159, 0],
-    [86, 180, 233],
-    [0, 0, 0],
-];
 
 const HEADING: Style = Style {
     size: 18.0,

@@ -2,11 +2,8 @@
 
 mod chart;
 mod measure;
-mod table;
+pub(crate) mod table;
 pub(crate) mod work;
-
-use std::io::Write;
-use std::path::Path;
 
 use clap::ValueEnum;
 use polygrad::Device;
@@ -41,14 +38,10 @@ pub(crate) fn command(args: &Compare) -> Result<Outcome> {
         all.push(series);
     }
     let chart = chart::draw(&all).map_err(|e| Failure::new(format!("cannot encode {}: {e}", args.plot.display())))?;
-    finish(plot, &args.plot, &chart)?;
-    if let (Some(file), Some(path)) = (json, &args.json) {
+    plot.finish(&chart)?;
+    if let Some(file) = json {
         let entries: Vec<serde_json::Value> = all.iter().flat_map(Series::to_json).collect();
-        finish(
-            file,
-            path,
-            format!("{:#}\n", serde_json::Value::from(entries)).as_bytes(),
-        )?;
+        file.finish(format!("{:#}\n", serde_json::Value::from(entries)).as_bytes())?;
     }
     say(&format!("written: {}", args.plot.display()));
     Ok(Outcome::Done)
@@ -71,10 +64,4 @@ fn open(asked: &[String]) -> Result<Vec<(String, Device)>> {
         }
     }
     Ok(devices)
-}
-
-fn finish(mut file: AtomicFile, path: &Path, bytes: &[u8]) -> Result<()> {
-    file.write_all(bytes)
-        .map_err(|error| Failure::io("write", path, &error))?;
-    file.commit()
 }

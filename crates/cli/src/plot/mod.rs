@@ -1,4 +1,5 @@
-//! A drawing surface and a font, enough for line charts.
+//! A drawing surface and a font, enough for charts of lines and dots.
 
 pub(crate) mod canvas;
+pub(crate) mod colours;
 pub(crate) mod font;

@@ -34,6 +34,16 @@ impl AtomicFile {
         })
     }
 
+    /// Writes the whole content and [commits](Self::commit) it.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn finish(mut self, bytes: &[u8]) -> Result<()> {
+        self.write_all(bytes)
+            .map_err(|e| Failure::io("write", &self.path, &e))?;
+        self.commit()
+    }
+
     /// Makes the bytes written so far the content of the file.
     ///
     /// # Errors

@@ -2,14 +2,11 @@
 
 use super::metrics::{Row, Split};
 use crate::plot::canvas::{Align, Canvas, Colour, Style};
+use crate::plot::colours::{FAINT, GRID, GROUND, INK};
 use crate::plot::font::Point;
 
 const WIDTH: usize = 1600;
 const HEIGHT: usize = 700;
-const GROUND: Colour = [255, 255, 255];
-const INK: Colour = [38, 43, 52];
-const FAINT: Colour = [112, 119, 130];
-const GRID: Colour = [229, 232, 236];
 const TRAIN: Colour = [62, 116, 190];
 const TEST: Colour = [226, 115, 28];
 

@@ -1,0 +1,246 @@
+"""PyTorch as a peer of `polygrad bench`: eager, or by torch.compile with --compile.
+
+Fused optimizers, fused attention, images and convolutions in the memory format `channels_last` (by which a step of `cnn` takes two thirds of
+the time), and the number of threads that was asked for.
+"""
+
+import os
+import sys
+
+# Kernels are compiled here and not by a pool of further processes, which would stay.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+from protocol import INPUT, TARGET, classes, noise, serve, threads, weights  # noqa: E402
+
+COMPILE = "--compile" in sys.argv
+
+
+def inputs(shape):
+    return torch.from_numpy(noise(int(torch.Size(shape).numel()), INPUT)).reshape(shape)
+
+
+def images(shape):
+    return inputs(shape).to(memory_format=torch.channels_last)
+
+
+def begin(model):
+    with torch.no_grad():
+        for i, (name, parameter) in enumerate(model.named_parameters()):
+            parameter.copy_(torch.from_numpy(weights(i, tuple(parameter.shape), name.endswith("weight"))))
+    # Says nothing about parameters that are not of convolutions.
+    return model.to(memory_format=torch.channels_last)
+
+
+def training(model, optimizer, x, rows, of):
+    begin(model)
+    optimizer = {
+        "sgd": lambda p: torch.optim.SGD(p, 0.01, fused=True),
+        "momentum": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, fused=True),
+        "adam": lambda p: torch.optim.Adam(p, 1e-3, fused=True),
+        "adamw": lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.01, fused=True),
+    }[optimizer](model.parameters())
+    target = torch.from_numpy(classes(rows, of, TARGET))
+    forward = torch.compile(model) if COMPILE else model
+
+    def step():
+        loss = F.cross_entropy(forward(x), target)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def mlp(sizes, activation):
+    layers = []
+    for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
+        layers += ([activation()] if i else []) + [nn.Linear(inputs, outputs)]
+    return nn.Sequential(*layers)
+
+
+def act():
+    model = begin(mlp([4, 64, 64, 2], nn.Tanh))
+    model = torch.compile(model) if COMPILE else model
+    x = inputs([1, 4])
+
+    def step():
+        with torch.inference_mode():
+            model(x)
+
+    return step
+
+
+def cnn():
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(3136, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+    return training(model, "adam", images([64, 1, 28, 28]), 64, 10)
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = self.bn2(self.conv2(y))
+        y += x if self.downsample is None else self.downsample(x)
+        return F.relu(y, inplace=True)
+
+
+class ResNet18(nn.Module):
+    """torchvision's, for images of 32x32."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        blocks = []
+        for stage in range(4):
+            outputs = 64 << stage
+            blocks += [BasicBlock(outputs // 2 if stage else 64, outputs, 2 if stage else 1), BasicBlock(outputs, outputs, 1)]
+        self.layers = nn.Sequential(*blocks)
+        self.fc = nn.Linear(512, 10)
+
+    def forward(self, x):
+        x = self.layers(F.relu(self.bn1(self.conv1(x)), inplace=True))
+        return self.fc(x.mean((2, 3)))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln1 = nn.LayerNorm(128)
+        self.qkv = nn.Linear(128, 384)
+        self.proj = nn.Linear(128, 128)
+        self.ln2 = nn.LayerNorm(128)
+        self.fc1 = nn.Linear(128, 512)
+        self.fc2 = nn.Linear(512, 128)
+
+    def forward(self, x):
+        heads = [part.view(16, 64, 4, 32).transpose(1, 2) for part in self.qkv(self.ln1(x)).chunk(3, -1)]
+        mixed = F.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.proj(mixed.transpose(1, 2).reshape(16, 64, 128))
+        return x + self.fc2(F.gelu(self.fc1(self.ln2(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(1024, 128)
+        self.positions = nn.Embedding(64, 128)
+        self.blocks = nn.Sequential(*(Block() for _ in range(4)))
+        self.ln = nn.LayerNorm(128)
+        self.head = nn.Linear(128, 1024)
+
+    def forward(self, tokens):
+        x = self.blocks(self.tokens(tokens) + self.positions.weight)
+        return self.head(self.ln(x)).view(-1, 1024)
+
+
+class Lstm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(64, 128)
+        self.head = nn.Linear(128, 10)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][-1])
+
+
+def dispatch(which):
+    a, b = inputs([64]), torch.from_numpy(noise(64, TARGET))
+
+    def backward():
+        a.grad = None
+        (a + b).sum().backward()
+
+    def add():
+        a + b
+
+    a.requires_grad_(which != "add")
+    return backward if which == "backward" else add
+
+
+def elementwise(op, size):
+    x = inputs([size // 1024, 1024])
+    other = torch.from_numpy(noise(size, TARGET)).reshape(x.shape) if op == "add" else None
+    weight, bias = torch.ones(1024), torch.zeros(1024)
+    calls = {
+        "add": lambda: x + other,
+        "exp": lambda: torch.exp(x),
+        "tanh": lambda: torch.tanh(x),
+        "gelu": lambda: F.gelu(x),
+        "layer_norm": lambda: F.layer_norm(x, (1024,), weight, bias),
+        "softmax": lambda: F.softmax(x, -1),
+        "sum": lambda: x.sum(),
+    }
+    call = calls[op]
+
+    def step():
+        call()
+
+    return step
+
+
+def gemm(extents):
+    m, n, k = map(int, extents.split("x"))
+    a, b = inputs([m, k]), torch.from_numpy(noise(k * n, TARGET)).reshape(k, n)
+
+    def step():
+        a @ b
+
+    return step
+
+
+def make(case):
+    match case.split():
+        case ["mlp-act"]:
+            return act()
+        case ["mlp-rl", optimizer]:
+            return training(mlp([4, 64, 64, 2], nn.ReLU), optimizer, inputs([32, 4]), 32, 2)
+        case ["mlp-small", optimizer]:
+            return training(mlp([784, 128, 10], nn.ReLU), optimizer, inputs([64, 784]), 64, 10)
+        case ["mlp-big", optimizer]:
+            return training(mlp([784, 512, 512, 10], nn.ReLU), optimizer, inputs([128, 784]), 128, 10)
+        case ["cnn"]:
+            return cnn()
+        case ["resnet"]:
+            return training(ResNet18(), "momentum", images([16, 3, 32, 32]), 16, 10)
+        case ["gpt"]:
+            tokens = torch.from_numpy(classes(16 * 64, 1024, INPUT)).view(16, 64)
+            return training(Gpt(), "adamw", tokens, 16 * 64, 1024)
+        case ["lstm"]:
+            return training(Lstm(), "adam", inputs([64, 32, 64]), 32, 10)
+        case ["dispatch", which] if not COMPILE:
+            return dispatch(which)
+        case ["elementwise", op, size] if not COMPILE:
+            return elementwise(op, int(size))
+        case ["gemm", extents] if not COMPILE:
+            return gemm(extents)
+    return None
+
+
+torch.set_num_threads(threads())
+serve(f"torch{'.compile' if COMPILE else ''} {torch.__version__}", make)

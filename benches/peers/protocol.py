@@ -1,0 +1,75 @@
+"""What the Python peers share: the numbers that a workload begins with, and the lines that are spoken with `polygrad bench`.
+
+A peer says `peer NAME VERSION` when it is ready. To `case NAME` it answers `ok`, or `no REASON`; to `run SAMPLES STEPS` it answers
+`ok LOSS SECONDS...`, the loss of the last step (`-` where steps do not train) and the seconds per step of each sample.
+"""
+
+import os
+import sys
+import time
+import traceback
+
+import numpy as np
+
+INPUT, TARGET, WEIGHTS = 1, 2, 3
+
+
+def noise(count, seed):
+    """Numbers from -1 to 1: the upper 24 bits of a linear congruential generator, as in benches/workloads/src/data.rs."""
+    factor, step = np.uint64(6364136223846793005), np.uint64(1442695040888963407)
+    powers = np.cumprod(np.full(count, factor, np.uint64))
+    sums = np.cumsum(np.concatenate([np.ones(1, np.uint64), powers[:-1]]))
+    state = powers * np.uint64(seed) + step * sums
+    return (state >> np.uint64(40)).astype(np.float32) / np.float32(1 << 23) - np.float32(1)
+
+
+def classes(count, of, seed):
+    """Classes from 0 up to `of`, which is not among them."""
+    return ((noise(count, seed) + np.float32(1)) * np.float32(0.4999) * np.float32(of)).astype(np.int64)
+
+
+def weights(index, shape, scales):
+    """What parameter number `index` begins with: noise within 1/sqrt(inputs); a vector is 1 where it scales, else 0."""
+    if len(shape) < 2:
+        return np.full(shape, float(scales), np.float32)
+    bound = np.float32(1) / np.sqrt(np.float32(np.prod(shape[1:])))
+    return (noise(int(np.prod(shape)), WEIGHTS + index) * bound).reshape(shape)
+
+
+def threads():
+    """How many threads the command line asks for."""
+    return int(sys.argv[sys.argv.index("--threads") + 1]) if "--threads" in sys.argv else 1
+
+
+def serve(name, make):
+    """Answers questions until there are no more. `make(case)` gives a step, or None where the case is not written; a step gives the loss
+    as a number, or None, and has been computed to its end when it returns."""
+    # Whatever else is printed goes where it disturbs nobody.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    answers.write(f"peer {name}\n")
+    step = None
+    for line in sys.stdin:
+        question, _, rest = line.strip().partition(" ")
+        try:
+            if question == "case":
+                step = None
+                step = make(rest)
+                answers.write("ok\n" if step else f"no it has no {rest}\n")
+            elif question == "run" and step:
+                samples, steps = map(int, rest.split())
+                times = []
+                for _ in range(samples):
+                    start = time.perf_counter()
+                    for _ in range(steps):
+                        loss = step()
+                    times.append((time.perf_counter() - start) / steps)
+                words = ["-" if loss is None else repr(float(loss)), *map(repr, times)]
+                answers.write(f"ok {' '.join(words)}\n")
+            else:
+                answers.write(f"no {question} cannot be answered\n")
+        except Exception as error:
+            traceback.print_exc()
+            answers.write(f"no {type(error).__name__}: {' '.join(str(error).split())[:300]}\n")
+    # Some libraries come to grief when they are unloaded.
+    os._exit(0)

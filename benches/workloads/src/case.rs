@@ -1,0 +1,171 @@
+//! Which cases there are, what they are called, and how much work a step of each is.
+
+use polygrad_tensor::{Backend, Device, Error, Result};
+
+use crate::dispatch::Dispatch;
+use crate::elementwise::Elementwise;
+use crate::gemm::Gemm;
+use crate::mlp::{self, Mlp};
+use crate::training::Optim;
+use crate::{Prepared, cnn, gpt, lstm, resnet};
+
+/// One piece of work, of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case(Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Dispatch(Dispatch),
+    Elementwise(Elementwise, usize),
+    Gemm(Gemm),
+    Act,
+    Mlp(Mlp, Optim),
+    Cnn,
+    ResNet,
+    Gpt,
+    Lstm,
+}
+
+/// How much work one step is. What does not suit a case is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Calls of an op, the backward pass as one of them: of `dispatch`.
+    pub ops: u64,
+    /// Elements that are computed: of `elementwise`.
+    pub elements: u64,
+    /// Bytes that have to be read and written at least: of `elementwise`.
+    pub bytes: u64,
+    /// Operations of matrix products, convolutions and attention, a multiplication with its addition as two, forward and backward. Attention
+    /// counts in full, though it is causal.
+    pub flops: u64,
+}
+
+/// The workloads by name, in the order in which they are reported.
+pub fn workloads() -> Vec<&'static str> {
+    let mut names: Vec<&str> = cases().iter().map(Case::workload).collect();
+    names.dedup();
+    names
+}
+
+/// All cases of all workloads.
+pub fn cases() -> Vec<Case> {
+    let mut all: Vec<Kind> = Dispatch::ALL.into_iter().map(Kind::Dispatch).collect();
+    for op in Elementwise::ALL {
+        all.extend(Elementwise::SIZES.map(|size| Kind::Elementwise(op, size)));
+    }
+    all.extend(Gemm::ALL.map(Kind::Gemm));
+    all.push(Kind::Act);
+    for mlp in Mlp::ALL {
+        all.extend([Optim::Sgd, Optim::Adam].map(|optim| Kind::Mlp(mlp, optim)));
+    }
+    all.extend([Kind::Cnn, Kind::ResNet, Kind::Gpt, Kind::Lstm]);
+    all.into_iter().map(Case).collect()
+}
+
+/// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words: `mlp-rl`, `mlp-rl/adam`,
+/// `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`.
+///
+/// # Errors
+/// When there is no such case; the error lists those that there are.
+pub fn select(name: &str) -> Result<Vec<Case>> {
+    let words: Vec<&str> = name.split(['/', ' ']).collect();
+    let means = |case: &Case| {
+        let name = case.name();
+        let mut own = name.split(' ');
+        words.iter().all(|word| own.next() == Some(word))
+    };
+    let chosen: Vec<Case> = cases().into_iter().filter(means).collect();
+    if !chosen.is_empty() {
+        return Ok(chosen);
+    }
+    let of_workload: Vec<String> = cases()
+        .iter()
+        .filter(|case| case.workload() == words[0])
+        .map(|case| case.name().replace(' ', "/"))
+        .collect();
+    Err(match of_workload.is_empty() {
+        true => Error::invalid(format!("no workload is called {:?}", words[0]))
+            .with_hint(format!("choose among {}", workloads().join(", "))),
+        false => Error::invalid(format!("{} has no case {name:?}", words[0]))
+            .with_hint(format!("choose among {}", of_workload.join(", "))),
+    })
+}
+
+impl Case {
+    /// The name of its workload.
+    pub fn workload(&self) -> &'static str {
+        match self.0 {
+            Kind::Dispatch(_) => "dispatch",
+            Kind::Elementwise(..) => "elementwise",
+            Kind::Gemm(_) => "gemm",
+            Kind::Act => "mlp-act",
+            Kind::Mlp(mlp, _) => mlp.name(),
+            Kind::Cnn => "cnn",
+            Kind::ResNet => "resnet",
+            Kind::Gpt => "gpt",
+            Kind::Lstm => "lstm",
+        }
+    }
+
+    /// Its own name: the workload and, where that has several cases, which: `gemm 32x10x128`.
+    pub fn name(&self) -> String {
+        let workload = self.workload();
+        match self.0 {
+            Kind::Dispatch(dispatch) => format!("{workload} {}", dispatch.name()),
+            Kind::Elementwise(op, size) => format!("{workload} {} {size}", op.name()),
+            Kind::Gemm(Gemm { m, n, k }) => format!("{workload} {m}x{n}x{k}"),
+            Kind::Mlp(_, optim) => format!("{workload} {}", optim.name()),
+            Kind::Act | Kind::Cnn | Kind::ResNet | Kind::Gpt | Kind::Lstm => workload.to_owned(),
+        }
+    }
+
+    /// How much work one step is.
+    pub fn amount(&self) -> Amount {
+        let flops = match self.0 {
+            Kind::Dispatch(dispatch) => {
+                return Amount {
+                    ops: dispatch.ops(),
+                    ..Amount::default()
+                };
+            }
+            Kind::Elementwise(op, size) => return op.amount(size),
+            Kind::Gemm(gemm) => gemm.flops(),
+            Kind::Act => mlp::act_flops(),
+            Kind::Mlp(mlp, _) => mlp.flops(),
+            Kind::Cnn => cnn::flops(),
+            Kind::ResNet => resnet::flops(),
+            Kind::Gpt => gpt::flops(),
+            Kind::Lstm => lstm::flops(),
+        };
+        Amount {
+            flops,
+            ..Amount::default()
+        }
+    }
+
+    /// Whether a step trains, and so has a loss.
+    pub fn trains(&self) -> bool {
+        !matches!(
+            self.0,
+            Kind::Dispatch(_) | Kind::Elementwise(..) | Kind::Gemm(_) | Kind::Act
+        )
+    }
+
+    /// Makes model, optimizer and data on a device.
+    ///
+    /// # Errors
+    /// When the device lacks an op or memory.
+    pub fn prepare<B: Backend>(&self, device: &Device<B>) -> Result<Prepared<B>> {
+        match self.0 {
+            Kind::Dispatch(dispatch) => dispatch.prepare(device),
+            Kind::Elementwise(op, size) => op.prepare(size, device),
+            Kind::Gemm(gemm) => gemm.prepare(device),
+            Kind::Act => mlp::act(device),
+            Kind::Mlp(mlp, optim) => mlp.prepare(optim, device),
+            Kind::Cnn => cnn::prepare(device),
+            Kind::ResNet => resnet::prepare(device),
+            Kind::Gpt => gpt::prepare(device),
+            Kind::Lstm => lstm::prepare(device),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The workloads that Polygrad is timed on, each written once, for any backend.
+//!
+//! A [`Case`] is one piece of work, such as `mlp-rl adam` or `gemm 32x10x128`; [`cases`] lists them, [`Case::prepare`] makes a step that can be
+//! run as often as wanted. Inputs, targets and weights are the same numbers on every backend (see [`data`]), so that the losses of other
+//! programs that do the same work can be compared.
+//!
+//! ```
+//! use polygrad_cpu::Cpu;
+//! use polygrad_tensor::Device;
+//! use polygrad_workloads::select;
+//!
+//! # fn main() -> polygrad_tensor::Result<()> {
+//! let case = select("mlp-rl/adam")?.remove(0);
+//! let mut training = case.prepare(&Device::<Cpu>::default())?;
+//! let first = training.step()?.expect("a training step has a loss");
+//! let second = training.step()?.expect("a training step has a loss");
+//! assert!(second < first);
+//! assert_eq!(case.amount().flops, 3 * 2 * 32 * (4 * 64 + 64 * 64 + 64 * 2) - 2 * 32 * 4 * 64);
+//! # Ok(())
+//! # }
+//! ```
+
+mod case;
+mod cnn;
+pub mod data;
+mod dispatch;
+mod elementwise;
+mod gemm;
+mod gpt;
+mod lstm;
+mod mlp;
+mod prepared;
+mod resnet;
+mod training;
+
+pub use case::{Amount, Case, cases, select, workloads};
+pub use prepared::{Prepared, Step, Weight};

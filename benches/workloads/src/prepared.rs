@@ -1,0 +1,77 @@
+//! A case on a device, ready to run.
+
+use std::fmt;
+
+use polygrad_nn::{Module, Param};
+use polygrad_tensor::{Backend, Result, Tensor};
+
+use crate::data;
+
+/// One step; gives the loss where it trains.
+pub type Step = Box<dyn FnMut() -> Result<Option<f64>>>;
+
+/// A parameter's name, shape and values.
+pub type Weight = (String, Vec<usize>, Vec<f32>);
+
+/// A step that can be run as often as wanted, and the weights that it uses or trains.
+pub struct Prepared<B: Backend> {
+    step: Step,
+    params: Vec<(String, Param<B>)>,
+}
+
+impl<B: Backend> Prepared<B> {
+    pub(crate) fn new(params: Vec<(String, Param<B>)>, step: impl FnMut() -> Result<Option<f64>> + 'static) -> Self {
+        Self {
+            step: Box::new(step),
+            params,
+        }
+    }
+
+    /// A step without parameters or loss, whose result is dropped.
+    pub(crate) fn call<T>(mut call: impl FnMut() -> Result<T> + 'static) -> Self {
+        Self::new(Vec::new(), move || {
+            std::hint::black_box(call()?);
+            Ok(None)
+        })
+    }
+
+    /// Runs one step; gives the loss where it trains. A device that computes later may still be at work when this returns.
+    ///
+    /// # Errors
+    /// When the device lacks an op or memory.
+    pub fn step(&mut self) -> Result<Option<f64>> {
+        (self.step)()
+    }
+
+    /// The parameters as they are now, in the order of the model; nothing for work that has none.
+    ///
+    /// # Errors
+    /// When a value cannot be read.
+    pub fn weights(&self) -> Result<Vec<Weight>> {
+        let read = |(name, param): &(String, Param<B>)| {
+            let value = param.tensor();
+            Ok((name.clone(), value.dims(), value.to_vec::<f32>()?))
+        };
+        self.params.iter().map(read).collect()
+    }
+}
+
+impl<B: Backend> fmt::Debug for Prepared<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.params.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Prepared")
+            .field("params", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Gives every parameter the values that a workload begins with.
+pub(crate) fn begin<B: Backend>(model: &impl Module<B>) -> Result<Vec<(String, Param<B>)>> {
+    let params = model.named_parameters();
+    for (index, (name, param)) in params.iter().enumerate() {
+        let shape = param.tensor().dims();
+        let values = data::weights(index, &shape, name.ends_with("weight"));
+        param.set(&Tensor::from_vec(values, shape, &param.device())?)?;
+    }
+    Ok(params)
+}

@@ -1,0 +1,79 @@
+//! Every case makes steps on the CPU backend.
+
+use polygrad_cpu::{Cpu, CpuDevice, Kernels};
+use polygrad_tensor::{Device, count_flops};
+use polygrad_workloads::{Case, cases, select, workloads};
+
+fn device() -> Device<Cpu> {
+    Device::from_inner(CpuDevice::new(1, Kernels::Simd).unwrap())
+}
+
+/// Those that take long without optimization, once each.
+fn small(case: &Case) -> bool {
+    case.amount().elements <= 1 << 20 && case.amount().flops < 5_000_000_000
+}
+
+#[test]
+fn losses_are_finite_and_fall() {
+    for case in cases().into_iter().filter(Case::trains) {
+        let mut training = case.prepare(&device()).unwrap();
+        let mut step = || training.step().unwrap().unwrap();
+        let (first, second) = (step(), step());
+        assert!(
+            second.is_finite() && second < first,
+            "{}: {first} then {second}",
+            case.name()
+        );
+    }
+}
+
+#[test]
+fn other_cases_have_no_loss() {
+    for case in cases().into_iter().filter(|case| !case.trains() && small(case)) {
+        assert_eq!(
+            case.prepare(&device()).unwrap().step().unwrap(),
+            None,
+            "{}",
+            case.name()
+        );
+    }
+}
+
+#[test]
+fn flops_are_those_that_are_counted() {
+    for case in cases()
+        .into_iter()
+        .filter(|case| case.amount().flops > 0 && small(case))
+    {
+        let mut prepared = case.prepare(&device()).unwrap();
+        let (loss, flops) = count_flops(|| prepared.step());
+        loss.unwrap();
+        assert_eq!(case.amount().flops, flops, "{}", case.name());
+    }
+}
+
+#[test]
+fn weights_are_the_same_numbers_every_time() {
+    let case = select("cnn").unwrap()[0];
+    let weights = || case.prepare(&device()).unwrap().weights().unwrap();
+    let (first, second) = (weights(), weights());
+    assert_eq!(first, second);
+    let (name, shape, values) = &first[0];
+    assert_eq!((name.as_str(), shape.as_slice()), ("0.weight", &[32, 1, 3, 3][..]));
+    assert!(values.iter().all(|x| x.abs() <= 1.0 / 3.0) && values[0] != values[1]);
+    assert_eq!(first[1].2, [0.0; 32]);
+}
+
+#[test]
+fn names_choose_cases_and_wrong_ones_list_them() {
+    for case in cases() {
+        assert_eq!(select(&case.name().replace(' ', "/")).unwrap(), [case]);
+    }
+    assert_eq!(select("mlp-rl").unwrap().len(), 2);
+    assert_eq!(select("elementwise/exp").unwrap().len(), 4);
+    assert_eq!(workloads().len(), 11);
+    let error = select("mlp").unwrap_err().to_string();
+    assert!(error.contains("\"mlp\"") && error.contains("mlp-act"), "{error}");
+    let error = select("mlp-rl/rmsprop").unwrap_err().to_string();
+    assert!(error.contains("rmsprop") && error.contains("mlp-rl/adam"), "{error}");
+}

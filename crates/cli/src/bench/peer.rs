@@ -1,0 +1,194 @@
+//! Another program, which speaks lines: docs/performance.md has the words.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use super::contestant::{Contestant, Times};
+use crate::failure::{Failure, Result};
+
+/// Names the folder of peers in place of the one in the cache.
+pub(crate) const FOLDER: &str = "POLYGRAD_PEERS";
+
+/// Where the usual peers come from.
+const SETUP: &str = "`cargo xtask setup peers`, or `cargo xtask bench`, in a checkout of Polygrad sets up torch, torch-compile, jax, candle, burn and tch";
+
+/// A program at the other end of two pipes. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    name: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// Starts the peer that lies under this name in the folder of peers.
+    ///
+    /// # Errors
+    /// When it is not there, cannot be started, or does not say who it is.
+    pub(crate) fn start(name: &str, threads: usize) -> Result<Self> {
+        let folder = folder()?;
+        let path = folder.join(name);
+        // A name is no path to elsewhere.
+        if name.contains(['/', '\\']) || !path.is_file() {
+            let there = there(&folder);
+            let there = match there.is_empty() {
+                true => "none is set up".to_owned(),
+                false => format!("there are {}", there.join(", ")),
+            };
+            let place = folder.display();
+            return Err(
+                Failure::new(format!("no peer is called {name:?} in {place}: {there}")).fix(format!(
+                    "run `{SETUP}` in a checkout of Polygrad, or let {FOLDER} name a folder of peers"
+                )),
+            );
+        }
+        let mut command = Command::new(&path);
+        command.args(["--threads", &threads.to_string()]);
+        // What the usual thread pools heed.
+        for variable in ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"] {
+            command.env(variable, threads.to_string());
+        }
+        Self::spawn(command).map_err(|reason| {
+            Failure::new(format!("{} cannot be used: {reason}", path.display())).fix(format!("delete it; {SETUP}"))
+        })
+    }
+
+    /// This program itself as a peer on a device.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(crate) fn ourselves(device: &str) -> Result<Self> {
+        let failed = |reason: String| {
+            Failure::new(format!("this program cannot be started once more: {reason}"))
+                .fix("leave the workload memory out")
+        };
+        let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+        let mut command = Command::new(program);
+        command.args(["bench", "--serve", "--backend", device]);
+        Self::spawn(command).map_err(failed)
+    }
+
+    fn spawn(mut command: Command) -> std::result::Result<Self, String> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("it cannot be started: {error}"))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("it has no standard input or output".to_owned());
+        };
+        let mut peer = Self {
+            name: String::new(),
+            child,
+            input: Some(input),
+            output: BufReader::new(output),
+        };
+        let line = peer.read()?;
+        match line.strip_prefix("peer ") {
+            Some(name) => name.clone_into(&mut peer.name),
+            None => return Err(format!("it began with {line:?} in place of \"peer\" and its name")),
+        }
+        Ok(peer)
+    }
+
+    /// The most memory that it had in use so far, in bytes; nothing where the system does not tell.
+    pub(crate) fn peak(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024)
+    }
+
+    fn read(&mut self) -> std::result::Result<String, String> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err(match self.child.wait() {
+                Ok(status) => format!("it ended with {status}"),
+                Err(error) => format!("it ended: {error}"),
+            }),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(format!("it cannot be read from: {error}")),
+        }
+    }
+
+    /// What follows `ok` in its answer.
+    fn ask(&mut self, question: &str) -> std::result::Result<String, String> {
+        if let Some(input) = &mut self.input {
+            let sent = writeln!(input, "{question}").and_then(|()| input.flush());
+            // A program that has ended says more by its status.
+            if let (Err(error), Ok(None)) = (sent, self.child.try_wait()) {
+                return Err(format!("it cannot be written to: {error}"));
+            }
+        }
+        let answer = self.read()?;
+        match answer.split_once(' ').unwrap_or((&answer, "")) {
+            ("ok", rest) => Ok(rest.to_owned()),
+            ("no", reason) => Err(reason.to_owned()),
+            _ => Err(format!("it answered {question:?} with {answer:?}")),
+        }
+    }
+}
+
+impl Contestant for Peer {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn case(&mut self, name: &str) -> std::result::Result<(), String> {
+        self.ask(&format!("case {name}")).map(drop)
+    }
+
+    fn run(&mut self, samples: usize, steps: usize) -> std::result::Result<Times, String> {
+        let answer = self.ask(&format!("run {samples} {steps}"))?;
+        let strange = || format!("it answered \"run\" with {answer:?}");
+        let mut words = answer.split(' ');
+        let loss = match words.next() {
+            Some("-") => None,
+            Some(word) => Some(word.parse().map_err(|_| strange())?),
+            None => return Err(strange()),
+        };
+        let seconds: Vec<f64> = words
+            .map(|word| {
+                word.parse()
+                    .ok()
+                    .filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0)
+            })
+            .collect::<Option<_>>()
+            .filter(|seconds: &Vec<f64>| seconds.len() == samples)
+            .ok_or_else(strange)?;
+        Ok(Times { seconds, loss })
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // The end of its input is the end of its work.
+        self.input = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// Where peers are: one executable file each.
+fn folder() -> Result<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(named) = variable(FOLDER) {
+        return Ok(named.into());
+    }
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&variable("HOME")?).join(".cache")));
+    match cache {
+        Some(cache) => Ok(cache.join("polygrad").join("peers")),
+        None => Err(Failure::new("neither XDG_CACHE_HOME nor HOME says where the peers are")
+            .fix(format!("let {FOLDER} name a folder of peers"))),
+    }
+}
+
+/// The names of the peers in a folder.
+fn there(folder: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = files
+        .filter(|file| file.path().is_file())
+        .filter_map(|file| file.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}

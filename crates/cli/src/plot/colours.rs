@@ -1,0 +1,22 @@
+//! The colours of all charts.
+
+use super::canvas::Colour;
+
+/// What everything is drawn on.
+pub(crate) const GROUND: Colour = [255, 255, 255];
+/// Headings, and names.
+pub(crate) const INK: Colour = [38, 43, 52];
+/// Numbers along an axis.
+pub(crate) const FAINT: Colour = [112, 119, 130];
+/// Lines across a chart.
+pub(crate) const GRID: Colour = [229, 232, 236];
+/// Colours that the colour-blind can tell apart (Okabe and Ito, "Color Universal Design", 2008).
+pub(crate) const LINES: [Colour; 7] = [
+    [0, 114, 178],
+    [213, 94, 0],
+    [0, 158, 115],
+    [204, 121, 167],
+    [230, 159, 0],
+    [86, 180, 233],
+    [0, 0, 0],
+];

@@ -1,0 +1,157 @@
+//! The peers of `benches/peers`, each as one file in the cache folder that can be started.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::root;
+use crate::pytorch::Python;
+use crate::torch::quoted;
+use crate::{cache, torch};
+
+/// Pinned in `benches/peers/jax.txt`.
+const JAX: &str = "jax-0.10.2";
+
+const NAMES: [&str; 6] = ["torch", "torch-compile", "jax", "candle", "burn", "tch"];
+
+/// Sets up the peers of these names, all without any, and gives the names of those that are there now. What cannot be set up is said, and
+/// left out where nobody asked for it.
+///
+/// # Errors
+/// An unknown name, and a named peer that cannot be set up.
+pub(crate) fn setup(names: &[&str]) -> Result<Vec<&'static str>, String> {
+    if let Some(unknown) = names.iter().find(|name| !NAMES.contains(name)) {
+        return Err(format!(
+            "no peer is called {unknown:?}\n  fix: choose among {}",
+            NAMES.join(", ")
+        ));
+    }
+    let folder = cache::folder()?.join("peers");
+    fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+    let mut there = Vec::new();
+    for name in NAMES
+        .into_iter()
+        .filter(|name| names.is_empty() || names.contains(name))
+    {
+        match start(name).and_then(|line| write(&folder.join(name), &line)) {
+            Ok(()) => there.push(name),
+            Err(reason) if names.is_empty() => eprintln!("{name} is left out: {reason}"),
+            Err(reason) => return Err(reason),
+        }
+    }
+    println!("peers in {}: {}", folder.display(), there.join(", "));
+    Ok(there)
+}
+
+/// Installs or builds a peer, and gives the line of a shell that becomes it.
+fn start(name: &str) -> Result<String, String> {
+    let python = |python: String, line: &str| {
+        let (script, options) = line.split_once(' ').unwrap_or((line, ""));
+        let script = copied(script)?;
+        Ok(format!("{python} {} {options}", quoted(&script.display().to_string())))
+    };
+    match name {
+        "torch" => python(Python::find()?.shell(), "peer_torch.py"),
+        "torch-compile" => python(Python::find()?.shell(), "peer_torch.py --compile"),
+        "jax" => python(jax()?, "peer_jax.py"),
+        "tch" => {
+            let environment = torch::environment()?;
+            let program = built(name, &environment)?;
+            let variables = environment.iter().filter(|(variable, _)| variable == "LD_LIBRARY_PATH");
+            let variables: String = variables
+                .map(|(name, value)| format!("{name}={} ", quoted(value)))
+                .collect();
+            Ok(format!("{variables}exec {}", quoted(&program.display().to_string())))
+        }
+        _ => Ok(format!("exec {}", quoted(&built(name, &[])?.display().to_string()))),
+    }
+}
+
+/// A shell script of one line.
+fn write(file: &Path, line: &str) -> Result<(), String> {
+    let write = || {
+        fs::write(file, format!("#!/bin/sh\n{} \"$@\"\n", line.trim_end()))?;
+        #[cfg(unix)]
+        fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        Ok::<(), std::io::Error>(())
+    };
+    write().map_err(|e| format!("cannot write {}: {e}", file.display()))
+}
+
+/// Where what the scripts start lies.
+fn files() -> Result<PathBuf, String> {
+    let folder = cache::folder()?.join("peers.files");
+    fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+    Ok(folder)
+}
+
+/// A Python script in the cache, with what it shares with the other, so that the checkout may go.
+fn copied(script: &str) -> Result<PathBuf, String> {
+    let (from, to) = (root().join("benches/peers"), files()?);
+    for name in ["protocol.py", script] {
+        fs::copy(from.join(name), to.join(name)).map_err(|e| format!("cannot copy {name} to {}: {e}", to.display()))?;
+    }
+    Ok(to.join(script))
+}
+
+/// A Rust program in the cache, built from its folder by its own lock.
+fn built(name: &str, environment: &[(String, String)]) -> Result<PathBuf, String> {
+    let folder = root().join("benches/peers").join(name);
+    let target = root().join("target/peers");
+    eprintln!("building {}", folder.display());
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--locked", "--quiet", "--target-dir"])
+        .arg(&target)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        // Cargo looks for its options from here.
+        .current_dir(&folder)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => return Err(format!("cargo build in {} ended with {status}", folder.display())),
+        Err(error) => return Err(format!("cargo could not be started: {error}")),
+    }
+    let (from, to) = (
+        target.join(format!("release/polygrad-peer-{name}")),
+        files()?.join(name),
+    );
+    // A program that runs cannot be written to, but can be replaced.
+    let part = to.with_extension("part");
+    fs::copy(&from, &part)
+        .and_then(|_| fs::rename(&part, &to))
+        .map_err(|e| format!("cannot copy {} to {}: {e}", from.display(), to.display()))?;
+    Ok(to)
+}
+
+/// A Python with JAX: what a shell starts it with.
+fn jax() -> Result<String, String> {
+    let folder = cache::folder()?.join(JAX);
+    if !folder.exists() {
+        let part = PathBuf::from(format!("{}.part", folder.display()));
+        if part.exists() {
+            fs::remove_dir_all(&part).map_err(|e| format!("cannot delete {}: {e}", part.display()))?;
+        }
+        eprintln!("fetching {JAX} with pip");
+        let fix =
+            "\n  fix: JAX is fetched for CPython 3.11 on Linux on x86-64; it needs python3 with pip and a network";
+        let options = "-m pip install --quiet --no-deps --only-binary=:all: --require-hashes --root-user-action=ignore";
+        let status = Command::new("python3")
+            .args(options.split(' '))
+            .arg("-r")
+            .arg(root().join("benches/peers/jax.txt"))
+            .arg("--target")
+            .arg(&part)
+            .status();
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(format!("pip ended with {status}{fix}")),
+            Err(error) => return Err(format!("python3 cannot be started: {error}{fix}")),
+        }
+        fs::rename(&part, &folder).map_err(|e| format!("cannot finish {}: {e}", folder.display()))?;
+    }
+    Ok(format!(
+        "PYTHONPATH={} exec python3 -s",
+        quoted(&folder.display().to_string())
+    ))
+}
