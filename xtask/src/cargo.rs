@@ -1,5 +1,6 @@
 //! Cargo, as a part of a longer run.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Cargo with these arguments and these further variables in its environment.
@@ -8,6 +9,12 @@ pub(crate) fn command(arguments: &[&str], environment: &[(String, String)]) -> C
     let variables = environment.iter().map(|(name, value)| (name, value));
     command.args(arguments).envs(variables);
     command
+}
+
+/// The top of the checkout. Cargo says where it is when it runs this, which may have been built for another checkout.
+pub(crate) fn checkout() -> PathBuf {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or(env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    here.parent().map_or(here.clone(), Path::to_owned)
 }
 
 /// Runs cargo with these arguments and these further variables in its environment.

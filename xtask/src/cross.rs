@@ -1,15 +1,13 @@
 //! What each of Polygrad and PyTorch writes the other reads.
 
-use std::path::Path;
 use std::process::Command;
 
 use crate::cargo;
 
 /// Writes, lets PyTorch check and write, and checks.
 pub(crate) fn run() -> Result<(), String> {
-    // Asked for when it runs, since checkouts may share a build folder.
-    let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|_| "run this as `cargo xtask`")?;
-    let folder = Path::new(&here).join("../target/crossing");
+    let checkout = cargo::checkout();
+    let folder = checkout.join("target/crossing");
     for side in ["polygrad", "pytorch"] {
         std::fs::create_dir_all(folder.join(side)).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
@@ -21,7 +19,7 @@ pub(crate) fn run() -> Result<(), String> {
     };
     example("write")?;
     let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-    let script = format!("{here}/../scripts/cross_pytorch.py");
+    let script = checkout.join("scripts/cross_pytorch.py").display().to_string();
     let status = Command::new(&python).args([&script, folder]).status();
     match status.map_err(|e| format!("{}: {e}", python.display()))? {
         status if status.success() => example("check"),

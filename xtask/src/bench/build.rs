@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use super::root;
+use crate::cargo;
 
 /// The programs of `benches/peers/build`.
 const PROGRAMS: [&str; 3] = ["polygrad", "candle", "burn"];
@@ -29,8 +29,8 @@ pub(super) fn measure() -> Result<Vec<Build>, String> {
 }
 
 fn one(name: &'static str) -> Result<Build, String> {
-    let folder = root().join("benches/peers/build").join(name);
-    let target = root().join("target/peers-build").join(name);
+    let folder = cargo::checkout().join("benches/peers/build").join(name);
+    let target = cargo::checkout().join("target/peers-build").join(name);
     if target.exists() {
         fs::remove_dir_all(&target).map_err(|e| format!("cannot delete {}: {e}", target.display()))?;
     }

@@ -5,7 +5,7 @@ mod page;
 mod peers;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -23,10 +23,10 @@ const BUILD: &str = "build";
 pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
     let peers = setup(&[])?;
     let workloads: Vec<&str> = chosen.iter().copied().filter(|name| *name != BUILD).collect();
-    let target = root().join("target");
+    let target = cargo::checkout().join("target");
     fs::create_dir_all(&target).map_err(|e| format!("cannot create {}: {e}", target.display()))?;
     let page = match chosen.is_empty() {
-        true => root().join("docs/benchmarks.md"),
+        true => cargo::checkout().join("docs/benchmarks.md"),
         false => target.join("benchmarks.md"),
     };
     let mut reports = Vec::new();
@@ -63,10 +63,4 @@ fn measure(workloads: &[&str], threads: &str, peers: &[&str], json: &Path, plot:
     cargo::run(&line, &[])?;
     let text = fs::read_to_string(json).map_err(|e| format!("cannot read {json_path}: {e}"))?;
     serde_json::from_str(&text).map_err(|e| format!("{json_path} is no JSON: {e}"))
-}
-
-/// The checkout.
-fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_owned()
 }

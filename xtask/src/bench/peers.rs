@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::root;
+use crate::cargo;
 use crate::pytorch::Python;
 use crate::torch::quoted;
 use crate::{cache, torch};
@@ -87,7 +87,7 @@ fn files() -> Result<PathBuf, String> {
 
 /// A Python script in the cache, with what it shares with the other, so that the checkout may go.
 fn copied(script: &str) -> Result<PathBuf, String> {
-    let (from, to) = (root().join("benches/peers"), files()?);
+    let (from, to) = (cargo::checkout().join("benches/peers"), files()?);
     for name in ["protocol.py", script] {
         fs::copy(from.join(name), to.join(name)).map_err(|e| format!("cannot copy {name} to {}: {e}", to.display()))?;
     }
@@ -96,8 +96,8 @@ fn copied(script: &str) -> Result<PathBuf, String> {
 
 /// A Rust program in the cache, built from its folder by its own lock.
 fn built(name: &str, environment: &[(String, String)]) -> Result<PathBuf, String> {
-    let folder = root().join("benches/peers").join(name);
-    let target = root().join("target/peers");
+    let folder = cargo::checkout().join("benches/peers").join(name);
+    let target = cargo::checkout().join("target/peers");
     eprintln!("building {}", folder.display());
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
@@ -139,7 +139,7 @@ fn jax() -> Result<String, String> {
         let status = Command::new("python3")
             .args(options.split(' '))
             .arg("-r")
-            .arg(root().join("benches/peers/jax.txt"))
+            .arg(cargo::checkout().join("benches/peers/jax.txt"))
             .arg("--target")
             .arg(&part)
             .status();

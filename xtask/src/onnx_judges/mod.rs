@@ -2,7 +2,6 @@
 
 mod verdicts;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::pytorch::Python;
@@ -26,7 +25,7 @@ pub(crate) fn run() -> Result<(), String> {
     finished(export.arg(&theirs).stdout(Stdio::null())).map_err(|reason| reason + &python.fix())?;
 
     let judged = |folder: &str| cargo::command(&example("ort,rten", "judged", folder), &engines);
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../judges/tract/Cargo.toml");
+    let manifest = cargo::checkout().join("judges/tract/Cargo.toml");
     let manifest = manifest.display().to_string();
     let tract = |folder: &str| cargo::command(&["run", "--quiet", "--manifest-path", &manifest, "--", folder], &[]);
     let script = |name: &str, folder: &str| {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::cargo;
 use crate::packages::{Package, download, unpack};
 use crate::{cache, torch};
 
@@ -85,7 +86,7 @@ impl Python {
             // Alone, so that no other version of a package comes first.
             command.env("PYTHONPATH", packages).arg("-s");
         }
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts").join(name));
+        command.arg(cargo::checkout().join("scripts").join(name));
         command
     }
 
@@ -134,18 +135,23 @@ fn make(folder: &Path) -> Result<(), String> {
         unpack(package, &file, &part).map_err(|e| format!("cannot unpack {}: {e}", file.display()))?;
     }
     stubs::write(&part.join("torch/lib"))?;
-    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/onnx_judges.txt");
+    let list = cargo::checkout().join("scripts/onnx_judges.txt");
     let mut pip = Command::new("python3");
     pip.args(
         "-m pip install --quiet --no-deps --only-binary=:all: --require-hashes --root-user-action=ignore".split(' '),
     )
-    .args(["-r", list, "--target"])
+    .arg("-r")
+    .arg(&list)
+    .arg("--target")
     .arg(&part);
     let status = pip
         .status()
         .map_err(|e| format!("python3 cannot be started: {e}\n  fix: {FIX}"))?;
     if !status.success() {
-        return Err(format!("pip could not fetch what {list} names: {status}\n  fix: {FIX}"));
+        return Err(format!(
+            "pip could not fetch what {} names: {status}\n  fix: {FIX}",
+            list.display()
+        ));
     }
     let finish = || {
         fs::rename(&part, folder)?;
