@@ -83,8 +83,11 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
 
 /// Whether an op is left to its decomposition in core.
 fn is_decomposed(op: &Op, dtype: DType) -> bool {
-    let single = matches!(op, Op::Lstm { .. } | Op::Attention { .. }) && dtype != DType::F32;
-    single
+    let single = matches!(
+        op,
+        Op::Lstm { .. } | Op::LstmSteps { .. } | Op::LstmStepsBackward { .. } | Op::Attention { .. }
+    );
+    single && dtype != DType::F32
         || matches!(
             op,
             Op::BatchNormRunning { .. } | Op::LstmCell | Op::GruCell | Op::Rnn { .. } | Op::Gru { .. }
