@@ -58,7 +58,7 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// The one that is named, or the one in the cache folder, made first where it is not there: 530 MB to fetch, 780 MB on disk.
+    /// The one that is named, or the one in the cache folder, made first where it is not there: 600 MB to fetch, 930 MB on disk.
     ///
     /// # Errors
     /// When there is none, and on machines for which it cannot be made.
