@@ -43,7 +43,7 @@ pub(crate) fn draw(rows: &[Ratios]) -> Result<Vec<u8>, png::EncodingError> {
         canvas.strokes(&[vec![(x, TOP - 8.0), (x, bottom)]], thickness, shade, 1.0);
         canvas.text(&format!("{tick}"), (x, TOP - 18.0), Align::Centre, AXIS);
     }
-    let title = "times Polygrad's time; left of 1 the peer is faster";
+    let title = "times Polygrad's time (left of 1 the peer is faster)";
     canvas.text(title, ((LEFT + RIGHT) / 2.0, bottom + 38.0), Align::Centre, AXIS);
     for (row, (case, ratios)) in rows.iter().enumerate() {
         let y = TOP + ROW * (row as f32 + 0.5);
@@ -130,7 +130,7 @@ mod tests {
         let count = |colour: Colour| bytes.chunks_exact(3).filter(|pixel| *pixel == colour).count();
         // The dot in the legend is drawn whole.
         assert!(count(LINES[0]) > 50 && count(LINES[1]) > 50);
-        let mut texts = "times Polygrad's time; left of 1 the peer is faster 0.5".to_owned();
+        let mut texts = "times Polygrad's time (left of 1 the peer is faster) 0.5".to_owned();
         texts.extend(peers.map(|(name, _)| name));
         texts.extend(polygrad_workloads::cases().iter().map(polygrad_workloads::Case::name));
         for c in texts.chars() {

@@ -208,7 +208,7 @@ mod tests {
             name: "none".into(),
             figures: Err("it is not there".into()),
         };
-        report.add_times(case, vec![outcome("polygrad", 2e-5), outcome("torch", 3e-4), failed]);
+        report.add_times(case, vec![outcome("polygrad", 2.0), outcome("torch", 30.0), failed]);
         let json = report.to_json();
         let results = &json["cases"][0]["results"];
         assert_eq!(results[1]["ratio"], 15.0);
