@@ -126,7 +126,11 @@ fn products(samples: &mut Vec<Sample>) {
         }
         samples.push(Sample::new(Op::Linear, operands.clone(), ""));
         for activation in [Activation::Relu, Activation::Gelu, Activation::LeakyRelu { slope: 0.1 }] {
-            samples.push(Sample::new(Op::LinearActivation(activation), operands.clone(), ""));
+            samples.push(Sample::new(
+                Op::LinearActivation(activation),
+                operands.clone(),
+                activation.name(),
+            ));
         }
     }
     // Few rows, some, and more than one band; widths that fill no register, and more than one block of columns or rows.

@@ -76,7 +76,12 @@ fn conv(samples: &mut Vec<Sample>) {
             let mut operands = vec![reals(x), reals(weight), reals(&weight[..1])];
             operands.extend(residual.then(|| reals(out.dims())));
             let params = boxed();
-            samples.push(Sample::new(Op::ConvActivation { activation, params }, operands, words));
+            let words = format!("{words} {}", activation.map_or("none", Activation::name));
+            samples.push(Sample::new(
+                Op::ConvActivation { activation, params },
+                operands,
+                words.trim(),
+            ));
         }
         let call = Op::ConvInputGrad {
             input_shape: shape(x),
