@@ -6,6 +6,7 @@
 
 #[cfg(feature = "blas")]
 mod blas;
+mod blocks;
 mod pack;
 mod packed;
 mod plain;

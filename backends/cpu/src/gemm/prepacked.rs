@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 
 use polygrad_core::Result;
 
-use super::packed::{Source, pack_all, product};
+use super::blocks::pack_all;
+use super::packed::{Source, product};
 use super::vector::by_vectors;
 use super::{Dims, Mat, MatMut, Real, Strided, Update, gemm};
 use crate::buffers::Buffer;
