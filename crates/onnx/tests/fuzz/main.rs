@@ -62,7 +62,7 @@ fn main() {
     let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let budget = Duration::from_secs(number("POLYGRAD_FUZZ_SECONDS", 5));
     let mut seed = number("POLYGRAD_FUZZ_SEED", 0);
-    let archive = Archive::read();
+    let archive = Archive::read("node_cases.bin.gz");
     let device = Device::<Cpu>::default().into_any();
     std::panic::set_hook(Box::new(|_| ()));
     std::thread::spawn(watch);
