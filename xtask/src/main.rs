@@ -41,7 +41,7 @@ ulp          the vector maths of the CPU backend over all 2^32 values of f32 (mi
 cross        weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
              environment variable PYTHON (python3 without it)
 onnx-judges  our ONNX files before onnx.checker, ONNX Runtime, RTen and tract, PyTorch's before polygrad-onnx and the same engines, and state
-             dicts both ways between PyTorch and Polygrad; uses the Python of `setup pytorch`, and builds tract once (8 minutes)
+             dicts both ways between PyTorch and Polygrad; uses the Python of `setup pytorch`, and builds tract once (about 5 minutes)
 check-apple  type-checks everything but the engines of others for aarch64-apple-darwin
 check-wasm   builds for wasm32-unknown-unknown and trains an MLP under Node; both take rustup's target where it was added, else Debian's
              compiler, fetched once into the cache folder";
