@@ -3,9 +3,9 @@
 use polygrad_core::{Activation, Backend, Error, Op, OpDesc, Result, Support, decompose};
 
 use super::context;
-use crate::Tensor;
 use crate::graph::{needs_graph, record};
 use crate::tracked::Tracked;
+use crate::{Tensor, flops};
 
 impl<B: Backend> Tensor<B> {
     /// The element-wise part of an LSTM cell: from the gates (this tensor) `[N, 4H]`, before their activations, and `cell [N, H]` to the new
@@ -136,14 +136,17 @@ impl<B: Backend> Tensor<B> {
         biases: Option<[&Self; 2]>,
         reverse: bool,
     ) -> Result<Option<Self>> {
-        let mut operands = vec![self, hidden, cell, weights[0], weights[1]];
-        operands.extend(biases.into_iter().flatten());
         let op = Op::LstmSteps { reverse };
-        if !needs_graph(&operands) || !self.computes(&op) {
+        let operands = [self, hidden, cell, weights[0], weights[1]];
+        let wanted = needs_graph(&operands) || biases.is_some_and(|biases| needs_graph(&biases));
+        if !wanted || !self.computes(&op) {
             return Ok(None);
         }
+        let mut operands = operands.to_vec();
+        operands.extend(biases.into_iter().flatten());
         let fail = |e| context(e, "lstm", &operands);
         check_sequence(&operands, 4, 2).map_err(fail)?;
+        count_steps(&operands, 4);
         let bias = biases.map(|[input, own]| input.add(own)).transpose()?;
         let mut inputs = vec![self, hidden, cell, weights[0], weights[1]];
         inputs.extend(&bias);
@@ -189,12 +192,19 @@ impl<B: Backend> Tensor<B> {
         }
         let fail = |e| context(e, op.name(), &operands);
         check_sequence(&operands, gates, states.len()).map_err(fail)?;
+        count_steps(&operands, gates);
         run(values(weights), biases.map(values)).map(Some).map_err(fail)
     }
 }
 
 fn values<B: Backend>(pair: [&Tensor<B>; 2]) -> [&B::Tensor; 2] {
     pair.map(|x| &x.value)
+}
+
+/// Counts the products of input and states with their weights.
+fn count_steps<B: Backend>(operands: &[&Tensor<B>], gates: usize) {
+    let (input, hidden) = (operands[0].shape(), operands[1].shape()[1]);
+    flops::add_products(input[0] * input[1] * gates * hidden, input[2] + hidden);
 }
 
 /// That an input `[T, N, C]`, states `[N, H]`, two weights and perhaps two biases fit each other.

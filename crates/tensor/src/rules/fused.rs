@@ -4,8 +4,8 @@ use polygrad_core::{Activation, Backend, CrossEntropyParams, PoolParams, Result,
 use smallvec::smallvec;
 
 use super::{Context, Passed};
-use crate::Tensor;
 use crate::tracked::Tracked;
+use crate::{Tensor, flops};
 
 /// Calls a fused gradient of the backend, or, where it is to be differentiated again, its decomposition on tracked tensors.
 macro_rules! fused {
@@ -129,6 +129,7 @@ pub(super) fn lstm_steps<B: Backend>(reverse: bool, c: &Context<'_, B>) -> Resul
     let (gates, grad_hidden, grad_cell) =
         B::lstm_steps_backward(grad, cell, weight, &states.value, &activations.value, reverse)?;
     let [steps, rows, width] = [0, 1, 2].map(|axis| B::shape(&gates)[axis]);
+    flops::add_products(steps * rows * width / 4, width);
     let gates = Tensor::from_inner(gates).reshape([steps * rows, width])?;
     let turned = gates.matrix_transposed()?;
     let flat = |x: &Tensor<B>| x.reshape([steps * rows, x.shape()[2]]);
