@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn_nn::conv::Conv2d;
 use burn_nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn_nn::{Embedding, GateController, LayerNorm, Linear, Lstm, LstmConfig};
+use burn_nn::{Embedding, LayerNorm, Linear, Lstm, LstmConfig};
 use burn_tensor::activation::{gelu, relu, tanh};
 use burn_tensor::module::attention;
 use burn_tensor::ops::AttentionModuleOptions;
@@ -158,19 +158,24 @@ pub fn lstm() -> Step {
     let mut weights = Weights::new(device());
     let (ih, hh) = (weights.take([512, 64], false), weights.take([512, 128], false));
     let (bih, bhh) = (weights.take([512], false), weights.take([512], false));
+    let mut lstm = LstmConfig::new(64, 128, true).with_batch_first(false).init(&device());
     // The others keep the gates in one matrix: input, forget, cell, output.
-    let gate = |i: usize| {
+    let gates = [
+        Some(&mut lstm.input_gate),
+        lstm.forget_gate.as_mut(),
+        Some(&mut lstm.cell_gate),
+        Some(&mut lstm.output_gate),
+    ];
+    for (i, gate) in gates.into_iter().enumerate() {
         let layer = |weight: &Tensor<2>, bias: &Tensor<1>| {
             let rows = weight.clone().narrow(0, i * 128, 128);
             weights.layer(rows, bias.clone().narrow(0, i * 128, 128))
         };
-        GateController::create_with_weights(layer(&ih, &bih), layer(&hh, &bhh))
-    };
-    let mut lstm = LstmConfig::new(64, 128, true).with_batch_first(false).init(&device());
-    lstm.input_gate = gate(0);
-    lstm.forget_gate = Some(gate(1));
-    lstm.cell_gate = gate(2);
-    lstm.output_gate = gate(3);
+        if let Some(gate) = gate {
+            gate.input_transform = layer(&ih, &bih);
+            gate.hidden_transform = layer(&hh, &bhh);
+        }
+    }
     let model = Classifier {
         lstm,
         head: weights.linear(128, 10),

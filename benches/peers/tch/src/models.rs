@@ -22,7 +22,7 @@ pub fn act() -> Step {
     let layers = layers(&[4, 64, 64, 2], &mut Params::new());
     let x = input(&[1, 4]);
     Box::new(move || {
-        tch::no_grad(|| std::hint::black_box(forward(&layers, &x, Tensor::tanh)));
+        let _ = tch::no_grad(|| std::hint::black_box(forward(&layers, &x, Tensor::tanh)));
         Ok(None)
     })
 }
