@@ -6,7 +6,7 @@ use crate::dispatch::Dispatch;
 use crate::elementwise::Elementwise;
 use crate::gemm::Gemm;
 use crate::mlp::{self, Mlp};
-use crate::training::Optim;
+use crate::training::{Eager, Optim, Way};
 use crate::{Prepared, cnn, gpt, lstm, resnet};
 
 /// One piece of work, of one size.
@@ -156,16 +156,24 @@ impl Case {
     /// # Errors
     /// When the device lacks an op or memory.
     pub fn prepare<B: Backend>(&self, device: &Device<B>) -> Result<Prepared<B>> {
+        self.prepare_for::<B, Eager>(device)
+    }
+
+    /// [`Case::prepare`] for a way of running training steps; other work knows no ways.
+    ///
+    /// # Errors
+    /// When the device lacks an op or memory.
+    pub fn prepare_for<B: Backend, W: Way<B>>(&self, device: &Device<B>) -> Result<Prepared<B>> {
         match self.0 {
             Kind::Dispatch(dispatch) => dispatch.prepare(device),
             Kind::Elementwise(op, size) => op.prepare(size, device),
             Kind::Gemm(gemm) => gemm.prepare(device),
             Kind::Act => mlp::act(device),
-            Kind::Mlp(mlp, optim) => mlp.prepare(optim, device),
-            Kind::Cnn => cnn::prepare(device),
-            Kind::ResNet => resnet::prepare(device),
-            Kind::Gpt => gpt::prepare(device),
-            Kind::Lstm => lstm::prepare(device),
+            Kind::Mlp(mlp, optim) => mlp.prepare::<B, W>(optim, device),
+            Kind::Cnn => cnn::prepare::<B, W>(device),
+            Kind::ResNet => resnet::prepare::<B, W>(device),
+            Kind::Gpt => gpt::prepare::<B, W>(device),
+            Kind::Lstm => lstm::prepare::<B, W>(device),
         }
     }
 }

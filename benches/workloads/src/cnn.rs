@@ -4,7 +4,7 @@ use polygrad_nn::{Conv2dConfig, Flatten, Linear, MaxPool2d, ReLU, Sequential};
 use polygrad_tensor::{Backend, Device, Result};
 
 use crate::Prepared;
-use crate::training::{Optim, input, training};
+use crate::training::{Optim, Way, input, training};
 
 const BATCH: usize = 64;
 
@@ -15,7 +15,7 @@ pub(crate) fn flops() -> u64 {
     2 * (BATCH * (2 * first + 3 * rest)) as u64
 }
 
-pub(crate) fn prepare<B: Backend>(device: &Device<B>) -> Result<Prepared<B>> {
+pub(crate) fn prepare<B: Backend, W: Way<B>>(device: &Device<B>) -> Result<Prepared<B>> {
     let conv = |from, to| Conv2dConfig::new(from, to, 3).padding(1).build(device);
     let model = Sequential::new()
         .push(conv(1, 32)?)
@@ -29,5 +29,5 @@ pub(crate) fn prepare<B: Backend>(device: &Device<B>) -> Result<Prepared<B>> {
         .push(ReLU)
         .push(Linear::new(128, 10, device)?);
     let x = input(&[BATCH, 1, 28, 28], device)?;
-    training(model, Optim::Adam, x, (BATCH, 10), Sequential::forward)
+    training::<B, W, _>(model, Optim::Adam, x, (BATCH, 10), Sequential::forward)
 }

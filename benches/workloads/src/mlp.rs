@@ -3,7 +3,7 @@
 use polygrad_nn::models::{self, ActivationFn, MlpConfig};
 use polygrad_tensor::{Backend, Device, Result, no_grad};
 
-use crate::training::{Optim, input, training};
+use crate::training::{Optim, Way, input, training};
 use crate::{Prepared, prepared};
 
 /// A perceptron with ReLU that is trained.
@@ -44,11 +44,11 @@ impl Mlp {
         3 * forward_flops(self.sizes()) - 2 * (batch * sizes[0] * sizes[1]) as u64
     }
 
-    pub(crate) fn prepare<B: Backend>(self, optim: Optim, device: &Device<B>) -> Result<Prepared<B>> {
+    pub(crate) fn prepare<B: Backend, W: Way<B>>(self, optim: Optim, device: &Device<B>) -> Result<Prepared<B>> {
         let (sizes, batch) = self.sizes();
         let model = models::Mlp::new(&MlpConfig::new(sizes), device)?;
         let x = input(&[batch, sizes[0]], device)?;
-        training(model, optim, x, (batch, sizes[sizes.len() - 1]), models::Mlp::forward)
+        training::<B, W, _>(model, optim, x, (batch, sizes[sizes.len() - 1]), models::Mlp::forward)
     }
 }
 
@@ -71,8 +71,9 @@ pub(crate) fn act<B: Backend>(device: &Device<B>) -> Result<Prepared<B>> {
     let model = models::Mlp::new(&config, device)?;
     let params = prepared::begin(&model)?;
     let x = input(&[batch, sizes[0]], device)?;
-    Ok(Prepared::new(params, move || {
+    let step = move || {
         std::hint::black_box(no_grad(|| model.forward(&x))?);
         Ok(None)
-    }))
+    };
+    Ok(Prepared::new(params, Box::new(step)))
 }

@@ -20,19 +20,17 @@ pub struct Prepared<B: Backend> {
 }
 
 impl<B: Backend> Prepared<B> {
-    pub(crate) fn new(params: Vec<(String, Param<B>)>, step: impl FnMut() -> Result<Option<f64>> + 'static) -> Self {
-        Self {
-            step: Box::new(step),
-            params,
-        }
+    pub(crate) fn new(params: Vec<(String, Param<B>)>, step: Step) -> Self {
+        Self { step, params }
     }
 
     /// A step without parameters or loss, whose result is dropped.
     pub(crate) fn call<T>(mut call: impl FnMut() -> Result<T> + 'static) -> Self {
-        Self::new(Vec::new(), move || {
+        let step = move || {
             std::hint::black_box(call()?);
             Ok(None)
-        })
+        };
+        Self::new(Vec::new(), Box::new(step))
     }
 
     /// Runs one step; gives the loss where it trains. A device that computes later may still be at work when this returns.

@@ -4,7 +4,7 @@ use polygrad_nn::models::{ResNet, ResNetConfig};
 use polygrad_tensor::{Backend, Device, Result};
 
 use crate::Prepared;
-use crate::training::{Optim, input, training};
+use crate::training::{Optim, Way, input, training};
 
 const BATCH: usize = 16;
 
@@ -24,12 +24,12 @@ pub(crate) fn flops() -> u64 {
     2 * (BATCH * (2 * first + 3 * rest)) as u64
 }
 
-pub(crate) fn prepare<B: Backend>(device: &Device<B>) -> Result<Prepared<B>> {
+pub(crate) fn prepare<B: Backend, W: Way<B>>(device: &Device<B>) -> Result<Prepared<B>> {
     let config = ResNetConfig {
         small_images: true,
         ..ResNetConfig::resnet18(10)
     };
     let model = ResNet::new(&config, device)?;
     let x = input(&[BATCH, 3, 32, 32], device)?;
-    training(model, Optim::Momentum, x, (BATCH, 10), ResNet::forward)
+    training::<B, W, _>(model, Optim::Momentum, x, (BATCH, 10), ResNet::forward)
 }

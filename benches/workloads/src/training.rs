@@ -1,11 +1,11 @@
 //! Training steps: forward, cross entropy, backward, optimizer.
 
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, AdamW, Module, Optimizer, Param, SGD, SGDConfig};
-use polygrad_tensor::{Backend, Device, Result, Tensor};
+use polygrad_nn::{Adam, AdamW, Module, Optimizer, Param, SGD, SGDConfig, TrainStep};
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use crate::data::{INPUT, TARGET, classes, noise};
-use crate::{Prepared, prepared};
+use crate::{Prepared, Step, prepared};
 
 /// How weights are updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +45,56 @@ pub(crate) fn input<B: Backend>(shape: &[usize], device: &Device<B>) -> Result<T
     Tensor::from_vec(noise(shape.iter().product(), INPUT), shape, device)
 }
 
+/// How the training step of a workload is run.
+pub trait Way<B: Backend> {
+    /// What runs a step, and gives its loss.
+    fn run<M, O, L>(step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Step
+    where
+        M: Module<B> + 'static,
+        O: Optimizer<B> + 'static,
+        L: Fn(&M, &[Tensor<B>]) -> Result<Tensor<B>> + 'static;
+}
+
+/// As it is written, on any backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Eager;
+
+/// Recorded and replayed: [`TrainStep::captured`].
+#[derive(Clone, Copy, Debug)]
+pub struct Captured;
+
+impl<B: Backend> Way<B> for Eager {
+    fn run<M, O, L>(mut step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Step
+    where
+        M: Module<B> + 'static,
+        O: Optimizer<B> + 'static,
+        L: Fn(&M, &[Tensor<B>]) -> Result<Tensor<B>> + 'static,
+    {
+        Box::new(move || step.step(&batch)?.item().map(Some))
+    }
+}
+
+impl Way<AnyBackend> for Captured {
+    fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Step
+    where
+        M: Module + 'static,
+        O: Optimizer + 'static,
+        L: Fn(&M, &[Tensor]) -> Result<Tensor> + 'static,
+    {
+        let mut step = step.captured();
+        Box::new(move || {
+            let loss = step.step(&batch)?.item()?;
+            match step.refusal() {
+                // It would be timed as what it is not.
+                Some(why) => Err(Error::invalid(format!("the step cannot be captured: {why}"))),
+                None => Ok(Some(loss)),
+            }
+        })
+    }
+}
+
 /// Trains `model` on one batch, whose targets are `rows` classes out of `of`.
-pub(crate) fn training<B: Backend, M: Module<B> + 'static>(
+pub(crate) fn training<B: Backend, W: Way<B>, M: Module<B> + 'static>(
     model: M,
     optim: Optim,
     x: Tensor<B>,
@@ -55,13 +103,9 @@ pub(crate) fn training<B: Backend, M: Module<B> + 'static>(
 ) -> Result<Prepared<B>> {
     let params = prepared::begin(&model)?;
     let target = Tensor::from_vec(classes(rows, of, TARGET), [rows], &x.device())?;
-    let mut optimizer = optim.build(model.parameters())?;
-    Ok(Prepared::new(params, move || {
-        let loss = cross_entropy(&forward(&model, &x)?, &target)?;
-        let (gradients, value) = (loss.backward()?, loss.item()?);
-        // The graph holds the parameters: without it they are updated in place.
-        drop(loss);
-        optimizer.step(&gradients)?;
-        Ok(Some(value))
-    }))
+    let optimizer = optim.build(model.parameters())?;
+    let step = TrainStep::new(model, optimizer, move |model: &M, batch: &[Tensor<B>]| {
+        cross_entropy(&forward(model, &batch[0])?, &batch[1])
+    });
+    Ok(Prepared::new(params, W::run(step, [x, target])))
 }

@@ -14,6 +14,7 @@ pub mod models;
 mod module;
 mod optim;
 mod sequential;
+mod step;
 mod store;
 pub mod watch;
 
@@ -28,4 +29,5 @@ pub use optim::*;
 pub use polygrad_derive::Module;
 pub use polygrad_tensor::AnyBackend;
 pub use sequential::Sequential;
+pub use step::{CapturedStep, TrainStep};
 pub use store::VarStore;

@@ -85,6 +85,22 @@ struct Gradient<B: Backend> {
 }
 
 impl<B: Backend> Gradients<B> {
+    /// Gradients that were not computed by a backward pass: of a replay, of another process, of a formula. What no gradient flows into is left
+    /// out; of several gradients of one place the last counts.
+    pub fn new<'a, G: GradId + 'a>(gradients: impl IntoIterator<Item = (&'a G, Tensor<B>)>) -> Self {
+        let mut entries: Vec<Gradient<B>> = Vec::new();
+        for (of, value) in gradients {
+            let Some(id) = of.grad_id() else { continue };
+            let name = of.grad_name();
+            let entry = Gradient { id, name, value };
+            match entries.binary_search_by_key(&id, |entry| entry.id) {
+                Ok(i) => entries[i] = entry,
+                Err(i) => entries.insert(i, entry),
+            }
+        }
+        Self { entries }
+    }
+
     /// The gradient of a leaf or captured tensor; none if the result does not depend on it.
     pub fn get(&self, of: &impl GradId) -> Option<&Tensor<B>> {
         let id = of.grad_id()?;

@@ -21,6 +21,7 @@
 #[cfg(feature = "ndarray")]
 mod arrays;
 mod backward;
+mod capture;
 mod checkpoint;
 mod custom;
 mod device;
@@ -36,6 +37,7 @@ mod tensor;
 mod tracked;
 
 pub use backward::{BackwardOptions, GradId, Gradients};
+pub use capture::Capture;
 pub use checkpoint::checkpoint;
 pub use custom::CustomOp;
 pub use device::Device;

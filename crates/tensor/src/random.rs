@@ -56,7 +56,7 @@ pub(crate) fn with_generator_state<R>(state: GeneratorState, f: impl FnOnce() ->
 }
 
 /// The key for a draw of `count` numbers, which it takes from this thread's stream.
-fn next_key(count: usize) -> RandomKey {
+pub(crate) fn next_key(count: usize) -> RandomKey {
     let key = GENERATOR.get();
     GENERATOR.set(RandomKey {
         offset: key.offset.wrapping_add(count as u64),

@@ -47,6 +47,11 @@ impl<B: Backend> Param<B> {
         }
     }
 
+    /// Its value, trainable or not, outside the graph.
+    pub(crate) fn value(&self) -> Tensor<B> {
+        self.read().detach()
+    }
+
     /// The shape.
     pub fn shape(&self) -> Shape {
         self.read().shape()

@@ -122,3 +122,41 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// parameters; lists everything that does not fit.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 }
+
+impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
+    fn step(&mut self, gradients: &Gradients<B>) -> Result<()> {
+        (**self).step(gradients)
+    }
+
+    fn allow_unused(&mut self, allow: bool) {
+        (**self).allow_unused(allow);
+    }
+
+    fn lr(&self) -> f64 {
+        (**self).lr()
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        (**self).set_lr(lr);
+    }
+
+    fn lrs(&self) -> Vec<f64> {
+        (**self).lrs()
+    }
+
+    fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
+        (**self).set_lrs(lrs)
+    }
+
+    fn base_lrs(&self) -> Vec<f64> {
+        (**self).base_lrs()
+    }
+
+    fn state_dict(&self) -> Result<StateDict> {
+        (**self).state_dict()
+    }
+
+    fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        (**self).load_state_dict(state)
+    }
+}

@@ -4,6 +4,7 @@
 mod common;
 
 mod attention;
+mod captured;
 mod derive;
 mod ema;
 mod files;

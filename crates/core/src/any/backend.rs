@@ -1,250 +1,17 @@
 //! A backend chosen at run time, which is a [`Backend`] again.
 
-use std::any::Any;
-use std::fmt::{self, Debug, Display};
-use std::sync::Arc;
-
-use crate::dyn_backend::foreign;
+use super::calls::{Inputs, one, pair, three, two};
+use super::{AnyDevice, AnyTensor};
+use crate::program::{self, Action};
 use crate::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, Distribution, DynBackend, HostTensor, Op, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
-    SgdParams, Shape, SliceRange, Support, UnaryOp,
+    DType, Distribution, HostTensor, Op, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar, SgdParams,
+    Shape, SliceRange, Support, UnaryOp,
 };
 
 /// The backend of tensors whose real backend is known only at run time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnyBackend;
-
-/// A tensor of any backend.
-#[derive(Clone)]
-pub struct AnyTensor {
-    backend: &'static dyn DynBackend,
-    erased: Arc<Erased<dyn Any + Send + Sync>>,
-}
-
-/// A tensor behind a pointer, with its shape and dtype beside it: these are asked for so often that going to the backend for them
-/// would cost more than many an op.
-struct Erased<T: ?Sized> {
-    shape: Shape,
-    dtype: DType,
-    /// An `Option` of the backend's own tensor, which is none while [`AnyTensor::take`] has it out.
-    slot: T,
-}
-
-impl AnyTensor {
-    /// Erases the backend of a tensor.
-    #[inline]
-    pub fn new<B: Backend>(tensor: B::Tensor) -> Self {
-        let (shape, dtype) = (B::shape(&tensor), B::dtype(&tensor));
-        Self::from_parts(instance::<B>(), tensor, shape, dtype)
-    }
-
-    /// A tensor that a hand-written [`DynBackend`] recognises as its own by its type.
-    #[inline]
-    pub fn from_parts<T: Any + Send + Sync>(
-        backend: &'static dyn DynBackend,
-        tensor: T,
-        shape: Shape,
-        dtype: DType,
-    ) -> Self {
-        let slot = Some(tensor);
-        Self {
-            backend,
-            erased: Arc::new(Erased { shape, dtype, slot }),
-        }
-    }
-
-    /// Its backend.
-    #[inline]
-    pub fn backend(&self) -> &'static dyn DynBackend {
-        self.backend
-    }
-
-    /// Its shape.
-    #[inline]
-    pub fn shape(&self) -> Shape {
-        self.erased.shape
-    }
-
-    /// Its dtype.
-    #[inline]
-    pub fn dtype(&self) -> DType {
-        self.erased.dtype
-    }
-
-    /// What it wraps, if that is a `T`.
-    #[inline]
-    pub fn inner<T: Any>(&self) -> Option<&T> {
-        self.erased.slot.downcast_ref::<Option<T>>()?.as_ref()
-    }
-
-    /// The tensor itself, if it is one of `B`.
-    #[inline]
-    pub fn downcast_ref<B: Backend>(&self) -> Option<&B::Tensor> {
-        self.inner()
-    }
-
-    fn slot<B: Backend>(&mut self) -> Option<&mut Option<B::Tensor>> {
-        Arc::get_mut(&mut self.erased)?.slot.downcast_mut()
-    }
-
-    fn cloned<B: Backend>(&self) -> Result<B::Tensor> {
-        let tensor = self.downcast_ref::<B>().cloned();
-        tensor.ok_or_else(|| foreign::<B>(self.backend))
-    }
-
-    /// The tensor itself, to change: copied first if the handle is shared (a cheap copy: backends share the memory).
-    pub(crate) fn typed_mut<B: Backend>(&mut self) -> Result<&mut B::Tensor> {
-        if self.slot::<B>().is_none() {
-            *self = Self::new::<B>(self.cloned::<B>()?);
-        }
-        let backend = self.backend;
-        self.slot::<B>()
-            .and_then(Option::as_mut)
-            .ok_or_else(|| foreign::<B>(backend))
-    }
-
-    /// Moves the tensor out, leaving a handle that holds none until a new one is put in its place.
-    pub(crate) fn take<B: Backend>(&mut self) -> Result<B::Tensor> {
-        match self.slot::<B>().and_then(Option::take) {
-            Some(tensor) => Ok(tensor),
-            None => self.cloned::<B>(),
-        }
-    }
-}
-
-impl Debug for AnyTensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let backend = self.backend.name();
-        write!(f, "AnyTensor({backend} {}{})", self.erased.dtype, self.erased.shape)
-    }
-}
-
-/// A device of any backend.
-#[derive(Clone)]
-pub struct AnyDevice {
-    backend: &'static dyn DynBackend,
-    device: Arc<dyn DynDevice>,
-}
-
-impl AnyDevice {
-    /// Erases the backend of a device.
-    pub fn new<B: Backend>(device: B::Device) -> Self {
-        Self {
-            backend: instance::<B>(),
-            device: Arc::new(device),
-        }
-    }
-
-    /// A device of a hand-written [`DynBackend`].
-    pub fn from_parts(backend: &'static dyn DynBackend, device: Arc<dyn DynDevice>) -> Self {
-        Self { backend, device }
-    }
-
-    /// Its backend.
-    pub fn backend(&self) -> &'static dyn DynBackend {
-        self.backend
-    }
-
-    /// What it wraps.
-    pub fn inner(&self) -> &dyn DynDevice {
-        &*self.device
-    }
-
-    /// The device itself, if it is one of `B`.
-    pub fn downcast_ref<B: Backend>(&self) -> Option<&B::Device> {
-        self.device.as_any().downcast_ref()
-    }
-}
-
-impl PartialEq for AnyDevice {
-    fn eq(&self, other: &Self) -> bool {
-        self.backend.id() == other.backend.id() && self.device.same(other.device.as_any())
-    }
-}
-
-impl Display for AnyDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Display::fmt(&*self.device, f)
-    }
-}
-
-impl Debug for AnyDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AnyDevice({self})")
-    }
-}
-
-/// What every backend's device can do; implemented by a blanket impl.
-pub trait DynDevice: Any + Debug + Display + Send + Sync {
-    /// For downcasts.
-    fn as_any(&self) -> &dyn Any;
-
-    /// Whether the other is the same device.
-    fn same(&self, other: &dyn Any) -> bool;
-}
-
-impl<D: PartialEq + Debug + Display + Send + Sync + 'static> DynDevice for D {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn same(&self, other: &dyn Any) -> bool {
-        other.downcast_ref::<D>() == Some(self)
-    }
-}
-
-/// The one value of a backend, as an object. A backend is a type without fields, so that nothing is allocated here.
-#[inline]
-fn instance<B: Backend>() -> &'static dyn DynBackend {
-    const {
-        assert!(
-            size_of::<B>() == 0,
-            "a backend has no fields: state belongs into its devices"
-        )
-    };
-    Box::leak(Box::<B>::default())
-}
-
-#[inline]
-fn one(op: Op, inputs: &[&AnyTensor]) -> Result<AnyTensor> {
-    inputs[0].backend.execute(&op, inputs)?.take(0)
-}
-
-fn two(op: Op, inputs: &[&AnyTensor]) -> Result<(AnyTensor, AnyTensor)> {
-    let mut outputs = inputs[0].backend.execute(&op, inputs)?;
-    Ok((outputs.take(0)?, outputs.take(1)?))
-}
-
-fn three(op: Op, inputs: &[&AnyTensor]) -> Result<(AnyTensor, AnyTensor, AnyTensor)> {
-    let mut outputs = inputs[0].backend.execute(&op, inputs)?;
-    Ok((outputs.take(0)?, outputs.take(1)?, outputs.take(2)?))
-}
-
-/// The tensors of a call whose last ones are optional: an absent one may only be followed by absent ones.
-struct Inputs<'a, const N: usize>([&'a AnyTensor; N], usize);
-
-impl<'a, const N: usize> Inputs<'a, N> {
-    fn new<const R: usize>(required: [&'a AnyTensor; R], optional: [Option<&'a AnyTensor>; 2]) -> Self {
-        let mut all = [required[0]; N];
-        all[..R].copy_from_slice(&required);
-        let mut len = R;
-        for x in optional.into_iter().map_while(|x| x) {
-            all[len] = x;
-            len += 1;
-        }
-        Self(all, len)
-    }
-
-    fn get(&self) -> &[&'a AnyTensor] {
-        &self.0[..self.1]
-    }
-}
-
-/// Two operands that are there together, or not at all.
-fn pair(operands: Option<[&AnyTensor; 2]>) -> [Option<&AnyTensor>; 2] {
-    operands.map_or([None; 2], |both| both.map(Some))
-}
 
 type T = AnyTensor;
 
@@ -258,34 +25,34 @@ impl Backend for AnyBackend {
 
     fn capabilities(device: &AnyDevice) -> Capabilities {
         device
-            .backend
+            .backend()
             .capabilities(device)
             .unwrap_or_else(|_| Capabilities::host([]))
     }
 
     fn supports(device: &AnyDevice, op: &OpDesc<'_>) -> Support {
         device
-            .backend
+            .backend()
             .supports(device, op)
             .unwrap_or_else(|e| Support::No(e.to_string()))
     }
 
     fn synchronize(device: &AnyDevice) -> Result<()> {
-        device.backend.synchronize(device)
+        device.backend().synchronize(device)
     }
 
     #[inline]
     fn shape(x: &T) -> Shape {
-        x.erased.shape
+        x.shape()
     }
 
     #[inline]
     fn dtype(x: &T) -> DType {
-        x.erased.dtype
+        x.dtype()
     }
 
     fn device(x: &T) -> AnyDevice {
-        match x.backend.device(x) {
+        match x.backend().device(x) {
             Ok(device) => device,
             Err(_) => unreachable!("an AnyTensor is paired with its own backend when it is made"),
         }
@@ -293,27 +60,51 @@ impl Backend for AnyBackend {
 
     #[inline]
     fn same_device(a: &T, b: &T) -> bool {
-        a.backend.same_device(a, b)
+        a.backend().same_device(a, b)
     }
 
     fn from_host(host: HostTensor, device: &AnyDevice) -> Result<T> {
-        device.backend.from_host(host, device)
+        device.backend().from_host(host, device)
     }
 
     fn to_host(x: &T) -> Result<HostTensor> {
-        x.backend.to_host(x)
+        program::refuse("it reads values on the host");
+        x.backend().to_host(x)
     }
 
     fn full(shape: Shape, value: Scalar, dtype: DType, device: &AnyDevice) -> Result<T> {
-        device.backend.full(shape, value, dtype, device)
+        let x = device.backend().full(shape, value, dtype, device)?;
+        if program::is_recording() {
+            program::note(Action::Full { shape, value, dtype }, &[], std::iter::once(&x));
+        }
+        Ok(x)
     }
 
     fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType, device: &AnyDevice) -> Result<T> {
-        device.backend.iota(len, start, step, dtype, device)
+        let x = device.backend().iota(len, start, step, dtype, device)?;
+        if program::is_recording() {
+            let action = Action::Iota {
+                len,
+                start,
+                step,
+                dtype,
+            };
+            program::note(action, &[], std::iter::once(&x));
+        }
+        Ok(x)
     }
 
     fn random(shape: Shape, distribution: Distribution, dtype: DType, key: RandomKey, device: &AnyDevice) -> Result<T> {
-        device.backend.random(shape, distribution, dtype, key, device)
+        let x = device.backend().random(shape, distribution, dtype, key, device)?;
+        if program::is_recording() {
+            let action = Action::Random {
+                shape,
+                distribution,
+                dtype,
+            };
+            program::note_draw(action, key, &x);
+        }
+        Ok(x)
     }
 
     fn unary(op: UnaryOp, x: &T) -> Result<T> {
@@ -621,12 +412,19 @@ impl Backend for AnyBackend {
     }
 
     fn accumulate_grad(mut acc: T, grad: &T) -> Result<T> {
-        acc.backend.update(&Op::AccumulateGrad, &mut [&mut acc], grad)?;
+        if program::is_recording() {
+            let old = acc.clone();
+            acc.backend().update(&Op::AccumulateGrad, &mut [&mut acc], grad)?;
+            program::note(Action::Op(Op::AccumulateGrad), &[&old, grad], std::iter::once(&acc));
+            return Ok(acc);
+        }
+        acc.backend().update(&Op::AccumulateGrad, &mut [&mut acc], grad)?;
         Ok(acc)
     }
 
     fn sgd_step(param: &mut T, grad: &T, momentum: Option<&mut T>, params: &SgdParams) -> Result<()> {
-        let (backend, op) = (param.backend, Op::SgdStep(*params));
+        program::refuse("an optimizer takes a step inside of it");
+        let (backend, op) = (param.backend(), Op::SgdStep(*params));
         match momentum {
             None => backend.update(&op, &mut [param], grad),
             Some(momentum) => backend.update(&op, &mut [param, momentum], grad),
@@ -641,7 +439,8 @@ impl Backend for AnyBackend {
         max_second: Option<&mut T>,
         params: &AdamParams,
     ) -> Result<()> {
-        let (backend, op) = (param.backend, Op::AdamStep(*params));
+        program::refuse("an optimizer takes a step inside of it");
+        let (backend, op) = (param.backend(), Op::AdamStep(*params));
         match max_second {
             None => backend.update(&op, &mut [param, first, second], grad),
             Some(largest) => backend.update(&op, &mut [param, first, second, largest], grad),

@@ -1,0 +1,24 @@
+//! A backend chosen at run time, which is a [`Backend`] again.
+
+mod backend;
+mod calls;
+mod device;
+mod tensor;
+
+pub use backend::AnyBackend;
+pub use device::{AnyDevice, DynDevice};
+pub use tensor::AnyTensor;
+
+use crate::{Backend, DynBackend};
+
+/// The one value of a backend, as an object. A backend is a type without fields, so that nothing is allocated here.
+#[inline]
+fn instance<B: Backend>() -> &'static dyn DynBackend {
+    const {
+        assert!(
+            size_of::<B>() == 0,
+            "a backend has no fields: state belongs into its devices"
+        )
+    };
+    Box::leak(Box::<B>::default())
+}

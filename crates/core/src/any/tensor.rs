@@ -1,0 +1,119 @@
+//! A tensor whose backend is erased.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use super::instance;
+use crate::dyn_backend::foreign;
+use crate::{Backend, DType, DynBackend, Result, Shape};
+
+/// A tensor of any backend.
+#[derive(Clone)]
+pub struct AnyTensor {
+    backend: &'static dyn DynBackend,
+    erased: Arc<Erased<dyn Any + Send + Sync>>,
+}
+
+/// A tensor behind a pointer, with its shape and dtype beside it: these are asked for so often that going to the backend for them
+/// would cost more than many an op.
+struct Erased<T: ?Sized> {
+    shape: Shape,
+    dtype: DType,
+    /// An `Option` of the backend's own tensor, which is none while [`AnyTensor::take`] has it out.
+    slot: T,
+}
+
+impl AnyTensor {
+    /// Erases the backend of a tensor.
+    #[inline]
+    pub fn new<B: Backend>(tensor: B::Tensor) -> Self {
+        let (shape, dtype) = (B::shape(&tensor), B::dtype(&tensor));
+        Self::from_parts(instance::<B>(), tensor, shape, dtype)
+    }
+
+    /// A tensor that a hand-written [`DynBackend`] recognises as its own by its type.
+    #[inline]
+    pub fn from_parts<T: Any + Send + Sync>(
+        backend: &'static dyn DynBackend,
+        tensor: T,
+        shape: Shape,
+        dtype: DType,
+    ) -> Self {
+        let slot = Some(tensor);
+        Self {
+            backend,
+            erased: Arc::new(Erased { shape, dtype, slot }),
+        }
+    }
+
+    /// Its backend.
+    #[inline]
+    pub fn backend(&self) -> &'static dyn DynBackend {
+        self.backend
+    }
+
+    /// Tells tensors apart: the same for all clones of a handle, and no other's while one of them is there.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.erased).cast::<()>().addr()
+    }
+
+    /// Its shape.
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        self.erased.shape
+    }
+
+    /// Its dtype.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.erased.dtype
+    }
+
+    /// What it wraps, if that is a `T`.
+    #[inline]
+    pub fn inner<T: Any>(&self) -> Option<&T> {
+        self.erased.slot.downcast_ref::<Option<T>>()?.as_ref()
+    }
+
+    /// The tensor itself, if it is one of `B`.
+    #[inline]
+    pub fn downcast_ref<B: Backend>(&self) -> Option<&B::Tensor> {
+        self.inner()
+    }
+
+    fn slot<B: Backend>(&mut self) -> Option<&mut Option<B::Tensor>> {
+        Arc::get_mut(&mut self.erased)?.slot.downcast_mut()
+    }
+
+    fn cloned<B: Backend>(&self) -> Result<B::Tensor> {
+        let tensor = self.downcast_ref::<B>().cloned();
+        tensor.ok_or_else(|| foreign::<B>(self.backend))
+    }
+
+    /// The tensor itself, to change: copied first if the handle is shared (a cheap copy: backends share the memory).
+    pub(crate) fn typed_mut<B: Backend>(&mut self) -> Result<&mut B::Tensor> {
+        if self.slot::<B>().is_none() {
+            *self = Self::new::<B>(self.cloned::<B>()?);
+        }
+        let backend = self.backend;
+        self.slot::<B>()
+            .and_then(Option::as_mut)
+            .ok_or_else(|| foreign::<B>(backend))
+    }
+
+    /// Moves the tensor out, leaving a handle that holds none until a new one is put in its place.
+    pub(crate) fn take<B: Backend>(&mut self) -> Result<B::Tensor> {
+        match self.slot::<B>().and_then(Option::take) {
+            Some(tensor) => Ok(tensor),
+            None => self.cloned::<B>(),
+        }
+    }
+}
+
+impl Debug for AnyTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let backend = self.backend.name();
+        write!(f, "AnyTensor({backend} {}{})", self.erased.dtype, self.erased.shape)
+    }
+}

@@ -1,0 +1,54 @@
+//! What does not depend on the inputs is computed once.
+
+use super::{Action, Program, Slot, Step};
+use crate::{AnyBackend, AnyTensor, Backend, Op, Result};
+
+/// Larger results are computed each time rather than kept for good.
+const MOST: usize = 1 << 20;
+
+pub(super) fn constants(program: &mut Program) -> Result<()> {
+    let mut values: Vec<Option<AnyTensor>> = vec![None; program.values];
+    for (slot, tensor) in &program.constants {
+        values[slot.index()] = Some(tensor.clone());
+    }
+    let mut left = Vec::with_capacity(program.steps.len());
+    for step in std::mem::take(&mut program.steps) {
+        let Some(outputs) = compute(program, &step, &values)? else {
+            left.push(step);
+            continue;
+        };
+        if outputs.iter().any(|x| x.shape().numel() > MOST) {
+            left.push(step);
+            continue;
+        }
+        for (&slot, tensor) in step.outputs.iter().zip(outputs) {
+            program.constants.push((slot, tensor.clone()));
+            values[slot.index()] = Some(tensor);
+        }
+    }
+    program.steps = left;
+    Ok(())
+}
+
+/// The results of a step of constants alone.
+fn compute(program: &Program, step: &Step, values: &[Option<AnyTensor>]) -> Result<Option<Vec<AnyTensor>>> {
+    let device = &program.device;
+    let value = |slot: &Slot| values[slot.index()].as_ref();
+    match &step.action {
+        Action::Full { shape, value, dtype } => AnyBackend::full(*shape, *value, *dtype, device).map(|x| Some(vec![x])),
+        Action::Iota {
+            len,
+            start,
+            step,
+            dtype,
+        } => AnyBackend::iota(*len, *start, *step, *dtype, device).map(|x| Some(vec![x])),
+        Action::Op(Op::AccumulateGrad) | Action::Random { .. } => Ok(None),
+        Action::Op(op) => {
+            let Some(inputs) = step.inputs.iter().map(value).collect::<Option<Vec<&AnyTensor>>>() else {
+                return Ok(None);
+            };
+            let outputs = device.backend().execute(op, &inputs)?;
+            Ok(Some(outputs.iter().cloned().collect()))
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Computations as values: the calls of [`AnyBackend`](crate::AnyBackend), recorded once, to be run again without the layers above.
+//!
+//! A [`Program`] is a list of steps, each an op on numbered values: inputs, constants and results of earlier steps. It is recorded by
+//! [`record`], made shorter by its passes, and run by the [`Replay`] that [`Program::compile`] gives, on the backend that it was recorded on.
+
+mod fold;
+mod fuse;
+mod live;
+mod record;
+mod replay;
+
+use std::fmt;
+
+pub use record::{Recorded, record};
+pub(crate) use record::{is_recording, note, note_draw, refuse};
+pub(crate) use replay::compile;
+
+use crate::{AnyDevice, AnyTensor, DType, Distribution, Op, RandomKey, Result, Scalar, Shape};
+
+/// The ops of a computation on the device that it was recorded on.
+pub struct Program {
+    device: AnyDevice,
+    /// How many values there are; the first ones are the inputs.
+    values: usize,
+    inputs: usize,
+    constants: Vec<(Slot, AnyTensor)>,
+    steps: Vec<Step>,
+    outputs: Vec<Slot>,
+    draws: Vec<Draw>,
+}
+
+/// The number of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Slot(u32);
+
+/// One call.
+#[derive(Clone, Debug, PartialEq)]
+struct Step {
+    action: Action,
+    inputs: Vec<Slot>,
+    outputs: Vec<Slot>,
+    /// The values that no later step asks for.
+    last: Vec<Slot>,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    Op(Op),
+    Full {
+        shape: Shape,
+        value: Scalar,
+        dtype: DType,
+    },
+    Iota {
+        len: usize,
+        start: Scalar,
+        step: Scalar,
+        dtype: DType,
+    },
+    /// With a key that is another one each time.
+    Random {
+        shape: Shape,
+        distribution: Distribution,
+        dtype: DType,
+    },
+}
+
+/// A draw of random numbers that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// The key with which it was made.
+    pub key: RandomKey,
+    /// How many numbers.
+    pub count: usize,
+}
+
+/// A program that is ready to be run.
+pub trait Replay: Send {
+    /// Computes the outputs from inputs of the shapes, dtypes and device with which it was recorded. `key` is asked, in the order of
+    /// [`Program::draws`], for the key of each draw of so many numbers.
+    ///
+    /// # Errors
+    /// When the device fails, naming the op; or an input belongs to another backend.
+    fn run(&mut self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>>;
+}
+
+impl Slot {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Action {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Op(op) => op.name(),
+            Self::Full { .. } => "full",
+            Self::Iota { .. } => "arange",
+            Self::Random { .. } => "random",
+        }
+    }
+}
+
+impl Program {
+    /// The names of its ops, in order.
+    pub fn ops(&self) -> impl Iterator<Item = &'static str> {
+        self.steps.iter().map(|step| step.action.name())
+    }
+
+    /// The draws of random numbers that were recorded, in order.
+    pub fn draws(&self) -> &[Draw] {
+        &self.draws
+    }
+
+    /// How it differs from a second recording of the same computation: a number, a constant or an op that is another one each time would be
+    /// frozen by a replay.
+    ///
+    /// # Errors
+    /// When the device fails while constants are compared.
+    pub fn difference(&self, other: &Self) -> Result<Option<String>> {
+        for (a, b) in self.steps.iter().zip(&other.steps) {
+            if a.action != b.action {
+                return Ok(Some(format!("{:?} became {:?}", a.action, b.action)));
+            }
+        }
+        if self.steps != other.steps || self.outputs != other.outputs || self.values != other.values {
+            return Ok(Some("the ops were not the same ones the second time".to_owned()));
+        }
+        for ((_, a), (_, b)) in self.constants.iter().zip(&other.constants) {
+            if a.address() != b.address() && !same_values(a, b)? {
+                let what = format!("a tensor that is no input, {}{},", a.dtype(), a.shape());
+                return Ok(Some(format!("{what} had other values the second time")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Computes what does not depend on the inputs, joins ops that a backend has as one, and drops what nobody asks for.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn optimize(&mut self) -> Result<()> {
+        fold::constants(self)?;
+        fuse::activations(self);
+        live::sweep(self);
+        Ok(())
+    }
+
+    /// Makes it ready to be run.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend wants to see each call by itself.
+    pub fn compile(self) -> Result<Box<dyn Replay>> {
+        self.device.backend().compile(self)
+    }
+
+    /// How many steps ask for each value, outputs included.
+    fn uses(&self) -> Vec<u32> {
+        let mut uses = vec![0; self.values];
+        let asked = self.steps.iter().flat_map(|step| &step.inputs).chain(&self.outputs);
+        for slot in asked {
+            uses[slot.index()] += 1;
+        }
+        uses
+    }
+}
+
+/// Whether two tensors hold the same bytes.
+fn same_values(a: &AnyTensor, b: &AnyTensor) -> Result<bool> {
+    if (a.dtype(), a.shape()) != (b.dtype(), b.shape()) {
+        return Ok(false);
+    }
+    Ok(a.backend().to_host(a)?.bytes() == b.backend().to_host(b)?.bytes())
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("device", &self.device)
+            .field("steps", &self.steps)
+            .field("outputs", &self.outputs)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,188 @@
+//! Recording: what this thread asks of [`AnyBackend`](crate::AnyBackend), as a program.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use super::{Action, Draw, Program, Slot, Step, live};
+use crate::{AnyBackend, AnyDevice, AnyTensor, Backend, Error, RandomKey, Result};
+
+thread_local! {
+    /// Beside the recording itself, for it is asked before each op.
+    static ON: Cell<bool> = const { Cell::new(false) };
+    static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
+}
+
+struct Recording {
+    device: AnyDevice,
+    /// By address. The tensors are kept, so that no address is given twice.
+    slots: HashMap<usize, Slot>,
+    kept: Vec<AnyTensor>,
+    inputs: usize,
+    constants: Vec<(Slot, AnyTensor)>,
+    steps: Vec<Step>,
+    draws: Vec<Draw>,
+    /// Why this cannot be recorded.
+    refused: Option<String>,
+}
+
+/// What [`record`] gives: the results, and the program, or why there can be none.
+pub type Recorded<R> = (Vec<AnyTensor>, R, std::result::Result<Program, String>);
+
+/// Runs `f`, and gives its results together with a program that computes the tensors among them from `inputs`. What `f` uses and is neither an
+/// input nor computed from inputs is a constant of the program.
+///
+/// # Errors
+/// Those of `f`; when there are no inputs.
+pub fn record<R>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<AnyTensor>, R)>) -> Result<Recorded<R>> {
+    let Some(first) = inputs.first() else {
+        return Err(Error::invalid("a recording needs at least one input"));
+    };
+    if is_recording() {
+        // The outer one sees all calls.
+        let (outputs, rest) = f()?;
+        return Ok((
+            outputs,
+            rest,
+            Err("another recording is under way on this thread".to_owned()),
+        ));
+    }
+    let started = Started::begin(Recording::new(AnyBackend::device(first), inputs));
+    let (outputs, rest) = f()?;
+    let program = match started.end() {
+        Some(recording) => recording.finish(&outputs),
+        None => Err("the recording was lost".to_owned()),
+    };
+    Ok((outputs, rest, program))
+}
+
+/// Whether calls of this thread are being recorded.
+#[inline]
+pub(crate) fn is_recording() -> bool {
+    ON.get()
+}
+
+/// Takes down a call.
+#[cold]
+pub(crate) fn note<'a>(action: Action, inputs: &[&AnyTensor], outputs: impl Iterator<Item = &'a AnyTensor>) {
+    with(|recording| recording.step(action, inputs, outputs));
+}
+
+/// Takes down a draw of random numbers.
+#[cold]
+pub(crate) fn note_draw(action: Action, key: RandomKey, output: &AnyTensor) {
+    with(|recording| {
+        let count = output.shape().numel();
+        recording.draws.push(Draw { key, count });
+        recording.step(action, &[], std::iter::once(output));
+    });
+}
+
+/// Says that something happens which a program cannot do.
+#[cold]
+pub(crate) fn refuse(why: &str) {
+    with(|recording| {
+        recording.refused.get_or_insert_with(|| why.to_owned());
+    });
+}
+
+fn with(f: impl FnOnce(&mut Recording)) {
+    if is_recording() {
+        RECORDING.with_borrow_mut(|recording| recording.as_mut().map(f));
+    }
+}
+
+/// Ends the recording when `f` fails or panics, too.
+struct Started;
+
+impl Started {
+    fn begin(recording: Recording) -> Self {
+        RECORDING.set(Some(recording));
+        ON.set(true);
+        Self
+    }
+
+    fn end(self) -> Option<Recording> {
+        ON.set(false);
+        RECORDING.take()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        ON.set(false);
+        RECORDING.set(None);
+    }
+}
+
+impl Recording {
+    fn new(device: AnyDevice, inputs: &[AnyTensor]) -> Self {
+        let mut recording = Self {
+            device,
+            slots: HashMap::new(),
+            kept: Vec::new(),
+            inputs: inputs.len(),
+            constants: Vec::new(),
+            steps: Vec::new(),
+            draws: Vec::new(),
+            refused: None,
+        };
+        for input in inputs {
+            if AnyBackend::device(input) != recording.device {
+                recording.refused = Some("its inputs are on several devices".to_owned());
+            }
+            recording.name(input);
+        }
+        recording
+    }
+
+    /// A number for a tensor that has just been made.
+    fn name(&mut self, tensor: &AnyTensor) -> Slot {
+        let slot = Slot(self.kept.len() as u32);
+        self.kept.push(tensor.clone());
+        self.slots.insert(tensor.address(), slot);
+        slot
+    }
+
+    /// The number of a tensor; one that has none yet came from outside.
+    fn slot(&mut self, tensor: &AnyTensor) -> Slot {
+        if let Some(&slot) = self.slots.get(&tensor.address()) {
+            return slot;
+        }
+        if AnyBackend::device(tensor) != self.device {
+            self.refused
+                .get_or_insert_with(|| "it moves tensors between devices".to_owned());
+        }
+        let slot = self.name(tensor);
+        self.constants.push((slot, tensor.clone()));
+        slot
+    }
+
+    fn step<'a>(&mut self, action: Action, inputs: &[&AnyTensor], outputs: impl Iterator<Item = &'a AnyTensor>) {
+        let inputs = inputs.iter().map(|x| self.slot(x)).collect();
+        let outputs = outputs.map(|x| self.name(x)).collect();
+        self.steps.push(Step {
+            action,
+            inputs,
+            outputs,
+            last: Default::default(),
+        });
+    }
+
+    fn finish(mut self, outputs: &[AnyTensor]) -> std::result::Result<Program, String> {
+        let outputs = outputs.iter().map(|x| self.slot(x)).collect();
+        if let Some(why) = self.refused {
+            return Err(why);
+        }
+        let mut program = Program {
+            device: self.device,
+            values: self.kept.len(),
+            inputs: self.inputs,
+            constants: self.constants,
+            steps: self.steps,
+            outputs,
+            draws: self.draws,
+        };
+        live::mark(&mut program);
+        Ok(program)
+    }
+}

@@ -1,0 +1,142 @@
+//! Training steps that are replayed.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use polygrad_tensor::{Capture, Gradients, Result, Tensor};
+
+use super::TrainStep;
+use crate::{Buffer, Item, Module, Optimizer, Param, Visitor};
+
+/// A [`TrainStep`] whose loss and gradients are replayed: the ops of a step are run one after the other on the backend, without the checks, the
+/// gradient graph and the code of the layers. Results are the same, random numbers included. The optimizer takes its step as always, so that
+/// its learning rate may change from step to step.
+///
+/// The first two steps with batches of the same shapes are recorded; there may be eight sets of shapes. A change of the model's mode, of what
+/// is frozen, of dtype or device is noticed, and recorded anew. Where the two recordings differ, or the loss cannot be recorded, steps are
+/// computed as without `captured`, and [`CapturedStep::refusal`] says why: it reads values on the host
+/// ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each time.
+///
+/// What the loss uses besides model and batch is frozen: a tensor or a number that it got from elsewhere is as it was in the second step.
+/// Pass tensors that change in the batch.
+pub struct CapturedStep<M, O, L> {
+    step: TrainStep<M, O, L>,
+    params: Vec<Param>,
+    buffers: Vec<Buffer>,
+    capture: Capture<Vec<bool>>,
+}
+
+impl<M, O, L> CapturedStep<M, O, L>
+where
+    M: Module,
+    O: Optimizer,
+    L: Fn(&M, &[Tensor]) -> Result<Tensor>,
+{
+    pub(super) fn new(step: TrainStep<M, O, L>) -> Self {
+        Self {
+            params: step.model.parameters(),
+            buffers: step
+                .model
+                .named_buffers()
+                .into_iter()
+                .map(|(_, buffer)| buffer)
+                .collect(),
+            step,
+            capture: Capture::new(),
+        }
+    }
+
+    /// Trains on a batch; gives the loss before the step, outside the gradient graph.
+    ///
+    /// # Errors
+    /// As [`TrainStep::step`].
+    pub fn step(&mut self, batch: &[Tensor]) -> Result<Tensor> {
+        let (loss, gradients) = self.gradients(batch)?;
+        self.step.update(gradients)?;
+        Ok(loss)
+    }
+
+    fn gradients(&mut self, batch: &[Tensor]) -> Result<(Tensor, Gradients)> {
+        let Self {
+            step,
+            params,
+            buffers,
+            capture,
+        } = self;
+        let state = params
+            .iter()
+            .map(Param::value)
+            .chain(buffers.iter().map(Buffer::tensor));
+        let inputs = batch.iter().map(Tensor::detach).chain(state).collect();
+        // Loss, buffers, gradients; and which parameters have one.
+        let (outputs, has_gradient) = capture.run(variant(&step.model, params), inputs, || {
+            let (loss, gradients) = step.gradients(batch)?;
+            let mut outputs = vec![loss];
+            outputs.extend(buffers.iter().map(Buffer::tensor));
+            let of = |param: &Param| gradients.get(param).cloned();
+            let found: Vec<Option<Tensor>> = params.iter().map(of).collect();
+            let has_gradient = found.iter().map(Option::is_some).collect();
+            outputs.extend(found.into_iter().flatten());
+            Ok((outputs, has_gradient))
+        })?;
+        let mut outputs = outputs.into_iter();
+        let loss = outputs.next();
+        for (buffer, value) in buffers.iter().zip(outputs.by_ref()) {
+            buffer.set(&value)?;
+        }
+        let trained = params.iter().zip(&has_gradient).filter(|(_, has)| **has);
+        let gradients = Gradients::new(trained.map(|(param, _)| param).zip(outputs));
+        match loss {
+            Some(loss) => Ok((loss, gradients)),
+            None => unreachable!("the loss is the first output"),
+        }
+    }
+
+    /// Whether a replay is ready for some batch.
+    pub fn is_ready(&self) -> bool {
+        self.capture.is_ready()
+    }
+
+    /// Why the last step was no replay, where none will be.
+    pub fn refusal(&self) -> Option<&str> {
+        self.capture.refusal()
+    }
+
+    /// The model.
+    pub fn model(&self) -> &M {
+        &self.step.model
+    }
+
+    /// The optimizer, for learning rates and checkpoints.
+    pub fn optimizer(&mut self) -> &mut O {
+        &mut self.step.optimizer
+    }
+
+    /// The step without what was recorded.
+    pub fn into_inner(self) -> TrainStep<M, O, L> {
+        self.step
+    }
+}
+
+/// What decides, besides shapes, which ops a model computes: the mode of its modules, and which parameters are frozen.
+fn variant(model: &impl Module, params: &[Param]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    Visitor::walk(model, |_, item| {
+        if let Item::Mode(mode) = item {
+            mode.is_training().hash(&mut hasher);
+        }
+    });
+    for param in params {
+        param.is_trainable().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+impl<M, O, L> fmt::Debug for CapturedStep<M, O, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CapturedStep")
+            .field("step", &self.step)
+            .field("capture", &self.capture)
+            .finish_non_exhaustive()
+    }
+}

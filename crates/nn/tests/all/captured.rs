@@ -1,0 +1,274 @@
+//! Captured steps beside steps as they are written.
+
+use std::cell::Cell;
+
+use polygrad_core::{AnyDevice, Backend};
+use polygrad_nn::loss::{Reduction, cross_entropy, mse_loss};
+use polygrad_nn::{
+    Adam, BatchNorm1d, CapturedStep, Dropout, Linear, Module, Optimizer, ReLU, SGDConfig, Sequential, TrainStep,
+};
+use polygrad_tensor::{AnyBackend, Device, GeneratorState, Result, Tensor, manual_seed};
+
+fn cpu() -> Device {
+    erased::<polygrad_cpu::Cpu>()
+}
+
+fn reference() -> Device {
+    erased::<polygrad_reference::Reference>()
+}
+
+fn erased<B: Backend<Device: Default>>() -> Device {
+    Device::<AnyBackend>::from_inner(AnyDevice::new::<B>(B::Device::default()))
+}
+
+/// With dropout and running statistics: what a step changes besides parameters.
+fn model(device: &Device) -> Sequential {
+    manual_seed(7);
+    Sequential::new()
+        .push(Linear::new(5, 16, device).unwrap())
+        .push(BatchNorm1d::new(16, device).unwrap())
+        .push(ReLU)
+        .push(Dropout::new(0.25).unwrap())
+        .push(Linear::new(16, 16, device).unwrap())
+        .push(ReLU)
+        .push(Linear::new(16, 3, device).unwrap())
+}
+
+type Loss = fn(&Sequential, &[Tensor]) -> Result<Tensor>;
+
+fn loss(model: &Sequential, batch: &[Tensor]) -> Result<Tensor> {
+    cross_entropy(&model.forward(&batch[0])?, &batch[1])
+}
+
+fn step<L: Fn(&Sequential, &[Tensor]) -> Result<Tensor>>(device: &Device, loss: L) -> TrainStep<Sequential, Adam, L> {
+    let model = model(device);
+    let optimizer = Adam::new(model.parameters(), 1e-2).unwrap();
+    TrainStep::new(model, optimizer, loss)
+}
+
+fn batch(rows: usize, number: usize, device: &Device) -> [Tensor; 2] {
+    let x = (0..rows * 5)
+        .map(|i| ((i * 37 + number * 11) % 29) as f32 / 14.0 - 1.0)
+        .collect();
+    let y = (0..rows).map(|i| ((i * 5 + number) % 3) as i64).collect();
+    [
+        Tensor::from_vec::<f32>(x, [rows, 5], device).unwrap(),
+        Tensor::from_vec::<i64>(y, [rows], device).unwrap(),
+    ]
+}
+
+/// Parameters, buffers and random numbers after some steps, and the losses.
+fn outcome(
+    device: &Device,
+    mut step: impl FnMut(&[Tensor]) -> Tensor,
+    batches: &[(usize, usize)],
+) -> (Vec<f64>, GeneratorState) {
+    manual_seed(11);
+    let losses = batches
+        .iter()
+        .map(|&(rows, number)| step(&batch(rows, number, device)).item().unwrap())
+        .collect();
+    (losses, GeneratorState::current())
+}
+
+fn weights(model: &impl Module) -> Vec<u8> {
+    let state = model.state_dict().unwrap();
+    state.iter().flat_map(|(_, value)| value.bytes().to_vec()).collect()
+}
+
+/// Takes the same steps with and without capturing.
+fn same(device: &Device, batches: &[(usize, usize)]) -> CapturedStep<Sequential, Adam, Loss> {
+    let mut plain = step(device, loss as Loss);
+    let mut captured = step(device, loss as Loss).captured();
+    let expected = outcome(device, |batch| plain.step(batch).unwrap(), batches);
+    let found = outcome(device, |batch| captured.step(batch).unwrap(), batches);
+    assert_eq!(found, expected);
+    assert_eq!(weights(captured.model()), weights(plain.model()));
+    captured
+}
+
+#[test]
+fn a_replay_gives_the_same_bits_and_random_numbers() {
+    for device in [cpu(), reference()] {
+        let batches: Vec<(usize, usize)> = (0..12).map(|i| (8, i)).collect();
+        let captured = same(&device, &batches);
+        assert!(captured.is_ready());
+        assert_eq!(captured.refusal(), None);
+    }
+}
+
+#[test]
+fn other_shapes_are_recorded_anew() {
+    let batches = [(8, 0), (8, 1), (8, 2), (3, 3), (8, 4), (3, 5), (3, 6), (8, 7)];
+    assert!(same(&cpu(), &batches).is_ready());
+}
+
+#[test]
+fn more_shapes_than_are_kept_are_computed_as_written() {
+    let batches: Vec<(usize, usize)> = (2..13).map(|rows| (rows, rows)).collect();
+    let refusal = same(&cpu(), &batches).refusal().map(str::to_owned).unwrap();
+    assert!(refusal.contains("more than 8"), "{refusal}");
+}
+
+#[test]
+fn rates_modes_and_freezing_may_change_on_the_way() {
+    let device = cpu();
+    let mut plain = step(&device, loss as Loss);
+    let mut captured = step(&device, loss as Loss).captured();
+    // Frozen parameters have no gradient.
+    plain.optimizer().allow_unused(true);
+    captured.optimizer().allow_unused(true);
+    let frozen = |model: &Sequential, frozen: bool| {
+        let (_, param) = model
+            .named_parameters()
+            .into_iter()
+            .find(|(name, _)| name == "0.weight")
+            .unwrap();
+        param.set_trainable(!frozen);
+    };
+    for i in 0..24 {
+        if i == 6 {
+            plain.optimizer().set_lr(1e-3);
+            captured.optimizer().set_lr(1e-3);
+        }
+        for model in [plain.model(), captured.model()] {
+            match i {
+                9 => model.eval(),
+                14 => model.train(),
+                18 => frozen(model, true),
+                _ => {}
+            }
+        }
+        let batch = batch(8, i, &device);
+        manual_seed(i as u64);
+        let expected = plain.step(&batch).unwrap().item().unwrap();
+        manual_seed(i as u64);
+        assert_eq!(captured.step(&batch).unwrap().item().unwrap(), expected, "step {i}");
+    }
+    assert_eq!(weights(captured.model()), weights(plain.model()));
+}
+
+#[test]
+fn gradients_are_clipped() {
+    let device = cpu();
+    let mut plain = step(&device, loss as Loss).clip_grad_norm(0.05);
+    let mut captured = step(&device, loss as Loss).clip_grad_norm(0.05).captured();
+    let batches: Vec<(usize, usize)> = (0..6).map(|i| (8, i)).collect();
+    let expected = outcome(&device, |batch| plain.step(batch).unwrap(), &batches);
+    assert_eq!(
+        outcome(&device, |batch| captured.step(batch).unwrap(), &batches),
+        expected
+    );
+    assert_eq!(weights(captured.model()), weights(plain.model()));
+}
+
+/// A step with this loss is computed as written, and says why.
+fn refused(loss: impl Fn(&Sequential, &[Tensor]) -> Result<Tensor>, why: &str) {
+    let device = cpu();
+    let mut captured = step(&device, loss).captured();
+    for i in 0..4 {
+        captured.step(&batch(8, i, &device)).unwrap();
+    }
+    let refusal = captured.refusal().unwrap();
+    assert!(refusal.contains(why), "{refusal}");
+    assert!(!captured.is_ready());
+}
+
+#[test]
+fn what_cannot_be_replayed_is_computed_as_written() {
+    refused(
+        |model, batch| {
+            let loss = loss(model, batch)?;
+            assert!(loss.item()?.is_finite());
+            Ok(loss)
+        },
+        "reads values on the host",
+    );
+    let calls = Cell::new(0);
+    refused(
+        |model, batch| {
+            calls.set(calls.get() + 1);
+            &loss(model, batch)? * (1.0 + f64::from(calls.get()))
+        },
+        "became",
+    );
+    refused(
+        |model, batch| {
+            calls.set(calls.get() + 1);
+            let noise = Tensor::from_vec(vec![calls.get() as f32; 40], [8, 5], &batch[0].device())?;
+            cross_entropy(&model.forward(&(&batch[0] + &noise)?)?, &batch[1])
+        },
+        "other values the second time",
+    );
+    refused(
+        |model, batch| {
+            manual_seed(3);
+            loss(model, batch)
+        },
+        "thread's stream",
+    );
+    refused(
+        |model, batch| {
+            let elsewhere =
+                Device::<AnyBackend>::from_inner(AnyDevice::new::<polygrad_reference::Reference>(Default::default()));
+            let x = batch[0].to_device(&elsewhere)?.to_device(&batch[0].device())?;
+            cross_entropy(&model.forward(&x)?, &batch[1])
+        },
+        "host",
+    );
+}
+
+#[test]
+fn constants_are_kept() {
+    let device = cpu();
+    let scale = Tensor::from_vec(vec![0.5f32; 5], [5], &device).unwrap();
+    let scaled = move |model: &Sequential, batch: &[Tensor]| loss(model, &[(&batch[0] * &scale)?, batch[1].clone()]);
+    let mut plain = step(&device, scaled.clone());
+    let mut captured = step(&device, scaled).captured();
+    let batches: Vec<(usize, usize)> = (0..6).map(|i| (8, i)).collect();
+    let expected = outcome(&device, |batch| plain.step(batch).unwrap(), &batches);
+    assert_eq!(
+        outcome(&device, |batch| captured.step(batch).unwrap(), &batches),
+        expected
+    );
+    assert!(captured.is_ready());
+}
+
+#[test]
+fn weights_used_twice_add_their_gradients() {
+    let device = cpu();
+    let make = || {
+        manual_seed(2);
+        let layer = Linear::new(5, 5, &device).unwrap();
+        let optimizer = SGDConfig::new(0.1).momentum(0.9).build(layer.parameters()).unwrap();
+        TrainStep::new(layer, optimizer, |layer: &Linear, batch: &[Tensor]| {
+            let twice = layer.forward(&layer.forward(&batch[0])?.tanh()?)?;
+            mse_loss(&twice, &batch[0], Reduction::Mean)
+        })
+    };
+    let (mut plain, mut captured) = (make(), make().captured());
+    let batches: Vec<(usize, usize)> = (0..8).map(|i| (4, i)).collect();
+    let expected = outcome(&device, |batch| plain.step(batch).unwrap(), &batches);
+    assert_eq!(
+        outcome(&device, |batch| captured.step(batch).unwrap(), &batches),
+        expected
+    );
+    assert_eq!(weights(captured.model()), weights(plain.model()));
+    assert!(captured.is_ready());
+}
+
+#[test]
+fn a_step_that_fails_leaves_the_capture_whole() {
+    let device = cpu();
+    let mut captured = step(&device, loss as Loss).captured();
+    let fine = batch(8, 0, &device);
+    for _ in 0..3 {
+        captured.step(&fine).unwrap();
+    }
+    // Class 7 of 3: the device finds it, in a replay too.
+    let bad = [fine[0].clone(), Tensor::from_vec(vec![7i64; 8], [8], &device).unwrap()];
+    let error = captured.step(&bad).unwrap_err().to_string();
+    assert!(error.contains("cross_entropy"), "{error}");
+    captured.step(&fine).unwrap();
+    assert_eq!(captured.refusal(), None);
+}

@@ -1,0 +1,189 @@
+//! Computations that are recorded in their first two runs and replayed from then on.
+
+use std::fmt;
+
+use polygrad_core::program::{Program, Recorded, Replay, record};
+use polygrad_core::{AnyBackend, AnyTensor, Backend, DType, Error, Result, Shape};
+
+use crate::Tensor;
+use crate::random::{GeneratorState, next_key};
+
+/// So many sets of shapes are recorded; further ones are computed as if nothing were captured.
+const MOST: usize = 8;
+
+/// Runs a computation by its ops alone, without the layers above them: no shapes to check, no gradient graph to build.
+///
+/// The first two runs with inputs of the same shapes and dtypes are recorded; where both are the same, op by op and number by number, the
+/// rest are replayed: ops that do not depend on the inputs are computed once, and ops that the backend has as one are joined. Otherwise,
+/// and where something cannot be recorded, each run goes on as if nothing were captured, and [`Capture::refusal`] says why.
+///
+/// What the computation uses and is not among its inputs is frozen, numbers as well as tensors: a replay knows nothing of the code that
+/// was recorded. What it changes outside must be among its outputs. Random numbers are drawn anew each time, those that the code would draw.
+///
+/// `TrainStep::captured` of polygrad-nn is made of it. `S` is what the caller has to remember about the outputs.
+pub struct Capture<S = ()> {
+    entries: Vec<Entry<S>>,
+    refusal: Option<String>,
+}
+
+struct Entry<S> {
+    signature: Signature,
+    state: State<S>,
+}
+
+/// What must be the same for a recording to be of use.
+struct Signature {
+    variant: u64,
+    inputs: Vec<(Shape, DType)>,
+    /// A tensor on the device.
+    witness: AnyTensor,
+}
+
+enum State<S> {
+    Once(Box<Program>),
+    Ready(Box<dyn Replay>, S),
+    Never(String),
+}
+
+impl<S> Default for Capture<S> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            refusal: None,
+        }
+    }
+}
+
+impl<S: Clone> Capture<S> {
+    /// Nothing is recorded yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The outputs of `f`, computed by it or by a replay. `inputs` are all tensors that `f` uses and that may be others the next time, at
+    /// least one; `variant` is a number for whatever else decides what it does, such as the mode of a model.
+    ///
+    /// # Errors
+    /// Those of `f`; those of the device.
+    pub fn run(
+        &mut self,
+        variant: u64,
+        inputs: Vec<Tensor>,
+        f: impl FnOnce() -> Result<(Vec<Tensor>, S)>,
+    ) -> Result<(Vec<Tensor>, S)> {
+        let inputs: Vec<AnyTensor> = inputs.into_iter().map(|x| x.value).collect();
+        let found = self
+            .entries
+            .iter_mut()
+            .find(|entry| entry.signature.fits(variant, &inputs));
+        let Some(entry) = found else {
+            if self.entries.len() == MOST {
+                self.refusal = Some(format!("it was given inputs of more than {MOST} sets of shapes"));
+                return f();
+            }
+            let (outputs, s, program) = recorded(&inputs, f)?;
+            let outputs = tensors(outputs);
+            let state = match program {
+                Ok(program) => State::Once(Box::new(program)),
+                Err(why) => State::Never(why),
+            };
+            let signature = Signature::of(variant, &inputs)?;
+            self.entries.push(Entry { signature, state });
+            return Ok((outputs, s));
+        };
+        match &mut entry.state {
+            State::Ready(replay, s) => {
+                self.refusal = None;
+                let outputs = replay.run(&inputs, &mut next_key)?;
+                Ok((tensors(outputs), s.clone()))
+            }
+            State::Never(why) => {
+                self.refusal = Some(why.clone());
+                f()
+            }
+            State::Once(first) => {
+                let (outputs, s, second) = recorded(&inputs, f)?;
+                entry.state = match second.and_then(|second| agreed(first, second)) {
+                    Ok(replay) => State::Ready(replay, s.clone()),
+                    Err(why) => State::Never(why),
+                };
+                Ok((tensors(outputs), s))
+            }
+        }
+    }
+
+    /// Whether a replay is ready for some set of shapes.
+    pub fn is_ready(&self) -> bool {
+        let ready = |entry: &Entry<S>| matches!(entry.state, State::Ready(..));
+        self.entries.iter().any(ready)
+    }
+
+    /// Why the last run was no replay, if that will not change; none where it was one, or the next may be.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+}
+
+impl Signature {
+    fn of(variant: u64, inputs: &[AnyTensor]) -> Result<Self> {
+        let device = AnyBackend::device(&inputs[0]);
+        Ok(Self {
+            variant,
+            inputs: inputs.iter().map(|x| (x.shape(), x.dtype())).collect(),
+            witness: AnyBackend::zeros(Shape::SCALAR, inputs[0].dtype(), &device)?,
+        })
+    }
+
+    fn fits(&self, variant: u64, inputs: &[AnyTensor]) -> bool {
+        let same = |(x, wanted): (&AnyTensor, &(Shape, DType))| {
+            (x.shape(), x.dtype()) == *wanted && AnyBackend::same_device(&self.witness, x)
+        };
+        self.variant == variant && self.inputs.len() == inputs.len() && inputs.iter().zip(&self.inputs).all(same)
+    }
+}
+
+fn tensors(values: Vec<AnyTensor>) -> Vec<Tensor> {
+    values.into_iter().map(Tensor::from_inner).collect()
+}
+
+/// Runs `f` and takes down what it does.
+fn recorded<S>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<Tensor>, S)>) -> Result<Recorded<S>> {
+    let mut next = GeneratorState::current();
+    let (outputs, s, program) = record(inputs, || {
+        let (outputs, s) = f()?;
+        Ok((outputs.into_iter().map(|x| x.value).collect(), s))
+    })?;
+    let program = program.and_then(|program| {
+        for draw in program.draws() {
+            if (next.seed, next.offset) != (draw.key.seed, draw.key.offset) {
+                return Err("it does not draw its random numbers from the thread's stream alone".to_owned());
+            }
+            next.offset = next.offset.wrapping_add(draw.count as u64);
+        }
+        if next == GeneratorState::current() {
+            Ok(program)
+        } else {
+            Err("it draws random numbers that are no tensors".to_owned())
+        }
+    });
+    Ok((outputs, s, program))
+}
+
+/// A replay of two recordings that agree.
+fn agreed(first: &Program, mut second: Program) -> std::result::Result<Box<dyn Replay>, String> {
+    let text = |error: Error| error.to_string();
+    if let Some(difference) = first.difference(&second).map_err(text)? {
+        return Err(difference);
+    }
+    second.optimize().map_err(text)?;
+    second.compile().map_err(text)
+}
+
+impl<S> fmt::Debug for Capture<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture")
+            .field("recorded", &self.entries.len())
+            .field("refusal", &self.refusal)
+            .finish_non_exhaustive()
+    }
+}
