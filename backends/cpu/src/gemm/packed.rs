@@ -22,6 +22,10 @@ const SMALL_B: usize = 16 << 10;
 /// Elements of A that need no packing however they lie.
 const SMALL_A: usize = 8 << 10;
 
+/// A result of fewer columns and at least so many rows is computed transposed where A's columns lie one after another.
+const NARROW: usize = 8;
+const WIDE: usize = 16;
+
 /// Products by vector instructions.
 pub(crate) struct Packed(pub(crate) Level);
 
@@ -47,6 +51,15 @@ impl<T: Real> Gemm<T> for Packed {
             }
             if c.cols != 1 {
                 return self.by_way_of_rows(device, dims, a, b, c, update);
+            }
+            if dims.n < NARROW && dims.m >= WIDE && a.rows == 1 && b.cols == 1 && update.bias.is_null() {
+                // Columns of A fill registers, those of B would not.
+                let dims = Dims {
+                    m: dims.n,
+                    n: dims.m,
+                    k: dims.k,
+                };
+                return self.by_way_of_rows(device, dims, b.transposed(), a.transposed(), c.transposed(), update);
             }
             product(device, self.0, dims, a, Source::Pack(&Strided(b), Some(b)), c, update)
         }
@@ -87,8 +100,9 @@ impl Packed {
                 apart,
                 update,
             )?;
-            for i in 0..m {
-                for j in 0..n {
+            // In C's order, for it is written there.
+            for j in 0..n {
+                for i in 0..m {
                     let mut y = apart.at(i, j).read();
                     if beta != T::ZERO {
                         y = y.plus(beta.times(c.at(i, j).read()));

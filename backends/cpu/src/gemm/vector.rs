@@ -24,24 +24,43 @@ pub(super) unsafe fn by_vectors<T: Real>(
     update: Update<T>,
 ) -> bool {
     let Dims { m, n, k } = dims;
-    if n == 1 && m > 1 && update.bias.is_null() {
-        let dims = Dims { m: n, n: m, k };
-        // SAFETY: a transposed product is the product of the transposed matrices.
-        return unsafe {
-            by_vectors(
-                device,
-                level,
-                dims,
-                b.transposed(),
-                a.transposed(),
-                c.transposed(),
-                update,
-            )
-        };
+    // SAFETY: passed on; a transposed product is the product of the transposed matrices.
+    unsafe {
+        if m > n && n <= FEW {
+            let dims = Dims { m: n, n: m, k };
+            let (a, b, c) = (b.transposed(), a.transposed(), c.transposed());
+            return few(device, level, dims, a, b, c, update, Bias::Row);
+        }
+        few(device, level, dims, a, b, c, update, Bias::Column)
     }
+}
+
+/// For what a bias has an element each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bias {
+    Row,
+    Column,
+}
+
+/// [`by_vectors`] for few rows.
+///
+/// # Safety
+/// As for [`super::Gemm::gemm`].
+#[allow(clippy::too_many_arguments, reason = "those of a product")]
+unsafe fn few<T: Real>(
+    device: CpuDevice,
+    level: Level,
+    dims: Dims,
+    a: Mat<T>,
+    b: Mat<T>,
+    c: MatMut<T>,
+    update: Update<T>,
+    bias: Bias,
+) -> bool {
+    let Dims { m, n, k } = dims;
     // Columns of B one after another: dot products. Rows one after another: sums of rows.
     let dots = b.rows == 1 && a.cols == 1;
-    let sums = b.cols == 1 && c.cols == 1;
+    let sums = b.cols == 1 && c.cols == 1 && (update.bias.is_null() || bias == Bias::Column);
     if m > FEW || k == 0 || !(dots || sums) {
         return false;
     }
@@ -52,7 +71,11 @@ pub(super) unsafe fn by_vectors<T: Real>(
         device.split(n, ns, 64, |start, end| {
             let b = Mat::new(b.at(0, start), b.rows, b.cols);
             let c = MatMut::new(c.at(0, start), 0, c.cols);
-            let (n, update) = (end - start, update.at_column(start));
+            let n = end - start;
+            let (update, bias_step) = match bias {
+                Bias::Row => (update.at_column(row), 0),
+                Bias::Column => (update.at_column(start), 1),
+            };
             if dots {
                 level.run(Dots {
                     n,
@@ -61,6 +84,7 @@ pub(super) unsafe fn by_vectors<T: Real>(
                     b,
                     c,
                     update,
+                    bias_step,
                 });
             } else {
                 level.run(Sums {
@@ -85,6 +109,8 @@ struct Dots<T> {
     b: Mat<T>,
     c: MatMut<T>,
     update: Update<T>,
+    /// From one column's bias to the next one's.
+    bias_step: usize,
 }
 
 impl<T: Real> Kernel for Dots<T> {
@@ -140,7 +166,7 @@ impl<T: Real> Dots<T> {
                     y = y.times(update.alpha);
                 }
                 if !update.bias.is_null() {
-                    y = y.plus(update.bias.add(j + i).read());
+                    y = y.plus(update.bias.add((j + i) * self.bias_step).read());
                 }
                 let to = c.at(0, j + i);
                 if update.beta != T::ZERO {

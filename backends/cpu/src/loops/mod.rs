@@ -12,6 +12,8 @@ pub(crate) use copy::{copy, copy_into};
 pub(crate) use lines::Lines;
 pub(crate) use nest::{Nest, Operand};
 
+use std::mem::MaybeUninit;
+
 use polygrad_core::Shape;
 
 use crate::CpuDevice;
@@ -54,7 +56,8 @@ pub(crate) unsafe fn map<const N: usize>(
     let width = nest.width();
     if width < SHORT_ROW {
         device.split(nest.numel(), ns + 1.0, TILE, |start, end| {
-            let mut tiles = [const { Tile::new() }; N];
+            let mut rooms = [const { MaybeUninit::uninit() }; N];
+            let mut tiles = rooms.each_mut().map(Tile::new);
             for first in (start..end).step_by(TILE) {
                 let n = TILE.min(end - first);
                 let mut from = [std::ptr::null(); N];
@@ -73,7 +76,8 @@ pub(crate) unsafe fn map<const N: usize>(
     let segments = width.div_ceil(segment);
     let items = nest.numel() / width * segments;
     device.split(items, ns * segment as f32, 1, |start, end| {
-        let mut tiles = [const { Tile::new() }; N];
+        let mut rooms = [const { MaybeUninit::uninit() }; N];
+        let mut tiles = rooms.each_mut().map(Tile::new);
         for item in start..end {
             let (row, column) = (item / segments, item % segments * segment);
             let n = segment.min(width - column);

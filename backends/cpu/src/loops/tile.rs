@@ -9,16 +9,20 @@ pub(super) const TILE: usize = 512;
 
 /// Room for [`TILE`] elements of up to eight bytes.
 #[repr(align(64))]
-pub(super) struct Tile {
-    bytes: [MaybeUninit<u8>; TILE * 8],
+pub(super) struct Room([u8; TILE * 8]);
+
+/// What one operand is gathered into.
+pub(super) struct Tile<'a> {
+    /// Apart from what is known about it, so that nothing has to be written before it is used.
+    room: &'a mut MaybeUninit<Room>,
     /// Where the value comes from that fills the tile, if it is full of one value, and of how many.
     filled: (*const u8, usize),
 }
 
-impl Tile {
-    pub(super) const fn new() -> Self {
+impl<'a> Tile<'a> {
+    pub(super) fn new(room: &'a mut MaybeUninit<Room>) -> Self {
         Self {
-            bytes: [MaybeUninit::uninit(); TILE * 8],
+            room,
             filled: (std::ptr::null(), 0),
         }
     }
@@ -42,7 +46,7 @@ impl Tile {
             return from;
         }
         debug_assert!(n <= TILE);
-        let to: *mut u8 = self.bytes.as_mut_ptr().cast();
+        let to: *mut u8 = self.room.as_mut_ptr().cast();
         let known = step == 0 && self.filled.0 == from && self.filled.1 >= n;
         if !known {
             // SAFETY: the source by the caller; the tile has room for `n` elements.
@@ -65,7 +69,7 @@ impl Tile {
     ) -> *const u8 {
         let width = nest.width();
         let size = nest.size(k);
-        let to: *mut u8 = self.bytes.as_mut_ptr().cast();
+        let to: *mut u8 = self.room.as_mut_ptr().cast();
         let (mut row, mut column, mut done) = (first / width, first % width, 0);
         while done < n {
             let count = (width - column).min(n - done);

@@ -35,7 +35,7 @@ macro_rules! maps {
 maps! {
     Exp = exponential::exp, f64::exp;
     Expm1 = exponential::expm1, f64::exp_m1;
-    Log = log::log, f64::ln;
+    Log = log, f64::ln;
     Log1p = log::log1p, f64::ln_1p;
     Rsqrt = rsqrt, |x: f64| 1.0 / x.sqrt();
     Sin = trig::sin, f64::sin;

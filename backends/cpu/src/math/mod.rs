@@ -9,6 +9,7 @@ pub(crate) mod reference;
 mod trig;
 
 pub(crate) use exponential::{exp, exp_nonpositive};
+pub(crate) use log::log;
 pub(crate) use maps::*;
 
 #[cfg(test)]

@@ -23,13 +23,21 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     if rank_a < 2 || rank_b < 2 || a.shape()[rank_a - 1] != b.shape()[rank_b - 2] {
         return Err(mismatch("matmul", a, b, "takes matrices […, m, k] and […, k, n]"));
     }
-    let lead = |x: &CpuTensor| Shape::new(&x.shape()[..x.shape().rank() - 2]);
-    let batch = lead(a)?.broadcast(&lead(b)?).map_err(|error| error.with_op("matmul"))?;
     let dims = Dims {
         m: a.shape()[rank_a - 2],
         n: b.shape()[rank_b - 1],
         k: a.shape()[rank_a - 1],
     };
+    if rank_a == 2 && rank_b == 2 {
+        let mut out = CpuTensor::empty(Shape::from([dims.m, dims.n]), dtype, a.device())?;
+        match dtype {
+            DType::F32 => single::<f32>(a, b, &mut out, dims)?,
+            _ => single::<f64>(a, b, &mut out, dims)?,
+        }
+        return Ok(out);
+    }
+    let lead = |x: &CpuTensor| Shape::new(&x.shape()[..x.shape().rank() - 2]);
+    let batch = lead(a)?.broadcast(&lead(b)?).map_err(|error| error.with_op("matmul"))?;
     let mut shape = batch.to_vec();
     shape.extend([dims.m, dims.n]);
     let mut out = CpuTensor::empty(Shape::new(&shape)?, dtype, a.device())?;
@@ -39,6 +47,17 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
         batched::<f64>(a, b, &mut out, &batch, dims)?;
     }
     Ok(out)
+}
+
+/// A product of two matrices, not of stacks of them: small ones are too short for what stacks need besides.
+fn single<T: Real + Element>(a: &CpuTensor, b: &CpuTensor, out: &mut CpuTensor, dims: Dims) -> Result<()> {
+    let mat = |x: &CpuTensor| -> Result<Mat<T>> {
+        let layout = x.layout();
+        Ok(Mat::new(x.typed::<T>()?, layout.strides()[0], layout.strides()[1]))
+    };
+    let c = MatMut::new(out.ptr_mut().cast::<T>(), dims.n.cast_signed(), 1);
+    // SAFETY: the matrices are the tensors, and the output is new.
+    unsafe { gemm::gemm(out.device(), dims, mat(a)?, mat(b)?, c, Update::set()) }
 }
 
 /// One matrix of a batch.

@@ -1,6 +1,6 @@
 //! Scalars, broadcasting sums, linear maps and embeddings.
 
-use crate::{Axes, Backend, BinaryOp, CompareOp, Result, Scalar, Shape, SliceRange};
+use crate::{Axes, Backend, BinaryOp, CompareOp, ReduceOp, Result, Scalar, Shape, SliceRange};
 
 /// See [`Backend::binary_scalar`].
 pub fn binary_scalar<B: Backend>(op: BinaryOp, x: &B::Tensor, scalar: Scalar, reverse: bool) -> Result<B::Tensor> {
@@ -40,6 +40,10 @@ pub fn sum_to<B: Backend>(x: &B::Tensor, shape: Shape) -> Result<B::Tensor> {
     let extra = from.rank() - shape.rank();
     let axes =
         Axes::new((0..from.rank()).filter(|&axis| axis < extra || (shape[axis - extra] == 1 && from[axis] != 1)))?;
+    if axes.len() == extra {
+        // Whole axes in front: those that are left are the shape already.
+        return B::reduce(ReduceOp::Sum, x, axes, false);
+    }
     B::reshape(&B::sum_keep(x, axes)?, shape)
 }
 

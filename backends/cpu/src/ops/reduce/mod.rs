@@ -7,7 +7,7 @@
 mod fold;
 mod lanes;
 
-use polygrad_core::{Axes, DType, Error, Layout, ReduceOp, Result, Shape};
+use polygrad_core::{Axes, DType, Error, Layout, MAX_RANK, ReduceOp, Result, Shape};
 
 use super::{convert, refused};
 use crate::loops::{Nest, Operand, Pointer};
@@ -69,17 +69,17 @@ struct Plan {
 
 impl Plan {
     fn new(x: &CpuTensor, axes: Axes) -> Result<Self> {
+        let layout = x.layout();
         let part = |reduced: bool| -> Result<Nest<1>> {
-            let mut dims = Vec::with_capacity(8);
-            let mut strides = Vec::with_capacity(8);
-            for (axis, (&dim, &stride)) in x.shape().iter().zip(x.layout().strides()).enumerate() {
+            let (mut dims, mut strides, mut rank) = ([0; MAX_RANK], [0; MAX_RANK], 0);
+            for (axis, (&dim, &stride)) in x.shape().iter().zip(layout.strides()).enumerate() {
                 if axes.contains(axis) == reduced {
-                    dims.push(dim);
-                    strides.push(stride);
+                    (dims[rank], strides[rank]) = (dim, stride);
+                    rank += 1;
                 }
             }
-            let shape = Shape::new(&dims)?;
-            let layout = Layout::strided(shape, &strides, 0);
+            let shape = Shape::new(&dims[..rank])?;
+            let layout = Layout::strided(shape, &strides[..rank], 0);
             Ok(Nest::new(
                 &shape,
                 [Operand::strided(x.ptr(), x.dtype().size(), &layout)],

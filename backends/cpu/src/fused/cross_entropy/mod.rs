@@ -1,5 +1,7 @@
 //! Cross entropy against class indices, row by row.
 
+mod few;
+
 use polygrad_core::{CrossEntropyParams, DType, Error, Result, Shape, decompose};
 
 use super::rows::{each_in_row, max_row, sum_row};
@@ -89,6 +91,10 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { n, params, .. } = self;
+        if (1..=few::MOST).contains(&n) {
+            // SAFETY: as below.
+            return unsafe { few::forward(s, &self) };
+        }
         for (row, &class) in self.classes.iter().enumerate() {
             let x = self.x.wrapping_add(row * n);
             // SAFETY: the row is inside the logits, the class inside the row, and the results have one place for each row.
@@ -133,19 +139,27 @@ pub(crate) fn cross_entropy_backward(
         );
     }
     let (device, n) = (logits.device(), task.classes);
-    let (grad, logits, logsumexp) = (grad.contiguous()?, logits.contiguous()?, logsumexp.contiguous()?);
+    // Of a mean or a sum it is one number for all rows.
+    let grad_step = usize::from(grad.layout().strides()[0] != 0);
+    let grad = if grad_step == 0 {
+        grad.clone()
+    } else {
+        grad.contiguous()?
+    };
+    let (logits, logsumexp) = (logits.contiguous()?, logsumexp.contiguous()?);
     let mut out = CpuTensor::empty(*logits.shape(), DType::F32, device)?;
     let (x, to) = (
         Pointer(logits.ptr().cast_mut().cast::<f32>()),
         Pointer(out.ptr_mut().cast::<f32>()),
     );
-    let (grads, lse) = (grad.slice::<f32>()?, logsumexp.slice::<f32>()?);
+    let (grads, lse) = (Pointer(grad.ptr().cast_mut().cast::<f32>()), logsumexp.slice::<f32>()?);
     let classes = task.target.slice::<i64>()?;
     device.split(task.rows, n as f32 * 0.5 + 10.0, 1, |start, end| {
         device.level().run(Backward {
             x: x.at(start * n),
             to: to.at(start * n),
-            grads: &grads[start..end],
+            grads: grads.at(start * grad_step),
+            grad_step,
             lse: &lse[start..end],
             classes: &classes[start..end],
             n,
@@ -158,11 +172,22 @@ pub(crate) fn cross_entropy_backward(
 struct Backward<'a> {
     x: *const f32,
     to: *mut f32,
-    grads: &'a [f32],
+    grads: *const f32,
+    /// From one row's gradient to the next one's.
+    grad_step: usize,
     lse: &'a [f32],
     classes: &'a [i64],
     n: usize,
     params: &'a CrossEntropyParams,
+}
+
+impl Backward<'_> {
+    /// A row's gradient.
+    #[inline(always)]
+    fn grad(&self, row: usize) -> f32 {
+        // SAFETY: there is one for each row.
+        unsafe { self.grads.add(row * self.grad_step).read() }
+    }
 }
 
 impl Kernel for Backward<'_> {
@@ -171,6 +196,10 @@ impl Kernel for Backward<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { n, params, .. } = self;
+        if (1..=few::MOST).contains(&n) {
+            // SAFETY: as below.
+            return unsafe { few::backward(s, &self) };
+        }
         let even = s.splat((params.label_smoothing / n as f64) as f32);
         for (row, &class) in self.classes.iter().enumerate() {
             let (x, to) = (self.x.wrapping_add(row * n), self.to.wrapping_add(row * n));
@@ -180,7 +209,7 @@ impl Kernel for Backward<'_> {
                     std::ptr::write_bytes(to, 0, n);
                     continue;
                 }
-                let grad = self.grads[row];
+                let grad = self.grad(row);
                 let (scale, lse) = (s.splat(grad), s.splat(self.lse[row]));
                 each_in_row!(s, n, |load, store| {
                     // A rounding error may put an element just above the logsumexp.
