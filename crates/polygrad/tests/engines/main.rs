@@ -3,6 +3,7 @@
 
 #![cfg(feature = "cpu")]
 
+mod captured;
 mod errors;
 mod interop;
 mod losses;
