@@ -7,6 +7,7 @@
 
 mod cache;
 mod sentinel;
+mod timing;
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, UnsafeCell};
@@ -18,6 +19,7 @@ use cache::{LIVE, LOCAL, Local, PEAK, RETIRED, SHARED, SLOTS, count_alloc, count
 use polygrad_core::{Error, ErrorKind, HostBytes, Result, Shape};
 
 pub(crate) use sentinel::verdict;
+pub use timing::{PoolTime, time_pool};
 
 /// Alignment of header and data: a cache line, and the widest vector register.
 const ALIGN: usize = 64;
@@ -137,14 +139,24 @@ impl Buffer {
     #[inline]
     fn block(bytes: usize) -> Result<Self> {
         let class = class_of(bytes);
-        if class < LOCAL_CLASSES
-            && let Ok(Some(header)) = LOCAL.try_with(|local| local.pop(class))
+        if !timing::is_on()
+            && let Some(block) = Self::of_thread(class)
         {
-            // SAFETY: a free block that was just popped has no other user.
-            unsafe { header.as_ref() }.refs.store(1, Ordering::Relaxed);
-            return Ok(Self(header));
+            return Ok(block);
         }
         Self::alloc_slow(bytes, class)
+    }
+
+    /// A block that this thread keeps.
+    #[inline]
+    fn of_thread(class: usize) -> Option<Self> {
+        if class >= LOCAL_CLASSES {
+            return None;
+        }
+        let header = LOCAL.try_with(|local| local.pop(class)).ok()??;
+        // SAFETY: a free block that was just popped has no other user.
+        unsafe { header.as_ref() }.refs.store(1, Ordering::Relaxed);
+        Some(Self(header))
     }
 
     /// [`Buffer::alloc`] for the elements of a tensor, whose shape the buffer keeps.
@@ -173,6 +185,16 @@ impl Buffer {
     #[cold]
     #[inline(never)]
     fn alloc_slow(bytes: usize, class: usize) -> Result<Self> {
+        if !timing::is_on() {
+            return Self::of_all(bytes, class);
+        }
+        timing::alloc(class, || {
+            Self::of_thread(class).map_or_else(|| Self::of_all(bytes, class), Ok)
+        })
+    }
+
+    /// A block that all threads share, or a new one.
+    fn of_all(bytes: usize, class: usize) -> Result<Self> {
         // Above this the size of the class would not fit a usize.
         if bytes > isize::MAX.cast_unsigned() {
             return Err(out_of_memory(bytes));
@@ -267,11 +289,16 @@ impl Drop for Buffer {
             // SAFETY: the last handle goes, and `alloc` put up the fences.
             unsafe { sentinel::inspect(header.data) };
         }
-        let kept = class < LOCAL_CLASSES && LOCAL.try_with(|local| local.push(self.0, class)).unwrap_or(false);
-        if !kept {
+        if timing::is_on() || !keep(self.0, class) {
             free_slow(self.0, class);
         }
     }
+}
+
+/// Whether this thread has kept the block, which has no user left.
+#[inline]
+fn keep(header: NonNull<Header>, class: usize) -> bool {
+    class < LOCAL_CLASSES && LOCAL.try_with(|local| local.push(header, class)).unwrap_or(false)
 }
 
 #[cold]
@@ -286,8 +313,18 @@ fn free_slow(header: NonNull<Header>, class: usize) {
         }
         return;
     }
-    count_live(-class_bytes(class).cast_signed());
-    lock(&SHARED).push(header, class);
+    let share = || {
+        count_live(-class_bytes(class).cast_signed());
+        lock(&SHARED).push(header, class);
+    };
+    if !timing::is_on() {
+        return share();
+    }
+    timing::free(|| {
+        if !keep(header, class) {
+            share();
+        }
+    });
 }
 
 /// The class whose blocks are the smallest that hold `bytes`.
