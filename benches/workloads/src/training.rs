@@ -1,5 +1,7 @@
 //! Training steps: forward, cross entropy, backward, optimizer.
 
+use std::rc::Rc;
+
 use polygrad_nn::loss::cross_entropy;
 use polygrad_nn::{Adam, AdamW, Module, Optimizer, Param, SGD, SGDConfig};
 use polygrad_tensor::{Backend, Device, Result, Tensor};
@@ -56,12 +58,15 @@ pub(crate) fn training<B: Backend, M: Module<B> + 'static>(
     let params = prepared::begin(&model)?;
     let target = Tensor::from_vec(classes(rows, of, TARGET), [rows], &x.device())?;
     let mut optimizer = optim.build(model.parameters())?;
-    Ok(Prepared::new(params, move || {
+    let model = Rc::new(model);
+    let shown = Rc::clone(&model);
+    let prepared = Prepared::new(params, move || {
         let loss = cross_entropy(&forward(&model, &x)?, &target)?;
         let (gradients, value) = (loss.backward()?, loss.item()?);
         // The graph holds the parameters: without it they are updated in place.
         drop(loss);
         optimizer.step(&gradients)?;
         Ok(Some(value))
-    }))
+    });
+    Ok(prepared.with_model(shown))
 }
