@@ -84,7 +84,16 @@ fn profile(subject: &Subject, device: &Device, how: &How) -> Result<Outcome> {
     let mut work = subject.work(&watched)?;
     let allocator = recorder.watch(work.model.as_deref(), || {
         repeat(how.warmup, &mut work.step)?;
-        time_pool(|| repeat(how.steps, || recorder.step(&mut work.step)))
+        let mut step = || {
+            (work.step)()?;
+            // What a device still has to do is part of the step.
+            if how.no_sync {
+                Ok(watched.synchronize()?)
+            } else {
+                Ok(())
+            }
+        };
+        time_pool(|| repeat(how.steps, || recorder.step(&mut step)))
     })?;
     let profile = recorder.take();
 

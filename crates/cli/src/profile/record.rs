@@ -37,14 +37,6 @@ pub(super) enum Pass {
 impl Pass {
     pub(super) const ALL: [Self; 3] = [Self::Forward, Self::Backward, Self::Optimizer];
 
-    pub(super) fn of(activity: Activity) -> Self {
-        match activity {
-            Activity::Backward(_) => Self::Backward,
-            Activity::Update(_) => Self::Optimizer,
-            _ => Self::Forward,
-        }
-    }
-
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -62,7 +54,6 @@ pub(super) struct Sample {
     pub(super) operands: Box<[(DType, Shape)]>,
     pub(super) span: Span,
     pub(super) activity: Activity,
-    pub(super) pass: Pass,
     /// The path of the layer for whose sake it ran, empty for the model itself; nothing outside of the model.
     pub(super) module: Option<Arc<str>>,
     /// Operations of products, a multiplication with its addition as two.
@@ -70,6 +61,14 @@ pub(super) struct Sample {
 }
 
 impl Sample {
+    pub(super) fn pass(&self) -> Pass {
+        match self.activity {
+            Activity::Backward(_) => Pass::Backward,
+            Activity::Update(_) => Pass::Optimizer,
+            _ => Pass::Forward,
+        }
+    }
+
     /// The operands' shapes, with their dtypes where these are not f32: `[64, 10] i64[64]`.
     pub(super) fn shapes(&self) -> String {
         let text = |(dtype, shape): &(DType, Shape)| match dtype {

@@ -11,7 +11,7 @@ use polygrad::nn::{Item, Visit, Visitor};
 use polygrad::{Activity, AnyBackend, DType, Device, GradId, Shape, activity, flops_counted};
 use polygrad_conformance::{Call, Hooks};
 
-use super::record::{Layer, Pass, Profile, Sample, Span};
+use super::record::{Layer, Profile, Sample, Span};
 
 /// Hooks of a device that take the time of each call, while a [step](Recorder::step) runs. What is not a device's call is told apart by what
 /// the library says: the passes by [`activity`], layers by [`watch::with_hook`], work by [`flops_counted`].
@@ -120,8 +120,8 @@ impl State {
         for sample in &mut self.profile.samples[self.first..] {
             let place = match sample.activity {
                 Activity::Backward(node) => {
-                    let of_layer = self.nodes.iter().find(|(nodes, _)| nodes.contains(&node));
-                    of_layer.map(|(_, place)| place).or_else(|| self.leaves.get(&node))
+                    let innermost = self.nodes.iter().find(|(nodes, _)| nodes.contains(&node));
+                    innermost.map(|(_, place)| place)
                 }
                 Activity::Update(leaf) => self.leaves.get(&leaf),
                 _ => None,
@@ -148,13 +148,11 @@ impl State {
     }
 
     fn add(&mut self, op: &'static str, operands: &[(DType, Shape)], span: Span<Instant>) {
-        let activity = activity();
         self.profile.samples.push(Sample {
             op,
             operands: operands.into(),
             span: span.since(self.origin),
-            activity,
-            pass: Pass::of(activity),
+            activity: activity(),
             module: None,
             flops: 0,
         });
@@ -193,6 +191,7 @@ mod tests {
     use polygrad::nn::{Linear, ReLU, Sequential};
     use polygrad_conformance::{Options, Wrapped, run};
 
+    use super::super::record::Pass;
     use super::*;
 
     /// A watched device of the CPU.
@@ -240,7 +239,7 @@ mod tests {
         recorder.watch(Some(&model), recorded).unwrap();
         let profile = recorder.take();
         let of = |pass, module: &str| {
-            let here = |sample: &&Sample| sample.pass == pass && sample.module.as_deref() == Some(module);
+            let here = |sample: &&Sample| sample.pass() == pass && sample.module.as_deref() == Some(module);
             profile
                 .samples
                 .iter()

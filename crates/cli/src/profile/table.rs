@@ -44,7 +44,7 @@ pub(super) struct Allocator {
 
 /// The time of each op on each combination of shapes, the longest first; all but the first `rows` in one.
 pub(super) fn ops(profile: &Profile, rows: usize) -> String {
-    let key = |sample: &Sample| (sample.pass, sample.op, sample.shapes());
+    let key = |sample: &Sample| (sample.pass(), sample.op, sample.shapes());
     let mut lines = vec![
         ["pass", "op", "shapes", "calls", "total", "share", "mean", "GFLOP/s"]
             .map(str::to_owned)
@@ -91,7 +91,13 @@ pub(super) fn modules(profile: &Profile, rows: usize) -> String {
             Err(others) => format!("{others} more"),
         }];
         for pass in Pass::ALL {
-            let of_pass = Sum::of(profile.samples.iter().filter(here).filter(|sample| sample.pass == pass));
+            let of_pass = Sum::of(
+                profile
+                    .samples
+                    .iter()
+                    .filter(here)
+                    .filter(|sample| sample.pass() == pass),
+            );
             line.push(if of_pass.calls == 0 {
                 String::new()
             } else {
@@ -243,7 +249,6 @@ mod tests {
             operands: [(dtype, Shape::from([4, 2])), (DType::F32, Shape::from([2]))].into(),
             span,
             activity,
-            pass: Pass::of(activity),
             module: module.map(Into::into),
             flops,
         };

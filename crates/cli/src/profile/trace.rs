@@ -57,7 +57,7 @@ fn arguments(sample: &Sample) -> Value {
     json!({
         "shapes": sample.shapes(),
         "module": module_name(sample.module.as_deref()),
-        "pass": sample.pass.name(),
+        "pass": sample.pass().name(),
         "flops": sample.flops,
     })
 }
@@ -70,8 +70,8 @@ fn passes(profile: &Profile) -> Vec<(Pass, Span)> {
         // Samples and steps are in the order of time.
         let new_step = steps.next_if(|step| step.begin <= sample.span.begin).is_some();
         match out.last_mut() {
-            Some((pass, span)) if *pass == sample.pass && !new_step => span.end = sample.span.end,
-            _ => out.push((sample.pass, sample.span)),
+            Some((pass, span)) if *pass == sample.pass() && !new_step => span.end = sample.span.end,
+            _ => out.push((sample.pass(), sample.span)),
         }
     }
     out
