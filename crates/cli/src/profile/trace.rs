@@ -68,7 +68,10 @@ fn passes(profile: &Profile) -> Vec<(Pass, Span)> {
     let mut steps = profile.steps.iter().peekable();
     for sample in &profile.samples {
         // Samples and steps are in the order of time.
-        let new_step = steps.next_if(|step| step.begin <= sample.span.begin).is_some();
+        let mut new_step = false;
+        while steps.next_if(|step| step.begin <= sample.span.begin).is_some() {
+            new_step = true;
+        }
         match out.last_mut() {
             Some((pass, span)) if *pass == sample.pass() && !new_step => span.end = sample.span.end,
             _ => out.push((sample.pass(), sample.span)),

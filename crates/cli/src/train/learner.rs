@@ -79,9 +79,12 @@ impl<'a, B: Backend> Learner<'a, B> {
             .fix(format!("start a new run with an --lr below {}", self.config.lr)));
         }
         let gradients = loss.backward()?;
+        // The graph holds the parameters: without it they are updated in place.
+        let seen = logits.detach();
+        drop((loss, logits));
         self.optimizer.set_lr(self.schedule.lr(self.config.lr, steps));
         self.optimizer.step(&gradients)?;
-        let answers = logits.detach().argmax(1, false)?.to_vec::<i64>()?;
+        let answers = seen.argmax(1, false)?.to_vec::<i64>()?;
         let truth = indices.iter().map(|&index| i64::from(self.feed.label(index)));
         let right = truth.zip(answers).filter(|(label, answer)| label == answer).count();
         Ok(Answers {
