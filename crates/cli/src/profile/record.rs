@@ -97,11 +97,17 @@ pub(super) struct Profile {
     pub(super) layers: Vec<Layer>,
 }
 
-/// How a module is called: `fc1`, `(model)`, `(outside the model)`.
-pub(super) fn module_name(module: Option<&str>) -> &str {
-    match module {
-        None => "(outside the model)",
-        Some("") => "(model)",
-        Some(path) => path,
+impl Profile {
+    /// How a module is called, with its type where it is a layer: `fc1 (Linear)`, `(model)`, `(outside the model)`.
+    pub(super) fn label(&self, module: Option<&str>) -> String {
+        let path = match module {
+            None => return "(outside the model)".to_owned(),
+            Some("") => return "(model)".to_owned(),
+            Some(path) => path,
+        };
+        match self.layers.iter().find(|layer| *layer.place == *path) {
+            Some(layer) => format!("{path} ({})", layer.kind),
+            None => path.to_owned(),
+        }
     }
 }

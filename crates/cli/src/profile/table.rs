@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::record::{Pass, Profile, Sample, Span, module_name};
+use super::record::{Pass, Profile, Sample, Span};
 use crate::compare::table::duration;
 
 /// What is summed up in a row.
@@ -87,7 +87,7 @@ pub(super) fn modules(profile: &Profile, rows: usize) -> String {
             Err(_) => !shown.contains(&sample.module),
         };
         let mut line = vec![match &group {
-            Ok(module) => module_name(module.as_deref()).to_owned(),
+            Ok(module) => profile.label(module.as_deref()),
             Err(others) => format!("{others} more"),
         }];
         for pass in Pass::ALL {
@@ -240,6 +240,7 @@ fn aligned(lines: &[Vec<String>], left: usize) -> String {
 mod tests {
     use polygrad::{Activity, DType, Shape};
 
+    use super::super::record::Layer;
     use super::*;
 
     fn profile() -> Profile {
@@ -262,7 +263,11 @@ mod tests {
                 sample("cross_entropy", DType::I64, direct, None, at(70, 80), 0),
                 sample("adam_step", DType::F32, Activity::Update(2), Some(""), at(80, 85), 0),
             ],
-            layers: Vec::new(),
+            layers: vec![Layer {
+                place: "fc".into(),
+                kind: "Linear".into(),
+                span: at(0, 40),
+            }],
         }
     }
 
@@ -285,7 +290,7 @@ backward  matmul  [4, 2] [2]      1  20.0 µs  10.0 %  20.0 µs
             modules(&profile(), 9),
             "\
 module               forward  backward  optimizer     total   share  GFLOP/s
-fc                   80.0 µs   20.0 µs             100.0 µs  50.0 %     8.00
+fc (Linear)          80.0 µs   20.0 µs             100.0 µs  50.0 %     8.00
 (outside the model)  10.0 µs                        10.0 µs   5.0 %
 (model)                                    5.0 µs    5.0 µs   2.5 %"
         );

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::record::{Pass, Profile, Sample, Span, module_name};
+use super::record::{Pass, Profile, Sample, Span};
 
 /// The track of steps, layers and ops, which lie in each other.
 const CALLS: u32 = 1;
@@ -24,11 +24,8 @@ pub(super) fn trace(title: &str, profile: &Profile) -> Value {
         events.push(event(&format!("step {}", number + 1), "step", CALLS, step, json!({})));
     }
     for layer in &profile.layers {
-        let name = match &*layer.place {
-            "" => layer.kind.clone(),
-            place => format!("{place} ({})", layer.kind),
-        };
-        events.push(event(&name, "layer", CALLS, &layer.span, json!({})));
+        let name = profile.label(Some(&layer.place));
+        events.push(event(&name, "layer", CALLS, &layer.span, json!({"type": layer.kind})));
     }
     for sample in &profile.samples {
         events.push(event(sample.op, "op", CALLS, &sample.span, arguments(sample)));
@@ -56,7 +53,7 @@ fn event(name: &str, category: &str, track: u32, span: &Span, arguments: Value) 
 fn arguments(sample: &Sample) -> Value {
     json!({
         "shapes": sample.shapes(),
-        "module": module_name(sample.module.as_deref()),
+        "module": sample.module.as_deref(),
         "pass": sample.pass().name(),
         "flops": sample.flops,
     })
