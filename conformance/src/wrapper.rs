@@ -57,6 +57,18 @@ pub trait Hooks: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Makes a call, by `run`, in which only the device below is at work: so that it can be timed. `operands` are dtype and shape of the tensors
+    /// that the call takes: of an update, those that it changes and then the gradient; of a call that takes none, the one that it makes.
+    /// By default [`Hooks::before`] and then `run`.
+    ///
+    /// # Errors
+    /// Become those of the call. Those of the device below stay with `run`.
+    fn around(&self, call: &Call<'_>, _operands: &[(DType, Shape)], run: &mut dyn FnMut()) -> Result<()> {
+        self.before(call)?;
+        run();
+        Ok(())
+    }
+
     /// After a call that went well, for each tensor that it made or changed: what is taken for it.
     ///
     /// # Errors
@@ -140,10 +152,31 @@ impl Wrapped {
         AnyTensor::from_parts(&Wrapper, WrappedTensor { inner, place }, shape, dtype)
     }
 
+    /// A call of the device below.
+    fn call<T>(
+        &self,
+        call: &Call<'_>,
+        operands: &[(DType, Shape)],
+        work: impl FnOnce(&'static dyn DynBackend) -> Result<T>,
+    ) -> Result<T> {
+        let (mut work, mut outcome) = (Some(work), None);
+        let below = self.below();
+        let mut run = || outcome = work.take().map(|work| work(below));
+        self.0.hooks.around(call, operands, &mut run)?;
+        outcome.unwrap_or_else(|| {
+            let error = Error::invalid("the hooks of the wrapped device did not make the call exactly once");
+            Err(error.with_op(call.name()).with_hint("call run in Hooks::around"))
+        })
+    }
+
     /// A call that makes one tensor.
-    fn make(&self, call: Call<'_>, make: impl FnOnce(&AnyDevice) -> Result<AnyTensor>) -> Result<AnyTensor> {
-        self.0.hooks.before(&call)?;
-        let made = make(&self.0.inner)?;
+    fn make(
+        &self,
+        call: Call<'_>,
+        operand: (DType, Shape),
+        make: impl FnOnce(&'static dyn DynBackend, &AnyDevice) -> Result<AnyTensor>,
+    ) -> Result<AnyTensor> {
+        let made = self.call(&call, &[operand], |below| make(below, &self.0.inner))?;
         self.0.hooks.after(&call, made).map(|made| self.wrap(made))
     }
 }
@@ -175,6 +208,10 @@ impl Drop for WrappedTensor {
     fn drop(&mut self) {
         self.place.0.live.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+fn operand(x: &AnyTensor) -> (DType, Shape) {
+    (x.dtype(), x.shape())
 }
 
 fn tensor(x: &AnyTensor) -> Result<&WrappedTensor> {
@@ -216,8 +253,7 @@ impl DynBackend for Wrapper {
 
     fn synchronize(&self, device: &AnyDevice) -> Result<()> {
         let place = place(device)?;
-        place.0.hooks.before(&Call::Synchronize)?;
-        place.below().synchronize(&place.0.inner)
+        place.call(&Call::Synchronize, &[], |below| below.synchronize(&place.0.inner))
     }
 
     fn device(&self, x: &AnyTensor) -> Result<AnyDevice> {
@@ -230,23 +266,27 @@ impl DynBackend for Wrapper {
 
     fn from_host(&self, host: HostTensor, device: &AnyDevice) -> Result<AnyTensor> {
         let place = place(device)?;
-        place.make(Call::FromHost, |inner| place.below().from_host(host, inner))
+        let operand = (host.dtype(), *host.shape());
+        place.make(Call::FromHost, operand, |below, inner| below.from_host(host, inner))
     }
 
     fn to_host(&self, x: &AnyTensor) -> Result<HostTensor> {
         let WrappedTensor { inner, place } = tensor(x)?;
-        place.0.hooks.before(&Call::ToHost)?;
-        place.below().to_host(inner)
+        place.call(&Call::ToHost, &[operand(inner)], |below| below.to_host(inner))
     }
 
     fn full(&self, shape: Shape, value: Scalar, dtype: DType, device: &AnyDevice) -> Result<AnyTensor> {
         let place = place(device)?;
-        place.make(Call::Full, |inner| place.below().full(shape, value, dtype, inner))
+        place.make(Call::Full, (dtype, shape), |below, inner| {
+            below.full(shape, value, dtype, inner)
+        })
     }
 
     fn iota(&self, len: usize, start: Scalar, step: Scalar, dtype: DType, device: &AnyDevice) -> Result<AnyTensor> {
         let place = place(device)?;
-        place.make(Call::Iota, |inner| place.below().iota(len, start, step, dtype, inner))
+        place.make(Call::Iota, (dtype, Shape::from([len])), |below, inner| {
+            below.iota(len, start, step, dtype, inner)
+        })
     }
 
     fn random(
@@ -258,8 +298,8 @@ impl DynBackend for Wrapper {
         device: &AnyDevice,
     ) -> Result<AnyTensor> {
         let place = place(device)?;
-        place.make(Call::Random, |inner| {
-            place.below().random(shape, distribution, dtype, key, inner)
+        place.make(Call::Random, (dtype, shape), |below, inner| {
+            below.random(shape, distribution, dtype, key, inner)
         })
     }
 
@@ -268,12 +308,12 @@ impl DynBackend for Wrapper {
         let Some(place) = inputs.first().map(|x| &x.place) else {
             return Err(Error::invalid("an op on no tensors").with_op(op.name()));
         };
-        let (call, hooks) = (Call::Op(op), &place.0.hooks);
-        hooks.before(&call)?;
+        let call = Call::Op(op);
         let bare: Vec<&AnyTensor> = inputs.iter().map(|x| &x.inner).collect();
-        let mut outputs = place.below().execute(op, &bare)?;
+        let operands: Vec<_> = bare.iter().map(|x| operand(x)).collect();
+        let mut outputs = place.call(&call, &operands, |below| below.execute(op, &bare))?;
         for output in outputs.iter_mut() {
-            *output = place.wrap(hooks.after(&call, output.clone())?);
+            *output = place.wrap(place.0.hooks.after(&call, output.clone())?);
         }
         Ok(outputs)
     }
@@ -282,17 +322,17 @@ impl DynBackend for Wrapper {
         let WrappedTensor { inner: grad, place } = tensor(grad)?;
         let bare = targets.iter().map(|x| Ok(tensor(x)?.inner.clone()));
         let bare = bare.collect::<Result<Vec<_>>>()?;
-        let (call, hooks) = (Call::Op(op), &place.0.hooks);
-        hooks.before(&call)?;
+        let operands: Vec<_> = bare.iter().chain([grad]).map(operand).collect();
+        let call = Call::Op(op);
         // The wrapping goes away for the time of the call, so that the device below gets the only handles and can work in place.
         for (target, bare) in targets.iter_mut().zip(bare) {
             **target = bare;
         }
-        let mut outcome = place.below().update(op, targets, grad);
+        let mut outcome = place.call(&call, &operands, |below| below.update(op, targets, grad));
         for target in targets {
             let mut result = target.clone();
             if outcome.is_ok() {
-                match hooks.after(&call, result.clone()) {
+                match place.0.hooks.after(&call, result.clone()) {
                     Ok(replaced) => result = replaced,
                     Err(error) => outcome = Err(error),
                 }

@@ -23,7 +23,7 @@ pub use pool::{ThreadPool, available_threads};
 pub use simd::Level;
 pub use tensor::CpuTensor;
 
-/// The memory of tensors: counters and bounds of the buffer pool, which all CPU devices of a process share.
+/// The memory of tensors: counters, times and bounds of the buffer pool, which all CPU devices of a process share.
 pub mod memory {
-    pub use crate::buffers::{MemoryStats, flush, reset_peak, set_limit, stats};
+    pub use crate::buffers::{MemoryStats, PoolTime, flush, reset_peak, set_limit, stats, time_pool};
 }

@@ -1,5 +1,7 @@
 //! `mlp-act`, `mlp-rl`, `mlp-small` and `mlp-big`: perceptrons.
 
+use std::rc::Rc;
+
 use polygrad_nn::models::{self, ActivationFn, MlpConfig};
 use polygrad_tensor::{Backend, Device, Result, no_grad};
 
@@ -68,12 +70,13 @@ pub(crate) fn act<B: Backend>(device: &Device<B>) -> Result<Prepared<B>> {
         activation: ActivationFn::Tanh,
         ..MlpConfig::new(sizes)
     };
-    let model = models::Mlp::new(&config, device)?;
-    let params = prepared::begin(&model)?;
+    let model = Rc::new(models::Mlp::new(&config, device)?);
+    let params = prepared::begin(&*model)?;
     let x = input(&[batch, sizes[0]], device)?;
+    let shown = Rc::clone(&model);
     let step = move || {
         std::hint::black_box(no_grad(|| model.forward(&x))?);
         Ok(None)
     };
-    Ok(Prepared::new(params, Box::new(step)))
+    Ok(Prepared::new(params, Box::new(step)).with_model(shown))
 }

@@ -1,8 +1,9 @@
 //! A case on a device, ready to run.
 
 use std::fmt;
+use std::rc::Rc;
 
-use polygrad_nn::{Module, Param};
+use polygrad_nn::{Module, Param, Visit};
 use polygrad_tensor::{Backend, Result, Tensor};
 
 use crate::data;
@@ -17,11 +18,22 @@ pub type Weight = (String, Vec<usize>, Vec<f32>);
 pub struct Prepared<B: Backend> {
     step: Step,
     params: Vec<(String, Param<B>)>,
+    model: Option<Rc<dyn Visit<B>>>,
 }
 
 impl<B: Backend> Prepared<B> {
     pub(crate) fn new(params: Vec<(String, Param<B>)>, step: Step) -> Self {
-        Self { step, params }
+        Self {
+            step,
+            params,
+            model: None,
+        }
+    }
+
+    /// Shows the model that the step runs.
+    pub(crate) fn with_model(mut self, model: Rc<dyn Visit<B>>) -> Self {
+        self.model = Some(model);
+        self
     }
 
     /// A step without parameters or loss, whose result is dropped.
@@ -39,6 +51,11 @@ impl<B: Backend> Prepared<B> {
     /// When the device lacks an op or memory.
     pub fn step(&mut self) -> Result<Option<f64>> {
         (self.step)()
+    }
+
+    /// The model that a step runs, so that its layers can be watched; nothing for work without one.
+    pub fn model(&self) -> Option<Rc<dyn Visit<B>>> {
+        self.model.clone()
     }
 
     /// The parameters as they are now, in the order of the model; nothing for work that has none.

@@ -1,5 +1,7 @@
 //! Training steps: forward, cross entropy, backward, optimizer.
 
+use std::rc::Rc;
+
 use polygrad_nn::loss::cross_entropy;
 use polygrad_nn::{Adam, AdamW, Module, Optimizer, Param, SGD, SGDConfig, TrainStep};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
@@ -104,8 +106,10 @@ pub(crate) fn training<B: Backend, W: Way<B>, M: Module<B> + 'static>(
     let params = prepared::begin(&model)?;
     let target = Tensor::from_vec(classes(rows, of, TARGET), [rows], &x.device())?;
     let optimizer = optim.build(model.parameters())?;
-    let step = TrainStep::new(model, optimizer, move |model: &M, batch: &[Tensor<B>]| {
+    let model = Rc::new(model);
+    let shown = Rc::clone(&model);
+    let step = TrainStep::new(model, optimizer, move |model: &Rc<M>, batch: &[Tensor<B>]| {
         cross_entropy(&forward(model, &batch[0])?, &batch[1])
     });
-    Ok(Prepared::new(params, W::run(step, [x, target])))
+    Ok(Prepared::new(params, W::run(step, [x, target])).with_model(shown))
 }

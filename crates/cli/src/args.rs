@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::compare::work::Work;
 use crate::onnx::Given;
+use crate::profile::args::Profile;
 use crate::run::config::{Model, Optimizer};
 
 /// Train, evaluate and use image classifiers on any backend, and check the backends
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Time training steps and ops as other libraries are timed on them, and beside those libraries
     Bench(Bench),
+    /// Say where the time of training steps goes: by op, shape and module, as tables and as a trace
+    Profile(Profile),
     /// List the backends, their devices, and why others are missing
     Devices(Devices),
 }
@@ -308,7 +311,7 @@ pub(crate) enum Mode {
     Support,
 }
 
-fn positive(text: &str) -> Result<usize, String> {
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if n > 0 => Ok(n),
         _ => Err("give a whole number, 1 or more".into()),

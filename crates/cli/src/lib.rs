@@ -36,6 +36,7 @@ mod model;
 mod onnx;
 mod plot;
 mod predict;
+mod profile;
 mod progress;
 mod run;
 mod train;
@@ -56,7 +57,7 @@ enum Outcome {
     Interrupted,
 }
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `check`, `compare`, `bench` or `devices`) with the backends in
+/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `check`, `compare`, `bench`, `profile` or `devices`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, and 130 after Ctrl-C. A command line that makes no sense, `--help` and
@@ -72,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::command(&args),
         Command::Compare(args) => compare::command(&args),
         Command::Bench(args) => bench::command(&args),
+        Command::Profile(args) => profile::command(&args),
         Command::Devices(args) => devices::command(&args),
     };
     match outcome {

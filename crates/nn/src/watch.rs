@@ -24,8 +24,10 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Instant;
 
-use polygrad_tensor::{AnyBackend, Backend, Result, Tensor, count_flops};
+use polygrad_tensor::{AnyBackend, Backend, Result, Tensor, count_flops, next_node_id};
 
 use crate::{Item, ModuleId, Visit, Visitor};
 
@@ -45,6 +47,10 @@ pub struct Activation<B: Backend = AnyBackend> {
     pub output: Tensor<B>,
     /// Floating-point operations of its products, as [`count_flops`] counts them.
     pub flops: u64,
+    /// When its forward began; it ended just now.
+    pub began: Instant,
+    /// The nodes of the gradient graph ([`Tensor::node_id`]) that were made meanwhile; by other threads, too.
+    pub nodes: Range<u64>,
 }
 
 impl<B: Backend> Clone for Activation<B> {
@@ -55,6 +61,8 @@ impl<B: Backend> Clone for Activation<B> {
             input: self.input.clone(),
             output: self.output.clone(),
             flops: self.flops,
+            began: self.began,
+            nodes: self.nodes.clone(),
         }
     }
 }
@@ -92,6 +100,8 @@ struct Call<B: Backend> {
     input: Tensor<B>,
     output: Tensor<B>,
     flops: u64,
+    began: Instant,
+    nodes: Range<u64>,
 }
 
 thread_local! {
@@ -138,6 +148,8 @@ pub fn with_hook<B: Backend, R>(
                 input: call.input.clone(),
                 output: call.output.clone(),
                 flops: call.flops,
+                began: call.began,
+                nodes: call.nodes.clone(),
             });
         }
     };
@@ -187,7 +199,9 @@ pub(crate) fn named_layer<B: Backend, T: Output<B>>(
     }
     let id = id();
     let caller = CALLER.take();
+    let (began, first) = (Instant::now(), next_node_id());
     let (output, flops) = count_flops(forward);
+    let nodes = first..next_node_id();
     CALLER.set(caller);
     let output = output?;
     report(&Call {
@@ -195,6 +209,8 @@ pub(crate) fn named_layer<B: Backend, T: Output<B>>(
         input: input.clone(),
         output: output.activation().clone(),
         flops,
+        began,
+        nodes,
     });
     Ok(output)
 }

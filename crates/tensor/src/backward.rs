@@ -7,6 +7,7 @@ use std::sync::Arc;
 use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
+use crate::activity::{Active, Activity};
 use crate::graph::{Kind, Node, Rule};
 use crate::ops::context;
 use crate::{Tensor, enable_grad, no_grad, rules};
@@ -191,14 +192,15 @@ impl<B: Backend> Tensor<B> {
                 "make a leaf with requires_grad or Tensor::var, and compute outside no_grad and without detach",
             ));
         };
+        let active = Active::begin(Activity::Backward(root.id()));
         let seed = match options.gradient {
             Some(gradient) => self.checked_seed(gradient)?,
             None => self.unit_seed()?,
         };
         if options.create_graph {
-            enable_grad(|| propagate(root, seed, options))
+            enable_grad(|| propagate(root, seed, options, &active))
         } else {
-            no_grad(|| propagate(root, seed, options))
+            no_grad(|| propagate(root, seed, options, &active))
         }
     }
 
@@ -246,6 +248,7 @@ fn propagate<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
     options: &BackwardOptions<'_, B>,
+    active: &Active,
 ) -> Result<Gradients<B>> {
     let mut pending = Frontier::new();
     add(&mut pending, root, seed)?;
@@ -259,6 +262,7 @@ fn propagate<B: Backend>(
                 value: gradient,
             }),
             Kind::Op(call) => {
+                active.turn_to(Activity::Backward(id));
                 if options.capture.contains(&id) {
                     entries.push(Gradient {
                         id,

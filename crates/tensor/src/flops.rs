@@ -27,7 +27,14 @@ pub fn count_flops<R>(f: impl FnOnce() -> R) -> (R, u64) {
     (result, FLOPS.get().wrapping_sub(before))
 }
 
-/// Counts `outputs` sums of `terms` products each.
+/// What this thread has counted since it began, as [`count_flops`] does. An op is counted right after the backend has computed it, so what
+/// is counted between the end of one op and the beginning of the next one belongs to the first.
+#[inline]
+pub fn flops_counted() -> u64 {
+    FLOPS.get()
+}
+
+/// Counts `outputs` sums of `terms` products each: to be called right after the op, before any other.
 #[inline]
 pub(crate) fn add_products(outputs: usize, terms: usize) {
     let flops = (outputs as u64).wrapping_mul(terms as u64).wrapping_mul(2);

@@ -86,6 +86,11 @@ enum Source {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+/// What the node that is made next is called at least, on any thread: those made from now on have this id or a larger one.
+pub fn next_node_id() -> u64 {
+    NEXT_ID.load(Ordering::Relaxed)
+}
+
 impl<B: Backend> Node<B> {
     fn new(kind: Kind<B>) -> Self {
         Self {

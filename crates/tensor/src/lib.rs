@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod activity;
 #[cfg(feature = "ndarray")]
 mod arrays;
 mod backward;
@@ -36,14 +37,15 @@ mod rules;
 mod tensor;
 mod tracked;
 
+pub use activity::{Activity, activity};
 pub use backward::{BackwardOptions, GradId, Gradients};
 pub use capture::Capture;
 pub use checkpoint::checkpoint;
 pub use custom::CustomOp;
 pub use device::Device;
-pub use flops::count_flops;
+pub use flops::{count_flops, flops_counted};
 pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
-pub use graph::{enable_grad, is_grad_enabled, no_grad};
+pub use graph::{enable_grad, is_grad_enabled, next_node_id, no_grad};
 #[cfg(feature = "ndarray")]
 pub use ndarray;
 pub use ops::{Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use polygrad_core::{AnyBackend, Backend, DType, Element, Error, ErrorKind, HostTensor, Result, Shape};
 
 use crate::Device;
+use crate::activity::{Active, Activity};
 use crate::graph::{Leaf, Node};
 use crate::ops::context;
 
@@ -137,6 +138,10 @@ impl<B: Backend> Tensor<B> {
         if self.is_tracked() && !self.is_leaf() {
             return Err(Error::invalid("only a leaf can be changed in place").with_hint("detach it first"));
         }
+        let _active = self
+            .node
+            .as_ref()
+            .map(|leaf| Active::begin(Activity::Update(leaf.id())));
         let (shape, dtype) = (self.shape(), self.dtype());
         update(&mut self.value)?;
         if self.shape() != shape || self.dtype() != dtype {

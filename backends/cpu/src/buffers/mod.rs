@@ -7,6 +7,9 @@
 
 mod cache;
 mod sentinel;
+#[cfg(test)]
+mod tests;
+mod timing;
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, UnsafeCell};
@@ -18,6 +21,7 @@ use cache::{LIVE, LOCAL, Local, PEAK, RETIRED, SHARED, SLOTS, count_alloc, count
 use polygrad_core::{Error, ErrorKind, HostBytes, Result, Shape};
 
 pub(crate) use sentinel::verdict;
+pub use timing::{PoolTime, time_pool};
 
 /// Alignment of header and data: a cache line, and the widest vector register.
 const ALIGN: usize = 64;
@@ -137,14 +141,24 @@ impl Buffer {
     #[inline]
     fn block(bytes: usize) -> Result<Self> {
         let class = class_of(bytes);
-        if class < LOCAL_CLASSES
-            && let Ok(Some(header)) = LOCAL.try_with(|local| local.pop(class))
+        if !timing::is_on()
+            && let Some(block) = Self::of_thread(class)
         {
-            // SAFETY: a free block that was just popped has no other user.
-            unsafe { header.as_ref() }.refs.store(1, Ordering::Relaxed);
-            return Ok(Self(header));
+            return Ok(block);
         }
         Self::alloc_slow(bytes, class)
+    }
+
+    /// A block that this thread keeps.
+    #[inline]
+    fn of_thread(class: usize) -> Option<Self> {
+        if class >= LOCAL_CLASSES {
+            return None;
+        }
+        let header = LOCAL.try_with(|local| local.pop(class)).ok()??;
+        // SAFETY: a free block that was just popped has no other user.
+        unsafe { header.as_ref() }.refs.store(1, Ordering::Relaxed);
+        Some(Self(header))
     }
 
     /// [`Buffer::alloc`] for the elements of a tensor, whose shape the buffer keeps.
@@ -173,6 +187,16 @@ impl Buffer {
     #[cold]
     #[inline(never)]
     fn alloc_slow(bytes: usize, class: usize) -> Result<Self> {
+        if !timing::is_on() {
+            return Self::of_all(bytes, class);
+        }
+        timing::alloc(class, || {
+            Self::of_thread(class).map_or_else(|| Self::of_all(bytes, class), Ok)
+        })
+    }
+
+    /// A block that all threads share, or a new one.
+    fn of_all(bytes: usize, class: usize) -> Result<Self> {
         // Above this the size of the class would not fit a usize.
         if bytes > isize::MAX.cast_unsigned() {
             return Err(out_of_memory(bytes));
@@ -267,11 +291,16 @@ impl Drop for Buffer {
             // SAFETY: the last handle goes, and `alloc` put up the fences.
             unsafe { sentinel::inspect(header.data) };
         }
-        let kept = class < LOCAL_CLASSES && LOCAL.try_with(|local| local.push(self.0, class)).unwrap_or(false);
-        if !kept {
+        if timing::is_on() || !keep(self.0, class) {
             free_slow(self.0, class);
         }
     }
+}
+
+/// Whether this thread has kept the block, which has no user left.
+#[inline]
+fn keep(header: NonNull<Header>, class: usize) -> bool {
+    class < LOCAL_CLASSES && LOCAL.try_with(|local| local.push(header, class)).unwrap_or(false)
 }
 
 #[cold]
@@ -286,8 +315,18 @@ fn free_slow(header: NonNull<Header>, class: usize) {
         }
         return;
     }
-    count_live(-class_bytes(class).cast_signed());
-    lock(&SHARED).push(header, class);
+    let share = || {
+        count_live(-class_bytes(class).cast_signed());
+        lock(&SHARED).push(header, class);
+    };
+    if !timing::is_on() {
+        return share();
+    }
+    timing::free(|| {
+        if !keep(header, class) {
+            share();
+        }
+    });
 }
 
 /// The class whose blocks are the smallest that hold `bytes`.
@@ -354,78 +393,4 @@ fn out_of_memory(bytes: usize) -> Error {
         ),
     )
     .with_hint("use a smaller batch, or drop tensors that are not needed any more")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_are_tight_and_in_order() {
-        let mut last = 0;
-        for class in 0..CLASSES - 8 {
-            let bytes = class_bytes(class);
-            assert!(bytes > last, "class {class}");
-            assert_eq!(class_of(bytes), class);
-            assert_eq!(class_of(last + 1), class);
-            last = bytes;
-        }
-        assert_eq!(class_of(0), 0);
-        assert!(class_of(usize::MAX) < CLASSES);
-        assert_eq!(class_of(1 << 20), LOCAL_CLASSES - 1);
-    }
-
-    #[test]
-    fn hands_the_last_block_out_again() {
-        let first = Buffer::alloc(1000).unwrap();
-        assert_eq!(first.as_ptr() as usize % ALIGN, 0);
-        let capacity = first.capacity();
-        assert!((1000..1280).contains(&capacity), "{capacity}");
-        let address = first.as_ptr();
-        let other = first.clone();
-        assert!(!first.is_unique());
-        drop(first);
-        assert!(other.is_unique());
-        drop(other);
-        assert_eq!(Buffer::alloc(capacity).unwrap().as_ptr(), address);
-    }
-
-    #[cfg(feature = "sentinels")]
-    #[test]
-    fn a_write_outside_is_reported() {
-        let buffer = Buffer::alloc(10).unwrap();
-        // SAFETY: the block has a fence there, which is what this is about.
-        unsafe { buffer.as_ptr().add(12).write(0) };
-        drop(buffer);
-        let error = verdict().unwrap_err().to_string();
-        assert!(
-            error.contains("2 bytes behind the end of its buffer of 10 bytes"),
-            "{error}"
-        );
-        assert!(verdict().is_ok());
-    }
-
-    #[test]
-    fn shares_foreign_memory() {
-        let vector: Arc<dyn HostBytes> = Arc::new(vec![1f32, 2.0]);
-        let buffer = Buffer::share(Shape::from([2]), Arc::clone(&vector)).unwrap();
-        assert_eq!(buffer.as_ptr().cast_const(), vector.bytes().as_ptr());
-        assert_eq!(buffer.capacity(), 8);
-        assert!(!buffer.is_unique());
-        assert_eq!(Arc::strong_count(&vector), 2);
-        drop(buffer.clone());
-        drop(buffer);
-        assert_eq!(Arc::strong_count(&vector), 1);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri ends where memory does")]
-    fn too_much_is_an_error() {
-        for bytes in [usize::MAX, isize::MAX as usize, 1 << 56] {
-            let Err(error) = Buffer::alloc(bytes) else {
-                panic!("{bytes} bytes cannot be had")
-            };
-            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-        }
-    }
 }

@@ -9,7 +9,7 @@ pub(super) const TILE: usize = 512;
 
 /// Room for [`TILE`] elements of up to eight bytes.
 #[repr(align(64))]
-pub(super) struct Room([u8; TILE * 8]);
+pub(super) struct Room(#[expect(dead_code, reason = "used by its address alone")] [u8; TILE * 8]);
 
 /// What one operand is gathered into.
 pub(super) struct Tile<'a> {

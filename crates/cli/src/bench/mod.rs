@@ -7,7 +7,7 @@ mod ours;
 mod peer;
 mod report;
 mod rounds;
-mod select;
+pub(crate) mod select;
 mod serve;
 mod table;
 
@@ -29,7 +29,7 @@ use select::Chosen;
 /// A workload, backend or peer that is not there, and a file that cannot be written. A case that fails is part of the report.
 pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     let chosen = select::chosen(&args.workloads)?;
-    let (device, threads) = device(args)?;
+    let (device, threads) = device(&args.backend, args.threads)?;
     let mut ours = Ours::open(&device)?;
     if args.serve {
         serve::serve(&mut ours, std::io::stdin().lock(), std::io::stdout().lock())?;
@@ -72,12 +72,15 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
 }
 
 /// The device string, and the number of threads that peers get: one, unless something else is asked for.
-fn device(args: &Bench) -> Result<(String, usize)> {
-    let asked = backend::spec(&args.backend, args.threads)?;
+///
+/// # Errors
+/// A string that makes no sense, and two different numbers of threads.
+pub(crate) fn device(backend: &str, threads: Option<usize>) -> Result<(String, usize)> {
+    let asked = backend::spec(backend, threads)?;
     let threads = asked.option("threads").and_then(|text| text.parse().ok());
     match threads {
         Some(threads) => Ok((asked.to_string(), threads)),
-        None if asked.backend() == "cpu" => Ok((backend::spec(&args.backend, Some(1))?.to_string(), 1)),
+        None if asked.backend() == "cpu" => Ok((backend::spec(backend, Some(1))?.to_string(), 1)),
         None => Ok((asked.to_string(), 1)),
     }
 }

@@ -1,5 +1,6 @@
 //! `polygrad train`: from options and data to a run.
 
+pub(crate) mod learner;
 mod optimizer;
 mod position;
 mod session;
@@ -36,10 +37,7 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
 }
 
 fn start(args: &Train) -> Result<Outcome> {
-    let mut config = settings::new(args)?;
-    let device = backend::open(&config.backend, config.threads)?;
-    let data = load(&config)?;
-    (config.input, config.classes) = describe(&data)?;
+    let (config, device, data) = prepare(args)?;
     let folder = RunFolder::create(
         args.out.as_deref(),
         &format!("{}-{}", config.dataset, name(config.model)),
@@ -47,6 +45,18 @@ fn start(args: &Train) -> Result<Outcome> {
     introduce(&config, &data, &device);
     let interrupt = Interrupt::install()?;
     Session::start(config, folder, &data, &device)?.run(&interrupt)
+}
+
+/// The settings of a new run, its device and its data.
+///
+/// # Errors
+/// Everything that options, data and devices can do wrong.
+pub(crate) fn prepare(args: &Train) -> Result<(Config, Device, Dataset)> {
+    let mut config = settings::new(args)?;
+    let device = backend::open(&config.backend, config.threads)?;
+    let data = load(&config)?;
+    (config.input, config.classes) = describe(&data)?;
+    Ok((config, device, data))
 }
 
 fn resume(args: &Train, path: &Path) -> Result<Outcome> {
@@ -94,7 +104,8 @@ fn describe(data: &Dataset) -> Result<(Input, Vec<String>)> {
     Ok((input, data.classes.clone()))
 }
 
-fn introduce(config: &Config, data: &Dataset, device: &Device) {
+/// Says what is trained on what.
+pub(crate) fn introduce(config: &Config, data: &Dataset, device: &Device) {
     say(&format!(
         "{}: {} training and {} test images of {} × {}, {} classes",
         config.dataset,

@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
-use polygrad::nn::{Checkpoint, Module, Optimizer, Schedule, Sequential, SequentialLR, loss::cross_entropy};
+use polygrad::nn::{Checkpoint, Module};
 use polygrad::{Backend, Device, manual_seed};
 
+use super::learner::Learner;
 use super::position::{Position, Record};
-use super::{optimizer, settings};
+use super::settings;
+use crate::Outcome;
 use crate::data::files::Dataset;
 use crate::evaluation::evaluate;
 use crate::failure::{Failure, Result};
@@ -17,7 +19,6 @@ use crate::run::config::{Config, name};
 use crate::run::events::Events;
 use crate::run::metrics::{Metrics, Row, Split};
 use crate::run::{RunFolder, atomic, curves};
-use crate::{Outcome, model};
 
 /// A row of the metrics is a tenth of an epoch.
 const ROWS_PER_EPOCH: usize = 10;
@@ -26,11 +27,8 @@ const ROWS_PER_EPOCH: usize = 10;
 pub(super) struct Session<'a, B: Backend> {
     config: Config,
     folder: RunFolder,
-    train: Feed<'a, B>,
+    learner: Learner<'a, B>,
     test: Feed<'a, B>,
-    model: Sequential<B>,
-    optimizer: Box<dyn Optimizer<B>>,
-    schedule: SequentialLR,
     position: Position,
     metrics: Metrics,
     events: Events,
@@ -47,12 +45,12 @@ impl<'a, B: Backend> Session<'a, B> {
     /// Those of the device and the disk; images that do not suit the model.
     pub(super) fn start(config: Config, folder: RunFolder, data: &'a Dataset, device: &'a Device<B>) -> Result<Self> {
         manual_seed(config.seed);
-        let (model, optimizer) = build(&config, device)?;
+        let learner = Learner::new(&config, data, device)?;
         let begin = || {
             config.save(&folder.config())?;
             let metrics = Metrics::create(&folder.metrics(), Vec::new())?;
             let events = Events::create(&folder.events())?;
-            let parts = (model, optimizer, metrics, events);
+            let parts = (learner, metrics, events);
             let session = Self::new(config, folder.clone(), data, device, parts, Position::default());
             session.save_checkpoint()?;
             Ok(session)
@@ -84,14 +82,14 @@ impl<'a, B: Backend> Session<'a, B> {
         if !disagreements.is_empty() {
             return Err(bad(&disagreements.join("; ")).fix("restore config.json, or start a new run without --resume"));
         }
-        let (model, mut optimizer) = build(&config, device)?;
-        checkpoint.restore(&model, &mut *optimizer)?;
+        let mut learner = Learner::new(&config, data, device)?;
+        checkpoint.restore(&*learner.model, &mut *learner.optimizer)?;
         config.save(&folder.config())?;
         let metrics = Metrics::resume(&folder.metrics(), checkpoint.step)?;
         let events = Events::resume(&folder.events(), checkpoint.step)?;
-        let parts = (model, optimizer, metrics, events);
+        let parts = (learner, metrics, events);
         let session = Self::new(config, folder, data, device, parts, record.position);
-        if session.step() != checkpoint.step || record.position.batch >= session.batches() {
+        if session.step() != checkpoint.step || record.position.batch >= session.learner.batches() {
             return Err(bad("its number of steps does not fit its place in the data"));
         }
         Ok(session)
@@ -102,19 +100,14 @@ impl<'a, B: Backend> Session<'a, B> {
         folder: RunFolder,
         data: &'a Dataset,
         device: &'a Device<B>,
-        (model, optimizer, metrics, events): (Sequential<B>, Box<dyn Optimizer<B>>, Metrics, Events),
+        (learner, metrics, events): (Learner<'a, B>, Metrics, Events),
         position: Position,
     ) -> Self {
-        let train = Feed::new(&data.train, &config.input, device);
-        let per_epoch = train.len() as u64;
+        let per_epoch = learner.feed.len() as u64;
         let before = position.epoch as u64 * per_epoch + (position.batch * config.batch_size) as u64;
-        let steps = train.len().div_ceil(config.batch_size) * config.epochs;
         Self {
             test: Feed::new(&data.test, &config.input, device),
-            train,
-            model,
-            optimizer,
-            schedule: optimizer::schedule(steps as u64),
+            learner,
             position,
             metrics,
             events,
@@ -166,9 +159,8 @@ impl<'a, B: Backend> Session<'a, B> {
 
     /// Trains to the end of the epoch; false when Ctrl-C came before.
     fn train_epoch(&mut self, interrupt: &Interrupt) -> Result<bool> {
-        self.model.train();
-        let chance = Epoch::new(self.config.seed, self.position.epoch);
-        let order = chance.order(self.train.len());
+        self.learner.model.train();
+        let (chance, order) = self.learner.epoch(self.position.epoch);
         let batches = order
             .chunks(self.config.batch_size)
             .enumerate()
@@ -187,12 +179,12 @@ impl<'a, B: Backend> Session<'a, B> {
                 },
                 begun.elapsed(),
             );
-            let last = self.position.batch == self.batches();
+            let last = self.position.batch == self.learner.batches();
             if last
                 || self
                     .position
                     .batch
-                    .is_multiple_of(self.batches().div_ceil(ROWS_PER_EPOCH))
+                    .is_multiple_of(self.learner.batches().div_ceil(ROWS_PER_EPOCH))
             {
                 let tally = std::mem::take(&mut self.position.of_row);
                 self.record(Split::Train, tally.loss(), tally.accuracy())?;
@@ -205,33 +197,15 @@ impl<'a, B: Backend> Session<'a, B> {
     }
 
     fn train_step(&mut self, indices: &[u32], chance: &Epoch) -> Result<()> {
-        let mirror = self.config.mirror;
-        let batch = self.train.batch(indices, |index| mirror && chance.mirrors(index))?;
-        let logits = self.model.forward(&batch.images)?;
-        let loss = cross_entropy(&logits, &batch.labels)?;
-        let value = loss.item()?;
-        if !value.is_finite() {
-            return Err(Failure::new(format!(
-                "the loss is {value} at step {}, in epoch {}",
-                self.step() + 1,
-                self.position.epoch + 1
-            ))
-            .fix(format!("start a new run with an --lr below {}", self.config.lr)));
-        }
-        let gradients = loss.backward()?;
-        self.optimizer.set_lr(self.schedule.lr(self.config.lr, self.step()));
-        self.optimizer.step(&gradients)?;
-        let answers = logits.detach().argmax(1, false)?.to_vec::<i64>()?;
-        let truth = indices.iter().map(|&index| i64::from(self.train.label(index)));
-        let right = truth.zip(answers).filter(|(label, answer)| label == answer).count();
+        let answers = self.learner.step(indices, chance, self.step())?;
         for tally in [&mut self.position.of_epoch, &mut self.position.of_row] {
-            tally.add(value, right as u64, indices.len() as u64);
+            tally.add(answers.loss, answers.right, indices.len() as u64);
         }
         Ok(())
     }
 
     fn finish_epoch(&mut self) -> Result<()> {
-        let result = evaluate(&self.model, &self.test, self.config.classes.len())?;
+        let result = evaluate(&self.learner.model, &self.test, self.config.classes.len())?;
         self.position.seconds = self.seconds_before + self.started.elapsed().as_secs_f64();
         self.record(Split::Test, result.loss, result.accuracy())?;
         let of_epoch = std::mem::take(&mut self.position.of_epoch);
@@ -252,11 +226,11 @@ impl<'a, B: Backend> Session<'a, B> {
     fn record(&mut self, split: Split, loss: f64, accuracy: f64) -> Result<()> {
         let row = Row {
             step: self.step(),
-            epoch: self.position.epoch as f64 + self.position.batch as f64 / self.batches() as f64,
+            epoch: self.position.epoch as f64 + self.position.batch as f64 / self.learner.batches() as f64,
             split,
             loss,
             accuracy,
-            learning_rate: self.optimizer.lr(),
+            learning_rate: self.learner.optimizer.lr(),
             seconds: self.position.seconds,
         };
         let written = self.metrics.append(row).and_then(|()| match split {
@@ -292,14 +266,16 @@ impl<'a, B: Backend> Session<'a, B> {
         let path = self.folder.checkpoint();
         let record =
             serde_json::to_value(record).map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))?;
-        Ok(Checkpoint::new(&self.model, &*self.optimizer, self.step())?
-            .with_config(record)
-            .save(path)?)
+        Ok(
+            Checkpoint::new(&*self.learner.model, &*self.learner.optimizer, self.step())?
+                .with_config(record)
+                .save(path)?,
+        )
     }
 
     /// Leaves the model as it is now, and its curves.
     fn save_results(&self) -> Result<()> {
-        self.model.save(self.folder.model())?;
+        self.learner.model.save(self.folder.model())?;
         let path = self.folder.curves();
         let title = format!("{}, {}", self.config.dataset, name(self.config.model));
         let png = curves::draw(&title, self.metrics.rows())
@@ -321,21 +297,8 @@ impl<'a, B: Backend> Session<'a, B> {
         ));
     }
 
-    /// Batches in an epoch.
-    fn batches(&self) -> usize {
-        self.train.len().div_ceil(self.config.batch_size)
-    }
-
     /// Optimizer steps taken so far.
     fn step(&self) -> u64 {
-        (self.position.epoch * self.batches() + self.position.batch) as u64
+        (self.position.epoch * self.learner.batches() + self.position.batch) as u64
     }
-}
-
-type Parts<B> = (Sequential<B>, Box<dyn Optimizer<B>>);
-
-fn build<B: Backend>(config: &Config, device: &Device<B>) -> Result<Parts<B>> {
-    let model = model::build(config.model, &config.input, config.classes.len(), device)?;
-    let optimizer = optimizer::build(config.optimizer, config.lr, model.parameters())?;
-    Ok((model, optimizer))
 }

@@ -1,6 +1,7 @@
 //! What else can be a field of a module: containers, and plain data.
 
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use polygrad_tensor::{Backend, ConvParams, DType, Device, PoolParams, Shape};
@@ -8,6 +9,12 @@ use polygrad_tensor::{Backend, ConvParams, DType, Device, PoolParams, Shape};
 use super::{Visit, Visitor};
 
 impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for Box<T> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        (**self).visit(visitor);
+    }
+}
+
+impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for Rc<T> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         (**self).visit(visitor);
     }

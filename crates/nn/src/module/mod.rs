@@ -11,6 +11,7 @@ mod summary;
 mod visit;
 
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
@@ -268,6 +269,8 @@ pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
 }
 
 impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {}
+
+impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Rc<M> {}
 
 impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Arc<M> {}
 

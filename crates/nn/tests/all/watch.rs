@@ -93,6 +93,11 @@ fn a_hook_sees_each_layer_under_its_name() -> Result<()> {
     assert_eq!(seen[6].flops, seen[0].flops);
     assert_eq!(seen[10].output.to_vec::<f32>()?, y.to_vec::<f32>()?);
     assert!(seen[10].output.is_tracked());
+    // Inner layers lie within outer ones, in time and in the graph, and begin one after the other.
+    let (first, whole) = (&seen[0], &seen[6]);
+    assert!(whole.began <= first.began && first.began < seen[1].began);
+    assert!(first.output.node_id().is_some_and(|id| first.nodes.contains(&id)));
+    assert!(whole.nodes.start <= first.nodes.start && first.nodes.end <= whole.nodes.end);
     Ok(())
 }
 

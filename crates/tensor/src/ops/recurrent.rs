@@ -146,13 +146,13 @@ impl<B: Backend> Tensor<B> {
         operands.extend(biases.into_iter().flatten());
         let fail = |e| context(e, "lstm", &operands);
         check_sequence(&operands, 4, 2).map_err(fail)?;
-        count_steps(&operands, 4);
         let bias = biases.map(|[input, own]| input.add(own)).transpose()?;
         let mut inputs = vec![self, hidden, cell, weights[0], weights[1]];
         inputs.extend(&bias);
         let bias = bias.as_ref().map(|bias| &bias.value);
         let (x, hidden, cell) = (&self.value, &hidden.value, &cell.value);
         let (states, activations) = B::lstm_steps(x, hidden, cell, values(weights), bias, reverse).map_err(fail)?;
+        count_steps(&operands, 4);
         let states = record(
             states,
             &inputs,
@@ -192,8 +192,9 @@ impl<B: Backend> Tensor<B> {
         }
         let fail = |e| context(e, op.name(), &operands);
         check_sequence(&operands, gates, states.len()).map_err(fail)?;
+        let computed = run(values(weights), biases.map(values)).map_err(fail)?;
         count_steps(&operands, gates);
-        run(values(weights), biases.map(values)).map(Some).map_err(fail)
+        Ok(Some(computed))
     }
 }
 

@@ -1,0 +1,70 @@
+use super::*;
+
+#[test]
+fn classes_are_tight_and_in_order() {
+    let mut last = 0;
+    for class in 0..CLASSES - 8 {
+        let bytes = class_bytes(class);
+        assert!(bytes > last, "class {class}");
+        assert_eq!(class_of(bytes), class);
+        assert_eq!(class_of(last + 1), class);
+        last = bytes;
+    }
+    assert_eq!(class_of(0), 0);
+    assert!(class_of(usize::MAX) < CLASSES);
+    assert_eq!(class_of(1 << 20), LOCAL_CLASSES - 1);
+}
+
+#[test]
+fn hands_the_last_block_out_again() {
+    let first = Buffer::alloc(1000).unwrap();
+    assert_eq!(first.as_ptr() as usize % ALIGN, 0);
+    let capacity = first.capacity();
+    assert!((1000..1280).contains(&capacity), "{capacity}");
+    let address = first.as_ptr();
+    let other = first.clone();
+    assert!(!first.is_unique());
+    drop(first);
+    assert!(other.is_unique());
+    drop(other);
+    assert_eq!(Buffer::alloc(capacity).unwrap().as_ptr(), address);
+}
+
+#[cfg(feature = "sentinels")]
+#[test]
+fn a_write_outside_is_reported() {
+    let buffer = Buffer::alloc(10).unwrap();
+    // SAFETY: the block has a fence there, which is what this is about.
+    unsafe { buffer.as_ptr().add(12).write(0) };
+    drop(buffer);
+    let error = verdict().unwrap_err().to_string();
+    assert!(
+        error.contains("2 bytes behind the end of its buffer of 10 bytes"),
+        "{error}"
+    );
+    assert!(verdict().is_ok());
+}
+
+#[test]
+fn shares_foreign_memory() {
+    let vector: Arc<dyn HostBytes> = Arc::new(vec![1f32, 2.0]);
+    let buffer = Buffer::share(Shape::from([2]), Arc::clone(&vector)).unwrap();
+    assert_eq!(buffer.as_ptr().cast_const(), vector.bytes().as_ptr());
+    assert_eq!(buffer.capacity(), 8);
+    assert!(!buffer.is_unique());
+    assert_eq!(Arc::strong_count(&vector), 2);
+    drop(buffer.clone());
+    drop(buffer);
+    assert_eq!(Arc::strong_count(&vector), 1);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri ends where memory does")]
+fn too_much_is_an_error() {
+    for bytes in [usize::MAX, isize::MAX as usize, 1 << 56] {
+        let Err(error) = Buffer::alloc(bytes) else {
+            panic!("{bytes} bytes cannot be had")
+        };
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    }
+}
