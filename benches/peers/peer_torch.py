@@ -45,6 +45,9 @@ def training(model, optimizer, x, rows, of):
     }[optimizer](model.parameters())
     target = torch.from_numpy(classes(rows, of, TARGET))
     forward = torch.compile(model) if COMPILE else model
+    if COMPILE:
+        # Both passes are compiled here, which takes minutes the first time, and not by the first step. No weight changes.
+        F.cross_entropy(forward(x), target).backward()
 
     def step():
         loss = F.cross_entropy(forward(x), target)
@@ -72,6 +75,8 @@ def act():
         with torch.inference_mode():
             model(x)
 
+    if COMPILE:
+        step()
     return step
 
 

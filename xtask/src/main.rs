@@ -1,12 +1,13 @@
 //! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`,
-//! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`, `cargo xtask ulp`,
-//! `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
+//! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`,
+//! `cargo xtask instructions`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
 
 mod bench;
 mod blas;
 mod cache;
 mod cargo;
 mod cross;
+mod instructions;
 mod nvrtc;
 mod onnx_judges;
 mod onnxruntime;
@@ -19,7 +20,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | ulp | cross | onnx-judges | check-apple | check-wasm
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | check-apple | check-wasm
 
 test         everything: the default members, the other engines, and what needs more than a Rust toolchain. What cannot be set up
              here is skipped by name and counted; with CI=true it is a failure.
@@ -37,6 +38,8 @@ setup peers  whom `polygrad bench --against` is timed against, in the cache fold
              those that are named
 bench        sets the peers up, times everything beside all of them on one and on two threads (an hour), and writes docs/benchmarks.md;
              with names, such as `bench mlp-rl build`, only these workloads, and the page goes to target/benchmarks.md
+instructions counts the instructions of a step of small cases with valgrind, one thread, on AVX2, and fails where there are more than 3 %
+             more than benches/workloads/instructions.txt says; with --record, writes that file
 ulp          the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
 cross        weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
              environment variable PYTHON (python3 without it)
@@ -56,6 +59,8 @@ fn main() -> ExitCode {
         ["setup", "pytorch"] => pytorch::command(),
         ["setup", "peers", names @ ..] => bench::setup(names).map(drop),
         ["bench", chosen @ ..] => bench::run(chosen),
+        ["instructions"] => instructions::run(false),
+        ["instructions", "--record"] => instructions::run(true),
         ["ulp"] => ulp(),
         ["cross"] => cross::run(),
         ["onnx-judges"] => onnx_judges::run(),

@@ -285,6 +285,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "PEERS", value_delimiter = ',')]
     pub(crate) against: Vec<String>,
 
+    /// How long a peer may take for an answer, such as to make a case ready; then it is ended, and the others go on
+    #[arg(long, value_name = "S", default_value = "300", value_parser = seconds)]
+    pub(crate) patience: f64,
+
     /// Draw how the peers compare, to this file
     #[arg(long, value_name = "FILE.png", requires = "against")]
     pub(crate) plot: Option<PathBuf>,

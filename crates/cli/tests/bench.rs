@@ -100,6 +100,45 @@ fn peers_are_timed_in_turn() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_peer_that_hangs_is_ended_with_what_it_started() {
+    let scene = Scene::new();
+    // Each waits for a program of its own, as one that compiles does, which would leave a file.
+    let hang = "(sleep 4; touch $0.lived) & wait";
+    peer(&scene, "slow", &format!("echo peer slow 1; read -r line; {hang}"));
+    peer(
+        &scene,
+        "later",
+        &format!("echo peer later 1; read -r line; echo ok; read -r line; {hang}"),
+    );
+    let cases = "mlp-act mlp-rl/sgd --seconds 0.05 --patience 1";
+    let ended = run(
+        &scene,
+        &format!("bench {cases} --against slow,later --json figures.json"),
+    );
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let json = json(&scene, "figures.json");
+    for case in [0, 1] {
+        let results = &json["cases"][case]["results"];
+        assert!(results[0]["median"].is_number(), "{json}");
+        // The second case is not waited for, and named by what went wrong.
+        assert_eq!(results[1]["failed"], "no answer in 1 s to \"case mlp-act\"");
+        assert_eq!(results[2]["failed"], "no answer in 1 s to \"run 1 5\"");
+    }
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    for name in ["slow", "later"] {
+        assert!(
+            !scene.path(&format!("peers/{name}.lived")).exists(),
+            "{name}'s program ran on"
+        );
+    }
+    peer(&scene, "mute", "sleep 600");
+    let ended = run(&scene, "bench mlp-act --patience 0.2 --against mute");
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(ended.stderr.contains("no answer in 0.2 s"), "{}", ended.stderr);
+}
+
+#[test]
 fn what_is_not_there_is_named_with_what_is() {
     let scene = Scene::new();
     for (line, words) in [

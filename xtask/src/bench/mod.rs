@@ -47,6 +47,9 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
+/// How many seconds a peer may take for an answer: PyTorch's compiler takes minutes for its first model.
+const PATIENCE: &str = "1200";
+
 /// One run of `polygrad bench`, and what it wrote.
 fn measure(workloads: &[&str], threads: &str, peers: &[&str], json: &Path, plot: &Path) -> Result<Value, String> {
     let mut line = "run --release --quiet -p polygrad-cli -- bench --threads"
@@ -56,7 +59,7 @@ fn measure(workloads: &[&str], threads: &str, peers: &[&str], json: &Path, plot:
     line.extend(workloads);
     let against = peers.join(",");
     if !against.is_empty() {
-        line.extend(["--against", &against]);
+        line.extend(["--against", &against, "--patience", PATIENCE]);
     }
     let (json_path, plot_path) = (json.display().to_string(), plot.display().to_string());
     line.extend(["--json", &json_path, "--plot", &plot_path]);

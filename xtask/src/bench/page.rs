@@ -55,6 +55,7 @@ pub(super) fn page(reports: &[Value], builds: &[Build]) -> String {
             table(&mut text, title, report, workloads);
         }
         losses(&mut text, report);
+        failures(&mut text, report);
     }
     memory(&mut text, reports);
     build(&mut text, builds);
@@ -129,6 +130,33 @@ fn losses(text: &mut String, report: &Value) {
             string(&case["case"]),
             losses.collect::<Vec<_>>().join(" | ")
         );
+    }
+}
+
+/// Why cells are empty, but for cases that a peer does not have.
+fn failures(text: &mut String, report: &Value) {
+    let mut failures: Vec<(String, Vec<String>)> = Vec::new();
+    for (kind, before) in [("cases", ""), ("memory", "memory ")] {
+        for case in list(&report[kind]) {
+            for result in list(&case["results"]) {
+                let reason = string(&result["failed"]);
+                if reason.is_empty() || reason.starts_with("it has no ") {
+                    continue;
+                }
+                let said = format!("{}: {}", short(&result["name"]), reason.replace('\n', " "));
+                let name = format!("{before}{}", string(&case["case"]));
+                match failures.iter_mut().find(|(known, _)| *known == said) {
+                    Some((_, names)) => names.push(name),
+                    None => failures.push((said, vec![name])),
+                }
+            }
+        }
+    }
+    if !failures.is_empty() {
+        text.push_str("\n### What failed\n\n");
+    }
+    for (said, names) in failures {
+        let _ = writeln!(text, "- {said} ({})", names.join(", "));
     }
 }
 
@@ -236,6 +264,7 @@ mod tests {
                    "ratio": median / 2e-5, "loss": 0.25})
         };
         let failed = json!({"name": "none 1", "failed": "it ended"});
+        let lacks = json!({"name": "none 1", "failed": "it has no gpt"});
         let results = [
             result("polygrad 0.1.0", 2e-5),
             result("torch 2.13.0", 3e-4),
@@ -245,7 +274,7 @@ mod tests {
         let report = json!({
             "machine": "a machine", "date": "2026-11-22", "threads": 1,
             "cases": [{"case": "mlp-rl adam", "workload": "mlp-rl", "results": results}],
-            "memory": [{"case": "gpt", "results": [{"name": "polygrad 0.1.0", "bytes": 2e8}, {"name": "torch 2.13.0", "bytes": 1e8}]}],
+            "memory": [{"case": "gpt", "results": [{"name": "polygrad 0.1.0", "bytes": 2e8}, {"name": "torch 2.13.0", "bytes": 1e8}, lacks]}],
         });
         let build = Build {
             name: "polygrad",
@@ -259,7 +288,8 @@ mod tests {
             "| case | polygrad | torch | fast | none |",
             "| mlp-rl adam | 20.0 µs ± 2 % | 300 µs · 15.00 | **10.0 µs · 0.50** | – |",
             "| mlp-rl adam | 0.250000 | 0.250000 | 0.250000 | – |",
-            "| gpt, threads: 1 | 200 MB | **100 MB · 0.50** |",
+            "\n- none: it ended (mlp-rl adam)\n",
+            "| gpt, threads: 1 | 200 MB | **100 MB · 0.50** | – |",
             "| polygrad | 30 | 40 | 2.5 MB |",
         ] {
             assert!(page.contains(line), "{page}\nhas no line {line}");

@@ -1,5 +1,7 @@
 //! `memory`: the most memory that a program has in use while it trains, in a process of its own.
 
+use std::time::Duration;
+
 use super::contestant::Contestant;
 use super::peer::Peer;
 use crate::failure::Result;
@@ -19,14 +21,26 @@ pub(crate) struct Peak {
     pub(crate) bytes: std::result::Result<u64, String>,
 }
 
-/// Trains a case in processes that are made for it: Polygrad's, then the peers'.
+/// Trains a case in processes that are made for it: Polygrad's, then the peers'. What a process cannot do is part of the report.
 ///
 /// # Errors
-/// When a process cannot be started. A case that it cannot do is part of the report.
-pub(crate) fn measure(case: &str, device: &str, peers: &[String], threads: usize) -> Result<Vec<Peak>> {
-    let mut peaks = vec![peak(Peer::ourselves(device)?, case)];
-    for peer in peers {
-        peaks.push(peak(Peer::start(peer, threads)?, case));
+/// When Polygrad cannot be started once more.
+pub(crate) fn measure(
+    case: &str,
+    device: &str,
+    peers: &[String],
+    threads: usize,
+    patience: Duration,
+) -> Result<Vec<Peak>> {
+    let mut peaks = vec![peak(Peer::ourselves(device, patience)?, case)];
+    for name in peers {
+        peaks.push(match Peer::start(name, threads, patience) {
+            Ok(peer) => peak(peer, case),
+            Err(failure) => Peak {
+                name: name.clone(),
+                bytes: Err(failure.to_string()),
+            },
+        });
     }
     Ok(peaks)
 }

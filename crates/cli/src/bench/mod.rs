@@ -2,6 +2,7 @@
 
 mod chart;
 mod contestant;
+mod group;
 mod memory;
 mod ours;
 mod peer;
@@ -10,6 +11,8 @@ mod rounds;
 pub(crate) mod select;
 mod serve;
 mod table;
+
+use std::time::Duration;
 
 use crate::Outcome;
 use crate::args::Bench;
@@ -35,9 +38,11 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
         serve::serve(&mut ours, std::io::stdin().lock(), std::io::stdout().lock())?;
         return Ok(Outcome::Done);
     }
+    group::end_on_interrupt()?;
+    let patience = Duration::from_secs_f64(args.patience);
     let mut peers = Vec::new();
     for name in &args.against {
-        peers.push(Peer::start(name, threads)?);
+        peers.push(Peer::start(name, threads, patience)?);
     }
     // A file that cannot be written is found out before the work; until it is whole, the old one stays.
     let json = args.json.as_deref().map(AtomicFile::create).transpose()?;
@@ -54,7 +59,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
                 report.add_times(case, outcomes);
             }
             Chosen::Memory(case) => {
-                let peaks = memory::measure(case, &device, &args.against, threads)?;
+                let peaks = memory::measure(case, &device, &args.against, threads, patience)?;
                 say(&table::peaks(case, &peaks));
                 report.add_peaks(case, peaks);
             }

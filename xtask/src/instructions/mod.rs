@@ -1,0 +1,236 @@
+//! `cargo xtask instructions`: instructions per step of small cases, which are the same from run to run where times are not, and a table
+//! that they are held to. Valgrind counts those of `polygrad bench --serve`.
+
+mod table;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::cargo;
+use table::{ALLOWED, Table, Verdict};
+
+/// The cases, and the steps of the shorter of two runs: enough for some million instructions.
+const CASES: [(&str, usize); 9] = [
+    ("dispatch/add", 4000),
+    ("dispatch/tracked", 2000),
+    ("dispatch/backward", 1000),
+    ("mlp-act", 500),
+    ("mlp-rl/sgd", 50),
+    ("mlp-rl/adam", 50),
+    ("gemm/64x64x64", 50),
+    ("gemm/32x10x128", 200),
+    ("gemm/64x128x784", 10),
+];
+
+/// Steps before those that are counted: the first ones find no freed memory to use again.
+const WARM_UP: usize = 20;
+
+const TABLE: &str = "benches/workloads/instructions.txt";
+
+/// Counts, and compares with the table or writes it.
+///
+/// # Errors
+/// When a case takes more than 3 % more instructions than the table says, when it cannot be counted, and when the table is of another compiler
+/// or machine, if the variable `CI` is `true`.
+pub(crate) fn run(record: bool) -> Result<(), String> {
+    let made_with = made_with()?;
+    let program = program()?;
+    let mut counts = Vec::new();
+    for (case, steps) in CASES {
+        let per_step = per_step(&program, case, steps)?;
+        println!("{case:<20} {per_step:>10.1}");
+        counts.push((case.to_owned(), per_step));
+    }
+    let (counted, path) = (Table { made_with, counts }, cargo::checkout().join(TABLE));
+    if record {
+        fs::write(&path, counted.text()).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        println!("written: {}", path.display());
+        return Ok(());
+    }
+    let text = fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let known = Table::parse(&text).map_err(|reason| format!("{}: {reason}", path.display()))?;
+    if known.made_with != counted.made_with {
+        println!(
+            "skipped the comparison: the table was made with {}, and this is {}\n  fix: cargo xtask instructions --record, from a commit that is known to be good",
+            known.made_with, counted.made_with
+        );
+        return match std::env::var_os("CI").is_some_and(|value| value == "true") {
+            true => Err("under CI nothing may be skipped".to_owned()),
+            false => Ok(()),
+        };
+    }
+    compare(&known, &counted)
+}
+
+/// Says what has changed.
+///
+/// # Errors
+/// The regressions, and cases that the table lacks.
+fn compare(known: &Table, counted: &Table) -> Result<(), String> {
+    let (mut worst, mut wrong, mut gains) = (0f64, Vec::new(), Vec::new());
+    for (case, count) in &counted.counts {
+        let line = |share: f64| format!("{case}: {:+.1} %", 100.0 * share);
+        match known.judge(case, *count) {
+            Verdict::Same(share) => worst = worst.max(share.abs()),
+            Verdict::Regression(share) => wrong.push(line(share)),
+            Verdict::Gain(share) => gains.push(line(share)),
+            Verdict::Unknown => wrong.push(format!("{case}: not in the table")),
+        }
+    }
+    if !gains.is_empty() {
+        println!(
+            "fewer instructions than before: {}\n  record it, so that it is kept: cargo xtask instructions --record",
+            gains.join(", ")
+        );
+    }
+    if !wrong.is_empty() {
+        return Err(format!(
+            "more than {:.0} % above {TABLE}: {}\n  fix: make it as fast as it was, or say in the commit why it has to be slower, with cargo xtask instructions --record",
+            100.0 * ALLOWED,
+            wrong.join(", ")
+        ));
+    }
+    println!("within {:.1} % of {TABLE}", 100.0 * worst);
+    Ok(())
+}
+
+/// What counts depend on besides the code.
+fn made_with() -> Result<String, String> {
+    let said = |program: &str, argument: &str| {
+        let output = Command::new(program).arg(argument).output();
+        let output = output.map_err(|e| format!("{program} cannot be started: {e}"))?;
+        Ok::<_, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let rustc = said(&std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned()), "-V")?;
+    // Its functions to copy, allocate and compare are counted, too.
+    let libc = said("getconf", "GNU_LIBC_VERSION")?;
+    #[cfg(target_arch = "x86_64")]
+    let vectors = match std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        true => " with AVX2",
+        false => " without AVX2",
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let vectors = "";
+    Ok(format!("{rustc}, {libc}, {}{vectors}", std::env::consts::ARCH))
+}
+
+/// The command line's program, as a release has it.
+fn program() -> Result<PathBuf, String> {
+    let line = "build --release -p polygrad-cli --bin polygrad --message-format=json-render-diagnostics";
+    println!("cargo {line}");
+    let output = cargo::command(&line.split(' ').collect::<Vec<_>>(), &[])
+        .stderr(Stdio::inherit())
+        .output();
+    let output = output.map_err(|e| format!("cargo could not be started: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo {line} ended with {}", output.status));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let program = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "polygrad")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    program.ok_or_else(|| "cargo did not say where the program is".to_owned())
+}
+
+/// The difference between a run and one with twice as many steps, in which the start and the end of the program cancel.
+fn per_step(program: &Path, case: &str, steps: usize) -> Result<f64, String> {
+    let (once, twice) = (
+        instructions(program, case, steps)?,
+        instructions(program, case, 2 * steps)?,
+    );
+    match twice > once {
+        true => Ok((twice - once) as f64 / steps as f64),
+        false => Err(format!(
+            "{case}: {twice} instructions for {} steps, {once} for {steps}",
+            2 * steps
+        )),
+    }
+}
+
+/// All instructions of the program when it does so many steps of a case.
+fn instructions(program: &Path, case: &str, steps: usize) -> Result<u64, String> {
+    let failed = |what: String| format!("{case} cannot be counted: {what}");
+    let mut command = Command::new("valgrind");
+    command
+        .args("--tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null".split(' '))
+        .arg(program)
+        .args("bench --serve --backend cpu:threads=1".split(' '));
+    let child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = child.map_err(|e| {
+        failed(format!(
+            "valgrind cannot be started: {e}\n  fix: apt-get install valgrind"
+        ))
+    })?;
+    let questions = format!("case {case}\nrun 1 {WARM_UP}\nrun 1 {steps}\n");
+    // Dropped at once: the end of its input is the end of the program.
+    if let Some(mut input) = child.stdin.take() {
+        input
+            .write_all(questions.as_bytes())
+            .map_err(|e| failed(e.to_string()))?;
+    }
+    let output = child.wait_with_output().map_err(|e| failed(e.to_string()))?;
+    let (answers, said) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    if !output.status.success() || answers.lines().filter(|line| line.starts_with("ok")).count() != 3 {
+        return Err(failed(format!("{answers}{said}")));
+    }
+    total(&said).ok_or_else(|| failed(said.into_owned()))
+}
+
+/// The number in valgrind's line `==1234== I   refs:      1,234,567`.
+fn total(said: &str) -> Option<u64> {
+    let line = said
+        .lines()
+        .find(|line| line.contains("refs:") && line.contains(" I "))?;
+    let digits: String = line.rsplit(':').next()?.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_found() {
+        let said = "==12== Cachegrind, a cache\n==12== \n==12== I   refs:      1,234,567\n";
+        assert_eq!(total(said), Some(1_234_567));
+        assert_eq!(total("==12== D   refs:  12\n"), None);
+    }
+
+    #[test]
+    fn a_regression_is_an_error_and_a_gain_is_none() {
+        let table = |counts: &[(&str, f64)]| Table {
+            made_with: "a compiler".into(),
+            counts: counts
+                .iter()
+                .map(|(case, count)| ((*case).to_owned(), *count))
+                .collect(),
+        };
+        let known = table(&[("a", 100.0), ("b", 200.0)]);
+        assert_eq!(compare(&known, &table(&[("a", 102.0), ("b", 150.0)])), Ok(()));
+        let error = compare(&known, &table(&[("a", 104.0), ("b", 200.0)])).unwrap_err();
+        assert!(error.contains("a: +4.0 %") && error.contains("--record"), "{error}");
+        let error = compare(&known, &table(&[("c", 1.0)])).unwrap_err();
+        assert!(error.contains("c: not in the table"), "{error}");
+    }
+
+    #[test]
+    fn the_kept_table_has_every_case() {
+        let table = Table::parse(&fs::read_to_string(cargo::checkout().join(TABLE)).unwrap()).unwrap();
+        let (known, cases): (Vec<_>, Vec<_>) = (
+            table.counts.iter().map(|(case, _)| case.as_str()).collect(),
+            CASES.iter().map(|(case, _)| *case).collect(),
+        );
+        assert_eq!(known, cases);
+    }
+}
