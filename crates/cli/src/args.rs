@@ -281,6 +281,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub(crate) seconds: f64,
 
+    /// Record training steps and replay them; steps as they are written are timed too, in turn with those
+    #[arg(long)]
+    pub(crate) captured: bool,
+
     /// Time these peers too, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, or programs of your own
     #[arg(long, value_name = "PEERS", value_delimiter = ',')]
     pub(crate) against: Vec<String>,

@@ -52,7 +52,7 @@ const PATIENCE: &str = "1200";
 
 /// One run of `polygrad bench`, and what it wrote.
 fn measure(workloads: &[&str], threads: &str, peers: &[&str], json: &Path, plot: &Path) -> Result<Value, String> {
-    let mut line = "run --release --quiet -p polygrad-cli -- bench --threads"
+    let mut line = "run --release --quiet -p polygrad-cli -- bench --captured --threads"
         .split(' ')
         .collect::<Vec<_>>();
     line.push(threads);

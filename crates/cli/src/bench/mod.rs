@@ -21,7 +21,7 @@ use crate::failure::{Failure, Result};
 use crate::progress::say;
 use crate::run::atomic::AtomicFile;
 use contestant::Contestant;
-use ours::Ours;
+use ours::{Ours, Way};
 use peer::Peer;
 use report::Report;
 use select::Chosen;
@@ -33,13 +33,16 @@ use select::Chosen;
 pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     let chosen = select::chosen(&args.workloads)?;
     let (device, threads) = device(&args.backend, args.threads)?;
-    let mut ours = Ours::open(&device)?;
+    let way = if args.captured { Way::Captured } else { Way::Written };
+    let mut ours = Ours::open(&device, way)?;
     if args.serve {
         serve::serve(&mut ours, std::io::stdin().lock(), std::io::stdout().lock())?;
         return Ok(Outcome::Done);
     }
     group::end_on_interrupt()?;
     let patience = Duration::from_secs_f64(args.patience);
+    let written = args.captured.then(|| Ours::open(&device, Way::WrittenToo));
+    let mut written = written.transpose()?;
     let mut peers = Vec::new();
     for name in &args.against {
         peers.push(Peer::start(name, threads, patience)?);
@@ -53,6 +56,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
         match chosen {
             Chosen::Timed(case) => {
                 let mut contestants: Vec<&mut dyn Contestant> = vec![&mut ours];
+                contestants.extend(written.as_mut().map(|written| written as &mut dyn Contestant));
                 contestants.extend(peers.iter_mut().map(|peer| peer as &mut dyn Contestant));
                 let outcomes = rounds::measure(&case.name(), &mut contestants, args.seconds);
                 say(&table::times(&case, &outcomes));
