@@ -34,7 +34,7 @@ impl Sum {
     }
 }
 
-/// What the memory of the device's tensors took: `None` where the device does not tell.
+/// What the memory of the device's tensors took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allocator {
     pub(super) calls: u64,
@@ -115,7 +115,7 @@ pub(super) fn whole(profile: &Profile, allocator: Option<Allocator>) -> String {
     let all = Sum::of(&profile.samples);
     let between = steps_time(profile).saturating_sub(all.time);
     let mut lines = vec![
-        ["", "calls", "total", "share", "mean", "GFLOP/s"]
+        ["in all", "calls", "total", "share", "mean", "GFLOP/s"]
             .map(str::to_owned)
             .to_vec(),
         vec![
@@ -296,7 +296,7 @@ fc (Linear)          80.0 µs   20.0 µs             100.0 µs  50.0 %     8.00
         );
         let cut = modules(&profile(), 1);
         assert!(
-            cut.ends_with("2 more   10.0 µs               5.0 µs   15.0 µs   7.5 %"),
+            cut.ends_with("2 more       10.0 µs               5.0 µs   15.0 µs   7.5 %"),
             "{cut}"
         );
     }
@@ -311,10 +311,10 @@ fc (Linear)          80.0 µs   20.0 µs             100.0 µs  50.0 %     8.00
         assert_eq!(
             whole(&profile(), Some(allocator)),
             "\
-                                   calls     total   share     mean  GFLOP/s
-ops                                    5  115.0 µs  57.5 %  23.0 µs     6.96
-between ops                               85.0 µs  42.5 %
-allocator, in both (1.5 MB a step)     4    1.0 µs   0.5 %  250.0 ns"
+in all                              calls     total   share      mean  GFLOP/s
+ops                                     5  115.0 µs  57.5 %   23.0 µs     6.96
+between ops                                 85.0 µs  42.5 %
+allocator, in both (1.5 MB a step)      4    1.0 µs   0.5 %  250.0 ns"
         );
         assert_eq!(median(&profile().steps), "100.0 µs");
     }
