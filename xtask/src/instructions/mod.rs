@@ -118,7 +118,7 @@ fn made_with() -> Result<String, String> {
 
 /// The command line's program, as a release has it.
 fn program() -> Result<PathBuf, String> {
-    let line = "build --release -p polygrad-cli --bin polygrad --message-format=json-render-diagnostics";
+    let line = "build --release --bin polygrad --message-format=json-render-diagnostics";
     println!("cargo {line}");
     let output = cargo::command(&line.split(' ').collect::<Vec<_>>(), &[])
         .stderr(Stdio::inherit())

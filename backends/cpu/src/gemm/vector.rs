@@ -72,48 +72,49 @@ unsafe fn few<T: Real>(
             let b = Mat::new(b.at(0, start), b.rows, b.cols);
             let c = MatMut::new(c.at(0, start), 0, c.cols);
             let n = end - start;
-            let (update, bias_step) = match bias {
-                Bias::Row => (update.at_column(row), 0),
-                Bias::Column => (update.at_column(start), 1),
-            };
-            if dots {
-                level.run(Dots {
+            let update = update.at_column(if bias == Bias::Row { row } else { start });
+            match bias {
+                Bias::Row if dots => level.run(Dots::<T, 0> {
                     n,
                     k,
                     a: a.ptr,
                     b,
                     c,
                     update,
-                    bias_step,
-                });
-            } else {
-                level.run(Sums {
+                }),
+                Bias::Column if dots => level.run(Dots::<T, 1> {
+                    n,
+                    k,
+                    a: a.ptr,
+                    b,
+                    c,
+                    update,
+                }),
+                _ => level.run(Sums {
                     n,
                     k,
                     a,
                     b,
                     c: c.ptr,
                     update,
-                });
+                }),
             }
         });
     }
     true
 }
 
-/// `c[j] = Σ a[p] b[p, j]` with the columns of B one after another.
-struct Dots<T> {
+/// `c[j] = Σ a[p] b[p, j]` with the columns of B one after another. One column's bias is `BIAS` elements from the next one's.
+struct Dots<T, const BIAS: usize> {
     n: usize,
     k: usize,
     a: *const T,
     b: Mat<T>,
     c: MatMut<T>,
     update: Update<T>,
-    /// From one column's bias to the next one's.
-    bias_step: usize,
 }
 
-impl<T: Real> Kernel for Dots<T> {
+impl<T: Real, const BIAS: usize> Kernel for Dots<T, BIAS> {
     type Out = ();
 
     #[inline(always)]
@@ -132,7 +133,7 @@ impl<T: Real> Kernel for Dots<T> {
     }
 }
 
-impl<T: Real> Dots<T> {
+impl<T: Real, const BIAS: usize> Dots<T, BIAS> {
     /// # Safety
     /// Columns `j..j + COLUMNS` must be inside B and the result.
     #[inline(always)]
@@ -166,7 +167,7 @@ impl<T: Real> Dots<T> {
                     y = y.times(update.alpha);
                 }
                 if !update.bias.is_null() {
-                    y = y.plus(update.bias.add((j + i) * self.bias_step).read());
+                    y = y.plus(update.bias.add((j + i) * BIAS).read());
                 }
                 let to = c.at(0, j + i);
                 if update.beta != T::ZERO {
