@@ -11,8 +11,8 @@ mod replay;
 
 use std::fmt;
 
-pub use record::{Recorded, record};
-pub(crate) use record::{is_recording, note, note_draw, refuse};
+pub use record::{Recorded, record, refuse};
+pub(crate) use record::{is_recording, note, note_draw};
 pub(crate) use replay::compile;
 
 use crate::{AnyDevice, AnyTensor, DType, Distribution, Op, RandomKey, Result, Scalar, Shape};

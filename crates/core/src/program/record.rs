@@ -77,9 +77,9 @@ pub(crate) fn note_draw(action: Action, key: RandomKey, output: &AnyTensor) {
     });
 }
 
-/// Says that something happens which a program cannot do.
+/// Says that what is being recorded, if anything is, does something which a program cannot do: there will be none, for this reason.
 #[cold]
-pub(crate) fn refuse(why: &str) {
+pub fn refuse(why: &str) {
     with(|recording| {
         recording.refused.get_or_insert_with(|| why.to_owned());
     });

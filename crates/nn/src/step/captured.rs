@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use polygrad_core::program::refuse;
 use polygrad_tensor::{Capture, Gradients, Result, Tensor};
 
 use super::TrainStep;
@@ -68,17 +69,25 @@ where
             .map(Param::value)
             .chain(buffers.iter().map(Buffer::tensor));
         let inputs = batch.iter().map(Tensor::detach).chain(state).collect();
+        let mut written = None;
         // Loss, buffers, gradients; and which parameters have one.
         let (outputs, has_gradient) = capture.run(variant(&step.model, params), inputs, || {
             let (loss, gradients) = step.gradients(batch)?;
-            let mut outputs = vec![loss];
+            let mut outputs = vec![loss.clone()];
             outputs.extend(buffers.iter().map(Buffer::tensor));
             let of = |param: &Param| gradients.get(param).cloned();
             let found: Vec<Option<Tensor>> = params.iter().map(of).collect();
-            let has_gradient = found.iter().map(Option::is_some).collect();
+            let has_gradient: Vec<bool> = found.iter().map(Option::is_some).collect();
+            if has_gradient.iter().filter(|has| **has).count() != gradients.len() {
+                refuse("its gradient flows into tensors that are no parameters of the model");
+            }
             outputs.extend(found.into_iter().flatten());
+            written = Some((loss, gradients));
             Ok((outputs, has_gradient))
         })?;
+        if let Some(written) = written {
+            return Ok(written);
+        }
         let mut outputs = outputs.into_iter();
         let loss = outputs.next();
         for (buffer, value) in buffers.iter().zip(outputs.by_ref()) {

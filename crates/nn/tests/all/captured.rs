@@ -219,6 +219,28 @@ fn what_cannot_be_replayed_is_computed_as_written() {
 }
 
 #[test]
+fn parameters_of_another_model_are_not_forgotten() {
+    let device = cpu();
+    let make = || {
+        let model = model(&device);
+        let other = Linear::new(5, 5, &device).unwrap();
+        let params = model.parameters().into_iter().chain(other.parameters());
+        let optimizer = Adam::new(params, 1e-2).unwrap();
+        TrainStep::new(model, optimizer, move |model: &Sequential, batch: &[Tensor]| {
+            loss(model, &[other.forward(&batch[0])?, batch[1].clone()])
+        })
+    };
+    let (mut plain, mut captured) = (make(), make().captured());
+    let batches: Vec<(usize, usize)> = (0..6).map(|i| (8, i)).collect();
+    let expected = outcome(&device, |batch| plain.step(batch).unwrap(), &batches);
+    assert_eq!(
+        outcome(&device, |batch| captured.step(batch).unwrap(), &batches),
+        expected
+    );
+    assert!(captured.refusal().unwrap().contains("no parameters of the model"));
+}
+
+#[test]
 fn constants_are_kept() {
     let device = cpu();
     let scale = Tensor::from_vec(vec![0.5f32; 5], [5], &device).unwrap();

@@ -6,9 +6,9 @@ use polygrad::prelude::*;
 
 use crate::devices;
 
-fn train_step(
-    device: &Device,
-) -> Result<TrainStep<Sequential, Adam, impl Fn(&Sequential, &[Tensor]) -> Result<Tensor> + use<>>> {
+type Loss = fn(&Sequential, &[Tensor]) -> Result<Tensor>;
+
+fn train_step(device: &Device) -> Result<TrainStep<Sequential, Adam, Loss>> {
     polygrad::manual_seed(3);
     let model = Sequential::new()
         .push(Linear::new(8, 16, device)?)
