@@ -37,7 +37,8 @@ setup pytorch
 setup peers  whom `polygrad bench --against` is timed against, in the cache folder: torch, torch-compile, jax, candle, burn and tch, or
              those that are named
 bench        sets the peers up, times everything beside all of them on one and on two threads (an hour), and writes docs/benchmarks.md;
-             with names, such as `bench mlp-rl build`, only these workloads, and the page goes to target/benchmarks.md
+             with names, such as `bench mlp-rl build`, only these workloads, and the page goes to target/benchmarks.md; --against PEERS
+             for these alone, --seconds S for each case
 instructions counts the instructions of a step of small cases with valgrind, one thread, on AVX2, and fails where there are more than 3 %
              more than benches/workloads/instructions.txt says; with --record, writes that file
 ulp          the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
         ["setup", "onnxruntime"] => onnxruntime::command(),
         ["setup", "pytorch"] => pytorch::command(),
         ["setup", "peers", names @ ..] => bench::setup(names).map(drop),
-        ["bench", chosen @ ..] => bench::run(chosen),
+        ["bench", arguments @ ..] => bench::run(arguments),
         ["instructions"] => instructions::run(false),
         ["instructions", "--record"] => instructions::run(true),
         ["ulp"] => ulp(),

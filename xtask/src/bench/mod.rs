@@ -16,12 +16,45 @@ pub(crate) use peers::setup;
 /// The workload that is the time of a build, which `polygrad bench` cannot measure.
 const BUILD: &str = "build";
 
-/// Sets up the peers, times what was chosen (everything without a choice), and writes the page. A peer that cannot be set up is left out.
+/// What `cargo xtask bench` was asked for.
+#[derive(Debug, Default, PartialEq)]
+struct Asked<'a> {
+    /// All, if there are none.
+    workloads: Vec<&'a str>,
+    /// Those that can be set up, if there are none.
+    peers: Vec<&'a str>,
+    /// As `polygrad bench` has it, unless something else is asked for.
+    seconds: Option<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    fn read(arguments: &[&'a str]) -> Result<Self, String> {
+        let mut asked = Self::default();
+        let mut rest = arguments.iter().copied();
+        while let Some(word) = rest.next() {
+            let mut value = || rest.next().ok_or_else(|| format!("{word} wants a value"));
+            match word {
+                "--against" => asked.peers = value()?.split(',').collect(),
+                "--seconds" => asked.seconds = Some(value()?),
+                _ if word.starts_with('-') => {
+                    return Err(format!("there is no option {word}\n  fix: give --against PEERS or --seconds S"));
+                }
+                _ => asked.workloads.push(word),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// Sets up the peers, times what was chosen (everything without a choice), and writes the page. A peer that nobody named and that cannot be
+/// set up is left out.
 ///
 /// # Errors
-/// When Polygrad cannot be built, a workload is unknown, or a file cannot be written.
-pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
-    let peers = setup(&[])?;
+/// When Polygrad or a named peer cannot be built, a workload is unknown, or a file cannot be written.
+pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
+    let asked = Asked::read(arguments)?;
+    let peers = setup(&asked.peers)?;
+    let chosen = &asked.workloads;
     let workloads: Vec<&str> = chosen.iter().copied().filter(|name| *name != BUILD).collect();
     let target = cargo::checkout().join("target");
     fs::create_dir_all(&target).map_err(|e| format!("cannot create {}: {e}", target.display()))?;
@@ -34,14 +67,15 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
         for threads in ["1", "2"] {
             let json = target.join(format!("bench-{threads}.json"));
             let plot = page.with_file_name(format!("benchmarks-{threads}.png"));
-            reports.push(measure(&workloads, threads, &peers, &json, &plot)?);
+            reports.push(measure(&workloads, threads, &peers, asked.seconds, &json, &plot)?);
         }
     }
     let builds = match chosen.is_empty() || chosen.contains(&BUILD) {
         true => build::measure()?,
         false => Vec::new(),
     };
-    let text = page::page(&reports, &builds);
+    let command = ["cargo xtask bench"].iter().chain(arguments).copied().collect::<Vec<_>>();
+    let text = page::page(&command.join(" "), &reports, &builds);
     fs::write(&page, text).map_err(|e| format!("cannot write {}: {e}", page.display()))?;
     println!("written: {}", page.display());
     Ok(())
@@ -51,7 +85,14 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
 const PATIENCE: &str = "1200";
 
 /// One run of `polygrad bench`, and what it wrote.
-fn measure(workloads: &[&str], threads: &str, peers: &[&str], json: &Path, plot: &Path) -> Result<Value, String> {
+fn measure(
+    workloads: &[&str],
+    threads: &str,
+    peers: &[&str],
+    seconds: Option<&str>,
+    json: &Path,
+    plot: &Path,
+) -> Result<Value, String> {
     let mut line = "run --release --quiet -p polygrad-cli -- bench --captured --threads"
         .split(' ')
         .collect::<Vec<_>>();
@@ -61,9 +102,30 @@ fn measure(workloads: &[&str], threads: &str, peers: &[&str], json: &Path, plot:
     if !against.is_empty() {
         line.extend(["--against", &against, "--patience", PATIENCE]);
     }
+    if let Some(seconds) = seconds {
+        line.extend(["--seconds", seconds]);
+    }
     let (json_path, plot_path) = (json.display().to_string(), plot.display().to_string());
     line.extend(["--json", &json_path, "--plot", &plot_path]);
     cargo::run(&line, &[])?;
     let text = fs::read_to_string(json).map_err(|e| format!("cannot read {json_path}: {e}"))?;
     serde_json::from_str(&text).map_err(|e| format!("{json_path} is no JSON: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_workloads_peers_and_seconds() {
+        let asked = Asked::read(&["mlp-rl", "--against", "torch,jax", "--seconds", "0.5", "cnn"]).unwrap();
+        let expected = Asked {
+            workloads: vec!["mlp-rl", "cnn"],
+            peers: vec!["torch", "jax"],
+            seconds: Some("0.5"),
+        };
+        assert_eq!(asked, expected);
+        assert!(Asked::read(&["--seconds"]).unwrap_err().contains("--seconds wants a value"));
+        assert!(Asked::read(&["--fast"]).unwrap_err().contains("no option --fast"));
+    }
 }

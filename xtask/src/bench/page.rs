@@ -26,10 +26,10 @@ const TABLES: [(&str, &[&str]); 4] = [
     ("Matrix products (m × n × k)", &["gemm"]),
 ];
 
-/// The whole page; writing to a string cannot fail.
-pub(super) fn page(reports: &[Value], builds: &[Build]) -> String {
-    let mut text = String::from(
-        "# Benchmarks\n\nWritten by `cargo xtask bench`, which sets the peers up and times them in turn with Polygrad, a few milliseconds each, in one run. \
+/// The whole page, which says by what it was written; writing to a string cannot fail.
+pub(super) fn page(command: &str, reports: &[Value], builds: &[Build]) -> String {
+    let mut text = format!(
+        "# Benchmarks\n\nWritten by `{command}`, which sets the peers up and times them in turn with Polygrad, a few milliseconds each, in one run. \
          A cell has the median time of a step, and how many times Polygrad's that is; **bold** where the peer is faster. Polygrad's own has the distance \
          of the quartiles as a share of the median; its training steps are captured (`TrainStep::captured`), and stand as they are written, without that, in a column of their own. What a workload is stands in [performance.md](performance.md#the-workloads), the peers' \
          programs in `benches/peers`.\n",
@@ -282,7 +282,7 @@ mod tests {
             crates: 40,
             bytes: 2_500_000,
         };
-        let page = page(&[report], &[build]);
+        let page = page("cargo xtask bench", &[report], &[build]);
         for line in [
             "a machine, 2026-11-22. polygrad 0.1.0, torch 2.13.0, fast 1, none 1.",
             "| case | polygrad | torch | fast | none |",
