@@ -37,7 +37,9 @@ impl<'a> Asked<'a> {
                 "--against" => asked.peers = value()?.split(',').collect(),
                 "--seconds" => asked.seconds = Some(value()?),
                 _ if word.starts_with('-') => {
-                    return Err(format!("there is no option {word}\n  fix: give --against PEERS or --seconds S"));
+                    return Err(format!(
+                        "there is no option {word}\n  fix: give --against PEERS or --seconds S"
+                    ));
                 }
                 _ => asked.workloads.push(word),
             }
@@ -74,7 +76,11 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         true => build::measure()?,
         false => Vec::new(),
     };
-    let command = ["cargo xtask bench"].iter().chain(arguments).copied().collect::<Vec<_>>();
+    let command = ["cargo xtask bench"]
+        .iter()
+        .chain(arguments)
+        .copied()
+        .collect::<Vec<_>>();
     let text = page::page(&command.join(" "), &reports, &builds);
     fs::write(&page, text).map_err(|e| format!("cannot write {}: {e}", page.display()))?;
     println!("written: {}", page.display());
@@ -125,7 +131,11 @@ mod tests {
             seconds: Some("0.5"),
         };
         assert_eq!(asked, expected);
-        assert!(Asked::read(&["--seconds"]).unwrap_err().contains("--seconds wants a value"));
+        assert!(
+            Asked::read(&["--seconds"])
+                .unwrap_err()
+                .contains("--seconds wants a value")
+        );
         assert!(Asked::read(&["--fast"]).unwrap_err().contains("no option --fast"));
     }
 }
