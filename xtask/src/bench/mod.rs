@@ -32,7 +32,10 @@ impl<'a> Asked<'a> {
         let mut asked = Self::default();
         let mut rest = arguments.iter().copied();
         while let Some(word) = rest.next() {
-            let mut value = || rest.next().ok_or_else(|| format!("{word} wants a value"));
+            let mut value = || {
+                rest.next()
+                    .ok_or_else(|| format!("{word} wants a value\n  fix: give --against torch,jax or --seconds 0.5"))
+            };
             match word {
                 "--against" => asked.peers = value()?.split(',').collect(),
                 "--seconds" => asked.seconds = Some(value()?),
