@@ -1,6 +1,6 @@
 //! Running a program on the backend's own tensors.
 
-use super::{Action, Program, Replay, Step};
+use super::{Action, Program, Replay, Slot, Step};
 use crate::dyn_backend::{place, typed};
 use crate::{AnyTensor, Backend, Error, Op, Outputs, RandomKey, Result, dispatch};
 
@@ -8,15 +8,22 @@ use crate::{AnyTensor, Backend, Error, Op, Outputs, RandomKey, Result, dispatch}
 struct Compiled<B: Backend> {
     program: Program,
     values: Vec<Option<B::Tensor>>,
+    /// Which of them are constants.
+    constant: Vec<bool>,
 }
 
 pub(crate) fn compile<B: Backend>(program: Program) -> Result<Box<dyn Replay>> {
     place::<B>(&program.device)?;
-    let mut values = vec![None; program.values];
+    let mut values: Vec<Option<B::Tensor>> = vec![None; program.values];
     for (slot, tensor) in &program.constants {
         values[slot.index()] = Some(typed::<B>(tensor)?.clone());
     }
-    Ok(Box::new(Compiled::<B> { program, values }))
+    let constant = values.iter().map(Option::is_some).collect();
+    Ok(Box::new(Compiled::<B> {
+        program,
+        values,
+        constant,
+    }))
 }
 
 impl<B: Backend> Replay for Compiled<B> {
@@ -27,22 +34,18 @@ impl<B: Backend> Replay for Compiled<B> {
                 "a program of {wanted} inputs was given {given}"
             )));
         }
-        for (value, input) in self.values.iter_mut().zip(inputs) {
-            *value = Some(typed::<B>(input)?.clone());
-        }
-        let results = self.steps(key);
-        // Nothing stays but constants: inputs are often parameters, which are changed in place where nobody else holds them.
-        self.values[..inputs.len()].fill(None);
-        if results.is_err() {
-            self.clear();
-        }
+        let results = self.steps(inputs, key);
+        self.forget();
         results
     }
 }
 
 impl<B: Backend> Compiled<B> {
-    fn steps(&mut self, key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>> {
-        let Self { program, values } = self;
+    fn steps(&mut self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>> {
+        let Self { program, values, .. } = self;
+        for (value, input) in values.iter_mut().zip(inputs) {
+            *value = Some(typed::<B>(input)?.clone());
+        }
         let device = place::<B>(&program.device)?;
         for step in &program.steps {
             let mut outputs = compute::<B>(step, values, device, key).map_err(|e| explain::<B>(e, step, values))?;
@@ -53,28 +56,18 @@ impl<B: Backend> Compiled<B> {
                 values[slot.index()] = None;
             }
         }
-        let constant = |slot: usize| program.constants.iter().any(|(constant, _)| constant.index() == slot);
-        let mut results = Vec::with_capacity(program.outputs.len());
-        for slot in &program.outputs {
-            let value = values[slot.index()].clone().ok_or_else(missing)?;
-            results.push(AnyTensor::new::<B>(value));
-        }
-        for slot in &program.outputs {
-            if !constant(slot.index()) {
-                values[slot.index()] = None;
-            }
-        }
-        Ok(results)
+        let result = |slot: &Slot| values[slot.index()].clone().ok_or_else(missing);
+        program
+            .outputs
+            .iter()
+            .map(|slot| result(slot).map(AnyTensor::new::<B>))
+            .collect()
     }
 
-    /// Forgets all but the constants.
-    #[cold]
-    fn clear(&mut self) {
-        let mut constants = vec![false; self.values.len()];
-        for (slot, _) in &self.program.constants {
-            constants[slot.index()] = true;
-        }
-        for (value, constant) in self.values.iter_mut().zip(constants) {
+    /// Keeps the constants alone, whether the steps went well or not: inputs are often parameters, which are changed in place where nobody
+    /// else holds them.
+    fn forget(&mut self) {
+        for (value, &constant) in self.values.iter_mut().zip(&self.constant) {
             if !constant {
                 *value = None;
             }
