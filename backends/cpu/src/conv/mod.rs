@@ -6,6 +6,7 @@ mod geometry;
 mod max_rows;
 mod pool;
 mod product;
+mod winograd;
 
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
@@ -45,8 +46,13 @@ pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Re
         let (x, weight, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
         unsafe {
-            let filters = direct::Filters::new(device, &geometry, weight)?;
-            direct::forward(device, &geometry, x, &filters, to)?;
+            if winograd::fits(&geometry) {
+                let filters = winograd::Filters::new(device, &geometry, weight)?;
+                winograd::forward(device, &geometry, x, &filters, to)?;
+            } else {
+                let filters = direct::Filters::new(device, &geometry, weight)?;
+                direct::forward(device, &geometry, x, &filters, to)?;
+            }
         }
         return Ok(out);
     }
@@ -87,8 +93,13 @@ pub(crate) fn conv_input_grad(
         let (grad, weight, to) = (grad.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
         unsafe {
-            let filters = direct::Filters::reversed(device, &turned, weight)?;
-            direct::forward(device, &turned, grad, &filters, to)?;
+            if winograd::fits(&turned) {
+                let filters = winograd::Filters::reversed(device, &turned, weight)?;
+                winograd::forward(device, &turned, grad, &filters, to)?;
+            } else {
+                let filters = direct::Filters::reversed(device, &turned, weight)?;
+                direct::forward(device, &turned, grad, &filters, to)?;
+            }
         }
         return Ok(out);
     }
@@ -123,7 +134,13 @@ pub(crate) fn conv_weight_grad(
     if let Some(device) = direct_on(&x, &geometry) {
         let (grad, x, to) = (grad.typed::<f32>()?, x.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
-        unsafe { direct::weight_grad(device, &geometry, grad, x, to)? };
+        unsafe {
+            if winograd::fits(&geometry) {
+                winograd::weight_grad(device, &geometry, grad, x, to)?;
+            } else {
+                direct::weight_grad(device, &geometry, grad, x, to)?;
+            }
+        }
         return Ok(out);
     }
     for_real!(dtype, weight_grad(&grad, &x, &mut out, &geometry))?;

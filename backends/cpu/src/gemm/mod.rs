@@ -22,7 +22,7 @@ pub(crate) use prepacked::Prepacked;
 pub(crate) use tile::Narrow;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use tile::Tall;
-pub(crate) use tile::{Input, NV, Out, Single, Turned, Width, Windows};
+pub(crate) use tile::{Even, Input, NV, Out, Single, Turned, Width, Windows};
 
 use polygrad_core::Result;
 
@@ -92,6 +92,10 @@ impl<T> MatMut<T> {
 
     pub(crate) fn transposed(self) -> Self {
         Self::new(self.ptr, self.cols, self.rows)
+    }
+
+    pub(crate) fn readable(self) -> Mat<T> {
+        Mat::new(self.ptr.cast_const(), self.rows, self.cols)
     }
 }
 

@@ -1,0 +1,82 @@
+//! Tiles of outputs from the products.
+
+use std::ops::Range;
+
+use super::pixels::write;
+use super::{Geometry, Tiles};
+use crate::simd::{Kernel, Simd};
+
+/// The tiles of some lines in some channels.
+pub(super) struct Outputs<'a> {
+    pub(super) g: &'a Geometry,
+    pub(super) tiles: Tiles,
+    /// Counted over the batch.
+    pub(super) lines: Range<usize>,
+    pub(super) channels: usize,
+    /// For each place, `place` elements from the next one, and each tile, `step` elements from the next one, registers of channels.
+    pub(super) from: *const f32,
+    pub(super) step: usize,
+    pub(super) place: usize,
+    /// Has room for a register for each pixel of the lines.
+    pub(super) scratch: *mut f32,
+    /// The first of the channels in the first image.
+    pub(super) to: *mut f32,
+}
+
+impl Kernel for Outputs<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let [_, height, width] = self.g.output;
+        let plane = height * width;
+        for channel in (0..self.channels).step_by(S::N) {
+            let mut from = self.from.wrapping_add(channel);
+            for (image, lines) in self.tiles.images(self.lines.clone()) {
+                // SAFETY: the products have these tiles, the output these rows, columns and channels, the scratch room for the pixels.
+                unsafe {
+                    for line in lines.clone() {
+                        for tile in 0..self.tiles.width {
+                            let pixels = transform(s, from, self.place);
+                            from = from.wrapping_add(self.step);
+                            for (i, v) in pixels.into_iter().enumerate() {
+                                let (y, x) = (2 * line + i / 2, 2 * tile + i % 2);
+                                if y < height && x < width {
+                                    s.store(self.scratch.add(((y - 2 * lines.start) * width + x) * S::N), v);
+                                }
+                            }
+                        }
+                    }
+                    let first = 2 * lines.start * width;
+                    let pixels = (2 * lines.end).min(height) * width - first;
+                    let to = self
+                        .to
+                        .add((image * self.g.groups * self.g.outputs + channel) * plane + first);
+                    write(s, self.scratch, pixels, to, S::N.min(self.channels - channel), plane);
+                }
+            }
+        }
+    }
+}
+
+/// `Aᵀ M A`, row by row.
+///
+/// # Safety
+/// There must be a register in each place, `place` elements apart.
+#[inline(always)]
+unsafe fn transform<S: Simd>(s: S, from: *const f32, place: usize) -> [S::V; 4] {
+    let mut rows = [[s.splat(0.0); 4]; 2];
+    for column in 0..4 {
+        // SAFETY: by the caller.
+        let at = |row: usize| unsafe { s.load(from.add((row * 4 + column) * place)) };
+        [rows[0][column], rows[1][column]] = two(s, [at(0), at(1), at(2), at(3)]);
+    }
+    let ([a, b], [c, d]) = (two(s, rows[0]), two(s, rows[1]));
+    [a, b, c, d]
+}
+
+/// `Aᵀ m`.
+#[inline(always)]
+fn two<S: Simd>(s: S, [a, b, c, d]: [S::V; 4]) -> [S::V; 2] {
+    [s.add(s.add(a, b), c), s.sub(s.sub(b, c), d)]
+}
