@@ -11,7 +11,7 @@ use crate::{Cpu, Level, ThreadPool, available_threads};
 const MOST_THREADS: usize = 1024;
 
 /// Nanoseconds of work in one parallel chunk: much more than the pool's overhead, small enough that cores finish together.
-const CHUNK_NS: f32 = 15_000.0;
+const CHUNK_NS: f32 = 5_000.0;
 
 /// Which set of kernels computes. All give the same answers, within rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,13 +2,14 @@
 //!
 //! Workers spin for a while after their last task and then sleep, so that back-to-back ops pay well under a
 //! microsecond to go parallel while an idle process costs nothing. The calling thread takes chunks too; chunks are
-//! claimed from an atomic counter, so a worker that the system has descheduled holds up at most the chunk in its hands.
+//! claimed one by one, so a worker that the system has descheduled holds up at most the chunk in its hands. The caller
+//! takes the first ones and workers the last, so that a thread finds in its cache what it wrote in the op before.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -82,13 +83,14 @@ impl ThreadPool {
 
     /// [`ThreadPool::run`], compiled once.
     pub(crate) fn run_dyn(&self, chunks: usize, task: Task<'_>) {
+        let inline = |chunks| (0..chunks).for_each(task);
+        let Ok(count) = u32::try_from(chunks) else {
+            return inline(chunks);
+        };
         if chunks <= 1 || self.workers.is_empty() || INSIDE.get() || !self.shared.claim() {
-            for i in 0..chunks {
-                task(i);
-            }
-            return;
+            return inline(chunks);
         }
-        self.shared.run(chunks, task, self.workers.len());
+        self.shared.run(count, task, self.workers.len());
     }
 }
 
@@ -127,8 +129,8 @@ struct Line<T>(T);
 
 #[derive(Default)]
 struct Shared {
-    /// Chunks that nobody has claimed. A thread that takes it from `n` to `n - 1` owns chunk `n - 1` of the current job.
-    unclaimed: Line<AtomicUsize>,
+    /// Chunks that nobody has claimed, see [`Unclaimed`]. A thread that takes one out owns that chunk of the current job.
+    unclaimed: Line<AtomicU64>,
     /// Chunks that are not done.
     unfinished: Line<AtomicUsize>,
     /// The current job. Valid for whoever owns a chunk, until that chunk is counted as done.
@@ -147,6 +149,41 @@ struct Shared {
     work_done: Condvar,
 }
 
+/// The chunks from the first number to below the second.
+#[derive(Clone, Copy)]
+struct Unclaimed(u32, u32);
+
+impl Unclaimed {
+    fn from_bits(bits: u64) -> Self {
+        Self((bits >> 32) as u32, bits as u32)
+    }
+
+    fn bits(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.1)
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 == self.1
+    }
+
+    /// Takes out the first or the last.
+    fn take(self, end: End) -> Option<(Self, usize)> {
+        let Self(first, past) = self;
+        match end {
+            _ if self.is_empty() => None,
+            End::First => Some((Self(first + 1, past), first as usize)),
+            End::Last => Some((Self(first, past - 1), past as usize - 1)),
+        }
+    }
+}
+
+/// From which end a thread takes chunks.
+#[derive(Clone, Copy)]
+enum End {
+    First,
+    Last,
+}
+
 impl Shared {
     fn claim(&self) -> bool {
         !self.busy.load(Ordering::Relaxed) && !self.busy.swap(true, Ordering::Acquire)
@@ -157,7 +194,8 @@ impl Shared {
     }
 
     /// Runs a job; the caller of this function has claimed the pool.
-    fn run(&self, chunks: usize, task: Task<'_>, workers: usize) {
+    fn run(&self, count: u32, task: Task<'_>, workers: usize) {
+        let chunks = count as usize;
         let job = Job { task };
         INSIDE.set(true);
         // The lifetime is left out: no thread looks at the job after its last chunk is done.
@@ -165,7 +203,7 @@ impl Shared {
         self.job.store(erased, Ordering::Relaxed);
         self.unfinished.0.store(chunks, Ordering::Relaxed);
         // Publishes the job: whoever claims a chunk reads this store or one that follows it in its release sequence.
-        self.unclaimed.0.store(chunks, Ordering::SeqCst);
+        self.unclaimed.0.store(Unclaimed(0, count).bits(), Ordering::SeqCst);
         // A worker announces its sleep before it looks for work a last time, so that one of the two sees the other.
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             drop(self.lock());
@@ -175,7 +213,7 @@ impl Shared {
                 (1..chunks).for_each(|_| self.work_ready.notify_one());
             }
         }
-        self.help();
+        self.help(End::First);
         self.wait_until_done();
         INSIDE.set(false);
         let panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -186,23 +224,23 @@ impl Shared {
     }
 
     /// Claims chunks and runs them until none is left.
-    fn help(&self) {
-        let mut left = self.unclaimed.0.load(Ordering::Relaxed);
-        while left > 0 {
-            let claimed = self
-                .unclaimed
-                .0
-                .compare_exchange_weak(left, left - 1, Ordering::AcqRel, Ordering::Relaxed);
+    fn help(&self, end: End) {
+        let mut bits = self.unclaimed.0.load(Ordering::Relaxed);
+        while let Some((left, chunk)) = Unclaimed::from_bits(bits).take(end) {
+            let claimed =
+                self.unclaimed
+                    .0
+                    .compare_exchange_weak(bits, left.bits(), Ordering::AcqRel, Ordering::Relaxed);
             if let Err(now) = claimed {
-                left = now;
+                bits = now;
                 continue;
             }
             let job = self.job.load(Ordering::Relaxed);
-            // SAFETY: this thread owns chunk `left - 1` of the current job and has not counted it as done, so the
+            // SAFETY: this thread owns a chunk of the current job and has not counted it as done, so the
             // caller is still inside `run`, where `job` and the closure it borrows live. The acquire above makes
             // both visible. The closure is `Sync`.
             let result = catch_unwind(AssertUnwindSafe(|| unsafe {
-                ((*job).task)(left - 1);
+                ((*job).task)(chunk);
             }));
             if let Err(panic) = result {
                 let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +256,7 @@ impl Shared {
                 drop(self.lock());
                 self.work_done.notify_one();
             }
-            left = self.unclaimed.0.load(Ordering::Relaxed);
+            bits = self.unclaimed.0.load(Ordering::Relaxed);
         }
     }
 
@@ -239,7 +277,10 @@ impl Shared {
     /// The life of a worker.
     fn work(&self) {
         INSIDE.set(true);
-        let ready = || self.unclaimed.0.load(Ordering::SeqCst) != 0 || self.stop.load(Ordering::SeqCst);
+        let ready = || {
+            let unclaimed = Unclaimed::from_bits(self.unclaimed.0.load(Ordering::SeqCst));
+            !unclaimed.is_empty() || self.stop.load(Ordering::SeqCst)
+        };
         loop {
             if !spin_until(ready) {
                 self.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -253,7 +294,7 @@ impl Shared {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            self.help();
+            self.help(End::Last);
         }
     }
 }

@@ -298,3 +298,31 @@ fn gradients_accumulate_in_place_when_nobody_sees_it() {
     let twice = sum.clone();
     assert_eq!(values(&Cpu::accumulate_grad(sum, &twice).unwrap())[7], 10.0);
 }
+
+/// Rows go through the steps in parts, one for each thread.
+#[test]
+fn the_number_of_threads_changes_no_bit_of_an_lstm() {
+    let (steps, rows, inputs, width) = (11, 35, 6, 18);
+    let results: Vec<Vec<Vec<f32>>> = [1, 2, 3]
+        .into_iter()
+        .map(|threads| {
+            let d = common::cpu(threads, polygrad_cpu::Kernels::Simd);
+            let random = |dims: &[usize], seed| viewed(&d, dims, DType::F32, seed, View::Contiguous).unwrap();
+            let (x, hidden, cell) = (
+                random(&[steps, rows, inputs], 1),
+                random(&[rows, width], 2),
+                random(&[rows, width], 3),
+            );
+            let weights = [random(&[4 * width, inputs], 4), random(&[4 * width, width], 5)];
+            let grad = random(&[steps, rows, 2 * width], 6);
+            let weights = [&weights[0], &weights[1]];
+            let (states, activations) = AnyBackend::lstm_steps(&x, &hidden, &cell, weights, None, false).unwrap();
+            let (gates, to_hidden, to_cell) =
+                AnyBackend::lstm_steps_backward(&grad, &cell, weights[1], &states, &activations, false).unwrap();
+            [states, activations, gates, to_hidden, to_cell]
+                .map(|y| AnyBackend::to_host(&y).unwrap().to_vec::<f32>().unwrap())
+                .to_vec()
+        })
+        .collect();
+    assert!(results[0] == results[1] && results[0] == results[2]);
+}

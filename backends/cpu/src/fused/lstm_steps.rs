@@ -1,8 +1,10 @@
 //! All steps of an LSTM for training, and their gradient: a product and one pass over the cells each.
 
+use std::sync::OnceLock;
+
 use polygrad_core::{DType, Error, Result, Shape, decompose};
 
-use crate::gemm::{Dims, Mat, MatMut, Prepacked, Update, gemm};
+use crate::gemm::{Dims, Mat, MatMut, Prepacked, Update, cost, gemm};
 use crate::loops::Pointer;
 use crate::math::{Map, Sigmoid, Tanh};
 use crate::simd::{Kernel, Level, Simd};
@@ -10,6 +12,9 @@ use crate::{Cpu, CpuDevice, CpuTensor};
 
 /// Nanoseconds for the cell of one hidden unit, about.
 const NS: f32 = 4.0;
+
+/// Rows that a thread takes through the steps, at least: so many that their products are computed like those of all rows.
+const LEAST: usize = 8;
 
 /// Steps for which the input's share of the gates is computed at a time: so few that they are still in the cache when their turn comes.
 const TOGETHER: usize = 8;
@@ -40,9 +45,30 @@ impl Extents {
         (0..self.steps).map(move |i| if reverse { self.steps - 1 - i } else { i })
     }
 
-    /// Calls `task(row)` for each row of a step.
-    fn each_row(self, device: CpuDevice, task: impl Fn(usize) + Sync) {
-        device.each(self.rows, NS * self.width as f32, task);
+    /// Calls `task(first, rows)` for parts that make up the rows, a thread each: no row has to do with another, so that a part goes
+    /// through `steps` steps without waiting.
+    fn each_part(
+        self,
+        device: CpuDevice,
+        steps: usize,
+        task: impl Fn(usize, usize) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let Self { rows, width, .. } = self;
+        let parts = (rows / LEAST).clamp(1, device.threads());
+        let first = |part: usize| part * rows / parts;
+        let product = Dims {
+            m: rows,
+            n: 4 * width,
+            k: width,
+        };
+        let ns = (cost(product, device.level()) + NS * (rows * width) as f32) * steps as f32;
+        let failed = OnceLock::new();
+        device.each(parts, ns / parts as f32, |part| {
+            if let Err(error) = task(first(part), first(part + 1) - first(part)) {
+                let _ = failed.set(error);
+            }
+        });
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     fn empty(self, parts: usize, device: CpuDevice) -> Result<CpuTensor> {
@@ -116,7 +142,7 @@ pub(crate) fn lstm_steps(
         return decompose::lstm_steps::<Cpu>(x, hidden, cell, weights, bias, reverse);
     };
     let extents = Extents::of(x, cell, weights[1])?;
-    let Extents { steps, rows, width } = extents;
+    let Extents { rows, width, .. } = extents;
     let inputs = x.shape()[2];
     let fits = hidden.shape() == cell.shape()
         && weights[0].shape().dims() == [4 * width, inputs]
@@ -140,44 +166,63 @@ pub(crate) fn lstm_steps(
         let first = to_activations.at(t * rows * 4 * width);
         MatMut::new(first, (4 * width).cast_signed(), 1)
     };
+    let state = |t: usize| {
+        let at = |part| {
+            MatMut::new(
+                to_states.at((2 * t * rows + part) * width),
+                (2 * width).cast_signed(),
+                1,
+            )
+        };
+        (at(0), at(1))
+    };
     // SAFETY: the weight has these rows and columns.
     let packed = unsafe { Weight::new(device, 4 * width, width, own)? };
-    let mut last_hidden = Mat::new(hidden.typed::<f32>()?, width.cast_signed(), 1);
-    let mut last_cell = Pointer(cell.typed::<f32>()?.cast_mut());
-    let mut cell_step = width;
-    for (i, t) in extents.order(reverse).enumerate() {
-        if i % TOGETHER == 0 {
-            let count = TOGETHER.min(steps - i);
-            let first = if reverse { t + 1 - count } else { t };
-            let dims = Dims {
-                m: count * rows,
-                n: 4 * width,
-                k: inputs,
-            };
-            let update = Update { bias, ..Update::set() };
-            let x = Mat::new(x.at(first * rows, 0), x.rows, x.cols);
-            // SAFETY: the input has these rows, the weight and the bias the shapes of `dims`, and nobody else writes to these steps.
-            unsafe { gemm(device, dims, x, input, gates(first), update)? };
-        }
+    let [hidden, cell] = [hidden.typed::<f32>()?, cell.typed::<f32>()?].map(|x| Mat::new(x, width.cast_signed(), 1));
+    let order: Vec<usize> = extents.order(reverse).collect();
+    for (group, together) in order.chunks(TOGETHER).enumerate() {
+        let first = together[0].min(together[together.len() - 1]);
         let dims = Dims {
-            m: rows,
+            m: together.len() * rows,
             n: 4 * width,
-            k: width,
+            k: inputs,
         };
-        // SAFETY: the state has `rows` rows, the weight the shape of `dims`, and nobody else writes to this step.
-        unsafe { packed.gemm(device, dims, last_hidden, gates(t), Update::add())? };
-        let activations = Pointer(gates(t).ptr);
-        let states = Pointer(to_states.at(t * rows * 2 * width));
-        extents.each_row(device, |row| {
-            level.run(Forward {
-                width,
-                before: last_cell.at(row * cell_step).cast_const(),
-                activations: activations.at(row * 4 * width),
-                states: states.at(row * 2 * width),
-            });
-        });
-        last_hidden = Mat::new(states.0.cast_const(), (2 * width).cast_signed(), 1);
-        (last_cell, cell_step) = (Pointer(states.at(width)), 2 * width);
+        let update = Update { bias, ..Update::set() };
+        let x = Mat::new(x.at(first * rows, 0), x.rows, x.cols);
+        // SAFETY: the input has these rows, the weight and the bias the shapes of `dims`, and nobody else writes to these steps.
+        unsafe { gemm(device, dims, x, input, gates(first), update)? };
+        extents.each_part(device, together.len(), |first, rows| {
+            for (i, &t) in together.iter().enumerate() {
+                let (hidden, cell) = match (group * TOGETHER + i).checked_sub(1) {
+                    None => (hidden, cell),
+                    Some(last) => {
+                        let (hidden, cell) = state(order[last]);
+                        (hidden.readable(), cell.readable())
+                    }
+                };
+                let (to_hidden, to_cell) = state(t);
+                let dims = Dims {
+                    m: rows,
+                    n: 4 * width,
+                    k: width,
+                };
+                let gates = gates(t);
+                let to_gates = MatMut::new(gates.at(first, 0), gates.rows, 1);
+                let hidden = Mat::new(hidden.at(first, 0), hidden.rows, 1);
+                // SAFETY: the state has these rows, the weight the shape of `dims`, and these rows of the step are this part's.
+                unsafe { packed.gemm(device, dims, hidden, to_gates, Update::add())? };
+                for row in first..first + rows {
+                    level.run(Forward {
+                        width,
+                        before: cell.at(row, 0),
+                        activations: gates.at(row, 0),
+                        hidden: to_hidden.at(row, 0),
+                        cell: to_cell.at(row, 0),
+                    });
+                }
+            }
+            Ok(())
+        })?;
     }
     Ok((states, activations))
 }
@@ -189,8 +234,9 @@ struct Forward {
     before: *const f32,
     /// The gates, and then what they come to.
     activations: *mut f32,
-    /// Hidden before cell.
-    states: *mut f32,
+    /// The states after it.
+    hidden: *mut f32,
+    cell: *mut f32,
 }
 
 impl Kernel for Forward {
@@ -212,8 +258,8 @@ impl Kernel for Forward {
                     store(self.activations.add(i * width + at), v);
                 }
                 let cell = s.mul_add(forget, load(self.before.add(at)), s.mul(input, update));
-                store(self.states.add(at), s.mul(output, Tanh.at(s, cell)));
-                store(self.states.add(width + at), cell);
+                store(self.hidden.add(at), s.mul(output, Tanh.at(s, cell)));
+                store(self.cell.add(at), cell);
             }
         }
     }
@@ -261,38 +307,42 @@ pub(crate) fn lstm_steps_backward(
     let weight = as_matrix(weight_hh)?;
     // SAFETY: the weight has these rows and columns.
     let packed = unsafe { Weight::new(device, width, 4 * width, weight)? };
-    let dims = Dims {
-        m: rows,
-        n: width,
-        k: 4 * width,
-    };
     let order: Vec<usize> = extents.order(reverse).collect();
-    for (i, &t) in order.iter().enumerate().rev() {
-        let state = |t: usize| Pointer(states.at(t * rows * 2 * width));
-        let (before, step) = match i.checked_sub(1) {
-            None => (first, width),
-            Some(last) => (Pointer(state(order[last]).at(width)), 2 * width),
-        };
-        let (now, grad) = (state(t), Pointer(grad.at(t * rows * 2 * width)));
-        let place = t * rows * 4 * width;
-        let (gates, activations) = (Pointer(to_gates.at(place)), Pointer(activations.at(place)));
-        extents.each_row(device, |row| {
-            level.run(Backward {
-                width,
-                grad: grad.at(row * 2 * width).cast_const(),
-                before: before.at(row * step).cast_const(),
-                cell: now.at(row * 2 * width + width).cast_const(),
-                activations: activations.at(row * 4 * width).cast_const(),
-                hidden: to_hidden.at(row * width).cast_const(),
-                grad_cell: to_cell.at(row * width),
-                gates: gates.at(row * 4 * width),
-            });
-        });
-        let a = Mat::new(gates.0.cast_const(), (4 * width).cast_signed(), 1);
-        let c = MatMut::new(to_hidden.0, width.cast_signed(), 1);
-        // SAFETY: the gates' gradient has `rows` rows, the weight the shape of `dims`, and the hidden state's gradient is written by nobody else.
-        unsafe { packed.gemm(device, dims, a, c, Update::set())? };
-    }
+    extents.each_part(device, extents.steps, |start, part| {
+        for (i, &t) in order.iter().enumerate().rev() {
+            let state = |t: usize| Pointer(states.at(t * rows * 2 * width));
+            let (before, step) = match i.checked_sub(1) {
+                None => (first, width),
+                Some(last) => (Pointer(state(order[last]).at(width)), 2 * width),
+            };
+            let (now, grad) = (state(t), Pointer(grad.at(t * rows * 2 * width)));
+            let place = t * rows * 4 * width;
+            let (gates, activations) = (Pointer(to_gates.at(place)), Pointer(activations.at(place)));
+            for row in start..start + part {
+                level.run(Backward {
+                    width,
+                    grad: grad.at(row * 2 * width).cast_const(),
+                    before: before.at(row * step).cast_const(),
+                    cell: now.at(row * 2 * width + width).cast_const(),
+                    activations: activations.at(row * 4 * width).cast_const(),
+                    hidden: to_hidden.at(row * width).cast_const(),
+                    grad_cell: to_cell.at(row * width),
+                    gates: gates.at(row * 4 * width),
+                });
+            }
+            let dims = Dims {
+                m: part,
+                n: width,
+                k: 4 * width,
+            };
+            let a = Mat::new(gates.at(start * 4 * width).cast_const(), (4 * width).cast_signed(), 1);
+            let c = MatMut::new(to_hidden.at(start * width), width.cast_signed(), 1);
+            // SAFETY: the gates' gradient has these rows, the weight the shape of `dims`, and these rows of the hidden state's gradient
+            // are this part's.
+            unsafe { packed.gemm(device, dims, a, c, Update::set())? };
+        }
+        Ok(())
+    })?;
     Ok((gates, grad_hidden, grad_cell))
 }
 

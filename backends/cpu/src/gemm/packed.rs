@@ -16,6 +16,12 @@ use crate::simd::{Kernel, Lanes, Level, Simd};
 /// Rows of A that are multiplied with all panels, at most: they stay in the second-level cache.
 const MOST_M: usize = 96;
 
+/// Rows of a task, at least, where a product is cut for several threads: panels of B should be worth their way into the first-level cache.
+const LEAST_M: usize = 48;
+
+/// Nanoseconds of a task, about, where a product is cut for several threads.
+const TASK_NS: f32 = 5_000.0;
+
 /// Elements of B that need no packing if they lie right: they stay in the first cache levels as they are.
 const SMALL_B: usize = 16 << 10;
 
@@ -219,21 +225,26 @@ impl<T: Real> Block<T> {
     fn run(&self, device: CpuDevice, level: Level, mr: usize, nr: usize) -> Result<()> {
         let Self { m, n, k, .. } = *self;
         let ns = cost(Dims { m, n, k }, level);
-        let bands = m.div_ceil(MOST_M);
-        let band = m.div_ceil(bands).next_multiple_of(mr);
-        let bands = m.div_ceil(band);
-        let panels = n.div_ceil(nr);
-        // No more than keep the threads busy: each part packs its rows of A for itself.
-        let most = if device.threads() == 1 { 1 } else { 4 * device.threads() };
-        let wanted = ((ns / 20_000.0) as usize).clamp(1, most);
+        let (threads, panels) = (device.threads(), n.div_ceil(nr));
+        // Tasks of the same size, as many for each thread. No more than keep the threads busy: each packs its rows of A for itself.
+        let wanted = match threads {
+            1 => 1,
+            _ => (((ns / TASK_NS) as usize / threads).min(2) * threads).max(1),
+        };
+        let bands = match m.div_ceil(MOST_M) {
+            few if few < wanted => few.max(wanted.min(m / LEAST_M)),
+            many => many.next_multiple_of(threads),
+        };
         let parts = wanted.div_ceil(bands).min(panels);
         let part = panels.div_ceil(parts);
         let parts = panels.div_ceil(part);
+        // Even numbers of rows, as in tiles.
+        let start = |band: usize| m.min(band * m.div_ceil(2) / bands * 2);
         let failed = OnceLock::new();
         device.each(bands * parts, ns / (bands * parts) as f32, |task| {
-            let first = task / parts * band;
+            let (first, end) = (start(task / parts), start(task / parts + 1));
             let panel = task % parts * part;
-            let rows = band.min(m - first);
+            let rows = end - first;
             let mut a = Mat::new(self.a.at(first, 0), self.a.rows, self.a.cols);
             let packed;
             if self.pack_a {

@@ -15,7 +15,7 @@ use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
 /// Tiles of a block, about: their patches and products stay in the second-level cache where channels are few.
-const TILES: usize = 64;
+const TILES: usize = 96;
 
 /// Output channels whose products are computed before they become outputs; a multiple of a tile's columns.
 const CHANNELS: usize = 64;

@@ -12,7 +12,7 @@ use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
 /// Tiles of a block, about: more make longer sums, fewer stay in the cache.
-const TILES: usize = 64;
+const TILES: usize = 96;
 
 /// Adds up the gradient with respect to the filters.
 ///
