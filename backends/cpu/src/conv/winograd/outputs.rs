@@ -65,18 +65,19 @@ impl Kernel for Outputs<'_> {
 /// There must be a register in each place, `place` elements apart.
 #[inline(always)]
 unsafe fn transform<S: Simd>(s: S, from: *const f32, place: usize) -> [S::V; 4] {
-    let mut rows = [[s.splat(0.0); 4]; 2];
-    for column in 0..4 {
+    let mut columns = [[s.splat(0.0); 2]; 4];
+    for (x, column) in columns.iter_mut().enumerate() {
         // SAFETY: by the caller.
-        let at = |row: usize| unsafe { s.load(from.add((row * 4 + column) * place)) };
-        [rows[0][column], rows[1][column]] = two(s, [at(0), at(1), at(2), at(3)]);
+        let at = |y: usize| unsafe { s.load(from.add((y * 4 + x) * place)) };
+        *column = two(s, at(0), at(1), at(2), at(3));
     }
-    let ([a, b], [c, d]) = (two(s, rows[0]), two(s, rows[1]));
+    let [p, q, r, t] = columns;
+    let ([a, b], [c, d]) = (two(s, p[0], q[0], r[0], t[0]), two(s, p[1], q[1], r[1], t[1]));
     [a, b, c, d]
 }
 
 /// `Aᵀ m`.
 #[inline(always)]
-fn two<S: Simd>(s: S, [a, b, c, d]: [S::V; 4]) -> [S::V; 2] {
+fn two<S: Simd>(s: S, a: S::V, b: S::V, c: S::V, d: S::V) -> [S::V; 2] {
     [s.add(s.add(a, b), c), s.sub(s.sub(b, c), d)]
 }

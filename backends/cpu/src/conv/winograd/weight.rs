@@ -192,14 +192,15 @@ impl Kernel for Filter {
         for first in (0..self.inputs).step_by(S::N) {
             // SAFETY: the sums have whole registers of channels, the filter these channels and their taps, the arrays room for squares.
             unsafe {
-                let mut rows = [[s.splat(0.0); 4]; 3];
-                for column in 0..4 {
-                    let at = |row: usize| s.load(self.from.add((row * 4 + column) * self.place + first));
-                    [rows[0][column], rows[1][column], rows[2][column]] = three(s, [at(0), at(1), at(2), at(3)]);
+                let mut columns = [[s.splat(0.0); 3]; 4];
+                for (x, column) in columns.iter_mut().enumerate() {
+                    let at = |y: usize| s.load(self.from.add((y * 4 + x) * self.place + first));
+                    *column = three(s, at(0), at(1), at(2), at(3));
                 }
-                for (i, row) in rows.into_iter().enumerate() {
-                    for (j, v) in three(s, row).into_iter().enumerate() {
-                        s.store(taps.as_mut_ptr().add((i * 3 + j) * S::N), v);
+                let [a, b, c, d] = columns;
+                for y in 0..3 {
+                    for (x, v) in three(s, a[y], b[y], c[y], d[y]).into_iter().enumerate() {
+                        s.store(taps.as_mut_ptr().add((y * 3 + x) * S::N), v);
                     }
                 }
                 for base in (0..TAPS).step_by(S::N) {
@@ -218,7 +219,7 @@ impl Kernel for Filter {
 
 /// `Gᵀ u`.
 #[inline(always)]
-fn three<S: Simd>(s: S, [a, b, c, d]: [S::V; 4]) -> [S::V; 3] {
+fn three<S: Simd>(s: S, a: S::V, b: S::V, c: S::V, d: S::V) -> [S::V; 3] {
     let half = s.splat(0.5);
     let inner = s.mul(half, s.add(b, c));
     [s.add(a, inner), s.mul(half, s.sub(b, c)), s.add(inner, d)]
