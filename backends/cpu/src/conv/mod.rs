@@ -6,13 +6,17 @@ mod geometry;
 mod max_rows;
 mod pool;
 mod product;
+mod then;
 
+pub(crate) use direct::Filters;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
+pub(crate) use then::Then;
 
 use polygrad_core::{ConvParams, DType, Error, Result, Scalar, Shape};
 
 use crate::ops::half::Half;
 use crate::ops::{convert, create, floats, same_dtype};
+use crate::tensor::Packed;
 use crate::{CpuDevice, CpuTensor, Kernels};
 use geometry::Geometry;
 
@@ -29,6 +33,16 @@ macro_rules! for_real {
 
 /// See [`polygrad_core::Backend::conv`].
 pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Result<CpuTensor> {
+    conv_then(x, weight, params, None)
+}
+
+/// [`conv`] and what follows it, which is for f32 alone.
+pub(crate) fn conv_then(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    params: &ConvParams,
+    then: Option<&Then<'_>>,
+) -> Result<CpuTensor> {
     let dtype = same_dtype("conv", x, weight)?;
     floats("conv", dtype)?;
     let shape = output_shape("conv", x.shape(), weight.shape(), params)?;
@@ -42,16 +56,44 @@ pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Re
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
     if let Some(device) = direct_on(&x, &geometry) {
-        let (x, weight, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
-        // SAFETY: all three are contiguous and have the shapes of the geometry.
-        unsafe {
-            let filters = direct::Filters::new(device, &geometry, weight)?;
-            direct::forward(device, &geometry, x, &filters, to)?;
-        }
+        let made;
+        let filters = match weight.filters().filter(|filters| filters.are_of(device, &geometry)) {
+            Some(filters) => filters,
+            None => {
+                let size = (geometry.outputs, geometry.inputs * geometry.taps());
+                // SAFETY: the weight is contiguous and has the shape of the geometry.
+                made = unsafe { Filters::new(device, geometry.groups, size, weight.typed()?)? };
+                &made
+            }
+        };
+        let (x, to) = (x.typed::<f32>()?, out.ptr_mut().cast());
+        // SAFETY: both are contiguous and have the shapes of the geometry.
+        unsafe { direct::forward(device, &geometry, x, filters, then, to)? };
         return Ok(out);
     }
     for_real!(dtype, forward(&x, &weight, &mut out, &geometry))?;
+    if let Some(then) = then {
+        then.run_all(&mut out);
+    }
     Ok(out)
+}
+
+/// See [`polygrad_core::Backend::prepack`]: the filters as panels.
+pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
+    let (shape, device) = (*weight.shape(), weight.device());
+    let packs = weight.dtype() == DType::F32
+        && device.kernels() == Kernels::Simd
+        && shape.rank() >= 3
+        && shape.numel() > 0
+        && direct::takes(shape[0]);
+    if !packs {
+        return Ok(weight.clone());
+    }
+    let weight = weight.contiguous()?;
+    let size = (shape[0], shape.numel() / shape[0]);
+    // SAFETY: the weight is contiguous; nobody knows yet of how many groups it is, so it is taken as of one.
+    let filters = unsafe { Filters::new(device, 1, size, weight.typed()?)? };
+    Ok(weight.with_packed(Packed::Filters(filters)))
 }
 
 /// See [`polygrad_core::Backend::conv_input_grad`].
@@ -87,8 +129,8 @@ pub(crate) fn conv_input_grad(
         let (grad, weight, to) = (grad.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
         unsafe {
-            let filters = direct::Filters::reversed(device, &turned, weight)?;
-            direct::forward(device, &turned, grad, &filters, to)?;
+            let filters = Filters::reversed(device, &turned, weight)?;
+            direct::forward(device, &turned, grad, &filters, None, to)?;
         }
         return Ok(out);
     }
@@ -141,7 +183,7 @@ fn wide(x: &CpuTensor) -> Result<CpuTensor> {
     convert::cast(x, DType::F32)
 }
 
-fn output_shape(op: &'static str, x: &Shape, weight: &Shape, params: &ConvParams) -> Result<Shape> {
+pub(crate) fn output_shape(op: &'static str, x: &Shape, weight: &Shape, params: &ConvParams) -> Result<Shape> {
     params.output_shape(x, weight).map_err(|error| {
         error
             .with_op(op)

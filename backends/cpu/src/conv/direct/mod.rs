@@ -8,7 +8,7 @@ mod forward;
 mod images;
 mod weight;
 
-pub(super) use filters::Filters;
+pub(crate) use filters::Filters;
 pub(super) use forward::forward;
 pub(super) use weight::weight_grad;
 
@@ -22,9 +22,14 @@ const FEW_OUTPUTS: usize = 8;
 /// The longest step along a row that there is a kernel for.
 const MOST_STEP: usize = 2;
 
+/// Whether it is done for so many output channels of a group.
+pub(super) fn takes(outputs: usize) -> bool {
+    outputs >= FEW_OUTPUTS
+}
+
 /// Whether convolution is done so.
 pub(super) fn fits(g: &Geometry) -> bool {
-    g.outputs >= FEW_OUTPUTS && g.stride[2] <= MOST_STEP
+    takes(g.outputs) && g.stride[2] <= MOST_STEP
 }
 
 /// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where a stride leaves gaps.
