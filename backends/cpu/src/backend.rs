@@ -238,7 +238,11 @@ impl Backend for Cpu {
     }
 
     fn prepack(weight: &T, kind: Prepack) -> Result<T> {
-        matmul::prepack(weight, kind)
+        match kind {
+            Prepack::Linear => matmul::prepack(weight),
+            Prepack::Conv => Ok(conv::prepack(weight)),
+            _ => Ok(weight.clone()),
+        }
     }
 
     fn lstm(

@@ -6,6 +6,7 @@ use polygrad_core::{DType, Element, Error, HostBytes, HostTensor, Layout, Result
 
 use crate::CpuDevice;
 use crate::buffers::Buffer;
+use crate::conv::Filters;
 use crate::gemm::Prepacked;
 use crate::loops;
 
@@ -23,9 +24,16 @@ pub struct CpuTensor {
 /// How a tensor looks at its buffer.
 struct View {
     layout: Layout,
-    /// The right-hand side that a weight is in matrix products, where it was made ready for them. Whoever has such a tensor may not change
-    /// its elements.
-    packed: Option<Prepacked<f32>>,
+    /// What a weight was made into for those who use it. Whoever has such a tensor may not change its elements.
+    packed: Option<Packed>,
+}
+
+/// A weight as the kernels want it.
+pub(crate) enum Packed {
+    /// As the right-hand side that it is in matrix products.
+    Matrix(Prepacked<f32>),
+    /// As the filters of a convolution.
+    Filters(Filters),
 }
 
 const _: () = assert!(size_of::<CpuTensor>() <= 32);
@@ -117,8 +125,8 @@ impl CpuTensor {
         self.device
     }
 
-    /// The same weight with the panels of the right-hand side that it is in matrix products.
-    pub(crate) fn with_packed(&self, packed: Prepacked<f32>) -> Self {
+    /// The same weight with what was made of it.
+    pub(crate) fn with_packed(&self, packed: Packed) -> Self {
         let view = View {
             layout: self.layout(),
             packed: Some(packed),
@@ -129,10 +137,22 @@ impl CpuTensor {
         }
     }
 
-    /// The panels, where there are some.
+    /// The panels of the right-hand side that a weight is in matrix products, where it was made into them.
     #[inline]
     pub(crate) fn packed(&self) -> Option<&Prepacked<f32>> {
-        self.view.as_ref()?.packed.as_ref()
+        match self.view.as_ref()?.packed.as_ref()? {
+            Packed::Matrix(matrix) => Some(matrix),
+            Packed::Filters(_) => None,
+        }
+    }
+
+    /// The filters of a convolution that a weight was made into.
+    #[inline]
+    pub(crate) fn filters(&self) -> Option<&Filters> {
+        match self.view.as_ref()?.packed.as_ref()? {
+            Packed::Filters(filters) => Some(filters),
+            Packed::Matrix(_) => None,
+        }
     }
 
     /// Whether the elements lie in this buffer.
@@ -202,7 +222,8 @@ impl CpuTensor {
     /// Whether the elements may be overwritten in place: nobody else sees them, and they lie one after another.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
-        self.is_contiguous() && self.packed().is_none() && self.buffer.is_unique()
+        let packed = self.view.as_ref().is_some_and(|view| view.packed.is_some());
+        self.is_contiguous() && !packed && self.buffer.is_unique()
     }
 
     /// Makes the tensor one that may be overwritten in place, copying it if need be.

@@ -1,6 +1,6 @@
 //! Convolution and its gradients against the reference backend, over strides, paddings, dilations, groups and one to three axes.
 
-use polygrad_core::{Backend, ConvParams, DType, Distribution, RandomKey, Shape, random_host};
+use polygrad_core::{Activation, Backend, ConvParams, DType, Distribution, Prepack, RandomKey, Shape, random_host};
 use polygrad_cpu::{Cpu, CpuDevice, Kernels};
 use polygrad_reference::{Reference, ReferenceDevice};
 
@@ -177,4 +177,69 @@ fn threads_change_no_bit(shape: Shape, weight: Shape) {
         })
         .collect();
     assert!(results[0] == results[1] && results[0] == results[2]);
+}
+
+#[test]
+fn packed_filters_and_what_follows_change_no_bit() {
+    // Weights, groups: of few channels, of panels that end within a group, of groups that fill theirs.
+    let cases: [(&[usize], usize); 7] = [
+        (&[4, 16, 3, 3], 1),
+        (&[20, 16, 3, 3], 1),
+        (&[20, 8, 3, 3], 2),
+        (&[64, 8, 3, 3], 2),
+        (&[64, 16, 1, 1], 1),
+        (&[16, 1, 3, 3], 16),
+        (&[37, 16, 2, 3], 1),
+    ];
+    for kernels in [Kernels::Scalar, Kernels::Simd] {
+        for threads in [1, 2] {
+            let device = CpuDevice::new(threads, kernels).unwrap();
+            let random = |dims: &[usize], seed| {
+                let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
+                let key = RandomKey { seed, offset: 0 };
+                Cpu::random(Shape::new(dims).unwrap(), normal, DType::F32, key, &device).unwrap()
+            };
+            for (dims, groups) in cases {
+                for stride in 1..=2 {
+                    let params = ConvParams {
+                        stride: [stride; 3],
+                        padding: [1; 3],
+                        groups,
+                        ..ConvParams::default()
+                    };
+                    let what = format!("{device} {dims:?} {params:?}");
+                    let (x, weight) = (random(&[5, 16, 12, 13], 1), random(dims, 2));
+                    let packed = Cpu::prepack(&weight, Prepack::Conv).unwrap();
+                    let values = |x: &<Cpu as Backend>::Tensor| Cpu::to_host(x).unwrap().to_vec::<f32>().unwrap();
+                    assert_eq!(values(&packed), values(&weight), "{what}");
+                    let plain = Cpu::conv(&x, &weight, &params).unwrap();
+                    assert!(
+                        values(&plain) == values(&Cpu::conv(&x, &packed, &params).unwrap()),
+                        "{what}"
+                    );
+                    // A residual that does not lie in order.
+                    let shape = *plain.shape();
+                    let turned = random(&[shape[0], shape[1], shape[3], shape[2]], 3);
+                    let residual = Cpu::permute(&turned, polygrad_core::Axes::new([0, 1, 3, 2]).unwrap()).unwrap();
+                    let bias = random(&[dims[0]], 4);
+                    let rows = Cpu::reshape(&bias, Shape::from([dims[0], 1, 1])).unwrap();
+                    for residual in [None, Some(&residual)] {
+                        for activation in [None, Some(Activation::Relu), Some(Activation::Sigmoid)] {
+                            let mut wanted = Cpu::add(&plain, &rows).unwrap();
+                            if let Some(residual) = residual {
+                                wanted = Cpu::add(&wanted, residual).unwrap();
+                            }
+                            if let Some(activation) = activation {
+                                wanted = Cpu::activation(activation, &wanted).unwrap();
+                            }
+                            let found = Cpu::conv_activation(&x, &packed, &bias, residual, activation, &params);
+                            let (found, wanted) = (values(&found.unwrap()), values(&wanted));
+                            let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                            assert!(bits(&found) == bits(&wanted), "{what} {activation:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

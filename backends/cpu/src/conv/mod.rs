@@ -2,18 +2,23 @@
 
 mod columns;
 mod direct;
+mod filters;
 mod geometry;
 mod max_rows;
 mod pool;
 mod product;
+mod then;
 mod winograd;
 
+pub(crate) use filters::Filters;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
+pub(crate) use then::Then;
 
 use polygrad_core::{ConvParams, DType, Error, Result, Scalar, Shape};
 
 use crate::ops::half::Half;
 use crate::ops::{convert, create, floats, same_dtype};
+use crate::tensor::Packed;
 use crate::{CpuDevice, CpuTensor, Kernels};
 use geometry::Geometry;
 
@@ -30,6 +35,16 @@ macro_rules! for_real {
 
 /// See [`polygrad_core::Backend::conv`].
 pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Result<CpuTensor> {
+    conv_then(x, weight, params, None)
+}
+
+/// [`conv`] and what follows it, which is for f32 alone.
+pub(crate) fn conv_then(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    params: &ConvParams,
+    then: Option<&Then<'_>>,
+) -> Result<CpuTensor> {
     let dtype = same_dtype("conv", x, weight)?;
     floats("conv", dtype)?;
     let shape = output_shape("conv", x.shape(), weight.shape(), params)?;
@@ -43,21 +58,43 @@ pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Re
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
     if let Some(device) = direct_on(&x, &geometry) {
-        let (x, weight, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
+        let kept = weight.filters();
+        let (x, from, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
         unsafe {
-            if winograd::fits(&geometry) {
-                let filters = winograd::Filters::new(device, &geometry, weight)?;
-                winograd::forward(device, &geometry, x, &filters, to)?;
+            if winograd::fits(&geometry, kept.is_some()) {
+                filters::with(
+                    kept.map(|kept| &kept.winograd),
+                    |filters| filters.are_of(device, &geometry),
+                    || winograd::Filters::new(device, &geometry, from),
+                    |filters| winograd::forward(device, &geometry, x, filters, then, to),
+                )?;
             } else {
-                let filters = direct::Filters::new(device, &geometry, weight)?;
-                direct::forward(device, &geometry, x, &filters, to)?;
+                filters::with(
+                    kept.map(|kept| &kept.direct),
+                    |filters| filters.are_of(device, &geometry),
+                    || direct::Filters::new(device, &geometry, from),
+                    |filters| direct::forward(device, &geometry, x, filters, then, to),
+                )?;
             }
         }
         return Ok(out);
     }
     for_real!(dtype, forward(&x, &weight, &mut out, &geometry))?;
+    if let Some(then) = then {
+        then.run_all(&mut out);
+    }
     Ok(out)
+}
+
+/// See [`polygrad_core::Backend::prepack`]: a place for the filters as kernels want them.
+pub(crate) fn prepack(weight: &CpuTensor) -> CpuTensor {
+    let packs = weight.dtype() == DType::F32 && weight.device().kernels() == Kernels::Simd;
+    if packs {
+        weight.with_packed(Packed::Filters(Filters::default()))
+    } else {
+        weight.clone()
+    }
 }
 
 /// See [`polygrad_core::Backend::conv_input_grad`].
@@ -93,12 +130,12 @@ pub(crate) fn conv_input_grad(
         let (grad, weight, to) = (grad.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
         unsafe {
-            if winograd::fits(&turned) {
+            if winograd::fits(&turned, false) {
                 let filters = winograd::Filters::reversed(device, &turned, weight)?;
-                winograd::forward(device, &turned, grad, &filters, to)?;
+                winograd::forward(device, &turned, grad, &filters, None, to)?;
             } else {
                 let filters = direct::Filters::reversed(device, &turned, weight)?;
-                direct::forward(device, &turned, grad, &filters, to)?;
+                direct::forward(device, &turned, grad, &filters, None, to)?;
             }
         }
         return Ok(out);
@@ -135,7 +172,7 @@ pub(crate) fn conv_weight_grad(
         let (grad, x, to) = (grad.typed::<f32>()?, x.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
         unsafe {
-            if winograd::fits(&geometry) {
+            if winograd::fits(&geometry, false) {
                 winograd::weight_grad(device, &geometry, grad, x, to)?;
             } else {
                 direct::weight_grad(device, &geometry, grad, x, to)?;
@@ -158,7 +195,7 @@ fn wide(x: &CpuTensor) -> Result<CpuTensor> {
     convert::cast(x, DType::F32)
 }
 
-fn output_shape(op: &'static str, x: &Shape, weight: &Shape, params: &ConvParams) -> Result<Shape> {
+pub(crate) fn output_shape(op: &'static str, x: &Shape, weight: &Shape, params: &ConvParams) -> Result<Shape> {
     params.output_shape(x, weight).map_err(|error| {
         error
             .with_op(op)

@@ -1,7 +1,7 @@
 //! Batched matrix products.
 #![allow(clippy::needless_range_loop, reason = "an axis names entries of several arrays")]
 
-use polygrad_core::{Activation, DType, Element, Error, Layout, Prepack, Result, Shape};
+use polygrad_core::{Activation, DType, Element, Error, Layout, Result, Shape};
 
 use super::half::Half;
 use super::{convert, floats, mismatch, same_dtype};
@@ -9,6 +9,7 @@ use crate::fused::activation;
 use crate::fused::pointwise::Pointwise;
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Real, Update};
 use crate::loops::Pointer;
+use crate::tensor::Packed;
 use crate::{CpuDevice, CpuTensor, Level};
 
 /// See [`polygrad_core::Backend::matmul`].
@@ -293,9 +294,9 @@ impl Linear<'_, f32> {
     }
 }
 
-/// See [`polygrad_core::Backend::prepack`].
-pub(crate) fn prepack(weight: &CpuTensor, kind: Prepack) -> Result<CpuTensor> {
-    if kind != Prepack::Linear || weight.dtype() != DType::F32 || weight.shape().rank() != 2 {
+/// See [`polygrad_core::Backend::prepack`]: the panels of the right-hand side that it is.
+pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
+    if weight.dtype() != DType::F32 || weight.shape().rank() != 2 {
         return Ok(weight.clone());
     }
     // Products with a vector want the rows one after another.
@@ -305,7 +306,7 @@ pub(crate) fn prepack(weight: &CpuTensor, kind: Prepack) -> Result<CpuTensor> {
     // SAFETY: the matrix is the tensor.
     let packed = unsafe { Prepacked::new(weight.device(), n, k, b)? };
     Ok(match packed {
-        Some(packed) => weight.with_packed(packed),
+        Some(packed) => weight.with_packed(Packed::Matrix(packed)),
         None => weight,
     })
 }

@@ -11,8 +11,10 @@ use crate::simd::{Kernel, Simd};
 
 /// The filters of all groups: for each group and panel a row for each place of a window, as wide as a tile.
 pub(in crate::conv) struct Filters {
-    _buffer: Buffer,
-    panels: Pointer<f32>,
+    panels: Buffer,
+    groups: usize,
+    /// Output channels of a group.
+    outputs: usize,
     /// Rows of a panel.
     rows: usize,
     width: usize,
@@ -23,12 +25,15 @@ pub(in crate::conv) struct Filters {
 impl Filters {
     /// Packs `[outputs, inputs, taps]`, contiguous, for each group.
     ///
+    /// # Errors
+    /// When memory runs out.
+    ///
     /// # Safety
     /// `weight` holds the filters of `g`.
     pub(in crate::conv) unsafe fn new(device: CpuDevice, g: &Geometry, weight: *const f32) -> Result<Self> {
         let out = Self::empty(device, g)?;
         let weight = Pointer(weight.cast_mut());
-        out.each_panel(device, g, |group, first, columns, to| {
+        out.each_panel(device, |group, first, columns, to| {
             let from = weight.at((group * g.outputs + first) * out.rows).cast_const();
             // As a matrix a column is a filter.
             let filters = Strided(Mat::new(from, 1, out.rows.cast_signed()));
@@ -46,13 +51,16 @@ impl Filters {
     /// Packs the filters of the convolution whose gradient is computed: `g` has inputs and outputs the other way round, and `weight` is
     /// `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
     ///
+    /// # Errors
+    /// When memory runs out.
+    ///
     /// # Safety
     /// `weight` holds these filters.
     pub(in crate::conv) unsafe fn reversed(device: CpuDevice, g: &Geometry, weight: *const f32) -> Result<Self> {
+        let taps = g.taps();
         let out = Self::empty(device, g)?;
         let weight = Pointer(weight.cast_mut());
-        let taps = g.taps();
-        out.each_panel(device, g, |group, first, columns, to| {
+        out.each_panel(device, |group, first, columns, to| {
             for input in 0..g.inputs {
                 let from = weight.at(((group * g.inputs + input) * g.outputs + first) * taps);
                 for tap in 0..taps {
@@ -71,10 +79,10 @@ impl Filters {
     fn empty(device: CpuDevice, g: &Geometry) -> Result<Self> {
         let width = panel_width(device.level());
         let (rows, count) = (g.inputs * g.taps(), g.outputs.div_ceil(width));
-        let buffer = Buffer::alloc(g.groups * count * rows * width * size_of::<f32>())?;
         Ok(Self {
-            panels: Pointer(buffer.as_ptr().cast()),
-            _buffer: buffer,
+            panels: Buffer::alloc(g.groups * count * rows * width * size_of::<f32>())?,
+            groups: g.groups,
+            outputs: g.outputs,
             rows,
             width,
             count,
@@ -82,18 +90,19 @@ impl Filters {
     }
 
     /// Calls `fill(group, first channel, channels, to)` for each panel.
-    fn each_panel(&self, device: CpuDevice, g: &Geometry, fill: impl Fn(usize, usize, usize, *mut f32) + Sync) {
-        let size = self.rows * self.width;
-        device.each(g.groups * self.count, size as f32 * 0.3, |i| {
+    fn each_panel(&self, device: CpuDevice, fill: impl Fn(usize, usize, usize, *mut f32) + Sync) {
+        let (size, panels) = (self.rows * self.width, Pointer(self.panels.as_ptr().cast::<f32>()));
+        device.each(self.groups * self.count, size as f32 * 0.3, |i| {
             let first = i % self.count * self.width;
-            let columns = self.width.min(g.outputs - first);
-            fill(i / self.count, first, columns, self.panels.at(i * size));
+            let columns = self.width.min(self.outputs - first);
+            fill(i / self.count, first, columns, panels.at(i * size));
         });
     }
 
-    /// Panels of a group.
-    pub(super) fn count(&self) -> usize {
-        self.count
+    /// Whether these are filters of such a convolution, for the device's kernels.
+    pub(in crate::conv) fn are_of(&self, device: CpuDevice, g: &Geometry) -> bool {
+        self.width == panel_width(device.level())
+            && (self.groups, self.outputs, self.rows) == (g.groups, g.outputs, g.inputs * g.taps())
     }
 
     /// Columns of a panel.
@@ -101,10 +110,14 @@ impl Filters {
         self.width
     }
 
-    /// Where a panel begins.
-    pub(super) fn panel(&self, group: usize, panel: usize) -> *const f32 {
+    /// Where a panel begins, counted over all groups.
+    pub(super) fn panel(&self, panel: usize) -> *const f32 {
         let size = self.rows * self.width;
-        self.panels.at((group * self.count + panel) * size).cast_const()
+        self.panels
+            .as_ptr()
+            .cast_const()
+            .cast::<f32>()
+            .wrapping_add(panel * size)
     }
 }
 

@@ -8,6 +8,7 @@ use super::images::Images;
 use super::{Filters, Geometry, flat, turn};
 use crate::CpuDevice;
 use crate::buffers::Buffer;
+use crate::conv::Then;
 use crate::gemm::{Dims, Input, Out, Update, Width, Windows, cost, tiles};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
@@ -18,7 +19,7 @@ const MOST_ROWS: usize = 320;
 /// Positions of a task, about.
 const POSITIONS: usize = 256;
 
-/// Convolves images with filters.
+/// Convolves images with filters, and does to the results what follows.
 ///
 /// # Safety
 /// `x` holds the input of `g`, contiguous; `to` has room for its output.
@@ -27,6 +28,7 @@ pub(in crate::conv) unsafe fn forward(
     g: &Geometry,
     x: *const f32,
     filters: &Filters,
+    then: Option<&Then<'_>>,
     to: *mut f32,
 ) -> Result<()> {
     let g = &flat(g);
@@ -44,11 +46,11 @@ pub(in crate::conv) unsafe fn forward(
         k: places.len(),
     };
     let failed = OnceLock::new();
+    let panels = g.outputs.div_ceil(filters.width());
     // Tasks of one panel follow each other, so that it stays in the cache.
-    let tasks = g.groups * filters.count() * parts;
+    let tasks = g.groups * panels * parts;
     device.each(tasks, cost(dims, device.level()) + dims.m as f32, |task| {
         let (panel, part) = (task / parts, task % parts);
-        let (group, panel) = (panel / filters.count(), panel % filters.count());
         let range = part * share..all.min((part + 1) * share);
         let scratch = match Buffer::alloc(range.len() * g.output[2] * filters.width() * size_of::<f32>()) {
             Ok(buffer) => buffer,
@@ -57,18 +59,20 @@ pub(in crate::conv) unsafe fn forward(
                 return;
             }
         };
-        let first = panel * filters.width();
+        let (group, first) = (panel / panels, panel % panels * filters.width());
         let part = Part {
             g,
             images: &images,
             places: &places,
             group,
             lines: range,
-            filters: filters.panel(group, panel),
+            filters: filters.panel(panel),
             width: filters.width(),
+            first: group * g.outputs + first,
             channels: filters.width().min(g.outputs - first),
             sums: scratch.as_ptr().cast(),
-            to: to.at(group * g.outputs * g.out_plane() + first * g.out_plane()),
+            then,
+            to: to.at(0),
         };
         device.level().run(part);
     });
@@ -84,11 +88,13 @@ struct Part<'a> {
     lines: std::ops::Range<usize>,
     filters: *const f32,
     width: usize,
-    /// Channels of the panel that there are.
+    /// The panel's first channel, counted over all groups, and how many it has.
+    first: usize,
     channels: usize,
     /// For each position a row of the panel's width.
     sums: *mut f32,
-    /// The panel's first channel in the first image.
+    then: Option<&'a Then<'a>>,
+    /// The whole output.
     to: *mut f32,
 }
 
@@ -147,7 +153,7 @@ impl Part<'_> {
         }
     }
 
-    /// Brings the sums, which lie position by position, into the output's planes.
+    /// Brings the sums, which lie position by position, into the output's planes, and does what follows while they are in the cache.
     #[inline(always)]
     unsafe fn bring_out<S: Simd>(&self, s: S) {
         let g = self.g;
@@ -158,10 +164,17 @@ impl Part<'_> {
             let (image, inside) = (line / per_image, line % per_image);
             let lines = (per_image - inside).min(self.lines.end - line);
             let positions = lines * g.output[2];
-            let place = image * g.groups * g.outputs * plane + inside * g.output[2];
-            let to = self.to.wrapping_add(place);
-            // SAFETY: the sums of these positions lie from `sums` on; the planes have them from `to` on.
-            unsafe { turn(s, sums, self.width, (positions, self.channels), to, plane) };
+            let place = (image * g.groups * g.outputs + self.first) * plane + inside * g.output[2];
+            // SAFETY: the sums of these positions lie from `sums` on; the planes have them from `place` on.
+            unsafe {
+                let to = self.to.add(place);
+                turn(s, sums, self.width, (positions, self.channels), to, plane);
+                if let Some(then) = self.then {
+                    for i in 0..self.channels {
+                        then.run(self.first + i, self.to, place + i * plane, positions);
+                    }
+                }
+            }
             sums = sums.wrapping_add(positions * self.width);
             line += lines;
         }

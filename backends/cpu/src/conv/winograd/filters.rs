@@ -12,8 +12,10 @@ use crate::simd::{Kernel, Simd};
 /// The transformed filters of all groups: for each place of a patch, and each panel of output channels, a row of these channels for each
 /// input channel.
 pub(in crate::conv) struct Filters {
-    _buffer: Buffer,
-    values: Pointer<f32>,
+    values: Buffer,
+    groups: usize,
+    inputs: usize,
+    outputs: usize,
     /// Panels of a group's output channels.
     panels: usize,
     /// Rows of a panel: a group's input channels, and zeros up to a multiple of the lanes.
@@ -46,10 +48,11 @@ impl Filters {
         let lanes = lanes(device.level());
         let width = NV * lanes;
         let (panels, rows) = (g.outputs.div_ceil(width), g.inputs.next_multiple_of(lanes));
-        let buffer = Buffer::alloc(g.groups * PLACES * panels * rows * width * size_of::<f32>())?;
         let out = Self {
-            values: Pointer(buffer.as_ptr().cast()),
-            _buffer: buffer,
+            values: Buffer::alloc(g.groups * PLACES * panels * rows * width * size_of::<f32>())?,
+            groups: g.groups,
+            inputs: g.inputs,
+            outputs: g.outputs,
             panels,
             rows,
             width,
@@ -78,10 +81,17 @@ impl Filters {
         Ok(out)
     }
 
+    /// Whether these are filters of such a convolution, for the device's kernels.
+    pub(in crate::conv) fn are_of(&self, device: CpuDevice, g: &Geometry) -> bool {
+        self.width == NV * lanes(device.level())
+            && (self.groups, self.inputs, self.outputs) == (g.groups, g.inputs, g.outputs)
+    }
+
     /// Where a panel's rows begin.
     pub(super) fn panel(&self, group: usize, place: usize, panel: usize) -> *const f32 {
         let panel = (group * PLACES + place) * self.panels + panel;
-        self.values.at(panel * self.rows * self.width).cast_const()
+        let values = self.values.as_ptr().cast_const().cast::<f32>();
+        values.wrapping_add(panel * self.rows * self.width)
     }
 
     /// Where the register of an input channel and of output channels from `output` on is.

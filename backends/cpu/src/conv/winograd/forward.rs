@@ -10,6 +10,7 @@ use super::patches::{Form, Patches, room};
 use super::{Filters, Geometry, PLACES, Tiles, input_frame, lanes, padded, planes};
 use crate::CpuDevice;
 use crate::buffers::Buffer;
+use crate::conv::Then;
 use crate::gemm::{Dims, Even, Input, NV, Out, Update, Width, cost, tiles as cut};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
@@ -23,7 +24,7 @@ const CHANNELS: usize = 64;
 /// Input channels that are multiplied at a time, at most: their rows of a panel stay in the first-level cache.
 const MOST_ROWS: usize = 192;
 
-/// Convolves images with filters.
+/// Convolves images with filters, and does to the results what follows.
 ///
 /// # Safety
 /// `x` holds the input of `g`, contiguous; `to` has room for its output.
@@ -32,6 +33,7 @@ pub(in crate::conv) unsafe fn forward(
     g: &Geometry,
     x: *const f32,
     filters: &Filters,
+    then: Option<&Then<'_>>,
     to: *mut f32,
 ) -> Result<()> {
     let tiles = Tiles::of(g);
@@ -61,7 +63,8 @@ pub(in crate::conv) unsafe fn forward(
             group,
             lines: block * share..lines.min((block + 1) * share),
             chunks: part_index * part..chunks.min((part_index + 1) * part),
-            to: to.at(group * g.outputs * g.out_plane()),
+            then,
+            to: to.at(0),
         };
         // SAFETY: by the caller.
         if let Err(error) = unsafe { block.run(device) } {
@@ -80,7 +83,8 @@ struct Block<'a> {
     group: usize,
     lines: Range<usize>,
     chunks: Range<usize>,
-    /// The group's first output channel in the first image.
+    then: Option<&'a Then<'a>>,
+    /// The whole output.
     to: *mut f32,
 }
 
@@ -135,12 +139,14 @@ impl Block<'_> {
                 g,
                 tiles,
                 lines: self.lines.clone(),
+                first: self.group * g.outputs + first,
                 channels,
                 from: products,
                 step: chunk_step,
                 place: count * chunk_step,
                 scratch,
-                to: self.to.wrapping_add(first * g.out_plane()),
+                then: self.then,
+                to: self.to,
             });
         }
         Ok(())

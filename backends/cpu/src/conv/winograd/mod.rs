@@ -35,14 +35,18 @@ const TAPS: usize = 9;
 const LEAST_CHANNELS: usize = 16;
 const LEAST_TILES: usize = 32;
 
-/// Whether convolution is done so.
-pub(super) fn fits(g: &Geometry) -> bool {
+/// Tiles from which on they pay where the filters are transformed once and used many times.
+const LEAST_TILES_KEPT: usize = 12;
+
+/// Whether convolution is done so; `kept` says whether the transformed filters are used again.
+pub(super) fn fits(g: &Geometry, kept: bool) -> bool {
+    let least = if kept { LEAST_TILES_KEPT } else { LEAST_TILES };
     g.kernel == [1, 3, 3]
         && g.stride == [1; 3]
         && g.dilation == [1; 3]
         && (g.input[0], g.padding[0]) == (1, 0)
         && g.inputs.min(g.outputs) >= LEAST_CHANNELS
-        && Tiles::of(g).count() >= LEAST_TILES
+        && Tiles::of(g).count() >= least
 }
 
 /// How the outputs of a batch are cut into tiles. A line is a row of tiles of one image.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::pixels::write;
 use super::{Geometry, Tiles};
+use crate::conv::Then;
 use crate::simd::{Kernel, Simd};
 
 /// The tiles of some lines in some channels.
@@ -12,6 +13,8 @@ pub(super) struct Outputs<'a> {
     pub(super) tiles: Tiles,
     /// Counted over the batch.
     pub(super) lines: Range<usize>,
+    /// The first channel, counted over all groups, and how many there are.
+    pub(super) first: usize,
     pub(super) channels: usize,
     /// For each place, `place` elements from the next one, and each tile, `step` elements from the next one, registers of channels.
     pub(super) from: *const f32,
@@ -19,7 +22,8 @@ pub(super) struct Outputs<'a> {
     pub(super) place: usize,
     /// Has room for a register for each pixel of the lines.
     pub(super) scratch: *mut f32,
-    /// The first of the channels in the first image.
+    pub(super) then: Option<&'a Then<'a>>,
+    /// The whole output.
     pub(super) to: *mut f32,
 }
 
@@ -47,12 +51,17 @@ impl Kernel for Outputs<'_> {
                             }
                         }
                     }
-                    let first = 2 * lines.start * width;
-                    let pixels = (2 * lines.end).min(height) * width - first;
-                    let to = self
-                        .to
-                        .add((image * self.g.groups * self.g.outputs + channel) * plane + first);
-                    write(s, self.scratch, pixels, to, S::N.min(self.channels - channel), plane);
+                    let start = 2 * lines.start * width;
+                    let pixels = (2 * lines.end).min(height) * width - start;
+                    let first = self.first + channel;
+                    let place = (image * self.g.groups * self.g.outputs + first) * plane + start;
+                    let channels = S::N.min(self.channels - channel);
+                    write(s, self.scratch, pixels, self.to.add(place), channels, plane);
+                    if let Some(then) = self.then {
+                        for i in 0..channels {
+                            then.run(first + i, self.to, place + i * plane, pixels);
+                        }
+                    }
                 }
             }
         }
