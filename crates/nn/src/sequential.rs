@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor, is_grad_enabled};
 
 use crate::{Forward, Item, Module, Visit, Visitor, watch};
 
@@ -55,15 +55,26 @@ impl<B: Backend> Sequential<B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let mut modules = self.modules.iter().enumerate();
-        let Some((_, first)) = modules.next() else {
-            return Ok(x.clone());
-        };
-        let mut y = watch::part(self, 0, || first.forward(x)).map_err(|e| self.locate(e, 0))?;
-        for (i, module) in modules {
-            y = watch::part(self, i, || module.forward(&y)).map_err(|e| self.locate(e, i))?;
+        // A module and the activation after it may be one op, unless somebody wants to see both.
+        let joins = !is_grad_enabled() && !watch::is_watched();
+        let mut y = None;
+        let mut modules = self.modules.iter().enumerate().peekable();
+        while let Some((i, module)) = modules.next() {
+            let input = y.as_ref().unwrap_or(x);
+            let next = modules.peek().filter(|_| joins);
+            let joined = next
+                .and_then(|(_, next)| next.as_activation())
+                .and_then(|activation| module.forward_activated(input, activation));
+            let output = match joined {
+                Some(output) => {
+                    modules.next();
+                    output
+                }
+                None => watch::part(self, i, || module.forward(input)),
+            };
+            y = Some(output.map_err(|e| self.locate(e, i))?);
         }
-        Ok(y)
+        Ok(y.unwrap_or_else(|| x.clone()))
     }
 
     /// Adds where in the whole model module `i` stands, as far as that is known, unless the error says it already.

@@ -11,6 +11,7 @@ mod files;
 mod gradients;
 mod images;
 mod init;
+mod joined;
 mod language;
 mod losses;
 mod min_gru;
