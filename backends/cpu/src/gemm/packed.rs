@@ -32,6 +32,9 @@ const SMALL_A: usize = 8 << 10;
 const NARROW: usize = 8;
 const WIDE: usize = 16;
 
+/// Numbers of a sum from which on bringing A into tiles costs more than transposing the result.
+const DEEP: usize = 64;
+
 /// Products by vector instructions.
 pub(crate) struct Packed(pub(crate) Level);
 
@@ -58,18 +61,21 @@ impl<T: Real> Gemm<T> for Packed {
             if c.cols != 1 {
                 return self.by_way_of_rows(device, dims, a, b, c, update);
             }
-            if dims.n < NARROW && dims.m >= WIDE && a.rows == 1 && b.cols == 1 && update.bias.is_null() {
-                // Columns of A fill registers, those of B would not.
-                let dims = Dims {
-                    m: dims.n,
-                    n: dims.m,
-                    k: dims.k,
-                };
+            if a.rows == 1 && b.cols == 1 && update.bias.is_null() && better_turned(dims) {
+                let Dims { m, n, k } = dims;
+                let dims = Dims { m: n, n: m, k };
                 return self.by_way_of_rows(device, dims, b.transposed(), a.transposed(), c.transposed(), update);
             }
             product(device, self.0, dims, a, Source::Pack(&Strided(b), Some(b)), c, update)
         }
     }
+}
+
+/// Whether a product whose matrices lie row by row, the first transposed, is better computed transposed.
+fn better_turned(dims: Dims) -> bool {
+    let Dims { m, n, k } = dims;
+    // Columns of A fill registers, those of B would not; or fewer rows must be brought into tiles, which costs more than packing columns.
+    (n < NARROW && m >= WIDE) || (m >= 2 * n && k >= DEEP && m * k > SMALL_A)
 }
 
 impl Packed {
@@ -106,6 +112,19 @@ impl Packed {
                 apart,
                 update,
             )?;
+            if c.rows == 1 && beta == T::ZERO {
+                let strip = MOST_M;
+                device.each(n.div_ceil(strip), (m * strip) as f32 * 0.15, |i| {
+                    let first = i * strip;
+                    self.0.run(Turn {
+                        rows: m,
+                        columns: strip.min(n - first),
+                        from: Mat::new(apart.at(0, first).cast_const(), apart.rows, 1),
+                        to: MatMut::new(c.at(0, first), 1, c.cols),
+                    });
+                });
+                return Ok(());
+            }
             // In C's order, for it is written there.
             for j in 0..n {
                 for i in 0..m {
@@ -118,6 +137,43 @@ impl Packed {
             }
         }
         Ok(())
+    }
+}
+
+/// Copies a matrix that lies row by row to one that lies column by column.
+struct Turn<T> {
+    rows: usize,
+    columns: usize,
+    from: Mat<T>,
+    to: MatMut<T>,
+}
+
+impl<T: Real> Kernel for Turn<T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self {
+            rows,
+            columns,
+            from,
+            to,
+        } = self;
+        let l = T::lanes(s);
+        let side = <T::Lanes<S> as Lanes>::N;
+        let whole = |n: usize| n / side * side;
+        // SAFETY: both matrices have the rows and columns.
+        unsafe {
+            for j in (0..whole(columns)).step_by(side) {
+                for i in (0..whole(rows)).step_by(side) {
+                    l.transpose(from.at(i, j), from.rows, to.at(i, j), to.cols.cast_unsigned());
+                }
+            }
+            for j in 0..columns {
+                let first = if j < whole(columns) { whole(rows) } else { 0 };
+                (first..rows).for_each(|i| to.at(i, j).write(from.at(i, j).read()));
+            }
+        }
     }
 }
 

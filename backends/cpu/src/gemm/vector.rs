@@ -161,8 +161,16 @@ impl<T: Real, const BIAS: usize> Dots<T, BIAS> {
                 }
                 p += n;
             }
-            for (i, [even, odd]) in acc.into_iter().enumerate() {
-                let mut y = l.sum(l.add(even, odd));
+            let mut sums = [T::ZERO; COLUMNS];
+            if let Some(four) = sums.first_chunk_mut::<4>() {
+                let both = |i: usize| l.add(acc[i][0], acc[i][1]);
+                *four = l.sums([both(0), both(1), both(2), both(3)]);
+            } else {
+                for (sum, [even, odd]) in sums.iter_mut().zip(acc) {
+                    *sum = l.sum(l.add(even, odd));
+                }
+            }
+            for (i, mut y) in sums.into_iter().enumerate() {
                 if update.alpha != T::ONE {
                     y = y.times(update.alpha);
                 }

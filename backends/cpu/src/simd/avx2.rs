@@ -122,6 +122,32 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn sums(self, [a, b, c, d]: [__m256; 4]) -> [f32; 4] {
+        // SAFETY: see above; the array has room for four.
+        unsafe {
+            // Half a register for each, then a quarter.
+            let halves = |a, b| {
+                _mm256_add_ps(
+                    _mm256_permute2f128_ps::<0x20>(a, b),
+                    _mm256_permute2f128_ps::<0x31>(a, b),
+                )
+            };
+            let (low, high) = (halves(a, b), halves(c, d));
+            let two = _mm256_add_ps(
+                _mm256_shuffle_ps::<0x44>(low, high),
+                _mm256_shuffle_ps::<0xee>(low, high),
+            );
+            // The sums of a and c in the lower half, those of b and d in the upper one.
+            let one = _mm256_add_ps(two, _mm256_movehdup_ps(two));
+            let (ac, bd) = (_mm256_castps256_ps128(one), _mm256_extractf128_ps::<1>(one));
+            let mut sums = [0.0; 4];
+            let (low, high) = (_mm_unpacklo_ps(ac, bd), _mm_unpackhi_ps(ac, bd));
+            _mm_storeu_ps(sums.as_mut_ptr(), _mm_movelh_ps(low, high));
+            sums
+        }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(self, from: *const f32, from_step: isize, to: *mut f32, to_step: usize) {
         // SAFETY: see above; the addresses by the caller.
         unsafe {

@@ -107,6 +107,26 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn sums(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+        // SAFETY: see above; the array has room for four.
+        unsafe {
+            // Half a register for each, then a quarter.
+            let halves = |a, b| _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+            let (low, high) = (halves(a, b), halves(c, d));
+            let four = _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0x88>(low, high),
+                _mm512_shuffle_f32x4::<0xdd>(low, high),
+            );
+            let two = _mm512_add_ps(four, _mm512_permute_ps::<0x4e>(four));
+            let one = _mm512_add_ps(two, _mm512_permute_ps::<0xb1>(two));
+            let firsts = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), one);
+            let mut sums = [0.0; 4];
+            _mm_storeu_ps(sums.as_mut_ptr(), _mm512_castps512_ps128(firsts));
+            sums
+        }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(self, from: *const f32, from_step: isize, to: *mut f32, to_step: usize) {
         // SAFETY: see above; the addresses by the caller.
         unsafe {

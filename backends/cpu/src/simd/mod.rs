@@ -174,6 +174,13 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// All lanes added up, halves first.
     fn sum(self, v: Self::V) -> Self::T;
 
+    /// [`Lanes::sum`] of each.
+    #[inline(always)]
+    fn sums(self, v: [Self::V; 4]) -> [Self::T; 4] {
+        let [a, b, c, d] = v;
+        [self.sum(a), self.sum(b), self.sum(c), self.sum(d)]
+    }
+
     /// Transposes a square of `N` rows and columns. Rows are `from_step` elements apart in the source, `to_step` in the target.
     ///
     /// # Safety

@@ -179,9 +179,27 @@ impl Kernel for Sums {
     }
 }
 
+struct FourSums;
+
+impl Kernel for FourSums {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let values: [f32; 64] = std::array::from_fn(|i| 1.0 / (i + 1) as f32);
+        // SAFETY: no register is longer than 16 elements.
+        unsafe {
+            let at = |i: usize| s.load(values.as_ptr().add(16 * i));
+            let each = [s.sum(at(0)), s.sum(at(1)), s.sum(at(2)), s.sum(at(3))];
+            assert_eq!(s.sums([at(0), at(1), at(2), at(3)]), each);
+        }
+    }
+}
+
 #[test]
 fn horizontal_operations_take_every_lane() {
     for level in Level::available() {
+        level.run(FourSums);
         assert_eq!(level.run(Sums), (-360.0, 125.0, -704.0), "{}", level.name());
     }
 }
