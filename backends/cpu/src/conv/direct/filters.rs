@@ -111,6 +111,11 @@ impl Filters {
             && (g.groups == 1 || g.outputs.is_multiple_of(self.width))
     }
 
+    /// Bytes of all panels.
+    pub(super) fn bytes(&self) -> usize {
+        self.outputs.next_multiple_of(self.width) * self.rows * size_of::<f32>()
+    }
+
     /// Columns of a panel.
     pub(super) fn width(&self) -> usize {
         self.width
