@@ -231,6 +231,14 @@ impl Part<'_> {
     unsafe fn bring_out<S: Simd>(&self, s: S) {
         let Batch { g, first, .. } = *self.batch;
         let (plane, lines) = (g.out_plane(), g.output[0] * g.output[1]);
+        if let Some(then) = self.then {
+            // SAFETY: the sums have these positions, all of which are written.
+            unsafe {
+                let bias = &then.bias[self.first..self.first + self.channels];
+                let size = (self.lines.len() * g.output[2], self.width);
+                then.run_rows(s, bias, self.sums, size);
+            }
+        }
         let mut sums = self.sums.cast_const();
         let mut line = self.lines.start;
         while line < self.lines.end {
@@ -243,9 +251,9 @@ impl Part<'_> {
             unsafe {
                 let to = self.to.add(place);
                 turn(s, sums, self.width, (positions, self.channels), to, plane);
-                if let Some(then) = self.then {
+                if let Some(then) = self.then.filter(|then| !then.ends_in_rows()) {
                     for i in 0..self.channels {
-                        then.run(self.first + i, self.to, place + i * plane, positions);
+                        then.run(0.0, self.to, place + i * plane, positions);
                     }
                 }
             }

@@ -29,7 +29,7 @@ pub(super) fn takes(outputs: usize) -> bool {
 
 /// Whether convolution is done so.
 pub(super) fn fits(g: &Geometry) -> bool {
-    takes(g.outputs) && g.stride[2] <= MOST_STEP
+    takes(g.outputs) && g.inputs > 0 && g.stride[2] <= MOST_STEP
 }
 
 /// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where a stride leaves gaps.
