@@ -5,7 +5,7 @@ use polygrad_core::Activation;
 use crate::CpuTensor;
 use crate::fused::pointwise::Pointwise;
 use crate::loops::Pointer;
-use crate::simd::Level;
+use crate::simd::{Level, Simd};
 
 /// Nanoseconds an element, about.
 const NS: f32 = 0.3;
@@ -29,17 +29,48 @@ impl Then<'_> {
         let y = Pointer(out.ptr_mut().cast());
         device.each(shape[0] * channels, NS * plane as f32, |i| {
             // SAFETY: each task has a plane of the output.
-            unsafe { self.run(i % channels, y.at(0), i * plane, plane) };
+            unsafe { self.run(self.bias[i % channels], y.at(0), i * plane, plane) };
         });
     }
 
-    /// Does it to `n` elements of a channel, which begin `place` elements after the output's first, `y`.
+    /// Whether [`Then::run_rows`] does all of it.
+    pub(super) fn ends_in_rows(&self) -> bool {
+        self.residual.is_none() && matches!(self.activation, None | Some(Activation::Relu))
+    }
+
+    /// Adds the biases of some channels to rows of `width` channels, and ends there where nothing but ReLU follows.
+    ///
+    /// # Safety
+    /// There must be `rows` of them, which are the caller's to write; there are no more biases than channels.
+    #[inline(always)]
+    pub(super) unsafe fn run_rows<S: Simd>(&self, s: S, bias: &[f32], y: *mut f32, (rows, width): (usize, usize)) {
+        let relu = self.ends_in_rows() && self.activation.is_some();
+        let zero = s.splat(0.0);
+        for column in (0..bias.len()).step_by(S::N) {
+            let n = S::N.min(bias.len() - column);
+            // SAFETY: by the caller.
+            unsafe {
+                let add = s.load_part(bias.as_ptr().add(column), n);
+                for row in 0..rows {
+                    let at = y.add(row * width + column);
+                    let mut v = s.add(s.load_part(at, n), add);
+                    if relu {
+                        // A NaN is not below 0, and stays.
+                        v = s.select(s.lt(v, zero), zero, v);
+                    }
+                    s.store_part(at, n, v);
+                }
+            }
+        }
+    }
+
+    /// Does it to `n` elements, with their channel's bias or what is left of it, which begin `place` elements after the output's first, `y`.
     ///
     /// # Safety
     /// They must be inside the output, and the caller's to write.
-    pub(super) unsafe fn run(&self, channel: usize, y: *mut f32, place: usize, n: usize) {
+    pub(super) unsafe fn run(&self, bias: f32, y: *mut f32, place: usize, n: usize) {
         let pointwise = Pointwise {
-            bias: self.bias[channel],
+            bias,
             residual: match self.residual {
                 Some(residual) => residual[place..place + n].as_ptr(),
                 None => std::ptr::null(),

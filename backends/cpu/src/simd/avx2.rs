@@ -126,13 +126,14 @@ impl Lanes for Avx2 {
         // SAFETY: see above; the array has room for four.
         unsafe {
             // Half a register for each, then a quarter.
-            let halves = |a, b| {
-                _mm256_add_ps(
-                    _mm256_permute2f128_ps::<0x20>(a, b),
-                    _mm256_permute2f128_ps::<0x31>(a, b),
-                )
-            };
-            let (low, high) = (halves(a, b), halves(c, d));
+            let low = _mm256_add_ps(
+                _mm256_permute2f128_ps::<0x20>(a, b),
+                _mm256_permute2f128_ps::<0x31>(a, b),
+            );
+            let high = _mm256_add_ps(
+                _mm256_permute2f128_ps::<0x20>(c, d),
+                _mm256_permute2f128_ps::<0x31>(c, d),
+            );
             let two = _mm256_add_ps(
                 _mm256_shuffle_ps::<0x44>(low, high),
                 _mm256_shuffle_ps::<0xee>(low, high),

@@ -111,8 +111,8 @@ impl Lanes for Avx512 {
         // SAFETY: see above; the array has room for four.
         unsafe {
             // Half a register for each, then a quarter.
-            let halves = |a, b| _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
-            let (low, high) = (halves(a, b), halves(c, d));
+            let low = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+            let high = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
             let four = _mm512_add_ps(
                 _mm512_shuffle_f32x4::<0x88>(low, high),
                 _mm512_shuffle_f32x4::<0xdd>(low, high),
@@ -130,24 +130,12 @@ impl Lanes for Avx512 {
     unsafe fn transpose(self, from: *const f32, from_step: isize, to: *mut f32, to_step: usize) {
         // SAFETY: see above; the addresses by the caller.
         unsafe {
-            let row = |i: usize| _mm512_castps_pd(_mm512_loadu_ps(from.offset(i.cast_signed() * from_step)));
-            let pair = |i: usize| {
-                let (a, b) = (_mm512_castpd_ps(row(i)), _mm512_castpd_ps(row(i + 1)));
-                let (low, high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-                (_mm512_castps_pd(low), _mm512_castps_pd(high))
-            };
-            // Of four rows the columns j, j + 4, j + 8 and j + 12 in the quarters of register j.
-            let four = |i: usize| {
-                let ((a, b), (c, d)) = (pair(i), pair(i + 2));
-                let registers = [
-                    _mm512_unpacklo_pd(a, c),
-                    _mm512_unpackhi_pd(a, c),
-                    _mm512_unpacklo_pd(b, d),
-                    _mm512_unpackhi_pd(b, d),
-                ];
-                registers.map(|v| _mm512_castpd_ps(v))
-            };
-            let (a, b, c, d) = (four(0), four(4), four(8), four(12));
+            let four = from_step * 4;
+            let (a, b) = (four_rows(from, from_step), four_rows(from.offset(four), from_step));
+            let (c, d) = (
+                four_rows(from.offset(2 * four), from_step),
+                four_rows(from.offset(3 * four), from_step),
+            );
             for j in 0..4 {
                 let even = (
                     _mm512_shuffle_f32x4::<0x88>(a[j], b[j]),
@@ -163,6 +151,37 @@ impl Lanes for Avx512 {
                 _mm512_storeu_ps(to.add((j + 12) * to_step), _mm512_shuffle_f32x4::<0xdd>(odd.0, odd.1));
             }
         }
+    }
+}
+
+/// Of four rows of 16, `step` elements apart, the columns j, j + 4, j + 8 and j + 12 in the quarters of register j. This is no closure, since
+/// one that is used so often stays a function of its own, without the instructions of those around it, and each intrinsic becomes a call.
+///
+/// # Safety
+/// The machine must have the instructions, and the rows be readable.
+#[inline(always)]
+unsafe fn four_rows(from: *const f32, step: isize) -> [__m512; 4] {
+    // SAFETY: by the caller.
+    unsafe {
+        let (a, b) = (_mm512_loadu_ps(from), _mm512_loadu_ps(from.offset(step)));
+        let (c, d) = (
+            _mm512_loadu_ps(from.offset(2 * step)),
+            _mm512_loadu_ps(from.offset(3 * step)),
+        );
+        let low = (
+            _mm512_castps_pd(_mm512_unpacklo_ps(a, b)),
+            _mm512_castps_pd(_mm512_unpacklo_ps(c, d)),
+        );
+        let high = (
+            _mm512_castps_pd(_mm512_unpackhi_ps(a, b)),
+            _mm512_castps_pd(_mm512_unpackhi_ps(c, d)),
+        );
+        [
+            _mm512_castpd_ps(_mm512_unpacklo_pd(low.0, low.1)),
+            _mm512_castpd_ps(_mm512_unpackhi_pd(low.0, low.1)),
+            _mm512_castpd_ps(_mm512_unpacklo_pd(high.0, high.1)),
+            _mm512_castpd_ps(_mm512_unpackhi_pd(high.0, high.1)),
+        ]
     }
 }
 

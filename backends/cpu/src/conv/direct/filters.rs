@@ -105,6 +105,11 @@ impl Filters {
             && (self.groups, self.outputs, self.rows) == (g.groups, g.outputs, g.inputs * g.taps())
     }
 
+    /// Bytes of all panels.
+    pub(super) fn bytes(&self) -> usize {
+        self.outputs.next_multiple_of(self.width) * self.rows * size_of::<f32>()
+    }
+
     /// Columns of a panel.
     pub(super) fn width(&self) -> usize {
         self.width

@@ -1,5 +1,6 @@
 //! Outputs: patches times filters.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use polygrad_core::Result;
@@ -19,6 +20,13 @@ const MOST_ROWS: usize = 320;
 /// Positions of a task, about.
 const POSITIONS: usize = 256;
 
+/// Bytes of images with a border that are copied at a time, about, unless the filters are larger: they stay in the second-level cache while
+/// all filters go over them.
+const COPY: usize = 512 << 10;
+
+/// Tasks for each thread, at least, if there are so many.
+const TASKS: usize = 8;
+
 /// Convolves images with filters, and does to the results what follows.
 ///
 /// # Safety
@@ -32,60 +40,106 @@ pub(in crate::conv) unsafe fn forward(
     to: *mut f32,
 ) -> Result<()> {
     let g = &flat(g);
-    // SAFETY: by the caller.
-    let images = unsafe { Images::new(device, g, x) }?;
-    let places = images.places(g);
-    let to = Pointer(to);
-    let lines = g.output[0] * g.output[1];
-    let all = g.batch * lines;
-    let share = POSITIONS.div_ceil(g.output[2]).min(all);
-    let parts = all.div_ceil(share);
-    let dims = Dims {
-        m: share * g.output[2],
-        n: filters.width(),
-        k: places.len(),
-    };
-    let failed = OnceLock::new();
-    let panels = g.outputs.div_ceil(filters.width());
-    // Tasks of one panel follow each other, so that it stays in the cache.
-    let tasks = g.groups * panels * parts;
-    device.each(tasks, cost(dims, device.level()) + dims.m as f32, |task| {
-        let (panel, part) = (task / parts, task % parts);
-        let range = part * share..all.min((part + 1) * share);
-        let scratch = match Buffer::alloc(range.len() * g.output[2] * filters.width() * size_of::<f32>()) {
-            Ok(buffer) => buffer,
-            Err(error) => {
-                let _ = failed.set(error);
-                return;
-            }
+    let together = together(device, g, filters);
+    let mut places = Vec::new();
+    for first in (0..g.batch).step_by(together) {
+        let some = Geometry {
+            batch: together.min(g.batch - first),
+            ..*g
         };
-        let (group, first) = (panel / panels, panel % panels * filters.width());
-        let part = Part {
-            g,
+        // SAFETY: by the caller.
+        let images = unsafe { Images::new(device, &some, x.add(first * g.groups * g.inputs * g.plane())) }?;
+        if first == 0 {
+            places = images.places(g);
+        }
+        let images = Batch {
+            g: &some,
+            first,
             images: &images,
             places: &places,
-            group,
-            lines: range,
-            filters: filters.panel(panel),
-            width: filters.width(),
-            first: group * g.outputs + first,
-            channels: filters.width().min(g.outputs - first),
-            sums: scratch.as_ptr().cast(),
-            then,
-            to: to.at(0),
         };
-        device.level().run(part);
-    });
-    failed.into_inner().map_or(Ok(()), Err)
+        images.convolve(device, filters, then, to)?;
+    }
+    Ok(())
 }
 
-/// Some rows of positions, counted over the batch, times a panel of filters.
-struct Part<'a> {
+/// How many images are convolved at a time.
+fn together(device: CpuDevice, g: &Geometry, filters: &Filters) -> usize {
+    if g.padding == [0; 3] {
+        // They are not copied.
+        return g.batch;
+    }
+    let plane: usize = (0..3).map(|axis| g.input[axis] + 2 * g.padding[axis]).product();
+    let bytes = g.groups * g.inputs * plane * size_of::<f32>();
+    let tasks = g.groups * g.outputs.div_ceil(filters.width()) * g.out_plane();
+    let wanted = match device.threads() {
+        1 => 1,
+        threads => (threads * TASKS * POSITIONS).div_ceil(tasks),
+    };
+    (COPY.max(filters.bytes()) / bytes).max(wanted).clamp(1, g.batch)
+}
+
+/// Some images of a batch.
+struct Batch<'a> {
+    /// Of these images.
     g: &'a Geometry,
+    /// The first of them.
+    first: usize,
     images: &'a Images,
     places: &'a [isize],
+}
+
+impl Batch<'_> {
+    fn convolve(&self, device: CpuDevice, filters: &Filters, then: Option<&Then<'_>>, to: *mut f32) -> Result<()> {
+        let (g, to) = (self.g, Pointer(to));
+        let lines = g.output[0] * g.output[1];
+        let all = g.batch * lines;
+        let share = POSITIONS.div_ceil(g.output[2]).min(all);
+        let parts = all.div_ceil(share);
+        let dims = Dims {
+            m: share * g.output[2],
+            n: filters.width(),
+            k: self.places.len(),
+        };
+        let failed = OnceLock::new();
+        let panels = g.outputs.div_ceil(filters.width());
+        // Tasks of one panel follow each other, so that it stays in the cache.
+        let tasks = g.groups * panels * parts;
+        device.each(tasks, cost(dims, device.level()) + dims.m as f32, |task| {
+            let (panel, part) = (task / parts, task % parts);
+            let range = part * share..all.min((part + 1) * share);
+            let sums = range.len() * g.output[2] * filters.width();
+            let scratch = match Buffer::alloc(sums * size_of::<f32>()) {
+                Ok(buffer) => buffer,
+                Err(error) => {
+                    let _ = failed.set(error);
+                    return;
+                }
+            };
+            let (group, first) = (panel / panels, panel % panels * filters.width());
+            let part = Part {
+                batch: self,
+                group,
+                lines: range,
+                filters: filters.panel(panel),
+                width: filters.width(),
+                first: group * g.outputs + first,
+                channels: filters.width().min(g.outputs - first),
+                sums: scratch.as_ptr().cast(),
+                then,
+                to: to.at(0),
+            };
+            device.level().run(part);
+        });
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+}
+
+/// Some rows of positions, counted over the images, times a panel of filters.
+struct Part<'a> {
+    batch: &'a Batch<'a>,
     group: usize,
-    lines: std::ops::Range<usize>,
+    lines: Range<usize>,
     filters: *const f32,
     width: usize,
     /// The panel's first channel, counted over all groups, and how many it has.
@@ -105,7 +159,7 @@ impl Kernel for Part<'_> {
     fn run<S: Simd>(self, s: S) {
         // SAFETY: the lines are those of the output, and all places of their windows are inside the images.
         unsafe {
-            if self.g.stride[2] == 1 {
+            if self.batch.g.stride[2] == 1 {
                 self.multiply::<S, 1>(s);
             } else {
                 self.multiply::<S, 2>(s);
@@ -116,39 +170,58 @@ impl Kernel for Part<'_> {
 }
 
 impl Part<'_> {
+    /// The places of a window that are multiplied at a time: the first, how many, and what becomes of the sums. No closure takes them, since
+    /// one with a tile in it stays a function of its own, which is compiled without the vector instructions.
+    #[inline(always)]
+    fn depths(&self) -> impl Iterator<Item = (usize, usize, Update<f32>)> + use<> {
+        let places = self.batch.places.len();
+        let depth = places.div_ceil(places.div_ceil(MOST_ROWS));
+        (0..places).step_by(depth).map(move |top| {
+            let update = if top == 0 { Update::set() } else { Update::add() };
+            (top, depth.min(places - top), update)
+        })
+    }
+
+    /// The panel's rows from a place of the window on.
+    #[inline(always)]
+    fn rows(&self, top: usize) -> *const f32 {
+        self.filters.wrapping_add(top * self.width)
+    }
+
+    /// The sums from a position on.
+    #[inline(always)]
+    fn out(&self, position: usize) -> Out<f32> {
+        Out {
+            ptr: self.sums.wrapping_add(position * self.width),
+            rows: self.width.cast_signed(),
+            n: self.width,
+        }
+    }
+
+    /// Tiles of positions in one line, `STEP` elements apart.
     #[inline(always)]
     unsafe fn multiply<S: Simd, const STEP: usize>(&self, s: S) {
-        let g = self.g;
-        let per_image = g.output[0] * g.output[1];
+        let Batch { g, images, places, .. } = *self.batch;
+        let lines = g.output[0] * g.output[1];
         let (count, first) = tiles(g.output[2], <S::Tile as Width>::MR);
-        let depths = self.places.len().div_ceil(MOST_ROWS);
-        let depth = self.places.len().div_ceil(depths);
-        for top in (0..self.places.len()).step_by(depth) {
-            let rows = depth.min(self.places.len() - top);
-            let update = if top == 0 { Update::set() } else { Update::add() };
-            let mut sums = self.sums;
-            for line in self.lines.clone() {
-                let window = self.images.window(g, line / per_image, self.group, line % per_image);
+        for (top, rows, update) in self.depths() {
+            for (i, line) in self.lines.clone().enumerate() {
+                let window = images.window(g, line / lines, self.group, line % lines);
                 for tile in 0..count {
                     let (start, end) = (first(tile), first(tile + 1));
                     let input = Input {
                         k: rows,
                         a: Windows::<_, STEP> {
                             base: window.wrapping_add(start * STEP),
-                            places: self.places[top..].as_ptr(),
+                            places: places[top..].as_ptr(),
                         },
-                        b: self.filters.wrapping_add(top * self.width),
+                        b: self.rows(top),
                         b_rows: self.width.cast_signed(),
                     };
-                    let out = Out {
-                        ptr: sums.wrapping_add(start * self.width),
-                        rows: self.width.cast_signed(),
-                        n: self.width,
-                    };
+                    let out = self.out(i * g.output[2] + start);
                     // SAFETY: the panel's rows are as wide as a tile, and so are those of the sums.
                     unsafe { <S::Tile as Width>::any_tile(s, end - start, input, out, update) };
                 }
-                sums = sums.wrapping_add(g.output[2] * self.width);
             }
         }
     }
@@ -156,27 +229,36 @@ impl Part<'_> {
     /// Brings the sums, which lie position by position, into the output's planes, and does what follows while they are in the cache.
     #[inline(always)]
     unsafe fn bring_out<S: Simd>(&self, s: S) {
-        let g = self.g;
-        let (plane, per_image) = (g.out_plane(), g.output[0] * g.output[1]);
+        let Batch { g, first, .. } = *self.batch;
+        let (plane, lines) = (g.out_plane(), g.output[0] * g.output[1]);
+        if let Some(then) = self.then {
+            // SAFETY: the sums have these positions, all of which are written.
+            unsafe {
+                let bias = &then.bias[self.first..self.first + self.channels];
+                let size = (self.lines.len() * g.output[2], self.width);
+                then.run_rows(s, bias, self.sums, size);
+            }
+        }
         let mut sums = self.sums.cast_const();
         let mut line = self.lines.start;
         while line < self.lines.end {
-            let (image, inside) = (line / per_image, line % per_image);
-            let lines = (per_image - inside).min(self.lines.end - line);
-            let positions = lines * g.output[2];
-            let place = (image * g.groups * g.outputs + self.first) * plane + inside * g.output[2];
+            let (image, inside) = (line / lines, line % lines);
+            let some = (lines - inside).min(self.lines.end - line);
+            let positions = some * g.output[2];
+            let channel = (first + image) * g.groups * g.outputs + self.first;
+            let place = channel * plane + inside * g.output[2];
             // SAFETY: the sums of these positions lie from `sums` on; the planes have them from `place` on.
             unsafe {
                 let to = self.to.add(place);
                 turn(s, sums, self.width, (positions, self.channels), to, plane);
-                if let Some(then) = self.then {
+                if let Some(then) = self.then.filter(|then| !then.ends_in_rows()) {
                     for i in 0..self.channels {
-                        then.run(self.first + i, self.to, place + i * plane, positions);
+                        then.run(0.0, self.to, place + i * plane, positions);
                     }
                 }
             }
             sums = sums.wrapping_add(positions * self.width);
-            line += lines;
+            line += some;
         }
     }
 }

@@ -24,7 +24,7 @@ const MOST_STEP: usize = 2;
 
 /// Whether convolution is done so.
 pub(super) fn fits(g: &Geometry) -> bool {
-    g.outputs >= FEW_OUTPUTS && g.stride[2] <= MOST_STEP
+    g.outputs >= FEW_OUTPUTS && g.inputs > 0 && g.stride[2] <= MOST_STEP
 }
 
 /// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where a stride leaves gaps.

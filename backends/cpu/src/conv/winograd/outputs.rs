@@ -56,10 +56,14 @@ impl Kernel for Outputs<'_> {
                     let first = self.first + channel;
                     let place = (image * self.g.groups * self.g.outputs + first) * plane + start;
                     let channels = S::N.min(self.channels - channel);
-                    write(s, self.scratch, pixels, self.to.add(place), channels, plane);
                     if let Some(then) = self.then {
+                        let bias = &then.bias[first..first + channels];
+                        then.run_rows(s, bias, self.scratch, (pixels, S::N));
+                    }
+                    write(s, self.scratch, pixels, self.to.add(place), channels, plane);
+                    if let Some(then) = self.then.filter(|then| !then.ends_in_rows()) {
                         for i in 0..channels {
-                            then.run(first + i, self.to, place + i * plane, pixels);
+                            then.run(0.0, self.to, place + i * plane, pixels);
                         }
                     }
                 }
