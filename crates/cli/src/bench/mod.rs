@@ -24,6 +24,7 @@ use contestant::Contestant;
 use ours::{Ours, Way};
 use peer::Peer;
 use report::Report;
+use rounds::Pace;
 use select::Chosen;
 
 /// Times what is asked for, prints lines for each case as soon as it is done, and writes the figures.
@@ -58,7 +59,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
                 let mut contestants: Vec<&mut dyn Contestant> = vec![&mut ours];
                 contestants.extend(written.as_mut().map(|written| written as &mut dyn Contestant));
                 contestants.extend(peers.iter_mut().map(|peer| peer as &mut dyn Contestant));
-                let outcomes = rounds::measure(&case.name(), &mut contestants, args.seconds);
+                let outcomes = rounds::measure(&case.name(), &mut contestants, Pace::new(threads), args.seconds);
                 say(&table::times(&case, &outcomes));
                 report.add_times(case, outcomes);
             }

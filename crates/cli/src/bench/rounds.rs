@@ -9,14 +9,31 @@ use super::contestant::Contestant;
 const LOSS_AT: usize = 5;
 /// A sample is as many steps as this takes, at least one: shorter ones are shorter than the clock is good for.
 const SAMPLE: f64 = 2e-4;
-/// How long a turn takes, unless a single step takes longer.
-const TURN: f64 = 5e-3;
 /// Steps, at least.
 const LEAST: usize = 30;
 /// …but no longer than so many times the seconds that were asked for.
 const MOST: f64 = 5.0;
-/// Before each turn where there are several contestants: worker threads of the one before may wait for work in a loop that takes a core.
-const PAUSE: Duration = Duration::from_millis(3);
+
+/// How contestants take turns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Seconds of a turn, unless a single step takes longer.
+    turn: f64,
+    /// Before each turn where there are several contestants.
+    pause: Duration,
+}
+
+impl Pace {
+    /// For contestants with so many threads. Worker threads of the one before may wait for work in a loop that takes a core: those of
+    /// OpenMP do so for some 20 ms.
+    pub(crate) fn new(threads: usize) -> Self {
+        let (turn, pause) = if threads == 1 { (5e-3, 3) } else { (2e-2, 40) };
+        Self {
+            turn,
+            pause: Duration::from_millis(pause),
+        }
+    }
+}
 
 /// How a contestant did.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,16 +80,16 @@ impl Figures {
 }
 
 /// Times a case for about `seconds` per contestant.
-pub(crate) fn measure(case: &str, contestants: &mut [&mut dyn Contestant], seconds: f64) -> Vec<Outcome> {
+pub(crate) fn measure(case: &str, contestants: &mut [&mut dyn Contestant], pace: Pace, seconds: f64) -> Vec<Outcome> {
     let several = contestants.len() > 1;
     let mut racers: Vec<Racer> = contestants
         .iter_mut()
-        .map(|contestant| Racer::new(&mut **contestant, case, seconds))
+        .map(|contestant| Racer::new(&mut **contestant, case, pace, seconds))
         .collect();
     while racers.iter().any(|racer| !racer.done(seconds)) {
         for racer in &mut racers {
             if several {
-                thread::sleep(PAUSE);
+                thread::sleep(pace.pause);
             }
             racer.turn();
         }
@@ -93,7 +110,7 @@ struct Racer<'a> {
 
 impl<'a> Racer<'a> {
     /// Makes the case ready and warms up.
-    fn new(contestant: &'a mut dyn Contestant, case: &str, seconds: f64) -> Self {
+    fn new(contestant: &'a mut dyn Contestant, case: &str, pace: Pace, seconds: f64) -> Self {
         let mut racer = Self {
             contestant,
             turn: (1, 1),
@@ -102,11 +119,11 @@ impl<'a> Racer<'a> {
             loss: None,
             failure: None,
         };
-        racer.failure = racer.warm_up(case, seconds.min(1.0) / 4.0).err();
+        racer.failure = racer.warm_up(case, pace, seconds.min(1.0) / 4.0).err();
         racer
     }
 
-    fn warm_up(&mut self, case: &str, seconds: f64) -> Result<(), String> {
+    fn warm_up(&mut self, case: &str, pace: Pace, seconds: f64) -> Result<(), String> {
         self.contestant.case(case)?;
         self.loss = self.contestant.run(1, LOSS_AT)?.loss;
         let start = Instant::now();
@@ -114,7 +131,7 @@ impl<'a> Racer<'a> {
             let took = self.contestant.run(2, self.turn.1)?.seconds;
             let step = took.into_iter().fold(f64::INFINITY, f64::min).max(1e-9);
             let steps = (SAMPLE / step).ceil().max(1.0);
-            self.turn = ((TURN / (step * steps)).max(1.0) as usize, steps as usize);
+            self.turn = ((pace.turn / (step * steps)).max(1.0) as usize, steps as usize);
             if start.elapsed().as_secs_f64() >= seconds {
                 return Ok(());
             }
@@ -186,7 +203,7 @@ mod tests {
         let turns = std::cell::RefCell::default();
         let mut fast = Sleeper("a", Duration::from_micros(50), &turns);
         let mut slow = Sleeper("b", Duration::from_millis(7), &turns);
-        let outcomes = measure("both", &mut [&mut fast, &mut slow], 0.5);
+        let outcomes = measure("both", &mut [&mut fast, &mut slow], Pace::new(1), 0.5);
         let [a, b] = outcomes.map_to();
         assert!(a.median >= 5e-5 && b.minimum >= 7e-3 && b.median > a.median);
         // On a busy machine a turn takes long.
@@ -200,7 +217,7 @@ mod tests {
     fn one_that_cannot_does_not_stop_the_others() {
         let turns = std::cell::RefCell::default();
         let mut only = Sleeper("a", Duration::ZERO, &turns);
-        let outcomes = measure("none", &mut [&mut only], 0.01);
+        let outcomes = measure("none", &mut [&mut only], Pace::new(1), 0.01);
         assert_eq!(outcomes[0].figures, Err("none is not there".to_owned()));
     }
 
