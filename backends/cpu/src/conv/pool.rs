@@ -1,5 +1,7 @@
 //! Pooling.
 
+use std::sync::OnceLock;
+
 use polygrad_core::{DType, Error, PoolParams, Result, Shape, dispatch_dtype};
 
 use super::geometry::Geometry;
@@ -148,12 +150,7 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
     let plane: usize = input_shape[2..].iter().product();
     let out_plane: usize = grad.shape()[2..].iter().product();
     let chosen = indices.slice::<i64>()?;
-    if let Some(bad) = chosen
-        .iter()
-        .find(|&&i| usize::try_from(i).map_or(true, |i| i >= plane))
-    {
-        return Err(Error::out_of_range(format!("position {bad} is outside 0..{plane}")).with_op("max_pool_backward"));
-    }
+    let bad = OnceLock::new();
     let mut out = CpuTensor::empty(input_shape, grad.dtype(), grad.device())?;
     let planes = input_shape[0] * input_shape[1];
     macro_rules! run {
@@ -169,8 +166,13 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
                     };
                     let range = i * out_plane..(i + 1) * out_plane;
                     for (&g, &at) in from[range.clone()].iter().zip(&chosen[range]) {
-                        let ($a, $b) = (to[at as usize], g);
-                        to[at as usize] = $sum;
+                        match usize::try_from(at).ok().and_then(|at| to.get_mut(at)) {
+                            Some(to) => {
+                                let ($a, $b) = (*to, g);
+                                *to = $sum;
+                            }
+                            None => drop(bad.set(at)),
+                        }
                     }
                 });
         }};
@@ -182,7 +184,12 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
         DType::I64 => run!(i64, |a, b| a.wrapping_add(b)),
         _ => run!(u8, |a, b| a.wrapping_add(b)),
     }
-    Ok(out)
+    match bad.into_inner() {
+        None => Ok(out),
+        Some(bad) => {
+            Err(Error::out_of_range(format!("position {bad} is outside 0..{plane}")).with_op("max_pool_backward"))
+        }
+    }
 }
 
 /// Number by which the sum over a window is divided.

@@ -1,6 +1,6 @@
 //! The weight's gradient: patches, turned, times the output's gradient.
 
-use std::sync::OnceLock;
+use std::ops::Range;
 
 use polygrad_core::Result;
 
@@ -17,6 +17,9 @@ const POSITIONS: usize = 256;
 
 /// Places of a window that are one task.
 const PLACES: usize = 96;
+
+/// Tasks, at least, where images allow: with fewer, each is cut into parts of the batch, whose sums are then added up.
+const LEAST_TASKS: usize = 4;
 
 /// Adds up the gradient with respect to the filters.
 ///
@@ -65,23 +68,23 @@ pub(in crate::conv) unsafe fn weight_grad(
         n: width,
         k: g.batch * plane,
     };
-    let failed = OnceLock::new();
-    device.each(g.groups * panels * shares, cost(dims, device.level()), |task| {
+    let tasks = g.groups * panels * shares;
+    let rounds = g.batch.div_ceil(together);
+    let parts = (LEAST_TASKS / tasks).clamp(1, rounds);
+    let size = dims.m * width;
+    let sums = Buffer::alloc(tasks * parts * size * size_of::<f32>())?;
+    let sums = (Pointer(sums.as_ptr().cast::<f32>()), sums);
+    let part = |task: usize, part: usize| {
         let (share, panel, group) = (task % shares, task / shares % panels, task / shares / panels);
         let first = panel * width;
         let range = share * PLACES..places.len().min((share + 1) * PLACES);
-        let sums = match Buffer::alloc(range.len() * width * size_of::<f32>()) {
-            Ok(buffer) => buffer,
-            Err(error) => {
-                let _ = failed.set(error);
-                return;
-            }
-        };
-        device.level().run(Part {
+        let start = |part: usize| g.batch.min(part * rounds / parts * together);
+        Part {
             g,
             images: &images,
             group,
             together,
+            batch: start(part)..start(part + 1),
             windows: &windows,
             places: &places[range.clone()],
             rows: rows
@@ -90,12 +93,31 @@ pub(in crate::conv) unsafe fn weight_grad(
                 .cast_const(),
             width,
             channels: width.min(g.outputs - first),
-            sums: sums.as_ptr().cast(),
+            sums: sums.0.at((task * parts + part) * size),
             to: to.at((group * g.outputs + first) * places.len() + range.start),
             filter: places.len(),
-        });
+        }
+    };
+    device.each(tasks * parts, cost(dims, device.level()) / parts as f32, |i| {
+        let part = part(i / parts, i % parts);
+        device.level().run(AddUp(&part));
+        if parts == 1 {
+            device.level().run(BringOut(&part));
+        }
     });
-    failed.into_inner().map_or(Ok(()), Err)
+    if parts > 1 {
+        device.each(tasks, (parts * size) as f32 * 0.15, |task| {
+            let first = part(task, 0);
+            for other in 1..parts {
+                for i in 0..first.places.len() * width {
+                    // SAFETY: each part of the task has as many sums, and this task is theirs.
+                    unsafe { *first.sums.add(i) += *sums.0.at((task * parts + other) * size + i) };
+                }
+            }
+            device.level().run(BringOut(&first));
+        });
+    }
+    Ok(())
 }
 
 /// Channels of an image's gradient as columns.
@@ -120,13 +142,14 @@ impl Kernel for Turn {
     }
 }
 
-/// Some places of a window times a panel of channels, over the whole batch.
+/// Some places of a window times a panel of channels, over some of the images.
 struct Part<'a> {
     g: &'a Geometry,
     images: &'a Images,
     group: usize,
     /// Images that are added up at a time, and where their windows are.
     together: usize,
+    batch: Range<usize>,
     windows: &'a [isize],
     places: &'a [isize],
     /// The panel's rows of the first image.
@@ -141,17 +164,21 @@ struct Part<'a> {
     filter: usize,
 }
 
-impl Kernel for Part<'_> {
+/// Adds up the sums of a part.
+struct AddUp<'a>(&'a Part<'a>);
+
+impl Kernel for AddUp<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         // The width of most windows.
-        let threes = self.g.kernel[2] == 3 && self.g.dilation[2] == 1 && <S::Tile as Width>::MR.is_multiple_of(3);
+        let g = self.0.g;
+        let threes = g.kernel[2] == 3 && g.dilation[2] == 1 && <S::Tile as Width>::MR.is_multiple_of(3);
         if threes {
-            self.add_up::<S, 3>(s);
+            self.0.add_up::<S, 3>(s);
         } else {
-            self.add_up::<S, 1>(s);
+            self.0.add_up::<S, 1>(s);
         }
     }
 }
@@ -164,11 +191,11 @@ impl Part<'_> {
         let sides = self.places.len() / SIDE;
         let count = sides.div_ceil(<S::Tile as Width>::MR / SIDE);
         let first = |tile: usize| tile * sides / count;
-        for image in (0..self.g.batch).step_by(self.together) {
+        for image in self.batch.clone().step_by(self.together) {
             let base = self.images.window(self.g, image, self.group, 0);
-            let positions = self.together.min(self.g.batch - image) * plane;
+            let positions = self.together.min(self.batch.end - image) * plane;
             for start in (0..positions).step_by(POSITIONS) {
-                let update = if image == 0 && start == 0 {
+                let update = if image == self.batch.start && start == 0 {
                     Update::set()
                 } else {
                     Update::add()
@@ -195,10 +222,20 @@ impl Part<'_> {
                 }
             }
         }
+    }
+}
+
+/// Brings the sums of a part into the filters.
+struct BringOut<'a>(&'a Part<'a>);
+
+impl Kernel for BringOut<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let part = self.0;
+        let size = (part.places.len(), part.channels);
         // SAFETY: the sums have a row for each place, the filters these places.
-        unsafe {
-            let size = (self.places.len(), self.channels);
-            turn(s, self.sums, self.width, size, self.to, self.filter);
-        }
+        unsafe { turn(s, part.sums, part.width, size, part.to, part.filter) };
     }
 }
