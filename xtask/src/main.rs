@@ -34,8 +34,8 @@ setup onnxruntime
 setup pytorch
              Python packages for `onnx-judges` (PyTorch for the CPU, ONNX, ONNX Runtime and what they need) for Python 3.11, in the cache
              folder, unless PYTHON names a Python; prints what to export
-setup peers  whom `polygrad bench --against` is timed against, in the cache folder: torch, torch-compile, jax, candle, burn and tch, or
-             those that are named
+setup peers  whom `polygrad bench --against` is timed against, in the cache folder: torch, torch-compile, jax, candle, burn, tch
+             and floor, or those that are named
 bench        sets the peers up, times everything beside all of them on one and on two threads (an hour), and writes docs/benchmarks.md;
              with names, such as `bench mlp-rl build`, only these workloads, and the page goes to target/benchmarks.md; --against PEERS
              for these alone, --seconds S for each case

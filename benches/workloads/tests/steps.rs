@@ -77,3 +77,14 @@ fn names_choose_cases_and_wrong_ones_list_them() {
     let error = select("mlp-rl/rmsprop").unwrap_err().to_string();
     assert!(error.contains("rmsprop") && error.contains("mlp-rl/adam"), "{error}");
 }
+
+/// The floor's own table, which is a program without any of ours.
+#[path = "../../peers/floor/src/flops.rs"]
+mod floor;
+
+#[test]
+fn the_floor_does_the_operations_of_the_networks() {
+    for (name, flops) in floor::FLOPS {
+        assert_eq!(select(name).unwrap()[0].amount().flops, flops, "{name}");
+    }
+}

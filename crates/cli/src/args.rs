@@ -285,7 +285,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) captured: bool,
 
-    /// Time these peers too, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, or programs of your own
+    /// Time these peers too, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, floor, or programs of your own
     #[arg(long, value_name = "PEERS", value_delimiter = ',')]
     pub(crate) against: Vec<String>,
 

@@ -58,9 +58,10 @@ impl<'a> Asked<'a> {
 /// When Polygrad or a named peer cannot be built, a workload is unknown, or a file cannot be written.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let asked = Asked::read(arguments)?;
-    let peers = setup(&asked.peers)?;
     let chosen = &asked.workloads;
     let workloads: Vec<&str> = chosen.iter().copied().filter(|name| *name != BUILD).collect();
+    let times = chosen.is_empty() || !workloads.is_empty();
+    let peers = if times { setup(&asked.peers)? } else { Vec::new() };
     let target = cargo::checkout().join("target");
     fs::create_dir_all(&target).map_err(|e| format!("cannot create {}: {e}", target.display()))?;
     let page = match chosen.is_empty() {
@@ -68,7 +69,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         false => target.join("benchmarks.md"),
     };
     let mut reports = Vec::new();
-    if chosen.is_empty() || !workloads.is_empty() {
+    if times {
         for threads in ["1", "2"] {
             let json = target.join(format!("bench-{threads}.json"));
             let plot = page.with_file_name(format!("benchmarks-{threads}.png"));

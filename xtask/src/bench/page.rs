@@ -32,7 +32,7 @@ pub(super) fn page(command: &str, reports: &[Value], builds: &[Build]) -> String
         "# Benchmarks\n\nWritten by `{command}`, which sets the peers up and times them in turn with Polygrad, a few milliseconds each, in one run. \
          A cell has the median time of a step, and how many times Polygrad's that is; **bold** where the peer is faster. Polygrad's own has the distance \
          of the quartiles as a share of the median; its training steps are captured (`TrainStep::captured`), and stand as they are written, without that, in a column of their own. What a workload is stands in [performance.md](performance.md#the-workloads), the peers' \
-         programs in `benches/peers`.\n",
+         programs in `benches/peers`; `floor` is no library, but what this machine gives without one.\n",
     );
     if let Some(report) = reports.first() {
         let _ = writeln!(

@@ -12,7 +12,7 @@ use crate::{cache, torch};
 /// Pinned in `benches/peers/jax.txt`.
 const JAX: &str = "jax-0.10.2";
 
-const NAMES: [&str; 6] = ["torch", "torch-compile", "jax", "candle", "burn", "tch"];
+const NAMES: [&str; 7] = ["torch", "torch-compile", "jax", "candle", "burn", "tch", "floor"];
 
 /// Sets up the peers of these names, all without any, and gives the names of those that are there now. What cannot be set up is said, and
 /// left out where nobody asked for it.

@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 pub(crate) const FOLDER: &str = "POLYGRAD_PEERS";
 
 /// Where the usual peers come from.
-const SETUP: &str = "`cargo xtask setup peers`, or `cargo xtask bench`, in a checkout of Polygrad sets up torch, torch-compile, jax, candle, burn and tch";
+const SETUP: &str = "`cargo xtask setup peers`, or `cargo xtask bench`, in a checkout of Polygrad sets up torch, torch-compile, jax, candle, burn, tch and floor";
 
 /// How long a program may take to end once nobody asks any more.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ pub(crate) const FAINT: Colour = [112, 119, 130];
 /// Lines across a chart.
 pub(crate) const GRID: Colour = [229, 232, 236];
 /// Colours that the colour-blind can tell apart (Okabe and Ito, "Color Universal Design", 2008).
-pub(crate) const LINES: [Colour; 7] = [
+pub(crate) const LINES: [Colour; 8] = [
     [0, 114, 178],
     [213, 94, 0],
     [0, 158, 115],
@@ -19,4 +19,5 @@ pub(crate) const LINES: [Colour; 7] = [
     [230, 159, 0],
     [86, 180, 233],
     [0, 0, 0],
+    [240, 228, 66],
 ];
