@@ -170,8 +170,8 @@ impl Kernel for Part<'_> {
 }
 
 impl Part<'_> {
-    /// The places of a window that are multiplied at a time: the first, how many, and what becomes of the sums. No closure takes them, since
-    /// one with a tile in it stays a function of its own, which is compiled without the vector instructions.
+    /// The places of a window that are multiplied at a time: the first, how many, and what becomes of the sums. No closure is called with
+    /// them: with a tile in it, it may stay a function of its own, without the vector instructions.
     #[inline(always)]
     fn depths(&self) -> impl Iterator<Item = (usize, usize, Update<f32>)> + use<> {
         let places = self.batch.places.len();
