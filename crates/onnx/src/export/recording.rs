@@ -206,6 +206,13 @@ impl State {
         if let Some(undone) = self.undone(&call) {
             return Ok(vec![undone]);
         }
+        let outputs = self.append(call)?;
+        self.calls.insert(key, outputs.clone());
+        Ok(outputs)
+    }
+
+    /// Records a call as one of its own, and gives its outputs.
+    pub(super) fn append(&mut self, call: Call) -> Result<Vec<ValueId>> {
         let outputs: Vec<ValueId> = (call.outputs.iter())
             .map(|&(shape, dtype)| self.value(shape, dtype, call.walked))
             .collect::<Result<_>>()
@@ -220,7 +227,6 @@ impl State {
             attributes: call.attributes,
             ..Node::default()
         });
-        self.calls.insert(key, outputs.clone());
         Ok(outputs)
     }
 

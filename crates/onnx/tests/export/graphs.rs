@@ -2,7 +2,7 @@
 
 use polygrad_cpu::Cpu;
 use polygrad_nn::{BatchNorm2d, Conv2d, GELU, GRUConfig, LSTMConfig, Linear, Module, ReLU, Sequential};
-use polygrad_onnx::graph::{Body, Dim, Graph};
+use polygrad_onnx::graph::{Attribute, Body, Dim, Graph};
 use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Opset, Options};
 use polygrad_tensor::{DType, Device, Result, Tensor};
 
@@ -83,7 +83,7 @@ fn batch_norm_goes_into_the_convolution() -> Result<()> {
 }
 
 #[test]
-fn recurrent_layers_are_one_op_for_each_direction() -> Result<()> {
+fn recurrent_layers_are_one_op_each() -> Result<()> {
     let device = cpu();
     let input = || Input::new("x", DType::F32, ("seq", "batch", 3));
     let lstm = LSTMConfig::new(3, 4).num_layers(2).build(&device)?;
@@ -91,9 +91,28 @@ fn recurrent_layers_are_one_op_for_each_direction() -> Result<()> {
     assert_eq!(ops(&graph.body).iter().filter(|op| **op == "LSTM").count(), 2);
     assert!(initializers(&graph.body).contains(&"weight_hh_l1.iofc"));
     assert_eq!(dims(&graph.body, 0), [named("seq"), named("batch"), Dim::Fixed(4)]);
-    let gru = GRUConfig::new(3, 4).bidirectional(true).build(&device)?;
+    let gru = GRUConfig::new(3, 4).num_layers(2).bidirectional(true).build(&device)?;
     let graph = gru.record_onnx(&Export::new([input()]), |x| Ok(gru.forward(&x[0], None)?.0))?;
-    assert_eq!(ops(&graph.body).iter().filter(|op| **op == "GRU").count(), 2);
+    let count = |body: &Body, op: &str| ops(body).iter().filter(|found| **found == op).count();
+    for (op, wanted) in [
+        ("GRU", 2),
+        ("Transpose", 2),
+        ("Reshape", 2),
+        ("Squeeze", 0),
+        ("Split", 0),
+    ] {
+        assert_eq!(count(&graph.body, op), wanted, "{op} in {:?}", ops(&graph.body));
+    }
+    let Some(layer) = graph.body.nodes.iter().find(|node| node.op_type == "GRU") else {
+        unreachable!("it was found above")
+    };
+    let direction = layer.attribute("direction");
+    assert!(matches!(direction, Some(Attribute::String(text)) if text == "bidirectional"));
+    assert!(initializers(&graph.body).contains(&"weight_hh_l1.zrh.both"));
+    // Both directions' states are one result of each layer.
+    let states = gru.record_onnx(&Export::new([input()]), |x| Ok(gru.forward(&x[0], None)?.1))?;
+    assert_eq!(count(&states.body, "Split"), 0, "{:?}", ops(&states.body));
+    assert_eq!(dims(&states.body, 0), [Dim::Fixed(4), named("batch"), Dim::Fixed(4)]);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use polygrad_core::{DType, Error, HostTensor, Result, Shape};
 
-use super::{producers, uses};
+use super::{free_name, producers, remove, uses};
 use crate::export::recording::State;
 use crate::graph::{Attribute, Node, ValueId};
 
@@ -148,25 +148,4 @@ fn folded(state: &State, conv: &Node, norm: &Node) -> Result<Option<(Named, Name
         (format!("{weight_name}.folded"), weight),
         (format!("{bias_name}.folded"), bias),
     )))
-}
-
-/// The name, or one like it that no value has.
-fn free_name(state: &State, name: &str) -> String {
-    let taken = |name: &str| state.values.iter().any(|value| value.name.as_deref() == Some(name));
-    if !taken(name) {
-        return name.to_owned();
-    }
-    let mut number = 1;
-    while taken(&format!("{name}.{number}")) {
-        number += 1;
-    }
-    format!("{name}.{number}")
-}
-
-fn remove(state: &mut State, nodes: &[usize]) {
-    let mut place = 0;
-    state.nodes.retain(|_| {
-        place += 1;
-        nodes.binary_search(&(place - 1)).is_err()
-    });
 }

@@ -2,6 +2,9 @@
 
 mod convolution;
 mod dead;
+mod directions;
+mod order;
+mod parts;
 
 use std::collections::HashMap;
 
@@ -13,6 +16,8 @@ use crate::graph::ValueId;
 /// Runs all passes. `fold` also folds batch normalisation into the convolution before it.
 pub(super) fn run(state: &mut State, outputs: &[ValueId], fold: bool) -> Result<()> {
     dead::remove(state, outputs);
+    directions::join(state, outputs)?;
+    parts::join(state, outputs);
     convolution::take_biases(state, outputs);
     if fold {
         convolution::fold_batch_norm(state, outputs)?;
@@ -37,4 +42,26 @@ fn producers(state: &State) -> HashMap<ValueId, usize> {
     nodes
         .flat_map(|(i, node)| node.outputs.iter().flatten().map(move |&id| (id, i)))
         .collect()
+}
+
+/// The name, or one like it that no value has.
+fn free_name(state: &State, name: &str) -> String {
+    let taken = |name: &str| state.values.iter().any(|value| value.name.as_deref() == Some(name));
+    if !taken(name) {
+        return name.to_owned();
+    }
+    let mut number = 1;
+    while taken(&format!("{name}.{number}")) {
+        number += 1;
+    }
+    format!("{name}.{number}")
+}
+
+/// Takes nodes away, which are told by their places in ascending order.
+fn remove(state: &mut State, nodes: &[usize]) {
+    let mut place = 0;
+    state.nodes.retain(|_| {
+        place += 1;
+        nodes.binary_search(&(place - 1)).is_err()
+    });
 }
