@@ -2,7 +2,7 @@
 
 use candle_core::{D, Device, Result, Tensor, Var};
 use candle_nn::ops;
-use polygrad_peer::data::{INPUT, TARGET, noise};
+use polygrad_peer::data::{TARGET, noise};
 use polygrad_peer::{Step, call};
 
 use crate::training::input;
