@@ -5,6 +5,12 @@
 //! claimed one by one, so a worker that the system has descheduled holds up at most the chunk in its hands. The caller
 //! takes the first ones and workers the last, so that a thread finds in its cache what it wrote in the op before.
 
+#[cfg(all(target_os = "linux", not(miri)))]
+mod placement;
+#[cfg(not(all(target_os = "linux", not(miri))))]
+#[path = "anywhere.rs"]
+mod placement;
+
 use std::any::Any;
 use std::cell::Cell;
 use std::num::NonZero;
@@ -13,6 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use placement::Placement;
 
 /// How long a thread spins before it sleeps: longer than the gap between two ops of a training step, shorter than a
 /// time slice that anybody would miss.
@@ -138,6 +146,7 @@ struct Shared {
     /// Whether a caller has the pool.
     busy: AtomicBool,
     stop: AtomicBool,
+    placement: Placement,
     /// Workers that sleep, or are about to.
     sleepers: AtomicUsize,
     /// Whether the caller sleeps, or is about to.
@@ -206,6 +215,7 @@ impl Shared {
         self.unclaimed.0.store(Unclaimed(0, count).bits(), Ordering::SeqCst);
         // A worker announces its sleep before it looks for work a last time, so that one of the two sees the other.
         if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.placement.caller_is_here();
             drop(self.lock());
             if chunks > workers {
                 self.work_ready.notify_all();
@@ -272,11 +282,13 @@ impl Shared {
         }
         drop(guard);
         self.caller_sleeps.store(false, Ordering::SeqCst);
+        self.placement.caller_is_here();
     }
 
     /// The life of a worker.
     fn work(&self) {
         INSIDE.set(true);
+        self.placement.add_worker();
         let ready = || {
             let unclaimed = Unclaimed::from_bits(self.unclaimed.0.load(Ordering::SeqCst));
             !unclaimed.is_empty() || self.stop.load(Ordering::SeqCst)

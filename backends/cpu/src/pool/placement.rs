@@ -1,0 +1,97 @@
+//! Which CPUs workers may run on: all but their caller's.
+//!
+//! A system may wake a worker on the CPU of the thread that woke it although another one is idle, and leave the two there for
+//! tens of milliseconds. Linux does so in virtual machines: an idle CPU has been given back to the host, which counts as
+//! taken away. Both then take as long as one, and more, since each waits for the other in a loop.
+
+use std::sync::{Mutex, PoisonError};
+
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+/// Keeps workers off the CPU of their caller. Does as much as the system lets it: a pool works without.
+#[derive(Default)]
+pub(super) struct Placement(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    workers: Vec<Worker>,
+    /// The CPU that all workers stay off.
+    avoided: Option<usize>,
+}
+
+struct Worker {
+    thread: Pid,
+    /// The CPUs that it could use when it started.
+    allowed: CpuSet,
+}
+
+impl Placement {
+    /// The calling thread is a worker.
+    pub(super) fn add_worker(&self) {
+        if let Ok(allowed) = sched_getaffinity(None) {
+            self.with(|state| {
+                let thread = gettid();
+                state.workers.push(Worker { thread, allowed });
+                state.avoided = None;
+            });
+        }
+    }
+
+    /// The calling thread is about to compute beside the workers, and may have been moved since it last did.
+    pub(super) fn caller_is_here(&self) {
+        let cpu = sched_getcpu();
+        self.with(|state| {
+            if state.avoided != Some(cpu) {
+                state.avoided = Some(cpu);
+                state.workers.iter().for_each(|worker| worker.stay_off(cpu));
+            }
+        });
+    }
+
+    fn with(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Worker {
+    fn stay_off(&self, cpu: usize) {
+        let mut others = self.allowed;
+        if cpu < CpuSet::MAX_CPU {
+            others.unset(cpu);
+        }
+        if others.count() > 0 {
+            let _ = sched_setaffinity(Some(self.thread), &others);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ThreadPool;
+
+    #[test]
+    fn workers_stay_off_the_callers_cpu() {
+        let all = sched_getaffinity(None).unwrap();
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();
+        let pool = ThreadPool::new(2);
+        if cpus.len() < 2 || pool.threads() < 2 {
+            return;
+        }
+        for &cpu in cpus.iter().take(2).cycle().take(6) {
+            let mut here = CpuSet::new();
+            here.set(cpu);
+            sched_setaffinity(None, &here).unwrap();
+            // Long enough for the worker to fall asleep, since only then it is placed.
+            std::thread::sleep(Duration::from_millis(20));
+            pool.run(2, |_| ());
+            let state = pool.shared.placement.0.lock().unwrap();
+            let worker = sched_getaffinity(Some(state.workers[0].thread)).unwrap();
+            assert!(!worker.is_set(cpu), "the worker may run on CPU {cpu}, the caller's");
+            assert_eq!(worker.count(), all.count() - 1);
+        }
+        sched_setaffinity(None, &all).unwrap();
+    }
+}
