@@ -7,8 +7,8 @@ use polygrad_core::{
 };
 
 use crate::fused::{
-    activation, attention, batch_norm, conv_activation, cross_entropy, embedding, lstm, lstm_steps, max_pool, norm,
-    optim, softmax,
+    activation, attention, batch_norm, conv_activation, cross_entropy, embedding, lstm, lstm_steps, norm, optim,
+    softmax,
 };
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
 use crate::{CpuDevice, CpuTensor, buffers, conv, support};
@@ -234,7 +234,7 @@ impl Backend for Cpu {
     }
 
     fn max_pool_values(x: &T, params: &PoolParams) -> Result<T> {
-        max_pool::max_pool_values(x, params)
+        conv::max_pool_values(x, params)
     }
 
     fn prepack(weight: &T, kind: Prepack) -> Result<T> {

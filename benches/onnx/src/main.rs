@@ -1,5 +1,5 @@
 //! One ONNX file in Polygrad's importer, in ONNX Runtime and in RTen, and the same model in PyTorch, each on one thread, in turn:
-//! `cargo run --release -- [--seconds S] [--rounds N] [model …]`. `--profile` runs Polygrad's alone, for as long.
+//! `cargo run --release -- [--seconds S] [--rounds N] [model …]`. `--profile` runs Polygrad's alone, for as long, and says what a run takes.
 
 mod engines;
 mod models;
@@ -128,7 +128,8 @@ fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
             let inputs = exported.inputs(batch)?;
             let mut native = Native::load(&exported.onnx, &inputs, device)?;
             if arguments.profile {
-                measure(vec![turn(&mut native)], arguments.seconds)?;
+                let times = measure(vec![turn(&mut native)], arguments.seconds)?;
+                println!("{name} at {batch}: {:.0} µs", median(&times[0]) * 1e6);
                 continue;
             }
             let mut ort = OnnxRuntime::load(&exported.onnx, &inputs)?;

@@ -8,7 +8,8 @@ pub(super) struct MaxRows<'a> {
     pub(super) g: &'a Geometry,
     pub(super) from: *const f32,
     pub(super) to: *mut f32,
-    pub(super) to_index: *mut i64,
+    /// For the places of the largest, where they are wanted.
+    pub(super) to_index: Option<*mut i64>,
 }
 
 impl MaxRows<'_> {
@@ -28,18 +29,20 @@ impl Kernel for MaxRows<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         // The most common windows, whose loops the compiler can unroll.
-        if self.g.kernel == [1, 2, 2] && self.g.stride[2] == 2 {
-            self.rows(s, [1, 2, 2], 2);
-        } else {
-            self.rows(s, self.g.kernel, self.g.stride[2]);
+        let common = self.g.kernel == [1, 2, 2] && self.g.stride[2] == 2;
+        match (self.to_index, common) {
+            (Some(to_index), true) => self.rows(s, to_index, [1, 2, 2], 2),
+            (Some(to_index), false) => self.rows(s, to_index, self.g.kernel, self.g.stride[2]),
+            (None, true) => self.values(s, [1, 2, 2], 2),
+            (None, false) => self.values(s, self.g.kernel, self.g.stride[2]),
         }
     }
 }
 
 impl MaxRows<'_> {
     #[inline(always)]
-    fn rows<S: Simd>(&self, s: S, kernel: Extents, step: usize) {
-        let &Self { g, from, to, to_index } = self;
+    fn rows<S: Simd>(&self, s: S, to_index: *mut i64, kernel: Extents, step: usize) {
+        let &Self { g, from, to, .. } = self;
         let [_, rows, columns] = g.output;
         let lanes: [f32; 16] = std::array::from_fn(|lane| f32::from_bits((lane * step) as u32));
         // SAFETY: no register is longer than 16 elements.
@@ -91,6 +94,44 @@ impl MaxRows<'_> {
                         for (lane, index) in indices[..n].iter().enumerate() {
                             to_index.add(at + lane).write(i64::from(index.to_bits()));
                         }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl MaxRows<'_> {
+    /// [`MaxRows::rows`] without places.
+    #[inline(always)]
+    fn values<S: Simd>(&self, s: S, kernel: Extents, step: usize) {
+        let &Self { g, from, to, .. } = self;
+        let [depths, rows, columns] = g.output;
+        for line in 0..depths * rows {
+            let start = [line / rows * g.stride[0], line % rows * g.stride[1]];
+            for column in (0..columns).step_by(S::N) {
+                let n = S::N.min(columns - column);
+                let mut best = s.splat(f32::NEG_INFINITY);
+                for depth in 0..kernel[0] {
+                    for height in 0..kernel[1] {
+                        for tap in 0..kernel[2] {
+                            let row =
+                                (start[0] + depth * g.dilation[0]) * g.input[1] + start[1] + height * g.dilation[1];
+                            let place = row * g.input[2] + column * step + tap * g.dilation[2];
+                            // SAFETY: by `fits`, every tap of every window is inside the plane.
+                            let value = unsafe { every(s, from.add(place), n, step) };
+                            // `max` keeps a NaN of its second operand alone.
+                            best = s.select(s.eq(best, best), s.max(best, value), best);
+                        }
+                    }
+                }
+                let at = line * columns + column;
+                // SAFETY: the output has `n` more elements in this row; what is too much is written over by the next row.
+                unsafe {
+                    if g.out_plane() - at >= S::N {
+                        s.store(to.add(at), best);
+                    } else {
+                        s.store_part(to.add(at), n, best);
                     }
                 }
             }

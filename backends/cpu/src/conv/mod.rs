@@ -5,12 +5,14 @@ mod direct;
 mod filters;
 mod geometry;
 mod max_rows;
+mod max_values;
 mod pool;
 mod product;
 mod then;
 mod winograd;
 
 pub(crate) use filters::Filters;
+pub(crate) use max_values::max_pool_values;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 pub(crate) use then::Then;
 

@@ -59,7 +59,7 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams) -> Result<(CpuTensor,
                     g: &g,
                     from: from.at(i * plane).cast_const(),
                     to: to.at(i * out_plane),
-                    to_index: to_index.at(i * out_plane),
+                    to_index: Some(to_index.at(i * out_plane)),
                 });
             });
         return Ok((values, indices));

@@ -9,7 +9,6 @@ pub(crate) mod cross_entropy;
 pub(crate) mod embedding;
 pub(crate) mod lstm;
 pub(crate) mod lstm_steps;
-pub(crate) mod max_pool;
 pub(crate) mod norm;
 pub(crate) mod optim;
 pub(crate) mod pointwise;

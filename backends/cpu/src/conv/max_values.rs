@@ -1,14 +1,17 @@
-//! Max pooling without positions: first along columns of the image, whole rows at a time, then along the row that is left.
+//! Max pooling without positions. Windows with a border go first along columns of the image, whole rows at a time, then along the row
+//! that is left.
 
 use std::sync::OnceLock;
 
-use polygrad_core::{PoolParams, Result, Shape};
+use polygrad_core::{DType, PoolParams, Result};
 
-use super::vectors;
+use super::geometry::Geometry;
+use super::max_rows::MaxRows;
+use super::pool::max_pool;
+use crate::CpuTensor;
 use crate::buffers::Buffer;
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Level, Simd};
-use crate::{CpuTensor, conv};
 
 /// See [`polygrad_core::Backend::max_pool_values`].
 pub(crate) fn max_pool_values(x: &CpuTensor, params: &PoolParams) -> Result<CpuTensor> {
@@ -16,9 +19,9 @@ pub(crate) fn max_pool_values(x: &CpuTensor, params: &PoolParams) -> Result<CpuT
     // Windows that every position sees into; others are for the general form to check.
     let plain = (3..=5).contains(&rank)
         && (0..rank - 2).all(|i| params.dilation[i] == 1 && 2 * params.padding[i] <= params.kernel[i]);
-    let level = match vectors([x]) {
-        Some(level) if plain => level,
-        _ => return conv::max_pool(x, params).map(|(values, _)| values),
+    let level = match x.device().vectors() {
+        Some(level) if plain && x.dtype() == DType::F32 => level,
+        _ => return max_pool(x, params).map(|(values, _)| values),
     };
     let operands = [(*x.shape(), x.dtype())];
     let shape = params
@@ -29,19 +32,28 @@ pub(crate) fn max_pool_values(x: &CpuTensor, params: &PoolParams) -> Result<CpuT
     if out.numel() == 0 {
         return Ok(out);
     }
-    let windows = Windows::new(x.shape(), &shape, params);
-    let (plane, out_plane) = (
-        windows.input.iter().product::<usize>(),
-        windows.output.iter().product::<usize>(),
-    );
+    let g = &Geometry::of_pool(x.shape(), &shape, params);
+    let (plane, out_plane) = (g.plane(), g.out_plane());
     let (from, to) = (
         Pointer(x.ptr().cast_mut().cast::<f32>()),
         Pointer(out.ptr_mut().cast::<f32>()),
     );
+    if MaxRows::fits(g) {
+        let ns = (out_plane * g.taps()) as f32 * 0.05;
+        x.device().each(g.batch * g.groups, ns, |i| {
+            level.run(MaxRows {
+                g,
+                from: from.at(i * plane).cast_const(),
+                to: to.at(i * out_plane),
+                to_index: None,
+            });
+        });
+        return Ok(out);
+    }
     let failed = OnceLock::new();
     let ns = (plane + out_plane) as f32 * 0.4;
     x.device().split(shape[0] * shape[1], ns, 1, |start, end| {
-        let line = match Buffer::alloc(windows.input[2] * size_of::<f32>()) {
+        let line = match Buffer::alloc(g.input[2] * size_of::<f32>()) {
             Ok(line) => line,
             Err(error) => {
                 let _ = failed.set(error);
@@ -50,7 +62,7 @@ pub(crate) fn max_pool_values(x: &CpuTensor, params: &PoolParams) -> Result<CpuT
         };
         for i in start..end {
             let planes = Planes {
-                windows: &windows,
+                g,
                 x: from.at(i * plane),
                 line: line.as_ptr().cast(),
                 y: to.at(i * out_plane),
@@ -61,54 +73,9 @@ pub(crate) fn max_pool_values(x: &CpuTensor, params: &PoolParams) -> Result<CpuT
     failed.into_inner().map_or(Ok(out), Err)
 }
 
-/// Windows over images of depth, height and width; missing axes have extent 1.
-struct Windows {
-    input: [usize; 3],
-    output: [usize; 3],
-    kernel: [usize; 3],
-    stride: [usize; 3],
-    padding: [usize; 3],
-}
-
-impl Windows {
-    fn new(x: &Shape, out: &Shape, params: &PoolParams) -> Self {
-        let spatial = x.rank() - 2;
-        let spread = |values: &[usize], fill: usize| {
-            let mut all = [fill; 3];
-            all[3 - spatial..].copy_from_slice(&values[..spatial]);
-            all
-        };
-        Self {
-            input: spread(&x[2..], 1),
-            output: spread(&out[2..], 1),
-            kernel: spread(&params.kernel, 1),
-            stride: spread(&params.stride, 1),
-            padding: spread(&params.padding, 0),
-        }
-    }
-
-    /// The places along an axis that a position sees.
-    fn seen(&self, axis: usize, at: usize) -> std::ops::Range<usize> {
-        let start = at * self.stride[axis];
-        let end = (start + self.kernel[axis]).saturating_sub(self.padding[axis]);
-        start.saturating_sub(self.padding[axis])..end.min(self.input[axis])
-    }
-
-    /// Along the last axis: the positions whose tap is inside, first and one past the last, and where it is for the first of them.
-    fn positions(&self, tap: usize) -> (usize, usize, usize) {
-        let (stride, padding) = (self.stride[2], self.padding[2]);
-        let first = padding.saturating_sub(tap).div_ceil(stride);
-        let end = (self.input[2] + padding)
-            .saturating_sub(tap)
-            .div_ceil(stride)
-            .min(self.output[2]);
-        (first, end.max(first), (first * stride + tap).saturating_sub(padding))
-    }
-}
-
 /// One plane of the input and of the output, and room for a row of the input.
 struct Planes<'a> {
-    windows: &'a Windows,
+    g: &'a Geometry,
     x: *const f32,
     line: *mut f32,
     y: *mut f32,
@@ -125,15 +92,17 @@ impl Kernel for Planes<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Self { windows: w, x, line, y } = self;
-        let [_, height, width] = w.input;
-        let [depths, rows, columns] = w.output;
+        let Self { g, x, line, y } = self;
+        let [_, height, width] = g.input;
+        let [depths, rows, columns] = g.output;
         for row in 0..depths * rows {
-            // SAFETY: all places are inside the plane, the row's room and the output, as `seen` and `positions` bound them.
+            // SAFETY: all places are inside the plane, the row's room and the output, as `taps_inside` and `positions_inside` bound them.
             unsafe {
                 let mut fresh = true;
-                for z in w.seen(0, row / rows) {
-                    for h in w.seen(1, row % rows) {
+                let (d0, d1, z) = g.taps_inside(0, row / rows);
+                let (h0, h1, h) = g.taps_inside(1, row % rows);
+                for z in z..z + d1 - d0 {
+                    for h in h..h + h1 - h0 {
                         let from = x.add((z * height + h) * width);
                         if fresh {
                             std::ptr::copy_nonoverlapping(from, line, width);
@@ -147,10 +116,10 @@ impl Kernel for Planes<'_> {
                 }
                 let to = y.add(row * columns);
                 (0..columns).for_each(|i| to.add(i).write(f32::NEG_INFINITY));
-                for tap in 0..w.kernel[2] {
-                    let (start, end, place) = w.positions(tap);
+                for tap in 0..g.kernel[2] {
+                    let (start, end, place) = g.positions_inside(2, tap);
                     let (from, to) = (line.add(place).cast_const(), to.add(start));
-                    match w.stride[2] {
+                    match g.stride[2] {
                         1 => raise(from, 1, to, end - start),
                         2 => raise(from, 2, to, end - start),
                         stride => raise(from, stride, to, end - start),
