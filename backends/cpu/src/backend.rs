@@ -7,8 +7,8 @@ use polygrad_core::{
 };
 
 use crate::fused::{
-    activation, attention, batch_norm, conv_activation, cross_entropy, embedding, lstm, lstm_steps, norm, optim,
-    softmax,
+    activation, attention, batch_norm, conv_activation, cross_entropy, embedding, linear_grad, lstm, lstm_steps, norm,
+    optim, softmax,
 };
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
 use crate::{CpuDevice, CpuTensor, buffers, conv, support};
@@ -214,6 +214,10 @@ impl Backend for Cpu {
         matmul::linear(x, weight, bias)
     }
 
+    fn linear_weight_grad(grad: &T, x: &T) -> Result<(T, T)> {
+        linear_grad::linear_weight_grad(grad, x)
+    }
+
     fn linear_activation(x: &T, weight: &T, bias: Option<&T>, op: Activation) -> Result<T> {
         matmul::linear_activation(x, weight, bias, op)
     }
@@ -290,6 +294,20 @@ impl Backend for Cpu {
 
     fn cross_entropy(logits: &T, target: &T, params: &CrossEntropyParams) -> Result<(T, T)> {
         cross_entropy::cross_entropy(logits, target, params)
+    }
+
+    fn cross_entropy_mean(logits: &T, target: &T, params: &CrossEntropyParams) -> Result<(T, T)> {
+        cross_entropy::cross_entropy_mean(logits, target, params)
+    }
+
+    fn cross_entropy_mean_backward(
+        grad: &T,
+        logits: &T,
+        target: &T,
+        logsumexp: &T,
+        params: &CrossEntropyParams,
+    ) -> Result<T> {
+        cross_entropy::cross_entropy_mean_backward(grad, logits, target, logsumexp, params)
     }
 
     fn cross_entropy_backward(

@@ -40,6 +40,7 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::Conv(_)
         | Op::AvgPool(_)
         | Op::Linear
+        | Op::LinearWeightGrad
         | Op::LinearActivation(_)
         | Op::ConvActivation { .. }
         | Op::Prepack(_)
@@ -51,6 +52,8 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::LogSoftmaxBackward { .. }
         | Op::CrossEntropy(_)
         | Op::CrossEntropyBackward(_)
+        | Op::CrossEntropyMean(_)
+        | Op::CrossEntropyMeanBackward(_)
         | Op::LayerNorm { .. }
         | Op::LayerNormBackward { .. }
         | Op::RmsNorm { .. }

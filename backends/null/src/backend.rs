@@ -207,6 +207,16 @@ impl Backend for Null {
         with_last(x, weight.shape()[0])
     }
 
+    fn linear_weight_grad(grad: &T, x: &T) -> Result<(T, T)> {
+        let last = |x: &T| x.shape()[x.shape().rank() - 1];
+        let (outputs, inputs, dtype) = (last(grad), last(x), grad.dtype());
+        two(
+            grad,
+            (Shape::from([outputs, inputs]), dtype),
+            (Shape::from([outputs]), dtype),
+        )
+    }
+
     fn activation(_: Activation, x: &T) -> Result<T> {
         x.like()
     }
@@ -234,6 +244,18 @@ impl Backend for Null {
     fn cross_entropy(logits: &T, target: &T, _: &CrossEntropyParams) -> Result<(T, T)> {
         let rows = (target.shape(), logits.dtype());
         two(logits, rows, rows)
+    }
+
+    fn cross_entropy_mean(logits: &T, target: &T, _: &CrossEntropyParams) -> Result<(T, T)> {
+        two(
+            logits,
+            (Shape::SCALAR, logits.dtype()),
+            (target.shape(), logits.dtype()),
+        )
+    }
+
+    fn cross_entropy_mean_backward(_: &T, logits: &T, _: &T, _: &T, _: &CrossEntropyParams) -> Result<T> {
+        logits.like()
     }
 
     fn cross_entropy_backward(_: &T, logits: &T, _: &T, _: &T, _: &CrossEntropyParams) -> Result<T> {

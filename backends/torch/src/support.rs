@@ -17,6 +17,9 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::RmsNorm { .. }
         | Op::RmsNormBackward { .. }
         | Op::BatchNormRunning { .. }
+        | Op::LinearWeightGrad
+        | Op::CrossEntropyMean(_)
+        | Op::CrossEntropyMeanBackward(_)
         | Op::LstmCell
         | Op::LstmSteps { .. }
         | Op::LstmStepsBackward { .. }

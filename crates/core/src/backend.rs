@@ -209,6 +209,12 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         decompose::linear::<Self>(x, weight, bias)
     }
 
+    /// Gradients of [`Backend::linear`] wrt the weight `[out, in]` and the bias `[out]`, from the output's gradient `[…, out]` and the
+    /// input `[…, in]`.
+    fn linear_weight_grad(grad: &Self::Tensor, x: &Self::Tensor) -> Result<(Self::Tensor, Self::Tensor)> {
+        decompose::linear_weight_grad::<Self>(grad, x)
+    }
+
     /// [`Backend::linear`] and then an activation function. For inference: no gradient is defined.
     fn linear_activation(
         x: &Self::Tensor,
@@ -269,6 +275,27 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         params: &CrossEntropyParams,
     ) -> Result<Self::Tensor> {
         decompose::cross_entropy_backward::<Self>(grad, logits, target, logsumexp, params)
+    }
+
+    /// The mean of [`Backend::cross_entropy`]'s losses over the rows that are not ignored, of rank 0; NaN where all are. Gives the mean
+    /// and each row's `ln Σ e^x` `[N]`.
+    fn cross_entropy_mean(
+        logits: &Self::Tensor,
+        target: &Self::Tensor,
+        params: &CrossEntropyParams,
+    ) -> Result<(Self::Tensor, Self::Tensor)> {
+        decompose::cross_entropy_mean::<Self>(logits, target, params)
+    }
+
+    /// Gradient of [`Backend::cross_entropy_mean`] wrt the logits, from the mean's gradient, of rank 0, and the saved `ln Σ e^x` `[N]`.
+    fn cross_entropy_mean_backward(
+        grad: &Self::Tensor,
+        logits: &Self::Tensor,
+        target: &Self::Tensor,
+        logsumexp: &Self::Tensor,
+        params: &CrossEntropyParams,
+    ) -> Result<Self::Tensor> {
+        decompose::cross_entropy_mean_backward::<Self>(grad, logits, target, logsumexp, params)
     }
 
     /// Normalises over the last `axes` axes, then scales and shifts: weight and bias have the shape of those axes; a bias needs a weight.

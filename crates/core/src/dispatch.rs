@@ -51,6 +51,7 @@ pub(crate) fn call<'a, B: Backend, T>(
         Op::IndexAdd { axis } => B::index_add(t(0)?, *axis, t(1)?, t(2)?).map(one),
         Op::SumTo(shape) => B::sum_to(t(0)?, *shape).map(one),
         Op::Linear => B::linear(t(0)?, t(1)?, optional(2)?).map(one),
+        Op::LinearWeightGrad => B::linear_weight_grad(t(0)?, t(1)?).map(two),
         Op::LinearActivation(op) => B::linear_activation(t(0)?, t(1)?, optional(2)?, *op).map(one),
         Op::ConvActivation { activation, params } => {
             B::conv_activation(t(0)?, t(1)?, t(2)?, optional(3)?, *activation, params).map(one)
@@ -65,6 +66,10 @@ pub(crate) fn call<'a, B: Backend, T>(
         Op::LogSoftmaxBackward { axis } => B::log_softmax_backward(t(0)?, t(1)?, *axis).map(one),
         Op::CrossEntropy(params) => B::cross_entropy(t(0)?, t(1)?, params).map(two),
         Op::CrossEntropyBackward(params) => B::cross_entropy_backward(t(0)?, t(1)?, t(2)?, t(3)?, params).map(one),
+        Op::CrossEntropyMean(params) => B::cross_entropy_mean(t(0)?, t(1)?, params).map(two),
+        Op::CrossEntropyMeanBackward(params) => {
+            B::cross_entropy_mean_backward(t(0)?, t(1)?, t(2)?, t(3)?, params).map(one)
+        }
         Op::LayerNorm { axes, eps } => B::layer_norm(t(0)?, optional(1)?, optional(2)?, *axes, *eps).map(three),
         Op::LayerNormBackward { axes } => {
             B::layer_norm_backward(t(0)?, t(1)?, t(2)?, t(3)?, optional(4)?, *axes).map(three)

@@ -7,6 +7,7 @@ pub(crate) mod batch_norm;
 pub(crate) mod conv_activation;
 pub(crate) mod cross_entropy;
 pub(crate) mod embedding;
+pub(crate) mod linear_grad;
 pub(crate) mod lstm;
 pub(crate) mod lstm_steps;
 pub(crate) mod norm;

@@ -28,6 +28,12 @@ fn cross_entropy(samples: &mut Vec<Sample>) {
         let lse = Operand::derived(&[rows], forward, &[1, 2], 1);
         let operands = vec![reals(&[rows]), logits(), target(), lse];
         samples.push(Sample::new(Op::CrossEntropyBackward(params), operands, &words));
+
+        let forward = Op::CrossEntropyMean(params);
+        samples.push(Sample::new(forward.clone(), vec![logits(), target()], &words));
+        let lse = Operand::derived(&[rows], forward, &[1, 2], 1);
+        let operands = vec![reals(&[]), logits(), target(), lse];
+        samples.push(Sample::new(Op::CrossEntropyMeanBackward(params), operands, &words));
     }
 }
 

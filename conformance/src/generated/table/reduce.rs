@@ -133,6 +133,18 @@ fn products(samples: &mut Vec<Sample>) {
             ));
         }
     }
+    // Leading axes, none, no rows, registers that are full and not, and more rows than are added up in one go.
+    for (lead, outputs, inputs) in [
+        (&[4][..], 5, 3),
+        (&[], 2, 3),
+        (&[2, 3], 1, 9),
+        (&[0], 2, 3),
+        (&[70], 83, 20),
+        (&[1100], 9, 5),
+    ] {
+        let rows = |last| Operand::drawn(&[lead, &[last]].concat(), Fill::Range(-2.0, 2.0));
+        samples.push(Sample::new(Op::LinearWeightGrad, vec![rows(outputs), rows(inputs)], ""));
+    }
     // Few rows, some, and more than one band; widths that fill no register, and more than one block of columns or rows.
     for (rows, inputs, outputs) in [(1, 7, 5), (4, 33, 35), (200, 20, 70), (5, 800, 9), (6, 10, 1100)] {
         let real = |dims: &[usize]| Operand::drawn(dims, Fill::Range(-2.0, 2.0));

@@ -221,6 +221,10 @@ impl Backend for AnyBackend {
         one(Op::Linear, Inputs::<4>::new([x, weight], [bias, None]).get())
     }
 
+    fn linear_weight_grad(grad: &T, x: &T) -> Result<(T, T)> {
+        two(Op::LinearWeightGrad, &[grad, x])
+    }
+
     fn linear_activation(x: &T, weight: &T, bias: Option<&T>, op: Activation) -> Result<T> {
         one(
             Op::LinearActivation(op),
@@ -285,6 +289,23 @@ impl Backend for AnyBackend {
         params: &CrossEntropyParams,
     ) -> Result<T> {
         one(Op::CrossEntropyBackward(*params), &[grad, logits, target, logsumexp])
+    }
+
+    fn cross_entropy_mean(logits: &T, target: &T, params: &CrossEntropyParams) -> Result<(T, T)> {
+        two(Op::CrossEntropyMean(*params), &[logits, target])
+    }
+
+    fn cross_entropy_mean_backward(
+        grad: &T,
+        logits: &T,
+        target: &T,
+        logsumexp: &T,
+        params: &CrossEntropyParams,
+    ) -> Result<T> {
+        one(
+            Op::CrossEntropyMeanBackward(*params),
+            &[grad, logits, target, logsumexp],
+        )
     }
 
     fn layer_norm(x: &T, weight: Option<&T>, bias: Option<&T>, axes: usize, eps: f64) -> Result<(T, T, T)> {

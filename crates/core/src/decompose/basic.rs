@@ -47,6 +47,18 @@ pub fn sum_to<B: Backend>(x: &B::Tensor, shape: Shape) -> Result<B::Tensor> {
     B::reshape(&B::sum_keep(x, axes)?, shape)
 }
 
+/// See [`Backend::linear_weight_grad`].
+pub fn linear_weight_grad<B: Backend>(grad: &B::Tensor, x: &B::Tensor) -> Result<(B::Tensor, B::Tensor)> {
+    let flat = |x: &B::Tensor| {
+        let (shape, last) = (B::shape(x), B::shape(x).rank() - 1);
+        B::reshape(x, Shape::from([shape[..last].iter().product(), shape[last]]))
+    };
+    let (grad, x) = (flat(grad)?, flat(x)?);
+    let outputs = B::shape(&grad)[1];
+    let weight = B::matmul(&B::permute(&grad, Axes::new([1, 0])?)?, &x)?;
+    Ok((weight, B::sum_to(&grad, Shape::from([outputs]))?))
+}
+
 /// See [`Backend::linear`].
 pub fn linear<B: Backend>(x: &B::Tensor, weight: &B::Tensor, bias: Option<&B::Tensor>) -> Result<B::Tensor> {
     let shape = B::shape(x);

@@ -17,7 +17,9 @@ mod wide;
 
 pub use activation::{activation, activation_backward};
 pub use attention::{attention, attention_weights};
-pub use basic::{binary_scalar, compare_scalar, embedding, embedding_backward, index_add, linear, sum_to};
+pub use basic::{
+    binary_scalar, compare_scalar, embedding, embedding_backward, index_add, linear, linear_weight_grad, sum_to,
+};
 pub use conv::{avg_pool_backward, conv_input_grad, conv_weight_grad, max_pool_backward};
 pub use inference::{conv_activation, linear_activation};
 pub use norm::{
@@ -26,6 +28,7 @@ pub use norm::{
 pub use optim::{adam_step, sgd_step};
 pub use recurrent::{gru, gru_cell, lstm, lstm_cell, rnn};
 pub use softmax::{
-    cross_entropy, cross_entropy_backward, log_softmax, log_softmax_backward, softmax, softmax_backward,
+    cross_entropy, cross_entropy_backward, cross_entropy_mean, cross_entropy_mean_backward, log_softmax,
+    log_softmax_backward, softmax, softmax_backward,
 };
 pub use steps::{lstm_steps, lstm_steps_backward};

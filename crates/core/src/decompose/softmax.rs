@@ -1,7 +1,7 @@
 //! Softmax and cross entropy.
 
 use super::wide::{is_narrow, narrow2, widen};
-use crate::{Axes, Backend, CompareOp, CrossEntropyParams, ReduceOp, Result, Scalar, Shape, UnaryOp};
+use crate::{Axes, Backend, CompareOp, CrossEntropyParams, DType, ReduceOp, Result, Scalar, Shape, UnaryOp};
 
 /// See [`Backend::softmax`].
 pub fn softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
@@ -110,6 +110,38 @@ pub fn cross_entropy_backward<B: Backend>(
     )?;
     let at_target = B::mul_scalar(&grad, params.label_smoothing - 1.0)?;
     B::scatter_add(&spread, 1, &B::reshape(&index, column)?, &at_target)
+}
+
+/// See [`Backend::cross_entropy_mean`].
+pub fn cross_entropy_mean<B: Backend>(
+    logits: &B::Tensor,
+    target: &B::Tensor,
+    params: &CrossEntropyParams,
+) -> Result<(B::Tensor, B::Tensor)> {
+    let (losses, logsumexp) = B::cross_entropy(logits, target, params)?;
+    let total = B::reduce(ReduceOp::Sum, &losses, Axes::one(0), false)?;
+    let counted = counted::<B>(target, B::dtype(logits), params)?;
+    Ok((B::div(&total, &counted)?, logsumexp))
+}
+
+/// See [`Backend::cross_entropy_mean_backward`].
+pub fn cross_entropy_mean_backward<B: Backend>(
+    grad: &B::Tensor,
+    logits: &B::Tensor,
+    target: &B::Tensor,
+    logsumexp: &B::Tensor,
+    params: &CrossEntropyParams,
+) -> Result<B::Tensor> {
+    let each = B::div(grad, &counted::<B>(target, B::dtype(logits), params)?)?;
+    let rows = B::shape(target)[0];
+    let each = B::expand(&B::reshape(&each, Shape::from([1]))?, Shape::from([rows]))?;
+    B::cross_entropy_backward(&each, logits, target, logsumexp, params)
+}
+
+/// How many rows count.
+fn counted<B: Backend>(target: &B::Tensor, dtype: DType, params: &CrossEntropyParams) -> Result<B::Tensor> {
+    let kept = B::compare_scalar(CompareOp::Ne, target, Scalar::Int(params.ignore_index))?;
+    B::reduce(ReduceOp::Sum, &B::cast(&kept, dtype)?, Axes::one(0), false)
 }
 
 fn largest<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {

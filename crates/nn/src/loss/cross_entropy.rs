@@ -83,18 +83,10 @@ impl<B: Backend> CrossEntropyLoss<B> {
             ignore_index: self.ignore_index,
             label_smoothing: self.label_smoothing,
         };
-        let losses = rows.input.cross_entropy(&rows.target, &params)?;
         match self.reduction {
-            Reduction::None => rows.unflatten(&losses),
-            Reduction::Sum => losses.sum_all(),
-            Reduction::Mean => {
-                let counted = rows
-                    .target
-                    .ne_scalar(self.ignore_index)?
-                    .to_dtype(losses.dtype())?
-                    .sum_all()?;
-                losses.sum_all()?.div(&counted)
-            }
+            Reduction::None => rows.unflatten(&rows.input.cross_entropy(&rows.target, &params)?),
+            Reduction::Sum => rows.input.cross_entropy(&rows.target, &params)?.sum_all(),
+            Reduction::Mean => rows.input.cross_entropy_mean(&rows.target, &params),
         }
     }
 

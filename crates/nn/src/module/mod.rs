@@ -281,6 +281,12 @@ pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     fn as_activation(&self) -> Option<Activation> {
         None
     }
+
+    /// Whether each output is the largest of some inputs, as in max pooling: a function that never falls may then as well come after it,
+    /// where there is less to compute. Default: no.
+    fn is_maximum(&self) -> bool {
+        false
+    }
 }
 
 impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {}
@@ -300,6 +306,10 @@ impl<B: Backend, M: Forward<B> + ?Sized> Forward<B> for Box<M> {
 
     fn as_activation(&self) -> Option<Activation> {
         (**self).as_activation()
+    }
+
+    fn is_maximum(&self) -> bool {
+        (**self).is_maximum()
     }
 }
 

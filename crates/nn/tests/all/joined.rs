@@ -1,11 +1,11 @@
-//! Modules that are joined with the activation after them where no gradient is wanted.
+//! Modules that are joined with the activation after them where no gradient is wanted, and ReLU and max pooling, which change places.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use polygrad_nn::{
-    Conv2d, Conv2dConfig, ELU, Flatten, GELU, LeakyReLU, Linear, Module, ReLU, Sequential, SiLU, Sigmoid, Softplus,
-    Tanh, watch,
+    Conv2d, Conv2dConfig, ELU, Flatten, GELU, LeakyReLU, Linear, MaxPool2d, Module, ReLU, Sequential, SiLU, Sigmoid,
+    Softplus, Tanh, watch,
 };
 use polygrad_tensor::{Backend, Device, Result, Tensor, no_grad};
 
@@ -62,4 +62,38 @@ fn check<B: Backend<Device: Default>>() -> Result<()> {
 fn joined_or_not_is_the_same() -> Result<()> {
     check::<polygrad_cpu::Cpu>()?;
     check::<polygrad_reference::Reference>()
+}
+
+/// The values, and the gradient of the sum of their squares.
+fn results<B: Backend>(y: &Tensor<B>, x: &Tensor<B>) -> Result<[Vec<f32>; 2]> {
+    let gradients = y.mul(y)?.sum_all()?.backward()?;
+    Ok([y.to_vec()?, gradients.require(x)?.to_vec()?])
+}
+
+fn check_swapped<B: Backend<Device: Default>>() -> Result<()> {
+    let device = Device::<B>::from_inner(B::Device::default());
+    for pool in [
+        MaxPool2d::new(2),
+        MaxPool2d::new(3).stride(1),
+        MaxPool2d::new(3).stride(2).padding(1).ceil_mode(true),
+    ] {
+        let model = Sequential::new().push(ReLU).push(pool);
+        let x = Tensor::randn([3, 4, 7, 8], &device)?.requires_grad()?;
+        let apart = pool.forward(&x.relu()?)?;
+        assert_eq!(results(&model.forward(&x)?, &x)?, results(&apart, &x)?);
+        assert_eq!(no_grad(|| model.forward(&x))?.to_vec::<f32>()?, apart.to_vec::<f32>()?);
+        // It is the maximum that comes first.
+        let recorded = model.forward(&x)?.recorded_ops();
+        assert!(format!("{recorded:?}").find("MaxPool") > format!("{recorded:?}").find("Relu"));
+        // An error of the maximum is its own.
+        let error = model.forward(&x.flatten(1, -1)?).unwrap_err();
+        assert_eq!(error.module_path().as_deref(), Some("1"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn relu_and_a_maximum_change_places() -> Result<()> {
+    check_swapped::<polygrad_cpu::Cpu>()?;
+    check_swapped::<polygrad_reference::Reference>()
 }

@@ -282,6 +282,14 @@ impl Backend for Onnx {
         Err(training("cross_entropy_backward"))
     }
 
+    fn cross_entropy_mean_backward(_: &T, _: &T, _: &T, _: &T, _: &CrossEntropyParams) -> Result<T> {
+        Err(training("cross_entropy_mean_backward"))
+    }
+
+    fn linear_weight_grad(_: &T, _: &T) -> Result<(T, T)> {
+        Err(training("linear_weight_grad"))
+    }
+
     fn layer_norm_backward(_: &T, _: &T, _: &T, _: &T, _: Option<&T>, _: usize) -> Result<(T, T, T)> {
         Err(training("layer_norm_backward"))
     }

@@ -203,7 +203,27 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When shapes, dtypes or devices do not fit, a class is out of range, or the label smoothing is outside `[0, 1]`.
     pub fn cross_entropy(&self, target: &Self, params: &CrossEntropyParams) -> Result<Self> {
-        let fail = |e| context(e, "cross_entropy", &[self, target]);
+        self.entropy(target, params, "cross_entropy", B::cross_entropy, Op::CrossEntropy)
+    }
+
+    /// The mean of [`Tensor::cross_entropy`] over the rows that are not ignored, of rank 0; NaN where all are.
+    ///
+    /// # Errors
+    /// As [`Tensor::cross_entropy`].
+    pub fn cross_entropy_mean(&self, target: &Self, params: &CrossEntropyParams) -> Result<Self> {
+        let op = Op::CrossEntropyMean;
+        self.entropy(target, params, "cross_entropy_mean", B::cross_entropy_mean, op)
+    }
+
+    fn entropy(
+        &self,
+        target: &Self,
+        params: &CrossEntropyParams,
+        name: &'static str,
+        compute: impl Fn(&B::Tensor, &B::Tensor, &CrossEntropyParams) -> Result<(B::Tensor, B::Tensor)>,
+        op: impl Fn(CrossEntropyParams) -> Op,
+    ) -> Result<Self> {
+        let fail = |e| context(e, name, &[self, target]);
         let (logits, classes) = (self.shape(), target.shape());
         if logits.rank() != 2 || classes.dims() != [logits[0]] {
             return Err(fail(Error::shape("takes logits [N, C] and class indices [N]")));
@@ -222,11 +242,11 @@ impl<B: Backend> Tensor<B> {
         }
         self.check_device(target).map_err(fail)?;
         let target = target.detach().to_dtype(DType::I64)?;
-        let (value, logsumexp) = B::cross_entropy(&self.value, &target.value, params).map_err(fail)?;
+        let (value, logsumexp) = compute(&self.value, &target.value, params).map_err(fail)?;
         Ok(record(
             value,
             &[self, &target],
-            || Op::CrossEntropy(*params),
+            || op(*params),
             |save, _| {
                 save.constant(&logsumexp).input(0).input(1);
             },

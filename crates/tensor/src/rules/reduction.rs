@@ -4,7 +4,7 @@ use polygrad_core::{Axes, Backend, ReduceOp, Result, Shape};
 use smallvec::smallvec;
 
 use super::{Context, Passed};
-use crate::Tensor;
+use crate::{Tensor, flops};
 
 pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -> Result<Passed<B>> {
     let shape = c.shape(0);
@@ -84,6 +84,15 @@ pub(super) fn linear<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     let (x_shape, weight_shape) = (c.shape(0), c.shape(1));
     let (inputs, outputs) = (weight_shape[1], weight_shape[0]);
     let rows: usize = x_shape[..x_shape.rank() - 1].iter().product();
+    let biased = c.call.inputs.len() == 3;
+    if biased && c.wants(1) && c.wants(2) && !c.create_graph {
+        let gradients = B::linear_weight_grad(&c.grad.value, &x.value)?;
+        flops::add_products(inputs * outputs, rows);
+        let (of_weight, of_bias) = (Tensor::from_inner(gradients.0), Tensor::from_inner(gradients.1));
+        let grad = || c.grad.reshape(Shape::from([rows, outputs]));
+        let of_x = c.when(0, || grad()?.matmul(weight)?.reshape(x_shape))?;
+        return Ok(Passed::Inputs(smallvec![of_x, Some(of_weight), Some(of_bias)]));
+    }
     let grad = c.grad.reshape(Shape::from([rows, outputs]))?;
     let mut gradients = smallvec![
         c.when(0, || grad.matmul(weight)?.reshape(x_shape))?,
@@ -91,7 +100,7 @@ pub(super) fn linear<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
             .matrix_transposed()?
             .matmul(&x.reshape(Shape::from([rows, inputs]))?))?,
     ];
-    if c.call.inputs.len() == 3 {
+    if biased {
         gradients.push(c.when(2, || grad.sum_to(Shape::from([outputs])))?);
     }
     Ok(Passed::Inputs(gradients))

@@ -23,6 +23,10 @@ fn softmaxes(cases: &mut Cases) {
             cases.unary(name, mixed([4, 3], 1), move |x| {
                 x.cross_entropy(&integers(&[2, 1, 0, 1], [4]), &params)
             });
+            let name = format!("cross_entropy_mean, smoothing {label_smoothing}, ignoring {ignore_index}");
+            cases.unary(name, mixed([4, 3], 1), move |x| {
+                x.cross_entropy_mean(&integers(&[2, 1, 0, 1], [4]), &params)
+            });
         }
     }
 }

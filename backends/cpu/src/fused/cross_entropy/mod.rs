@@ -2,12 +2,13 @@
 
 mod few;
 
-use polygrad_core::{CrossEntropyParams, DType, Error, Result, Shape, decompose};
+use polygrad_core::{CrossEntropyParams, DType, Error, Result, Scalar, Shape, decompose};
 
 use super::rows::{each_in_row, max_row, sum_row};
 use super::vectors;
 use crate::loops::Pointer;
 use crate::math::exp_nonpositive;
+use crate::ops::create;
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 
@@ -43,6 +44,20 @@ impl Task {
             params: *params,
         })
     }
+
+    /// Whether there are kernels for it.
+    fn is_here<'a>(&self, operands: impl IntoIterator<Item = &'a CpuTensor>) -> bool {
+        vectors(operands).is_some() && self.classes > 0
+    }
+
+    /// How many rows are not ignored.
+    fn counted(&self) -> Result<usize> {
+        let classes = self.target.slice::<i64>()?;
+        Ok(classes
+            .iter()
+            .filter(|&&class| class != self.params.ignore_index)
+            .count())
+    }
 }
 
 /// See [`polygrad_core::Backend::cross_entropy`].
@@ -52,9 +67,42 @@ pub(crate) fn cross_entropy(
     params: &CrossEntropyParams,
 ) -> Result<(CpuTensor, CpuTensor)> {
     let task = Task::new("cross_entropy", logits, target, params)?;
-    if vectors([logits]).is_none() || task.classes == 0 {
+    if !task.is_here([logits]) {
         return decompose::cross_entropy::<Cpu>(logits, target, params);
     }
+    forward(&task, logits)
+}
+
+/// See [`polygrad_core::Backend::cross_entropy_mean`].
+pub(crate) fn cross_entropy_mean(
+    logits: &CpuTensor,
+    target: &CpuTensor,
+    params: &CrossEntropyParams,
+) -> Result<(CpuTensor, CpuTensor)> {
+    let task = Task::new("cross_entropy_mean", logits, target, params)?;
+    if !task.is_here([logits]) {
+        return decompose::cross_entropy_mean::<Cpu>(logits, target, params);
+    }
+    let (losses, logsumexp) = forward(&task, logits)?;
+    let mean = total(losses.slice::<f32>()?) / task.counted()? as f64;
+    let mean = create::full(Shape::SCALAR, Scalar::Float(mean), DType::F32, logits.device())?;
+    Ok((mean, logsumexp))
+}
+
+/// The sum, in an order that depends on the length alone.
+fn total(losses: &[f32]) -> f64 {
+    let blocks = losses.chunks_exact(8);
+    let rest: f64 = blocks.remainder().iter().copied().map(f64::from).sum();
+    let mut lanes = [0.0; 8];
+    for block in blocks {
+        for (lane, &loss) in lanes.iter_mut().zip(block) {
+            *lane += f64::from(loss);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest
+}
+
+fn forward(task: &Task, logits: &CpuTensor) -> Result<(CpuTensor, CpuTensor)> {
     let (device, n) = (logits.device(), task.classes);
     let logits = logits.contiguous()?;
     let shape = Shape::from([task.rows]);
@@ -127,7 +175,7 @@ pub(crate) fn cross_entropy_backward(
     params: &CrossEntropyParams,
 ) -> Result<CpuTensor> {
     let task = Task::new("cross_entropy_backward", logits, target, params)?;
-    if vectors([grad, logits, logsumexp]).is_none() {
+    if !task.is_here([grad, logits, logsumexp]) {
         return decompose::cross_entropy_backward::<Cpu>(grad, logits, target, logsumexp, params);
     }
     let rows = Shape::from([task.rows]);
@@ -138,21 +186,55 @@ pub(crate) fn cross_entropy_backward(
                 .with_operands([grad, logsumexp].map(|x| (*x.shape(), x.dtype()))),
         );
     }
-    let (device, n) = (logits.device(), task.classes);
-    // Of a mean or a sum it is one number for all rows.
+    // Of a sum it is one number for all rows.
     let grad_step = usize::from(grad.layout().strides()[0] != 0);
     let grad = if grad_step == 0 {
         grad.clone()
     } else {
         grad.contiguous()?
     };
+    backward(&task, grad.typed::<f32>()?, grad_step, logits, logsumexp)
+}
+
+/// See [`polygrad_core::Backend::cross_entropy_mean_backward`].
+pub(crate) fn cross_entropy_mean_backward(
+    grad: &CpuTensor,
+    logits: &CpuTensor,
+    target: &CpuTensor,
+    logsumexp: &CpuTensor,
+    params: &CrossEntropyParams,
+) -> Result<CpuTensor> {
+    let task = Task::new("cross_entropy_mean_backward", logits, target, params)?;
+    if !task.is_here([grad, logits, logsumexp]) {
+        return decompose::cross_entropy_mean_backward::<Cpu>(grad, logits, target, logsumexp, params);
+    }
+    if grad.numel() != 1 || *logsumexp.shape() != Shape::from([task.rows]) {
+        return Err(
+            Error::shape("takes a gradient of one number and a logsumexp of one for each row")
+                .with_op("cross_entropy_mean_backward")
+                .with_operands([grad, logsumexp].map(|x| (*x.shape(), x.dtype()))),
+        );
+    }
+    let each = grad.slice::<f32>()?[0] / task.counted()? as f32;
+    backward(&task, &raw const each, 0, logits, logsumexp)
+}
+
+/// The gradients `grads` of rows are `grad_step` apart: 0 where they are one number.
+fn backward(
+    task: &Task,
+    grads: *const f32,
+    grad_step: usize,
+    logits: &CpuTensor,
+    logsumexp: &CpuTensor,
+) -> Result<CpuTensor> {
+    let (device, n) = (logits.device(), task.classes);
     let (logits, logsumexp) = (logits.contiguous()?, logsumexp.contiguous()?);
     let mut out = CpuTensor::empty(*logits.shape(), DType::F32, device)?;
     let (x, to) = (
         Pointer(logits.ptr().cast_mut().cast::<f32>()),
         Pointer(out.ptr_mut().cast::<f32>()),
     );
-    let (grads, lse) = (Pointer(grad.ptr().cast_mut().cast::<f32>()), logsumexp.slice::<f32>()?);
+    let (grads, lse) = (Pointer(grads.cast_mut()), logsumexp.slice::<f32>()?);
     let classes = task.target.slice::<i64>()?;
     device.split(task.rows, n as f32 * 0.5 + 10.0, 1, |start, end| {
         device.level().run(Backward {

@@ -1,0 +1,147 @@
+//! The gradients of a linear layer's weight and bias.
+
+use polygrad_core::{Backend, DType, Element, Error, Result, Shape, decompose};
+
+use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
+use crate::ops::half::Half;
+use crate::ops::{floats, same_dtype};
+use crate::simd::{Kernel, Simd};
+use crate::{Cpu, CpuTensor};
+
+/// Rows, at most, that are added up in one go; the sums of more are cut into parts, each a task, as any other reduction.
+const ROWS: usize = 1024;
+
+/// Rows whose sum is begun anew: it bounds the rounding error.
+const BLOCK: usize = 32;
+
+/// See [`polygrad_core::Backend::linear_weight_grad`].
+pub(crate) fn linear_weight_grad(grad: &CpuTensor, x: &CpuTensor) -> Result<(CpuTensor, CpuTensor)> {
+    let name = "linear_weight_grad";
+    let dtype = same_dtype(name, grad, x)?;
+    floats(name, dtype)?;
+    let rank = grad.shape().rank();
+    if rank == 0 || x.shape().rank() != rank || grad.shape()[..rank - 1] != x.shape()[..rank - 1] {
+        return Err(Error::shape("takes a gradient […, out] and an input […, in]")
+            .with_op(name)
+            .with_operands([grad, x].map(|x| (*x.shape(), x.dtype()))));
+    }
+    match (Half::of(dtype), dtype) {
+        (None, DType::F32) => gradients::<f32>(&flat(grad)?, &flat(x)?),
+        (None, _) => gradients::<f64>(&flat(grad)?, &flat(x)?),
+        (Some(_), _) => decompose::linear_weight_grad::<Cpu>(grad, x),
+    }
+}
+
+/// As a matrix with a row for each place of the leading axes.
+fn flat(x: &CpuTensor) -> Result<CpuTensor> {
+    let (shape, rank) = (x.shape(), x.shape().rank());
+    if rank == 2 {
+        return Ok(x.clone());
+    }
+    let rows = shape[..rank - 1].iter().product();
+    Cpu::reshape(x, Shape::from([rows, shape[rank - 1]]))
+}
+
+fn gradients<T: Real + Element>(grad: &CpuTensor, x: &CpuTensor) -> Result<(CpuTensor, CpuTensor)> {
+    let (rows, outputs, inputs) = (grad.shape()[0], grad.shape()[1], x.shape()[1]);
+    let (dtype, device) = (grad.dtype(), grad.device());
+    let mut of_weight = CpuTensor::empty(Shape::from([outputs, inputs]), dtype, device)?;
+    let strides = |x: &CpuTensor| [x.layout().strides()[0], x.layout().strides()[1]];
+    let ([grad_row, grad_column], [x_row, x_column]) = (strides(grad), strides(x));
+    let dims = Dims {
+        m: outputs,
+        n: inputs,
+        k: rows,
+    };
+    let to = MatMut::new(of_weight.ptr_mut().cast::<T>(), inputs.cast_signed(), 1);
+    // SAFETY: the matrices are the tensors, the first turned, and the output is new.
+    unsafe {
+        let turned = Mat::new(grad.typed::<T>()?, grad_column, grad_row);
+        gemm::gemm(
+            device,
+            dims,
+            turned,
+            Mat::new(x.typed::<T>()?, x_row, x_column),
+            to,
+            Update::set(),
+        )?;
+    }
+    let small = dtype == DType::F32 && rows <= ROWS && grad_column == 1;
+    let of_bias = match device.vectors() {
+        Some(level) if small => {
+            let mut sums = CpuTensor::empty(Shape::from([outputs]), dtype, device)?;
+            level.run(Columns {
+                from: grad.typed::<f32>()?,
+                row: grad_row,
+                rows,
+                columns: outputs,
+                to: sums.ptr_mut().cast(),
+            });
+            sums
+        }
+        _ => Cpu::sum_to(grad, Shape::from([outputs]))?,
+    };
+    Ok((of_weight, of_bias))
+}
+
+/// The sums of a matrix's columns.
+struct Columns {
+    from: *const f32,
+    /// From one row to the next.
+    row: isize,
+    rows: usize,
+    columns: usize,
+    to: *mut f32,
+}
+
+impl Kernel for Columns {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut column = 0;
+        while column + 4 * S::N <= self.columns {
+            // SAFETY: the matrix has so many columns.
+            unsafe { self.sums::<S, 4>(s, column, S::N) };
+            column += 4 * S::N;
+        }
+        while column < self.columns {
+            let n = S::N.min(self.columns - column);
+            // SAFETY: as above.
+            unsafe { self.sums::<S, 1>(s, column, n) };
+            column += n;
+        }
+    }
+}
+
+impl Columns {
+    /// Sums of `R` registers of columns from `first` on, with `n` columns each.
+    ///
+    /// # Safety
+    /// There must be as many columns.
+    #[inline(always)]
+    unsafe fn sums<S: Simd, const R: usize>(&self, s: S, first: usize, n: usize) {
+        let mut totals = [s.splat(0.0); R];
+        for start in (0..self.rows).step_by(BLOCK) {
+            let mut sums = [s.splat(0.0); R];
+            for row in start..self.rows.min(start + BLOCK) {
+                let from = self
+                    .from
+                    .wrapping_offset(row.cast_signed() * self.row)
+                    .wrapping_add(first);
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: by the caller.
+                    let value = unsafe { s.load_part(from.add(r * S::N), n) };
+                    *sum = s.add(*sum, value);
+                }
+            }
+            for (total, sum) in totals.iter_mut().zip(sums) {
+                *total = s.add(*total, sum);
+            }
+        }
+        for (r, total) in totals.into_iter().enumerate() {
+            // SAFETY: by the caller; there is a result for each column.
+            unsafe { s.store_part(self.to.add(first + r * S::N), n, total) };
+        }
+    }
+}
