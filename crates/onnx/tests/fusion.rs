@@ -147,6 +147,28 @@ fn convolutions_take_norm_residual_and_activation() {
 }
 
 #[test]
+fn convolutions_take_the_pooling_after_them() {
+    // All images at once, and some at a time: the second has 2.5 MB of output.
+    for (images, side) in [(2, 9), (41, 40)] {
+        let (mut b, x) = Builder::new(&[images, 3, side, side]);
+        let (w, c) = (b.weight(&[10, 3, 3, 3]), b.weight(&[10]));
+        let y = b.call("Conv", &[x, w, c], &[("pads", Attribute::Ints(vec![1; 4]))]);
+        let y = b.call("Relu", &[y], &[]);
+        let halves = || {
+            [
+                ("kernel_shape", Attribute::Ints(vec![2; 2])),
+                ("strides", Attribute::Ints(vec![2; 2])),
+            ]
+        };
+        let y = b.call("MaxPool", &[y], &halves());
+        let w = b.weight(&[4, 10, 2, 2]);
+        let y = b.call("Conv", &[y, w], &[]);
+        let y = b.call("MaxPool", &[y], &halves());
+        assert_eq!(b.steps(&[y]), ["Conv+Relu+MaxPool", "Conv+MaxPool"]);
+    }
+}
+
+#[test]
 fn a_residual_may_have_another_shape() {
     let (mut b, x) = Builder::new(&[1, 3, 5, 5]);
     let (w, r) = (b.weight(&[4, 3, 1, 1]), b.weight(&[2, 4, 1, 5]));

@@ -5,6 +5,7 @@ use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
 use super::attention::Masking;
+use super::images;
 use crate::import::call::{Call, Made, Results, one};
 use crate::import::ops::{self, Row, matrices, product};
 
@@ -20,6 +21,12 @@ pub(crate) enum Fused<B: Backend> {
     Conv {
         params: ConvParams,
         activation: Option<Activation>,
+    },
+    /// The same without a residual, and then max pooling.
+    ConvPool {
+        params: ConvParams,
+        activation: Option<Activation>,
+        pool: PoolParams,
     },
     /// Of floats; other numbers are for the node's own op.
     MaxPool {
@@ -57,6 +64,11 @@ impl<B: Backend> Fused<B> {
         match self {
             Self::Linear { matrix, activation } => linear(c, *matrix, *activation),
             Self::Conv { params, activation } => conv(c, params, *activation),
+            Self::ConvPool {
+                params,
+                activation,
+                pool,
+            } => images::conv_pool(c, params, *activation, pool),
             Self::MaxPool { general, .. } if !floats(c)? => ops::apply(general, c),
             Self::MaxPool { params, .. } => {
                 let x = c.x(0)?;
@@ -75,7 +87,7 @@ impl<B: Backend> Fused<B> {
     pub(super) const fn weight(&self) -> Option<Prepack> {
         match self {
             Self::Linear { .. } => Some(Prepack::Linear),
-            Self::Conv { .. } => Some(Prepack::Conv),
+            Self::Conv { .. } | Self::ConvPool { .. } => Some(Prepack::Conv),
             Self::MaxPool { .. } | Self::Lstm(_) | Self::Attention { .. } => None,
         }
     }

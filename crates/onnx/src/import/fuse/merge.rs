@@ -2,8 +2,8 @@
 
 use polygrad_core::{Activation, Backend, Result};
 
-use super::Draft;
 use super::action::Fused;
+use super::{Draft, images};
 use crate::graph::{Attribute, Node};
 
 impl<B: Backend> Draft<'_, B> {
@@ -19,6 +19,19 @@ impl<B: Backend> Draft<'_, B> {
         let norm = follower.node.op_type == "BatchNormalization";
         let activation = activation(&follower.node);
         let inputs: Vec<Option<usize>> = (0..4).map(|operand| self.slot(i, operand)).collect();
+        if let (&Fused::Conv { params, activation }, Some(&Fused::MaxPool { params: pool, .. }), None) =
+            (fused, self.fused(next), inputs[3])
+        {
+            if images::pays(self.device) {
+                let fused = Fused::ConvPool {
+                    params,
+                    activation,
+                    pool,
+                };
+                self.replace(next, &[i], fused, &inputs[..3]);
+            }
+            return Ok(None);
+        }
         match (fused, activation) {
             (
                 Fused::Linear {

@@ -5,6 +5,7 @@
 
 mod action;
 mod attention;
+mod images;
 mod merge;
 mod single;
 

@@ -1,0 +1,45 @@
+//! A convolution and the pooling after it, for as many images at a time as leave the convolution's output in the cache.
+
+use polygrad_core::{Activation, Backend, ConvParams, PoolParams, Result};
+use polygrad_tensor::{Device, Tensor};
+
+use crate::import::call::{Call, Results, one};
+
+/// Bytes of a convolution's output that are still in a core's cache when they are pooled.
+const CACHE: usize = 1 << 20;
+
+/// Whether some images at a time are any good: on devices that compute at once, by cores with caches.
+pub(super) fn pays<B: Backend>(device: &Device<B>) -> bool {
+    let capabilities = device.capabilities();
+    capabilities.unified_memory && !capabilities.asynchronous
+}
+
+/// Of images, a weight and a bias.
+pub(super) fn conv_pool<B: Backend>(
+    c: &Call<'_, B>,
+    params: &ConvParams,
+    activation: Option<Activation>,
+    pool: &PoolParams,
+) -> Results<B> {
+    let (x, weight, bias) = (c.x(0)?, c.x(1)?, c.x(2)?);
+    let shape = params.output_shape(&x.shape(), &weight.shape())?;
+    c.limits.check(&shape, x.dtype())?;
+    c.limits.check(&pool.output_shape(&shape)?, x.dtype())?;
+    let compute = |x: &Tensor<B>| -> Result<Tensor<B>> {
+        x.conv_activation(&weight, &bias, None, activation, params)?
+            .max_pool_values(pool)
+    };
+    let images = shape[0];
+    let bytes = shape.numel() * x.dtype().size();
+    let at_once = (CACHE * images)
+        .checked_div(bytes)
+        .map_or(images, |images| images.max(1));
+    if at_once >= images || [&x, &weight, &bias].into_iter().any(Tensor::is_tracked) {
+        return one(compute(&x)?);
+    }
+    let starts = (0..images).step_by(at_once);
+    let parts: Vec<Tensor<B>> = starts
+        .map(|start| compute(&x.narrow(0, start, at_once.min(images - start))?))
+        .collect::<Result<_>>()?;
+    one(Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?)
+}
