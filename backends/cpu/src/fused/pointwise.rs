@@ -91,31 +91,33 @@ impl Kernel for Add {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { with, relu, y, n } = self;
-        let (bias, zero) = (s.splat(with.bias), s.splat(0.0));
-        let mut at = 0;
-        while at < n {
-            let left = S::N.min(n - at);
-            let whole = left == S::N;
-            // SAFETY: `Pointwise::run` answers for the elements.
-            unsafe {
-                let to = y.add(at);
-                let mut v = s.add(if whole { s.load(to) } else { s.load_part(to, left) }, bias);
-                if !with.residual.is_null() {
-                    let from = with.residual.add(at);
-                    v = s.add(v, if whole { s.load(from) } else { s.load_part(from, left) });
+        let whole = self.n / S::N * S::N;
+        // SAFETY: `Pointwise::run` answers for the elements.
+        unsafe {
+            for at in (0..whole).step_by(S::N) {
+                let y = self.y.add(at);
+                let mut v = s.add(s.load(y), s.splat(self.with.bias));
+                if !self.with.residual.is_null() {
+                    v = s.add(v, s.load(self.with.residual.add(at)));
                 }
-                if relu {
-                    // A NaN is not below 0, and stays.
-                    v = s.select(s.lt(v, zero), zero, v);
-                }
-                if whole {
-                    s.store(to, v);
-                } else {
-                    s.store_part(to, left, v);
-                }
+                s.store(y, self.last(s, v));
             }
-            at += left;
+            let (y, left) = (self.y.add(whole), self.n - whole);
+            if left > 0 {
+                let mut v = s.add(s.load_part(y, left), s.splat(self.with.bias));
+                if !self.with.residual.is_null() {
+                    v = s.add(v, s.load_part(self.with.residual.add(whole), left));
+                }
+                s.store_part(y, left, self.last(s, v));
+            }
         }
+    }
+}
+
+impl Add {
+    #[inline(always)]
+    fn last<S: Simd>(&self, s: S, v: S::V) -> S::V {
+        // A NaN stays, being the second.
+        if self.relu { s.max(s.splat(0.0), v) } else { v }
     }
 }
