@@ -15,6 +15,7 @@ mod pool;
 mod simd;
 mod support;
 mod tensor;
+mod view;
 
 pub use backend::Cpu;
 pub use device::{CpuDevice, Kernels, entry};

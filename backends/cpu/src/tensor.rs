@@ -9,6 +9,7 @@ use crate::buffers::Buffer;
 use crate::conv::Filters;
 use crate::gemm::Prepacked;
 use crate::loops;
+use crate::view::{Handle, Packed};
 
 /// A tensor in host memory: a shared buffer, and where in it the elements lie. Cloning shares the memory.
 #[derive(Clone)]
@@ -16,24 +17,9 @@ pub struct CpuTensor {
     buffer: Buffer,
     /// Where the elements lie, unless they fill the shape that the buffer was made for from its start. Like that shape it lives behind a
     /// pointer: tensors are moved around so often that their size decides what an op on a small one costs.
-    view: Option<Arc<View>>,
+    view: Handle,
     dtype: DType,
     device: CpuDevice,
-}
-
-/// How a tensor looks at its buffer.
-struct View {
-    layout: Layout,
-    /// What a weight was made into for those who use it. Whoever has such a tensor may not change its elements.
-    packed: Option<Packed>,
-}
-
-/// A weight as the kernels want it.
-pub(crate) enum Packed {
-    /// As the right-hand side that it is in matrix products.
-    Matrix(Prepacked<f32>),
-    /// As the filters of a convolution.
-    Filters(Filters),
 }
 
 const _: () = assert!(size_of::<CpuTensor>() <= 32);
@@ -44,7 +30,7 @@ impl CpuTensor {
     pub(crate) fn empty(shape: Shape, dtype: DType, device: CpuDevice) -> Result<Self> {
         Ok(Self {
             buffer: Buffer::alloc_for(shape, shape.numel() * dtype.size())?,
-            view: None,
+            view: Handle::NONE,
             dtype,
             device,
         })
@@ -56,7 +42,7 @@ impl CpuTensor {
         let plain = layout.offset() == 0 && layout.is_contiguous() && layout.shape() == buffer.shape();
         Self {
             buffer,
-            view: (!plain).then(|| Arc::new(View { layout, packed: None })),
+            view: if plain { Handle::NONE } else { Handle::new(layout, None) },
             dtype,
             device,
         }
@@ -92,7 +78,7 @@ impl CpuTensor {
     /// The shape.
     #[inline]
     pub fn shape(&self) -> &Shape {
-        match &self.view {
+        match self.view.get() {
             None => self.buffer.shape(),
             Some(view) => view.layout.shape(),
         }
@@ -107,7 +93,7 @@ impl CpuTensor {
     /// Where in the buffer the elements lie.
     #[inline]
     pub fn layout(&self) -> Layout {
-        match &self.view {
+        match self.view.get() {
             None => Layout::contiguous(*self.buffer.shape()),
             Some(view) => view.layout,
         }
@@ -116,7 +102,7 @@ impl CpuTensor {
     /// Index of the first element in the buffer.
     #[inline]
     fn offset(&self) -> usize {
-        self.view.as_ref().map_or(0, |view| view.layout.offset())
+        self.view.get().map_or(0, |view| view.layout.offset())
     }
 
     /// The device.
@@ -127,12 +113,8 @@ impl CpuTensor {
 
     /// The same weight with what was made of it.
     pub(crate) fn with_packed(&self, packed: Packed) -> Self {
-        let view = View {
-            layout: self.layout(),
-            packed: Some(packed),
-        };
         Self {
-            view: Some(Arc::new(view)),
+            view: Handle::new(self.layout(), Some(packed)),
             ..self.clone()
         }
     }
@@ -140,7 +122,7 @@ impl CpuTensor {
     /// The panels of the right-hand side that a weight is in matrix products, where it was made into them.
     #[inline]
     pub(crate) fn packed(&self) -> Option<&Prepacked<f32>> {
-        match self.view.as_ref()?.packed.as_ref()? {
+        match self.view.get()?.packed.as_ref()? {
             Packed::Matrix(matrix) => Some(matrix),
             Packed::Filters(_) => None,
         }
@@ -149,7 +131,7 @@ impl CpuTensor {
     /// The filters of a convolution that a weight was made into.
     #[inline]
     pub(crate) fn filters(&self) -> Option<&Filters> {
-        match self.view.as_ref()?.packed.as_ref()? {
+        match self.view.get()?.packed.as_ref()? {
             Packed::Filters(filters) => Some(filters),
             Packed::Matrix(_) => None,
         }
@@ -167,7 +149,7 @@ impl CpuTensor {
 
     #[inline]
     pub(crate) fn is_contiguous(&self) -> bool {
-        self.view.as_ref().is_none_or(|view| view.layout.is_contiguous())
+        self.view.get().is_none_or(|view| view.layout.is_contiguous())
     }
 
     /// The first element.
@@ -222,7 +204,7 @@ impl CpuTensor {
     /// Whether the elements may be overwritten in place: nobody else sees them, and they lie one after another.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
-        let packed = self.view.as_ref().is_some_and(|view| view.packed.is_some());
+        let packed = self.view.get().is_some_and(|view| view.packed.is_some());
         self.is_contiguous() && !packed && self.buffer.is_unique()
     }
 

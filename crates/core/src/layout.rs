@@ -101,16 +101,27 @@ impl Layout {
     #[must_use]
     pub fn slice(&self, ranges: &[SliceRange]) -> Self {
         let mut out = *self;
-        let mut offset = self.offset as isize;
         for (axis, range) in ranges.iter().enumerate() {
-            out.shape.dims_mut()[axis] = range.len;
-            out.strides[axis] = self.strides[axis] * range.step;
-            if range.len > 0 {
-                offset += range.start as isize * self.strides[axis];
-            }
+            out.cut(axis, *range);
         }
-        out.offset = offset as usize;
         out
+    }
+
+    /// A range of one axis, inside its extent, and all of the others.
+    #[must_use]
+    pub fn slice_axis(&self, axis: usize, range: SliceRange) -> Self {
+        let mut out = *self;
+        out.cut(axis, range);
+        out
+    }
+
+    fn cut(&mut self, axis: usize, range: SliceRange) {
+        let stride = self.strides[axis];
+        self.shape.dims_mut()[axis] = range.len;
+        self.strides[axis] = stride * range.step;
+        if range.len > 0 {
+            self.offset = self.offset.wrapping_add_signed(range.start as isize * stride);
+        }
     }
 
     /// The same elements in the same order under another shape, if strides can express it; `None` means: copy.
@@ -196,6 +207,10 @@ mod tests {
         assert!(!transposed.is_contiguous());
         let flipped = base.slice(&[SliceRange::full(2), SliceRange::new(2, 3, -1)]);
         assert_eq!(indices(&flipped), [2, 1, 0, 5, 4, 3]);
+        assert_eq!(
+            indices(&base.slice_axis(1, SliceRange::new(2, 3, -1))),
+            indices(&flipped)
+        );
         let column = base.slice(&[SliceRange::full(2), SliceRange::new(1, 1, 1)]);
         assert_eq!(
             indices(&column.expand(Shape::from([2, 2, 4]))),

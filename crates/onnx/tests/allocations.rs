@@ -1,4 +1,4 @@
-//! What runs allocate after the first: nothing for the elements of tensors, and little else.
+//! What runs allocate after the first: nothing on `Cpu`, and through `AnyBackend` handles and the arguments of ops.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -95,7 +95,7 @@ struct Sequence {
 }
 
 #[test]
-fn later_runs_allocate_next_to_nothing() {
+fn later_runs_allocate_nothing() {
     let device = Device::<Cpu>::default().into_any();
     let images = vec![Input::new("x", DType::F32, ("batch", 1, 12, 12))];
     let mlp = Mlp::new(&MlpConfig::new([20, 16, 12, 3]), &device).unwrap();
@@ -109,7 +109,7 @@ fn later_runs_allocate_next_to_nothing() {
         .push(Flatten::default())
         .push(Linear::new(144, 10, &device).unwrap());
     let counts = both("cnn", &cnn, images, 4, |m, x| m.forward(&x[0]));
-    within("cnn", counts, [3, 9]);
+    within("cnn", counts, [0, 6]);
     let lstm = Sequence {
         lstm: LSTMConfig::new(5, 7).batch_first(true).build(&device).unwrap(),
         head: Linear::new(7, 3, &device).unwrap(),
@@ -119,7 +119,7 @@ fn later_runs_allocate_next_to_nothing() {
         let (_, (hidden, _)) = m.lstm.forward(&x[0], None)?;
         m.head.forward(&hidden.select(0, 0)?)
     });
-    within("lstm", counts, [46, 60]);
+    within("lstm", counts, [0, 13]);
     let config = BertConfig {
         vocab_size: 40,
         hidden_size: 24,
@@ -134,7 +134,7 @@ fn later_runs_allocate_next_to_nothing() {
     let counts = both("bert", &bert, inputs, 4, |m, x| {
         m.forward(BertInput::new(&x[0]).attention_mask(&x[1]))
     });
-    within("bert", counts, [157, 238]);
+    within("bert", counts, [0, 74]);
 }
 
 /// As many as docs/onnx.md says, on `Cpu` and through `AnyBackend`: fewer are welcome there.

@@ -185,6 +185,39 @@ fn chance_is_not_folded() {
     assert_ne!(run(), run());
 }
 
+/// What a run computes from shapes is kept for the next one: not where they have changed, nor changed by who was given it.
+#[test]
+fn shapes_may_change_from_run_to_run() {
+    let mut body = Body::default();
+    let x = body.add_value("x", None);
+    let [zero, one] = [0i64, 1].map(|value| body.add_initializer(format!("c{value}"), HostTensor::scalar(value)));
+    let [shape, n, places, floats, y] = ["shape", "n", "places", "floats", "y"].map(|name| body.add_value(name, None));
+    body.inputs = vec![x];
+    body.outputs = vec![y];
+    let mut cast = call("Cast", &[places], floats);
+    cast.attributes
+        .push(("to".into(), Attribute::Int(ElementType::F32.number().into())));
+    body.nodes = vec![
+        call("Shape", &[x], shape),
+        call("Gather", &[shape, zero], n),
+        call("Range", &[zero, n, one], places),
+        cast,
+        call("Add", &[floats, x], y),
+    ];
+    let graph = Graph {
+        opsets: [(String::new(), 20)].into(),
+        body,
+        ..Graph::default()
+    };
+    let model = OnnxModel::from_graph(&graph, &device(), Options::default()).unwrap();
+    for extent in [3, 3, 1, 4, 4, 3] {
+        let x = Tensor::ones([extent], &device()).unwrap();
+        let y = model.forward(&[x]).unwrap().tensor(0).unwrap();
+        let wanted: Vec<f32> = (1..=extent).map(|place| place as f32).collect();
+        assert_eq!(y.to_vec::<f32>().unwrap(), wanted);
+    }
+}
+
 #[test]
 fn models_are_shared_between_threads() {
     let model = OnnxModel::from_graph(&product(), &device(), Options::default()).unwrap();

@@ -20,7 +20,7 @@ use polygrad_core::{ConvParams, DType, Error, Result, Scalar, Shape};
 
 use crate::ops::half::Half;
 use crate::ops::{convert, create, floats, same_dtype};
-use crate::tensor::Packed;
+use crate::view::Packed;
 use crate::{CpuDevice, CpuTensor, Kernels};
 use geometry::Geometry;
 

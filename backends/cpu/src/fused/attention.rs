@@ -123,12 +123,15 @@ impl Output {
     fn new(q: &CpuTensor, out: usize) -> Result<Self> {
         let rank = q.shape().rank();
         let shape = q.shape().with_dim(rank - 1, out);
-        let mut order: Vec<usize> = (0..rank).collect();
-        if rank >= 4 {
-            order.swap(rank - 3, rank - 2);
+        let axes = Axes::new((0..rank).map(|axis| match rank - axis {
+            2 if rank >= 4 => rank - 3,
+            3 if rank >= 4 => rank - 2,
+            _ => axis,
+        }))?;
+        let mut stored = shape;
+        for (to, from) in stored.dims_mut().iter_mut().zip(axes.iter()) {
+            *to = shape[from];
         }
-        let axes = Axes::new(order)?;
-        let stored = Shape::new(&axes.iter().map(|axis| shape[axis]).collect::<Vec<_>>())?;
         let tensor = CpuTensor::empty(stored, DType::F32, q.device())?;
         Ok(Self {
             layout: tensor.layout().permute(axes),

@@ -29,9 +29,7 @@ pub(crate) fn concat(xs: &[&CpuTensor], axis: usize) -> Result<CpuTensor> {
     let mut start = 0;
     for x in xs {
         let len = x.shape()[axis];
-        let mut ranges = full(&out.layout());
-        ranges[axis] = SliceRange::new(start, len, 1);
-        let place = out.layout().slice(&ranges);
+        let place = out.layout().slice_axis(axis, SliceRange::new(start, len, 1));
         // SAFETY: the place is a part of `out`, which is new, and of the shape of `x`.
         unsafe { write_part(x, &mut out, &place) };
         start += len;
@@ -66,10 +64,6 @@ pub(crate) fn pad(x: &CpuTensor, padding: &[(usize, usize)], value: Scalar) -> R
     // SAFETY: the place is a part of `out`, which is new, and of the shape of `x`.
     unsafe { write_part(x, &mut out, &place) };
     Ok(out)
-}
-
-fn full(layout: &Layout) -> Vec<SliceRange> {
-    layout.shape().iter().map(|&dim| SliceRange::full(dim)).collect()
 }
 
 /// # Safety

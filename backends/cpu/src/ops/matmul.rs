@@ -9,7 +9,7 @@ use crate::fused::activation;
 use crate::fused::pointwise::Pointwise;
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Real, Update};
 use crate::loops::Pointer;
-use crate::tensor::Packed;
+use crate::view::Packed;
 use crate::{CpuDevice, CpuTensor, Level};
 
 /// See [`polygrad_core::Backend::matmul`].

@@ -1,6 +1,6 @@
 //! What an op sees of the node that calls it.
 
-use polygrad_core::{Backend, DType, Element, Error, ErrorKind, HostTensor, Result, Scalar, Shape};
+use polygrad_core::{Backend, DType, Element, Error, ErrorKind, HostTensor, MAX_RANK, Result, Scalar, Shape};
 use polygrad_tensor::{Device, Tensor};
 use smallvec::{SmallVec, smallvec};
 
@@ -12,8 +12,14 @@ use crate::graph::{Attribute, ElementType, Literal, Node, malformed};
 /// The results of an op, in the order of the node's outputs; those at the end may be missing.
 pub(crate) type Results<B> = Result<Made<B>>;
 
-/// Mostly one, which then needs no memory of its own.
-pub(crate) type Made<B> = SmallVec<[Value<B>; 1]>;
+/// Mostly one and, but for parts that are cut, at most the three of an LSTM, which then need no memory of their own.
+pub(crate) type Made<B> = SmallVec<[Value<B>; 3]>;
+
+/// What a body is given, in the order of its inputs.
+pub(crate) type Operands<B> = SmallVec<[Value<B>; 4]>;
+
+/// A number for each axis, mostly, which then needs no memory of its own.
+pub(crate) type List<T> = SmallVec<[T; MAX_RANK]>;
 
 /// One call of an op: its operands and attributes.
 pub(crate) struct Call<'a, B: Backend> {
@@ -58,7 +64,7 @@ impl<B: Backend> Call<'_, B> {
         self.value(i).map(|_| self.x(i)).transpose()
     }
 
-    pub(crate) fn all(&self) -> Result<Vec<Tensor<B>>> {
+    pub(crate) fn all(&self) -> Result<SmallVec<[Tensor<B>; 4]>> {
         (0..self.inputs.len()).map(|i| self.x(i)).collect()
     }
 
@@ -96,15 +102,15 @@ impl<B: Backend> Call<'_, B> {
     }
 
     /// The values as integers, in row-major order.
-    pub(crate) fn ints(&self, i: usize) -> Result<Vec<i64>> {
+    pub(crate) fn ints(&self, i: usize) -> Result<List<i64>> {
         let host = self.host(i)?;
         if host.dtype().is_float() {
             return Err(malformed(format!("operand {i} is {}, not integers", host.dtype())));
         }
-        host.cast(DType::I64).to_vec()
+        Ok(List::from_slice(host.cast(DType::I64).as_slice()?))
     }
 
-    pub(crate) fn opt_ints(&self, i: usize) -> Result<Option<Vec<i64>>> {
+    pub(crate) fn opt_ints(&self, i: usize) -> Result<Option<List<i64>>> {
         self.value(i).map(|_| self.ints(i)).transpose()
     }
 
@@ -216,10 +222,10 @@ impl<B: Backend> Call<'_, B> {
     }
 
     /// Integers that are an operand in newer versions, an attribute in older ones.
-    pub(crate) fn ints_either(&self, i: usize, name: &str) -> Result<Option<Vec<i64>>> {
+    pub(crate) fn ints_either(&self, i: usize, name: &str) -> Result<Option<List<i64>>> {
         match self.opt_ints(i)? {
             Some(values) => Ok(Some(values)),
-            None => Ok(self.int_list(name)?.map(<[i64]>::to_vec)),
+            None => Ok(self.int_list(name)?.map(List::from_slice)),
         }
     }
 
@@ -293,8 +299,8 @@ pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize> {
     found.ok_or_else(|| Error::out_of_range(format!("there is no axis {axis} in a tensor of rank {rank}")))
 }
 
-pub(crate) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>> {
-    let mut axes = Vec::with_capacity(list.len());
+pub(crate) fn axes(list: &[i64], rank: usize) -> Result<List<usize>> {
+    let mut axes = List::with_capacity(list.len());
     for &number in list {
         let found = axis(number, rank)?;
         if axes.contains(&found) {
@@ -310,11 +316,11 @@ pub(crate) fn size(value: i64) -> Result<usize> {
     usize::try_from(value).map_err(|_| malformed(format!("{value} is no extent")))
 }
 
-pub(crate) fn sizes(values: &[i64]) -> Result<Vec<usize>> {
+pub(crate) fn sizes(values: &[i64]) -> Result<List<usize>> {
     values.iter().map(|&value| size(value)).collect()
 }
 
-pub(crate) fn isizes(axes: &[usize]) -> Vec<isize> {
+pub(crate) fn isizes(axes: &[usize]) -> List<isize> {
     axes.iter().map(|&axis| axis as isize).collect()
 }
 

@@ -204,11 +204,7 @@ fn cast<B: Backend>(c: &Call<'_, B>, x: &Ints) -> Result<Option<Ints>> {
 
 /// Squeeze and Unsqueeze between a number and a list of one number.
 fn one_element<B: Backend>(c: &Call<'_, B>, x: &Ints) -> Result<Option<Ints>> {
-    let list = match c.opt_ints(1)? {
-        Some(list) => Some(list),
-        None => c.int_list("axes")?.map(<[i64]>::to_vec),
-    };
-    let shape = match (c.node.op_type.as_str(), list) {
+    let shape = match (c.node.op_type.as_str(), c.ints_either(1, "axes")?) {
         ("Squeeze", Some(list)) if x.shape.rank() == 1 => {
             axes(&list, 1)?;
             if list.is_empty() { x.shape } else { Shape::SCALAR }

@@ -4,9 +4,11 @@ use polygrad_core::{Backend, Error, Result};
 use polygrad_tensor::Device;
 use smallvec::{SmallVec, smallvec};
 
-use super::call::{Call, Made, Results};
+use super::call::{Call, Operands, Results};
+use super::known::{Known, Last};
 use super::limits::Limits;
 use super::plan::{Action, Operand, Plan, Step};
+use super::rooms::Room;
 use super::value::Value;
 use super::{host, ops};
 use crate::graph::{Node, malformed};
@@ -20,7 +22,7 @@ impl<B: Backend> Plan<B> {
     /// Runs it on inputs in order, and on what it captures of the body around it.
     pub(crate) fn run(
         &self,
-        inputs: Made<B>,
+        inputs: Operands<B>,
         captures: &[Value<B>],
         device: &Device<B>,
         limits: &Limits,
@@ -32,17 +34,18 @@ impl<B: Backend> Plan<B> {
                 self.inputs.len()
             )));
         }
-        let mut values = self.rooms.take(self.slots, &self.constants);
+        let mut room = self.rooms.take(self.slots, self.steps.len(), &self.constants);
+        let Room { values, known } = &mut room;
         for (&slot, value) in self.captures.iter().zip(captures) {
             values[slot] = Some(value.clone());
         }
         for (&slot, value) in self.inputs.iter().zip(inputs) {
             values[slot] = Some(value);
         }
-        for step in &self.steps {
+        for (step, known) in self.steps.iter().zip(known) {
             limits.step()?;
             let results = step
-                .run(&mut values, device, limits)
+                .run(values, known, device, limits)
                 .map_err(|e| in_step(e, &step.node))?;
             for (slot, value) in step.outputs.iter().zip(results) {
                 if let Some(slot) = slot {
@@ -61,14 +64,20 @@ impl<B: Backend> Plan<B> {
         for &slot in &self.passing {
             values[slot] = None;
         }
-        self.rooms.give_back(values);
+        self.rooms.give_back(room);
         outputs
     }
 }
 
 impl<B: Backend> Step<B> {
     /// Operands that nobody needs any more are moved out of their slots, so that an op may see that it has the only handle.
-    fn run(&self, values: &mut [Option<Value<B>>], device: &Device<B>, limits: &Limits) -> Results<B> {
+    fn run(
+        &self,
+        values: &mut [Option<Value<B>>],
+        known: &mut Known<B>,
+        device: &Device<B>,
+        limits: &Limits,
+    ) -> Results<B> {
         let missing = || malformed("an operand that an earlier node did not give");
         let captures: SmallVec<[Vec<Value<B>>; 1]> = self
             .captures
@@ -80,7 +89,7 @@ impl<B: Backend> Step<B> {
                     .collect()
             })
             .collect::<Result<_>>()?;
-        let mut operands: SmallVec<[Option<Value<B>>; 4]> = SmallVec::with_capacity(self.inputs.len());
+        let mut operands: SmallVec<[Option<Value<B>>; 8]> = SmallVec::with_capacity(self.inputs.len());
         for operand in &self.inputs {
             operands.push(match operand {
                 None => None,
@@ -88,7 +97,12 @@ impl<B: Backend> Step<B> {
                 Some(Operand { slot, last: false }) => Some(values[*slot].clone().ok_or_else(missing)?),
             });
         }
-        call_step(self, &operands, &captures, device, limits)
+        if let Some(results) = known.as_ref().and_then(|last| last.on(&operands)) {
+            return Ok(results.clone());
+        }
+        let results = call_step(self, &operands, &captures, device, limits)?;
+        *known = Last::new(self, &operands, &results);
+        Ok(results)
     }
 }
 

@@ -155,6 +155,14 @@ impl<B: Backend> Value<B> {
         }
     }
 
+    /// Whether both are one value on the host, not only equal.
+    pub(crate) fn is_same_host(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Kind::Host(one), Kind::Host(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// The same values, said to be of an element type that their dtype holds.
     pub(crate) fn with_element(self, element: ElementType) -> Self {
         match self.0 {

@@ -1,6 +1,7 @@
 //! Scaled dot-product attention.
 
-use polygrad_core::{Backend, DType, Error, Result, Shape, decompose};
+use polygrad_core::{Backend, DType, Error, MAX_RANK, Result, Shape, decompose};
+use smallvec::SmallVec;
 
 use super::context;
 use crate::Tensor;
@@ -56,7 +57,7 @@ impl<B: Backend> Tensor<B> {
         let batch = leading(&v).map_err(fail)?;
         let (query, key, batch) = query.aligned(key, mask, batch).map_err(fail)?;
         let value = value
-            .expand(Shape::new(&[batch.dims(), &[values, out]].concat()).map_err(fail)?)
+            .expand(matrices(&batch, values, out).map_err(fail)?)
             .map_err(fail)?;
         let scale = scale.unwrap_or_else(|| default_scale(&query));
         let all = [Some(&query), Some(&key), Some(&value), mask];
@@ -102,7 +103,6 @@ impl<B: Backend> Tensor<B> {
         }
         self.check_device(key)?;
         let batch = leading(&q)?.broadcast(&leading(&k)?)?.broadcast(&others)?;
-        let inner = |rows, columns| Shape::new(&[batch.dims(), &[rows, columns]].concat());
         if let Some(mask) = mask {
             self.check_device(mask)?;
             if mask.dtype() != DType::Bool && mask.dtype() != self.dtype() {
@@ -112,7 +112,7 @@ impl<B: Backend> Tensor<B> {
                     self.dtype()
                 )));
             }
-            let scores = inner(rows, keys)?;
+            let scores = matrices(&batch, rows, keys)?;
             if !mask.shape().broadcasts_to(&scores) {
                 return Err(Error::shape(format!(
                     "the mask's shape {} does not broadcast to {scores}",
@@ -121,8 +121,8 @@ impl<B: Backend> Tensor<B> {
             }
         }
         Ok((
-            self.expand(inner(rows, width)?)?,
-            key.expand(inner(keys, width)?)?,
+            self.expand(matrices(&batch, rows, width)?)?,
+            key.expand(matrices(&batch, keys, width)?)?,
             batch,
         ))
     }
@@ -185,6 +185,13 @@ fn keys(key: Shape) -> Result<usize> {
         &[.., keys, _] => Ok(keys),
         _ => Err(misfit()),
     }
+}
+
+/// The shape of a stack of matrices.
+fn matrices(batch: &Shape, rows: usize, columns: usize) -> Result<Shape> {
+    let mut dims = SmallVec::<[usize; MAX_RANK]>::from_slice(batch);
+    dims.extend([rows, columns]);
+    Shape::new(&dims)
 }
 
 /// The axes before the last two.

@@ -1,6 +1,7 @@
 //! How axes are written.
 
-use polygrad_core::{Axes, Result, Shape};
+use polygrad_core::{Axes, MAX_RANK, Result, Shape};
+use smallvec::SmallVec;
 
 /// One axis, several, or (as `()`) all of them; negative ones count from the back. Of a scalar, 0 and −1 name no axis and are
 /// allowed, as in PyTorch.
@@ -29,8 +30,8 @@ impl IntoAxes for &[isize] {
         if shape.rank() == 0 && self.iter().all(|axis| matches!(axis, 0 | -1)) {
             return Ok(Axes::NONE);
         }
-        let axes = self.iter().map(|&axis| shape.axis(axis)).collect::<Result<Vec<_>>>()?;
-        Axes::new(axes)
+        let axes = self.iter().map(|&axis| shape.axis(axis));
+        Axes::new(axes.collect::<Result<SmallVec<[usize; MAX_RANK]>>>()?)
     }
 }
 

@@ -3,10 +3,14 @@
 use std::borrow::Cow;
 
 use polygrad_core::{Backend, Error, Op, Result};
+use smallvec::SmallVec;
 
 use super::context;
 use crate::Tensor;
 use crate::graph::record;
+
+/// As many tensors are joined without memory for lists of them.
+const FEW: usize = 4;
 
 impl<B: Backend> Tensor<B> {
     /// Joins tensors along an axis; the other extents must be equal, dtypes promote. An operand of shape `[0]` adds nothing, whatever the
@@ -33,7 +37,7 @@ impl<B: Backend> Tensor<B> {
                 ))));
             }
         }
-        let mut cast = Vec::with_capacity(tensors.len());
+        let mut cast: SmallVec<[Cow<'_, Self>; FEW]> = SmallVec::with_capacity(tensors.len());
         for &x in tensors {
             let x = x.cast_cow(dtype)?;
             cast.push(if is_nothing(&x) && shape.rank() != 1 {
@@ -42,8 +46,8 @@ impl<B: Backend> Tensor<B> {
                 x
             });
         }
-        let parts: Vec<&Self> = cast.iter().map(|x| &**x).collect();
-        let values: Vec<_> = parts.iter().map(|x| &x.value).collect();
+        let parts: SmallVec<[&Self; FEW]> = cast.iter().map(|x| &**x).collect();
+        let values: SmallVec<[_; FEW]> = parts.iter().map(|x| &x.value).collect();
         let value = B::concat(&values, axis).map_err(fail)?;
         Ok(record(value, &parts, || Op::Concat { axis }, |_, _| ()))
     }
@@ -53,7 +57,8 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When there are none, the axis is out of range, or shapes or devices do not fit.
     pub fn stack(tensors: &[&Self], axis: isize) -> Result<Self> {
-        let apart = tensors.iter().map(|x| x.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+        let apart = tensors.iter().map(|x| x.unsqueeze(axis));
+        let apart = apart.collect::<Result<SmallVec<[Self; FEW]>>>()?;
         let Some(first) = apart.first() else {
             return Err(Error::invalid("there are no tensors to join").with_op("stack"));
         };
@@ -62,7 +67,7 @@ impl<B: Backend> Tensor<B> {
             let error = Error::shape(format!("{} and {} differ", tensors[0].shape(), other.shape()));
             return Err(context(error, "stack", tensors));
         }
-        Self::cat(&apart.iter().collect::<Vec<_>>(), axis)
+        Self::cat(&apart.iter().collect::<SmallVec<[_; FEW]>>(), axis)
     }
 
     /// Parts of `size` along an axis; the last one is smaller where it does not come out even.

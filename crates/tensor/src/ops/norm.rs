@@ -1,6 +1,7 @@
 //! Normalisations and cross entropy.
 
 use polygrad_core::{Backend, CrossEntropyParams, DType, Error, Op, Result, Shape, decompose};
+use smallvec::SmallVec;
 
 use super::context;
 use crate::Tensor;
@@ -25,7 +26,7 @@ impl<B: Backend> Tensor<B> {
         self.check_affine(weight, bias, inner).map_err(fail)?;
         let (value, mean, rstd) =
             B::layer_norm(&self.value, weight.map(|w| &w.value), bias.map(|b| &b.value), axes, eps).map_err(fail)?;
-        let inputs: Vec<&Self> = [Some(self), weight, bias].into_iter().flatten().collect();
+        let inputs: SmallVec<[&Self; 3]> = [Some(self), weight, bias].into_iter().flatten().collect();
         Ok(record(
             value,
             &inputs,
@@ -49,7 +50,7 @@ impl<B: Backend> Tensor<B> {
         let inner = self.last_axes(axes).map_err(fail)?;
         self.check_affine(weight, None, inner).map_err(fail)?;
         let (value, rstd) = B::rms_norm(&self.value, weight.map(|w| &w.value), axes, eps).map_err(fail)?;
-        let inputs: Vec<&Self> = [Some(self), weight].into_iter().flatten().collect();
+        let inputs: SmallVec<[&Self; 2]> = [Some(self), weight].into_iter().flatten().collect();
         Ok(record(
             value,
             &inputs,

@@ -1,6 +1,7 @@
 //! The element-wise parts of recurrent cells, and layers over whole sequences.
 
 use polygrad_core::{Activation, Backend, Error, Op, OpDesc, Result, Support, decompose};
+use smallvec::SmallVec;
 
 use super::context;
 use crate::graph::{needs_graph, record};
@@ -186,7 +187,8 @@ impl<B: Backend> Tensor<B> {
         run: impl FnOnce([&B::Tensor; 2], Option<[&B::Tensor; 2]>) -> Result<R>,
     ) -> Result<Option<R>> {
         let params = weights.into_iter().chain(biases.into_iter().flatten());
-        let operands: Vec<&Self> = [self].into_iter().chain(states.iter().copied()).chain(params).collect();
+        let states_and_params = states.iter().copied().chain(params);
+        let operands: SmallVec<[&Self; 7]> = [self].into_iter().chain(states_and_params).collect();
         if needs_graph(&operands) || !self.computes(op) {
             return Ok(None);
         }

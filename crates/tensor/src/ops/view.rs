@@ -1,10 +1,14 @@
 //! The same elements under another shape, and cuts.
 
-use polygrad_core::{Axes, Backend, Error, IntoShape, Op, Result, Scalar, Shape, SliceRange};
+use polygrad_core::{Axes, Backend, Error, IntoShape, MAX_RANK, Op, Result, Scalar, Shape, SliceRange};
+use smallvec::SmallVec;
 
 use super::{IntoAxes, context};
 use crate::Tensor;
 use crate::graph::record;
+
+/// One range for each axis.
+type Ranges = SmallVec<[SliceRange; MAX_RANK]>;
 
 impl<B: Backend> Tensor<B> {
     /// The same elements in row-major order under another shape; no copy where the layout allows it.
@@ -137,9 +141,9 @@ impl<B: Backend> Tensor<B> {
             let error = Error::out_of_range(format!("axis {axis} is outside {}..={rank}", -rank - 1));
             return Err(context(error, "unsqueeze", &[self]));
         }
-        let mut dims = shape.to_vec();
+        let mut dims = SmallVec::<[usize; MAX_RANK]>::from_slice(&shape);
         dims.insert(at as usize, 1);
-        self.reshape(dims)
+        self.reshape(dims.as_slice())
     }
 
     /// Merges the axes from `start` to `end`, both included.
@@ -201,7 +205,7 @@ impl<B: Backend> Tensor<B> {
     pub(crate) fn slice_axis(&self, axis: isize, range: SliceRange, op: &'static str) -> Result<Self> {
         let shape = self.shape();
         let axis = shape.axis(axis).map_err(|e| context(e, op, &[self]))?;
-        let mut ranges: Vec<_> = shape.iter().map(|&dim| SliceRange::full(dim)).collect();
+        let mut ranges: Ranges = shape.iter().map(|&dim| SliceRange::full(dim)).collect();
         ranges[axis] = range;
         self.slice(&ranges)
     }
@@ -231,7 +235,7 @@ impl<B: Backend> Tensor<B> {
     pub fn flip(&self, axes: impl IntoAxes) -> Result<Self> {
         let shape = self.shape();
         let axes = axes.into_axes(&shape).map_err(|e| context(e, "flip", &[self]))?;
-        let ranges: Vec<_> = shape
+        let ranges: Ranges = shape
             .iter()
             .enumerate()
             .map(|(axis, &dim)| {

@@ -2,7 +2,7 @@
 
 use polygrad_core::{Activation, Backend, ConvParams, PoolParams, Prepack, Result, Shape};
 use polygrad_tensor::Tensor;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::attention::Masking;
 use super::images;
@@ -190,7 +190,7 @@ impl<B: Backend> Lstm<B> {
         if !native || [&x, &hidden, &cell].into_iter().any(Tensor::is_tracked) {
             return Ok(None);
         }
-        let (mut outputs, mut hiddens, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut outputs, mut hiddens, mut cells) = (Both::new(), Both::new(), Both::new());
         for (i, direction) in self.directions.iter().enumerate() {
             let [input, own] = &direction.weights;
             let [input_bias, own_bias] = &direction.biases;
@@ -213,10 +213,13 @@ impl<B: Backend> Lstm<B> {
     }
 }
 
+/// For each direction.
+type Both<T> = SmallVec<[T; 2]>;
+
 /// Tensors one beside the other along a new axis.
 fn join<B: Backend>(parts: &[Tensor<B>], axis: isize) -> Result<Tensor<B>> {
     match parts {
         [one] => one.unsqueeze(axis),
-        parts => Tensor::stack(&parts.iter().collect::<Vec<_>>(), axis),
+        parts => Tensor::stack(&parts.iter().collect::<Both<_>>(), axis),
     }
 }

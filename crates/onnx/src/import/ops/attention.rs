@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, one, size};
+use crate::import::call::{Call, List, Results, one, size};
 
 rows! {
     Row::new("Attention", 23, attention);
@@ -33,7 +33,7 @@ struct Sight {
     right: i64,
     /// How many keys come before the first query, and how many keys there are, for each sample or for all.
     offsets: Vec<i64>,
-    lengths: Option<Vec<i64>>,
+    lengths: Option<List<i64>>,
 }
 
 impl Sight {

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, axis, sizes};
+use crate::import::call::{Call, List, Results, axis, sizes};
 use crate::import::value::Value;
 
 rows! {
@@ -307,7 +307,7 @@ fn split_to_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let extent = x.shape()[axis];
     c.reserve(&[extent], DType::I64)?;
     let (parts, flat) = match c.opt_ints(1)? {
-        None => (vec![1; extent], !c.flag("keepdims", true)?),
+        None => (List::from_elem(1, extent), !c.flag("keepdims", true)?),
         Some(split) if c.shape(1)?.rank() == 0 => {
             let each = sizes(&split)?[0];
             if each == 0 {

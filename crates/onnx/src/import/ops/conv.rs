@@ -8,7 +8,7 @@ use super::matmul::requantized;
 use super::whole::{self, Whole};
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, one, sizes};
+use crate::import::call::{Call, List, Results, one, sizes};
 use crate::import::value::Value;
 
 rows! {
@@ -23,11 +23,11 @@ rows! {
 
 /// How a window walks over the spatial axes: the attributes that Conv and the pools share.
 pub(super) struct Window {
-    pub(super) kernel: Vec<usize>,
-    pub(super) stride: Vec<usize>,
-    pub(super) dilation: Vec<usize>,
+    pub(super) kernel: List<usize>,
+    pub(super) stride: List<usize>,
+    pub(super) dilation: List<usize>,
     /// Elements added before and after each axis; for a transposed convolution, cut off.
-    pub(super) pads: Vec<(usize, usize)>,
+    pub(super) pads: List<(usize, usize)>,
     /// `auto_pad`, if the border follows from the extents.
     pub(super) same: Option<Same>,
 }
@@ -40,7 +40,7 @@ pub(super) enum Same {
 }
 
 impl Window {
-    pub(super) fn read<B: Backend>(c: &Call<'_, B>, kernel: Vec<usize>) -> Result<Self> {
+    pub(super) fn read<B: Backend>(c: &Call<'_, B>, kernel: List<usize>) -> Result<Self> {
         let spatial = kernel.len();
         if !(1..=3).contains(&spatial) {
             return Err(Error::unsupported(format!(
@@ -48,7 +48,7 @@ impl Window {
             )));
         }
         let list = |name: &str, default: usize, count: usize| match c.int_list(name)? {
-            None => Ok(vec![default; count]),
+            None => Ok(List::from_elem(default, count)),
             Some(list) if list.len() == count => sizes(list),
             Some(list) => Err(malformed(format!("{name} {list:?} for {spatial} spatial axes"))),
         };
@@ -60,9 +60,9 @@ impl Window {
         }
         let (same, pads) = match c.text("auto_pad", "NOTSET")? {
             "NOTSET" => (None, (0..spatial).map(|i| (pads[i], pads[spatial + i])).collect()),
-            "VALID" => (None, vec![(0, 0); spatial]),
-            "SAME_UPPER" => (Some(Same::Upper), vec![(0, 0); spatial]),
-            "SAME_LOWER" => (Some(Same::Lower), vec![(0, 0); spatial]),
+            "VALID" => (None, List::from_elem((0, 0), spatial)),
+            "SAME_UPPER" => (Some(Same::Upper), List::from_elem((0, 0), spatial)),
+            "SAME_LOWER" => (Some(Same::Lower), List::from_elem((0, 0), spatial)),
             other => return Err(malformed(format!("there is no auto_pad {other:?}"))),
         };
         Ok(Self {
@@ -115,13 +115,13 @@ pub(super) fn spatial(shape: &Shape) -> Result<&[usize]> {
 }
 
 /// The kernel's extents: those of the weight, which the attribute may repeat.
-fn kernel<B: Backend>(c: &Call<'_, B>, weight: &Shape) -> Result<Vec<usize>> {
+fn kernel<B: Backend>(c: &Call<'_, B>, weight: &Shape) -> Result<List<usize>> {
     let extents = spatial(weight)?;
     match c.int_list("kernel_shape")? {
-        Some(list) if sizes(list)? != extents => Err(Error::shape(format!(
+        Some(list) if sizes(list)?.as_slice() != extents => Err(Error::shape(format!(
             "kernel_shape {list:?} and a weight of shape {weight}"
         ))),
-        _ => Ok(extents.to_vec()),
+        _ => Ok(List::from_slice(extents)),
     }
 }
 
@@ -182,7 +182,7 @@ fn transposed<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let longer = match c.int_list("output_padding")? {
         Some(list) if list.len() == count => sizes(list)?,
         Some(list) => return Err(malformed(format!("output_padding {list:?} for {count} spatial axes"))),
-        None => vec![0; count],
+        None => List::from_elem(0, count),
     };
     let wanted = match c.int_list("output_shape")? {
         Some(list) if list.len() == count => Some(sizes(list)?),

@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, one};
+use crate::import::call::{Call, List, Results, one};
 
 rows! {
     Row::new("Gather", 1, gather).like(0);
@@ -37,9 +37,9 @@ fn gather<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 /// Whole slices along an axis, for an index of any shape.
 pub(super) fn take<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axis: usize, index: &Tensor<B>) -> Result<Tensor<B>> {
     let shape = x.shape();
-    let mut dims = shape[..axis].to_vec();
-    dims.extend(index.dims());
-    dims.extend(&shape[axis + 1..]);
+    let mut dims = List::from_slice(&shape[..axis]);
+    dims.extend_from_slice(&index.shape());
+    dims.extend_from_slice(&shape[axis + 1..]);
     let dims = c.reserve(&dims, x.dtype())?;
     let flat = from_front(index, shape[axis])?.reshape([index.numel()])?;
     x.index_select(axis as isize, &flat)?.reshape(dims)

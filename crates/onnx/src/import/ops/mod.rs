@@ -45,6 +45,8 @@ pub(crate) struct Row<B: Backend> {
     pub(crate) like: Option<usize>,
     /// Whether two runs on the same operands differ.
     pub(crate) random: bool,
+    /// Whether all that counts is the shape of operand 0, the only one.
+    pub(crate) of_shape: bool,
 }
 
 impl<B: Backend> Row<B> {
@@ -56,6 +58,7 @@ impl<B: Backend> Row<B> {
             kernel,
             like: None,
             random: false,
+            of_shape: false,
         }
     }
 
@@ -67,6 +70,11 @@ impl<B: Backend> Row<B> {
 
     const fn random(mut self) -> Self {
         self.random = true;
+        self
+    }
+
+    const fn of_shape(mut self) -> Self {
+        self.of_shape = true;
         self
     }
 

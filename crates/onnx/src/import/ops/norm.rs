@@ -76,9 +76,9 @@ fn instance_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// The axes from the attribute's on, and their shape.
-fn tail<B: Backend>(c: &Call<'_, B>, shape: &Shape) -> Result<(usize, Vec<usize>)> {
+fn tail<B: Backend>(c: &Call<'_, B>, shape: &Shape) -> Result<(usize, Shape)> {
     let axis = c.axis("axis", -1, shape.rank())?;
-    Ok((shape.rank() - axis, shape[axis..].to_vec()))
+    Ok((shape.rank() - axis, Shape::new(&shape[axis..])?))
 }
 
 /// The dtype in which a normalization computes.
@@ -93,7 +93,7 @@ fn layer_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let (count, tail) = tail(c, &shape)?;
     let eps = c.float("epsilon", 1e-5)?;
     let wide = stash(c, &x)?;
-    let fits = |i: usize| c.opt(i)?.map(|w| w.to_dtype(wide)?.expand(tail.as_slice())).transpose();
+    let fits = |i: usize| c.opt(i)?.map(|w| w.to_dtype(wide)?.expand(tail)).transpose();
     let (scale, bias) = (fits(1)?, fits(2)?);
     let up = x.to_dtype(wide)?;
     let y = up
@@ -161,8 +161,8 @@ fn lp_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 fn mean_variance<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let x = c.x(0)?;
     let over = isizes(&axes(c.int_list("axes")?.unwrap_or(&[0, 2, 3]), x.rank())?);
-    let centered = (&x - x.mean(&over, true)?)?;
-    let std = centered.square()?.mean(&over, true)?.sqrt()?;
+    let centered = (&x - x.mean(over.as_slice(), true)?)?;
+    let std = centered.square()?.mean(over.as_slice(), true)?.sqrt()?;
     one((centered / (std + 1e-9)?)?)
 }
 

@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use super::conv::{Window, spatial};
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, one, sizes};
+use crate::import::call::{Call, List, Results, one, sizes};
 
 rows! {
     Row::new("MaxPool", 1, max_pool).like(0);
@@ -239,7 +239,7 @@ fn max_unpool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let small: usize = dims.iter().product();
     let out = match c.opt_ints(2)? {
         Some(wanted) => sizes(&wanted)?,
-        None => dims.clone(),
+        None => List::from_slice(&dims),
     };
     let big = c.reserve(&out, x.dtype())?;
     if out.len() != dims.len() || out.iter().zip(&dims).any(|(a, b)| a < b) {

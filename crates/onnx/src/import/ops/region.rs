@@ -7,7 +7,7 @@ use super::conv::Window;
 use super::sample::{Outside, Sampler, Taps, flat};
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, one, size, sizes};
+use crate::import::call::{Call, List, Results, one, size, sizes};
 
 rows! {
     Row::new("RoiAlign", 10, roi_align);
@@ -118,7 +118,7 @@ fn deform_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         )));
     };
     let (groups, shifts) = (c.count("group", 1)?, c.count("offset_group", 1)?);
-    let window = Window::read(c, vec![kh, kw])?;
+    let window = Window::read(c, List::from_slice(&[kh, kw]))?;
     let taps = kh.saturating_mul(kw);
     let fits = groups > 0
         && shifts > 0

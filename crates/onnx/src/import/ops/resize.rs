@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, axes, one, sizes};
+use crate::import::call::{Call, List, Results, axes, one, sizes};
 
 rows! {
     Row::new("Resize", 10, resize);
@@ -118,14 +118,14 @@ fn plan(
     shape: &[usize],
     which: &[usize],
     scales: Option<Vec<f64>>,
-    wanted: Option<Vec<i64>>,
+    wanted: Option<List<i64>>,
     roi: Option<Vec<f64>>,
     policy: &str,
 ) -> Result<Vec<Axis>> {
     let count = which.len();
     let lengths = [
         scales.as_ref().map(Vec::len),
-        wanted.as_ref().map(Vec::len),
+        wanted.as_ref().map(List::len),
         roi.as_ref().map(|roi| roi.len() / 2),
     ];
     if lengths.into_iter().flatten().any(|length| length != count) {

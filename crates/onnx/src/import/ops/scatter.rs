@@ -6,7 +6,7 @@ use polygrad_tensor::Tensor;
 use super::gather::{from_front, linear};
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, one};
+use crate::import::call::{Call, List, Results, one};
 
 rows! {
     Row::new("Scatter", 9, elements).like(0);
@@ -92,7 +92,7 @@ fn tensor_scatter<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             "an update of shape {fresh} for a cache of shape {shape} along axis {axis}"
         )));
     }
-    let starts = c.opt_ints(2)?.unwrap_or_else(|| vec![0; shape[0]]);
+    let starts = c.opt_ints(2)?.unwrap_or_else(|| List::from_elem(0, shape[0]));
     let circular = match c.text("mode", "linear")? {
         "linear" => false,
         "circular" => true,

@@ -2,16 +2,16 @@
 
 use polygrad_core::{Backend, Error, Result, Shape, SliceRange};
 use polygrad_tensor::{PadMode, Tensor};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, Results, axes, axis, isizes, one, size, sizes};
+use crate::import::call::{Call, List, Results, axes, axis, isizes, one, size, sizes};
 
 rows! {
     Row::new("Identity", 1, |c| Ok(smallvec![c.need(0)?.clone()]));
-    Row::new("Shape", 1, shape_of);
-    Row::new("Size", 1, |c| Ok(smallvec![c.known(vec![c.shape(0)?.numel() as i64], &[])?]));
+    Row::new("Shape", 1, shape_of).of_shape();
+    Row::new("Size", 1, |c| Ok(smallvec![c.known(vec![c.shape(0)?.numel() as i64], &[])?])).of_shape();
     Row::new("Reshape", 5, reshape).like(0);
     Row::new("Flatten", 1, flatten).like(0);
     Row::new("Transpose", 1, transpose).like(0);
@@ -43,7 +43,7 @@ fn shape_of<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 
 /// The shape that Reshape's operand asks for.
 pub(crate) fn reshaped(from: &Shape, wanted: &[i64], allow_zero: bool) -> Result<Shape> {
-    let mut dims = Vec::with_capacity(wanted.len());
+    let mut dims = List::with_capacity(wanted.len());
     let mut open = None;
     for (i, &extent) in wanted.iter().enumerate() {
         dims.push(match extent {
@@ -94,7 +94,7 @@ fn transpose<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             x.shape()
         )));
     }
-    one(x.permute(&isizes(&order))?)
+    one(x.permute(isizes(&order).as_slice())?)
 }
 
 fn squeeze<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -109,11 +109,11 @@ fn squeeze<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             "axis {axis} of {shape} cannot be taken out: its extent is not 1"
         )));
     }
-    let dims: Vec<usize> = (0..shape.rank())
+    let dims: List<usize> = (0..shape.rank())
         .filter(|axis| !gone.contains(axis))
         .map(|axis| shape[axis])
         .collect();
-    one(x.reshape(dims)?)
+    one(x.reshape(dims.as_slice())?)
 }
 
 fn unsqueeze<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -131,7 +131,7 @@ fn unsqueeze<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             old.next().copied().unwrap_or(1)
         }
     });
-    one(x.reshape(dims.collect::<Vec<_>>())?)
+    one(x.reshape(dims.collect::<List<_>>().as_slice())?)
 }
 
 fn expand<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -153,7 +153,7 @@ fn tile<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .zip(&counts)
         .map(|(&extent, &count)| extent.checked_mul(count));
     let dims = dims
-        .collect::<Option<Vec<_>>>()
+        .collect::<Option<List<_>>>()
         .ok_or_else(|| Error::shape(format!("{shape} repeated {counts:?} times")))?;
     c.reserve(&dims, x.dtype())?;
     one(x.repeat(&counts)?)
@@ -179,11 +179,11 @@ fn concat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .iter()
         .map(|part| part.numel().saturating_mul(part.dtype().size()));
     c.limits.check_bytes(bytes.fold(0, usize::saturating_add))?;
-    one(Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize)?)
+    one(Tensor::cat(&parts.iter().collect::<SmallVec<[_; 4]>>(), axis as isize)?)
 }
 
 /// The extents of the parts into which Split and its like cut an axis.
-pub(super) fn parts<B: Backend>(c: &Call<'_, B>, extent: usize) -> Result<Vec<usize>> {
+pub(super) fn parts<B: Backend>(c: &Call<'_, B>, extent: usize) -> Result<List<usize>> {
     if let Some(given) = c.ints_either(1, "split")? {
         return sizes(&given);
     }
@@ -231,18 +231,18 @@ fn slice<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let shape = x.shape();
     let missing = || malformed("starts or ends are missing");
     let (starts, ends, which, steps) = if c.version < 10 {
-        let list = |name| Ok::<_, Error>(c.int_list(name)?.map(<[i64]>::to_vec));
+        let list = |name| Ok::<_, Error>(c.int_list(name)?.map(List::from_slice));
         (list("starts")?, list("ends")?, list("axes")?, None)
     } else {
         (c.opt_ints(1)?, c.opt_ints(2)?, c.opt_ints(3)?, c.opt_ints(4)?)
     };
     let (starts, ends) = (starts.ok_or_else(missing)?, ends.ok_or_else(missing)?);
     let which = which.unwrap_or_else(|| (0..starts.len() as i64).collect());
-    let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
+    let steps = steps.unwrap_or_else(|| List::from_elem(1, starts.len()));
     if [ends.len(), which.len(), steps.len()] != [starts.len(); 3] {
         return Err(malformed("starts, ends, axes and steps are not equally many"));
     }
-    let mut ranges: Vec<SliceRange> = shape.iter().map(|&extent| SliceRange::full(extent)).collect();
+    let mut ranges: List<SliceRange> = shape.iter().map(|&extent| SliceRange::full(extent)).collect();
     for (i, axis) in axes(&which, shape.rank())?.into_iter().enumerate() {
         ranges[axis] = range(starts[i], ends[i], steps[i], shape[axis])?;
     }
@@ -253,7 +253,7 @@ fn pad<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let x = c.x(0)?;
     let rank = x.rank();
     let list = if c.version < 11 {
-        c.int_list("pads")?.map(<[i64]>::to_vec)
+        c.int_list("pads")?.map(List::from_slice)
     } else {
         c.opt_ints(1)?
     };
