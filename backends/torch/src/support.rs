@@ -17,6 +17,7 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::RmsNorm { .. }
         | Op::RmsNormBackward { .. }
         | Op::BatchNormRunning { .. }
+        | Op::AttentionBackward { .. }
         | Op::LstmCell
         | Op::LstmSteps { .. }
         | Op::LstmStepsBackward { .. }

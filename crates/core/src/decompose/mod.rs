@@ -16,7 +16,7 @@ mod steps;
 mod wide;
 
 pub use activation::{activation, activation_backward};
-pub use attention::{attention, attention_weights};
+pub use attention::{attention, attention_backward, attention_weights};
 pub use basic::{binary_scalar, compare_scalar, embedding, embedding_backward, index_add, linear, sum_to};
 pub use conv::{avg_pool_backward, conv_input_grad, conv_weight_grad, max_pool_backward};
 pub use inference::{conv_activation, linear_activation};
