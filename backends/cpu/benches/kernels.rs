@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use polygrad_core::{
     Activation, AdamParams, Axes, Backend, BinaryOp, ConvParams, CrossEntropyParams, DType, Distribution, PoolParams,
-    RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, UnaryOp,
+    RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp,
 };
 use polygrad_cpu::{Cpu, CpuDevice, CpuTensor, Kernels};
 
@@ -97,13 +97,7 @@ fn elementwise(device: CpuDevice) {
     row("gelu backward", &|x| Cpu::activation_backward(Activation::Gelu, x, x));
     row("softmax", &|x| Cpu::softmax(x, 1));
     row("layer_norm", &|x| {
-        let weight = Cpu::slice(
-            x,
-            &[
-                polygrad_core::SliceRange::new(0, 1, 1),
-                polygrad_core::SliceRange::full(1024),
-            ],
-        )?;
+        let weight = Cpu::slice(x, &[SliceRange::new(0, 1, 1), SliceRange::full(1024)])?;
         let weight = Cpu::reshape(&weight, Shape::from([1024]))?;
         Ok(Cpu::layer_norm(x, Some(&weight), Some(&weight), 1, 1e-5)?.0)
     });
@@ -243,15 +237,42 @@ fn training(device: CpuDevice) {
     }
 }
 
+/// Causal, over heads that lie side by side, as one linear layer gives them for queries, keys and values.
+fn attention(device: CpuDevice) {
+    for (texts, tokens, heads, width) in [(16, 64, 4, 32), (1, 512, 8, 64)] {
+        let packed = random(&[texts, tokens, 3, heads, width], device);
+        let part = |i: usize| {
+            let mut ranges = [texts, tokens, 3, heads, width].map(SliceRange::full);
+            ranges[2] = SliceRange::new(i, 1, 1);
+            let x = Cpu::slice(&packed, &ranges)?;
+            let x = Cpu::reshape(&x, Shape::from([texts, tokens, heads, width]))?;
+            Cpu::permute(&x, Axes::new([0, 2, 1, 3])?)
+        };
+        let [q, k, v] = [0, 1, 2].map(|i| part(i).expect("a view"));
+        let scale = 1.0 / (width as f64).sqrt();
+        for causal in [false, true] {
+            let grad = Cpu::attention(&q, &k, &v, None, scale, causal).expect("a result");
+            let forward = time(|| Cpu::attention(&q, &k, &v, None, scale, causal));
+            let backward = time(|| Cpu::attention_backward(&grad, &q, &k, &v, None, scale, causal));
+            println!(
+                "attention {texts}x{heads}x{tokens}x{width}, causal {causal:5}  {:8.3} ms   gradient {:8.3} ms",
+                forward / 1e6,
+                backward / 1e6
+            );
+        }
+    }
+}
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     type Bench = fn(CpuDevice);
-    let all: [(&str, Bench); 5] = [
+    let all: [(&str, Bench); 6] = [
         ("dispatch", dispatch),
         ("elementwise", elementwise),
         ("gemm", gemm),
         ("conv", conv),
         ("training", training),
+        ("attention", attention),
     ];
     for threads in [1, 2] {
         let device = CpuDevice::new(threads, Kernels::Simd).expect("a device");

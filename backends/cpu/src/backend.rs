@@ -237,6 +237,18 @@ impl Backend for Cpu {
         attention::attention(q, k, v, mask, scale, causal)
     }
 
+    fn attention_backward(
+        grad: &T,
+        q: &T,
+        k: &T,
+        v: &T,
+        mask: Option<&T>,
+        scale: f64,
+        causal: bool,
+    ) -> Result<(T, T, T)> {
+        attention::attention_backward(grad, q, k, v, mask, scale, causal)
+    }
+
     fn max_pool_values(x: &T, params: &PoolParams) -> Result<T> {
         conv::max_pool_values(x, params)
     }

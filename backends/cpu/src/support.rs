@@ -62,6 +62,7 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::BatchNormBackward { .. }
         | Op::BatchNormRunning { .. }
         | Op::Attention { .. }
+        | Op::AttentionBackward { .. }
         | Op::EmbeddingBackward { .. }
         | Op::LstmCell
         | Op::LstmSteps { .. }
@@ -88,7 +89,11 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
 fn is_decomposed(op: &Op, dtype: DType) -> bool {
     let single = matches!(
         op,
-        Op::Lstm { .. } | Op::LstmSteps { .. } | Op::LstmStepsBackward { .. } | Op::Attention { .. }
+        Op::Lstm { .. }
+            | Op::LstmSteps { .. }
+            | Op::LstmStepsBackward { .. }
+            | Op::Attention { .. }
+            | Op::AttentionBackward { .. }
     );
     single && dtype != DType::F32
         || matches!(

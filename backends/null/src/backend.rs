@@ -302,6 +302,10 @@ impl Backend for Null {
         q.gives(Shape::new(&[lead.dims(), &last].concat())?)
     }
 
+    fn attention_backward(_: &T, q: &T, k: &T, v: &T, _: Option<&T>, _: f64, _: bool) -> Result<(T, T, T)> {
+        three(q, [q.shape(), k.shape(), v.shape()])
+    }
+
     fn embedding(weight: &T, index: &T) -> Result<T> {
         weight.gives(Shape::new(&[index.shape().dims(), &weight.shape()[1..]].concat())?)
     }

@@ -20,6 +20,7 @@ pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
         | Op::LinearWeightGrad
         | Op::CrossEntropyMean(_)
         | Op::CrossEntropyMeanBackward(_)
+        | Op::AttentionBackward { .. }
         | Op::LstmCell
         | Op::LstmSteps { .. }
         | Op::LstmStepsBackward { .. }

@@ -400,6 +400,22 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         decompose::attention::<Self>(q, k, v, mask, scale, causal)
     }
 
+    /// Gradients of [`Backend::attention`] wrt `q`, `k` and `v`, each of its shape, from the output's gradient `[…, S, E]`; the mask gets
+    /// none. The weights are computed again, so that they need not be kept.
+    ///
+    /// Source: Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with IO-awareness" (2022).
+    fn attention_backward(
+        grad: &Self::Tensor,
+        q: &Self::Tensor,
+        k: &Self::Tensor,
+        v: &Self::Tensor,
+        mask: Option<&Self::Tensor>,
+        scale: f64,
+        causal: bool,
+    ) -> Result<(Self::Tensor, Self::Tensor, Self::Tensor)> {
+        decompose::attention_backward::<Self>(grad, q, k, v, mask, scale, causal)
+    }
+
     /// Rows of `weight [num, dim]` for `index` (i64, any shape): `[…, dim]`.
     fn embedding(weight: &Self::Tensor, index: &Self::Tensor) -> Result<Self::Tensor> {
         decompose::embedding::<Self>(weight, index)

@@ -84,6 +84,9 @@ pub(crate) fn call<'a, B: Backend, T>(
             B::batch_norm_running(t(0)?, t(1)?, t(2)?, optional(3)?, optional(4)?, *eps).map(one)
         }
         Op::Attention { scale, causal } => B::attention(t(0)?, t(1)?, t(2)?, optional(3)?, *scale, *causal).map(one),
+        Op::AttentionBackward { scale, causal } => {
+            B::attention_backward(t(0)?, t(1)?, t(2)?, t(3)?, optional(4)?, *scale, *causal).map(three)
+        }
         Op::Embedding { .. } => B::embedding(t(0)?, t(1)?).map(one),
         Op::EmbeddingBackward {
             num_embeddings,

@@ -54,9 +54,19 @@ fn attention_costs_the_same_with_a_graph_as_without() -> Result<()> {
     y?;
     assert_eq!(tracked, 2 * (2 * 3 * 4 * 5) * (8 + 6));
     assert_eq!(plain, tracked);
-    // Without gradients a tracked input takes the way through the graph's ops, too.
     let (y, ungraded) = count_flops(|| no_grad(attend));
     y?;
     assert_eq!(ungraded, tracked);
+    Ok(())
+}
+
+#[test]
+fn attention_backward_computes_its_scores_again() -> Result<()> {
+    let q = ones([2, 3, 4, 8])?.requires_grad()?;
+    let (k, v) = (ones([2, 3, 5, 8])?, ones([2, 3, 5, 6])?);
+    let loss = q.scaled_dot_product_attention(&k, &v, None, true, None)?.sum_all()?;
+    let (gradients, backward) = count_flops(|| loss.backward());
+    gradients?;
+    assert_eq!(backward, 2 * (2 * 3 * 4 * 5) * (3 * 8 + 2 * 6));
     Ok(())
 }

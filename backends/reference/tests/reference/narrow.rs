@@ -143,6 +143,11 @@ fn attention_and_cells() {
                 ]
             });
         }
+        let grad = small(&[2, 5, 3], 9, dtype);
+        assert_rounded_once([&grad, &q, &k, &v, &mask], |[g, q, k, v, mask]| {
+            let (to_q, to_k, to_v) = R::attention_backward(g, q, k, v, Some(mask), 1e-5, true).unwrap();
+            vec![to_q, to_k, to_v]
+        });
         let (gates, cell) = (small(&[3, 16], 5, dtype), small(&[3, 4], 6, dtype));
         assert_rounded_once([&gates, &cell], |[g, c]| {
             let (h, c) = R::lstm_cell(g, c).unwrap();

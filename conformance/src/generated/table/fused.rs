@@ -90,29 +90,35 @@ fn batch_norm(samples: &mut Vec<Sample>) {
     }
 }
 
+/// Attention and its gradient; in the third shape the first queries see no key where it is causal, in the last all heads share keys.
 fn attention(samples: &mut Vec<Sample>) {
     for (q, k, v) in [
         ([1, 2, 4, 3], [1, 2, 4, 3], [1, 2, 4, 5]),
         ([2, 1, 2, 4], [2, 1, 5, 4], [2, 1, 5, 4]),
         ([1, 1, 5, 4], [1, 1, 3, 4], [1, 1, 3, 2]),
+        ([2, 3, 2, 4], [2, 1, 3, 4], [2, 1, 3, 3]),
     ] {
-        let operands = || vec![reals(&q), reals(&k), reals(&v)];
-        for causal in [false, true] {
-            let words = if causal { "causal" } else { "" };
-            samples.push(Sample::new(Op::Attention { scale: 0.5, causal }, operands(), words));
-        }
         let (rows, columns) = (q[2], k[2]);
-        for (mask, words) in [
-            (Operand::mask(&[rows, columns]), "bool mask"),
-            (reals(&[rows, columns]), "float mask"),
-        ] {
-            let mut operands = operands();
-            operands.push(mask);
-            let call = Op::Attention {
-                scale: 0.5,
-                causal: false,
-            };
-            samples.push(Sample::new(call, operands, words));
+        let masks = [
+            (None, ""),
+            (Some(Operand::mask(&[rows, columns])), "bool mask"),
+            (Some(reals(&[rows, columns])), "float mask"),
+        ];
+        for (mask, words) in masks {
+            for causal in [false, true] {
+                let words = [words, if causal { "causal" } else { "" }].join(" ");
+                let (scale, words) = (0.5, words.trim());
+                let operands = || [reals(&q), reals(&k), reals(&v)].into_iter().chain(mask.clone());
+                let forward = Op::Attention { scale, causal };
+                samples.push(Sample::new(forward, operands().collect(), words));
+                let grad = reals(&[q[0], q[1], rows, v[3]]);
+                let backward = Op::AttentionBackward { scale, causal };
+                samples.push(Sample::new(
+                    backward,
+                    [grad].into_iter().chain(operands()).collect(),
+                    words,
+                ));
+            }
         }
     }
 }

@@ -347,6 +347,19 @@ impl Backend for AnyBackend {
         )
     }
 
+    fn attention_backward(
+        grad: &T,
+        q: &T,
+        k: &T,
+        v: &T,
+        mask: Option<&T>,
+        scale: f64,
+        causal: bool,
+    ) -> Result<(T, T, T)> {
+        let inputs = Inputs::<6>::new([grad, q, k, v], [mask, None]);
+        three(Op::AttentionBackward { scale, causal }, inputs.get())
+    }
+
     fn embedding(weight: &T, index: &T) -> Result<T> {
         one(Op::Embedding { padding_idx: None }, &[weight, index])
     }

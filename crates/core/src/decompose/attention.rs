@@ -1,6 +1,6 @@
 //! Scaled dot-product attention.
 
-use super::wide::{is_narrow, widen};
+use super::wide::{is_narrow, narrow3, widen};
 use crate::{Axes, Backend, CompareOp, DType, Result, Scalar, Shape, UnaryOp};
 
 /// See [`Backend::attention`].
@@ -13,7 +13,7 @@ pub fn attention<B: Backend>(
     causal: bool,
 ) -> Result<B::Tensor> {
     if is_narrow::<B>(q) {
-        let mask = mask.map(|mask| widen_mask::<B>(mask)).transpose()?;
+        let mask = widen_mask::<B>(mask)?;
         let (wide_q, k, v) = (widen::<B>(q)?, widen::<B>(k)?, widen::<B>(v)?);
         let wide = B::attention(&wide_q, &k, &v, mask.as_ref(), scale, causal)?;
         return B::cast(&wide, B::dtype(q));
@@ -30,16 +30,11 @@ pub fn attention_weights<B: Backend>(
     causal: bool,
 ) -> Result<B::Tensor> {
     if is_narrow::<B>(q) {
-        let mask = mask.map(|mask| widen_mask::<B>(mask)).transpose()?;
+        let mask = widen_mask::<B>(mask)?;
         let wide = attention_weights::<B>(&widen::<B>(q)?, &widen::<B>(k)?, mask.as_ref(), scale, causal)?;
         return B::cast(&wide, B::dtype(q));
     }
-    let shape = B::shape(q);
-    let rank = shape.rank();
-    // Keys shared by all heads may have fewer leading axes than queries.
-    let key_rank = B::shape(k).rank();
-    let swapped = Axes::new((0..key_rank - 2).chain([key_rank - 1, key_rank - 2]))?;
-    let mut scores = B::mul_scalar(&B::matmul(q, &B::permute(k, swapped)?)?, scale)?;
+    let mut scores = B::mul_scalar(&B::matmul(q, &transposed::<B>(k)?)?, scale)?;
     let hidden = Scalar::Float(f64::NEG_INFINITY);
     let (dtype, device) = (B::dtype(q), B::device(q));
     let hidden = B::full(Shape::SCALAR, hidden, dtype, &device)?;
@@ -51,26 +46,71 @@ pub fn attention_weights<B: Backend>(
         };
     }
     if causal {
-        let seen = causal_mask::<B>(shape[rank - 2], B::shape(k)[key_rank - 2], &device)?;
+        // Keys shared by all heads may have fewer leading axes than queries.
+        let seen = causal_mask::<B>(rows::<B>(q), rows::<B>(k), &device)?;
         scores = B::select(&seen, &scores, &hidden)?;
     }
-    let weights = B::softmax(&scores, B::shape(&scores).rank() - 1)?;
-    // A row without any key has NaN weights; they count as 0, while a NaN that came in through a score stays.
-    match (mask, causal) {
-        (None, false) => Ok(weights),
-        _ => {
-            let blocked = B::compare_scalar(CompareOp::Eq, &scores, Scalar::Float(f64::NEG_INFINITY))?;
-            let zero = B::zeros(Shape::SCALAR, dtype, &device)?;
-            B::select(&blocked, &zero, &weights)
-        }
+    let last = B::shape(&scores).rank() - 1;
+    if mask.is_none() && !causal {
+        return B::softmax(&scores, last);
     }
+    let blocked = B::compare_scalar(CompareOp::Eq, &scores, Scalar::Float(f64::NEG_INFINITY))?;
+    if mask.is_some_and(|mask| B::dtype(mask) != DType::Bool) {
+        // As the other masks do, this keeps the NaN of a row without any key from the gradient of its scores.
+        scores = B::select(&blocked, &hidden, &scores)?;
+    }
+    // A row without any key has NaN weights; they count as 0, while a NaN that came in through a score stays.
+    let zero = B::zeros(Shape::SCALAR, dtype, &device)?;
+    B::select(&blocked, &zero, &B::softmax(&scores, last)?)
 }
 
-fn widen_mask<B: Backend>(mask: &B::Tensor) -> Result<B::Tensor> {
-    if B::dtype(mask) == DType::Bool {
-        Ok(mask.clone())
-    } else {
-        widen::<B>(mask)
+/// See [`Backend::attention_backward`].
+pub fn attention_backward<B: Backend>(
+    grad: &B::Tensor,
+    q: &B::Tensor,
+    k: &B::Tensor,
+    v: &B::Tensor,
+    mask: Option<&B::Tensor>,
+    scale: f64,
+    causal: bool,
+) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(q) {
+        let mask = widen_mask::<B>(mask)?;
+        let (grad, wide_q, k, v) = (widen::<B>(grad)?, widen::<B>(q)?, widen::<B>(k)?, widen::<B>(v)?);
+        let wide = B::attention_backward(&grad, &wide_q, &k, &v, mask.as_ref(), scale, causal)?;
+        return narrow3::<B>(wide, B::dtype(q));
+    }
+    let weights = attention_weights::<B>(q, k, mask, scale, causal)?;
+    let to_weights = B::matmul(grad, &transposed::<B>(v)?)?;
+    // A weight of 0, as blocked keys have, passes nothing on.
+    let to_scores = B::softmax_backward(&to_weights, &weights, B::shape(&weights).rank() - 1)?;
+    let to_scores = B::mul_scalar(&to_scores, scale)?;
+    let to_q = B::matmul(&to_scores, k)?;
+    let to_k = B::matmul(&transposed::<B>(&to_scores)?, q)?;
+    let to_v = B::matmul(&transposed::<B>(&weights)?, grad)?;
+    Ok((
+        B::sum_to(&to_q, B::shape(q))?,
+        B::sum_to(&to_k, B::shape(k))?,
+        B::sum_to(&to_v, B::shape(v))?,
+    ))
+}
+
+/// Matrices `[…, m, n]` as `[…, n, m]`.
+fn transposed<B: Backend>(x: &B::Tensor) -> Result<B::Tensor> {
+    let rank = B::shape(x).rank();
+    B::permute(x, Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?)
+}
+
+/// How many rows each matrix has.
+fn rows<B: Backend>(x: &B::Tensor) -> usize {
+    let shape = B::shape(x);
+    shape[shape.rank() - 2]
+}
+
+fn widen_mask<B: Backend>(mask: Option<&B::Tensor>) -> Result<Option<B::Tensor>> {
+    match mask {
+        Some(mask) if B::dtype(mask) != DType::Bool => widen::<B>(mask).map(Some),
+        _ => Ok(mask.cloned()),
     }
 }
 

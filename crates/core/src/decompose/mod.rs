@@ -16,7 +16,7 @@ mod steps;
 mod wide;
 
 pub use activation::{activation, activation_backward};
-pub use attention::{attention, attention_weights};
+pub use attention::{attention, attention_backward, attention_weights};
 pub use basic::{
     binary_scalar, compare_scalar, embedding, embedding_backward, index_add, linear, linear_weight_grad, sum_to,
 };

@@ -126,6 +126,10 @@ pub enum Op {
         scale: f64,
         causal: bool,
     },
+    AttentionBackward {
+        scale: f64,
+        causal: bool,
+    },
     /// The forward ignores `padding_idx`; it says which row gets no gradient.
     Embedding {
         padding_idx: Option<usize>,
@@ -231,6 +235,7 @@ impl Op {
             Self::BatchNormBackward { .. } => "batch_norm_backward",
             Self::BatchNormRunning { .. } => "batch_norm_running",
             Self::Attention { .. } => "scaled_dot_product_attention",
+            Self::AttentionBackward { .. } => "scaled_dot_product_attention_backward",
             Self::Embedding { .. } => "embedding",
             Self::EmbeddingBackward { .. } => "embedding_backward",
             Self::LstmCell => "lstm_cell",

@@ -302,6 +302,10 @@ impl Backend for Onnx {
         Err(training("batch_norm_backward"))
     }
 
+    fn attention_backward(_: &T, _: &T, _: &T, _: &T, _: Option<&T>, _: f64, _: bool) -> Result<(T, T, T)> {
+        Err(training("scaled_dot_product_attention_backward"))
+    }
+
     fn embedding_backward(_: &T, _: &T, _: usize, _: Option<usize>) -> Result<T> {
         Err(training("embedding_backward"))
     }

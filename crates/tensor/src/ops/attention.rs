@@ -1,12 +1,12 @@
 //! Scaled dot-product attention.
 
-use polygrad_core::{Backend, DType, Error, MAX_RANK, Result, Shape, decompose};
+use polygrad_core::{Backend, DType, Error, MAX_RANK, Op, Result, Shape, decompose};
 use smallvec::SmallVec;
 
 use super::context;
-use crate::Tensor;
-use crate::flops;
+use crate::graph::{needs_graph, record};
 use crate::tracked::Tracked;
+use crate::{Tensor, flops};
 
 const NAME: &str = "scaled_dot_product_attention";
 
@@ -60,15 +60,25 @@ impl<B: Backend> Tensor<B> {
             .expand(matrices(&batch, values, out).map_err(fail)?)
             .map_err(fail)?;
         let scale = scale.unwrap_or_else(|| default_scale(&query));
-        let all = [Some(&query), Some(&key), Some(&value), mask];
-        if all.into_iter().flatten().any(Self::is_tracked) {
+        // The fused gradient has none for the mask.
+        if mask.is_some_and(|mask| needs_graph(&[mask])) {
             return decompose::attention::<Tracked<B>>(&query, &key, &value, mask, scale, causal).map_err(fail);
         }
-        let mask = mask.map(|m| &m.value);
-        let attended = B::attention(&query.value, &key.value, &value.value, mask, scale, causal).map_err(fail)?;
+        let (q, k, v) = (&query.value, &key.value, &value.value);
+        let attended = B::attention(q, k, v, mask.map(|m| &m.value), scale, causal).map_err(fail)?;
         let width = query.shape()[query.rank() - 1];
         flops::add_products(B::shape(&attended).numel() / out.max(1) * values, width + out);
-        Ok(Self::from_inner(attended))
+        let inputs: SmallVec<[&Self; 4]> = [&query, &key, &value].into_iter().chain(mask).collect();
+        Ok(record(
+            attended,
+            &inputs,
+            || Op::Attention { scale, causal },
+            |save, _| {
+                (0..inputs.len()).for_each(|i| {
+                    save.input(i);
+                });
+            },
+        ))
     }
 
     /// How much each query takes of each value in [`Tensor::scaled_dot_product_attention`]: `softmax(scale · Q Kᵀ + mask)`, `[…, S, T]`.

@@ -89,7 +89,7 @@ pub(super) fn layer_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) 
         weight.map(|w| &w.value),
         axes,
     )?;
-    Ok(affine_gradients(gradients))
+    Ok(three_gradients(gradients))
 }
 
 pub(super) fn rms_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) -> Result<Passed<B>> {
@@ -126,7 +126,25 @@ pub(super) fn batch_norm<B: Backend>(eps: f64, c: &Context<'_, B>) -> Result<Pas
         weight.map(|w| &w.value),
         eps,
     )?;
-    Ok(affine_gradients(gradients))
+    Ok(three_gradients(gradients))
+}
+
+pub(super) fn attention<B: Backend>(scale: f64, causal: bool, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let [q, k, v, mask @ ..] = c.saved else {
+        unreachable!("at least three tensors were saved");
+    };
+    let mask = mask.first();
+    if c.create_graph {
+        let y = decompose::attention::<Tracked<B>>(q, k, v, mask, scale, causal)?;
+        return Ok(Passed::Through(y, c.grad.clone()));
+    }
+    let [grad, q, k, v] = [&c.grad, q, k, v].map(|x| &x.value);
+    let gradients = B::attention_backward(grad, q, k, v, mask.map(|m| &m.value), scale, causal)?;
+    let (keys, out) = (B::shape(k), B::shape(v));
+    let (width, out) = (keys[keys.rank() - 1], out[out.rank() - 1]);
+    // The scores again, then the gradients of weights, values, queries and keys.
+    flops::add_products(c.grad.numel() / out.max(1) * keys[keys.rank() - 2], 3 * width + 2 * out);
+    Ok(three_gradients(gradients))
 }
 
 pub(super) fn lstm_steps<B: Backend>(reverse: bool, c: &Context<'_, B>) -> Result<Passed<B>> {
@@ -165,10 +183,10 @@ pub(super) fn lstm_steps<B: Backend>(reverse: bool, c: &Context<'_, B>) -> Resul
     Ok(Passed::Inputs(gradients))
 }
 
-/// Input, weight and bias; a gradient for which there is no input is dropped where the pass pairs them up.
-fn affine_gradients<B: Backend>((x, weight, bias): (B::Tensor, B::Tensor, B::Tensor)) -> Passed<B> {
+/// Those of the first three inputs; a gradient for which there is no input is dropped where the pass pairs them up.
+fn three_gradients<B: Backend>((first, second, third): (B::Tensor, B::Tensor, B::Tensor)) -> Passed<B> {
     Passed::Inputs(
-        [x, weight, bias]
+        [first, second, third]
             .into_iter()
             .map(|g| Some(Tensor::from_inner(g)))
             .collect(),

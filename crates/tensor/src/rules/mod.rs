@@ -139,6 +139,7 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::LayerNorm { axes, eps } => fused::layer_norm(*axes, *eps, c),
         Op::RmsNorm { axes, eps } => fused::rms_norm(*axes, *eps, c),
         Op::BatchNorm { eps } => fused::batch_norm(*eps, c),
+        Op::Attention { scale, causal } => fused::attention(*scale, *causal, c),
         Op::LstmSteps { reverse } => fused::lstm_steps(*reverse, c),
         Op::Embedding { padding_idx } => fused::embedding(*padding_idx, c),
 

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::CrossEntropyParams;
 
-use crate::case::{Cases, Tensor, between, device, integers, mixed};
+use crate::case::{Cases, Tensor, between, device, integers, mixed, reals};
 
 fn softmaxes(cases: &mut Cases) {
     for axis in [0, 1, -1] {
@@ -119,12 +119,23 @@ fn attention(cases: &mut Cases) {
             let mask = Tensor::new([[true, false, true, true], [false, false, false, false]], &device())?;
             x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&mask), causal, None)
         });
+        let name = format!("attention with a fixed bias, causal: {causal}");
+        cases.add(name, inputs(), move |x| {
+            let hidden = f64::NEG_INFINITY;
+            let mask = reals(&[0.3, hidden, -0.7, 0.2, hidden, hidden, hidden, hidden], [2, 4]);
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&mask), causal, None)
+        });
         let [q, k, v] = inputs();
         let name = format!("attention with a bias, causal: {causal}");
         cases.add(name, [q, k, v, mixed([2, 4], 4)], move |x| {
             x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&x[3]), causal, None)
         });
     }
+    // The first two queries see no key.
+    let inputs = [mixed([4, 3], 1), mixed([2, 3], 2), mixed([2, 2], 3)];
+    cases.add("attention with fewer keys than queries", inputs, |x| {
+        x[0].scaled_dot_product_attention(&x[1], &x[2], None, true, None)
+    });
 }
 
 /// Keys and values that all heads share.

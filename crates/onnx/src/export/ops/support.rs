@@ -59,6 +59,7 @@ fn is_training(op: &Op) -> bool {
             | Op::LayerNormBackward { .. }
             | Op::RmsNormBackward { .. }
             | Op::BatchNormBackward { .. }
+            | Op::AttentionBackward { .. }
             | Op::EmbeddingBackward { .. }
             | Op::ConvWeightGrad { .. }
             | Op::MaxPoolBackward { .. }
