@@ -39,6 +39,10 @@ fn dispatch<B: Backend>(name: &str, device: &Device<B>) -> Result<()> {
         measure(|| a.add(&b).map(|y| drop(black_box(y))))?,
     );
     report(
+        &format!("{name}: reshape f32[64] to [8, 8], a view"),
+        measure(|| a.reshape([8, 8]).map(|y| drop(black_box(y))))?,
+    );
+    report(
         &format!("{name}: add f32[64], tracked"),
         measure(|| leaf.add(&b).map(|y| drop(black_box(y))))?,
     );
