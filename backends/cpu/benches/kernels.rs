@@ -97,13 +97,7 @@ fn elementwise(device: CpuDevice) {
     row("gelu backward", &|x| Cpu::activation_backward(Activation::Gelu, x, x));
     row("softmax", &|x| Cpu::softmax(x, 1));
     row("layer_norm", &|x| {
-        let weight = Cpu::slice(
-            x,
-            &[
-                polygrad_core::SliceRange::new(0, 1, 1),
-                polygrad_core::SliceRange::full(1024),
-            ],
-        )?;
+        let weight = Cpu::slice(x, &[SliceRange::new(0, 1, 1), SliceRange::full(1024)])?;
         let weight = Cpu::reshape(&weight, Shape::from([1024]))?;
         Ok(Cpu::layer_norm(x, Some(&weight), Some(&weight), 1, 1e-5)?.0)
     });
