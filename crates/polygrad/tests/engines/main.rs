@@ -9,12 +9,26 @@ mod interop;
 mod losses;
 mod moving;
 
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use polygrad::backend::{Availability, DeviceInfo, Registry};
 use polygrad::{Device, Result};
 
+/// Held by the test that uses the devices: one that checks indices late tells the next who reads, whoever that is.
+static IN_USE: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// A test has a thread of its own, and gives the devices back with it.
+    static TURN: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
 /// The devices to compare: two forms of the CPU's kernels, the first of which the others are held to, the first device of each other
-/// backend that is there, and the first of Burn's wgpu devices.
+/// backend that is there, and the first of Burn's wgpu devices. They are the test's alone until it ends.
 fn devices() -> Result<Vec<(String, Device)>> {
+    TURN.with_borrow_mut(|turn| {
+        turn.get_or_insert_with(|| IN_USE.lock().unwrap_or_else(PoisonError::into_inner));
+    });
     let mut specs = vec!["cpu".to_owned(), "cpu:kernels=scalar".to_owned()];
     for entry in Registry::global()
         .entries()
