@@ -41,9 +41,13 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
         let mut dims = result.shape();
         let outer = dims[..start].iter().product();
         let inner = dims[end..].iter().product();
-        let folded = reshape(&result, Shape::from([outer, dims[start..end].iter().product(), inner]));
-        dims.dims_mut()[start..end].fill(1);
-        result = reshape(&along(op, &folded)?, dims);
+        let count = dims[start..end].iter().product();
+        // What is reduced of one element is that element; Burn's kernel would read past the end of one that is broadcast.
+        if count != 1 {
+            let folded = reshape(&result, Shape::from([outer, count, inner]));
+            dims.dims_mut()[start..end].fill(1);
+            result = reshape(&along(op, &folded)?, dims);
+        }
         end = start;
     }
     if op == ReduceOp::Mean {

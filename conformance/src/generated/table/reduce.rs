@@ -134,15 +134,16 @@ fn products(samples: &mut Vec<Sample>) {
         }
     }
     // Leading axes, none, no rows, registers that are full and not, and more rows than are added up in one go.
-    for (lead, outputs, inputs) in [
-        (&[4][..], 5, 3),
-        (&[], 2, 3),
-        (&[2, 3], 1, 9),
-        (&[0], 2, 3),
-        (&[70], 83, 20),
-        (&[1100], 9, 5),
+    // Of so many, those are positive: a sum that is nearly 0 shows what its terms lose by rounding.
+    for (lead, outputs, inputs, least) in [
+        (&[4][..], 5, 3, -2.0),
+        (&[], 2, 3, -2.0),
+        (&[2, 3], 1, 9, -2.0),
+        (&[0], 2, 3, -2.0),
+        (&[70], 83, 20, -2.0),
+        (&[1100], 9, 5, 0.0),
     ] {
-        let rows = |last| Operand::drawn(&[lead, &[last]].concat(), Fill::Range(-2.0, 2.0));
+        let rows = |last| Operand::drawn(&[lead, &[last]].concat(), Fill::Range(least, 2.0));
         samples.push(Sample::new(Op::LinearWeightGrad, vec![rows(outputs), rows(inputs)], ""));
     }
     // Few rows, some, and more than one band; widths that fill no register, and more than one block of columns or rows.
