@@ -56,7 +56,12 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
     if batch.is_empty() {
         return plain(a, b);
     }
-    reshape(&plain(&stretched(a, [m, k])?, &stretched(b, [k, n])?)?, shape)
+    let (mut a, b) = (stretched(a, [m, k])?, stretched(b, [k, n])?);
+    // Matrices of a batch that lie in one place are one matrix to candle: as above, the rows must lie in a row.
+    if b.raw().stride()[0] == 0 && !is_row_major(&a) {
+        a = CandleTensor::made("matmul", a.shape().numel(), dtype, || a.raw().contiguous())?;
+    }
+    reshape(&plain(&a, &b)?, shape)
 }
 
 fn is_row_major(x: &CandleTensor) -> bool {
