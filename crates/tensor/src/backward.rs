@@ -7,9 +7,10 @@ use std::sync::Arc;
 use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
+use crate::accumulated::{Accumulated, add_to};
 use crate::activity::{Active, Activity};
 use crate::graph::{Kind, Node, Rule};
-use crate::ops::context;
+use crate::rules::Passed;
 use crate::{Tensor, enable_grad, no_grad, rules};
 
 /// How to run a backward pass.
@@ -236,7 +237,7 @@ impl<B: Backend> Tensor<B> {
 /// A node whose gradient is not complete yet.
 struct Pending<B: Backend> {
     node: Arc<Node<B>>,
-    gradient: Tensor<B>,
+    gradient: Accumulated<B>,
 }
 
 /// What is pending, by id. Boxed, for the map sets aside room for eleven at a time.
@@ -251,10 +252,12 @@ fn propagate<B: Backend>(
     active: &Active,
 ) -> Result<Gradients<B>> {
     let mut pending = Frontier::new();
-    add(&mut pending, root, seed)?;
+    add(&mut pending, root, Accumulated::whole(seed))?;
     let mut entries = Vec::new();
     while let Some((id, next)) = pending.pop_last() {
         let Pending { node, gradient } = *next;
+        active.turn_to(Activity::Backward(id));
+        let gradient = gradient.complete()?;
         match &node.kind {
             Kind::Leaf(leaf) => entries.push(Gradient {
                 id,
@@ -262,7 +265,6 @@ fn propagate<B: Backend>(
                 value: gradient,
             }),
             Kind::Op(call) => {
-                active.turn_to(Activity::Backward(id));
                 if options.capture.contains(&id) {
                     entries.push(Gradient {
                         id,
@@ -273,25 +275,26 @@ fn propagate<B: Backend>(
                 if let Rule::Checkpoint(segment) = &call.rule {
                     // The segment's own nodes are younger than all that is pending, so they are next.
                     let output = segment.recompute(call.restore(&node, true))?;
-                    if let Some(again) = &output.node {
-                        add(&mut pending, again, gradient)?;
-                    }
+                    add_through(&mut pending, &output, gradient)?;
                     continue;
                 }
                 let saved = call.restore(&node, options.create_graph);
                 match rules::apply(call, &saved, gradient, options.create_graph)? {
-                    rules::Passed::Inputs(gradients) => {
+                    Passed::Inputs(gradients) => {
                         for (edge, gradient) in call.inputs.iter().zip(gradients) {
                             if let (Some(parent), Some(gradient)) = (&edge.node, gradient) {
-                                add(&mut pending, parent, gradient)?;
+                                add(&mut pending, parent, Accumulated::whole(gradient))?;
                             }
                         }
                     }
-                    rules::Passed::Through(output, gradient) => {
-                        if let Some(again) = &output.node {
-                            add(&mut pending, again, gradient)?;
+                    Passed::Stretch { axis, start, gradient } => {
+                        let edge = &call.inputs[0];
+                        if let Some(parent) = &edge.node {
+                            let stretch = Accumulated::stretch(axis, edge.shape[axis], start, gradient);
+                            add(&mut pending, parent, stretch)?;
                         }
                     }
+                    Passed::Through(output, gradient) => add_through(&mut pending, &output, gradient)?,
                 }
             }
         }
@@ -300,7 +303,7 @@ fn propagate<B: Backend>(
     Ok(Gradients { entries })
 }
 
-fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Tensor<B>) -> Result<()> {
+fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Accumulated<B>) -> Result<()> {
     match pending.entry(node.id()) {
         Entry::Vacant(entry) => {
             entry.insert(Box::new(Pending {
@@ -309,21 +312,16 @@ fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Ten
             }));
             Ok(())
         }
-        Entry::Occupied(mut entry) => add_to(&mut entry.get_mut().gradient, gradient),
+        Entry::Occupied(mut entry) => entry.get_mut().gradient.add(gradient),
     }
 }
 
-/// Adds in place, unless one of the two is itself to be differentiated.
-fn add_to<B: Backend>(sum: &mut Tensor<B>, gradient: Tensor<B>) -> Result<()> {
-    if sum.is_tracked() || gradient.is_tracked() {
-        *sum = sum.add(&gradient)?;
-    } else {
-        // The backend adds in place where nobody else holds the memory: so the old handle has to go.
-        let old = std::mem::replace(&mut sum.value, gradient.value.clone());
-        sum.value =
-            B::accumulate_grad(old, &gradient.value).map_err(|e| context(e, "accumulate_grad", &[&gradient]))?;
+/// Goes on behind an output that was computed again, in the graph.
+fn add_through<B: Backend>(pending: &mut Frontier<B>, output: &Tensor<B>, gradient: Tensor<B>) -> Result<()> {
+    match &output.node {
+        Some(again) => add(pending, again, Accumulated::whole(gradient)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The gradients that a rule gives, one for each input, in order; none where the input has no need of one.

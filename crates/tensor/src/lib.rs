@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod accumulated;
 mod activity;
 #[cfg(feature = "ndarray")]
 mod arrays;

@@ -113,6 +113,39 @@ fn a_million_ops_in_a_chain() -> Result<()> {
 }
 
 #[test]
+fn gradients_of_parts_are_joined_once() -> Result<()> {
+    let ops = |parts: &[(usize, usize)]| -> Result<Vec<&'static str>> {
+        let x = leaf(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let mut sum = leaf(&[0.0]).sum_all()?;
+        for &(start, len) in parts {
+            sum = sum.add(&x.narrow(0, start, len)?.exp()?.sum_all()?)?;
+        }
+        let gradients = sum.backward_with(&BackwardOptions::default().create_graph(true))?;
+        let gradient = gradients.require(&x)?;
+        let mut expected = [0.0; 6];
+        for &(start, len) in parts {
+            for (i, gradient) in expected.iter_mut().enumerate().skip(start).take(len) {
+                *gradient += ((i + 1) as f64).exp();
+            }
+        }
+        assert_eq!(gradient.to_vec::<f64>()?, expected, "{parts:?}");
+        // Without those of the slices' own gradients.
+        let mut ops: Vec<_> = gradient.recorded_ops().iter().map(|op| op.name()).collect();
+        ops.retain(|op| ["cat", "pad", "add"].contains(op));
+        ops.sort_unstable();
+        Ok(ops)
+    };
+    assert_eq!(ops(&[(0, 2), (2, 2), (4, 2)])?, ["cat"]);
+    assert_eq!(ops(&[(4, 1), (0, 2), (2, 1)])?, ["cat"]);
+    assert_eq!(ops(&[(1, 3)])?, ["pad"]);
+    assert_eq!(ops(&[(0, 4), (3, 3)])?, ["add", "pad", "pad"]);
+    assert_eq!(ops(&[(0, 3), (2, 3), (3, 3)])?, ["add", "cat", "pad"]);
+    // More than are kept apart.
+    assert_eq!(ops(&[(1, 4); 9])?.len(), 9 + 8);
+    Ok(())
+}
+
+#[test]
 fn modes_nest_and_are_restored() -> Result<()> {
     let x = leaf(&[1.0]);
     assert!(!no_grad(|| x.exp())?.is_tracked());

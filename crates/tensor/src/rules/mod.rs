@@ -22,6 +22,12 @@ use crate::graph::{Call, Rule};
 pub(crate) enum Passed<B: Backend> {
     /// To the inputs.
     Inputs(InputGradients<B>),
+    /// To elements of the only input from `start` on along an axis; the others' is zero.
+    Stretch {
+        axis: usize,
+        start: usize,
+        gradient: Tensor<B>,
+    },
     /// To the same output, computed again from other ops.
     Through(Tensor<B>, Tensor<B>),
 }

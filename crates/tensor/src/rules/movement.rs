@@ -39,10 +39,16 @@ pub(super) fn slice<B: Backend>(ranges: &[SliceRange], c: &Context<'_, B>) -> Re
             }
         }
     }
-    if padding.iter().any(|&border| border != (0, 0)) {
-        grad = grad.pad(&padding, 0.0)?;
+    let mut cut = (0..padding.len()).filter(|&axis| padding[axis] != (0, 0));
+    match (cut.next(), cut.next()) {
+        (None, _) => Passed::one(grad),
+        (Some(axis), None) => Ok(Passed::Stretch {
+            axis,
+            start: padding[axis].0,
+            gradient: grad,
+        }),
+        (Some(_), Some(_)) => Passed::one(grad.pad(&padding, 0.0)?),
     }
-    Passed::one(grad)
 }
 
 pub(super) fn pad<B: Backend>(padding: &[(usize, usize)], c: &Context<'_, B>) -> Result<Passed<B>> {

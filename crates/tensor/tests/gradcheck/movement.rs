@@ -85,6 +85,32 @@ fn cuts(cases: &mut Cases) {
         let parts = x.chunk(2, 0)?;
         parts[0].narrow(0, 0, 2)?.mul(&parts[1])
     });
+    // Products of slices of one tensor, `(axis, start)` each, two long: side by side, apart, one over another, the same twice, along two axes.
+    for slices in [
+        [(1, 0), (1, 2), (1, 4)],
+        [(1, 1), (1, 3), (1, 1)],
+        [(1, 4), (1, 0), (1, 0)],
+        [(1, 0), (1, 1), (1, 2)],
+        [(1, 3), (0, 1), (1, 1)],
+        [(0, 1), (0, 0), (1, 4)],
+    ] {
+        let product = move |x: &Tensor| {
+            let at = |i: usize| {
+                let (axis, start) = slices[i];
+                let part = x.narrow(axis, start, 2)?;
+                if axis == 1 {
+                    part.narrow(0, 0, 2)
+                } else {
+                    part.narrow(1, 3, 2)
+                }
+            };
+            at(0)?.mul(&at(1)?)?.mul(&at(2)?)
+        };
+        cases.unary(format!("slices {slices:?}"), mixed([3, 6], 1), product);
+        cases.unary(format!("slices {slices:?} and the whole"), mixed([3, 6], 1), move |x| {
+            x.mul(&product(x)?.sum_all()?)
+        });
+    }
 }
 
 fn joins(cases: &mut Cases) {
