@@ -3,7 +3,7 @@
 mod common;
 
 use common::{View, check, cpu, floats, tensor, viewed};
-use polygrad_core::{AnyBackend, AnyDevice, AnyTensor, Backend, DType, HostTensor, Result, Shape};
+use polygrad_core::{AnyBackend, AnyDevice, AnyTensor, Backend, DType, Error, ErrorKind, HostTensor, Result, Shape};
 use polygrad_cpu::Kernels;
 
 /// Leading axes, queries, keys, columns of queries and keys, columns of values.
@@ -146,10 +146,14 @@ fn what_does_not_fit_is_an_error() {
     ] {
         let of = |dims: [usize; 2]| tensor(&cpu(1, Kernels::Simd), &dims, DType::F32, 1).unwrap();
         let (q, [k, v, grad]) = (of([6, 4]), [k, v, grad].map(of));
-        assert!(AnyBackend::attention_backward(&grad, &q, &k, &v, None, 0.3, true).is_err());
-        assert_eq!(
-            AnyBackend::attention(&q, &k, &v, None, 0.3, true).is_ok(),
-            k.shape().dims() == [5, 4] && v.shape().dims() == [5, 2]
-        );
+        let check = |error: Error| {
+            assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+            assert!(!error.operands().is_empty(), "{error}");
+        };
+        check(AnyBackend::attention_backward(&grad, &q, &k, &v, None, 0.3, true).unwrap_err());
+        match AnyBackend::attention(&q, &k, &v, None, 0.3, true) {
+            Ok(_) => assert_eq!([k.shape().dims(), v.shape().dims()], [[5, 4], [5, 2]]),
+            Err(error) => check(error),
+        }
     }
 }

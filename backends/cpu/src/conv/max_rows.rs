@@ -40,15 +40,31 @@ impl Kernel for MaxRows<'_> {
 }
 
 impl MaxRows<'_> {
+    /// Depth and row of the input where the windows of an output's line begin.
+    #[inline(always)]
+    fn start(&self, line: usize) -> [usize; 2] {
+        let [_, rows, _] = self.g.output;
+        [line / rows * self.g.stride[0], line % rows * self.g.stride[1]]
+    }
+
+    /// Where in the plane a tap lies of a window that begins at `start` and `column`.
+    #[inline(always)]
+    fn place(&self, start: [usize; 2], column: usize, tap: Extents) -> usize {
+        let g = self.g;
+        let depth = start[0] + tap[0] * g.dilation[0];
+        let row = start[1] + tap[1] * g.dilation[1];
+        (depth * g.input[1] + row) * g.input[2] + column + tap[2] * g.dilation[2]
+    }
+
     #[inline(always)]
     fn rows<S: Simd>(&self, s: S, to_index: *mut i64, kernel: Extents, step: usize) {
         let &Self { g, from, to, .. } = self;
-        let [_, rows, columns] = g.output;
+        let [depths, rows, columns] = g.output;
         let lanes: [f32; 16] = std::array::from_fn(|lane| f32::from_bits((lane * step) as u32));
         // SAFETY: no register is longer than 16 elements.
         let steps = s.bits(unsafe { s.load(lanes.as_ptr()) });
-        for line in 0..g.output[0] * rows {
-            let start = [line / rows * g.stride[0], line % rows * g.stride[1]];
+        for line in 0..depths * rows {
+            let start = self.start(line);
             for column in (0..columns).step_by(S::N) {
                 let n = S::N.min(columns - column);
                 let mut best = s.splat(0.0);
@@ -57,9 +73,7 @@ impl MaxRows<'_> {
                 for depth in 0..kernel[0] {
                     for height in 0..kernel[1] {
                         for tap in 0..kernel[2] {
-                            let row =
-                                (start[0] + depth * g.dilation[0]) * g.input[1] + start[1] + height * g.dilation[1];
-                            let place = row * g.input[2] + column * step + tap * g.dilation[2];
+                            let place = self.place(start, column * step, [depth, height, tap]);
                             // SAFETY: by `fits`, every tap of every window is inside the plane.
                             let value = unsafe { every(s, from.add(place), n, step) };
                             let index = s.from_bits(s.add_int(s.splat_int(place as i32), steps));
@@ -99,25 +113,21 @@ impl MaxRows<'_> {
             }
         }
     }
-}
 
-impl MaxRows<'_> {
     /// [`MaxRows::rows`] without places.
     #[inline(always)]
     fn values<S: Simd>(&self, s: S, kernel: Extents, step: usize) {
         let &Self { g, from, to, .. } = self;
         let [depths, rows, columns] = g.output;
         for line in 0..depths * rows {
-            let start = [line / rows * g.stride[0], line % rows * g.stride[1]];
+            let start = self.start(line);
             for column in (0..columns).step_by(S::N) {
                 let n = S::N.min(columns - column);
                 let mut best = s.splat(f32::NEG_INFINITY);
                 for depth in 0..kernel[0] {
                     for height in 0..kernel[1] {
                         for tap in 0..kernel[2] {
-                            let row =
-                                (start[0] + depth * g.dilation[0]) * g.input[1] + start[1] + height * g.dilation[1];
-                            let place = row * g.input[2] + column * step + tap * g.dilation[2];
+                            let place = self.place(start, column * step, [depth, height, tap]);
                             // SAFETY: by `fits`, every tap of every window is inside the plane.
                             let value = unsafe { every(s, from.add(place), n, step) };
                             // `max` keeps a NaN of its second operand alone.

@@ -3,6 +3,7 @@
 use polygrad_core::{Backend, DType, Element, Error, Result, Shape, decompose};
 
 use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
+use crate::loops::Pointer;
 use crate::ops::half::Half;
 use crate::ops::{floats, same_dtype};
 use crate::simd::{Kernel, Simd};
@@ -10,6 +11,12 @@ use crate::{Cpu, CpuTensor};
 
 /// Rows, at most, that are added up in one go; the sums of more are cut into parts, each a task, as any other reduction.
 const ROWS: usize = 1024;
+
+/// Nanoseconds that an element takes, about.
+const NS: f32 = 0.02;
+
+/// Columns whose sums are taken together.
+const TOGETHER: usize = 64;
 
 /// Rows whose sum is begun anew: it bounds the rounding error.
 const BLOCK: usize = 32;
@@ -66,16 +73,20 @@ fn gradients<T: Real + Element>(grad: &CpuTensor, x: &CpuTensor) -> Result<(CpuT
             Update::set(),
         )?;
     }
-    let small = dtype == DType::F32 && rows <= ROWS && grad_column == 1;
+    let small = dtype == DType::F32 && (1..=ROWS).contains(&rows) && grad_column == 1;
     let of_bias = match device.vectors() {
         Some(level) if small => {
             let mut sums = CpuTensor::empty(Shape::from([outputs]), dtype, device)?;
-            level.run(Columns {
-                from: grad.typed::<f32>()?,
-                row: grad_row,
-                rows,
-                columns: outputs,
-                to: sums.ptr_mut().cast(),
+            let (from, to) = (grad.typed::<f32>()?, Pointer(sums.ptr_mut().cast::<f32>()));
+            let from = Pointer(from.cast_mut());
+            device.split(outputs, rows as f32 * NS, TOGETHER, |start, end| {
+                level.run(Columns {
+                    from: from.at(start),
+                    row: grad_row,
+                    rows,
+                    columns: end - start,
+                    to: to.at(start),
+                });
             });
             sums
         }
@@ -99,49 +110,52 @@ impl Kernel for Columns {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let mut column = 0;
-        while column + 4 * S::N <= self.columns {
-            // SAFETY: the matrix has so many columns.
-            unsafe { self.sums::<S, 4>(s, column, S::N) };
-            column += 4 * S::N;
-        }
-        while column < self.columns {
-            let n = S::N.min(self.columns - column);
-            // SAFETY: as above.
-            unsafe { self.sums::<S, 1>(s, column, n) };
-            column += n;
+        // Some rows at a time, whose lines of memory follow each other, not some columns.
+        for start in (0..self.rows).step_by(BLOCK) {
+            let rows = BLOCK.min(self.rows - start);
+            let mut column = 0;
+            while column + 4 * S::N <= self.columns {
+                // SAFETY: the matrix has so many columns.
+                unsafe { self.add::<S, 4>(s, start, rows, column, S::N) };
+                column += 4 * S::N;
+            }
+            while column < self.columns {
+                let n = S::N.min(self.columns - column);
+                // SAFETY: as above.
+                unsafe { self.add::<S, 1>(s, start, rows, column, n) };
+                column += n;
+            }
         }
     }
 }
 
 impl Columns {
-    /// Sums of `R` registers of columns from `first` on, with `n` columns each.
+    /// Adds `rows` rows from `start` on to the sums of `R` registers of columns from `first` on, with `n` columns each. The first rows begin
+    /// the sums.
     ///
     /// # Safety
-    /// There must be as many columns.
+    /// There must be as many rows and columns.
     #[inline(always)]
-    unsafe fn sums<S: Simd, const R: usize>(&self, s: S, first: usize, n: usize) {
-        let mut totals = [s.splat(0.0); R];
-        for start in (0..self.rows).step_by(BLOCK) {
-            let mut sums = [s.splat(0.0); R];
-            for row in start..self.rows.min(start + BLOCK) {
-                let from = self
-                    .from
-                    .wrapping_offset(row.cast_signed() * self.row)
-                    .wrapping_add(first);
-                for (r, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: by the caller.
-                    let value = unsafe { s.load_part(from.add(r * S::N), n) };
-                    *sum = s.add(*sum, value);
-                }
-            }
-            for (total, sum) in totals.iter_mut().zip(sums) {
-                *total = s.add(*total, sum);
+    unsafe fn add<S: Simd, const R: usize>(&self, s: S, start: usize, rows: usize, first: usize, n: usize) {
+        let mut sums = [s.splat(0.0); R];
+        for row in start..start + rows {
+            let from = self
+                .from
+                .wrapping_offset(row.cast_signed() * self.row)
+                .wrapping_add(first);
+            for (r, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: by the caller.
+                let value = unsafe { s.load_part(from.add(r * S::N), n) };
+                *sum = s.add(*sum, value);
             }
         }
-        for (r, total) in totals.into_iter().enumerate() {
-            // SAFETY: by the caller; there is a result for each column.
-            unsafe { s.store_part(self.to.add(first + r * S::N), n, total) };
+        for (r, sum) in sums.into_iter().enumerate() {
+            // SAFETY: by the caller; there is a result for each column, which the first rows wrote.
+            unsafe {
+                let to = self.to.add(first + r * S::N);
+                let sum = if start > 0 { s.add(s.load_part(to, n), sum) } else { sum };
+                s.store_part(to, n, sum);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The error function and GELU.
 
 use super::exponential::{bounded_abs, exp, exp_nonpositive, gate};
+use super::normal;
 use crate::simd::Simd;
 
 /// Where [`erf`] goes from one form to the other.
@@ -74,9 +75,37 @@ fn normal_tail<S: Simd>(s: S, v: S::V) -> (S::V, S::V) {
     (s.poly(q, TAIL), bell)
 }
 
+/// A function by its table in [`normal`], for `v` from 0 to where that ends.
+#[inline(always)]
+fn by_pieces<S: Simd, const TERMS: usize>(s: S, v: S::V, table: &[[f32; 32]; TERMS]) -> S::V {
+    let piece = s.round(s.mul(v, s.splat(1.0 / normal::STEP)));
+    let within = s.mul_add(piece, s.splat(-normal::STEP), v);
+    let piece = s.to_int(piece);
+    let mut sum = s.pick(&table[0], piece);
+    for coefficients in &table[1..] {
+        sum = s.mul_add(sum, within, s.pick(coefficients, piece));
+    }
+    sum
+}
+
 /// `x Φ(x)`.
 #[inline(always)]
 pub(crate) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
+    if !S::PICKS {
+        return gelu_anywhere(s, x);
+    }
+    let v = bounded_abs(s, x, normal::END);
+    let y = gate(s, x, v, by_pieces(s, v, &normal::TAIL));
+    // Lane by lane, so that no result depends on its neighbours. On the right nothing of the tail is left in it where the table ends.
+    let ended = s.lt(x, s.splat(-normal::END));
+    if s.any(ended) {
+        return s.select(ended, gelu_anywhere(s, x), y);
+    }
+    y
+}
+
+#[inline(always)]
+fn gelu_anywhere<S: Simd>(s: S, x: S::V) -> S::V {
     let v = bounded_abs(s, x, 15.0);
     let (scaled, bell) = normal_tail(s, v);
     // `v` comes in first, so that nothing is subnormal before the result is.
@@ -86,9 +115,27 @@ pub(crate) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
 /// Derivative of [`gelu`]: `Φ(x) + x φ(x)`.
 #[inline(always)]
 pub(crate) fn gelu_slope<S: Simd>(s: S, x: S::V) -> S::V {
+    if !S::PICKS {
+        return slope(s, x, slope_anywhere(s, x));
+    }
+    let y = by_pieces(s, bounded_abs(s, x, normal::END), &normal::SLOPE);
+    let ended = s.lt(x, s.splat(-normal::END));
+    if s.any(ended) {
+        return slope(s, x, s.select(ended, slope_anywhere(s, x), y));
+    }
+    slope(s, x, y)
+}
+
+/// `Φ(-v) - v φ(v)` with `v = |x|`.
+#[inline(always)]
+fn slope_anywhere<S: Simd>(s: S, x: S::V) -> S::V {
     let v = bounded_abs(s, x, 15.0);
     let (scaled, bell) = normal_tail(s, v);
-    // On the left: tail - v φ; on the right: 1 - (tail - v φ).
-    let left = s.mul(s.mul_add(v, s.splat(-DENSITY), scaled), bell);
+    s.mul(s.mul_add(v, s.splat(-DENSITY), scaled), bell)
+}
+
+/// From the derivative at `-|x|`: on the right it is 1 less that.
+#[inline(always)]
+fn slope<S: Simd>(s: S, x: S::V, left: S::V) -> S::V {
     s.select(s.lt(x, s.splat(0.0)), left, s.sub(s.splat(1.0), left))
 }

@@ -5,6 +5,7 @@ mod erf;
 mod exponential;
 mod log;
 mod maps;
+mod normal;
 pub(crate) mod reference;
 mod trig;
 

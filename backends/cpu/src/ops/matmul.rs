@@ -22,7 +22,8 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     }
     let (rank_a, rank_b) = (a.shape().rank(), b.shape().rank());
     if rank_a < 2 || rank_b < 2 || a.shape()[rank_a - 1] != b.shape()[rank_b - 2] {
-        return Err(mismatch("matmul", a, b, "takes matrices […, m, k] and […, k, n]"));
+        let error = Error::shape("takes matrices […, m, k] and […, k, n]");
+        return Err(mismatch(error, "matmul", a, b));
     }
     let dims = Dims {
         m: a.shape()[rank_a - 2],

@@ -62,12 +62,13 @@ pub(crate) fn same_dtype(op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Resu
     if a.dtype() == b.dtype() {
         return Ok(a.dtype());
     }
-    Err(mismatch(op, a, b, "operands of different dtypes"))
+    Err(mismatch(Error::dtype("operands of different dtypes"), op, a, b))
 }
 
+/// Names op and operands.
 #[cold]
-pub(crate) fn mismatch(op: &'static str, a: &CpuTensor, b: &CpuTensor, what: &'static str) -> Error {
-    Error::dtype(what)
+pub(crate) fn mismatch(error: Error, op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Error {
+    error
         .with_op(op)
         .with_operands([(*a.shape(), a.dtype()), (*b.shape(), b.dtype())])
 }
@@ -75,11 +76,9 @@ pub(crate) fn mismatch(op: &'static str, a: &CpuTensor, b: &CpuTensor, what: &'s
 /// The shape to which two operands broadcast.
 #[inline]
 pub(crate) fn broadcast(op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Result<Shape> {
-    a.shape().broadcast(b.shape()).map_err(|error| {
-        error
-            .with_op(op)
-            .with_operands([(*a.shape(), a.dtype()), (*b.shape(), b.dtype())])
-    })
+    a.shape()
+        .broadcast(b.shape())
+        .map_err(|error| mismatch(error, op, a, b))
 }
 
 /// An axis that the tensor has.

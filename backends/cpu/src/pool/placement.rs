@@ -78,6 +78,7 @@ mod tests {
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();
         let pool = ThreadPool::new(2);
         if cpus.len() < 2 || pool.threads() < 2 {
+            println!("skipped: there are not two CPUs");
             return;
         }
         for &cpu in cpus.iter().take(2).cycle().take(6) {

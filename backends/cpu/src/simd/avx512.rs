@@ -274,6 +274,17 @@ impl Simd for Avx512 {
         unsafe { _mm512_srav_epi32(i, _mm512_set1_epi32(BY)) }
     }
 
+    const PICKS: bool = true;
+
+    #[inline(always)]
+    fn pick(self, from: &[f32; 32], at: __m512i) -> __m512 {
+        // SAFETY: see above; the table has two registers.
+        unsafe {
+            let (low, high) = (_mm512_loadu_ps(from.as_ptr()), _mm512_loadu_ps(from.as_ptr().add(16)));
+            _mm512_permutex2var_ps(low, at, high)
+        }
+    }
+
     #[inline(always)]
     fn evens(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: see above.

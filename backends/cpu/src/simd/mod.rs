@@ -232,6 +232,23 @@ pub(crate) trait Simd: Lanes<T = f32> {
     /// Shifted to the right by `BY` bits, the sign kept.
     fn shr<const BY: i32>(self, i: Self::I) -> Self::I;
 
+    /// Whether [`Simd::pick`] is one instruction.
+    const PICKS: bool = false;
+
+    /// For each lane the number at the place that the lowest five bits of `at` name.
+    #[inline(always)]
+    fn pick(self, from: &[f32; 32], at: Self::I) -> Self::V {
+        let mut lanes = [0f32; 16];
+        // SAFETY: no register is longer than 16 elements.
+        unsafe {
+            self.store(lanes.as_mut_ptr(), self.from_bits(at));
+            for lane in &mut lanes[..Self::N] {
+                *lane = from[lane.to_bits() as usize & 31];
+            }
+            self.load(lanes.as_ptr())
+        }
+    }
+
     /// The lanes of `a` with an even number, then those of `b`; a lone lane is even.
     fn evens(self, a: Self::V, b: Self::V) -> Self::V;
 

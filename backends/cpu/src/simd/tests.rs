@@ -203,3 +203,31 @@ fn horizontal_operations_take_every_lane() {
         assert_eq!(level.run(Sums), (-360.0, 125.0, -704.0), "{}", level.name());
     }
 }
+
+struct Pick;
+
+impl Kernel for Pick {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let from: [f32; 32] = std::array::from_fn(|i| i as f32);
+        let mut to = [0f32; 16];
+        for first in [0, 5, 24, -7, i32::MIN, i32::MAX - 20] {
+            let at: [f32; 16] =
+                std::array::from_fn(|lane| f32::from_bits((first + 3 * lane as i32 % 17).cast_unsigned()));
+            // SAFETY: no register is longer than 16 elements.
+            unsafe { s.store(to.as_mut_ptr(), s.pick(&from, s.bits(s.load(at.as_ptr())))) };
+            for (at, &x) in at.iter().zip(&to[..S::N]) {
+                assert_eq!(x, (at.to_bits() % 32) as f32);
+            }
+        }
+    }
+}
+
+#[test]
+fn picks_by_the_lowest_bits() {
+    for level in Level::available() {
+        level.run(Pick);
+    }
+}

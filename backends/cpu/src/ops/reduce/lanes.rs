@@ -8,8 +8,8 @@ use crate::simd::{Kernel, Simd};
 /// Outputs that are folded side by side.
 pub(super) const STRIP: usize = 64;
 
-/// Lanes of a fold along a run.
-const LANES: usize = 32;
+/// Lanes of a fold along a run: four registers of 64 bytes, so that one sum need not wait for the last.
+const LANES: usize = 64;
 
 /// Steps that a lane takes before its result is widened: it bounds the rounding error.
 const STEPS: usize = 32;
