@@ -512,8 +512,8 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         decompose::gru::<Self>(x, hidden, weights, biases, reverse)
     }
 
-    /// [`Backend::conv`] plus `bias [O]`, plus a residual of the result's shape, and then an activation function. For inference: no
-    /// gradient is defined.
+    /// [`Backend::conv`] plus `bias [O]`, plus a residual of the result's shape, and then an activation function. With the bias alone it is
+    /// for training too; with more no gradient is defined.
     fn conv_activation(
         x: &Self::Tensor,
         weight: &Self::Tensor,

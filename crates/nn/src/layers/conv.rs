@@ -208,16 +208,6 @@ pub(super) fn check_rank<B: Backend>(x: &Tensor<B>, layer: &'static str, axes: u
     )
 }
 
-/// `[N, C, spatial…]` with a number for each channel added.
-pub(super) fn biased<B: Backend>(y: Tensor<B>, bias: Option<&Param<B>>) -> Result<Tensor<B>> {
-    let Some(bias) = bias.map(Param::tensor) else {
-        return Ok(y);
-    };
-    let mut shape = vec![1; y.rank()];
-    shape[1] = bias.numel();
-    y.add(&bias.reshape(shape)?)
-}
-
 fn name<const D: usize>() -> &'static str {
     match D {
         1 => "Conv1d",
@@ -251,15 +241,18 @@ impl<const D: usize, B: Backend> Conv<D, B> {
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let weight = self.weight.tensor();
         check_rank(x, name::<D>(), D)?;
-        let y = match self.same {
-            None => x.conv(&weight, &self.params)?,
+        let x = match self.same {
+            None => x.clone(),
             Some(borders) => {
                 let mut padding = vec![(0, 0); 2];
                 padding.extend(borders);
-                x.pad(&padding, 0.0)?.conv(&weight, &self.params)?
+                x.pad(&padding, 0.0)?
             }
         };
-        biased(y, self.bias.as_ref())
+        match &self.bias {
+            None => x.conv(&weight, &self.params),
+            Some(bias) => x.conv_activation(&weight, &bias.tensor(), None, None, &self.params),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Tensor};
 
-use super::conv::{biased, check_groups, check_rank, check_window};
+use super::conv::{check_groups, check_rank, check_window};
 use super::extent::{Extent, padded};
 use super::in_layer;
 use super::linear::{default_bias, default_weight};
@@ -201,7 +201,12 @@ impl<const D: usize, B: Backend> ConvTranspose<D, B> {
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         check_rank(x, name::<D>(), D)?;
         let y = x.conv_transpose(&self.weight.tensor(), &self.params, self.output_padding)?;
-        biased(y, self.bias.as_ref())
+        let Some(bias) = self.bias.as_ref().map(Param::tensor) else {
+            return Ok(y);
+        };
+        let mut channels = vec![1; y.rank()];
+        channels[1] = bias.numel();
+        y.add(&bias.reshape(channels)?)
     }
 }
 

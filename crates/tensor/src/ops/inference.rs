@@ -1,10 +1,10 @@
-//! Ops of inference: several in one where no gradient is wanted, the same ops one after another where one is.
+//! Several ops in one where no gradient is wanted, one after another where one is; a convolution's bias is part of it either way.
 
-use polygrad_core::{Activation, Backend, ConvParams, Error, PoolParams, Prepack, Result};
+use polygrad_core::{Activation, Backend, ConvParams, Error, Op, PoolParams, Prepack, Result};
 
 use super::context;
 use super::window::taps;
-use crate::graph::needs_graph;
+use crate::graph::{needs_graph, record};
 use crate::{Tensor, flops};
 
 impl<B: Backend> Tensor<B> {
@@ -25,8 +25,8 @@ impl<B: Backend> Tensor<B> {
         Ok(Self::from_inner(value))
     }
 
-    /// [`Tensor::conv`] plus `bias [O]`, plus a residual of the result's shape, and then an activation function, as one op of the backend
-    /// where no gradient is wanted.
+    /// [`Tensor::conv`] plus `bias [O]`, as one op of the backend, plus a residual of the result's shape, and then an activation function;
+    /// these too where no gradient is wanted.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -40,9 +40,15 @@ impl<B: Backend> Tensor<B> {
     ) -> Result<Self> {
         let operands = [self, weight, bias, residual.unwrap_or(self)];
         let operands = &operands[..3 + usize::from(residual.is_some())];
-        let fail = |e| context(e, "conv_activation", operands);
-        let (x, w) = (self.shape(), weight.shape());
-        let shape = params.output_shape(&x, &w).map_err(fail)?;
+        // With a bias alone it is what everybody calls a convolution.
+        let name = if operands.len() == 3 && op.is_none() {
+            "conv"
+        } else {
+            "conv_activation"
+        };
+        let fail = |e| context(e, name, operands);
+        let w_shape = weight.shape();
+        let shape = params.output_shape(&self.shape(), &w_shape).map_err(fail)?;
         for operand in &operands[1..] {
             self.check_floats(operand).map_err(fail)?;
         }
@@ -52,19 +58,26 @@ impl<B: Backend> Tensor<B> {
                 shape[1]
             ))));
         }
-        if needs_graph(operands) {
-            let mut dims = vec![1; shape.rank()];
-            dims[1] = shape[1];
-            let mut y = self.conv(weight, params)?.add(&bias.reshape(dims)?)?;
-            if let Some(residual) = residual {
-                y = y.add(residual)?;
-            }
-            return op.map_or(Ok(y.clone()), |op| y.activation(op));
+        let tracked = needs_graph(operands);
+        let (also, then) = if tracked { (None, None) } else { (residual, op) };
+        let also = also.map(|residual| &residual.value);
+        let value = B::conv_activation(&self.value, &weight.value, &bias.value, also, then, params).map_err(fail)?;
+        flops::add_products(shape.numel(), taps(w_shape));
+        if !tracked {
+            return Ok(Self::from_inner(value));
         }
-        let residual = residual.map(|residual| &residual.value);
-        let value = B::conv_activation(&self.value, &weight.value, &bias.value, residual, op, params).map_err(fail)?;
-        flops::add_products(shape.numel(), taps(w));
-        Ok(Self::from_inner(value))
+        let mut y = record(
+            value,
+            &operands[..3],
+            || Op::Conv(*params),
+            |save, _| {
+                save.input(0).input(1);
+            },
+        );
+        if let Some(residual) = residual {
+            y = y.add(residual)?;
+        }
+        op.map_or(Ok(y.clone()), |op| y.activation(op))
     }
 
     /// The values of [`Tensor::max_pool`]; where no gradient is wanted, the backend need not find the positions.

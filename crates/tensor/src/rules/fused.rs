@@ -1,6 +1,6 @@
 //! Rules of fused ops.
 
-use polygrad_core::{Activation, Backend, CrossEntropyParams, PoolParams, Result, Shape, decompose};
+use polygrad_core::{Activation, Backend, ConvParams, CrossEntropyParams, PoolParams, Result, Shape, decompose};
 use smallvec::smallvec;
 
 use super::{Context, Passed};
@@ -25,6 +25,20 @@ pub(super) fn activation<B: Backend>(op: Activation, c: &Context<'_, B>) -> Resu
     } else {
         Tensor::from_inner(B::activation_backward(op, &grad.value, &saved.value)?)
     })
+}
+
+pub(super) fn conv<B: Backend>(params: &ConvParams, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let mut gradients = smallvec![
+        c.when(0, || c.grad.conv_input_grad(&c.saved[1], c.shape(0), params))?,
+        c.when(1, || c.grad.conv_weight_grad(&c.saved[0], c.shape(1), params))?,
+    ];
+    // A bias, if there is one, has a number for each channel.
+    if let Some(bias) = c.call.inputs.get(2) {
+        let mut channels = vec![1; c.grad.rank()];
+        channels[1] = bias.shape[0];
+        gradients.push(c.when(2, || c.grad.sum_to(Shape::new(&channels)?)?.reshape(bias.shape))?);
+    }
+    Ok(Passed::Inputs(gradients))
 }
 
 pub(super) fn softmax<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {

@@ -121,10 +121,7 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::IndexAdd { axis } => movement::index_add(*axis, c),
         Op::Sort { axis, .. } => movement::sort(*axis, c),
 
-        Op::Conv(params) => c.two(
-            || c.grad.conv_input_grad(&c.saved[1], c.shape(0), params),
-            || c.grad.conv_weight_grad(&c.saved[0], c.shape(1), params),
-        ),
+        Op::Conv(params) => fused::conv(params, c),
         // Both gradients of a convolution are linear in the same three tensors as the convolution itself.
         Op::ConvInputGrad { params, .. } => c.two(
             || c.grad.conv(&c.saved[1], params),

@@ -1,6 +1,6 @@
 //! Convolution and pooling.
 
-use polygrad_tensor::{ConvParams, InterpolateMode, PoolParams, Resize};
+use polygrad_tensor::{Activation, ConvParams, InterpolateMode, PoolParams, Resize};
 
 use crate::case::{Cases, mixed};
 
@@ -44,9 +44,28 @@ fn convolutions(cases: &mut Cases) {
         (&[1, 1, 3, 3, 2], &[1, 1, 2, 2, 3]),
         (&[0, 1, 4, 3], &[1, 1, 2, 2]),
     ];
+    let inputs = [
+        mixed([1, 2, 4], 1),
+        mixed([2, 2, 2], 2),
+        mixed([2], 3),
+        mixed([1, 2, 3], 4),
+    ];
+    cases.add("conv_activation with all", inputs, |x| {
+        x[0].conv_activation(
+            &x[1],
+            &x[2],
+            Some(&x[3]),
+            Some(Activation::Tanh),
+            &ConvParams::default(),
+        )
+    });
     for (x, w) in shapes {
         cases.add(format!("conv {x:?} {w:?}"), [mixed(x, 1), mixed(w, 2)], move |x| {
             x[0].conv(&x[1], &params)
+        });
+        let inputs = [mixed(x, 1), mixed(w, 2), mixed([w[0]], 3)];
+        cases.add(format!("conv_activation {x:?} {w:?}"), inputs, move |x| {
+            x[0].conv_activation(&x[1], &x[2], None, None, &params)
         });
     }
     // With dilation, output_padding may be a stride or more.
