@@ -5,9 +5,10 @@ use crate::plot::canvas::{Align, Canvas, Colour, Style};
 use crate::plot::colours::{FAINT, GRID, GROUND, INK, LINES};
 
 const WIDTH: f32 = 1100.0;
-const LEFT: f32 = 330.0;
+const LEFT: f32 = 380.0;
 const RIGHT: f32 = 1060.0;
-const TOP: f32 = 110.0;
+/// From the middle of the legend's last line to the first row.
+const HEAD: f32 = 67.0;
 const ROW: f32 = 30.0;
 
 const LABEL: Style = Style {
@@ -28,25 +29,25 @@ pub(crate) fn draw(rows: &[Ratios]) -> Result<Vec<u8>, png::EncodingError> {
             peers.push(name);
         }
     }
-    let bottom = TOP + ROW * rows.len().max(1) as f32;
+    let places = legend(&peers);
+    let top = places.last().map_or(43.0, |place| place.1) + HEAD;
+    let bottom = top + ROW * rows.len().max(1) as f32;
     let mut canvas = Canvas::new(WIDTH as usize, (bottom + 60.0) as usize, GROUND);
-    let mut x = LEFT;
-    for (i, name) in peers.iter().enumerate() {
-        canvas.strokes(&[vec![(x, 43.0)]], 11.0, colour(i), 1.0);
-        canvas.text(name, (x + 14.0, 49.0), Align::Left, LABEL);
-        x += 50.0 + 10.5 * name.len() as f32;
+    for (i, (name, &(x, y))) in peers.iter().zip(&places).enumerate() {
+        canvas.strokes(&[vec![(x, y)]], 11.0, colour(i), 1.0);
+        canvas.text(name, (x + 14.0, y + 6.0), Align::Left, LABEL);
     }
     let axis = Axis::of(rows.iter().flat_map(|(_, ratios)| ratios).map(|(_, ratio)| *ratio));
     for tick in axis.ticks() {
         let x = axis.place(tick).round() + 0.5;
         let (thickness, shade) = if tick == 1.0 { (3.0, FAINT) } else { (1.0, GRID) };
-        canvas.strokes(&[vec![(x, TOP - 8.0), (x, bottom)]], thickness, shade, 1.0);
-        canvas.text(&format!("{tick}"), (x, TOP - 18.0), Align::Centre, AXIS);
+        canvas.strokes(&[vec![(x, top - 8.0), (x, bottom)]], thickness, shade, 1.0);
+        canvas.text(&format!("{tick}"), (x, top - 18.0), Align::Centre, AXIS);
     }
     let title = "times Polygrad's time (left of 1 the peer is faster)";
     canvas.text(title, ((LEFT + RIGHT) / 2.0, bottom + 38.0), Align::Centre, AXIS);
     for (row, (case, ratios)) in rows.iter().enumerate() {
-        let y = TOP + ROW * (row as f32 + 0.5);
+        let y = top + ROW * (row as f32 + 0.5);
         canvas.text(case, (LEFT - 16.0, y + 6.0), Align::Right, LABEL);
         for (name, ratio) in ratios {
             let peer = peers.iter().position(|peer| peer == name).unwrap_or(0);
@@ -54,6 +55,21 @@ pub(crate) fn draw(rows: &[Ratios]) -> Result<Vec<u8>, png::EncodingError> {
         }
     }
     canvas.to_png()
+}
+
+/// Where each peer's dot stands in the legend, line by line.
+fn legend(peers: &[&str]) -> Vec<(f32, f32)> {
+    let (mut x, mut y) = (LEFT, 43.0);
+    let place = |name: &&str| {
+        let width = 50.0 + 10.5 * name.len() as f32;
+        if x > LEFT && x + width > WIDTH {
+            (x, y) = (LEFT, y + ROW);
+        }
+        let here = (x, y);
+        x += width;
+        here
+    };
+    peers.iter().map(place).collect()
 }
 
 fn colour(peer: usize) -> Colour {
@@ -113,6 +129,22 @@ mod tests {
                 assert!((LEFT..=RIGHT).contains(&axis.place(ratio)));
             }
         }
+    }
+
+    #[test]
+    fn the_legend_goes_on_in_the_next_line() {
+        let peers = [
+            "polygrad-written 0.1.0",
+            "torch.compile 2.13.0+cu130",
+            "candle 0.11.1",
+            "burn-flex 0.22.1",
+        ];
+        let places = legend(&peers);
+        assert_eq!(places.len(), 4);
+        assert!(
+            places.iter().all(|&(x, _)| x < WIDTH - 200.0) && places[3].1 > places[0].1,
+            "{places:?}"
+        );
     }
 
     #[test]
