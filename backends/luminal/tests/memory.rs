@@ -1,0 +1,41 @@
+//! What steps that nobody reads hold on to. Alone in its process, whose memory it measures, as Linux tells it.
+#![cfg(target_os = "linux")]
+
+use polygrad_luminal::Luminal;
+use polygrad_nn::loss::cross_entropy;
+use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential};
+use polygrad_tensor::{DType, Device, Result, Tensor};
+
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn memory_does_not_grow_over_training_steps() -> Result<()> {
+    let device = Device::default();
+    let model = Sequential::new()
+        .push(Linear::new(64, 64, &device)?)
+        .push(ReLU)
+        .push(Linear::new(64, 10, &device)?);
+    let mut optimizer = Adam::new(model.parameters(), 1e-4)?;
+    let x = Tensor::ones([32, 64], &device)?;
+    let classes = Tensor::full([32], 3i64, DType::I64, &device)?;
+    let mut steps = |count: usize| -> Result<Tensor<Luminal>> {
+        let mut last = None;
+        for _ in 0..count {
+            let loss = cross_entropy(&model.forward(&x)?, &classes)?;
+            optimizer.step(&loss.backward()?)?;
+            last = Some(loss);
+        }
+        last.ok_or_else(|| polygrad_core::Error::invalid("no steps"))
+    };
+    let first = steps(60)?.item()?;
+    let before = resident();
+    // Nobody reads in between, so that all would pile up.
+    let last = steps(300)?;
+    let after = resident();
+    assert!(last.item()? < first);
+    assert!(after < before + (64 << 20), "{before} bytes before, {after} after");
+    Ok(())
+}
