@@ -3,14 +3,13 @@
 use polygrad_core::{Activation, DType, Error, Result, UnaryOp, decompose};
 
 use super::vectors;
-use crate::loops::{Operand, Pointer, map};
+use crate::loops::{Each, Fill, Operand, Pointer, map};
 use crate::math::{
     self, Elu, EluSlope, Gelu, GeluSlope, GeluTanh, GeluTanhSlope, Map, SigmoidSlope, Silu, SiluSlope, Softplus,
     SoftplusSlope, TanhSlope,
 };
 use crate::ops::half::Half;
 use crate::ops::{convert, same_dtype, unary};
-use crate::simd::{Kernel, Level, Simd};
 use crate::{Cpu, CpuTensor};
 
 /// Nanoseconds an element, about.
@@ -47,7 +46,7 @@ fn forward<F: Map>(f: F, x: &CpuTensor) -> Result<CpuTensor> {
     let (shape, dtype, device) = (*x.shape(), x.dtype(), x.device());
     let mut out = CpuTensor::empty(shape, dtype, device)?;
     let to = out.ptr_mut();
-    let level = device.vectors();
+    let way = device.way(shape.numel() * dtype.size());
     // SAFETY: input and output have one dtype and one shape, and the output is new.
     unsafe {
         map(
@@ -59,7 +58,7 @@ fn forward<F: Map>(f: F, x: &CpuTensor) -> Result<CpuTensor> {
             NS,
             &|[x], to, n| {
                 if dtype == DType::F32 {
-                    return math::map(level, f, x.cast(), to.cast(), n);
+                    return math::map(way, f, x.cast(), to.cast(), n);
                 }
                 let (x, to) = (x.cast::<f64>(), to.cast::<f64>());
                 (0..n).for_each(|i| to.add(i).write(f.reference(x.add(i).read())));
@@ -82,8 +81,8 @@ pub(crate) fn activation_backward(op: Activation, grad: &CpuTensor, saved: &CpuT
         );
     }
     match (op, vectors([grad, saved])) {
-        (Activation::Relu, Some(level)) => gated(level, grad, saved, 0.0),
-        (Activation::LeakyRelu { slope }, Some(level)) => gated(level, grad, saved, slope as f32),
+        (Activation::Relu, Some(_)) => gated(grad, saved, 0.0),
+        (Activation::LeakyRelu { slope }, Some(_)) => gated(grad, saved, slope as f32),
         (Activation::Tanh, _) => backward(TanhSlope, grad, saved),
         (Activation::Sigmoid, _) => backward(SigmoidSlope, grad, saved),
         (Activation::Gelu, _) => backward(GeluSlope, grad, saved),
@@ -106,13 +105,13 @@ fn backward<F: Map>(slope: F, grad: &CpuTensor, saved: &CpuTensor) -> Result<Cpu
     let (shape, dtype, device) = (*grad.shape(), grad.dtype(), grad.device());
     let mut out = CpuTensor::empty(shape, dtype, device)?;
     let to = out.ptr_mut();
-    let level = device.vectors();
+    let way = device.way(shape.numel() * dtype.size());
     let operands = [Operand::new(saved, &shape), Operand::new(grad, &shape)];
     // SAFETY: inputs and output have one dtype and one shape, and the output is new.
     unsafe {
         map(device, &shape, operands, to, dtype.size(), NS, &|[x, g], to, n| {
             if dtype == DType::F32 {
-                return math::map_mul(level, slope, x.cast(), g.cast(), to.cast(), n);
+                return math::map_mul(way, slope, x.cast(), g.cast(), to.cast(), n);
             }
             let (x, g, to) = (x.cast::<f64>(), g.cast::<f64>(), to.cast::<f64>());
             (0..n).for_each(|i| to.add(i).write(slope.reference(x.add(i).read()) * g.add(i).read()));
@@ -122,26 +121,22 @@ fn backward<F: Map>(slope: F, grad: &CpuTensor, saved: &CpuTensor) -> Result<Cpu
 }
 
 /// The gradient where the saved tensor is positive, else `slope` times that.
-fn gated(level: Level, grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
+fn gated(grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
     let shape = *grad.shape();
     let (device, numel) = (grad.device(), shape.numel());
     let mut out = CpuTensor::empty(shape, grad.dtype(), device)?;
     let to = out.ptr_mut();
+    let way = device.way(numel * grad.dtype().size());
     if grad.is_contiguous() && saved.is_contiguous() {
         let [g, x] = [grad, saved].map(|x| Pointer(x.ptr().cast_mut().cast::<f32>()));
         let to = Pointer(to.cast::<f32>());
         device.split(numel, 0.15, 64, |start, end| {
-            let n = end - start;
-            Level::run_loops(
-                Some(level),
-                Gated {
-                    g: g.at(start),
-                    x: x.at(start),
-                    to: to.at(start),
-                    n,
-                    slope,
-                },
-            );
+            let (g, x) = (g.at(start).cast_const(), x.at(start).cast_const());
+            way.run_loops(Fill {
+                each: Gated { g, x, slope },
+                to: to.at(start),
+                n: end - start,
+            });
         });
         return Ok(out);
     }
@@ -149,16 +144,9 @@ fn gated(level: Level, grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Resul
     // SAFETY: inputs and output are f32 of one shape, and the output is new.
     unsafe {
         map(device, &shape, operands, to, 4, 0.2, &|[x, g], to, n| {
-            Level::run_loops(
-                Some(level),
-                Gated {
-                    g: g.cast(),
-                    x: x.cast(),
-                    to: to.cast(),
-                    n,
-                    slope,
-                },
-            );
+            let (g, x, to) = (g.cast(), x.cast(), to.cast());
+            let each = Gated { g, x, slope };
+            way.run_loops(Fill { each, to, n });
         });
     }
     Ok(out)
@@ -167,26 +155,20 @@ fn gated(level: Level, grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Resul
 struct Gated {
     g: *const f32,
     x: *const f32,
-    to: *mut f32,
-    n: usize,
     slope: f32,
 }
 
-impl Kernel for Gated {
-    type Out = ();
+impl Each for Gated {
+    type T = f32;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    unsafe fn at(&self, i: usize) -> f32 {
+        // SAFETY: by the caller.
+        let (g, x) = unsafe { (self.g.add(i).read(), self.x.add(i).read()) };
         let zero = self.slope == 0.0;
-        for i in 0..self.n {
-            // SAFETY: `gated` answers for the pointers.
-            unsafe {
-                let (g, x) = (self.g.add(i).read(), self.x.add(i).read());
-                // Relu is written as "not <= 0", so that a NaN passes its gradient on; and a blocked infinity is 0.
-                let blocked = if zero { 0.0 } else { g * self.slope };
-                let open = x > 0.0 || (zero && x.is_nan());
-                self.to.add(i).write(if open { g } else { blocked });
-            }
-        }
+        // Relu is written as "not <= 0", so that a NaN passes its gradient on; and a blocked infinity is 0.
+        let blocked = if zero { 0.0 } else { g * self.slope };
+        let open = x > 0.0 || (zero && x.is_nan());
+        if open { g } else { blocked }
     }
 }

@@ -4,7 +4,7 @@ use polygrad_core::Activation;
 
 use crate::loops::Pointer;
 use crate::math::{self, Elu, Gelu, GeluTanh, Sigmoid, Silu, Softplus, Tanh};
-use crate::simd::{Kernel, Level, Simd};
+use crate::simd::{Kernel, Level, Simd, Way};
 
 /// What is done to each of a stretch of elements: `f(y + bias + residual)`.
 #[derive(Clone, Copy)]
@@ -52,19 +52,20 @@ impl Pointwise {
         if relu || self.bias != 0.0 || !self.residual.is_null() {
             level.run(Add { with: self, relu, y, n });
         }
+        let way = Way::near(Some(level));
         // SAFETY: passed on; reading and writing the same elements, one after another.
         unsafe {
             match self.activation {
                 None | Some(Activation::Relu) => {}
-                Some(Activation::Tanh) => math::map(Some(level), Tanh, y, y, n),
-                Some(Activation::Sigmoid) => math::map(Some(level), Sigmoid, y, y, n),
-                Some(Activation::Gelu) => math::map(Some(level), Gelu, y, y, n),
-                Some(Activation::GeluTanh) => math::map(Some(level), GeluTanh, y, y, n),
-                Some(Activation::Silu) => math::map(Some(level), Silu, y, y, n),
+                Some(Activation::Tanh) => math::map(way, Tanh, y, y, n),
+                Some(Activation::Sigmoid) => math::map(way, Sigmoid, y, y, n),
+                Some(Activation::Gelu) => math::map(way, Gelu, y, y, n),
+                Some(Activation::GeluTanh) => math::map(way, GeluTanh, y, y, n),
+                Some(Activation::Silu) => math::map(way, Silu, y, y, n),
                 Some(Activation::Softplus { beta, threshold }) => {
-                    math::map(Some(level), Softplus { beta, threshold }, y, y, n);
+                    math::map(way, Softplus { beta, threshold }, y, y, n);
                 }
-                Some(Activation::Elu { alpha }) => math::map(Some(level), Elu(alpha), y, y, n),
+                Some(Activation::Elu { alpha }) => math::map(way, Elu(alpha), y, y, n),
                 Some(Activation::LeakyRelu { slope }) => {
                     let slope = slope as f32;
                     let y = Pointer(y);

@@ -68,7 +68,8 @@ macro_rules! sum_row {
     }};
 }
 
-/// Does `$body` for each step over a row; as for [`sum_row`].
+/// Does `$body` for each step over a row; as for [`sum_row`], but what is stored may go past the caches, so that the kernel should not read
+/// it again.
 macro_rules! each_in_row {
     ($s:expr, $n:expr, |$load:ident, $store:ident| $body:expr) => {{
         let (s, n): (_, usize) = ($s, $n);
@@ -76,7 +77,7 @@ macro_rules! each_in_row {
         while at + S::N <= n {
             {
                 let $load = |x: *const f32| s.load(x.add(at));
-                let $store = |x: *mut f32, v| s.store(x.add(at), v);
+                let $store = |x: *mut f32, v| s.stream(x.add(at), v);
                 $body;
             }
             at += S::N;

@@ -1,5 +1,7 @@
 //! Softmax and its logarithm, row by row.
 
+use std::mem::MaybeUninit;
+
 use polygrad_core::{Error, Result, decompose};
 
 use super::rows::{each_in_row, max_row, sum_row};
@@ -7,11 +9,14 @@ use super::{back_from_rows, rows_along, vectors};
 use crate::loops::Pointer;
 use crate::math::{exp, exp_nonpositive};
 use crate::ops::axis_in;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Simd, Way};
 use crate::{Cpu, CpuTensor};
 
 /// Nanoseconds an element, about.
 const NS: f32 = 0.5;
+
+/// The longest rows whose powers are kept apart, in the first-level cache, where results go past the caches.
+const ROOM: usize = 4096;
 
 /// See [`polygrad_core::Backend::softmax`].
 pub(crate) fn softmax(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
@@ -55,9 +60,12 @@ fn forward<const LOG: bool>(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
         Pointer(x.ptr().cast_mut().cast::<f32>()),
         Pointer(out.ptr_mut().cast::<f32>()),
     );
-    let level = x.device().level();
+    let way = match n {
+        0..=ROOM => x.device().way(x.numel() * size_of::<f32>()),
+        _ => Way::near(Some(x.device().level())),
+    };
     x.device().split(x.numel() / n.max(1), NS * n as f32, 1, |start, end| {
-        level.run(Forward::<LOG> {
+        way.run(Forward::<LOG> {
             x: from.at(start * n),
             y: to.at(start * n),
             rows: end - start,
@@ -80,9 +88,11 @@ impl<const LOG: bool> Kernel for Forward<LOG> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let n = self.n;
+        let mut room = MaybeUninit::<[f32; ROOM]>::uninit();
         for row in 0..self.rows {
             let (x, y) = (self.x.wrapping_add(row * n), self.y.wrapping_add(row * n));
-            // SAFETY: the rows are inside input and output, which have one shape.
+            let powers = if s.past() { room.as_mut_ptr().cast() } else { y };
+            // SAFETY: the rows are inside input and output, which have one shape; where there is room for powers, rows are no longer than that.
             unsafe {
                 let most = max_row(s, x, n);
                 let top = s.splat(most);
@@ -93,11 +103,11 @@ impl<const LOG: bool> Kernel for Forward<LOG> {
                 } else {
                     let total = sum_row!(s, n, |load, store| {
                         let e = exp_nonpositive(s, s.sub(load(x), top));
-                        store(y, e);
+                        store(powers, e);
                         e
                     });
                     let scale = s.splat((1.0 / total) as f32);
-                    each_in_row!(s, n, |load, store| store(y, s.mul(load(y), scale)));
+                    each_in_row!(s, n, |load, store| store(y, s.mul(load(powers), scale)));
                 }
             }
         }
@@ -115,11 +125,11 @@ fn backward<const LOG: bool>(grad: &CpuTensor, output: &CpuTensor, axis: usize) 
     let mut out = CpuTensor::empty(*grad.shape(), grad.dtype(), grad.device())?;
     let [g, y] = [&grad, &output].map(|x| Pointer(x.ptr().cast_mut().cast::<f32>()));
     let to = Pointer(out.ptr_mut().cast::<f32>());
-    let level = grad.device().level();
+    let way = grad.device().way(grad.numel() * size_of::<f32>());
     grad.device()
         .split(grad.numel() / n.max(1), NS * n as f32, 1, |start, end| {
             let at = start * n;
-            level.run(Backward::<LOG> {
+            way.run(Backward::<LOG> {
                 g: g.at(at),
                 y: y.at(at),
                 to: to.at(at),

@@ -4,11 +4,13 @@
 //! small buffer in the first-level cache; no tensor is ever materialized for that.
 
 mod copy;
+mod each;
 mod lines;
 mod nest;
 mod tile;
 
 pub(crate) use copy::{copy, copy_into};
+pub(crate) use each::{Each, Fill};
 pub(crate) use lines::Lines;
 pub(crate) use nest::{Nest, Operand};
 

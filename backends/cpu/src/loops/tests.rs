@@ -2,6 +2,7 @@ use polygrad_core::{Axes, Element, HostTensor, Layout, SliceRange};
 
 use super::*;
 use crate::CpuTensor;
+use crate::simd::{Level, Way};
 
 fn tensor<T: Element>(dims: &[usize], values: impl Fn(usize) -> T) -> CpuTensor {
     let shape = Shape::new(dims).unwrap();
@@ -110,5 +111,58 @@ fn maps_broadcast_operands() {
         let (a, b) = (indices(&a.layout().expand(shape)), indices(&b.layout().expand(shape)));
         let expected: Vec<i64> = a.iter().zip(&b).map(|(&a, &b)| (a + 7 * b) as i64).collect();
         assert_eq!(y.slice::<i64>().unwrap(), expected);
+    }
+}
+
+/// Thrice each element of a slice, by the compiler's own loop.
+struct Thrice<'a, T>(&'a [T]);
+
+impl<T: Copy + std::ops::Add<Output = T>> Each for Thrice<'_, T> {
+    type T = T;
+
+    #[inline(always)]
+    unsafe fn at(&self, i: usize) -> T {
+        // SAFETY: by the caller.
+        let x = unsafe { *self.0.get_unchecked(i) };
+        x + x + x
+    }
+}
+
+#[test]
+fn what_goes_past_the_caches_is_what_stays() {
+    fn check<T: Copy + Default + PartialEq + std::fmt::Debug + std::ops::Add<Output = T>>(x: &[T]) {
+        for level in Level::available() {
+            let past = Way::new(Some(level), usize::MAX);
+            for start in 0..9 {
+                for n in [0, 1, 15, 16, 64, 67, 200] {
+                    let run = |way: Way| {
+                        let mut y = vec![T::default(); start + n + 1];
+                        let (each, to) = (Thrice(x), y[start..].as_mut_ptr());
+                        way.run_loops(Fill { each, to, n });
+                        y
+                    };
+                    assert_eq!(run(past), run(Way::near(Some(level))), "{} {start} {n}", level.name());
+                }
+            }
+        }
+    }
+    let x: Vec<f32> = (0..200u8).map(f32::from).collect();
+    check(&x);
+    check(&x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+    check(&(0..200u8).map(|x| x / 3).collect::<Vec<_>>());
+    check(&(0..200i64).collect::<Vec<_>>());
+    for level in Level::available() {
+        for start in 0..17 {
+            for n in [0, 5, 16, 48, 150] {
+                let run = |way: Way| {
+                    let mut y = vec![0f32; start + n + 1];
+                    // SAFETY: there are as many elements of both.
+                    unsafe { crate::math::map(way, crate::math::Exp, x.as_ptr(), y[start..].as_mut_ptr(), n) };
+                    y
+                };
+                let past = Way::new(Some(level), usize::MAX);
+                assert_eq!(run(past), run(Way::near(Some(level))), "{} {start} {n}", level.name());
+            }
+        }
     }
 }

@@ -6,12 +6,12 @@ use polygrad_core::{BinaryOp, DType, Result, Scalar, Shape, dispatch_dtype};
 
 use super::half::Half;
 use super::{broadcast, refused, same_dtype};
-use crate::loops::{Operand, map};
-use crate::simd::{Kernel, Level, Simd};
+use crate::loops::{Each, Fill, Operand, map};
+use crate::simd::Way;
 use crate::{CpuDevice, CpuTensor};
 
-/// Combines `n` elements of two inputs; the level is `None` for the plain kernels.
-pub(crate) type Loop = unsafe fn(Option<Level>, *const u8, *const u8, *mut u8, usize);
+/// Combines `n` elements of two inputs.
+pub(crate) type Loop = unsafe fn(Way, *const u8, *const u8, *mut u8, usize);
 
 /// Below this many nanoseconds of work a contiguous operand is not worth being asked whether to go parallel.
 const SMALL_NS: f32 = 20_000.0;
@@ -30,18 +30,18 @@ pub(crate) fn binary(op: BinaryOp, a: &CpuTensor, b: &CpuTensor) -> Result<CpuTe
         if same && Half::of(dtype).is_none() && a.is_contiguous() && b.is_contiguous() {
             let numel = shape.numel();
             if numel as f32 * ns < SMALL_NS {
-                f(a.device().vectors(), a.ptr(), b.ptr(), to, numel);
+                f(Way::near(a.device().vectors()), a.ptr(), b.ptr(), to, numel);
                 return Ok(out);
             }
         }
         run(
             a.device(),
+            a.device().way(shape.numel() * dtype.size()),
             &shape,
             [Operand::new(a, &shape), Operand::new(b, &shape)],
             to,
             dtype,
-            f,
-            ns,
+            (f, ns),
         );
     }
     Ok(out)
@@ -57,12 +57,13 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &CpuTensor, scalar: Scalar, reverse
     let mut out = CpuTensor::empty(shape, dtype, x.device())?;
     let to = out.ptr_mut();
     let tensor = Operand::new(x, &shape);
+    let way = x.device().way(shape.numel() * dtype.size());
     dispatch_dtype!(dtype, T => {
         let value = <T as polygrad_core::Element>::from_scalar(scalar);
         let number = if squared { tensor } else { Operand::scalar(&value) };
         let operands = if reverse { [number, tensor] } else { [tensor, number] };
         // SAFETY: the loop was chosen for the dtype, which the scalar has been converted to; the output is new.
-        unsafe { run(x.device(), &shape, operands, to, dtype, f, ns) };
+        unsafe { run(x.device(), way, &shape, operands, to, dtype, (f, ns)) };
     });
     Ok(out)
 }
@@ -77,12 +78,12 @@ pub(crate) fn in_place(op: BinaryOp, a: &mut CpuTensor, b: &CpuTensor) -> Result
     unsafe {
         run(
             device,
+            Way::near(device.vectors()),
             &shape,
             [Operand::new(a, &shape), Operand::new(b, &shape)],
             to,
             dtype,
-            f,
-            ns,
+            (f, ns),
         );
     }
     Ok(())
@@ -90,16 +91,24 @@ pub(crate) fn in_place(op: BinaryOp, a: &mut CpuTensor, b: &CpuTensor) -> Result
 
 /// # Safety
 /// As for [`map`], with operands and output of `dtype`, and `f` right for it (for f32 if it is a 16-bit float).
-unsafe fn run(device: CpuDevice, shape: &Shape, operands: [Operand; 2], to: *mut u8, dtype: DType, f: Loop, ns: f32) {
-    let level = device.vectors();
+unsafe fn run(
+    device: CpuDevice,
+    way: Way,
+    shape: &Shape,
+    operands: [Operand; 2],
+    to: *mut u8,
+    dtype: DType,
+    (f, ns): (Loop, f32),
+) {
+    let near = Way::near(way.level());
     // SAFETY: by the caller.
     unsafe {
         match Half::of(dtype) {
             None => map(device, shape, operands, to, dtype.size(), ns, &|[a, b], to, n| {
-                f(level, a, b, to, n)
+                f(way, a, b, to, n)
             }),
             Some(half) => map(device, shape, operands, to, 2, ns + 0.8, &|ab, to, n| {
-                half.run(ab, to, n, |[a, b], to, n| f(level, a, b, to, n));
+                half.run(ab, to, n, |[a, b], to, n| f(near, a, b, to, n));
             }),
         }
     }
@@ -136,31 +145,28 @@ trait Plain<T> {
     fn at(a: T, b: T) -> T;
 }
 
-struct PlainLoop<T, F> {
+struct Combined<T, F> {
     a: *const T,
     b: *const T,
-    to: *mut T,
-    n: usize,
     f: PhantomData<F>,
 }
 
-impl<T: Copy, F: Plain<T>> Kernel for PlainLoop<T, F> {
-    type Out = ();
+impl<T: Copy, F: Plain<T>> Each for Combined<T, F> {
+    type T = T;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        for i in 0..self.n {
-            // SAFETY: the caller of `plain` answers for the pointers.
-            unsafe { self.to.add(i).write(F::at(self.a.add(i).read(), self.b.add(i).read())) };
-        }
+    unsafe fn at(&self, i: usize) -> T {
+        // SAFETY: by the caller.
+        unsafe { F::at(self.a.add(i).read(), self.b.add(i).read()) }
     }
 }
 
 /// # Safety
 /// `n` elements must be readable at `a` and `b` and writable at `to`.
-unsafe fn plain<T: Copy, F: Plain<T>>(level: Option<Level>, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
-    let (a, b, to, f) = (a.cast(), b.cast(), to.cast(), PhantomData);
-    Level::run_loops(level, PlainLoop::<T, F> { a, b, to, n, f });
+unsafe fn plain<T: Copy, F: Plain<T>>(way: Way, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
+    let (a, b, to) = (a.cast(), b.cast(), to.cast());
+    let each = Combined::<T, F> { a, b, f: PhantomData };
+    way.run_loops(Fill { each, to, n });
 }
 
 macro_rules! plain_ops {

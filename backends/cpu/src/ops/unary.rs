@@ -6,13 +6,13 @@ use polygrad_core::{DType, Result, UnaryOp};
 
 use super::half::Half;
 use super::{refused, unknown};
-use crate::loops::{Operand, map};
+use crate::loops::{Each, Fill, Operand, map};
 use crate::math::{self, Map};
-use crate::simd::{Kernel, Level, Simd};
+use crate::simd::Way;
 use crate::{CpuDevice, CpuTensor};
 
 /// Writes `f` of each of `n` elements; the level is `None` for the plain kernels.
-pub(crate) type Loop = unsafe fn(Option<Level>, *const u8, *mut u8, usize);
+pub(crate) type Loop = unsafe fn(Way, *const u8, *mut u8, usize);
 
 /// See [`polygrad_core::Backend::unary`].
 pub(crate) fn unary(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
@@ -40,13 +40,14 @@ pub(crate) fn apply(x: &CpuTensor, f: Loop, ns: f32) -> Result<CpuTensor> {
     let (dtype, device) = (x.dtype(), x.device());
     let mut out = CpuTensor::empty(*x.shape(), dtype, device)?;
     let to = out.ptr_mut();
-    let level = device.vectors();
+    let way = device.way(x.numel() * dtype.size());
+    let near = Way::near(way.level());
     // SAFETY: the loop was chosen for the dtype; output and input have one shape, and the output is new.
     unsafe {
         match Half::of(dtype) {
-            None => run(device, x, to, dtype.size(), ns, &|[x], to, n| f(level, x, to, n)),
+            None => run(device, x, to, dtype.size(), ns, &|[x], to, n| f(way, x, to, n)),
             Some(half) => run(device, x, to, 2, ns + 0.5, &|x, to, n| {
-                half.run(x, to, n, |[x], to, n| f(level, x, to, n));
+                half.run(x, to, n, |[x], to, n| f(near, x, to, n));
             }),
         }
     }
@@ -133,16 +134,16 @@ fn find_f64(op: UnaryOp) -> Option<Loop> {
 ///
 /// # Safety
 /// `n` f32 must be readable at `x` and writable at `to`.
-unsafe fn mapped<F: Map + Default>(level: Option<Level>, x: *const u8, to: *mut u8, n: usize) {
+unsafe fn mapped<F: Map + Default>(way: Way, x: *const u8, to: *mut u8, n: usize) {
     // SAFETY: by the caller.
-    unsafe { math::map(level, F::default(), x.cast(), to.cast(), n) }
+    unsafe { math::map(way, F::default(), x.cast(), to.cast(), n) }
 }
 
 /// A function of f64, by the standard library.
 ///
 /// # Safety
 /// `n` f64 must be readable at `x` and writable at `to`.
-unsafe fn referred<F: Map + Default>(_: Option<Level>, x: *const u8, to: *mut u8, n: usize) {
+unsafe fn referred<F: Map + Default>(_: Way, x: *const u8, to: *mut u8, n: usize) {
     let (x, to, f) = (x.cast::<f64>(), to.cast::<f64>(), F::default());
     for i in 0..n {
         // SAFETY: by the caller.
@@ -155,30 +156,27 @@ trait Plain<T> {
     fn at(x: T) -> T;
 }
 
-struct PlainLoop<T, F> {
+struct Mapped<T, F> {
     x: *const T,
-    to: *mut T,
-    n: usize,
     f: PhantomData<F>,
 }
 
-impl<T: Copy, F: Plain<T>> Kernel for PlainLoop<T, F> {
-    type Out = ();
+impl<T: Copy, F: Plain<T>> Each for Mapped<T, F> {
+    type T = T;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        for i in 0..self.n {
-            // SAFETY: the caller of `plain` answers for the pointers.
-            unsafe { self.to.add(i).write(F::at(self.x.add(i).read())) };
-        }
+    unsafe fn at(&self, i: usize) -> T {
+        // SAFETY: by the caller.
+        F::at(unsafe { self.x.add(i).read() })
     }
 }
 
 /// # Safety
 /// `n` elements must be readable at `x` and writable at `to`.
-unsafe fn plain<T: Copy, F: Plain<T>>(level: Option<Level>, x: *const u8, to: *mut u8, n: usize) {
-    let (x, to, f) = (x.cast(), to.cast(), PhantomData);
-    Level::run_loops(level, PlainLoop::<T, F> { x, to, n, f });
+unsafe fn plain<T: Copy, F: Plain<T>>(way: Way, x: *const u8, to: *mut u8, n: usize) {
+    let (x, to) = (x.cast(), to.cast());
+    let each = Mapped::<T, F> { x, f: PhantomData };
+    way.run_loops(Fill { each, to, n });
 }
 
 macro_rules! plain_ops {

@@ -7,7 +7,9 @@ use crate::gemm::Narrow;
 
 /// Registers of eight f32. Only [`run`] makes one.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2 {
+    past: bool,
+}
 
 /// Registers of four f64.
 #[derive(Clone, Copy)]
@@ -17,7 +19,21 @@ pub(crate) struct Avx2Double(());
 /// The CPU must have AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
-    kernel.run(Avx2(()))
+    kernel.run(Avx2 { past: false })
+}
+
+/// As [`run`], with what the kernel streams stored past the caches or not.
+///
+/// # Safety
+/// As for [`run`].
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
+    let out = kernel.run(Avx2 { past });
+    if past {
+        // Such stores keep no order with others: whoever hears that the kernel is done is to see them.
+        _mm_sfence();
+    }
+    out
 }
 
 /// A window of this at `8 - n` selects the first `n` lanes.
@@ -55,6 +71,18 @@ impl Lanes for Avx2 {
     unsafe fn store(self, to: *mut f32, v: __m256) {
         // SAFETY: see above; the address by the caller.
         unsafe { _mm256_storeu_ps(to, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut f32, v: __m256) {
+        // SAFETY: see above; the address by the caller, and its alignment was looked at.
+        unsafe {
+            if self.past && to.addr().is_multiple_of(32) {
+                _mm256_stream_ps(to, v);
+            } else {
+                _mm256_storeu_ps(to, v);
+            }
+        }
     }
 
     #[inline(always)]
@@ -182,6 +210,11 @@ impl Simd for Avx2 {
     type I = __m256i;
     type M = __m256;
     type Double = Avx2Double;
+
+    #[inline(always)]
+    fn past(self) -> bool {
+        self.past
+    }
 
     #[inline(always)]
     fn double(self) -> Avx2Double {

@@ -7,7 +7,9 @@ use crate::gemm::Tall;
 
 /// Registers of sixteen f32. Only [`run`] makes one.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512 {
+    past: bool,
+}
 
 /// Registers of eight f64.
 #[derive(Clone, Copy)]
@@ -17,7 +19,21 @@ pub(crate) struct Avx512Double(());
 /// The CPU must have AVX-512F.
 #[target_feature(enable = "avx512f,avx2,fma")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
-    kernel.run(Avx512(()))
+    kernel.run(Avx512 { past: false })
+}
+
+/// As [`run`], with what the kernel streams stored past the caches or not.
+///
+/// # Safety
+/// As for [`run`].
+#[target_feature(enable = "avx512f,avx2,fma")]
+pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
+    let out = kernel.run(Avx512 { past });
+    if past {
+        // Such stores keep no order with others: whoever hears that the kernel is done is to see them.
+        _mm_sfence();
+    }
+    out
 }
 
 // SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the CPU has AVX-512F.
@@ -44,6 +60,18 @@ impl Lanes for Avx512 {
     unsafe fn store(self, to: *mut f32, v: __m512) {
         // SAFETY: see above; the address by the caller.
         unsafe { _mm512_storeu_ps(to, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut f32, v: __m512) {
+        // SAFETY: see above; the address by the caller, and its alignment was looked at.
+        unsafe {
+            if self.past && to.addr().is_multiple_of(64) {
+                _mm512_stream_ps(to, v);
+            } else {
+                _mm512_storeu_ps(to, v);
+            }
+        }
     }
 
     #[inline(always)]
@@ -190,6 +218,11 @@ impl Simd for Avx512 {
     type I = __m512i;
     type M = __mmask16;
     type Double = Avx512Double;
+
+    #[inline(always)]
+    fn past(self) -> bool {
+        self.past
+    }
 
     #[inline(always)]
     fn double(self) -> Avx512Double {

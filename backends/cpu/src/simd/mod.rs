@@ -17,6 +17,9 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod way;
+
+pub(crate) use way::Way;
 
 use crate::gemm::Width;
 
@@ -147,6 +150,16 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// `N` elements must be writable at `to`.
     unsafe fn store(self, to: *mut Self::T, v: Self::V);
 
+    /// Stores a result that the kernel does not read again: past the caches if it [runs so](Way).
+    ///
+    /// # Safety
+    /// `N` elements must be writable at `to`.
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut Self::T, v: Self::V) {
+        // SAFETY: passed on.
+        unsafe { self.store(to, v) };
+    }
+
     /// The first `n` lanes from memory, zero in the others.
     ///
     /// # Safety
@@ -209,6 +222,12 @@ pub(crate) trait Simd: Lanes<T = f32> {
     type Double: Lanes<T = f64>;
 
     fn double(self) -> Self::Double;
+
+    /// Whether [`Lanes::stream`] may go past the caches.
+    #[inline(always)]
+    fn past(self) -> bool {
+        false
+    }
 
     fn sqrt(self, v: Self::V) -> Self::V;
 
