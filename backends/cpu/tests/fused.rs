@@ -267,28 +267,6 @@ fn optimizer_steps_agree() {
     }
 }
 
-#[test]
-fn gradients_accumulate_in_place_when_nobody_sees_it() {
-    use polygrad_cpu::{Cpu, CpuDevice};
-    let device = CpuDevice::default();
-    let one = |value: f64| Cpu::full(Shape::from([100]), value.into(), DType::F32, &device).unwrap();
-    let values = |x: &polygrad_cpu::CpuTensor| Cpu::to_host(x).unwrap().to_f64_vec();
-    let (acc, grad) = (one(1.0), one(2.0));
-    let seen = acc.clone();
-    let sum = Cpu::accumulate_grad(acc, &grad).unwrap();
-    assert_eq!((values(&seen)[7], values(&sum)[7]), (1.0, 3.0));
-    let before = polygrad_cpu::memory::stats().allocations;
-    let sum = Cpu::accumulate_grad(sum, &grad).unwrap();
-    assert!(
-        polygrad_cpu::memory::stats().allocations - before < 50,
-        "this thread allocates nothing; others may"
-    );
-    assert_eq!(values(&sum)[7], 5.0);
-    // Its own gradient.
-    let twice = sum.clone();
-    assert_eq!(values(&Cpu::accumulate_grad(sum, &twice).unwrap())[7], 10.0);
-}
-
 /// Rows go through the steps in parts, one for each thread.
 #[test]
 fn the_number_of_threads_changes_no_bit_of_an_lstm() {
