@@ -130,7 +130,7 @@ impl<T: Copy> Left<T> for Even<T> {
 
     #[inline(always)]
     unsafe fn row(&self, row: usize) -> isize {
-        row.cast_signed() * self.rows
+        hidden(row.cast_signed() * self.rows)
     }
 
     #[inline(always)]
@@ -140,6 +140,18 @@ impl<T: Copy> Left<T> for Even<T> {
             ..self
         }
     }
+}
+
+/// A number that the compiler takes as it is. Where it knows that the places of rows are multiples of each other, it steps from one row's
+/// address to the next one's, in a chain that takes longer than the multiplications.
+#[inline(always)]
+fn hidden(mut x: isize) -> isize {
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    // SAFETY: it does nothing.
+    unsafe {
+        std::arch::asm!("/* {} */", inout(reg) x, options(pure, nomem, nostack, preserves_flags));
+    }
+    x
 }
 
 /// Windows of an image: the columns are the places of a window, a table says how far they are from `base`; the rows are windows side by
@@ -230,6 +242,18 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
 ) where
     L::T: Real,
 {
+    /// Does it for each row, whose number is a constant: a tile whose loops the compiler does not unroll ends up in memory.
+    macro_rules! each_row {
+        (|$i:ident| $body:block) => {
+            each_row!($i, $body, 0 1 2 3 4 5 6 7 8 9 10 11)
+        };
+        ($i:ident, $body:block, $($row:literal)*) => {$(
+            if $row < MR {
+                const $i: usize = $row;
+                $body
+            }
+        )*};
+    }
     let Input { k, a, b, b_rows } = input;
     let last = out.n - (NV - 1) * L::N;
     // SAFETY: all addresses are within the rows and the tile, by the caller.
@@ -237,37 +261,35 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
         let zero = l.splat(L::T::ZERO);
         let mut acc = [[zero; NV]; MR];
         if !update.bias.is_null() {
+            let mut bias = [zero; NV];
             for v in 0..NV {
-                let bias = update.bias.add(v * L::N);
-                let bias = if v + 1 == NV {
-                    l.load_part(bias, last)
+                let from = update.bias.add(v * L::N);
+                bias[v] = if v + 1 == NV {
+                    l.load_part(from, last)
                 } else {
-                    l.load(bias)
+                    l.load(from)
                 };
-                for row in &mut acc {
-                    row[v] = bias;
-                }
             }
+            each_row!(|I| { acc[I] = bias });
         }
         let mut a = a;
         let mut b = b;
         for _ in 0..k {
             let mut row = [zero; NV];
             for v in 0..NV {
-                let from = b.add(v * L::N);
-                row[v] = l.load(from);
+                row[v] = l.load(b.add(v * L::N));
             }
             let column = a.next();
-            for i in 0..MR {
-                let x = l.splat(column.offset(a.row(i)).read());
+            each_row!(|I| {
+                let x = l.splat(column.offset(a.row(I)).read());
                 for v in 0..NV {
-                    acc[i][v] = l.mul_add(x, row[v], acc[i][v]);
+                    acc[I][v] = l.mul_add(x, row[v], acc[I][v]);
                 }
-            }
+            });
             b = b.wrapping_offset(b_rows);
         }
-        for i in 0..MR {
-            let to = out.ptr.offset(i as isize * out.rows);
+        each_row!(|I| {
+            let to = out.ptr.offset(I as isize * out.rows);
             for v in 0..NV {
                 let to = to.add(v * L::N);
                 if v + 1 == NV && last < L::N {
@@ -276,13 +298,13 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
                     } else {
                         l.load_part(to, last)
                     };
-                    l.store_part(to, last, combine(l, acc[i][v], old, update));
+                    l.store_part(to, last, combine(l, acc[I][v], old, update));
                 } else {
                     let old = if update.beta == L::T::ZERO { zero } else { l.load(to) };
-                    l.store(to, combine(l, acc[i][v], old, update));
+                    l.store(to, combine(l, acc[I][v], old, update));
                 }
             }
-        }
+        });
     }
 }
 
