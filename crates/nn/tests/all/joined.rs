@@ -55,6 +55,11 @@ fn check<B: Backend<Device: Default>>() -> Result<()> {
     let _ = model.named_parameters();
     let error = no_grad(|| model.forward(&wrong)).unwrap_err();
     assert_eq!(error.module_path().as_deref(), Some("1"), "{error}");
+    // A convolution and its bias are one op, by the name that everybody knows.
+    let conv = Conv2d::new(2, 3, 3, &device)?;
+    for result in [conv.forward(&wrong), no_grad(|| conv.forward(&wrong))] {
+        assert_eq!(result.unwrap_err().op(), Some("conv"));
+    }
     Ok(())
 }
 
