@@ -1,4 +1,4 @@
-"""One half of `cargo xtask cross`: PyTorch's. See crates/nn/examples/crossing.rs.
+"""One half of `cargo xtask cross`: PyTorch's. See judges/ours/src/bin/crossing.rs.
 
     python3 scripts/cross_pytorch.py DIR
 

@@ -2,7 +2,7 @@
 
     python3 scripts/pytorch_judge.py FOLDER
 
-FOLDER is what `cargo run -p polygrad-onnx --example exported -- FOLDER` writes: for each model `model.safetensors`, and inputs and outputs
+FOLDER is what `cargo run -p polygrad-judging --bin exported -- FOLDER` writes: for each model `model.safetensors`, and inputs and outputs
 of two sizes. Prints a line for each model that pytorch_models.py has too (see judging.py), and fails when one differs by more than 1e-5.
 The other way round is `cargo run -p polygrad-onnx --example loaded`.
 """

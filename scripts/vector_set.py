@@ -7,7 +7,8 @@ the cases name. In a case an argument is JSON as PyTorch takes it, with these ad
 - a dtype is its name, "float64"; a float that JSON lacks is "inf", "-inf" or "nan".
 
 `<k>/o.<i>` is output i of case k, `<k>/ct.<i>` the cotangent given for it, and `<key>/g` the
-gradient that PyTorch found for the tensor at `key`.
+gradient that PyTorch found for the tensor at `key`. Beside an output or a gradient, `<key>@f16` may
+hold what PyTorch itself gives in f16, or in another dtype, where that is far off.
 """
 
 import json

@@ -1,15 +1,26 @@
-"""JAX as a peer of `polygrad bench`: everything under jit, images as NHWC, an Adam of a few lines, as in its own examples."""
+"""JAX as a peer of `polygrad bench`: everything under jit, images as NHWC, an Adam of a few lines, as in its own examples; on a GPU with
+--device cuda, where products of f32 round their factors to TF32 with --tf32 alone."""
 
 import os
+import sys
 
-from protocol import INPUT, TARGET, classes, noise, serve, threads, weights
+from protocol import INPUT, TARGET, classes, device, noise, serve, threads, weights
+
+DEVICE = device()
+# JAX would fall back to the CPU, and take most of a card's memory at once.
+os.environ["JAX_PLATFORMS"] = DEVICE
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 # XLA takes a thread for each core that it may use.
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads() :])
+if DEVICE == "cpu":
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads() :])
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
+
+if DEVICE != "cpu":
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if "--tf32" in sys.argv else "float32")
 
 
 def inputs(shape):
@@ -122,10 +133,7 @@ def act():
     params, forward = mlp([4, 64, 64, 2], jnp.tanh)
     call, x = jax.jit(forward), jnp.asarray(inputs([1, 4]))
 
-    def step():
-        call(params, x)[0].block_until_ready()
-
-    return step
+    return blocking(lambda: call(params, x)[0])
 
 
 def conv(p, x, stride=1, padding="SAME"):
@@ -263,9 +271,16 @@ def dispatch(which):
     return blocking(calls[which]) if which in calls else None
 
 
+# What a GPU computed last: with it all that was started before is done.
+last = None
+
+
 def blocking(call, *given):
     def step():
-        call(*given).block_until_ready()
+        global last
+        last = call(*given)
+        if DEVICE == "cpu":
+            last.block_until_ready()
 
     return step
 
@@ -286,9 +301,9 @@ def elementwise(op, size):
     return blocking(jax.jit(calls[op]), x, other, norm)
 
 
-def gemm(extents):
+def gemm(extents, dtype):
     m, n, k = map(int, extents.split("x"))
-    a, b = jnp.asarray(inputs([m, k])), jnp.asarray(noise(k * n, TARGET).reshape(k, n))
+    a, b = jnp.asarray(inputs([m, k]), dtype), jnp.asarray(noise(k * n, TARGET).reshape(k, n), dtype)
     return blocking(jax.jit(jnp.matmul), a, b)
 
 
@@ -321,8 +336,10 @@ def make(case):
         case ["elementwise", op, size]:
             return elementwise(op, int(size))
         case ["gemm", extents]:
-            return gemm(extents)
+            return gemm(extents, jnp.float32)
+        case ["gemm", extents, ("f16" | "bf16") as dtype]:
+            return gemm(extents, {"f16": jnp.float16, "bf16": jnp.bfloat16}[dtype])
     return None
 
 
-serve(f"jax {jax.__version__}", make)
+serve(f"jax {jax.__version__}{'' if DEVICE == 'cpu' else f' on {jax.devices()[0].device_kind}'}", make, lambda: jax.block_until_ready(last))

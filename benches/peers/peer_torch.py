@@ -1,4 +1,5 @@
-"""PyTorch as a peer of `polygrad bench`: eager, or by torch.compile with --compile.
+"""PyTorch as a peer of `polygrad bench`: eager, or by torch.compile with --compile; on a GPU with --device cuda, where products of f32 round
+their factors to TF32 with --tf32 alone.
 
 Fused optimizers, fused attention, images and convolutions in the memory format `channels_last` (by which a step of `cnn` takes two thirds of
 the time), and the number of threads that was asked for.
@@ -14,13 +15,18 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from protocol import INPUT, TARGET, classes, noise, serve, threads, weights  # noqa: E402
+from protocol import INPUT, TARGET, classes, device, noise, serve, threads, weights  # noqa: E402
 
 COMPILE = "--compile" in sys.argv
+DEVICE = torch.device(device())
+
+
+def tensor(array):
+    return torch.from_numpy(array).to(DEVICE)
 
 
 def inputs(shape):
-    return torch.from_numpy(noise(int(torch.Size(shape).numel()), INPUT)).reshape(shape)
+    return tensor(noise(int(torch.Size(shape).numel()), INPUT)).reshape(shape)
 
 
 def images(shape):
@@ -28,6 +34,7 @@ def images(shape):
 
 
 def begin(model):
+    model = model.to(DEVICE)
     with torch.no_grad():
         for i, (name, parameter) in enumerate(model.named_parameters()):
             parameter.copy_(torch.from_numpy(weights(i, tuple(parameter.shape), name.endswith("weight"))))
@@ -43,7 +50,7 @@ def training(model, optimizer, x, rows, of):
         "adam": lambda p: torch.optim.Adam(p, 1e-3, fused=True),
         "adamw": lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.01, fused=True),
     }[optimizer](model.parameters())
-    target = torch.from_numpy(classes(rows, of, TARGET))
+    target = tensor(classes(rows, of, TARGET))
     forward = torch.compile(model) if COMPILE else model
     if COMPILE:
         # Both passes are compiled here, which takes minutes the first time, and not by the first step. No weight changes.
@@ -175,7 +182,7 @@ class Lstm(nn.Module):
 
 
 def dispatch(which):
-    a, b = inputs([64]), torch.from_numpy(noise(64, TARGET))
+    a, b = inputs([64]), tensor(noise(64, TARGET))
 
     def backward():
         a.grad = None
@@ -190,8 +197,8 @@ def dispatch(which):
 
 def elementwise(op, size):
     x = inputs([size // 1024, 1024])
-    other = torch.from_numpy(noise(size, TARGET)).reshape(x.shape) if op == "add" else None
-    weight, bias = torch.ones(1024), torch.zeros(1024)
+    other = tensor(noise(size, TARGET)).reshape(x.shape) if op == "add" else None
+    weight, bias = torch.ones(1024, device=DEVICE), torch.zeros(1024, device=DEVICE)
     calls = {
         "add": lambda: x + other,
         "exp": lambda: torch.exp(x),
@@ -209,9 +216,9 @@ def elementwise(op, size):
     return step
 
 
-def gemm(extents):
+def gemm(extents, dtype):
     m, n, k = map(int, extents.split("x"))
-    a, b = inputs([m, k]), torch.from_numpy(noise(k * n, TARGET)).reshape(k, n)
+    a, b = inputs([m, k]).to(dtype), tensor(noise(k * n, TARGET)).reshape(k, n).to(dtype)
 
     def step():
         a @ b
@@ -234,7 +241,7 @@ def make(case):
         case ["resnet"]:
             return training(ResNet18(), "momentum", images([16, 3, 32, 32]), 16, 10)
         case ["gpt"]:
-            tokens = torch.from_numpy(classes(16 * 64, 1024, INPUT)).view(16, 64)
+            tokens = tensor(classes(16 * 64, 1024, INPUT)).view(16, 64)
             return training(Gpt(), "adamw", tokens, 16 * 64, 1024)
         case ["lstm"]:
             return training(Lstm(), "adam", inputs([64, 32, 64]), 32, 10)
@@ -243,9 +250,17 @@ def make(case):
         case ["elementwise", op, size] if not COMPILE:
             return elementwise(op, int(size))
         case ["gemm", extents] if not COMPILE:
-            return gemm(extents)
+            return gemm(extents, torch.float32)
+        case ["gemm", extents, ("f16" | "bf16" | "f64") as dtype] if not COMPILE:
+            return gemm(extents, {"f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}[dtype])
     return None
 
 
 torch.set_num_threads(threads())
-serve(f"torch{'.compile' if COMPILE else ''} {torch.__version__}", make)
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "--tf32" in sys.argv
+torch.backends.cudnn.benchmark = True
+name = f"torch{'.compile' if COMPILE else ''} {torch.__version__}"
+if DEVICE.type == "cpu":
+    serve(name, make)
+else:
+    serve(f"{name} on {torch.cuda.get_device_name()}", make, torch.cuda.synchronize)

@@ -36,14 +36,19 @@ def weights(index, shape, scales):
     return (noise(int(np.prod(shape)), WEIGHTS + index) * bound).reshape(shape)
 
 
+def device():
+    """What the command line asks to compute on: `cpu`, or `cuda`."""
+    return sys.argv[sys.argv.index("--device") + 1] if "--device" in sys.argv else "cpu"
+
+
 def threads():
     """How many threads the command line asks for."""
     return int(sys.argv[sys.argv.index("--threads") + 1]) if "--threads" in sys.argv else 1
 
 
-def serve(name, make):
+def serve(name, make, finish=lambda: None):
     """Answers questions until there are no more. `make(case)` gives a step, or None where the case is not written; a step gives the loss
-    as a number, or None, and has been computed to its end when it returns."""
+    as a number, or None. What a step has started is done when it returns, or else when `finish` does."""
     # Whatever else is printed goes where it disturbs nobody.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -63,6 +68,7 @@ def serve(name, make):
                     start = time.perf_counter()
                     for _ in range(steps):
                         loss = step()
+                    finish()
                     times.append((time.perf_counter() - start) / steps)
                 words = ["-" if loss is None else repr(float(loss)), *map(repr, times)]
                 answers.write(f"ok {' '.join(words)}\n")

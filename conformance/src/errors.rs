@@ -61,8 +61,8 @@ const TABLE: &[(&str, &str, ErrorKind, &str, Call)] = &[
     ("matmul", "rank 0", Shape, "rank 0", |g| {
         g.ones(&[2, 3])?.matmul(&g.ones(&[])?)
     }),
-    ("matmul", "integers", WrongDType, "i64", |g| {
-        g.of(DType::I64, &[3, 3])?.matmul(&g.of(DType::I64, &[3, 3])?)
+    ("matmul", "bool", WrongDType, "bool", |g| {
+        g.of(DType::Bool, &[3, 3])?.matmul(&g.of(DType::Bool, &[3, 3])?)
     }),
     ("matmul", "batches", Shape, "do not broadcast", |g| {
         g.ones(&[2, 2, 3])?.matmul(&g.ones(&[3, 3, 2])?)

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A [`DynBackend`](polygrad_core::DynBackend) that is no [`Backend`](polygrad_core::Backend) is held to it through a device of its own:
-//! `Device::<AnyBackend>::from_inner(AnyDevice::from_parts(backend, device))`. [`harness()`] makes tests of a backend's own crate out of the
+//! `Device::<AnyBackend>::from_inner(AnyDevice::from_parts(backend, device))`. `harness` (feature `harness`) makes tests of a backend's own crate out of the
 //! cases; [`Wrapped`] watches a device, and [`Faults`] lets it fail.
 
 mod case;
@@ -51,6 +51,7 @@ pub use options::{Mode, Options};
 pub use report::{Counts, Record, Report};
 pub use run::{cases, run};
 pub use support::support_page;
+pub use vectors::{Blind, blind};
 pub use wrapper::{Call, Hooks, Wrapped};
 
 /// The judge: a device of the reference backend, which is itself held to PyTorch.

@@ -1,23 +1,23 @@
 //! Which backend computes which op in which dtype, as a page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use polygrad_core::{DType, Op, OpDesc, Result, Support};
+use polygrad_core::{DType, Op, Result};
 use polygrad_tensor::{AnyBackend, Device};
 
 use crate::generated;
 
-/// The page `docs/ops.md`: for each op and backend the dtypes that it computes by a kernel of its own (native), by other ops (decomposed) or on the host.
-/// Dtypes that stand in neither list it does not compute. The dtype is that of the op's first tensor.
+/// The page `docs/ops.md`: for each op and backend the dtypes that it computes by a kernel of its own (native), by other ops (decomposed) or on the host,
+/// as seen when it computed the suite's samples. Dtypes that stand in neither list it does not compute. The dtype is that of the op's first tensor.
 ///
 /// # Errors
-/// A device that does not say what it supports.
+/// A device that does not compute what it says it does.
 pub fn support_page(devices: &[Device<AnyBackend>]) -> Result<String> {
-    let mut rows: BTreeMap<String, Op> = BTreeMap::new();
-    for op in generated::ops() {
-        rows.entry(label(&op)).or_insert(op);
-    }
+    let columns = devices
+        .iter()
+        .map(|device| generated::ways(device, label))
+        .collect::<Result<Vec<_>>>()?;
     let mut page = String::from(
         "# Ops\n\nWhat each backend computes, and in which dtypes: *native* by a kernel of its own, *decomposed* by other ops, \
          *on the host* where a driver\nhas no kernel; what is not listed it does not compute. The dtype is that of the op's first tensor. Floats are f64, f32, f16 and bf16, integers u8, i32 and i64, numbers both.\n\
@@ -29,10 +29,11 @@ pub fn support_page(devices: &[Device<AnyBackend>]) -> Result<String> {
     page.push_str("\n|---|");
     page.push_str(&"---|".repeat(devices.len()));
     page.push('\n');
-    for (label, op) in &rows {
+    let labels: BTreeSet<&String> = columns.iter().flat_map(BTreeMap::keys).collect();
+    for label in labels {
         let _ = write!(page, "| {label} |");
-        for device in devices {
-            let _ = write!(page, " {} |", cell(op, device)?);
+        for ways in &columns {
+            let _ = write!(page, " {} |", ways.get(label).map_or_else(String::new, cell));
         }
         page.push('\n');
     }
@@ -49,31 +50,22 @@ fn label(op: &Op) -> String {
     }
 }
 
-fn cell(op: &Op, device: &Device<AnyBackend>) -> Result<String> {
-    let (mut native, mut decomposed, mut host) = (Vec::new(), Vec::new(), Vec::new());
-    let there = device.capabilities().dtypes;
-    for dtype in DType::ALL.into_iter().filter(|dtype| there.contains(dtype)) {
-        match device
-            .inner()
-            .backend()
-            .supports(device.inner(), &OpDesc { op, dtype })?
-        {
-            Support::Native => native.push(dtype),
-            Support::Decomposed => decomposed.push(dtype),
-            Support::Host => host.push(dtype),
-            Support::No(_) => {}
-        }
-    }
-    let lists = [("native", native), ("decomposed", decomposed), ("on the host", host)];
-    let parts = lists.into_iter().filter(|(_, dtypes)| !dtypes.is_empty());
-    let parts: Vec<String> = parts
-        .map(|(how, dtypes)| format!("{how}: {}", kinds(&dtypes)))
+fn cell(ways: &BTreeMap<DType, &'static str>) -> String {
+    let parts: Vec<String> = ["native", "decomposed", "on the host"]
+        .into_iter()
+        .filter_map(|way| {
+            let dtypes: Vec<DType> = DType::ALL
+                .into_iter()
+                .filter(|dtype| ways.get(dtype) == Some(&way))
+                .collect();
+            (!dtypes.is_empty()).then(|| format!("{way}: {}", kinds(&dtypes)))
+        })
         .collect();
-    Ok(if parts.is_empty() {
+    if parts.is_empty() {
         "no".to_owned()
     } else {
         parts.join("; ")
-    })
+    }
 }
 
 /// The dtypes in as few words as say it.

@@ -1,6 +1,6 @@
 //! How far from the truth an answer may be: one table for all backends.
 
-use polygrad_core::{Activation, BinaryOp, Op, ReduceOp, UnaryOp};
+use polygrad_core::{Activation, BinaryOp, Op, ReduceOp, UnaryOp, bf16, f16};
 use polygrad_tensor::DType;
 
 /// How far a number may be from the truth.
@@ -8,10 +8,14 @@ use polygrad_tensor::DType;
 pub(crate) struct Bounds {
     /// As a share of the truth.
     pub(crate) relative: f64,
-    /// Where the truth is near 0.
+    /// Where the truth is near 0, for terms of about 1. It is never more than `cap`.
     pub(crate) absolute: f64,
+    /// The most that `absolute` may be, as a share of the largest number of the truth: so that nothing passes for small numbers.
+    pub(crate) cap: f64,
     /// As a share of the largest number of the truth, for results in which larger terms cancel.
     pub(crate) of_largest: f64,
+    /// The distance of the smallest numbers that the dtype holds: half of it is lost by rounding to one of them.
+    pub(crate) smallest: f64,
 }
 
 impl Bounds {
@@ -19,16 +23,18 @@ impl Bounds {
     pub(crate) const EXACT: Self = Self {
         relative: 0.0,
         absolute: 0.0,
+        cap: 0.0,
         of_largest: 0.0,
+        smallest: 0.0,
     };
 
-    /// The bounds for results of which this is the largest.
-    pub(crate) fn for_largest(self, largest: f64) -> Self {
-        Self {
-            absolute: self.absolute + self.of_largest * largest,
-            of_largest: 0.0,
-            ..self
+    /// How far an answer may be from this number of a truth whose largest is `largest`; not at all from infinities.
+    pub(crate) fn around(self, truth: f64, largest: f64) -> f64 {
+        let near_zero = self.absolute.min(self.cap * largest);
+        if !truth.is_finite() {
+            return 0.0;
         }
+        near_zero + self.of_largest * largest + self.relative * truth.abs() + self.smallest / 2.0
     }
 
     /// A tenth of the relative bound, of the largest number.
@@ -42,13 +48,9 @@ impl Bounds {
     fn times(self, factor: f64) -> Self {
         Self {
             relative: self.relative * factor,
+            cap: (self.cap * factor).min(0.1),
             ..self
         }
-    }
-
-    /// Whether an answer is near enough; infinities and NaN never are.
-    pub(crate) fn admit(self, answer: f64, truth: f64) -> bool {
-        (answer - truth).abs() <= self.absolute + self.relative * truth.abs()
     }
 }
 
@@ -56,19 +58,22 @@ impl Bounds {
 ///
 /// They leave room for some tens of roundings, each of half a unit in the last place (f64 1e-16, f32 6e-8, f16 5e-4, bf16 4e-3), in a
 /// different order than the truth's: sums of up to a thousand terms, and gradients that are sums of products. Cancellation makes the error
-/// relative to the terms rather than to the result: hence the absolute part, for terms of about 1, as the samples have them.
+/// relative to the terms rather than to the result: hence the absolute part, for terms of about 1, as the samples have them, or for terms as
+/// large as the largest result, whichever is less. A result that is 0 for one that is not is therefore never right.
 pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
-    let (relative, absolute) = match dtype {
-        DType::F64 => (1e-10, 1e-12),
-        DType::F32 => (1e-5, 1e-5),
-        DType::F16 => (1e-2, 1e-2),
-        DType::BF16 => (5e-2, 5e-2),
-        DType::Bool | DType::U8 | DType::I32 | DType::I64 => (0.0, 0.0),
+    let (relative, absolute, smallest) = match dtype {
+        DType::F64 => (1e-10, 1e-12, 0.0),
+        DType::F32 => (1e-5, 1e-5, f64::from(f32::from_bits(1))),
+        DType::F16 => (1e-2, 1e-2, f16::from_bits(1).to_f64()),
+        DType::BF16 => (5e-2, 5e-2, bf16::from_bits(1).to_f64()),
+        DType::Bool | DType::U8 | DType::I32 | DType::I64 => (0.0, 0.0, 0.0),
     };
     let bounds = Bounds {
         relative,
         absolute,
+        cap: relative,
         of_largest: 0.0,
+        smallest,
     };
     match op {
         // Sums of up to thousands of products that cancel to a small part of the largest sum. Their rounding depends on the order of
@@ -77,6 +82,8 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
         _ if op.starts_with("nn.functional.conv") || op == "nn.functional.linear" => bounds.with_cancellation(),
         // Scores are sums of products up to some tens, and e^score has the score's absolute error as its relative one.
         "nn.functional.scaled_dot_product_attention" => bounds.with_cancellation().times(10.0),
+        // `1 - tanh²`, `1 + erf` and the like cancel, for large arguments, to a small part of terms of 1.
+        "gelu" | "activation_backward" => Bounds { cap: 0.1, ..bounds },
         // The relative error is y ln x times that of the operands, for the samples up to 20; in gradients such powers are added up.
         "pow" => bounds.times(10.0),
         _ => bounds,
@@ -119,6 +126,17 @@ pub(crate) fn is_exact(op: &Op) -> bool {
                 | Op::Prepack(_)
                 | Op::Embedding { .. }
         ),
+    }
+}
+
+/// The binary digits of a float dtype.
+pub(crate) fn digits(dtype: DType) -> Option<i32> {
+    match dtype {
+        DType::F64 => Some(53),
+        DType::F32 => Some(24),
+        DType::F16 => Some(11),
+        DType::BF16 => Some(8),
+        DType::Bool | DType::U8 | DType::I32 | DType::I64 => None,
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use polygrad_core::{
     AnyDevice, AnyTensor, Backend, Capabilities, DType, Distribution, DynBackend, Error, ErrorKind, HostTensor, Op,
-    OpDesc, Outputs, RandomKey, Result, Scalar, Shape, Support,
+    OpDesc, Outputs, RandomKey, Result, Scalar, Shape,
 };
 use polygrad_tensor::Device;
 
@@ -246,7 +246,7 @@ impl DynBackend for Wrapper {
         place.below().capabilities(&place.0.inner)
     }
 
-    fn supports(&self, device: &AnyDevice, op: &OpDesc<'_>) -> Result<Support> {
+    fn supports(&self, device: &AnyDevice, op: &OpDesc<'_>) -> Result<()> {
         let place = place(device)?;
         place.below().supports(&place.0.inner, op)
     }

@@ -1,22 +1,10 @@
-//! The backends of this repository, held to the suite.
+//! The reference backend, held to the suite. Other backends' own tests hold them to it.
 
-use polygrad_conformance::{Mode, Options, harness, libtest_mimic};
-use polygrad_cpu::{Cpu, CpuDevice, Kernels};
+use polygrad_conformance::{Options, harness, libtest_mimic};
 use polygrad_reference::Reference;
 use polygrad_tensor::{Device, Result};
 
 fn main() -> Result<()> {
-    let cpu = |kernels| Ok::<_, polygrad_tensor::Error>(Device::<Cpu>::from_inner(CpuDevice::new(2, kernels)?));
-    let options = Options::default();
-    let mut tests = harness("reference", &Device::<Reference>::default(), &options)?;
-    tests.extend(harness("cpu", &cpu(Kernels::Simd)?, &options)?);
-    tests.extend(harness("cpu:kernels=scalar", &cpu(Kernels::Scalar)?, &options)?);
-    #[cfg(feature = "blas")]
-    tests.extend(harness("cpu:kernels=blas", &cpu(Kernels::Blas)?, &options)?);
-    let gradients = Options {
-        mode: Mode::Grad,
-        ..Options::default()
-    };
-    tests.extend(harness("cpu", &cpu(Kernels::Simd)?, &gradients)?);
+    let tests = harness("reference", &Device::<Reference>::default(), &Options::default())?;
     libtest_mimic::run(&libtest_mimic::Arguments::from_args(), tests).exit()
 }

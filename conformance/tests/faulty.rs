@@ -4,25 +4,35 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use polygrad_conformance::{Call, Hooks, Options, Outcome, Wrapped, cases, reference};
-use polygrad_core::{AnyTensor, BinaryOp, HostTensor, Result, UnaryOp};
+use polygrad_core::{AnyTensor, BinaryOp, DType, HostTensor, Result, UnaryOp};
 
-/// Changes the last element of every result of ops of one name.
+/// Changes every result of ops of one name.
 #[derive(Default)]
 struct Faulty {
-    op: Mutex<String>,
+    broken: Mutex<Option<(String, Fault)>>,
 }
+
+type Fault = fn(&mut [f64]);
 
 impl Hooks for Faulty {
     fn after(&self, call: &Call<'_>, result: AnyTensor) -> Result<AnyTensor> {
-        let breaks = matches!(call, Call::Op(op) if *self.op.lock().unwrap() == op.name());
-        if breaks { disturbed(&result) } else { Ok(result) }
+        match (call, &*self.broken.lock().unwrap()) {
+            (Call::Op(op), Some((name, fault))) if *name == op.name() => disturbed(&result, *fault),
+            _ => Ok(result),
+        }
     }
 }
 
-/// The tensor with its last element another one.
-fn disturbed(x: &AnyTensor) -> Result<AnyTensor> {
+fn disturbed(x: &AnyTensor, fault: Fault) -> Result<AnyTensor> {
     let host = x.backend().to_host(x)?;
     let mut values = host.to_f64_vec();
+    fault(&mut values);
+    let changed = HostTensor::new(*host.shape(), values)?.cast(host.dtype());
+    x.backend().from_host(changed, &x.backend().device(x)?)
+}
+
+/// The last element is another one.
+fn last(values: &mut [f64]) {
     if let Some(last) = values.last_mut() {
         // At least 0.5 away, in every dtype.
         *last = if *last > 0.5 || !last.is_finite() {
@@ -31,8 +41,10 @@ fn disturbed(x: &AnyTensor) -> Result<AnyTensor> {
             2.0 - *last
         };
     }
-    let changed = HostTensor::new(*host.shape(), values)?.cast(host.dtype());
-    x.backend().from_host(changed, &x.backend().device(x)?)
+}
+
+fn zeros(values: &mut [f64]) {
+    values.fill(0.0);
 }
 
 #[test]
@@ -43,16 +55,15 @@ fn every_op_that_is_wrong_is_found() {
     let generated: Vec<_> = all.iter().filter(|case| case.source().name() == "generated").collect();
     let ops: BTreeSet<&str> = generated.iter().map(|case| case.op()).collect();
     assert!(ops.contains(UnaryOp::Exp.name()) && ops.contains(BinaryOp::Add.name()) && ops.len() > 80);
-    let run = |op: &str| {
+    let run = |op: &str, fault: Option<Fault>| {
+        *faulty.broken.lock().unwrap() = fault.map(|fault| (op.to_owned(), fault));
         let of_op = generated.iter().filter(|case| case.op() == op);
-        of_op.map(|case| case.run(&device)).collect::<Vec<_>>()
+        of_op.map(|case| (case.dtype(), case.run(&device))).collect::<Vec<_>>()
     };
     for op in ops {
-        let passes = |outcome: &Outcome| outcome.sides().all(|(_, status)| status.passes());
-        faulty.op.lock().unwrap().clear();
-        assert!(run(op).iter().all(passes), "{op} is right, and fails");
-        op.clone_into(&mut faulty.op.lock().unwrap());
-        let outcomes = run(op);
+        let passes = |(_, outcome): &(DType, Outcome)| outcome.sides().all(|(_, status)| status.passes());
+        assert!(run(op, None).iter().all(passes), "{op} is right, and fails");
+        let outcomes = run(op, Some(last));
         let found = outcomes.iter().filter(|outcome| !passes(outcome)).count();
         // Cases of no elements have nothing to be wrong in.
         assert!(
@@ -60,5 +71,21 @@ fn every_op_that_is_wrong_is_found() {
             "{op} is wrong, and {found} of {} cases notice",
             outcomes.len()
         );
+        let outcomes = run(op, Some(zeros));
+        let floats: BTreeSet<&str> = outcomes
+            .iter()
+            .filter(|(dtype, _)| dtype.is_float())
+            .map(|(dtype, _)| dtype.name())
+            .collect();
+        for dtype in floats {
+            let of_dtype: Vec<_> = outcomes.iter().filter(|(tested, _)| tested.name() == dtype).collect();
+            let found = of_dtype.iter().filter(|outcome| !passes(outcome)).count();
+            // What most comparisons give is false, and so 0.
+            assert!(
+                found > 0,
+                "{op} is 0 in {dtype}, and {found} of {} cases notice",
+                of_dtype.len()
+            );
+        }
     }
 }

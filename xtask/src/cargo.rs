@@ -1,7 +1,7 @@
 //! Cargo, as a part of a longer run.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Cargo with these arguments and these further variables in its environment.
 pub(crate) fn command(arguments: &[&str], environment: &[(String, String)]) -> Command {
@@ -28,4 +28,26 @@ pub(crate) fn run(arguments: &[&str], environment: &[(String, String)]) -> Resul
         Ok(status) => Err(format!("cargo {} ended with {status}", arguments.join(" "))),
         Err(error) => Err(format!("cargo could not be started: {error}")),
     }
+}
+
+/// Builds, and says where the program of that name is.
+///
+/// # Errors
+/// When it cannot be built.
+pub(crate) fn program(line: &str, name: &str, environment: &[(String, String)]) -> Result<PathBuf, String> {
+    println!("cargo {line}");
+    let mut arguments: Vec<&str> = line.split(' ').collect();
+    arguments.push("--message-format=json-render-diagnostics");
+    let output = command(&arguments, environment).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("cargo could not be started: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo {line} ended with {}", output.status));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let program = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    program.ok_or_else(|| "cargo did not say where the program is".to_owned())
 }

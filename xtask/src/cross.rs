@@ -12,17 +12,17 @@ pub(crate) fn run() -> Result<(), String> {
         std::fs::create_dir_all(folder.join(side)).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     let folder = folder.to_str().ok_or("the checkout's path is no text")?;
-    let example = |task: &str| {
-        let line = "run --quiet --release -p polygrad-nn --example crossing --";
+    let crossing = |task: &str| {
+        let line = "run --quiet --release -p polygrad-judging --bin crossing --";
         let line: Vec<&str> = line.split(' ').chain([task, folder]).collect();
         cargo::run(&line, &[])
     };
-    example("write")?;
+    crossing("write")?;
     let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let script = checkout.join("scripts/cross_pytorch.py").display().to_string();
     let status = Command::new(&python).args([&script, folder]).status();
     match status.map_err(|e| format!("{}: {e}", python.display()))? {
-        status if status.success() => example("check"),
+        status if status.success() => crossing("check"),
         status => Err(format!("{} {script}: {status}", python.display())),
     }
 }

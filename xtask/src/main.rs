@@ -1,12 +1,14 @@
 //! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`,
 //! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`,
-//! `cargo xtask instructions`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask check-apple`, `cargo xtask check-wasm`.
+//! `cargo xtask instructions`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask gpu-bundle`, `cargo xtask check-apple`,
+//! `cargo xtask check-wasm`.
 
 mod bench;
 mod blas;
 mod cache;
 mod cargo;
 mod cross;
+mod gpu_bundle;
 mod instructions;
 mod nvrtc;
 mod onnx_judges;
@@ -20,7 +22,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | check-apple | check-wasm
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm
 
 test         everything: the default members, the other engines, and what needs more than a Rust toolchain. What cannot be set up
              here is skipped by name and counted; with CI=true it is a failure.
@@ -46,6 +48,8 @@ cross        weights go from Polygrad to PyTorch and back; needs a Python with t
              environment variable PYTHON (python3 without it)
 onnx-judges  our ONNX files before onnx.checker, ONNX Runtime, RTen and tract, PyTorch's before polygrad-onnx and the same engines, and state
              dicts both ways between PyTorch and Polygrad; uses the Python of `setup pytorch`, and builds tract once (about 5 minutes)
+gpu-bundle   target/gpu-bundle: what proves Polygrad on a machine with a graphics card, without a network or a toolchain (docs/gpu.md); with
+             --try, runs it in chroots of Debian and Ubuntu too, which needs debootstrap and root
 check-apple  type-checks everything but the engines of others for aarch64-apple-darwin
 check-wasm   builds for wasm32-unknown-unknown and trains an MLP under Node; both take rustup's target where it was added, else Debian's
              compiler, fetched once into the cache folder";
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         ["instructions"] => instructions::run(false),
         ["instructions", "--record"] => instructions::run(true),
         ["ulp"] => ulp(),
+        ["gpu-bundle", arguments @ ..] => gpu_bundle::run(arguments),
         ["cross"] => cross::run(),
         ["onnx-judges"] => onnx_judges::run(),
         ["check-apple"] => targets::check_apple(),

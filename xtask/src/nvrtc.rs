@@ -37,8 +37,14 @@ pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     Ok(vec![("LD_LIBRARY_PATH".to_owned(), path)])
 }
 
-/// The folder of the libraries.
-fn find() -> Result<PathBuf, String> {
+/// The files of [`find`]'s folder.
+pub(crate) const FILES: [&str; 2] = ["libnvrtc.so.12", "libnvrtc-builtins.so.12.8"];
+
+/// The folder of the libraries; fetches them first where they are not in the cache folder.
+///
+/// # Errors
+/// When they cannot be fetched.
+pub(crate) fn find() -> Result<PathBuf, String> {
     let folder = cache::folder()?.join(format!("nvrtc-{VERSION}"));
     if !folder.exists() {
         packages::install(&PACKAGE, &folder, "install the CUDA toolkit 12")?;

@@ -64,7 +64,7 @@ fn wgpu_devices() -> Vec<DeviceInfo> {
     crate::wgpu::devices()
 }
 
-/// The registry has a hint of its own, so that the fix stands in the reason.
+/// With the fix, for lists of devices show reasons alone.
 #[cfg(not(feature = "wgpu"))]
 const OFF: &str = "the cargo feature `burn-wgpu` is off; build with --features burn-wgpu";
 

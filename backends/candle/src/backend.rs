@@ -2,7 +2,7 @@
 
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, HostTensor, OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
+    DType, HostTensor, OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::{
@@ -22,17 +22,12 @@ impl Backend for Candle {
 
     fn capabilities(device: &CandleDevice) -> Capabilities {
         let mut capabilities = Capabilities::host(DType::ALL);
-        capabilities
-            .native_dtypes
-            .retain(|dtype| !matches!(dtype, DType::F16 | DType::BF16));
         capabilities.asynchronous = !device.is_cpu();
         capabilities.unified_memory = device.is_cpu();
-        // Scatters on GPUs add in any order.
-        capabilities.deterministic = device.is_cpu();
         capabilities
     }
 
-    fn supports(device: &CandleDevice, op: &OpDesc<'_>) -> Support {
+    fn supports(device: &CandleDevice, op: &OpDesc<'_>) -> Result<()> {
         support::supports(device, op)
     }
 
@@ -77,6 +72,9 @@ impl Backend for Candle {
     }
 
     fn binary(op: BinaryOp, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         binary::binary(op, a, b)
     }
 
@@ -105,6 +103,9 @@ impl Backend for Candle {
     }
 
     fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        if !a.dtype().is_float() {
+            return decompose::integer_matmul::<Self>(a, b);
+        }
         matmul::matmul(a, b)
     }
 

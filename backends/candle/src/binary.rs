@@ -31,9 +31,9 @@ pub(crate) fn binary(op: BinaryOp, a: &CandleTensor, b: &CandleTensor) -> Result
     if !a.device().is_cpu() {
         return elsewhere(op, &a, &b);
     }
-    match (binary_real(op), op.on_integers()) {
+    match (op.on_reals(), op.on_integers()) {
         (Some(f), _) if dtype.is_float() => {
-            dispatch_dtype!(dtype, T => zip(name, &a, &b, |a: T, b: T| T::from_f64(f(a.to_f64(), b.to_f64()))))
+            dispatch_dtype!(dtype, T => zip(name, &a, &b, |a: T, b: T| <T as Element>::from_f64(f(a.to_f64(), b.to_f64()))))
         }
         // Bool is computed as 0 and 1, and what is not 0 is true: `+` is or, `*` is and.
         (_, Some(f)) => {
@@ -96,24 +96,6 @@ pub(crate) fn zip<T: Item, R: Item>(
     let (left, right) = (held_a.values::<T>()?, held_b.values::<T>()?);
     let values = collect(left.iter().zip(right.iter()).map(|(&a, &b)| f(a, b)))?;
     CandleTensor::of(a.shape(), values, &a.device())
-}
-
-fn binary_real(op: BinaryOp) -> Option<fn(f64, f64) -> f64> {
-    Some(match op {
-        BinaryOp::Remainder => |a, b| {
-            let rest = a % b;
-            if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
-                rest + b
-            } else {
-                rest
-            }
-        },
-        BinaryOp::Pow => f64::powf,
-        BinaryOp::Maximum => |a, b| if a > b || a.is_nan() { a } else { b },
-        BinaryOp::Minimum => |a, b| if a < b || a.is_nan() { a } else { b },
-        BinaryOp::Atan2 => f64::atan2,
-        _ => return None,
-    })
 }
 
 pub(crate) fn compare(op: CompareOp, a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor> {

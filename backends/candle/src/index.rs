@@ -86,7 +86,7 @@ pub(crate) fn scatter_add(
     }
     if dtype.is_float() {
         return dispatch_dtype!(dtype, T => {
-            spread::<T>("scatter_add", x, axis, index, &src, |old, new| T::from_f64(old.to_f64() + new.to_f64()))
+            spread::<T>("scatter_add", x, axis, index, &src, |old, new| <T as Element>::from_f64(old.to_f64() + new.to_f64()))
         });
     }
     dispatch_dtype!(dtype, T => {

@@ -41,8 +41,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &CandleTensor, axes: Axes, keepdims: bool)
         end = first;
     }
     if op == ReduceOp::Mean {
-        out =
-            dispatch_dtype!(dtype, T => crate::values::map(name, &out, |x: T| T::from_f64(x.to_f64() / count as f64)))?;
+        out = dispatch_dtype!(dtype, T => crate::values::map(name, &out, |x: T| <T as Element>::from_f64(x.to_f64() / count as f64)))?;
     }
     reshape(&out, target)
 }

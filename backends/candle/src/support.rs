@@ -1,9 +1,9 @@
 //! What is computed for which dtype, on which device.
 
-use polygrad_core::{DType, Error, Op, OpDesc, ReduceOp, Support};
+use polygrad_core::{DType, Error, Op, OpDesc, ReduceOp, Result};
 
 use crate::tensor::only_cpu;
-use crate::{CandleDevice, activation, binary, unary};
+use crate::{CandleDevice, binary, unary};
 
 /// Why an op is not computed.
 pub(crate) fn refused(op: &'static str, reason: String) -> Error {
@@ -21,42 +21,15 @@ pub(crate) fn unknown(op: &'static str) -> Error {
 }
 
 /// See [`polygrad_core::Backend::supports`].
-pub(crate) fn supports(device: &CandleDevice, call: &OpDesc<'_>) -> Support {
+pub(crate) fn supports(device: &CandleDevice, call: &OpDesc<'_>) -> Result<()> {
     let (op, dtype) = (call.op, call.dtype);
     if !op.accepts(dtype) {
-        return Support::No(refused_dtype(op.name(), dtype).to_string());
+        return Err(refused_dtype(op.name(), dtype));
     }
     if !device.is_cpu() && !is_everywhere(op, dtype) {
-        return Support::No(only_cpu(op.name(), device).to_string());
+        return Err(only_cpu(op.name(), device));
     }
-    if op.is_fused() && !is_own(op, device) {
-        return Support::Decomposed;
-    }
-    Support::Native
-}
-
-/// The fused ops that have a kernel here.
-fn is_own(op: &Op, device: &CandleDevice) -> bool {
-    let cpu = device.is_cpu();
-    match op {
-        Op::IndexAdd { .. } => true,
-        Op::Activation(op) | Op::ActivationBackward(op) => cpu && activation::is_own(*op),
-        Op::Softmax { .. }
-        | Op::SoftmaxBackward { .. }
-        | Op::LogSoftmax { .. }
-        | Op::LogSoftmaxBackward { .. }
-        | Op::CrossEntropy(_)
-        | Op::CrossEntropyBackward(_)
-        | Op::LayerNorm { .. }
-        | Op::LayerNormBackward { .. }
-        | Op::ConvInputGrad { .. }
-        | Op::ConvWeightGrad { .. }
-        | Op::MaxPoolBackward { .. }
-        | Op::AccumulateGrad
-        | Op::SgdStep(_)
-        | Op::AdamStep(_) => cpu,
-        _ => false,
-    }
+    Ok(())
 }
 
 /// Whether an op is computed on GPUs too.

@@ -21,13 +21,16 @@ pub(crate) fn unary(op: UnaryOp, x: &CandleTensor) -> Result<CandleTensor> {
     if !x.device().is_cpu() {
         return elsewhere(op, x);
     }
-    match (predicate(op), int(op), real(op)) {
+    match (op.predicate(), op.on_integers(), op.on_reals()) {
         (Some(f), ..) => dispatch_dtype!(dtype, T => map(name, x, |x: T| f(x.to_f64()))),
         _ if op == UnaryOp::Relu => dispatch_dtype!(dtype, T => relu::<T>(x)),
         (_, Some(f), _) if !dtype.is_float() => {
             dispatch_dtype!(dtype, T => map(name, x, |x: T| T::from_i64(f(x.to_i64()))))
         }
-        (.., Some(f)) => dispatch_dtype!(dtype, T => map(name, x, |x: T| T::from_f64(f(x.to_f64())))),
+        // Computed in f64 and rounded once.
+        (.., Some(f)) => {
+            dispatch_dtype!(dtype, T => map(name, x, |x: T| <T as Element>::from_f64(f(x.to_f64()))))
+        }
         _ => Err(unknown(name)),
     }
 }
@@ -87,48 +90,4 @@ fn relu<T: Item>(x: &CandleTensor) -> Result<CandleTensor> {
     let zero = T::from_i64(0);
     // Written so that NaN stays.
     map("relu", x, |x: T| if x < zero { zero } else { x })
-}
-
-fn predicate(op: UnaryOp) -> Option<fn(f64) -> bool> {
-    Some(match op {
-        UnaryOp::LogicalNot => |x| x == 0.0,
-        UnaryOp::IsNan => f64::is_nan,
-        UnaryOp::IsInf => f64::is_infinite,
-        UnaryOp::IsFinite => f64::is_finite,
-        _ => return None,
-    })
-}
-
-/// Computed in f64 and rounded once.
-fn real(op: UnaryOp) -> Option<fn(f64) -> f64> {
-    Some(match op {
-        UnaryOp::Sign => |x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
-        UnaryOp::Expm1 => f64::exp_m1,
-        UnaryOp::Log1p => f64::ln_1p,
-        UnaryOp::Rsqrt => |x| 1.0 / x.sqrt(),
-        UnaryOp::Round => f64::round_ties_even,
-        UnaryOp::Trunc => f64::trunc,
-        UnaryOp::Tan => f64::tan,
-        UnaryOp::Sigmoid => sigmoid,
-        _ => return None,
-    })
-}
-
-/// Written so that nothing overflows: of e^x and e^-x it takes the one below 1.
-pub(crate) fn sigmoid(x: f64) -> f64 {
-    if x < 0.0 {
-        x.exp() / (1.0 + x.exp())
-    } else {
-        1.0 / (1.0 + (-x).exp())
-    }
-}
-
-fn int(op: UnaryOp) -> Option<fn(i64) -> i64> {
-    Some(match op {
-        UnaryOp::Neg => i64::wrapping_neg,
-        UnaryOp::Abs => i64::wrapping_abs,
-        UnaryOp::Sign => i64::signum,
-        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => |x| x,
-        _ => return None,
-    })
 }

@@ -246,7 +246,7 @@ fn indices_are_checked_before_candle_sees_them() {
             Candle::scatter_add(&x, 0, &index, &x),
             Candle::index_select(&x, 0, &flat),
             Candle::index_add(&x, 0, &flat, &row),
-            Candle::embedding(&x, &flat),
+            Candle::embedding(&x, &flat, None),
         ] {
             assert_eq!(result.unwrap_err().kind(), ErrorKind::OutOfRange);
         }

@@ -19,6 +19,14 @@ pub(crate) struct Storage {
     buffer: OnceLock<Buffer>,
     /// Nothing once there is a buffer.
     expr: Mutex<Option<Arc<Expr>>>,
+    /// Held by who computes it, so that others need not.
+    running: Mutex<()>,
+}
+
+/// What there is of a tensor.
+pub(crate) enum State<'a> {
+    Ready(&'a Buffer),
+    Pending(Arc<Expr>),
 }
 
 impl Storage {
@@ -27,19 +35,29 @@ impl Storage {
         if let Some(buffer) = self.buffer.get() {
             return Ok(buffer);
         }
-        let _running = self.context.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.buffer.get().is_none() {
-            chain::run(self)?;
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Pending(expr) = self.state() {
+            chain::run(self, expr)?;
         }
-        match self.buffer.get() {
-            Some(buffer) => Ok(buffer),
-            None => unreachable!("a run gives what it was run for"),
+        match self.state() {
+            State::Ready(buffer) => Ok(buffer),
+            State::Pending(_) => unreachable!("a run gives what it was run for"),
         }
     }
 
-    /// The memory, if it is there.
-    pub(crate) fn ready(&self) -> Option<&Buffer> {
-        self.buffer.get()
+    /// What there is of it at the moment.
+    pub(crate) fn state(&self) -> State<'_> {
+        if let Some(buffer) = self.buffer.get() {
+            return State::Ready(buffer);
+        }
+        match self.expr() {
+            Some(expr) => State::Pending(expr),
+            // The memory is there before the expression goes.
+            None => match self.buffer.get() {
+                Some(buffer) => State::Ready(buffer),
+                None => unreachable!("a tensor is in memory, or there is an expression that gives it"),
+            },
+        }
     }
 
     pub(crate) fn is_pending(&self) -> bool {
@@ -52,7 +70,7 @@ impl Storage {
 
     /// Puts the memory in the place of the expression.
     pub(crate) fn fill(&self, buffer: Buffer) {
-        // It is filled by who holds `running`, so once.
+        // Two programs may have computed it, for two results that it is on the way to: the values are the same.
         let _ = self.buffer.set(buffer);
         let expr = self.expr.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(expr);
@@ -80,6 +98,7 @@ impl Array {
             dtype,
             buffer,
             expr: Mutex::new(expr),
+            running: Mutex::default(),
         };
         Self {
             storage: Arc::new(storage),

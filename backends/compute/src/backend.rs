@@ -6,13 +6,13 @@ use std::marker::PhantomData;
 use polygrad_core::compute::{Driver, Random};
 use polygrad_core::{
     AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams, DType,
-    Distribution, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange,
-    Support, UnaryOp, check_distribution, decompose, random_host,
+    Distribution, HostTensor, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp,
+    check_distribution, decompose, random_host,
 };
 
 use crate::array::Array;
 use crate::index::Mode;
-use crate::{ComputeDevice, ComputeTensor, elementwise, fused, index, matmul, movement, reduce, support, window};
+use crate::{ComputeDevice, ComputeTensor, elementwise, fused, index, matmul, movement, reduce, window};
 
 /// The backend that a driver becomes: see the [crate's documentation](crate).
 pub struct Compute<D>(PhantomData<fn() -> D>);
@@ -58,15 +58,9 @@ impl<D: Driver> Backend for Compute<D> {
     fn capabilities(device: &ComputeDevice<D>) -> Capabilities {
         let driver = &device.0.capabilities;
         let mut out = Capabilities::host(driver.dtypes.clone());
-        out.native_dtypes = driver.native_dtypes.clone();
         out.asynchronous = driver.asynchronous || device.0.fuses;
         out.unified_memory = driver.unified_memory;
-        out.deterministic = driver.deterministic;
         out
-    }
-
-    fn supports(device: &ComputeDevice<D>, op: &OpDesc<'_>) -> Support {
-        support::supports(&device.0, op)
     }
 
     fn synchronize(device: &ComputeDevice<D>) -> Result<()> {
@@ -130,6 +124,9 @@ impl<D: Driver> Backend for Compute<D> {
     }
 
     fn binary(op: BinaryOp, a: &T<D>, b: &T<D>) -> Result<T<D>> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         one(elementwise::binary(op, &a.array, &b.array))
     }
 
@@ -158,6 +155,9 @@ impl<D: Driver> Backend for Compute<D> {
     }
 
     fn matmul(a: &T<D>, b: &T<D>) -> Result<T<D>> {
+        if !a.array.dtype().is_float() {
+            return decompose::integer_matmul::<Self>(a, b);
+        }
         one(matmul::matmul(&a.array, &b.array))
     }
 
@@ -221,6 +221,9 @@ impl<D: Driver> Backend for Compute<D> {
     // Fused ops that a driver may have kernels for; the others are decomposed into what becomes a program again.
 
     fn binary_scalar(op: BinaryOp, x: &T<D>, scalar: Scalar, reverse: bool) -> Result<T<D>> {
+        if op.is_fused() {
+            return decompose::binary_scalar::<Self>(op, x, scalar, reverse);
+        }
         one(elementwise::binary_scalar(op, &x.array, scalar, reverse))
     }
 

@@ -10,7 +10,7 @@ use polygrad_core::compute::{DeviceView, Elementwise, ElementwiseProgram, Step, 
 use polygrad_core::{BinaryOp, CompareOp, DType, Layout, Result, Scalar, Shape, UnaryOp};
 
 use crate::Context;
-use crate::array::{Array, Storage};
+use crate::array::{Array, State, Storage};
 use crate::memory::Buffer;
 use crate::single;
 
@@ -178,11 +178,12 @@ impl Storage {
     }
 }
 
-/// Computes a recorded op, and with it those that it is made of and that somebody holds. The caller holds `running`.
-pub(crate) fn run(root: &Arc<Storage>) -> Result<()> {
+/// Computes a recorded op, and with it those that it is made of and that somebody holds. Other threads may meanwhile compute other ops that
+/// are made of the same ones.
+pub(crate) fn run(root: &Arc<Storage>, expr: Arc<Expr>) -> Result<()> {
     let context = &root.context;
     let mut builder = Builder::new(root.shape);
-    let value = builder.visit(root)?;
+    let value = builder.visit(expr, root.shape)?;
     let most_outputs = context
         .capabilities
         .max_elementwise_views
@@ -229,6 +230,8 @@ struct Builder {
     inputs: Vec<DeviceView>,
     scalars: Vec<Scalar>,
     nodes: Vec<Node>,
+    /// They hold the memory that is read: a thread that stores one of the nodes meanwhile lets go of what it is made of.
+    exprs: Vec<Arc<Expr>>,
     /// The position in `nodes` by the storage's address.
     known: HashMap<*const Storage, usize>,
     /// Inputs by the address of their storage; each may be there in several layouts.
@@ -250,16 +253,15 @@ impl Builder {
             inputs: Vec::new(),
             scalars: Vec::new(),
             nodes: Vec::new(),
+            exprs: Vec::new(),
             known: HashMap::new(),
             read: HashMap::new(),
         }
     }
 
-    /// The value of a recorded op. Goes no deeper than chains are long.
-    fn visit(&mut self, storage: &Arc<Storage>) -> Result<Value> {
-        let Some(expr) = storage.expr() else {
-            unreachable!("what is not in memory is recorded")
-        };
+    /// The value of a recorded op of this shape. Goes no deeper than chains are long.
+    fn visit(&mut self, expr: Arc<Expr>, of: Shape) -> Result<Value> {
+        self.exprs.push(Arc::clone(&expr));
         let mut values = Vec::with_capacity(expr.operands.len());
         for operand in &expr.operands {
             values.push(match operand {
@@ -267,9 +269,9 @@ impl Builder {
                     self.scalars.push(*number);
                     self.program.scalar(*dtype)
                 }
-                Operand::Array(array) => match array.storage.ready() {
-                    Some(buffer) => self.input(array, buffer, storage.shape),
-                    None => self.node(&array.storage)?,
+                Operand::Array(array) => match array.storage.state() {
+                    State::Ready(buffer) => self.input(array, buffer, of),
+                    State::Pending(expr) => self.node(&array.storage, expr)?,
                 },
             });
         }
@@ -279,12 +281,12 @@ impl Builder {
         }
     }
 
-    fn node(&mut self, storage: &Arc<Storage>) -> Result<Value> {
+    fn node(&mut self, storage: &Arc<Storage>, expr: Arc<Expr>) -> Result<Value> {
         if let Some(&i) = self.known.get(&Arc::as_ptr(storage)) {
             self.nodes[i].uses += 1;
             return Ok(self.nodes[i].value);
         }
-        let value = self.visit(storage)?;
+        let value = self.visit(expr, storage.shape)?;
         self.known.insert(Arc::as_ptr(storage), self.nodes.len());
         self.nodes.push(Node {
             storage: Arc::clone(storage),

@@ -10,7 +10,6 @@ use polygrad_core::{DType, Error, Result};
 
 use crate::array::Storage;
 use crate::memory::{Cache, MemoryStats};
-use crate::routed::{RouteStats, Routed, Routes, with_option};
 
 /// What happens on a device, whatever its driver is.
 #[derive(Debug)]
@@ -22,12 +21,9 @@ pub(crate) struct Context {
     /// Whether chains wait to become one program, and fused ops go to kernels of their own.
     pub(crate) fuses: bool,
     pub(crate) cache: Mutex<Cache>,
-    /// Held by who turns recorded ops into values.
-    pub(crate) running: Mutex<()>,
     recorded: Mutex<Vec<Weak<Storage>>>,
     launches: AtomicU64,
     on_host: AtomicU64,
-    routes: Option<Arc<Routes>>,
 }
 
 /// What a device has done so far.
@@ -40,8 +36,6 @@ pub struct DeviceStats {
     pub host_ops: u64,
     /// Its memory.
     pub memory: MemoryStats,
-    /// Which calls the CPU ran, and which the driver, where calls are routed by their work.
-    pub routes: Option<RouteStats>,
 }
 
 /// The least that a driver's buffers hold.
@@ -51,7 +45,7 @@ const NEEDED: [DType; 3] = [DType::F32, DType::I64, DType::Bool];
 const RECORDED: usize = 1024;
 
 impl Context {
-    fn new(driver: Box<dyn ComputeBackend>, fuses: bool, routes: Option<Arc<Routes>>) -> Result<Self> {
+    fn new(driver: Box<dyn ComputeBackend>, fuses: bool) -> Result<Self> {
         driver.init()?;
         let capabilities = driver.capabilities();
         if let Some(missing) = NEEDED.into_iter().find(|dtype| !capabilities.dtypes.contains(dtype)) {
@@ -69,11 +63,9 @@ impl Context {
             programs,
             fuses,
             cache: Mutex::default(),
-            running: Mutex::default(),
             recorded: Mutex::default(),
             launches: AtomicU64::new(0),
             on_host: AtomicU64::new(0),
-            routes,
         })
     }
 
@@ -136,7 +128,7 @@ impl<D: Driver> ComputeDevice<D> {
     /// # Errors
     /// When the driver cannot be initialized.
     pub fn new(driver: D) -> Result<Self> {
-        Self::over(Box::new(driver), true, None)
+        Self::over(Box::new(driver), true)
     }
 
     /// Like [`ComputeDevice::new`], with nothing fused: fused ops are decomposed, and each op is run by itself as soon as it is called. For
@@ -145,20 +137,11 @@ impl<D: Driver> ComputeDevice<D> {
     /// # Errors
     /// As there.
     pub fn unfused(driver: D) -> Result<Self> {
-        Self::over(Box::new(driver), false, None)
+        Self::over(Box::new(driver), false)
     }
 
-    /// Like [`ComputeDevice::new`], over two drivers of which `D` gets the calls with much work.
-    ///
-    /// # Errors
-    /// When one of them cannot be initialized.
-    pub fn routed(driver: Routed) -> Result<Self> {
-        let routes = driver.routes();
-        Self::over(Box::new(driver), true, Some(routes))
-    }
-
-    pub(crate) fn over(driver: Box<dyn ComputeBackend>, fuses: bool, routes: Option<Arc<Routes>>) -> Result<Self> {
-        let context = Context::new(driver, fuses, routes)?;
+    pub(crate) fn over(driver: Box<dyn ComputeBackend>, fuses: bool) -> Result<Self> {
+        let context = Context::new(driver, fuses)?;
         Ok(Self(Arc::new(context), PhantomData))
     }
 
@@ -177,7 +160,6 @@ impl<D: Driver> ComputeDevice<D> {
             launches: self.0.launches.load(Ordering::Relaxed),
             host_ops: self.0.on_host.load(Ordering::Relaxed),
             memory: self.0.memory(),
-            routes: self.0.routes.as_ref().map(|routes| routes.stats()),
         }
     }
 
@@ -208,7 +190,10 @@ impl<D> fmt::Display for ComputeDevice<D> {
         let name = self.0.driver.name();
         match self.0.fuses {
             true => f.write_str(name),
-            false => f.write_str(&with_option(name, "fusion=off")),
+            false => {
+                let separator = if name.contains('=') { ',' } else { ':' };
+                write!(f, "{name}{separator}fusion=off")
+            }
         }
     }
 }

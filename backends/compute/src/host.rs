@@ -23,6 +23,7 @@ pub(crate) fn on_host<const N: usize>(
         outputs.push(Array::from_host(context, &Reference::to_host(&tensor)?)?);
     }
     context.count_on_host();
+    polygrad_core::observe::on_host();
     match outputs.try_into() {
         Ok(outputs) => Ok(outputs),
         Err(_) => unreachable!("there is one for each"),

@@ -3,8 +3,7 @@
 //! A driver, [`ComputeBackend`](polygrad_core::compute::ComputeBackend), has memory and kernels. [`Compute`] makes tensors of them: memory that is
 //! counted, kept and reused; views that copy nothing; broadcasting; and chains of element-wise ops that run as one kernel when a value is
 //! needed. What a driver has no kernel for is made of those it has or, if nothing else helps, computed on the host, which
-//! [`Backend::supports`](polygrad_core::Backend::supports) and [`DeviceStats::host_ops`] tell. [`Routed`] makes one driver of two, by the
-//! amount of work.
+//! [`Backend::supports`](polygrad_core::Backend::supports) and [`DeviceStats::host_ops`] tell.
 
 mod array;
 mod backend;
@@ -19,16 +18,13 @@ mod matmul;
 mod memory;
 mod movement;
 mod reduce;
-mod routed;
 mod single;
-mod support;
 mod tensor;
 mod window;
 
 pub use backend::Compute;
 pub(crate) use device::Context;
 pub use device::{ComputeDevice, DeviceStats};
-pub use entry::{HostDriver, entry, entry_with_host};
+pub use entry::entry;
 pub use memory::MemoryStats;
-pub use routed::{RouteStats, Routed};
 pub use tensor::ComputeTensor;

@@ -5,17 +5,15 @@ use polygrad_core::{Backend, ErrorKind, Result, Scalar, Shape};
 use polygrad_reference::Reference;
 
 use crate::array::Array;
-use crate::elementwise::{full, refused};
+use crate::elementwise::full;
 use crate::host::one_on_host;
 use crate::movement::contiguous;
 
 /// More single calls than that, and the operands are copied into one batch.
 const MOST_CALLS: usize = 64;
 
+/// Of floats.
 pub(crate) fn matmul(a: &Array, b: &Array) -> Result<Array> {
-    if !a.dtype().is_float() {
-        return Err(refused("matmul", a.dtype()));
-    }
     match by_driver(a, b) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             one_on_host(a.context(), &[a, b], |x| Reference::matmul(&x[0], &x[1]))

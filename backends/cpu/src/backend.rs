@@ -3,7 +3,7 @@
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
     DType, Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
-    SgdParams, Shape, SliceRange, Support, UnaryOp,
+    SgdParams, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::fused::{
@@ -11,7 +11,7 @@ use crate::fused::{
     optim, softmax,
 };
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
-use crate::{CpuDevice, CpuTensor, buffers, conv, support};
+use crate::{CpuDevice, CpuTensor, buffers, conv};
 
 /// Polygrad's native CPU backend: see the [crate's documentation](crate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,13 +28,12 @@ impl Backend for Cpu {
     }
 
     fn capabilities(_: &CpuDevice) -> Capabilities {
-        let mut out = Capabilities::host(DType::ALL);
-        out.native_dtypes = vec![DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
-        out
+        Capabilities::host(DType::ALL)
     }
 
-    fn supports(_: &CpuDevice, op: &OpDesc<'_>) -> Support {
-        support::supports(op)
+    /// As by default, but without a list on the heap: recurrent layers ask in each call.
+    fn supports(device: &CpuDevice, op: &OpDesc<'_>) -> Result<()> {
+        op.check(&DType::ALL).map_err(|e| e.with_device(device))
     }
 
     fn synchronize(_: &CpuDevice) -> Result<()> {
@@ -88,6 +87,9 @@ impl Backend for Cpu {
 
     #[inline]
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         binary::binary(op, a, b)
     }
 
@@ -199,6 +201,9 @@ impl Backend for Cpu {
     }
 
     fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary_scalar::<Self>(op, x, scalar, reverse);
+        }
         binary::binary_scalar(op, x, scalar, reverse)
     }
 

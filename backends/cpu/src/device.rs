@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
-use crate::simd::Way;
+use crate::simd::StorePolicy;
 use crate::{Cpu, Level, ThreadPool, available_threads};
 
 /// More threads than any machine has cores is a mistyped number.
@@ -161,8 +161,8 @@ impl CpuDevice {
 
     /// How loops over elements run whose results have so many bytes and are not among the operands.
     #[inline]
-    pub(crate) fn way(self, bytes: usize) -> Way {
-        Way::new(self.vectors(), bytes)
+    pub(crate) fn store_policy(self, bytes: usize) -> StorePolicy {
+        StorePolicy::new(self.vectors(), bytes)
     }
 
     /// Calls `task` for ranges that make up `0..n`, in parallel where it pays. An item costs about `ns` nanoseconds. The

@@ -13,7 +13,6 @@ mod math;
 mod ops;
 mod pool;
 mod simd;
-mod support;
 mod tensor;
 mod view;
 

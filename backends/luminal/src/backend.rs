@@ -1,8 +1,8 @@
 //! The required ops of the seam, and one fused one. The others are left to Polygrad's decompositions.
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor, OpDesc,
-    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
+    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor, PoolParams,
+    ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::support::typed;
@@ -25,10 +25,6 @@ impl Backend for Luminal {
         let mut capabilities = Capabilities::host(support::DTYPES);
         capabilities.asynchronous = true;
         capabilities
-    }
-
-    fn supports(_: &LuminalDevice, op: &OpDesc<'_>) -> Support {
-        support::supports(op)
     }
 
     fn synchronize(_: &LuminalDevice) -> Result<()> {
@@ -79,6 +75,9 @@ impl Backend for Luminal {
     }
 
     fn binary(op: BinaryOp, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         elementwise::binary(op, a, b)
     }
 
@@ -107,6 +106,9 @@ impl Backend for Luminal {
     }
 
     fn matmul(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
+        if a.dtype() != DType::F32 {
+            return decompose::integer_matmul::<Self>(a, b);
+        }
         matmul::matmul(a, b)
     }
 

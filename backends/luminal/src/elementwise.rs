@@ -28,7 +28,7 @@ pub(crate) fn unary(op: UnaryOp, x: &LuminalTensor) -> Result<LuminalTensor> {
             _ => {}
         }
     }
-    match (predicate(op), real(op), int(op)) {
+    match (op.predicate(), op.on_reals(), op.on_integers()) {
         (Some(f), ..) => typed!(name, dtype, T => map(name, x, move |x: T| f(x.to_f64()))),
         (.., Some(f)) if dtype == DType::I64 => map(name, x, f),
         (_, Some(f), _) => map(name, x, move |x: f32| f(f64::from(x)) as f32),
@@ -52,56 +52,6 @@ fn map<T: Item, R: Item>(
     })
 }
 
-fn predicate(op: UnaryOp) -> Option<fn(f64) -> bool> {
-    Some(match op {
-        UnaryOp::LogicalNot => |x| x == 0.0,
-        UnaryOp::IsNan => f64::is_nan,
-        UnaryOp::IsInf => f64::is_infinite,
-        UnaryOp::IsFinite => f64::is_finite,
-        _ => return None,
-    })
-}
-
-fn real(op: UnaryOp) -> Option<fn(f64) -> f64> {
-    Some(match op {
-        UnaryOp::Abs => f64::abs,
-        UnaryOp::Sign => |x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
-        UnaryOp::Exp => f64::exp,
-        UnaryOp::Expm1 => f64::exp_m1,
-        UnaryOp::Log1p => f64::ln_1p,
-        UnaryOp::Floor => f64::floor,
-        UnaryOp::Ceil => f64::ceil,
-        UnaryOp::Round => f64::round_ties_even,
-        UnaryOp::Trunc => f64::trunc,
-        UnaryOp::Cos => f64::cos,
-        UnaryOp::Tan => f64::tan,
-        UnaryOp::Tanh => f64::tanh,
-        // Written so that nothing overflows: of e^x and e^-x it takes the one below 1.
-        UnaryOp::Sigmoid => |x| {
-            if x < 0.0 {
-                x.exp() / (1.0 + x.exp())
-            } else {
-                1.0 / (1.0 + (-x).exp())
-            }
-        },
-        UnaryOp::Erf => libm::erf,
-        // `x.max(0.0)` would turn NaN into 0.
-        UnaryOp::Relu => |x| if x < 0.0 { 0.0 } else { x },
-        _ => return None,
-    })
-}
-
-fn int(op: UnaryOp) -> Option<fn(i64) -> i64> {
-    Some(match op {
-        UnaryOp::Neg => i64::wrapping_neg,
-        UnaryOp::Abs => i64::wrapping_abs,
-        UnaryOp::Sign => i64::signum,
-        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => |x| x,
-        UnaryOp::Relu => |x| x.max(0),
-        _ => return None,
-    })
-}
-
 pub(crate) fn binary(op: BinaryOp, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
     let (name, dtype) = (op.name(), a.dtype());
     if !op.accepts(dtype) {
@@ -112,7 +62,9 @@ pub(crate) fn binary(op: BinaryOp, a: &LuminalTensor, b: &LuminalTensor) -> Resu
             BinaryOp::Add => primitive::binary(Primitive::Add, a, b),
             BinaryOp::Sub => primitive::sub(a, b),
             BinaryOp::Mul => primitive::binary(Primitive::Mul, a, b),
-            _ => match binary_real(op) {
+            // Of two f32, a quotient in f64 is rounded to the nearest f32 without harm; luminal's product with a reciprocal rounds twice, and
+            // overflows where the divisor is tiny.
+            _ => match op.on_reals() {
                 Some(f) => zip(name, a, b, move |a: f32, b: f32| f(f64::from(a), f64::from(b)) as f32),
                 None => Err(unknown(name)),
             },
@@ -162,27 +114,6 @@ fn operand<'a, T: Item>(x: &View<'a>) -> Result<Operand<'a, T>> {
         return Ok(Operand::One(x.memory::<T>()?[x.layout.offset()]));
     }
     Ok(Operand::Each(x.values::<T>()?))
-}
-
-fn binary_real(op: BinaryOp) -> Option<fn(f64, f64) -> f64> {
-    Some(match op {
-        // Of two f32, a quotient in f64 is rounded to the nearest f32 without harm; luminal's product with a reciprocal rounds twice, and overflows
-        // where the divisor is tiny.
-        BinaryOp::Div => |a, b| a / b,
-        BinaryOp::Remainder => |a, b| {
-            let rest = a % b;
-            if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
-                rest + b
-            } else {
-                rest
-            }
-        },
-        BinaryOp::Pow => f64::powf,
-        BinaryOp::Maximum => |a, b| if a > b || a.is_nan() { a } else { b },
-        BinaryOp::Minimum => |a, b| if a < b || a.is_nan() { a } else { b },
-        BinaryOp::Atan2 => f64::atan2,
-        _ => return None,
-    })
 }
 
 pub(crate) fn compare(op: CompareOp, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {

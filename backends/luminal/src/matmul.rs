@@ -10,17 +10,14 @@ use polygrad_core::{DType, Error, ErrorKind, Result, Scalar, Shape};
 use crate::kernel;
 use crate::movement::{expand, reshape};
 use crate::primitive::product;
-use crate::support::refused;
 use crate::tensor::LuminalTensor;
 use crate::values::room;
 
+/// Of f32.
 pub(crate) fn matmul(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
     let (&[ref a_batch @ .., m, k], &[ref b_batch @ .., _, n]) = (a.shape().dims(), b.shape().dims()) else {
         return Err(Error::shape("both must have rank 2 or more").with_op("matmul"));
     };
-    if a.dtype() != DType::F32 {
-        return Err(refused("matmul", a.dtype()));
-    }
     let batch = Shape::new(a_batch)?.broadcast(&Shape::new(b_batch)?)?;
     let shape = Shape::new(&[batch.dims(), &[m, n]].concat())?;
     if shape.numel() == 0 || k == 0 {

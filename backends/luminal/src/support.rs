@@ -1,6 +1,6 @@
 //! Which dtypes there are, which op takes which of them, and who computes it.
 
-use polygrad_core::{DType, Error, Op, OpDesc, Support};
+use polygrad_core::{DType, Error};
 
 use crate::LuminalDevice;
 
@@ -48,16 +48,4 @@ pub(crate) fn unknown(op: &'static str) -> Error {
         .with_op(op)
         .with_device(LuminalDevice)
         .with_hint("use backend cpu for it")
-}
-
-/// See [`Backend::supports`](polygrad_core::Backend::supports).
-pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
-    let (op, dtype) = (call.op, call.dtype);
-    match op {
-        Op::Cast(to) if !DTYPES.contains(to) => Support::No(refused(op.name(), *to).to_string()),
-        _ if !DTYPES.contains(&dtype) || !op.accepts(dtype) => Support::No(refused(op.name(), dtype).to_string()),
-        Op::AvgPoolBackward { .. } => Support::Native,
-        _ if op.is_fused() => Support::Decomposed,
-        _ => Support::Native,
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polygrad_core::{DType, Layout, Result, Shape};
+use polygrad_core::{DType, Layout, Outputs, Result, Shape, TensorType};
 
 use crate::NullDevice;
 
@@ -22,33 +22,15 @@ struct Inner {
 }
 
 impl NullTensor {
-    /// The results of a call, one after the other.
-    pub(crate) fn results<const N: usize>(device: &NullDevice, of: [(Shape, DType); N]) -> Result<[Self; N]> {
+    /// The results of a call, one after the other: those already made are counted out again when there is no room for the next.
+    pub(crate) fn results(device: &NullDevice, of: Outputs<TensorType>) -> Result<Outputs<Self>> {
         device.called();
-        // Made one by one, so that those already made are counted out again when there is no room for the next.
-        let made: Vec<Self> = of
-            .into_iter()
-            .map(|(shape, dtype)| Self::make(device, Layout::contiguous(shape), dtype, None))
-            .collect::<Result<_>>()?;
-        match made.try_into() {
-            Ok(made) => Ok(made),
-            Err(_) => unreachable!("there is one for each shape"),
-        }
+        of.try_map(|x| Self::make(device, Layout::contiguous(x.shape), x.dtype, None))
     }
 
     /// The result of a call.
     pub(crate) fn result(device: &NullDevice, shape: Shape, dtype: DType) -> Result<Self> {
-        Self::results(device, [(shape, dtype)]).map(|[x]| x)
-    }
-
-    /// The result of a call on this tensor, of its dtype.
-    pub(crate) fn gives(&self, shape: Shape) -> Result<Self> {
-        Self::result(self.device(), shape, self.dtype())
-    }
-
-    /// The result of a call on this tensor, of its shape and dtype.
-    pub(crate) fn like(&self) -> Result<Self> {
-        self.gives(self.shape())
+        Self::results(device, Outputs::one(TensorType { shape, dtype }))?.take(0)
     }
 
     /// Another view of this tensor's memory.
@@ -98,6 +80,13 @@ impl NullTensor {
     /// The shape.
     pub fn shape(&self) -> Shape {
         *self.0.layout.shape()
+    }
+
+    pub(crate) fn tensor_type(&self) -> TensorType {
+        TensorType {
+            shape: self.shape(),
+            dtype: self.dtype(),
+        }
     }
 
     /// Where its elements would lie.

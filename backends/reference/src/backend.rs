@@ -1,12 +1,12 @@
 //! The required ops of the seam, and none of the fused ones.
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, OpDesc, PoolParams,
-    ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
+    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams, ReduceOp,
+    Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::{
-    Reference, ReferenceDevice, ReferenceTensor, elementwise, indexing, matmul, movement, reduce, sort, support, window,
+    Reference, ReferenceDevice, ReferenceTensor, elementwise, indexing, matmul, movement, reduce, sort, window,
 };
 
 type T = ReferenceTensor;
@@ -20,13 +20,7 @@ impl Backend for Reference {
     }
 
     fn capabilities(_: &ReferenceDevice) -> Capabilities {
-        let mut out = Capabilities::host(DType::ALL);
-        out.native_dtypes = vec![DType::F64, DType::I64];
-        out
-    }
-
-    fn supports(_: &ReferenceDevice, op: &OpDesc<'_>) -> Support {
-        support::supports(op)
+        Capabilities::host(DType::ALL)
     }
 
     fn synchronize(_: &ReferenceDevice) -> Result<()> {
@@ -70,6 +64,9 @@ impl Backend for Reference {
     }
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         elementwise::binary(op, a, b)
     }
 

@@ -8,7 +8,7 @@ use crate::support;
 use crate::tensor::{ReferenceTensor, Values, collect};
 
 pub(crate) fn matmul(a: &ReferenceTensor, b: &ReferenceTensor) -> Result<ReferenceTensor> {
-    support::floats("matmul", a.dtype())?;
+    support::numbers("matmul", a.dtype())?;
     support::expect("matmul", b, a.dtype())?;
     let (a_rank, b_rank) = (a.shape().rank(), b.shape().rank());
     let unfit = |what: &'static str| {
@@ -31,15 +31,31 @@ pub(crate) fn matmul(a: &ReferenceTensor, b: &ReferenceTensor) -> Result<Referen
         ));
     }
     let shape = Shape::new(&[batch.dims(), &[m, n]].concat())?;
-    let (Values::Real(x), Values::Real(y)) = (a.values(), b.values()) else {
-        return Err(support::refused("matmul", a.dtype()));
-    };
-    let values = collect(shape.numel(), |i| {
+    // Where the row of the first and the column of the second begin whose product element `i` is.
+    let starts = |i: usize| {
         let at = coordinates(i, &shape);
         let (leading, row, column) = (&at[..batch.rank()], at[batch.rank()], at[batch.rank() + 1]);
-        let x_row = broadcast_position(leading, &a_batch) * m * k + row * k;
-        let y_column = broadcast_position(leading, &b_batch) * k * n + column;
-        Ok(Sum::of((0..k).map(|p| x[x_row + p] * y[y_column + p * n])))
-    })?;
-    Ok(ReferenceTensor::real(shape, a.dtype(), values))
+        (
+            broadcast_position(leading, &a_batch) * m * k + row * k,
+            broadcast_position(leading, &b_batch) * k * n + column,
+        )
+    };
+    match (a.values(), b.values()) {
+        (Values::Real(x), Values::Real(y)) => {
+            let values = collect(shape.numel(), |i| {
+                let (row, column) = starts(i);
+                Ok(Sum::of((0..k).map(|p| x[row + p] * y[column + p * n])))
+            })?;
+            Ok(ReferenceTensor::real(shape, a.dtype(), values))
+        }
+        (Values::Int(x), Values::Int(y)) => {
+            let values = collect(shape.numel(), |i| {
+                let (row, column) = starts(i);
+                let products = (0..k).map(|p| x[row + p].wrapping_mul(y[column + p * n]));
+                Ok(products.fold(0, i64::wrapping_add))
+            })?;
+            Ok(ReferenceTensor::int(shape, a.dtype(), values))
+        }
+        _ => Err(support::refused("matmul", a.dtype())),
+    }
 }

@@ -6,7 +6,6 @@ use polygrad_core::{DType, Element, Scalar, bf16, dispatch_dtype, f16};
 pub(crate) fn round(value: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F32 => f64::from(value as f32),
-        // `f16::from_f64` may go through f32, which rounds twice.
         DType::F16 => round_to(value, 11, -14, f16::MAX.to_f64()),
         DType::BF16 => round_to(value, 8, -126, bf16::MAX.to_f64()),
         _ => value,

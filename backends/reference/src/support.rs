@@ -1,6 +1,6 @@
 //! What is computed for which dtype, and the errors for the rest.
 
-use polygrad_core::{DType, Error, OpDesc, Result, Support};
+use polygrad_core::{DType, Error, Result};
 
 use crate::tensor::ReferenceTensor;
 
@@ -47,16 +47,5 @@ pub(crate) fn numbers(op: &'static str, dtype: DType) -> Result<()> {
         Err(refused(op, dtype))
     } else {
         Ok(())
-    }
-}
-
-/// See [`polygrad_core::Backend::supports`].
-pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
-    if !call.op.accepts(call.dtype) {
-        Support::No(refused(call.op.name(), call.dtype).to_string())
-    } else if call.op.is_fused() {
-        Support::Decomposed
-    } else {
-        Support::Native
     }
 }

@@ -97,7 +97,7 @@ impl ReferenceTensor {
     pub(crate) fn to_host(&self) -> Result<HostTensor> {
         let count = self.shape.numel();
         dispatch_dtype!(self.dtype, T => HostTensor::new(self.shape, match self.values() {
-            Values::Real(x) => collect(count, |i| Ok(T::from_f64(x[i])))?,
+            Values::Real(x) => collect(count, |i| Ok(<T as Element>::from_f64(x[i])))?,
             Values::Int(x) => collect(count, |i| Ok(T::from_i64(x[i])))?,
         }))
     }

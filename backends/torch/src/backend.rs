@@ -2,16 +2,20 @@
 
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, HostTensor, OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
+    DType, HostTensor, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::error::guarded;
 use crate::{
-    TorchDevice, TorchTensor, elementwise, entropy, fused, index, memory, movement, norm, optim, reduce, support,
-    window,
+    TorchDevice, TorchTensor, elementwise, entropy, fused, index, memory, movement, norm, optim, reduce, window,
 };
 
 type T = TorchTensor;
+
+/// Whether LibTorch has products of matrices of a dtype on a device: on GPUs of floats alone.
+fn multiplies(dtype: DType, device: TorchDevice) -> bool {
+    dtype.is_float() || device == TorchDevice::Cpu
+}
 
 /// LibTorch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,17 +32,9 @@ impl Backend for Torch {
     fn capabilities(device: &TorchDevice) -> Capabilities {
         let on_cpu = *device == TorchDevice::Cpu;
         let mut out = Capabilities::host(DType::ALL);
-        out.native_dtypes
-            .retain(|dtype| !on_cpu || !matches!(dtype, DType::F16 | DType::BF16));
         out.asynchronous = !on_cpu;
         out.unified_memory = on_cpu;
-        // On a GPU, sums by positions are in the order in which their threads come.
-        out.deterministic = on_cpu;
         out
-    }
-
-    fn supports(_: &TorchDevice, op: &OpDesc<'_>) -> Support {
-        support::supports(op)
     }
 
     fn synchronize(device: &TorchDevice) -> Result<()> {
@@ -90,6 +86,9 @@ impl Backend for Torch {
     }
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         elementwise::binary(op, a, b)
     }
 
@@ -118,6 +117,9 @@ impl Backend for Torch {
     }
 
     fn matmul(a: &T, b: &T) -> Result<T> {
+        if !multiplies(a.dtype(), a.device()) {
+            return decompose::integer_matmul::<Self>(a, b);
+        }
         a.wrap("matmul", a.raw().f_matmul(b.raw()))
     }
 
@@ -178,6 +180,9 @@ impl Backend for Torch {
     }
 
     fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary_scalar::<Self>(op, x, scalar, reverse);
+        }
         elementwise::binary_scalar(op, x, scalar, reverse)
     }
 
@@ -251,7 +256,7 @@ impl Backend for Torch {
         fused::attention(q, k, v, mask, scale, causal)
     }
 
-    fn embedding(weight: &T, index: &T) -> Result<T> {
+    fn embedding(weight: &T, index: &T, _: Option<usize>) -> Result<T> {
         index::embedding(weight, index)
     }
 

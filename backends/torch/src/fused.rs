@@ -15,11 +15,6 @@ pub(crate) fn linear(x: &TorchTensor, weight: &TorchTensor, bias: Option<&TorchT
     x.wrap("linear", x.raw().f_linear(weight.raw(), bias.map(TorchTensor::raw)))
 }
 
-/// Whether LibTorch has a kernel for an activation function that is right.
-pub(crate) fn has_activation(op: Activation) -> bool {
-    !matches!(op, Activation::Softplus { .. } | Activation::Elu { .. })
-}
-
 pub(crate) fn activation(op: Activation, x: &TorchTensor) -> Result<TorchTensor> {
     let t = x.raw();
     let out = match op {

@@ -32,7 +32,6 @@ mod movement;
 mod norm;
 mod optim;
 mod reduce;
-mod support;
 mod tensor;
 mod window;
 

@@ -34,20 +34,22 @@ fn prod(x: &TorchTensor, axes: &Axes, keepdims: bool) -> Result<TorchTensor> {
     let mut order: Vec<usize> = axes.iter().collect();
     order.sort_unstable();
     let mut out = x.clone();
-    // Narrow floats are rounded once, at the end.
-    let wide = if x.dtype().is_float() && x.dtype() != DType::F64 {
+    // Floats are rounded once, at the end. Not by the last step: LibTorch casts what it multiplies, and ∞ · 0 is NaN.
+    let wide = if x.dtype().is_float() && order.len() > 1 {
         DType::F64
     } else {
         x.dtype()
     };
-    for (step, &axis) in order.iter().rev().enumerate() {
-        let dtype = if step + 1 == order.len() { x.dtype() } else { wide };
+    for &axis in order.iter().rev() {
         out = out.wrap(
             "prod",
-            out.raw().f_prod_dim_int(axis as i64, keepdims, Some(kind(dtype))),
+            out.raw().f_prod_dim_int(axis as i64, keepdims, Some(kind(wide))),
         )?;
     }
-    Ok(out)
+    if wide == x.dtype() {
+        return Ok(out);
+    }
+    out.wrap("prod", out.raw().f_to_dtype(kind(x.dtype()), false, false))
 }
 
 pub(crate) fn arg_reduce(op: ArgOp, x: &TorchTensor, axis: usize, keepdims: bool) -> Result<TorchTensor> {

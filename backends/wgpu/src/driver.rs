@@ -1,11 +1,11 @@
 //! The driver itself.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DeviceKind, DevicePtr,
-    DeviceView, Driver, DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm,
-    Pool2d, Random, Readback, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Driver,
+    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
+    ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, Shape, random_host};
 
@@ -13,7 +13,6 @@ use crate::adapter;
 use crate::conv::Gives;
 use crate::failure::lock;
 use crate::gpu::{Gpu, Session};
-use crate::memory::Pending;
 
 /// A GPU, through Vulkan, Metal, DirectX 12 or WebGPU.
 ///
@@ -34,7 +33,7 @@ use crate::memory::Pending;
 pub struct WgpuDriver {
     index: Option<usize>,
     name: String,
-    gpu: OnceLock<Arc<Gpu>>,
+    gpu: OnceLock<Gpu>,
     opening: Mutex<()>,
 }
 
@@ -79,7 +78,7 @@ impl WgpuDriver {
     pub async fn new_async(index: Option<usize>) -> Result<Self> {
         let driver = Self::open(index);
         let gpu = adapter::open(index, &driver.name).await?;
-        let _ = driver.gpu.set(Arc::new(gpu));
+        let _ = driver.gpu.set(gpu);
         Ok(driver)
     }
 
@@ -88,7 +87,7 @@ impl WgpuDriver {
         self.gpu.get().map_or(0, |gpu| lock(&gpu.state).launched)
     }
 
-    fn gpu(&self) -> Result<&Arc<Gpu>> {
+    fn gpu(&self) -> Result<&Gpu> {
         self.gpu.get().ok_or_else(|| {
             Error::new(ErrorKind::NotInitialized, "the driver is not initialized")
                 .with_device(&self.name)
@@ -127,7 +126,7 @@ impl ComputeBackend for WgpuDriver {
         let _opening = lock(&self.opening);
         if self.gpu.get().is_none() {
             let gpu = crate::wait::block_on(adapter::open(self.index, &self.name))?;
-            let _ = self.gpu.set(Arc::new(gpu));
+            let _ = self.gpu.set(gpu);
         }
         Ok(())
     }
@@ -141,16 +140,8 @@ impl ComputeBackend for WgpuDriver {
         let gpu = self.gpu.get();
         let name = gpu.map_or_else(|| self.name.clone(), |gpu| gpu.info.name.clone());
         let mut out = DriverCapabilities::new(name, [F32, F16, BF16, I32, I64, U8, Bool]);
-        out.native_dtypes = vec![F32, I32];
         out.asynchronous = true;
-        // Sums of scatter_add come in any order.
-        out.deterministic = false;
         if let Some(gpu) = gpu {
-            out.kind = match adapter::is_software(&gpu.info) {
-                true => DeviceKind::Cpu,
-                false => DeviceKind::Gpu,
-            };
-            out.max_buffer = Some(gpu.max_buffer());
             out.max_elementwise_views = (gpu.limits.max_storage_buffers_per_shader_stage as usize).min(12);
         }
         out
@@ -197,12 +188,6 @@ impl ComputeBackend for WgpuDriver {
 
     fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()> {
         self.gpu()?.download(dst, Some(src))
-    }
-
-    fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
-        let gpu = Arc::clone(self.gpu()?);
-        let ordered = gpu.session()?.order(Some(src), bytes, drop)?;
-        Ok(Box::new(Pending { gpu, ordered, bytes }))
     }
 
     fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {

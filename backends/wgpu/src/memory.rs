@@ -1,8 +1,6 @@
 //! Memory: giving it, and copies.
 
-use std::sync::Arc;
-
-use polygrad_core::compute::{DevicePtr, DeviceView, Elementwise, ElementwiseProgram, Readback};
+use polygrad_core::compute::{DevicePtr, DeviceView, Elementwise, ElementwiseProgram};
 use polygrad_core::{DType, Error, ErrorKind, Result, Shape};
 use wgpu::{Buffer, BufferUsages, PollType, WasmNotSend};
 
@@ -208,21 +206,5 @@ impl Gpu {
         let ordered = self.session()?.order(src, dst.len(), drop)?;
         self.wait()?;
         self.session()?.take(ordered, dst)
-    }
-}
-
-/// A copy that is under way.
-pub(crate) struct Pending {
-    pub(crate) gpu: Arc<Gpu>,
-    pub(crate) ordered: Ordered,
-    pub(crate) bytes: usize,
-}
-
-impl Readback for Pending {
-    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
-        let mut out = vec![0; self.bytes];
-        self.gpu.wait()?;
-        self.gpu.session()?.take(self.ordered, &mut out)?;
-        Ok(out)
     }
 }

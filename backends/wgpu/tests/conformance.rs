@@ -1,14 +1,9 @@
-//! The driver, held to the suite for drivers where there is an adapter; and the driver beside the CPU's, each with part of the calls.
+//! The driver, held to the suite for drivers where there is an adapter.
 
-use polygrad_compute::Routed;
 use polygrad_conformance::driver::{DriverOptions, driver_harness};
 use polygrad_conformance::libtest_mimic::{self, Arguments, Failed, Trial};
 use polygrad_core::compute::ComputeBackend;
-use polygrad_cpu::CpuDriver;
 use polygrad_wgpu::WgpuDriver;
-
-/// Between the smallest calls of the suite and the others.
-const BELOW: u64 = 40;
 
 fn main() {
     let probe = WgpuDriver::open(None);
@@ -20,13 +15,7 @@ fn main() {
                 long: 4_000_000,
                 ..DriverOptions::default()
             };
-            let mut tests = driver_harness("wgpu", make, &options);
-            let beside = || {
-                let driver = Routed::new(CpuDriver::default(), WgpuDriver::open(None), BELOW);
-                Ok(Box::new(driver) as Box<dyn ComputeBackend>)
-            };
-            tests.extend(driver_harness("wgpu:host-below", beside, &options));
-            tests
+            driver_harness("wgpu", make, &options)
         }
         Err(error) => {
             println!("skipped: the suite for drivers on wgpu: {error}");

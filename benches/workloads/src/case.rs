@@ -63,7 +63,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words: `mlp-rl`, `mlp-rl/adam`,
-/// `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`.
+/// `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products may be of any extents and in any float dtype:
+/// `gemm/4096x4096x4096/bf16`.
 ///
 /// # Errors
 /// When there is no such case; the error lists those that there are.
@@ -77,6 +78,11 @@ pub fn select(name: &str) -> Result<Vec<Case>> {
     let chosen: Vec<Case> = cases().into_iter().filter(means).collect();
     if !chosen.is_empty() {
         return Ok(chosen);
+    }
+    if let ["gemm", rest @ ..] = &*words
+        && let Some(gemm) = Gemm::parse(rest)
+    {
+        return Ok(vec![Case(Kind::Gemm(gemm))]);
     }
     let of_workload: Vec<String> = cases()
         .iter()
@@ -113,7 +119,7 @@ impl Case {
         match self.0 {
             Kind::Dispatch(dispatch) => format!("{workload} {}", dispatch.name()),
             Kind::Elementwise(op, size) => format!("{workload} {} {size}", op.name()),
-            Kind::Gemm(Gemm { m, n, k }) => format!("{workload} {m}x{n}x{k}"),
+            Kind::Gemm(gemm) => format!("{workload} {}", gemm.name()),
             Kind::Mlp(_, optim) => format!("{workload} {}", optim.name()),
             Kind::Act | Kind::Cnn | Kind::ResNet | Kind::Gpt | Kind::Lstm => workload.to_owned(),
         }

@@ -88,3 +88,27 @@ fn the_floor_does_the_operations_of_the_networks() {
         assert_eq!(select(name).unwrap()[0].amount().flops, flops, "{name}");
     }
 }
+
+#[test]
+fn products_of_any_extents_and_floats_can_be_asked_for() {
+    for name in ["gemm 3x5x7", "gemm 3x5x7 bf16", "gemm 8192x8192x8192 f16"] {
+        let [case] = select(name).unwrap()[..] else {
+            panic!("{name}")
+        };
+        assert_eq!(case.name(), name);
+        assert!(!cases().contains(&case));
+    }
+    let small = select("gemm/3x5x7/bf16").unwrap()[0];
+    assert_eq!(small.amount().flops, 2 * 3 * 5 * 7);
+    assert_eq!(small.prepare(&device()).unwrap().step().unwrap(), None);
+    for wrong in [
+        "gemm/0x5x7",
+        "gemm/3x5",
+        "gemm/3x5x7/i64",
+        "gemm/3x5x7/f16/f16",
+        "gemm/40000x1x1",
+    ] {
+        let error = select(wrong).unwrap_err().to_string();
+        assert!(error.contains("gemm/32x10x128"), "{error}");
+    }
+}

@@ -12,14 +12,13 @@ pub enum DriverCall<'a> {
     /// So many bytes.
     Alloc(usize),
     Free(DevicePtr),
-    /// To there, so many bytes; also the asynchronous form.
+    /// To there, so many bytes.
     CopyHtod(DevicePtr, usize),
-    /// From there, so many bytes; also the asynchronous form.
+    /// From there, so many bytes.
     CopyDtoh(DevicePtr, usize),
     /// To there, from there, so many bytes.
     CopyDtod(DevicePtr, DevicePtr, usize),
     Synchronize,
-    NewQueue,
     /// Any method that computes, but for those below.
     Kernel(Call<'a>),
     /// The output of this and the following.
@@ -41,7 +40,6 @@ impl DriverCall<'_> {
             Self::CopyDtoh(..) => "copy_dtoh",
             Self::CopyDtod(..) => "copy_dtod",
             Self::Synchronize => "synchronize",
-            Self::NewQueue => "new_queue",
             Self::Kernel(call) => call.name(),
             Self::UnaryStrided(..) => "unary_strided",
             Self::BinaryStrided(..) => "binary_strided",
@@ -66,13 +64,7 @@ impl DriverCall<'_> {
     pub const fn is_kernel(&self) -> bool {
         !matches!(
             self,
-            Self::Init
-                | Self::Alloc(_)
-                | Self::Free(_)
-                | Self::CopyHtod(..)
-                | Self::CopyDtoh(..)
-                | Self::Synchronize
-                | Self::NewQueue
+            Self::Init | Self::Alloc(_) | Self::Free(_) | Self::CopyHtod(..) | Self::CopyDtoh(..) | Self::Synchronize
         )
     }
 
@@ -81,13 +73,12 @@ impl DriverCall<'_> {
     /// # Errors
     /// When its shapes make no sense.
     pub fn outputs(&self) -> Result<Vec<Operand>> {
-        let one = |ptr, dtype, span: std::ops::Range<usize>, elements| {
+        let one = |ptr, dtype, span| {
             Ok(vec![Operand {
                 name: "output",
                 ptr,
                 dtype,
                 span,
-                elements,
                 access: Access::Write,
             }])
         };
@@ -100,11 +91,9 @@ impl DriverCall<'_> {
             | Self::BinaryStrided(_, output)
             | Self::CompareStrided(_, output)
             | Self::SelectStrided(output)
-            | Self::CopyStrided(output) => one(output.ptr, output.dtype, output.span()?, output.shape().numel()),
-            Self::CopyDtod(dst, _, bytes) | Self::CopyHtod(dst, bytes) => one(*dst, DType::U8, 0..*bytes, *bytes),
-            Self::Init | Self::Alloc(_) | Self::Free(_) | Self::CopyDtoh(..) | Self::Synchronize | Self::NewQueue => {
-                Ok(Vec::new())
-            }
+            | Self::CopyStrided(output) => one(output.ptr, output.dtype, output.span()?),
+            Self::CopyDtod(dst, _, bytes) | Self::CopyHtod(dst, bytes) => one(*dst, DType::U8, 0..*bytes),
+            Self::Init | Self::Alloc(_) | Self::Free(_) | Self::CopyDtoh(..) | Self::Synchronize => Ok(Vec::new()),
         }
     }
 }

@@ -1,13 +1,10 @@
 //! A driver over another one whose every call is watched.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use polygrad_core::compute::{
-    Call, ComputeBackend, DevicePtr, DeviceView, Driver, DriverCapabilities, Kernel, Readback,
-};
-use polygrad_core::{BinaryOp, CompareOp, DType, DeviceInfo, HostBytes, Result, UnaryOp};
+use polygrad_core::compute::{Call, ComputeBackend, DevicePtr, DeviceView, Driver, DriverCapabilities, Kernel};
+use polygrad_core::{BinaryOp, CompareOp, DType, DeviceInfo, Result, UnaryOp};
 
 use super::DriverCall;
 
@@ -30,25 +27,18 @@ pub trait DriverHooks: Send + Sync + 'static {
     }
 }
 
-/// A driver over another one of type `D`, with hooks around each call. Queues of it share the hooks.
+/// A driver over another one of type `D`, with hooks around each call.
 pub struct Hooked<D, H> {
-    driver: Arc<dyn ComputeBackend>,
+    driver: D,
     hooks: Arc<H>,
-    of: PhantomData<fn() -> D>,
 }
 
 impl<D: ComputeBackend + 'static, H: DriverHooks> Hooked<D, H> {
     /// Over a driver.
     pub fn new(driver: D, hooks: Arc<H>) -> Self {
-        Self {
-            driver: Arc::new(driver),
-            hooks,
-            of: PhantomData,
-        }
+        Self { driver, hooks }
     }
-}
 
-impl<D: 'static, H: DriverHooks> Hooked<D, H> {
     /// The hooks, to be kept where the driver itself is given away.
     pub fn hooks(&self) -> Arc<H> {
         Arc::clone(&self.hooks)
@@ -58,8 +48,8 @@ impl<D: 'static, H: DriverHooks> Hooked<D, H> {
         self.hooks
             .before(call)
             .map_err(|error| error.with_op(call.name()).with_device(self.driver.name()))?;
-        let result = run(&*self.driver)?;
-        self.hooks.after(call, &*self.driver)?;
+        let result = run(&self.driver)?;
+        self.hooks.after(call, &self.driver)?;
         Ok(result)
     }
 
@@ -68,7 +58,7 @@ impl<D: 'static, H: DriverHooks> Hooked<D, H> {
     }
 }
 
-impl<D, H> fmt::Debug for Hooked<D, H> {
+impl<D: fmt::Debug, H> fmt::Debug for Hooked<D, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Hooked({:?})", self.driver)
     }
@@ -78,7 +68,7 @@ impl<D: Driver, H: DriverHooks> Driver for Hooked<D, H> {
     const NAME: &'static str = D::NAME;
 }
 
-impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
+impl<D: ComputeBackend + 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
     fn name(&self) -> &str {
         self.driver.name()
     }
@@ -123,17 +113,6 @@ impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
         })
     }
 
-    fn copy_htod_async(&self, dst: DevicePtr, src: Arc<dyn HostBytes>) -> Result<()> {
-        let call = DriverCall::CopyHtod(dst, src.bytes().len());
-        self.around(&call, |driver| driver.copy_htod_async(dst, src))
-    }
-
-    fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
-        self.around(&DriverCall::CopyDtoh(src, bytes), |driver| {
-            driver.copy_dtoh_async(src, bytes)
-        })
-    }
-
     fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
         self.around(&DriverCall::CopyDtod(dst, src, bytes), |driver| {
             driver.copy_dtod(dst, src, bytes)
@@ -142,15 +121,6 @@ impl<D: 'static, H: DriverHooks> ComputeBackend for Hooked<D, H> {
 
     fn synchronize(&self) -> Result<()> {
         self.around(&DriverCall::Synchronize, |driver| driver.synchronize())
-    }
-
-    fn new_queue(&self) -> Result<Box<dyn ComputeBackend>> {
-        let queue = self.around(&DriverCall::NewQueue, |driver| driver.new_queue())?;
-        Ok(Box::new(Self {
-            driver: Arc::from(queue),
-            hooks: self.hooks(),
-            of: PhantomData,
-        }))
     }
 
     fn unary_strided(&self, op: UnaryOp, input: &DeviceView, output: &DeviceView) -> Result<()> {

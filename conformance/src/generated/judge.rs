@@ -1,7 +1,7 @@
 //! Running a sample on a backend and on the reference, and comparing.
 
 use polygrad_core::{
-    AnyDevice, AnyTensor, Axes, DType, ErrorKind, HostTensor, Op, OpDesc, Result, Shape, SliceRange, Support,
+    AnyDevice, AnyTensor, Axes, DType, ErrorKind, HostTensor, Op, OpDesc, Result, Shape, SliceRange, observe,
 };
 use polygrad_reference::Reference;
 use polygrad_tensor::{AnyBackend, Device};
@@ -23,12 +23,11 @@ pub(crate) fn run(sample: &Sample, dtype: DType, layout: Layout, seed: u64, devi
 }
 
 fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyDevice) -> Result<Status> {
-    let first = sample.operands.first().map_or(dtype, |operand| operand.dtype(dtype));
     let desc = OpDesc {
         op: &sample.op,
-        dtype: first,
+        dtype: sample.first(dtype),
     };
-    let support = device.backend().supports(device, &desc)?;
+    let support = device.backend().supports(device, &desc);
     let reference = Device::<Reference>::default().into_any();
     let bases = bases(sample, dtype, layout, seed, reference.inner())?;
     // Casts and powers of two of the tested dtype are exact in it and not in f64; all other reals are judged in f64.
@@ -38,15 +37,20 @@ fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyD
         _ => dtype,
     };
     let truth = execute(sample, &bases, layout, reference.inner(), judged_in)?;
-    let answer = match execute(sample, &bases, layout, device, |dtype| dtype) {
-        Ok(answer) => answer,
-        Err(error) if error.kind() == ErrorKind::Unsupported || matches!(support, Support::No(_)) => {
-            return Ok(match support {
-                Support::No(reason) => Status::Unsupported(reason),
-                claimed => Status::Fail(format!("{error}, although the backend says that it is {claimed:?}")),
-            });
+    let answer = match (execute(sample, &bases, layout, device, |dtype| dtype), support) {
+        (Ok(answer), Ok(())) => answer,
+        (Ok(_), Err(reason)) => {
+            return Ok(Status::Fail(format!(
+                "it is computed, although the backend says: {reason}"
+            )));
         }
-        Err(error) => return Ok(Status::Fail(error.to_string())),
+        (Err(_), Err(reason)) => return Ok(Status::Unsupported(reason.to_string())),
+        (Err(error), Ok(())) if error.kind() == ErrorKind::Unsupported => {
+            return Ok(Status::Fail(format!(
+                "{error}, although the backend says that it is computed"
+            )));
+        }
+        (Err(error), Ok(())) => return Ok(Status::Fail(error.to_string())),
     };
     if answer.len() != truth.len() {
         return Ok(Status::Fail(format!(
@@ -58,6 +62,8 @@ fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyD
     for (i, (answer, truth)) in answer.iter().zip(&truth).enumerate() {
         let expected = match &sample.op {
             Op::Cast(dtype) => *dtype,
+            // Mean and variance.
+            Op::BatchNorm { .. } if i > 0 => dtype.wide(),
             _ if truth.dtype().is_float() => dtype,
             _ => truth.dtype(),
         };
@@ -75,6 +81,27 @@ fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyD
         }
     }
     Ok(Status::Pass)
+}
+
+/// How a device computes a sample, if it does: a short word.
+pub(crate) fn how(sample: &Sample, dtype: DType, device: &AnyDevice) -> Result<Option<&'static str>> {
+    let op = &sample.op;
+    let desc = OpDesc {
+        op,
+        dtype: sample.first(dtype),
+    };
+    if device.backend().supports(device, &desc).is_err() {
+        return Ok(None);
+    }
+    let reference = Device::<Reference>::default().into_any();
+    let bases = bases(sample, dtype, Layout::Contiguous, 1, reference.inner())?;
+    let (result, seen) = observe::observe(|| execute(sample, &bases, Layout::Contiguous, device, |dtype| dtype));
+    result?;
+    Ok(Some(match seen {
+        seen if seen.decomposed.contains(&op.variant()) => "decomposed",
+        seen if seen.on_host => "on the host",
+        _ => "native",
+    }))
 }
 
 /// Makes the operands' host tensors; those that are derived are computed by the reference in f64 and rounded.

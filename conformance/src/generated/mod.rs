@@ -10,7 +10,9 @@ mod sample;
 mod shapes;
 mod table;
 
-use polygrad_core::{DType, Op};
+use std::collections::BTreeMap;
+
+use polygrad_core::{DType, Op, Result};
 use polygrad_tensor::{AnyBackend, Device};
 
 use crate::case::{Case, Source};
@@ -20,9 +22,33 @@ pub use perf::{Timing, perf};
 #[cfg(feature = "harness")]
 pub(crate) use random::FAMILIES;
 
-/// Every op that there is a case of.
-pub(crate) fn ops() -> impl Iterator<Item = Op> {
-    table::samples().into_iter().map(|sample| sample.op)
+/// How a device computes each op in each dtype of its first tensor, by `label`: "native" if it does so with any sample, else "decomposed" or
+/// "on the host".
+///
+/// # Errors
+/// A sample that the device says it computes, and does not.
+pub(crate) fn ways(
+    device: &Device<AnyBackend>,
+    label: impl Fn(&Op) -> String,
+) -> Result<BTreeMap<String, BTreeMap<DType, &'static str>>> {
+    let mut ways: BTreeMap<String, BTreeMap<DType, &'static str>> = BTreeMap::new();
+    for sample in table::samples() {
+        let ways = ways.entry(label(&sample.op)).or_default();
+        for &dtype in device
+            .capabilities()
+            .dtypes
+            .iter()
+            .filter(|dtype| sample.tests(**dtype))
+        {
+            let first = sample.first(dtype);
+            if ways.get(&first) != Some(&"native")
+                && let Some(way) = judge::how(&sample, dtype, device.inner())?
+            {
+                ways.insert(first, way);
+            }
+        }
+    }
+    Ok(ways)
 }
 
 /// The cases of every op for a device that has these dtypes.
@@ -40,15 +66,8 @@ fn of_sample(sample: Sample, seed: u64, dtypes: &[DType]) -> Vec<Case> {
         &[Layout::Contiguous]
     };
     let sample = std::sync::Arc::new(sample);
-    let tested = |dtype: &&DType| {
-        let first = sample
-            .operands
-            .first()
-            .map_or(**dtype, |operand| operand.dtype(**dtype));
-        (sample.only.is_empty() || sample.only.contains(dtype)) && sample.op.accepts(first)
-    };
     let mut cases = Vec::new();
-    for &dtype in dtypes.iter().filter(tested) {
+    for &dtype in dtypes.iter().filter(|dtype| sample.tests(**dtype)) {
         for &layout in layouts {
             let repeats = sample
                 .operands

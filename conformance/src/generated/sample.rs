@@ -225,6 +225,16 @@ impl Sample {
         }
     }
 
+    /// The dtype of its first tensor in a case that tests `dtype`.
+    pub(crate) fn first(&self, dtype: DType) -> DType {
+        self.operands.first().map_or(dtype, |operand| operand.dtype(dtype))
+    }
+
+    /// Whether there are cases of it that test `dtype`.
+    pub(crate) fn tests(&self, dtype: DType) -> bool {
+        (self.only.is_empty() || self.only.contains(&dtype)) && self.op.accepts(self.first(dtype))
+    }
+
     /// This in contiguous memory alone.
     pub(crate) fn contiguous(mut self) -> Self {
         self.layouts = false;

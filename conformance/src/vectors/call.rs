@@ -130,6 +130,15 @@ impl<'a, B: Backend> Call<'a, B> {
         self.case.kwargs.contains_key(name)
     }
 
+    /// Ends the case if an argument that the library has not is given by name, as something else than None, False or 0.
+    pub(crate) fn not_offered(&self, name: &str) -> Asked<()> {
+        match self.value(NAMED, name) {
+            None | Some(Value::Bool(false)) => Ok(()),
+            Some(value) if value.as_f64() == Some(0.0) => Ok(()),
+            Some(value) => unsupported(format!("argument {name}={value} is not offered")),
+        }
+    }
+
     /// An argument as it stands in the manifest.
     pub(crate) fn json(&self, name: &str) -> Option<&'a Value> {
         self.value(NAMED, name)

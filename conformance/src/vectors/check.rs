@@ -9,6 +9,8 @@ use polygrad_tensor::{AnyBackend, BackwardOptions, DType, Device, Tensor};
 
 use super::adapter;
 use super::call::{Asked, Call, Stop};
+use super::proof::{self, Others};
+use super::rounding;
 use super::set::{Vector, VectorSet, keys};
 use crate::case::{Outcome, Status};
 use crate::compare::{Comparison, compare};
@@ -24,7 +26,9 @@ struct Given {
 ///
 /// In a dtype narrower than f64 the inputs are rounded. An answer is right if it is near PyTorch's, or near what PyTorch's op gives for
 /// the rounded inputs, for which the reference backend stands in, provided that it agrees with PyTorch where nothing is rounded. Some
-/// cases leave a narrow dtype's range or precision on the way: where the reference fails alike, in that dtype, the case is unsupported.
+/// cases leave a dtype's range or precision on the way. Such a case is unsupported, if there is proof: PyTorch itself is as far off, as the set
+/// tells; or the reference is, with each step computed in f64 and rounded to the dtype's digits. Range alone is no proof of the second kind:
+/// whatever the reference's steps are, they do not overflow.
 pub(crate) fn run(set: &VectorSet, case: &Vector, dtype: DType, device: &Device<AnyBackend>) -> Outcome {
     let wants_gradients = match wants_gradients(set, case) {
         Ok(wanted) => wanted,
@@ -51,6 +55,48 @@ pub(crate) fn run(set: &VectorSet, case: &Vector, dtype: DType, device: &Device<
         forward: Some(forward),
         gradient,
     }
+}
+
+/// What is said of zeros in the place of each recorded float tensor that is not all zeros in this dtype: by the tensor's key.
+pub(super) fn zeros(set: &VectorSet, case: &Vector, dtype: DType) -> Result<BTreeMap<String, Status>, String> {
+    let judge = Judge::new(set, case, dtype);
+    let mut found = BTreeMap::new();
+    let mut ask = |key: String, pick: Pick<'_>| -> Result<(), String> {
+        let Some(truth) = set.get(&key)?.filter(|truth| truth.dtype().is_float()) else {
+            return Ok(());
+        };
+        let zeros = HostTensor::new(*truth.shape(), vec![0.0; truth.shape().numel()]);
+        let zeros = zeros.map_err(|error| error.to_string())?.cast(dtype);
+        let is_zero = |host: &HostTensor| host.cast(dtype).to_f64_vec() == zeros.to_f64_vec();
+        if is_zero(truth) {
+            return Ok(());
+        }
+        let status = judge.judge(&zeros, &key, truth, pick);
+        // A truth that is what rounding left over of 0, or that is 0 for the rounded inputs.
+        let left_over = || {
+            judge
+                .stand()
+                .rounded
+                .as_ref()
+                .and_then(pick)
+                .is_some_and(|truth| is_zero(&truth))
+        };
+        if !status.passes() || !left_over() {
+            found.insert(key.clone(), status);
+        }
+        Ok(())
+    };
+    for i in 0..case.outputs {
+        ask(format!("{}/o.{i}", case.k), &|given| given.outputs.get(i).cloned())?;
+    }
+    if wants_gradients(set, case)? {
+        for key in tensors(case) {
+            ask(format!("{key}/g"), &|given| {
+                given.gradients.as_ref().ok()?.get(key).cloned()
+            })?;
+        }
+    }
+    Ok(found)
 }
 
 fn status(stop: Stop) -> Status {
@@ -162,8 +208,6 @@ struct Stand {
     exact: Option<Given>,
     /// In f64, for the rounded inputs.
     rounded: Option<Given>,
-    /// In the dtype itself.
-    narrow: Option<Given>,
 }
 
 /// Picks one answer out of all that a case gives.
@@ -175,6 +219,7 @@ struct Judge<'a> {
     case: &'a Vector,
     dtype: DType,
     stand: OnceCell<Stand>,
+    roundings: [OnceCell<Vec<Given>>; 2],
 }
 
 impl<'a> Judge<'a> {
@@ -184,6 +229,7 @@ impl<'a> Judge<'a> {
             case,
             dtype,
             stand: OnceCell::new(),
+            roundings: [const { OnceCell::new() }; 2],
         }
     }
 
@@ -191,12 +237,24 @@ impl<'a> Judge<'a> {
     fn stand(&self) -> &Stand {
         self.stand.get_or_init(|| {
             let device = Device::<Reference>::default().into_any();
-            let compute = |inputs_in, dtype| give(self.set, self.case, inputs_in, dtype, &device).ok();
+            let compute = |inputs_in| give(self.set, self.case, inputs_in, DType::F64, &device).ok();
             Stand {
-                exact: compute(DType::F64, DType::F64),
-                rounded: compute(self.dtype, DType::F64),
-                narrow: compute(self.dtype, self.dtype),
+                exact: compute(DType::F64),
+                rounded: compute(self.dtype),
             }
+        })
+    }
+
+    /// What the reference gives for inputs in a dtype with each step rounded to the dtype's digits, several times.
+    fn rounded_steps(&self, dtype: DType) -> &[Given] {
+        let [exact, own] = &self.roundings;
+        let cell = if dtype == DType::F64 { exact } else { own };
+        cell.get_or_init(|| {
+            let run = |seed| {
+                let device = rounding::device(proof::digits_of_steps(dtype), seed);
+                give(self.set, self.case, dtype, DType::F64, &device).ok()
+            };
+            (0..proof::RUNS).filter_map(run).collect()
         })
     }
 
@@ -206,27 +264,68 @@ impl<'a> Judge<'a> {
         compare(answer, &Comparison { truth, dtype, bounds })
     }
 
-    fn judge(&self, answer: &HostTensor, truth: &HostTensor, pick: Pick<'_>) -> Status {
+    /// Why an answer in a dtype that differs from the truth for inputs in that dtype is as near as anyone gets: PyTorch itself, or the
+    /// reference with each step rounded to the dtype's digits.
+    fn excused(
+        &self,
+        answer: &HostTensor,
+        key: &str,
+        truth: &HostTensor,
+        dtype: DType,
+        pick: Pick<'_>,
+    ) -> Option<String> {
+        if !truth.dtype().is_float() || !answer.dtype().is_float() {
+            return None;
+        }
+        let bounds = tolerance(dtype, &self.case.op);
+        let own = self.set.get(&format!("{key}@{dtype}")).ok().flatten();
+        let by_pytorch = Others {
+            name: &format!("PyTorch's own {dtype}"),
+            results: own.map(std::slice::from_ref).unwrap_or_default(),
+            scale: 1.0,
+            beyond_range: true,
+        };
+        if let Some(found) = proof::as_far_off(answer, truth, &by_pytorch, bounds) {
+            return Some(found);
+        }
+        let runs: Vec<HostTensor> = self.rounded_steps(dtype).iter().filter_map(pick).collect();
+        let by_rounding = Others {
+            name: &format!("the reference with each step rounded to {dtype}'s digits"),
+            results: &runs,
+            scale: proof::scale(dtype),
+            beyond_range: false,
+        };
+        proof::as_far_off(answer, truth, &by_rounding, bounds)
+    }
+
+    fn judge(&self, answer: &HostTensor, key: &str, truth: &HostTensor, pick: Pick<'_>) -> Status {
         let Err(difference) = self.compare(answer, truth, self.dtype) else {
             return Status::Pass;
         };
-        // Rounding does not change shapes.
-        if self.dtype == DType::F64 || answer.shape() != truth.shape() {
+        // Rounding does not change shapes and dtypes.
+        let held = if truth.dtype().is_float() {
+            self.dtype
+        } else {
+            truth.dtype()
+        };
+        if answer.shape() != truth.shape() || answer.dtype() != held {
             return Status::Fail(difference);
         }
         let stand = self.stand();
-        let [exact, rounded, narrow] = [&stand.exact, &stand.rounded, &stand.narrow].map(|given| pick(given.as_ref()?));
+        let [exact, rounded] = [&stand.exact, &stand.rounded].map(|given| pick(given.as_ref()?));
         // Where the reference does not agree with PyTorch it cannot stand in for it.
-        let trusted = exact.is_some_and(|exact| self.compare(&exact, truth, DType::F64).is_ok());
-        let matches = |other: Option<HostTensor>| other.is_some_and(|t| self.compare(answer, &t, self.dtype).is_ok());
-        if trusted && matches(rounded) {
-            return Status::Pass;
-        }
-        if trusted && matches(narrow) {
-            let dtype = self.dtype;
-            return Status::Unsupported(format!(
-                "{dtype} does not carry what this op computes on the way: {difference}"
-            ));
+        let trusted = exact.is_some_and(|exact| {
+            self.compare(&exact, truth, DType::F64).is_ok()
+                || self.excused(&exact, key, truth, DType::F64, pick).is_some()
+        });
+        let dtype = self.dtype;
+        if let (true, Some(rounded)) = (trusted, &rounded) {
+            if self.compare(answer, rounded, dtype).is_ok() {
+                return Status::Pass;
+            }
+            if let Some(why) = self.excused(answer, key, rounded, dtype, pick) {
+                return Status::Unsupported(format!("{dtype} does not carry this: {difference}; {why}"));
+            }
         }
         Status::Fail(difference)
     }
@@ -258,7 +357,7 @@ impl<'a> Judge<'a> {
     ) -> Status {
         for (what, key, answer, pick) in each {
             let status = match self.set.require(&key) {
-                Ok(truth) => self.judge(answer, truth, &pick),
+                Ok(truth) => self.judge(answer, &key, truth, &pick),
                 Err(reason) => Status::Fail(reason),
             };
             match status {

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use polygrad_core::{DType, Error, ErrorKind, Result};
-use polygrad_tensor::{AnyBackend, Device, Tensor, gradcheck, gradgradcheck};
+use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result};
+use polygrad_tensor::{AnyBackend, Device, Tensor};
 
 use super::adapter;
 use super::call::{Call, Stop};
 use super::check::tensors;
 use super::set::{Vector, VectorSet};
+use super::slopes::{self, Values};
 use crate::case::{Case, Outcome, Source, Status};
 
 type Any = Tensor<AnyBackend>;
@@ -61,11 +62,12 @@ pub(crate) fn cases(set: &Arc<VectorSet>) -> Vec<Case> {
         let size = elements(set, vector);
         let without = WITHOUT.contains(&vector.op.as_str());
         let skipped = SKIPPED.iter().any(|(op, _)| *op == vector.op);
-        let own = vector.k.contains(".own/");
+        // The row's gradient is 0 by definition, whatever the values say.
+        let defined = vector.kwargs.contains_key("padding_idx");
         for (order, limit, applies) in [
             ("none", usize::MAX, without),
-            ("numerical", FIRST, !without && !skipped && !own && size > 0),
-            ("second", SECOND, !without && !skipped && !own && size > 0),
+            ("numerical", FIRST, !without && !skipped && !defined && size > 0),
+            ("second", SECOND, !without && !skipped && !defined && size > 0),
         ] {
             let count = counts.entry((&vector.op, order)).or_default();
             if applies && size <= limit && *count < PER_OP {
@@ -125,33 +127,45 @@ fn arguments(set: &VectorSet, vector: &Vector, device: &Device<AnyBackend>) -> R
     tensors(vector).map(read).collect()
 }
 
-/// All float results side by side: one tensor, as the checks want it.
-fn joined(outputs: Vec<Any>) -> Result<Any> {
-    let floats = outputs.iter().filter(|output| output.dtype().is_float());
-    let flat: Vec<Any> = floats
-        .map(|output| output.reshape([output.numel()]))
-        .collect::<Result<_>>()?;
-    match flat.as_slice() {
-        [] => Err(Error::unsupported("no result is of a float dtype")),
-        [one] => Ok(one.clone()),
-        many => Tensor::cat(&many.iter().collect::<Vec<_>>(), 0),
-    }
-}
-
 fn differences(set: &VectorSet, vector: &Vector, second: bool, device: &Device<AnyBackend>) -> Result<()> {
     let constants = arguments(set, vector, device)?;
     let known = |key: &&String| matches!(set.get(&format!("{key}/g")), Ok(Some(_)));
     let names: Vec<&String> = constants.keys().filter(known).collect();
     let inputs: Vec<Any> = names.iter().filter_map(|&name| constants.get(name).cloned()).collect();
+    let is_finite = |g: &HostTensor| g.to_f64_vec().iter().all(|x| x.is_finite());
+    let finite = |name: &&String| matches!(set.get(&format!("{name}/g")), Ok(Some(g)) if is_finite(g));
+    if !names.iter().all(finite) {
+        return Err(Error::unsupported("PyTorch's gradient is infinite or no number"));
+    }
+    let counts = |i: &usize| matches!(set.get(&format!("{}/ct.{i}", vector.k)), Ok(Some(_)));
     let function = |xs: &[Any]| {
         let mut tensors = constants.clone();
         tensors.extend(names.iter().zip(xs).map(|(&name, x)| (name.clone(), x.clone())));
-        joined(adapter::answer(&Call::new(vector, &tensors, DType::F64)).map_err(into_error)?)
+        let call = Call::new(vector, &tensors, DType::F64);
+        let outputs = adapter::answer(&call).map_err(into_error)?;
+        // A layer's parameters take over the values of its state, and so their places.
+        let replaced = call.into_replaced();
+        let leaf = |(name, x): (&&String, &Any)| replaced.get(*name).unwrap_or(x).clone();
+        Ok(Values {
+            output: joined((0..outputs.len()).filter(counts).filter_map(|i| outputs.get(i)))?,
+            leaves: names.iter().zip(xs).map(leaf).collect(),
+        })
     };
-    if second {
-        gradgradcheck(function, &inputs)
-    } else {
-        gradcheck(function, &inputs)
+    match second {
+        true => slopes::second(&function, &inputs),
+        false => slopes::first(&function, &inputs),
+    }
+}
+
+/// All of these side by side: one tensor.
+fn joined<'a>(outputs: impl Iterator<Item = &'a Any>) -> Result<Any> {
+    let flat: Vec<Any> = outputs
+        .map(|output| output.reshape([output.numel()]))
+        .collect::<Result<_>>()?;
+    match flat.as_slice() {
+        [] => Err(Error::unsupported("no result has a gradient")),
+        [one] => Ok(one.clone()),
+        many => Tensor::cat(&many.iter().collect::<Vec<_>>(), 0),
     }
 }
 

@@ -4,7 +4,12 @@ mod adapter;
 mod call;
 mod check;
 mod grad;
+mod large;
+mod proof;
+mod rounding;
 mod set;
+mod slopes;
+mod zeros;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,9 +19,10 @@ use polygrad_tensor::{AnyBackend, Device};
 
 use crate::case::{Case, Outcome, Source};
 pub(crate) use set::VectorSet;
+pub use zeros::{Blind, blind};
 
 /// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent layers,
-/// transformers, models of language, models for images, optimizers.
+/// transformers, models of language, models for images, optimizers; and what those leave out, numbers at edges.
 ///
 /// # Errors
 /// The files are malformed.
@@ -40,6 +46,8 @@ pub(crate) fn built_in() -> Result<Vec<Arc<VectorSet>>> {
         set!("language")?,
         set!("vision")?,
         set!("optimizers")?,
+        set!("edges")?,
+        large::set().map(Arc::new)?,
     ])
 }
 
@@ -76,4 +84,93 @@ pub(crate) fn recorded(set: &Arc<VectorSet>, dtypes: &[DType], gradients_alone: 
 /// The recorded cases against differences of values, in f64.
 pub(crate) fn differences(set: &Arc<VectorSet>) -> Vec<Case> {
     grad::cases(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use polygrad_core::{HostTensor, Shape};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::case::Status;
+
+    fn judged(op: &str, input: &[usize], kwargs: &Value) -> Status {
+        let shape = Shape::new(input).unwrap();
+        let host = HostTensor::new(shape, vec![0.5; shape.numel()]).unwrap();
+        let vector = set::Vector {
+            k: "case/0".to_owned(),
+            op: op.to_owned(),
+            variant: String::new(),
+            args: vec![json!({"t": "x"}); if op == "nn.MultiheadAttention" { 3 } else { 1 }],
+            kwargs: kwargs.as_object().unwrap().clone(),
+            outputs: 1,
+        };
+        let set = Arc::new(VectorSet::new(vec![vector], BTreeMap::from([("x".to_owned(), host)])));
+        let cases = recorded(&set, &[DType::F64], false);
+        cases[0].run(&crate::reference()).forward.unwrap()
+    }
+
+    #[test]
+    fn what_is_not_offered_is_unsupported_and_named() {
+        let conv = json!({"in_channels": 2, "out_channels": 3, "kernel_size": 1});
+        let reflecting = json!({"in_channels": 2, "out_channels": 3, "kernel_size": 1, "padding_mode": "reflect"});
+        let pool = json!({"kernel_size": 2});
+        let adaptive = json!({"output_size": 2});
+        let cases: &[(&str, &[usize], Value, &str)] = &[
+            ("nn.Conv1d", &[2, 5], conv.clone(), "input"),
+            ("nn.Conv2d", &[2, 5, 5], conv.clone(), "input"),
+            ("nn.ConvTranspose1d", &[2, 5], conv.clone(), "input"),
+            ("nn.ConvTranspose2d", &[2, 5, 5], conv, "input"),
+            ("nn.MaxPool1d", &[2, 5], pool.clone(), "input"),
+            ("nn.MaxPool2d", &[2, 5, 5], pool.clone(), "input"),
+            ("nn.AvgPool1d", &[2, 5], pool.clone(), "input"),
+            ("nn.AvgPool2d", &[2, 5, 5], pool, "input"),
+            ("nn.AdaptiveAvgPool1d", &[2, 5], adaptive.clone(), "input"),
+            ("nn.AdaptiveAvgPool2d", &[2, 5, 5], adaptive, "input"),
+            ("nn.Conv2d", &[1, 2, 5, 5], reflecting, "padding_mode"),
+            (
+                "nn.MaxPool2d",
+                &[1, 2, 5, 5],
+                json!({"kernel_size": 2, "return_indices": true}),
+                "return_indices",
+            ),
+            (
+                "nn.AvgPool2d",
+                &[1, 2, 5, 5],
+                json!({"kernel_size": 2, "divisor_override": 3}),
+                "divisor_override",
+            ),
+            (
+                "nn.LSTM",
+                &[4, 2, 3],
+                json!({"input_size": 3, "hidden_size": 4, "proj_size": 2}),
+                "proj_size",
+            ),
+            (
+                "nn.MultiheadAttention",
+                &[4, 2, 6],
+                json!({"embed_dim": 6, "num_heads": 2, "add_bias_kv": true}),
+                "add_bias_kv",
+            ),
+            (
+                "nn.MultiheadAttention",
+                &[4, 2, 6],
+                json!({"embed_dim": 6, "num_heads": 2, "add_zero_attn": true}),
+                "add_zero_attn",
+            ),
+        ];
+        for (op, input, kwargs, argument) in cases {
+            let status = judged(op, input, kwargs);
+            let named =
+                matches!(&status, Status::Unsupported(reason) if reason.contains(&format!("argument {argument}")));
+            assert!(named, "{op}: {status:?}");
+        }
+        let offered = json!({"kernel_size": 2, "return_indices": false});
+        assert!(matches!(
+            judged("nn.MaxPool2d", &[1, 2, 5, 5], &offered),
+            Status::Fail(_)
+        ));
+    }
 }

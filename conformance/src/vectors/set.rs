@@ -29,6 +29,15 @@ pub(crate) struct VectorSet {
 }
 
 impl VectorSet {
+    /// A set that is made here.
+    pub(super) fn new(cases: Vec<Vector>, tensors: BTreeMap<String, HostTensor>) -> Self {
+        Self {
+            cases,
+            tensors,
+            unreadable: BTreeMap::new(),
+        }
+    }
+
     /// The set in a folder.
     ///
     /// # Errors

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
-use crate::compare::work::Work;
+use crate::lab;
 use crate::onnx::Given;
-use crate::profile::args::Profile;
-use crate::run::config::{Model, Optimizer};
+use crate::run::config::{self, COUNTS, Model, Optimizer};
 
-/// Train, evaluate and use image classifiers on any backend, and check the backends
+/// Train, evaluate and use image classifiers on any backend
 #[derive(Debug, Parser)]
 #[command(name = "polygrad", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -31,14 +30,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Write a trained model as an ONNX file
     Export(ExportRun),
-    /// Hold a backend to PyTorch: values, gradients and errors of every op
-    Check(Check),
-    /// Time the same work at several sizes on every backend that is there
-    Compare(Compare),
-    /// Time training steps and ops as other libraries are timed on them, and beside those libraries
-    Bench(Bench),
-    /// Say where the time of training steps goes: by op, shape and module, as tables and as a trace
-    Profile(Profile),
+    #[command(flatten)]
+    Lab(lab::Command),
     /// List the backends, their devices, and why others are missing
     Devices(Devices),
 }
@@ -65,11 +58,11 @@ pub(crate) struct Train {
     pub(crate) model: Option<Model>,
 
     /// How often to go through the training images; with --resume, a larger number trains on
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) epochs: Option<usize>,
 
     /// Images per step
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) batch_size: Option<usize>,
 
     /// The highest learning rate, reached after the warm-up; the default depends on the optimizer
@@ -81,7 +74,7 @@ pub(crate) struct Train {
     pub(crate) optimizer: Option<Optimizer>,
 
     /// Where the random numbers start; the same seed gives the same run [default: 0]
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,
 
     /// The folder for what the run leaves [default: a new one under runs/]
@@ -176,6 +169,14 @@ pub(crate) struct Run {
     /// Run the model that often again, and say how long it took
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) time: Option<usize>,
+
+    /// What the model may take of memory in all, such as 2GB; little for a file of unknown origin [default: 3/4 of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) max_memory: Option<usize>,
+
+    /// The most nodes that a run may execute, those in loops counted each time [default: 2^40]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_steps: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -186,6 +187,10 @@ pub(crate) struct Show {
     /// The size of a named extent, for the FLOPs; may be given several times [default: 1 each]
     #[arg(long, value_name = "NAME=N", value_parser = extent)]
     pub(crate) dim: Vec<(String, usize)>,
+
+    /// What the tensors of an ONNX file may take of memory in all, such as 2GB [default: 3/4 of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) max_memory: Option<usize>,
 }
 
 #[derive(Debug, Args)]
@@ -198,7 +203,7 @@ pub(crate) struct ExportRun {
     pub(crate) onnx: PathBuf,
 
     /// The version of ONNX's ops: 17, 18, 20 or 23
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = opset)]
     pub(crate) opset: i64,
 
     /// The extents that are known only when the file is run [default: batch]
@@ -218,107 +223,6 @@ pub(crate) struct ExportRun {
     pub(crate) threads: Option<usize>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Check {
-    /// What to check, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
-    pub(crate) backend: String,
-
-    /// Which questions to ask
-    #[arg(long, value_enum, default_value = "test")]
-    pub(crate) mode: Mode,
-
-    /// Only cases of this op, by its PyTorch name, such as nn.functional.linear
-    #[arg(long)]
-    pub(crate) op: Option<String>,
-
-    /// Only the case of this name, as reports print it, with or without its dtype
-    #[arg(long, value_name = "NAME")]
-    pub(crate) case: Option<String>,
-
-    /// The vectors in this folder instead of the cases that come with Polygrad
-    #[arg(long, value_name = "DIR")]
-    pub(crate) vectors: Option<PathBuf>,
-
-    /// Write how each case ended to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Compare {
-    /// Only this kind of work; may be given several times [default: all]
-    #[arg(long, value_enum)]
-    pub(crate) op: Vec<Work>,
-
-    /// Only this device, such as cpu:threads=1; may be given several times [default: each backend that is there]
-    #[arg(long)]
-    pub(crate) backend: Vec<String>,
-
-    /// Where the chart goes
-    #[arg(long, value_name = "FILE", default_value = "compare.png")]
-    pub(crate) plot: PathBuf,
-
-    /// Write the figures to this file too
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Bench {
-    /// What to time: a workload such as mlp-rl, or some of its cases, such as mlp-rl/adam or elementwise/exp [default: all]
-    #[arg(value_name = "WORKLOAD[/CASE]")]
-    pub(crate) workloads: Vec<String>,
-
-    /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
-    #[arg(long, default_value = "cpu")]
-    pub(crate) backend: String,
-
-    /// Threads of the CPU backend, and of the peers [default: 1]
-    #[arg(long, value_name = "N", value_parser = positive)]
-    pub(crate) threads: Option<usize>,
-
-    /// How long to time a case; longer where that is too short for 30 steps, but at most five times as long
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
-    pub(crate) seconds: f64,
-
-    /// Record training steps and replay them; steps as they are written are timed too, in turn with those
-    #[arg(long)]
-    pub(crate) captured: bool,
-
-    /// Time these peers too, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, floor, or programs of your own
-    #[arg(long, value_name = "PEERS", value_delimiter = ',')]
-    pub(crate) against: Vec<String>,
-
-    /// How long a peer may take for an answer, such as to make a case ready; then it is ended, and the others go on
-    #[arg(long, value_name = "S", default_value = "300", value_parser = seconds)]
-    pub(crate) patience: f64,
-
-    /// Draw how the peers compare, to this file
-    #[arg(long, value_name = "FILE.png", requires = "against")]
-    pub(crate) plot: Option<PathBuf>,
-
-    /// Be a peer: answer questions from standard input
-    #[arg(long, hide = true)]
-    pub(crate) serve: bool,
-
-    /// Write the figures to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-/// The questions of `check`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
-    /// Are values, recorded gradients and errors right?
-    Test,
-    /// Are gradients right: recorded ones, and differences of values to first and second order?
-    Grad,
-    /// How long do common calls take?
-    Perf,
-    /// Which ops in which dtypes? Written to docs/ops.md
-    Support,
-}
-
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if n > 0 => Ok(n),
@@ -326,11 +230,26 @@ pub(crate) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
-        _ => Err("give a number of seconds above 0, at most 3600".into()),
-    }
+/// `2GB`, `512MiB`, `1000000`.
+fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "kb" => Some(1000),
+        "mb" => Some(1_000_000),
+        "gb" => Some(1_000_000_000),
+        "tb" => Some(1_000_000_000_000),
+        "kib" => Some(1 << 10),
+        "mib" => Some(1 << 20),
+        "gib" => Some(1 << 30),
+        "tib" => Some(1 << 40),
+        _ => None,
+    };
+    let size = unit
+        .zip(number.parse::<usize>().ok())
+        .and_then(|(unit, number)| number.checked_mul(unit));
+    size.ok_or_else(|| "give a size such as 2GB, 512MiB or 1000000".into())
 }
 
 /// `NAME=N`.
@@ -340,21 +259,30 @@ fn extent(text: &str) -> Result<(String, usize), String> {
     parsed.ok_or_else(|| "give NAME=N, such as batch=8".into())
 }
 
-fn learning_rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err("give a number above 0, such as 0.001".into()),
-    }
+/// What `config.json` can hold, too.
+fn count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| COUNTS.contains(count));
+    count.ok_or_else(|| format!("give a whole number, {} to {}", COUNTS.start(), COUNTS.end()))
 }
 
-/// The name becomes part of folder names.
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("give a whole number, 0 to {}", u64::MAX))
+}
+
+fn opset(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "give 17, 18, 20 or 23".into())
+}
+
+fn learning_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().unwrap_or(f64::NAN);
+    config::learning_rate(rate)?;
+    Ok(rate)
+}
+
 fn dataset_name(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if !text.is_empty() && !text.starts_with('.') && text.chars().all(plain) {
-        Ok(text.to_owned())
-    } else {
-        Err("a name is made of letters, digits, `-`, `_` and `.`; a folder goes with --data".into())
-    }
+    config::dataset(text)?;
+    Ok(text.to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -396,19 +324,31 @@ mod tests {
     }
 
     #[test]
+    fn sizes_have_units() {
+        let sizes = ["2GB", "512MiB", "1000000", "3 kb", "1b"].map(bytes);
+        assert_eq!(sizes, [2_000_000_000, 512 << 20, 1_000_000, 3000, 1].map(Ok));
+        for text in ["", "GB", "2XB", "-1", "1.5GB", "99999999999999999999", "20000000TiB"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn nonsense_is_refused_with_a_reason() {
         for (line, words) in [
             ("polygrad train", "DATASET"),
             ("polygrad train ../x", "a folder goes with --data"),
-            ("polygrad train mnist --epochs 0", "1 or more"),
+            ("polygrad train mnist --epochs 0", "1 to 16777216"),
+            ("polygrad train mnist --epochs 20000000", "1 to 16777216"),
+            ("polygrad train mnist --batch-size 16777217", "1 to 16777216"),
+            ("polygrad train mnist --threads 0", "1 or more"),
+            ("polygrad train mnist --seed x", "0 to 18446744073709551615"),
+            ("polygrad export x --onnx y --opset x", "17, 18, 20 or 23"),
             ("polygrad train mnist --lr -1", "-1"),
             ("polygrad train mnist --lr=nan", "above 0"),
             ("polygrad train mnist --model vit", "mlp, cnn"),
             ("polygrad train mnist --full --data x", "cannot be used with"),
             ("polygrad train --resume x --out y", "cannot be used with"),
             ("polygrad eval", "<RUN>"),
-            ("polygrad compare --op sort", "matmul"),
-            ("polygrad bench --seconds 0", "above 0"),
         ] {
             let text = parse(line).unwrap_err();
             assert!(text.contains(words), "{line}: {text}\nshould contain {words}");

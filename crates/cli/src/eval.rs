@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
+use polygrad::backend::printable;
+
 use crate::args::Eval;
 use crate::data::source::{Places, Request};
 use crate::evaluation::{Evaluation, evaluate};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 use crate::feed::Feed;
 use crate::progress::{grouped, say};
-use crate::run::config::{Config, name};
+use crate::run::config::name;
 use crate::{Outcome, trained};
 
 /// With more classes than this the table of confusions is wider than a terminal.
@@ -33,7 +35,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     if (images.channels, images.rows, images.cols) != (input.channels, input.rows, input.cols) {
         return Err(Failure::new(format!(
             "{} holds images of {} × {} × {} (channels, rows, columns), the model takes {} × {} × {}",
-            files.test_images().display(),
+            files.test_images().shown(),
             images.channels,
             images.rows,
             images.cols,
@@ -43,11 +45,16 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         ))
         .fix("give the data set that the model was trained on"));
     }
-    let classes = config.classes.len();
+    let called: Vec<String> = config
+        .classes
+        .iter()
+        .map(|class| printable(class).into_owned())
+        .collect();
+    let classes = called.len();
     if let Some(at) = split.labels.iter().position(|&label| usize::from(label) >= classes) {
         return Err(Failure::new(format!(
             "the label at index {at} that goes with {} is {}, but the model knows {classes} classes",
-            files.test_images().display(),
+            files.test_images().shown(),
             split.labels[at]
         ))
         .fix("give the data set that the model was trained on"));
@@ -56,7 +63,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let result = evaluate(&trained.model, &feed, classes)?;
     say(&format!(
         "{}: {} on {} test images of {}, on {}",
-        args.run.display(),
+        args.run.shown(),
         name(config.model),
         grouped(feed.len() as u64),
         config.dataset,
@@ -67,28 +74,23 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         result.loss,
         100.0 * result.accuracy()
     ));
-    say(&per_class(config, &result));
+    say(&per_class(&called, &result));
     if classes <= WIDEST {
-        say(&confusions(config, &result));
+        say(&confusions(&called, &result));
     }
     Ok(Outcome::Done)
 }
 
-fn width(config: &Config) -> usize {
-    config
-        .classes
-        .iter()
-        .map(|class| class.chars().count())
-        .max()
-        .unwrap_or(0)
-        .max(5)
+fn width(classes: &[String]) -> usize {
+    let widths = classes.iter().map(|class| class.chars().count());
+    widths.max().unwrap_or(0).max(5)
 }
 
 /// How many images of each class were told right, and what it was most often mistaken for.
-fn per_class(config: &Config, result: &Evaluation) -> String {
-    let width = width(config);
+fn per_class(classes: &[String], result: &Evaluation) -> String {
+    let width = width(classes);
     let mut text = format!("\n{:width$}  images  accuracy  most often mistaken for", "class");
-    for (class, (called, row)) in config.classes.iter().zip(&result.confusion).enumerate() {
+    for (class, (called, row)) in classes.iter().zip(&result.confusion).enumerate() {
         let total: u64 = row.iter().sum();
         let percent = |n: u64| 100.0 * n as f64 / total.max(1) as f64;
         let _ = write!(text, "\n{called:width$}  {:>6}", grouped(total));
@@ -99,23 +101,23 @@ fn per_class(config: &Config, result: &Evaluation) -> String {
         let mistakes = row.iter().enumerate().filter(|&(other, &n)| other != class && n > 0);
         // Of equals the first.
         if let Some((other, &n)) = mistakes.rev().max_by_key(|(_, n)| **n) {
-            let _ = write!(text, "  {} ({:.1} %)", config.classes[other], percent(n));
+            let _ = write!(text, "  {} ({:.1} %)", classes[other], percent(n));
         }
     }
     text
 }
 
 /// The whole table: a row for each class, a column for each answer.
-fn confusions(config: &Config, result: &Evaluation) -> String {
-    let width = width(config);
+fn confusions(classes: &[String], result: &Evaluation) -> String {
+    let width = width(classes);
     let largest = result.confusion.iter().flatten().max().copied().unwrap_or(0);
     let cell = (largest.to_string().len() + 2).max(6);
     let mut text = format!("\n{:width$}", "taken for");
-    for class in &config.classes {
+    for class in classes {
         let short: String = class.chars().take(cell - 1).collect();
         let _ = write!(text, "{short:>cell$}");
     }
-    for (class, row) in config.classes.iter().zip(&result.confusion) {
+    for (class, row) in classes.iter().zip(&result.confusion) {
         let _ = write!(text, "\n{class:width$}");
         for n in row {
             let _ = write!(text, "{n:>cell$}");

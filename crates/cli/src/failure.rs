@@ -4,8 +4,22 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use polygrad::backend::printable;
+
 /// The result of everything here that can fail.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Paths as they may be printed.
+pub(crate) trait Shown {
+    /// The path, without what would steer the terminal or break the line.
+    fn shown(&self) -> String;
+}
+
+impl Shown for Path {
+    fn shown(&self) -> String {
+        printable(&self.to_string_lossy()).into_owned()
+    }
+}
 
 /// Why a command stopped, in words for the person who typed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +54,7 @@ impl Failure {
 
     /// A failed file operation: `action` is a verb phrase such as `"write"`.
     pub(crate) fn io(action: &str, path: &Path, error: &io::Error) -> Self {
-        let failure = Self::new(format!("cannot {action} {}: {error}", path.display()));
+        let failure = Self::new(format!("cannot {action} {}: {error}", path.shown()));
         match fix_for(error.kind()) {
             Some(fix) => failure.fix(fix),
             None => failure,
@@ -61,7 +75,7 @@ fn fix_for(kind: ErrorKind) -> Option<&'static str> {
     })
 }
 
-/// The library's hint is the fix.
+/// The library's hint is the fix, unless it is for those who write a program with it.
 impl From<polygrad::Error> for Failure {
     fn from(error: polygrad::Error) -> Self {
         let text = error.to_string();
@@ -72,10 +86,23 @@ impl From<polygrad::Error> for Failure {
                     .strip_suffix(hint)
                     .and_then(|text| text.strip_suffix("; "))
                     .unwrap_or(&text);
-                Self::new(message).fix(hint)
+                match for_programmers(hint) {
+                    true => Self::new(message),
+                    false => Self::new(message).fix(hint),
+                }
             }
         }
     }
+}
+
+/// Whether a hint names types, functions or fields: `StateDict::load`, `to_dtype`, `eval()`.
+fn for_programmers(hint: &str) -> bool {
+    let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    hint.split_whitespace().any(|word| {
+        let word = word.trim_end_matches([',', '.', ';', ':']);
+        let name = word.split('(').next().unwrap_or_default();
+        name.contains("::") || name.contains('_') && name.split('_').all(plain) || word.ends_with("()")
+    })
 }
 
 impl fmt::Display for Failure {
@@ -111,5 +138,29 @@ mod tests {
             Failure::from(error).to_string(),
             "3 and 4 differ\n  fix: transpose; then multiply"
         );
+        for hint in [
+            "load a file of weights alone with StateDict::load",
+            "convert it to a float with to_dtype",
+            "convert it with to_dtype(DType::F32)",
+            "raise Options::max_tensor_bytes if this is meant",
+            "take a larger batch, or switch the model to evaluation with eval()",
+            "make it with new_cache",
+        ] {
+            let error = polygrad::Error::shape("3 and 4 differ").with_hint(hint);
+            assert_eq!(Failure::from(error).to_string(), "3 and 4 differ", "{hint}");
+        }
+        for hint in [
+            "one of: scalar, simd",
+            "write it like cpu:threads=2",
+            "the disk is full: free some space, or choose another folder",
+            "set LD_LIBRARY_PATH to /opt/lib_torch/lib, as docs/engines.md says",
+            "eval \"$(cargo xtask setup onnxruntime)\"",
+        ] {
+            let error = polygrad::Error::shape("3 and 4 differ").with_hint(hint);
+            assert_eq!(
+                Failure::from(error).to_string(),
+                format!("3 and 4 differ\n  fix: {hint}")
+            );
+        }
     }
 }

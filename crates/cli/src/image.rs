@@ -1,14 +1,14 @@
 //! Turns a PNG file of any size and colour into the small image that a model was trained on.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
 use png::{ColorType, Decoder, Limits, Transformations};
+use polygrad::nn::open_file;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 
-/// Larger images are refused before any memory is taken for them.
+/// Larger images are refused before any memory is taken for them. A picture takes little more than this, since it stays as it was decoded.
 const MAX_BYTES: usize = 128 << 20;
 
 /// Planes of values 0 to 255, in the order `[channels, rows, cols]`.
@@ -21,12 +21,24 @@ pub(crate) struct Picture {
     pub(crate) light_ground: bool,
 }
 
-/// An image as it was read: 1 (grey) or 3 (red, green, blue) values 0 to 255 per pixel.
+/// An image as it was decoded: 8 bits for each sample.
 struct Raster {
-    values: Vec<f32>,
-    channels: usize,
+    samples: Vec<u8>,
+    /// 1 (grey) or 3 (red, green, blue).
+    colours: usize,
+    /// What follows the colours is the opacity.
+    opacity: bool,
     rows: usize,
     cols: usize,
+    /// Whether light and dark are swapped.
+    invert: bool,
+}
+
+/// What is taken of a pixel.
+#[derive(Clone, Copy)]
+enum Plane {
+    Grey,
+    Colour(usize),
 }
 
 /// Loads the PNG file at `path` as `channels` planes (1: grey, 3: red, green and blue) of `rows` × `cols`.
@@ -44,20 +56,18 @@ pub(crate) fn load(path: &Path, channels: usize, rows: usize, cols: usize, inver
             "the model was trained on images of {channels} channels, a PNG has 1 or 3"
         )));
     }
-    let mut raster = decode(path)?;
-    if invert {
-        raster.values.iter_mut().for_each(|v| *v = 255.0 - *v);
-    }
-    let planes = if channels == 1 {
-        vec![raster.grey()]
-    } else {
-        (0..3).map(|c| raster.plane(c)).collect()
+    let raster = Raster {
+        invert,
+        ..decode(path)?
     };
-    let border = planes.iter().map(|p| border_mean(p, raster.rows, raster.cols));
-    let grounds: Vec<f32> = border.collect();
+    let planes = match channels {
+        1 => vec![Plane::Grey],
+        _ => [0, 1, 2].map(Plane::Colour).to_vec(),
+    };
+    let grounds: Vec<f32> = planes.iter().map(|&plane| raster.border_mean(plane)).collect();
     let mut values = Vec::with_capacity(channels * rows * cols);
-    for (plane, &ground) in planes.iter().zip(&grounds) {
-        values.extend(fit(plane, (raster.rows, raster.cols), (rows, cols), ground));
+    for (&plane, &ground) in planes.iter().zip(&grounds) {
+        values.extend(raster.fit(plane, (rows, cols), ground));
     }
     Ok(Picture {
         values,
@@ -73,14 +83,14 @@ fn decode(path: &Path) -> Result<Raster> {
             }
             png::DecodingError::LimitsExceeded => Failure::new(format!(
                 "{} is too large: it would take more than {} MiB",
-                path.display(),
+                path.shown(),
                 MAX_BYTES >> 20
             )),
-            e => Failure::new(format!("{} is no whole PNG file: {e}", path.display())),
+            e => Failure::new(format!("{} is no whole PNG file: {e}", path.shown())),
         };
         failure.fix("give a PNG file; other formats can be converted, for example with `magick in.jpg out.png`")
     };
-    let file = File::open(path).map_err(|e| Failure::io("read", path, &e))?;
+    let (file, _) = open_file(path)?;
     let mut decoder = Decoder::new_with_limits(BufReader::new(file), Limits { bytes: MAX_BYTES });
     decoder.set_transformations(Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(bad)?;
@@ -90,81 +100,85 @@ fn decode(path: &Path) -> Result<Raster> {
         .ok_or_else(|| bad(png::DecodingError::LimitsExceeded))?;
     let mut bytes = vec![0; size];
     let info = reader.next_frame(&mut bytes).map_err(bad)?;
-    let (cols, rows) = (info.width as usize, info.height as usize);
-    let samples = info.color_type.samples();
-    let colours = match info.color_type {
-        ColorType::Rgb | ColorType::Rgba => 3,
-        _ => 1,
-    };
-    let mut values = Vec::with_capacity(rows * cols * colours);
-    for pixel in bytes[..info.buffer_size()].chunks_exact(samples) {
-        // What follows the colours is the opacity; the ground behind is black.
-        let opacity = pixel.get(colours).map_or(1.0, |&a| f32::from(a) / 255.0);
-        values.extend(pixel[..colours].iter().map(|&c| f32::from(c) * opacity));
-    }
+    bytes.truncate(info.buffer_size());
     Ok(Raster {
-        values,
-        channels: colours,
-        rows,
-        cols,
+        samples: bytes,
+        colours: match info.color_type {
+            ColorType::Rgb | ColorType::Rgba => 3,
+            _ => 1,
+        },
+        opacity: matches!(info.color_type, ColorType::GrayscaleAlpha | ColorType::Rgba),
+        rows: info.height as usize,
+        cols: info.width as usize,
+        invert: false,
     })
 }
 
 impl Raster {
-    fn grey(&self) -> Vec<f32> {
-        if self.channels == 1 {
-            return self.values.clone();
+    /// The value of a pixel, 0 to 255; the ground behind what is transparent is black.
+    fn at(&self, plane: Plane, row: usize, col: usize) -> f32 {
+        let width = self.colours + usize::from(self.opacity);
+        let at = (row * self.cols + col) * width;
+        let pixel = &self.samples[at..at + width];
+        let opacity = match self.opacity {
+            true => f32::from(pixel[self.colours]) / 255.0,
+            false => 1.0,
+        };
+        let value = |colour: usize| {
+            let value = f32::from(pixel[colour]) * opacity;
+            if self.invert { 255.0 - value } else { value }
+        };
+        match plane {
+            Plane::Colour(colour) => value(colour.min(self.colours - 1)),
+            Plane::Grey if self.colours == 1 => value(0),
+            Plane::Grey => 0.299 * value(0) + 0.587 * value(1) + 0.114 * value(2),
         }
-        self.values
-            .chunks_exact(3)
-            .map(|p| 0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2])
-            .collect()
     }
 
-    fn plane(&self, channel: usize) -> Vec<f32> {
-        let channel = channel.min(self.channels - 1);
-        self.values.chunks_exact(self.channels).map(|p| p[channel]).collect()
-    }
-}
-
-fn border_mean(plane: &[f32], rows: usize, cols: usize) -> f32 {
-    let on_border = |i: &usize| {
-        let (r, c) = (i / cols, i % cols);
-        r == 0 || c == 0 || r + 1 == rows || c + 1 == cols
-    };
-    let (mut sum, mut count) = (0.0, 0.0);
-    for i in (0..plane.len()).filter(on_border) {
-        sum += plane[i];
-        count += 1.0;
-    }
-    sum / f32::max(count, 1.0)
-}
-
-/// Averages areas of `plane`, after padding it with `ground` to the proportions of `to`.
-fn fit(plane: &[f32], from: (usize, usize), to: (usize, usize), ground: f32) -> Vec<f32> {
-    // The side of one target pixel, in source pixels: the larger of the two ratios makes the whole picture fit.
-    let side = f64::max(from.0 as f64 / to.0 as f64, from.1 as f64 / to.1 as f64);
-    let spans = |from: usize, to: usize| -> Vec<Vec<(usize, f32)>> {
-        let offset = (from as f64 - side * to as f64) / 2.0;
-        (0..to)
-            .map(|i| overlaps(offset + side * i as f64, side, from))
-            .collect()
-    };
-    let (rows, cols) = (spans(from.0, to.0), spans(from.1, to.1));
-    let mut out = Vec::with_capacity(to.0 * to.1);
-    for row in &rows {
-        for col in &cols {
-            let (mut sum, mut covered) = (0.0, 0.0);
-            for &(r, height) in row {
-                for &(c, width) in col {
-                    sum += height * width * plane[r * from.1 + c];
-                    covered += height * width;
-                }
+    fn border_mean(&self, plane: Plane) -> f32 {
+        let (last_row, last_col) = (self.rows.saturating_sub(1), self.cols.saturating_sub(1));
+        let (mut sum, mut count) = (0.0, 0.0);
+        for row in 0..self.rows {
+            // Of the rows between the first and the last, the two ends.
+            let step = match row == 0 || row == last_row {
+                true => 1,
+                false => last_col.max(1),
+            };
+            for col in (0..self.cols).step_by(step) {
+                sum += f64::from(self.at(plane, row, col));
+                count += 1.0;
             }
-            out.push(sum + (1.0 - covered) * ground);
         }
+        (sum / f64::max(count, 1.0)) as f32
     }
-    out
+
+    /// Averages areas of a plane, after padding it with `ground` to the proportions of `to`.
+    fn fit(&self, plane: Plane, to: (usize, usize), ground: f32) -> Vec<f32> {
+        let from = (self.rows, self.cols);
+        // The side of one target pixel, in source pixels: the larger of the two ratios makes the whole picture fit.
+        let side = f64::max(from.0 as f64 / to.0 as f64, from.1 as f64 / to.1 as f64);
+        let spans = |from: usize, to: usize| -> Vec<Vec<(usize, f32)>> {
+            let offset = (from as f64 - side * to as f64) / 2.0;
+            (0..to)
+                .map(|i| overlaps(offset + side * i as f64, side, from))
+                .collect()
+        };
+        let (rows, cols) = (spans(from.0, to.0), spans(from.1, to.1));
+        let mut out = Vec::with_capacity(to.0 * to.1);
+        for row in &rows {
+            for col in &cols {
+                let (mut sum, mut covered) = (0.0, 0.0);
+                for &(r, height) in row {
+                    for &(c, width) in col {
+                        sum += height * width * self.at(plane, r, c);
+                        covered += height * width;
+                    }
+                }
+                out.push(sum + (1.0 - covered) * ground);
+            }
+        }
+        out
+    }
 }
 
 /// The source pixels that `start .. start + side` touches, each with the share of the interval that it fills.

@@ -18,12 +18,10 @@
 //! ```
 //!
 //! The cargo feature `cpu`, on by default, is Polygrad's own CPU backend.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod backend;
-mod bench;
-mod check;
-mod compare;
 mod data;
 mod devices;
 mod eval;
@@ -32,16 +30,21 @@ mod failure;
 mod feed;
 mod image;
 mod interrupt;
+#[cfg(feature = "lab")]
+mod lab;
+#[cfg(not(feature = "lab"))]
+#[path = "no_lab.rs"]
+mod lab;
 mod model;
 mod onnx;
 mod plot;
 mod predict;
-mod profile;
 mod progress;
 mod run;
 mod train;
 mod trained;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -57,26 +60,40 @@ enum Outcome {
     Interrupted,
 }
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `check`, `compare`, `bench`, `profile` or `devices`) with the backends in
+/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export` or `devices`; with the feature `lab` also `check`, `compare`, `bench` or `profile`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
 ///
-/// The exit status is 0 when all went well, 1 after an error, and 130 after Ctrl-C. A command line that makes no sense, `--help` and
-/// `--version` end the process at once, with status 2, 0 and 0.
+/// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, and 130 after Ctrl-C. Standard output
+/// that cannot be written is an error; that its reader has gone is none.
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => {
+            let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+            let printed = error.print();
+            // What was not understood goes to standard error, where nobody is left to tell.
+            if error.use_stderr() {
+                return status;
+            }
+            progress::keep(printed.and_then(|()| std::io::stdout().flush()));
+            return end(Ok(Outcome::Done));
+        }
+    };
+    end(match command {
         Command::Train(args) => train::command(&args),
         Command::Eval(args) => eval::command(&args),
         Command::Predict(args) => predict::command(&args),
         Command::Run(args) => onnx::run::command(&args),
         Command::Show(args) => onnx::show::command(&args),
         Command::Export(args) => onnx::export::command(&args),
-        Command::Check(args) => check::command(&args),
-        Command::Compare(args) => compare::command(&args),
-        Command::Bench(args) => bench::command(&args),
-        Command::Profile(args) => profile::command(&args),
+        Command::Lab(command) => lab::run(&command),
         Command::Devices(args) => devices::command(&args),
-    };
-    match outcome {
+    })
+}
+
+/// Says why a command failed, and gives its exit status.
+fn end(outcome: failure::Result<Outcome>) -> ExitCode {
+    match outcome.and_then(|outcome| progress::written().map(|()| outcome)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Interrupted) => ExitCode::from(interrupt::EXIT_STATUS),
         Err(failure) => {

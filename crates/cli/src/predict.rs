@@ -1,9 +1,10 @@
 //! `polygrad predict`: what a trained model sees in a picture.
 
+use polygrad::backend::printable;
 use polygrad::{Tensor, no_grad};
 
 use crate::args::Predict;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 use crate::progress::{note, say};
 use crate::{Outcome, image, trained};
 
@@ -34,14 +35,14 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
     })?;
     if probabilities.iter().any(|p| !p.is_finite()) {
         return Err(
-            Failure::new(format!("the model of {} computes no numbers", args.run.display()))
-                .fix("its training went wrong: train anew, with a lower --lr"),
+            Failure::new(format!("the model of {} computes no numbers", args.run.shown()))
+                .fix("its training went wrong, or its files were changed: train anew, perhaps with a lower --lr"),
         );
     }
     let mut ranking: Vec<(f64, &String)> = probabilities.into_iter().zip(&trained.config.classes).collect();
     ranking.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (probability, class) in ranking {
-        say(&format!("{:>6.2} %  {class}", 100.0 * probability));
+        say(&format!("{:>6.2} %  {}", 100.0 * probability, printable(class)));
     }
     Ok(Outcome::Done)
 }

@@ -1,21 +1,57 @@
 //! Shows how far a command has come: a bar on a terminal, plain lines elsewhere.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use polygrad::backend::printable;
+
+use crate::failure::{Failure, Result};
 
 /// Without a terminal, a line at most this often, so that a log stays readable.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Writes a line to standard output. A reader that has gone (`polygrad … | head`) is no reason to stop a training run.
+/// The first reason why standard output could not be written.
+static UNWRITTEN: OnceLock<String> = OnceLock::new();
+
+/// Writes a line to standard output. A reader that has gone (`polygrad … | head`) is no reason to stop, nor to complain; what else goes
+/// wrong, [`written`] tells at the end.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+    let mut out = std::io::stdout();
+    keep(writeln!(out, "{}", lines(line)).and_then(|()| out.flush()));
 }
 
-/// Writes a line to standard error, on the terms of [`say`].
+/// Takes down why standard output could not be written, for [`written`].
+pub(crate) fn keep(outcome: std::io::Result<()>) {
+    if let Err(error) = outcome
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        UNWRITTEN.get_or_init(|| error.to_string());
+    }
+}
+
+/// Whether all that was said has been written.
+///
+/// # Errors
+/// It was not, and its reader had not gone.
+pub(crate) fn written() -> Result<()> {
+    match UNWRITTEN.get() {
+        None => Ok(()),
+        Some(why) => Err(Failure::new(format!("cannot write to standard output: {why}"))
+            .fix("let it go to a place that can be written")),
+    }
+}
+
+/// Writes a line to standard error. Where that cannot be written, there is nobody left to tell.
 pub(crate) fn note(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", lines(line));
+}
+
+/// The lines of a text, each without what would steer the terminal: names of others may be anywhere in it.
+fn lines(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    lines.join("\n")
 }
 
 /// What one training step has to tell.
@@ -165,9 +201,30 @@ pub(crate) fn grouped(n: u64) -> String {
     text
 }
 
+/// A number in few digits where it is very large or small, in full elsewhere.
+pub(crate) fn short(x: f64) -> String {
+    match x != 0.0 && !(1e-5..1e9).contains(&x.abs()) {
+        true => format!("{x:e}"),
+        false => x.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_others_do_not_steer_the_terminal() {
+        assert_eq!(lines("a\u{1b}[2J\rb\n  c"), "a\\u{1b}[2J\\rb\n  c");
+    }
+
+    #[test]
+    fn large_numbers_are_short() {
+        assert_eq!(
+            [1e300, 1e-30, 0.003, 0.0, 1e5, -2.5].map(short),
+            ["1e300", "1e-30", "0.003", "0", "100000", "-2.5"]
+        );
+    }
 
     #[test]
     fn numbers_and_times_read_well() {

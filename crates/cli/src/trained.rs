@@ -5,7 +5,7 @@ use std::path::Path;
 use polygrad::nn::{Module, Sequential};
 use polygrad::{Device, ErrorKind};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 use crate::run::RunFolder;
 use crate::run::config::Config;
 use crate::{backend, model};
@@ -34,7 +34,7 @@ pub(crate) fn load(path: &Path, device: Option<&str>, threads: Option<usize>) ->
     let file = folder.model();
     if !file.exists() {
         return Err(
-            Failure::new(format!("{} has no model.safetensors yet", path.display())).fix(format!(
+            Failure::new(format!("{} has no model.safetensors yet", path.shown())).fix(format!(
                 "train it, at least to the end of an epoch: {}",
                 folder.resume_command()
             )),
@@ -45,6 +45,11 @@ pub(crate) fn load(path: &Path, device: Option<&str>, threads: Option<usize>) ->
         ErrorKind::StateDict => Failure::from(error).fix("take config.json and model.safetensors from the same run"),
         _ => error.into(),
     })?;
+    if Config::load(&folder.config())?.run != config.run {
+        return Err(
+            Failure::new(format!("{} became another run while it was read", path.shown())).fix("try once more"),
+        );
+    }
     model.eval();
     Ok(Trained { config, device, model })
 }

@@ -93,6 +93,19 @@ impl DType {
         if self.is_float() { self } else { F32 }
     }
 
+    /// The dtype in which ops of several steps run, whose result is rounded once: f32 for f16 and bf16, else itself.
+    #[inline]
+    pub const fn wide(self) -> Self {
+        if matches!(self, F16 | BF16) { F32 } else { self }
+    }
+
+    /// Whether a tensor of this dtype holds a number as it is, NaN included.
+    pub fn holds(self, scalar: Scalar) -> bool {
+        let value = scalar.to_f64();
+        let held = crate::dispatch_dtype!(self, T => T::from_scalar(scalar).to_f64());
+        held == value || (held.is_nan() && value.is_nan())
+    }
+
     /// Its short name: `f32`, `i64`, `bool` …
     pub const fn name(self) -> &'static str {
         match self {
@@ -198,6 +211,36 @@ native_element! {
     f64 F64 Float;
 }
 
+/// f64 in f32, so that rounding once more gives what rounding once would have given: what is not exact is cut off, and made odd.
+///
+/// Source: Boldo and Melquiond, "When double rounding is odd" (2005).
+#[inline]
+fn odd(value: f64) -> f32 {
+    let near = value as f32;
+    let back = f64::from(near);
+    if back == value || value.is_nan() {
+        return near;
+    }
+    cut_off(near, back.abs() > value.abs())
+}
+
+/// [`odd`] for integers.
+#[inline]
+fn odd_int(value: i64) -> f32 {
+    let near = value as f32;
+    let back = near as i128;
+    if back == i128::from(value) {
+        return near;
+    }
+    cut_off(near, back.abs() > i128::from(value).abs())
+}
+
+/// The neighbour of a number towards 0 if that number lies beyond what it stands for, with the last bit set.
+#[inline]
+fn cut_off(near: f32, beyond: bool) -> f32 {
+    f32::from_bits((near.to_bits() - u32::from(beyond)) | 1)
+}
+
 macro_rules! half_element {
     ($($type:ident $dtype:ident;)*) => {$(
         impl Element for $type {
@@ -205,7 +248,7 @@ macro_rules! half_element {
 
             #[inline]
             fn from_f64(value: f64) -> Self {
-                $type::from_f64(value)
+                $type::from_f32(odd(value))
             }
 
             #[inline]
@@ -215,7 +258,7 @@ macro_rules! half_element {
 
             #[inline]
             fn from_i64(value: i64) -> Self {
-                $type::from_f64(value as f64)
+                $type::from_f32(odd_int(value))
             }
 
             #[inline]
@@ -310,6 +353,7 @@ macro_rules! dispatch_dtype {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{HostTensor, Shape};
 
     #[test]
     fn promotion_is_symmetric_idempotent_and_associative_enough() {
@@ -330,6 +374,76 @@ mod tests {
         assert_eq!(I32.promote_scalar(Scalar::Float(0.5)), F32);
         assert_eq!(U8.promote_scalar(Scalar::Int(300)), U8);
         assert_eq!(Bool.promote_scalar(Scalar::Int(1)), I64);
+    }
+
+    /// Every number of a dtype that is not negative, in order, by its bits.
+    fn all<T: Element>(from_bits: fn(u16) -> T, infinity: u16) -> Vec<f64> {
+        (0..infinity).map(|bits| from_bits(bits).to_f64()).collect()
+    }
+
+    /// Halfway between each two neighbours, and as little as f64 can tell beside it.
+    fn ties<T: Element>(from_bits: fn(u16) -> T, to_bits: fn(T) -> u16, infinity: u16) {
+        let all = all(from_bits, infinity);
+        for (low, pair) in all.windows(2).enumerate() {
+            let low = low as u16;
+            let middle = pair[0] + (pair[1] - pair[0]) / 2.0;
+            let even = low + (low & 1);
+            let ulp = f64::from_bits(middle.to_bits() + 1) - middle;
+            for (value, bits) in [
+                (middle, even),
+                (middle + ulp, low + 1),
+                (middle - ulp, low),
+                (middle + 1e5 * ulp, low + 1),
+                (middle - 1e5 * ulp, low),
+            ] {
+                assert_eq!(to_bits(T::from_f64(value)), bits, "{value:e}");
+                assert_eq!(to_bits(T::from_f64(-value)), bits | 0x8000, "-{value:e}");
+                let cast = HostTensor::new(Shape::SCALAR, vec![value]).unwrap().cast(T::DTYPE);
+                assert_eq!(to_bits(cast.as_slice::<T>().unwrap()[0]), bits, "cast of {value:e}");
+            }
+        }
+        let last = all[all.len() - 1];
+        let edge = last + (last - all[all.len() - 2]) / 2.0;
+        assert_eq!(to_bits(T::from_f64(edge)), infinity);
+        assert_eq!(to_bits(T::from_f64(edge.next_down())), infinity - 1);
+        assert_eq!(to_bits(T::from_f64(1e300)), infinity);
+        assert_eq!(to_bits(T::from_f64(1e-300)), 0);
+        assert!(T::from_f64(f64::NAN).to_f64().is_nan());
+    }
+
+    #[test]
+    fn f64_is_rounded_once() {
+        assert_eq!(<bf16 as Element>::from_f64(140.500_006_7).to_f64(), 141.0);
+        ties(f16::from_bits, f16::to_bits, 0x7c00);
+        ties(bf16::from_bits, bf16::to_bits, 0x7f80);
+    }
+
+    #[test]
+    fn i64_is_rounded_once() {
+        let tie = (1i64 << 62) + (1 << 54);
+        for (value, expected) in [(tie, 1i64 << 62), (tie + 1, (1 << 62) + (1 << 55)), (tie - 1, 1 << 62)] {
+            assert_eq!(<bf16 as Element>::from_i64(value).to_f64(), expected as f64, "{value}");
+            assert_eq!(
+                <bf16 as Element>::from_i64(-value).to_f64(),
+                -expected as f64,
+                "-{value}"
+            );
+        }
+        for (value, expected) in [
+            (2049, 2048.0),
+            (2051, 2052.0),
+            (65_519, 65_504.0),
+            (65_520, f64::INFINITY),
+        ] {
+            assert_eq!(<f16 as Element>::from_i64(value).to_f64(), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn holds_what_comes_back() {
+        assert!(F16.holds(Scalar::Float(0.5)) && F16.holds(Scalar::Int(2048)) && F16.holds(Scalar::Float(f64::NAN)));
+        assert!(F16.holds(Scalar::Float(f64::INFINITY)) && F16.holds(Scalar::Bool(true)));
+        assert!(!F16.holds(Scalar::Float(1e5)) && !F16.holds(Scalar::Int(2049)) && !BF16.holds(Scalar::Float(0.1)));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::any::TypeId;
 use std::fmt::{self, Debug, Display};
 
+use crate::ops::malformed;
 use crate::program::{Program, Replay};
 use crate::{
     AnyDevice, AnyTensor, Backend, Capabilities, DType, Distribution, Error, ErrorKind, HostTensor, Op, OpDesc,
-    RandomKey, Result, Scalar, Shape, Support, dispatch, program,
+    RandomKey, Result, Scalar, Shape, dispatch, program,
 };
 
 /// A backend as an object: implemented for every [`Backend`] by a blanket impl, and by hand for wrappers that watch or disturb the
@@ -25,7 +26,7 @@ pub trait DynBackend: Send + Sync + 'static {
     fn capabilities(&self, device: &AnyDevice) -> Result<Capabilities>;
 
     /// See [`Backend::supports`].
-    fn supports(&self, device: &AnyDevice, op: &OpDesc<'_>) -> Result<Support>;
+    fn supports(&self, device: &AnyDevice, op: &OpDesc<'_>) -> Result<()>;
 
     /// See [`Backend::synchronize`].
     fn synchronize(&self, device: &AnyDevice) -> Result<()>;
@@ -117,6 +118,18 @@ impl<T> Outputs<T> {
             .ok_or_else(|| Error::invalid(format!("the backend gave no result number {i}")))
     }
 
+    /// Each result as something else.
+    ///
+    /// # Errors
+    /// Those of `f`; the results before are dropped.
+    pub fn try_map<U>(self, mut f: impl FnMut(T) -> Result<U>) -> Result<Outputs<U>> {
+        let mut mapped = Outputs::default();
+        for (to, from) in mapped.0.iter_mut().zip(self.0) {
+            *to = from.map(&mut f).transpose()?;
+        }
+        Ok(mapped)
+    }
+
     /// The results in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flatten()
@@ -141,8 +154,8 @@ impl<B: Backend> DynBackend for B {
         Ok(<B as Backend>::capabilities(place::<B>(device)?))
     }
 
-    fn supports(&self, device: &AnyDevice, op: &OpDesc<'_>) -> Result<Support> {
-        Ok(<B as Backend>::supports(place::<B>(device)?, op))
+    fn supports(&self, device: &AnyDevice, op: &OpDesc<'_>) -> Result<()> {
+        <B as Backend>::supports(place::<B>(device)?, op)
     }
 
     fn synchronize(&self, device: &AnyDevice) -> Result<()> {
@@ -219,7 +232,7 @@ impl<B: Backend> DynBackend for B {
                 },
                 params,
             ),
-            (op, targets) => Err(dispatch::malformed(op, targets.len() + 1)),
+            (op, targets) => Err(malformed(op, targets.len() + 1)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::{DType, Shape};
+use crate::{DType, Shape, printable};
 
 /// `Result` with Polygrad's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -150,8 +150,8 @@ impl Error {
             std::io::ErrorKind::StorageFull => Some("the disk is full: free some space, or choose another folder"),
             _ => None,
         };
-        let error =
-            Self::new(ErrorKind::Io, format!("cannot {action} {}: {source}", path.display())).with_source(source);
+        let message = format!("cannot {action} {}: {source}", printable(&path.to_string_lossy()));
+        let error = Self::new(ErrorKind::Io, message).with_source(source);
         match hint {
             Some(hint) => error.with_hint(hint),
             None => error,
@@ -275,7 +275,8 @@ impl fmt::Display for Error {
             write!(f, " on {device}")?;
         }
         if let Some(path) = self.module_path() {
-            write!(f, " in module {path}")?;
+            // Parts of it are names in files.
+            write!(f, " in module {}", printable(&path))?;
         }
         if let Some(hint) = self.hint() {
             write!(f, "; {hint}")?;

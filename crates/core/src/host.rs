@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{DType, Element, Error, Result, Shape, dispatch_dtype};
+use crate::{DType, Element, Error, ErrorKind, Result, Shape, dispatch_dtype};
 
 /// Memory that a [`HostTensor`] can share without a copy: a vector, or a backend's own host buffer.
 pub trait HostBytes: Any + Send + Sync {
@@ -130,8 +130,10 @@ impl HostTensor {
         if self.shape.numel() == 0 {
             return Ok(&[]);
         }
-        bytemuck::checked::try_cast_slice(self.data.bytes())
-            .map_err(|e| Error::invalid(format!("memory that does not hold {}: {e}", self.dtype)))
+        bytemuck::checked::try_cast_slice(self.data.bytes()).map_err(|e| match self.dtype {
+            DType::Bool => Error::invalid("a byte of bools is neither 0 nor 1"),
+            dtype => Error::invalid(format!("memory that does not hold {dtype}: {e}")),
+        })
     }
 
     /// A copy of the elements in row-major order.
@@ -142,12 +144,32 @@ impl HostTensor {
         self.as_slice().map(<[T]>::to_vec)
     }
 
-    /// The elements as real numbers, whatever the dtype.
+    /// The elements as real numbers, whatever the dtype. An i64 beyond ±2⁵³ is rounded.
     pub fn to_f64_vec(&self) -> Vec<f64> {
-        dispatch_dtype!(self.dtype, T => match self.as_slice::<T>() {
-            Ok(values) => values.iter().map(|&value| value.to_f64()).collect(),
+        dispatch_dtype!(self.dtype, T => self.elements::<T>().iter().map(|&value| value.to_f64()).collect())
+    }
+
+    /// [`HostTensor::to_f64_vec`] for tensors whose size others chose.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when there is no room for 8 bytes for each element.
+    pub fn try_to_f64_vec(&self) -> Result<Vec<f64>> {
+        let mut values = room(self.shape.numel())?;
+        self.each_f64(|value| values.push(value));
+        Ok(values)
+    }
+
+    /// Calls `visit` with each element as a real number, in row-major order, without a copy of all.
+    pub fn each_f64(&self, visit: impl FnMut(f64)) {
+        dispatch_dtype!(self.dtype, T => self.elements::<T>().iter().map(|&value| value.to_f64()).for_each(visit));
+    }
+
+    /// The elements, where `T` is the dtype's.
+    fn elements<T: Element>(&self) -> &[T] {
+        match self.as_slice::<T>() {
+            Ok(values) => values,
             Err(_) => unreachable!("the dtype was checked when the tensor was made"),
-        })
+        }
     }
 
     /// A copy in another dtype, by [`Element::from_scalar`]'s conversions.
@@ -157,19 +179,38 @@ impl HostTensor {
             return self.clone();
         }
         let data: Arc<dyn HostBytes> = dispatch_dtype!(self.dtype, S => {
-            let values = match self.as_slice::<S>() {
-                Ok(values) => values,
-                Err(_) => unreachable!("the dtype was checked when the tensor was made"),
-            };
-            dispatch_dtype!(dtype, D => Arc::new(
-                values.iter().map(|&value| D::from_scalar(value.to_scalar())).collect::<Vec<D>>()
-            ))
+            dispatch_dtype!(dtype, D => Arc::new(self.converted::<S, D>(Vec::with_capacity(self.shape.numel()))))
         });
         Self {
             dtype,
             shape: self.shape,
             data,
         }
+    }
+
+    /// [`HostTensor::cast`] for tensors whose size others chose.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when there is no room for the copy.
+    pub fn try_cast(&self, dtype: DType) -> Result<Self> {
+        if dtype == self.dtype {
+            return Ok(self.clone());
+        }
+        let data: Arc<dyn HostBytes> = dispatch_dtype!(self.dtype, S => {
+            dispatch_dtype!(dtype, D => Arc::new(self.converted::<S, D>(room(self.shape.numel())?)))
+        });
+        Ok(Self {
+            dtype,
+            shape: self.shape,
+            data,
+        })
+    }
+
+    /// The elements in another dtype, in memory that is there for them.
+    fn converted<S: Element, D: Element>(&self, mut memory: Vec<D>) -> Vec<D> {
+        let values = self.elements::<S>().iter();
+        memory.extend(values.map(|&value| D::from_scalar(value.to_scalar())));
+        memory
     }
 
     /// The same elements under another shape.
@@ -184,12 +225,32 @@ impl HostTensor {
     }
 }
 
+/// An empty list with room for so many elements.
+pub(crate) fn room<T: Element>(count: usize) -> Result<Vec<T>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(count).map_err(|_| {
+        let bytes = count.saturating_mul(size_of::<T>());
+        Error::new(
+            ErrorKind::OutOfMemory,
+            format!("{bytes} bytes of host memory could not be had"),
+        )
+    })?;
+    Ok(memory)
+}
+
 impl fmt::Debug for HostTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = self.to_f64_vec();
-        let shown = &values[..values.len().min(16)];
-        let more = if values.len() > shown.len() { " …" } else { "" };
-        write!(f, "HostTensor({}{} {shown:?}{more})", self.dtype, self.shape)
+        let shown: Vec<String> = dispatch_dtype!(self.dtype, T => {
+            self.elements::<T>().iter().take(16).map(|value| format!("{value:?}")).collect()
+        });
+        let more = if self.shape.numel() > shown.len() { " …" } else { "" };
+        write!(
+            f,
+            "HostTensor({}{} [{}]{more})",
+            self.dtype,
+            self.shape,
+            shown.join(", ")
+        )
     }
 }
 
@@ -209,6 +270,12 @@ mod tests {
         );
         let copy = HostTensor::from_bytes(DType::F32, Shape::from([4]), tensor.bytes()).unwrap();
         assert_eq!(copy.to_f64_vec(), [1.5, -2.0, 0.0, 4.0]);
+        assert_eq!(copy.try_to_f64_vec().unwrap(), copy.to_f64_vec());
+        assert_eq!(
+            copy.try_cast(DType::I32).unwrap().to_vec::<i32>().unwrap(),
+            [1, -2, 0, 4]
+        );
+        assert_eq!(format!("{copy:?}"), "HostTensor(f32[4] [1.5, -2.0, 0.0, 4.0])");
     }
 
     #[test]

@@ -18,7 +18,10 @@ mod dyn_backend;
 mod error;
 mod host;
 mod layout;
+mod nearest;
+pub mod observe;
 mod ops;
+mod printable;
 pub mod program;
 mod random;
 mod registry;
@@ -28,7 +31,7 @@ mod spec;
 
 pub use any::{AnyBackend, AnyDevice, AnyTensor, DynDevice};
 pub use backend::Backend;
-pub use capabilities::{Capabilities, Support};
+pub use capabilities::Capabilities;
 pub use dtype::{DType, Element};
 pub use dyn_backend::{DynBackend, Outputs};
 pub use error::{Error, ErrorKind, Operand, Result};
@@ -37,10 +40,14 @@ pub use host::{HostBytes, HostTensor};
 #[doc(hidden)]
 pub use inventory;
 pub use layout::Layout;
+pub use nearest::nearest;
 pub use ops::{
     Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Op, OpDesc, PoolParams,
-    Prepack, ReduceOp, SgdParams, SliceRange, UnaryOp,
+    Prepack, ReduceOp, SgdParams, SliceRange, TensorType, UnaryOp,
 };
+#[doc(hidden)]
+pub use ops::{Owned, Tensors};
+pub use printable::printable;
 pub use random::{Distribution, RandomKey, check as check_distribution, draw, philox4x32, random_host};
 pub use registry::{Availability, BackendEntry, BuiltIn, Candidate, DeviceInfo, Registry};
 pub use scalar::Scalar;

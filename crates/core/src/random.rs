@@ -1,5 +1,6 @@
 //! Counter-based random numbers: the same seed gives the same numbers on every backend.
 
+use crate::host::room;
 use crate::{DType, Element, Error, HostTensor, Result, Shape, bf16, f16};
 
 /// Which numbers to draw.
@@ -97,7 +98,7 @@ pub fn draw(distribution: Distribution, seed: u64, counter: u64) -> f64 {
 /// A uniform draw that rounds up to `high` in a narrow dtype is set to the largest number below it.
 ///
 /// # Errors
-/// When the bounds are in the wrong order or not finite, or `p` is no probability.
+/// When the bounds are in the wrong order or not finite, `p` is no probability, or the memory cannot be had.
 pub fn random_host(shape: Shape, distribution: Distribution, dtype: DType, key: RandomKey) -> Result<HostTensor> {
     check(distribution)?;
     let values = (0..shape.numel() as u64).map(|i| draw(distribution, key.seed, key.offset.wrapping_add(i)));
@@ -106,23 +107,28 @@ pub fn random_host(shape: Shape, distribution: Distribution, dtype: DType, key: 
         _ => f64::INFINITY,
     };
     match dtype {
-        DType::F32 => HostTensor::new(shape, values.map(|v| below(v as f32, limit, f32::next_down)).collect()),
-        DType::F16 => HostTensor::new(
+        DType::F32 => gathered(shape, values.map(|v| below(v as f32, limit, f32::next_down))),
+        DType::F16 => gathered(
             shape,
-            values.map(|v| below(f16::from_f64(v), limit, next_down_f16)).collect(),
+            values.map(|v| below(<f16 as Element>::from_f64(v), limit, next_down_f16)),
         ),
-        DType::BF16 => HostTensor::new(
+        DType::BF16 => gathered(
             shape,
-            values
-                .map(|v| below(bf16::from_f64(v), limit, next_down_bf16))
-                .collect(),
+            values.map(|v| below(<bf16 as Element>::from_f64(v), limit, next_down_bf16)),
         ),
-        DType::F64 => HostTensor::new(shape, values.map(|v| below(v, limit, f64::next_down)).collect()),
-        DType::I64 => HostTensor::new(shape, values.map(|v| v as i64).collect()),
-        DType::I32 => HostTensor::new(shape, values.map(|v| v as i32).collect()),
-        DType::U8 => HostTensor::new(shape, values.map(|v| v as u8).collect()),
-        DType::Bool => HostTensor::new(shape, values.map(|v| v != 0.0).collect()),
+        DType::F64 => gathered(shape, values.map(|v| below(v, limit, f64::next_down))),
+        DType::I64 => gathered(shape, values.map(|v| v as i64)),
+        DType::I32 => gathered(shape, values.map(|v| v as i32)),
+        DType::U8 => gathered(shape, values.map(|v| v as u8)),
+        DType::Bool => gathered(shape, values.map(|v| v != 0.0)),
     }
+}
+
+/// A tensor of values, in memory that may not be had.
+fn gathered<T: Element>(shape: Shape, values: impl Iterator<Item = T>) -> Result<HostTensor> {
+    let mut memory = room(shape.numel())?;
+    memory.extend(values);
+    HostTensor::new(shape, memory)
 }
 
 /// Integers are drawn through f64, which holds them exactly up to here.
@@ -133,16 +139,29 @@ const EXACT: i64 = 1 << 53;
 /// # Errors
 /// When the bounds are in the wrong order or not finite, or `p` is no probability.
 pub fn check(distribution: Distribution) -> Result<()> {
-    let fine = match distribution {
-        Distribution::Uniform { low, high } => low <= high && low.is_finite() && high.is_finite(),
-        Distribution::Normal { mean, std } => std >= 0.0 && mean.is_finite() && std.is_finite(),
-        Distribution::Bernoulli { p } => (0.0..=1.0).contains(&p),
-        Distribution::Integers { low, high } => low < high && low >= -EXACT && high <= EXACT,
+    let (fine, op) = match distribution {
+        Distribution::Uniform { low, high } => (low <= high && low.is_finite() && high.is_finite(), "uniform"),
+        Distribution::Normal { mean, std } => (std >= 0.0 && mean.is_finite() && std.is_finite(), "normal"),
+        Distribution::Bernoulli { p } => ((0.0..=1.0).contains(&p), "bernoulli"),
+        Distribution::Integers { low, high } => (low < high && low >= -EXACT && high <= EXACT, "randint"),
     };
     if fine {
         return Ok(());
     }
-    Err(Error::invalid(format!("parameters out of order: {distribution:?}")).with_op("random"))
+    let text = match distribution {
+        Distribution::Uniform { low, high } => {
+            format!("the bounds {low} and {high} must be finite, and the lower one come first")
+        }
+        Distribution::Normal { mean, std } => {
+            format!("the mean {mean} and the standard deviation {std} must be finite, and the latter not negative")
+        }
+        Distribution::Bernoulli { p } => format!("{p} is no probability: it must be from 0 to 1"),
+        Distribution::Integers { low, high } if low >= high => {
+            format!("there is no integer from {low} up to, and not including, {high}")
+        }
+        Distribution::Integers { low, high } => format!("{low}..{high} goes beyond ±2^53"),
+    };
+    Err(Error::invalid(text).with_op(op))
 }
 
 fn below<T: Element>(value: T, limit: f64, next_down: fn(T) -> T) -> T {

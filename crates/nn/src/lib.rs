@@ -19,12 +19,13 @@ mod store;
 pub mod watch;
 
 pub use init::{Fan, Init};
-pub use io::{Checkpoint, replace_file};
+pub use io::{Checkpoint, open_file, replace_file};
 pub use layers::*;
+pub(crate) use module::Target;
 pub use module::{
-    Buffer, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, StateDict, Summary, SummaryRow, Visit, Visitor,
+    Buffer, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, Served, StateDict, Summary, SummaryRow, Visit,
+    Visitor,
 };
-pub(crate) use module::{Target, nearest};
 pub use optim::*;
 pub use polygrad_derive::Module;
 pub use polygrad_tensor::AnyBackend;

@@ -11,7 +11,7 @@ fn built_in() -> Vec<BackendEntry> {
         #[cfg(not(feature = "cpu"))]
         off("cpu", "native CPU kernels"),
         #[cfg(all(feature = "cpu", feature = "compute"))]
-        of_driver("the CPU's kernels as a driver", polygrad_cpu::CpuDriver::open, Vec::new),
+        polygrad_compute::entry("the CPU's kernels as a driver", polygrad_cpu::CpuDriver::open, Vec::new),
         #[cfg(not(all(feature = "cpu", feature = "compute")))]
         off("compute-cpu", "the CPU's kernels as a driver"),
         #[cfg(feature = "cuda")]
@@ -41,22 +41,6 @@ fn built_in() -> Vec<BackendEntry> {
     ]
 }
 
-/// A driver of ours, with the CPU's kernels for calls with little work where they are built in.
-#[cfg(any(feature = "cuda", feature = "wgpu", all(feature = "compute", feature = "cpu")))]
-fn of_driver<D: polygrad_core::compute::Driver>(
-    description: &'static str,
-    open: impl Fn(&polygrad_core::DeviceSpec) -> polygrad_core::Result<D> + Send + Sync + 'static,
-    devices: impl Fn() -> Vec<polygrad_core::DeviceInfo> + Send + Sync + 'static,
-) -> BackendEntry {
-    #[cfg(feature = "cpu")]
-    let entry = polygrad_compute::entry_with_host(description, open, devices, || {
-        Box::new(polygrad_cpu::CpuDriver::default())
-    });
-    #[cfg(not(feature = "cpu"))]
-    let entry = polygrad_compute::entry(description, open, devices);
-    entry
-}
-
 /// Our own kernels in CUDA C; `auto` prefers them to everything else where there is such a GPU.
 #[cfg(feature = "cuda")]
 fn cuda() -> BackendEntry {
@@ -70,7 +54,7 @@ fn cuda() -> BackendEntry {
             Availability::Unavailable(reason) => Err(reason),
         },
     };
-    of_driver("NVIDIA's GPUs by CUDA", CudaDriver::open, CudaDriver::list)
+    polygrad_compute::entry("NVIDIA's GPUs by CUDA", CudaDriver::open, CudaDriver::list)
         .with_choice(choice)
         .with_priority(20)
 }
@@ -82,7 +66,7 @@ fn wgpu() -> BackendEntry {
     use polygrad_wgpu::WgpuDriver;
 
     let devices = || WgpuDriver::open(None).devices();
-    of_driver("GPUs by Vulkan, Metal or DirectX 12", WgpuDriver::from_spec, devices)
+    polygrad_compute::entry("GPUs by Vulkan, Metal or DirectX 12", WgpuDriver::from_spec, devices)
         .with_choice(WgpuDriver::choice)
         .with_priority(10)
 }
@@ -100,9 +84,7 @@ fn wgpu() -> BackendEntry {
 )))]
 fn off(name: &'static str, description: &'static str) -> BackendEntry {
     let feature = if name == "compute-cpu" { "compute" } else { name };
-    BackendEntry::absent(
-        name,
-        description,
-        format!("the cargo feature `{feature}` is off; build with --features {feature}"),
-    )
+    BackendEntry::absent(name, description, "its cargo feature is off").with_fix(format!(
+        "in Cargo.toml, give polygrad features = [\"{feature}\"]; build the command line with --features {feature}"
+    ))
 }

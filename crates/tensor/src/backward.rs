@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fmt;
 use std::sync::Arc;
 
 use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result};
@@ -9,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::accumulated::{Accumulated, add_to};
 use crate::activity::{Active, Activity};
-use crate::graph::{Kind, Node, Rule};
+use crate::graph::{Cut, Kind, Node, Rule};
 use crate::rules::Passed;
 use crate::{Tensor, enable_grad, no_grad, rules};
 
@@ -62,6 +63,16 @@ pub trait GradId {
     fn grad_name(&self) -> Option<Arc<str>> {
         None
     }
+
+    /// Further names by which [`Gradients::by_name`] finds it.
+    fn grad_other_names(&self) -> Option<Arc<[Box<str>]>> {
+        None
+    }
+
+    /// Whether it is the result of an op in the graph, whose gradient is kept only if it is [captured](BackwardOptions::capture).
+    fn is_inner(&self) -> bool {
+        false
+    }
 }
 
 impl<B: Backend> GradId for Tensor<B> {
@@ -71,6 +82,14 @@ impl<B: Backend> GradId for Tensor<B> {
 
     fn grad_name(&self) -> Option<Arc<str>> {
         self.name()
+    }
+
+    fn grad_other_names(&self) -> Option<Arc<[Box<str>]>> {
+        self.node.as_ref()?.as_leaf()?.others()
+    }
+
+    fn is_inner(&self) -> bool {
+        self.is_tracked() && !self.is_leaf()
     }
 }
 
@@ -83,7 +102,14 @@ pub struct Gradients<B: Backend = AnyBackend> {
 struct Gradient<B: Backend> {
     id: u64,
     name: Option<Arc<str>>,
+    other_names: Option<Arc<[Box<str>]>>,
     value: Tensor<B>,
+}
+
+impl<B: Backend> Gradient<B> {
+    fn is_named(&self, name: &str) -> bool {
+        self.name.as_deref() == Some(name) || self.other_names.iter().flat_map(|names| &**names).any(|n| **n == *name)
+    }
 }
 
 impl<B: Backend> Gradients<B> {
@@ -93,8 +119,12 @@ impl<B: Backend> Gradients<B> {
         let mut entries: Vec<Gradient<B>> = Vec::new();
         for (of, value) in gradients {
             let Some(id) = of.grad_id() else { continue };
-            let name = of.grad_name();
-            let entry = Gradient { id, name, value };
+            let entry = Gradient {
+                id,
+                name: of.grad_name(),
+                other_names: of.grad_other_names(),
+                value,
+            };
             match entries.binary_search_by_key(&id, |entry| entry.id) {
                 Ok(i) => entries[i] = entry,
                 Err(i) => entries.insert(i, entry),
@@ -113,24 +143,38 @@ impl<B: Backend> Gradients<B> {
     /// The gradient of a leaf or captured tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::NoGradient`] when the result does not depend on it.
+    /// [`ErrorKind::NoGradient`] when the result does not depend on it, or it is no leaf and was not captured.
     pub fn require(&self, of: &impl GradId) -> Result<&Tensor<B>> {
         self.get(of).ok_or_else(|| {
             let name = of.grad_name().map_or_else(String::new, |name| format!(" {name:?}"));
+            let (why, hint) = if of.grad_id().is_none() {
+                (
+                    "it does not require one",
+                    "make it a leaf with requires_grad or Tensor::var before it is used",
+                )
+            } else if of.is_inner() {
+                (
+                    "it is no leaf, and gradients of others are kept only when they are captured",
+                    "run the backward pass as backward_with(&BackwardOptions::default().capture(&tensor))",
+                )
+            } else {
+                (
+                    "the result does not depend on it",
+                    "use it in the forward pass, or freeze it if it is meant to be left out",
+                )
+            };
             Error::new(
                 ErrorKind::NoGradient,
-                format!("there is no gradient for the tensor{name}: the result does not depend on it"),
+                format!("there is no gradient for the tensor{name}: {why}"),
             )
-            .with_hint("use it in the forward pass, or freeze it if it is meant to be left out")
+            .with_hint(hint)
         })
     }
 
-    /// The gradient of the leaf with a name.
+    /// The gradient of the leaf with a name; a parameter that stands at several places of a model is found by each of its names there.
     pub fn by_name(&self, name: &str) -> Option<&Tensor<B>> {
-        self.entries
-            .iter()
-            .find(|entry| entry.name.as_deref() == Some(name))
-            .map(|entry| &entry.value)
+        let entry = self.entries.iter().find(|entry| entry.is_named(name))?;
+        Some(&entry.value)
     }
 
     /// All gradients, with the names of their leaves.
@@ -168,6 +212,17 @@ impl<B: Backend> Gradients<B> {
     }
 }
 
+/// The names, dtypes and shapes, without values: those may have to be waited for.
+impl<B: Backend> fmt::Debug for Gradients<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let described = self.iter().map(|(name, gradient)| {
+            let text = format!("{}{}", gradient.dtype(), gradient.shape());
+            (name.unwrap_or("(unnamed)"), text)
+        });
+        f.debug_map().entries(described).finish()
+    }
+}
+
 impl<B: Backend> Tensor<B> {
     /// The gradients of this tensor, which has one element, with respect to all leaves that it depends on.
     ///
@@ -183,15 +238,8 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::backward`]; and when the given gradient has another shape, dtype or device.
     pub fn backward_with(&self, options: &BackwardOptions<'_, B>) -> Result<Gradients<B>> {
-        let Some(root) = &self.node else {
-            return Err(Error::new(
-                ErrorKind::NoGradient,
-                "the tensor does not depend on any tensor that requires a gradient",
-            )
-            .with_op("backward")
-            .with_hint(
-                "make a leaf with requires_grad or Tensor::var, and compute outside no_grad and without detach",
-            ));
+        let Some(root) = self.graph_node() else {
+            return Err(self.without_graph());
         };
         let active = Active::begin(Activity::Backward(root.id()));
         let seed = match options.gradient {
@@ -202,6 +250,22 @@ impl<B: Backend> Tensor<B> {
             enable_grad(|| propagate(root, seed, options, &active))
         } else {
             no_grad(|| propagate(root, seed, options, &active))
+        }
+    }
+
+    /// Why no gradient can flow from here.
+    #[cold]
+    fn without_graph(&self) -> Error {
+        let text = "the tensor does not depend on any tensor that requires a gradient";
+        let error = |text: String| Error::new(ErrorKind::NoGradient, text).with_op("backward");
+        match self.node.as_ref().and_then(|node| node.as_cut()) {
+            Some(Cut { op, dtype }) => error(format!(
+                "{text}: {op} gives {dtype} and no gradient; the graph was cut there"
+            ))
+            .with_hint(format!("compute the loss from what {op} was given")),
+            None => error(text.to_owned()).with_hint(
+                "make a leaf with requires_grad or Tensor::var, and compute outside no_grad and without detach",
+            ),
         }
     }
 
@@ -262,13 +326,16 @@ fn propagate<B: Backend>(
             Kind::Leaf(leaf) => entries.push(Gradient {
                 id,
                 name: leaf.name(),
+                other_names: leaf.others(),
                 value: gradient,
             }),
+            Kind::Cut(_) => unreachable!("edges lead to nodes in the graph"),
             Kind::Op(call) => {
                 if options.capture.contains(&id) {
                     entries.push(Gradient {
                         id,
                         name: None,
+                        other_names: None,
                         value: gradient.clone(),
                     });
                 }
@@ -318,7 +385,7 @@ fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Acc
 
 /// Goes on behind an output that was computed again, in the graph.
 fn add_through<B: Backend>(pending: &mut Frontier<B>, output: &Tensor<B>, gradient: Tensor<B>) -> Result<()> {
-    match &output.node {
+    match output.graph_node() {
         Some(again) => add(pending, again, Accumulated::whole(gradient)),
         None => Ok(()),
     }

@@ -26,12 +26,23 @@ pub(crate) struct Node<B: Backend> {
 pub(crate) enum Kind<B: Backend> {
     Leaf(Leaf),
     Op(Call<B>),
+    /// Outside the graph, and remembers what cut it off.
+    Cut(Cut),
+}
+
+/// An op without a gradient that was given a tensor in the graph.
+#[derive(Clone, Copy)]
+pub(crate) struct Cut {
+    pub(crate) op: &'static str,
+    /// What it gave.
+    pub(crate) dtype: DType,
 }
 
 /// A tensor that the user wants a gradient for.
 #[derive(Default)]
 pub(crate) struct Leaf {
     name: OnceLock<Arc<str>>,
+    others: OnceLock<Arc<[Box<str>]>>,
 }
 
 impl Leaf {
@@ -42,6 +53,15 @@ impl Leaf {
     /// The first name stays.
     pub(crate) fn set_name(&self, name: &str) {
         self.name.get_or_init(|| name.into());
+    }
+
+    pub(crate) fn others(&self) -> Option<Arc<[Box<str>]>> {
+        self.others.get().cloned()
+    }
+
+    /// The first ones stay.
+    pub(crate) fn set_others(&self, names: impl FnOnce() -> Arc<[Box<str>]>) {
+        self.others.get_or_init(names);
     }
 }
 
@@ -103,6 +123,14 @@ impl<B: Backend> Node<B> {
         Self::new(Kind::Leaf(leaf))
     }
 
+    /// No place in the graph, so it needs no number.
+    fn cut(cut: Cut) -> Self {
+        Self {
+            id: 0,
+            kind: Kind::Cut(cut),
+        }
+    }
+
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -110,17 +138,30 @@ impl<B: Backend> Node<B> {
     pub(crate) fn as_leaf(&self) -> Option<&Leaf> {
         match &self.kind {
             Kind::Leaf(leaf) => Some(leaf),
-            Kind::Op(_) => None,
+            Kind::Op(_) | Kind::Cut(_) => None,
+        }
+    }
+
+    pub(crate) fn as_cut(&self) -> Option<Cut> {
+        match self.kind {
+            Kind::Cut(cut) => Some(cut),
+            Kind::Leaf(_) | Kind::Op(_) => None,
         }
     }
 }
 
 impl<B: Backend> Tensor<B> {
+    /// Its place in the graph.
+    #[inline]
+    pub(crate) fn graph_node(&self) -> Option<&Arc<Node<B>>> {
+        self.node.as_ref().filter(|node| node.as_cut().is_none())
+    }
+
     /// The ops of the graph behind this tensor, each once: so that tests can tell whether every gradient rule was used.
     #[doc(hidden)]
     pub fn recorded_ops(&self) -> Vec<Op> {
         let mut seen = HashSet::new();
-        let mut pending: Vec<&Node<B>> = self.node.as_deref().into_iter().collect();
+        let mut pending: Vec<&Node<B>> = self.graph_node().map(AsRef::as_ref).into_iter().collect();
         let mut ops = Vec::new();
         while let Some(node) = pending.pop() {
             let Kind::Op(call) = &node.kind else {
@@ -225,7 +266,34 @@ fn with_grad_mode<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
 /// Whether an op on these inputs has to be recorded.
 #[inline]
 pub(crate) fn needs_graph<B: Backend>(inputs: &[&Tensor<B>]) -> bool {
+    inputs.iter().any(|input| input.is_tracked()) && is_grad_enabled()
+}
+
+/// Makes the tensor for the result of an op that no gradient flows through. It is outside the graph, and knows the op if an input was in it.
+#[inline]
+pub(crate) fn cut<B: Backend>(value: B::Tensor, inputs: &[&Tensor<B>], op: &'static str) -> Tensor<B> {
+    let mut out = Tensor::from_inner(value);
+    if may_be_marked(inputs) {
+        out.node = if inputs.iter().any(|input| input.is_tracked()) {
+            let dtype = out.dtype();
+            Some(Arc::new(Node::cut(Cut { op, dtype })))
+        } else {
+            mark_of(inputs)
+        };
+    }
+    out
+}
+
+#[inline]
+fn may_be_marked<B: Backend>(inputs: &[&Tensor<B>]) -> bool {
     inputs.iter().any(|input| input.node.is_some()) && is_grad_enabled()
+}
+
+/// What cut off the first input that was cut off, for a result outside the graph.
+#[cold]
+fn mark_of<B: Backend>(inputs: &[&Tensor<B>]) -> Option<Arc<Node<B>>> {
+    let marks = inputs.iter().filter_map(|input| input.node.as_ref());
+    marks.filter(|node| node.as_cut().is_some()).map(Arc::clone).next()
 }
 
 /// What a call keeps for its gradient rule.
@@ -271,8 +339,12 @@ pub(crate) fn record<B: Backend>(
     op: impl FnOnce() -> Op,
     save: impl FnOnce(&mut Recorder<'_, B>, &B::Tensor),
 ) -> Tensor<B> {
-    if !needs_graph(inputs) {
+    if !may_be_marked(inputs) {
         return Tensor::from_inner(value);
+    }
+    if !inputs.iter().any(|input| input.is_tracked()) {
+        let node = mark_of(inputs);
+        return Tensor { value, node };
     }
     record_rule(value, inputs, Rule::Op(op()), save)
 }
@@ -293,7 +365,7 @@ pub(crate) fn record_rule<B: Backend>(
     let inputs = inputs
         .iter()
         .map(|input| Edge {
-            node: input.node.clone(),
+            node: input.graph_node().cloned(),
             shape: input.shape(),
             dtype: input.dtype(),
         })

@@ -49,7 +49,7 @@ pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
 pub use graph::{enable_grad, is_grad_enabled, next_node_id, no_grad};
 #[cfg(feature = "ndarray")]
 pub use ndarray;
-pub use ops::{Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode};
+pub use ops::{ClampBound, Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode};
 pub use polygrad_core::{
     Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,
     Error, ErrorKind, HostTensor, IntoShape, PoolParams, Registry, Result, Scalar, SgdParams, Shape, SliceRange, bf16,

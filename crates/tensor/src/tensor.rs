@@ -104,7 +104,7 @@ impl<B: Backend> Tensor<B> {
     /// Whether a gradient flows through this tensor.
     #[inline]
     pub fn is_tracked(&self) -> bool {
-        self.node.is_some()
+        self.graph_node().is_some()
     }
 
     /// Whether it is a leaf that requires a gradient.
@@ -124,34 +124,59 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// What identifies this tensor in the gradient graph.
-    pub fn node_id(&self) -> Option<u64> {
-        self.node.as_ref().map(|node| node.id())
+    /// Gives a leaf further names, by which [`Gradients::by_name`](crate::Gradients::by_name) finds its gradient as well: those of a parameter
+    /// that stands at several places of a model. Those given first stay; does nothing to other tensors.
+    pub fn set_other_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        if let Some(leaf) = self.node.as_ref().and_then(|node| node.as_leaf()) {
+            leaf.set_others(|| names.into_iter().map(Box::from).collect());
+        }
     }
 
-    /// Changes the values of a leaf, or of a tensor outside the graph, in place: how optimizers update parameters. Graphs made before
-    /// keep the old values.
+    /// What identifies this tensor in the gradient graph.
+    pub fn node_id(&self) -> Option<u64> {
+        self.graph_node().map(|node| node.id())
+    }
+
+    /// Changes the values of a leaf, or of a tensor outside the graph. Graphs made before keep the old values. When `update` fails or panics,
+    /// or changes shape or dtype, the tensor is as it was; so it keeps the old values until `update` is done.
     ///
     /// # Errors
-    /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph, and if the shape or dtype changes.
+    /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph; [`ErrorKind::Shape`] or [`ErrorKind::DType`]
+    /// if its shape or dtype changes.
     pub fn update(&mut self, update: impl FnOnce(&mut B::Tensor) -> Result<()>) -> Result<()> {
+        /// Puts the old values back, unless they have been taken out.
+        struct Restore<'a, T>(&'a mut T, Option<T>);
+        impl<T> Drop for Restore<'_, T> {
+            fn drop(&mut self) {
+                if let Some(old) = self.1.take() {
+                    *self.0 = old;
+                }
+            }
+        }
+        let name = self.name();
+        self.update_in_place(|value| {
+            let old = value.clone();
+            let mut guard = Restore(value, Some(old));
+            update(guard.0)?;
+            if let Some(old) = &guard.1 {
+                expect_same::<B>(name, old, guard.0)?;
+            }
+            guard.1 = None;
+            Ok(())
+        })
+    }
+
+    /// [`Tensor::update`] that works in the tensor's own memory where nobody else holds it, so that there are no old values to go back to:
+    /// how optimizers change parameters. `update` has to leave the value alone when it fails, and to keep its shape and dtype.
+    ///
+    /// # Errors
+    /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph.
+    pub fn update_in_place(&mut self, update: impl FnOnce(&mut B::Tensor) -> Result<()>) -> Result<()> {
         if self.is_tracked() && !self.is_leaf() {
             return Err(Error::invalid("only a leaf can be changed in place").with_hint("detach it first"));
         }
-        let _active = self
-            .node
-            .as_ref()
-            .map(|leaf| Active::begin(Activity::Update(leaf.id())));
-        let (shape, dtype) = (self.shape(), self.dtype());
-        update(&mut self.value)?;
-        if self.shape() != shape || self.dtype() != dtype {
-            return Err(Error::shape(format!(
-                "an update in place changed {dtype}{shape} to {}{}",
-                self.dtype(),
-                self.shape()
-            )));
-        }
-        Ok(())
+        let _active = self.node_id().map(|leaf| Active::begin(Activity::Update(leaf)));
+        update(&mut self.value)
     }
 
     // Out of the device.
@@ -172,7 +197,7 @@ impl<B: Backend> Tensor<B> {
         self.to_host()?.to_vec().map_err(|e| e.with_op("to_vec"))
     }
 
-    /// The values as real numbers, whatever the dtype, in row-major order.
+    /// The values as real numbers, whatever the dtype, in row-major order. An i64 beyond ±2⁵³ is rounded: [`Tensor::to_vec`] does not.
     ///
     /// # Errors
     /// When the device fails.
@@ -180,7 +205,7 @@ impl<B: Backend> Tensor<B> {
         Ok(self.to_host()?.to_f64_vec())
     }
 
-    /// The value of a tensor with a single element, as a real number.
+    /// The value of a tensor with a single element, as a real number. An i64 beyond ±2⁵³ is rounded: [`Tensor::to_vec`] does not.
     ///
     /// # Errors
     /// When it has more or fewer elements, or the device fails.
@@ -242,6 +267,25 @@ impl Tensor {
     pub fn downcast<C: Backend>(&self) -> Option<Tensor<C>> {
         self.value.downcast_ref::<C>().cloned().map(Tensor::from_inner)
     }
+}
+
+/// Fails when a tensor's new value has another shape or dtype than the old one.
+fn expect_same<B: Backend>(name: Option<Arc<str>>, old: &B::Tensor, new: &B::Tensor) -> Result<()> {
+    let (shape, dtype) = (B::shape(old), B::dtype(old));
+    if B::shape(new) == shape && B::dtype(new) == dtype {
+        return Ok(());
+    }
+    let what = name.map_or_else(|| "a tensor".to_owned(), |name| format!("the tensor {name:?}"));
+    let text = format!(
+        "{what} of {dtype}{shape} cannot become {}{}",
+        B::dtype(new),
+        B::shape(new)
+    );
+    Err(if B::shape(new) == shape {
+        Error::dtype(text).with_hint("convert the new values with to_dtype")
+    } else {
+        Error::shape(text)
+    })
 }
 
 /// Conversion of whole values (tensors, models) to another backend.

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use polygrad_core::{
     ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, OpDesc, PoolParams,
-    ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
+    ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp,
 };
 
 use crate::Tensor;
@@ -25,7 +25,7 @@ impl<B: Backend> Backend for Tracked<B> {
         B::capabilities(device)
     }
 
-    fn supports(device: &B::Device, op: &OpDesc<'_>) -> Support {
+    fn supports(device: &B::Device, op: &OpDesc<'_>) -> Result<()> {
         B::supports(device, op)
     }
 

@@ -1,8 +1,8 @@
 //! The required ops of the seam. The fused ones are left to Polygrad's decompositions.
 
 use polygrad::backend::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, OpDesc, PoolParams,
-    ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
+    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams, ReduceOp,
+    Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::tensor::collect;
@@ -18,10 +18,6 @@ impl Backend for Toy {
 
     fn capabilities(_: &ToyDevice) -> Capabilities {
         Capabilities::host(support::DTYPES)
-    }
-
-    fn supports(_: &ToyDevice, op: &OpDesc<'_>) -> Support {
-        support::supports(op)
     }
 
     fn synchronize(_: &ToyDevice) -> Result<()> {
@@ -68,6 +64,9 @@ impl Backend for Toy {
     }
 
     fn binary(op: BinaryOp, a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         elementwise::binary(op, a, b)
     }
 
@@ -96,6 +95,9 @@ impl Backend for Toy {
     }
 
     fn matmul(a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
+        if !a.dtype().is_float() {
+            return decompose::integer_matmul::<Self>(a, b);
+        }
         matmul::matmul(a, b)
     }
 

@@ -1,6 +1,6 @@
 //! Which dtypes there are and which op takes which of them.
 
-use polygrad::backend::{DType, Error, Op, OpDesc, Support};
+use polygrad::backend::{DType, Error};
 
 use crate::ToyDevice;
 
@@ -37,15 +37,4 @@ pub(crate) fn unknown(op: &'static str) -> Error {
     Error::unsupported("it does not know this op")
         .with_op(op)
         .with_device(ToyDevice)
-}
-
-/// See [`Backend::supports`](polygrad::backend::Backend::supports).
-pub(crate) fn supports(call: &OpDesc<'_>) -> Support {
-    let (op, dtype) = (call.op, call.dtype);
-    match op {
-        Op::Cast(to) if !DTYPES.contains(to) => Support::No(refused(op.name(), *to).to_string()),
-        _ if !DTYPES.contains(&dtype) || !op.accepts(dtype) => Support::No(refused(op.name(), dtype).to_string()),
-        _ if op.is_fused() => Support::Decomposed,
-        _ => Support::Native,
-    }
 }

@@ -103,7 +103,7 @@ fn measure(
     json: &Path,
     plot: &Path,
 ) -> Result<Value, String> {
-    let mut line = "run --release --quiet -p polygrad-cli -- bench --captured --threads"
+    let mut line = "run --release --quiet -p polygrad-cli --features lab -- bench --captured --threads"
         .split(' ')
         .collect::<Vec<_>>();
     line.push(threads);

@@ -5,7 +5,7 @@ mod table;
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cargo;
@@ -36,7 +36,7 @@ const TABLE: &str = "benches/workloads/instructions.txt";
 /// or machine, if the variable `CI` is `true`.
 pub(crate) fn run(record: bool) -> Result<(), String> {
     let made_with = made_with()?;
-    let program = program()?;
+    let program = cargo::program("build --release --bin polygrad --features lab", "polygrad", &[])?;
     let mut counts = Vec::new();
     for (case, steps) in CASES {
         let per_step = per_step(&program, case, steps)?;
@@ -114,26 +114,6 @@ fn made_with() -> Result<String, String> {
     #[cfg(not(target_arch = "x86_64"))]
     let vectors = "";
     Ok(format!("{rustc}, {libc}, {}{vectors}", std::env::consts::ARCH))
-}
-
-/// The command line's program, as a release has it.
-fn program() -> Result<PathBuf, String> {
-    let line = "build --release --bin polygrad --message-format=json-render-diagnostics";
-    println!("cargo {line}");
-    let output = cargo::command(&line.split(' ').collect::<Vec<_>>(), &[])
-        .stderr(Stdio::inherit())
-        .output();
-    let output = output.map_err(|e| format!("cargo could not be started: {e}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo {line} ended with {}", output.status));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let program = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "polygrad")
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    program.ok_or_else(|| "cargo did not say where the program is".to_owned())
 }
 
 /// The difference between a run and one with twice as many steps, in which the start and the end of the program cancel.

@@ -20,11 +20,11 @@ pub(crate) fn run() -> Result<(), String> {
     let (ours, theirs) = (folder.join("polygrad"), folder.join("pytorch"));
     let [ours, theirs] = [&ours, &theirs].map(|folder| folder.display().to_string());
     let (python, engines) = (Python::find()?, onnxruntime::environment()?);
-    cargo::run(&example("", "exported", &ours), &[])?;
+    cargo::run(&program("", "exported", &ours), &[])?;
     let mut export = python.script("pytorch_exports.py");
     finished(export.arg(&theirs).stdout(Stdio::null())).map_err(|reason| reason + &python.fix())?;
 
-    let judged = |folder: &str| cargo::command(&example("ort,rten", "judged", folder), &engines);
+    let judged = |folder: &str| cargo::command(&program("ort,rten", "judged", folder), &engines);
     let manifest = cargo::checkout().join("judges/tract/Cargo.toml");
     let manifest = manifest.display().to_string();
     let tract = |folder: &str| cargo::command(&["run", "--quiet", "--manifest-path", &manifest, "--", folder], &[]);
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<(), String> {
     };
     let exports = Verdicts::of([judged(&ours), tract(&ours), script("onnx_judge.py", &ours)])?;
     let imports = Verdicts::of([judged(&theirs), tract(&theirs)])?;
-    let loaded = cargo::command(&example("", "loaded", &theirs), &[]);
+    let loaded = cargo::command(&program("", "loaded", &theirs), &[]);
     let weights = Verdicts::of([script("pytorch_judge.py", &ours), loaded])?;
 
     let judges = ["checker", "Polygrad", "ONNX Runtime", "RTen", "tract"];
@@ -52,9 +52,9 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-/// Cargo's arguments for one of `polygrad-onnx`'s examples.
-fn example<'a>(features: &'a str, name: &'a str, folder: &'a str) -> Vec<&'a str> {
-    let mut line: Vec<&str> = "run --quiet -p polygrad-onnx --example".split(' ').collect();
+/// Cargo's arguments for one of `polygrad-judging`'s programs.
+fn program<'a>(features: &'a str, name: &'a str, folder: &'a str) -> Vec<&'a str> {
+    let mut line: Vec<&str> = "run --quiet -p polygrad-judging --bin".split(' ').collect();
     line.push(name);
     if !features.is_empty() {
         line.extend(["--features", features]);

@@ -4,12 +4,10 @@ use burn_backend::ops::ActivationOps;
 use burn_flex::Flex;
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor,
-    OpDesc, PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, Support, UnaryOp,
+    PoolParams, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose,
 };
 
-use crate::flex::{
-    activation, compare, elementwise, host, index, integer, movement, optim, product, reduce, support, window,
-};
+use crate::flex::{activation, compare, elementwise, host, index, integer, movement, optim, product, reduce, window};
 use crate::{BurnDevice, BurnTensor};
 
 /// The backend: see the [crate's documentation](crate).
@@ -27,15 +25,7 @@ impl Backend for Burn {
     }
 
     fn capabilities(_: &BurnDevice) -> Capabilities {
-        let mut capabilities = Capabilities::host(DType::ALL);
-        capabilities
-            .native_dtypes
-            .retain(|dtype| !matches!(dtype, DType::F16 | DType::BF16));
-        capabilities
-    }
-
-    fn supports(_: &BurnDevice, op: &OpDesc<'_>) -> Support {
-        support::supports(op)
+        Capabilities::host(DType::ALL)
     }
 
     fn synchronize(_: &BurnDevice) -> Result<()> {
@@ -80,6 +70,9 @@ impl Backend for Burn {
     }
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         elementwise::binary(op, a, b)
     }
 
@@ -108,6 +101,9 @@ impl Backend for Burn {
     }
 
     fn matmul(a: &T, b: &T) -> Result<T> {
+        if !a.dtype().is_float() {
+            return decompose::integer_matmul::<Self>(a, b);
+        }
         product::matmul(a, b)
     }
 
@@ -170,6 +166,9 @@ impl Backend for Burn {
     // Fused ops that Burn has, or that its memory can be gone over once for.
 
     fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary_scalar::<Self>(op, x, scalar, reverse);
+        }
         elementwise::binary_scalar(op, x, scalar, reverse)
     }
 

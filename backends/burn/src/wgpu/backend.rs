@@ -4,11 +4,11 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Error, ErrorKind, HostTensor, OpDesc,
-    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, Support, UnaryOp,
+    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Error, ErrorKind, HostTensor,
+    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
-use crate::wgpu::{compare, elementwise, host, index, movement, product, reduce, support, window};
+use crate::wgpu::{compare, elementwise, host, index, movement, product, reduce, window};
 use crate::{BurnWgpuDevice, BurnWgpuTensor};
 
 /// The backend on Burn's wgpu devices: see the [crate's documentation](crate).
@@ -45,13 +45,7 @@ impl Backend for BurnWgpu {
         let mut capabilities = Capabilities::host(device.dtypes());
         capabilities.asynchronous = true;
         capabilities.unified_memory = false;
-        // Some adapters add floats atomically, in any order.
-        capabilities.deterministic = false;
         capabilities
-    }
-
-    fn supports(device: &BurnWgpuDevice, op: &OpDesc<'_>) -> Support {
-        support::supports(*device, op)
     }
 
     fn synchronize(device: &BurnWgpuDevice) -> Result<()> {
@@ -94,6 +88,9 @@ impl Backend for BurnWgpu {
     }
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         guarded(op.name(), a.device(), || elementwise::binary(op, a, b))
     }
 
@@ -122,6 +119,9 @@ impl Backend for BurnWgpu {
     }
 
     fn matmul(a: &T, b: &T) -> Result<T> {
+        if !a.dtype().is_float() {
+            return decompose::integer_matmul::<Self>(a, b);
+        }
         guarded("matmul", a.device(), || product::matmul(a, b))
     }
 
@@ -187,6 +187,9 @@ impl Backend for BurnWgpu {
     // Fused ops that Burn has.
 
     fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary_scalar::<Self>(op, x, scalar, reverse);
+        }
         guarded(op.name(), x.device(), || {
             elementwise::binary_scalar(op, x, scalar, reverse)
         })

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use burn_backend::IntDType;
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
 use burn_wgpu::{CubeBackend, CubeTensor};
-use polygrad_core::{ArgOp, Axes, BinaryOp, DType, Element, HostTensor, ReduceOp, Result, Scalar, Shape};
+use polygrad_core::{ArgOp, Axes, BinaryOp, DType, Element, HostTensor, ReduceOp, Result, Scalar, Shape, SliceRange};
 
 use crate::wgpu::elementwise::binary_scalar;
 use crate::wgpu::host::{from_host, to_host};
-use crate::wgpu::movement::reshape;
+use crate::wgpu::movement::{concat, reshape, slice};
 use crate::wgpu::support::{refused, unknown};
 use crate::wgpu::tensor::{BurnWgpuTensor as T, ensure_room};
 
@@ -46,7 +46,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
         if count != 1 {
             let folded = reshape(&result, Shape::from([outer, count, inner]));
             dims.dims_mut()[start..end].fill(1);
-            result = reshape(&along(op, &folded)?, dims);
+            result = reshape(&along_parts(op, folded)?, dims);
         }
         end = start;
     }
@@ -55,6 +55,34 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
         result = binary_scalar(BinaryOp::Div, &result, Scalar::Float(count as f64), false)?;
     }
     Ok(reshape(&result, out))
+}
+
+/// The most that Burn's kernel adds up in a row: a few invocations of it share an axis, and a long sum would lose digits.
+const PART: usize = 1 << 10;
+
+/// Reduces the middle one of three axes, a long one in parts.
+fn along_parts(op: ReduceOp, mut x: T) -> Result<T> {
+    loop {
+        let [outer, count, inner] = [x.shape()[0], x.shape()[1], x.shape()[2]];
+        if count <= PART {
+            return along(op, &x);
+        }
+        let (parts, rest) = (count / PART, count % PART);
+        let stretch = |start: usize, len: usize| {
+            let all = SliceRange::full;
+            slice(&x, &[all(outer), SliceRange::new(start, len, 1), all(inner)])
+        };
+        let whole = reshape(&stretch(0, count - rest)?, Shape::from([outer * parts, PART, inner]));
+        let mut next = reshape(&along(op, &whole)?, Shape::from([outer, parts, inner]));
+        if rest > 0 {
+            let last = match rest {
+                1 => stretch(count - 1, 1)?,
+                _ => along(op, &stretch(count - rest, rest)?)?,
+            };
+            next = concat(&[&next, &last], 1)?;
+        }
+        x = next;
+    }
 }
 
 /// Reduces the middle one of three axes.
@@ -81,10 +109,16 @@ fn along(op: ReduceOp, x: &T) -> Result<T> {
     Ok(x.like(f(operand, 1), out, dtype))
 }
 
+/// Burn's kernels pass over what an axis has beyond 65,536 elements.
+const LONGEST: usize = 1 << 15;
+
 pub(crate) fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Result<T> {
     let out = x.shape().reduced(Axes::one(axis), keepdims);
     if out.numel() == 0 {
         return x.zeros(out, DType::I64);
+    }
+    if x.shape()[axis] > LONGEST {
+        return Ok(reshape(&arg_on_host(op, x, axis)?, out));
     }
     let operand = x.operand();
     let found = match (op, x.dtype().is_float()) {
@@ -98,6 +132,45 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Resul
     Ok(reshape(&x.like(found, x.shape().with_dim(axis, 1), DType::I64), out))
 }
 
+/// Along an axis that is too long for Burn's kernel.
+fn arg_on_host(op: ArgOp, x: &T, axis: usize) -> Result<T> {
+    let host = to_host(x)?;
+    let largest = match op {
+        ArgOp::Max => true,
+        ArgOp::Min => false,
+        _ => return Err(unknown(op.name(), x.device())),
+    };
+    let found = match x.dtype() {
+        DType::F32 => extremes::<f32>(largest, &host, axis)?,
+        DType::I64 => extremes::<i64>(largest, &host, axis)?,
+        DType::I32 => extremes::<i32>(largest, &host, axis)?,
+        DType::Bool => extremes::<bool>(largest, &host, axis)?,
+        other => return Err(refused(op.name(), other, x.device())),
+    };
+    from_host(&found, x.device())
+}
+
+/// The first of the largest or smallest along an axis; the first NaN, where there is one.
+fn extremes<E: Element>(largest: bool, host: &HostTensor, axis: usize) -> Result<HostTensor> {
+    let (shape, values) = (*host.shape(), host.as_slice::<E>()?);
+    let (dim, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+    let nan = |x: E| x.to_f64().is_nan();
+    let beyond = |x: E, best: E| nan(x) || if largest { x > best } else { x < best };
+    let found = (0..values.len() / dim).map(|line| {
+        let start = line / inner * dim * inner + line % inner;
+        let at = |i: usize| values[start + i * inner];
+        let best = (1..dim).fold(0, |best, i| {
+            if !nan(at(best)) && beyond(at(i), at(best)) {
+                i
+            } else {
+                best
+            }
+        });
+        best as i64
+    });
+    HostTensor::new(shape.with_dim(axis, 1), found.collect())
+}
+
 pub(crate) fn cumsum(x: &T, axis: usize) -> Result<T> {
     let (shape, dtype) = (x.shape(), x.dtype());
     if dtype == DType::Bool {
@@ -107,12 +180,49 @@ pub(crate) fn cumsum(x: &T, axis: usize) -> Result<T> {
         return Ok(x.clone());
     }
     ensure_room(&shape, dtype, x.device())?;
+    if shape[axis] > LONGEST {
+        return cumsum_on_host(x, axis);
+    }
     let sums = if dtype.is_float() {
         CubeBackend::float_cumsum(x.operand(), axis)
     } else {
         CubeBackend::int_cumsum(x.operand(), axis)
     };
     Ok(x.like(sums, shape, dtype))
+}
+
+/// Along an axis that is too long for Burn's kernel.
+fn cumsum_on_host(x: &T, axis: usize) -> Result<T> {
+    let host = to_host(x)?;
+    let sums = match x.dtype() {
+        DType::F32 => running::<f32, f64>(&host, axis, Element::to_f64, |sum| sum as f32, |a, b| a + b)?,
+        DType::I64 => running::<i64, i64>(&host, axis, |x| x, |sum| sum, i64::wrapping_add)?,
+        DType::I32 => running::<i32, i32>(&host, axis, |x| x, |sum| sum, i32::wrapping_add)?,
+        other => return Err(refused("cumsum", other, x.device())),
+    };
+    from_host(&sums, x.device())
+}
+
+/// Sums along an axis up to each element, kept in `S`.
+fn running<E: Element, S: Copy>(
+    host: &HostTensor,
+    axis: usize,
+    widen: fn(E) -> S,
+    narrow: fn(S) -> E,
+    add: fn(S, S) -> S,
+) -> Result<HostTensor> {
+    let (shape, mut sums) = (*host.shape(), host.as_slice::<E>()?.to_vec());
+    let (dim, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+    for line in 0..sums.len() / dim {
+        let start = line / inner * dim * inner + line % inner;
+        let mut sum = widen(sums[start]);
+        for i in 1..dim {
+            let at = start + i * inner;
+            sum = add(sum, widen(sums[at]));
+            sums[at] = narrow(sum);
+        }
+    }
+    HostTensor::new(shape, sums)
 }
 
 /// On the host: so does Burn, whose wgpu devices have no kernel for it, and whose order is not stable.

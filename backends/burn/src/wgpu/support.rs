@@ -1,6 +1,6 @@
 //! Which dtypes there are, which op takes which of them, and who computes it.
 
-use polygrad_core::{DType, Error, Op, OpDesc, Support};
+use polygrad_core::{DType, Error};
 
 use crate::BurnWgpuDevice;
 
@@ -30,20 +30,4 @@ pub(crate) fn unknown(op: &'static str, device: BurnWgpuDevice) -> Error {
         .with_op(op)
         .with_device(device)
         .with_hint("use backend burn, which is the CPU, for it")
-}
-
-/// See [`Backend::supports`](polygrad_core::Backend::supports).
-pub(crate) fn supports(device: BurnWgpuDevice, call: &OpDesc<'_>) -> Support {
-    let (op, dtype) = (call.op, call.dtype);
-    match op {
-        Op::Cast(to) if !DTYPES.contains(to) => Support::No(refused(op.name(), *to, device).to_string()),
-        _ if !DTYPES.contains(&dtype) || !op.accepts(dtype) => {
-            Support::No(refused(op.name(), dtype, device).to_string())
-        }
-        Op::BinaryScalar { .. } | Op::CompareScalar { .. } | Op::ConvInputGrad { .. } | Op::ConvWeightGrad { .. } => {
-            Support::Native
-        }
-        _ if op.is_fused() => Support::Decomposed,
-        _ => Support::Native,
-    }
 }

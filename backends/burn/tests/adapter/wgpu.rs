@@ -2,7 +2,9 @@
 
 use polygrad_burn::burn_wgpu::CubeTensor;
 use polygrad_burn::{BurnWgpu as B, BurnWgpuDevice, BurnWgpuTensor, entry};
-use polygrad_core::{Availability, Axes, Backend, BinaryOp, DType, ErrorKind, HostTensor, Scalar, Shape, SliceRange};
+use polygrad_core::{
+    ArgOp, Availability, Axes, Backend, BinaryOp, DType, ErrorKind, HostTensor, ReduceOp, Scalar, Shape, SliceRange,
+};
 
 fn device() -> Option<BurnWgpuDevice> {
     match BurnWgpuDevice::new(0) {
@@ -155,4 +157,31 @@ fn threads_share_a_tensor() {
         }
     });
     assert_eq!(values(&x)[999], 999.0);
+}
+
+/// Burn's kernels for reductions go no further than 65,536 elements along an axis.
+#[test]
+fn long_axes_are_reduced_whole() {
+    let Some(device) = device() else { return };
+    for count in [65_537, 98_305, 200_003] {
+        // All that matters is at the end.
+        let mut line = vec![1.0; count];
+        line[count - 1] = 5.0;
+        let x = tensor(&line, [count], device);
+        let of = |op: ReduceOp| values(&B::reduce(op, &x, Axes::one(0), false).unwrap())[0];
+        assert_eq!(of(ReduceOp::Sum), count as f32 + 4.0);
+        assert_eq!((of(ReduceOp::Max), of(ReduceOp::Prod)), (5.0, 5.0));
+        let at = B::to_host(&B::arg_reduce(ArgOp::Max, &x, 0, false).unwrap()).unwrap();
+        assert_eq!(at.to_vec::<i64>().unwrap(), [count as i64 - 1]);
+        let sums = values(&B::cumsum(&x, 0).unwrap());
+        assert_eq!(sums[count - 1], count as f32 + 4.0);
+        // With axes on both sides of it.
+        let both: Vec<f32> = (0..2).flat_map(|_| line.iter().flat_map(|&v| [v, 2.0 * v])).collect();
+        let x = tensor(&both, [2, count, 2], device);
+        let sums = values(&B::reduce(ReduceOp::Sum, &x, Axes::one(1), true).unwrap());
+        let sum = count as f32 + 4.0;
+        assert_eq!(sums, [sum, 2.0 * sum, sum, 2.0 * sum]);
+        let at = B::to_host(&B::arg_reduce(ArgOp::Max, &x, 1, false).unwrap()).unwrap();
+        assert_eq!(at.to_vec::<i64>().unwrap(), [count as i64 - 1; 4]);
+    }
 }

@@ -45,6 +45,17 @@ pub(super) unsafe fn raise(data: *mut u8, len: usize) {
 /// # Safety
 /// The fences were put up by [`raise`], and nobody writes to them now.
 pub(super) unsafe fn inspect(data: *const u8) {
+    // SAFETY: the caller promises the same.
+    if let Some(place) = unsafe { breach(data) } {
+        report(place);
+    }
+}
+
+/// Where a fence around `data` is broken.
+///
+/// # Safety
+/// As [`inspect`].
+unsafe fn breach(data: *const u8) -> Option<String> {
     // SAFETY: the front fence was put up.
     let front = unsafe { data.sub(FENCE) };
     // SAFETY: as above.
@@ -52,13 +63,12 @@ pub(super) unsafe fn inspect(data: *const u8) {
     // SAFETY: as above.
     let before = unsafe { std::slice::from_raw_parts(front.add(LENGTHS), FENCE - LENGTHS) };
     if len != !turned || before.iter().any(|&byte| byte != POST) {
-        return report("before the start of its buffer".to_owned());
+        return Some("before the start of its buffer".to_owned());
     }
     // SAFETY: the length is the one that the back fence was put up behind.
     let behind = unsafe { std::slice::from_raw_parts(data.add(len), FENCE) };
-    if let Some(at) = behind.iter().position(|&byte| byte != POST) {
-        report(format!("{at} bytes behind the end of its buffer of {len} bytes"));
-    }
+    let at = behind.iter().position(|&byte| byte != POST)?;
+    Some(format!("{at} bytes behind the end of its buffer of {len} bytes"))
 }
 
 #[cold]
@@ -96,8 +106,7 @@ mod tests {
         assert_eq!(bytes[FENCE..FENCE + 10], [UNWRITTEN; 10]);
         change(&mut bytes);
         // SAFETY: as above.
-        unsafe { inspect(bytes.as_ptr().add(FENCE)) };
-        lock(&BROKEN).take()
+        unsafe { breach(bytes.as_ptr().add(FENCE)) }
     }
 
     #[test]

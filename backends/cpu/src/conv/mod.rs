@@ -2,19 +2,19 @@
 
 mod columns;
 mod direct;
+mod epilogue;
 mod filters;
 mod geometry;
 mod max_rows;
 mod max_values;
 mod pool;
 mod product;
-mod then;
 mod winograd;
 
+pub(crate) use epilogue::Epilogue;
 pub(crate) use filters::Filters;
 pub(crate) use max_values::max_pool_values;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
-pub(crate) use then::Then;
 
 use polygrad_core::{ConvParams, DType, Error, Result, Scalar, Shape};
 
@@ -37,15 +37,15 @@ macro_rules! for_real {
 
 /// See [`polygrad_core::Backend::conv`].
 pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Result<CpuTensor> {
-    conv_then(x, weight, params, None)
+    conv_with_epilogue(x, weight, params, None)
 }
 
 /// [`conv`] and what follows it, which is for f32 alone.
-pub(crate) fn conv_then(
+pub(crate) fn conv_with_epilogue(
     x: &CpuTensor,
     weight: &CpuTensor,
     params: &ConvParams,
-    then: Option<&Then<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
 ) -> Result<CpuTensor> {
     let dtype = same_dtype("conv", x, weight)?;
     floats("conv", dtype)?;
@@ -69,22 +69,22 @@ pub(crate) fn conv_then(
                     kept.map(|kept| &kept.winograd),
                     |filters| filters.are_of(device, &geometry),
                     || winograd::Filters::new(device, &geometry, from),
-                    |filters| winograd::forward(device, &geometry, x, filters, then, to),
+                    |filters| winograd::forward(device, &geometry, x, filters, epilogue, to),
                 )?;
             } else {
                 filters::with(
                     kept.map(|kept| &kept.direct),
                     |filters| filters.are_of(device, &geometry),
                     || direct::Filters::new(device, &geometry, from),
-                    |filters| direct::forward(device, &geometry, x, filters, then, to),
+                    |filters| direct::forward(device, &geometry, x, filters, epilogue, to),
                 )?;
             }
         }
         return Ok(out);
     }
     for_real!(dtype, forward(&x, &weight, &mut out, &geometry))?;
-    if let Some(then) = then {
-        then.run_all(&mut out);
+    if let Some(epilogue) = epilogue {
+        epilogue.run_all(&mut out);
     }
     Ok(out)
 }

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use polygrad_core::compute::{Elementwise, ElementwiseProgram, Step, Value};
 use polygrad_core::{DType, Error, Result, Shape, dispatch_dtype};
 
-use super::memory::{Memory, Place};
+use super::claims::Claims;
+use super::memory::Place;
 use super::steps::{self, Loop};
 use super::strided::Strided;
 use crate::CpuDevice;
@@ -15,12 +16,13 @@ use crate::buffers::Buffer;
 const BLOCK: usize = 2048;
 
 /// See [`polygrad_core::compute::ComputeBackend::elementwise`].
-pub(super) fn elementwise(memory: &mut Memory, call: &Elementwise<'_>, device: CpuDevice) -> Result<()> {
+pub(super) fn elementwise(memory: &Claims<'_>, call: &Elementwise<'_>, device: CpuDevice) -> Result<()> {
     call.check()?;
     let program = call.program;
     let plan = Plan::new(program, device)?;
     let inputs: Vec<Place> = call.inputs.iter().map(|v| memory.place(v)).collect::<Result<_>>()?;
     let outputs: Vec<Place> = call.outputs.iter().map(|v| memory.target(v)).collect::<Result<_>>()?;
+    memory.found();
     if call.shape.numel() == 0 || outputs.is_empty() {
         return Ok(());
     }

@@ -5,13 +5,17 @@ use std::ops::Range;
 use polygrad_core::compute::{AddressSpace, DevicePtr, DeviceView};
 use polygrad_core::{CompareOp, DType, Error, Layout, MAX_RANK, Result, Scalar, Shape};
 
+use super::claims::{Access, Claims, Memory, Uses};
 use crate::buffers::Buffer;
 use crate::ops::compare;
 use crate::{CpuDevice, CpuTensor, loops};
 
-/// What was allocated. Every pointer and extent that a call names is looked up here before any memory is touched.
+/// What was allocated, and what is in use. Every pointer and extent that a call names is looked up here before any memory is touched.
 #[derive(Default)]
-pub(super) struct Memory(AddressSpace<Block>);
+pub(super) struct Table {
+    blocks: AddressSpace<Block>,
+    pub(super) uses: Uses,
+}
 
 /// An allocation. Its bytes are never uninitialized: what a host may read must have some value.
 struct Block(Buffer);
@@ -22,9 +26,16 @@ impl std::fmt::Debug for Block {
     }
 }
 
-impl std::fmt::Debug for Memory {
+impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} allocations of {} bytes", self.0.len(), self.0.bytes())
+        write!(f, "{} allocations of {} bytes", self.blocks.len(), self.blocks.bytes())
+    }
+}
+
+impl Table {
+    /// The allocation around so many bytes, and where in it they begin.
+    pub(super) fn find(&self, ptr: DevicePtr, bytes: usize) -> Result<(&Buffer, usize)> {
+        self.blocks.find(ptr, bytes).map(|(block, at)| (&block.0, at))
     }
 }
 
@@ -37,28 +48,28 @@ pub(super) fn shape(dims: &[usize]) -> Result<Shape> {
 }
 
 impl Memory {
-    pub(super) fn alloc(&mut self, bytes: usize) -> Result<DevicePtr> {
+    pub(super) fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
         let buffer = Buffer::alloc(bytes)?;
         // SAFETY: the block is new and has so many bytes.
         unsafe { std::ptr::write_bytes(buffer.as_ptr(), 0, bytes) };
-        self.0.insert(bytes, Block(buffer))
+        self.table().blocks.insert(bytes, Block(buffer))
     }
 
-    pub(super) fn free(&mut self, ptr: DevicePtr) -> Result<()> {
-        self.0.remove(ptr).map(drop)
+    /// A call that runs meanwhile keeps the memory until it is done.
+    pub(super) fn free(&self, ptr: DevicePtr) -> Result<()> {
+        let removed = self.table().blocks.remove(ptr);
+        removed.map(drop)
     }
+}
 
-    /// The allocation around so many bytes, and where in it they begin.
-    fn find(&self, ptr: DevicePtr, bytes: usize) -> Result<(&Buffer, usize)> {
-        self.0.find(ptr, bytes).map(|(block, at)| (&block.0, at))
-    }
-
-    pub(super) fn write(&mut self, dst: DevicePtr, src: &[u8]) -> Result<()> {
+impl Claims<'_> {
+    pub(super) fn write(&self, dst: DevicePtr, src: &[u8]) -> Result<()> {
         if src.is_empty() {
             return Ok(());
         }
-        let (buffer, at) = self.find(dst, src.len())?;
-        // SAFETY: the bytes are inside the allocation, and nobody else is at the memory while it is borrowed mutably.
+        let (buffer, at) = self.find(dst, src.len(), Access::Write)?;
+        self.found();
+        // SAFETY: the bytes are inside the allocation, and nobody else is at the memory while it is claimed for writing.
         unsafe { std::ptr::copy(src.as_ptr(), buffer.as_ptr().add(at), src.len()) };
         Ok(())
     }
@@ -67,24 +78,31 @@ impl Memory {
         if dst.is_empty() {
             return Ok(());
         }
-        let (buffer, at) = self.find(src, dst.len())?;
-        // SAFETY: the bytes are inside the allocation, and all of them are initialized.
+        let (buffer, at) = self.find(src, dst.len(), Access::Read)?;
+        self.found();
+        // SAFETY: the bytes are inside the allocation, all of them are initialized, and nobody writes them while they are claimed.
         unsafe { std::ptr::copy(buffer.as_ptr().add(at), dst.as_mut_ptr(), dst.len()) };
         Ok(())
     }
 
-    pub(super) fn copy(&mut self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
+    pub(super) fn copy(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
-        let ((from, source), (to, target)) = (self.find(src, bytes)?, self.find(dst, bytes)?);
-        // SAFETY: both parts are inside their allocations; they may overlap.
+        let (from, source) = self.find(src, bytes, Access::Read)?;
+        let (to, target) = self.find(dst, bytes, Access::Write)?;
+        self.found();
+        // SAFETY: both parts are inside their allocations and claimed; they may overlap.
         unsafe { std::ptr::copy(from.as_ptr().add(source), to.as_ptr().add(target), bytes) };
         Ok(())
     }
 
-    /// The memory of a view. One without elements is nowhere: its pointer is not looked at.
+    /// The memory of a view that is read. One without elements is nowhere: its pointer is not looked at.
     pub(super) fn place(&self, view: &DeviceView) -> Result<Place> {
+        self.claim(view, Access::Read)
+    }
+
+    fn claim(&self, view: &DeviceView, access: Access) -> Result<Place> {
         let (dims, dtype) = (*view.shape(), view.dtype);
         let span = view.span()?;
         if span.is_empty() {
@@ -92,6 +110,7 @@ impl Memory {
                 buffer: Buffer::alloc_for(dims, 0)?,
                 layout: Layout::contiguous(dims),
                 dtype,
+                access,
                 span: 0..0,
             });
         }
@@ -100,7 +119,7 @@ impl Memory {
             return Err(Error::invalid(format!("{:?} is no address of {dtype}", view.ptr))
                 .with_hint(format!("it must be a multiple of {size}")));
         }
-        let (buffer, at) = self.find(view.ptr, span.end)?;
+        let (buffer, at) = self.find(view.ptr, span.end, access)?;
         // The stride of an axis with one place means nothing, and may be any number.
         let mut strides = [0; MAX_RANK];
         for (axis, stride) in view.layout.strides().iter().enumerate() {
@@ -108,9 +127,10 @@ impl Memory {
         }
         let layout = Layout::strided(dims, &strides[..dims.rank()], at / size + view.layout.offset());
         Ok(Place {
-            buffer: buffer.clone(),
+            buffer,
             layout,
             dtype,
+            access,
             span: at + span.start..at + span.end,
         })
     }
@@ -124,31 +144,31 @@ impl Memory {
                 view.layout.strides()
             )));
         }
-        self.place(view)
-    }
-
-    /// The memory of so many elements in a row.
-    pub(super) fn row(&self, ptr: DevicePtr, dtype: DType, len: usize) -> Result<Place> {
-        self.place(&DeviceView::contiguous(ptr, dtype, shape(&[len])?))
+        self.claim(view, Access::Write)
     }
 
     /// A tensor over the elements of a contiguous shape, to read.
     pub(super) fn tensor(&self, ptr: DevicePtr, dtype: DType, dims: &[usize], device: CpuDevice) -> Result<CpuTensor> {
-        let view = DeviceView::contiguous(ptr, dtype, shape(dims)?);
-        self.place(&view)?.tensor(device)
+        self.input(ptr, dtype, dims)?.tensor(device)
+    }
+
+    /// The memory of a contiguous shape that is read.
+    pub(super) fn input(&self, ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<Place> {
+        self.place(&DeviceView::contiguous(ptr, dtype, shape(dims)?))
     }
 
     /// The memory of a contiguous shape that is written to.
     pub(super) fn output(&self, ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<Place> {
-        self.place(&DeviceView::contiguous(ptr, dtype, shape(dims)?))
+        self.claim(&DeviceView::contiguous(ptr, dtype, shape(dims)?), Access::Write)
     }
 }
 
-/// Part of an allocation, found to be inside it.
+/// Part of an allocation, found to be inside it, and claimed by the call that found it.
 pub(super) struct Place {
     buffer: Buffer,
     layout: Layout,
     dtype: DType,
+    access: Access,
     /// Which bytes of the allocation its elements are among.
     span: Range<usize>,
 }
@@ -181,6 +201,7 @@ impl Place {
             buffer: self.buffer.clone(),
             layout,
             dtype: self.dtype,
+            access: self.access,
             span: self.span.clone(),
         }
     }
@@ -217,14 +238,17 @@ impl Place {
 
     /// Writes a result of as many elements here.
     pub(super) fn write(&self, x: &CpuTensor) -> Result<()> {
+        if self.access != Access::Write {
+            return Err(Error::invalid("a result for memory that was claimed to be read"));
+        }
         if x.dtype() != self.dtype {
             return Err(Error::dtype(format!("a result of {} for {}", x.dtype(), self.dtype)));
         }
         let x = x.reshaped(*self.layout.shape())?;
         // Some ops give their operand back, which may be this very memory.
         let x = if x.is_in(&self.buffer) { x.copied()? } else { x };
-        // SAFETY: the place was found inside its allocation, its elements are distinct, the result is elsewhere, and whoever
-        // calls has the memory to itself.
+        // SAFETY: the place was found inside its allocation, its elements are distinct, the result is elsewhere, and the call has
+        // claimed the memory for itself.
         unsafe { loops::copy_into(&x, self.first(), &self.layout) };
         Ok(())
     }

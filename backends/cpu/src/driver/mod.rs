@@ -1,8 +1,9 @@
 //! The native kernels as a driver: the seam for chips, on the CPU, as the oracle for the drivers of other chips.
 //!
-//! Memory is a table of allocations behind a lock, which a call holds while it runs. Each pointer and extent is looked up there, and becomes a
-//! tensor or a place that is known to lie inside one allocation.
+//! Memory is a table of allocations. Each pointer and extent is looked up there, and becomes a tensor or a place that is known to lie inside one
+//! allocation, and that no other call writes until this one is done: calls on several threads run at the same time where they may.
 
+mod claims;
 mod elementwise;
 mod memory;
 mod products;
@@ -13,17 +14,16 @@ mod tensors;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DeviceKind, DevicePtr,
-    DeviceView, Driver, DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm,
-    Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Driver,
+    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
+    ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use polygrad_core::{Availability, DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
 use crate::{CpuDevice, buffers};
-use memory::Memory;
+use claims::{Claims, Memory};
 
 /// The native CPU kernels behind the trait for drivers.
 ///
@@ -49,14 +49,8 @@ use memory::Memory;
 pub struct CpuDriver {
     name: String,
     device: CpuDevice,
-    state: Arc<State>,
-}
-
-/// What the queues of a driver share.
-#[derive(Debug, Default)]
-struct State {
     initialized: AtomicBool,
-    memory: Mutex<Memory>,
+    memory: Memory,
 }
 
 impl CpuDriver {
@@ -65,7 +59,8 @@ impl CpuDriver {
         Self {
             name: format!("compute-{device}"),
             device,
-            state: Arc::default(),
+            initialized: AtomicBool::new(false),
+            memory: Memory::default(),
         }
     }
 
@@ -77,8 +72,13 @@ impl CpuDriver {
         CpuDevice::open(spec).map(Self::new)
     }
 
-    /// Runs a call with the memory, which it has to itself.
-    fn call<T>(&self, name: &'static str, run: impl FnOnce(&mut Memory) -> Result<T>) -> Result<T> {
+    /// Runs a call, which has the memory that it finds until it ends.
+    fn call<T>(&self, name: &'static str, run: impl FnOnce(&Claims<'_>) -> Result<T>) -> Result<T> {
+        self.checked(name, |memory| run(&memory.begin()))
+    }
+
+    /// Runs something about memory.
+    fn checked<T>(&self, name: &'static str, run: impl FnOnce(&Memory) -> Result<T>) -> Result<T> {
         let name = || (name, &self.name);
         if !self.is_initialized() {
             let (op, device) = name();
@@ -89,8 +89,7 @@ impl CpuDriver {
                     .with_hint("call init first"),
             );
         }
-        let mut memory = self.state.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        run(&mut memory).map_err(|error| {
+        run(&self.memory).map_err(|error| {
             let (op, device) = name();
             error.with_op(op).with_device(device)
         })
@@ -143,19 +142,17 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn init(&self) -> Result<()> {
-        self.state.initialized.store(true, Ordering::Release);
+        self.initialized.store(true, Ordering::Release);
         Ok(())
     }
 
     fn is_initialized(&self) -> bool {
-        self.state.initialized.load(Ordering::Acquire)
+        self.initialized.load(Ordering::Acquire)
     }
 
     fn capabilities(&self) -> DriverCapabilities {
         let device = format!("{} threads, {}", self.device.threads(), self.device.level().name());
         let mut out = DriverCapabilities::new(device, DType::ALL);
-        out.native_dtypes = vec![DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
-        out.kind = DeviceKind::Cpu;
         out.unified_memory = true;
         out
     }
@@ -167,8 +164,7 @@ impl ComputeBackend for CpuDriver {
             | Kernel::ArgReduce
             | Kernel::Sort
             | Kernel::Gather
-            | Kernel::Scatter
-            | Kernel::Queues => true,
+            | Kernel::Scatter => true,
             Kernel::CumSum | Kernel::ScatterAdd | Kernel::MaxPool2d => dtype != DType::Bool,
             Kernel::Conv2dForward
             | Kernel::Conv2dInputGrad
@@ -193,11 +189,11 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
-        self.call("alloc", |memory| memory.alloc(bytes))
+        self.checked("alloc", |memory| memory.alloc(bytes))
     }
 
     fn free(&self, ptr: DevicePtr) -> Result<()> {
-        self.call("free", |memory| memory.free(ptr))
+        self.checked("free", |memory| memory.free(ptr))
     }
 
     fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()> {
@@ -213,16 +209,7 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.call("synchronize", |_| buffers::verdict())
-    }
-
-    fn new_queue(&self) -> Result<Box<dyn ComputeBackend>> {
-        self.call("new_queue", |_| Ok(()))?;
-        Ok(Box::new(Self {
-            name: self.name.clone(),
-            device: self.device,
-            state: Arc::clone(&self.state),
-        }))
+        self.checked("synchronize", |_| buffers::verdict())
     }
 
     fn gemm(&self, call: &Gemm) -> Result<()> {
@@ -246,12 +233,12 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn conv2d_input_grad(&self, call: &Conv2d) -> Result<()> {
-        let run = |memory: &mut Memory| tensors::conv2d_input_grad(memory, call, self.device);
+        let run = |memory: &Claims<'_>| tensors::conv2d_input_grad(memory, call, self.device);
         self.call("conv2d_input_grad", run)
     }
 
     fn conv2d_weight_grad(&self, call: &Conv2d) -> Result<()> {
-        let run = |memory: &mut Memory| tensors::conv2d_weight_grad(memory, call, self.device);
+        let run = |memory: &Claims<'_>| tensors::conv2d_weight_grad(memory, call, self.device);
         self.call("conv2d_weight_grad", run)
     }
 
@@ -277,7 +264,7 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
-        let run = |memory: &mut Memory| elementwise::elementwise(memory, call, self.device);
+        let run = |memory: &Claims<'_>| elementwise::elementwise(memory, call, self.device);
         self.call("elementwise", run)
     }
 
@@ -327,7 +314,7 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn softmax_backward(&self, call: &Softmax) -> Result<()> {
-        let run = |memory: &mut Memory| tensors::softmax_backward(memory, call, self.device);
+        let run = |memory: &Claims<'_>| tensors::softmax_backward(memory, call, self.device);
         self.call("softmax_backward", run)
     }
 
@@ -336,12 +323,12 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn cross_entropy(&self, call: &CrossEntropy) -> Result<()> {
-        let run = |memory: &mut Memory| tensors::cross_entropy(memory, call, self.device);
+        let run = |memory: &Claims<'_>| tensors::cross_entropy(memory, call, self.device);
         self.call("cross_entropy", run)
     }
 
     fn cross_entropy_backward(&self, call: &CrossEntropy) -> Result<()> {
-        let run = |memory: &mut Memory| tensors::cross_entropy_backward(memory, call, self.device);
+        let run = |memory: &Claims<'_>| tensors::cross_entropy_backward(memory, call, self.device);
         self.call("cross_entropy_backward", run)
     }
 
@@ -358,12 +345,12 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn scatter(&self, call: &Scatter) -> Result<()> {
-        let run = |memory: &mut Memory| tensors::scatter(memory, call, false, self.device);
+        let run = |memory: &Claims<'_>| tensors::scatter(memory, call, false, self.device);
         self.call("scatter", run)
     }
 
     fn scatter_add(&self, call: &Scatter) -> Result<()> {
-        let run = |memory: &mut Memory| tensors::scatter(memory, call, true, self.device);
+        let run = |memory: &Claims<'_>| tensors::scatter(memory, call, true, self.device);
         self.call("scatter_add", run)
     }
 }

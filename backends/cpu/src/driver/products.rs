@@ -3,7 +3,8 @@
 use polygrad_core::compute::{Batch, Gemm};
 use polygrad_core::{DType, Element, Layout, Result, Shape};
 
-use super::memory::{Memory, Place};
+use super::claims::Claims;
+use super::memory::Place;
 use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
 use crate::loops::Pointer;
 use crate::ops::{convert, matmul};
@@ -35,7 +36,7 @@ impl Matrix {
 }
 
 /// See [`polygrad_core::compute::ComputeBackend::batched_gemm`].
-pub(super) fn gemm(memory: &mut Memory, call: &Gemm, batch: &Batch, device: CpuDevice) -> Result<()> {
+pub(super) fn gemm(memory: &Claims<'_>, call: &Gemm, batch: &Batch, device: CpuDevice) -> Result<()> {
     let spans = batch.spans(call)?;
     if call.is_empty() || batch.count == 0 {
         return Ok(());
@@ -46,15 +47,18 @@ pub(super) fn gemm(memory: &mut Memory, call: &Gemm, batch: &Batch, device: CpuD
     let a = Matrix::new(lying(m, k, swap_a), call.lda, swap_a, batch.stride_a, count);
     let b = Matrix::new(lying(k, n, swap_b), call.ldb, swap_b, batch.stride_b, count);
     let c = Matrix::new((m, n), call.ldc, false, batch.stride_c, count);
-    let row = |ptr, dtype: DType, bytes: usize| memory.row(ptr, dtype, bytes / dtype.size());
-    let target = row(call.c, call.dtype_c, spans[2])?;
+    let len = |dtype: DType, bytes: usize| [bytes / dtype.size()];
+    let target = memory.output(call.c, call.dtype_c, &len(call.dtype_c, spans[2]))?;
+    let [a_place, b_place] = [(call.a, spans[0]), (call.b, spans[1])]
+        .map(|(ptr, bytes)| memory.input(ptr, call.dtype, &len(call.dtype, bytes)));
+    let (a_place, b_place) = (a_place?, b_place?);
+    memory.found();
     let read = |place: Place| -> Result<CpuTensor> {
         let x = place.raw(device);
         // Other threads write while one reads: what C lies over is read from a copy.
         if place.meets(&target) { x.copied() } else { Ok(x) }
     };
-    let left = read(row(call.a, call.dtype, spans[0])?)?;
-    let right = read(row(call.b, call.dtype, spans[1])?)?;
+    let (left, right) = (read(a_place)?, read(b_place)?);
     let run = Run {
         call,
         count,

@@ -5,7 +5,7 @@ use polygrad_core::{DType, Result};
 
 use crate::ops::half::Half;
 use crate::ops::{binary, compare, convert, refused, select, unary, unknown};
-use crate::simd::{Level, Way};
+use crate::simd::{Level, StorePolicy};
 
 /// Computes `n` elements from as many of each operand (up to three; the rest is not looked at).
 ///
@@ -16,7 +16,7 @@ pub(super) type Loop = Box<dyn Fn([*const u8; 3], *mut u8, usize) + Send + Sync>
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one comment says it for all loops")]
 pub(super) fn compile(step: Step, dtype: DType, level: Option<Level>) -> Result<(Loop, f32)> {
     let half = Half::of(dtype);
-    let way = Way::near(level);
+    let policy = StorePolicy::cached(level);
     // SAFETY of each loop: it was found for the dtype, and callers answer for the pointers, as the type says.
     Ok(match step {
         Step::Unary(op, _) if op.is_predicate() => {
@@ -28,10 +28,10 @@ pub(super) fn compile(step: Step, dtype: DType, level: Option<Level>) -> Result<
             let f = unary::find(op, compute).ok_or_else(|| refused(op.name(), dtype))?;
             let ns = unary::cost(op);
             match half {
-                None => (Box::new(move |[x, ..], to, n| unsafe { f(way, x, to, n) }), ns),
+                None => (Box::new(move |[x, ..], to, n| unsafe { f(policy, x, to, n) }), ns),
                 Some(half) => {
                     let narrow = move |[x, ..]: [*const u8; 3], to, n| unsafe {
-                        half.run([x], to, n, |[x], to, n| f(way, x, to, n));
+                        half.run([x], to, n, |[x], to, n| f(policy, x, to, n));
                     };
                     (Box::new(narrow), ns + 0.5)
                 }
@@ -40,10 +40,10 @@ pub(super) fn compile(step: Step, dtype: DType, level: Option<Level>) -> Result<
         Step::Binary(op, ..) => {
             let (f, ns) = binary::choose(op, dtype)?;
             match half {
-                None => (Box::new(move |[a, b, _], to, n| unsafe { f(way, a, b, to, n) }), ns),
+                None => (Box::new(move |[a, b, _], to, n| unsafe { f(policy, a, b, to, n) }), ns),
                 Some(half) => {
                     let narrow = move |[a, b, _]: [*const u8; 3], to, n| unsafe {
-                        half.run([a, b], to, n, |[a, b], to, n| f(way, a, b, to, n));
+                        half.run([a, b], to, n, |[a, b], to, n| f(policy, a, b, to, n));
                     };
                     (Box::new(narrow), ns + 0.8)
                 }

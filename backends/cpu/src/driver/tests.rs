@@ -1,9 +1,15 @@
 //! What the suite for drivers cannot see from outside; `conformance/tests/drivers.rs` holds the driver to the rest.
 
-use polygrad_core::compute::{ComputeBackend, DevicePtr, DeviceView, Elementwise, ElementwiseProgram, Step};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use polygrad_core::compute::{ComputeBackend, DevicePtr, DeviceView, Elementwise, ElementwiseProgram, Step, Unary};
 use polygrad_core::{BinaryOp, DType, ErrorKind, Shape, UnaryOp};
 
 use super::CpuDriver;
+use super::claims::Access;
 use crate::{CpuDevice, Kernels};
 
 fn driver() -> CpuDriver {
@@ -85,10 +91,58 @@ fn nothing_is_left_when_all_is_freed() {
     for ptr in all {
         driver.free(ptr).unwrap();
     }
-    assert_eq!(
-        format!("{:?}", driver.state.memory.lock().unwrap()),
-        "0 allocations of 0 bytes"
-    );
+    assert_eq!(format!("{:?}", driver.memory.table()), "0 allocations of 0 bytes");
+}
+
+/// While one call uses memory, others run that touch other memory or read the same; those that write it, or read what it writes, wait.
+#[test]
+fn calls_wait_for_memory_and_not_for_each_other() {
+    let driver = Arc::new(driver());
+    let [a, b, c] = [1.0, 2.0, 3.0].map(|value| filled(&driver, &[value; 4]));
+    // A call over `a` and `b` that goes on until we say so.
+    let running = driver.memory.begin();
+    running.find(a, 16, Access::Read).unwrap();
+    running.find(b, 16, Access::Write).unwrap();
+    running.found();
+    let released = Arc::new(AtomicBool::new(false));
+    let negate = |input, output| {
+        let (driver, released, (ended, end)) = (Arc::clone(&driver), Arc::clone(&released), channel());
+        std::thread::spawn(move || {
+            let (op, dtype) = (UnaryOp::Neg, DType::F32);
+            let call = Unary {
+                op,
+                dtype,
+                len: 4,
+                input,
+                output,
+            };
+            driver.unary(&call).unwrap();
+            let _ = ended.send(released.load(Ordering::Acquire));
+        });
+        end
+    };
+    let long = Duration::from_secs(60);
+    assert_eq!(negate(a, c).recv_timeout(long), Ok(false));
+    assert_eq!(read(&driver, c, 4), [-1.0; 4]);
+    driver.free(driver.alloc(16).unwrap()).unwrap();
+    let (reads_it, writes_it) = (negate(b, c), negate(c, a));
+    std::thread::sleep(Duration::from_millis(20));
+    released.store(true, Ordering::Release);
+    drop(running);
+    assert_eq!(reads_it.recv_timeout(long), Ok(true));
+    assert_eq!(writes_it.recv_timeout(long), Ok(true));
+    // A call may write what it reads itself, and finds nothing once it has begun to compute.
+    let running = driver.memory.begin();
+    for access in [Access::Read, Access::Write, Access::Read] {
+        running.find(a, 16, access).unwrap();
+    }
+    running.found();
+    assert!(running.find(a, 16, Access::Read).is_err());
+    drop(running);
+    assert_eq!(negate(a, a).recv_timeout(long), Ok(true));
+    for ptr in [a, b, c] {
+        driver.free(ptr).unwrap();
+    }
 }
 
 /// Prints what fusion gives: `cargo test -p polygrad-cpu --release driver -- --ignored --nocapture`.

@@ -46,7 +46,7 @@ fn forward<F: Map>(f: F, x: &CpuTensor) -> Result<CpuTensor> {
     let (shape, dtype, device) = (*x.shape(), x.dtype(), x.device());
     let mut out = CpuTensor::empty(shape, dtype, device)?;
     let to = out.ptr_mut();
-    let way = device.way(shape.numel() * dtype.size());
+    let policy = device.store_policy(shape.numel() * dtype.size());
     // SAFETY: input and output have one dtype and one shape, and the output is new.
     unsafe {
         map(
@@ -58,7 +58,7 @@ fn forward<F: Map>(f: F, x: &CpuTensor) -> Result<CpuTensor> {
             NS,
             &|[x], to, n| {
                 if dtype == DType::F32 {
-                    return math::map(way, f, x.cast(), to.cast(), n);
+                    return math::map(policy, f, x.cast(), to.cast(), n);
                 }
                 let (x, to) = (x.cast::<f64>(), to.cast::<f64>());
                 (0..n).for_each(|i| to.add(i).write(f.reference(x.add(i).read())));
@@ -105,13 +105,13 @@ fn backward<F: Map>(slope: F, grad: &CpuTensor, saved: &CpuTensor) -> Result<Cpu
     let (shape, dtype, device) = (*grad.shape(), grad.dtype(), grad.device());
     let mut out = CpuTensor::empty(shape, dtype, device)?;
     let to = out.ptr_mut();
-    let way = device.way(shape.numel() * dtype.size());
+    let policy = device.store_policy(shape.numel() * dtype.size());
     let operands = [Operand::new(saved, &shape), Operand::new(grad, &shape)];
     // SAFETY: inputs and output have one dtype and one shape, and the output is new.
     unsafe {
         map(device, &shape, operands, to, dtype.size(), NS, &|[x, g], to, n| {
             if dtype == DType::F32 {
-                return math::map_mul(way, slope, x.cast(), g.cast(), to.cast(), n);
+                return math::map_mul(policy, slope, x.cast(), g.cast(), to.cast(), n);
             }
             let (x, g, to) = (x.cast::<f64>(), g.cast::<f64>(), to.cast::<f64>());
             (0..n).for_each(|i| to.add(i).write(slope.reference(x.add(i).read()) * g.add(i).read()));
@@ -126,13 +126,13 @@ fn gated(grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
     let (device, numel) = (grad.device(), shape.numel());
     let mut out = CpuTensor::empty(shape, grad.dtype(), device)?;
     let to = out.ptr_mut();
-    let way = device.way(numel * grad.dtype().size());
+    let policy = device.store_policy(numel * grad.dtype().size());
     if grad.is_contiguous() && saved.is_contiguous() {
         let [g, x] = [grad, saved].map(|x| Pointer(x.ptr().cast_mut().cast::<f32>()));
         let to = Pointer(to.cast::<f32>());
         device.split(numel, 0.15, 64, |start, end| {
             let (g, x) = (g.at(start).cast_const(), x.at(start).cast_const());
-            way.run_loops(Fill {
+            policy.run_loops(Fill {
                 each: Gated { g, x, slope },
                 to: to.at(start),
                 n: end - start,
@@ -146,7 +146,7 @@ fn gated(grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
         map(device, &shape, operands, to, 4, 0.2, &|[x, g], to, n| {
             let (g, x, to) = (g.cast(), x.cast(), to.cast());
             let each = Gated { g, x, slope };
-            way.run_loops(Fill { each, to, n });
+            policy.run_loops(Fill { each, to, n });
         });
     }
     Ok(out)

@@ -4,7 +4,7 @@ use polygrad_core::{Activation, ConvParams, Error, Result, decompose};
 
 use super::pointwise::Pointwise;
 use super::vectors;
-use crate::conv::{self, Then};
+use crate::conv::{self, Epilogue};
 use crate::{Cpu, CpuTensor};
 
 /// See [`polygrad_core::Backend::conv_activation`].
@@ -28,11 +28,11 @@ pub(crate) fn conv_activation(
     }
     let bias = bias.contiguous()?;
     let residual = residual.map(CpuTensor::contiguous).transpose()?;
-    let then = Then {
+    let epilogue = Epilogue {
         level,
         bias: bias.slice()?,
         residual: residual.as_ref().map(CpuTensor::slice).transpose()?,
         activation,
     };
-    conv::conv_then(x, weight, params, Some(&then))
+    conv::conv_with_epilogue(x, weight, params, Some(&epilogue))
 }

@@ -117,9 +117,9 @@ fn forward<const CENTRE: bool>(
     let mut rstd = CpuTensor::empty(rows.kept, DType::F32, device)?;
     let [from, weight, bias] = [Some(&x), weight.as_ref(), bias.as_ref()].map(|x| Pointer(address(x).cast_mut()));
     let [to, mean_to, rstd_to] = [&mut y, &mut mean, &mut rstd].map(|x| Pointer(x.ptr_mut().cast::<f32>()));
-    let way = device.way(rows.count * n * size_of::<f32>());
+    let policy = device.store_policy(rows.count * n * size_of::<f32>());
     device.split(rows.count, NS * n as f32 + 20.0, 1, |start, end| {
-        way.run(Forward::<CENTRE> {
+        policy.run(Forward::<CENTRE> {
             x: from.at(start * n),
             weight: weight.at(0),
             bias: bias.at(0),
@@ -246,10 +246,10 @@ fn backward<const CENTRE: bool>(
     let [g, from, m, r, w] =
         [Some(&grad), Some(&x), mean.as_ref(), Some(&rstd), weight.as_ref()].map(|x| Pointer(address(x).cast_mut()));
     let to = Pointer(grad_x.ptr_mut().cast::<f32>());
-    let way = device.way(rows.count * n * size_of::<f32>());
+    let policy = device.store_policy(rows.count * n * size_of::<f32>());
     device.each(parts, NS * 2.0 * (n * share) as f32, |part| {
         let start = part * share;
-        way.run(Backward::<CENTRE> {
+        policy.run(Backward::<CENTRE> {
             g: g.at(start * n),
             x: from.at(start * n),
             mean: m.at(start),

@@ -4,7 +4,7 @@ use polygrad_core::Activation;
 
 use crate::loops::Pointer;
 use crate::math::{self, Elu, Gelu, GeluTanh, Sigmoid, Silu, Softplus, Tanh};
-use crate::simd::{Kernel, Level, Simd, Way};
+use crate::simd::{Kernel, Level, Simd, StorePolicy};
 
 /// What is done to each of a stretch of elements: `f(y + bias + residual)`.
 #[derive(Clone, Copy)]
@@ -52,20 +52,20 @@ impl Pointwise {
         if relu || self.bias != 0.0 || !self.residual.is_null() {
             level.run(Add { with: self, relu, y, n });
         }
-        let way = Way::near(Some(level));
+        let policy = StorePolicy::cached(Some(level));
         // SAFETY: passed on; reading and writing the same elements, one after another.
         unsafe {
             match self.activation {
                 None | Some(Activation::Relu) => {}
-                Some(Activation::Tanh) => math::map(way, Tanh, y, y, n),
-                Some(Activation::Sigmoid) => math::map(way, Sigmoid, y, y, n),
-                Some(Activation::Gelu) => math::map(way, Gelu, y, y, n),
-                Some(Activation::GeluTanh) => math::map(way, GeluTanh, y, y, n),
-                Some(Activation::Silu) => math::map(way, Silu, y, y, n),
+                Some(Activation::Tanh) => math::map(policy, Tanh, y, y, n),
+                Some(Activation::Sigmoid) => math::map(policy, Sigmoid, y, y, n),
+                Some(Activation::Gelu) => math::map(policy, Gelu, y, y, n),
+                Some(Activation::GeluTanh) => math::map(policy, GeluTanh, y, y, n),
+                Some(Activation::Silu) => math::map(policy, Silu, y, y, n),
                 Some(Activation::Softplus { beta, threshold }) => {
-                    math::map(way, Softplus { beta, threshold }, y, y, n);
+                    math::map(policy, Softplus { beta, threshold }, y, y, n);
                 }
-                Some(Activation::Elu { alpha }) => math::map(way, Elu(alpha), y, y, n),
+                Some(Activation::Elu { alpha }) => math::map(policy, Elu(alpha), y, y, n),
                 Some(Activation::LeakyRelu { slope }) => {
                     let slope = slope as f32;
                     let y = Pointer(y);

@@ -9,7 +9,7 @@ use super::{back_from_rows, rows_along, vectors};
 use crate::loops::Pointer;
 use crate::math::{exp, exp_nonpositive};
 use crate::ops::axis_in;
-use crate::simd::{Kernel, Simd, Way};
+use crate::simd::{Kernel, Simd, StorePolicy};
 use crate::{Cpu, CpuTensor};
 
 /// Nanoseconds an element, about.
@@ -60,12 +60,12 @@ fn forward<const LOG: bool>(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
         Pointer(x.ptr().cast_mut().cast::<f32>()),
         Pointer(out.ptr_mut().cast::<f32>()),
     );
-    let way = match n {
-        0..=ROOM => x.device().way(x.numel() * size_of::<f32>()),
-        _ => Way::near(Some(x.device().level())),
+    let policy = match n {
+        0..=ROOM => x.device().store_policy(x.numel() * size_of::<f32>()),
+        _ => StorePolicy::cached(Some(x.device().level())),
     };
     x.device().split(x.numel() / n.max(1), NS * n as f32, 1, |start, end| {
-        way.run(Forward::<LOG> {
+        policy.run(Forward::<LOG> {
             x: from.at(start * n),
             y: to.at(start * n),
             rows: end - start,
@@ -125,11 +125,11 @@ fn backward<const LOG: bool>(grad: &CpuTensor, output: &CpuTensor, axis: usize) 
     let mut out = CpuTensor::empty(*grad.shape(), grad.dtype(), grad.device())?;
     let [g, y] = [&grad, &output].map(|x| Pointer(x.ptr().cast_mut().cast::<f32>()));
     let to = Pointer(out.ptr_mut().cast::<f32>());
-    let way = grad.device().way(grad.numel() * size_of::<f32>());
+    let policy = grad.device().store_policy(grad.numel() * size_of::<f32>());
     grad.device()
         .split(grad.numel() / n.max(1), NS * n as f32, 1, |start, end| {
             let at = start * n;
-            way.run(Backward::<LOG> {
+            policy.run(Backward::<LOG> {
                 g: g.at(at),
                 y: y.at(at),
                 to: to.at(at),

@@ -2,7 +2,7 @@ use polygrad_core::{Axes, Element, HostTensor, Layout, SliceRange};
 
 use super::*;
 use crate::CpuTensor;
-use crate::simd::{Level, Way};
+use crate::simd::{Level, StorePolicy};
 
 fn tensor<T: Element>(dims: &[usize], values: impl Fn(usize) -> T) -> CpuTensor {
     let shape = Shape::new(dims).unwrap();
@@ -132,16 +132,21 @@ impl<T: Copy + std::ops::Add<Output = T>> Each for Thrice<'_, T> {
 fn what_goes_past_the_caches_is_what_stays() {
     fn check<T: Copy + Default + PartialEq + std::fmt::Debug + std::ops::Add<Output = T>>(x: &[T]) {
         for level in Level::available() {
-            let past = Way::new(Some(level), usize::MAX);
+            let past = StorePolicy::new(Some(level), usize::MAX);
             for start in 0..9 {
                 for n in [0, 1, 15, 16, 64, 67, 200] {
-                    let run = |way: Way| {
+                    let run = |policy: StorePolicy| {
                         let mut y = vec![T::default(); start + n + 1];
                         let (each, to) = (Thrice(x), y[start..].as_mut_ptr());
-                        way.run_loops(Fill { each, to, n });
+                        policy.run_loops(Fill { each, to, n });
                         y
                     };
-                    assert_eq!(run(past), run(Way::near(Some(level))), "{} {start} {n}", level.name());
+                    assert_eq!(
+                        run(past),
+                        run(StorePolicy::cached(Some(level))),
+                        "{} {start} {n}",
+                        level.name()
+                    );
                 }
             }
         }
@@ -154,14 +159,19 @@ fn what_goes_past_the_caches_is_what_stays() {
     for level in Level::available() {
         for start in 0..17 {
             for n in [0, 5, 16, 48, 150] {
-                let run = |way: Way| {
+                let run = |policy: StorePolicy| {
                     let mut y = vec![0f32; start + n + 1];
                     // SAFETY: there are as many elements of both.
-                    unsafe { crate::math::map(way, crate::math::Exp, x.as_ptr(), y[start..].as_mut_ptr(), n) };
+                    unsafe { crate::math::map(policy, crate::math::Exp, x.as_ptr(), y[start..].as_mut_ptr(), n) };
                     y
                 };
-                let past = Way::new(Some(level), usize::MAX);
-                assert_eq!(run(past), run(Way::near(Some(level))), "{} {start} {n}", level.name());
+                let past = StorePolicy::new(Some(level), usize::MAX);
+                assert_eq!(
+                    run(past),
+                    run(StorePolicy::cached(Some(level))),
+                    "{} {start} {n}",
+                    level.name()
+                );
             }
         }
     }

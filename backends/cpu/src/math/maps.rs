@@ -2,7 +2,7 @@
 
 use super::{erf, exponential, log, reference, trig};
 
-use crate::simd::{Kernel, Simd, Way};
+use crate::simd::{Kernel, Simd, StorePolicy};
 
 /// A function of one f32, vectorized.
 pub(crate) trait Map: Copy + Send + Sync {
@@ -144,14 +144,14 @@ fn sigmoid_slope<S: Simd>(s: S, y: S::V) -> S::V {
     s.mul(y, s.sub(s.splat(1.0), y))
 }
 
-/// Writes `f(x)` for each of `n` elements of `x`; in f64 where the way has no level.
+/// Writes `f(x)` for each of `n` elements of `x`; in f64 where the policy has no level.
 ///
 /// # Safety
 /// `n` elements must be readable at `x` and writable at `to`, which may be the same address but not overlap otherwise.
 #[inline]
-pub(crate) unsafe fn map<F: Map>(way: Way, f: F, x: *const f32, to: *mut f32, n: usize) {
-    match way.level() {
-        Some(_) => way.run(MapLoop { f, x, to, n }),
+pub(crate) unsafe fn map<F: Map>(policy: StorePolicy, f: F, x: *const f32, to: *mut f32, n: usize) {
+    match policy.level() {
+        Some(_) => policy.run(MapLoop { f, x, to, n }),
         None => {
             for i in 0..n {
                 // SAFETY: `i < n`, and by the caller.
@@ -166,9 +166,9 @@ pub(crate) unsafe fn map<F: Map>(way: Way, f: F, x: *const f32, to: *mut f32, n:
 /// # Safety
 /// `n` elements must be readable at `x` and `g` and writable at `to`, which may be one of the two but not overlap otherwise.
 #[inline]
-pub(crate) unsafe fn map_mul<F: Map>(way: Way, f: F, x: *const f32, g: *const f32, to: *mut f32, n: usize) {
-    match way.level() {
-        Some(_) => way.run(MapMulLoop { f, x, g, to, n }),
+pub(crate) unsafe fn map_mul<F: Map>(policy: StorePolicy, f: F, x: *const f32, g: *const f32, to: *mut f32, n: usize) {
+    match policy.level() {
+        Some(_) => policy.run(MapMulLoop { f, x, g, to, n }),
         None => {
             for i in 0..n {
                 // SAFETY: `i < n`, and by the caller.

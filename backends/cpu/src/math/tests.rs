@@ -1,7 +1,7 @@
 //! Every function against f64, in units of the last place of the true value.
 
 use super::*;
-use crate::simd::{Level, Way};
+use crate::simd::{Level, StorePolicy};
 
 /// The distance of `got` from the truth in units of the last place of an f32 that holds the truth. Where the truth is
 /// below `floor` in size, in units of the last place at `floor`.
@@ -36,7 +36,7 @@ fn worst<F: Map>(level: Level, f: F, floor: f64, step: u64) -> (f64, f32) {
             bits += step;
         }
         // SAFETY: both vectors hold `x.len()` elements.
-        unsafe { map(Way::near(Some(level)), f, x.as_ptr(), y.as_mut_ptr(), x.len()) };
+        unsafe { map(StorePolicy::cached(Some(level)), f, x.as_ptr(), y.as_mut_ptr(), x.len()) };
         for (&x, &y) in x.iter().zip(&y) {
             let truth = f.reference(x.into());
             let sign_lost = x == 0.0 && truth == 0.0 && truth.is_sign_negative() != y.is_sign_negative();

@@ -7,11 +7,11 @@ use polygrad_core::{BinaryOp, DType, Result, Scalar, Shape, dispatch_dtype};
 use super::half::Half;
 use super::{broadcast, refused, same_dtype};
 use crate::loops::{Each, Fill, Operand, map};
-use crate::simd::Way;
+use crate::simd::StorePolicy;
 use crate::{CpuDevice, CpuTensor};
 
 /// Combines `n` elements of two inputs.
-pub(crate) type Loop = unsafe fn(Way, *const u8, *const u8, *mut u8, usize);
+pub(crate) type Loop = unsafe fn(StorePolicy, *const u8, *const u8, *mut u8, usize);
 
 /// Below this many nanoseconds of work a contiguous operand is not worth being asked whether to go parallel.
 const SMALL_NS: f32 = 20_000.0;
@@ -30,13 +30,13 @@ pub(crate) fn binary(op: BinaryOp, a: &CpuTensor, b: &CpuTensor) -> Result<CpuTe
         if same && Half::of(dtype).is_none() && a.is_contiguous() && b.is_contiguous() {
             let numel = shape.numel();
             if numel as f32 * ns < SMALL_NS {
-                f(Way::near(a.device().vectors()), a.ptr(), b.ptr(), to, numel);
+                f(StorePolicy::cached(a.device().vectors()), a.ptr(), b.ptr(), to, numel);
                 return Ok(out);
             }
         }
         run(
             a.device(),
-            a.device().way(shape.numel() * dtype.size()),
+            a.device().store_policy(shape.numel() * dtype.size()),
             &shape,
             [Operand::new(a, &shape), Operand::new(b, &shape)],
             to,
@@ -57,13 +57,13 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &CpuTensor, scalar: Scalar, reverse
     let mut out = CpuTensor::empty(shape, dtype, x.device())?;
     let to = out.ptr_mut();
     let tensor = Operand::new(x, &shape);
-    let way = x.device().way(shape.numel() * dtype.size());
+    let policy = x.device().store_policy(shape.numel() * dtype.size());
     dispatch_dtype!(dtype, T => {
         let value = <T as polygrad_core::Element>::from_scalar(scalar);
         let number = if squared { tensor } else { Operand::scalar(&value) };
         let operands = if reverse { [number, tensor] } else { [tensor, number] };
         // SAFETY: the loop was chosen for the dtype, which the scalar has been converted to; the output is new.
-        unsafe { run(x.device(), way, &shape, operands, to, dtype, (f, ns)) };
+        unsafe { run(x.device(), policy, &shape, operands, to, dtype, (f, ns)) };
     });
     Ok(out)
 }
@@ -78,7 +78,7 @@ pub(crate) fn in_place(op: BinaryOp, a: &mut CpuTensor, b: &CpuTensor) -> Result
     unsafe {
         run(
             device,
-            Way::near(device.vectors()),
+            StorePolicy::cached(device.vectors()),
             &shape,
             [Operand::new(a, &shape), Operand::new(b, &shape)],
             to,
@@ -93,30 +93,25 @@ pub(crate) fn in_place(op: BinaryOp, a: &mut CpuTensor, b: &CpuTensor) -> Result
 /// As for [`map`], with operands and output of `dtype`, and `f` right for it (for f32 if it is a 16-bit float).
 unsafe fn run(
     device: CpuDevice,
-    way: Way,
+    policy: StorePolicy,
     shape: &Shape,
     operands: [Operand; 2],
     to: *mut u8,
     dtype: DType,
     (f, ns): (Loop, f32),
 ) {
-    let near = Way::near(way.level());
+    let near = StorePolicy::cached(policy.level());
     // SAFETY: by the caller.
     unsafe {
         match Half::of(dtype) {
             None => map(device, shape, operands, to, dtype.size(), ns, &|[a, b], to, n| {
-                f(way, a, b, to, n)
+                f(policy, a, b, to, n)
             }),
             Some(half) => map(device, shape, operands, to, 2, ns + 0.8, &|ab, to, n| {
                 half.run(ab, to, n, |[a, b], to, n| f(near, a, b, to, n));
             }),
         }
     }
-}
-
-/// Whether an op is defined for a dtype.
-pub(crate) fn accepts(op: BinaryOp, dtype: DType) -> Result<()> {
-    choose(op, dtype).map(drop)
 }
 
 /// The loop for an op and dtype (for 16-bit floats that of f32), and its nanoseconds an element.
@@ -163,10 +158,10 @@ impl<T: Copy, F: Plain<T>> Each for Combined<T, F> {
 
 /// # Safety
 /// `n` elements must be readable at `a` and `b` and writable at `to`.
-unsafe fn plain<T: Copy, F: Plain<T>>(way: Way, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
+unsafe fn plain<T: Copy, F: Plain<T>>(policy: StorePolicy, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
     let (a, b, to) = (a.cast(), b.cast(), to.cast());
     let each = Combined::<T, F> { a, b, f: PhantomData };
-    way.run_loops(Fill { each, to, n });
+    policy.run_loops(Fill { each, to, n });
 }
 
 macro_rules! plain_ops {

@@ -49,11 +49,6 @@ fn run(op: CompareOp, device: CpuDevice, shape: &Shape, operands: [Operand; 2], 
     Ok(out)
 }
 
-/// Whether an op is known.
-pub(crate) fn accepts(op: CompareOp) -> Result<()> {
-    find::<u8>(op).map(drop).ok_or_else(|| unknown(op.name()))
-}
-
 /// The loop for an op and dtype.
 pub(crate) fn choose(op: CompareOp, dtype: DType) -> Result<Loop> {
     dispatch_dtype!(dtype, T => find::<T>(op)).ok_or_else(|| unknown(op.name()))

@@ -21,7 +21,7 @@ pub(crate) fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType, device
     let real = matches!(start, Scalar::Float(_)) || matches!(step, Scalar::Float(_));
     dispatch_dtype!(dtype, T => if real {
         let (start, step) = (start.to_f64(), step.to_f64());
-        generate::<T>(shape, device, 1.0, |i| T::from_f64(start + i as f64 * step))
+        generate::<T>(shape, device, 1.0, |i| <T as Element>::from_f64(start + i as f64 * step))
     } else {
         let (start, step) = (start.to_i64(), step.to_i64());
         generate::<T>(shape, device, 1.0, |i| T::from_i64(start.wrapping_add((i as i64).wrapping_mul(step))))
@@ -45,7 +45,7 @@ pub(crate) fn random(
     dispatch_dtype!(dtype, T => {
         let largest = largest_below::<T>(limit);
         generate::<T>(shape, device, 40.0, |i| {
-            let value = T::from_f64(draw(distribution, key.seed, key.offset.wrapping_add(i as u64)));
+            let value = <T as Element>::from_f64(draw(distribution, key.seed, key.offset.wrapping_add(i as u64)));
             if value.to_f64() >= limit && dtype.is_float() { largest } else { value }
         })
     })
@@ -63,8 +63,8 @@ fn largest_below<T: Element>(limit: f64) -> T {
         negative => negative + 1,
     };
     let next = match T::DTYPE {
-        DType::F16 => f16::from_bits(down(f16::from_f64(limit).to_bits())).to_f64(),
-        DType::BF16 => bf16::from_bits(down(bf16::from_f64(limit).to_bits())).to_f64(),
+        DType::F16 => f16::from_bits(down(<f16 as Element>::from_f64(limit).to_bits())).to_f64(),
+        DType::BF16 => bf16::from_bits(down(<bf16 as Element>::from_f64(limit).to_bits())).to_f64(),
         DType::F32 => f64::from((limit as f32).next_down()),
         _ => limit.next_down(),
     };

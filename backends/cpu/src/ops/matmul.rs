@@ -4,7 +4,7 @@
 use polygrad_core::{Activation, DType, Element, Error, Layout, Result, Shape};
 
 use super::half::Half;
-use super::{convert, floats, mismatch, same_dtype};
+use super::{convert, floats, integer_matmul, mismatch, numbers, same_dtype};
 use crate::fused::activation;
 use crate::fused::pointwise::Pointwise;
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Real, Update};
@@ -15,7 +15,7 @@ use crate::{CpuDevice, CpuTensor, Level};
 /// See [`polygrad_core::Backend::matmul`].
 pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     let dtype = same_dtype("matmul", a, b)?;
-    floats("matmul", dtype)?;
+    numbers("matmul", dtype)?;
     if Half::of(dtype).is_some() {
         let (a, b) = (convert::cast(a, DType::F32)?, convert::cast(b, DType::F32)?);
         return convert::cast(&matmul(&a, &b)?, dtype);
@@ -30,7 +30,7 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
         n: b.shape()[rank_b - 1],
         k: a.shape()[rank_a - 1],
     };
-    if rank_a == 2 && rank_b == 2 {
+    if rank_a == 2 && rank_b == 2 && dtype.is_float() {
         let mut out = CpuTensor::empty(Shape::from([dims.m, dims.n]), dtype, a.device())?;
         match dtype {
             DType::F32 => single::<f32>(a, b, &mut out, dims)?,
@@ -43,10 +43,12 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     let mut shape = batch.to_vec();
     shape.extend([dims.m, dims.n]);
     let mut out = CpuTensor::empty(Shape::new(&shape)?, dtype, a.device())?;
-    if dtype == DType::F32 {
-        batched::<f32>(a, b, &mut out, &batch, dims)?;
-    } else {
-        batched::<f64>(a, b, &mut out, &batch, dims)?;
+    match dtype {
+        DType::F32 => batched::<f32>(a, b, &mut out, &batch, dims)?,
+        DType::F64 => batched::<f64>(a, b, &mut out, &batch, dims)?,
+        DType::U8 => integer_matmul::matmul::<u8>(a, b, &mut out, &batch, dims)?,
+        DType::I32 => integer_matmul::matmul::<i32>(a, b, &mut out, &batch, dims)?,
+        _ => integer_matmul::matmul::<i64>(a, b, &mut out, &batch, dims)?,
     }
     Ok(out)
 }

@@ -6,6 +6,7 @@ pub(crate) mod convert;
 pub(crate) mod create;
 pub(crate) mod half;
 pub(crate) mod index;
+mod integer_matmul;
 pub(crate) mod join;
 pub(crate) mod matmul;
 pub(crate) mod reduce;

@@ -1,6 +1,6 @@
 //! Running sums, and positions of extremes.
 
-use polygrad_core::{ArgOp, Axes, DType, Error, Result, bf16, dispatch_dtype, f16};
+use polygrad_core::{ArgOp, Axes, DType, Element, Error, Result, bf16, dispatch_dtype, f16};
 
 use super::{axis_in, numbers, unknown};
 use crate::CpuTensor;
@@ -63,8 +63,8 @@ sums! {
     u8: u8, u8::wrapping_add, |t| t;
     i32: i32, i32::wrapping_add, |t| t;
     i64: i64, i64::wrapping_add, |t| t;
-    f16: f64, |t, x| t + f64::from(x), f16::from_f64;
-    bf16: f64, |t, x| t + f64::from(x), bf16::from_f64;
+    f16: f64, |t, x| t + f64::from(x), <f16 as Element>::from_f64;
+    bf16: f64, |t, x| t + f64::from(x), <bf16 as Element>::from_f64;
     f32: f64, |t, x| t + f64::from(x), |t| t as f32;
     f64: Compensated, Compensated::plus, |t| if t.total.is_finite() { t.total + t.lost } else { t.total };
 }

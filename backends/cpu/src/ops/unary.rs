@@ -8,11 +8,11 @@ use super::half::Half;
 use super::{refused, unknown};
 use crate::loops::{Each, Fill, Operand, map};
 use crate::math::{self, Map};
-use crate::simd::Way;
+use crate::simd::StorePolicy;
 use crate::{CpuDevice, CpuTensor};
 
 /// Writes `f` of each of `n` elements; the level is `None` for the plain kernels.
-pub(crate) type Loop = unsafe fn(Way, *const u8, *mut u8, usize);
+pub(crate) type Loop = unsafe fn(StorePolicy, *const u8, *mut u8, usize);
 
 /// See [`polygrad_core::Backend::unary`].
 pub(crate) fn unary(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
@@ -40,12 +40,12 @@ pub(crate) fn apply(x: &CpuTensor, f: Loop, ns: f32) -> Result<CpuTensor> {
     let (dtype, device) = (x.dtype(), x.device());
     let mut out = CpuTensor::empty(*x.shape(), dtype, device)?;
     let to = out.ptr_mut();
-    let way = device.way(x.numel() * dtype.size());
-    let near = Way::near(way.level());
+    let policy = device.store_policy(x.numel() * dtype.size());
+    let near = StorePolicy::cached(policy.level());
     // SAFETY: the loop was chosen for the dtype; output and input have one shape, and the output is new.
     unsafe {
         match Half::of(dtype) {
-            None => run(device, x, to, dtype.size(), ns, &|[x], to, n| f(way, x, to, n)),
+            None => run(device, x, to, dtype.size(), ns, &|[x], to, n| f(policy, x, to, n)),
             Some(half) => run(device, x, to, 2, ns + 0.5, &|x, to, n| {
                 half.run(x, to, n, |[x], to, n| f(near, x, to, n));
             }),
@@ -73,15 +73,6 @@ unsafe fn run(
             map(device, x.shape(), [Operand::new(x, x.shape())], to, size, ns, f);
         }
     }
-}
-
-/// Whether an op is defined for a dtype.
-pub(crate) fn accepts(op: UnaryOp, dtype: DType) -> Result<()> {
-    let compute = if Half::of(dtype).is_some() { DType::F32 } else { dtype };
-    if op.is_predicate() || find(op, compute).is_some() {
-        return Ok(());
-    }
-    Err(refused(op.name(), dtype))
 }
 
 /// The loop of a function that keeps the dtype.
@@ -134,16 +125,16 @@ fn find_f64(op: UnaryOp) -> Option<Loop> {
 ///
 /// # Safety
 /// `n` f32 must be readable at `x` and writable at `to`.
-unsafe fn mapped<F: Map + Default>(way: Way, x: *const u8, to: *mut u8, n: usize) {
+unsafe fn mapped<F: Map + Default>(policy: StorePolicy, x: *const u8, to: *mut u8, n: usize) {
     // SAFETY: by the caller.
-    unsafe { math::map(way, F::default(), x.cast(), to.cast(), n) }
+    unsafe { math::map(policy, F::default(), x.cast(), to.cast(), n) }
 }
 
 /// A function of f64, by the standard library.
 ///
 /// # Safety
 /// `n` f64 must be readable at `x` and writable at `to`.
-unsafe fn referred<F: Map + Default>(_: Way, x: *const u8, to: *mut u8, n: usize) {
+unsafe fn referred<F: Map + Default>(_: StorePolicy, x: *const u8, to: *mut u8, n: usize) {
     let (x, to, f) = (x.cast::<f64>(), to.cast::<f64>(), F::default());
     for i in 0..n {
         // SAFETY: by the caller.
@@ -173,10 +164,10 @@ impl<T: Copy, F: Plain<T>> Each for Mapped<T, F> {
 
 /// # Safety
 /// `n` elements must be readable at `x` and writable at `to`.
-unsafe fn plain<T: Copy, F: Plain<T>>(way: Way, x: *const u8, to: *mut u8, n: usize) {
+unsafe fn plain<T: Copy, F: Plain<T>>(policy: StorePolicy, x: *const u8, to: *mut u8, n: usize) {
     let (x, to) = (x.cast(), to.cast());
     let each = Mapped::<T, F> { x, f: PhantomData };
-    way.run_loops(Fill { each, to, n });
+    policy.run_loops(Fill { each, to, n });
 }
 
 macro_rules! plain_ops {

@@ -17,9 +17,9 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-mod way;
+mod policy;
 
-pub(crate) use way::Way;
+pub(crate) use policy::StorePolicy;
 
 use crate::gemm::Width;
 
@@ -150,7 +150,7 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     /// `N` elements must be writable at `to`.
     unsafe fn store(self, to: *mut Self::T, v: Self::V);
 
-    /// Stores a result that the kernel does not read again: past the caches if it [runs so](Way).
+    /// Stores a result that the kernel does not read again: past the caches if it [runs so](StorePolicy).
     ///
     /// # Safety
     /// `N` elements must be writable at `to`.

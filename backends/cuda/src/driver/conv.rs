@@ -93,8 +93,8 @@ pub(super) fn conv2d(queue: &Queue, space: &Space<'_>, call: &Conv2d, variant: V
             let sums = queue.scratch(count * wide.size())?;
             reduce::sum_parts(queue, wide, splits, count, scratch.address(), sums.address())?;
             super::elementwise::narrow(queue, (wide, sums.address()), (call.dtype, to), count)?;
-            sums.release(&*queue.runtime)?;
+            sums.release()?;
         }
     }
-    scratch.release(&*queue.runtime)
+    scratch.release()
 }

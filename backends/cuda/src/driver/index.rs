@@ -141,6 +141,6 @@ fn wide(run: &Run<'_>) -> Result<()> {
     };
     in_f32.launch()?;
     elementwise::convert(queue, shape, (&sums_view, sums.address()), run.data)?;
-    sums.release(&*queue.runtime)?;
-    terms.release(&*queue.runtime)
+    sums.release()?;
+    terms.release()
 }

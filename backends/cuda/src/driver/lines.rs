@@ -140,5 +140,5 @@ pub(super) fn sort(queue: &Queue, space: &Space<'_>, call: &Sort) -> Result<()> 
         size *= 2;
     }
     step(2, lines.count * lines.len, 0, 0)?;
-    scratch.release(&*queue.runtime)
+    scratch.release()
 }

@@ -1,4 +1,4 @@
-//! What the queues of a device share: its allocations and its compiled kernels.
+//! A device's allocations and its compiled kernels.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,10 +38,10 @@ impl Allocation {
         self.address.unwrap_or(0)
     }
 
-    /// Gives it back behind what a queue was asked to do before.
-    pub(super) fn release(mut self, runtime: &dyn Runtime) -> Result<()> {
+    /// Gives it back behind what the device was asked to do before.
+    pub(super) fn release(mut self) -> Result<()> {
         match self.address.take() {
-            Some(address) => runtime.free(address),
+            Some(address) => self.runtime.free(address),
             None => Ok(()),
         }
     }
@@ -63,12 +63,12 @@ pub(super) fn shape_of(dims: &[usize]) -> Result<Shape> {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct Tables {
     space: Mutex<AddressSpace<Allocation>>,
     functions: Mutex<HashMap<String, Function>>,
 }
 
-impl Shared {
+impl Tables {
     /// The allocations, which nobody changes meanwhile.
     pub(super) fn space(&self) -> Space<'_> {
         Space(self.space.lock().unwrap_or_else(PoisonError::into_inner))

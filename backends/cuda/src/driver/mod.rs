@@ -18,9 +18,9 @@ mod rows;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DeviceKind, DevicePtr,
-    DeviceView, Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random,
-    Readback, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Driver,
+    DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
+    Scatter, Softmax, Sort, Step, Unary,
 };
 use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
@@ -108,7 +108,7 @@ impl CudaDriver {
     /// Makes a call, while nobody frees what it is about.
     fn call<T>(&self, name: &'static str, run: impl FnOnce(&Queue, &mut Space<'_>) -> Result<T>) -> Result<T> {
         let queue = self.opened(name)?;
-        let mut space = queue.shared.space();
+        let mut space = queue.tables.space();
         run(queue, &mut space).map_err(|error| error.with_op(name).with_device(&self.name))
     }
 }
@@ -133,7 +133,7 @@ impl ComputeBackend for CudaDriver {
                 }
             };
             // Only who holds the lock sets it.
-            let _ = self.queue.set(Queue::new(runtime, Arc::default(), self.tf32));
+            let _ = self.queue.set(Queue::new(runtime, self.tf32));
         }
         Ok(())
     }
@@ -146,12 +146,7 @@ impl ComputeBackend for CudaDriver {
         let facts = self.queue.get().map(|queue| queue.runtime.facts());
         let device = facts.map_or("an NVIDIA GPU", |facts| &facts.name);
         let mut out = DriverCapabilities::new(device, DType::ALL);
-        out.native_dtypes = vec![DType::F32, DType::F16, DType::BF16, DType::I32, DType::U8, DType::Bool];
-        out.kind = DeviceKind::Gpu;
         out.asynchronous = true;
-        // Of scatter_add the order of additions differs from run to run.
-        out.deterministic = false;
-        out.max_buffer = facts.map(|facts| facts.memory);
         out.max_elementwise_views = elementwise::MAX_VIEWS;
         out
     }
@@ -163,8 +158,7 @@ impl ComputeBackend for CudaDriver {
             | Kernel::ArgReduce
             | Kernel::Sort
             | Kernel::Gather
-            | Kernel::Scatter
-            | Kernel::Queues => true,
+            | Kernel::Scatter => true,
             Kernel::CumSum | Kernel::ScatterAdd | Kernel::MaxPool2d => dtype != DType::Bool,
             Kernel::Conv2dForward
             | Kernel::Conv2dInputGrad
@@ -193,7 +187,7 @@ impl ComputeBackend for CudaDriver {
     }
 
     fn free(&self, ptr: DevicePtr) -> Result<()> {
-        self.call("free", |queue, space| space.remove(ptr)?.release(&*queue.runtime))
+        self.call("free", |_, space| space.remove(ptr)?.release())
     }
 
     fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()> {
@@ -207,15 +201,10 @@ impl ComputeBackend for CudaDriver {
         let name = "copy_dtoh";
         let read = self.call(name, |queue, space| queue.read(space, src, dst.len()))?;
         // Others may go on while this one waits.
-        let bytes = Box::new(read).wait();
+        let bytes = read.wait();
         let bytes = bytes.map_err(|error| error.with_op(name).with_device(&self.name))?;
         dst.copy_from_slice(&bytes);
         Ok(())
-    }
-
-    fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
-        let read = self.call("copy_dtoh_async", |queue, space| queue.read(space, src, bytes))?;
-        Ok(Box::new(read))
     }
 
     fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
@@ -230,27 +219,13 @@ impl ComputeBackend for CudaDriver {
             let scratch = queue.scratch(bytes)?;
             queue.runtime.copy(scratch.address(), from, bytes)?;
             queue.runtime.copy(to, scratch.address(), bytes)?;
-            scratch.release(&*queue.runtime)
+            scratch.release()
         })
     }
 
     fn synchronize(&self) -> Result<()> {
         let done = self.opened("synchronize")?.synchronize();
         done.map_err(|error| error.with_op("synchronize").with_device(&self.name))
-    }
-
-    fn new_queue(&self) -> Result<Box<dyn ComputeBackend>> {
-        self.call("new_queue", |queue, _| {
-            let runtime = Arc::from(queue.runtime.queue()?);
-            let other = Queue::new(runtime, Arc::clone(&queue.shared), queue.tf32);
-            Ok(Box::new(Self {
-                name: self.name.clone(),
-                index: self.index,
-                tf32: self.tf32,
-                given: Mutex::default(),
-                queue: OnceLock::from(other),
-            }) as Box<dyn ComputeBackend>)
-        })
     }
 
     fn gemm(&self, call: &Gemm) -> Result<()> {

@@ -1,20 +1,19 @@
-//! One queue of a device: its stream, and what its kernels tell.
+//! The queue of a device: its stream, its memory and kernels, and what these tell.
 
 use std::sync::Arc;
 
-use polygrad_core::compute::Readback;
 use polygrad_core::{DType, Error, Result};
 
-use super::memory::{Allocation, Shared, Space};
+use super::memory::{Allocation, Space, Tables};
 use super::reports::{Reports, told};
-use crate::runtime::Runtime;
+use crate::runtime::{Readback, Runtime};
 use crate::source::{Args, Source};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) runtime: Arc<dyn Runtime>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) tables: Tables,
     /// What its kernels tell.
     pub(super) reports: Reports,
     /// Whether f32 products may round their operands.
@@ -22,10 +21,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(runtime: Arc<dyn Runtime>, shared: Arc<Shared>, tf32: bool) -> Self {
+    pub(super) fn new(runtime: Arc<dyn Runtime>, tf32: bool) -> Self {
         Self {
             runtime,
-            shared,
+            tables: Tables::default(),
             reports: Reports::default(),
             tf32,
         }
@@ -55,7 +54,7 @@ impl Queue {
         if blocks == 0 {
             return Ok(());
         }
-        let function = self.shared.function(&*self.runtime, source)?;
+        let function = self.tables.function(&*self.runtime, source)?;
         let blocks = u32::try_from(blocks)
             .ok()
             .filter(|&blocks| blocks <= i32::MAX.cast_unsigned());
@@ -107,7 +106,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What is under way here may use memory that goes away with another queue. Nobody is left to tell.
+        // What is under way uses memory and kernels that go away with it. Nobody is left to tell.
         let _ = self.runtime.synchronize();
     }
 }
@@ -118,8 +117,8 @@ pub(super) struct Read {
     reports: Vec<Box<dyn Readback>>,
 }
 
-impl Readback for Read {
-    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
+impl Read {
+    pub(super) fn wait(self) -> Result<Vec<u8>> {
         let data = self.data.map_or(Ok(Vec::new()), Readback::wait);
         told(self.reports)?;
         data

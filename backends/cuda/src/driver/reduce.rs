@@ -143,7 +143,7 @@ impl Run<'_> {
             Axes::new(&[chunks], &[&[1]]),
         );
         self.pass(&second, &lines, &line, chunks <= SHORT)?;
-        scratch.release(&*self.queue.runtime)
+        scratch.release()
     }
 
     fn pass(&self, pass: &Pass, kept: &Axes, gone: &Axes, column: bool) -> Result<()> {

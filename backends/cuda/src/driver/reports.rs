@@ -7,11 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
-use polygrad_core::compute::Readback;
 use polygrad_core::{Error, Result};
 
 use super::memory::Allocation;
-use crate::runtime::Runtime;
+use crate::runtime::{Readback, Runtime};
 
 /// Bytes of a slot.
 const SLOT: usize = 3 * 8;

@@ -4,17 +4,16 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::cublas::{result as blas, sys as blas_sys};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
-use polygrad_core::compute::Readback;
 use polygrad_core::{DType, Error, ErrorKind, Result};
 
 use super::errors::{blas_failed, failed};
 use super::handles::{Executable, Staging, is_pinned};
-use super::{Facts, Function, Product, Runtime, libraries, nvrtc};
+use super::{Facts, Function, Product, Readback, Runtime, libraries, nvrtc};
 
 /// Threads of a block.
 const BLOCK: u32 = 256;
@@ -23,21 +22,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One stream.
+/// A device and its stream.
 pub(crate) struct Cuda {
-    device: Arc<Device>,
+    device: Device,
     stream: Arc<CudaStream>,
     blas: Mutex<Blas>,
     capturing: AtomicBool,
 }
 
-/// What the streams of a device share.
+/// The device, and what was loaded on it.
 struct Device {
     context: Arc<CudaContext>,
     facts: Facts,
     capability: u32,
     modules: Mutex<Vec<Module>>,
-    streams: AtomicUsize,
 }
 
 /// A loaded module and its kernel.
@@ -73,7 +71,6 @@ impl Cuda {
         }
         let facts = Facts {
             name: context.name().map_err(failed)?,
-            memory: context.total_mem().map_err(failed)? as u64,
             block: BLOCK,
             busy: u32::try_from(processors).unwrap_or(1) * 8,
         };
@@ -82,17 +79,11 @@ impl Cuda {
             facts,
             capability: u32::try_from(major * 10 + minor).unwrap_or(0),
             modules: Mutex::default(),
-            streams: AtomicUsize::new(0),
         };
-        Self::over(Arc::new(device))
-    }
-
-    fn over(device: Arc<Device>) -> Result<Self> {
         let stream = device.context.new_stream().map_err(failed)?;
         let blas = Blas(blas::create_handle().map_err(blas_failed)?);
         // SAFETY: both were created above; CUDA's two names of a stream are one thing.
         unsafe { blas::set_stream(blas.0, stream.cu_stream().cast()) }.map_err(blas_failed)?;
-        device.streams.fetch_add(1, Ordering::AcqRel);
         Ok(Self {
             device,
             stream,
@@ -135,7 +126,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
             for module in lock(&self.modules).drain(..) {
-                // SAFETY: it was loaded and is unloaded once; its streams are gone, for they hold the device.
+                // SAFETY: it was loaded and is unloaded once, after the driver has waited for what it ran.
                 let _ = unsafe { result::module::unload(module.module) };
             }
         }
@@ -150,12 +141,7 @@ impl Runtime for Cuda {
     fn alloc(&self, bytes: usize) -> Result<u64> {
         let stream = self.bind()?;
         // SAFETY: the stream is this value's own.
-        let address = unsafe { result::malloc_async(stream, bytes) }.map_err(failed)?;
-        // Another stream may use it at once.
-        if self.device.streams.load(Ordering::Acquire) > 1 && !self.capturing.load(Ordering::Acquire) {
-            self.stream.synchronize().map_err(failed)?;
-        }
-        Ok(address)
+        unsafe { result::malloc_async(stream, bytes) }.map_err(failed)
     }
 
     fn free(&self, address: u64) -> Result<()> {
@@ -277,12 +263,6 @@ impl Runtime for Cuda {
         self.not_recorded("waiting")?;
         self.bind()?;
         self.stream.synchronize().map_err(failed)
-    }
-
-    fn queue(&self) -> Result<Box<dyn Runtime>> {
-        // What was allocated is there for the other stream too.
-        self.synchronize()?;
-        Ok(Box::new(Self::over(Arc::clone(&self.device))?))
     }
 
     fn begin_capture(&self) -> Result<()> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, result, sys};
 use polygrad_core::Result;
-use polygrad_core::compute::Readback;
 
+use super::Readback;
 use super::errors::failed;
 
 /// Whether CUDA knows the memory: pageable memory it does not.

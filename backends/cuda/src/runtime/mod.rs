@@ -9,7 +9,7 @@ pub mod nvrtc;
 use std::any::Any;
 use std::fmt::Debug;
 
-use polygrad_core::compute::{Readback, Transpose};
+use polygrad_core::compute::Transpose;
 use polygrad_core::{DType, Result};
 
 pub(crate) use cuda::Cuda;
@@ -20,8 +20,6 @@ pub(crate) use libraries::devices;
 pub struct Facts {
     /// Its name.
     pub name: String,
-    /// Bytes of its memory.
-    pub memory: u64,
     /// Threads of a block, a power of two: what kernels are compiled for.
     pub block: u32,
     /// How many blocks make it busy.
@@ -61,7 +59,16 @@ pub struct Product {
     pub tf32: bool,
 }
 
-/// One stream of a CUDA device. Calls take effect in the order in which they were made, and may return before they are done.
+/// A copy to the host that was ordered.
+pub trait Readback: Send {
+    /// Waits for the bytes.
+    ///
+    /// # Errors
+    /// When the copy, or something ordered before it, failed.
+    fn wait(self: Box<Self>) -> Result<Vec<u8>>;
+}
+
+/// A CUDA device and its stream. Calls take effect in the order in which they were made, and may return before they are done.
 ///
 /// Callers answer for addresses and extents: the driver checks them all before it calls.
 pub trait Runtime: Debug + Send + Sync {
@@ -94,9 +101,6 @@ pub trait Runtime: Debug + Send + Sync {
 
     /// Waits until all is done.
     fn synchronize(&self) -> Result<()>;
-
-    /// Another stream of the same device, memory and kernels.
-    fn queue(&self) -> Result<Box<dyn Runtime>>;
 
     /// Begins to record what is called, instead of running it.
     fn begin_capture(&self) -> Result<()>;

@@ -9,12 +9,15 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use libloading::Library;
-use polygrad_core::compute::{Readback, Transpose};
+use polygrad_core::compute::Transpose;
 use polygrad_core::{DType, Element, Error, ErrorKind, Result, bf16, f16};
-use polygrad_cuda::runtime::{Facts, Function, Product, Runtime};
+use polygrad_cuda::runtime::{Facts, Function, Product, Readback, Runtime};
 
 const BEFORE: &str = include_str!("cuda.h");
 const BEHIND: &str = include_str!("launch.h");
+
+/// Bytes of the largest allocation.
+const MEMORY: usize = 1 << 30;
 
 /// The flags: no contraction, as NVRTC is told, and IEEE arithmetic.
 const FLAGS: [&str; 8] = [
@@ -98,7 +101,6 @@ impl Emulator {
         Self {
             facts: Facts {
                 name: "an emulated GPU".to_owned(),
-                memory: 1 << 30,
                 block,
                 busy,
             },
@@ -160,7 +162,7 @@ impl Runtime for Emulator {
 
     fn alloc(&self, bytes: usize) -> Result<u64> {
         let none = || Error::new(ErrorKind::OutOfMemory, "the emulated device has no such memory");
-        if bytes as u64 > self.facts.memory {
+        if bytes > MEMORY {
             return Err(none());
         }
         let layout = std::alloc::Layout::from_size_align(bytes, 256).map_err(|_| none())?;
@@ -257,10 +259,6 @@ impl Runtime for Emulator {
 
     fn synchronize(&self) -> Result<()> {
         Ok(())
-    }
-
-    fn queue(&self) -> Result<Box<dyn Runtime>> {
-        Ok(Box::new(self.clone()))
     }
 
     fn begin_capture(&self) -> Result<()> {

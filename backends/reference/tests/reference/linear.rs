@@ -27,12 +27,25 @@ fn matrix_products() {
 }
 
 #[test]
+fn products_of_integers_wrap() {
+    let y = R::matmul(&tensor([1, 2], &[65_536i32, 1]), &tensor([2, 1], &[65_536i32, 5])).unwrap();
+    assert_eq!(elements::<i32>(&y), [5]);
+    let wild = tensor([1, 2], &[6_364_136_223_846_793_005i64, 1_442_695_040_888_963_407]);
+    let y = R::matmul(&wild, &tensor([2, 1], &[3i64, 7])).unwrap();
+    assert_eq!(elements::<i64>(&y), [-7_702_214_189_655_980_368]);
+}
+
+#[test]
 fn matrices_that_do_not_fit_are_errors() {
     let a = tensor([2, 3], &[1.0; 6]);
     assert_fails(R::matmul(&a, &a), ErrorKind::Shape, "matmul");
     assert_fails(R::matmul(&a, &vector(&[1.0; 3])), ErrorKind::Shape, "rank 2");
-    let ints = tensor([1, 1], &[1i32]);
-    assert_fails(R::matmul(&ints, &ints), ErrorKind::DType, "matmul: not defined for i32");
+    let bools = tensor([1, 1], &[true]);
+    assert_fails(
+        R::matmul(&bools, &bools),
+        ErrorKind::DType,
+        "matmul: not defined for bool",
+    );
     let (b, c) = (normal(&[2, 1, 1], 1), normal(&[3, 1, 1], 1));
     assert_fails(R::matmul(&b, &c), ErrorKind::Shape, "do not broadcast");
 }
@@ -87,12 +100,12 @@ fn sums_undo_broadcasting() {
 fn embeddings_and_their_gradient() {
     let weight = normal(&[4, 3], 1);
     let index = tensor([2, 3], &[3i64, 0, 3, 1, 1, 3]);
-    let rows = R::embedding(&weight, &index).unwrap();
+    let rows = R::embedding(&weight, &index, None).unwrap();
     assert_eq!(dims(&rows), [2, 3, 3]);
     assert_eq!(reals(&rows)[3..6], reals(&weight)[..3]);
     let grad = normal(&[2, 3, 3], 2);
     let analytic = R::embedding_backward(&grad, &index, 4, None).unwrap();
-    assert_gradient(|w| R::embedding(w, &index).unwrap(), &weight, &grad, &analytic);
+    assert_gradient(|w| R::embedding(w, &index, None).unwrap(), &weight, &grad, &analytic);
     for row in 0..4 {
         let without = R::embedding_backward(&grad, &index, 4, Some(row)).unwrap();
         let mut expected = reals(&analytic);
@@ -100,13 +113,13 @@ fn embeddings_and_their_gradient() {
         assert_eq!(dims(&without), [4, 3]);
         assert_eq!(reals(&without), expected);
     }
-    let single = R::embedding(&weight, &tensor([], &[2i64])).unwrap();
+    let single = R::embedding(&weight, &tensor([], &[2i64]), None).unwrap();
     assert_eq!(
         (dims(&single), reals(&single)),
         (vec![3], reals(&weight)[6..9].to_vec())
     );
     assert_fails(
-        R::embedding(&weight, &vector(&[4i64])),
+        R::embedding(&weight, &vector(&[4i64]), None),
         ErrorKind::OutOfRange,
         "index 4",
     );

@@ -117,7 +117,8 @@ fn bounds(program: &ElementwiseProgram, dtype: DType) -> Bounds {
     Bounds {
         relative: one.relative * steps,
         absolute: one.absolute * steps,
-        of_largest: 0.0,
+        cap: one.cap * steps,
+        ..one
     }
 }
 

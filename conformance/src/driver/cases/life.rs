@@ -1,6 +1,6 @@
 //! Before and at the beginning, and what a driver says of itself.
 
-use polygrad_core::compute::{DevicePtr, Kernel};
+use polygrad_core::compute::DevicePtr;
 use polygrad_core::{DType, ErrorKind};
 
 use super::super::lab::Lab;
@@ -16,7 +16,6 @@ pub(super) fn cases(all: &mut Cases) {
             truthful(lab, dtype)
         });
     }
-    all.add("queues: another queue sees the same memory", queues);
 }
 
 fn before(lab: &Lab<'_>) -> Done {
@@ -74,13 +73,6 @@ fn something(lab: &Lab<'_>) -> Done {
     if [f32, i64, bool].iter().any(|dtype| !offered.dtypes.contains(dtype)) {
         return wrong(format!("f32, i64 and bool are the least: {:?}", offered.dtypes));
     }
-    if offered
-        .native_dtypes
-        .iter()
-        .any(|dtype| !offered.dtypes.contains(dtype))
-    {
-        return wrong("a native dtype that memory cannot hold");
-    }
     if offered.device.is_empty() || lab.driver.name().is_empty() {
         return wrong("it has no name");
     }
@@ -114,20 +106,4 @@ fn truthful(lab: &Lab<'_>, dtype: DType) -> Done {
         }
     }
     Ok(())
-}
-
-fn queues(lab: &Lab<'_>) -> Done {
-    lab.needs(Kernel::Queues, DType::F32)?;
-    let queue = lab.driver.new_queue()?;
-    let ptr = lab.driver.alloc(16)?;
-    lab.driver.copy_htod(ptr, &[3; 16])?;
-    lab.driver.synchronize()?;
-    let mut bytes = [0; 16];
-    queue.copy_dtoh(&mut bytes, ptr)?;
-    queue.free(ptr)?;
-    queue.synchronize()?;
-    match bytes == [3; 16] || !lab.options.values {
-        true => Ok(()),
-        false => wrong("the queue sees other memory"),
-    }
 }

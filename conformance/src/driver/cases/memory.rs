@@ -1,9 +1,7 @@
 //! Memory, and copies.
 
-use std::sync::Arc;
-
 use polygrad_core::compute::{DevicePtr, Fill, Random};
-use polygrad_core::{DType, Distribution, ErrorKind, HostBytes, RandomKey, Scalar, Shape, random_host};
+use polygrad_core::{DType, Distribution, ErrorKind, RandomKey, Scalar, Shape, random_host};
 
 use super::super::lab::Lab;
 use super::super::numbers::{drawn, listed};
@@ -20,7 +18,6 @@ pub(super) fn cases(all: &mut Cases) {
     all.add("free: what is no allocation", frees);
     all.add("copy: interior and beyond", copies);
     all.add("copy: after free", after_free);
-    all.add("copy: without waiting", asynchronous);
     all.add("copy_dtod: overlapping upwards and downwards", overlapping);
     for dtype in DType::ALL {
         all.add(format!("fill {dtype}"), move |lab| fill(lab, dtype));
@@ -141,8 +138,6 @@ fn copies(lab: &Lab<'_>) -> Done {
         ErrorKind::InvalidArgument,
         driver.copy_dtod(far, a, usize::MAX),
     )?;
-    let far = driver.copy_dtoh_async(a, usize::MAX).map(drop);
-    lab.fails("copy_dtoh_async", ErrorKind::InvalidArgument, far)?;
     let (dtype, value) = (DType::F32, Scalar::Int(1));
     for len in [17, usize::MAX / 4, usize::MAX] {
         let call = Fill {
@@ -175,25 +170,6 @@ fn after_free(lab: &Lab<'_>) -> Done {
     match bytes == [5; 16] || !lab.options.values {
         true => Ok(()),
         false => wrong("a copy that was ordered before the free reads something else"),
-    }
-}
-
-fn asynchronous(lab: &Lab<'_>) -> Done {
-    let driver = lab.driver;
-    let values: Arc<dyn HostBytes> = Arc::new(vec![1u8, 2, 3, 4, 5, 6, 7, 8]);
-    let ptr = driver.alloc(8)?;
-    driver.copy_htod_async(ptr, Arc::clone(&values))?;
-    let first = driver.copy_dtoh_async(ptr, 8)?;
-    driver.copy_htod(ptr, &[0; 4])?;
-    let second = driver.copy_dtoh_async(ptr.add(2), 4)?;
-    let (second, first) = (second.wait()?, first.wait()?);
-    driver.free(ptr)?;
-    if first.len() != 8 || second.len() != 4 {
-        return wrong("a copy to the host of another length");
-    }
-    match !lab.options.values || (first == values.bytes() && second == [0, 0, 5, 6]) {
-        true => Ok(()),
-        false => wrong(format!("copies to the host read {first:?} and {second:?}")),
     }
 }
 

@@ -54,6 +54,16 @@ fn operands(op: BinaryOp) -> (Fill, Fill) {
     }
 }
 
+/// An integer that f64 rounds, and others around it.
+const ODD: i64 = (1 << 53) + 1;
+const AROUND: Fill = Fill::Listed(&[
+    9_007_199_254_740_992.0,
+    9_007_199_254_740_994.0,
+    -9_007_199_254_740_992.0,
+    4e18,
+    -7.0,
+]);
+
 fn binary(samples: &mut Vec<Sample>) {
     for &op in BinaryOp::ALL {
         let (left, right) = operands(op);
@@ -88,6 +98,20 @@ fn binary(samples: &mut Vec<Sample>) {
                 samples.push(Sample::new(call, vec![Operand::drawn(&[3, 7], fill)], &words));
             }
         }
+        if op != BinaryOp::Pow {
+            let scalar = Scalar::Int(ODD);
+            let call = Op::BinaryScalar {
+                op,
+                scalar,
+                reverse: false,
+            };
+            let operand = Operand::drawn(&[5], AROUND);
+            samples.push(
+                Sample::new(call, vec![operand], "beyond f64")
+                    .contiguous()
+                    .only(&[DType::I64]),
+            );
+        }
     }
 }
 
@@ -109,6 +133,16 @@ fn comparisons(samples: &mut Vec<Sample>) {
             Sample::new(Op::Compare(op), operands, "special")
                 .contiguous()
                 .only(FLOATS),
+        );
+        let call = Op::CompareScalar {
+            op,
+            scalar: Scalar::Int(ODD),
+        };
+        let operand = Operand::drawn(&[5], AROUND);
+        samples.push(
+            Sample::new(call, vec![operand], "beyond f64")
+                .contiguous()
+                .only(&[DType::I64]),
         );
         for scalar in [Scalar::Float(1.5), Scalar::Int(0), Scalar::Int(3)] {
             let operand = Operand::drawn(&[3, 7], close.clone());

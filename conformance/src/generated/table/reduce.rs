@@ -6,6 +6,19 @@ use super::{axes, shape};
 use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
 
+const INTEGERS: &[DType] = &[DType::I64, DType::I32, DType::U8];
+/// Integers whose products leave every width, and neighbours that no f64 tells apart when added up.
+const WIDE: Fill = Fill::Listed(&[
+    65_537.0,
+    -3.0,
+    9.0e18,
+    1e10,
+    -7e15,
+    255.0,
+    4_503_599_627_370_497.0,
+    -1.0,
+    2_147_483_647.0,
+]);
 const FLOATS: &[DType] = &[DType::F64, DType::F32, DType::F16, DType::BF16];
 
 /// Values whose product over some dozens stays in range.
@@ -110,6 +123,8 @@ fn products(samples: &mut Vec<Sample>) {
     for (a, b) in calls {
         let operands = [a, b].map(|dims| Operand::drawn(dims, Fill::Range(-2.0, 2.0)));
         samples.push(Sample::new(Op::Matmul, operands.to_vec(), ""));
+        let wide = [a, b].map(|dims| Operand::drawn(dims, WIDE));
+        samples.push(Sample::new(Op::Matmul, wide.to_vec(), "wrapping").only(INTEGERS));
     }
     for (x, weight, bias) in [
         (&[4, 3][..], &[5, 3][..], true),

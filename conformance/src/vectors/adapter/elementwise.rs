@@ -1,7 +1,7 @@
 //! Ops on each element.
 
 use polygrad_core::BinaryOp;
-use polygrad_tensor::{Backend, DType, Result, RoundingMode, Scalar, Tensor};
+use polygrad_tensor::{Backend, ClampBound, DType, Result, RoundingMode, Scalar, Tensor};
 
 use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
 
@@ -24,14 +24,22 @@ fn operands<B: Backend>(call: &Call<'_, B>) -> Asked<(Tensor<B>, Tensor<B>)> {
     })
 }
 
+/// An operation on two tensors, or on one and a number, which no dtype of a tensor rounds.
+fn binary<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> Answer<B> {
+    one(match (call.scalar(0, "input"), call.scalar(1, "other")) {
+        (Some(a), None) => call.tensor(1, "other")?.binary_scalar(op, a, true)?,
+        (None, Some(b)) => call.tensor(0, "input")?.binary_scalar(op, b, false)?,
+        _ => call.tensor(0, "input")?.binary(op, call.tensor(1, "other")?)?,
+    })
+}
+
 /// Addition or subtraction of what `alpha` scales.
 fn sum<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> Answer<B> {
-    let (a, b) = operands(call)?;
-    let b = match call.scalar(9, "alpha") {
-        Some(alpha) => b.binary_scalar(BinaryOp::Mul, alpha, false)?,
-        None => b,
+    let Some(alpha) = call.scalar(9, "alpha") else {
+        return binary(call, op);
     };
-    one(a.binary(op, &b)?)
+    let (a, b) = operands(call)?;
+    one(a.binary(op, &b.binary_scalar(BinaryOp::Mul, alpha, false)?)?)
 }
 
 fn pow<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
@@ -43,12 +51,14 @@ fn pow<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 fn div<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+    let Some(mode) = call.text(9, "rounding_mode")? else {
+        return binary(call, BinaryOp::Div);
+    };
     let (a, b) = operands(call)?;
-    one(match call.text(9, "rounding_mode")? {
-        None => a.div(&b)?,
-        Some("floor") => a.div_rounded(&b, RoundingMode::Floor)?,
-        Some("trunc") => a.div_rounded(&b, RoundingMode::Trunc)?,
-        Some(other) => return unsupported(format!("argument rounding_mode={other}")),
+    one(match mode {
+        "floor" => a.div_rounded(&b, RoundingMode::Floor)?,
+        "trunc" => a.div_rounded(&b, RoundingMode::Trunc)?,
+        other => return unsupported(format!("argument rounding_mode={other}")),
     })
 }
 
@@ -64,19 +74,11 @@ fn round<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 fn clamp<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let x = call.tensor(0, "input")?;
-    let (low, high) = (call.optional_tensor(1, "min")?, call.optional_tensor(2, "max")?);
-    if low.is_none() && high.is_none() {
-        return one(x.clamp(call.optional_float(1, "min")?, call.optional_float(2, "max")?)?);
-    }
-    let x = match low {
-        Some(low) => x.maximum(low)?,
-        None => x.clone(),
+    let bound = |position, name| {
+        let tensor = call.optional_tensor(position, name)?.map(ClampBound::Tensor);
+        Ok::<_, Stop>(tensor.or_else(|| call.scalar(position, name).map(ClampBound::Number)))
     };
-    one(match high {
-        Some(high) => x.minimum(high)?,
-        None => x,
-    })
+    one(call.tensor(0, "input")?.clamp(bound(1, "min")?, bound(2, "max")?)?)
 }
 
 fn gelu<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
@@ -108,20 +110,18 @@ fn dropout<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     let unary = |method: fn(&Tensor<B>) -> Result<Tensor<B>>| one(method(call.tensor(0, "input")?)?);
-    let binary = |method: fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>| {
+    let compared = |method: fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>| {
         let (a, b) = operands(call)?;
         one(method(&a, &b)?)
     };
     match call.op() {
         "add" => sum(call, BinaryOp::Add),
         "sub" => sum(call, BinaryOp::Sub),
-        "mul" => binary(Tensor::mul),
+        "mul" => binary(call, BinaryOp::Mul),
         "div" => div(call),
         "pow" => pow(call),
-        "maximum" => binary(Tensor::maximum),
-        "minimum" => binary(Tensor::minimum),
-        "max" if call.optional_tensor(1, "other")?.is_some() => binary(Tensor::maximum),
-        "min" if call.optional_tensor(1, "other")?.is_some() => binary(Tensor::minimum),
+        "max" if call.optional_tensor(1, "other")?.is_some() => binary(call, BinaryOp::Maximum),
+        "min" if call.optional_tensor(1, "other")?.is_some() => binary(call, BinaryOp::Minimum),
         "neg" => unary(Tensor::neg),
         "exp" => unary(Tensor::exp),
         "log" => unary(Tensor::log),
@@ -151,14 +151,14 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             one(Tensor::where_(condition, a, call.tensor(2, "other")?)?)
         }
         "masked_fill" => masked_fill(call),
-        "eq" => binary(Tensor::eq),
-        "ne" => binary(Tensor::ne),
-        "lt" => binary(Tensor::lt),
-        "le" => binary(Tensor::le),
-        "gt" => binary(Tensor::gt),
-        "ge" => binary(Tensor::ge),
-        "logical_and" => binary(Tensor::logical_and),
-        "logical_or" => binary(Tensor::logical_or),
+        "eq" => compared(Tensor::eq),
+        "ne" => compared(Tensor::ne),
+        "lt" => compared(Tensor::lt),
+        "le" => compared(Tensor::le),
+        "gt" => compared(Tensor::gt),
+        "ge" => compared(Tensor::ge),
+        "logical_and" => compared(Tensor::logical_and),
+        "logical_or" => compared(Tensor::logical_or),
         "logical_not" => unary(Tensor::logical_not),
         "isnan" => unary(Tensor::isnan),
         "isfinite" => unary(Tensor::isfinite),
@@ -176,6 +176,9 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             one(call.tensor(0, "input")?.softplus(beta, threshold)?)
         }
         "nn.functional.dropout" => dropout(call),
-        _ => Err(Stop::OtherFamily),
+        name => match BinaryOp::ALL.iter().find(|op| op.name() == name) {
+            Some(op) => binary(call, *op),
+            None => Err(Stop::OtherFamily),
+        },
     }
 }

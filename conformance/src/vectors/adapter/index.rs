@@ -1,5 +1,6 @@
 //! Picking, placing and ordering elements.
 
+use polygrad_core::BinaryOp;
 use polygrad_tensor::{Backend, Tensor};
 
 use crate::vectors::call::{Answer, Call, Stop, one, pair, unsupported};
@@ -21,6 +22,16 @@ fn scatter<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         (_, Some("multiply")) => x.scatter_mul(axis, index, src)?,
         (_, other) => return unsupported(format!("argument reduce={other:?}")),
     })
+}
+
+fn index_add<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+    let (x, index) = (call.tensor(0, "input")?, call.tensor(2, "index")?);
+    let source = call.tensor(3, "source")?;
+    let source = match call.scalar(4, "alpha") {
+        Some(alpha) => source.binary_scalar(BinaryOp::Mul, alpha, false)?,
+        None => source.clone(),
+    };
+    one(x.index_add(call.int(1, "dim", 0)?, index, &source)?)
 }
 
 fn sort<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
@@ -76,6 +87,7 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "index_select" => one(x()?.index_select(axis()?, call.tensor(2, "index")?)?),
         "gather" => one(x()?.gather(axis()?, call.tensor(2, "index")?)?),
         "scatter" | "scatter_add" => scatter(call),
+        "index_add" => index_add(call),
         "sort" => sort(call),
         "topk" => topk(call),
         "repeat_interleave" => repeat_interleave(call),

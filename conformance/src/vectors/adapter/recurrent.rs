@@ -50,6 +50,7 @@ where
     K::State<B>: State<B>,
 {
     let x = call.tensor(0, "input")?;
+    call.not_offered("proj_size")?;
     let config = config
         .num_layers(call.size(NAMED, "num_layers", 1)?)
         .bias(flag(call, "bias", true)?)

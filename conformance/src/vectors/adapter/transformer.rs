@@ -37,6 +37,9 @@ fn src_masks<'a, B: Backend>(call: &Call<'a, B>, attn: &str) -> Asked<Masks<'a, 
 fn attention<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     let [q, k, v] = [(0, "query"), (1, "key"), (2, "value")].map(|(i, name)| call.tensor(i, name));
     let (q, k, v) = (q?, k?, v?);
+    for name in ["add_bias_kv", "add_zero_attn"] {
+        call.not_offered(name)?;
+    }
     let mut config = MultiheadAttentionConfig::new(size(call, "embed_dim")?, size(call, "num_heads")?)
         .bias(flag(call, "bias", true)?)
         .batch_first(flag(call, "batch_first", false)?);

@@ -154,6 +154,7 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "nn.functional.max_pool2d" => max_pool(call, 2),
         "nn.functional.avg_pool1d" => avg_pool(call, 1),
         "nn.functional.avg_pool2d" => avg_pool(call, 2),
+        "nn.functional.adaptive_avg_pool1d" => adaptive_avg_pool(call, 1),
         "nn.functional.adaptive_avg_pool2d" => adaptive_avg_pool(call, 2),
         "nn.functional.interpolate" => interpolate(call),
         _ => Err(Stop::OtherFamily),

@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use polygrad::nn::open_file;
 
 use super::FASHION_MNIST;
 use super::idx::{Images, read_images, read_labels};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 
 /// The images of one split with a label for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +80,7 @@ pub(crate) fn find(folder: &Path, name: &str) -> Result<Files> {
             let have: Vec<String> = set.values().map(|p| file_name(p)).collect();
             Failure::new(format!(
                 "{} has no file {prefix}{role}-ubyte or {prefix}{role}-ubyte.gz, only {}",
-                folder.display(),
+                folder.shown(),
                 have.join(", ")
             ))
             .fix("a data set is four files: training images and labels, test images and labels")
@@ -127,7 +130,7 @@ fn choose<T>(sets: &BTreeMap<String, T>, folder: &Path, name: &str) -> Result<St
     match (prefixes.next(), prefixes.next()) {
         (None, _) => Err(Failure::new(format!(
             "{} has no IDX files such as train-images-idx3-ubyte.gz",
-            folder.display()
+            folder.shown()
         ))
         .fix("give --data the folder that the four files lie in")),
         (Some(only), None) => Ok(only.clone()),
@@ -144,7 +147,7 @@ fn choose<T>(sets: &BTreeMap<String, T>, folder: &Path, name: &str) -> Result<St
             }
             Err(Failure::new(format!(
                 "{} holds several data sets and none is called {name}: {}",
-                folder.display(),
+                folder.shown(),
                 names.join(", ")
             ))
             .fix(format!("name one, for example `polygrad train {}`", names[0])))
@@ -168,9 +171,9 @@ impl Files {
         if size(&train) != size(&test) {
             return Err(Failure::new(format!(
                 "the images differ in size (channels, rows, columns): {} has {:?}, {} has {:?}",
-                self.train.images.display(),
+                self.train.images.shown(),
                 size(&train),
-                self.test.images.display(),
+                self.test.images.shown(),
                 size(&test)
             ))
             .fix("take all four files from one data set"));
@@ -198,9 +201,9 @@ impl Files {
         if images.count != labels.len() {
             return Err(Failure::new(format!(
                 "{} holds {} images, but {} holds {} labels",
-                pair.images.display(),
+                pair.images.shown(),
                 images.count,
-                pair.labels.display(),
+                pair.labels.shown(),
                 labels.len()
             ))
             .fix("take both files from one data set"));
@@ -231,7 +234,7 @@ impl Files {
             if let Some(at) = split.labels.iter().position(|&l| usize::from(l) >= known.len()) {
                 return Err(Failure::new(format!(
                     "{} has the label {} at index {at}, but {name} has {} classes",
-                    pair.labels.display(),
+                    pair.labels.shown(),
                     split.labels[at],
                     known.len()
                 ))
@@ -244,7 +247,11 @@ impl Files {
 
 /// EMNIST's table: one line per class, the label and the code of its character (further codes are its lower case).
 fn apply_mapping(path: &Path, names: &mut [String]) -> Result<()> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e))?;
+    let mut text = String::new();
+    open_file(path)?
+        .0
+        .read_to_string(&mut text)
+        .map_err(|e| Failure::io("read", path, &e))?;
     for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
         let mut words = line.split_whitespace();
         let label: Option<usize> = words.next().and_then(|w| w.parse().ok());
@@ -252,7 +259,7 @@ fn apply_mapping(path: &Path, names: &mut [String]) -> Result<()> {
         let (Some(label), Some(codes)) = (label, codes.filter(|c| !c.is_empty())) else {
             return Err(Failure::new(format!(
                 "{}, line {}: `{line}` is no label followed by character codes",
-                path.display(),
+                path.shown(),
                 number + 1
             ))
             .fix("get the file anew, or remove it to number the classes"));

@@ -3,13 +3,13 @@
 //! The format (<http://yann.lecun.com/exdb/mnist/>): two zero bytes, a type code, the rank, one big-endian `u32` per
 //! dimension, then the elements in row-major order. All data sets of this family hold unsigned bytes (type code 8).
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
+use polygrad::nn::open_file;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 
 /// No deflate stream expands further than this, so a header that promises more is a lie.
 const MAX_DEFLATE_RATIO: u64 = 1032;
@@ -78,19 +78,15 @@ pub(crate) fn read_labels(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn read(path: &Path, holds: &str, ranks: &[u8]) -> Result<(Vec<usize>, Vec<u8>)> {
-    let io = |e: &std::io::Error| Failure::io("read", path, e);
-    let file = File::open(path).map_err(|e| io(&e))?;
-    let meta = file.metadata().map_err(|e| io(&e))?;
-    if !meta.is_file() {
-        return Err(bad(path, "is not a file"));
-    }
+    let (file, length) = open_file(path)?;
     let mut plain = BufReader::with_capacity(1 << 16, file);
-    let gzip = plain.fill_buf().map_err(|e| io(&e))?.starts_with(&[0x1f, 0x8b]);
+    let begin = plain.fill_buf().map_err(|e| Failure::io("read", path, &e))?;
+    let gzip = begin.starts_with(&[0x1f, 0x8b]);
     if gzip {
-        let most = meta.len().saturating_mul(MAX_DEFLATE_RATIO);
+        let most = length.saturating_mul(MAX_DEFLATE_RATIO);
         parse(path, &mut MultiGzDecoder::new(plain), most, holds, ranks)
     } else {
-        parse(path, &mut plain, meta.len(), holds, ranks)
+        parse(path, &mut plain, length, holds, ranks)
     }
 }
 
@@ -151,7 +147,7 @@ fn read_exactly(path: &Path, source: &mut dyn Read, expected: u64, dims: &[u32])
         .ok_or_else(|| {
             Failure::new(format!(
                 "{} needs {expected} bytes of memory, which are not to be had",
-                path.display()
+                path.shown()
             ))
         })?;
     source
@@ -206,5 +202,5 @@ fn broken(path: &Path, error: &std::io::Error, early: &str) -> Failure {
 }
 
 fn bad(path: &Path, what: &str) -> Failure {
-    Failure::new(format!("{} {what}", path.display())).fix("get the file anew from the data set's home")
+    Failure::new(format!("{} {what}", path.shown())).fix("get the file anew from the data set's home")
 }

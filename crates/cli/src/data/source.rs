@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::download;
 use super::files::{Files, find};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 
 /// Which data the user asked for.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +78,7 @@ impl Places {
         }
         let list: String = searched
             .iter()
-            .map(|place| format!("\n    {}", place.display()))
+            .map(|place| format!("\n    {}", place.shown()))
             .collect();
         Err(Failure::new(format!("the data set {dataset} is in none of these folders:{list}")).fix(
             if dataset == "fashion-mnist" {

@@ -12,6 +12,7 @@ pub(crate) mod show;
 use std::path::Path;
 
 pub(crate) use input::Given;
+use polygrad::ErrorKind;
 
 use crate::failure::{Failure, Result};
 
@@ -26,12 +27,29 @@ fn must_exist(path: &Path) -> Result<()> {
     Err(Failure::new(format!("there is no {}", path.display())).fix("check the path for a typing error"))
 }
 
-/// An error about a model's file, with what can be done about most of them where the library knows nothing better.
+/// An error about a model's file, with what can be done about it where the library knows nothing better.
 fn about_file(error: polygrad::Error) -> Failure {
-    let known = error.hint().is_some();
-    let failure = Failure::from(error);
-    match known {
-        true => failure,
-        false => failure.fix("if the file came whole, export it anew with another program or op set"),
-    }
+    let fix = match error.kind() {
+        ErrorKind::Io => "check that the file and those beside it are there and may be read",
+        ErrorKind::OutOfMemory => "free some memory, or raise the limit with --max-memory SIZE",
+        _ => "if the file came whole, export it anew with another program or op set",
+    };
+    told(error, fix)
+}
+
+/// An error of the library in the words of the command line: its hints may name what only a program can do.
+fn told(error: polygrad::Error, fix: &str) -> Failure {
+    let fix = match error.hint() {
+        None => fix,
+        Some(hint) if hint.contains("max_memory_bytes") || hint.contains("max_tensor_bytes") => {
+            "if this is meant, raise the limit with --max-memory SIZE, such as --max-memory 64GB"
+        }
+        Some(hint) if hint.contains("max_steps") => {
+            "look for a Loop that never ends, or raise the limit with --max-steps N"
+        }
+        Some(hint) if hint.contains("to_dtype") => "convert it first, as with numpy's astype",
+        Some(hint) if hint.contains("StateDict::") => "check that the file came whole, or write it anew",
+        Some(_) => return error.into(),
+    };
+    Failure::from(error).fix(fix)
 }

@@ -1,6 +1,8 @@
 //! NumPy's file format for one array.
 
-use polygrad::backend::{DType, HostTensor, Shape, f16};
+use std::io::{self, Read, Write};
+
+use polygrad::backend::{DType, Element, HostTensor, Shape, f16, printable};
 
 /// What every file begins with.
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -8,44 +10,70 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// Where values start is a multiple of this.
 const ALIGNMENT: usize = 64;
 
-/// Reads an array. Integers that no dtype holds become wider ones: i32, or i64.
+/// The longest header that is read; NumPy's own limit is 10,000 bytes.
+const MAX_HEADER: usize = 1 << 16;
+
+/// Reads an array: its header, and then as many bytes as that says and no more. Integers that no dtype holds become wider ones: i32, or i64.
 ///
 /// # Errors
-/// Says what is wrong with the content.
-pub(super) fn read(bytes: &[u8]) -> Result<HostTensor, String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin as .npy files do")?;
-    let (version, rest) = rest.split_first_chunk::<2>().ok_or("it ends within its header")?;
-    let (length, rest) = match version[0] {
-        1 => rest
-            .split_first_chunk::<2>()
-            .map(|(n, rest)| (u16::from_le_bytes(*n).into(), rest)),
-        2 | 3 => rest
-            .split_first_chunk::<4>()
-            .map(|(n, rest)| (u32::from_le_bytes(*n) as usize, rest)),
+/// Says what is wrong with the content, or that it would take more than `most` bytes.
+pub(super) fn read(mut from: impl Read, most: usize) -> Result<HostTensor, String> {
+    let ends = |_| "it ends within its header, or cannot be read".to_owned();
+    let mut start = [0; 8];
+    from.read_exact(&mut start).map_err(ends)?;
+    let [.., version, _] = start;
+    if !start.starts_with(MAGIC) {
+        return Err("it does not begin as .npy files do".into());
+    }
+    let mut length = [0; 4];
+    let width = match version {
+        1 => 2,
+        2 | 3 => 4,
         other => return Err(format!("it is of version {other} of the format, and known are 1 to 3")),
+    };
+    from.read_exact(&mut length[..width]).map_err(ends)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_HEADER {
+        return Err(format!(
+            "its header is {length} bytes long, and at most {MAX_HEADER} are read"
+        ));
     }
-    .ok_or("it ends within its header")?;
-    if rest.len() < length {
-        return Err("it ends within its header".into());
-    }
-    let (header, values) = rest.split_at(length);
-    let header = std::str::from_utf8(header).map_err(|_| "its header is no text")?;
+    let mut header = vec![0; length];
+    from.read_exact(&mut header).map_err(ends)?;
+    let header = std::str::from_utf8(&header).map_err(|_| "its header is no text")?;
     let descr = entry(header, "descr").ok_or("its header names no dtype")?;
     let descr = descr.trim_matches(['\'', '"']);
-    let column_major = entry(header, "fortran_order").is_some_and(|order| order == "True");
+    let order = entry(header, "fortran_order").ok_or("its header does not say fortran_order")?;
+    let column_major = match order {
+        "True" => true,
+        "False" => false,
+        other => return Err(format!("its header has {} for fortran_order", printable(other))),
+    };
     let mut dims = shape(entry(header, "shape").ok_or("its header names no shape")?)?;
     if column_major {
         dims.reverse();
     }
     let shape = Shape::new(&dims).map_err(|e| e.to_string())?;
-    let host = decode(descr, shape, values)?;
+    let host = decode(descr, shape, from, most)?;
     if column_major { transposed(&host) } else { Ok(host) }
 }
 
+/// An empty list with room for so many elements.
+fn room<T>(count: usize) -> Result<Vec<T>, String> {
+    let mut list = Vec::new();
+    let bytes = count.saturating_mul(size_of::<T>());
+    list.try_reserve_exact(count)
+        .map_err(|_| format!("{bytes} bytes of memory could not be had"))?;
+    Ok(list)
+}
+
 /// Writes an array. NumPy has no bf16, which becomes f32, exactly.
-pub(super) fn write(host: &HostTensor) -> Vec<u8> {
+///
+/// # Errors
+/// Those of the writer.
+pub(super) fn write(to: &mut impl Write, host: &HostTensor) -> io::Result<()> {
     let host = match host.dtype() {
-        DType::BF16 => host.cast(DType::F32),
+        DType::BF16 => host.try_cast(DType::F32).map_err(io::Error::other)?,
         _ => host.clone(),
     };
     let descr = match host.dtype() {
@@ -69,17 +97,23 @@ pub(super) fn write(host: &HostTensor) -> Vec<u8> {
     let padded = (before + header.len() + 1).next_multiple_of(ALIGNMENT) - before;
     header.extend(std::iter::repeat_n(' ', padded - 1 - header.len()));
     header.push('\n');
-    let mut file = [MAGIC, &[1, 0], &(padded as u16).to_le_bytes(), header.as_bytes()].concat();
-    file.extend(ordered(host.bytes(), host.dtype().size(), cfg!(target_endian = "big")));
-    file
+    to.write_all(&[MAGIC, &[1, 0], &(padded as u16).to_le_bytes(), header.as_bytes()].concat())?;
+    if cfg!(target_endian = "little") {
+        return to.write_all(host.bytes());
+    }
+    let elements = host.bytes().chunks_exact(host.dtype().size());
+    for element in elements {
+        let reversed: Vec<u8> = element.iter().rev().copied().collect();
+        to.write_all(&reversed)?;
+    }
+    Ok(())
 }
 
 /// The value of an entry of the header, a Python dict on one line.
 fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
-    let (_, rest) = [format!("'{key}':"), format!("\"{key}\":")]
-        .iter()
-        .find_map(|key| header.split_once(key.as_str()))?;
-    let rest = rest.trim_start();
+    let quoted = [format!("'{key}'"), format!("\"{key}\"")];
+    let (_, rest) = quoted.iter().find_map(|key| header.split_once(key.as_str()))?;
+    let rest = rest.trim_start().strip_prefix(':')?.trim_start();
     let end = match rest.starts_with('(') {
         true => rest.find(')')? + 1,
         false => rest.find([',', '}'])?,
@@ -96,24 +130,32 @@ fn shape(text: &str) -> Result<Vec<usize>, String> {
         .map_err(|_| format!("its header has {text} for a shape"))
 }
 
-fn decode(descr: &str, shape: Shape, bytes: &[u8]) -> Result<HostTensor, String> {
+fn decode(descr: &str, shape: Shape, from: impl Read, most: usize) -> Result<HostTensor, String> {
     let known = "known are bool, floats of 16, 32 and 64 bits, and integers";
     let unknown = || format!("its values are {descr:?} to NumPy; {known}");
     let (order, kind) = descr.split_at_checked(1).ok_or_else(unknown)?;
     let size: usize = kind.get(1..).and_then(|size| size.parse().ok()).ok_or_else(unknown)?;
-    let wanted = shape.numel().checked_mul(size).filter(|&wanted| wanted <= bytes.len());
+    if !matches!(order, ">" | "<" | "|" | "=") || !matches!(size, 1 | 2 | 4 | 8) {
+        return Err(unknown());
+    }
+    let wanted = shape.numel().checked_mul(size).filter(|&wanted| wanted <= most);
     let wanted = wanted.ok_or_else(|| {
-        format!(
+        format!("{shape} of {size} bytes each are more than the limit of {most} bytes; --max-memory raises it")
+    })?;
+    let mut bytes = room(wanted)?;
+    from.take(wanted as u64)
+        .read_to_end(&mut bytes)
+        .map_err(|e| e.to_string())?;
+    if bytes.len() < wanted {
+        return Err(format!(
             "it has {} bytes of values, too few for {shape} of {size} each",
             bytes.len()
-        )
-    })?;
-    let bytes = match order {
-        ">" => ordered(&bytes[..wanted], size, true),
-        "<" | "|" | "=" => bytes[..wanted].to_vec(),
-        _ => return Err(unknown()),
-    };
-    let tensor = match kind {
+        ));
+    }
+    if order == ">" {
+        bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+    }
+    match kind {
         "f2" => fill(shape, &bytes, |b| f16::from_bits(u16::from_le_bytes(b))),
         "f4" => fill(shape, &bytes, f32::from_le_bytes),
         "f8" => fill(shape, &bytes, f64::from_le_bytes),
@@ -132,33 +174,28 @@ fn decode(descr: &str, shape: Shape, bytes: &[u8]) -> Result<HostTensor, String>
             }
             fill(shape, &bytes, i64::from_le_bytes)
         }
-        _ => return Err(unknown()),
-    };
-    tensor.map_err(|e| e.to_string())
+        _ => Err(unknown()),
+    }
 }
 
-fn fill<T: polygrad::backend::Element, const N: usize>(
+fn fill<T: Element, const N: usize>(
     shape: Shape,
     bytes: &[u8],
     read: impl Fn([u8; N]) -> T,
-) -> polygrad::Result<HostTensor> {
+) -> Result<HostTensor, String> {
     let (chunks, _) = bytes.as_chunks::<N>();
-    HostTensor::new(shape, chunks.iter().map(|&chunk| read(chunk)).collect())
-}
-
-fn ordered(bytes: &[u8], size: usize, reverse: bool) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    if reverse {
-        bytes.chunks_exact_mut(size.max(1)).for_each(<[u8]>::reverse);
-    }
-    bytes
+    let mut values = room(shape.numel())?;
+    values.extend(chunks.iter().map(|&chunk| read(chunk)));
+    HostTensor::new(shape, values).map_err(|e| e.to_string())
 }
 
 /// Values whose axes stand in the reverse order.
 fn transposed(host: &HostTensor) -> Result<HostTensor, String> {
     let dims: Vec<usize> = host.shape().iter().rev().copied().collect();
     let (size, from) = (host.dtype().size(), host.bytes());
-    let mut bytes = Vec::with_capacity(from.len());
+    // A second copy is made of what is put in order here.
+    drop(room::<u8>(from.len().saturating_mul(2))?);
+    let mut bytes = room(from.len())?;
     let mut index = vec![0; dims.len()];
     for _ in 0..host.shape().numel() {
         // The first axis is the fastest in the file.
@@ -185,6 +222,18 @@ mod tests {
     use polygrad::backend::bf16;
 
     use super::*;
+
+    const MOST: usize = 1 << 20;
+
+    fn write(host: &HostTensor) -> Vec<u8> {
+        let mut file = Vec::new();
+        super::write(&mut file, host).unwrap();
+        file
+    }
+
+    fn read(file: &[u8]) -> Result<HostTensor, String> {
+        super::read(file, MOST)
+    }
 
     fn file(header: &str, values: &[u8]) -> Vec<u8> {
         let length = (header.len() as u16).to_le_bytes();
@@ -225,6 +274,11 @@ mod tests {
             "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }",
             &[1, 4, 2, 5, 3, 6],
         );
+        let spaced = file(
+            "{'descr' : '|u1', 'fortran_order' : True, 'shape' : (2, 3), }",
+            &[1, 4, 2, 5, 3, 6],
+        );
+        assert_eq!(read(&spaced).unwrap().bytes(), [1, 2, 3, 4, 5, 6]);
         let host = read(&column_major).unwrap();
         assert_eq!(host.shape().dims(), [2, 3]);
         assert_eq!(host.to_f64_vec(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
@@ -242,16 +296,44 @@ mod tests {
             assert!(read(&whole[..end]).is_err(), "{end}");
         }
         for (header, says) in [
-            ("{'descr': 'O', 'shape': (1,)}", "\"O\""),
-            ("{'descr': '<c8', 'shape': (1,)}", "<c8"),
-            ("{'descr': '<f4', 'shape': (-1,)}", "(-1,)"),
-            ("{'descr': '<f4', 'shape': (9999999999999999999,)}", "shape"),
-            ("{'descr': '<f4', 'shape': (4294967296, 4294967296, 4)}", ""),
-            ("{'descr': '<f4'}", "no shape"),
-            ("{'descr': 'é4', 'shape': (1,)}", ""),
+            ("{'descr': 'O', 'fortran_order': False, 'shape': (1,)}", "\"O\""),
+            ("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "<c8"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "(-1,)"),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999999999999,)}",
+                "shape",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4)}",
+                "",
+            ),
+            ("{'descr': '<f4', 'fortran_order': False}", "no shape"),
+            ("{'descr': '<f4', 'shape': (1,)}", "fortran_order"),
+            ("{'descr': '<f4', 'fortran_order': Tru, 'shape': (1,)}", "Tru"),
+            ("{'descr': '<f4', 'fortran_order': , 'shape': (1,)}", "fortran_order"),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (1048576,)}",
+                "limit of 1048576 bytes",
+            ),
+            ("{'descr': 'é4', 'fortran_order': False, 'shape': (1,)}", ""),
         ] {
             let error = read(&file(header, &[0; 8])).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn no_more_is_read_than_the_header_says() {
+        let whole = write(&HostTensor::new(Shape::from([2]), vec![1f32, 2.0]).unwrap());
+        let endless = whole.as_slice().chain(io::repeat(0));
+        assert_eq!(super::read(endless, MOST).unwrap().to_f64_vec(), [1.0, 2.0]);
+        assert!(super::read(io::repeat(0x93), MOST).is_err());
+        let mut long = [MAGIC, &[2, 0], &u32::MAX.to_le_bytes()].concat();
+        long.extend([b' '; 100]);
+        assert!(
+            super::read(long.as_slice().chain(io::repeat(b' ')), MOST)
+                .unwrap_err()
+                .contains("header is")
+        );
     }
 }

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use polygrad::backend::HostTensor;
-use polygrad::{Device, no_grad};
+use polygrad::backend::{HostTensor, printable};
+use polygrad::{Device, ErrorKind, no_grad};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 
 use super::extents::Extents;
-use super::{about_file, arrays, must_exist};
+use super::input::Wanted;
+use super::{about_file, arrays, must_exist, told};
 use crate::args::Run;
 use crate::failure::{Failure, Result};
 use crate::progress::say;
@@ -25,17 +26,25 @@ pub(crate) fn command(args: &Run) -> Result<Outcome> {
     let engine: Engine = args.engine.parse()?;
     let on_device = if engine == Engine::Native { args.threads } else { None };
     let device = backend::open(&args.backend, on_device)?;
-    let options = Options {
+    let mut options = Options {
         engine,
         threads: args.threads,
         ..Options::default()
     };
+    if let Some(bytes) = args.max_memory {
+        // One tensor may take all that all together may.
+        (options.max_memory_bytes, options.max_tensor_bytes) = (bytes, bytes);
+    }
+    options.max_steps = args.max_steps.unwrap_or(options.max_steps);
     must_exist(&args.model)?;
     let model = OnnxModel::load_with(&args.model, &device, options).map_err(about_file)?;
-    let inputs = inputs(args, &model)?;
+    if let Some(path) = &args.output {
+        arrays::check_names(path, model.outputs().map(|(name, _)| name))?;
+    }
+    let inputs = inputs(args, &model, options.max_memory_bytes)?;
     let outputs = no_grad(|| forward(&model, &inputs))?;
     for (name, host) in &outputs {
-        say(&summary(name, host));
+        say(&printable(&summary(name, host)));
     }
     if let Some(path) = &args.output {
         arrays::save(path, &outputs)?;
@@ -47,31 +56,38 @@ pub(crate) fn command(args: &Run) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn inputs(args: &Run, model: &OnnxModel) -> Result<Vec<(String, Value)>> {
-    let extents = Extents::new(&args.dim);
-    let mut values = Vec::with_capacity(args.input.len());
+fn inputs(args: &Run, model: &OnnxModel, most: usize) -> Result<Vec<(String, Value)>> {
+    let types = model.inputs().filter_map(|(_, ty)| ty?.as_tensor());
+    let extents = Extents::given(&args.dim, types, None)?;
+    let mut values: Vec<(String, Value)> = Vec::with_capacity(args.input.len());
     for (i, given) in args.input.iter().enumerate() {
-        let name = &given.name;
-        if args.input[..i].iter().any(|earlier| earlier.name == *name) {
+        let (name, source) = given.parts(|name| model.inputs().any(|(known, _)| known == name));
+        if values.iter().any(|(earlier, _)| earlier == name) {
             return Err(Failure::new(format!("the input {name:?} is given twice")).fix("give it once"));
         }
-        let known = model.inputs().find(|(known, _)| known == name);
+        let known = model.inputs().find(|(known, _)| *known == name);
         let Some((_, ty)) = known else {
             let names: Vec<&str> = model.inputs().map(|(name, _)| name).collect();
             return Err(Failure::new(format!("the model has no input {name:?}"))
-                .fix(format!("its inputs are {}", names.join(", "))));
+                .fix(format!("its inputs are {}", printable(&names.join(", ")))));
         };
         let ty = ty.and_then(|ty| ty.as_tensor()).ok_or_else(|| {
             Failure::new(format!("the input {name:?} is no tensor"))
                 .fix("run this model from Rust, with OnnxModel::run")
         })?;
+        let wanted = Wanted {
+            name,
+            ty,
+            extents: &extents,
+            most,
+        };
         // On the device before the clock starts.
-        let host = given.values(ty, &extents, i as u64)?;
+        let host = wanted.values(source, i as u64)?;
         let value = match model.engine() {
             Engine::Native => Value::from(polygrad::Tensor::from_host(host, model.device())?),
             _ => Value::from(host),
         };
-        values.push((name.clone(), value));
+        values.push((name.to_owned(), value));
     }
     Ok(values)
 }
@@ -84,38 +100,42 @@ fn forward(model: &OnnxModel, inputs: &[(String, Value)]) -> Result<Vec<(String,
 
 /// What is left to do when the model does not run on what it was given.
 fn about_run(error: polygrad::Error) -> Failure {
-    let known = error.hint().is_some();
-    let failure = Failure::from(error);
-    match known {
-        true => failure,
-        false => failure.fix("see with `polygrad show` what the model takes, or try another --engine"),
-    }
+    let fix = match error.kind() {
+        ErrorKind::OutOfMemory => "free some memory, or run the model on less at a time",
+        _ => "see with `polygrad show` what the model takes, or try another --engine",
+    };
+    told(error, fix)
 }
 
 fn summary(name: &str, host: &HostTensor) -> String {
-    let values = host.to_f64_vec();
     let line = format!("{name}: {}{}", host.dtype(), host.shape());
-    if values.is_empty() {
+    let count = host.shape().numel();
+    if count == 0 {
         return line;
     }
-    let (low, high) = values
-        .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| {
-            (low.min(v), high.max(v))
-        });
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let strange = values.iter().filter(|v| !v.is_finite()).count();
+    let (mut low, mut high, mut sum, mut strange) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0usize);
+    host.each_f64(|v| {
+        (low, high, sum) = (low.min(v), high.max(v), sum + v);
+        strange += usize::from(!v.is_finite());
+    });
+    let mean = sum / count as f64;
     let strange = if strange == 0 {
         String::new()
     } else {
         format!(", {strange} not finite")
     };
-    format!("{line}  {low:.6} to {high:.6}, mean {mean:.6}{strange}")
+    // Not by way of f64, which rounds beyond 2⁵³.
+    let extremes = host.as_slice::<i64>().ok();
+    let extremes = extremes.and_then(|values| Some((values.iter().min()?, values.iter().max()?)));
+    match extremes {
+        Some((low, high)) => format!("{line}  {low} to {high}, mean {mean:.6}"),
+        None => format!("{line}  {low:.6} to {high:.6}, mean {mean:.6}{strange}"),
+    }
 }
 
 /// The first run is behind us: what is done once has been done.
 fn time(model: &OnnxModel, inputs: &[(String, Value)], times: usize, engine: Engine, device: &Device) -> Result<()> {
-    let mut taken = Vec::with_capacity(times);
+    let mut taken = Vec::new();
     for _ in 0..times {
         let start = Instant::now();
         forward(model, inputs)?;
@@ -133,4 +153,18 @@ fn time(model: &OnnxModel, inputs: &[(String, Value)], times: usize, engine: Eng
         taken[times - 1]
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use polygrad::Shape;
+
+    use super::*;
+
+    #[test]
+    fn large_integers_are_shown_as_they_are() {
+        let values = vec![(1i64 << 53) + 1, i64::MAX];
+        let text = summary("y", &HostTensor::new(Shape::from([2]), values).unwrap());
+        assert!(text.contains("9007199254740993 to 9223372036854775807"), "{text}");
+    }
 }

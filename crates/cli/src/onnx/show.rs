@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use polygrad::backend::{DType, HostTensor};
+use polygrad::backend::{DType, HostTensor, printable};
 use polygrad::nn::StateDict;
-use polygrad_onnx::Opset;
-use polygrad_onnx::graph::{Body, Dim, Graph, ValueId, ValueType};
+use polygrad_onnx::graph::{Body, Graph, ValueId, ValueType};
+use polygrad_onnx::{Opset, Options};
 
 use super::extents::Extents;
 use super::{about_file, export, flops, must_exist};
@@ -15,6 +15,11 @@ use crate::failure::{Failure, Result};
 use crate::progress::{grouped, say};
 use crate::run::config::name;
 use crate::{Outcome, trained};
+
+/// A line with names of the file.
+fn line(text: &str) {
+    say(&printable(text));
+}
 
 /// Says what is in an ONNX file, a safetensors file or a run folder.
 ///
@@ -26,10 +31,15 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
     let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
     match extension.as_deref().and_then(|extension| extension.to_str()) {
         _ if path.is_dir() => run(path, args)?,
-        Some("onnx") => graph(&Graph::load(path).map_err(about_file)?, args)?,
+        Some("onnx") => {
+            let most = args.max_memory.unwrap_or(Options::default().max_memory_bytes);
+            graph(&Graph::load_within(path, most).map_err(about_file)?, args)?;
+        }
         Some("safetensors") => {
             let (state, metadata) = StateDict::load_with_metadata(path).map_err(about_file)?;
-            metadata.iter().for_each(|(key, value)| say(&format!("{key}: {value}")));
+            metadata
+                .iter()
+                .for_each(|(key, value)| line(&format!("{key}: {value}")));
             parameters(state.iter());
         }
         _ => {
@@ -45,7 +55,7 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
 fn run(path: &Path, args: &Show) -> Result<()> {
     let trained = trained::load(path, Some("cpu"), None)?;
     let config = &trained.config;
-    say(&format!(
+    line(&format!(
         "{} on {}: images of {} × {} × {} (channels, rows, columns), {} classes",
         name(config.model),
         config.dataset,
@@ -65,7 +75,7 @@ fn graph(graph: &Graph, args: &Show) -> Result<()> {
         .map(|(domain, version)| format!("{} {version}", shown(domain)))
         .collect();
     opsets.sort();
-    say(&format!(
+    line(&format!(
         "IR version {}, op sets: {}; by {} {}",
         header.ir_version,
         opsets.join(", "),
@@ -77,12 +87,12 @@ fn graph(graph: &Graph, args: &Show) -> Result<()> {
             .iter()
             .filter(|&&id| kind == "output" || body.initializer(id).is_none())
         {
-            say(&format!("{kind} {}: {}", body.name_of(id), ty(body, id)));
+            line(&format!("{kind} {}: {}", body.name_of(id), ty(body, id)));
         }
     }
     say("\nnodes");
-    let extents = Extents::new(&args.dim);
-    let extents = if args.dim.is_empty() { ones(body) } else { extents };
+    let types = body.values.iter().filter_map(|value| value.ty.as_ref()?.as_tensor());
+    let extents = Extents::given(&args.dim, types, Some(1))?;
     let (mut total, mut unknown, mut ops) = (0.0, 0, BTreeMap::<String, usize>::new());
     for node in &body.nodes {
         *ops.entry(node.op_type.clone()).or_default() += 1;
@@ -94,7 +104,7 @@ fn graph(graph: &Graph, args: &Show) -> Result<()> {
             names.collect::<Vec<_>>().join(", ")
         };
         let results: Vec<String> = node.outputs.iter().flatten().map(|&id| ty(body, id)).collect();
-        say(&format!(
+        line(&format!(
             "  {}({}) -> {}: {}",
             node.op_type,
             names(&node.inputs),
@@ -103,22 +113,20 @@ fn graph(graph: &Graph, args: &Show) -> Result<()> {
         ));
     }
     let ops: Vec<String> = ops.iter().map(|(op, count)| format!("{count} {op}")).collect();
-    say(&format!("{} nodes: {}\n", body.nodes.len(), ops.join(", ")));
+    line(&format!("{} nodes: {}", body.nodes.len(), ops.join(", ")));
+    say("");
     parameters(
         body.initializers
             .iter()
             .map(|i| (body.name_of(i.value), i.tensor.host())),
     );
-    let sizes = match args.dim.is_empty() {
-        true => "every named extent 1".to_owned(),
-        false => args
-            .dim
-            .iter()
-            .map(|(name, extent)| format!("{name} {extent}"))
-            .collect::<Vec<_>>()
-            .join(", "),
+    let named = args.dim.iter().map(|(name, extent)| format!("{name} {extent}"));
+    let others = match args.dim.is_empty() {
+        true => Some("every named extent 1".to_owned()),
+        false => (extents.len() > args.dim.len()).then(|| "every other named extent 1".to_owned()),
     };
-    say(&format!("{} FLOPs with {sizes}", grouped(total as u64)));
+    let sizes: Vec<String> = named.chain(others).collect();
+    line(&format!("{} FLOPs with {}", counted(total), sizes.join(", ")));
     if unknown > 0 {
         say(&format!(
             "  without {unknown} nodes whose shapes the file does not say; --dim NAME=N gives extents their size"
@@ -127,18 +135,13 @@ fn graph(graph: &Graph, args: &Show) -> Result<()> {
     Ok(())
 }
 
-/// 1 for each extent that an input names.
-fn ones(body: &Body) -> Extents {
-    let types = body
-        .inputs
-        .iter()
-        .filter_map(|&id| body.value(id).ty.as_ref()?.as_tensor());
-    let dims = types.filter_map(|ty| ty.shape.as_ref()).flatten();
-    let names = dims.filter_map(|dim| match dim {
-        Dim::Named(name) => Some((name.clone(), 1)),
-        _ => None,
-    });
-    Extents::new(&names.collect::<Vec<_>>())
+/// A number of operations: beyond what is known to the last one, its order alone.
+fn counted(operations: f64) -> String {
+    if operations < 1e18 {
+        grouped(operations as u64)
+    } else {
+        format!("{operations:.3e}")
+    }
 }
 
 fn parameters<'a>(tensors: impl Iterator<Item = (&'a str, &'a HostTensor)>) {
@@ -152,11 +155,15 @@ fn parameters<'a>(tensors: impl Iterator<Item = (&'a str, &'a HostTensor)>) {
         }
         let small = host.shape().rank() == 0 && host.dtype() != DType::Bool;
         let value = if small {
-            format!(" = {}", host.to_f64_vec()[0])
+            let text = match host.as_slice::<i64>() {
+                Ok(values) => values.iter().map(i64::to_string).collect(),
+                Err(_) => host.to_f64_vec().iter().map(f64::to_string).collect::<String>(),
+            };
+            format!(" = {text}")
         } else {
             String::new()
         };
-        say(&format!("  {name}: {}{}{value}", host.dtype(), host.shape()));
+        line(&format!("  {name}: {}{}{value}", host.dtype(), host.shape()));
     }
     say(&format!(
         "{count} tensors with {} parameters, {} bytes",

@@ -11,6 +11,7 @@ pub(crate) const FAINT: Colour = [112, 119, 130];
 /// Lines across a chart.
 pub(crate) const GRID: Colour = [229, 232, 236];
 /// Colours that the colour-blind can tell apart (Okabe and Ito, "Color Universal Design", 2008).
+#[cfg(feature = "lab")]
 pub(crate) const LINES: [Colour; 8] = [
     [0, 114, 178],
     [213, 94, 0],

@@ -87,9 +87,7 @@ impl Drop for AtomicFile {
 /// # Errors
 /// Whatever the file system says; the old file is then untouched.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(bytes).map_err(|e| Failure::io("write", path, &e))?;
-    file.commit()
+    AtomicFile::create(path)?.finish(bytes)
 }
 
 /// Only what this process made is removed, and there is nobody left to tell if even that fails.

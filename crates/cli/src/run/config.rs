@@ -1,15 +1,27 @@
 //! `config.json`: everything that defines a run, so that it can be evaluated, repeated and resumed.
 
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use polygrad::nn::open_file;
 use serde::{Deserialize, Serialize};
 
 use super::atomic;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
+use crate::progress::short;
 
 /// Raised when an older program could no longer read the file.
 const FORMAT: u32 = 1;
+
+/// How many epochs, images per step, values of an image or classes a run may have; each at least one. The order of an epoch's images and a
+/// model of this many inputs still can be had.
+pub(crate) const COUNTS: RangeInclusive<usize> = 1..=1 << 24;
+
+/// A longer file is none of ours: names of 256 classes are the most that grows in it.
+const LONGEST: u64 = 1 << 24;
 
 /// The networks that can be trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -71,9 +83,13 @@ pub(crate) struct Config {
     pub(crate) format: u32,
     /// The Polygrad that wrote it.
     pub(crate) polygrad: String,
+    /// A name that no other run has, so that its files are not taken for another's; runs of before had none.
+    #[serde(default)]
+    pub(crate) run: String,
     /// The name of the data set.
     pub(crate) dataset: String,
     /// `--data`, as an absolute path.
+    #[serde(default, with = "super::any_path")]
     pub(crate) data: Option<PathBuf>,
     /// `--full`.
     pub(crate) full: bool,
@@ -118,7 +134,7 @@ impl Config {
     /// Whatever the file system says.
     pub(crate) fn save(&self, path: &Path) -> Result<()> {
         let mut text = serde_json::to_string_pretty(self)
-            .map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))?;
+            .map_err(|e| Failure::new(format!("cannot write {}: {e}", path.shown())))?;
         text.push('\n');
         atomic::write(path, text.as_bytes())
     }
@@ -128,11 +144,17 @@ impl Config {
     /// # Errors
     /// A file that cannot be read, is no JSON, lacks a setting, or has an impossible one.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e))?;
+        let failed = |e: &std::io::Error| Failure::io("read", path, e);
         let bad = |what: &str| {
-            Failure::new(format!("{} is no settings of a run: {what}", path.display()))
+            Failure::new(format!("{} is no settings of a run: {what}", path.shown()))
                 .fix("mend the file, or train anew")
         };
+        let (file, _) = open_file(path)?;
+        let mut text = String::new();
+        let length = file.take(LONGEST).read_to_string(&mut text).map_err(|e| failed(&e))?;
+        if length as u64 == LONGEST {
+            return Err(bad("it is too long"));
+        }
         let config: Self = serde_json::from_str(&text).map_err(|e| bad(&e.to_string()))?;
         if config.format != FORMAT {
             return Err(bad(&format!(
@@ -141,34 +163,80 @@ impl Config {
                 env!("CARGO_PKG_VERSION")
             )));
         }
+        config.check().map_err(|what| bad(&what))?;
+        Ok(config)
+    }
+
+    /// Fails unless every setting is one with which a run can be trained, written and read again; says which is not, and its bounds.
+    ///
+    /// # Errors
+    /// The first such setting.
+    pub(crate) fn check(&self) -> std::result::Result<(), String> {
         let Input {
             channels,
             rows,
             cols,
             mean,
             std,
-        } = config.input;
+        } = self.input;
+        dataset(&self.dataset).map_err(|why| format!("dataset: {why}"))?;
         // A checkpoint of nonsense sizes must not get as far as asking for memory.
-        let sizes = [
-            channels,
-            rows,
-            cols,
-            config.classes.len(),
-            config.batch_size,
-            config.epochs,
-        ];
-        if sizes.iter().any(|&n| n == 0 || n > 1 << 24) {
-            return Err(bad(
-                "a size, the epochs, the batch size or the classes are zero or absurd",
+        let values = [channels, rows, cols].into_iter().try_fold(1_usize, usize::checked_mul);
+        for (what, count) in [
+            ("epochs", self.epochs),
+            ("batch_size", self.batch_size),
+            ("the values of an image", values.unwrap_or(usize::MAX)),
+            ("the classes", self.classes.len()),
+        ] {
+            if !COUNTS.contains(&count) {
+                return Err(format!("{what}: {count} is not {} to {}", COUNTS.start(), COUNTS.end()));
+            }
+        }
+        learning_rate(self.lr).map_err(|why| format!("lr: {why}"))?;
+        // Pixels are from 0 to 1; what the model sees of them must be numbers.
+        let seen = [0.0, 255.0].map(|pixel| self.input.normalise(pixel));
+        if !((0.0..=1.0).contains(&mean) && std > 0.0 && std <= 1.0 && seen.iter().all(|x| x.abs() < LARGEST)) {
+            return Err(format!(
+                "mean {} and std {} are not those of images, whose pixels are from 0 to 1",
+                short(mean),
+                short(std)
             ));
         }
-        if !(mean.is_finite() && std.is_finite() && std > 0.0 && config.lr.is_finite() && config.lr > 0.0) {
-            return Err(bad(
-                "the mean, the standard deviation or the learning rate is no sensible number",
-            ));
-        }
-        Ok(config)
+        Ok(())
     }
+}
+
+/// Of 2³² pixels all but one have the same value, and that one differs by 1/255: nothing the model sees can be larger.
+const LARGEST: f32 = 1e8;
+
+/// Fails unless a learning rate makes sense.
+///
+/// # Errors
+/// One that is not above 0, or no number.
+pub(crate) fn learning_rate(rate: f64) -> std::result::Result<(), &'static str> {
+    match rate.is_finite() && rate > 0.0 {
+        true => Ok(()),
+        false => Err("give a number above 0, such as 0.001"),
+    }
+}
+
+/// Fails unless a name is one for a data set, which becomes part of folder names.
+///
+/// # Errors
+/// One that could lead elsewhere.
+pub(crate) fn dataset(name: &str) -> std::result::Result<(), &'static str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match !name.is_empty() && !name.starts_with('.') && name.chars().all(plain) {
+        true => Ok(()),
+        false => Err("a name is made of letters, digits, `-`, `_` and `.`; a folder goes with --data"),
+    }
+}
+
+/// A name that no other run has.
+pub(crate) fn fresh_name() -> String {
+    // The keys are the system's random numbers.
+    let random = || RandomState::new().hash_one(std::process::id());
+    format!("{:016x}{:016x}", random(), random())
 }
 
 #[cfg(test)]
@@ -179,6 +247,7 @@ mod tests {
         Config {
             format: FORMAT,
             polygrad: "0.1.0".into(),
+            run: fresh_name(),
             dataset: "fashion-mnist".into(),
             data: None,
             full: false,
@@ -206,13 +275,50 @@ mod tests {
     fn comes_back_to_the_last_bit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
-        config().save(&path).unwrap();
-        assert_eq!(Config::load(&path).unwrap(), config());
+        let saved = config();
+        saved.save(&path).unwrap();
+        assert_eq!(Config::load(&path).unwrap(), saved);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(
             text.contains("\"optimizer\": \"adamw\"") && text.contains("\"model\": \"cnn\""),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_is_written_can_be_read_at_every_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        for count in [*COUNTS.start(), *COUNTS.end()] {
+            let bound = Config {
+                epochs: count,
+                batch_size: count,
+                lr: f64::from_bits(1),
+                ..config()
+            };
+            bound.save(&path).unwrap();
+            assert_eq!(Config::load(&path).unwrap(), bound);
+        }
+        assert_ne!(fresh_name(), fresh_name());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_of_any_name_comes_back() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        for name in [&b"/data/mnist"[..], b"/data/\xff\xfe"] {
+            let named = Config {
+                data: Some(std::ffi::OsString::from_vec(name.to_vec()).into()),
+                ..config()
+            };
+            named.save(&path).unwrap();
+            assert_eq!(Config::load(&path).unwrap(), named);
+        }
+        let text = serde_json::to_string(&config()).unwrap();
+        assert!(text.contains("\"data\":null"), "{text}");
     }
 
     #[test]
@@ -224,9 +330,36 @@ mod tests {
             (whole[..40].to_owned(), "EOF"),
             (whole.replace("\"seed\"", "\"sead\""), "missing field `seed`"),
             (whole.replace("\"format\":1", "\"format\":2"), "its format is 2"),
-            (whole.replace("\"rows\":28", "\"rows\":0"), "zero or absurd"),
-            (whole.replace("\"rows\":28", "\"rows\":99999999999"), "zero or absurd"),
-            (whole.replace("\"lr\":0.001", "\"lr\":-1.0"), "no sensible number"),
+            (
+                whole.replace("\"rows\":28", "\"rows\":0"),
+                "image: 0 is not 1 to 16777216",
+            ),
+            (
+                whole.replace("\"rows\":28", "\"rows\":99999999999"),
+                "is not 1 to 16777216",
+            ),
+            (
+                whole.replace("\"epochs\":8", "\"epochs\":16777217"),
+                "epochs: 16777217 is not 1 to 16777216",
+            ),
+            (
+                whole.replace("\"batch_size\":64", "\"batch_size\":0"),
+                "batch_size: 0 is not",
+            ),
+            (
+                whole.replace("\"lr\":0.001", "\"lr\":-1.0"),
+                "lr: give a number above 0",
+            ),
+            (
+                whole.replace("fashion-mnist", "../elsewhere"),
+                "dataset: a name is made of",
+            ),
+            (
+                whole.replace("\"std\":0.30000000000000004", "\"std\":1e-30"),
+                "std 1e-30 are not those of images",
+            ),
+            (whole.replace("\"mean\":0.2860406", "\"mean\":-1.0"), "mean -1 and std"),
+            (" ".repeat(LONGEST as usize), "too long"),
             (whole.replace("cnn", "vit"), "unknown variant `vit`"),
         ] {
             std::fs::write(&path, &text).unwrap();

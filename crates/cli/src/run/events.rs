@@ -5,23 +5,22 @@
 //! `Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5 }`,
 //! `Summary { repeated Value value = 1 }`, `Value { string tag = 1; float simple_value = 2 }`.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::atomic;
-use crate::failure::{Failure, Result};
+use polygrad::nn::open_file;
+
+use super::log::Log;
+use crate::failure::{Failure, Result, Shown};
+use crate::progress::note;
 
 /// The version that TensorBoard expects in the first event of a file.
 const VERSION: &[u8] = b"brain.Event:2";
 
 /// An open event file.
 #[derive(Debug)]
-pub(crate) struct Events {
-    file: File,
-    path: PathBuf,
-}
+pub(crate) struct Events(Log);
 
 impl Events {
     /// Starts a file at `path`. TensorBoard takes any file whose name contains `tfevents`.
@@ -32,23 +31,30 @@ impl Events {
         let mut event = vec![0x09];
         event.extend(now().to_le_bytes());
         field(&mut event, 3, VERSION);
-        Self::start(path, &frame(&event))
+        Log::create(path, &frame(&event)).map(Self)
     }
 
     /// Goes on with the file at `path` as it was after `step` steps, dropping what came later and a record that a crash
-    /// cut short. Without a file a new one is started.
+    /// cut short. Without a file a new one is started, and standard error tells of it.
     ///
     /// # Errors
     /// A file that cannot be read or written, or that is damaged before its last record.
     pub(crate) fn resume(path: &Path, step: u64) -> Result<Self> {
         if !path.exists() {
+            if step > 0 {
+                note(&format!("{} is gone: a new one begins after step {step}", path.shown()));
+            }
             return Self::create(path);
         }
-        let bytes = std::fs::read(path).map_err(|e| Failure::io("read", path, &e))?;
+        let mut bytes = Vec::new();
+        open_file(path)?
+            .0
+            .read_to_end(&mut bytes)
+            .map_err(|e| Failure::io("read", path, &e))?;
         let mut kept = Vec::new();
         for event in records(&bytes) {
             let event = event.map_err(|at| {
-                Failure::new(format!("{} is damaged at byte {at}", path.display()))
+                Failure::new(format!("{} is damaged at byte {at}", path.shown()))
                     .fix("move the file away: the run goes on with a new one")
             })?;
             if step_of(event).is_some_and(|s| s <= step) {
@@ -58,25 +64,13 @@ impl Events {
         if kept.is_empty() {
             return Self::create(path);
         }
-        Self::start(path, &kept)
-    }
-
-    fn start(path: &Path, bytes: &[u8]) -> Result<Self> {
-        atomic::write(path, bytes)?;
-        let file = OpenOptions::new()
-            .append(true)
-            .open(path)
-            .map_err(|e| Failure::io("append to", path, &e))?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-        })
+        Log::create(path, &kept).map(Self)
     }
 
     /// Appends the values of several tags, such as `loss/train`, at one step.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Whatever the file system says, and a file that was removed or replaced meanwhile.
     pub(crate) fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<()> {
         let mut summary = Vec::new();
         for &(tag, value) in values {
@@ -91,9 +85,7 @@ impl Events {
         event.push(0x10);
         varint(&mut event, step);
         field(&mut event, 5, &summary);
-        self.file
-            .write_all(&frame(&event))
-            .map_err(|e| Failure::io("append to", &self.path, &e))
+        self.0.append(&frame(&event))
     }
 }
 

@@ -1,11 +1,15 @@
 //! `metrics.csv`: one line per measurement, appended as the run goes.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 
-use super::atomic;
-use crate::failure::{Failure, Result};
+use polygrad::nn::open_file;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::log::Log;
+use crate::failure::{Failure, Result, Shown};
+use crate::progress::note;
 
 const HEADER: &str = "step,epoch,split,loss,accuracy,learning_rate,seconds";
 
@@ -81,12 +85,36 @@ impl Row {
     }
 }
 
+/// What a checkpoint knows of the rows that were there with it, so that those of another run are told from them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    rows: usize,
+    sha256: String,
+}
+
+impl Mark {
+    /// That of no rows.
+    pub(crate) fn none() -> Self {
+        Self::of(&[])
+    }
+
+    fn of(rows: &[Row]) -> Self {
+        let mut hash = Sha256::new();
+        rows.iter().for_each(|row| hash.update(row.to_line()));
+        Self {
+            rows: rows.len(),
+            sha256: hex(hash),
+        }
+    }
+}
+
 /// The open file, and all its rows.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    file: File,
-    path: PathBuf,
+    log: Log,
     rows: Vec<Row>,
+    /// Of the rows' lines.
+    hash: Sha256,
 }
 
 impl Metrics {
@@ -96,38 +124,67 @@ impl Metrics {
     /// Whatever the file system says.
     pub(crate) fn create(path: &Path, rows: Vec<Row>) -> Result<Self> {
         let lines: String = rows.iter().map(|row| row.to_line()).collect();
-        atomic::write(path, format!("{HEADER}\n{lines}").as_bytes())?;
-        let file = OpenOptions::new()
-            .append(true)
-            .open(path)
-            .map_err(|e| Failure::io("append to", path, &e))?;
         Ok(Self {
-            file,
-            path: path.to_owned(),
+            log: Log::create(path, format!("{HEADER}\n{lines}").as_bytes())?,
+            hash: Sha256::new_with_prefix(&lines),
             rows,
         })
     }
 
-    /// Goes on with the file at `path` as it was after `step` steps: rows after that are dropped, as is a last line that
-    /// a crash cut short. Without a file a new one is started.
+    /// Goes on with the file at `path` as it was at a checkpoint after `step` steps, which knows its rows by `mark`: rows after that are
+    /// dropped, as is a last line that a crash cut short. Without a file a new one is started, and standard error tells of the rows that
+    /// are lost.
     ///
     /// # Errors
-    /// A file that cannot be read or written, or a line in it that is none of ours.
-    pub(crate) fn resume(path: &Path, step: u64) -> Result<Self> {
-        let rows = if path.exists() { read(path)? } else { Vec::new() };
-        Self::create(path, rows.into_iter().filter(|row| row.step <= step).collect())
+    /// A file that cannot be read or written, a line in it that is none of ours, or other rows than the checkpoint's.
+    pub(crate) fn resume(path: &Path, step: u64, mark: Option<&Mark>) -> Result<Self> {
+        let there = path.exists();
+        let mut rows = if there { read(path)? } else { Vec::new() };
+        rows.retain(|row| row.step <= step);
+        let found = Mark::of(&rows);
+        match mark.filter(|mark| **mark != found) {
+            None => {}
+            Some(mark) if !there => note(&format!(
+                "{} is gone, and with it {} rows: a new one begins after step {step}",
+                path.shown(),
+                mark.rows
+            )),
+            Some(mark) => {
+                return Err(Failure::new(format!(
+                    "{} is not that of the checkpoint: it has {} rows up to step {step}, the checkpoint knows {}{}",
+                    path.shown(),
+                    rows.len(),
+                    mark.rows,
+                    if rows.len() == mark.rows { " others" } else { "" }
+                ))
+                .fix("bring back the file of this run, or move it away: the run goes on with a new one"));
+            }
+        }
+        Self::create(path, rows)
     }
 
     /// Appends a row.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Whatever the file system says, and a file that was removed or replaced meanwhile.
     pub(crate) fn append(&mut self, row: Row) -> Result<()> {
-        self.file
-            .write_all(row.to_line().as_bytes())
-            .map_err(|e| Failure::io("append to", &self.path, &e))?;
+        let line = row.to_line();
+        self.log.append(line.as_bytes())?;
+        self.hash.update(line);
         self.rows.push(row);
         Ok(())
+    }
+
+    /// Brings the rows to the disk, and tells what a checkpoint must know of them.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub(crate) fn mark(&self) -> Result<Mark> {
+        self.log.sync()?;
+        Ok(Mark {
+            rows: self.rows.len(),
+            sha256: hex(self.hash.clone()),
+        })
     }
 
     /// Every row, oldest first.
@@ -136,14 +193,22 @@ impl Metrics {
     }
 }
 
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn read(path: &Path) -> Result<Vec<Row>> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e))?;
+    let mut text = String::new();
+    open_file(path)?
+        .0
+        .read_to_string(&mut text)
+        .map_err(|e| Failure::io("read", path, &e))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines().enumerate();
     let bad = |number: usize, line: &str| {
         Failure::new(format!(
             "{}, line {}: `{line}` is no row of metrics",
-            path.display(),
+            path.shown(),
             number + 1
         ))
         .fix("mend the line, or move the file away: the run goes on with a new one")
@@ -194,14 +259,58 @@ mod tests {
 
         let torn = &text[..text.len() - 4];
         std::fs::write(&path, torn).unwrap();
-        assert_eq!(Metrics::resume(&path, 100).unwrap().rows().len(), 7);
+        assert_eq!(Metrics::resume(&path, 100, None).unwrap().rows().len(), 7);
 
-        let mut metrics = Metrics::resume(&path, 5).unwrap();
+        let mut metrics = Metrics::resume(&path, 5, None).unwrap();
         assert_eq!(metrics.rows(), (1..=5).map(row).collect::<Vec<_>>());
         metrics.append(row(6)).unwrap();
         let again = std::fs::read_to_string(&path).unwrap();
         assert_eq!(again.lines().count(), 7);
         assert!(text.starts_with(&again));
+    }
+
+    #[test]
+    fn the_rows_of_another_run_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.csv");
+        let mut metrics = Metrics::create(&path, Vec::new()).unwrap();
+        assert_eq!(metrics.mark().unwrap(), Mark::none());
+        (1..=4).for_each(|step| metrics.append(row(step)).unwrap());
+        let mark = metrics.mark().unwrap();
+        assert_eq!(mark, Mark::of(metrics.rows()));
+        (5..=6).for_each(|step| metrics.append(row(step)).unwrap());
+        let metrics = Metrics::resume(&path, 4, Some(&mark)).unwrap();
+        assert_eq!(metrics.mark().unwrap(), mark);
+
+        let text = std::fs::read_to_string(&path).unwrap();
+        let refused = |text: String, words: &str| {
+            std::fs::write(&path, text).unwrap();
+            let error = Metrics::resume(&path, 4, Some(&mark)).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("move it away"), "{error}");
+        };
+        refused(
+            text.replace("0.500000", "0.400000"),
+            "it has 4 rows up to step 4, the checkpoint knows 4 others",
+        );
+        refused(
+            format!("{HEADER}\n"),
+            "it has 0 rows up to step 4, the checkpoint knows 4",
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(Metrics::resume(&path, 4, Some(&mark)).unwrap().rows().is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_was_replaced_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.csv");
+        let mut metrics = Metrics::create(&path, Vec::new()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let refused = |metrics: &mut Metrics| metrics.append(row(1)).unwrap_err().to_string();
+        assert!(refused(&mut metrics).contains("was removed or replaced"));
+        std::fs::write(&path, "mine").unwrap();
+        assert!(refused(&mut metrics).contains("was removed or replaced"));
     }
 
     #[test]
@@ -230,10 +339,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.csv");
         std::fs::write(&path, format!("{HEADER}\n1,0.1,dev,1,1,1,1\n")).unwrap();
-        let text = Metrics::resume(&path, 1).unwrap_err().to_string();
+        let text = Metrics::resume(&path, 1, None).unwrap_err().to_string();
         assert!(text.contains("metrics.csv, line 2: `1,0.1,dev,1,1,1,1`"), "{text}");
         std::fs::write(&path, "a,b\n1,2\n").unwrap();
-        let text = Metrics::resume(&path, 1).unwrap_err().to_string();
+        let text = Metrics::resume(&path, 1, None).unwrap_err().to_string();
         assert!(text.contains("metrics.csv, line 1: `a,b`"), "{text}");
     }
 }

@@ -1,73 +1,73 @@
 //! What a training run leaves behind: its folder and the files in it.
 
+mod any_path;
 pub(crate) mod atomic;
+mod claim;
 pub(crate) mod config;
 pub(crate) mod curves;
 pub(crate) mod events;
+mod lock;
+mod log;
 pub(crate) mod metrics;
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, Result};
+pub(crate) use claim::Claim;
+
+use crate::failure::{Failure, Result, Shown};
+
+/// The file that says that a process trains in a folder.
+const LOCK: &str = "run.lock";
 
 /// A run's folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct RunFolder(PathBuf);
 
 impl RunFolder {
-    /// Makes the folder `out`, or without one the first free `runs/NAME-1`, `runs/NAME-2` …
-    ///
-    /// # Errors
-    /// A folder that holds a run already, or that cannot be made.
-    pub(crate) fn create(out: Option<&Path>, name: &str) -> Result<Self> {
-        let failed = |path: &Path, e: &std::io::Error| Failure::io("create the folder", path, e);
-        if let Some(out) = out {
-            let folder = Self(out.to_owned());
-            if let Some(old) = folder.ours().into_iter().find(|file| file.exists()) {
-                return Err(Failure::new(format!(
-                    "{} holds a run already: there is {}",
-                    out.display(),
-                    old.display()
-                ))
-                .fix(format!(
-                    "choose another folder with --out, or go on with this run: {}",
-                    folder.resume_command()
-                )));
-            }
-            fs::create_dir_all(out).map_err(|e| failed(out, &e))?;
-            return Ok(folder);
-        }
-        let runs = Path::new("runs");
-        fs::create_dir_all(runs).map_err(|e| failed(runs, &e))?;
-        let mut number = 1_u32;
-        loop {
-            let path = runs.join(format!("{name}-{number}"));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => number += 1,
-                Err(e) => return Err(failed(&path, &e)),
-            }
-        }
-    }
-
     /// The run that lies in `path`.
     ///
     /// # Errors
     /// No such folder, or no run in it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let folder = Self(path.to_owned());
-        if folder.config().is_file() {
+        if folder.config().exists() {
             return Ok(folder);
         }
-        let what = if path.is_dir() {
-            "holds no run: it has no config.json"
-        } else {
-            "is no folder"
+        if folder.checkpoint().is_file() {
+            return Err(
+                Failure::new(format!("{} has lost its config.json", path.shown())).fix(format!(
+                    "the checkpoint has one, too, and writes it anew: {}",
+                    folder.resume_command()
+                )),
+            );
+        }
+        Err(folder.no_run("it has no config.json"))
+    }
+
+    /// Fails unless there is a checkpoint to go on from.
+    fn must_have_begun(&self) -> Result<()> {
+        if self.checkpoint().exists() {
+            return Ok(());
+        }
+        let path = self.0.shown();
+        if self.config().is_file() || self.0.join(LOCK).is_file() {
+            return Err(Failure::new(format!("{path} has no checkpoint to go on from")).fix(
+                match self.config().is_file() {
+                    true => "start a new run with --out and another folder".to_owned(),
+                    false => format!("the run there was ended before it began: start it anew, with --out {path}"),
+                },
+            ));
+        }
+        Err(self.no_run("it has no checkpoint.safetensors"))
+    }
+
+    fn no_run(&self, why: &str) -> Failure {
+        let what = match self.0.is_dir() {
+            true => format!("holds no run: {why}"),
+            false => "is no folder".to_owned(),
         };
-        Err(Failure::new(format!("{} {what}", path.display()))
-            .fix("give a folder that `polygrad train` left, such as runs/fashion-mnist-cnn-1"))
+        Failure::new(format!("{} {what}", self.0.shown()))
+            .fix("give a folder that `polygrad train` left, such as runs/fashion-mnist-cnn-1")
     }
 
     /// The settings.
@@ -105,27 +105,20 @@ impl RunFolder {
         &self.0
     }
 
-    /// Removes what the run has left so far, and nothing else; for a run that could not begin.
-    pub(crate) fn clear(&self) {
-        for file in self.ours() {
-            // There may be none, and where the disk refuses, the error that led here is the one to report.
-            let _ = fs::remove_file(file);
-        }
-    }
-
     /// What to type to go on with this run.
     pub(crate) fn resume_command(&self) -> String {
-        format!("polygrad train --resume {}", self.0.display())
+        format!("polygrad train --resume {}", self.0.shown())
     }
 
+    /// The files of a run, that which makes it one last.
     fn ours(&self) -> [PathBuf; 6] {
         [
             self.config(),
             self.model(),
-            self.checkpoint(),
             self.metrics(),
             self.events(),
             self.curves(),
+            self.checkpoint(),
         ]
     }
 }
@@ -135,44 +128,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_never_overwritten() {
-        let dir = tempfile::tempdir().unwrap();
-        let out = dir.path().join("a/b");
-        let folder = RunFolder::create(Some(&out), "x").unwrap();
-        assert!(out.is_dir());
-        fs::write(out.join("notes.txt"), "mine").unwrap();
-        assert_eq!(RunFolder::create(Some(&out), "x").unwrap(), folder);
-        fs::write(folder.model(), "weights").unwrap();
-        let text = RunFolder::create(Some(&out), "x").unwrap_err().to_string();
-        assert!(
-            text.contains("holds a run already") && text.contains("--resume"),
-            "{text}"
-        );
-        folder.clear();
-        assert!(RunFolder::create(Some(&out), "x").is_ok());
-        assert_eq!(fs::read_to_string(out.join("notes.txt")).unwrap(), "mine");
-    }
-
-    #[test]
     fn what_is_no_run_is_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let text = RunFolder::open(dir.path()).unwrap_err().to_string();
         assert!(text.contains("has no config.json"), "{text}");
         let text = RunFolder::open(&dir.path().join("none")).unwrap_err().to_string();
         assert!(text.contains("is no folder"), "{text}");
-        fs::write(dir.path().join("config.json"), "{}").unwrap();
-        assert!(RunFolder::open(dir.path()).is_ok());
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_made_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("file");
-        fs::write(&file, "").unwrap();
-        let text = RunFolder::create(Some(&file.join("run")), "x").unwrap_err().to_string();
+        std::fs::write(dir.path().join("checkpoint.safetensors"), "").unwrap();
+        let text = RunFolder::open(dir.path()).unwrap_err().to_string();
         assert!(
-            text.contains("cannot create the folder") && text.contains("file/run"),
+            text.contains("has lost its config.json") && text.contains("--resume"),
             "{text}"
         );
+        std::fs::write(dir.path().join("config.json"), "{}").unwrap();
+        assert!(RunFolder::open(dir.path()).is_ok());
     }
 }

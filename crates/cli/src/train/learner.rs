@@ -10,6 +10,7 @@ use crate::data::files::Dataset;
 use crate::failure::{Failure, Result};
 use crate::feed::{Epoch, Feed};
 use crate::model;
+use crate::progress::short;
 use crate::run::config::Config;
 
 /// A model with its optimizer and its images.
@@ -76,7 +77,7 @@ impl<'a, B: Backend> Learner<'a, B> {
                 steps + 1,
                 steps / self.batches() as u64 + 1
             ))
-            .fix(format!("start a new run with an --lr below {}", self.config.lr)));
+            .fix(format!("start a new run with an --lr below {}", short(self.config.lr))));
         }
         let gradients = loss.backward()?;
         // The graph holds the parameters: without it they are updated in place.

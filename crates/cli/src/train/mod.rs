@@ -7,6 +7,7 @@ mod session;
 mod settings;
 #[cfg(test)]
 mod settings_tests;
+mod state;
 
 use std::path::Path;
 
@@ -15,15 +16,16 @@ use polygrad::Device;
 use crate::args::{Data, Train};
 use crate::data::files::Dataset;
 use crate::data::source::{Places, Request};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 use crate::feed::statistics;
 use crate::interrupt::Interrupt;
-use crate::progress::{grouped, say};
-use crate::run::RunFolder;
-use crate::run::config::{Config, Input, name};
+use crate::progress::{grouped, say, short};
+use crate::run::Claim;
+use crate::run::config::{self, Config, Input, name};
 use crate::{Outcome, backend};
 
 use session::Session;
+use state::State;
 
 /// Trains a new model, or goes on with a run.
 ///
@@ -37,14 +39,15 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
 }
 
 fn start(args: &Train) -> Result<Outcome> {
-    let (config, device, data) = prepare(args)?;
-    let folder = RunFolder::create(
+    let (mut config, device, data) = prepare(args)?;
+    config.run = config::fresh_name();
+    let claim = Claim::new_run(
         args.out.as_deref(),
         &format!("{}-{}", config.dataset, name(config.model)),
     )?;
     introduce(&config, &data, &device);
     let interrupt = Interrupt::install()?;
-    Session::start(config, folder, &data, &device)?.run(&interrupt)
+    Session::start(config, claim, &data, &device)?.run(&interrupt)
 }
 
 /// The settings of a new run, its device and its data.
@@ -56,12 +59,16 @@ pub(crate) fn prepare(args: &Train) -> Result<(Config, Device, Dataset)> {
     let device = backend::open(&config.backend, config.threads)?;
     let data = load(&config)?;
     (config.input, config.classes) = describe(&data)?;
+    config.check().map_err(|what| {
+        Failure::new(format!("cannot train with these settings: {what}")).fix("give other options, or other data")
+    })?;
     Ok((config, device, data))
 }
 
 fn resume(args: &Train, path: &Path) -> Result<Outcome> {
-    let folder = RunFolder::open(path)?;
-    let stored = Config::load(&folder.config())?;
+    let claim = Claim::of_run(path)?;
+    let state = State::load(&claim)?;
+    let stored = state.settings(&claim)?;
     let config = settings::resumed(args, &stored, path)?;
     let device = backend::open(&config.backend, config.threads)?;
     let data = load(&config)?;
@@ -69,7 +76,7 @@ fn resume(args: &Train, path: &Path) -> Result<Outcome> {
     if found != (stored.input, stored.classes.clone()) {
         return Err(Failure::new(format!(
             "these are not the images that {} was trained on: their number, size, brightness or classes differ",
-            path.display()
+            path.shown()
         ))
         .fix("say with --data or --full where those images are now, or start a new run"));
     }
@@ -78,7 +85,7 @@ fn resume(args: &Train, path: &Path) -> Result<Outcome> {
         say(&change);
     }
     let interrupt = Interrupt::install()?;
-    Session::resume(config, folder, &data, &device)?.run(&interrupt)
+    Session::resume(config, claim, state, &data, &device)?.run(&interrupt)
 }
 
 fn load(config: &Config) -> Result<Dataset> {
@@ -120,7 +127,7 @@ pub(crate) fn introduce(config: &Config, data: &Dataset, device: &Device) {
         name(config.model),
         name(config.optimizer),
         config.batch_size,
-        config.lr
+        short(config.lr)
     ));
 }
 

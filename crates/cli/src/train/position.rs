@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::run::config::Config;
+use crate::run::metrics::Mark;
 
 /// Losses and answers, summed up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -53,4 +54,7 @@ pub(super) struct Record {
     pub(super) config: Config,
     /// Where it stands.
     pub(super) position: Position,
+    /// Its measurements so far; checkpoints of before did not know them.
+    #[serde(default)]
+    pub(super) metrics: Option<Mark>,
 }

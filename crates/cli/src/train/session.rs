@@ -7,18 +7,18 @@ use polygrad::{Backend, Device, manual_seed};
 
 use super::learner::Learner;
 use super::position::{Position, Record};
-use super::settings;
+use super::state::{State, unfit};
 use crate::Outcome;
 use crate::data::files::Dataset;
 use crate::evaluation::evaluate;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 use crate::feed::{Epoch, Feed};
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, Step, clock, note};
 use crate::run::config::{Config, name};
 use crate::run::events::Events;
-use crate::run::metrics::{Metrics, Row, Split};
-use crate::run::{RunFolder, atomic, curves};
+use crate::run::metrics::{Mark, Metrics, Row, Split};
+use crate::run::{Claim, RunFolder, atomic, curves};
 
 /// A row of the metrics is a tenth of an epoch.
 const ROWS_PER_EPOCH: usize = 10;
@@ -26,7 +26,7 @@ const ROWS_PER_EPOCH: usize = 10;
 /// A run in the making.
 pub(super) struct Session<'a, B: Backend> {
     config: Config,
-    folder: RunFolder,
+    claim: Claim,
     learner: Learner<'a, B>,
     test: Feed<'a, B>,
     position: Position,
@@ -39,65 +39,70 @@ pub(super) struct Session<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Session<'a, B> {
-    /// Begins a run in `folder`, and leaves its first checkpoint there.
+    /// Begins a run in the folder of `claim`, and leaves its first checkpoint there.
     ///
     /// # Errors
     /// Those of the device and the disk; images that do not suit the model.
-    pub(super) fn start(config: Config, folder: RunFolder, data: &'a Dataset, device: &'a Device<B>) -> Result<Self> {
+    pub(super) fn start(config: Config, claim: Claim, data: &'a Dataset, device: &'a Device<B>) -> Result<Self> {
         manual_seed(config.seed);
         let learner = Learner::new(&config, data, device)?;
+        let position = Position::default();
+        // The checkpoint makes it a run, since all else can be made from it: a kill before it leaves nothing, one after it a run to go on with.
         let begin = || {
-            config.save(&folder.config())?;
-            let metrics = Metrics::create(&folder.metrics(), Vec::new())?;
-            let events = Events::create(&folder.events())?;
-            let parts = (learner, metrics, events);
-            let session = Self::new(config, folder.clone(), data, device, parts, Position::default());
-            session.save_checkpoint()?;
-            Ok(session)
+            save_checkpoint(&claim, &config, &learner, position, Mark::none())?;
+            config.save(&claim.config())?;
+            Ok((
+                Metrics::create(&claim.metrics(), Vec::new())?,
+                Events::create(&claim.events())?,
+            ))
         };
         // A run that cannot begin must not keep the folder from the next attempt.
-        begin().inspect_err(|_| folder.clear())
+        let (metrics, events) = begin().inspect_err(|_: &Failure| claim.clear())?;
+        Ok(Self::new(
+            config,
+            claim,
+            data,
+            device,
+            (learner, metrics, events),
+            position,
+        ))
     }
 
-    /// Goes on with the run in `folder` from its checkpoint.
+    /// Goes on with the run in the folder of `claim` from its checkpoint.
     ///
     /// # Errors
-    /// A checkpoint that is missing, damaged or of another run; those of the device and the disk.
-    pub(super) fn resume(config: Config, folder: RunFolder, data: &'a Dataset, device: &'a Device<B>) -> Result<Self> {
-        let path = folder.checkpoint();
-        if !path.exists() {
-            return Err(
-                Failure::new(format!("{} has no checkpoint to go on from", folder.path().display()))
-                    .fix("start a new run without --resume"),
-            );
-        }
-        let checkpoint = Checkpoint::load(&path)?;
-        let bad = |what: &str| {
-            Failure::new(format!("cannot go on from {}: {what}", path.display()))
-                .fix("start a new run without --resume")
-        };
-        let record: Record = serde_json::from_value(checkpoint.config.clone())
-            .map_err(|e| bad(&format!("its record is damaged ({e})")))?;
-        let disagreements = settings::disagreements(&record.config, &config);
-        if !disagreements.is_empty() {
-            return Err(bad(&disagreements.join("; ")).fix("restore config.json, or start a new run without --resume"));
-        }
+    /// A checkpoint that does not fit, metrics of another run; those of the device and the disk.
+    pub(super) fn resume(
+        config: Config,
+        claim: Claim,
+        State { checkpoint, record }: State,
+        data: &'a Dataset,
+        device: &'a Device<B>,
+    ) -> Result<Self> {
         let mut learner = Learner::new(&config, data, device)?;
         checkpoint.restore(&*learner.model, &mut *learner.optimizer)?;
-        config.save(&folder.config())?;
-        let metrics = Metrics::resume(&folder.metrics(), checkpoint.step)?;
-        let events = Events::resume(&folder.events(), checkpoint.step)?;
-        let parts = (learner, metrics, events);
-        let session = Self::new(config, folder, data, device, parts, record.position);
-        if session.step() != checkpoint.step || record.position.batch >= session.learner.batches() {
-            return Err(bad("its number of steps does not fit its place in the data"));
+        let step = checkpoint.step;
+        let Position { epoch, batch, .. } = record.position;
+        // In this order, so that what is damaged is not multiplied.
+        if epoch > config.epochs || batch >= learner.batches() || step_at(&learner, record.position) != step {
+            return Err(unfit(&claim, "its number of steps does not fit its place in the data"));
         }
-        Ok(session)
+        let metrics = Metrics::resume(&claim.metrics(), step, record.metrics.as_ref())?;
+        let events = Events::resume(&claim.events(), step)?;
+        config.save(&claim.config())?;
+        Ok(Self::new(
+            config,
+            claim,
+            data,
+            device,
+            (learner, metrics, events),
+            record.position,
+        ))
     }
 
     fn new(
         config: Config,
-        folder: RunFolder,
+        claim: Claim,
         data: &'a Dataset,
         device: &'a Device<B>,
         (learner, metrics, events): (Learner<'a, B>, Metrics, Events),
@@ -115,7 +120,7 @@ impl<'a, B: Backend> Session<'a, B> {
             started: Instant::now(),
             seconds_before: position.seconds,
             config,
-            folder,
+            claim,
         }
     }
 
@@ -134,25 +139,25 @@ impl<'a, B: Backend> Session<'a, B> {
             self.progress
                 .say("this run is complete; a larger number of --epochs trains on");
         } else {
-            self.progress
-                .say(&format!("run folder: {}", self.folder.path().display()));
+            self.progress.say(&format!("run folder: {}", self.claim.path().shown()));
         }
         while self.position.epoch < self.config.epochs {
             let whole = self.train_epoch(interrupt)?;
             if whole {
                 self.finish_epoch()?;
             }
-            self.save_checkpoint()
-                .and_then(|()| self.save_results())
-                .map_err(|e| self.resumable(e))?;
+            self.save()?;
             if !whole || interrupt.asked() && self.position.epoch < self.config.epochs {
                 self.progress.finish();
-                note(&format!("stopped; to go on: {}", self.folder.resume_command()));
+                note(&format!("stopped; to go on: {}", self.claim.resume_command()));
                 return Ok(Outcome::Interrupted);
             }
         }
         // A kill between the last checkpoint and here would otherwise leave them out for good.
+        self.claim.check()?;
         self.save_results()?;
+        // What is said of the folder is so.
+        self.claim.check()?;
         self.summarise();
         Ok(Outcome::Done)
     }
@@ -224,6 +229,7 @@ impl<'a, B: Backend> Session<'a, B> {
     }
 
     fn record(&mut self, split: Split, loss: f64, accuracy: f64) -> Result<()> {
+        self.claim.check()?;
         let row = Row {
             step: self.step(),
             epoch: self.position.epoch as f64 + self.position.batch as f64 / self.learner.batches() as f64,
@@ -249,42 +255,41 @@ impl<'a, B: Backend> Session<'a, B> {
         written.map_err(|e| self.resumable(e))
     }
 
-    /// A failure of the disk leaves the last checkpoint whole.
+    /// A failure of the disk leaves the last checkpoint whole, unless its folder is what failed.
     fn resumable(&self, failure: Failure) -> Failure {
-        failure.then(&format!(
-            "go on from the last checkpoint: {}",
-            self.folder.resume_command()
-        ))
+        match self.claim.check() {
+            Err(lost) => lost,
+            Ok(()) => failure.then(&format!(
+                "go on from the last checkpoint: {}",
+                self.claim.resume_command()
+            )),
+        }
     }
 
-    /// Leaves all that is needed to go on from here.
-    fn save_checkpoint(&self) -> Result<()> {
-        let record = Record {
-            config: self.config.clone(),
-            position: self.position,
+    /// Leaves all that is needed to go on from here, and the results so far.
+    fn save(&self) -> Result<()> {
+        self.claim.check()?;
+        let checkpoint = || {
+            let mark = self.metrics.mark()?;
+            save_checkpoint(&self.claim, &self.config, &self.learner, self.position, mark)
         };
-        let path = self.folder.checkpoint();
-        let record =
-            serde_json::to_value(record).map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))?;
-        Ok(
-            Checkpoint::new(&*self.learner.model, &*self.learner.optimizer, self.step())?
-                .with_config(record)
-                .save(path)?,
-        )
+        checkpoint()
+            .and_then(|()| self.save_results())
+            .map_err(|e| self.resumable(e))
     }
 
     /// Leaves the model as it is now, and its curves.
     fn save_results(&self) -> Result<()> {
-        self.learner.model.save(self.folder.model())?;
-        let path = self.folder.curves();
+        self.learner.model.save(self.claim.model())?;
+        let path = self.claim.curves();
         let title = format!("{}, {}", self.config.dataset, name(self.config.model));
         let png = curves::draw(&title, self.metrics.rows())
-            .map_err(|e| Failure::new(format!("cannot draw {}: {e}", path.display())))?;
+            .map_err(|e| Failure::new(format!("cannot draw {}: {e}", path.shown())))?;
         atomic::write(&path, &png)
     }
 
     fn summarise(&self) {
-        let folder = self.folder.path().display();
+        let folder = self.claim.path().shown();
         if let Some(last) = self.metrics.rows().iter().rfind(|row| row.split == Split::Test) {
             self.progress.say(&format!(
                 "test accuracy {:.2} % after {}",
@@ -299,6 +304,34 @@ impl<'a, B: Backend> Session<'a, B> {
 
     /// Optimizer steps taken so far.
     fn step(&self) -> u64 {
-        (self.position.epoch * self.learner.batches() + self.position.batch) as u64
+        step_at(&self.learner, self.position)
     }
+}
+
+/// Optimizer steps taken on the way to `position`.
+fn step_at<B: Backend>(learner: &Learner<'_, B>, position: Position) -> u64 {
+    (position.epoch * learner.batches() + position.batch) as u64
+}
+
+/// Writes the checkpoint of a run that stands at `position`.
+fn save_checkpoint<B: Backend>(
+    folder: &RunFolder,
+    config: &Config,
+    learner: &Learner<'_, B>,
+    position: Position,
+    metrics: Mark,
+) -> Result<()> {
+    let path = folder.checkpoint();
+    let record = Record {
+        config: config.clone(),
+        position,
+        metrics: Some(metrics),
+    };
+    let record =
+        serde_json::to_value(record).map_err(|e| Failure::new(format!("cannot write {}: {e}", path.shown())))?;
+    Ok(
+        Checkpoint::new(&*learner.model, &*learner.optimizer, step_at(learner, position))?
+            .with_config(record)
+            .save(path)?,
+    )
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::place;
 use crate::args::Train;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
+use crate::progress::short;
 use crate::run::config::{Config, Input, Model, Optimizer, name};
 
 const EPOCHS: usize = 8;
@@ -20,7 +21,7 @@ fn default_lr(optimizer: Optimizer) -> f64 {
     }
 }
 
-/// The settings of a new run; what depends on the data is still empty.
+/// The settings of a new run; its own name and what depends on the data are still empty.
 ///
 /// # Errors
 /// No name of a data set, or a folder that is not there.
@@ -32,6 +33,7 @@ pub(super) fn new(args: &Train) -> Result<Config> {
     Ok(Config {
         format: Config::FORMAT,
         polygrad: env!("CARGO_PKG_VERSION").into(),
+        run: String::new(),
         // Clothes look the same from both sides; digits and letters do not.
         mirror: dataset == "fashion-mnist",
         dataset,
@@ -77,14 +79,14 @@ pub(super) fn resumed(args: &Train, stored: &Config, run: &Path) -> Result<Confi
         args.batch_size.map(|n| text(&n)),
         text(&stored.batch_size),
     );
-    fixed("--lr", args.lr.map(|rate| text(&rate)), text(&stored.lr));
+    fixed("--lr", args.lr.map(short), short(stored.lr));
     fixed("--seed", args.seed.map(|seed| text(&seed)), text(&stored.seed));
     let fewer = args.epochs.filter(|&epochs| epochs < stored.epochs);
     fixed("--epochs", fewer.map(|n| text(&n)), text(&stored.epochs));
     if !conflicts.is_empty() {
         return Err(Failure::new(format!(
             "{} cannot go on with other settings: {}",
-            run.display(),
+            run.shown(),
             conflicts.join("; ")
         ))
         .fix("leave these options out (--epochs may grow), or start a new run without --resume"));
@@ -111,7 +113,7 @@ pub(super) fn changes(before: &Config, now: &Config) -> Vec<String> {
     };
     let threads = |config: &Config| config.threads.map_or("one per core".to_owned(), |n| n.to_string());
     let place = |config: &Config| match &config.data {
-        Some(folder) => folder.display().to_string(),
+        Some(folder) => folder.shown().to_string(),
         None if config.full => "the full set".into(),
         None => "the subset that comes with Polygrad".into(),
     };

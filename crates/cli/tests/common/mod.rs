@@ -112,6 +112,13 @@ impl Scene {
         text.lines().map(timeless).collect()
     }
 
+    /// Fails unless two runs have the same measurements and the same weights, to the last bit.
+    pub fn same(&self, a: &str, b: &str) {
+        assert_eq!(self.metrics(a), self.metrics(b));
+        let model = |run: &str| self.read(&format!("{run}/model.safetensors"));
+        assert!(model(a) == model(b), "the weights of {a} and {b} differ");
+    }
+
     pub fn read(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).unwrap()
     }
@@ -129,6 +136,33 @@ impl From<Output> for Ended {
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }
+}
+
+/// The command as a terminal starts it: whoever runs the tests in the background has Ctrl-C ignored, and children take that over.
+#[cfg(unix)]
+pub fn heeding_ctrl_c(command: Command) -> Command {
+    if !cfg!(target_os = "linux") {
+        return command;
+    }
+    let mut reset = Command::new("env");
+    reset
+        .arg("--default-signal=INT")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if let Some(folder) = command.get_current_dir() {
+        reset.current_dir(folder);
+    }
+    reset
+}
+
+/// Presses Ctrl-C on a command that runs.
+#[cfg(unix)]
+pub fn press_ctrl_c(child: &std::process::Child) {
+    let line = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
 }
 
 /// A grey PNG file.

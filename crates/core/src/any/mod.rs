@@ -1,7 +1,6 @@
 //! A backend chosen at run time, which is a [`Backend`] again.
 
 mod backend;
-mod calls;
 mod device;
 mod tensor;
 

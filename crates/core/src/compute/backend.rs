@@ -1,7 +1,6 @@
 //! The seam for chips that have memory and kernels.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use super::{
     ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, DriverCapabilities,
@@ -9,8 +8,8 @@ use super::{
     Scatter, Softmax, Sort, Step, Unary,
 };
 use crate::{
-    BinaryOp, CompareOp, DType, DeviceInfo, Error, ErrorKind, HostBytes, Result, Scalar, Shape, UnaryOp,
-    dispatch_dtype, random_host,
+    BinaryOp, CompareOp, DType, DeviceInfo, Error, ErrorKind, Result, Scalar, Shape, UnaryOp, dispatch_dtype,
+    random_host,
 };
 
 /// A chip that has memory and kernels, and no tensors: a driver.
@@ -30,6 +29,8 @@ use crate::{
 ///   What a call touches and how, [`Call::operands`](super::Call::operands) lists.
 /// - **Order**: calls through one driver value take effect in the order in which they were made. They may return before they are done; what
 ///   then goes wrong is reported by a later call, at the latest by [`ComputeBackend::synchronize`] or a copy to the host.
+/// - **Threads**: calls come from several threads at once, each with operands of its own or that all of them read. A driver need not run them
+///   side by side.
 /// - **Overlap**: an output does not overlap an input unless the call says that it may; one that does has undefined values, and nothing worse.
 /// - **Products**: `beta == 0` never reads C, so that NaN there does not matter. `m`, `n` or the batch 0 is a no-op; `k == 0` gives
 ///   `beta · C`.
@@ -88,18 +89,6 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// From the device to the host, after all that was ordered before.
     fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()>;
 
-    /// From the host to the device, at any time up to the next [`ComputeBackend::synchronize`].
-    fn copy_htod_async(&self, dst: DevicePtr, src: Arc<dyn HostBytes>) -> Result<()> {
-        self.copy_htod(dst, src.bytes())
-    }
-
-    /// Orders a copy to the host, of what is there after all that was ordered before, and does not wait for it.
-    fn copy_dtoh_async(&self, src: DevicePtr, bytes: usize) -> Result<Box<dyn Readback>> {
-        let mut out = host_copy(self, src, bytes)?;
-        self.copy_dtoh(&mut out, src)?;
-        Ok(Box::new(Done(out)))
-    }
-
     /// Within the device. The two may overlap: the source is read as it was before.
     fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
         let mut host = host_copy(self, src, bytes)?;
@@ -112,12 +101,6 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// # Errors
     /// When something ordered earlier failed.
     fn synchronize(&self) -> Result<()>;
-
-    /// Another queue of the same device and memory, whose calls may run at the same time as this one's. What one queue needs of another, it
-    /// gets by [`ComputeBackend::synchronize`] of that other.
-    fn new_queue(&self) -> Result<Box<dyn ComputeBackend>> {
-        Err(self.lacks(Kernel::Queues))
-    }
 
     // Products.
 
@@ -330,24 +313,6 @@ pub trait ComputeBackend: Debug + Send + Sync {
 pub trait Driver: ComputeBackend + 'static {
     /// The backend's name in device strings: `wgpu`.
     const NAME: &'static str;
-}
-
-/// A copy to the host that was ordered.
-pub trait Readback: Send {
-    /// Waits for the bytes.
-    ///
-    /// # Errors
-    /// When the copy, or something ordered before it, failed.
-    fn wait(self: Box<Self>) -> Result<Vec<u8>>;
-}
-
-/// A copy that is done.
-struct Done(Vec<u8>);
-
-impl Readback for Done {
-    fn wait(self: Box<Self>) -> Result<Vec<u8>> {
-        Ok(self.0)
-    }
 }
 
 /// A copy of more bytes than this is looked at before there is room for it.

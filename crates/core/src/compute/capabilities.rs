@@ -26,7 +26,6 @@ pub enum Kernel {
     LayerNorm,
     CrossEntropy,
     CrossEntropyBackward,
-    Queues,
 }
 
 impl Kernel {
@@ -52,22 +51,8 @@ impl Kernel {
             Self::LayerNorm => "layer_norm",
             Self::CrossEntropy => "cross_entropy",
             Self::CrossEntropyBackward => "cross_entropy_backward",
-            Self::Queues => "new_queue",
         }
     }
-}
-
-/// What sort of thing computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeviceKind {
-    /// A GPU.
-    Gpu,
-    /// A CPU, or a GPU's driver that computes on one.
-    Cpu,
-    /// Something else, or nobody knows.
-    #[default]
-    Other,
 }
 
 /// What a driver offers.
@@ -76,37 +61,24 @@ pub enum DeviceKind {
 pub struct DriverCapabilities {
     /// The device's name, as its maker gave it.
     pub device: String,
-    /// What computes.
-    pub kind: DeviceKind,
     /// Dtypes that buffers can have.
     pub dtypes: Vec<DType>,
-    /// Dtypes in which arithmetic is done at full speed.
-    pub native_dtypes: Vec<DType>,
     /// Whether calls return before the work is done.
     pub asynchronous: bool,
     /// Whether the device computes in host memory.
     pub unified_memory: bool,
-    /// Whether the same inputs give the same bits on every run.
-    pub deterministic: bool,
-    /// Bytes of the largest buffer, where there is a limit.
-    pub max_buffer: Option<u64>,
     /// How many inputs and outputs a program for [`ComputeBackend::elementwise`](super::ComputeBackend::elementwise) can have together.
     pub max_elementwise_views: usize,
 }
 
 impl DriverCapabilities {
-    /// Synchronous, deterministic, with these dtypes, all native, and without limits.
+    /// Synchronous, with these dtypes, and without limits.
     pub fn new(device: impl Into<String>, dtypes: impl Into<Vec<DType>>) -> Self {
-        let dtypes = dtypes.into();
         Self {
             device: device.into(),
-            kind: DeviceKind::Other,
-            native_dtypes: dtypes.clone(),
-            dtypes,
+            dtypes: dtypes.into(),
             asynchronous: false,
             unified_memory: false,
-            deterministic: true,
-            max_buffer: None,
             max_elementwise_views: usize::MAX,
         }
     }

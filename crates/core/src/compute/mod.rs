@@ -14,13 +14,13 @@ mod program;
 mod touched;
 mod view;
 
-pub use backend::{ComputeBackend, Driver, Readback};
+pub use backend::{ComputeBackend, Driver};
 pub use call::Call;
 pub use calls::{
     ArgReduce, Binary, CrossEntropy, CumSum, Elementwise, Fill, Gather, LayerNorm, Random, Reduce, ReduceAxes, Scatter,
     Softmax, Sort, Unary,
 };
-pub use capabilities::{DeviceKind, DriverCapabilities, Kernel};
+pub use capabilities::{DriverCapabilities, Kernel};
 pub use operand::{Access, Operand};
 pub use pointer::{AddressSpace, DevicePtr};
 pub use products::{Attention, Batch, Conv2d, Gemm, Pool2d, Transpose};

@@ -35,8 +35,6 @@ pub struct Operand {
     pub dtype: DType,
     /// Which bytes from `ptr` on its elements are among. Empty: it has none, and `ptr` may be anything.
     pub span: Range<usize>,
-    /// How many elements.
-    pub elements: usize,
     /// What is done with them.
     pub access: Access,
 }
@@ -49,7 +47,6 @@ impl Operand {
             ptr: view.ptr,
             dtype: view.dtype,
             span: view.span()?,
-            elements: view.shape().numel(),
             access: Access::Read,
         })
     }
@@ -70,7 +67,6 @@ impl Operand {
             ptr,
             dtype,
             span: 0..bytes,
-            elements: bytes / dtype.size(),
             access: Access::Read,
         }
     }
@@ -82,12 +78,6 @@ impl Operand {
 
     pub(super) const fn written(self) -> Self {
         self.with_access(Access::Write)
-    }
-
-    /// Whether nothing of what its span held before the call is there after it: each element is written, none is read, and nothing lies
-    /// between them.
-    pub fn is_replaced(&self) -> bool {
-        self.access == Access::Write && self.elements.checked_mul(self.dtype.size()) == Some(self.span.len())
     }
 }
 
@@ -124,20 +114,7 @@ impl<T> AddressSpace<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ErrorKind, Layout, Shape};
-
-    #[test]
-    fn what_is_replaced_leaves_no_gaps() {
-        let view = |strides: &[isize]| {
-            let layout = Layout::strided(Shape::from([2, 3]), strides, 1);
-            Operand::view("output", &DeviceView::new(DevicePtr::NULL, DType::F32, layout)).unwrap()
-        };
-        assert!(!view(&[3, 1]).is_replaced(), "it is read");
-        assert!(view(&[3, 1]).written().is_replaced());
-        assert!(view(&[1, 2]).written().is_replaced());
-        assert!(!view(&[4, 1]).written().is_replaced());
-        assert!(!view(&[3, 1]).with_access(Access::ReadWrite).is_replaced());
-    }
+    use crate::ErrorKind;
 
     #[test]
     fn operands_are_found_and_named() {

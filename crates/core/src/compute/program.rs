@@ -167,12 +167,6 @@ impl ElementwiseProgram {
         &self.steps
     }
 
-    /// The dtypes of all its values.
-    pub fn dtypes(&self) -> impl Iterator<Item = DType> {
-        let steps = self.steps.iter().map(|&(_, dtype)| dtype);
-        self.inputs.iter().chain(&self.scalars).copied().chain(steps)
-    }
-
     /// What is written.
     pub fn outputs(&self) -> &[Value] {
         &self.outputs

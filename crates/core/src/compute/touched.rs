@@ -1,14 +1,10 @@
-//! What each call touches, and the same call elsewhere: for each struct one function that goes through its operands, in a fixed order, and
-//! puts the pointer that it is given in the place of each.
+//! What each call touches: for each struct one function that lists its operands, in a fixed order.
 
 use super::{
-    Access, ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Elementwise,
-    Fill, Gather, Gemm, LayerNorm, Operand, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Unary,
+    Access, ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, DeviceView, Elementwise, Fill, Gather,
+    Gemm, LayerNorm, Operand, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Unary,
 };
 use crate::{Axes, DType, Error, ReduceOp, Result, Shape};
-
-/// Takes an operand, and says where it is to be.
-pub(super) type Each<'e> = &'e mut dyn FnMut(Operand) -> Result<DevicePtr>;
 
 /// The part of a convolution that is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,19 +12,6 @@ pub(super) enum Part {
     Input,
     Weight,
     Output,
-}
-
-fn view(name: &'static str, at: &DeviceView, each: Each<'_>) -> Result<DeviceView> {
-    let ptr = each(Operand::view(name, at)?)?;
-    Ok(DeviceView { ptr, ..*at })
-}
-
-fn views(name: &'static str, access: Access, all: &[DeviceView], each: Each<'_>) -> Result<Vec<DeviceView>> {
-    let moved = all.iter().map(|at| {
-        let ptr = each(Operand::view(name, at)?.with_access(access))?;
-        Ok(DeviceView { ptr, ..*at })
-    });
-    moved.collect()
 }
 
 fn axis(shape: &Shape, axis: usize) -> Result<()> {
@@ -67,210 +50,192 @@ fn index_fits(x: &Shape, along: usize, index: &DeviceView) -> Result<()> {
 }
 
 impl Gemm {
-    pub(super) fn touch(&self, batch: Option<&Batch>, each: Each<'_>) -> Result<Self> {
-        let ([a, b, c], count) = match batch {
-            Some(batch) => (batch.spans(self)?, batch.count),
-            None => (self.spans()?, 1),
+    pub(super) fn touched(&self, batch: Option<&Batch>) -> Result<Vec<Operand>> {
+        let [a, b, c] = match batch {
+            Some(batch) => batch.spans(self)?,
+            None => self.spans()?,
         };
         let access = match self.beta == 0.0 {
             true => Access::Write,
             false => Access::ReadWrite,
         };
-        let to = Operand::spanning("c", self.c, self.dtype_c, c).with_access(access);
-        let to = Operand {
-            // Between rows and results may lie something else. What has a span can be counted.
-            elements: if c == 0 { 0 } else { self.m * self.n * count },
-            ..to
-        };
-        Ok(Self {
-            a: each(Operand::spanning("a", self.a, self.dtype, a))?,
-            b: each(Operand::spanning("b", self.b, self.dtype, b))?,
-            c: each(to)?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::spanning("a", self.a, self.dtype, a),
+            Operand::spanning("b", self.b, self.dtype, b),
+            Operand::spanning("c", self.c, self.dtype_c, c).with_access(access),
+        ])
     }
 }
 
 impl Conv2d {
-    pub(super) fn touch(&self, written: Part, each: Each<'_>) -> Result<Self> {
-        let access = |part| match part == written {
-            true => Access::Write,
-            false => Access::Read,
-        };
-        let mut tensor = |name, part, ptr, dims: &[usize]| {
-            each(Operand::row(name, ptr, self.dtype, dims)?.with_access(access(part)))
+    pub(super) fn touched(&self, written: Part) -> Result<Vec<Operand>> {
+        let tensor = |name, part, ptr, dims: &[usize]| {
+            let access = match part == written {
+                true => Access::Write,
+                false => Access::Read,
+            };
+            Ok(Operand::row(name, ptr, self.dtype, dims)?.with_access(access))
         };
         let output = self.output_shape()?;
-        Ok(Self {
-            input: tensor("input", Part::Input, self.input, &self.input_shape)?,
-            weight: tensor("weight", Part::Weight, self.weight, &self.weight_shape)?,
-            output: tensor("output", Part::Output, self.output, &output)?,
-            ..*self
-        })
+        Ok(vec![
+            tensor("input", Part::Input, self.input, &self.input_shape)?,
+            tensor("weight", Part::Weight, self.weight, &self.weight_shape)?,
+            tensor("output", Part::Output, self.output, &output)?,
+        ])
     }
 }
 
 impl Pool2d {
-    pub(super) fn touch(&self, positions: bool, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self, positions: bool) -> Result<Vec<Operand>> {
         let shape = self.params.output_shape(&Shape::new(&self.input_shape)?)?;
-        Ok(Self {
-            input: each(Operand::row("input", self.input, self.dtype, &self.input_shape)?)?,
-            output: each(Operand::row("output", self.output, self.dtype, &shape)?.written())?,
-            positions: match positions {
-                true => each(Operand::row("positions", self.positions, DType::I64, &shape)?.written())?,
-                false => self.positions,
-            },
-            ..*self
-        })
+        let mut all = vec![
+            Operand::row("input", self.input, self.dtype, &self.input_shape)?,
+            Operand::row("output", self.output, self.dtype, &shape)?.written(),
+        ];
+        if positions {
+            all.push(Operand::row("positions", self.positions, DType::I64, &shape)?.written());
+        }
+        Ok(all)
     }
 }
 
 impl Attention {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         let [q, k, v, output] = self.spans()?;
-        Ok(Self {
-            q: each(Operand::spanning("q", self.q, self.dtype, q))?,
-            k: each(Operand::spanning("k", self.k, self.dtype, k))?,
-            v: each(Operand::spanning("v", self.v, self.dtype, v))?,
-            output: each(Operand::spanning("output", self.output, self.dtype, output).written())?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::spanning("q", self.q, self.dtype, q),
+            Operand::spanning("k", self.k, self.dtype, k),
+            Operand::spanning("v", self.v, self.dtype, v),
+            Operand::spanning("output", self.output, self.dtype, output).written(),
+        ])
     }
 }
 
 impl Unary {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         defined(self.op.accepts(self.dtype), self.dtype)?;
         let result = match self.op.is_predicate() {
             true => DType::Bool,
             false => self.dtype,
         };
-        Ok(Self {
-            input: each(Operand::row("input", self.input, self.dtype, &[self.len])?)?,
-            output: each(Operand::row("output", self.output, result, &[self.len])?.written())?,
-            ..*self
-        })
-    }
-}
-
-impl Binary {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
-        defined(self.op.accepts(self.dtype), self.dtype)?;
-        Ok(Self {
-            a: each(Operand::row("a", self.a, self.dtype, &[self.len])?)?,
-            b: each(Operand::row("b", self.b, self.dtype, &[self.len])?)?,
-            output: each(Operand::row("output", self.output, self.dtype, &[self.len])?.written())?,
-            ..*self
-        })
-    }
-}
-
-impl Elementwise<'_> {
-    /// Its inputs and outputs elsewhere.
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<[Vec<DeviceView>; 2]> {
-        self.check()?;
-        Ok([
-            views("input", Access::Read, self.inputs, each)?,
-            views("output", Access::Write, self.outputs, each)?,
+        Ok(vec![
+            Operand::row("input", self.input, self.dtype, &[self.len])?,
+            Operand::row("output", self.output, result, &[self.len])?.written(),
         ])
     }
 }
 
+impl Binary {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
+        defined(self.op.accepts(self.dtype), self.dtype)?;
+        Ok(vec![
+            Operand::row("a", self.a, self.dtype, &[self.len])?,
+            Operand::row("b", self.b, self.dtype, &[self.len])?,
+            Operand::row("output", self.output, self.dtype, &[self.len])?.written(),
+        ])
+    }
+}
+
+impl Elementwise<'_> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
+        self.check()?;
+        let inputs = self.inputs.iter().map(|view| Operand::view("input", view));
+        let outputs = self
+            .outputs
+            .iter()
+            .map(|view| Ok(Operand::view("output", view)?.written()));
+        inputs.chain(outputs).collect()
+    }
+}
+
 impl Fill {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
-        let output = each(Operand::row("output", self.output, self.dtype, &[self.len])?.written())?;
-        Ok(Self { output, ..*self })
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
+        let output = Operand::row("output", self.output, self.dtype, &[self.len])?;
+        Ok(vec![output.written()])
     }
 }
 
 impl Random {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
-        let output = each(Operand::row("output", self.output, self.dtype, &[self.len])?.written())?;
-        Ok(Self { output, ..*self })
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
+        let output = Operand::row("output", self.output, self.dtype, &[self.len])?;
+        Ok(vec![output.written()])
     }
 }
 
 impl Reduce {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         defined(self.op.accepts(self.dtype), self.dtype)?;
         let [input, output] = self.spans()?;
-        Ok(Self {
-            input: each(Operand::spanning("input", self.input, self.dtype, input))?,
-            output: each(Operand::spanning("output", self.output, self.dtype, output).written())?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::spanning("input", self.input, self.dtype, input),
+            Operand::spanning("output", self.output, self.dtype, output).written(),
+        ])
     }
 }
 
 impl ReduceAxes {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         let (shape, dtype) = (self.input.shape(), self.input.dtype);
         defined(self.op.accepts(dtype), dtype)?;
         self.axes.iter().try_for_each(|i| axis(shape, i))?;
         reduced(self.op, shape, self.axes)?;
         let kept = shape.reduced(self.axes, false);
-        Ok(Self {
-            input: view("input", &self.input, each)?,
-            output: each(Operand::row("output", self.output, dtype, &kept)?.written())?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::view("input", &self.input)?,
+            Operand::row("output", self.output, dtype, &kept)?.written(),
+        ])
     }
 }
 
 impl ArgReduce {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         let shape = self.input.shape();
         axis(shape, self.axis)?;
         reduced(ReduceOp::Max, shape, Axes::one(self.axis))?;
         let kept = shape.reduced(Axes::one(self.axis), false);
-        Ok(Self {
-            input: view("input", &self.input, each)?,
-            output: each(Operand::row("output", self.output, DType::I64, &kept)?.written())?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::view("input", &self.input)?,
+            Operand::row("output", self.output, DType::I64, &kept)?.written(),
+        ])
     }
 }
 
 impl CumSum {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         let (shape, dtype) = (self.input.shape(), self.input.dtype);
         axis(shape, self.axis)?;
-        Ok(Self {
-            input: view("input", &self.input, each)?,
-            output: each(Operand::row("output", self.output, dtype, shape)?.written())?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::view("input", &self.input)?,
+            Operand::row("output", self.output, dtype, shape)?.written(),
+        ])
     }
 }
 
 impl Sort {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         let (shape, dtype) = (self.input.shape(), self.input.dtype);
         axis(shape, self.axis)?;
-        Ok(Self {
-            input: view("input", &self.input, each)?,
-            values: each(Operand::row("values", self.values, dtype, shape)?.written())?,
-            positions: each(Operand::row("positions", self.positions, DType::I64, shape)?.written())?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::view("input", &self.input)?,
+            Operand::row("values", self.values, dtype, shape)?.written(),
+            Operand::row("positions", self.positions, DType::I64, shape)?.written(),
+        ])
     }
 }
 
 impl Gather {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         index_fits(self.input.shape(), self.axis, &self.index)?;
-        let output = Operand::row("output", self.output, self.input.dtype, self.index.shape())?;
-        Ok(Self {
-            input: view("input", &self.input, each)?,
-            index: view("index", &self.index, each)?,
-            output: each(output.written())?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::view("input", &self.input)?,
+            Operand::view("index", &self.index)?,
+            Operand::row("output", self.output, self.input.dtype, self.index.shape())?.written(),
+        ])
     }
 }
 
 impl Scatter {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         let (target, index, source) = (&self.target, &self.index, &self.source);
         index_fits(target.shape(), self.axis, index)?;
         if source.shape() != index.shape() || source.dtype != target.dtype {
@@ -285,75 +250,63 @@ impl Scatter {
         if !target.is_injective() {
             return Err(Error::invalid("the target has an element twice"));
         }
-        let changed = each(Operand::view("target", target)?.with_access(Access::ReadWrite))?;
-        Ok(Self {
-            target: DeviceView {
-                ptr: changed,
-                ..*target
-            },
-            index: view("index", index, each)?,
-            source: view("source", source, each)?,
-            ..*self
-        })
+        Ok(vec![
+            Operand::view("target", target)?.with_access(Access::ReadWrite),
+            Operand::view("index", index)?,
+            Operand::view("source", source)?,
+        ])
     }
 }
 
 impl Softmax {
-    pub(super) fn touch(&self, gradient: bool, each: Each<'_>) -> Result<Self> {
-        let mut all = |name, ptr, access| {
-            each(Operand::row(name, ptr, self.dtype, &[self.rows, self.columns])?.with_access(access))
-        };
-        Ok(Self {
-            input: all("input", self.input, Access::Read)?,
-            saved: match gradient {
-                true => all("saved", self.saved, Access::Read)?,
-                false => self.saved,
-            },
-            output: all("output", self.output, Access::Write)?,
-            ..*self
-        })
+    pub(super) fn touched(&self, gradient: bool) -> Result<Vec<Operand>> {
+        let all = |name, ptr| Operand::row(name, ptr, self.dtype, &[self.rows, self.columns]);
+        let mut operands = vec![all("input", self.input)?];
+        if gradient {
+            operands.push(all("saved", self.saved)?);
+        }
+        operands.push(all("output", self.output)?.written());
+        Ok(operands)
     }
 }
 
 impl LayerNorm {
-    pub(super) fn touch(&self, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
         if self.rows > 0 && self.columns == 0 {
             return Err(Error::invalid("the mean of rows of no elements"));
         }
         let (all, rows, columns) = ([self.rows, self.columns], [self.rows], [self.columns]);
-        let mut row =
-            |name, ptr, dims: &[usize], access| each(Operand::row(name, ptr, self.dtype, dims)?.with_access(access));
-        Ok(Self {
-            input: row("input", self.input, &all, Access::Read)?,
-            weight: (self.weight.map(|ptr| row("weight", ptr, &columns, Access::Read))).transpose()?,
-            bias: (self.bias.map(|ptr| row("bias", ptr, &columns, Access::Read))).transpose()?,
-            output: row("output", self.output, &all, Access::Write)?,
-            mean: row("mean", self.mean, &rows, Access::Write)?,
-            rstd: row("rstd", self.rstd, &rows, Access::Write)?,
-            ..*self
-        })
+        let row = |name, ptr, dims: &[usize]| Operand::row(name, ptr, self.dtype, dims);
+        let mut operands = vec![row("input", self.input, &all)?];
+        for (name, ptr) in [("weight", self.weight), ("bias", self.bias)] {
+            if let Some(ptr) = ptr {
+                operands.push(row(name, ptr, &columns)?);
+            }
+        }
+        operands.push(row("output", self.output, &all)?.written());
+        operands.push(row("mean", self.mean, &rows)?.written());
+        operands.push(row("rstd", self.rstd, &rows)?.written());
+        Ok(operands)
     }
 }
 
 impl CrossEntropy {
-    pub(super) fn touch(&self, gradient: bool, each: Each<'_>) -> Result<Self> {
+    pub(super) fn touched(&self, gradient: bool) -> Result<Vec<Operand>> {
         let (all, rows) = ([self.rows, self.columns], [self.rows]);
         let of_row = match gradient {
             true => Access::Read,
             false => Access::Write,
         };
-        let mut row =
-            |name, ptr, dims: &[usize], access| each(Operand::row(name, ptr, self.dtype, dims)?.with_access(access));
-        Ok(Self {
-            logits: row("logits", self.logits, &all, Access::Read)?,
-            loss: row("loss", self.loss, &rows, of_row)?,
-            logsumexp: row("logsumexp", self.logsumexp, &rows, of_row)?,
-            grad: match gradient {
-                true => row("grad", self.grad, &all, Access::Write)?,
-                false => self.grad,
-            },
-            target: each(Operand::row("target", self.target, DType::I64, &rows)?)?,
-            ..*self
-        })
+        let row = |name, ptr, dims: &[usize]| Operand::row(name, ptr, self.dtype, dims);
+        let mut operands = vec![
+            row("logits", self.logits, &all)?,
+            row("loss", self.loss, &rows)?.with_access(of_row),
+            row("logsumexp", self.logsumexp, &rows)?.with_access(of_row),
+        ];
+        if gradient {
+            operands.push(row("grad", self.grad, &all)?.written());
+        }
+        operands.push(Operand::row("target", self.target, DType::I64, &rows)?);
+        Ok(operands)
     }
 }

@@ -11,7 +11,7 @@ const GELU_TANH_SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 const GELU_TANH_CUBIC: f64 = 0.044_715;
 
 /// See [`Backend::activation`].
-pub fn activation<B: Backend>(op: Activation, x: &B::Tensor) -> Result<B::Tensor> {
+pub(super) fn activation<B: Backend>(op: Activation, x: &B::Tensor) -> Result<B::Tensor> {
     if is_narrow::<B>(x) {
         return B::cast(&B::activation(op, &widen::<B>(x)?)?, B::dtype(x));
     }
@@ -45,7 +45,11 @@ pub fn activation<B: Backend>(op: Activation, x: &B::Tensor) -> Result<B::Tensor
 }
 
 /// See [`Backend::activation_backward`].
-pub fn activation_backward<B: Backend>(op: Activation, grad: &B::Tensor, saved: &B::Tensor) -> Result<B::Tensor> {
+pub(super) fn activation_backward<B: Backend>(
+    op: Activation,
+    grad: &B::Tensor,
+    saved: &B::Tensor,
+) -> Result<B::Tensor> {
     if is_narrow::<B>(grad) {
         let wide = B::activation_backward(op, &widen::<B>(grad)?, &widen::<B>(saved)?)?;
         return B::cast(&wide, B::dtype(grad));

@@ -4,7 +4,7 @@ use super::wide::{is_narrow, narrow3, widen};
 use crate::{Axes, Backend, CompareOp, DType, Result, Scalar, Shape, UnaryOp};
 
 /// See [`Backend::attention`].
-pub fn attention<B: Backend>(
+pub(super) fn attention<B: Backend>(
     q: &B::Tensor,
     k: &B::Tensor,
     v: &B::Tensor,
@@ -65,7 +65,7 @@ pub fn attention_weights<B: Backend>(
 }
 
 /// See [`Backend::attention_backward`].
-pub fn attention_backward<B: Backend>(
+pub(super) fn attention_backward<B: Backend>(
     grad: &B::Tensor,
     q: &B::Tensor,
     k: &B::Tensor,

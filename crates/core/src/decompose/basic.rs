@@ -1,9 +1,31 @@
 //! Scalars, broadcasting sums, linear maps and embeddings.
 
-use crate::{Axes, Backend, BinaryOp, CompareOp, ReduceOp, Result, Scalar, Shape, SliceRange};
+use super::wide::{is_narrow, widen};
+use crate::{Axes, Backend, BinaryOp, CompareOp, Error, ReduceOp, Result, Scalar, Shape, SliceRange};
+
+/// [`Backend::binary`] for the members of the family that are made of others ([`BinaryOp::is_fused`]).
+///
+/// # Errors
+/// A member that is not, a dtype that it is not defined for; those of the ops that it is made of.
+pub fn binary<B: Backend>(op: BinaryOp, a: &B::Tensor, b: &B::Tensor) -> Result<B::Tensor> {
+    let dtype = B::dtype(a);
+    let error = match op {
+        _ if !op.accepts(dtype) => Error::dtype(format!("not defined for {dtype}")),
+        _ if is_narrow::<B>(a) => return B::cast(&B::binary(op, &widen::<B>(a)?, &widen::<B>(b)?)?, dtype),
+        _ => Error::unsupported("it is not made of other ops"),
+    };
+    Err(error
+        .with_op(op.name())
+        .with_operands([(B::shape(a), dtype), (B::shape(b), B::dtype(b))]))
+}
 
 /// See [`Backend::binary_scalar`].
-pub fn binary_scalar<B: Backend>(op: BinaryOp, x: &B::Tensor, scalar: Scalar, reverse: bool) -> Result<B::Tensor> {
+pub(super) fn binary_scalar<B: Backend>(
+    op: BinaryOp,
+    x: &B::Tensor,
+    scalar: Scalar,
+    reverse: bool,
+) -> Result<B::Tensor> {
     let scalar = B::full(Shape::SCALAR, scalar, B::dtype(x), &B::device(x))?;
     if reverse {
         B::binary(op, &scalar, x)
@@ -12,14 +34,31 @@ pub fn binary_scalar<B: Backend>(op: BinaryOp, x: &B::Tensor, scalar: Scalar, re
     }
 }
 
+/// [`Backend::binary_scalar`] with the number itself: where f16 or bf16 does not hold it, the op runs in f32 and is rounded once.
+///
+/// Of the larger and the smaller of two the rounded number gives the same.
+#[inline]
+pub fn binary_number<B: Backend>(op: BinaryOp, x: &B::Tensor, number: Scalar, reverse: bool) -> Result<B::Tensor> {
+    let dtype = B::dtype(x);
+    if dtype.wide() == dtype || matches!(op, BinaryOp::Maximum | BinaryOp::Minimum) || dtype.holds(number) {
+        return B::binary_scalar(op, x, number, reverse);
+    }
+    B::cast(&B::binary_scalar(op, &widen::<B>(x)?, number, reverse)?, dtype)
+}
+
 /// See [`Backend::compare_scalar`].
-pub fn compare_scalar<B: Backend>(op: CompareOp, x: &B::Tensor, scalar: Scalar) -> Result<B::Tensor> {
+pub(super) fn compare_scalar<B: Backend>(op: CompareOp, x: &B::Tensor, scalar: Scalar) -> Result<B::Tensor> {
     let scalar = B::full(Shape::SCALAR, scalar, B::dtype(x), &B::device(x))?;
     B::compare(op, x, &scalar)
 }
 
 /// See [`Backend::index_add`].
-pub fn index_add<B: Backend>(x: &B::Tensor, axis: usize, index: &B::Tensor, src: &B::Tensor) -> Result<B::Tensor> {
+pub(super) fn index_add<B: Backend>(
+    x: &B::Tensor,
+    axis: usize,
+    index: &B::Tensor,
+    src: &B::Tensor,
+) -> Result<B::Tensor> {
     let shape = B::shape(src);
     let mut column = shape;
     for (i, dim) in column.dims_mut().iter_mut().enumerate() {
@@ -32,7 +71,7 @@ pub fn index_add<B: Backend>(x: &B::Tensor, axis: usize, index: &B::Tensor, src:
 }
 
 /// See [`Backend::sum_to`].
-pub fn sum_to<B: Backend>(x: &B::Tensor, shape: Shape) -> Result<B::Tensor> {
+pub(super) fn sum_to<B: Backend>(x: &B::Tensor, shape: Shape) -> Result<B::Tensor> {
     let from = B::shape(x);
     if from == shape {
         return Ok(x.clone());
@@ -48,7 +87,7 @@ pub fn sum_to<B: Backend>(x: &B::Tensor, shape: Shape) -> Result<B::Tensor> {
 }
 
 /// See [`Backend::linear_weight_grad`].
-pub fn linear_weight_grad<B: Backend>(grad: &B::Tensor, x: &B::Tensor) -> Result<(B::Tensor, B::Tensor)> {
+pub(super) fn linear_weight_grad<B: Backend>(grad: &B::Tensor, x: &B::Tensor) -> Result<(B::Tensor, B::Tensor)> {
     let flat = |x: &B::Tensor| {
         let (shape, last) = (B::shape(x), B::shape(x).rank() - 1);
         B::reshape(x, Shape::from([shape[..last].iter().product(), shape[last]]))
@@ -60,7 +99,7 @@ pub fn linear_weight_grad<B: Backend>(grad: &B::Tensor, x: &B::Tensor) -> Result
 }
 
 /// See [`Backend::linear`].
-pub fn linear<B: Backend>(x: &B::Tensor, weight: &B::Tensor, bias: Option<&B::Tensor>) -> Result<B::Tensor> {
+pub(super) fn linear<B: Backend>(x: &B::Tensor, weight: &B::Tensor, bias: Option<&B::Tensor>) -> Result<B::Tensor> {
     let shape = B::shape(x);
     let transposed = B::permute(weight, Axes::new([1, 0])?)?;
     let last = shape.rank() - 1;
@@ -75,7 +114,7 @@ pub fn linear<B: Backend>(x: &B::Tensor, weight: &B::Tensor, bias: Option<&B::Te
 }
 
 /// See [`Backend::embedding`].
-pub fn embedding<B: Backend>(weight: &B::Tensor, index: &B::Tensor) -> Result<B::Tensor> {
+pub(super) fn embedding<B: Backend>(weight: &B::Tensor, index: &B::Tensor, _: Option<usize>) -> Result<B::Tensor> {
     let shape = B::shape(index);
     let flat = B::reshape(index, Shape::from([shape.numel()]))?;
     let rows = B::index_select(weight, 0, &flat)?;
@@ -83,7 +122,7 @@ pub fn embedding<B: Backend>(weight: &B::Tensor, index: &B::Tensor) -> Result<B:
 }
 
 /// See [`Backend::embedding_backward`].
-pub fn embedding_backward<B: Backend>(
+pub(super) fn embedding_backward<B: Backend>(
     grad: &B::Tensor,
     index: &B::Tensor,
     num_embeddings: usize,

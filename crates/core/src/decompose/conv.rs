@@ -4,7 +4,7 @@ use super::wide::{is_narrow, widen};
 use crate::{Axes, Backend, ConvParams, PoolParams, Result, Scalar, Shape, SliceRange};
 
 /// See [`Backend::conv_input_grad`]: the gradient, spread out by the stride, convolved with the mirrored kernel.
-pub fn conv_input_grad<B: Backend>(
+pub(super) fn conv_input_grad<B: Backend>(
     grad: &B::Tensor,
     weight: &B::Tensor,
     input_shape: Shape,
@@ -43,7 +43,7 @@ pub fn conv_input_grad<B: Backend>(
 }
 
 /// See [`Backend::conv_weight_grad`]: input and gradient, with batch and channels exchanged, convolved with each other.
-pub fn conv_weight_grad<B: Backend>(
+pub(super) fn conv_weight_grad<B: Backend>(
     grad: &B::Tensor,
     x: &B::Tensor,
     weight_shape: Shape,
@@ -78,7 +78,11 @@ pub fn conv_weight_grad<B: Backend>(
 }
 
 /// See [`Backend::max_pool_backward`].
-pub fn max_pool_backward<B: Backend>(grad: &B::Tensor, indices: &B::Tensor, input_shape: Shape) -> Result<B::Tensor> {
+pub(super) fn max_pool_backward<B: Backend>(
+    grad: &B::Tensor,
+    indices: &B::Tensor,
+    input_shape: Shape,
+) -> Result<B::Tensor> {
     let rank = input_shape.rank();
     let flat = |shape: &Shape| Shape::from([shape[0], shape[1], shape[2..rank].iter().product()]);
     let plane = flat(&B::shape(grad));
@@ -88,7 +92,11 @@ pub fn max_pool_backward<B: Backend>(grad: &B::Tensor, indices: &B::Tensor, inpu
 }
 
 /// See [`Backend::avg_pool_backward`]: each window's share, spread by a transposed convolution with ones.
-pub fn avg_pool_backward<B: Backend>(grad: &B::Tensor, input_shape: Shape, params: &PoolParams) -> Result<B::Tensor> {
+pub(super) fn avg_pool_backward<B: Backend>(
+    grad: &B::Tensor,
+    input_shape: Shape,
+    params: &PoolParams,
+) -> Result<B::Tensor> {
     if is_narrow::<B>(grad) {
         return B::cast(
             &B::avg_pool_backward(&widen::<B>(grad)?, input_shape, params)?,

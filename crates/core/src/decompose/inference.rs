@@ -1,9 +1,9 @@
 //! What inference alone does: several ops as one, without a gradient.
 
-use crate::{Activation, Backend, ConvParams, Result, Shape};
+use crate::{Activation, Backend, ConvParams, PoolParams, Prepack, Result, Shape};
 
 /// See [`Backend::linear_activation`].
-pub fn linear_activation<B: Backend>(
+pub(super) fn linear_activation<B: Backend>(
     x: &B::Tensor,
     weight: &B::Tensor,
     bias: Option<&B::Tensor>,
@@ -13,7 +13,7 @@ pub fn linear_activation<B: Backend>(
 }
 
 /// See [`Backend::conv_activation`].
-pub fn conv_activation<B: Backend>(
+pub(super) fn conv_activation<B: Backend>(
     x: &B::Tensor,
     weight: &B::Tensor,
     bias: &B::Tensor,
@@ -33,4 +33,15 @@ pub fn conv_activation<B: Backend>(
         Some(op) => B::activation(op, &y),
         None => Ok(y),
     }
+}
+
+/// See [`Backend::max_pool_values`].
+pub(super) fn max_pool_values<B: Backend>(x: &B::Tensor, params: &PoolParams) -> Result<B::Tensor> {
+    B::max_pool(x, params).map(|(values, _)| values)
+}
+
+/// See [`Backend::prepack`].
+#[allow(clippy::unnecessary_wraps, reason = "the form of all decompositions")]
+pub(super) fn prepack<B: Backend>(weight: &B::Tensor, _: Prepack) -> Result<B::Tensor> {
+    Ok(weight.clone())
 }

@@ -1,6 +1,6 @@
 //! Fused ops spelled out in core ops.
 //!
-//! Each function is the default of the [`Backend`](crate::Backend) method of the same name, and its meaning: a backend's own kernel must give the
+//! Each function is the default of the [`Backend`] method of the same name, and its meaning: a backend's own kernel must give the
 //! same values. Since they are written over any `Backend`, they also serve where a fused op has to be differentiated again.
 
 mod activation;
@@ -8,6 +8,7 @@ mod attention;
 mod basic;
 mod conv;
 mod inference;
+mod integers;
 mod norm;
 mod optim;
 mod recurrent;
@@ -15,20 +16,45 @@ mod softmax;
 mod steps;
 mod wide;
 
-pub use activation::{activation, activation_backward};
-pub use attention::{attention, attention_backward, attention_weights};
-pub use basic::{
-    binary_scalar, compare_scalar, embedding, embedding_backward, index_add, linear, linear_weight_grad, sum_to,
+pub use attention::attention_weights;
+pub use basic::{binary, binary_number};
+pub use integers::{integer_conv, integer_matmul};
+pub use optim::{accumulate_grad, adam_step, sgd_step};
+
+use crate::{
+    Activation, Backend, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, PoolParams, Prepack, Result, Scalar,
+    Shape, for_each_op, observe, op_parameter, op_results,
 };
-pub use conv::{avg_pool_backward, conv_input_grad, conv_weight_grad, max_pool_backward};
-pub use inference::{conv_activation, linear_activation};
-pub use norm::{
-    batch_norm, batch_norm_backward, batch_norm_running, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward,
-};
-pub use optim::{adam_step, sgd_step};
-pub use recurrent::{gru, gru_cell, lstm, lstm_cell, rnn};
-pub use softmax::{
-    cross_entropy, cross_entropy_backward, cross_entropy_mean, cross_entropy_mean_backward, log_softmax,
-    log_softmax_backward, softmax, softmax_backward,
-};
-pub use steps::{lstm_steps, lstm_steps_backward};
+
+/// The functions that the generated ones below call.
+mod bodies {
+    pub(super) use super::activation::*;
+    pub(super) use super::attention::*;
+    pub(super) use super::basic::*;
+    pub(super) use super::conv::*;
+    pub(super) use super::inference::*;
+    pub(super) use super::norm::*;
+    pub(super) use super::recurrent::*;
+    pub(super) use super::softmax::*;
+    pub(super) use super::steps::*;
+}
+
+macro_rules! define {
+    ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt;)*) => {
+        $(define! { @$kind $method($($x: $type),*) -> $count as $variant })*
+    };
+    (@core $($rest:tt)*) => {};
+    (@fused $method:ident($($x:ident : $type:tt),*) -> $count:ident as $variant:ident) => {
+        #[doc = concat!("See [`Backend::", stringify!($method), "`].")]
+        ///
+        /// # Errors
+        /// Those of the ops that it is made of.
+        pub fn $method<B: Backend>($($x: op_parameter!(B::Tensor, $type)),*) -> Result<op_results!(B::Tensor, $count)> {
+            observe::decomposed(stringify!($variant));
+            bodies::$method::<B>($($x),*)
+        }
+    };
+}
+
+for_each_op!(define);

@@ -4,7 +4,7 @@ use super::wide::{is_narrow, narrow2, narrow3, widen, widen_option};
 use crate::{Axes, Backend, Result, Shape, UnaryOp};
 
 /// See [`Backend::layer_norm`].
-pub fn layer_norm<B: Backend>(
+pub(super) fn layer_norm<B: Backend>(
     x: &B::Tensor,
     weight: Option<&B::Tensor>,
     bias: Option<&B::Tensor>,
@@ -26,7 +26,7 @@ pub fn layer_norm<B: Backend>(
 }
 
 /// See [`Backend::layer_norm_backward`].
-pub fn layer_norm_backward<B: Backend>(
+pub(super) fn layer_norm_backward<B: Backend>(
     grad: &B::Tensor,
     x: &B::Tensor,
     mean: &B::Tensor,
@@ -52,7 +52,7 @@ pub fn layer_norm_backward<B: Backend>(
 }
 
 /// See [`Backend::rms_norm`].
-pub fn rms_norm<B: Backend>(
+pub(super) fn rms_norm<B: Backend>(
     x: &B::Tensor,
     weight: Option<&B::Tensor>,
     axes: usize,
@@ -69,7 +69,7 @@ pub fn rms_norm<B: Backend>(
 }
 
 /// See [`Backend::rms_norm_backward`].
-pub fn rms_norm_backward<B: Backend>(
+pub(super) fn rms_norm_backward<B: Backend>(
     grad: &B::Tensor,
     x: &B::Tensor,
     rstd: &B::Tensor,
@@ -93,7 +93,7 @@ pub fn rms_norm_backward<B: Backend>(
 }
 
 /// See [`Backend::batch_norm`].
-pub fn batch_norm<B: Backend>(
+pub(super) fn batch_norm<B: Backend>(
     x: &B::Tensor,
     weight: Option<&B::Tensor>,
     bias: Option<&B::Tensor>,
@@ -101,8 +101,8 @@ pub fn batch_norm<B: Backend>(
 ) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
     if is_narrow::<B>(x) {
         let (weight, bias) = (widen_option::<B>(weight)?, widen_option::<B>(bias)?);
-        let wide = B::batch_norm(&widen::<B>(x)?, weight.as_ref(), bias.as_ref(), eps)?;
-        return narrow3::<B>(wide, B::dtype(x));
+        let (y, mean, var) = B::batch_norm(&widen::<B>(x)?, weight.as_ref(), bias.as_ref(), eps)?;
+        return Ok((B::cast(&y, B::dtype(x))?, mean, var));
     }
     let shape = B::shape(x);
     let channels = Shape::from([shape[1]]);
@@ -117,7 +117,7 @@ pub fn batch_norm<B: Backend>(
 }
 
 /// See [`Backend::batch_norm_backward`].
-pub fn batch_norm_backward<B: Backend>(
+pub(super) fn batch_norm_backward<B: Backend>(
     grad: &B::Tensor,
     x: &B::Tensor,
     mean: &B::Tensor,
@@ -146,7 +146,7 @@ pub fn batch_norm_backward<B: Backend>(
 }
 
 /// See [`Backend::batch_norm_running`].
-pub fn batch_norm_running<B: Backend>(
+pub(super) fn batch_norm_running<B: Backend>(
     x: &B::Tensor,
     mean: &B::Tensor,
     var: &B::Tensor,

@@ -3,15 +3,28 @@
 //! Everything is computed before anything is changed, so that a device that fails in between leaves parameter and state as they were.
 
 use super::wide::{is_narrow, widen, widen_option};
-use crate::{AdamParams, Backend, BinaryOp, DType, Result, SgdParams, UnaryOp};
+use crate::{AdamParams, Backend, BinaryOp, DType, Result, SgdParams, UnaryOp, observe};
+
+/// See [`Backend::accumulate_grad`].
+///
+/// # Errors
+/// Those of the ops that it is made of.
+pub fn accumulate_grad<B: Backend>(acc: &B::Tensor, grad: &B::Tensor) -> Result<B::Tensor> {
+    observe::decomposed("AccumulateGrad");
+    B::binary(BinaryOp::Add, acc, grad)
+}
 
 /// See [`Backend::sgd_step`].
+///
+/// # Errors
+/// Those of the ops that it is made of; nothing has changed then.
 pub fn sgd_step<B: Backend>(
     param: &mut B::Tensor,
     grad: &B::Tensor,
     momentum: Option<&mut B::Tensor>,
     params: &SgdParams,
 ) -> Result<()> {
+    observe::decomposed("SgdStep");
     if is_narrow::<B>(param) {
         let dtype = B::dtype(param);
         let mut wide = widen::<B>(param)?;
@@ -42,6 +55,9 @@ pub fn sgd_step<B: Backend>(
 }
 
 /// See [`Backend::adam_step`].
+///
+/// # Errors
+/// Those of the ops that it is made of; nothing has changed then.
 pub fn adam_step<B: Backend>(
     param: &mut B::Tensor,
     grad: &B::Tensor,
@@ -50,6 +66,7 @@ pub fn adam_step<B: Backend>(
     max_second: Option<&mut B::Tensor>,
     params: &AdamParams,
 ) -> Result<()> {
+    observe::decomposed("AdamStep");
     if is_narrow::<B>(param) {
         let dtype = B::dtype(param);
         let (mut wide, mut wide_first, mut wide_second) = (widen::<B>(param)?, widen::<B>(first)?, widen::<B>(second)?);

@@ -4,7 +4,7 @@ use super::wide::{is_narrow, narrow2, narrow3, widen};
 use crate::{Activation, Backend, Result, Shape, SliceRange, UnaryOp};
 
 /// See [`Backend::lstm_cell`].
-pub fn lstm_cell<B: Backend>(gates: &B::Tensor, cell: &B::Tensor) -> Result<(B::Tensor, B::Tensor)> {
+pub(super) fn lstm_cell<B: Backend>(gates: &B::Tensor, cell: &B::Tensor) -> Result<(B::Tensor, B::Tensor)> {
     if is_narrow::<B>(gates) {
         return narrow2::<B>(B::lstm_cell(&widen::<B>(gates)?, &widen::<B>(cell)?)?, B::dtype(gates));
     }
@@ -17,7 +17,7 @@ pub fn lstm_cell<B: Backend>(gates: &B::Tensor, cell: &B::Tensor) -> Result<(B::
 }
 
 /// See [`Backend::gru_cell`].
-pub fn gru_cell<B: Backend>(
+pub(super) fn gru_cell<B: Backend>(
     input_gates: &B::Tensor,
     hidden_gates: &B::Tensor,
     hidden: &B::Tensor,
@@ -39,7 +39,7 @@ pub fn gru_cell<B: Backend>(
 }
 
 /// See [`Backend::rnn`].
-pub fn rnn<B: Backend>(
+pub(super) fn rnn<B: Backend>(
     x: &B::Tensor,
     hidden: &B::Tensor,
     weights: [&B::Tensor; 2],
@@ -72,7 +72,7 @@ pub fn rnn<B: Backend>(
 }
 
 /// See [`Backend::lstm`].
-pub fn lstm<B: Backend>(
+pub(super) fn lstm<B: Backend>(
     x: &B::Tensor,
     hidden: &B::Tensor,
     cell: &B::Tensor,
@@ -99,7 +99,7 @@ pub fn lstm<B: Backend>(
 }
 
 /// See [`Backend::gru`].
-pub fn gru<B: Backend>(
+pub(super) fn gru<B: Backend>(
     x: &B::Tensor,
     hidden: &B::Tensor,
     weights: [&B::Tensor; 2],

@@ -4,7 +4,7 @@ use super::wide::{is_narrow, narrow2, widen};
 use crate::{Axes, Backend, CompareOp, CrossEntropyParams, DType, ReduceOp, Result, Scalar, Shape, UnaryOp};
 
 /// See [`Backend::softmax`].
-pub fn softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+pub(super) fn softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
     if is_narrow::<B>(x) {
         return B::cast(&B::softmax(&widen::<B>(x)?, axis)?, B::dtype(x));
     }
@@ -16,7 +16,7 @@ pub fn softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
 }
 
 /// See [`Backend::softmax_backward`].
-pub fn softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+pub(super) fn softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, axis: usize) -> Result<B::Tensor> {
     if is_narrow::<B>(grad) {
         let wide = B::softmax_backward(&widen::<B>(grad)?, &widen::<B>(output)?, axis)?;
         return B::cast(&wide, B::dtype(grad));
@@ -27,7 +27,7 @@ pub fn softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, axis: 
 }
 
 /// See [`Backend::log_softmax`].
-pub fn log_softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+pub(super) fn log_softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
     if is_narrow::<B>(x) {
         return B::cast(&B::log_softmax(&widen::<B>(x)?, axis)?, B::dtype(x));
     }
@@ -40,7 +40,7 @@ pub fn log_softmax<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> 
 }
 
 /// See [`Backend::log_softmax_backward`].
-pub fn log_softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+pub(super) fn log_softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, axis: usize) -> Result<B::Tensor> {
     if is_narrow::<B>(grad) {
         let wide = B::log_softmax_backward(&widen::<B>(grad)?, &widen::<B>(output)?, axis)?;
         return B::cast(&wide, B::dtype(grad));
@@ -50,7 +50,7 @@ pub fn log_softmax_backward<B: Backend>(grad: &B::Tensor, output: &B::Tensor, ax
 }
 
 /// See [`Backend::cross_entropy`].
-pub fn cross_entropy<B: Backend>(
+pub(super) fn cross_entropy<B: Backend>(
     logits: &B::Tensor,
     target: &B::Tensor,
     params: &CrossEntropyParams,
@@ -84,7 +84,7 @@ pub fn cross_entropy<B: Backend>(
 }
 
 /// See [`Backend::cross_entropy_backward`].
-pub fn cross_entropy_backward<B: Backend>(
+pub(super) fn cross_entropy_backward<B: Backend>(
     grad: &B::Tensor,
     logits: &B::Tensor,
     target: &B::Tensor,
@@ -113,11 +113,17 @@ pub fn cross_entropy_backward<B: Backend>(
 }
 
 /// See [`Backend::cross_entropy_mean`].
-pub fn cross_entropy_mean<B: Backend>(
+pub(super) fn cross_entropy_mean<B: Backend>(
     logits: &B::Tensor,
     target: &B::Tensor,
     params: &CrossEntropyParams,
 ) -> Result<(B::Tensor, B::Tensor)> {
+    if is_narrow::<B>(logits) {
+        return narrow2::<B>(
+            B::cross_entropy_mean(&widen::<B>(logits)?, target, params)?,
+            B::dtype(logits),
+        );
+    }
     let (losses, logsumexp) = B::cross_entropy(logits, target, params)?;
     let total = B::reduce(ReduceOp::Sum, &losses, Axes::one(0), false)?;
     let counted = counted::<B>(target, B::dtype(logits), params)?;
@@ -125,13 +131,18 @@ pub fn cross_entropy_mean<B: Backend>(
 }
 
 /// See [`Backend::cross_entropy_mean_backward`].
-pub fn cross_entropy_mean_backward<B: Backend>(
+pub(super) fn cross_entropy_mean_backward<B: Backend>(
     grad: &B::Tensor,
     logits: &B::Tensor,
     target: &B::Tensor,
     logsumexp: &B::Tensor,
     params: &CrossEntropyParams,
 ) -> Result<B::Tensor> {
+    if is_narrow::<B>(logits) {
+        let (grad, wide, logsumexp) = (widen::<B>(grad)?, widen::<B>(logits)?, widen::<B>(logsumexp)?);
+        let wide = B::cross_entropy_mean_backward(&grad, &wide, target, &logsumexp, params)?;
+        return B::cast(&wide, B::dtype(logits));
+    }
     let each = B::div(grad, &counted::<B>(target, B::dtype(logits), params)?)?;
     let rows = B::shape(target)[0];
     let each = B::expand(&B::reshape(&each, Shape::from([1]))?, Shape::from([rows]))?;

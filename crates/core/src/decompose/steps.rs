@@ -5,7 +5,7 @@ use super::wide::{is_narrow, narrow2, narrow3, widen};
 use crate::{Backend, BinaryOp, Result, Scalar, Shape, SliceRange, UnaryOp};
 
 /// See [`Backend::lstm_steps`].
-pub fn lstm_steps<B: Backend>(
+pub(super) fn lstm_steps<B: Backend>(
     x: &B::Tensor,
     hidden: &B::Tensor,
     cell: &B::Tensor,
@@ -38,7 +38,7 @@ pub fn lstm_steps<B: Backend>(
 }
 
 /// See [`Backend::lstm_steps_backward`].
-pub fn lstm_steps_backward<B: Backend>(
+pub(super) fn lstm_steps_backward<B: Backend>(
     grad: &B::Tensor,
     cell: &B::Tensor,
     weight_hh: &B::Tensor,

@@ -5,7 +5,7 @@ use crate::{Backend, DType, Result};
 
 /// Whether a tensor is f16 or bf16.
 pub(super) fn is_narrow<B: Backend>(x: &B::Tensor) -> bool {
-    matches!(B::dtype(x), DType::F16 | DType::BF16)
+    B::dtype(x).wide() != B::dtype(x)
 }
 
 /// A float tensor in f32.

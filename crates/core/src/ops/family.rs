@@ -1,4 +1,6 @@
-//! Families of ops that share one signature.
+//! Families of ops that share one signature, and for which dtypes their members are defined.
+
+use crate::DType;
 
 macro_rules! named {
     ($(#[$meta:meta])* $family:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
@@ -80,6 +82,14 @@ named! {
 }
 
 impl UnaryOp {
+    /// Whether the function is defined for a dtype.
+    pub const fn accepts(self, dtype: DType) -> bool {
+        match dtype {
+            DType::Bool => self.is_predicate(),
+            _ => dtype.is_float() || !self.needs_float(),
+        }
+    }
+
     /// Whether the result is bool whatever the input.
     pub const fn is_predicate(self) -> bool {
         matches!(self, Self::LogicalNot | Self::IsNan | Self::IsInf | Self::IsFinite)
@@ -134,6 +144,29 @@ named! {
         Or = "bitwise_or",
         /// Bitwise exclusive or; logical for bool. Not for floats.
         Xor = "bitwise_xor",
+    }
+}
+
+impl BinaryOp {
+    /// Whether the function is defined for a dtype.
+    pub const fn accepts(self, dtype: DType) -> bool {
+        match self {
+            Self::Add | Self::Mul | Self::Maximum | Self::Minimum => true,
+            Self::Sub | Self::Div | Self::Remainder | Self::Pow => !matches!(dtype, DType::Bool),
+            Self::Atan2 => dtype.is_float(),
+            Self::And | Self::Or | Self::Xor => !dtype.is_float(),
+        }
+    }
+
+    /// Whether it is made of others ([`decompose::binary`](crate::decompose::binary)): no backend and no driver needs a kernel for it.
+    pub const fn is_fused(self) -> bool {
+        let _ = self;
+        false
+    }
+
+    /// The ops that are not made of others.
+    pub fn core() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|op| !op.is_fused())
     }
 }
 
@@ -193,6 +226,16 @@ named! {
 }
 
 impl ReduceOp {
+    /// Whether the reduction is defined for a dtype.
+    pub const fn accepts(self, dtype: DType) -> bool {
+        match self {
+            Self::Max | Self::Min => true,
+            Self::Sum | Self::Prod => !matches!(dtype, DType::Bool),
+            Self::Mean => dtype.is_float(),
+            Self::Any | Self::All => matches!(dtype, DType::Bool),
+        }
+    }
+
     /// Whether a reduction over no elements is an error.
     pub const fn needs_elements(self) -> bool {
         matches!(self, Self::Mean | Self::Max | Self::Min)
@@ -209,56 +252,67 @@ named! {
     }
 }
 
-/// Activation functions: one tensor in, one of the same shape and float dtype out.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Activation {
-    /// `max(x, 0)`.
-    Relu,
-    /// Hyperbolic tangent.
-    Tanh,
-    /// `1 / (1 + e^-x)`.
-    Sigmoid,
-    /// `x Φ(x)` with the exact normal distribution function. Source: Hendrycks and Gimpel 2016.
-    Gelu,
-    /// GELU by `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
-    GeluTanh,
-    /// `x sigmoid(x)`.
-    Silu,
-    /// `ln(1 + e^(βx)) / β`, and `x` itself where `βx > threshold`.
-    Softplus {
-        /// Sharpness β.
-        beta: f64,
-        /// Where it goes over to the identity.
-        threshold: f64,
-    },
-    /// `x` for `x > 0`, else `α (e^x - 1)`.
-    Elu {
-        /// The scale α of the negative part.
-        alpha: f64,
-    },
-    /// `x` for `x > 0`, else `slope · x`.
-    LeakyRelu {
-        /// Slope of the negative part.
-        slope: f64,
-    },
+macro_rules! activations {
+    ($(#[$meta:meta])* $family:ident {
+        $($(#[$doc:meta])* $variant:ident $({ $($(#[$field_doc:meta])* $field:ident: f64 = $default:literal,)* })? = $name:literal,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum $family {
+            $($(#[$doc])* $variant $({ $($(#[$field_doc])* $field: f64,)* })?,)*
+        }
+
+        impl $family {
+            /// Every function, with PyTorch's defaults for its parameters.
+            pub const ALL: &[Self] = &[$(Self::$variant $({ $($field: $default,)* })?,)*];
+
+            /// PyTorch's name for it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant $({ $($field: _,)* })? => $name,)*
+                }
+            }
+        }
+    };
+}
+
+activations! {
+    /// Activation functions: one tensor in, one of the same shape and float dtype out.
+    Activation {
+        /// `max(x, 0)`.
+        Relu = "relu",
+        /// Hyperbolic tangent.
+        Tanh = "tanh",
+        /// `1 / (1 + e^-x)`.
+        Sigmoid = "sigmoid",
+        /// `x Φ(x)` with the exact normal distribution function. Source: Hendrycks and Gimpel 2016.
+        Gelu = "gelu",
+        /// GELU by `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+        GeluTanh = "gelu",
+        /// `x sigmoid(x)`.
+        Silu = "silu",
+        /// `ln(1 + e^(βx)) / β`, and `x` itself where `βx > threshold`.
+        Softplus {
+            /// Sharpness β.
+            beta: f64 = 1.0,
+            /// Where it goes over to the identity.
+            threshold: f64 = 20.0,
+        } = "softplus",
+        /// `x` for `x > 0`, else `α (e^x - 1)`.
+        Elu {
+            /// The scale α of the negative part.
+            alpha: f64 = 1.0,
+        } = "elu",
+        /// `x` for `x > 0`, else `slope · x`.
+        LeakyRelu {
+            /// Slope of the negative part.
+            slope: f64 = 0.01,
+        } = "leaky_relu",
+    }
 }
 
 impl Activation {
-    /// PyTorch's name for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Relu => "relu",
-            Self::Tanh => "tanh",
-            Self::Sigmoid => "sigmoid",
-            Self::Gelu | Self::GeluTanh => "gelu",
-            Self::Silu => "silu",
-            Self::Softplus { .. } => "softplus",
-            Self::Elu { .. } => "elu",
-            Self::LeakyRelu { .. } => "leaky_relu",
-        }
-    }
-
     /// Whether its gradient is computed from the output (true) or from the input (false).
     pub const fn saves_output(self) -> bool {
         matches!(self, Self::Relu | Self::Tanh | Self::Sigmoid)

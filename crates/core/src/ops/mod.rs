@@ -1,11 +1,17 @@
 //! The vocabulary of ops: enums for the families, and [`Op`], which names any op together with its arguments.
 
-mod defined;
 mod family;
-mod integers;
+mod meaning;
 mod op;
+mod operands;
 mod params;
+mod results;
+mod table;
 
 pub use family::{Activation, ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
 pub use op::{Op, OpDesc};
+pub(crate) use operands::{Operands, malformed};
+pub use operands::{Owned, Tensors};
 pub use params::{AdamParams, ConvParams, CrossEntropyParams, PoolParams, Prepack, SgdParams, SliceRange};
+pub use results::TensorType;
+pub(crate) use table::op_pattern;

@@ -82,11 +82,19 @@ impl ConvParams {
             || !weight[0].is_multiple_of(groups)
             || input[1] / groups != weight[1]
         {
-            return Err(Error::shape(format!(
+            let error = Error::shape(format!(
                 "{} input channels in {groups} groups do not fit a weight of shape {weight}",
                 input[1]
-            ))
-            .with_hint("the weight's second extent must be the input channels divided by groups, and groups must divide both channel counts"));
+            ));
+            let expected = ["[N, C, L]", "[N, C, H, W]", "[N, C, D, H, W]"][rank - 3];
+            if groups > 0 && input[rank - 1] == weight[1] * groups {
+                return Err(error.with_hint(format!(
+                    "the input is to be {expected}; if {input} has its channels last, permute them to axis 1"
+                )));
+            }
+            return Err(error.with_hint(format!(
+                "for an input {expected}, the weight's second extent must be C divided by groups, and groups must divide both channel counts"
+            )));
         }
         let mut out = input.with_dim(1, weight[0]);
         for axis in 0..rank - 2 {

@@ -34,6 +34,7 @@ pub struct BackendEntry {
     pub(super) name: Cow<'static, str>,
     description: Cow<'static, str>,
     options: &'static str,
+    pub(super) fix: Option<String>,
     pub(super) priority: Option<i32>,
     probe: Box<Probe>,
     open: Box<Open>,
@@ -58,6 +59,7 @@ impl BackendEntry {
             name,
             description,
             options: "",
+            fix: None,
             priority: None,
             probe: Box::new(move || vec![listed.clone()]),
             open: Box::new(open),
@@ -65,7 +67,7 @@ impl BackendEntry {
         }
     }
 
-    /// A backend that this build or machine lacks, and why.
+    /// A backend that this build or machine lacks, and why; [`BackendEntry::with_fix`] says what to do about it.
     pub fn absent(
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,
@@ -97,6 +99,13 @@ impl BackendEntry {
     #[must_use]
     pub fn with_options(mut self, options: &'static str) -> Self {
         self.options = options;
+        self
+    }
+
+    /// What to do when it is not available: for the hint of that error, where it has no better one.
+    #[must_use]
+    pub fn with_fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
         self
     }
 
@@ -138,6 +147,18 @@ impl BackendEntry {
                 availability: Availability::Unavailable(reason),
             }]
         })
+    }
+
+    /// Why none of its devices can be used; nothing if one can.
+    pub(super) fn absence(&self) -> Option<String> {
+        let devices = self.devices();
+        let reasons = devices.into_iter().map(|device| match device.availability {
+            Availability::Available => None,
+            Availability::Unavailable(reason) => Some(reason),
+        });
+        let reasons: Option<Vec<String>> = reasons.collect();
+        let first = reasons?.into_iter().next();
+        Some(first.unwrap_or_else(|| "no device found".to_owned()))
     }
 
     /// Opens a device.

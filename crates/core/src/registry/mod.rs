@@ -3,13 +3,14 @@
 mod auto;
 mod entry;
 
+use std::fmt;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 pub use auto::Candidate;
 use auto::{Wanted, candidates};
 pub use entry::{Availability, BackendEntry, DeviceInfo};
 
-use crate::{AnyDevice, DeviceSpec, Error, ErrorKind, Result};
+use crate::{AnyDevice, DeviceSpec, Error, ErrorKind, Result, nearest};
 
 /// A function that lists backends to register when [`Registry::global`] is first used. The facade submits one; other crates call
 /// [`Registry::register`].
@@ -67,8 +68,8 @@ impl Registry {
     /// Opens the device that a string names; `auto` takes the best backend that opens, `auto:dtype=f64` the best that also has that dtype.
     ///
     /// # Errors
-    /// When the string is malformed, the backend unknown or absent (the error lists those present, and for the others why not), or the
-    /// device cannot be opened.
+    /// When the string is malformed, the backend unknown (the error names the one that may be meant, else all those present, and for the others
+    /// why not) or absent (the error says why, and lists those present), or the device cannot be opened.
     pub fn open(&self, device: &str) -> Result<AnyDevice> {
         let spec: DeviceSpec = device.parse()?;
         let entries = self.entries();
@@ -77,17 +78,28 @@ impl Registry {
         }
         match entries.iter().find(|entry| entry.name == spec.backend()) {
             Some(entry) => entry.open(&spec).map_err(|error| {
-                if error.kind() == ErrorKind::BackendUnavailable {
-                    error.with_hint(overview(&entries))
-                } else {
-                    error
+                if error.kind() != ErrorKind::BackendUnavailable {
+                    return error;
                 }
+                let present = Overview::new(&entries).present();
+                error.with_hint(match &entry.fix {
+                    Some(fix) => format!("{fix}; {present}"),
+                    None => present,
+                })
             }),
-            None => Err(Error::new(
-                ErrorKind::BackendUnavailable,
-                format!("there is no backend named {:?}", spec.backend()),
-            )
-            .with_hint(overview(&entries))),
+            None => {
+                let overview = Overview::new(&entries);
+                let (wanted, names) = (spec.backend(), || entries.iter().map(|entry| entry.name()));
+                let same = names().find(|name| name.eq_ignore_ascii_case(wanted));
+                // Of three letters one that differs is another word: gpu is not cpu.
+                let like = || (wanted.len() > 3).then(|| nearest(wanted, names())).flatten();
+                let hint = match same.or_else(like) {
+                    Some(name) => format!("perhaps {name}; {}", overview.present()),
+                    None => overview.to_string(),
+                };
+                let text = format!("there is no backend named {:?}", spec.backend());
+                Err(Error::new(ErrorKind::BackendUnavailable, text).with_hint(hint))
+            }
         }
     }
 
@@ -125,40 +137,52 @@ impl Registry {
             [] => "no backend lets itself be chosen".to_owned(),
             reasons => format!("no backend fits {spec}: {}", reasons.join("; ")),
         };
-        Err(Error::new(ErrorKind::BackendUnavailable, message).with_hint(overview(entries)))
+        Err(Error::new(ErrorKind::BackendUnavailable, message).with_hint(Overview::new(entries).to_string()))
     }
 }
 
-fn overview(entries: &[Arc<BackendEntry>]) -> String {
-    let mut present = Vec::new();
-    let mut absent = Vec::new();
-    for entry in entries {
-        let devices = entry.devices();
-        if devices
-            .iter()
-            .any(|device| device.availability == Availability::Available)
-        {
-            present.push(entry.name.to_string());
-        } else {
-            let reason = devices.iter().find_map(|device| match &device.availability {
-                Availability::Unavailable(reason) => Some(reason.as_str()),
-                Availability::Available => None,
-            });
-            absent.push(format!("{} ({})", entry.name, reason.unwrap_or("no device found")));
+/// Which backends can be used, and why the others cannot.
+struct Overview {
+    present: Vec<String>,
+    /// By reason.
+    absent: Vec<(String, Vec<String>)>,
+}
+
+impl Overview {
+    fn new(entries: &[Arc<BackendEntry>]) -> Self {
+        let (mut present, mut absent) = (Vec::new(), Vec::<(String, Vec<String>)>::new());
+        for entry in entries {
+            let name = entry.name.to_string();
+            let Some(reason) = entry.absence() else {
+                present.push(name);
+                continue;
+            };
+            match absent.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(name),
+                None => absent.push((reason, vec![name])),
+            }
         }
+        Self { present, absent }
     }
-    let list = |names: Vec<String>| {
-        if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.join(", ")
+
+    fn present(&self) -> String {
+        let names = match &self.present[..] {
+            [] => "none".to_owned(),
+            names => names.join(", "),
+        };
+        format!("available backends: {names}")
+    }
+}
+
+impl fmt::Display for Overview {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.present())?;
+        for (i, (reason, names)) in self.absent.iter().enumerate() {
+            let lead = if i == 0 { "; not available: " } else { ", " };
+            write!(f, "{lead}{} ({reason})", names.join(", "))?;
         }
-    };
-    let mut text = format!("available backends: {}", list(present));
-    if !absent.is_empty() {
-        text += &format!("; not available: {}", list(absent));
+        Ok(())
     }
-    text
 }
 
 #[cfg(test)]
@@ -174,22 +198,28 @@ mod tests {
         let registry = Registry::default();
         registry.register(BackendEntry::new("here", "a test", failing)).unwrap();
         registry
-            .register(BackendEntry::absent("gone", "a test", "feature gone is off"))
+            .register(BackendEntry::absent("gone", "a test", "its feature is off").with_fix("switch it on"))
             .unwrap();
-        let error = registry.open("there").unwrap_err();
+        registry
+            .register(BackendEntry::absent("lost", "a test", "its feature is off").with_fix("switch it on"))
+            .unwrap();
+        let error = registry.open("nowhere").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BackendUnavailable);
         let text = error.to_string();
         assert!(
-            text.contains("\"there\"") && text.contains("available backends: here"),
+            text.contains("\"nowhere\"") && text.contains("available backends: here"),
             "{text}"
         );
-        assert!(text.contains("gone (feature gone is off)"), "{text}");
-        assert!(
-            registry
-                .open("gone")
-                .unwrap_err()
-                .to_string()
-                .contains("feature gone is off")
+        assert!(text.contains("gone, lost (its feature is off)"), "{text}");
+        let text = registry.open("HERE").unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "there is no backend named \"HERE\"; perhaps here; available backends: here"
+        );
+        let text = registry.open("gone").unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "backend gone is not available: its feature is off; switch it on; available backends: here"
         );
         assert_eq!(registry.open("here").unwrap_err().kind(), ErrorKind::OutOfMemory);
         assert!(registry.register(BackendEntry::new("here", "again", failing)).is_err());

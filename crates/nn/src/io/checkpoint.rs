@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use polygrad_core::printable;
 use polygrad_tensor::{Backend, Error, ErrorKind, GeneratorState, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -117,7 +118,7 @@ impl Checkpoint {
         let fail = |what: String| {
             Error::new(
                 ErrorKind::Format,
-                format!("cannot resume from {}: {what}", path.display()),
+                format!("cannot resume from {}: {what}", printable(&path.to_string_lossy())),
             )
         };
         let (state, metadata) = StateDict::load_with_metadata(path)?;

@@ -2,7 +2,9 @@
 
 mod atomic;
 mod checkpoint;
+mod open;
 mod safetensors;
 
 pub use atomic::replace_file;
 pub use checkpoint::Checkpoint;
+pub use open::open_file;

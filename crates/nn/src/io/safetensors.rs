@@ -3,20 +3,23 @@
 //! Source of the format: the README of `huggingface/safetensors`. Eight bytes with the header's length, a JSON header, the values.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
+use polygrad_core::{dispatch_dtype, printable};
 use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::atomic;
+use super::{atomic, open_file};
 use crate::StateDict;
 
 /// The largest header that other implementations accept.
 const MAX_HEADER: u64 = 100_000_000;
+
+/// As many bytes are read at a time, a multiple of every element's.
+const PIECE: usize = 1 << 14;
 
 impl StateDict {
     /// Writes a safetensors file that PyTorch and others can read. A kill at any moment leaves the old file or the new one, whole.
@@ -41,7 +44,7 @@ impl StateDict {
     ///
     /// # Errors
     /// When the file cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or no safetensors file;
-    /// [`ErrorKind::Unsupported`] when it holds a dtype that tensors cannot have.
+    /// [`ErrorKind::Unsupported`] when it holds a dtype that tensors cannot have; [`ErrorKind::OutOfMemory`] when it does not fit into memory.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::load_with_metadata(path)?.0)
     }
@@ -52,15 +55,8 @@ impl StateDict {
     /// As [`StateDict::load`].
     pub fn load_with_metadata(path: impl AsRef<Path>) -> Result<(Self, BTreeMap<String, String>)> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
-        let about = file.metadata().map_err(|e| Error::io("read", path, e))?;
-        if !about.is_file() {
-            return Err(Error::new(
-                ErrorKind::Io,
-                format!("cannot read {}: it is not a file", path.display()),
-            ));
-        }
-        read(BufReader::with_capacity(1 << 20, file), about.len()).map_err(|fault| match fault {
+        let (file, length) = open_file(path)?;
+        read(BufReader::with_capacity(1 << 20, file), length).map_err(|fault| match fault {
             Fault::Io(error) => Error::io("read", path, error),
             Fault::Content(error) => in_file(error, "read", path),
         })
@@ -92,7 +88,14 @@ impl StateDict {
 
 fn in_file(error: Error, action: &str, path: &Path) -> Error {
     let (kind, hint) = (error.kind(), error.hint().map(str::to_owned));
-    let outer = Error::new(kind, format!("cannot {action} {}: {}", path.display(), error.message()));
+    let outer = Error::new(
+        kind,
+        format!(
+            "cannot {action} {}: {}",
+            printable(&path.to_string_lossy()),
+            error.message()
+        ),
+    );
     match hint {
         Some(hint) => outer.with_hint(hint),
         None => outer,
@@ -215,7 +218,8 @@ fn read(mut input: impl Read, size: u64) -> std::result::Result<(StateDict, BTre
     if length > size - 8 {
         return Err(truncated("header").into());
     }
-    let mut header = vec![0; length as usize];
+    let mut header = reserved(length as usize)?;
+    header.resize(length as usize, 0);
     input.read_exact(&mut header).map_err(Fault::Io)?;
     // This checks that the tensors lie end to end, and that each takes what its shape and dtype say.
     let header: Metadata =
@@ -251,21 +255,46 @@ fn read(mut input: impl Read, size: u64) -> std::result::Result<(StateDict, BTre
 fn read_tensor(input: &mut impl Read, info: &TensorInfo) -> std::result::Result<HostTensor, Fault> {
     let dtype = tensor_dtype(info.dtype)?;
     let shape = Shape::new(&info.shape)?;
-    let mut bytes = vec![0; info.data_offsets.1 - info.data_offsets.0];
-    input.read_exact(&mut bytes).map_err(Fault::Io)?;
-    Ok(HostTensor::from_bytes(dtype, shape, &bytes)?)
+    dispatch_dtype!(dtype, T => {
+        let mut values: Vec<T> = reserved(shape.numel())?;
+        let mut piece = [0; PIECE];
+        let mut left = info.data_offsets.1 - info.data_offsets.0;
+        while left > 0 {
+            let bytes = &mut piece[..left.min(PIECE)];
+            input.read_exact(bytes).map_err(Fault::Io)?;
+            let count = Shape::from([bytes.len() / dtype.size()]);
+            values.extend_from_slice(HostTensor::from_bytes(dtype, count, bytes)?.as_slice::<T>()?);
+            left -= bytes.len();
+        }
+        Ok(HostTensor::new(shape, values)?)
+    })
+}
+
+/// Room for `count` values.
+fn reserved<T>(count: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|e| {
+        let bytes = count.saturating_mul(size_of::<T>());
+        Error::new(
+            ErrorKind::OutOfMemory,
+            format!("its {bytes} bytes do not fit into memory"),
+        )
+        .with_source(e)
+    })?;
+    Ok(values)
 }
 
 fn about_tensor(error: Error, name: &str) -> Error {
-    let hint = error
-        .hint()
-        .map_or("the file is damaged: fetch or save it again".to_owned(), str::to_owned);
-    let kind = if error.kind() == ErrorKind::Unsupported {
-        ErrorKind::Unsupported
-    } else {
-        ErrorKind::Format
+    let usual = match error.kind() {
+        ErrorKind::OutOfMemory => "free some memory",
+        _ => "the file is damaged: fetch or save it again",
     };
-    Error::new(kind, format!("tensor {name}: {}", error.message())).with_hint(hint)
+    let hint = error.hint().unwrap_or(usual).to_owned();
+    let kind = match error.kind() {
+        kind @ (ErrorKind::Unsupported | ErrorKind::OutOfMemory) => kind,
+        _ => ErrorKind::Format,
+    };
+    Error::new(kind, format!("tensor {}: {}", printable(name), error.message())).with_hint(hint)
 }
 
 fn tensor_dtype(dtype: Dtype) -> Result<DType> {
@@ -286,4 +315,31 @@ fn tensor_dtype(dtype: Dtype) -> Result<DType> {
             );
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_into_memory_is_an_error() {
+        let error = about_tensor(reserved::<f32>(usize::MAX / 8).unwrap_err(), "w\n");
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("tensor w\\n: its ") && text.contains("do not fit into memory; free some memory"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn tensors_longer_than_a_piece_come_back() {
+        let values: Vec<i64> = (0..5000).collect();
+        let mut state = StateDict::new();
+        state.insert("x", HostTensor::new(Shape::from([50, 100]), values.clone()).unwrap());
+        let bytes = state.to_bytes(&BTreeMap::new()).unwrap();
+        let (read, _) = StateDict::from_bytes(&bytes).unwrap();
+        let read = read.get("x").unwrap();
+        assert_eq!(read.as_slice::<i64>().unwrap(), values);
+    }
 }

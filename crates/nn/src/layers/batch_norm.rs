@@ -150,7 +150,7 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
         }
         match (&self.running_mean, &self.running_var) {
             (Some(mean), Some(var)) if !self.mode.is_training() => {
-                let (mean, var) = (mean.tensor().to_dtype(x.dtype())?, var.tensor().to_dtype(x.dtype())?);
+                let (mean, var) = (beside(mean, x)?, beside(var, x)?);
                 let weight = self.weight.as_ref().map(Param::tensor);
                 let bias = self.bias.as_ref().map(Param::tensor);
                 x.batch_norm_running(&mean, &var, weight.as_ref(), bias.as_ref(), self.config.eps)
@@ -189,15 +189,28 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
             Some(momentum) => momentum,
             None => 1.0 / counted.item()?,
         };
-        let moved = |running: &Buffer<B>, new: &Tensor<B>| {
-            let old = running.tensor();
-            (&old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?
-        };
-        let (new_mean, new_var) = (moved(running_mean, mean)?, moved(running_var, var)?);
+        let (new_mean, new_var) = (moved(running_mean, mean, share)?, moved(running_var, var, share)?);
         count.set(&counted)?;
         running_mean.set(&new_mean)?;
         running_var.set(&new_var)
     }
+}
+
+/// Running statistics for an input: in its dtype, or, where they are of another, in f32 for f16 and bf16, which need not hold them.
+pub(super) fn beside<B: Backend>(running: &Buffer<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+    let running = running.tensor();
+    if running.dtype() == x.dtype() {
+        return Ok(running);
+    }
+    running.to_dtype(x.dtype().wide())
+}
+
+/// Running statistics moved a share of the way to new ones, and rounded once.
+pub(super) fn moved<B: Backend>(running: &Buffer<B>, new: &Tensor<B>, share: f64) -> Result<Tensor<B>> {
+    let old = running.tensor();
+    let wide = old.dtype().wide();
+    let moved = (old.to_dtype(wide)? * (1.0 - share))?.add(&(new.to_dtype(wide)? * share)?)?;
+    moved.to_dtype(old.dtype())
 }
 
 impl<const D: usize, B: Backend> Forward<B> for BatchNorm<D, B> {

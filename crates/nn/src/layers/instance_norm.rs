@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
+use super::batch_norm::{beside, moved};
 use super::in_layer;
 use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
 
@@ -166,7 +167,7 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
         let (weight, bias, eps) = (weight.as_ref(), bias.as_ref(), self.config.eps);
         let running = self.running_mean.as_ref().zip(self.running_var.as_ref());
         if let Some((mean, var)) = running.filter(|_| !self.mode.is_training()) {
-            let (mean, var) = (mean.tensor().to_dtype(x.dtype())?, var.tensor().to_dtype(x.dtype())?);
+            let (mean, var) = (beside(mean, x)?, beside(var, x)?);
             return x.batch_norm_running(&mean, &var, weight, bias, eps);
         }
         if x.shape()[2..].iter().product::<usize>() < 2 {
@@ -183,15 +184,11 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
 
     /// Moves the running statistics towards a batch's, both or, when the device fails, neither.
     fn track(&self, x: &Tensor<B>, mean: &Buffer<B>, var: &Buffer<B>) -> Result<()> {
-        let x = x.detach();
+        let x = x.detach().to_dtype(x.dtype().wide())?;
         let spatial: Vec<isize> = (2..x.rank() as isize).collect();
         let share = self.config.momentum;
-        let moved = |running: &Buffer<B>, new: Tensor<B>| {
-            let old = running.tensor();
-            (&old * (1.0 - share))? + (new.to_dtype(old.dtype())? * share)?
-        };
-        let new_mean = moved(mean, x.mean(&spatial, false)?.mean(0, false)?)?;
-        let new_var = moved(var, x.variance(&spatial, 1.0, false)?.mean(0, false)?)?;
+        let new_mean = moved(mean, &x.mean(&spatial, false)?.mean(0, false)?, share)?;
+        let new_var = moved(var, &x.variance(&spatial, 1.0, false)?.mean(0, false)?, share)?;
         mean.set(&new_mean)?;
         var.set(&new_var)
     }

@@ -1,6 +1,6 @@
 //! Binary cross entropy.
 
-use polygrad_tensor::{AnyBackend, Backend, CustomOp, DType, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, CustomOp, Error, Result, Tensor};
 
 use super::{Reduction, check_same_shape};
 
@@ -50,11 +50,30 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
     /// When shapes differ, or dtype or device do not fit.
     pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
         check_same_shape("bce_with_logits", input, target)?;
+        let (weight, pos_weight) = (self.weight.as_ref(), self.pos_weight.as_ref());
+        let operands = [input, target, weight.unwrap_or(target), pos_weight.unwrap_or(target)];
+        Tensor::in_wide(operands, |[input, target, weight_of, pos_weight_of]| {
+            self.of(
+                input,
+                target,
+                weight.and(Some(weight_of)),
+                pos_weight.and(Some(pos_weight_of)),
+            )
+        })
+    }
+
+    fn of(
+        &self,
+        input: &Tensor<B>,
+        target: &Tensor<B>,
+        weight: Option<&Tensor<B>>,
+        pos_weight: Option<&Tensor<B>>,
+    ) -> Result<Tensor<B>> {
         // -ln σ(x) = softplus(-x), and -ln(1 - σ(x)) = x + softplus(-x). The threshold only keeps exp from overflowing: above it
         // softplus is exact in f64.
         let softplus = input.neg()?.softplus(1.0, 40.0)?;
         let negative = (1.0 - target)?;
-        let from_softplus = match &self.pos_weight {
+        let from_softplus = match pos_weight {
             None => softplus,
             Some(weight) => {
                 let factor = ((weight - 1.0)?.mul(target)? + 1.0)?;
@@ -62,7 +81,7 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
             }
         };
         let mut losses = negative.mul(input)?.add(&from_softplus)?;
-        if let Some(weight) = &self.weight {
+        if let Some(weight) = weight {
             losses = losses.mul(weight)?;
         }
         self.reduction.apply(losses)
@@ -128,16 +147,14 @@ impl<B: Backend> BCELoss<B> {
                 .with_hint("convert the target with to_dtype"));
         }
         // Neither 1e-12 nor the slopes that it leads to have a place in f16.
-        let wide = match input.dtype() {
-            DType::F64 => DType::F64,
-            _ => DType::F32,
-        };
-        let operands = [&input.to_dtype(wide)?, &target.to_dtype(wide)?];
-        let mut losses = Tensor::custom(BinaryCrossEntropy, &operands)?.to_dtype(input.dtype())?;
-        if let Some(weight) = &self.weight {
-            losses = losses.mul(weight)?;
-        }
-        self.reduction.apply(losses)
+        let operands = [input, target, self.weight.as_ref().unwrap_or(target)];
+        Tensor::in_wide(operands, |[input, target, weight]| {
+            let losses = Tensor::custom(BinaryCrossEntropy, &[input, target])?;
+            self.reduction.apply(match self.weight {
+                None => losses,
+                Some(_) => losses.mul(weight)?,
+            })
+        })
     }
 }
 

@@ -67,14 +67,23 @@ impl<B: Backend> CrossEntropyLoss<B> {
                     .with_op("cross_entropy"),
             );
         }
-        if target.dtype().is_float() {
-            return self.against_probabilities(input, target);
+        let (weight, of_classes) = (self.weight.as_ref(), !target.dtype().is_float());
+        if of_classes && weight.is_none() && self.reduction != Reduction::Sum {
+            // One op.
+            return self.against_classes(&Rows::new("cross_entropy", input, target)?);
         }
-        let rows = Rows::new("cross_entropy", input, target)?;
-        match &self.weight {
-            None => self.against_classes(&rows),
-            Some(weight) => self.weighted(&rows, weight),
-        }
+        let operands = [input, target, weight.unwrap_or(target)];
+        Tensor::in_wide(operands, |[input, target, weight_of]| {
+            let weight = weight.and(Some(weight_of));
+            if !of_classes {
+                return self.against_probabilities(input, target, weight);
+            }
+            let rows = Rows::new("cross_entropy", input, target)?;
+            match weight {
+                None => self.against_classes(&rows),
+                Some(weight) => self.weighted(&rows, weight),
+            }
+        })
     }
 
     /// The fused op.
@@ -93,17 +102,22 @@ impl<B: Backend> CrossEntropyLoss<B> {
     fn weighted(&self, rows: &Rows<B>, weight: &Tensor<B>) -> Result<Tensor<B>> {
         let weights = Weights::new("cross_entropy", rows, Some(weight), self.ignore_index)?;
         let log_p = rows.input.log_softmax(1)?;
-        let mut losses = rows.pick(&log_p, &weights.index)?.neg()?.mul(&weights.of_rows)?;
+        let mut losses = weights.of_picked(rows, &log_p)?;
         if self.label_smoothing > 0.0 {
             // The even part is weighted by each class's own weight; an ignored row has none.
-            let ignored = rows.target.eq_scalar(self.ignore_index)?;
-            let even = log_p.mul(weight)?.mean(1, false)?.neg()?.masked_fill(&ignored, 0.0)?;
+            let even = log_p.mul(weight)?.mean(1, false)?.neg()?;
+            let even = even.masked_fill(&weights.ignored, 0.0)?;
             losses = ((losses * (1.0 - self.label_smoothing))? + (even * self.label_smoothing)?)?;
         }
         weights.reduce(losses, rows, self.reduction)
     }
 
-    fn against_probabilities(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
+    fn against_probabilities(
+        &self,
+        input: &Tensor<B>,
+        target: &Tensor<B>,
+        weight: Option<&Tensor<B>>,
+    ) -> Result<Tensor<B>> {
         if input.shape() != target.shape() || input.rank() == 0 {
             return Err(mismatch("cross_entropy", input, target));
         }
@@ -116,7 +130,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
             target = ((target * (1.0 - self.label_smoothing))? + even)?;
         }
         let mut terms = logits.log_softmax(1)?.mul(&target)?;
-        if let Some(weight) = &self.weight {
+        if let Some(weight) = weight {
             check_class_weight("cross_entropy", weight, classes)?;
             terms = terms.mul(weight)?;
         }

@@ -48,10 +48,13 @@ impl<B: Backend> NLLLoss<B> {
     /// # Errors
     /// When shapes or dtypes do not fit, or a class index is out of range.
     pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
-        let rows = Rows::new("nll_loss", input, target)?;
-        let weights = Weights::new("nll_loss", &rows, self.weight.as_ref(), self.ignore_index)?;
-        let picked = rows.pick(&rows.input, &weights.index)?;
-        weights.reduce(picked.neg()?.mul(&weights.of_rows)?, &rows, self.reduction)
+        let weight = self.weight.as_ref();
+        Tensor::in_wide([input, weight.unwrap_or(input)], |[input, weight_of]| {
+            let rows = Rows::new("nll_loss", input, target)?;
+            let weights = Weights::new("nll_loss", &rows, weight.and(Some(weight_of)), self.ignore_index)?;
+            let losses = weights.of_picked(&rows, &rows.input)?;
+            weights.reduce(losses, &rows, self.reduction)
+        })
     }
 }
 
@@ -105,7 +108,7 @@ impl<B: Backend> Rows<B> {
     }
 
     /// The entry of each row at its index, `[rows]`.
-    pub(super) fn pick(&self, values: &Tensor<B>, index: &Tensor<B>) -> Result<Tensor<B>> {
+    fn pick(&self, values: &Tensor<B>, index: &Tensor<B>) -> Result<Tensor<B>> {
         values.gather(1, &index.unsqueeze(1)?)?.squeeze(1)
     }
 
@@ -140,9 +143,11 @@ pub(super) fn mismatch<B: Backend>(op: &'static str, input: &Tensor<B>, target: 
 /// What each row weighs: the weight of its target's class, and nothing where the target is ignored.
 pub(super) struct Weights<B: Backend> {
     /// `[rows]`.
-    pub(super) of_rows: Tensor<B>,
+    of_rows: Tensor<B>,
     /// The targets, with a class that exists in place of the ignored ones.
-    pub(super) index: Tensor<B>,
+    index: Tensor<B>,
+    /// Which targets are ignored, `[rows]`.
+    pub(super) ignored: Tensor<B>,
 }
 
 impl<B: Backend> Weights<B> {
@@ -156,7 +161,18 @@ impl<B: Backend> Weights<B> {
                 weight.index_select(0, &index)?.masked_fill(&ignored, 0.0)?
             }
         };
-        Ok(Self { of_rows, index })
+        Ok(Self {
+            of_rows,
+            index,
+            ignored,
+        })
+    }
+
+    /// Minus each row's entry at its target, weighted.
+    pub(super) fn of_picked(&self, rows: &Rows<B>, log_p: &Tensor<B>) -> Result<Tensor<B>> {
+        // Masked rather than multiplied by 0: no gradient passes here, even where all are ignored and the mean is 0 / 0.
+        let picked = rows.pick(log_p, &self.index)?.masked_fill(&self.ignored, 0.0)?;
+        picked.neg()?.mul(&self.of_rows)
     }
 
     /// Reduces losses that are weighted already.

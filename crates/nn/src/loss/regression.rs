@@ -10,7 +10,7 @@ use super::{Reduction, check_same_shape};
 /// When the shapes differ, or dtype or device do not fit.
 pub fn mse_loss<B: Backend>(input: &Tensor<B>, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
     check_same_shape("mse_loss", input, target)?;
-    reduction.apply(input.sub(target)?.square()?)
+    Tensor::in_wide([input, target], |[x, y]| reduction.apply(x.sub(y)?.square()?))
 }
 
 /// `|x − y|`.
@@ -19,7 +19,7 @@ pub fn mse_loss<B: Backend>(input: &Tensor<B>, target: &Tensor<B>, reduction: Re
 /// As [`mse_loss`].
 pub fn l1_loss<B: Backend>(input: &Tensor<B>, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
     check_same_shape("l1_loss", input, target)?;
-    reduction.apply(input.sub(target)?.abs()?)
+    Tensor::in_wide([input, target], |[x, y]| reduction.apply(x.sub(y)?.abs()?))
 }
 
 /// `d² / 2` where `d = |x − y|` is below `delta`, else `delta · (d − delta / 2)`. PyTorch's default delta is 1.
@@ -38,7 +38,7 @@ pub fn huber_loss<B: Backend>(
     if delta.is_nan() || delta <= 0.0 {
         return Err(Error::invalid(format!("delta = {delta} must be above 0")).with_op("huber_loss"));
     }
-    reduction.apply(huber(&input.sub(target)?, delta)?)
+    Tensor::in_wide([input, target], |[x, y]| reduction.apply(huber(&x.sub(y)?, delta)?))
 }
 
 /// `d² / (2 beta)` where `d = |x − y|` is below `beta`, else `d − beta / 2`; for `beta` 0 the [`l1_loss`]. PyTorch's default beta is 1.
@@ -58,12 +58,14 @@ pub fn smooth_l1_loss<B: Backend>(
     if beta == 0.0 {
         return l1_loss(input, target, reduction);
     }
-    reduction.apply((huber(&input.sub(target)?, beta)? / beta)?)
+    Tensor::in_wide([input, target], |[x, y]| {
+        reduction.apply((huber(&x.sub(y)?, beta)? / beta)?)
+    })
 }
 
 /// With `c` the part of `d` within `±delta`: `c² / 2 + delta · (|d| − |c|)`, where one of the terms varies and the other does not.
 fn huber<B: Backend>(difference: &Tensor<B>, delta: f64) -> Result<Tensor<B>> {
-    let distance = difference.abs()?;
-    let inner = distance.clamp(None, Some(delta))?;
-    (inner.square()? * 0.5)? + (distance.sub(&inner)? * delta)?
+    // Of the difference, not of its magnitude, which has no second derivative at 0.
+    let inner = difference.clamp(Some(-delta), Some(delta))?;
+    (inner.square()? * 0.5)? + (difference.abs()?.sub(&inner.abs()?)? * delta)?
 }

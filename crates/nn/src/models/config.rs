@@ -1,12 +1,13 @@
 //! What the configs of models have in common.
 
+use std::io::Read;
 use std::path::Path;
 
 use polygrad_tensor::{Backend, Error, ErrorKind, Result, Tensor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::io::replace_file;
+use crate::io::{open_file, replace_file};
 
 /// The sizes and options of a model, as JSON in the field names of PyTorch's or Hugging Face's counterpart. Fields that are absent have their
 /// defaults. Where the counterpart has such a file, as Hugging Face's `config.json`, unknown fields are passed over, since it has many that say
@@ -43,7 +44,9 @@ pub trait ModelConfig: Serialize + DeserializeOwned {
     /// As [`ModelConfig::from_json`], and when the file cannot be read.
     fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let json = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+        let (mut file, _) = open_file(path)?;
+        let mut json = String::new();
+        file.read_to_string(&mut json).map_err(|e| Error::io("read", path, e))?;
         serde_json::from_str(&json).map_err(|e| Error::new(ErrorKind::Format, format!("{}: {e}", path.display())))
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
 
 use super::{Item, Visit, Visitor};
 
@@ -24,27 +24,18 @@ impl<B: Backend> Buffer<B> {
     /// Gives it new values.
     ///
     /// # Errors
-    /// When shape or dtype differ.
+    /// When shape or dtype differ; it keeps its values then.
     pub fn set(&self, value: &Tensor<B>) -> Result<()> {
-        self.replace(|old| {
-            if old.shape() == value.shape() && old.dtype() == value.dtype() {
-                return Ok(value.clone());
-            }
-            Err(Error::shape(format!(
-                "a buffer of {}{} cannot become {}{}",
-                old.dtype(),
-                old.shape(),
-                value.dtype(),
-                value.shape()
-            )))
+        let mut tensor = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        tensor.update(|inner| {
+            *inner = value.inner().clone();
+            Ok(())
         })
     }
 
-    /// Gives it values computed from the old ones, of any shape and dtype.
-    pub(crate) fn replace(&self, f: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
-        let mut tensor = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        *tensor = f(&tensor)?.detach();
-        Ok(())
+    /// Gives it values of any shape and dtype, on any device.
+    pub(crate) fn replace(&self, value: &Tensor<B>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = value.detach();
     }
 }
 

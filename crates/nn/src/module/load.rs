@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::Path;
 
+use polygrad_core::{nearest, printable};
 use polygrad_tensor::{Backend, DType, Error, ErrorKind, HostTensor, Result, Shape, Tensor};
 
-use super::{Buffer, Item, Param, StateDict, Visit, Visitor, nearest};
+use super::{Buffer, Item, Param, StateDict, Visit, Visitor};
 
 /// What only one side had, when a state dict was loaded without being strict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,11 +50,14 @@ impl<B: Backend> Target<B> {
         }
     }
 
-    /// Takes the same values on another device.
-    pub(crate) fn move_to(&self, value: Tensor<B>) -> Result<()> {
+    /// Takes a value of another dtype or on another device.
+    fn replace(&self, value: Tensor<B>) -> Result<()> {
         match self {
-            Self::Param(param) => param.replace(|_| Ok(value)),
-            Self::Buffer(buffer) => buffer.replace(|_| Ok(value)),
+            Self::Param(param) => param.replace(value),
+            Self::Buffer(buffer) => {
+                buffer.replace(&value);
+                Ok(())
+            }
         }
     }
 
@@ -64,6 +68,31 @@ impl<B: Backend> Target<B> {
             Self::Buffer(_) => None,
         }
     }
+}
+
+/// Replaces all parameters and buffers by what is made of them, or none when that fails.
+pub(super) fn replace_all<B: Backend>(
+    module: &(impl Visit<B> + ?Sized),
+    new: impl Fn(&Tensor<B>) -> Result<Tensor<B>>,
+) -> Result<()> {
+    let mut seen = HashSet::new();
+    let mut targets = Target::all(module);
+    targets.retain(|(_, target)| target.shared_id().is_none_or(|id| seen.insert(id)));
+    let replaced = |(name, target): &(String, Target<B>)| {
+        let value = new(&target.tensor().detach()).and_then(|value| match target {
+            Target::Param(_) if !value.dtype().is_float() => Err(Error::dtype(format!(
+                "a parameter cannot be {}: only floats can be trained",
+                value.dtype()
+            ))),
+            _ => Ok(value),
+        });
+        value.map_err(|e| e.in_module(name.as_str()))
+    };
+    let values: Vec<Tensor<B>> = targets.iter().map(replaced).collect::<Result<_>>()?;
+    for ((_, target), value) in targets.iter().zip(values) {
+        target.replace(value)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn load<B: Backend>(
@@ -157,17 +186,24 @@ fn describe(report: &LoadReport, strict: bool, mismatched: &[String]) -> Error {
         .with_hint(hint)
 }
 
-/// Names one by one, each with the name on the other side that may be the one meant.
+/// So many guesses at most: where more names differ, the file is of another model.
+const GUESSES: usize = 3;
+
+/// Names one by one, the first few with the name on the other side that may be the one meant.
 fn list(text: &mut String, title: &str, names: &[String], others: &[String]) {
+    let mut guesses = 0;
     for (i, name) in names.iter().enumerate() {
         let lead = if i == 0 {
             format!("; {title}: ")
         } else {
             ", ".to_owned()
         };
-        let _ = write!(text, "{lead}{name}");
-        if let Some(near) = nearest(name, others.iter().map(String::as_str)) {
-            let _ = write!(text, " (perhaps {near})");
+        let _ = write!(text, "{lead}{}", printable(name));
+        if guesses < GUESSES
+            && let Some(near) = nearest(name, others.iter().map(String::as_str))
+        {
+            guesses += 1;
+            let _ = write!(text, " (perhaps {})", printable(near));
         }
     }
 }

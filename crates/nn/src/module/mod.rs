@@ -4,8 +4,8 @@ mod buffer;
 mod fields;
 mod load;
 mod mode;
-mod nearest;
 mod param;
+mod served;
 mod state;
 mod summary;
 mod visit;
@@ -20,8 +20,8 @@ pub use buffer::Buffer;
 pub use load::LoadReport;
 pub(crate) use load::Target;
 pub use mode::Mode;
-pub(crate) use nearest::nearest;
 pub use param::Param;
+pub use served::Served;
 pub use state::StateDict;
 pub use summary::{Summary, SummaryRow};
 pub use visit::{Item, ModuleId, Visit, Visitor};
@@ -67,10 +67,16 @@ pub use visit::{Item, ModuleId, Visit, Visitor};
 ///     file: std::fs::File,
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no module on the backend `{B}`",
+    label = "does not implement `Module<{B}>`",
+    note = "put #[derive(Module)] on it"
+)]
 pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// All parameters, frozen ones too, each once even where two modules share it.
     ///
-    /// This names them: a parameter that has no name yet takes the one that it has here, so call it on the whole model first.
+    /// This names them: a parameter that has no name yet takes the one that it has here, or all of them where it stands at several places,
+    /// so call it on the whole model first.
     fn parameters(&self) -> Vec<Param<B>> {
         self.named_parameters().into_iter().map(|(_, param)| param).collect()
     }
@@ -78,15 +84,26 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// [`Module::parameters`] with their names.
     fn named_parameters(&self) -> Vec<(String, Param<B>)> {
         let mut out: Vec<(String, Param<B>)> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
+        let mut places = std::collections::HashMap::new();
+        let mut tied = std::collections::BTreeMap::<usize, Vec<String>>::new();
         Visitor::walk(self, |name, item| {
-            if let Item::Param(param) = item
-                && seen.insert(param.id())
-            {
-                param.set_name(name);
-                out.push((name.to_owned(), param.clone()));
+            if let Item::Param(param) = item {
+                match places.get(&param.id()) {
+                    None => {
+                        param.set_name(name);
+                        places.insert(param.id(), out.len());
+                        out.push((name.to_owned(), param.clone()));
+                    }
+                    Some(&i) => {
+                        let names = tied.entry(i).or_insert_with(|| vec![out[i].0.clone()]);
+                        names.push(name.to_owned());
+                    }
+                }
             }
         });
+        for (i, names) in tied {
+            out[i].1.set_names(&names);
+        }
         out
     }
 
@@ -161,6 +178,9 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// module has. Where `strict` is false, names that only one side has are left alone and reported. Of the names of a shared parameter
     /// one is enough, as files that store it once have it.
     ///
+    /// Each parameter changes as a whole, but one after the other: a forward pass on another thread may meanwhile see some that are new
+    /// and some that are old. A model in service is replaced as a whole by [`Served`].
+    ///
     /// # Errors
     /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict), which lists all missing and unexpected names (if `strict`), all
     /// of another shape or kind of dtype, and all of one shared parameter with different values.
@@ -179,7 +199,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         self.state_dict()?.save(path)
     }
 
-    /// Loads a safetensors file into the module, which must fit it exactly.
+    /// Loads a safetensors file into the module, which must fit it exactly. Other threads must leave the model alone meanwhile, or hold it as
+    /// [`Served`]: see [`Module::load_state_dict`].
     ///
     /// # Errors
     /// As [`StateDict::load`] and [`Module::load_state_dict`].
@@ -226,40 +247,35 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         summary::summarize(self, forward)
     }
 
-    /// Converts all parameters and floating-point buffers to a dtype. Make optimizers afterwards.
+    /// Converts all parameters and floating-point buffers to a dtype: all, or none when there is an error. Make optimizers afterwards. Other
+    /// threads must leave the model alone meanwhile.
     ///
     /// # Errors
     /// When the dtype is no float, or the backend does not have it.
     fn to_dtype(&self, dtype: DType) -> Result<()> {
-        try_walk(self, |item| match item {
-            Item::Param(param) => param.to_dtype(dtype),
-            Item::Buffer(buffer) if buffer.tensor().dtype().is_float() => buffer.replace(|x| x.to_dtype(dtype)),
-            _ => Ok(()),
+        load::replace_all(self, |old| match old.dtype().is_float() {
+            true => old.to_dtype(dtype),
+            false => Ok(old.clone()),
         })
     }
 
     /// Moves all parameters and buffers to another device: all, or none when there is an error. With `AnyBackend`, as without type
-    /// parameters, it may be one of another backend. An optimizer made before goes along: what it remembers follows its parameters.
+    /// parameters, it may be one of another backend. An optimizer made before goes along: what it remembers follows its parameters. Other
+    /// threads must leave the model alone meanwhile.
     ///
     /// # Errors
     /// When a device fails, or does not have a dtype of the module.
     fn to_device(&self, device: &Device<B>) -> Result<()> {
-        let mut seen = std::collections::HashSet::new();
-        let mut targets = Target::all(self);
-        targets.retain(|(_, target)| target.shared_id().is_none_or(|id| seen.insert(id)));
-        let moved = |(name, target): &(String, Target<B>)| {
-            let value = target.tensor().to_device(device);
-            value.map_err(|e| e.in_module(name.as_str()))
-        };
-        let values: Vec<Tensor<B>> = targets.iter().map(moved).collect::<Result<_>>()?;
-        for ((_, target), value) in targets.iter().zip(values) {
-            target.move_to(value)?;
-        }
-        Ok(())
+        load::replace_all(self, |old| old.to_device(device))
     }
 }
 
 /// A module from one tensor to one tensor: what [`Sequential`](crate::Sequential) holds.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be called as a layer on the backend `{B}`",
+    label = "does not implement `Forward<{B}>`",
+    note = "write `impl Forward<{B}> for` it; a method `forward` of its own does not count"
+)]
 pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     /// The module's output for an input.
     ///
@@ -319,15 +335,4 @@ fn set_mode<B: Backend>(module: &(impl Visit<B> + ?Sized), training: bool) {
             mode.set_training(training);
         }
     });
-}
-
-/// Walks on to the end, and gives the first error.
-fn try_walk<B: Backend>(module: &(impl Visit<B> + ?Sized), mut f: impl FnMut(Item<'_, B>) -> Result<()>) -> Result<()> {
-    let mut outcome = Ok(());
-    Visitor::walk(module, |name, item| {
-        if outcome.is_ok() {
-            outcome = f(item).map_err(|e| e.in_module(name));
-        }
-    });
-    outcome
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, GradId, Result, Shape, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, GradId, Result, Shape, Tensor};
 
 use super::{Item, Visit, Visitor};
 
@@ -91,7 +91,7 @@ impl<B: Backend> Param<B> {
     /// Gives it new values; graphs made before keep the old ones.
     ///
     /// # Errors
-    /// When shape or dtype differ.
+    /// When shape or dtype differ; it keeps its values then.
     pub fn set(&self, value: &Tensor<B>) -> Result<()> {
         self.update(|inner| {
             *inner = value.inner().clone();
@@ -99,7 +99,7 @@ impl<B: Backend> Param<B> {
         })
     }
 
-    /// Changes its values in place: how optimizers work.
+    /// Changes its values. When `update` fails or panics, or changes shape or dtype, they are as they were: see [`Tensor::update`].
     ///
     /// # Errors
     /// Those of `update`, and when it changes shape or dtype.
@@ -107,25 +107,37 @@ impl<B: Backend> Param<B> {
         self.write().update(update)
     }
 
-    /// Converts it to another float dtype. Its place in the gradient graph is a new one.
-    pub(crate) fn to_dtype(&self, dtype: DType) -> Result<()> {
-        if !dtype.is_float() {
-            return Err(Error::dtype(format!(
-                "a parameter cannot be {dtype}: only floats can be trained"
-            )));
-        }
-        self.replace(|leaf| leaf.detach().to_dtype(dtype))
+    /// Changes its values in their own memory, with no old ones to go back to: how optimizers work. `update` has to leave the value alone
+    /// when it fails, and to keep its shape and dtype: see [`Tensor::update_in_place`].
+    ///
+    /// # Errors
+    /// Those of `update`.
+    pub fn update_in_place(&self, update: impl FnOnce(&mut B::Tensor) -> Result<()>) -> Result<()> {
+        self.write().update_in_place(update)
     }
 
-    /// Gives it values computed from the old ones, of any float dtype and on any device. Its place in the gradient graph is a new one.
-    pub(crate) fn replace(&self, f: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
+    /// Gives it values of any float dtype and on any device. Its place in the gradient graph is a new one.
+    pub(crate) fn replace(&self, value: Tensor<B>) -> Result<()> {
         let mut leaf = self.write();
-        let new = f(&leaf)?.requires_grad()?;
+        let new = value.requires_grad()?;
         if let Some(name) = leaf.name() {
             new.set_name(&name);
         }
+        if let Some(others) = leaf.grad_other_names() {
+            new.set_other_names(others.iter().map(|name| &**name));
+        }
         *leaf = new;
         Ok(())
+    }
+
+    /// Takes the further names of a parameter that stands at several places, unless its own name is from elsewhere.
+    pub(crate) fn set_names(&self, names: &[String]) {
+        let leaf = self.read();
+        if let Some(own) = leaf.name()
+            && names.iter().any(|name| **name == *own)
+        {
+            leaf.set_other_names(names.iter().map(String::as_str).filter(|name| *name != &*own));
+        }
     }
 
     /// The same for all handles to one parameter.
@@ -155,6 +167,10 @@ impl<B: Backend> GradId for Param<B> {
 
     fn grad_name(&self) -> Option<Arc<str>> {
         self.name()
+    }
+
+    fn grad_other_names(&self) -> Option<Arc<[Box<str>]>> {
+        self.read().grad_other_names()
     }
 }
 

@@ -9,7 +9,8 @@ use super::{Buffer, Mode, Param};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field of a module on the backend `{B}`",
     label = "neither a parameter, a buffer, nor a module on `{B}`",
-    note = "put #[module(skip)] on a field with nothing to visit",
+    note = "a tensor that is trained is a `Param`, one that belongs to the state and is not trained a `Buffer`",
+    note = "put #[module(skip)] on any other field: it is not saved, loaded, or moved to another device",
     note = "a module is on the backend that a type parameter bounded by `Backend` names, else on `AnyBackend`; #[module(backend = …)] on \
             the type says otherwise"
 )]

@@ -29,7 +29,7 @@ pub(super) trait Rule<B: Backend> {
 macro_rules! optimizer {
     ($name:ident, $config:ident) => {
         impl $config {
-            /// The optimizer, for parameters, which are its first group.
+            /// The optimizer, for parameters, which are its first group. One that is given twice, as tied weights may be, counts once.
             ///
             /// # Errors
             /// When an option is out of range, there are no parameters, or one is of a kind that the optimizer is not for.
@@ -41,7 +41,7 @@ macro_rules! optimizer {
         }
 
         impl<B: Backend> $name<B> {
-            /// Trains further parameters, with options of their own.
+            /// Trains further parameters, with options of their own. One that is given twice counts once.
             ///
             /// # Errors
             /// As `build` of the options; and when one of the parameters is in a group already, naming it. The optimizer is then unchanged.
@@ -61,6 +61,10 @@ macro_rules! optimizer {
 
             fn allow_unused(&mut self, allow: bool) {
                 self.groups.allow_unused = allow;
+            }
+
+            fn error_if_nonfinite(&mut self, error: bool) {
+                self.groups.error_if_nonfinite = error;
             }
 
             fn lrs(&self) -> Vec<f64> {
@@ -143,6 +147,16 @@ pub(super) fn descend<B: Backend>(param: &B::Tensor, direction: &B::Tensor, lr: 
         0.0 => B::sub(param, &change),
         _ => B::sub(&B::mul_scalar(param, 1.0 - shrink)?, &change),
     }
+}
+
+/// The largest magnitude, which is not finite if an element is not: a tensor of rank 0. Of no elements there is none.
+pub(super) fn largest<B: Backend>(x: &B::Tensor) -> Result<Option<B::Tensor>> {
+    let shape = B::shape(x);
+    if shape.numel() == 0 {
+        return Ok(None);
+    }
+    let axes = Axes::new(0..shape.rank())?;
+    B::reduce(ReduceOp::Max, &B::unary(UnaryOp::Abs, x)?, axes, false).map(Some)
 }
 
 /// The root of the sum of all squares: a tensor of rank 0.

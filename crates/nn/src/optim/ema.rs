@@ -157,7 +157,7 @@ impl<B: Backend> Ema<B> {
             let located = |pair: &Pair<B>| next(pair).map_err(|e| e.in_module(pair.name.clone()));
             let new: Vec<Tensor<B>> = self.pairs.iter().map(located).collect::<Result<_>>()?;
             for (pair, value) in self.pairs.iter().zip(new) {
-                pair.average.replace(|_| Ok(value))?;
+                pair.average.replace(&value);
             }
             self.n_averaged += 1;
             Ok(())

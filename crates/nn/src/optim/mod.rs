@@ -82,13 +82,18 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     ///
     /// # Errors
     /// [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient), naming all trainable parameters for which there is no gradient, in
-    /// which case nothing has changed; see [`Optimizer::allow_unused`]. And when the device fails: the error names the parameter; those
+    /// which case nothing has changed; see [`Optimizer::allow_unused`]. When a gradient has another shape than its parameter, or, if
+    /// [`Optimizer::error_if_nonfinite`] asks for that, is not finite: nothing has changed then. And when the device fails: the error names the parameter; those
     /// before it, in the order in which the optimizer was given them, have taken the step, and it and those after it are, with their
     /// state, as they were. A further step takes up from there; to take none by halves, go back to a checkpoint.
     fn step(&mut self, gradients: &Gradients<B>) -> Result<()>;
 
     /// Whether trainable parameters without a gradient are left as they are instead of being an error. Default: false.
     fn allow_unused(&mut self, allow: bool);
+
+    /// Whether a step with gradients that are not finite is an error, which names their parameters and changes nothing, instead of making the
+    /// parameters NaN. It costs a reduction of each gradient, and waits for the device in each step. Default: false, as in PyTorch.
+    fn error_if_nonfinite(&mut self, error: bool);
 
     /// The learning rate of the first group.
     fn lr(&self) -> f64;
@@ -130,6 +135,10 @@ impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
 
     fn allow_unused(&mut self, allow: bool) {
         (**self).allow_unused(allow);
+    }
+
+    fn error_if_nonfinite(&mut self, error: bool) {
+        (**self).error_if_nonfinite(error);
     }
 
     fn lr(&self) -> f64 {

@@ -2,15 +2,17 @@
 
 use std::collections::HashSet;
 
+use polygrad_core::BinaryOp;
 use polygrad_tensor::{Backend, Error, ErrorKind, Gradients, Result};
 
-use super::common::Rule;
+use super::common::{self, Rule};
 use crate::Param;
 
 /// All groups of an optimizer; the first is there from the beginning.
 pub(super) struct Groups<B: Backend, C> {
     pub(super) groups: Vec<Group<B, C>>,
     pub(super) allow_unused: bool,
+    pub(super) error_if_nonfinite: bool,
 }
 
 /// Parameters with the same options.
@@ -33,11 +35,33 @@ pub(super) struct Slot<B: Backend> {
     pub(super) state: Vec<B::Tensor>,
 }
 
+impl<B: Backend> Slot<B> {
+    /// What errors call it.
+    fn label(&self) -> String {
+        label(&self.name, &self.param)
+    }
+}
+
+fn label<B: Backend>(name: &str, param: &Param<B>) -> String {
+    match param.name() {
+        Some(_) => name.to_owned(),
+        None => format!("{name} (a parameter without a name)"),
+    }
+}
+
+fn these(names: &[String]) -> &'static str {
+    match names {
+        [_] => "this parameter",
+        _ => "these parameters",
+    }
+}
+
 impl<B: Backend, C> Default for Groups<B, C> {
     fn default() -> Self {
         Self {
             groups: Vec::new(),
             allow_unused: false,
+            error_if_nonfinite: false,
         }
     }
 }
@@ -106,16 +130,20 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
 
     /// One step for each trainable parameter, by its group's rule.
     pub(super) fn step(&mut self, gradients: &Gradients<B>) -> Result<()> {
-        if !self.allow_unused {
-            self.check_complete(gradients)?;
-        }
+        self.check(gradients)?;
         for group in &mut self.groups {
             for slot in group.slots.iter_mut().filter(|slot| slot.param.is_trainable()) {
                 let Some(gradient) = gradients.get(&slot.param) else {
                     continue;
                 };
-                let Slot { param, step, state, .. } = slot;
-                let taken = param.update(|value| {
+                let Slot {
+                    name,
+                    param,
+                    step,
+                    state,
+                } = slot;
+                let label = || label(name, param);
+                let taken = param.update_in_place(|value| {
                     if state.is_empty() {
                         // All or none: a device that fails here must not leave half a state behind.
                         let zeros = || B::zeros(B::shape(value), B::dtype(value), &B::device(value));
@@ -132,31 +160,89 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
                     }
                     group.config.update(value, gradient.inner(), state, *step + 1)
                 });
-                taken.map_err(|e| e.with_op("optimizer step").in_module(slot.name.clone()))?;
+                taken.map_err(|e| e.with_op("optimizer step").in_module(label()))?;
                 *step += 1;
             }
         }
         Ok(())
     }
 
+    /// Fails unless all trainable parameters can take a step.
     #[inline]
-    fn check_complete(&self, gradients: &Gradients<B>) -> Result<()> {
-        let lacks = |slot: &&Slot<B>| slot.param.is_trainable() && gradients.get(&slot.param).is_none();
-        let missing: Vec<&str> = self.slots().filter(lacks).map(|slot| slot.name.as_str()).collect();
-        if missing.is_empty() {
+    fn check(&self, gradients: &Gradients<B>) -> Result<()> {
+        let (mut missing, mut misfits) = (Vec::new(), Vec::new());
+        for slot in self.slots().filter(|slot| slot.param.is_trainable()) {
+            match gradients.get(&slot.param) {
+                None if !self.allow_unused => missing.push(slot.label()),
+                Some(gradient) if gradient.shape() != slot.param.shape() => misfits.push(format!(
+                    "{} (gradient {}, parameter {})",
+                    slot.label(),
+                    gradient.shape(),
+                    slot.param.shape()
+                )),
+                _ => {}
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Error::new(
+                ErrorKind::NoGradient,
+                format!(
+                    "the loss does not depend on {}: {}",
+                    these(&missing),
+                    missing.join(", ")
+                ),
+            )
+            .with_op("optimizer step")
+            .with_hint("use them in the forward pass, freeze them, or call allow_unused(true)"));
+        }
+        if !misfits.is_empty() {
+            let text = format!("gradients of another shape: {}", misfits.join(", "));
+            return Err(Error::shape(text).with_op("optimizer step"));
+        }
+        if self.error_if_nonfinite {
+            self.check_finite(gradients)?;
+        }
+        Ok(())
+    }
+
+    /// Fails when a gradient is not finite. The device is waited for once.
+    fn check_finite(&self, gradients: &Gradients<B>) -> Result<()> {
+        let mut largest: Vec<(&Slot<B>, B::Tensor)> = Vec::new();
+        for slot in self.slots().filter(|slot| slot.param.is_trainable()) {
+            if let Some(gradient) = gradients.get(&slot.param)
+                && let Some(x) = common::largest::<B>(gradient.inner()).map_err(|e| e.in_module(slot.label()))?
+            {
+                largest.push((slot, x));
+            }
+        }
+        let is_finite = |x: &B::Tensor| Ok(B::to_host(x)?.to_f64_vec().iter().all(|x| x.is_finite()));
+        let mut all: Vec<B::Tensor> = Vec::new();
+        for (_, x) in &largest {
+            let alike = |known: &&mut B::Tensor| B::dtype(known) == B::dtype(x) && B::same_device(known, x);
+            match all.iter_mut().find(alike) {
+                Some(known) => *known = B::binary(BinaryOp::Maximum, known, x)?,
+                None => all.push(x.clone()),
+            }
+        }
+        if all
+            .iter()
+            .map(is_finite)
+            .collect::<Result<Vec<bool>>>()?
+            .into_iter()
+            .all(|finite| finite)
+        {
             return Ok(());
         }
-        let these = if missing.len() == 1 {
-            "this parameter"
-        } else {
-            "these parameters"
-        };
-        Err(Error::new(
-            ErrorKind::NoGradient,
-            format!("the loss does not depend on {these}: {}", missing.join(", ")),
-        )
-        .with_op("optimizer step")
-        .with_hint("use them in the forward pass, freeze them, or call allow_unused(true)"))
+        let mut bad = Vec::new();
+        for (slot, x) in &largest {
+            if !is_finite(x)? {
+                bad.push(slot.label());
+            }
+        }
+        let text = format!("the gradients of {} are not finite: {}", these(&bad), bad.join(", "));
+        Err(Error::invalid(text)
+            .with_op("optimizer step")
+            .with_hint("lower the learning rate, or look for a division by zero or a logarithm of zero in the loss"))
     }
 
     /// The first group's rate.

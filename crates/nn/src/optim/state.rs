@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use polygrad_core::nearest;
 use polygrad_tensor::{Backend, Error, ErrorKind, HostTensor, Result, Tensor};
 
 use super::common::Rule;
 use super::slots::{Groups, Slot};
-use crate::{StateDict, nearest};
+use crate::StateDict;
 
 /// The learning rate of each group.
 const LR: &str = "lr";

@@ -98,6 +98,25 @@ fn a_replay_gives_the_same_bits_and_random_numbers() {
 }
 
 #[test]
+fn gradients_that_are_not_finite_are_refused_in_replays() {
+    let device = cpu();
+    let mut captured = step(&device, loss as Loss).captured();
+    captured.optimizer().error_if_nonfinite(true);
+    for i in 0..4 {
+        captured.step(&batch(8, i, &device)).unwrap();
+    }
+    assert!(captured.is_ready());
+    let params = captured.model().parameters();
+    let values = || -> Vec<Vec<f64>> { params.iter().map(|p| p.tensor().to_f64_vec().unwrap()).collect() };
+    let before = values();
+    let mut bad = batch(8, 4, &device);
+    bad[0] = (&bad[0] * f64::INFINITY).unwrap();
+    let error = captured.step(&bad).unwrap_err().to_string();
+    assert!(error.contains("not finite: 0.weight"), "{error}");
+    assert_eq!(values(), before);
+}
+
+#[test]
 fn other_shapes_are_recorded_anew() {
     let batches = [(8, 0), (8, 1), (8, 2), (3, 3), (8, 4), (3, 5), (3, 6), (8, 7)];
     assert!(same(&cpu(), &batches).is_ready());

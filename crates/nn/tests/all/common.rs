@@ -11,13 +11,13 @@ macro_rules! on_backends {
         mod cpu {
             $(#[test]
             fn $test() {
-                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default());
+                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default().into_any());
             })*
         }
         mod reference {
             $(#[test]
             fn $test() {
-                super::$test(&polygrad_tensor::Device::<polygrad_reference::Reference>::default());
+                super::$test(&polygrad_tensor::Device::<polygrad_reference::Reference>::default().into_any());
             })*
         }
     };
@@ -29,7 +29,7 @@ macro_rules! on_cpu {
         mod cpu {
             $(#[test]
             fn $test() {
-                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default());
+                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default().into_any());
             })*
         }
     };

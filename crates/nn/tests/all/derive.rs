@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use polygrad_nn::*;
-use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Gradients, Result, Tensor};
 
 on_backends!(
     names_are_pytorchs,
@@ -177,10 +177,28 @@ fn tied_weights_count_once<B: Backend>(device: &Device<B>) {
     let run = || pair.1.forward(&pair.0.forward(&x)?)?.sum_all();
     let before = pair.0.weight.tensor().to_f64_vec().unwrap();
     let mut optimizer = SGD::new(pair.parameters(), 0.1).unwrap();
-    optimizer.step(&run().unwrap().backward().unwrap()).unwrap();
+    let gradients = run().unwrap().backward().unwrap();
+    let gradient = |name: &str| gradients.by_name(name).map(|g| g.to_f64_vec().unwrap());
+    assert!(gradient("0.weight").is_some() && gradient("1.weight") == gradient("0.weight"));
+    assert!(gradient("1.bias").is_some() && gradient("weight").is_none());
+    // Gradients that come from elsewhere, and a parameter in another place, are found by all names, too.
+    let given = Gradients::new([(&pair.0.weight, pair.0.weight.tensor().detach())]);
+    assert!(given.by_name("0.weight").is_some() && given.by_name("1.weight").is_some());
+    optimizer.step(&gradients).unwrap();
     let after = pair.1.weight.tensor().to_f64_vec().unwrap();
     assert_eq!(after, pair.0.weight.tensor().to_f64_vec().unwrap());
     assert_ne!(after, before);
+    pair.to_dtype(DType::F64).unwrap();
+    let x = x.to_dtype(DType::F64).unwrap();
+    let gradients = pair
+        .1
+        .forward(&pair.0.forward(&x).unwrap())
+        .unwrap()
+        .sum_all()
+        .unwrap()
+        .backward()
+        .unwrap();
+    assert!(gradients.by_name("0.weight").is_some() && gradients.by_name("1.weight").is_some());
 }
 
 fn frozen_parameters_stay<B: Backend>(device: &Device<B>) {

@@ -8,6 +8,7 @@ on_backends!(
     bad_input_is_named,
     a_target_of_zero_costs_nothing,
     certain_and_wrong_stays_finite,
+    what_is_ignored_gets_no_gradient,
 );
 
 #[track_caller]
@@ -79,4 +80,57 @@ fn certain_and_wrong_stays_finite<B: Backend>(device: &Device<B>) {
     let slopes = gradients.require(&x).unwrap().to_f64_vec().unwrap();
     let steepest = 1.0 / f64::from(1e-12f32);
     assert_eq!(slopes[..2], [-steepest, steepest]);
+}
+
+/// Of nothing the mean is NaN, and its gradient 0; PyTorch's choice.
+fn what_is_ignored_gets_no_gradient<B: Backend>(device: &Device<B>) {
+    let weight = || f64_of(vec![1.0, 2.0, 0.5], &[3], device);
+    // A log probability of minus infinity where the target is ignored.
+    let logits = f64_of(vec![f64::NEG_INFINITY, 0.25, -0.5, 1.0, 0.0, 0.5], &[2, 3], device);
+    type Loss<'a, B> = Box<dyn Fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>> + 'a>;
+    let of = |reduction: Reduction| -> Vec<(&'static str, Loss<'_, B>)> {
+        let nll = move || NLLLoss::new().reduction(reduction);
+        let entropy = move || CrossEntropyLoss::new().reduction(reduction);
+        vec![
+            ("nll", Box::new(move |x, y| nll().forward(x, y))),
+            (
+                "weighted nll",
+                Box::new(move |x, y| nll().weight(weight()).forward(x, y)),
+            ),
+            ("cross entropy", Box::new(move |x, y| entropy().forward(x, y))),
+            (
+                "smoothed",
+                Box::new(move |x, y| entropy().label_smoothing(0.1).forward(x, y)),
+            ),
+            (
+                "weighted",
+                Box::new(move |x, y| entropy().weight(weight()).forward(x, y)),
+            ),
+            (
+                "weighted and smoothed",
+                Box::new(move |x, y| entropy().weight(weight()).label_smoothing(0.1).forward(x, y)),
+            ),
+        ]
+    };
+    let gradient = |loss: &Tensor<B>, x: &Tensor<B>| {
+        let gradients = loss.sum_all().unwrap().backward().unwrap();
+        gradients.require(x).unwrap().to_f64_vec().unwrap()
+    };
+    let target = |classes: [i64; 2]| Tensor::from_slice(&classes, [2], device).unwrap();
+    for (name, loss) in of(Reduction::Mean) {
+        let x = logits.clone().requires_grad().unwrap();
+        let y = loss(&x, &target([-100; 2])).unwrap();
+        assert!(y.item().unwrap().is_nan(), "{name}");
+        assert_eq!(gradient(&y, &x), [0.0; 6], "{name}");
+    }
+    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+        for (name, loss) in of(reduction) {
+            let x = logits.clone().requires_grad().unwrap();
+            let y = loss(&x, &target([-100, 2])).unwrap();
+            assert!(y.sum_all().unwrap().item().unwrap().is_finite(), "{name} {reduction:?}");
+            let slopes = gradient(&y, &x);
+            assert_eq!(slopes[..3], [0.0; 3], "{name} {reduction:?}");
+            assert!(slopes[5] < 0.0, "{name} {reduction:?}: {slopes:?}");
+        }
+    }
 }

@@ -10,6 +10,9 @@ on_backends!(
     state_goes_to_another_optimizer,
     groups_have_rates_of_their_own,
     groups_share_no_parameter,
+    a_parameter_that_is_given_twice_counts_once,
+    gradients_that_do_not_fit_change_nothing,
+    gradients_that_are_not_finite_are_refused_on_request,
     state_of_groups_is_kept,
     four_parts_give_the_step_of_the_whole_batch,
 );
@@ -130,6 +133,85 @@ fn groups_share_no_parameter<B: Backend>(device: &Device<B>) {
 
     let error = Muon::new([weight, bias], 0.1).err().unwrap().to_string();
     assert!(error.contains("bias [4]") && !error.contains("weight"), "{error}");
+}
+
+fn a_parameter_that_is_given_twice_counts_once<B: Backend>(device: &Device<B>) {
+    let step = |twice: bool| {
+        let param = Param::new(Tensor::ones([2], device).unwrap()).unwrap();
+        let given = vec![param.clone(); if twice { 2 } else { 1 }];
+        let other = Param::new(Tensor::ones([2], device).unwrap()).unwrap();
+        let mut optimizer = SGDConfig::new(0.1).momentum(0.9).build([other.clone()]).unwrap();
+        optimizer.add_group(SGDConfig::new(0.1).momentum(0.9), given).unwrap();
+        for _ in 0..2 {
+            let of = [other.clone(), param.clone()];
+            let grads = [Tensor::ones([2], device).unwrap(), Tensor::ones([2], device).unwrap()];
+            optimizer.step(&gradients(&of, &grads)).unwrap();
+        }
+        param.tensor().to_vec::<f32>().unwrap()
+    };
+    assert_eq!(step(true), step(false));
+}
+
+fn gradients_that_do_not_fit_change_nothing<B: Backend>(device: &Device<B>) {
+    for (i, build) in optimizers::<B>().into_iter().enumerate() {
+        let shape: &[usize] = if i == 7 { &[2, 4] } else { &[4] };
+        let params = fresh(&[randn(&[3, 2], device), randn(shape, device)]);
+        let before: Vec<_> = params.iter().map(|p| p.tensor().to_f64_vec().unwrap()).collect();
+        let mut optimizer = build(params.clone());
+        // The first fits, the second would be broadcast.
+        let grads = Gradients::new(params.iter().zip([randn(&[3, 2], device), randn(&[1], device)]));
+        let error = optimizer.step(&grads).unwrap_err().to_string();
+        assert!(
+            error.contains("param1 (a parameter without a name) (gradient [1], parameter"),
+            "{error}"
+        );
+        let after: Vec<_> = params.iter().map(|p| p.tensor().to_f64_vec().unwrap()).collect();
+        assert_eq!(before, after);
+    }
+}
+
+fn gradients_that_are_not_finite_are_refused_on_request<B: Backend>(device: &Device<B>) {
+    for (i, build) in optimizers::<B>().into_iter().enumerate() {
+        let shape: &[usize] = if i == 7 { &[2, 2] } else { &[4] };
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let params = fresh(&[randn(&[3, 2], device), randn(shape, device)]);
+            for (param, name) in params.iter().zip(["weight", "bias"]) {
+                param.set_name(name);
+            }
+            let of = |second: [f64; 4]| {
+                let second = Tensor::from_slice(&second, shape, device).unwrap();
+                Gradients::new(params.iter().zip([randn(&[3, 2], device), second]))
+            };
+            let values = || -> Vec<_> { params.iter().map(|p| p.tensor().to_f64_vec().unwrap()).collect() };
+            let mut optimizer = build(params.clone());
+            optimizer.error_if_nonfinite(true);
+            // The square of a large number would overflow; the number itself is fine.
+            optimizer
+                .step(&of([1.0, if i == 0 { -1e200 } else { -1.0 }, 2.0, 0.5]))
+                .unwrap();
+            let (before, state) = (values(), optimizer.state_dict().unwrap());
+            let error = optimizer.step(&of([1.0, bad, 2.0, -3.0])).unwrap_err().to_string();
+            assert!(error.contains("this parameter are not finite: bias;"), "{error}");
+            assert_eq!(values(), before);
+            let same = |name: &str| {
+                let bits = |state: &StateDict| -> Vec<u64> {
+                    state
+                        .get(name)
+                        .unwrap()
+                        .to_f64_vec()
+                        .iter()
+                        .map(|x| x.to_bits())
+                        .collect()
+                };
+                bits(&state) == bits(&optimizer.state_dict().unwrap())
+            };
+            assert!(state.names().all(same));
+            optimizer.error_if_nonfinite(false);
+            optimizer.step(&of([1.0, f64::NAN, 2.0, -3.0])).unwrap();
+            // Lion takes the sign alone, which of NaN is none.
+            assert!(i == 5 || values()[1].iter().any(|x| x.is_nan()));
+        }
+    }
 }
 
 fn state_of_groups_is_kept<B: Backend>(device: &Device<B>) {

@@ -5,6 +5,9 @@ use polygrad_tensor::{Backend, DType, Device, ErrorKind, HostTensor, Shape, Tens
 
 on_backends!(
     misfits_are_all_named,
+    another_models_file_gives_few_guesses,
+    values_that_do_not_fit_are_refused,
+    names_are_escaped,
     what_fits_is_taken_where_that_is_wanted,
     one_name_of_a_shared_parameter_is_enough,
     values_take_the_modules_dtype,
@@ -65,6 +68,68 @@ fn misfits_are_all_named<B: Backend>(device: &Device<B>) {
         "{lenient}"
     );
     assert_eq!(values(&model), before);
+}
+
+fn another_models_file_gives_few_guesses<B: Backend>(device: &Device<B>) {
+    let layers = |names: &[String]| -> StateDict {
+        let names = names
+            .iter()
+            .flat_map(|name| [format!("{name}.weight"), format!("{name}.bias")]);
+        names.map(|name| (name, host(&[2]))).collect()
+    };
+    let perhaps = |names: &[String]| {
+        let error = mlp(device).load_state_dict(&layers(names), true).unwrap_err();
+        error.to_string().matches("(perhaps").count()
+    };
+    assert_eq!(perhaps(&["conv1", "bn1", "head", "dec1"].map(str::to_owned)), 0);
+    let wide = VarStore::new(device);
+    for i in 0..30 {
+        wide.param(&format!("block{i}_weight"), [2], Init::ZEROS).unwrap();
+    }
+    let renamed: StateDict = (0..30).map(|i| (format!("block{i}_wieght"), host(&[2]))).collect();
+    let error = wide.load_state_dict(&renamed, true).unwrap_err().to_string();
+    assert!(
+        error.contains("block29_weight") && error.contains("block29_wieght"),
+        "{error}"
+    );
+    assert_eq!(error.matches("(perhaps").count(), 6, "{error}");
+}
+
+fn values_that_do_not_fit_are_refused<B: Backend>(device: &Device<B>) {
+    let param = Param::new(Tensor::zeros([2], device).unwrap()).unwrap();
+    param.set_name("fc.weight");
+    let buffer = Buffer::new(&Tensor::zeros([2], device).unwrap());
+    let three = Tensor::ones([3], device).unwrap();
+    let double = Tensor::ones([2], device).unwrap().to_dtype(DType::F64).unwrap();
+    for (value, kind, what) in [
+        (three, ErrorKind::Shape, "f32[3]"),
+        (double, ErrorKind::DType, "f64[2]"),
+    ] {
+        let replaced = |inner: &mut B::Tensor| {
+            *inner = value.inner().clone();
+            Ok(())
+        };
+        for error in [param.set(&value), param.update(replaced), buffer.set(&value)].map(Result::unwrap_err) {
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(
+                error.to_string().contains(&format!("of f32[2] cannot become {what}")),
+                "{error}"
+            );
+        }
+        let error = param.set(&value).unwrap_err().to_string();
+        assert!(error.contains("fc.weight"), "{error}");
+        for kept in [param.tensor(), buffer.tensor()] {
+            assert_eq!(kept.to_vec::<f32>().unwrap(), [0.0; 2]);
+        }
+    }
+}
+
+/// A name in a file may hold what steers a terminal.
+fn names_are_escaped<B: Backend>(device: &Device<B>) {
+    let mut state = misfit();
+    state.insert("a\u{1b}[2J\n", host(&[]));
+    let text = mlp(device).load_state_dict(&state, true).unwrap_err().to_string();
+    assert!(text.contains(r"a\u{1b}[2J\n"), "{text}");
 }
 
 fn what_fits_is_taken_where_that_is_wanted<B: Backend>(device: &Device<B>) {

@@ -3,7 +3,7 @@
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
     DType, Distribution, Error, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
-    SliceRange, Support, UnaryOp, random_host,
+    SliceRange, UnaryOp, decompose, random_host,
 };
 use polygrad_reference::Reference;
 
@@ -30,7 +30,7 @@ impl Backend for Onnx {
         Capabilities::host(DType::ALL)
     }
 
-    fn supports(device: &Recording, op: &OpDesc<'_>) -> Support {
+    fn supports(device: &Recording, op: &OpDesc<'_>) -> Result<()> {
         support::supports(device.state().opset, op)
     }
 
@@ -83,6 +83,9 @@ impl Backend for Onnx {
     }
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
+        if op.is_fused() {
+            return decompose::binary::<Self>(op, a, b);
+        }
         let compute = |c: &[_]| Reference::binary(op, &c[0], &c[1]);
         or_record(&[a, b], a.shape.broadcast(&b.shape)?, compute, || {
             elementwise::binary(op, a, b)
@@ -230,7 +233,7 @@ impl Backend for Onnx {
         attention::attention(q, k, v, mask, scale, causal)
     }
 
-    fn embedding(weight: &T, index: &T) -> Result<T> {
+    fn embedding(weight: &T, index: &T, _: Option<usize>) -> Result<T> {
         index::embedding(weight, index)
     }
 

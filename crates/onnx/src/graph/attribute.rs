@@ -87,14 +87,14 @@ impl Reader<'_> {
             attribute_type::FLOAT => Attribute::Float(proto.f.unwrap_or(0.0)),
             attribute_type::INT => Attribute::Int(proto.i.unwrap_or(0)),
             attribute_type::STRING => Attribute::String(text(proto.s.unwrap_or_default())?),
-            attribute_type::TENSOR => Attribute::Tensor(Literal::read(*proto.t.ok_or_else(missing)?, self.folder)?),
+            attribute_type::TENSOR => Attribute::Tensor(Literal::read(*proto.t.ok_or_else(missing)?, &self.budget)?),
             attribute_type::GRAPH => Attribute::Body(Arc::new(self.graph(*proto.g.ok_or_else(missing)?, around)?)),
             attribute_type::FLOATS => Attribute::Floats(proto.floats),
             attribute_type::INTS => Attribute::Ints(proto.ints),
             attribute_type::STRINGS => Attribute::Strings(proto.strings.into_iter().map(text).collect::<Result<_>>()?),
             attribute_type::TENSORS => {
                 let tensors = proto.tensors.into_iter();
-                Attribute::Tensors(tensors.map(|t| Literal::read(t, self.folder)).collect::<Result<_>>()?)
+                Attribute::Tensors(tensors.map(|t| Literal::read(t, &self.budget)).collect::<Result<_>>()?)
             }
             attribute_type::GRAPHS => {
                 let graphs = proto.graphs.into_iter();
@@ -106,7 +106,7 @@ impl Reader<'_> {
             }
             attribute_type::SPARSE_TENSOR => {
                 let sparse = proto.sparse_tensor.ok_or_else(missing)?;
-                Attribute::Tensor(Literal::read_sparse(*sparse, self.folder)?.1)
+                Attribute::Tensor(Literal::read_sparse(*sparse, &self.budget)?.1)
             }
             attribute_type::TYPE_PROTO => Attribute::Type(ValueType::read(proto.tp.as_deref().ok_or_else(missing)?)?),
             other => return Err(malformed(format!("attributes of type {other} are not known here"))),

@@ -5,8 +5,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
-use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_core::{Error, Result};
 
+use super::budget::no_memory;
 use super::malformed;
 use crate::proto::TensorProto;
 
@@ -24,11 +25,11 @@ impl Folder {
         Ok(Self { path })
     }
 
-    /// The bytes of a tensor of which it is known that there must be `needed`.
+    /// The bytes of a tensor of which it is known that there must be `needed`; `take` is asked for memory once they are known to be there.
     ///
     /// # Errors
-    /// When the location is not a plain path inside the folder, leads out of it by a link, or holds other than the bytes needed.
-    pub(super) fn read(&self, tensor: &TensorProto, needed: usize) -> Result<Bytes> {
+    /// That of `take`; when the location is not a plain path inside the folder, leads out of it by a link, or holds other than the bytes needed.
+    pub(super) fn read(&self, tensor: &TensorProto, needed: usize, take: impl FnOnce() -> Result<()>) -> Result<Bytes> {
         let entry = |key: &str| {
             let mut found = tensor.external_data.iter().filter(|entry| entry.key == key);
             found.next().map(|entry| entry.value.as_str())
@@ -61,13 +62,12 @@ impl Folder {
             ))
             .with_hint("the file is truncated, or belongs to another model"));
         }
+        take()?;
         let mut file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
         file.seek(SeekFrom::Start(offset))
             .map_err(|e| Error::io("read", &path, e))?;
         let mut bytes = Vec::new();
-        bytes
-            .try_reserve_exact(needed)
-            .map_err(|_| Error::new(ErrorKind::OutOfMemory, format!("{needed} bytes could not be had")))?;
+        bytes.try_reserve_exact(needed).map_err(|_| no_memory(needed))?;
         file.take(length)
             .read_to_end(&mut bytes)
             .map_err(|e| Error::io("read", &path, e))?;

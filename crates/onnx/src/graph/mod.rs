@@ -5,6 +5,7 @@
 //! shape says; writing checks the same again.
 
 mod attribute;
+mod budget;
 mod check;
 mod element;
 mod error;

@@ -7,11 +7,13 @@ use bytes::Bytes;
 use polygrad_core::{Error, Result};
 use prost::Message;
 
+use super::budget::Budget;
 use super::external::Folder;
 use super::{
     Body, Capture, Function, Graph, Header, Initializer, Literal, Node, ValueId, ValueInfo, ValueType, malformed,
     order, weight,
 };
+use crate::import::Options;
 use crate::proto::{FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto};
 
 /// The largest file that is read: what a protobuf message can be at most.
@@ -29,6 +31,14 @@ impl Graph {
     /// outside the model's folder, bodies nested too deep. Element types that no dtype can hold exactly are
     /// [`DType`](polygrad_core::ErrorKind::DType).
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::load_within(path, Options::default().max_memory_bytes)
+    }
+
+    /// [`Graph::load`], where all tensors together, those of external data among them, may take so many bytes.
+    ///
+    /// # Errors
+    /// As [`Graph::load`]; and [`OutOfMemory`](polygrad_core::ErrorKind::OutOfMemory) when they take more.
+    pub fn load_within(path: impl AsRef<Path>, max_memory_bytes: usize) -> Result<Self> {
         let path = path.as_ref();
         let metadata = path.metadata().map_err(|e| Error::io("read", path, e))?;
         if !metadata.is_file() || metadata.len() > MAX_FILE {
@@ -42,7 +52,8 @@ impl Graph {
         }
         let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
         let folder = Folder::of(path)?;
-        read(bytes.into(), Some(&folder)).map_err(|e| e.in_module(path.display().to_string()))
+        let budget = Budget::new(Some(&folder), max_memory_bytes);
+        read(bytes.into(), budget).map_err(|e| e.in_module(path.display().to_string()))
     }
 
     /// Reads and checks a model in memory. Nothing is known of files beside it: external data is an error.
@@ -50,20 +61,20 @@ impl Graph {
     /// # Errors
     /// As [`Graph::load`].
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
-        read(bytes.into(), None)
+        read(bytes.into(), Budget::new(None, Options::default().max_memory_bytes))
     }
 }
 
 /// Before this version of the format every initializer had to be listed as an input, though it was none.
 const FIRST_WITH_DEFAULTS: i64 = 4;
 
-fn read(bytes: Bytes, folder: Option<&Folder>) -> Result<Graph> {
+fn read(bytes: Bytes, budget: Budget<'_>) -> Result<Graph> {
     weight::check(&bytes)?;
     let proto = ModelProto::decode(bytes).map_err(|e| {
         let message = format!("this is no ONNX model, or a damaged one: {e}");
         malformed(message).with_source(e)
     })?;
-    let reader = Reader { folder };
+    let reader = Reader { budget };
     let Some(graph) = proto.graph else {
         return Err(malformed("the model has no graph").with_hint("check that this is an ONNX file"));
     };
@@ -81,7 +92,7 @@ fn read(bytes: Bytes, folder: Option<&Folder>) -> Result<Graph> {
             function.overload.clone(),
         );
         if !seen.insert(key) {
-            return Err(malformed(format!("the function {} is defined twice", function.name)));
+            return Err(malformed(format!("the function {:?} is defined twice", function.name)));
         }
         functions.push(function);
     }
@@ -170,7 +181,7 @@ impl Scope {
 }
 
 pub(super) struct Reader<'a> {
-    pub(super) folder: Option<&'a Folder>,
+    pub(super) budget: Budget<'a>,
 }
 
 impl Reader<'_> {
@@ -187,11 +198,11 @@ impl Reader<'_> {
         }
         let dense = proto.initializer.into_iter().map(|mut tensor: TensorProto| {
             let name = std::mem::take(&mut tensor.name);
-            let read = Literal::read(tensor, self.folder).map_err(|e| e.in_module(format!("initializer {name:?}")));
+            let read = Literal::read(tensor, &self.budget).map_err(|e| e.in_module(format!("initializer {name:?}")));
             read.map(|tensor| (name, tensor))
         });
         let sparse = proto.sparse_initializer.into_iter();
-        let sparse = sparse.map(|tensor| Literal::read_sparse(tensor, self.folder));
+        let sparse = sparse.map(|tensor| Literal::read_sparse(tensor, &self.budget));
         let mut fixed = HashSet::new();
         for initializer in dense.chain(sparse) {
             let (name, tensor) = initializer?;
@@ -294,7 +305,7 @@ impl Reader<'_> {
                 let read = attributes.into_iter().try_for_each(|proto| {
                     let name = proto.name.clone();
                     if node.attribute(&name).is_some() {
-                        return Err(malformed(format!("the attribute {name} is given twice")));
+                        return Err(malformed(format!("the attribute {name:?} is given twice")));
                     }
                     let attribute = self.attribute(proto, around)?;
                     node.attributes.push((name, attribute));

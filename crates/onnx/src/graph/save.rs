@@ -121,12 +121,17 @@ impl Graph {
     /// As [`Graph::save`].
     pub fn save_with(&self, path: impl AsRef<Path>, options: SaveOptions) -> Result<()> {
         let path = path.as_ref();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        let Some(name) = path.file_name() else {
             return Err(Error::invalid(format!("{} is no name for a file", path.display())));
         };
         let large = self.wire_len() > i32::MAX as usize / 16 * 15;
         let mut outside = Outside::none();
         if options.external_data.unwrap_or(large) {
+            // The model says where they are, in text.
+            let Some(name) = name.to_str() else {
+                let text = format!("{} cannot name a file of external data: it is no UTF-8", path.display());
+                return Err(Error::invalid(text).with_hint("give the model a name in UTF-8"));
+            };
             outside.location = Some(format!("{name}.data"));
             outside.threshold = options.external_threshold;
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use polygrad_core::{DType, Error, HostBytes, HostTensor, Result, Shape, bf16, f16};
 use prost::Message;
 
-use super::external::Folder;
+use super::budget::Budget;
 use super::{ElementType, malformed, minifloat};
 use crate::proto::{EXTERNAL, SparseTensorProto, TensorProto};
 
@@ -69,7 +69,7 @@ impl Literal {
         let mut proto = TensorProto::decode(bytes.into())
             .map_err(|e| malformed("these bytes are no TensorProto").with_source(e))?;
         let name = std::mem::take(&mut proto.name);
-        let tensor = Self::read(proto, None)?;
+        let tensor = Self::read(proto, &Budget::new(None, usize::MAX))?;
         Ok((name, tensor))
     }
 
@@ -78,9 +78,9 @@ impl Literal {
         self.write(name).encode_to_vec()
     }
 
-    pub(super) fn read(proto: TensorProto, folder: Option<&Folder>) -> Result<Self> {
+    pub(super) fn read(proto: TensorProto, budget: &Budget<'_>) -> Result<Self> {
         let name = proto.name.clone();
-        Self::read_unnamed(proto, folder).map_err(|e| in_tensor(e, &name))
+        Self::read_unnamed(proto, budget).map_err(|e| in_tensor(e, &name))
     }
 
     /// The same bytes as elements of another type of the same size.
@@ -95,15 +95,16 @@ impl Literal {
         from_raw(element, *self.host.shape(), self.wire_bytes().into())
     }
 
-    fn read_unnamed(proto: TensorProto, folder: Option<&Folder>) -> Result<Self> {
+    fn read_unnamed(proto: TensorProto, budget: &Budget<'_>) -> Result<Self> {
         if proto.segment.is_some() {
             return Err(malformed("tensors stored in segments are not read"));
         }
         let element = ElementType::from_number(proto.data_type)?;
         let dtype = element.dtype()?;
         let shape = read_dims(&proto.dims)?;
+        let bytes = shape.numel().saturating_mul(dtype.size());
         if proto.data_location == EXTERNAL {
-            let Some(folder) = folder else {
+            let Some(folder) = budget.folder else {
                 return Err(
                     malformed("the values are in another file, of which nothing is known here")
                         .with_hint("load the model from its path"),
@@ -111,8 +112,13 @@ impl Literal {
             };
             let needed = wire_len(element, &shape);
             let needed = needed.ok_or_else(|| malformed(format!("{element}{shape} is larger than memory")))?;
-            let bytes = folder.read(&proto, needed)?;
+            let besides = if element.is_widened() { needed } else { 0 };
+            let bytes = folder.read(&proto, needed, || budget.take(bytes, besides))?;
             return from_raw(element, shape, bytes);
+        }
+        // A shape for which there are no values is refused below.
+        if shape.numel() <= listed(&proto, element) {
+            budget.take(bytes, 0)?;
         }
         // One of the fields holds the values: raw_data, or the one for the type.
         if !proto.raw_data.is_empty() || shape.numel() == 0 {
@@ -166,12 +172,12 @@ impl Literal {
     }
 
     /// The sparse tensor's values among zeros.
-    pub(super) fn read_sparse(proto: SparseTensorProto, folder: Option<&Folder>) -> Result<(String, Self)> {
+    pub(super) fn read_sparse(proto: SparseTensorProto, budget: &Budget<'_>) -> Result<(String, Self)> {
         let missing = |what: &str| malformed(format!("a sparse tensor has no {what}"));
         let values = proto.values.ok_or_else(|| missing("values"))?;
         let name = values.name.clone();
-        let values = Self::read(values, folder)?;
-        let indices = Self::read(proto.indices.ok_or_else(|| missing("indices"))?, folder)?;
+        let values = Self::read(values, budget)?;
+        let indices = Self::read(proto.indices.ok_or_else(|| missing("indices"))?, budget)?;
         let read = || {
             let shape = read_dims(&proto.dims)?;
             // Spelled out, a few bytes could fill the memory.
@@ -181,6 +187,8 @@ impl Literal {
                     "a sparse tensor of shape {shape} has no more than {count} values"
                 )));
             }
+            let bytes = shape.numel() * values.host.dtype().size();
+            budget.take(bytes, bytes)?;
             let positions = positions(&shape, count, indices.host())?;
             let mut dense = vec![0u8; shape.numel() * values.host.dtype().size()];
             let size = values.host.dtype().size();
@@ -245,6 +253,21 @@ fn in_tensor(error: Error, name: &str) -> Error {
 fn read_dims(dims: &[i64]) -> Result<Shape> {
     let extent = |&dim: &i64| usize::try_from(dim).map_err(|_| malformed(format!("the shape {dims:?} is negative")));
     Shape::new(&dims.iter().map(extent).collect::<Result<Vec<_>>>()?)
+}
+
+/// The most elements that the message itself can hold.
+fn listed(proto: &TensorProto, element: ElementType) -> usize {
+    let numbers = [
+        proto.raw_data.len(),
+        proto.int32_data.len(),
+        proto.int64_data.len(),
+        proto.uint64_data.len(),
+        proto.float_data.len(),
+        proto.double_data.len(),
+    ];
+    // Of elements below 8 bits, several are in one.
+    let packed = 8usize.div_ceil(element.bits().max(1));
+    numbers.into_iter().max().unwrap_or(0).saturating_mul(packed)
 }
 
 /// How many bytes the elements of a shape take in a file: small ones are packed without gaps.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use polygrad_core::Result;
+use polygrad_core::{Result, printable};
 
 use super::{ElementType, Literal, malformed};
 use crate::proto::{
@@ -24,7 +24,7 @@ impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(extent) => write!(f, "{extent}"),
-            Self::Named(name) => f.write_str(name),
+            Self::Named(name) => f.write_str(&printable(name)),
             Self::Unknown => f.write_str("?"),
         }
     }

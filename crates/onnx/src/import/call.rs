@@ -21,6 +21,9 @@ pub(crate) type Operands<B> = SmallVec<[Value<B>; 4]>;
 /// A number for each axis, mostly, which then needs no memory of its own.
 pub(crate) type List<T> = SmallVec<[T; MAX_RANK]>;
 
+/// Bytes that a tensor takes beside its elements, about.
+pub(crate) const HANDLE: usize = 256;
+
 /// One call of an op: its operands and attributes.
 pub(crate) struct Call<'a, B: Backend> {
     pub(crate) node: &'a Node,
@@ -107,7 +110,7 @@ impl<B: Backend> Call<'_, B> {
         if host.dtype().is_float() {
             return Err(malformed(format!("operand {i} is {}, not integers", host.dtype())));
         }
-        Ok(List::from_slice(host.cast(DType::I64).as_slice()?))
+        Ok(List::from_slice(host.try_cast(DType::I64)?.as_slice()?))
     }
 
     pub(crate) fn opt_ints(&self, i: usize) -> Result<Option<List<i64>>> {
@@ -116,7 +119,9 @@ impl<B: Backend> Call<'_, B> {
 
     /// The values as real numbers, in row-major order.
     pub(crate) fn floats(&self, i: usize) -> Result<Vec<f64>> {
-        Ok(self.host(i)?.to_f64_vec())
+        let host = self.host(i)?;
+        self.limits.check(host.shape(), DType::F64)?;
+        host.try_to_f64_vec()
     }
 
     /// The value of an operand that has one.
@@ -261,6 +266,18 @@ impl<B: Backend> Call<'_, B> {
         Ok(shape)
     }
 
+    /// An empty list with room for so many values computed on the host; fails as [`Call::reserve`], and where the memory cannot be had.
+    pub(crate) fn list<T>(&self, count: usize) -> Result<Vec<T>> {
+        self.limits.list(count)
+    }
+
+    /// The values of an iterator of known length, in memory as [`Call::list`] gives it.
+    pub(crate) fn collect<T>(&self, values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+        let mut list = self.list(values.len())?;
+        list.extend(values);
+        Ok(list)
+    }
+
     /// A tensor from values computed on the host.
     pub(crate) fn make<T: Element>(&self, values: Vec<T>, dims: &[usize]) -> Result<Tensor<B>> {
         Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?, self.device)
@@ -268,7 +285,10 @@ impl<B: Backend> Call<'_, B> {
 
     /// [`Call::make`] in another dtype, converted on the host: a device need not have the dtype that it was computed in.
     pub(crate) fn make_as<T: Element>(&self, values: Vec<T>, dims: &[usize], dtype: DType) -> Result<Tensor<B>> {
-        Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?.cast(dtype), self.device)
+        Tensor::from_host(
+            HostTensor::new(Shape::new(dims)?, values)?.try_cast(dtype)?,
+            self.device,
+        )
     }
 
     pub(crate) fn full(&self, dims: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor<B>> {

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, Result, printable};
 
 use crate::graph::{Attribute, Body, Function, Graph, Node, ValueId, malformed};
 
 /// The most nodes that all calls may become: functions that call functions grow without end.
 const MAX_NODES: usize = 1 << 20;
-/// How deep functions may call each other.
+/// How deep functions and bodies may be in each other.
 const MAX_DEPTH: usize = 32;
+/// The most bytes that the names of all that becomes of calls may take: each holds those of the calls around it.
+const MAX_NAMES: usize = 1 << 28;
 
 /// The graph's body without calls of its functions, and the op versions it needs.
 ///
@@ -26,7 +28,7 @@ pub(crate) fn inline(graph: &Graph) -> Result<Body> {
             let known = graph.opsets.get(domain);
             if known.is_some_and(|known| known != version) {
                 return Err(Error::unsupported(format!(
-                    "the function {} wants version {version} of the ops of domain {domain:?}, the model another",
+                    "the function {:?} wants version {version} of the ops of domain {domain:?}, the model another",
                     function.name
                 )));
             }
@@ -40,18 +42,27 @@ pub(crate) fn inline(graph: &Graph) -> Result<Body> {
             function,
         );
     }
-    let mut inliner = Inliner { functions, nodes: 0 };
+    let mut inliner = Inliner {
+        functions,
+        open: Vec::new(),
+        nodes: 0,
+        names: 0,
+    };
     inliner.body(&graph.body, &HashMap::new(), 0)
 }
 
 struct Inliner<'a> {
     functions: HashMap<(&'a str, &'a str, &'a str), &'a Function>,
+    /// Those that are being put in place, the outermost first.
+    open: Vec<&'a Function>,
     nodes: usize,
+    /// Bytes of names.
+    names: usize,
 }
 
 type Attributes = HashMap<String, Attribute>;
 
-impl Inliner<'_> {
+impl<'a> Inliner<'a> {
     fn body(&mut self, body: &Body, given: &Attributes, depth: usize) -> Result<Body> {
         let mut out = Body {
             nodes: Vec::new(),
@@ -66,8 +77,15 @@ impl Inliner<'_> {
     /// Adds a node, whose values are those of `out`, to `out`.
     fn node(&mut self, out: &mut Body, mut node: Node, given: &Attributes, depth: usize) -> Result<()> {
         self.nodes += 1;
-        if self.nodes > MAX_NODES || depth > MAX_DEPTH {
-            return Err(malformed("the functions of the model call each other without end"));
+        if self.nodes > MAX_NODES || self.names > MAX_NAMES {
+            return Err(malformed(format!(
+                "the calls of the model's functions become more than {MAX_NODES} nodes, or their names more than {MAX_NAMES} bytes"
+            )));
+        }
+        if depth > MAX_DEPTH {
+            return Err(malformed(format!(
+                "functions and bodies of the model are nested more than {MAX_DEPTH} deep"
+            )));
         }
         let mut attributes = Vec::with_capacity(node.attributes.len());
         for (name, attribute) in std::mem::take(&mut node.attributes) {
@@ -85,7 +103,23 @@ impl Inliner<'_> {
         node.attributes = attributes;
         let key = (node.domain.as_str(), node.op_type.as_str(), node.overload.as_str());
         match self.functions.get(&key).copied() {
-            Some(function) => self.call(out, &node, function, depth),
+            Some(function) => {
+                if let Some(first) = self.open.iter().position(|open| std::ptr::eq(*open, function)) {
+                    let names = self.open[first..]
+                        .iter()
+                        .chain([&function])
+                        .map(|open| open.name.as_str());
+                    let circle: Vec<&str> = names.collect();
+                    return Err(malformed(format!(
+                        "the functions of the model call each other in a circle: {}",
+                        printable(&circle.join(", "))
+                    )));
+                }
+                self.open.push(function);
+                let outcome = self.call(out, &node, function, depth);
+                self.open.pop();
+                outcome
+            }
             None => {
                 out.nodes.push(node);
                 Ok(())
@@ -93,7 +127,7 @@ impl Inliner<'_> {
         }
     }
 
-    fn call(&mut self, out: &mut Body, node: &Node, function: &Function, depth: usize) -> Result<()> {
+    fn call(&mut self, out: &mut Body, node: &Node, function: &'a Function, depth: usize) -> Result<()> {
         let mut given: Attributes = HashMap::new();
         for (name, default) in &function.attributes {
             if let Some(value) = node.attribute(name).or(default.as_ref()) {
@@ -101,6 +135,7 @@ impl Inliner<'_> {
             }
         }
         let body = &function.body;
+        let before = out.values.len();
         let mut places: Vec<Option<ValueId>> = vec![None; body.values.len()];
         let mut missing = vec![false; body.values.len()];
         for (i, input) in body.inputs.iter().enumerate() {
@@ -143,8 +178,11 @@ impl Inliner<'_> {
                 }
             }
             moved.name = format!("{prefix}/{}", inner.name);
+            self.names += moved.name.len();
             self.node(out, moved, &given, depth + 1)?;
         }
+        // Those of inner calls are counted again, which only makes the bound stricter.
+        self.names += out.values[before..].iter().map(|value| value.name.len()).sum::<usize>();
         for (from, to) in copies {
             let from =
                 places[from.index()].ok_or_else(|| malformed("a function hands on an input that is left out"))?;

@@ -2,23 +2,24 @@
 //!
 //! [`plan`] turns a graph into steps once: ops are looked up in the table of [`ops`], constants are folded, and what nobody needs is
 //! dropped. [`run`] walks over the steps. A [`Value`] is a tensor on the device, or a small one on the host, where shapes are computed
-//! ([`host`]), so that a run never waits for the device to know an extent; what was computed there is [`known`] to the next run. [`fuse`] puts one op in the place of several.
+//! ([`host`]), so that a run never waits for the device to know an extent; what was computed there is [`memo`] to the next run. [`fuse`] puts one op in the place of several.
 
 mod call;
 mod fit;
 mod fuse;
 mod host;
 mod inline;
-mod known;
 mod limits;
+mod memo;
+mod memory;
 mod model;
 mod ops;
 mod options;
 mod outputs;
 mod plan;
-mod rooms;
 mod run;
 mod value;
+mod workspace;
 
 pub use model::OnnxModel;
 pub use ops::op_versions;

@@ -71,8 +71,8 @@ impl<B: Backend> OnnxModel<B> {
         let path = path.as_ref();
         // Before a large file is read in vain.
         options.engine.available()?;
+        let graph = Graph::load_within(path, options.max_memory_bytes)?;
         let load = || {
-            let graph = Graph::load(path)?;
             if options.engine == Engine::Native {
                 return Self::from_graph(&graph, device, options);
             }
@@ -244,7 +244,7 @@ impl<B: Backend> OnnxModel<B> {
                     *value = tensor.clone().into();
                 }
             }
-            current.rooms.clear();
+            current.workspaces.clear();
             self.parameters = parameters;
             return Ok(());
         }
@@ -332,7 +332,7 @@ impl<B: Backend> OnnxModel<B> {
             Runner::Plan(plan) => {
                 let values = named.map(|(value, &id)| value.map_or_else(|| self.default(id), Ok));
                 let values = values.collect::<Result<_>>()?;
-                plan.run(values, &[], &self.device, &limits(self.options))?
+                plan.run(values, &[], &self.device, &Limits::new(&self.options, plan.bytes))?
             }
             Runner::Session(session) => {
                 let named = named.filter_map(|(value, &id)| Some((self.body.name_of(id).to_owned(), value?)));
@@ -367,10 +367,6 @@ impl<B: Backend> OnnxModel<B> {
     }
 }
 
-fn limits(options: Options) -> Limits {
-    Limits::new(options.max_tensor_bytes, options.max_steps)
-}
-
 fn plan<B: Backend>(
     body: &Body,
     opsets: &HashMap<String, i64>,
@@ -384,7 +380,7 @@ fn plan<B: Backend>(
         parameters,
         fold: options.fold_constants,
         fuse: options.fuse,
-        limits: &limits(options),
+        limits: &Limits::folding(&options),
     }
     .plan(body)
 }

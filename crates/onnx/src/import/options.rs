@@ -1,5 +1,6 @@
 //! How a model is loaded and run.
 
+use super::memory;
 use crate::engine::Engine;
 
 /// How a model is loaded and run.
@@ -16,7 +17,12 @@ pub struct Options {
     pub fuse: bool,
     /// The most bytes that one tensor may take: a few bytes of a file can ask for any size. 8 GiB by default.
     pub max_tensor_bytes: usize,
-    /// The most nodes that one run may execute, those in loops counted each time. 2⁴⁰ by default.
+    /// The most bytes that the model may take in all: what its file and the files beside it hold, and the values of a run that are alive at
+    /// once. Counted are values as if each had memory of its own, not what ops need for themselves or the weights in the order of the
+    /// backend's products, and of a run of an engine other than native nothing. Three quarters of the machine's memory by default.
+    pub max_memory_bytes: usize,
+    /// The most nodes that one run may execute, those in loops counted each time. 2⁴⁰ by default. What is computed when the model is
+    /// loaded takes 2²⁰ at most: the rest is left to its runs.
     pub max_steps: u64,
 }
 
@@ -28,6 +34,7 @@ impl Default for Options {
             fold_constants: true,
             fuse: true,
             max_tensor_bytes: 8 << 30,
+            max_memory_bytes: memory::most(),
             max_steps: 1 << 40,
         }
     }

@@ -9,9 +9,9 @@ use polygrad_tensor::{Device, Tensor};
 use super::fuse::{Draft, Fused};
 use super::limits::Limits;
 use super::ops::{self, Row};
-use super::rooms::Rooms;
 use super::run::{call_step, in_step};
 use super::value::Value;
+use super::workspace::WorkspacePool;
 use crate::graph::{Body, Node, ValueId};
 
 /// A body, ready to run.
@@ -20,6 +20,8 @@ pub(crate) struct Plan<B: Backend> {
     pub(crate) slots: usize,
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
+    /// Bytes of the constants, those of bodies among them.
+    pub(crate) bytes: usize,
     /// Values that are there from the start.
     pub(crate) constants: Vec<(usize, Value<B>)>,
     /// Inputs, outputs and captures, which are still there after the last step.
@@ -27,8 +29,8 @@ pub(crate) struct Plan<B: Backend> {
     /// Where the values of the body around it come in.
     pub(crate) captures: Vec<usize>,
     pub(crate) steps: Vec<Step<B>>,
-    /// Rooms for the values of a run, the constants in their places: runs leave them for the next ones.
-    pub(super) rooms: Rooms<B>,
+    /// For the values of a run, with the constants in their places; reused from run to run.
+    pub(super) workspaces: WorkspacePool<B>,
 }
 
 /// One node of a plan.
@@ -97,10 +99,13 @@ impl<B: Backend> Planner<'_, B> {
                 continue;
             }
             let name = body.name_of(initializer.value);
-            let value = match self.parameters.get(name) {
+            let value: Value<B> = match self.parameters.get(name) {
                 Some(tensor) => tensor.clone().into(),
                 None => initializer.tensor.clone().into(),
             };
+            self.limits
+                .add(value.bytes())
+                .map_err(|e| e.in_module(format!("initializer {name:?}")))?;
             constants.insert(initializer.value.index(), value);
         }
         let needed = needed(body);
@@ -130,7 +135,13 @@ impl<B: Backend> Planner<'_, B> {
         let inputs: Vec<usize> = body.inputs.iter().map(slot).collect();
         let captures: Vec<usize> = body.captures.iter().map(|capture| capture.inner.index()).collect();
         let passing = inputs.iter().chain(&captures).chain(&outputs).copied();
+        let bodies = steps.iter().flat_map(|step| &step.bodies);
+        let bytes = constants
+            .values()
+            .map(Value::bytes)
+            .chain(bodies.map(|(_, plan)| plan.bytes));
         Ok(Plan {
+            bytes: bytes.fold(0, usize::saturating_add),
             passing: passing.filter(|slot| !constants.contains_key(slot)).collect(),
             slots,
             inputs,
@@ -138,7 +149,7 @@ impl<B: Backend> Planner<'_, B> {
             constants: constants.into_iter().collect(),
             captures,
             steps,
-            rooms: Rooms::default(),
+            workspaces: WorkspacePool::default(),
         })
     }
 
@@ -202,8 +213,14 @@ impl<B: Backend> Planner<'_, B> {
         if tracked {
             return Ok(false);
         }
+        if self.limits.step().is_err() {
+            return Ok(false);
+        }
         // A node that fails is left to fail when it runs: it may be in a branch that is never taken.
-        let Ok(results) = call_step(step, &operands, &captures, self.device, self.limits) else {
+        let alive = self.limits.alive();
+        let outcome = call_step(step, &operands, &captures, self.device, self.limits);
+        self.limits.set_alive(alive);
+        let Ok(results) = outcome else {
             return Ok(false);
         };
         let before = operands
@@ -211,7 +228,8 @@ impl<B: Backend> Planner<'_, B> {
             .flatten()
             .map(Value::bytes)
             .fold(MAX_GROWTH, usize::saturating_add);
-        if results.iter().map(Value::bytes).fold(0, usize::saturating_add) > before {
+        let after = results.iter().map(Value::bytes).fold(0, usize::saturating_add);
+        if after > before || self.limits.add(after).is_err() {
             return Ok(false);
         }
         for (slot, value) in step.outputs.iter().zip(results) {

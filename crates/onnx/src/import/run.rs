@@ -5,11 +5,11 @@ use polygrad_tensor::Device;
 use smallvec::{SmallVec, smallvec};
 
 use super::call::{Call, Operands, Results};
-use super::known::{Known, Last};
 use super::limits::Limits;
+use super::memo::{Memo, Memoized};
 use super::plan::{Action, Operand, Plan, Step};
-use super::rooms::Room;
 use super::value::Value;
+use super::workspace::Workspace;
 use super::{host, ops};
 use crate::graph::{Node, malformed};
 
@@ -34,26 +34,34 @@ impl<B: Backend> Plan<B> {
                 self.inputs.len()
             )));
         }
-        let mut room = self.rooms.take(self.slots, self.steps.len(), &self.constants);
-        let Room { values, known } = &mut room;
+        let mut workspace = self.workspaces.take(self.slots, self.steps.len(), &self.constants);
+        let Workspace { values, bytes, memos } = &mut workspace;
         for (&slot, value) in self.captures.iter().zip(captures) {
             values[slot] = Some(value.clone());
         }
         for (&slot, value) in self.inputs.iter().zip(inputs) {
             values[slot] = Some(value);
         }
-        for (step, known) in self.steps.iter().zip(known) {
+        for (step, memo) in self.steps.iter().zip(memos) {
             limits.step()?;
             let results = step
-                .run(values, known, device, limits)
+                .run(values, memo, device, limits)
                 .map_err(|e| in_step(e, &step.node))?;
+            let last = step.inputs.iter().flatten().filter(|operand| operand.last);
+            for operand in last {
+                limits.remove(std::mem::take(&mut bytes[operand.slot]));
+            }
             for (slot, value) in step.outputs.iter().zip(results) {
                 if let Some(slot) = slot {
+                    let size = value.bytes();
+                    limits.add(size).map_err(|e| in_step(e, &step.node))?;
+                    bytes[*slot] = size;
                     values[*slot] = Some(value);
                 }
             }
             for &slot in &step.dead {
                 values[slot] = None;
+                limits.remove(std::mem::take(&mut bytes[slot]));
             }
         }
         let output = |&slot: &usize| {
@@ -63,8 +71,9 @@ impl<B: Backend> Plan<B> {
         let outputs = self.outputs.iter().map(output).collect();
         for &slot in &self.passing {
             values[slot] = None;
+            limits.remove(std::mem::take(&mut bytes[slot]));
         }
-        self.rooms.give_back(room);
+        self.workspaces.give_back(workspace);
         outputs
     }
 }
@@ -74,7 +83,7 @@ impl<B: Backend> Step<B> {
     fn run(
         &self,
         values: &mut [Option<Value<B>>],
-        known: &mut Known<B>,
+        memo: &mut Memo<B>,
         device: &Device<B>,
         limits: &Limits,
     ) -> Results<B> {
@@ -97,11 +106,11 @@ impl<B: Backend> Step<B> {
                 Some(Operand { slot, last: false }) => Some(values[*slot].clone().ok_or_else(missing)?),
             });
         }
-        if let Some(results) = known.as_ref().and_then(|last| last.on(&operands)) {
+        if let Some(results) = memo.as_ref().and_then(|last| last.on(&operands)) {
             return Ok(results.clone());
         }
         let results = call_step(self, &operands, &captures, device, limits)?;
-        *known = Last::new(self, &operands, &results);
+        *memo = Memoized::new(self, &operands, &results);
         Ok(results)
     }
 }

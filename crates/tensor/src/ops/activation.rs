@@ -91,7 +91,7 @@ impl<B: Backend> Tensor<B> {
         let dtype = self.dtype();
         let mask = Self::random(self.shape(), Distribution::Bernoulli { p: keep }, dtype, &self.device())?;
         let scale = if keep > 0.0 { 1.0 / keep } else { 0.0 };
-        self.mul(&mask.binary_scalar(polygrad_core::BinaryOp::Mul, scale, false)?)
+        Self::in_wide([self, &mask], |[x, mask]| x.mul(&(mask * scale)?))
     }
 
     /// `e^x / Σ e^x` along an axis.

@@ -4,7 +4,7 @@ use polygrad_core::{Backend, BinaryOp, CompareOp, DType, Error, Op, Result, Scal
 
 use super::context;
 use crate::Tensor;
-use crate::graph::record;
+use crate::graph::{cut, record};
 
 macro_rules! compare {
     ($($(#[$doc:meta])* $name:ident, $scalar_name:ident = $op:ident;)*) => {
@@ -55,11 +55,12 @@ impl<B: Backend> Tensor<B> {
         let (a, b) = (self.cast_cow(dtype)?, other.cast_cow(dtype)?);
         a.check_pair(&b)
             .and_then(|()| B::compare(op, &a.value, &b.value))
-            .map(Self::from_inner)
+            .map(|value| cut(value, &[self, other], op.name()))
             .map_err(|e| context(e, op.name(), &[self, other]))
     }
 
-    /// Compares with a number on the right. Gives bool.
+    /// Compares with a number on the right, which is rounded to the tensor's dtype first: a tensor that was made of a number equals it.
+    /// Gives bool.
     ///
     /// # Errors
     /// When memory runs out.
@@ -67,7 +68,7 @@ impl<B: Backend> Tensor<B> {
         let scalar = scalar.into();
         let x = self.cast_cow(self.dtype().promote_scalar(scalar))?;
         B::compare_scalar(op, &x.value, scalar)
-            .map(Self::from_inner)
+            .map(|value| cut(value, &[self], op.name()))
             .map_err(|e| context(e, op.name(), &[self]))
     }
 

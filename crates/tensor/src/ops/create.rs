@@ -34,8 +34,8 @@ impl<B: Backend> Tensor<B> {
         Self::from_vec(values.to_vec(), shape, device)
     }
 
-    /// Values written out, as a number or as nested arrays: `Tensor::new([[1.0, 2.0], [3.0, 4.0]], &device)`. Real literals are f32
-    /// unless they say otherwise (`1.0f64`).
+    /// Values written out, as a number or as nested arrays: `Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)`. Numbers that do not say
+    /// what they are are Rust's own: f64 with a point, i32 without.
     ///
     /// # Errors
     /// When memory runs out.
@@ -108,13 +108,18 @@ impl<B: Backend> Tensor<B> {
         device: &Device<B>,
     ) -> Result<Self> {
         let (start, end, step) = (start.into(), end.into(), step.into());
-        let count = ((end.to_f64() - start.to_f64()) / step.to_f64()).ceil();
-        if !count.is_finite() || count < 0.0 || count > (1u64 << 53) as f64 {
-            return Err(Error::invalid(format!("no steps of {step} lead from {start} to {end}")).with_op("arange"));
-        }
-        let integers = [start, end, step].iter().all(|scalar| matches!(scalar, Scalar::Int(_)));
-        let dtype = if integers { DType::I64 } else { DType::F32 };
-        Self::iota("arange", count as usize, (start, step), dtype, device)
+        let (count, dtype) = match (start, end, step) {
+            (Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)) => (whole_steps(start, end, step), DType::I64),
+            _ => {
+                let count = ((end.to_f64() - start.to_f64()) / step.to_f64()).ceil();
+                let possible = count.is_finite() && (0.0..=(1u64 << 53) as f64).contains(&count);
+                (possible.then_some(count as usize), DType::F32)
+            }
+        };
+        let count = count.ok_or_else(|| {
+            Error::invalid(format!("no steps of {step} lead from {start} to {end}")).with_op("arange")
+        })?;
+        Self::iota("arange", count, (start, step), dtype, device)
     }
 
     /// f32, `steps` numbers from `start` to `end`, both included.
@@ -185,7 +190,21 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
+/// How many integers there are from `start` in steps of `step` before `end`.
+fn whole_steps(start: i64, end: i64, step: i64) -> Option<usize> {
+    let (way, step) = (i128::from(end) - i128::from(start), i128::from(step));
+    let (steps, rest) = (way.checked_div(step)?, way.checked_rem(step)?);
+    // Those that were cut off towards 0 fall short where the way goes on.
+    let beyond = rest != 0 && (way < 0) == (step < 0);
+    usize::try_from(steps + i128::from(beyond)).ok()
+}
+
 /// Numbers and nested arrays of them, as accepted by [`Tensor::new`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number, and no array of numbers",
+    label = "`Tensor::new` takes numbers and nested arrays of them",
+    note = "`Tensor::from_vec(values, shape, &device)` takes a `Vec`, `Tensor::from_slice(&values, shape, &device)` a slice"
+)]
 pub trait IntoData<T: Element> {
     /// Appends the values in row-major order, and writes the extents from axis `depth` on.
     fn collect(self, values: &mut Vec<T>, dims: &mut Vec<usize>, depth: usize);

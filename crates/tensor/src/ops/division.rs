@@ -29,7 +29,7 @@ impl<B: Backend> Tensor<B> {
             return Err(fail(error.with_hint("convert an operand with to_dtype")));
         }
         let (a, b) = (self.cast_cow(dtype)?, other.cast_cow(dtype)?);
-        Self::custom(RoundedDivision(mode), &[&*a, &*b])
+        Self::in_wide([&*a, &*b], |operands| Self::custom(RoundedDivision(mode), &operands))
     }
 }
 
@@ -49,7 +49,12 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
         match (self.0, a.dtype().is_float()) {
             (RoundingMode::Trunc, true) => quotient(a)?.trunc(),
             (RoundingMode::Trunc, false) => quotient(a),
-            (RoundingMode::Floor, false) => quotient(&a.sub(&a.remainder(b)?)?),
+            (RoundingMode::Floor, false) => {
+                // One less where something remains and the signs differ; nothing on the way leaves the dtype.
+                let below = a.bitwise_xor(b)?.lt_scalar(0i64)?;
+                let below = below.logical_and(&a.remainder(b)?.ne_scalar(0i64)?)?;
+                quotient(a)?.sub(&below.to_dtype(a.dtype())?)
+            }
             (RoundingMode::Floor, true) => {
                 let quotient = quotient(a)?;
                 let floor = quotient.floor()?;

@@ -3,6 +3,7 @@
 use polygrad_core::{Backend, Error, Result};
 
 use super::context;
+use super::wide::narrow;
 use crate::Tensor;
 
 impl<B: Backend> Tensor<B> {
@@ -16,6 +17,11 @@ impl<B: Backend> Tensor<B> {
         let fail = |e: Error| context(e.with_hint("write it like \"ij,jk->ik\""), "einsum", operands);
         let ranks: Vec<usize> = operands.iter().map(|tensor| tensor.rank()).collect();
         let (terms, output) = parse(equation, &ranks).map_err(fail)?;
+        if let Some(dtype) = narrow(operands).filter(|_| takes_steps(&terms, &output)) {
+            let wide = operands.iter().map(|x| x.widened()).collect::<Result<Vec<_>>>()?;
+            let wide: Vec<&Self> = wide.iter().collect();
+            return Self::einsum(equation, &wide)?.to_dtype(dtype);
+        }
         let mut remaining = Vec::new();
         for (letters, &tensor) in terms.into_iter().zip(operands) {
             remaining.push(Factor::new(letters, tensor).map_err(fail)?);
@@ -33,6 +39,13 @@ impl<B: Backend> Tensor<B> {
             .and_then(|f| f.ordered(&output))
             .map_err(fail)
     }
+}
+
+/// Whether there is more to do than one matrix product or one sum: several products, or sums before a product.
+fn takes_steps(terms: &[Vec<char>], output: &[char]) -> bool {
+    let uses = |letter: &char| terms.iter().filter(|term| term.contains(letter)).count();
+    let alone = |letter: &char| uses(letter) == 1 && !output.contains(letter);
+    terms.len() > 2 || (terms.len() == 2 && terms.iter().flatten().any(alone))
 }
 
 /// The letters of each operand's axes, and those of the output.

@@ -305,7 +305,7 @@ impl<B: Backend> Tensor<B> {
             ))));
         }
         let index = self.checked_index(weight).map_err(fail)?;
-        let value = B::embedding(&weight.value, &index.value).map_err(fail)?;
+        let value = B::embedding(&weight.value, &index.value, padding_idx).map_err(fail)?;
         Ok(record(
             value,
             &[weight, &index],

@@ -1,10 +1,11 @@
 //! Several ops in one where no gradient is wanted, one after another where one is; a convolution's bias is part of it either way.
 
-use polygrad_core::{Activation, Backend, ConvParams, Error, Op, PoolParams, Prepack, Result};
+use polygrad_core::{Activation, Backend, ConvParams, Error, Op, PoolParams, Prepack, Result, decompose};
 
 use super::context;
 use super::window::taps;
 use crate::graph::{needs_graph, record};
+use crate::tracked::Tracked;
 use crate::{Tensor, flops};
 
 impl<B: Backend> Tensor<B> {
@@ -15,7 +16,7 @@ impl<B: Backend> Tensor<B> {
     pub fn linear_activation(&self, weight: &Self, bias: Option<&Self>, op: Activation) -> Result<Self> {
         let operands = [self, weight, bias.unwrap_or(self)];
         let operands = &operands[..2 + usize::from(bias.is_some())];
-        if needs_graph(operands) {
+        if needs_graph(operands) || !self.dtype().is_float() {
             return self.linear(weight, bias)?.activation(op);
         }
         let fail = |e| context(e, "linear_activation", operands);
@@ -50,13 +51,16 @@ impl<B: Backend> Tensor<B> {
         let w_shape = weight.shape();
         let shape = params.output_shape(&self.shape(), &w_shape).map_err(fail)?;
         for operand in &operands[1..] {
-            self.check_floats(operand).map_err(fail)?;
+            self.check_factors(operand).map_err(fail)?;
         }
         if bias.shape().dims() != [shape[1]] || residual.is_some_and(|residual| residual.shape() != shape) {
             return Err(fail(Error::shape(format!(
                 "takes a bias [{}] and a residual {shape}",
                 shape[1]
             ))));
+        }
+        if !self.dtype().is_float() {
+            return decompose::conv_activation::<Tracked<B>>(self, weight, bias, residual, op, params).map_err(fail);
         }
         let tracked = needs_graph(operands);
         let (also, then) = if tracked { (None, None) } else { (residual, op) };

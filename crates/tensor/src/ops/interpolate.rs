@@ -100,11 +100,14 @@ impl<B: Backend> Tensor<B> {
             let size: Vec<usize> = lines.iter().map(|line| line.to).collect();
             return self.adaptive_avg_pool(&size).map_err(fail);
         }
-        let mut out = self.clone();
-        for (i, line) in lines.iter().enumerate() {
-            out = out.resampled(i + 2, line, mode).map_err(fail)?;
+        let resampled =
+            |x: &Self| (lines.iter().enumerate()).try_fold(x.clone(), |x, (i, line)| x.resampled(i + 2, line, mode));
+        match mode {
+            // These move values, and change none.
+            InterpolateMode::Nearest | InterpolateMode::NearestExact => resampled(self),
+            _ => Self::in_wide([self], |[x]| resampled(x)),
         }
-        Ok(out)
+        .map_err(fail)
     }
 
     fn lines(&self, to: Resize<'_>, mode: InterpolateMode, align_corners: bool) -> Result<Vec<Line>> {

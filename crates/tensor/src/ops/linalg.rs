@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use polygrad_core::{Axes, Backend, Error, Op, Result, Shape};
+use polygrad_core::{Axes, Backend, BinaryOp, DType, Error, Op, Result, Scalar, Shape};
 
 use super::context;
 use crate::Tensor;
@@ -9,15 +9,15 @@ use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
     /// Matrix product by NumPy's rules: `[…, m, k] × […, k, n]`, where leading axes broadcast; a vector on the left is a row, on the
-    /// right a column, and its axis is taken out of the result. Dtypes promote.
+    /// right a column, and its axis is taken out of the result. Dtypes promote; integers wrap in theirs, and never become floats.
     ///
     /// # Errors
-    /// When the inner extents differ, the leading axes do not broadcast, an operand has rank 0, or the devices differ.
+    /// When the inner extents differ, the leading axes do not broadcast, an operand has rank 0, both are bool, or the devices differ.
     pub fn matmul(&self, other: &Self) -> Result<Self> {
         let fail = |e| context(e, "matmul", &[self, other]);
         let dtype = self.dtype().promote(other.dtype());
-        if !dtype.is_float() {
-            let error = Error::dtype(format!("matmul takes floats, not {dtype}"));
+        if dtype == DType::Bool {
+            let error = Error::dtype("matmul takes numbers, not bool");
             return Err(fail(error.with_hint("convert the operands with to_dtype")));
         }
         let (a, b) = (&*self.cast_cow(dtype)?, &*other.cast_cow(dtype)?);
@@ -88,20 +88,36 @@ impl<B: Backend> Tensor<B> {
         self.matmul(other)
     }
 
-    /// `beta · self + alpha · (a × b)` for matrices `a` and `b`; this tensor broadcasts to their product's shape.
+    /// `beta · self + alpha · (a × b)` for matrices `a` and `b`; this tensor broadcasts to their product's shape. Where `beta` is 0, its values
+    /// do not matter, NaN included. Dtypes promote; integers take integers for `beta` and `alpha`.
     ///
     /// # Errors
-    /// As [`Tensor::mm`], and when this tensor does not broadcast.
-    pub fn addmm(&self, a: &Self, b: &Self, beta: f64, alpha: f64) -> Result<Self> {
-        let product = (a.mm(b)? * alpha)?;
+    /// As [`Tensor::mm`], when this tensor does not broadcast, and for integers that are to be scaled by floats.
+    pub fn addmm(&self, a: &Self, b: &Self, beta: impl Into<Scalar>, alpha: impl Into<Scalar>) -> Result<Self> {
+        let (beta, alpha) = (beta.into(), alpha.into());
+        let fail = |e| context(e, "addmm", &[self, a, b]);
+        let dtype = [a, b].iter().fold(self.dtype(), |dtype, x| dtype.promote(x.dtype()));
+        if !dtype.is_float() && [alpha, beta].iter().any(|scale| matches!(scale, Scalar::Float(_))) {
+            let error = Error::dtype(format!("{dtype} is scaled by integers, not by {beta} and {alpha}"));
+            return Err(fail(error.with_hint("give beta and alpha as integers")));
+        }
+        let product = a.mm(b)?.binary_scalar(BinaryOp::Mul, alpha, false)?;
         if !self.shape().broadcasts_to(&product.shape()) {
             let error = Error::shape(format!("{} does not broadcast to {}", self.shape(), product.shape()));
-            return Err(context(error, "addmm", &[self, a, b]));
+            return Err(fail(error));
         }
-        (self * beta)?.add(&product)
+        if beta.to_f64() != 0.0 {
+            return self.binary_scalar(BinaryOp::Mul, beta, false)?.add(&product);
+        }
+        if !self.is_tracked() {
+            return product.to_dtype(dtype);
+        }
+        // Its gradient is 0 whatever it holds.
+        let all = Self::full((), true, DType::Bool, &self.device())?;
+        self.masked_fill(&all, 0.0)?.add(&product)
     }
 
-    /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`.
+    /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`; integers wrap.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -110,6 +126,10 @@ impl<B: Backend> Tensor<B> {
         let operands = &operands[..2 + usize::from(bias.is_some())];
         let fail = |e| context(e, "linear", operands);
         self.check_linear(operands).map_err(fail)?;
+        if !self.dtype().is_float() {
+            let product = self.matmul(&weight.t()?)?;
+            return bias.map_or(Ok(product.clone()), |bias| product.add(bias));
+        }
         let value = B::linear(&self.value, &weight.value, bias.map(|bias| &bias.value)).map_err(fail)?;
         flops::add_products(B::shape(&value).numel(), weight.shape()[1]);
         Ok(record(
@@ -141,8 +161,8 @@ impl<B: Backend> Tensor<B> {
         let dtype = self.dtype();
         for operand in &operands[1..] {
             self.check_device(operand)?;
-            if operand.dtype() != dtype || !dtype.is_float() {
-                return Err(Error::dtype("input, weight and bias must have one float dtype")
+            if operand.dtype() != dtype || dtype == DType::Bool {
+                return Err(Error::dtype("input, weight and bias must have one dtype, and not bool")
                     .with_hint("convert the input with to_dtype"));
             }
         }

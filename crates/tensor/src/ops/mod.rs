@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod axes;
+mod clamp;
 mod compare;
 mod create;
 mod division;
@@ -22,9 +23,11 @@ mod reduce;
 mod sort;
 mod statistics;
 mod view;
+mod wide;
 mod window;
 
 pub use axes::IntoAxes;
+pub use clamp::ClampBound;
 pub use create::IntoData;
 pub use division::RoundingMode;
 pub use index::{Index, IntoIndex};

@@ -65,7 +65,8 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Batch normalisation as in training: normalises each channel of `[N, C, …]` by the batch's own mean and biased variance, then scales
-    /// and shifts by `weight [C]` and `bias [C]`. Gives the output, and mean and biased variance `[C]`, which carry no gradient.
+    /// and shifts by `weight [C]` and `bias [C]`. Gives the output, and mean and biased variance `[C]`, which carry no gradient and are f32
+    /// for f16 and bf16.
     /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
     ///
     /// # Errors
@@ -100,7 +101,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Normalises each channel of `[N, C, …]` by a given mean `[C]` and variance `[C]`, then scales and shifts by `weight [C]` and `bias [C]`:
-    /// PyTorch's `batch_norm` in evaluation, with the running statistics.
+    /// PyTorch's `batch_norm` in evaluation, with the running statistics. For f16 and bf16 these may be f32.
     ///
     /// # Errors
     /// When the rank is below 2, or shapes, dtypes or devices do not fit.
@@ -115,8 +116,12 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "batch_norm", &[self]);
         let channels = self.channels().map_err(fail)?;
         self.check_affine(weight, bias, channels).map_err(fail)?;
-        self.check_params([("mean", Some(mean)), ("variance", Some(var))], channels)
-            .map_err(fail)?;
+        let dtype = if mean.dtype() == var.dtype() && mean.dtype() == self.dtype().wide() {
+            mean.dtype()
+        } else {
+            self.dtype()
+        };
+        check_params(self, dtype, [("mean", Some(mean)), ("variance", Some(var))], channels).map_err(fail)?;
         // A bias alone is a weight of ones with a bias: the backend knows that form only.
         let ones = match (weight, bias) {
             (None, Some(bias)) => Some(bias.detach().ones_like()?),
@@ -172,8 +177,13 @@ impl<B: Backend> Tensor<B> {
             )));
         }
         let each = shape[1] / groups * shape[2..].iter().product::<usize>();
-        let normal = self.reshape([shape[0], groups, each])?.layer_norm(None, None, 1, eps)?;
-        normal.reshape(shape)?.scaled_channels(weight, bias)
+        let wide = |x: Option<&Self>| x.map(Self::widened).transpose();
+        let (weight, bias) = (wide(weight)?, wide(bias)?);
+        let rows = self.widened()?.reshape([shape[0], groups, each])?;
+        let normal = rows.layer_norm(None, None, 1, eps)?.reshape(shape)?;
+        normal
+            .scaled_channels(weight.as_ref(), bias.as_ref())?
+            .to_dtype(self.dtype())
     }
 
     /// `x · scale + shift` with a number for each channel.
@@ -271,24 +281,28 @@ impl<B: Backend> Tensor<B> {
         if !self.dtype().is_float() {
             return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));
         }
-        self.check_params([("weight", weight), ("bias", bias)], shape)
+        check_params(self, self.dtype(), [("weight", weight), ("bias", bias)], shape)
     }
+}
 
-    fn check_params(&self, params: [(&str, Option<&Self>); 2], shape: Shape) -> Result<()> {
-        for (name, param) in params {
-            let Some(param) = param else {
-                continue;
-            };
-            self.check_device(param)?;
-            if param.shape() != shape || param.dtype() != self.dtype() {
-                return Err(Error::shape(format!(
-                    "the {name} must be {}{shape}, not {}{}",
-                    self.dtype(),
-                    param.dtype(),
-                    param.shape()
-                )));
-            }
+fn check_params<B: Backend>(
+    x: &Tensor<B>,
+    dtype: DType,
+    params: [(&str, Option<&Tensor<B>>); 2],
+    shape: Shape,
+) -> Result<()> {
+    for (name, param) in params {
+        let Some(param) = param else {
+            continue;
+        };
+        x.check_device(param)?;
+        if param.shape() != shape || param.dtype() != dtype {
+            return Err(Error::shape(format!(
+                "the {name} must be {dtype}{shape}, not {}{}",
+                param.dtype(),
+                param.shape()
+            )));
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -26,7 +26,7 @@ impl<B: Backend> Tensor<B> {
         }
         let others = (0..shape.rank()).filter(|&axis| !axes.contains(axis));
         let matrices = self.permute_axes(Axes::new(others.chain(axes.iter()))?)?;
-        Self::custom(NuclearNorm, &[&matrices])
+        Self::in_wide([&matrices], |matrices| Self::custom(NuclearNorm, &matrices))
             .and_then(|norms| norms.reshape(shape.reduced(axes, keepdims)))
             .map_err(fail)
     }

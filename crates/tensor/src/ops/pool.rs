@@ -44,8 +44,10 @@ impl<B: Backend> Tensor<B> {
             count_include_pad: true,
             ..*params
         };
-        let means = self.slice(&ranges)?.pad(&border, 0.0).map_err(fail)?.avg_pool(&full)?;
-        means * (volume as f64 / divisor as f64)
+        Self::in_wide([self], |[x]| {
+            let means = x.slice(&ranges)?.pad(&border, 0.0).map_err(fail)?.avg_pool(&full)?;
+            means * (volume as f64 / divisor as f64)
+        })
     }
 
     /// The mean of `[N, C, spatial…]` over windows that are chosen so that the spatial axes have the extents `output_size` afterwards.
@@ -76,18 +78,18 @@ impl<B: Backend> Tensor<B> {
             return self.avg_pool(&PoolParams::new(kernel));
         }
         // Windows of different sizes: each axis in turn is a product with a matrix of weights.
-        let mut out = self.clone();
-        for (axis, (&from, &to)) in pairs().enumerate() {
-            if from != to {
-                let weights = Self::from_host(
-                    window_weights(from, to).map_err(fail)?.cast(self.dtype()),
-                    &self.device(),
-                )?;
-                let axis = axis as isize + 2;
-                out = out.transpose(axis, -1)?.matmul(&weights)?.transpose(axis, -1)?;
+        Self::in_wide([self], |[x]| {
+            let mut out = x.clone();
+            for (axis, (&from, &to)) in pairs().enumerate() {
+                if from != to {
+                    let weights = window_weights(from, to).map_err(fail)?.cast(x.dtype());
+                    let weights = Self::from_host(weights, &x.device())?;
+                    let axis = axis as isize + 2;
+                    out = out.transpose(axis, -1)?.matmul(&weights)?.transpose(axis, -1)?;
+                }
             }
-        }
-        Ok(out)
+            Ok(out)
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The element-wise parts of recurrent cells, and layers over whole sequences.
 
-use polygrad_core::{Activation, Backend, Error, Op, OpDesc, Result, Support, decompose};
+use polygrad_core::{Activation, Backend, Error, Op, OpDesc, Result, decompose};
 use smallvec::SmallVec;
 
 use super::context;
@@ -171,10 +171,7 @@ impl<B: Backend> Tensor<B> {
     /// Whether the backend computes an op on this tensor.
     fn computes(&self, op: &Op) -> bool {
         let dtype = self.dtype();
-        !matches!(
-            B::supports(&B::device(&self.value), &OpDesc { op, dtype }),
-            Support::No(_)
-        )
+        B::supports(&B::device(&self.value), &OpDesc { op, dtype }).is_ok()
     }
 
     fn sequence<R>(

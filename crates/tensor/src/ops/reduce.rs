@@ -4,7 +4,7 @@ use polygrad_core::{ArgOp, Axes, Backend, DType, Error, Op, ReduceOp, Result};
 
 use super::{IntoAxes, context};
 use crate::Tensor;
-use crate::graph::record;
+use crate::graph::{cut, record};
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident = $op:ident;)*) => {
@@ -64,7 +64,7 @@ impl<B: Backend> Tensor<B> {
         }
         let value = B::reduce(op, &x.value, axes, keepdims).map_err(fail)?;
         if matches!(op, ReduceOp::Any | ReduceOp::All) {
-            return Ok(Self::from_inner(value));
+            return Ok(cut(value, &[self], op.name()));
         }
         Ok(record(
             value,
@@ -127,7 +127,7 @@ impl<B: Backend> Tensor<B> {
             ))));
         }
         B::arg_reduce(op, &self.value, axis, keepdims)
-            .map(Self::from_inner)
+            .map(|value| cut(value, &[self], op.name()))
             .map_err(fail)
     }
 

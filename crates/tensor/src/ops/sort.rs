@@ -4,7 +4,7 @@ use polygrad_core::{Backend, Error, Op, Result};
 
 use super::context;
 use crate::Tensor;
-use crate::graph::record;
+use crate::graph::{cut, record};
 
 impl<B: Backend> Tensor<B> {
     /// Sorted values along an axis, and where each came from (i64). Stable; NaN counts as the largest.
@@ -27,7 +27,7 @@ impl<B: Backend> Tensor<B> {
                 save.constant(&indices);
             },
         );
-        Ok((sorted, Self::from_inner(indices)))
+        Ok((sorted, cut(indices, &[self], "sort")))
     }
 
     /// The positions (i64) in which [`Tensor::sort`] puts the values.

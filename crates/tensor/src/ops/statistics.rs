@@ -1,6 +1,6 @@
 //! Reductions made of others.
 
-use polygrad_core::{Backend, CompareOp, Error, Result, Scalar};
+use polygrad_core::{Axes, Backend, CompareOp, Error, ReduceOp, Result, Scalar};
 
 use super::{IntoAxes, context};
 use crate::Tensor;
@@ -14,26 +14,49 @@ impl<B: Backend> Tensor<B> {
     /// When an axis is out of range or given twice, or the dtype is no float.
     #[doc(alias = "var")]
     pub fn variance(&self, axes: impl IntoAxes, correction: impl Into<Scalar>, keepdims: bool) -> Result<Self> {
-        let shape = self.shape();
-        let axes = axes.into_axes(&shape).map_err(|e| context(e, "variance", &[self]))?;
-        let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
-        let count: usize = axes.iter().map(|axis| shape[axis]).product();
-        let centred = match count {
-            0 => self.clone(),
-            _ => self.sub(&self.mean(&list, true)?)?,
-        };
-        // Of no more elements than the correction: 0 / 0 or a division by 0, as PyTorch has it.
-        let divisor = (count as f64 - correction.into().to_f64()).max(0.0);
-        let total = centred.square()?.sum(&list, keepdims)?;
-        total.binary_scalar(polygrad_core::BinaryOp::Div, divisor, false)
+        let fail = |e| context(e, "variance", &[self]);
+        let axes = axes.into_axes(&self.shape()).map_err(fail)?;
+        let correction = correction.into().to_f64();
+        Self::in_wide([self], |[x]| x.spread(axes, correction, keepdims)).map_err(fail)
     }
 
-    /// Standard deviation: the root of [`Tensor::variance`].
+    /// [`Tensor::variance`] in this dtype.
+    fn spread(&self, axes: Axes, correction: f64, keepdims: bool) -> Result<Self> {
+        let count: usize = axes.iter().map(|axis| self.shape()[axis]).product();
+        // Of no more elements than the correction: 0 / 0 or a division by 0, as PyTorch has it.
+        let divisor = (count as f64 - correction).max(0.0);
+        if count == 0 {
+            return self.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor;
+        }
+        // Far from 0 the mean is rounded by more than the values may differ: it only brings them near 0, where the second one is precise.
+        let near = self.sub(&self.detach().reduce_axes(ReduceOp::Mean, axes, true)?)?;
+        let centred = near.sub(&near.reduce_axes(ReduceOp::Mean, axes, true)?)?;
+        centred.square()?.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor
+    }
+
+    /// Standard deviation: the root of [`Tensor::variance`]. Where all values are equal it is 0, and so is its gradient.
     ///
     /// # Errors
     /// As [`Tensor::variance`].
     pub fn std(&self, axes: impl IntoAxes, correction: impl Into<Scalar>, keepdims: bool) -> Result<Self> {
-        self.variance(axes, correction, keepdims)?.sqrt()
+        let fail = |e| context(e, "std", &[self]);
+        let axes = axes.into_axes(&self.shape()).map_err(fail)?;
+        let correction = correction.into().to_f64();
+        let count: usize = axes.iter().map(|axis| self.shape()[axis]).product();
+        let root = |x: &Self| {
+            let variance = x.spread(axes, correction, keepdims)?;
+            if !x.is_tracked() || count as f64 <= correction.max(0.0) {
+                return variance.sqrt();
+            }
+            // The root has an infinite slope at 0. Whether the values are equal rounding may hide from the variance.
+            let x = x.detach();
+            let extreme = |op| x.reduce_axes(op, axes, keepdims);
+            let equal = extreme(ReduceOp::Max)?.eq(&extreme(ReduceOp::Min)?)?;
+            let finite = variance.isfinite()?;
+            let is_zero = variance.eq_scalar(0.0)?.logical_or(&equal.logical_and(&finite)?)?;
+            variance.masked_fill(&is_zero, 1.0)?.sqrt()?.masked_fill(&is_zero, 0.0)
+        };
+        Self::in_wide([self], |[x]| root(x)).map_err(fail)
     }
 
     /// `ln Σ e^x` over axes, without overflow; minus infinity over nothing.
@@ -41,27 +64,29 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When an axis is out of range or given twice.
     pub fn logsumexp(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
-        let x = self.cast_cow(self.dtype().to_float())?;
-        let axes = axes
-            .into_axes(&x.shape())
-            .map_err(|e| context(e, "logsumexp", &[self]))?;
-        let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
-        if axes.iter().any(|axis| x.shape()[axis] == 0) {
-            return x.sum(&list, keepdims)?.log();
-        }
-        let top = x.detach().amax(&list, true)?;
-        // An infinite maximum must not be subtracted from itself.
-        let zero = top.zeros_like()?;
-        let top = Self::where_(&top.isfinite()?, &top, &zero)?;
-        let total = x.sub(&top)?.exp()?.sum(&list, true)?.log()?.add(&top)?;
-        if keepdims {
-            return Ok(total);
-        }
-        total.reshape(x.shape().reduced(axes, false))
+        let fail = |e| context(e, "logsumexp", &[self]);
+        let axes = axes.into_axes(&self.shape()).map_err(fail)?;
+        let x = self.cast_cow(self.dtype().to_float()).map_err(fail)?;
+        Self::in_wide([&*x], |[x]| {
+            if axes.iter().any(|axis| x.shape()[axis] == 0) {
+                return x.reduce_axes(ReduceOp::Sum, axes, keepdims)?.log();
+            }
+            let top = x.detach().reduce_axes(ReduceOp::Max, axes, true)?;
+            // An infinite maximum must not be subtracted from itself.
+            let zero = top.zeros_like()?;
+            let top = Self::where_(&top.isfinite()?, &top, &zero)?;
+            let powers = x.sub(&top)?.exp()?;
+            let total = powers.reduce_axes(ReduceOp::Sum, axes, true)?.log()?.add(&top)?;
+            if keepdims {
+                return Ok(total);
+            }
+            total.reshape(x.shape().reduced(axes, false))
+        })
+        .map_err(fail)
     }
 
     /// The p-norm over axes: `(Σ |x|^p)^(1/p)`; the largest `|x|` for infinity, the smallest for minus infinity, the number of elements
-    /// that are not 0 for 0.
+    /// that are not 0 for 0. An element that is 0 has the gradient 0.
     ///
     /// # Errors
     /// When an axis is out of range or given twice, or `p` is NaN.
@@ -69,25 +94,37 @@ impl<B: Backend> Tensor<B> {
         if p.is_nan() {
             return Err(context(Error::invalid("the order of the norm is NaN"), "norm", &[self]));
         }
+        let fail = |e| context(e, "norm", &[self]);
+        let axes = axes.into_axes(&self.shape()).map_err(fail)?;
+        Self::in_wide([self], |[x]| x.norm_of(p, axes, keepdims)).map_err(fail)
+    }
+
+    fn norm_of(&self, p: f64, axes: Axes, keepdims: bool) -> Result<Self> {
+        let reduced = |x: Self, op| x.reduce_axes(op, axes, keepdims);
         if p == 0.0 {
-            return self
-                .compare_scalar(CompareOp::Ne, 0.0)?
-                .to_dtype(self.dtype())?
-                .sum(axes, keepdims);
+            let counts = self.compare_scalar(CompareOp::Ne, 0.0)?;
+            return reduced(counts.to_dtype(self.dtype())?, ReduceOp::Sum);
         }
         let magnitude = self.abs()?;
         if p == f64::INFINITY {
-            return magnitude.amax(axes, keepdims);
+            return reduced(magnitude, ReduceOp::Max);
         }
         if p == f64::NEG_INFINITY {
-            return magnitude.amin(axes, keepdims);
+            return reduced(magnitude, ReduceOp::Min);
         }
         if p == 1.0 {
-            return magnitude.sum(axes, keepdims);
+            return reduced(magnitude, ReduceOp::Sum);
         }
-        let axes = axes.into_axes(&self.shape()).map_err(|e| context(e, "norm", &[self]))?;
-        let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
-        let total = magnitude.pow_scalar(p)?.sum(&list, keepdims)?;
+        let powers = if p < 2.0 && self.is_tracked() {
+            // The power or its slope changes infinitely fast at 0.
+            let is_zero = self.eq_scalar(0.0)?;
+            let power_of_zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
+            let powers = magnitude.masked_fill(&is_zero, 1.0)?.pow_scalar(p)?;
+            powers.masked_fill(&is_zero, power_of_zero)?
+        } else {
+            magnitude.pow_scalar(p)?
+        };
+        let total = reduced(powers, ReduceOp::Sum)?;
         // The root has an infinite slope at 0; PyTorch gives a zero vector the gradient 0.
         let is_zero = total.eq_scalar(0.0)?;
         let safe = total.masked_fill(&is_zero, 1.0)?;
@@ -116,11 +153,12 @@ impl<B: Backend> Tensor<B> {
         let shape = self.shape().broadcast(&other.shape()).map_err(fail)?;
         axis.into_axes(&shape).map_err(fail)?;
         let unit = |x: &Self| {
-            let x = x.cast_cow(dtype)?.expand(shape)?;
+            let x = x.expand(shape)?;
             let norm = x.norm(2.0, axis, true)?;
             let limited = norm.detach().clamp(Some(eps), None)?;
             x.div(&norm.add(&limited.sub(&norm.detach())?)?)
         };
-        unit(self)?.mul(&unit(other)?)?.sum(axis, false).map_err(fail)
+        let (a, b) = (self.cast_cow(dtype)?, other.cast_cow(dtype)?);
+        Self::in_wide([&*a, &*b], |[a, b]| unit(a)?.mul(&unit(b)?)?.sum(axis, false)).map_err(fail)
     }
 }

@@ -1,23 +1,29 @@
 //! Convolution and pooling, over one to three spatial axes.
 
-use polygrad_core::{Backend, ConvParams, Error, Op, PoolParams, Result, Shape};
+use polygrad_core::{Backend, ConvParams, DType, Error, Op, PoolParams, Result, Shape, decompose};
 
 use super::context;
 use crate::PadMode;
 use crate::Tensor;
 use crate::flops;
 use crate::graph::record;
+use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
-    /// Cross-correlation of `[N, C, spatial…]` with `weight [O, C / groups, kernel…]`.
+    /// Cross-correlation of `[N, C, spatial…]` with `weight [O, C / groups, kernel…]`; integers wrap, and never become floats.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
     pub fn conv(&self, weight: &Self, params: &ConvParams) -> Result<Self> {
         let fail = |e| context(e, "conv", &[self, weight]);
-        self.check_floats(weight).map_err(fail)?;
+        self.check_factors(weight).map_err(fail)?;
         params.output_shape(&self.shape(), &weight.shape()).map_err(fail)?;
-        let value = B::conv(&self.value, &weight.value, params).map_err(fail)?;
+        let value = if self.dtype().is_float() {
+            B::conv(&self.value, &weight.value, params)
+        } else {
+            decompose::integer_conv::<B>(&self.value, &weight.value, params)
+        };
+        let value = value.map_err(fail)?;
         flops::add_products(B::shape(&value).numel(), taps(weight.shape()));
         Ok(record(
             value,
@@ -36,7 +42,7 @@ impl<B: Backend> Tensor<B> {
     /// When shapes, dtypes or devices do not fit.
     pub fn conv_transpose(&self, weight: &Self, params: &ConvParams, output_padding: [usize; 3]) -> Result<Self> {
         let fail = |e| context(e, "conv_transpose", &[self, weight]);
-        self.check_floats(weight).map_err(fail)?;
+        self.check_factors(weight).map_err(fail)?;
         let (x, w) = (self.shape(), weight.shape());
         if !(3..=5).contains(&x.rank()) || w.rank() != x.rank() || x[1] != w[0] || w[1..].contains(&0) {
             return Err(fail(Error::shape(
@@ -91,6 +97,9 @@ impl<B: Backend> Tensor<B> {
 
     /// The gradient of [`Tensor::conv`] wrt its input, which is linear in both operands again.
     pub(crate) fn conv_input_grad(&self, weight: &Self, input_shape: Shape, params: &ConvParams) -> Result<Self> {
+        if !self.dtype().is_float() {
+            return decompose::conv_input_grad::<Tracked<B>>(self, weight, input_shape, params);
+        }
         let value = B::conv_input_grad(&self.value, &weight.value, input_shape, params)
             .map_err(|e| context(e, "conv_input_grad", &[self, weight]))?;
         flops::add_products(self.numel(), taps(weight.shape()));
@@ -143,7 +152,8 @@ impl<B: Backend> Tensor<B> {
     pub fn avg_pool(&self, params: &PoolParams) -> Result<Self> {
         let fail = |e| context(e, "avg_pool", &[self]);
         if !self.dtype().is_float() {
-            return Err(fail(Error::dtype(format!("{} is no float", self.dtype()))));
+            let error = Error::dtype(format!("the mean of {0} is no {0}", self.dtype()));
+            return Err(fail(error.with_hint("convert it to a float with to_dtype")));
         }
         let shape = self.shape();
         params.output_shape(&shape).map_err(fail)?;
@@ -157,12 +167,12 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self], || Op::AvgPool(Box::new(*params)), |_, _| ()))
     }
 
-    pub(super) fn check_floats(&self, weight: &Self) -> Result<()> {
+    /// Whether the operands of a convolution are on one device and of one dtype that has products.
+    pub(super) fn check_factors(&self, weight: &Self) -> Result<()> {
         self.check_device(weight)?;
-        if !self.dtype().is_float() || weight.dtype() != self.dtype() {
-            return Err(
-                Error::dtype("input and weight must have one float dtype").with_hint("convert the input with to_dtype")
-            );
+        if self.dtype() == DType::Bool || weight.dtype() != self.dtype() {
+            return Err(Error::dtype("input and weight must have one dtype, and not bool")
+                .with_hint("convert the input with to_dtype"));
         }
         Ok(())
     }

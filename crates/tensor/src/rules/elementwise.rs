@@ -106,7 +106,11 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
             c.two(|| to_a(share(a(), b())?), || to_b(share(b(), a())?))
         }
         BinaryOp::Atan2 => {
-            let norm = || a().square()?.add(&b().square()?);
+            // At the origin there is no angle; the gradient is 0 there.
+            let norm = || {
+                let origin = a().eq_scalar(0.0)?.logical_and(&b().eq_scalar(0.0)?)?;
+                a().square()?.add(&b().square()?)?.masked_fill(&origin, 1.0)
+            };
             c.two(
                 || to_a(g.mul(&b().div(&norm()?)?)?),
                 || to_b(g.mul(&a().div(&norm()?)?)?.neg()?),
@@ -130,7 +134,10 @@ pub(super) fn binary_scalar<B: Backend>(
         (BinaryOp::Sub, true) => g.neg()?,
         (BinaryOp::Mul, _) => (g * s)?,
         (BinaryOp::Div, false) => (g / s)?,
-        (BinaryOp::Div, true) => (g.div(&x().square()?)? * -s)?,
+        // One division after the other: the square of x may leave the range.
+        (BinaryOp::Div, true) => g
+            .mul(&x().binary_scalar(BinaryOp::Div, scalar, true)?.div(x())?)?
+            .neg()?,
         (BinaryOp::Pow, false) if s == 0.0 => g.zeros_like()?,
         (BinaryOp::Pow, false) => g.mul(&(x().pow_scalar(s - 1.0)? * s)?)?,
         (BinaryOp::Pow, true) if s == 0.0 => {
@@ -139,18 +146,30 @@ pub(super) fn binary_scalar<B: Backend>(
             g.mul(&c.saved[1].mul(&logarithm)?)?
         }
         (BinaryOp::Pow, true) => g.mul(&(&c.saved[1] * s.ln())?)?,
-        (BinaryOp::Maximum, _) => g.masked_fill(&x().lt_scalar(s)?, 0.0)?,
-        (BinaryOp::Minimum, _) => g.masked_fill(&x().gt_scalar(s)?, 0.0)?,
+        // NaN is not within the bound.
+        (BinaryOp::Maximum, _) => where_kept(&x().ge_scalar(scalar)?, g)?,
+        (BinaryOp::Minimum, _) => where_kept(&x().le_scalar(scalar)?, g)?,
         (BinaryOp::Remainder, true) => {
             let quotient = x().binary_scalar(BinaryOp::Div, s, true)?.floor()?;
             g.mul(&quotient)?.neg()?
         }
         (BinaryOp::Atan2, reverse) => {
             let sign = if reverse { -s } else { s };
-            (g.div(&(x().square()? + s * s)?)? * sign)?
+            let mut norm = (x().square()? + s * s)?;
+            if s == 0.0 {
+                // The gradient is 0, at the origin too.
+                norm = norm.masked_fill(&norm.eq_scalar(0.0)?, 1.0)?;
+            }
+            (g.div(&norm)? * sign)?
         }
         (other, _) => return Err(super::missing(other.name())),
     })
+}
+
+/// The gradient where the mask is true, else 0.
+fn where_kept<B: Backend>(mask: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
+    let zero = Tensor::full((), 0.0, g.dtype(), &g.device())?;
+    Tensor::where_(mask, g, &zero)
 }
 
 pub(super) fn select<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {

@@ -8,8 +8,8 @@ mod fused;
 mod movement;
 mod reduction;
 
-use polygrad_core::{Backend, Error, ErrorKind, Op, Result, Shape};
-use smallvec::smallvec;
+use polygrad_core::{Backend, BinaryOp, Error, ErrorKind, Op, ReduceOp, Result, Shape, UnaryOp};
+use smallvec::{SmallVec, smallvec};
 
 pub(crate) use elementwise::{Needs, binary_needs, unary_needs};
 
@@ -87,10 +87,67 @@ pub(crate) fn apply<B: Backend>(
                 grad,
                 create_graph,
             };
-            table(op, &context).map_err(|e| e.with_op(format!("backward of {}", op.name())))
+            let dtype = context.grad.dtype();
+            let passed = if dtype.wide() == dtype {
+                table(op, &context)
+            } else {
+                narrow(op, &context)
+            };
+            passed.map_err(|e| e.with_op(format!("backward of {}", op.name())))
         }
         Rule::Custom(op) => custom::apply(&**op, call, saved, &grad).map(Passed::Inputs),
         Rule::Checkpoint(_) => unreachable!("the backward pass computes checkpoints again before it comes here"),
+    }
+}
+
+/// The rules for f16 and bf16: those of several steps run in f32, as the ops themselves do, and round once.
+#[cold]
+fn narrow<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
+    if !takes_steps(op, c) {
+        return table(op, c);
+    }
+    let dtype = c.grad.dtype();
+    let saved = c
+        .saved
+        .iter()
+        .map(Tensor::widened)
+        .collect::<Result<SmallVec<[_; 4]>>>()?;
+    let wide = Context {
+        call: c.call,
+        saved: &saved,
+        grad: c.grad.widened()?,
+        create_graph: c.create_graph,
+    };
+    let mut passed = table(op, &wide)?;
+    if let Passed::Inputs(gradients) = &mut passed {
+        for gradient in gradients.iter_mut().flatten() {
+            *gradient = gradient.to_dtype(dtype)?;
+        }
+    }
+    Ok(passed)
+}
+
+/// Whether a row makes a gradient in several steps that round or overflow; of fused ops the backend's gradient is one step.
+fn takes_steps<B: Backend>(op: &Op, c: &Context<'_, B>) -> bool {
+    use UnaryOp as U;
+    match op {
+        Op::Unary(op) => !matches!(
+            op,
+            U::Neg | U::Abs | U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc | U::Exp | U::Log | U::Relu
+        ),
+        // A product, and its sum where an input was broadcast.
+        Op::Binary(BinaryOp::Mul) => c.call.inputs.iter().any(|input| input.shape != c.grad.shape()),
+        Op::Binary(op) => !matches!(
+            op,
+            BinaryOp::Add | BinaryOp::Sub | BinaryOp::Maximum | BinaryOp::Minimum
+        ),
+        Op::BinaryScalar { op, reverse, .. } => match op {
+            BinaryOp::Div | BinaryOp::Remainder => *reverse,
+            BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum => false,
+            _ => true,
+        },
+        Op::Reduce { op, .. } => matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod),
+        _ => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rules of reductions and matrix products.
 
-use polygrad_core::{Axes, Backend, ReduceOp, Result, Shape};
+use polygrad_core::{Axes, Backend, DType, ReduceOp, Result, Shape};
 use smallvec::smallvec;
 
 use super::{Context, Passed};
@@ -22,8 +22,11 @@ pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -
         }
         ReduceOp::Max | ReduceOp::Min => {
             let (x, y) = (&c.saved[0], c.saved[1].reshape(kept)?);
-            let ties = x.eq(&y)?.to_dtype(g.dtype())?;
-            g.div(&ties.reduce_axes(ReduceOp::Sum, axes, true)?)?.mul(&ties)?
+            // Where there is NaN, it is the extreme. So many ties that their number leaves a narrow dtype still share.
+            let wide = if g.dtype().size() < 4 { DType::F32 } else { g.dtype() };
+            let ties = x.eq(&y)?.logical_or(&x.isnan()?)?.to_dtype(wide)?;
+            let share = g.to_dtype(wide)?.div(&ties.reduce_axes(ReduceOp::Sum, axes, true)?)?;
+            share.mul(&ties)?.to_dtype(g.dtype())?
         }
         ReduceOp::Prod => {
             // The product of the others: without zeros, the whole divided by the element; with one zero, only the zero itself has any;

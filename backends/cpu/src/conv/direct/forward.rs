@@ -9,7 +9,7 @@ use super::images::Images;
 use super::{Filters, Geometry, flat, turn};
 use crate::CpuDevice;
 use crate::buffers::Buffer;
-use crate::conv::Then;
+use crate::conv::Epilogue;
 use crate::gemm::{Dims, Input, Out, Update, Width, Windows, cost, tiles};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
@@ -36,7 +36,7 @@ pub(in crate::conv) unsafe fn forward(
     g: &Geometry,
     x: *const f32,
     filters: &Filters,
-    then: Option<&Then<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
     to: *mut f32,
 ) -> Result<()> {
     let g = &flat(g);
@@ -58,7 +58,7 @@ pub(in crate::conv) unsafe fn forward(
             images: &images,
             places: &places,
         };
-        images.convolve(device, filters, then, to)?;
+        images.convolve(device, filters, epilogue, to)?;
     }
     Ok(())
 }
@@ -90,7 +90,13 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn convolve(&self, device: CpuDevice, filters: &Filters, then: Option<&Then<'_>>, to: *mut f32) -> Result<()> {
+    fn convolve(
+        &self,
+        device: CpuDevice,
+        filters: &Filters,
+        epilogue: Option<&Epilogue<'_>>,
+        to: *mut f32,
+    ) -> Result<()> {
         let (g, to) = (self.g, Pointer(to));
         let lines = g.output[0] * g.output[1];
         let all = g.batch * lines;
@@ -126,7 +132,7 @@ impl Batch<'_> {
                 first: group * g.outputs + first,
                 channels: filters.width().min(g.outputs - first),
                 sums: scratch.as_ptr().cast(),
-                then,
+                epilogue,
                 to: to.at(0),
             };
             device.level().run(part);
@@ -147,7 +153,7 @@ struct Part<'a> {
     channels: usize,
     /// For each position a row of the panel's width.
     sums: *mut f32,
-    then: Option<&'a Then<'a>>,
+    epilogue: Option<&'a Epilogue<'a>>,
     /// The whole output.
     to: *mut f32,
 }
@@ -231,12 +237,12 @@ impl Part<'_> {
     unsafe fn bring_out<S: Simd>(&self, s: S) {
         let Batch { g, first, .. } = *self.batch;
         let (plane, lines) = (g.out_plane(), g.output[0] * g.output[1]);
-        if let Some(then) = self.then {
+        if let Some(epilogue) = self.epilogue {
             // SAFETY: the sums have these positions, all of which are written.
             unsafe {
-                let bias = &then.bias[self.first..self.first + self.channels];
+                let bias = &epilogue.bias[self.first..self.first + self.channels];
                 let size = (self.lines.len() * g.output[2], self.width);
-                then.run_rows(s, bias, self.sums, size);
+                epilogue.run_rows(s, bias, self.sums, size);
             }
         }
         let mut sums = self.sums.cast_const();
@@ -251,9 +257,9 @@ impl Part<'_> {
             unsafe {
                 let to = self.to.add(place);
                 turn(s, sums, self.width, (positions, self.channels), to, plane);
-                if let Some(then) = self.then.filter(|then| !then.ends_in_rows()) {
+                if let Some(epilogue) = self.epilogue.filter(|epilogue| !epilogue.ends_in_rows()) {
                     for i in 0..self.channels {
-                        then.run(0.0, self.to, place + i * plane, positions);
+                        epilogue.run(0.0, self.to, place + i * plane, positions);
                     }
                 }
             }

@@ -10,7 +10,7 @@ use super::patches::{Form, Patches, room};
 use super::{Filters, Geometry, PLACES, Tiles, input_frame, lanes, padded, planes};
 use crate::CpuDevice;
 use crate::buffers::Buffer;
-use crate::conv::Then;
+use crate::conv::Epilogue;
 use crate::gemm::{Dims, Even, Input, NV, Out, Update, Width, cost, tiles as cut};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
@@ -33,7 +33,7 @@ pub(in crate::conv) unsafe fn forward(
     g: &Geometry,
     x: *const f32,
     filters: &Filters,
-    then: Option<&Then<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
     to: *mut f32,
 ) -> Result<()> {
     let tiles = Tiles::of(g);
@@ -63,7 +63,7 @@ pub(in crate::conv) unsafe fn forward(
             group,
             lines: block * share..lines.min((block + 1) * share),
             chunks: part_index * part..chunks.min((part_index + 1) * part),
-            then,
+            epilogue,
             to: to.at(0),
         };
         // SAFETY: by the caller.
@@ -83,7 +83,7 @@ struct Block<'a> {
     group: usize,
     lines: Range<usize>,
     chunks: Range<usize>,
-    then: Option<&'a Then<'a>>,
+    epilogue: Option<&'a Epilogue<'a>>,
     /// The whole output.
     to: *mut f32,
 }
@@ -145,7 +145,7 @@ impl Block<'_> {
                 step: chunk_step,
                 place: count * chunk_step,
                 scratch,
-                then: self.then,
+                epilogue: self.epilogue,
                 to: self.to,
             });
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::pixels::write;
 use super::{Geometry, Tiles};
-use crate::conv::Then;
+use crate::conv::Epilogue;
 use crate::simd::{Kernel, Simd};
 
 /// The tiles of some lines in some channels.
@@ -22,7 +22,7 @@ pub(super) struct Outputs<'a> {
     pub(super) place: usize,
     /// Has room for a register for each pixel of the lines.
     pub(super) scratch: *mut f32,
-    pub(super) then: Option<&'a Then<'a>>,
+    pub(super) epilogue: Option<&'a Epilogue<'a>>,
     /// The whole output.
     pub(super) to: *mut f32,
 }
@@ -56,14 +56,14 @@ impl Kernel for Outputs<'_> {
                     let first = self.first + channel;
                     let place = (image * self.g.groups * self.g.outputs + first) * plane + start;
                     let channels = S::N.min(self.channels - channel);
-                    if let Some(then) = self.then {
-                        let bias = &then.bias[first..first + channels];
-                        then.run_rows(s, bias, self.scratch, (pixels, S::N));
+                    if let Some(epilogue) = self.epilogue {
+                        let bias = &epilogue.bias[first..first + channels];
+                        epilogue.run_rows(s, bias, self.scratch, (pixels, S::N));
                     }
                     write(s, self.scratch, pixels, self.to.add(place), channels, plane);
-                    if let Some(then) = self.then.filter(|then| !then.ends_in_rows()) {
+                    if let Some(epilogue) = self.epilogue.filter(|epilogue| !epilogue.ends_in_rows()) {
                         for i in 0..channels {
-                            then.run(0.0, self.to, place + i * plane, pixels);
+                            epilogue.run(0.0, self.to, place + i * plane, pixels);
                         }
                     }
                 }

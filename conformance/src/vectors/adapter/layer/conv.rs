@@ -3,10 +3,19 @@
 use polygrad_nn::{ConvConfig, ConvTransposeConfig};
 use polygrad_tensor::{Backend, Device};
 
-use super::{Layer, flag, needed, size, sizes};
+use super::{Layer, batched, flag, needed, size, sizes};
 use crate::vectors::call::{Asked, Call, NAMED, unsupported};
 
+fn padded_with_zeros<B: Backend>(call: &Call<'_, B>) -> Asked<()> {
+    match call.text(NAMED, "padding_mode")? {
+        None | Some("zeros") => Ok(()),
+        Some(other) => unsupported(format!("argument padding_mode={other} is not offered")),
+    }
+}
+
 pub(super) fn conv<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+    batched(call, D)?;
+    padded_with_zeros(call)?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
     let mut config = ConvConfig::<D>::new(size(call, "in_channels")?, size(call, "out_channels")?, kernel)
         .groups(call.size(NAMED, "groups", 1)?)
@@ -27,6 +36,8 @@ pub(super) fn conv<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Devi
 }
 
 pub(super) fn conv_transpose<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+    batched(call, D)?;
+    padded_with_zeros(call)?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
     let config = ConvTransposeConfig::<D>::new(size(call, "in_channels")?, size(call, "out_channels")?, kernel)
         .stride(sizes(call, "stride")?.unwrap_or([1; D]))

@@ -34,6 +34,19 @@ pub(super) fn size<B: Backend>(call: &Call<'_, B>, name: &str) -> Asked<usize> {
     Ok(size)
 }
 
+/// Ends the case where the input has no batch axis before its channels and so many spatial axes: the layer wants one.
+fn batched<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Asked<()> {
+    let x = call.tensor(0, "input")?;
+    match x.rank() == spatial + 1 {
+        true => unsupported(format!(
+            "argument input: {} has no batch axis, without which {} is not offered",
+            x.shape(),
+            call.op()
+        )),
+        false => Ok(()),
+    }
+}
+
 pub(super) fn flag<B: Backend>(call: &Call<'_, B>, name: &str, default: bool) -> Asked<bool> {
     call.flag(NAMED, name, default)
 }
@@ -53,6 +66,12 @@ fn linear<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>>
 }
 
 fn embedding<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+    for name in ["max_norm", "scale_grad_by_freq"] {
+        call.not_offered(name)?;
+    }
+    // What gradients are stored in has no bearing on their values; and without max_norm there is no norm.
+    call.ignore(NAMED, "sparse");
+    call.ignore(NAMED, "norm_type");
     let mut config = EmbeddingConfig::new(size(call, "num_embeddings")?, size(call, "embedding_dim")?);
     if let Some(index) = call.optional_int(NAMED, "padding_idx")? {
         config = config.padding_idx(index);
@@ -79,7 +98,8 @@ fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> Aske
         "MaxPool2d" => return window::max_pool::<2, B>(call),
         "AvgPool1d" => return window::avg_pool::<1, B>(call),
         "AvgPool2d" => return window::avg_pool::<2, B>(call),
-        "AdaptiveAvgPool2d" => return window::adaptive(call),
+        "AdaptiveAvgPool1d" => return window::adaptive::<1, B>(call),
+        "AdaptiveAvgPool2d" => return window::adaptive::<2, B>(call),
         "Upsample" => return window::upsample(call),
         "PixelShuffle" => Box::new(PixelShuffle(size(call, "upscale_factor")?)),
         "PixelUnshuffle" => Box::new(PixelUnshuffle(size(call, "downscale_factor")?)),

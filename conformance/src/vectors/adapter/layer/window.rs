@@ -1,12 +1,14 @@
 //! Pooling, and images of another size.
 
-use polygrad_nn::{AdaptiveAvgPool2d, AvgPool, MaxPool, Upsample};
+use polygrad_nn::{AdaptiveAvgPool, AvgPool, MaxPool, Upsample};
 use polygrad_tensor::{Backend, InterpolateMode};
 
-use super::{Layer, flag, needed, sizes};
+use super::{Layer, batched, flag, needed, sizes};
 use crate::vectors::call::{Asked, Call, NAMED, unsupported};
 
 pub(super) fn max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<Layer<B>> {
+    batched(call, D)?;
+    call.not_offered("return_indices")?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
     let mut pool = MaxPool::<D>::new(kernel).ceil_mode(flag(call, "ceil_mode", false)?);
     if let Some(stride) = sizes(call, "stride")? {
@@ -22,6 +24,8 @@ pub(super) fn max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<
 }
 
 pub(super) fn avg_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<Layer<B>> {
+    batched(call, D)?;
+    call.not_offered("divisor_override")?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
     let mut pool = AvgPool::<D>::new(kernel)
         .ceil_mode(flag(call, "ceil_mode", false)?)
@@ -35,11 +39,12 @@ pub(super) fn avg_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<
     Ok(Box::new(pool))
 }
 
-pub(super) fn adaptive<B: Backend>(call: &Call<'_, B>) -> Asked<Layer<B>> {
-    let output = needed("output_size", call.extents(NAMED, "output_size", 2)?)?;
-    match output[..] {
-        [height, width] => Ok(Box::new(AdaptiveAvgPool2d::with_kept([height, width]))),
-        _ => unsupported(format!("argument output_size={output:?}")),
+pub(super) fn adaptive<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<Layer<B>> {
+    batched(call, D)?;
+    let output = needed("output_size", call.extents(NAMED, "output_size", D)?)?;
+    match <[_; D]>::try_from(output) {
+        Ok(output) => Ok(Box::new(AdaptiveAvgPool::with_kept(output))),
+        Err(output) => unsupported(format!("argument output_size={output:?}")),
     }
 }
 

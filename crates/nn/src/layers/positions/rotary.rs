@@ -126,6 +126,10 @@ impl<B: Backend> RotaryEmbedding<B> {
         if x.rank() < 2 || x.shape()[x.rank() - 1] != 2 * half {
             return Err(Error::shape(format!("takes […, S, {}]", 2 * half)).with_operands([(x.shape(), x.dtype())]));
         }
+        Tensor::in_wide([x], |[x]| self.rotated(x, offset, half))
+    }
+
+    fn rotated(&self, x: &Tensor<B>, offset: usize, half: usize) -> Result<Tensor<B>> {
         let (cos, sin) = (self.cos.rows(x, offset)?, self.sin.rows(x, offset)?);
         match self.pairs {
             RotaryPairs::Halves => {

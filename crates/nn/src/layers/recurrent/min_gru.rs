@@ -112,11 +112,12 @@ impl<B: Backend> MinGRU<B> {
     pub fn step(&self, x: &Tensor<B>, h: &Tensor<B>) -> Result<Tensor<B>> {
         let run = || {
             self.check(x, "[N, C]", 2, Some(h))?;
-            let gate = self.linear_z.forward(x)?;
-            // 1 − z as σ(−gate) keeps its digits where z is nearly 1.
-            let kept = gate.neg()?.sigmoid()?.mul(h)?;
-            let new = gate.sigmoid()?.mul(&log_g(&self.linear_h.forward(x)?)?.exp()?)?;
-            kept.add(&new)
+            let (gate, new) = (self.linear_z.forward(x)?, self.linear_h.forward(x)?);
+            Tensor::in_wide([&gate, &new, h], |[gate, new, h]| {
+                // 1 − z as σ(−gate) keeps its digits where z is nearly 1.
+                let kept = gate.neg()?.sigmoid()?.mul(h)?;
+                kept.add(&gate.sigmoid()?.mul(&log_g(new)?.exp()?)?)
+            })
         };
         watch::layer(self, x, run).map_err(|e| e.with_op(NAME))
     }
@@ -127,18 +128,19 @@ impl<B: Backend> MinGRU<B> {
         if steps == 0 {
             return Err(Error::shape("the input has no steps").with_operands([(x.shape(), x.dtype())]));
         }
-        let gate = self.linear_z.forward(x)?;
-        // ln z and ln (1 − z) of z = σ(gate), which in a narrow dtype would be 0 or 1 long before its logarithms leave the range.
-        let log_kept = softplus(&gate)?.neg()?;
-        let log_new = softplus(&gate.neg()?)?
-            .neg()?
-            .add(&log_g(&self.linear_h.forward(x)?)?)?;
-        let mut y = log_scan(&log_kept, &log_new)?.exp()?;
-        if let Some(h) = h {
+        let (gate, new) = (self.linear_z.forward(x)?, self.linear_h.forward(x)?);
+        let y = Tensor::in_wide([&gate, &new, h.unwrap_or(&gate)], |[gate, new, initial]| {
+            // ln z and ln (1 − z) of z = σ(gate), which would be 0 or 1 long before its logarithms leave the range.
+            let log_kept = softplus(gate)?.neg()?;
+            let log_new = softplus(&gate.neg()?)?.neg()?.add(&log_g(new)?)?;
+            let y = log_scan(&log_kept, &log_new)?.exp()?;
+            if h.is_none() {
+                return Ok(y);
+            }
             // The initial state may be of either sign, and has no logarithm then; but it comes in by a product alone.
             let kept = log_kept.cumsum(1)?.exp()?;
-            y = y.add(&kept.mul(&h.unsqueeze(1)?)?)?;
-        }
+            y.add(&kept.mul(&initial.unsqueeze(1)?)?)
+        })?;
         let last = y.narrow(1, steps - 1, 1)?.squeeze(1)?;
         Ok((y, last))
     }

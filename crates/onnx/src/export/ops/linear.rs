@@ -1,8 +1,8 @@
 //! Products of matrices.
 
-use polygrad_core::{Axes, BinaryOp, Result, Shape};
+use polygrad_core::{Axes, BinaryOp, DType, Result, Shape};
 
-use super::elementwise::binary;
+use super::elementwise::{binary, cast};
 use super::movement::permute;
 use crate::export::OnnxTensor;
 use crate::export::call::Call;
@@ -19,6 +19,11 @@ pub(crate) fn matmul_shape(a: &T, b: &T) -> Result<Shape> {
 }
 
 pub(crate) fn matmul(a: &T, b: &T) -> Result<T> {
+    if a.dtype == DType::U8 {
+        // ONNX multiplies no matrices of bytes; the lower 8 bits of wider products are theirs.
+        let product = matmul(&cast(a, DType::I32)?, &cast(b, DType::I32)?)?;
+        return cast(&product, DType::U8);
+    }
     a.recording
         .one(Call::of("MatMul", [a, b]).gives(matmul_shape(a, b)?, a.dtype))
 }

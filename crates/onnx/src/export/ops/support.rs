@@ -1,48 +1,24 @@
 //! What can be recorded.
 
-use polygrad_core::{Activation, BinaryOp, Error, Op, OpDesc, Support};
+use polygrad_core::{BinaryOp, DType, Error, Op, OpDesc, Result};
 
 use super::elementwise::has_binary;
 use crate::export::Opset;
 
 /// See [`Backend::supports`](polygrad_core::Backend::supports).
-pub(crate) fn supports(opset: Opset, call: &OpDesc<'_>) -> Support {
+pub(crate) fn supports(opset: Opset, call: &OpDesc<'_>) -> Result<()> {
     let (op, dtype) = (call.op, call.dtype);
-    if !op.accepts(dtype) {
-        return Support::No(format!("{} is not defined for {dtype}", op.name()));
-    }
+    call.check(&DType::ALL)?;
     match op {
-        _ if is_training(op) => Support::No(training(op.name()).to_string()),
-        Op::Binary(op) | Op::BinaryScalar { op, .. } if !has_binary(*op) => {
-            Support::No(super::elementwise::unknown(op.name()).to_string())
+        _ if is_training(op) => Err(training(op.name())),
+        Op::Binary(op) | Op::BinaryScalar { op, .. } if !op.is_fused() && !has_binary(*op) => {
+            Err(super::elementwise::unknown(op.name()))
         }
-        Op::Binary(BinaryOp::And | BinaryOp::Or | BinaryOp::Xor)
-            if dtype != polygrad_core::DType::Bool && !opset.has_bitwise() =>
-        {
-            Support::No(format!("opset {} has no op on single bits", opset.version()))
+        Op::Binary(BinaryOp::And | BinaryOp::Or | BinaryOp::Xor) if dtype != DType::Bool && !opset.has_bitwise() => {
+            let version = opset.version();
+            Err(Error::unsupported(format!("opset {version} has no op on single bits")).with_op(op.name()))
         }
-        Op::Activation(Activation::Gelu | Activation::GeluTanh) if opset.has_gelu() => Support::Native,
-        Op::Activation(
-            Activation::Relu
-            | Activation::Tanh
-            | Activation::Sigmoid
-            | Activation::Softplus { .. }
-            | Activation::Elu { .. }
-            | Activation::LeakyRelu { .. },
-        )
-        | Op::Linear
-        | Op::Softmax { .. }
-        | Op::LogSoftmax { .. }
-        | Op::LayerNorm { .. }
-        | Op::BatchNormRunning { .. }
-        | Op::Embedding { .. }
-        | Op::ConvInputGrad { .. }
-        | Op::Rnn { .. }
-        | Op::Lstm { .. }
-        | Op::Gru { .. } => Support::Native,
-        Op::RmsNorm { .. } | Op::Attention { .. } if opset.has_attention() => Support::Native,
-        _ if op.is_fused() => Support::Decomposed,
-        _ => Support::Native,
+        _ => Ok(()),
     }
 }
 

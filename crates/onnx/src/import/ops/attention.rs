@@ -95,7 +95,7 @@ fn mask<B: Backend>(
         vec![samples, 1, queries, keys]
     };
     c.reserve(&dims, DType::Bool)?;
-    let mut seen = Vec::with_capacity(samples * queries * keys);
+    let mut seen = c.list(samples * queries * keys)?;
     for sample in 0..samples {
         for query in 0..queries as i64 {
             seen.extend((0..keys as i64).map(|key| sight.sees(sample, query, key)));

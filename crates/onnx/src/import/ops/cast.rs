@@ -31,11 +31,23 @@ fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
         // What the device lacks is converted before it goes there.
         Some(literal) if literal.host().dtype() == DType::F64 && c.wide() != DType::F64 => {
             let dtype = if to.is_widened() { DType::I64 } else { dtype };
-            Tensor::from_host(literal.host().cast(dtype), c.device)?
+            Tensor::from_host(literal.host().try_cast(dtype)?, c.device)?
         }
         _ => c.x(0)?,
     };
     if to.is_widened() {
+        if to == ElementType::U64 && x.dtype().is_float() {
+            // What is beyond an i64 would be cut off at its end.
+            let largest = c.off_device(&x)?;
+            let mut beyond = false;
+            largest.each_f64(|v| beyond |= v >= 9_223_372_036_854_775_808.0);
+            if beyond {
+                return Err(
+                    Error::out_of_range("a value above 2⁶³ − 1 becomes an uint64 that is not held here")
+                        .with_hint("compute with int64 or double there"),
+                );
+            }
+        }
         // Whole numbers first: what is cut off to the range of an i32 could not be brought into the range of a narrower type.
         return Ok(smallvec![wrap(Value::from(x.to_dtype(DType::I64)?), to, c)?]);
     }
@@ -45,7 +57,7 @@ fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
 /// Numbers of operand 0's shape, rounded to a float of at most 8 bits.
 fn small_floats<B: Backend>(c: &Call<'_, B>, to: ElementType, values: Vec<f64>, saturate: bool) -> Result<Value<B>> {
     let round = |v: f64| minifloat::decode(to, minifloat::encode(to, v as f32, saturate));
-    let host = HostTensor::new(c.shape(0)?, values.into_iter().map(round).collect::<Vec<f32>>())?;
+    let host = HostTensor::new(c.shape(0)?, c.collect(values.into_iter().map(round))?)?;
     Ok(Literal::new(to, host)?.into())
 }
 
@@ -106,7 +118,7 @@ fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         if let (Some(zero), true) = (spread(c, 2, &x)?, element.bits() < 8) {
             q = (q + wide(zero)?)?;
         }
-        let values = c.off_device(&q)?.to_f64_vec();
+        let values = c.off_device(&q)?.try_to_f64_vec()?;
         return Ok(smallvec![small_floats(c, element, values, c.flag("saturate", true)?)?]);
     }
     let (low, high) = element
@@ -132,10 +144,14 @@ fn dequantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         Some(element) => element.dtype()?,
         None => scale.dtype(),
     };
-    let mut value = x.to_dtype(DType::F32)?;
-    if let Some(zero) = spread(c, 2, &x)? {
-        value = (value - zero.to_dtype(DType::F32)?)?;
-    }
+    // The difference of integers is exact; an i32 or i64 need not be as a float.
+    let value = match spread(c, 2, &x)? {
+        Some(zero) if !x.dtype().is_float() && !zero.dtype().is_float() => {
+            (x.to_dtype(DType::I64)? - zero.to_dtype(DType::I64)?)?.to_dtype(DType::F32)?
+        }
+        Some(zero) => (x.to_dtype(DType::F32)? - zero.to_dtype(DType::F32)?)?,
+        None => x.to_dtype(DType::F32)?,
+    };
     one((value * scale.to_dtype(DType::F32)?)?.to_dtype(dtype)?)
 }
 

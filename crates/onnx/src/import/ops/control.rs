@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, List, Results, axis, sizes};
+use crate::import::call::{Call, HANDLE, List, Results, axis, sizes};
 use crate::import::value::Value;
 
 rows! {
@@ -74,10 +74,12 @@ pub(super) fn run<B: Backend>(c: &Call<'_, B>, name: &str, inputs: Vec<Value<B>>
 
 fn truth<B: Backend>(value: &Value<B>) -> Result<bool> {
     let host = value.host()?;
-    match host.to_f64_vec().as_slice() {
-        [value] => Ok(*value != 0.0),
-        _ => Err(Error::shape(format!("a condition of shape {}", host.shape()))),
+    if host.shape().numel() != 1 {
+        return Err(Error::shape(format!("a condition of shape {}", host.shape())));
     }
+    let mut truth = false;
+    host.each_f64(|value| truth = value != 0.0);
+    Ok(truth)
 }
 
 fn branch<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -126,6 +128,7 @@ fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let count = carried.len();
     let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len().saturating_sub(count)];
     let (mut turn, mut collected_bytes) = (0i64, 0usize);
+    let mut held = c.limits.hold();
     while go_on && turn < turns {
         c.limits.step()?;
         let mut inputs = vec![HostTensor::scalar(turn).into(), HostTensor::scalar(go_on).into()];
@@ -146,6 +149,12 @@ fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         let lists = carried.iter().filter(|value| value.as_sequence().is_some());
         c.limits
             .check_bytes(lists.map(Value::bytes).fold(collected_bytes, usize::saturating_add))?;
+        held.set(
+            carried
+                .iter()
+                .map(Value::bytes)
+                .fold(collected_bytes, usize::saturating_add),
+        )?;
         turn += 1;
     }
     let stacks = collected
@@ -191,6 +200,7 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let turns = turns.unwrap_or(0);
     let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); outputs];
     let mut collected_bytes = 0usize;
+    let mut held = c.limits.hold();
     for turn in 0..turns {
         c.limits.step()?;
         let mut now = std::mem::take(&mut carried);
@@ -211,6 +221,12 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             list.push(value);
         }
         c.limits.check_bytes(collected_bytes)?;
+        held.set(
+            carried
+                .iter()
+                .map(Value::bytes)
+                .fold(collected_bytes, usize::saturating_add),
+        )?;
     }
     let mut results = carried;
     for (i, mut turns) in collected.into_iter().enumerate() {
@@ -247,6 +263,7 @@ fn scan_batches<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         return Err(Error::shape("what is scanned is not equally long"));
     }
     let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len()];
+    let (mut held, mut bytes) = (c.limits.hold(), 0usize);
     for sample in 0..samples {
         let at = sample as isize;
         let mut carried = operands[..states]
@@ -263,8 +280,10 @@ fn scan_batches<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             let mut results = run(c, "body", now)?.into_iter();
             carried = results.by_ref().take(states).collect();
             for (list, value) in stacks.iter_mut().zip(results) {
+                bytes = bytes.saturating_add(value.bytes());
                 list.push(value);
             }
+            held.set(bytes)?;
         }
         let stacks = stacks
             .into_iter()
@@ -280,6 +299,7 @@ fn scan_batches<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 fn sequence_map<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let count = list(c, 0)?.len();
     let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len()];
+    let (mut held, mut bytes) = (c.limits.hold(), 0usize);
     for turn in 0..count {
         c.limits.step()?;
         // Sequences are walked in step; what is none goes to every turn.
@@ -295,8 +315,10 @@ fn sequence_map<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         };
         let inputs = c.inputs.iter().map(at_turn).collect::<Result<Vec<_>>>()?;
         for (list, value) in collected.iter_mut().zip(run(c, "body", inputs)?) {
+            bytes = bytes.saturating_add(value.bytes());
             list.push(value);
         }
+        held.set(bytes)?;
     }
     Ok(collected.into_iter().map(Value::sequence).collect())
 }
@@ -305,7 +327,7 @@ fn split_to_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let (x, element) = (c.x(0)?, c.element(0)?);
     let axis = c.axis("axis", 0, x.rank())?;
     let extent = x.shape()[axis];
-    c.reserve(&[extent], DType::I64)?;
+    c.limits.check_bytes(extent.saturating_mul(HANDLE))?;
     let (parts, flat) = match c.opt_ints(1)? {
         None => (List::from_elem(1, extent), !c.flag("keepdims", true)?),
         Some(split) if c.shape(1)?.rank() == 0 => {

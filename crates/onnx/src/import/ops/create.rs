@@ -97,9 +97,9 @@ fn range<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         };
         let count = usize::try_from(count).map_err(|_| Error::shape("the range is larger than memory"))?;
         c.reserve(&[count], DType::I64)?;
-        let values = (0..count as i128).map(|i| (i128::from(start) + i * step) as i64);
-        let host = HostTensor::new(Shape::new(&[count])?, values.collect::<Vec<i64>>())?;
-        return Ok(smallvec![host.cast(dtype).into()]);
+        let values = c.collect((0..count).map(|i| (i128::from(start) + i as i128 * step) as i64))?;
+        let host = HostTensor::new(Shape::new(&[count])?, values)?;
+        return Ok(smallvec![host.try_cast(dtype)?.into()]);
     }
     let (start, end, step) = (start.to_f64(), end.to_f64(), step.to_f64());
     let count = ((end - start) / step).ceil().max(0.0);
@@ -108,9 +108,9 @@ fn range<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let count = count as usize;
     c.reserve(&[count], dtype)?;
-    let values: Vec<f64> = (0..count).map(|i| start + i as f64 * step).collect();
+    let values = c.collect((0..count).map(|i| start + i as f64 * step))?;
     let host = HostTensor::new(Shape::new(&[count])?, values)?;
-    Ok(smallvec![host.cast(dtype).into()])
+    Ok(smallvec![host.try_cast(dtype)?.into()])
 }
 
 fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -130,7 +130,9 @@ fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let ones = (0..*rows as i64).flat_map(|row| (0..*columns as i64).map(move |column| column.checked_sub(row)));
     c.reserve(&shape, DType::F64)?;
-    let ones: Vec<bool> = ones.map(|distance| distance == Some(k)).collect();
+    let mut list: Vec<bool> = c.list(shape.numel())?;
+    list.extend(ones.map(|distance| distance == Some(k)));
+    let ones = list;
     let y = c.make_as(ones, &shape, element.dtype()?)?;
     Ok(smallvec![Value::from(y).with_element(element)])
 }
@@ -155,7 +157,7 @@ fn one_hot<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let index = super::gather::from_front(&index, depth)?.unsqueeze(axis as isize)?;
     let mut along = vec![1; dims.len()];
     along[axis] = depth;
-    let hit = index.eq(&c.make((0..depth as i64).collect::<Vec<_>>(), &along)?)?;
+    let hit = index.eq(&c.make(c.collect((0..depth).map(|i| i as i64))?, &along)?)?;
     let values = values.reshape([2])?;
     one(Tensor::where_(&hit, &values.select(0, 1)?, &values.select(0, 0)?)?)
 }
@@ -189,8 +191,8 @@ fn window<B: Backend>(c: &Call<'_, B>, weights: &[f64]) -> Results<B> {
             .map(|(k, w)| w * (angle * k as f64).cos() * if k % 2 == 0 { 1.0 } else { -1.0 })
             .sum::<f64>()
     };
-    let host = HostTensor::new(Shape::new(&[count])?, (0..count).map(value).collect::<Vec<f64>>())?;
-    Ok(smallvec![host.cast(element.dtype()?).into()])
+    let host = HostTensor::new(Shape::new(&[count])?, c.collect((0..count).map(value))?)?;
+    Ok(smallvec![host.try_cast(element.dtype()?)?.into()])
 }
 
 enum Kind {

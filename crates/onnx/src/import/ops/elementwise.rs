@@ -25,14 +25,14 @@ rows! {
     Row::new("IsNaN", 9, |c| unary(c, UnaryOp::IsNan));
     Row::new("Not", 1, |c| unary(c, UnaryOp::LogicalNot));
     Row::new("IsInf", 10, is_inf);
-    Row::new("Asin", 7, |c| { let x = c.x(0)?; one(x.atan2(&complement(&x)?)?) });
-    Row::new("Acos", 7, |c| { let x = c.x(0)?; one(complement(&x)?.atan2(&x)?) });
+    Row::new("Asin", 7, |c| { let x = c.x(0)?; one(x.atan2(&complement(&x)?)?) }).wide();
+    Row::new("Acos", 7, |c| { let x = c.x(0)?; one(complement(&x)?.atan2(&x)?) }).wide();
     Row::new("Atan", 7, |c| { let x = c.x(0)?; one(x.atan2(&x.ones_like()?)?) });
-    Row::new("Sinh", 9, |c| { let x = c.x(0)?; one(((x.expm1()? - x.neg()?.expm1()?)? * 0.5)?) });
-    Row::new("Cosh", 9, |c| { let x = c.x(0)?; one(((x.exp()? + x.neg()?.exp()?)? * 0.5)?) });
-    Row::new("Asinh", 9, asinh);
-    Row::new("Acosh", 9, |c| { let x = c.x(0)?; one((&x + ((&x * &x)? - 1.0)?.sqrt()?)?.log()?) });
-    Row::new("Atanh", 9, |c| { let x = c.x(0)?; one(((x.log1p()? - x.neg()?.log1p()?)? * 0.5)?) });
+    Row::new("Sinh", 9, |c| { let x = c.x(0)?; one(((x.expm1()? - x.neg()?.expm1()?)? * 0.5)?) }).wide();
+    Row::new("Cosh", 9, |c| { let x = c.x(0)?; one(((x.exp()? + x.neg()?.exp()?)? * 0.5)?) }).wide();
+    Row::new("Asinh", 9, asinh).wide();
+    Row::new("Acosh", 9, |c| { let x = c.x(0)?; one((&x + ((&x * &x)? - 1.0)?.sqrt()?)?.log()?) }).wide();
+    Row::new("Atanh", 9, |c| { let x = c.x(0)?; one(((x.log1p()? - x.neg()?.log1p()?)? * 0.5)?) }).wide();
     Row::new("Add", 7, |c| binary(c, BinaryOp::Add)).like(0);
     Row::new("Sub", 7, |c| binary(c, BinaryOp::Sub)).like(0);
     Row::new("Mul", 7, |c| binary(c, BinaryOp::Mul)).like(0);
@@ -41,8 +41,8 @@ rows! {
     Row::new("Pow", 7, pow).like(0);
     Row::new("Max", 6, |c| many(c, BinaryOp::Maximum)).like(0);
     Row::new("Min", 6, |c| many(c, BinaryOp::Minimum)).like(0);
-    Row::new("Sum", 6, |c| many(c, BinaryOp::Add)).like(0);
-    Row::new("Mean", 6, mean);
+    Row::new("Sum", 6, |c| many(c, BinaryOp::Add)).like(0).wide();
+    Row::new("Mean", 6, mean).wide();
     Row::new("And", 7, |c| binary(c, BinaryOp::And));
     Row::new("Or", 7, |c| binary(c, BinaryOp::Or));
     Row::new("Xor", 7, |c| binary(c, BinaryOp::Xor));
@@ -141,7 +141,16 @@ fn modulo<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         return one(a.remainder(&b)?);
     }
     // The sign of the dividend.
-    one((a.abs()?.remainder(&b.abs()?)? * a.sign()?)?)
+    if a.dtype().is_float() {
+        return one((a.abs()?.remainder(&b.abs()?)? * a.sign()?)?);
+    }
+    // The smallest integer has no absolute value.
+    let rest = a.remainder(&b)?;
+    let turned = rest
+        .lt_scalar(0i64)?
+        .ne(&a.lt_scalar(0i64)?)?
+        .logical_and(&rest.ne_scalar(0i64)?)?;
+    one(Tensor::where_(&turned, &(&rest - &b)?, &rest)?)
 }
 
 fn pow<B: Backend>(c: &Call<'_, B>) -> Results<B> {
@@ -149,7 +158,9 @@ fn pow<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     fits(c, &[&a, &b])?;
     let dtype = a.dtype();
     if !dtype.is_float() && b.dtype().is_float() {
-        return one(a.to_dtype(b.dtype())?.pow(&b)?.to_dtype(dtype)?);
+        // In f32 most integers would be rounded before they are raised.
+        let wide = c.wide();
+        return one(a.to_dtype(wide)?.pow(&b.to_dtype(wide)?)?.to_dtype(dtype)?);
     }
     one(a.pow(&b.to_dtype(dtype)?)?)
 }
@@ -174,7 +185,7 @@ fn bitwise_not<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let x = c.x(0)?;
     // In two's complement −x − 1 has all bits of x the other way; of what is unsigned, the largest value minus x has.
     one(match c.element(0)?.range() {
-        Some((0, high)) => (high - &x)?,
+        Some((0, high)) if high < i64::MAX => (high - &x)?,
         _ => (-1 - &x)?,
     })
 }
@@ -185,23 +196,25 @@ fn bit_shift<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .element(0)?
         .range()
         .ok_or_else(|| malformed("only integers are shifted"))?;
-    // What i64 holds has at most 64 bits, of which a shift by 63 leaves the sign.
-    let width = if high > i64::MAX / 2 {
-        63
-    } else {
-        64 - i64::from((high - low).leading_zeros())
+    let left = match c.text("direction", "")? {
+        "LEFT" => true,
+        "RIGHT" => false,
+        other => return Err(malformed(format!("the direction is {other:?}, not LEFT or RIGHT"))),
+    };
+    let width = match high {
+        // The factor for 63 places is negative, with which a product is right and a quotient is not; to the right, the sign is left.
+        i64::MAX => 63 + i64::from(left),
+        _ => 64 - i64::from((high - low).leading_zeros()),
     };
     let (x, by) = (a.to_dtype(DType::I64)?, b.to_dtype(DType::I64)?);
     let outside = by.lt_scalar(0i64)?.logical_or(&by.ge_scalar(width)?)?;
     let factor = x.full_like(2i64)?.pow(&by.masked_fill(&outside, 0i64)?)?;
-    let shifted = match c.text("direction", "")? {
-        "LEFT" => (x * factor)?.masked_fill(&outside, 0i64)?,
-        "RIGHT" => {
-            // Beyond all bits, what is left is the sign.
-            let sign = x.clamp(Some(-1.0), Some(0.0))?.to_dtype(DType::I64)?;
-            Tensor::where_(&outside, &sign, &x.div_rounded(&factor, RoundingMode::Floor)?)?
-        }
-        other => return Err(malformed(format!("the direction is {other:?}, not LEFT or RIGHT"))),
+    let shifted = if left {
+        (x * factor)?.masked_fill(&outside, 0i64)?
+    } else {
+        // Beyond all bits, what is left is the sign.
+        let sign = x.lt_scalar(0i64)?.to_dtype(DType::I64)?.neg()?;
+        Tensor::where_(&outside, &sign, &x.div_rounded(&factor, RoundingMode::Floor)?)?
     };
     one(if a.dtype() == DType::U8 {
         (shifted % 256)?.to_dtype(DType::U8)?

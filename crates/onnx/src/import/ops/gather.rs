@@ -112,7 +112,7 @@ fn reverse_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let steps = shape[time];
     c.reserve(&[steps, lengths.len()], DType::I64)?;
-    let mut index = Vec::with_capacity(steps * lengths.len());
+    let mut index = c.list(steps.saturating_mul(lengths.len()))?;
     let at = |t: usize, b: usize| {
         let length = lengths[b].clamp(0, steps as i64) as usize;
         (if t < length { length - 1 - t } else { t }) as i64

@@ -9,11 +9,11 @@ use crate::graph::malformed;
 use crate::import::call::{Call, Results, one};
 
 rows! {
-    Row::new("NegativeLogLikelihoodLoss", 12, |c| one(likelihood(c, &c.x(0)?)?));
+    Row::new("NegativeLogLikelihoodLoss", 12, |c| one(likelihood(c, &c.x(0)?)?)).wide();
     Row::new("SoftmaxCrossEntropyLoss", 12, |c| {
         let log_prob = c.x(0)?.log_softmax(1)?;
         Ok(smallvec![likelihood(c, &log_prob)?.into(), log_prob.into()])
-    });
+    }).wide();
     Row::new("CausalConvWithState", 27, causal_conv);
     Row::new("LinearAttention", 27, linear_attention);
 }

@@ -5,15 +5,15 @@ use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
 use super::whole::{self, Whole};
-use super::{Row, rows};
+use super::{Row, contraction, rows};
 use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, one};
 use crate::import::value::Value;
 
 rows! {
-    Row::new("MatMul", 1, |c| one(product(c, &c.x(0)?, &c.x(1)?)?));
-    Row::new("Gemm", 7, gemm);
-    Row::new("Einsum", 12, einsum);
+    Row::new("MatMul", 1, |c| one(product(c, &c.x(0)?, &c.x(1)?)?)).like(0);
+    Row::new("Gemm", 7, gemm).like(0);
+    Row::new("Einsum", 12, einsum).like(0);
     Row::new("MatMulInteger", 10, matmul_integer);
     Row::new("QLinearMatMul", 10, qlinear_matmul);
     Row::new("Det", 11, det);
@@ -29,10 +29,7 @@ pub(crate) fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>)
         dims.extend([left[left.rank() - 2], right[right.rank() - 1]]);
         c.reserve(&dims, a.dtype())?;
     }
-    if a.dtype().is_float() {
-        return a.matmul(b);
-    }
-    whole::matmul(c, a, b)
+    a.matmul(b)
 }
 
 /// Fails for what Gemm does not take.
@@ -50,42 +47,38 @@ fn gemm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     };
     let (a, b) = (turn(c.x(0)?, "transA")?, turn(c.x(1)?, "transB")?);
     let (alpha, beta) = (c.float("alpha", 1.0)?, c.float("beta", 1.0)?);
-    let dtype = a.dtype();
-    let mut y = product(c, &a, &b)?;
-    if alpha != 1.0 {
-        y = (y * alpha)?.to_dtype(dtype)?;
+    let y = scaled(c, product(c, &a, &b)?, alpha)?;
+    let Some(bias) = c.opt(2)? else { return one(y) };
+    let bias = bias.expand(y.shape())?;
+    // Times 0 its values do not matter, NaN included.
+    one(if beta == 0.0 { y } else { (y + scaled(c, bias, beta)?)? })
+}
+
+/// A matrix by a factor, in its own dtype: of integers by a whole number it wraps.
+fn scaled<B: Backend>(c: &Call<'_, B>, x: Tensor<B>, factor: f64) -> Result<Tensor<B>> {
+    let dtype = x.dtype();
+    if factor == 1.0 {
+        Ok(x)
+    } else if dtype.is_float() {
+        x * factor
+    } else if factor.fract() == 0.0 && factor.abs() < i64::MAX as f64 {
+        x * (factor as i64)
+    } else {
+        (x.to_dtype(c.wide())? * factor)?.to_dtype(dtype)
     }
-    if let Some(bias) = c.opt(2)? {
-        let bias = bias.expand(y.shape())?;
-        y = (y + if beta == 1.0 {
-            bias
-        } else {
-            (bias * beta)?.to_dtype(dtype)?
-        })?;
-    }
-    one(y)
 }
 
 fn einsum<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let operands = c.all()?;
     let equation = c.text("equation", "")?;
-    // Bounded by all letters of all operands: what is summed over may be large too.
-    let mut extents = std::collections::HashMap::new();
-    let terms = equation.split("->").next().unwrap_or("").split(',');
-    for (term, operand) in terms.zip(&operands) {
-        let letters = term.chars().filter(char::is_ascii_alphabetic);
-        for (letter, &extent) in letters.zip(operand.shape().iter()) {
-            let known = extents.entry(letter).or_insert(extent);
-            *known = extent.max(*known);
-        }
-    }
-    let kept = equation.split_once("->").map_or("", |(_, kept)| kept).chars();
-    let dims: Vec<usize> = kept
-        .filter_map(|letter| extents.get(&letter).copied())
-        .take(8)
-        .collect();
-    c.reserve(&dims, DType::F64)?;
-    one(Tensor::einsum(equation, &operands.iter().collect::<Vec<_>>())?)
+    let shapes: Vec<_> = operands.iter().map(Tensor::shape).collect();
+    contraction::check(c, equation, &shapes)?;
+    let y = Tensor::einsum(equation, &operands.iter().collect::<Vec<_>>())?;
+    // Sums of narrower integers are i64.
+    one(match operands.first() {
+        Some(first) => y.to_dtype(first.dtype())?,
+        None => y,
+    })
 }
 
 /// The product of two operands of whole numbers minus their zero points, which broadcast along rows of the left, along columns of the right.
@@ -129,7 +122,7 @@ fn det<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     if n != m {
         return Err(Error::shape(format!("{shape} holds no square matrices")));
     }
-    let values = host.to_f64_vec();
+    let values = c.floats(0)?;
     let count: usize = outer.iter().product();
     let dets: Vec<f64> = (0..count)
         .map(|i| determinant(values[i * n * n..][..n * n].to_vec(), *n))

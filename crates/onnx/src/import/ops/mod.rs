@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod cast;
+mod contraction;
 mod control;
 mod conv;
 mod create;
@@ -25,7 +26,7 @@ mod text;
 mod whole;
 
 pub(crate) use matmul::{matrices, product};
-use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_core::{Backend, DType, Error, Result, printable};
 
 use super::call::{Call, Made, Results};
 use super::value::Value;
@@ -47,6 +48,9 @@ pub(crate) struct Row<B: Backend> {
     pub(crate) random: bool,
     /// Whether all that counts is the shape of operand 0, the only one.
     pub(crate) of_shape: bool,
+    /// For an op that is computed in f32 where operands are narrower floats, and rounded once: the operand whose dtype each result gets,
+    /// those at the end that of the last.
+    pub(crate) wide: &'static [usize],
 }
 
 impl<B: Backend> Row<B> {
@@ -59,6 +63,7 @@ impl<B: Backend> Row<B> {
             like: None,
             random: false,
             of_shape: false,
+            wide: &[],
         }
     }
 
@@ -75,6 +80,17 @@ impl<B: Backend> Row<B> {
 
     const fn of_shape(mut self) -> Self {
         self.of_shape = true;
+        self
+    }
+
+    /// Computed in f32 where operand 0 is a narrower float, whose dtype the results get.
+    const fn wide(self) -> Self {
+        self.wide_like(&[0])
+    }
+
+    /// [`Row::wide`] with the operand for each result.
+    const fn wide_like(mut self, operands: &'static [usize]) -> Self {
+        self.wide = operands;
         self
     }
 
@@ -137,10 +153,12 @@ pub(crate) fn find<B: Backend>(domain: &str, op_type: &str, version: i64) -> Res
     let row = rows.find(|row| row.domain == domain && row.op_type == op_type);
     let Some(row) = row else {
         let domain = if domain.is_empty() { "ai.onnx" } else { domain };
-        return Err(
-            Error::unsupported(format!("the op {op_type} of {domain} is not known here"))
-                .with_hint("docs/onnx.md lists those that are"),
-        );
+        return Err(Error::unsupported(format!(
+            "the op {} of {} is not known here",
+            printable(op_type),
+            printable(domain)
+        ))
+        .with_hint("docs/onnx.md lists those that are"));
     };
     if domain.is_empty() && !(1..=NEWEST).contains(&version) {
         return Err(Error::unsupported(format!(
@@ -165,7 +183,38 @@ pub fn op_versions() -> Vec<(&'static str, &'static str, i64)> {
 
 /// Calls the op of a row.
 pub(crate) fn apply<B: Backend>(row: &Row<B>, call: &Call<'_, B>) -> Results<B> {
+    let narrow = |value: &Value<B>| matches!(value.dtype(), Some(DType::F16 | DType::BF16));
+    if !row.wide.is_empty() && call.inputs.iter().flatten().any(narrow) {
+        return settle(row, call, in_f32(row, call)?);
+    }
     settle(row, call, (row.kernel)(call)?)
+}
+
+/// Calls an op on its operands as f32 where they are narrower floats, and rounds what it gives.
+fn in_f32<B: Backend>(row: &Row<B>, call: &Call<'_, B>) -> Results<B> {
+    let widened = |value: &Option<Value<B>>| match value {
+        Some(value) if matches!(value.dtype(), Some(DType::F16 | DType::BF16)) => match value.on_host() {
+            Some(literal) => Ok(Some(literal.host().try_cast(DType::F32)?.into())),
+            None => Ok(Some(value.tensor(call.device)?.to_dtype(DType::F32)?.into())),
+        },
+        other => Ok(other.clone()),
+    };
+    let inputs = call.inputs.iter().map(widened).collect::<Result<Vec<_>>>()?;
+    let results = (row.kernel)(&Call {
+        inputs: &inputs,
+        ..*call
+    })?;
+    let last = row.wide.len() - 1;
+    let rounded = |(i, value): (usize, Value<B>)| {
+        let dtype = call.value(row.wide[i.min(last)]).and_then(Value::dtype);
+        match (value.dtype(), dtype) {
+            (Some(DType::F32), Some(dtype @ (DType::F16 | DType::BF16))) => {
+                Ok(value.tensor(call.device)?.to_dtype(dtype)?.into())
+            }
+            _ => Ok(value),
+        }
+    };
+    results.into_iter().enumerate().map(rounded).collect()
 }
 
 /// Gives results the element type that their row says, and brings those that left its range back into it, as its arithmetic does.
@@ -192,10 +241,22 @@ pub(crate) fn wrap<B: Backend>(value: Value<B>, element: ElementType, call: &Cal
         return Ok(value.with_element(element));
     };
     if element == ElementType::U64 {
-        return Ok(value.with_element(element));
+        return held_by_i64(value);
     }
     let size = high - low + 1;
     let x = value.tensor(call.device)?.to_dtype(DType::I64)?;
     let wrapped = (((&x - low)? % size)? + low)?;
     Ok(Value::from(wrapped.to_dtype(element.dtype()?)?).with_element(element))
+}
+
+/// An uint64 as the i64 that holds it. Modulo 2⁶⁴ all arithmetic is right, so that what is negative is what no i64 holds.
+fn held_by_i64<B: Backend>(value: Value<B>) -> Result<Value<B>> {
+    let host = value.host()?;
+    if host.as_slice::<i64>()?.iter().any(|&v| v < 0) {
+        return Err(
+            Error::out_of_range("a result is an uint64 above 2⁶³ − 1, which is not held here")
+                .with_hint("compute with int64 or double there"),
+        );
+    }
+    Ok(value.with_element(ElementType::U64))
 }

@@ -9,15 +9,15 @@ use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, axes, isizes, one};
 
 rows! {
-    Row::new("BatchNormalization", 7, batch_norm);
-    Row::new("InstanceNormalization", 6, instance_norm);
+    Row::new("BatchNormalization", 7, batch_norm).wide_like(&[0, 3, 4]);
+    Row::new("InstanceNormalization", 6, instance_norm).wide();
     Row::new("LayerNormalization", 17, layer_norm);
     Row::new("RMSNormalization", 23, rms_norm);
-    Row::new("GroupNormalization", 18, group_norm);
-    Row::new("LpNormalization", 1, lp_norm);
-    Row::new("MeanVarianceNormalization", 9, mean_variance);
-    Row::new("LRN", 1, local_response);
-    Row::new("SwiGLU", 27, swiglu);
+    Row::new("GroupNormalization", 18, group_norm).wide();
+    Row::new("LpNormalization", 1, lp_norm).wide();
+    Row::new("MeanVarianceNormalization", 9, mean_variance).wide();
+    Row::new("LRN", 1, local_response).wide();
+    Row::new("SwiGLU", 27, swiglu).wide();
 }
 
 /// One number for each channel, under a tensor `[N, C, …]`.

@@ -11,14 +11,14 @@ use crate::import::call::{Call, List, Results, one, sizes};
 
 rows! {
     Row::new("MaxPool", 1, max_pool).like(0);
-    Row::new("AveragePool", 1, average_pool);
-    Row::new("LpPool", 2, lp_pool);
-    Row::new("GlobalAveragePool", 1, |c| global(c, |x, axes| x.mean(axes, true)));
+    Row::new("AveragePool", 1, average_pool).wide();
+    Row::new("LpPool", 2, lp_pool).wide();
+    Row::new("GlobalAveragePool", 1, |c| global(c, |x, axes| x.mean(axes, true))).wide();
     Row::new("GlobalMaxPool", 1, |c| global(c, |x, axes| x.amax(axes, true)));
     Row::new("GlobalLpPool", 2, |c| {
         let p = c.int("p", 2)? as f64;
         global(c, |x, axes| x.abs()?.pow_scalar(p)?.sum(axes, true)?.pow_scalar(1.0 / p))
-    });
+    }).wide();
     Row::new("MaxUnpool", 9, max_unpool);
 }
 
@@ -108,6 +108,25 @@ impl Placed {
         Ok((x, params))
     }
 
+    /// Along an axis, the first element of each window that is inside the input, as a tensor that broadcasts.
+    fn firsts<B: Backend>(&self, c: &Call<'_, B>, axis: usize, extents: &[usize]) -> Result<Tensor<B>> {
+        let (before, stride, dilation) = (
+            self.window.pads[axis].0,
+            self.window.stride[axis],
+            self.window.dilation[axis],
+        );
+        let last = extents[axis].saturating_sub(1);
+        let first = |i: usize| match before.checked_sub(i * stride) {
+            // So many taps lie in the border.
+            Some(border) => (border.div_ceil(dilation) * dilation - border).min(last) as i64,
+            None => (i * stride - before).min(last) as i64,
+        };
+        let firsts = c.collect((0..self.positions[axis]).map(first))?;
+        let mut dims = vec![1; extents.len() + 2];
+        dims[axis + 2] = self.positions[axis];
+        c.make(firsts, &dims)
+    }
+
     /// The sum of each window.
     fn sums<B: Backend>(&self, c: &Call<'_, B>, x: &Tensor<B>) -> Result<Tensor<B>> {
         let (x, params) = self.on(c, x, 0.0)?;
@@ -143,9 +162,10 @@ impl Placed {
             let (kernel, stride, dilation) = (window.kernel[axis], window.stride[axis], window.dilation[axis]);
             // Those of the window before the inside, and those before its end.
             let before_place = |start: usize, place: usize| place.saturating_sub(start).div_ceil(dilation).min(kernel);
-            let counts: Vec<f32> = (0..self.positions[axis])
-                .map(|i| (before_place(i * stride, inside.end) - before_place(i * stride, inside.start)) as f32)
-                .collect();
+            let counts = c.collect(
+                (0..self.positions[axis])
+                    .map(|i| (before_place(i * stride, inside.end) - before_place(i * stride, inside.start)) as f32),
+            )?;
             let mut dims = vec![1; count + 2];
             dims[axis + 2] = self.positions[axis];
             let counts = c.make(counts, &dims)?;
@@ -167,7 +187,8 @@ fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let float = match c.element(0)?.bits() {
         _ if dtype.is_float() => x,
         ..=16 => x.to_dtype(DType::F32)?,
-        _ => x.to_dtype(DType::F64)?,
+        17..=32 => x.to_dtype(DType::F64)?,
+        _ => return Err(Error::dtype(format!("MaxPool does not take {}", c.element(0)?))),
     };
     let (padded, params) = placed.on(c, &float, f64::NEG_INFINITY)?;
     let wide = padded.shape();
@@ -176,11 +197,13 @@ fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     if !c.wants(1) {
         return one(y);
     }
-    // From positions in the input with its border to those in the whole input.
+    // From positions in the input with its border to those in the whole input. Where all of a window is −∞ the border may have been
+    // found: then it is the first element of the window that is inside.
     let column_major = c.flag("storage_order", false)?;
     let count = extents.len();
     let mut rest = at;
-    let mut places: Tensor<B> = rest.zeros_like()?;
+    let (mut places, mut firsts): (Tensor<B>, Tensor<B>) = (rest.zeros_like()?, rest.zeros_like()?);
+    let mut outside: Option<Tensor<B>> = None;
     let each: usize = extents.iter().product();
     for axis in (0..count).rev() {
         let extent = wide[axis + 2] as i64;
@@ -191,10 +214,20 @@ fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         } else {
             extents[axis + 1..].iter().product()
         };
+        let first = placed.firsts(c, axis, extents)?;
+        let beyond = along.lt_scalar(0i64)?.logical_or(&along.ge_scalar(extents[axis])?)?;
+        outside = Some(match outside {
+            Some(outside) => outside.logical_or(&beyond)?,
+            None => beyond,
+        });
         places = (places + (along * step as i64)?)?;
+        firsts = (firsts + (first * step as i64)?)?;
+    }
+    if let Some(outside) = outside {
+        places = Tensor::where_(&outside, &firsts, &places)?;
     }
     c.reserve(&[shape[0], shape[1]], DType::I64)?;
-    let starts: Vec<i64> = (0..shape[0] * shape[1]).map(|i| (i * each) as i64).collect();
+    let starts = c.collect((0..shape[0] * shape[1]).map(|i| (i * each) as i64))?;
     let mut dims = vec![1; shape.rank()];
     (dims[0], dims[1]) = (shape[0], shape[1]);
     let places = (places + c.make(starts, &dims)?)?;

@@ -1,26 +1,32 @@
 //! Reductions, extremes and running sums.
 
-use polygrad_core::{Backend, DType, ReduceOp, Result};
-use polygrad_tensor::Tensor;
+use polygrad_core::{Backend, DType, Error, ReduceOp, Result};
+use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::{Row, rows};
-use crate::import::call::{Call, Results, axes, axis, isizes, one};
+use crate::import::call::{Call, HANDLE, Results, axes, axis, isizes, one};
 
 rows! {
-    Row::new("ReduceSum", 1, |c| reduce(c, sum)).like(0);
-    Row::new("ReduceMean", 1, |c| reduce(c, |x, axes, keep| x.mean(axes, keep)));
-    Row::new("ReduceProd", 1, |c| reduce(c, |x, axes, keep| x.prod(axes, keep)?.to_dtype(x.dtype()))).like(0);
-    Row::new("ReduceMax", 1, |c| reduce(c, |x, axes, keep| extreme(x, axes, keep, ReduceOp::Max))).like(0);
-    Row::new("ReduceMin", 1, |c| reduce(c, |x, axes, keep| extreme(x, axes, keep, ReduceOp::Min))).like(0);
-    Row::new("ReduceL1", 1, |c| reduce(c, |x, axes, keep| sum(&x.abs()?, axes, keep))).like(0);
-    Row::new("ReduceL2", 1, |c| reduce(c, |x, axes, keep| l2(c, x, axes, keep))).like(0);
-    Row::new("ReduceSumSquare", 1, |c| reduce(c, |x, axes, keep| sum(&x.square()?, axes, keep))).like(0);
-    Row::new("ReduceLogSum", 1, |c| reduce(c, |x, axes, keep| sum(x, axes, keep)?.log()));
-    Row::new("ReduceLogSumExp", 1, |c| reduce(c, |x, axes, keep| x.logsumexp(axes, keep)));
+    Row::new("ReduceSum", 1, |c| reduce(c, sum)).like(0).wide();
+    Row::new("ReduceMean", 1, |c| reduce(c, mean)).like(0).wide();
+    Row::new("ReduceProd", 1, |c| reduce(c, |x, axes, keep| x.prod(axes, keep)?.to_dtype(x.dtype()))).like(0).wide();
+    Row::new("ReduceMax", 1, |c| reduce(c, |x, axes, keep| extreme(c, x, axes, keep, ReduceOp::Max))).like(0);
+    Row::new("ReduceMin", 1, |c| reduce(c, |x, axes, keep| extreme(c, x, axes, keep, ReduceOp::Min))).like(0);
+    Row::new("ReduceL1", 1, |c| reduce(c, |x, axes, keep| sum(&x.abs()?, axes, keep))).like(0).wide();
+    Row::new("ReduceL2", 1, |c| {
+        reduce(c, |x, axes, keep| real(c, x, |x| sum(&x.square()?, axes, keep)?.sqrt()))
+    }).like(0).wide();
+    Row::new("ReduceSumSquare", 1, |c| reduce(c, |x, axes, keep| sum(&x.square()?, axes, keep))).like(0).wide();
+    Row::new("ReduceLogSum", 1, |c| {
+        reduce(c, |x, axes, keep| real(c, &sum(x, axes, keep)?, Tensor::log))
+    }).like(0).wide();
+    Row::new("ReduceLogSumExp", 1, |c| {
+        reduce(c, |x, axes, keep| real(c, x, |x| x.logsumexp(axes, keep)))
+    }).like(0).wide();
     Row::new("ArgMax", 1, |c| arg(c, Tensor::argmax));
     Row::new("ArgMin", 1, |c| arg(c, Tensor::argmin));
-    Row::new("CumSum", 11, |c| scan(c, |x, axis| x.cumsum(axis)?.to_dtype(x.dtype()))).like(0);
-    Row::new("CumProd", 26, |c| scan(c, running_product)).like(0);
+    Row::new("CumSum", 11, |c| scan(c, |x, axis| x.cumsum(axis)?.to_dtype(x.dtype()))).like(0).wide();
+    Row::new("CumProd", 26, |c| scan(c, running_product)).like(0).wide();
 }
 
 fn reduce<B: Backend>(c: &Call<'_, B>, over: impl Fn(&Tensor<B>, &[isize], bool) -> Result<Tensor<B>>) -> Results<B> {
@@ -43,38 +49,55 @@ fn sum<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tens
     x.sum(axes, keepdims)?.to_dtype(x.dtype())
 }
 
-fn l2<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tensor<B>> {
-    let float = if x.dtype().is_float() {
-        x.clone()
-    } else {
-        x.to_dtype(c.wide())?
-    };
-    sum(&float.square()?, axes, keepdims)?.sqrt()?.to_dtype(x.dtype())
+/// Of integers the quotient is cut off towards 0.
+fn mean<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tensor<B>> {
+    if x.dtype().is_float() {
+        return x.mean(axes, keepdims);
+    }
+    let whole = x.to_dtype(DType::I64)?.sum(axes, keepdims)?;
+    let extents = axes.iter().map(|&axis| x.shape()[axis as usize]);
+    let count: usize = extents.product();
+    if count == 0 {
+        return Err(Error::shape(format!("the mean of no integers, in {}", x.shape())));
+    }
+    whole
+        .div_rounded(&whole.full_like(count)?, RoundingMode::Trunc)?
+        .to_dtype(x.dtype())
 }
 
-fn extreme<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool, op: ReduceOp) -> Result<Tensor<B>> {
+/// What is computed with real numbers, in the operand's own dtype: as ONNX has it, of integers the result is cut off.
+fn real<B: Backend>(
+    c: &Call<'_, B>,
+    x: &Tensor<B>,
+    over: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
+) -> Result<Tensor<B>> {
+    if x.dtype().is_float() {
+        return over(x);
+    }
+    over(&x.to_dtype(c.wide())?)?.to_dtype(x.dtype())
+}
+
+fn extreme<B: Backend>(
+    c: &Call<'_, B>,
+    x: &Tensor<B>,
+    axes: &[isize],
+    keepdims: bool,
+    op: ReduceOp,
+) -> Result<Tensor<B>> {
     let dtype = x.dtype();
     let over_nothing = axes.iter().any(|&axis| x.shape()[axis as usize] == 0);
     if over_nothing {
         // Of nothing, the largest is the smallest that there is.
         let shape = x.sum(axes, keepdims)?.shape();
         let max = op == ReduceOp::Max;
-        return match dtype {
-            _ if dtype.is_float() => Tensor::full(
-                shape,
-                if max { f64::NEG_INFINITY } else { f64::INFINITY },
-                dtype,
-                &x.device(),
-            ),
-            DType::I32 => Tensor::full(
-                shape,
-                i64::from(if max { i32::MIN } else { i32::MAX }),
-                dtype,
-                &x.device(),
-            ),
-            DType::I64 => Tensor::full(shape, if max { i64::MIN } else { i64::MAX }, dtype, &x.device()),
-            DType::U8 => Tensor::full(shape, if max { 0i64 } else { 255 }, dtype, &x.device()),
-            _ => Tensor::full(shape, !max, dtype, &x.device()),
+        let element = c.element(0)?;
+        return match element.range() {
+            Some((low, high)) => Tensor::full(shape, if max { low } else { high }, dtype, &x.device()),
+            None if dtype == DType::Bool => Tensor::full(shape, !max, dtype, &x.device()),
+            None => {
+                let least = if max { f64::NEG_INFINITY } else { f64::INFINITY };
+                Tensor::full(shape, least, dtype, &x.device())
+            }
         };
     }
     if dtype == DType::Bool {
@@ -105,7 +128,13 @@ fn scan<B: Backend>(c: &Call<'_, B>, run: impl Fn(&Tensor<B>, isize) -> Result<T
     let axis = axis(c.int_scalar(1)?, x.rank())?;
     let reverse = c.flag("reverse", false)?;
     let at = axis as isize;
-    c.reserve(&[x.shape()[axis]], DType::I64)?;
+    // A running product is made of so many tensors.
+    let each = if c.node.op_type == "CumSum" {
+        size_of::<i64>()
+    } else {
+        HANDLE
+    };
+    c.limits.check_bytes(x.shape()[axis].saturating_mul(each))?;
     let mut y = if reverse { x.flip([at])? } else { x };
     let extent = y.shape()[axis];
     if c.flag("exclusive", false)? && extent > 0 {

@@ -36,9 +36,9 @@ fn roi_align<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         other => return Err(malformed(format!("RoiAlign has no mode {other:?}"))),
     };
     let dims = c.reserve(&[batches.len(), channels, rows, columns], DType::F64)?;
-    let (values, dtype) = (x.to_f64_vec(), x.dtype());
-    let mut y = Vec::with_capacity(dims.numel());
-    for (region, &batch) in rois.to_f64_vec().chunks_exact(4).zip(&batches) {
+    let (values, dtype) = (c.floats(0)?, x.dtype());
+    let mut y = c.list(dims.numel())?;
+    for (region, &batch) in c.floats(1)?.chunks_exact(4).zip(&batches) {
         let batch = size(batch)?;
         if batch >= n {
             return Err(Error::out_of_range(format!("batch index {batch} of {n}")));
@@ -228,7 +228,7 @@ fn col2im<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     c.reserve(&[kernel, columns], DType::F64)?;
     // What falls outside the image goes to one place behind it.
-    let mut index = Vec::with_capacity(kernel * columns);
+    let mut index = c.list(kernel * columns)?;
     for i in 0..kernel * columns {
         let (mut tap, mut column, mut place, mut step) = (i / columns, i % columns, Some(0), 1);
         for axis in (0..count).rev() {

@@ -216,6 +216,8 @@ fn source(axis: &Axis, coordinates: &str, y: f64) -> Result<f64> {
             };
             inside + start * (from - 1.0)
         }
+        // Of versions 11 and 12.
+        "tf_half_pixel_for_nn" => (y + 0.5) / axis.scale,
         "pytorch_half_pixel" if to == 1.0 => -0.5,
         "pytorch_half_pixel" | "half_pixel" => (y + 0.5) / axis.scale - 0.5,
         "half_pixel_symmetric" => from / 2.0 * (1.0 - axis.to as f64 / to) + (y + 0.5) / axis.scale - 0.5,

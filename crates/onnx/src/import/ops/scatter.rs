@@ -107,7 +107,7 @@ fn tensor_scatter<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     c.reserve(&[starts.len(), fresh[axis]], DType::I64)?;
     let (length, count) = (shape[axis] as i64, fresh[axis] as i64);
-    let mut index = Vec::with_capacity(starts.len() * fresh[axis]);
+    let mut index = c.list(starts.len().saturating_mul(fresh[axis]))?;
     for start in starts {
         for i in 0..count {
             let at = start.saturating_add(i);

@@ -1,8 +1,9 @@
 //! What is chosen by value: the largest, those that are not 0, one of each.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
-use polygrad_core::{Backend, DType, Error, HostTensor, Shape};
+use polygrad_core::{Backend, Error, HostTensor, Shape, dispatch_dtype};
 use smallvec::smallvec;
 
 use super::{Row, rows};
@@ -33,17 +34,59 @@ fn non_zero<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let host = c.host(0)?;
     let shape = *host.shape();
     let strides = shape.contiguous_strides();
-    let values = host.to_f64_vec();
-    let hits: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
+    let mut count = 0;
+    host.each_f64(|value| count += usize::from(value != 0.0));
     let rank = shape.rank().max(1);
-    let mut places = Vec::with_capacity(hits.len() * rank);
+    let mut hits: Vec<usize> = c.list(count)?;
+    let mut at = 0;
+    host.each_f64(|value| {
+        if value != 0.0 {
+            hits.push(at);
+        }
+        at += 1;
+    });
+    let mut places = c.list(count.saturating_mul(rank))?;
     for axis in 0..rank {
         places.extend(hits.iter().map(|&hit| match shape.rank() {
             0 => 0,
             _ => (hit / strides[axis].unsigned_abs().max(1) % shape[axis]) as i64,
         }));
     }
-    Ok(smallvec![c.known(places, &[rank, hits.len()])?])
+    Ok(smallvec![c.known(places, &[rank, count])?])
+}
+
+/// Slices along an axis, of a tensor `[outer, count, inner]`.
+struct Slices {
+    count: usize,
+    outer: usize,
+    inner: usize,
+}
+
+impl Slices {
+    /// By their elements in order, each dtype's own: −0 and 0 are one value, and so are NaNs, which come last.
+    fn compare<T: PartialOrd>(&self, values: &[T], a: usize, b: usize) -> Ordering {
+        let element =
+            |slice: usize, i: usize| &values[(i / self.inner * self.count + slice) * self.inner + i % self.inner];
+        let order = |a: &T, b: &T| {
+            let is_nan = |v: &T| v.partial_cmp(v).is_none();
+            a.partial_cmp(b).unwrap_or_else(|| is_nan(a).cmp(&is_nan(b)))
+        };
+        let mut pairs = (0..self.outer * self.inner).map(|i| order(element(a, i), element(b, i)));
+        pairs.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    }
+
+    /// Sorts the numbers of slices; gives the ranges in them of those that are equal. Each begins with its first.
+    fn groups<T: PartialOrd>(&self, values: &[T], sorted: &mut [usize]) -> Vec<Range<usize>> {
+        sorted.sort_unstable_by(|&a, &b| self.compare(values, a, b).then(a.cmp(&b)));
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        for (i, &slice) in sorted.iter().enumerate() {
+            match groups.last_mut() {
+                Some(group) if self.compare(values, sorted[group.start], slice).is_eq() => group.end = i + 1,
+                _ => groups.push(i..i + 1),
+            }
+        }
+        groups
+    }
 }
 
 /// Slices along an axis: which are equal, where each first stood, and how often.
@@ -51,7 +94,6 @@ fn unique<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let (x, element) = (c.x(0)?, c.element(0)?);
     let host = c.host(0)?;
     let shape = *host.shape();
-    let values = host.to_f64_vec();
     let at = c
         .opt_int("axis")?
         .map(|number| axis(number, shape.rank()))
@@ -62,33 +104,22 @@ fn unique<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             shape[..axis].iter().product(),
             shape[axis + 1..].iter().product::<usize>(),
         ),
-        None => (values.len(), 1, 1),
+        None => (shape.numel(), 1, 1),
     };
-    c.reserve(&[count], DType::I64)?;
-    let compare = |a: usize, b: usize| {
-        let element = |slice: usize, i: usize| values[(i / inner * count + slice) * inner + i % inner];
-        let pairs = (0..outer * inner).map(|i| element(a, i).total_cmp(&element(b, i)));
-        pairs.fold(Ordering::Equal, Ordering::then)
-    };
-    let mut sorted: Vec<usize> = (0..count).collect();
-    sorted.sort_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
-    // Groups of equal slices, in sorted order; each begins with its first.
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for slice in sorted {
-        match groups.last_mut() {
-            Some(group) if compare(group[0], slice) == Ordering::Equal => group.push(slice),
-            _ => groups.push(vec![slice]),
-        }
-    }
+    let mut sorted = c.collect(0..count)?;
+    let slices = Slices { count, outer, inner };
+    let mut groups = dispatch_dtype!(host.dtype(), T => slices.groups(host.as_slice::<T>()?, &mut sorted));
     if !c.flag("sorted", true)? {
-        groups.sort_by_key(|group| group[0]);
+        groups.sort_by_key(|group| sorted[group.start]);
     }
-    let mut inverse = vec![0i64; count];
+    let mut inverse = c.collect((0..count).map(|_| 0i64))?;
     for (i, group) in groups.iter().enumerate() {
-        group.iter().for_each(|&slice| inverse[slice] = i as i64);
+        sorted[group.clone()]
+            .iter()
+            .for_each(|&slice| inverse[slice] = i as i64);
     }
-    let firsts: Vec<i64> = groups.iter().map(|group| group[0] as i64).collect();
-    let counts: Vec<i64> = groups.iter().map(|group| group.len() as i64).collect();
+    let firsts = c.collect(groups.iter().map(|group| sorted[group.start] as i64))?;
+    let counts = c.collect(groups.iter().map(|group| group.len() as i64))?;
     let index = c.make(firsts.clone(), &[groups.len()])?;
     let y = match at {
         Some(axis) => x.index_select(axis as isize, &index)?,
@@ -157,7 +188,7 @@ fn non_max_suppression<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         1 => true,
         other => return Err(malformed(format!("center_point_box is {other}, not 0 or 1"))),
     };
-    let (boxes, scores) = (boxes.to_f64_vec(), scores.to_f64_vec());
+    let (boxes, scores) = (boxes.try_to_f64_vec()?, scores.try_to_f64_vec()?);
     let mut chosen: Vec<i64> = Vec::new();
     for sample in 0..batch {
         let corners = boxes[sample * count * 4..][..count * 4].chunks_exact(4);

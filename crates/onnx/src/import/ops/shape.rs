@@ -193,6 +193,13 @@ pub(super) fn parts<B: Backend>(c: &Call<'_, B>, extent: usize) -> Result<List<u
             "an axis of {extent} cannot be cut into {count} parts"
         )));
     }
+    if c.version < 18 && !extent.is_multiple_of(count) {
+        return Err(Error::shape(format!(
+            "an axis of {extent} cannot be cut into {count} equal parts, which version {} of Split wants",
+            c.version
+        ))
+        .with_hint("say the parts with split"));
+    }
     let each = extent.div_ceil(count);
     Ok((0..count).map(|i| each.min(extent.saturating_sub(i * each))).collect())
 }
@@ -282,10 +289,30 @@ fn pad<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         "constant" => PadMode::Constant(0i64.into()),
         "reflect" => PadMode::Reflect,
         "edge" => PadMode::Replicate,
-        "wrap" => PadMode::Circular,
+        "wrap" => return one(wrapped(c, x, &borders)?),
         other => return Err(malformed(format!("Pad has no mode {other:?}"))),
     };
     one(x.pad_with(&borders, mode)?)
+}
+
+/// With a border of the tensor again and again; where a number is negative, so many elements are cut off first.
+fn wrapped<B: Backend>(c: &Call<'_, B>, x: Tensor<B>, borders: &[(isize, isize)]) -> Result<Tensor<B>> {
+    let cut: List<(isize, isize)> = borders.iter().map(|&(a, b)| (a.min(0), b.min(0))).collect();
+    let mut y = x.pad_with(&cut, PadMode::Circular)?;
+    for (axis, &(before, after)) in borders.iter().enumerate() {
+        let (before, after) = (before.max(0), after.max(0));
+        let extent = y.shape()[axis] as isize;
+        if (before, after) == (0, 0) {
+            continue;
+        }
+        if extent == 0 {
+            return Err(Error::shape(format!("axis {axis} has no elements to make a border of")));
+        }
+        let length = (before + extent + after).unsigned_abs();
+        let index = c.collect((0..length).map(|i| (i as isize - before).rem_euclid(extent) as i64))?;
+        y = y.index_select(axis as isize, &c.make(index, &[length])?)?;
+    }
+    Ok(y)
 }
 
 fn center_crop_pad<B: Backend>(c: &Call<'_, B>) -> Results<B> {

@@ -52,7 +52,7 @@ impl Transform {
             if twice { 2.0 * scale } else { scale }
         };
         let matrix = |wave: fn(f64) -> f64| -> Result<Tensor<B>> {
-            let mut values = Vec::with_capacity(taken * outs);
+            let mut values = c.list(taken.saturating_mul(outs))?;
             for i in 0..taken {
                 for k in 0..outs {
                     // Modulo the length, so that large products lose nothing.
@@ -132,9 +132,7 @@ fn stft<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let frames = (length - frame) / step + 1;
     c.reserve(&[x.shape()[0].max(1), frames, frame, 2], DType::F64)?;
-    let index: Vec<i64> = (0..frames * frame)
-        .map(|i| (i / frame * step + i % frame) as i64)
-        .collect();
+    let index = c.collect((0..frames * frame).map(|i| (i / frame * step + i % frame) as i64))?;
     let cut = x.index_select(1, &c.make(index, &[frames * frame])?)?;
     let mut cut = cut.reshape([x.shape()[0], frames, frame, x.shape()[2]])?;
     if let Some(window) = window {
@@ -157,7 +155,7 @@ fn mel_weights<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let rows = length / 2 + 1;
     c.reserve(&[rows, bins.saturating_add(2)], DType::F64)?;
     let step = (high - low) / (bins + 2) as f64;
-    let mut edges = Vec::with_capacity(bins + 2);
+    let mut edges = c.list(bins.saturating_add(2))?;
     for i in 0..bins + 2 {
         let hertz = 700.0 * ((i as f64 * step + low) / 2595.0 * 10f64.ln()).exp_m1();
         let edge = ((length + 1) as f64 * hertz / rate).floor();
@@ -168,7 +166,7 @@ fn mel_weights<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         }
         edges.push(edge as usize);
     }
-    let mut weights = vec![0f64; rows * bins];
+    let mut weights = c.collect((0..rows * bins).map(|_| 0f64))?;
     for i in 0..bins {
         let [left, center, right] = [edges[i], edges[i + 1], edges[i + 2]];
         if left == center {
@@ -185,5 +183,5 @@ fn mel_weights<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let element = c.element_attribute("output_datatype")?.unwrap_or(ElementType::F32);
     let host = HostTensor::new(Shape::new(&[rows, bins])?, weights)?;
-    Ok(smallvec![host.cast(element.dtype()?).into()])
+    Ok(smallvec![host.try_cast(element.dtype()?)?.into()])
 }

@@ -48,7 +48,7 @@ fn vectorize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let width = places.iter().max().copied().unwrap_or(0).saturating_add(1);
     c.reserve(&[rows, width], DType::F64)?;
     let items = c.ints(0)?;
-    let mut counts = vec![0f32; rows * width];
+    let mut counts = c.collect((0..rows * width).map(|_| 0f32))?;
     for row in 0..rows {
         let items = &items[row * columns..][..columns];
         for distance in 1..=skips.min(columns).saturating_add(1) {

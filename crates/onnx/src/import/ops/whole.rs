@@ -4,7 +4,6 @@ use polygrad_core::{Backend, DType, Error, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use crate::import::call::Call;
-use crate::import::limits::Limits;
 
 /// An operand of a product: i32, none of them further from zero than `most`.
 pub(super) struct Whole<B: Backend> {
@@ -70,36 +69,6 @@ pub(super) fn products<B: Backend>(
     (high * step)? + low
 }
 
-/// The product of matrices of integers: exact up to 2⁵³ where the device has f64, else modulo their size, at the price of memory for every
-/// single product.
-pub(super) fn matmul<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
-    if c.wide() == DType::F64 {
-        let y = a.to_dtype(DType::F64)?.matmul(&b.to_dtype(DType::F64)?)?;
-        return y.to_dtype(a.dtype());
-    }
-    one_by_one(c.limits, a, b)
-}
-
-fn one_by_one<B: Backend>(limits: &Limits, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
-    let (row, column) = (a.rank() == 1, b.rank() == 1);
-    let left = if row { a.unsqueeze(0)? } else { a.clone() }.unsqueeze(-1)?;
-    let right = if column { b.unsqueeze(1)? } else { b.clone() }.unsqueeze(-3)?;
-    let terms = (left.shape()[left.rank() - 2], right.shape()[right.rank() - 2]);
-    if terms.0 != terms.1 {
-        return Err(Error::shape(format!("{} and {} do not multiply", a.shape(), b.shape())));
-    }
-    let every = left.shape().broadcast(&right.shape())?;
-    limits.check(&every, DType::I64)?;
-    let mut y = (left * right)?.sum([-2], false)?.to_dtype(a.dtype())?;
-    if column {
-        y = y.squeeze(-1)?;
-    }
-    if row {
-        y = y.squeeze(if column { -1 } else { -2 })?;
-    }
-    Ok(y)
-}
-
 #[cfg(test)]
 mod tests {
     use polygrad_cpu::Cpu;
@@ -138,30 +107,6 @@ mod tests {
                 assert_eq!(y.to_vec::<i32>()?, wanted, "{terms} terms up to {most} in {float}");
             }
         }
-        Ok(())
-    }
-
-    #[test]
-    fn integers_are_multiplied_one_by_one() -> Result<()> {
-        let limits = Limits::new(1 << 20, 0);
-        let vector = || tensor((0..3i64).collect(), &[3]);
-        let left = tensor((0..12).map(|i| i + (1i64 << 60)).collect(), &[2, 2, 3])?;
-        let right = tensor((0..6i32).collect(), &[3, 2])?;
-        // In multiples of 2⁶⁰ the rows of the left are ones; 9 · 2⁶⁰ leaves the range, and comes back as −7 · 2⁶⁰.
-        let y = one_by_one(&limits, &left, &right.to_dtype(DType::I64)?)?;
-        let mut wanted = Vec::new();
-        for row in 0..4i64 {
-            wanted.push((6i64 << 60).wrapping_add(10 + 18 * row));
-            wanted.push((9i128 << 60) as i64 + 13 + 27 * row);
-        }
-        assert_eq!((y.dims(), y.to_vec::<i64>()?), (vec![2, 2, 2], wanted));
-        let y = one_by_one(&limits, &vector()?, &right.to_dtype(DType::I64)?)?;
-        assert_eq!((y.dims(), y.to_vec::<i64>()?), (vec![2], vec![10, 13]));
-        let y = one_by_one(&limits, &right.t()?.to_dtype(DType::I64)?, &vector()?)?;
-        assert_eq!((y.dims(), y.to_vec::<i64>()?), (vec![2], vec![10, 13]));
-        let y = one_by_one(&limits, &vector()?, &vector()?)?;
-        assert_eq!((y.dims(), y.to_vec::<i64>()?), (vec![], vec![5]));
-        assert!(one_by_one(&limits, &vector()?, &right.t()?.to_dtype(DType::I64)?).is_err());
         Ok(())
     }
 }

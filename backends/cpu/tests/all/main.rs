@@ -1,0 +1,10 @@
+//! The tests of this crate that share a process, in one program.
+
+mod common;
+
+mod attention;
+mod conv;
+mod elementwise;
+mod fused;
+mod large;
+mod shape_and_index;

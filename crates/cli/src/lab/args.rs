@@ -1,0 +1,152 @@
+//! The command line of the laboratory.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::compare::work::Work;
+use super::profile::args::Profile;
+use crate::args::positive;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Hold a backend to PyTorch: values, gradients and errors of every op
+    Check(Check),
+    /// Time the same work at several sizes on every backend that is there
+    Compare(Compare),
+    /// Time training steps and ops as other libraries are timed on them, and beside those libraries
+    Bench(Bench),
+    /// Say where the time of training steps goes: by op, shape and module, as tables and as a trace
+    Profile(Profile),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// What to check, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
+    pub(crate) backend: String,
+
+    /// Which questions to ask
+    #[arg(long, value_enum, default_value = "test")]
+    pub(crate) mode: Mode,
+
+    /// Only cases of this op, by its PyTorch name, such as nn.functional.linear
+    #[arg(long)]
+    pub(crate) op: Option<String>,
+
+    /// Only the case of this name, as reports print it, with or without its dtype
+    #[arg(long, value_name = "NAME")]
+    pub(crate) case: Option<String>,
+
+    /// Only so many cases of each op in each dtype: a first look, or for a device that is slow
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) sample: Option<usize>,
+
+    /// The vectors in this folder instead of the cases that come with Polygrad
+    #[arg(long, value_name = "DIR")]
+    pub(crate) vectors: Option<PathBuf>,
+
+    /// Write how each case ended to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// Only this kind of work; may be given several times [default: all]
+    #[arg(long, value_enum)]
+    pub(crate) op: Vec<Work>,
+
+    /// Only this device, such as cpu:threads=1; may be given several times [default: each backend that is there]
+    #[arg(long)]
+    pub(crate) backend: Vec<String>,
+
+    /// Where the chart goes
+    #[arg(long, value_name = "FILE", default_value = "compare.png")]
+    pub(crate) plot: PathBuf,
+
+    /// Write the figures to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// What to time: a workload such as mlp-rl, or some of its cases, such as mlp-rl/adam or elementwise/exp [default: all]
+    #[arg(value_name = "WORKLOAD[/CASE]")]
+    pub(crate) workloads: Vec<String>,
+
+    /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
+    #[arg(long, default_value = "cpu")]
+    pub(crate) backend: String,
+
+    /// Threads of the CPU backend, and of the peers [default: 1]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+
+    /// How long to time a case; longer where that is too short for 30 steps, but at most five times as long
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub(crate) seconds: f64,
+
+    /// Record training steps and replay them; steps as they are written are timed too, in turn with those
+    #[arg(long)]
+    pub(crate) captured: bool,
+
+    /// Time these peers too, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, floor, or programs of your own
+    #[arg(long, value_name = "PEERS", value_delimiter = ',')]
+    pub(crate) against: Vec<String>,
+
+    /// How long a peer may take for an answer, such as to make a case ready; then it is ended, and the others go on
+    #[arg(long, value_name = "S", default_value = "300", value_parser = seconds)]
+    pub(crate) patience: f64,
+
+    /// Draw how the peers compare, to this file
+    #[arg(long, value_name = "FILE.png", requires = "against")]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// Be a peer: answer questions from standard input
+    #[arg(long, hide = true)]
+    pub(crate) serve: bool,
+
+    /// Write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// The questions of `check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Are values, recorded gradients and errors right?
+    Test,
+    /// Are gradients right: recorded ones, and differences of values to first and second order?
+    Grad,
+    /// How long do common calls take?
+    Perf,
+    /// Which ops in which dtypes? Written to docs/ops.md
+    Support,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
+        _ => Err("give a number of seconds above 0, at most 3600".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::args::Cli;
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for (line, words) in [
+            ("polygrad compare --op sort", "matmul"),
+            ("polygrad bench --seconds 0", "above 0"),
+            ("polygrad check cpu --sample 0", "1 or more"),
+        ] {
+            let text = Cli::try_parse_from(line.split(' ')).unwrap_err().to_string();
+            assert!(text.contains(words), "{line}: {text}\nshould contain {words}");
+        }
+    }
+}

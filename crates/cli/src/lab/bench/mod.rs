@@ -1,0 +1,98 @@
+//! `polygrad bench`: the workloads of `polygrad-workloads`, timed, also beside other libraries.
+
+mod chart;
+mod contestant;
+mod group;
+mod memory;
+mod ours;
+mod peer;
+mod report;
+mod rounds;
+pub(crate) mod select;
+mod serve;
+mod table;
+
+use std::time::Duration;
+
+use crate::Outcome;
+use crate::backend;
+use crate::failure::{Failure, Result, Shown};
+use crate::lab::args::Bench;
+use crate::progress::say;
+use crate::run::atomic::AtomicFile;
+use contestant::Contestant;
+use ours::{Ours, Way};
+use peer::Peer;
+use report::Report;
+use rounds::Pace;
+use select::Chosen;
+
+/// Times what is asked for, prints lines for each case as soon as it is done, and writes the figures.
+///
+/// # Errors
+/// A workload, backend or peer that is not there, and a file that cannot be written. A case that fails is part of the report.
+pub(crate) fn command(args: &Bench) -> Result<Outcome> {
+    let chosen = select::chosen(&args.workloads)?;
+    let (device, threads) = device(&args.backend, args.threads)?;
+    let way = if args.captured { Way::Captured } else { Way::Written };
+    let mut ours = Ours::open(&device, way)?;
+    if args.serve {
+        serve::serve(&mut ours, std::io::stdin().lock(), std::io::stdout().lock())?;
+        return Ok(Outcome::Done);
+    }
+    group::end_on_interrupt()?;
+    let patience = Duration::from_secs_f64(args.patience);
+    let written = args.captured.then(|| Ours::open(&device, Way::WrittenToo));
+    let mut written = written.transpose()?;
+    let mut peers = Vec::new();
+    for name in &args.against {
+        peers.push(Peer::start(name, threads, patience)?);
+    }
+    // A file that cannot be written is found out before the work; until it is whole, the old one stays.
+    let json = args.json.as_deref().map(AtomicFile::create).transpose()?;
+    let plot = args.plot.as_deref().map(AtomicFile::create).transpose()?;
+    let mut report = Report::new(&device, threads, args.seconds);
+    say(&table::head(&report));
+    for chosen in chosen {
+        match chosen {
+            Chosen::Timed(case) => {
+                let mut contestants: Vec<&mut dyn Contestant> = vec![&mut ours];
+                // What does not train is never captured: it would be the same twice.
+                let written = written.as_mut().filter(|_| case.trains());
+                contestants.extend(written.map(|written| written as &mut dyn Contestant));
+                contestants.extend(peers.iter_mut().map(|peer| peer as &mut dyn Contestant));
+                let outcomes = rounds::measure(&case.name(), &mut contestants, Pace::new(threads), args.seconds);
+                say(&table::times(&case, &outcomes));
+                report.add_times(case, outcomes);
+            }
+            Chosen::Memory(case) => {
+                let peaks = memory::measure(case, &device, &args.against, threads, patience)?;
+                say(&table::peaks(case, &peaks));
+                report.add_peaks(case, peaks);
+            }
+        }
+    }
+    if let Some(file) = json {
+        file.finish(format!("{:#}\n", report.to_json()).as_bytes())?;
+    }
+    if let (Some(file), Some(path)) = (plot, &args.plot) {
+        let chart = chart::draw(report.ratios());
+        let chart = chart.map_err(|e| Failure::new(format!("cannot encode {}: {e}", path.shown())))?;
+        file.finish(&chart)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The device string, and the number of threads that peers get: one, unless something else is asked for.
+///
+/// # Errors
+/// A string that makes no sense, and two different numbers of threads.
+pub(crate) fn device(backend: &str, threads: Option<usize>) -> Result<(String, usize)> {
+    let asked = backend::spec(backend, threads)?;
+    let threads = asked.option("threads").and_then(|text| text.parse().ok());
+    match threads {
+        Some(threads) => Ok((asked.to_string(), threads)),
+        None if asked.backend() == "cpu" => Ok((backend::spec(backend, Some(1))?.to_string(), 1)),
+        None => Ok((asked.to_string(), 1)),
+    }
+}

@@ -1,0 +1,156 @@
+//! `polygrad profile`: where the time of steps goes, by op, shape and module, as tables and as a trace.
+
+pub(crate) mod args;
+mod record;
+mod recorder;
+mod subject;
+mod table;
+mod trace;
+
+use std::time::Instant;
+
+use polygrad::Device;
+use polygrad_conformance::Wrapped;
+
+use crate::failure::{Failure, Result};
+use crate::lab::bench;
+use crate::lab::bench::select::{Chosen, chosen};
+use crate::progress::say;
+use crate::run::atomic::AtomicFile;
+use crate::{Outcome, backend, train};
+use args::{How, Profile, Training, What};
+use record::Span;
+use recorder::Recorder;
+use subject::Subject;
+use table::Allocator;
+
+/// Takes steps, first as they are and then with a watched device, prints tables of the latter, and writes the trace.
+///
+/// # Errors
+/// Everything that options, data and devices can do wrong, and a file that cannot be written.
+pub(crate) fn command(args: &Profile) -> Result<Outcome> {
+    match &args.what {
+        What::Train(args) => {
+            refuse_runs(args)?;
+            let (config, device, data) = train::prepare(&args.train)?;
+            train::introduce(&config, &data, &device);
+            let config = Box::new(config);
+            profile(&Subject::Training { config, data }, &device, &args.how)
+        }
+        What::Bench(args) => {
+            let (device, _) = bench::device(&args.backend, args.threads)?;
+            let case = match chosen(std::slice::from_ref(&args.case))?[..] {
+                [Chosen::Timed(case)] => case,
+                ref several => return Err(not_one(&args.case, several)),
+            };
+            say(&format!("{} on {device}", case.name()));
+            profile(&Subject::Case(case), &backend::open(&device, None)?, &args.how)
+        }
+    }
+}
+
+fn refuse_runs(args: &Training) -> Result<()> {
+    for (option, given) in [("--resume", &args.train.resume), ("--out", &args.train.out)] {
+        if given.is_some() {
+            return Err(Failure::new(format!("{option} names a run, and a profile leaves none"))
+                .fix(format!("leave {option} out; --trace names the file to write")));
+        }
+    }
+    Ok(())
+}
+
+fn not_one(name: &str, several: &[Chosen]) -> Failure {
+    let names: Vec<String> = several
+        .iter()
+        .filter_map(|chosen| match chosen {
+            Chosen::Timed(case) => Some(case.name().replace(' ', "/")),
+            Chosen::Memory(_) => None,
+        })
+        .collect();
+    if names.is_empty() {
+        return Failure::new(format!("{name} measures memory, and a profile time"))
+            .fix("name the workload itself, such as gpt");
+    }
+    Failure::new(format!("{name} is {} cases, and a profile is of one", names.len()))
+        .fix(format!("choose among {}", names.join(", ")))
+}
+
+fn profile(subject: &Subject, device: &Device, how: &How) -> Result<Outcome> {
+    // A file that cannot be written is found out before the work; until it is whole, the old one stays.
+    let file = how.trace.as_deref().map(AtomicFile::create).transpose()?;
+    let plain = plain(subject, device, how)?;
+
+    let recorder = Recorder::new(device, !how.no_sync);
+    let watched = Wrapped::new(device, recorder.clone()).device();
+    let mut work = subject.work(&watched)?;
+    let allocator = recorder.watch(work.model.as_deref(), || {
+        repeat(how.warmup, &mut work.step)?;
+        let mut step = || {
+            (work.step)()?;
+            // What a device still has to do is part of the step.
+            if how.no_sync {
+                Ok(watched.synchronize()?)
+            } else {
+                Ok(())
+            }
+        };
+        time_pool(|| repeat(how.steps, || recorder.step(&mut step)))
+    })?;
+    let profile = recorder.take();
+
+    say(&format!(
+        "{} steps, at the median {}; with nobody watching {}\n",
+        how.steps,
+        table::median(&profile.steps),
+        table::median(&plain)
+    ));
+    say(&table::ops(&profile, how.rows));
+    say("");
+    say(&table::modules(&profile, how.rows));
+    say("");
+    say(&table::whole(&profile, allocator));
+    if let Some(file) = file {
+        let trace = trace::trace(&subject.title(), &profile);
+        file.finish(format!("{trace}\n").as_bytes())?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The steps as they are when nobody watches.
+fn plain(subject: &Subject, device: &Device, how: &How) -> Result<Vec<Span>> {
+    let mut work = subject.work(device)?;
+    repeat(how.warmup, &mut work.step)?;
+    device.synchronize()?;
+    let origin = Instant::now();
+    let mut spans = Vec::new();
+    repeat(how.steps, || {
+        let begin = origin.elapsed();
+        (work.step)()?;
+        device.synchronize()?;
+        spans.push(Span::new(begin, origin.elapsed()));
+        Ok(())
+    })?;
+    Ok(spans)
+}
+
+fn repeat(times: usize, mut step: impl FnMut() -> Result<()>) -> Result<()> {
+    (0..times).try_for_each(|_| step())
+}
+
+/// Runs `f` and times the CPU's buffer pool meanwhile; nothing where the device does not use it.
+#[cfg(feature = "cpu")]
+fn time_pool(f: impl FnOnce() -> Result<()>) -> Result<Option<Allocator>> {
+    let (outcome, pool) = polygrad::cpu::memory::time_pool(f);
+    outcome?;
+    let allocator = Allocator {
+        calls: pool.allocations + pool.frees,
+        bytes: pool.bytes,
+        time: pool.time,
+    };
+    Ok(Some(allocator).filter(|allocator| allocator.calls > 0))
+}
+
+#[cfg(not(feature = "cpu"))]
+fn time_pool(f: impl FnOnce() -> Result<()>) -> Result<Option<Allocator>> {
+    f().map(|()| None)
+}

@@ -1,0 +1,29 @@
+//! Paths in JSON: a text where the path is one, else its bytes as serde writes what the system calls a text.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Other(OsString),
+}
+
+pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    match path.as_ref().map(|path| (path.to_str(), path.as_os_str())) {
+        None => serializer.serialize_none(),
+        Some((Some(text), _)) => text.serialize(serializer),
+        Some((None, other)) => other.serialize(serializer),
+    }
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let written = Option::<Written>::deserialize(deserializer)?;
+    Ok(written.map(|written| match written {
+        Written::Text(text) => text.into(),
+        Written::Other(other) => other.into(),
+    }))
+}

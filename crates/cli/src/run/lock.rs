@@ -1,0 +1,145 @@
+//! The lock of a run folder: one process at a time trains there.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::failure::{Failure, Result, Shown};
+
+/// How long an owner may take to write down who it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A locked file with the owner's process id in it. The system drops the lock with the process, however that ends; the file goes when this
+/// goes, and only a kill leaves it.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Locks the file at `path`, which need not be there; it belongs to the run in `folder`.
+    ///
+    /// # Errors
+    /// Another process has it; a file system without locks, or that cannot be written.
+    pub(super) fn take(path: PathBuf, folder: &Path) -> Result<Self> {
+        loop {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .map_err(|e| Failure::io("write", &path, &e))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(taken(&mut file, folder)),
+                Err(TryLockError::Error(error)) => {
+                    return Err(Failure::new(format!("cannot lock {}: {error}", path.shown()))
+                        .fix("take a folder on a local disk: without locks nothing keeps two processes from one run"));
+                }
+            }
+            // Between opening and locking, the owner of before may have removed the file.
+            if !same(&file, &path).map_err(|e| Failure::io("read", &path, &e))? {
+                continue;
+            }
+            file.set_len(0)
+                .and_then(|()| writeln!(file, "{}", std::process::id()))
+                .map_err(|e| Failure::io("write", &path, &e))?;
+            return Ok(Self { file, path });
+        }
+    }
+
+    /// Whether the locked file still lies where it lay.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub(super) fn holds(&self) -> io::Result<bool> {
+        same(&self.file, &self.path)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Elsewhere it could not be told afterwards whose file it is. What cannot be removed does no harm: it is no longer locked.
+        if cfg!(unix) && self.holds().is_ok_and(|holds| holds) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn taken(file: &mut File, folder: &Path) -> Failure {
+    let started = Instant::now();
+    let mut text = String::new();
+    // Some systems do not let others read what is locked; then the number stays unknown.
+    while file.read_to_string(&mut text).is_ok() && !text.ends_with('\n') && started.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let owner = match text.trim().parse::<u32>() {
+        Ok(pid) => format!("process {pid}"),
+        Err(_) => "another process".to_owned(),
+    };
+    Failure::new(format!("{owner} is training in {}", folder.shown()))
+        .fix("wait for it to end, or end it; a new run can take another folder with --out")
+}
+
+/// Whether `file` is what lies at `path`.
+///
+/// # Errors
+/// Whatever the file system says, other than that nothing lies there.
+pub(super) fn same(file: &File, path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(there) => Ok(identity(&file.metadata()?) == identity(&there)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(unix)]
+fn identity(about: &fs::Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+
+    (about.dev(), about.ino())
+}
+
+/// The standard library does not tell files apart here; that one is there must do.
+#[cfg(not(unix))]
+fn identity(about: &fs::Metadata) -> bool {
+    about.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_is_told_who_the_first_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.lock");
+        fs::write(&path, "4000000000\nof a process that was killed").unwrap();
+        let lock = Lock::take(path.clone(), dir.path()).unwrap();
+        let text = Lock::take(path.clone(), dir.path()).unwrap_err().to_string();
+        let whose = format!("process {} is training in {}", std::process::id(), dir.path().display());
+        assert!(text.contains(&whose) && text.contains("\n  fix: "), "{text}");
+        drop(lock);
+        assert!(!path.exists());
+        assert!(Lock::take(path, dir.path()).is_ok());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_lock_that_was_replaced_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.lock");
+        let lock = Lock::take(path.clone(), dir.path()).unwrap();
+        assert!(lock.holds().unwrap());
+        fs::remove_file(&path).unwrap();
+        assert!(!lock.holds().unwrap());
+        let next = Lock::take(path.clone(), dir.path()).unwrap();
+        assert!(!lock.holds().unwrap() && next.holds().unwrap());
+        drop(lock);
+        assert!(next.holds().unwrap(), "the old owner removed the new one's lock");
+    }
+}

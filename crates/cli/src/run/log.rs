@@ -1,0 +1,56 @@
+//! A file that grows line by line while a run goes on.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::{atomic, lock};
+use crate::failure::{Failure, Result, Shown};
+
+/// An open file to append to.
+#[derive(Debug)]
+pub(super) struct Log {
+    file: File,
+    path: PathBuf,
+}
+
+impl Log {
+    /// Replaces what lies at `path` by `bytes`, all or nothing, and opens it.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<Self> {
+        atomic::write(path, bytes)?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map_err(|e| Failure::io("append to", path, &e))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// Whatever the file system says, and a file that was removed or replaced since it was opened.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let failed = |e| Failure::io("append to", &self.path, &e);
+        if !lock::same(&self.file, &self.path).map_err(failed)? {
+            return Err(
+                Failure::new(format!("{} was removed or replaced meanwhile", self.path.shown()))
+                    .fix("leave the folder alone while a run goes on"),
+            );
+        }
+        self.file.write_all(bytes).map_err(failed)
+    }
+
+    /// Brings to the disk what was appended.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| Failure::io("write", &self.path, &e))
+    }
+}

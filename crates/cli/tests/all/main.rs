@@ -1,0 +1,13 @@
+//! The tests of this crate that share a process, in one program.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bad_input;
+mod bench;
+mod check;
+mod commands;
+mod onnx;
+mod output;
+mod profile;
+mod resume;

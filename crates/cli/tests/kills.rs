@@ -1,0 +1,109 @@
+//! No kill at any moment loses a run: each is gone on with or started anew, and ends as if it had never been stopped.
+//!
+//! `POLYGRAD_KILLS` says how many runs to kill, `POLYGRAD_KILLS_SEED` where the random moments begin.
+#![cfg(unix)]
+
+mod common;
+
+use std::fs;
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::{Ended, Scene, heeding_ctrl_c};
+
+const OPTIONS: &str = "--model mlp --batch-size 4 --epochs 3";
+
+/// Marsaglia's xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// Ends a command as the system does where memory is short.
+fn kill(child: &mut Child) {
+    // It may have ended by itself.
+    let _ = child.kill();
+}
+
+/// Ends a command as the impatient do: Ctrl-C, and once more after `gap`.
+fn ctrl_c_twice(child: &Child, gap: Duration) {
+    let (id, gap) = (child.id(), gap.as_secs_f64());
+    let line = format!("kill -INT {id} && sleep {gap} && kill -INT {id}");
+    Command::new("sh").args(["-c", &line]).output().unwrap();
+}
+
+#[test]
+fn every_killed_run_ends_as_if_it_had_not_been_killed() {
+    let scene = Scene::new();
+    let started = Instant::now();
+    scene.train("whole", OPTIONS);
+    let whole = started.elapsed().as_millis() as u64;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ number("POLYGRAD_KILLS_SEED", 1));
+    let (mut ended, mut early, mut anew) = (0, 0, 0);
+    let count = number("POLYGRAD_KILLS", 20);
+    for trial in 0..count {
+        let start = format!("train bars --data data --threads 1 --out killed {OPTIONS}");
+        // As a user would go on: with a run that has begun, else anew.
+        let go_on = || match scene.path("killed/checkpoint.safetensors").exists() {
+            true => "train --resume killed".to_owned(),
+            false => start.clone(),
+        };
+        let mut story = format!("trial {trial}:");
+        for _ in 0..=random.below(3) {
+            let within = if random.below(2) == 0 { 200 } else { whole };
+            let (at, gap) = (random.below(within * 1000), random.below(20));
+            let twice = random.below(2) == 0;
+            let line = go_on();
+            story += &format!(
+                " `{line}` ended after {at} µs{};",
+                if twice { " by Ctrl-C" } else { "" }
+            );
+            let mut child = heeding_ctrl_c(scene.command(&line)).spawn().unwrap();
+            sleep(Duration::from_micros(at));
+            match twice {
+                true => ctrl_c_twice(&child, Duration::from_millis(gap)),
+                false => kill(&mut child),
+            }
+            let how: Ended = child.wait_with_output().unwrap().into();
+            // By a signal, by the second or the first Ctrl-C, or in peace before either came.
+            assert!(
+                matches!(how.code, None | Some(130 | 0)),
+                "{story}\n{}{}",
+                how.stdout,
+                how.stderr
+            );
+            ended += u64::from(how.code != Some(0));
+            early += u64::from(at < 200_000);
+        }
+        let line = go_on();
+        anew += u64::from(line == start);
+        let last = scene.run(&line);
+        assert_eq!(last.code, Some(0), "{story} `{line}`\n{}{}", last.stdout, last.stderr);
+        assert!(!last.stderr.contains("is gone"), "{story}\n{}", last.stderr);
+        assert_eq!(scene.metrics("killed"), scene.metrics("whole"), "{story}");
+        let model = |run: &str| scene.read(&format!("{run}/model.safetensors"));
+        assert!(model("killed") == model("whole"), "{story} the weights differ");
+        let left = |run: &str| {
+            let files = fs::read_dir(scene.path(run)).unwrap();
+            let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(left("killed"), left("whole"), "{story}");
+        fs::remove_dir_all(scene.path("killed")).unwrap();
+    }
+    println!(
+        "{count} runs: {ended} ended before their time, {early} of the moments within 200 ms; {anew} started anew"
+    );
+}

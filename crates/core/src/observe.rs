@@ -1,0 +1,49 @@
+//! How backends compute: what they decompose, and what they do on the host. It is observed, so that nobody has to say it, or can say it wrongly.
+
+use std::cell::{Cell, RefCell};
+
+/// What [`observe`] has seen on its thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The ops that were decomposed, by [`Op::variant`](crate::Op::variant).
+    pub decomposed: Vec<&'static str>,
+    /// Whether a device had something computed on the host that it has no kernel for.
+    pub on_host: bool,
+}
+
+thread_local! {
+    static ON: Cell<bool> = const { Cell::new(false) };
+    static SEEN: RefCell<Seen> = RefCell::default();
+}
+
+/// Runs `f`, and gives its result together with how this thread computed it. Observations inside of others are not kept apart.
+pub fn observe<R>(f: impl FnOnce() -> R) -> (R, Seen) {
+    struct Off;
+    impl Drop for Off {
+        fn drop(&mut self) {
+            ON.set(false);
+        }
+    }
+    SEEN.take();
+    ON.set(true);
+    let off = Off;
+    let result = f();
+    drop(off);
+    (result, SEEN.take())
+}
+
+/// Takes down that an op is decomposed.
+#[inline]
+pub(crate) fn decomposed(variant: &'static str) {
+    if ON.get() {
+        SEEN.with_borrow_mut(|seen| seen.decomposed.push(variant));
+    }
+}
+
+/// Takes down that the host computes what a device has no kernel for; for the backends that do so.
+#[inline]
+pub fn on_host() {
+    if ON.get() {
+        SEEN.with_borrow_mut(|seen| seen.on_host = true);
+    }
+}

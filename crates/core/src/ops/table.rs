@@ -1,0 +1,522 @@
+//! The table of ops: what they are called, take and give. Gradient rules are in `polygrad-tensor`, samples in the suite.
+//!
+//! A row reads
+//!
+//! ```text
+//! /// What it computes: the documentation of the method.
+//! fused softmax(x: tensor, axis: usize) -> one
+//!     as Softmax { axis: usize }, named "softmax", for floats
+//!     gives [x];
+//! ```
+//!
+//! - `core` ops are what a backend must have; `fused` ones have the default of the same name in [`decompose`](crate::decompose).
+//! - The parameters are those of the [`Backend`](crate::Backend) method: a `tensor`, `tensors`, a `pair` of them, an `optional` one, an
+//!   `optional_pair`, or the type of an argument. `-> one`, `two` or `three` is how many tensors come out.
+//! - `as` is the variant of [`Op`](crate::Op) with its fields: the arguments that are no tensors.
+//! - `named` is PyTorch's name for it where PyTorch has one; `(op)` is the name of the family's member.
+//! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `numbers` (all but bool), `floats`, or `(op)`, what the
+//!   family's member says.
+//! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in [`results`](super::results).
+//!
+//! From it follow the methods of `Backend`, the type `Op`, the calls by value ([`DynBackend::execute`](crate::DynBackend::execute)), those of
+//! [`AnyBackend`](crate::AnyBackend) and of every backend that uses [`call_methods!`](crate::call_methods), and the results' shapes.
+
+/// Hands all rows to another macro.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_op {
+    ($($callback:tt)*) => { $($callback)* ! {
+        // Element by element.
+
+        /// Applies a function. The dtype stays, but for predicates, which give bool.
+        core unary(op: UnaryOp, x: tensor) -> one
+            as Unary (op: UnaryOp), named (op), for (op)
+            gives [of(x, if op.is_predicate() { DType::Bool } else { x.dtype })];
+
+        /// Combines two tensors of one dtype that broadcast.
+        core binary(op: BinaryOp, a: tensor, b: tensor) -> one
+            as Binary (op: BinaryOp), named (op), for (op)
+            gives [shaped(a, a.shape.broadcast(&b.shape)?)];
+
+        /// Compares two tensors of one dtype that broadcast; gives bool.
+        core compare(op: CompareOp, a: tensor, b: tensor) -> one
+            as Compare (op: CompareOp), named (op), for any
+            gives [result(a.shape.broadcast(&b.shape)?, DType::Bool)];
+
+        /// `condition ? a : b`; the condition is bool, `a` and `b` have one dtype; all three broadcast.
+        core select(condition: tensor, a: tensor, b: tensor) -> one
+            as Select (), named "where", for bool
+            gives [shaped(a, condition.shape.broadcast(&a.shape)?.broadcast(&b.shape)?)];
+
+        /// Converts to another dtype, as [`Element::from_scalar`](crate::Element::from_scalar) does.
+        core cast(x: tensor, dtype: DType) -> one
+            as Cast (dtype: DType), named "to_dtype", for any
+            gives [result(x.shape, *dtype)];
+
+        // Reductions and scans.
+
+        /// Reduces over axes, which stay as extents of 1 if `keepdims`. No axes: the tensor itself.
+        core reduce(op: ReduceOp, x: tensor, axes: Axes, keepdims: bool) -> one
+            as Reduce { op: ReduceOp, axes: Axes, keepdims: bool }, named (op), for (op)
+            gives [shaped(x, x.shape.reduced(*axes, *keepdims))];
+
+        /// Position of the extreme along an axis, i64.
+        core arg_reduce(op: ArgOp, x: tensor, axis: usize, keepdims: bool) -> one
+            as ArgReduce { op: ArgOp, axis: usize, keepdims: bool }, named (op), for any
+            gives [result(x.shape.reduced(Axes::one(*axis), *keepdims), DType::I64)];
+
+        /// Running sum along an axis, inclusive.
+        core cumsum(x: tensor, axis: usize) -> one
+            as CumSum { axis: usize }, named "cumsum", for numbers
+            gives [x];
+
+        // Linear algebra.
+
+        /// `[…, m, k] × […, k, n] → […, m, n]`, both of rank 2 or more and one dtype but bool; leading axes broadcast. Integers wrap in their
+        /// dtype and never become floats: an engine without such products calls [`decompose::integer_matmul`].
+        core matmul(a: tensor, b: tensor) -> one
+            as Matmul (), named "matmul", for numbers
+            gives [shaped(a, product(&a.shape, &b.shape)?)];
+
+        // Views.
+
+        /// The same elements in row-major order under another shape of as many elements.
+        core reshape(x: tensor, shape: Shape) -> one
+            as Reshape (shape: Shape), named "reshape", for any
+            gives [shaped(x, *shape)];
+
+        /// Axes reordered: output axis `i` is input axis `axes[i]`.
+        core permute(x: tensor, axes: Axes) -> one
+            as Permute (axes: Axes), named "permute", for any
+            gives [shaped(x, permuted(&x.shape, *axes)?)];
+
+        /// Broadcast to a shape.
+        core expand(x: tensor, shape: Shape) -> one
+            as Expand (shape: Shape), named "expand", for any
+            gives [shaped(x, *shape)];
+
+        /// One range for each axis.
+        core slice(x: tensor, ranges: (&[SliceRange])) -> one
+            as Slice (ranges: Box<[SliceRange]>), named "slice", for any
+            gives [shaped(x, sliced(ranges)?)];
+
+        // Joining and moving.
+
+        /// Adds a border of `value`: for each axis how many before and after.
+        core pad(x: tensor, padding: (&[(usize, usize)]), value: Scalar) -> one
+            as Pad { padding: Box<[(usize, usize)]>, value: Scalar }, named "pad", for any
+            gives [shaped(x, padded(&x.shape, padding)?)];
+
+        /// Joins tensors of one dtype, at least one, along an axis; other extents are equal.
+        core concat(xs: tensors, axis: usize) -> one
+            as Concat { axis: usize }, named "cat", for any
+            gives [joined(&xs, *axis)?];
+
+        /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1 and likewise for others; `index` is i64, of the same rank, no larger than
+        /// `x` on the other axes.
+        core gather(x: tensor, axis: usize, index: tensor) -> one
+            as Gather { axis: usize }, named "gather", for any
+            gives [shaped(x, index.shape)];
+
+        /// `x` with `out[i][index[i][j][k]][k] = src[i][j][k]`; `src` is at least as large as `index`. Of several writes to one
+        /// place any may win.
+        core scatter(x: tensor, axis: usize, index: tensor, src: tensor) -> one
+            as Scatter { axis: usize }, named "scatter", for any
+            gives [x];
+
+        /// Like [`Backend::scatter`], but adds to what is there; of several, each counts.
+        core scatter_add(x: tensor, axis: usize, index: tensor, src: tensor) -> one
+            as ScatterAdd { axis: usize }, named "scatter_add", for numbers
+            gives [x];
+
+        /// Whole slices of `x` along an axis, in the order of `index` (rank 1, i64).
+        core index_select(x: tensor, axis: usize, index: tensor) -> one
+            as IndexSelect { axis: usize }, named "index_select", for any
+            gives [shaped(x, with_dim(&x.shape, *axis, index.shape.numel())?)];
+
+        /// Sorted values along an axis and where each came from (i64). Stable; NaN counts as the largest.
+        core sort(x: tensor, axis: usize, descending: bool) -> two
+            as Sort { axis: usize, descending: bool }, named "sort", for any
+            gives [x, of(x, DType::I64)];
+
+        // Windows.
+
+        /// Cross-correlation of `x [N, C, spatial…]` with `weight [O, C / groups, kernel…]`, one to three spatial axes.
+        core conv(x: tensor, weight: tensor, params: (&ConvParams)) -> one
+            as Conv (params: ConvParams), named "conv", for floats
+            gives [shaped(x, params.output_shape(&x.shape, &weight.shape)?)];
+
+        /// Largest value of each window of `x [N, C, spatial…]`, and its position in the flattened spatial axes (i64). The first
+        /// wins a tie, NaN wins over all.
+        core max_pool(x: tensor, params: (&PoolParams)) -> two
+            as MaxPool (params: Box<PoolParams>), named "max_pool", for numbers
+            gives [shaped(x, params.output_shape(&x.shape)?), result(params.output_shape(&x.shape)?, DType::I64)];
+
+        /// Mean of each window of `x [N, C, spatial…]`.
+        core avg_pool(x: tensor, params: (&PoolParams)) -> one
+            as AvgPool (params: Box<PoolParams>), named "avg_pool", for floats
+            gives [shaped(x, params.output_shape(&x.shape)?)];
+
+        // Fused ops: a backend overrides those that it does better than their decomposition.
+
+        /// [`Backend::binary`] with a number, converted to the tensor's dtype, on the right, or on the left if `reverse`. Callers for whom
+        /// f16 or bf16 would round the number call [`decompose::binary_number`], which does not.
+        fused binary_scalar(op: BinaryOp, x: tensor, scalar: Scalar, reverse: bool) -> one
+            as BinaryScalar { op: BinaryOp, scalar: Scalar, reverse: bool }, named (op), for (op)
+            gives [x];
+
+        /// [`Backend::compare`] with a number, converted to the tensor's dtype, on the right.
+        fused compare_scalar(op: CompareOp, x: tensor, scalar: Scalar) -> one
+            as CompareScalar { op: CompareOp, scalar: Scalar }, named (op), for any
+            gives [of(x, DType::Bool)];
+
+        /// Adds slices of `src` along an axis to those of `x` that `index` (rank 1, i64) names.
+        fused index_add(x: tensor, axis: usize, index: tensor, src: tensor) -> one
+            as IndexAdd { axis: usize }, named "index_add", for numbers
+            gives [x];
+
+        /// Sums over the axes along which `shape` was broadcast to `x`'s shape: the gradient of [`Backend::expand`].
+        fused sum_to(x: tensor, shape: Shape) -> one
+            as SumTo (shape: Shape), named "sum_to", for numbers
+            gives [shaped(x, *shape)];
+
+        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`.
+        fused linear(x: tensor, weight: tensor, bias: optional) -> one
+            as Linear (), named "linear", for floats
+            gives [shaped(x, with_last(&x.shape, weight.shape[0])?)];
+
+        /// Gradients of [`Backend::linear`] wrt the weight `[out, in]` and the bias `[out]`, from the output's gradient `[…, out]` and the
+        /// input `[…, in]`.
+        fused linear_weight_grad(grad: tensor, x: tensor) -> two
+            as LinearWeightGrad (), named "linear_weight_grad", for floats
+            gives [shaped(grad, Shape::from([last(grad), last(x)])), shaped(grad, Shape::from([last(grad)]))];
+
+        /// [`Backend::linear`] and then an activation function. For inference: no gradient is defined.
+        fused linear_activation(x: tensor, weight: tensor, bias: optional, op: Activation) -> one
+            as LinearActivation (op: Activation), named "linear_activation", for floats
+            gives [shaped(x, with_last(&x.shape, weight.shape[0])?)];
+
+        /// Applies an activation function to floats.
+        fused activation(op: Activation, x: tensor) -> one
+            as Activation (op: Activation), named (op), for floats
+            gives [x];
+
+        /// Gradient of [`Backend::activation`] from the output's gradient and the saved tensor: the output where
+        /// [`Activation::saves_output`], else the input.
+        fused activation_backward(op: Activation, grad: tensor, saved: tensor) -> one
+            as ActivationBackward (op: Activation), named "activation_backward", for floats
+            gives [grad];
+
+        /// `e^x / Σ e^x` along an axis.
+        fused softmax(x: tensor, axis: usize) -> one
+            as Softmax { axis: usize }, named "softmax", for floats
+            gives [x];
+
+        /// Gradient of [`Backend::softmax`] from the output's gradient and the output.
+        fused softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
+            as SoftmaxBackward { axis: usize }, named "softmax_backward", for floats
+            gives [grad];
+
+        /// `x - ln Σ e^x` along an axis.
+        fused log_softmax(x: tensor, axis: usize) -> one
+            as LogSoftmax { axis: usize }, named "log_softmax", for floats
+            gives [x];
+
+        /// Gradient of [`Backend::log_softmax`] from the output's gradient and the output.
+        fused log_softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
+            as LogSoftmaxBackward { axis: usize }, named "log_softmax_backward", for floats
+            gives [grad];
+
+        /// Cross entropy of `logits [N, C]` against class indices `target [N]` (i64), for each row; ignored rows are 0. Gives the losses
+        /// `[N]` and each row's `ln Σ e^x` `[N]`.
+        fused cross_entropy(logits: tensor, target: tensor, params: (&CrossEntropyParams)) -> two
+            as CrossEntropy (params: CrossEntropyParams), named "cross_entropy", for floats
+            gives [shaped(logits, target.shape), shaped(logits, target.shape)];
+
+        /// Gradient of [`Backend::cross_entropy`] wrt the logits, from the losses' gradient `[N]` and the saved `ln Σ e^x` `[N]`.
+        fused cross_entropy_backward(
+            grad: tensor, logits: tensor, target: tensor, logsumexp: tensor, params: (&CrossEntropyParams)
+        ) -> one
+            as CrossEntropyBackward (params: CrossEntropyParams), named "cross_entropy_backward", for floats
+            gives [logits];
+
+        /// The mean of [`Backend::cross_entropy`]'s losses over the rows that are not ignored, of rank 0; NaN where all are. Gives the mean
+        /// and each row's `ln Σ e^x` `[N]`.
+        fused cross_entropy_mean(logits: tensor, target: tensor, params: (&CrossEntropyParams)) -> two
+            as CrossEntropyMean (params: CrossEntropyParams), named "cross_entropy_mean", for floats
+            gives [shaped(logits, Shape::SCALAR), shaped(logits, target.shape)];
+
+        /// Gradient of [`Backend::cross_entropy_mean`] wrt the logits, from the mean's gradient, of rank 0, and the saved `ln Σ e^x` `[N]`.
+        fused cross_entropy_mean_backward(
+            grad: tensor, logits: tensor, target: tensor, logsumexp: tensor, params: (&CrossEntropyParams)
+        ) -> one
+            as CrossEntropyMeanBackward (params: CrossEntropyParams), named "cross_entropy_mean_backward", for floats
+            gives [logits];
+
+        /// Normalises over the last `axes` axes, then scales and shifts: weight and bias have the shape of those axes; a bias needs a weight.
+        /// Gives the output, and mean and `1 / sqrt(variance + eps)` with those axes kept as 1.
+        ///
+        /// Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
+        fused layer_norm(x: tensor, weight: optional, bias: optional, axes: usize, eps: f64) -> three
+            as LayerNorm { axes: usize, eps: f64 }, named "layer_norm", for floats
+            gives [x, statistic(x, *axes)?, statistic(x, *axes)?];
+
+        /// Gradients of [`Backend::layer_norm`] wrt input, weight and bias.
+        fused layer_norm_backward(
+            grad: tensor, x: tensor, mean: tensor, rstd: tensor, weight: optional, axes: usize
+        ) -> three
+            as LayerNormBackward { axes: usize }, named "layer_norm_backward", for floats
+            gives [x, inner(x, *axes)?, inner(x, *axes)?];
+
+        /// Divides by the root of the mean square over the last `axes` axes, then scales. Gives the output, and
+        /// `1 / sqrt(mean(x²) + eps)` with those axes kept as 1.
+        ///
+        /// Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
+        fused rms_norm(x: tensor, weight: optional, axes: usize, eps: f64) -> two
+            as RmsNorm { axes: usize, eps: f64 }, named "rms_norm", for floats
+            gives [x, statistic(x, *axes)?];
+
+        /// Gradients of [`Backend::rms_norm`] wrt input and weight.
+        fused rms_norm_backward(grad: tensor, x: tensor, rstd: tensor, weight: optional, axes: usize) -> two
+            as RmsNormBackward { axes: usize }, named "rms_norm_backward", for floats
+            gives [x, inner(x, *axes)?];
+
+        /// Batch normalisation in training: normalises each channel of `x [N, C, …]` by the batch's own statistics, then scales and shifts
+        /// by `weight [C]` and `bias [C]` (a bias needs a weight). Gives the output, and the batch's mean and biased variance `[C]`, of f16 and
+        /// bf16 in f32 ([`DType::wide`]): the square of what they hold need not fit.
+        ///
+        /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
+        fused batch_norm(x: tensor, weight: optional, bias: optional, eps: f64) -> three
+            as BatchNorm { eps: f64 }, named "batch_norm", for floats
+            gives [x, result(channels(x), x.dtype.wide()), result(channels(x), x.dtype.wide())];
+
+        /// Gradients of [`Backend::batch_norm`] wrt input, weight and bias, from the mean and variance that it gave.
+        fused batch_norm_backward(grad: tensor, x: tensor, mean: tensor, var: tensor, weight: optional, eps: f64) -> three
+            as BatchNormBackward { eps: f64 }, named "batch_norm_backward", for floats
+            gives [x, shaped(x, channels(x)), shaped(x, channels(x))];
+
+        /// Batch normalisation in evaluation: normalises each channel of `x [N, C, …]` by a given `mean [C]` and `var [C]`, then scales and
+        /// shifts by `weight [C]` and `bias [C]` (a bias needs a weight). Of f16 and bf16, mean and variance may also be f32.
+        fused batch_norm_running(x: tensor, mean: tensor, var: tensor, weight: optional, bias: optional, eps: f64) -> one
+            as BatchNormRunning { eps: f64 }, named "batch_norm_running", for floats
+            gives [x];
+
+        /// `softmax(scale · Q Kᵀ + mask) V` for `q […, S, D]`, `k […, T, D]`, `v […, T, E]`. A bool mask says which keys take part, a float
+        /// mask is added; it broadcasts to `[…, S, T]`. `causal` is aligned to the bottom right: query i sees keys up to i + T − S. A row
+        /// that sees no key is 0.
+        fused attention(q: tensor, k: tensor, v: tensor, mask: optional, scale: f64, causal: bool) -> one
+            as Attention { scale: f64, causal: bool }, named "scaled_dot_product_attention", for floats
+            gives [shaped(q, attended(&q.shape, &k.shape, &v.shape)?)];
+
+        /// Gradients of [`Backend::attention`] wrt `q`, `k` and `v`, each of its shape, from the output's gradient `[…, S, E]`; the mask gets
+        /// none. The weights are computed again, so that they need not be kept.
+        ///
+        /// Source: Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with IO-awareness" (2022).
+        fused attention_backward(
+            grad: tensor, q: tensor, k: tensor, v: tensor, mask: optional, scale: f64, causal: bool
+        ) -> three
+            as AttentionBackward { scale: f64, causal: bool }, named "scaled_dot_product_attention_backward", for floats
+            gives [q, k, v];
+
+        /// Rows of `weight [num, dim]` for `index` (i64, any shape): `[…, dim]`. The row `padding_idx` gets no gradient; here it is ignored.
+        fused embedding(weight: tensor, index: tensor, padding_idx: (Option<usize>)) -> one
+            as Embedding { padding_idx: Option<usize> }, named "embedding", for any
+            gives [shaped(weight, joined_dims(&index.shape, &weight.shape[1..])?)];
+
+        /// Gradient of [`Backend::embedding`] wrt the weight; the row `padding_idx` gets none.
+        fused embedding_backward(grad: tensor, index: tensor, num_embeddings: usize, padding_idx: (Option<usize>)) -> one
+            as EmbeddingBackward { num_embeddings: usize, padding_idx: Option<usize> }, named "embedding_backward", for floats
+            gives [shaped(grad, Shape::from([*num_embeddings, last(grad)]))];
+
+        /// The element-wise part of an LSTM cell: from `gates [N, 4H]` (input, forget, cell, output; before their activations) and
+        /// `cell [N, H]` to the new hidden state and the new cell state, both `[N, H]`.
+        fused lstm_cell(gates: tensor, cell: tensor) -> two
+            as LstmCell (), named "lstm_cell", for floats
+            gives [cell, cell];
+
+        /// [`Backend::lstm`] for training, with the sum of its biases `[4H]`: gives the states after each step `[T, N, 2H]`, hidden before cell, and
+        /// the gates after their activations `[T, N, 4H]`, in the order of [`Backend::lstm_cell`].
+        fused lstm_steps(x: tensor, hidden: tensor, cell: tensor, weights: pair, bias: optional, reverse: bool) -> two
+            as LstmSteps { reverse: bool }, named "lstm_steps", for floats
+            gives [shaped(x, steps(x, hidden, 2)?), shaped(x, steps(x, hidden, 4)?)];
+
+        /// Gradient of [`Backend::lstm_steps`] wrt the gates before their activations `[T, N, 4H]`, `hidden` and `cell`, from the gradient of the
+        /// states. Those of input, weights and bias follow from the first as in [`Backend::linear`].
+        fused lstm_steps_backward(
+            grad: tensor, cell: tensor, weight_hh: tensor, states: tensor, activations: tensor, reverse: bool
+        ) -> three
+            as LstmStepsBackward { reverse: bool }, named "lstm_steps_backward", for floats
+            gives [activations, cell, cell];
+
+        /// The element-wise part of a GRU cell: from the input's and the hidden state's `[N, 3H]` (reset, update, new; before their
+        /// activations) and `hidden [N, H]` to the new hidden state `[N, H]`.
+        fused gru_cell(input_gates: tensor, hidden_gates: tensor, hidden: tensor) -> one
+            as GruCell (), named "gru_cell", for floats
+            gives [hidden];
+
+        /// One layer of an Elman network in one direction: from `x [T, N, C]`, `T` at least 1, and `hidden [N, H]` by
+        /// `h' = f(W_ih x + b_ih + W_hh h + b_hh)`, with `weight_ih [H, C]`, `weight_hh [H, H]`, the two biases `[H]` and the activation `f`, to
+        /// the hidden states of all steps `[T, N, H]` and the last one `[N, H]`. `reverse` begins with the last step; outputs keep their places.
+        fused rnn(
+            x: tensor, hidden: tensor, weights: pair, biases: optional_pair, activation: Activation, reverse: bool
+        ) -> two
+            as Rnn { activation: Activation, reverse: bool }, named "rnn", for floats
+            gives [shaped(x, steps(x, hidden, 1)?), hidden];
+
+        /// One layer of an LSTM in one direction, as [`Backend::rnn`] with the cell of [`Backend::lstm_cell`] and its `cell [N, H]`:
+        /// `weight_ih [4H, C]`, `weight_hh [4H, H]`, biases `[4H]`. Gives the outputs, the last hidden state and the last cell state.
+        fused lstm(x: tensor, hidden: tensor, cell: tensor, weights: pair, biases: optional_pair, reverse: bool) -> three
+            as Lstm { reverse: bool }, named "lstm", for floats
+            gives [shaped(x, steps(x, hidden, 1)?), hidden, cell];
+
+        /// One layer of a GRU in one direction, as [`Backend::rnn`] with the cell of [`Backend::gru_cell`]: `weight_ih [3H, C]`,
+        /// `weight_hh [3H, H]`, biases `[3H]`.
+        fused gru(x: tensor, hidden: tensor, weights: pair, biases: optional_pair, reverse: bool) -> two
+            as Gru { reverse: bool }, named "gru", for floats
+            gives [shaped(x, steps(x, hidden, 1)?), hidden];
+
+        /// [`Backend::conv`] plus `bias [O]`, plus a residual of the result's shape, and then an activation function. With the bias alone it is
+        /// for training too; with more no gradient is defined.
+        fused conv_activation(
+            x: tensor, weight: tensor, bias: tensor, residual: optional, activation: (Option<Activation>), params: (&ConvParams)
+        ) -> one
+            as ConvActivation { activation: Option<Activation>, params: Box<ConvParams> }, named "conv_activation", for floats
+            gives [shaped(x, params.output_shape(&x.shape, &weight.shape)?)];
+
+        /// The values of [`Backend::max_pool`], without the positions. For inference: no gradient is defined.
+        fused max_pool_values(x: tensor, params: (&PoolParams)) -> one
+            as MaxPoolValues (params: Box<PoolParams>), named "max_pool_values", for numbers
+            gives [shaped(x, params.output_shape(&x.shape)?)];
+
+        /// A weight that is used many times without being changed: a tensor of the same values, for which what ops of that kind do to their
+        /// weight each time, such as bringing it into another layout, is done once. It may take twice the memory.
+        fused prepack(weight: tensor, kind: Prepack) -> one
+            as Prepack (kind: Prepack), named "prepack", for floats
+            gives [weight];
+
+        /// Gradient of [`Backend::conv`] wrt its input: also the transposed convolution.
+        fused conv_input_grad(grad: tensor, weight: tensor, input_shape: Shape, params: (&ConvParams)) -> one
+            as ConvInputGrad { input_shape: Shape, params: Box<ConvParams> }, named "conv_input_grad", for floats
+            gives [shaped(grad, *input_shape)];
+
+        /// Gradient of [`Backend::conv`] wrt its weight.
+        fused conv_weight_grad(grad: tensor, x: tensor, weight_shape: Shape, params: (&ConvParams)) -> one
+            as ConvWeightGrad { weight_shape: Shape, params: Box<ConvParams> }, named "conv_weight_grad", for floats
+            gives [shaped(grad, *weight_shape)];
+
+        /// Gradient of [`Backend::max_pool`], from the output's gradient and the positions.
+        fused max_pool_backward(grad: tensor, indices: tensor, input_shape: Shape) -> one
+            as MaxPoolBackward { input_shape: Shape }, named "max_pool_backward", for numbers
+            gives [shaped(grad, *input_shape)];
+
+        /// Gradient of [`Backend::avg_pool`].
+        fused avg_pool_backward(grad: tensor, input_shape: Shape, params: (&PoolParams)) -> one
+            as AvgPoolBackward { input_shape: Shape, params: Box<PoolParams> }, named "avg_pool_backward", for floats
+            gives [shaped(grad, *input_shape)];
+    } };
+}
+
+/// A parameter's type.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_parameter {
+    ($T:ty, tensor) => { &$T };
+    ($T:ty, tensors) => { &[&$T] };
+    ($T:ty, pair) => { [&$T; 2] };
+    ($T:ty, optional) => { Option<&$T> };
+    ($T:ty, optional_pair) => { Option<[&$T; 2]> };
+    ($T:ty, ($argument:ty)) => { $argument };
+    ($T:ty, $argument:ident) => { $argument };
+}
+
+/// The type of the results.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_results {
+    ($T:ty, one) => {
+        $T
+    };
+    ($T:ty, two) => {
+        ($T, $T)
+    };
+    ($T:ty, three) => {
+        ($T, $T, $T)
+    };
+}
+
+/// As many results of a call as there are.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_take {
+    (one $outputs:ident) => {{
+        let mut outputs = $outputs;
+        outputs.take(0)
+    }};
+    (two $outputs:ident) => {{
+        let mut outputs = $outputs;
+        Ok((outputs.take(0)?, outputs.take(1)?))
+    }};
+    (three $outputs:ident) => {{
+        let mut outputs = $outputs;
+        Ok((outputs.take(0)?, outputs.take(1)?, outputs.take(2)?))
+    }};
+}
+
+/// A variant as a pattern.
+macro_rules! op_pattern {
+    ($variant:ident ()) => { $crate::Op::$variant };
+    ($variant:ident ($field:ident : $type:ty)) => { $crate::Op::$variant($field) };
+    ($variant:ident { $($field:ident : $type:ty),* }) => { $crate::Op::$variant { $($field),* } };
+}
+
+/// A variant made of a method's arguments.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_value {
+    ($variant:ident ()) => { $crate::Op::$variant };
+    ($variant:ident ($field:ident : $type:ty)) => { $crate::Op::$variant($crate::Owned::owned($field)) };
+    ($variant:ident { $($field:ident : $type:ty),* }) => {
+        $crate::Op::$variant { $($field: $crate::Owned::owned($field)),* }
+    };
+}
+
+/// The tensors among a method's parameters, as a slice: those that must be there, then those that may be.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_tensors {
+    ([$($there:expr),*] []) => { &[$($there),*] };
+    ([$($there:expr),*] [$($optional:expr),+]) => { $crate::Tensors::new([$($there),*], [$($optional),+]).get() };
+    ($there:tt $optional:tt ($x:ident tensors) $($rest:tt)*) => { $x };
+    ([$($there:expr),*] $optional:tt ($x:ident tensor) $($rest:tt)*) => {
+        $crate::op_tensors!([$($there,)* $x] $optional $($rest)*)
+    };
+    ([$($there:expr),*] $optional:tt ($x:ident pair) $($rest:tt)*) => {
+        $crate::op_tensors!([$($there,)* $x[0], $x[1]] $optional $($rest)*)
+    };
+    ($there:tt [$($optional:expr),*] ($x:ident optional) $($rest:tt)*) => {
+        $crate::op_tensors!($there [$($optional,)* $x] $($rest)*)
+    };
+    ($there:tt [$($optional:expr),*] ($x:ident optional_pair) $($rest:tt)*) => {
+        $crate::op_tensors!($there [$($optional,)* $x.map(|x| x[0]), $x.map(|x| x[1])] $($rest)*)
+    };
+    ($there:tt $optional:tt ($x:ident $argument:tt) $($rest:tt)*) => { $crate::op_tensors!($there $optional $($rest)*) };
+}
+
+/// The methods of all ops but updates, for the body of an `impl Backend`: each makes an [`Op`](crate::Op) of its arguments and hands it, with
+/// the tensors, to `Self::call(op: Op, tensors: &[&Self::Tensor]) -> Result<Outputs<Self::Tensor>>`.
+///
+/// For backends that treat ops alike, such as wrappers and recorders. The types in the methods' signatures must be in scope.
+#[macro_export]
+macro_rules! call_methods {
+    () => { $crate::for_each_op! { $crate::call_methods } };
+    ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*];)*) => { $(
+        #[inline]
+        fn $method($($x: $crate::op_parameter!(Self::Tensor, $type)),*) -> $crate::Result<$crate::op_results!(Self::Tensor, $count)> {
+            let outputs = Self::call($crate::op_value!($variant $fields), $crate::op_tensors!([] [] $(($x $type))*))?;
+            $crate::op_take!($count outputs)
+        }
+    )* };
+}
+
+pub(crate) use op_pattern;

@@ -1,0 +1,69 @@
+//! Memoized results of steps.
+//!
+//! Runs on inputs of the same shapes compute the same shapes, masks and positions. A step whose operands are all on the host keeps its last
+//! results and gives them again while its operands are those very values; an op that looks at nothing but a shape does so for tensors of
+//! the same shape. Where shapes change, so do the values that follow from them, and the steps are taken anew.
+
+use polygrad_core::{Backend, Shape};
+use smallvec::SmallVec;
+
+use super::call::Made;
+use super::host::SMALL;
+use super::plan::{Action, Step};
+use super::value::Value;
+
+/// The last results of a step. In a box, as few steps have any.
+pub(super) type Memo<B> = Option<Box<Memoized<B>>>;
+
+pub(super) struct Memoized<B: Backend> {
+    key: Key<B>,
+    results: Made<B>,
+}
+
+/// What results depend on.
+enum Key<B: Backend> {
+    Shape(Shape),
+    Values(SmallVec<[Option<Value<B>>; 4]>),
+}
+
+impl<B: Backend> Memoized<B> {
+    /// What a step gave on its operands, if it would give that again and it is little.
+    pub(super) fn new(step: &Step<B>, operands: &[Option<Value<B>>], results: &Made<B>) -> Memo<B> {
+        let Action::Op(row) = &step.action else { return None };
+        if row.random || !step.bodies.is_empty() {
+            return None;
+        }
+        let key = if row.of_shape {
+            Key::Shape(operands.first()?.as_ref()?.shape()?)
+        } else if operands.iter().flatten().all(|value| value.on_host().is_some()) {
+            Key::Values(operands.iter().cloned().collect())
+        } else {
+            return None;
+        };
+        let kept = match &key {
+            Key::Shape(_) => &[],
+            Key::Values(values) => values.as_slice(),
+        };
+        let bytes = kept.iter().flatten().chain(results).map(Value::bytes);
+        let little = bytes.fold(0, usize::saturating_add) <= SMALL * size_of::<i64>();
+        let results = results.clone();
+        little.then(|| Box::new(Self { key, results }))
+    }
+
+    /// The results, if they are those of these operands too.
+    pub(super) fn on(&self, operands: &[Option<Value<B>>]) -> Option<&Made<B>> {
+        let same = match &self.key {
+            Key::Shape(shape) => operands.first()?.as_ref()?.shape()? == *shape,
+            Key::Values(values) => {
+                let pairs = values.iter().zip(operands);
+                values.len() == operands.len()
+                    && pairs.into_iter().all(|pair| match pair {
+                        (Some(value), Some(operand)) => value.is_same_host(operand),
+                        (None, None) => true,
+                        _ => false,
+                    })
+            }
+        };
+        same.then_some(&self.results)
+    }
+}

@@ -1,0 +1,56 @@
+//! Memory for the values of runs, kept from run to run.
+
+use std::sync::{Mutex, PoisonError};
+
+use polygrad_core::Backend;
+
+use super::memo::Memo;
+use super::value::Value;
+
+/// Where one run keeps its values.
+pub(super) struct Workspace<B: Backend> {
+    /// By slot.
+    pub(super) values: Vec<Option<Value<B>>>,
+    /// Bytes that the values of this run take, by slot.
+    pub(super) bytes: Vec<usize>,
+    /// By step.
+    pub(super) memos: Vec<Memo<B>>,
+}
+
+/// The workspaces that no run is using. Runs of one plan at the same time have one each.
+pub(crate) struct WorkspacePool<B: Backend>(Mutex<Vec<Workspace<B>>>);
+
+impl<B: Backend> Default for WorkspacePool<B> {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
+
+impl<B: Backend> WorkspacePool<B> {
+    /// One that holds the constants and no other values; made if all are in use.
+    pub(super) fn take(&self, slots: usize, steps: usize, constants: &[(usize, Value<B>)]) -> Workspace<B> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| {
+            let mut values = vec![None; slots];
+            for (slot, value) in constants {
+                values[*slot] = Some(value.clone());
+            }
+            let memos = std::iter::repeat_with(|| None).take(steps).collect();
+            Workspace {
+                values,
+                bytes: vec![0; slots],
+                memos,
+            }
+        })
+    }
+
+    /// Gives one back, with the constants in their places and no other values.
+    pub(super) fn give_back(&self, workspace: Workspace<B>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
+    }
+
+    /// Forgets those there are: the constants have changed.
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

@@ -1,0 +1,9 @@
+//! The tests of this crate that share a process, in one program: what is generic over the backend is compiled once for all of them.
+
+mod engines;
+mod exact;
+mod fusion;
+mod hostile;
+mod model;
+mod products;
+mod pytorch;

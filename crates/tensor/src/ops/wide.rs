@@ -1,0 +1,45 @@
+//! Several ops as one: f16 and bf16 in f32, rounded once.
+
+use polygrad_core::{Backend, DType, Result};
+
+use crate::Tensor;
+
+impl<B: Backend> Tensor<B> {
+    /// What `f` makes of tensors in several steps, computed as if it were one op. In f16 and bf16 the steps between would overflow (the square
+    /// of 300 is infinite in f16) and round each time: so `f` gets f32, and its result is rounded once to the dtype to which the operands'
+    /// float dtypes promote. The same holds for the gradient. Other dtypes, and operands that are no floats, come as they are.
+    ///
+    /// ```
+    /// # use polygrad_tensor::{Backend, Result, Tensor};
+    /// fn mean_square<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    ///     Tensor::in_wide([x], |[x]| x.square()?.mean_all())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `f`; when memory runs out.
+    pub fn in_wide<const N: usize>(operands: [&Self; N], f: impl FnOnce([&Self; N]) -> Result<Self>) -> Result<Self> {
+        let Some(dtype) = narrow(&operands) else {
+            return f(operands);
+        };
+        let mut wide = operands.map(Self::clone);
+        for operand in &mut wide {
+            *operand = operand.widened()?;
+        }
+        f(wide.each_ref())?.to_dtype(dtype)
+    }
+
+    /// A float in the dtype of its [`DType::wide`]; anything else as it is.
+    pub(crate) fn widened(&self) -> Result<Self> {
+        self.to_dtype(self.dtype().wide())
+    }
+}
+
+/// The dtype of the result of ops that are to be computed wide; none where no operand is f16 or bf16.
+pub(super) fn narrow<B: Backend>(operands: &[&Tensor<B>]) -> Option<DType> {
+    let dtypes = || operands.iter().map(|x| x.dtype()).filter(|dtype| dtype.is_float());
+    if dtypes().all(|dtype| dtype.wide() == dtype) {
+        return None;
+    }
+    dtypes().reduce(DType::promote)
+}

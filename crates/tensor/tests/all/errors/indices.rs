@@ -1,0 +1,98 @@
+//! Positions outside their axis.
+
+use polygrad_core::SliceRange;
+use polygrad_tensor::ErrorKind::{InvalidArgument, OutOfRange, Shape};
+use polygrad_tensor::{CrossEntropyParams, DType, Index};
+
+use super::{f32, fails, list};
+
+#[test]
+fn indices() {
+    let x = f32(&[2, 3]);
+    fails(x.i(2), OutOfRange, &["index 2 is outside axis 0 of extent 2"]);
+    fails(x.i((0, -4)), OutOfRange, &["index", "-4", "axis 1 of extent 3"]);
+    fails(x.i((0, 0, 0)), OutOfRange, &["3 indices for 2 axes"]);
+    fails(x.i(Index::from(..).step_by(0)), InvalidArgument, &["step of 0"]);
+    fails(
+        x.select(1, 3),
+        OutOfRange,
+        &["select", "index 3 is outside axis 1 of extent 3"],
+    );
+    fails(
+        x.narrow(1, 2, 2),
+        OutOfRange,
+        &["slice", "2 elements from 2 by 1 leave axis 1 of extent 3"],
+    );
+    fails(x.narrow(1, usize::MAX, 2), OutOfRange, &["axis 1"]);
+    fails(x.narrow(1, 1, usize::MAX), OutOfRange, &["axis 1"]);
+    fails(
+        x.slice(&[SliceRange::full(2)]),
+        Shape,
+        &["slice", "1 ranges for 2 axes"],
+    );
+    fails(
+        x.slice(&[SliceRange::new(0, 2, 0), SliceRange::full(3)]),
+        OutOfRange,
+        &["slice", "axis 0"],
+    );
+    fails(x.index_select(1, &list(&[0, 3])), OutOfRange, &["index_select", "3"]);
+    fails(x.index_select(1, &list(&[-1])), OutOfRange, &["index_select", "-1"]);
+    fails(
+        x.index_select(1, &x.to_dtype(DType::I64).unwrap()),
+        Shape,
+        &["index_select", "rank 1", "[2, 3]"],
+    );
+    fails(
+        x.gather(1, &list(&[5]).reshape([1, 1]).unwrap()),
+        OutOfRange,
+        &["gather", "5"],
+    );
+    fails(
+        x.gather(1, &list(&[0])),
+        Shape,
+        &["gather", "index of shape [1]", "[2, 3]"],
+    );
+    fails(
+        x.gather(1, &list(&[0; 3]).reshape([3, 1]).unwrap()),
+        Shape,
+        &["gather", "[3, 1]"],
+    );
+    fails(
+        x.scatter(1, &list(&[]), &x),
+        Shape,
+        &["scatter", "index of shape [0]", "[2, 3]"],
+    );
+    let places = list(&[0, 7]).reshape([2, 1]).unwrap();
+    fails(x.scatter(1, &places, &x), OutOfRange, &["scatter", "7"]);
+    fails(x.scatter_add(1, &places, &x), OutOfRange, &["scatter_add", "7"]);
+    fails(
+        x.scatter(1, &list(&[0; 2]).reshape([2, 1]).unwrap(), &f32(&[1, 1])),
+        Shape,
+        &["scatter", "[2, 1]", "[1, 1]"],
+    );
+    fails(x.index_add(0, &list(&[0, 2]), &x), OutOfRange, &["index_add", "2"]);
+    fails(x.index_add(0, &list(&[0]), &x), Shape, &["index_add", "f32[1, 3]"]);
+    fails(
+        list(&[4]).embedding(&f32(&[4, 2]), None),
+        OutOfRange,
+        &["embedding (in index_select)", "index 4", "i64[1], f32[4, 2]"],
+    );
+    fails(
+        list(&[0]).embedding(&f32(&[4]), None),
+        Shape,
+        &["embedding", "[num, dim]"],
+    );
+    fails(
+        list(&[0]).embedding(&f32(&[4, 2]), Some(4)),
+        OutOfRange,
+        &["embedding", "padding_idx 4"],
+    );
+    fails(list(&[3]).one_hot(3), OutOfRange, &["3"]);
+    fails(
+        x.cross_entropy(&list(&[0, 3]), &CrossEntropyParams::default()),
+        OutOfRange,
+        &["index 3 is outside 0..3", "f32[2, 3], i64[2]"],
+    );
+    fails(x.topk(4, 1, true), OutOfRange, &["topk", "4 of 3"]);
+    fails(f32(&[]).topk(2, 0, true), OutOfRange, &["topk", "2 of 1"]);
+}

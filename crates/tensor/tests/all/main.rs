@@ -1,0 +1,11 @@
+//! The tests of this crate, in one program: what is generic over the backend is compiled once for all of them.
+
+mod activity;
+mod attention;
+mod autodiff;
+mod display;
+mod edges;
+mod errors;
+mod flops;
+mod gradcheck;
+mod values;

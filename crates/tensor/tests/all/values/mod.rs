@@ -1,0 +1,33 @@
+//! What the ops give, where it can be said in plain numbers: indexing, dtypes, integers, new tensors, joins, Einstein sums, other backends.
+
+mod backends;
+mod creation;
+mod einsum;
+mod indexing;
+mod integers;
+mod joining;
+mod narrow;
+mod promotion;
+mod random;
+mod statistics;
+
+use polygrad_reference::Reference;
+use polygrad_tensor::Device;
+
+pub(crate) type Tensor = polygrad_tensor::Tensor<Reference>;
+
+pub(crate) fn device() -> Device<Reference> {
+    Device::default()
+}
+
+/// `0, 1, 2, …` in i64.
+pub(crate) fn counted(shape: &[usize]) -> Tensor {
+    let numel: usize = shape.iter().product();
+    Tensor::from_vec((0..numel as i64).collect(), shape, &device()).unwrap()
+}
+
+#[track_caller]
+pub(crate) fn same(x: Tensor, shape: &[usize], values: &[i64]) {
+    assert_eq!(x.dims(), shape);
+    assert_eq!(x.to_vec::<i64>().unwrap(), values);
+}
