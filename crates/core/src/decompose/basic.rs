@@ -1,7 +1,7 @@
 //! Scalars, broadcasting sums, linear maps and embeddings.
 
 use super::wide::{is_narrow, widen};
-use crate::{Axes, Backend, BinaryOp, CompareOp, Error, ReduceOp, Result, Scalar, Shape, SliceRange};
+use crate::{Axes, Backend, BinaryOp, CompareOp, Error, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, observe};
 
 /// [`Backend::binary`] for the members of the family that are made of others ([`BinaryOp::is_fused`]).
 ///
@@ -12,11 +12,22 @@ pub fn binary<B: Backend>(op: BinaryOp, a: &B::Tensor, b: &B::Tensor) -> Result<
     let error = match op {
         _ if !op.accepts(dtype) => Error::dtype(format!("not defined for {dtype}")),
         _ if is_narrow::<B>(a) => return B::cast(&B::binary(op, &widen::<B>(a)?, &widen::<B>(b)?)?, dtype),
+        BinaryOp::LogAddExp => return logaddexp::<B>(a, b),
         _ => Error::unsupported("it is not made of other ops"),
     };
     Err(error
         .with_op(op.name())
         .with_operands([(B::shape(a), dtype), (B::shape(b), B::dtype(b))]))
+}
+
+/// The larger one, and what the other one adds. Of equals, infinities among them, the difference is not needed.
+fn logaddexp<B: Backend>(a: &B::Tensor, b: &B::Tensor) -> Result<B::Tensor> {
+    observe::decomposed("Binary");
+    let distance = B::unary(UnaryOp::Abs, &B::sub(a, b)?)?;
+    let added = B::unary(UnaryOp::Log1p, &B::exp(&B::unary(UnaryOp::Neg, &distance)?)?)?;
+    let sum = B::add(&B::binary(BinaryOp::Maximum, a, b)?, &added)?;
+    let doubled = B::add_scalar(a, std::f64::consts::LN_2)?;
+    B::select(&B::compare(CompareOp::Eq, a, b)?, &doubled, &sum)
 }
 
 /// See [`Backend::binary_scalar`].

@@ -138,6 +138,8 @@ named! {
         Minimum = "minimum",
         /// The angle of the point (b, a).
         Atan2 = "atan2",
+        /// `ln(e^a + e^b)`, which does not overflow.
+        LogAddExp = "logaddexp",
         /// Bitwise and; logical for bool. Not for floats.
         And = "bitwise_and",
         /// Bitwise or; logical for bool. Not for floats.
@@ -153,15 +155,14 @@ impl BinaryOp {
         match self {
             Self::Add | Self::Mul | Self::Maximum | Self::Minimum => true,
             Self::Sub | Self::Div | Self::Remainder | Self::Pow => !matches!(dtype, DType::Bool),
-            Self::Atan2 => dtype.is_float(),
+            Self::Atan2 | Self::LogAddExp => dtype.is_float(),
             Self::And | Self::Or | Self::Xor => !dtype.is_float(),
         }
     }
 
     /// Whether it is made of others ([`decompose::binary`](crate::decompose::binary)): no backend and no driver needs a kernel for it.
     pub const fn is_fused(self) -> bool {
-        let _ = self;
-        false
+        matches!(self, Self::LogAddExp)
     }
 
     /// The ops that are not made of others.

@@ -98,7 +98,7 @@ impl BinaryOp {
             Self::Maximum => |a, b| if a > b || a.is_nan() { a } else { b },
             Self::Minimum => |a, b| if a < b || a.is_nan() { a } else { b },
             Self::Atan2 => f64::atan2,
-            Self::And | Self::Or | Self::Xor => return None,
+            Self::And | Self::Or | Self::Xor | Self::LogAddExp => return None,
         })
     }
 

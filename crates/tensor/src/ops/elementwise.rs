@@ -103,6 +103,8 @@ binary! {
     minimum = Minimum;
     /// The angle of the point (b, a).
     atan2 = Atan2;
+    /// `ln(e^a + e^b)`, which does not overflow.
+    logaddexp = LogAddExp;
     /// Bitwise and; logical for bool.
     bitwise_and = And;
     /// Bitwise or; logical for bool.

@@ -116,8 +116,14 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
                 || to_b(g.mul(&a().div(&norm()?)?)?.neg()?),
             )
         }
+        BinaryOp::LogAddExp => c.two(|| to_a(g.mul(&share(a(), b())?)?), || to_b(g.mul(&share(b(), a())?)?)),
         other => Err(super::missing(other.name())),
     }
+}
+
+/// How much of `ln(e^own + e^other)` is due to the first: half where they are equal, infinities too.
+fn share<B: Backend>(own: &Tensor<B>, other: &Tensor<B>) -> Result<Tensor<B>> {
+    own.sub(other)?.masked_fill(&own.eq(other)?, 0.0)?.sigmoid()
 }
 
 pub(super) fn binary_scalar<B: Backend>(
@@ -162,6 +168,7 @@ pub(super) fn binary_scalar<B: Backend>(
             }
             (g.div(&norm)? * sign)?
         }
+        (BinaryOp::LogAddExp, _) => g.mul(&share(x(), &Tensor::full((), s, g.dtype(), &g.device())?)?)?,
         (other, _) => return Err(super::missing(other.name())),
     })
 }
