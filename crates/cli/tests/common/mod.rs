@@ -161,7 +161,13 @@ pub fn heeding_ctrl_c(command: Command) -> Command {
 /// Presses Ctrl-C on a command that runs.
 #[cfg(unix)]
 pub fn press_ctrl_c(child: &std::process::Child) {
-    let line = format!("kill -INT {}", child.id());
+    signal(child, "INT");
+}
+
+/// Sends the signal `name` to a command that runs.
+#[cfg(unix)]
+pub fn signal(child: &std::process::Child, name: &str) {
+    let line = format!("kill -{name} {}", child.id());
     assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
 }
 
