@@ -19,7 +19,7 @@ mod store;
 pub mod watch;
 
 pub use init::{Fan, Init};
-pub use io::{Checkpoint, open_file, replace_file};
+pub use io::{AtomicFile, Checkpoint, open_file, replace_file};
 pub use layers::*;
 pub(crate) use module::Target;
 pub use module::{

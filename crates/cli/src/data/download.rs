@@ -3,7 +3,7 @@
 //! Its home serves plain HTTP, so what vouches for the files is their SHA-256, not the connection.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn fetch(agent: &ureq::Agent, home: &str, file: &Remote<'_>, folder: &Path) -> R
         let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else {
             break;
         };
-        sink.write_all(chunk).map_err(|e| Failure::io("write", &path, &e))?;
+        sink.append(chunk)?;
         hash.update(chunk);
         received += chunk.len() as u64;
         bar.set_position(received);

@@ -1,6 +1,6 @@
 //! Against a server on the loopback interface: what is right arrives, what is wrong is told and leaves nothing.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 

@@ -8,13 +8,52 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use polygrad_tensor::{Error, Result};
 
-/// Replaces the content of `path` by what `write` writes, all or nothing: into a temporary file in the same folder, which is synced
-/// and renamed over the old one. A kill at any moment leaves the old or the new content, and at worst a stray temporary file.
+/// Replaces the content of `path` by what `write` writes, all or nothing: a kill at any moment leaves the old or the new content, and at worst
+/// a stray temporary file.
 ///
 /// # Errors
 /// Whatever the file system says, naming `path`; the old file is then untouched.
 pub fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    replace_on(&RealDisk, path, write)
+    replace_on(RealDisk, path, write).map_err(|e| Error::io("write", path, e))
+}
+
+fn replace_on<D: Disk>(disk: D, path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut new = Replacement::create(disk, path)?;
+    write(&mut new.file)?;
+    new.commit()
+}
+
+/// A file under a temporary name in its final folder. [`commit`](AtomicFile::commit) syncs it and renames it over the old one; dropping it
+/// instead removes it. A kill leaves the old file or the new one, and at worst a stray temporary one.
+#[derive(Debug)]
+pub struct AtomicFile(Replacement<RealDisk>);
+
+impl AtomicFile {
+    /// Opens a temporary file beside `path`, with a buffer.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Replacement::create(RealDisk, path).map(Self)
+    }
+
+    /// Makes the bytes written so far the content of the file.
+    ///
+    /// # Errors
+    /// Whatever the file system says; the old file is then untouched.
+    pub fn commit(self) -> io::Result<()> {
+        self.0.commit()
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.file.flush()
+    }
 }
 
 /// What is asked of a file system; tests have one that fails.
@@ -27,42 +66,65 @@ trait Disk {
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
-fn replace_on<D: Disk>(disk: &D, path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let temporary = temporary(path);
-    let outcome = (|| {
-        let mut buffered = BufWriter::with_capacity(1 << 20, disk.create(&temporary)?);
-        write(&mut buffered)?;
-        let file = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
-        disk.sync(&file)?;
-        drop(file);
-        disk.rename(&temporary, path)
-    })();
-    if let Err(error) = outcome {
-        // If even this fails, there is nobody left to tell, and what is left over is a temporary file.
-        let _ = fs::remove_file(&temporary);
-        return Err(Error::io("write", path, error));
+/// An [`AtomicFile`] on any disk.
+#[derive(Debug)]
+struct Replacement<D: Disk> {
+    disk: D,
+    file: BufWriter<D::File>,
+    // Behind the file, which is to be closed before it goes.
+    temporary: Temporary,
+    path: PathBuf,
+}
+
+impl<D: Disk> Replacement<D> {
+    fn create(disk: D, path: &Path) -> io::Result<Self> {
+        let temporary = Temporary::beside(path);
+        let file = disk.create(&temporary.0)?;
+        Ok(Self {
+            disk,
+            file: BufWriter::with_capacity(1 << 20, file),
+            temporary,
+            path: path.to_owned(),
+        })
     }
-    // A rename is on the disk only once its folder is.
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    disk.sync_folder(folder).map_err(|e| Error::io("write", path, e))
+
+    fn commit(self) -> io::Result<()> {
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        self.disk.sync(&file)?;
+        drop(file);
+        self.disk.rename(&self.temporary.0, &self.path)?;
+        // A rename is on the disk only once its folder is.
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        self.disk.sync_folder(folder.unwrap_or(Path::new(".")))
+    }
 }
 
-/// A name beside `path` that no other writer uses.
-fn temporary(path: &Path) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(
-        ".tmp-{}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    ));
-    path.with_file_name(name)
+/// A name beside a path that no other writer uses; what lies there goes with it.
+#[derive(Debug)]
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn beside(path: &Path) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(
+            ".tmp-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
+        Self(path.with_file_name(name))
+    }
 }
 
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After the rename there is nothing. If it fails before, there is nobody left to tell, and what is left over is a temporary file.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[derive(Debug)]
 struct RealDisk;
 
 impl Disk for RealDisk {
@@ -167,7 +229,7 @@ mod tests {
             let disk = FailingDisk {
                 left: Rc::new(Cell::new(steps)),
             };
-            let outcome = replace_on(&disk, &path, |w| w.write_all(&new));
+            let outcome = replace_on(disk, &path, |w| w.write_all(&new)).map_err(|e| Error::io("write", &path, e));
             let found = fs::read(&path).unwrap();
             assert!(found == old || found == new, "step {steps} left {} bytes", found.len());
             assert_eq!(
@@ -204,5 +266,19 @@ mod tests {
             text.contains("missing/a") && text.contains("check that the path exists"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_abandoned_file_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        fs::write(&path, "old").unwrap();
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"half of the ne").unwrap();
+        file.flush().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        drop(file);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -5,6 +5,6 @@ mod checkpoint;
 mod open;
 mod safetensors;
 
-pub use atomic::replace_file;
+pub use atomic::{AtomicFile, replace_file};
 pub use checkpoint::Checkpoint;
 pub use open::open_file;
