@@ -1,8 +1,6 @@
 //! The written graph against the model that it was written from.
 
-use polygrad_core::{
-    AnyBackend, DType, Distribution, Error, ErrorKind, HostTensor, RandomKey, Result, Shape, random_host,
-};
+use polygrad_core::{DType, Distribution, Error, ErrorKind, HostTensor, RandomKey, Result, Shape, random_host};
 use polygrad_tensor::{Device, Tensor};
 
 use super::Export;
@@ -28,7 +26,7 @@ pub(super) fn verify(
     device: &Device,
     forward: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<()> {
-    let model = OnnxModel::<AnyBackend>::from_graph(graph, device, Options::default())?;
+    let model = OnnxModel::from_graph(graph, device, Options::default())?;
     let names: Vec<&str> = model.outputs().map(|(name, _)| name).collect();
     for round in 0..2 {
         let (inputs, sizes) = inputs(export, device, round)?;

@@ -1,6 +1,6 @@
 //! What an op sees of the node that calls it.
 
-use polygrad_core::{Backend, DType, Element, Error, ErrorKind, HostTensor, MAX_RANK, Result, Scalar, Shape};
+use polygrad_core::{DType, Element, Error, ErrorKind, HostTensor, MAX_RANK, Result, Scalar, Shape};
 use polygrad_tensor::{Device, Tensor};
 use smallvec::{SmallVec, smallvec};
 
@@ -10,13 +10,13 @@ use super::value::Value;
 use crate::graph::{Attribute, ElementType, Literal, Node, malformed};
 
 /// The results of an op, in the order of the node's outputs; those at the end may be missing.
-pub(crate) type Results<B> = Result<Made<B>>;
+pub(crate) type Results = Result<Made>;
 
 /// Mostly one and, but for parts that are cut, at most the three of an LSTM, which then need no memory of their own.
-pub(crate) type Made<B> = SmallVec<[Value<B>; 3]>;
+pub(crate) type Made = SmallVec<[Value; 3]>;
 
 /// What a body is given, in the order of its inputs.
-pub(crate) type Operands<B> = SmallVec<[Value<B>; 4]>;
+pub(crate) type Operands = SmallVec<[Value; 4]>;
 
 /// A number for each axis, mostly, which then needs no memory of its own.
 pub(crate) type List<T> = SmallVec<[T; MAX_RANK]>;
@@ -25,27 +25,27 @@ pub(crate) type List<T> = SmallVec<[T; MAX_RANK]>;
 pub(crate) const HANDLE: usize = 256;
 
 /// One call of an op: its operands and attributes.
-pub(crate) struct Call<'a, B: Backend> {
+pub(crate) struct Call<'a> {
     pub(crate) node: &'a Node,
-    pub(crate) inputs: &'a [Option<Value<B>>],
+    pub(crate) inputs: &'a [Option<Value>],
     /// The bodies in the node's attributes, by the attribute's name, and what they use of the values around them.
-    pub(crate) bodies: &'a [(String, Plan<B>)],
-    pub(crate) captures: &'a [Vec<Value<B>>],
+    pub(crate) bodies: &'a [(String, Plan)],
+    pub(crate) captures: &'a [Vec<Value>],
     /// The version of the op's domain.
     pub(crate) version: i64,
-    pub(crate) device: &'a Device<B>,
+    pub(crate) device: &'a Device,
     pub(crate) limits: &'a Limits,
 }
 
-impl<B: Backend> Call<'_, B> {
+impl Call<'_> {
     // Operands.
 
     /// The operand at a place, if it is given.
-    pub(crate) fn value(&self, i: usize) -> Option<&Value<B>> {
+    pub(crate) fn value(&self, i: usize) -> Option<&Value> {
         self.inputs.get(i)?.as_ref()
     }
 
-    pub(crate) fn need(&self, i: usize) -> Result<&Value<B>> {
+    pub(crate) fn need(&self, i: usize) -> Result<&Value> {
         self.value(i)
             .ok_or_else(|| malformed(format!("operand {i} is missing")))
     }
@@ -59,15 +59,15 @@ impl<B: Backend> Call<'_, B> {
         self.node.outputs.get(i).is_some_and(Option::is_some)
     }
 
-    pub(crate) fn x(&self, i: usize) -> Result<Tensor<B>> {
+    pub(crate) fn x(&self, i: usize) -> Result<Tensor> {
         self.need(i)?.tensor(self.device).map_err(|e| at_operand(e, i))
     }
 
-    pub(crate) fn opt(&self, i: usize) -> Result<Option<Tensor<B>>> {
+    pub(crate) fn opt(&self, i: usize) -> Result<Option<Tensor>> {
         self.value(i).map(|_| self.x(i)).transpose()
     }
 
-    pub(crate) fn all(&self) -> Result<SmallVec<[Tensor<B>; 4]>> {
+    pub(crate) fn all(&self) -> Result<SmallVec<[Tensor; 4]>> {
         (0..self.inputs.len()).map(|i| self.x(i)).collect()
     }
 
@@ -91,7 +91,7 @@ impl<B: Backend> Call<'_, B> {
     }
 
     /// [`Call::host`] for a tensor made of operands.
-    pub(crate) fn off_device(&self, x: &Tensor<B>) -> Result<HostTensor> {
+    pub(crate) fn off_device(&self, x: &Tensor) -> Result<HostTensor> {
         if x.is_tracked() {
             Err(self.no_gradient())
         } else {
@@ -279,31 +279,31 @@ impl<B: Backend> Call<'_, B> {
     }
 
     /// A tensor from values computed on the host.
-    pub(crate) fn make<T: Element>(&self, values: Vec<T>, dims: &[usize]) -> Result<Tensor<B>> {
+    pub(crate) fn make<T: Element>(&self, values: Vec<T>, dims: &[usize]) -> Result<Tensor> {
         Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?, self.device)
     }
 
     /// [`Call::make`] in another dtype, converted on the host: a device need not have the dtype that it was computed in.
-    pub(crate) fn make_as<T: Element>(&self, values: Vec<T>, dims: &[usize], dtype: DType) -> Result<Tensor<B>> {
+    pub(crate) fn make_as<T: Element>(&self, values: Vec<T>, dims: &[usize], dtype: DType) -> Result<Tensor> {
         Tensor::from_host(
             HostTensor::new(Shape::new(dims)?, values)?.try_cast(dtype)?,
             self.device,
         )
     }
 
-    pub(crate) fn full(&self, dims: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor<B>> {
+    pub(crate) fn full(&self, dims: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor> {
         let shape = self.reserve(dims, dtype)?;
         Tensor::full(shape, value, dtype, self.device)
     }
 
     /// A tensor of integers that are also known on the host.
-    pub(crate) fn known(&self, values: Vec<i64>, dims: &[usize]) -> Result<Value<B>> {
+    pub(crate) fn known(&self, values: Vec<i64>, dims: &[usize]) -> Result<Value> {
         Ok(HostTensor::new(Shape::new(dims)?, values)?.into())
     }
 }
 
 /// One result.
-pub(crate) fn one<B: Backend>(tensor: Tensor<B>) -> Results<B> {
+pub(crate) fn one(tensor: Tensor) -> Results {
     Ok(smallvec![tensor.into()])
 }
 

@@ -1,6 +1,6 @@
 //! Whether inputs are what the file says.
 
-use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_core::{DType, Error, Result};
 use smallvec::SmallVec;
 
 use super::value::Value;
@@ -10,14 +10,14 @@ use crate::graph::{Dim, TensorType, ValueInfo, ValueType};
 pub(super) type Dims<'a> = SmallVec<[(&'a str, usize); 4]>;
 
 /// The value, if it is what the file says the input to be.
-pub(super) fn fit<'a, B: Backend>(value: Value<B>, info: &'a ValueInfo, dims: &mut Dims<'a>) -> Result<Value<B>> {
+pub(super) fn fit<'a>(value: Value, info: &'a ValueInfo, dims: &mut Dims<'a>) -> Result<Value> {
     match &info.ty {
         Some(ty) => fit_type(value, ty, dims).map_err(|e| e.in_module(format!("input {:?}", info.name))),
         None => Ok(value),
     }
 }
 
-fn fit_type<'a, B: Backend>(value: Value<B>, ty: &'a ValueType, dims: &mut Dims<'a>) -> Result<Value<B>> {
+fn fit_type<'a>(value: Value, ty: &'a ValueType, dims: &mut Dims<'a>) -> Result<Value> {
     match (ty, value.shape(), value.dtype()) {
         (ValueType::Tensor(ty), Some(shape), Some(dtype)) => {
             fit_tensor(ty, &shape, dtype, dims)?;

@@ -4,7 +4,7 @@
 //! wait for the numbers to come back; so nodes whose operands are all on the host, small and integers stay there. What is not computed here
 //! is computed on the device, with the same result.
 
-use polygrad_core::{Backend, DType, HostTensor, Result, Shape};
+use polygrad_core::{DType, HostTensor, Result, Shape};
 
 use super::call::{Call, axes, axis};
 use super::ops::shape::{range, reshaped};
@@ -21,7 +21,7 @@ struct Ints {
 }
 
 /// The result of a node whose operands are all on the host already, if it is one of the ops of which shapes are made.
-pub(crate) fn compute<B: Backend>(c: &Call<'_, B>) -> Result<Option<Value<B>>> {
+pub(crate) fn compute(c: &Call<'_>) -> Result<Option<Value>> {
     if !c.node.domain.is_empty() || c.inputs.is_empty() {
         return Ok(None);
     }
@@ -46,7 +46,7 @@ pub(crate) fn compute<B: Backend>(c: &Call<'_, B>) -> Result<Option<Value<B>>> {
     Ok(Some(host.into()))
 }
 
-fn small<B: Backend>(value: &Value<B>) -> Option<Ints> {
+fn small(value: &Value) -> Option<Ints> {
     let literal = value.on_host()?;
     let host = literal.host();
     let fits = host.shape().numel() <= SMALL && !literal.element().is_widened();
@@ -61,7 +61,7 @@ fn small<B: Backend>(value: &Value<B>) -> Option<Ints> {
 }
 
 /// `None` for what is not computed here, be it an op, a form of one, or an overflow.
-fn evaluate<B: Backend>(c: &Call<'_, B>, operands: &[Ints]) -> Result<Option<Ints>> {
+fn evaluate(c: &Call<'_>, operands: &[Ints]) -> Result<Option<Ints>> {
     let first = &operands[0];
     let like = |shape: Shape, values: Vec<i64>| {
         Some(Ints {
@@ -180,7 +180,7 @@ fn choose(condition: &Ints, a: &Ints, b: &Ints) -> Option<Ints> {
     })
 }
 
-fn cast<B: Backend>(c: &Call<'_, B>, x: &Ints) -> Result<Option<Ints>> {
+fn cast(c: &Call<'_>, x: &Ints) -> Result<Option<Ints>> {
     let Some(to) = c.element_attribute("to")? else {
         return Ok(None);
     };
@@ -203,7 +203,7 @@ fn cast<B: Backend>(c: &Call<'_, B>, x: &Ints) -> Result<Option<Ints>> {
 }
 
 /// Squeeze and Unsqueeze between a number and a list of one number.
-fn one_element<B: Backend>(c: &Call<'_, B>, x: &Ints) -> Result<Option<Ints>> {
+fn one_element(c: &Call<'_>, x: &Ints) -> Result<Option<Ints>> {
     let shape = match (c.node.op_type.as_str(), c.ints_either(1, "axes")?) {
         ("Squeeze", Some(list)) if x.shape.rank() == 1 => {
             axes(&list, 1)?;
@@ -223,7 +223,7 @@ fn one_element<B: Backend>(c: &Call<'_, B>, x: &Ints) -> Result<Option<Ints>> {
     }))
 }
 
-fn slice<B: Backend>(c: &Call<'_, B>, x: &Ints, operands: &[Ints]) -> Result<Option<Ints>> {
+fn slice(c: &Call<'_>, x: &Ints, operands: &[Ints]) -> Result<Option<Ints>> {
     let bounds = match operands {
         [_] => {
             let number = |name: &str| Ok::<_, polygrad_core::Error>(c.int_list(name)?.map(<[i64]>::to_vec));

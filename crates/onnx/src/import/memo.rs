@@ -4,7 +4,7 @@
 //! results and gives them again while its operands are those very values; an op that looks at nothing but a shape does so for tensors of
 //! the same shape. Where shapes change, so do the values that follow from them, and the steps are taken anew.
 
-use polygrad_core::{Backend, Shape};
+use polygrad_core::Shape;
 use smallvec::SmallVec;
 
 use super::call::Made;
@@ -13,22 +13,22 @@ use super::plan::{Action, Step};
 use super::value::Value;
 
 /// The last results of a step. In a box, as few steps have any.
-pub(super) type Memo<B> = Option<Box<Memoized<B>>>;
+pub(super) type Memo = Option<Box<Memoized>>;
 
-pub(super) struct Memoized<B: Backend> {
-    key: Key<B>,
-    results: Made<B>,
+pub(super) struct Memoized {
+    key: Key,
+    results: Made,
 }
 
 /// What results depend on.
-enum Key<B: Backend> {
+enum Key {
     Shape(Shape),
-    Values(SmallVec<[Option<Value<B>>; 4]>),
+    Values(SmallVec<[Option<Value>; 4]>),
 }
 
-impl<B: Backend> Memoized<B> {
+impl Memoized {
     /// What a step gave on its operands, if it would give that again and it is little.
-    pub(super) fn new(step: &Step<B>, operands: &[Option<Value<B>>], results: &Made<B>) -> Memo<B> {
+    pub(super) fn new(step: &Step, operands: &[Option<Value>], results: &Made) -> Memo {
         let Action::Op(row) = &step.action else { return None };
         if row.random || !step.bodies.is_empty() {
             return None;
@@ -51,7 +51,7 @@ impl<B: Backend> Memoized<B> {
     }
 
     /// The results, if they are those of these operands too.
-    pub(super) fn on(&self, operands: &[Option<Value<B>>]) -> Option<&Made<B>> {
+    pub(super) fn on(&self, operands: &[Option<Value>]) -> Option<&Made> {
         let same = match &self.key {
             Key::Shape(shape) => operands.first()?.as_ref()?.shape()? == *shape,
             Key::Values(values) => {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result};
+use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_tensor::{Device, Tensor};
 use smallvec::SmallVec;
 
@@ -32,34 +32,34 @@ use crate::graph::{Body, Graph, Header, ValueId, ValueType};
 /// # Ok(())
 /// # }
 /// ```
-pub struct OnnxModel<B: Backend = AnyBackend> {
+pub struct OnnxModel {
     header: Header,
     opsets: HashMap<String, i64>,
     body: Body,
-    device: Device<B>,
+    device: Device,
     options: Options,
     /// Those that somebody made trainable, or gave other values.
-    parameters: HashMap<String, Tensor<B>>,
+    parameters: HashMap<String, Tensor>,
     /// Inputs that may be left out.
     defaults: HashSet<ValueId>,
     output_names: Arc<[String]>,
-    runner: Runner<B>,
+    runner: Runner,
 }
 
 /// What runs it.
-enum Runner<B: Backend> {
+enum Runner {
     /// The native engine's steps.
-    Plan(Plan<B>),
+    Plan(Plan),
     /// Another engine.
     Session(Box<dyn Session>),
 }
 
-impl<B: Backend> OnnxModel<B> {
+impl OnnxModel {
     /// Loads a file, and the files with external data beside it.
     ///
     /// # Errors
     /// As [`Graph::load`]; and [`ErrorKind::Unsupported`] for an op, or a version of one, that is not known here.
-    pub fn load(path: impl AsRef<Path>, device: &Device<B>) -> Result<Self> {
+    pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         Self::load_with(path, device, Options::default())
     }
 
@@ -67,7 +67,7 @@ impl<B: Backend> OnnxModel<B> {
     ///
     /// # Errors
     /// As [`OnnxModel::load`]; and [`ErrorKind::BackendUnavailable`] when the engine is not in this build or its library is missing.
-    pub fn load_with(path: impl AsRef<Path>, device: &Device<B>, options: Options) -> Result<Self> {
+    pub fn load_with(path: impl AsRef<Path>, device: &Device, options: Options) -> Result<Self> {
         let path = path.as_ref();
         // Before a large file is read in vain.
         options.engine.available()?;
@@ -86,7 +86,7 @@ impl<B: Backend> OnnxModel<B> {
     ///
     /// # Errors
     /// As [`OnnxModel::load_with`].
-    pub fn from_graph(graph: &Graph, device: &Device<B>, options: Options) -> Result<Self> {
+    pub fn from_graph(graph: &Graph, device: &Device, options: Options) -> Result<Self> {
         if options.engine != Engine::Native {
             let session = engine::open(Source::Bytes(&graph.to_bytes()?), &graph.body, options)?;
             return Ok(Self::with_session(graph, device, options, session));
@@ -96,11 +96,11 @@ impl<B: Backend> OnnxModel<B> {
         Ok(Self::with_runner(graph, body, device, options, Runner::Plan(plan)))
     }
 
-    fn with_session(graph: &Graph, device: &Device<B>, options: Options, session: Box<dyn Session>) -> Self {
+    fn with_session(graph: &Graph, device: &Device, options: Options, session: Box<dyn Session>) -> Self {
         Self::with_runner(graph, graph.body.clone(), device, options, Runner::Session(session))
     }
 
-    fn with_runner(graph: &Graph, body: Body, device: &Device<B>, options: Options, runner: Runner<B>) -> Self {
+    fn with_runner(graph: &Graph, body: Body, device: &Device, options: Options, runner: Runner) -> Self {
         let fixed: HashSet<ValueId> = body.initializers.iter().map(|initializer| initializer.value).collect();
         Self {
             header: graph.header.clone(),
@@ -128,7 +128,7 @@ impl<B: Backend> OnnxModel<B> {
     }
 
     /// The device that its outputs are on; the native engine runs there.
-    pub fn device(&self) -> &Device<B> {
+    pub fn device(&self) -> &Device {
         &self.device
     }
 
@@ -160,7 +160,7 @@ impl<B: Backend> OnnxModel<B> {
     ///
     /// # Errors
     /// When the device lacks a dtype or memory.
-    pub fn parameters(&self) -> Result<Vec<(String, Tensor<B>)>> {
+    pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
         let floats = self
             .body
             .initializers
@@ -198,7 +198,7 @@ impl<B: Backend> OnnxModel<B> {
     /// # Errors
     /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype; and when an engine other than native
     /// runs the model.
-    pub fn set(&mut self, values: impl IntoIterator<Item = (String, Tensor<B>)>) -> Result<()> {
+    pub fn set(&mut self, values: impl IntoIterator<Item = (String, Tensor)>) -> Result<()> {
         let Runner::Plan(current) = &mut self.runner else {
             return Err(Error::new(
                 ErrorKind::NoGradient,
@@ -259,7 +259,7 @@ impl<B: Backend> OnnxModel<B> {
     ///
     /// # Errors
     /// When there are too few or too many, one does not have the dtype or shape that the file says, or a node fails: the error names it.
-    pub fn forward(&self, inputs: &[Tensor<B>]) -> Result<Outputs<B>> {
+    pub fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
         let mut given = inputs.iter();
         let mut dims = Dims::new();
         let mut values = Given::new();
@@ -292,7 +292,7 @@ impl<B: Backend> OnnxModel<B> {
     ///
     /// # Errors
     /// When one is missing or unknown; and as [`OnnxModel::forward`].
-    pub fn forward_named(&self, inputs: &[(&str, &Tensor<B>)]) -> Result<Outputs<B>> {
+    pub fn forward_named(&self, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         self.run(
             inputs
                 .iter()
@@ -304,8 +304,8 @@ impl<B: Backend> OnnxModel<B> {
     ///
     /// # Errors
     /// As [`OnnxModel::forward_named`].
-    pub fn run(&self, inputs: impl IntoIterator<Item = (String, Value<B>)>) -> Result<Outputs<B>> {
-        let mut given: HashMap<String, Value<B>> = inputs.into_iter().collect();
+    pub fn run(&self, inputs: impl IntoIterator<Item = (String, Value)>) -> Result<Outputs> {
+        let mut given: HashMap<String, Value> = inputs.into_iter().collect();
         let mut dims = Dims::new();
         let mut values = Given::new();
         for &id in &self.body.inputs {
@@ -326,7 +326,7 @@ impl<B: Backend> OnnxModel<B> {
     }
 
     /// On values for all inputs of the body, none where the default counts.
-    fn execute(&self, values: Given<B>) -> Result<Outputs<B>> {
+    fn execute(&self, values: Given) -> Result<Outputs> {
         let named = values.into_iter().zip(&self.body.inputs);
         let values = match &self.runner {
             Runner::Plan(plan) => {
@@ -353,7 +353,7 @@ impl<B: Backend> OnnxModel<B> {
     }
 
     /// What an input is when it is left out.
-    fn default(&self, id: ValueId) -> Result<Value<B>> {
+    fn default(&self, id: ValueId) -> Result<Value> {
         match (self.parameters.get(self.body.name_of(id)), self.body.initializer(id)) {
             (Some(tensor), _) => Ok(tensor.clone().into()),
             (None, Some(initializer)) => Ok(initializer.tensor.clone().into()),
@@ -367,13 +367,13 @@ impl<B: Backend> OnnxModel<B> {
     }
 }
 
-fn plan<B: Backend>(
+fn plan(
     body: &Body,
     opsets: &HashMap<String, i64>,
-    device: &Device<B>,
+    device: &Device,
     options: Options,
-    parameters: &HashMap<String, Tensor<B>>,
-) -> Result<Plan<B>> {
+    parameters: &HashMap<String, Tensor>,
+) -> Result<Plan> {
     Planner {
         device,
         opsets,
@@ -386,4 +386,4 @@ fn plan<B: Backend>(
 }
 
 /// Values for the inputs of a body.
-type Given<B> = SmallVec<[Option<Value<B>>; 4]>;
+type Given = SmallVec<[Option<Value>; 4]>;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polygrad_core::{AnyBackend, Backend, Error, Result};
+use polygrad_core::{Error, Result};
 use polygrad_tensor::{Device, Tensor};
 
 use super::call::Made;
@@ -10,13 +10,13 @@ use super::value::Value;
 
 /// What a run gave: values by name, in the model's order.
 #[derive(Debug)]
-pub struct Outputs<B: Backend = AnyBackend> {
+pub struct Outputs {
     pub(super) names: Arc<[String]>,
-    pub(super) values: Made<B>,
-    pub(super) device: Device<B>,
+    pub(super) values: Made,
+    pub(super) device: Device,
 }
 
-impl<B: Backend> Outputs<B> {
+impl Outputs {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.values.len()
@@ -28,7 +28,7 @@ impl<B: Backend> Outputs<B> {
     }
 
     /// The output of a name.
-    pub fn get(&self, name: &str) -> Option<&Value<B>> {
+    pub fn get(&self, name: &str) -> Option<&Value> {
         self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
@@ -36,7 +36,7 @@ impl<B: Backend> Outputs<B> {
     ///
     /// # Errors
     /// When there are not so many outputs, or it is no tensor.
-    pub fn tensor(&self, i: usize) -> Result<Tensor<B>> {
+    pub fn tensor(&self, i: usize) -> Result<Tensor> {
         let found = self.values.get(i);
         let value = found
             .ok_or_else(|| Error::out_of_range(format!("output {i} of a model that has {}", self.values.len())))?;
@@ -49,13 +49,13 @@ impl<B: Backend> Outputs<B> {
     ///
     /// # Errors
     /// When there is no such output, or it is no tensor.
-    pub fn named(&self, name: &str) -> Result<Tensor<B>> {
+    pub fn named(&self, name: &str) -> Result<Tensor> {
         let place = self.names.iter().position(|key| key == name);
         self.tensor(place.ok_or_else(|| Error::invalid(format!("the model has no output {name:?}")))?)
     }
 
     /// Names and values in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value<B>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.names.iter().map(String::as_str).zip(&self.values)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use polygrad_core::{Backend, Error, Result};
+use polygrad_core::{Error, Result};
 use polygrad_tensor::{Device, Tensor};
 
 use super::fuse::{Draft, Fused};
@@ -15,7 +15,7 @@ use super::workspace::WorkspacePool;
 use crate::graph::{Body, Node, ValueId};
 
 /// A body, ready to run.
-pub(crate) struct Plan<B: Backend> {
+pub(crate) struct Plan {
     /// How many values there are.
     pub(crate) slots: usize,
     pub(crate) inputs: Vec<usize>,
@@ -23,25 +23,25 @@ pub(crate) struct Plan<B: Backend> {
     /// Bytes of the constants, those of bodies among them.
     pub(crate) bytes: usize,
     /// Values that are there from the start.
-    pub(crate) constants: Vec<(usize, Value<B>)>,
+    pub(crate) constants: Vec<(usize, Value)>,
     /// Inputs, outputs and captures, which are still there after the last step.
     pub(crate) passing: Vec<usize>,
     /// Where the values of the body around it come in.
     pub(crate) captures: Vec<usize>,
-    pub(crate) steps: Vec<Step<B>>,
+    pub(crate) steps: Vec<Step>,
     /// For the values of a run, with the constants in their places; reused from run to run.
-    pub(super) workspaces: WorkspacePool<B>,
+    pub(super) workspaces: WorkspacePool,
 }
 
 /// One node of a plan.
-pub(crate) struct Step<B: Backend> {
-    pub(crate) action: Action<B>,
+pub(crate) struct Step {
+    pub(crate) action: Action,
     pub(crate) node: Arc<Node>,
     pub(crate) version: i64,
     pub(crate) inputs: Vec<Option<Operand>>,
     pub(crate) outputs: Vec<Option<usize>>,
     /// The bodies in its attributes, and for each the slots of what it captures.
-    pub(crate) bodies: Vec<(String, Plan<B>)>,
+    pub(crate) bodies: Vec<(String, Plan)>,
     pub(crate) captures: Vec<Vec<usize>>,
     /// What it captures or gives and nobody needs after it.
     pub(crate) dead: Vec<usize>,
@@ -61,7 +61,7 @@ impl From<usize> for Operand {
     }
 }
 
-impl<B: Backend> Step<B> {
+impl Step {
     /// The slots of its operands, those of its bodies not among them.
     pub(super) fn reads(&self) -> impl Iterator<Item = usize> {
         self.inputs.iter().flatten().map(|operand| operand.slot)
@@ -69,19 +69,19 @@ impl<B: Backend> Step<B> {
 }
 
 /// What computes a step.
-pub(crate) enum Action<B: Backend> {
+pub(crate) enum Action {
     /// The op of its node.
-    Op(&'static Row<B>),
+    Op(&'static Row),
     /// One op in the place of several, or one that was made ready when the model was loaded.
-    Fused(Box<Fused<B>>),
+    Fused(Box<Fused>),
 }
 
 /// What a plan is made with.
-pub(crate) struct Planner<'a, B: Backend> {
-    pub(crate) device: &'a Device<B>,
+pub(crate) struct Planner<'a> {
+    pub(crate) device: &'a Device,
     pub(crate) opsets: &'a HashMap<String, i64>,
     /// Values to take instead of the initializers of the same name: those that train.
-    pub(crate) parameters: &'a HashMap<String, Tensor<B>>,
+    pub(crate) parameters: &'a HashMap<String, Tensor>,
     pub(crate) fold: bool,
     pub(crate) fuse: bool,
     pub(crate) limits: &'a Limits,
@@ -90,16 +90,16 @@ pub(crate) struct Planner<'a, B: Backend> {
 /// The largest folded tensor that is kept although its operands were smaller.
 const MAX_GROWTH: usize = 1 << 20;
 
-impl<B: Backend> Planner<'_, B> {
-    pub(crate) fn plan(&self, body: &Body) -> Result<Plan<B>> {
-        let mut constants: HashMap<usize, Value<B>> = HashMap::new();
+impl Planner<'_> {
+    pub(crate) fn plan(&self, body: &Body) -> Result<Plan> {
+        let mut constants: HashMap<usize, Value> = HashMap::new();
         for initializer in &body.initializers {
             // One that is also an input is only that input's default; the model handles it.
             if body.inputs.contains(&initializer.value) {
                 continue;
             }
             let name = body.name_of(initializer.value);
-            let value: Value<B> = match self.parameters.get(name) {
+            let value: Value = match self.parameters.get(name) {
                 Some(tensor) => tensor.clone().into(),
                 None => initializer.tensor.clone().into(),
             };
@@ -153,14 +153,14 @@ impl<B: Backend> Planner<'_, B> {
         })
     }
 
-    fn step(&self, node: &Node) -> Result<Step<B>> {
+    fn step(&self, node: &Node) -> Result<Step> {
         let Some(&version) = self.opsets.get(&node.domain) else {
             return Err(crate::graph::malformed(format!(
                 "the model does not say which version of the ops of domain {:?} it calls",
                 node.domain
             )));
         };
-        let row = ops::find::<B>(&node.domain, &node.op_type, version)?;
+        let row = ops::find(&node.domain, &node.op_type, version)?;
         let mut bodies = Vec::new();
         let mut captures = Vec::new();
         for (name, attribute) in &node.attributes {
@@ -187,17 +187,17 @@ impl<B: Backend> Planner<'_, B> {
     }
 
     /// Runs a step now, if all that it needs is there.
-    fn fold(&self, step: &Step<B>, constants: &mut HashMap<usize, Value<B>>) -> Result<bool> {
+    fn fold(&self, step: &Step, constants: &mut HashMap<usize, Value>) -> Result<bool> {
         if stays(step) {
             return Ok(false);
         }
         let get = |slot: usize| constants.get(&slot);
-        let operands: Option<Vec<Option<Value<B>>>> = step
+        let operands: Option<Vec<Option<Value>>> = step
             .inputs
             .iter()
             .map(|operand| operand.map_or(Some(None), |operand| get(operand.slot).cloned().map(Some)))
             .collect();
-        let captures: Option<Vec<Vec<Value<B>>>> = step
+        let captures: Option<Vec<Vec<Value>>> = step
             .captures
             .iter()
             .map(|slots| slots.iter().map(|&slot| get(slot).cloned()).collect())
@@ -243,7 +243,7 @@ impl<B: Backend> Planner<'_, B> {
 
 /// Whether a step is for each run to take: it, or one in its bodies, gives something else each time, or is a loop, which may be meant to
 /// take long: it is not for whoever loads a file to wait for it.
-fn stays<B: Backend>(step: &Step<B>) -> bool {
+fn stays(step: &Step) -> bool {
     let inner = step.bodies.iter().flat_map(|(_, plan)| &plan.steps);
     let own = match &step.action {
         Action::Op(row) => row.random || row.op_type == "Loop",
@@ -271,7 +271,7 @@ fn needed(body: &Body) -> Vec<bool> {
 }
 
 /// Notes with each step the values that nobody needs after it. Constants stay in their places.
-fn drop_early<B: Backend>(steps: &mut [Step<B>], outputs: &[usize], constants: &HashMap<usize, Value<B>>) {
+fn drop_early(steps: &mut [Step], outputs: &[usize], constants: &HashMap<usize, Value>) {
     let mut later: HashSet<usize> = outputs.iter().chain(constants.keys()).copied().collect();
     for step in steps.iter_mut().rev() {
         let captured: HashSet<usize> = step.captures.iter().flatten().copied().collect();

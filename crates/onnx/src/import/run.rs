@@ -1,6 +1,6 @@
 //! Walking over the steps of a plan.
 
-use polygrad_core::{Backend, Error, Result};
+use polygrad_core::{Error, Result};
 use polygrad_tensor::Device;
 use smallvec::{SmallVec, smallvec};
 
@@ -18,15 +18,9 @@ pub(crate) fn in_step(error: Error, node: &Node) -> Error {
     error.in_module(format!("node {:?} ({})", node.name, node.op_type))
 }
 
-impl<B: Backend> Plan<B> {
+impl Plan {
     /// Runs it on inputs in order, and on what it captures of the body around it.
-    pub(crate) fn run(
-        &self,
-        inputs: Operands<B>,
-        captures: &[Value<B>],
-        device: &Device<B>,
-        limits: &Limits,
-    ) -> Results<B> {
+    pub(crate) fn run(&self, inputs: Operands, captures: &[Value], device: &Device, limits: &Limits) -> Results {
         if inputs.len() != self.inputs.len() {
             return Err(malformed(format!(
                 "{} inputs for a body that takes {}",
@@ -78,17 +72,11 @@ impl<B: Backend> Plan<B> {
     }
 }
 
-impl<B: Backend> Step<B> {
+impl Step {
     /// Operands that nobody needs any more are moved out of their slots, so that an op may see that it has the only handle.
-    fn run(
-        &self,
-        values: &mut [Option<Value<B>>],
-        memo: &mut Memo<B>,
-        device: &Device<B>,
-        limits: &Limits,
-    ) -> Results<B> {
+    fn run(&self, values: &mut [Option<Value>], memo: &mut Memo, device: &Device, limits: &Limits) -> Results {
         let missing = || malformed("an operand that an earlier node did not give");
-        let captures: SmallVec<[Vec<Value<B>>; 1]> = self
+        let captures: SmallVec<[Vec<Value>; 1]> = self
             .captures
             .iter()
             .map(|slots| {
@@ -98,7 +86,7 @@ impl<B: Backend> Step<B> {
                     .collect()
             })
             .collect::<Result<_>>()?;
-        let mut operands: SmallVec<[Option<Value<B>>; 8]> = SmallVec::with_capacity(self.inputs.len());
+        let mut operands: SmallVec<[Option<Value>; 8]> = SmallVec::with_capacity(self.inputs.len());
         for operand in &self.inputs {
             operands.push(match operand {
                 None => None,
@@ -116,13 +104,13 @@ impl<B: Backend> Step<B> {
 }
 
 /// Runs one step: on the host where all operands are small integers there, else on the device.
-pub(crate) fn call_step<B: Backend>(
-    step: &Step<B>,
-    operands: &[Option<Value<B>>],
-    captures: &[Vec<Value<B>>],
-    device: &Device<B>,
+pub(crate) fn call_step(
+    step: &Step,
+    operands: &[Option<Value>],
+    captures: &[Vec<Value>],
+    device: &Device,
     limits: &Limits,
-) -> Results<B> {
+) -> Results {
     let call = Call {
         node: &step.node,
         inputs: operands,

@@ -2,38 +2,38 @@
 
 use std::sync::{Arc, OnceLock};
 
-use polygrad_core::{AnyBackend, Backend, DType, Error, HostTensor, Result, Shape};
+use polygrad_core::{DType, Error, HostTensor, Result, Shape};
 use polygrad_tensor::{Device, Tensor};
 
 use crate::graph::{ElementType, Literal};
 
 /// An input or output of a model, or what flows between its nodes: a tensor, a list of values, or none (an empty optional).
 #[derive(Clone)]
-pub struct Value<B: Backend = AnyBackend>(Kind<B>);
+pub struct Value(Kind);
 
 #[derive(Clone)]
-enum Kind<B: Backend> {
+enum Kind {
     /// On the device.
-    Tensor(Tensor<B>, ElementType),
+    Tensor(Tensor, ElementType),
     /// On the host, and once somebody asked for it on the device too.
-    Host(Arc<OnHost<B>>),
-    Sequence(Arc<Vec<Value<B>>>),
+    Host(Arc<OnHost>),
+    Sequence(Arc<Vec<Value>>),
     Absent,
 }
 
-struct OnHost<B: Backend> {
+struct OnHost {
     literal: Literal,
-    tensor: OnceLock<Tensor<B>>,
+    tensor: OnceLock<Tensor>,
 }
 
-impl<B: Backend> From<Tensor<B>> for Value<B> {
-    fn from(tensor: Tensor<B>) -> Self {
+impl From<Tensor> for Value {
+    fn from(tensor: Tensor) -> Self {
         let element = tensor.dtype().into();
         Self(Kind::Tensor(tensor, element))
     }
 }
 
-impl<B: Backend> From<Literal> for Value<B> {
+impl From<Literal> for Value {
     fn from(literal: Literal) -> Self {
         Self(Kind::Host(Arc::new(OnHost {
             literal,
@@ -42,13 +42,13 @@ impl<B: Backend> From<Literal> for Value<B> {
     }
 }
 
-impl<B: Backend> From<HostTensor> for Value<B> {
+impl From<HostTensor> for Value {
     fn from(host: HostTensor) -> Self {
         Literal::from(host).into()
     }
 }
 
-impl<B: Backend> Value<B> {
+impl Value {
     /// A list of values.
     pub fn sequence(values: Vec<Self>) -> Self {
         Self(Kind::Sequence(Arc::new(values)))
@@ -112,7 +112,7 @@ impl<B: Backend> Value<B> {
     ///
     /// # Errors
     /// When it is no tensor, or the device lacks the dtype or memory.
-    pub fn tensor(&self, device: &Device<B>) -> Result<Tensor<B>> {
+    pub fn tensor(&self, device: &Device) -> Result<Tensor> {
         match &self.0 {
             Kind::Tensor(tensor, _) => Ok(tensor.clone()),
             Kind::Host(host) => {
@@ -196,7 +196,7 @@ impl<B: Backend> Value<B> {
     }
 }
 
-impl<B: Backend> std::fmt::Debug for Value<B> {
+impl std::fmt::Debug for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Kind::Tensor(tensor, _) => write!(f, "{tensor:?}"),

@@ -2,33 +2,31 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use polygrad_core::Backend;
-
 use super::memo::Memo;
 use super::value::Value;
 
 /// Where one run keeps its values.
-pub(super) struct Workspace<B: Backend> {
+pub(super) struct Workspace {
     /// By slot.
-    pub(super) values: Vec<Option<Value<B>>>,
+    pub(super) values: Vec<Option<Value>>,
     /// Bytes that the values of this run take, by slot.
     pub(super) bytes: Vec<usize>,
     /// By step.
-    pub(super) memos: Vec<Memo<B>>,
+    pub(super) memos: Vec<Memo>,
 }
 
 /// The workspaces that no run is using. Runs of one plan at the same time have one each.
-pub(crate) struct WorkspacePool<B: Backend>(Mutex<Vec<Workspace<B>>>);
+pub(crate) struct WorkspacePool(Mutex<Vec<Workspace>>);
 
-impl<B: Backend> Default for WorkspacePool<B> {
+impl Default for WorkspacePool {
     fn default() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 }
 
-impl<B: Backend> WorkspacePool<B> {
+impl WorkspacePool {
     /// One that holds the constants and no other values; made if all are in use.
-    pub(super) fn take(&self, slots: usize, steps: usize, constants: &[(usize, Value<B>)]) -> Workspace<B> {
+    pub(super) fn take(&self, slots: usize, steps: usize, constants: &[(usize, Value)]) -> Workspace {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         kept.unwrap_or_else(|| {
             let mut values = vec![None; slots];
@@ -45,7 +43,7 @@ impl<B: Backend> WorkspacePool<B> {
     }
 
     /// Gives one back, with the constants in their places and no other values.
-    pub(super) fn give_back(&self, workspace: Workspace<B>) {
+    pub(super) fn give_back(&self, workspace: Workspace) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
     }
 

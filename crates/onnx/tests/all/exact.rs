@@ -9,7 +9,7 @@ use polygrad_tensor::{Device, Result, Shape};
 type Attributes<'a> = &'a [(&'a str, Attribute)];
 
 /// Runs one node on constants, nothing folded, so that errors are those of the run.
-fn run(op: &str, opset: i64, inputs: &[Literal], attributes: Attributes<'_>, outputs: usize) -> Result<Outputs<Cpu>> {
+fn run(op: &str, opset: i64, inputs: &[Literal], attributes: Attributes<'_>, outputs: usize) -> Result<Outputs> {
     let mut body = Body::default();
     let inputs: Vec<Option<ValueId>> = inputs
         .iter()
@@ -38,7 +38,7 @@ fn run(op: &str, opset: i64, inputs: &[Literal], attributes: Attributes<'_>, out
         fold_constants: false,
         ..Options::default()
     };
-    OnnxModel::from_graph(&graph, &Device::default(), options)?.forward(&[])
+    OnnxModel::from_graph(&graph, &Device::<Cpu>::default().into_any(), options)?.forward(&[])
 }
 
 fn tensor<T: Element>(dims: &[usize], values: &[T]) -> Literal {
@@ -59,7 +59,7 @@ fn half(dims: &[usize], values: &[f64]) -> Literal {
     tensor(dims, values).host().cast(DType::F16).into()
 }
 
-fn ints(outputs: &Outputs<Cpu>, i: usize) -> Vec<i64> {
+fn ints(outputs: &Outputs, i: usize) -> Vec<i64> {
     outputs
         .tensor(i)
         .unwrap()
@@ -69,7 +69,7 @@ fn ints(outputs: &Outputs<Cpu>, i: usize) -> Vec<i64> {
         .unwrap()
 }
 
-fn floats(outputs: &Outputs<Cpu>, i: usize) -> Vec<f64> {
+fn floats(outputs: &Outputs, i: usize) -> Vec<f64> {
     outputs.tensor(i).unwrap().to_host().unwrap().to_f64_vec()
 }
 

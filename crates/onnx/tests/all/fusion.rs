@@ -64,7 +64,7 @@ impl Builder {
             body: self.body,
             ..Graph::default()
         };
-        let device = Device::<Cpu>::default();
+        let device = Device::<Cpu>::default().into_any();
         let load = |fuse| {
             let options = Options {
                 fuse,
@@ -230,7 +230,7 @@ fn what_trains_stays() {
         body: b.body,
         ..Graph::default()
     };
-    let device = Device::<Cpu>::default();
+    let device = Device::<Cpu>::default().into_any();
     let mut model = OnnxModel::from_graph(&graph, &device, Options::default()).unwrap();
     assert_eq!(model.steps(), ["MatMul+Relu"]);
     let x = Tensor::from_host(random(&[3, 4], 7), &device).unwrap();

@@ -7,8 +7,8 @@ use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Function, Graph, N
 use polygrad_onnx::{OnnxModel, Options};
 use polygrad_tensor::{Device, Shape, Tensor};
 
-fn device() -> Device<Cpu> {
-    Device::default()
+fn device() -> Device {
+    Device::<Cpu>::default().into_any()
 }
 
 fn call(op: &str, inputs: &[ValueId], output: ValueId) -> Node {
@@ -400,7 +400,7 @@ fn shapes_need_no_readback() {
         body,
         ..Graph::default()
     };
-    let device = Device::<Null>::default();
+    let device = Device::<Null>::default().into_any();
     let model = OnnxModel::from_graph(&graph, &device, Options::default()).unwrap();
     let x = Tensor::zeros([2, 4, 5], &device).unwrap();
     assert_eq!(model.forward(&[x]).unwrap().tensor(0).unwrap().dims(), [3, 2, 20]);

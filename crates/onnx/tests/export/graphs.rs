@@ -185,7 +185,7 @@ fn weights_go_to_a_file_of_their_own() -> Result<()> {
 
 #[test]
 fn a_typed_model_is_recorded_on_a_second_one() -> Result<()> {
-    let device = Device::<Cpu>::default();
+    let device = Device::<Cpu>::default().into_any();
     let model = LSTMConfig::new(3, 4).num_layers(2).dropout(0.5).build(&device)?;
     let export = Export::new([Input::new("x", DType::F32, ("seq", "batch", 3))]);
     let graph = export.record_typed(

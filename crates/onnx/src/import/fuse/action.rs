@@ -1,6 +1,6 @@
 //! What a fused step computes.
 
-use polygrad_core::{Activation, Backend, ConvParams, PoolParams, Prepack, Result, Shape};
+use polygrad_core::{Activation, ConvParams, PoolParams, Prepack, Result, Shape};
 use polygrad_tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 
@@ -10,7 +10,7 @@ use crate::import::call::{Call, Made, Results, one};
 use crate::import::ops::{self, Row, matrices, product};
 
 /// One op in the place of several.
-pub(crate) enum Fused<B: Backend> {
+pub(crate) enum Fused {
     /// Of `x`, a weight `[out, in]` and perhaps a bias `[out]`.
     Linear {
         /// Whether `x` must be a matrix.
@@ -31,9 +31,9 @@ pub(crate) enum Fused<B: Backend> {
     /// Of floats; other numbers are for the node's own op.
     MaxPool {
         params: PoolParams,
-        general: &'static Row<B>,
+        general: &'static Row,
     },
-    Lstm(Lstm<B>),
+    Lstm(Lstm),
     /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and perhaps a mask. A query that sees no key gets 0.
     Attention {
         scale: f64,
@@ -45,22 +45,22 @@ pub(crate) enum Fused<B: Backend> {
 
 /// A layer of an LSTM whose weights are in the order of the backend's kernel. Where there is no such kernel, or a gradient is wanted,
 /// the node's own takes the operands, which are still those of the node.
-pub(crate) struct Lstm<B: Backend> {
-    pub(super) general: &'static Row<B>,
-    pub(super) directions: Vec<Direction<B>>,
+pub(crate) struct Lstm {
+    pub(super) general: &'static Row,
+    pub(super) directions: Vec<Direction>,
     /// Hidden units.
     pub(super) size: usize,
     pub(super) batch_first: bool,
 }
 
-pub(super) struct Direction<B: Backend> {
-    pub(super) weights: [Tensor<B>; 2],
-    pub(super) biases: [Tensor<B>; 2],
+pub(super) struct Direction {
+    pub(super) weights: [Tensor; 2],
+    pub(super) biases: [Tensor; 2],
     pub(super) reverse: bool,
 }
 
-impl<B: Backend> Fused<B> {
-    pub(crate) fn run(&self, c: &Call<'_, B>) -> Results<B> {
+impl Fused {
+    pub(crate) fn run(&self, c: &Call<'_>) -> Results {
         match self {
             Self::Linear { matrix, activation } => linear(c, *matrix, *activation),
             Self::Conv { params, activation } => conv(c, params, *activation),
@@ -94,12 +94,12 @@ impl<B: Backend> Fused<B> {
 }
 
 /// Whether operand 0 is of floats, and of no type that is held by a wider one.
-fn floats<B: Backend>(c: &Call<'_, B>) -> Result<bool> {
+fn floats(c: &Call<'_>) -> Result<bool> {
     let element = c.element(0)?;
     Ok(!element.is_widened() && element.dtype()?.is_float())
 }
 
-fn linear<B: Backend>(c: &Call<'_, B>, matrix: bool, activation: Option<Activation>) -> Results<B> {
+fn linear(c: &Call<'_>, matrix: bool, activation: Option<Activation>) -> Results {
     let (x, weight, bias) = (c.x(0)?, c.x(1)?, c.opt(2)?);
     if matrix {
         matrices(&x)?;
@@ -115,7 +115,7 @@ fn linear<B: Backend>(c: &Call<'_, B>, matrix: bool, activation: Option<Activati
     })
 }
 
-fn conv<B: Backend>(c: &Call<'_, B>, params: &ConvParams, activation: Option<Activation>) -> Results<B> {
+fn conv(c: &Call<'_>, params: &ConvParams, activation: Option<Activation>) -> Results {
     let (x, weight, bias, residual) = (c.x(0)?, c.x(1)?, c.x(2)?, c.opt(3)?);
     let shape = params.output_shape(&x.shape(), &weight.shape())?;
     c.limits.check(&shape, x.dtype())?;
@@ -133,7 +133,7 @@ fn conv<B: Backend>(c: &Call<'_, B>, params: &ConvParams, activation: Option<Act
     }
 }
 
-fn attention<B: Backend>(c: &Call<'_, B>, scale: f64, axis: i64, masking: Masking) -> Results<B> {
+fn attention(c: &Call<'_>, scale: f64, axis: i64, masking: Masking) -> Results {
     let (q, k, v, mask) = (c.x(0)?, c.x(1)?, c.x(2)?, c.opt(3)?);
     let rank = q.rank();
     let shapes = [q.shape(), k.shape(), v.shape()];
@@ -168,9 +168,9 @@ fn attention<B: Backend>(c: &Call<'_, B>, scale: f64, axis: i64, masking: Maskin
     one(product(c, &weights, &v)?)
 }
 
-impl<B: Backend> Lstm<B> {
-    fn run(&self, c: &Call<'_, B>) -> Result<Option<Made<B>>> {
-        let turn = |x: Tensor<B>| if self.batch_first { x.transpose(0, 1) } else { Ok(x) };
+impl Lstm {
+    fn run(&self, c: &Call<'_>) -> Result<Option<Made>> {
+        let turn = |x: Tensor| if self.batch_first { x.transpose(0, 1) } else { Ok(x) };
         let x = turn(c.x(0)?)?;
         let shape = x.shape();
         if shape.rank() != 3 || shape[0] == 0 {
@@ -178,7 +178,7 @@ impl<B: Backend> Lstm<B> {
         }
         let (steps, batch, count) = (shape[0], shape[1], self.directions.len());
         c.reserve(&[steps, batch.max(1), 4 * self.size.max(1), count], x.dtype())?;
-        let state = |i: usize| -> Result<Tensor<B>> {
+        let state = |i: usize| -> Result<Tensor> {
             match c.opt(i)? {
                 Some(state) => turn(state),
                 None => c.full(&[count, batch, self.size], 0.0, x.dtype()),
@@ -217,7 +217,7 @@ impl<B: Backend> Lstm<B> {
 type Both<T> = SmallVec<[T; 2]>;
 
 /// Tensors one beside the other along a new axis.
-fn join<B: Backend>(parts: &[Tensor<B>], axis: isize) -> Result<Tensor<B>> {
+fn join(parts: &[Tensor], axis: isize) -> Result<Tensor> {
     match parts {
         [one] => one.unsqueeze(axis),
         parts => Tensor::stack(&parts.iter().collect::<Both<_>>(), axis),

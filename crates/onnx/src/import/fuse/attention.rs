@@ -1,6 +1,6 @@
 //! Attention out of the nodes that spell it: a product of queries and keys, a factor, a mask, a softmax, and the product with the values.
 
-use polygrad_core::{Backend, Result};
+use polygrad_core::Result;
 
 use super::Draft;
 use super::action::Fused;
@@ -17,7 +17,7 @@ pub(crate) enum Masking {
     Sum,
 }
 
-impl<B: Backend> Draft<'_, B> {
+impl Draft<'_> {
     /// Makes one of the chain of nodes that begins at a product, if it is attention.
     pub(super) fn attention(&mut self, i: usize) -> Result<()> {
         let (Some("MatMul"), Some(q), Some(k)) = (self.op(i), self.slot(i, 0), self.slot(i, 1)) else {

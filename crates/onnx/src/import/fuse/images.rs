@@ -1,6 +1,6 @@
 //! A convolution and the pooling after it, for as many images at a time as leave the convolution's output in the cache.
 
-use polygrad_core::{Activation, Backend, ConvParams, PoolParams, Result};
+use polygrad_core::{Activation, ConvParams, PoolParams, Result};
 use polygrad_tensor::{Device, Tensor};
 
 use crate::import::call::{Call, Results, one};
@@ -9,23 +9,23 @@ use crate::import::call::{Call, Results, one};
 const CACHE: usize = 1 << 20;
 
 /// Whether some images at a time are any good: on devices that compute at once, by cores with caches.
-pub(super) fn pays<B: Backend>(device: &Device<B>) -> bool {
+pub(super) fn pays(device: &Device) -> bool {
     let capabilities = device.capabilities();
     capabilities.unified_memory && !capabilities.asynchronous
 }
 
 /// Of images, a weight and a bias.
-pub(super) fn conv_pool<B: Backend>(
-    c: &Call<'_, B>,
+pub(super) fn conv_pool(
+    c: &Call<'_>,
     params: &ConvParams,
     activation: Option<Activation>,
     pool: &PoolParams,
-) -> Results<B> {
+) -> Results {
     let (x, weight, bias) = (c.x(0)?, c.x(1)?, c.x(2)?);
     let shape = params.output_shape(&x.shape(), &weight.shape())?;
     c.limits.check(&shape, x.dtype())?;
     c.limits.check(&pool.output_shape(&shape)?, x.dtype())?;
-    let compute = |x: &Tensor<B>| -> Result<Tensor<B>> {
+    let compute = |x: &Tensor| -> Result<Tensor> {
         x.conv_activation(&weight, &bias, None, activation, params)?
             .max_pool_values(pool)
     };
@@ -38,7 +38,7 @@ pub(super) fn conv_pool<B: Backend>(
         return one(compute(&x)?);
     }
     let starts = (0..images).step_by(at_once);
-    let parts: Vec<Tensor<B>> = starts
+    let parts: Vec<Tensor> = starts
         .map(|start| compute(&x.narrow(0, start, at_once.min(images - start))?))
         .collect::<Result<_>>()?;
     one(Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?)

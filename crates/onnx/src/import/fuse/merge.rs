@@ -1,12 +1,12 @@
 //! Two steps in one: what follows a product or a convolution becomes part of it.
 
-use polygrad_core::{Activation, Backend, Result};
+use polygrad_core::{Activation, Result};
 
 use super::action::Fused;
 use super::{Draft, images};
 use crate::graph::{Attribute, Node};
 
-impl<B: Backend> Draft<'_, B> {
+impl Draft<'_> {
     /// Makes a step and the one that follows it one; gives the place where that is now.
     pub(super) fn merge(&mut self, i: usize) -> Result<Option<usize>> {
         let (Some(fused), Some(next)) = (self.fused(i), self.sole_reader(i)) else {
@@ -128,7 +128,7 @@ impl<B: Backend> Draft<'_, B> {
     }
 
     /// Batch normalization in evaluation goes into the convolution's weight and bias.
-    fn fold_norm(&mut self, i: usize, next: usize, fused: Fused<B>) -> Result<Option<usize>> {
+    fn fold_norm(&mut self, i: usize, next: usize, fused: Fused) -> Result<Option<usize>> {
         let Some(step) = self.step(next) else { return Ok(None) };
         let training = !matches!(step.node.attribute("training_mode"), None | Some(Attribute::Int(0)));
         let eps = match step.node.attribute("epsilon") {

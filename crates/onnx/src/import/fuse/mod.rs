@@ -12,7 +12,7 @@ mod single;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use polygrad_core::{Backend, Result};
+use polygrad_core::Result;
 use polygrad_tensor::{Device, Tensor};
 
 use super::plan::{Action, Step};
@@ -21,17 +21,17 @@ use super::value::Value;
 pub(crate) use action::Fused;
 
 /// The constants of a body by slot.
-pub(super) type Constants<B> = HashMap<usize, Value<B>>;
+pub(super) type Constants = HashMap<usize, Value>;
 
 /// Steps that are being fused.
-pub(super) struct Draft<'a, B: Backend> {
-    steps: Vec<Option<Step<B>>>,
-    constants: Constants<B>,
+pub(super) struct Draft<'a> {
+    steps: Vec<Option<Step>>,
+    constants: Constants,
     slots: usize,
     /// Outputs, and what bodies of nodes capture: they may not vanish.
     kept: HashSet<usize>,
     readers: HashMap<usize, Readers>,
-    device: &'a Device<B>,
+    device: &'a Device,
 }
 
 /// Those who read a value: how often, and the sum of their places, which is the place of the only one where there is one.
@@ -41,13 +41,13 @@ struct Readers {
     sum: usize,
 }
 
-impl<'a, B: Backend> Draft<'a, B> {
+impl<'a> Draft<'a> {
     pub(super) fn new(
-        steps: Vec<Step<B>>,
-        constants: Constants<B>,
+        steps: Vec<Step>,
+        constants: Constants,
         slots: usize,
         outputs: &[usize],
-        device: &'a Device<B>,
+        device: &'a Device,
     ) -> Self {
         let captured = steps.iter().flat_map(|step| step.captures.iter().flatten());
         let mut readers: HashMap<usize, Readers> = HashMap::new();
@@ -69,7 +69,7 @@ impl<'a, B: Backend> Draft<'a, B> {
     }
 
     /// The steps, the constants, and how many slots there are.
-    pub(super) fn fuse(mut self) -> Result<(Vec<Step<B>>, Constants<B>, usize)> {
+    pub(super) fn fuse(mut self) -> Result<(Vec<Step>, Constants, usize)> {
         for i in 0..self.steps.len() {
             self.single(i)?;
         }
@@ -86,12 +86,12 @@ impl<'a, B: Backend> Draft<'a, B> {
         Ok((self.steps.into_iter().flatten().collect(), self.constants, self.slots))
     }
 
-    fn step(&self, i: usize) -> Option<&Step<B>> {
+    fn step(&self, i: usize) -> Option<&Step> {
         self.steps[i].as_ref()
     }
 
     /// What a step does, if that is a fused op already.
-    fn fused(&self, i: usize) -> Option<&Fused<B>> {
+    fn fused(&self, i: usize) -> Option<&Fused> {
         match &self.step(i)?.action {
             Action::Fused(fused) => Some(fused),
             Action::Op(_) => None,
@@ -118,13 +118,13 @@ impl<'a, B: Backend> Draft<'a, B> {
     }
 
     /// The value of an operand, if it is a constant that nobody trains.
-    fn constant(&self, i: usize, operand: usize) -> Option<&Value<B>> {
+    fn constant(&self, i: usize, operand: usize) -> Option<&Value> {
         let value = self.constants.get(&self.slot(i, operand)?)?;
         (!value.is_tracked()).then_some(value)
     }
 
     /// [`Draft::constant`] as a tensor on the device.
-    fn tensor(&self, i: usize, operand: usize) -> Result<Option<Tensor<B>>> {
+    fn tensor(&self, i: usize, operand: usize) -> Result<Option<Tensor>> {
         self.constant(i, operand)
             .filter(|value| value.as_sequence().is_none() && !value.is_absent())
             .map(|value| value.tensor(self.device))
@@ -132,7 +132,7 @@ impl<'a, B: Backend> Draft<'a, B> {
     }
 
     /// A new constant, and its slot.
-    fn add(&mut self, tensor: Tensor<B>) -> usize {
+    fn add(&mut self, tensor: Tensor) -> usize {
         self.constants.insert(self.slots, tensor.into());
         self.slots += 1;
         self.slots - 1
@@ -140,7 +140,7 @@ impl<'a, B: Backend> Draft<'a, B> {
 
     /// Puts a fused op in the place of step `at`, which then reads `inputs`, and takes the steps `gone` away, the first of which
     /// names it.
-    fn replace(&mut self, at: usize, gone: &[usize], fused: Fused<B>, inputs: &[Option<usize>]) {
+    fn replace(&mut self, at: usize, gone: &[usize], fused: Fused, inputs: &[Option<usize>]) {
         for &i in gone.iter().chain(&[at]) {
             for slot in self.steps[i].iter().flat_map(Step::reads) {
                 let readers = self.readers.entry(slot).or_default();
@@ -153,7 +153,7 @@ impl<'a, B: Backend> Draft<'a, B> {
             readers.count += 1;
             readers.sum += at;
         }
-        let before: Vec<Step<B>> = gone.iter().filter_map(|&i| self.steps[i].take()).collect();
+        let before: Vec<Step> = gone.iter().filter_map(|&i| self.steps[i].take()).collect();
         let Some(step) = &mut self.steps[at] else { return };
         if let Some(first) = before.first() {
             // Errors name all that it was.

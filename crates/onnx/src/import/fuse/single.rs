@@ -1,6 +1,6 @@
 //! Single nodes that are made ready: their weights are there, and what their attributes say is read once.
 
-use polygrad_core::{Backend, ConvParams, PoolParams, Prepack, Result};
+use polygrad_core::{ConvParams, PoolParams, Prepack, Result};
 use polygrad_tensor::Tensor;
 
 use super::Draft;
@@ -11,7 +11,7 @@ use crate::import::plan::Action;
 /// The order of an LSTM's gates: of ours (input, forget, cell, output) each one's place in ONNX (input, output, forget, cell).
 const GATES: [usize; 4] = [0, 2, 3, 1];
 
-impl<B: Backend> Draft<'_, B> {
+impl Draft<'_> {
     /// Makes a step ready, if it is one of those that can be.
     pub(super) fn single(&mut self, i: usize) -> Result<()> {
         let Some(step) = self.step(i) else { return Ok(()) };
@@ -32,7 +32,7 @@ impl<B: Backend> Draft<'_, B> {
     }
 
     /// A weight of floats in so many axes.
-    fn weight(&self, i: usize, operand: usize, rank: usize) -> Result<Option<Tensor<B>>> {
+    fn weight(&self, i: usize, operand: usize, rank: usize) -> Result<Option<Tensor>> {
         let weight = self.tensor(i, operand)?;
         Ok(weight.filter(|weight| weight.rank() == rank && weight.dtype().is_float()))
     }
@@ -68,7 +68,7 @@ impl<B: Backend> Draft<'_, B> {
     }
 
     /// A bias for the outputs of a weight, from an operand that holds as many numbers along its last axis and no other.
-    pub(super) fn bias(&self, i: usize, operand: usize, weight: &Tensor<B>) -> Result<Option<Tensor<B>>> {
+    pub(super) fn bias(&self, i: usize, operand: usize, weight: &Tensor) -> Result<Option<Tensor>> {
         let count = weight.shape()[0];
         let Some(bias) = self.tensor(i, operand)? else {
             return Ok(None);
@@ -81,14 +81,7 @@ impl<B: Backend> Draft<'_, B> {
         bias.reshape([count]).map(Some)
     }
 
-    fn linear(
-        &mut self,
-        i: usize,
-        x: Option<usize>,
-        weight: Tensor<B>,
-        bias: Option<Tensor<B>>,
-        matrix: bool,
-    ) -> Result<()> {
+    fn linear(&mut self, i: usize, x: Option<usize>, weight: Tensor, bias: Option<Tensor>, matrix: bool) -> Result<()> {
         let weight = self.add(weight);
         let bias = bias.map(|bias| self.add(bias));
         let fused = Fused::Linear {
@@ -175,14 +168,14 @@ impl<B: Backend> Draft<'_, B> {
         if !plain || !fits || size == 0 {
             return Ok(());
         }
-        let ordered = |x: &Tensor<B>| {
+        let ordered = |x: &Tensor| {
             let gates = GATES.map(|gate| x.narrow(0, gate * size, size));
             let [a, b, c, d] = gates;
             Tensor::cat(&[&a?, &b?, &c?, &d?], 0)
         };
         let mut directions = Vec::with_capacity(count);
         for (at, &reverse) in reverse.iter().enumerate() {
-            let of = |x: &Tensor<B>| x.select(0, at as isize);
+            let of = |x: &Tensor| x.select(0, at as isize);
             let bias = of(&b)?;
             directions.push(Direction {
                 weights: [

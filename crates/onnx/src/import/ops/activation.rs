@@ -1,6 +1,6 @@
 //! Activation functions.
 
-use polygrad_core::{Activation, Backend, DType, Result};
+use polygrad_core::{Activation, DType, Result};
 use polygrad_tensor::Tensor;
 
 use super::{Row, rows};
@@ -30,47 +30,47 @@ rows! {
     Row::new("Hardmax", 1, |c| normalized(c, hardmax));
 }
 
-fn act<B: Backend>(c: &Call<'_, B>, activation: Activation) -> Results<B> {
+fn act(c: &Call<'_>, activation: Activation) -> Results {
     one(c.x(0)?.activation(activation)?)
 }
 
-pub(super) fn softplus<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+pub(super) fn softplus(x: &Tensor) -> Result<Tensor> {
     x.activation(Activation::Softplus {
         beta: 1.0,
         threshold: f64::INFINITY,
     })
 }
 
-pub(super) fn softsign<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+pub(super) fn softsign(x: &Tensor) -> Result<Tensor> {
     x / (x.abs()? + 1.0)?
 }
 
-pub(super) fn hard_sigmoid<B: Backend>(x: &Tensor<B>, alpha: f64, beta: f64) -> Result<Tensor<B>> {
+pub(super) fn hard_sigmoid(x: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
     ((x * alpha)? + beta)?.clamp(Some(0.0), Some(1.0))
 }
 
-pub(super) fn thresholded<B: Backend>(x: &Tensor<B>, alpha: f64) -> Result<Tensor<B>> {
+pub(super) fn thresholded(x: &Tensor, alpha: f64) -> Result<Tensor> {
     x.masked_fill(&x.le_scalar(alpha)?, 0.0)
 }
 
-fn swish<B: Backend>(x: &Tensor<B>, alpha: f64) -> Result<Tensor<B>> {
+fn swish(x: &Tensor, alpha: f64) -> Result<Tensor> {
     x * (x * alpha)?.activation(Activation::Sigmoid)?
 }
 
-fn celu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn celu(c: &Call<'_>) -> Results {
     let alpha = c.float("alpha", 1.0)?;
     let x = c.x(0)?;
     let below = ((x.clamp(None, Some(0.0))? / alpha)?.expm1()? * alpha)?;
     one((x.activation(Activation::Relu)? + below.clamp(None, Some(0.0))?)?)
 }
 
-fn selu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn selu(c: &Call<'_>) -> Results {
     let alpha = c.float("alpha", 1.673_263_192_176_818_8)?;
     let gamma = c.float("gamma", 1.050_701_022_148_132_3)?;
     one((c.x(0)?.activation(Activation::Elu { alpha })? * gamma)?)
 }
 
-fn gelu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn gelu(c: &Call<'_>) -> Results {
     match c.text("approximate", "none")? {
         "none" => act(c, Activation::Gelu),
         "tanh" => act(c, Activation::GeluTanh),
@@ -78,7 +78,7 @@ fn gelu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
 }
 
-fn shrink<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn shrink(c: &Call<'_>) -> Results {
     let (lambda, bias) = (c.float("lambd", 0.5)?, c.float("bias", 0.0)?);
     let x = c.x(0)?;
     let dtype = x.dtype();
@@ -91,14 +91,14 @@ fn shrink<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     )?)
 }
 
-fn prelu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn prelu(c: &Call<'_>) -> Results {
     let (x, slope) = (c.x(0)?, c.x(1)?);
     let below = (&x * &slope.expand(x.shape())?)?;
     one(Tensor::where_(&x.lt_scalar(0.0)?, &below, &x)?)
 }
 
 /// Softmax and its like: along one axis since version 13, before that along all from the axis on as if they were one.
-fn normalized<B: Backend>(c: &Call<'_, B>, along: fn(&Tensor<B>, isize) -> Result<Tensor<B>>) -> Results<B> {
+fn normalized(c: &Call<'_>, along: fn(&Tensor, isize) -> Result<Tensor>) -> Results {
     let x = c.x(0)?;
     if c.version >= 13 {
         let axis = c.axis("axis", -1, x.rank())?;
@@ -116,7 +116,7 @@ fn normalized<B: Backend>(c: &Call<'_, B>, along: fn(&Tensor<B>, isize) -> Resul
     one(along(&x.reshape([rows, columns])?, 1)?.reshape(shape)?)
 }
 
-fn hardmax<B: Backend>(x: &Tensor<B>, axis: isize) -> Result<Tensor<B>> {
+fn hardmax(x: &Tensor, axis: isize) -> Result<Tensor> {
     let shape = x.shape();
     let at = shape.axis(axis)?;
     let extent = shape[at];

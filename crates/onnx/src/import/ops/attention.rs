@@ -1,6 +1,6 @@
 //! Attention and rotary positions.
 
-use polygrad_core::{Activation, Backend, DType, Error, Result};
+use polygrad_core::{Activation, DType, Error, Result};
 use polygrad_tensor::Tensor;
 
 use super::{Row, rows};
@@ -14,7 +14,7 @@ rows! {
 }
 
 /// `[N, S, heads · D]` as `[N, heads, S, D]`.
-fn split_heads<B: Backend>(x: &Tensor<B>, heads: usize) -> Result<Tensor<B>> {
+fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     let shape = x.shape();
     if shape.rank() == 4 {
         return Ok(x.clone());
@@ -52,13 +52,7 @@ impl Sight {
 }
 
 /// The mask of the operand and that of [`Sight`], in one: bool, or numbers to add.
-fn mask<B: Backend>(
-    c: &Call<'_, B>,
-    sight: &Sight,
-    queries: usize,
-    keys: usize,
-    dtype: DType,
-) -> Result<Option<Tensor<B>>> {
+fn mask(c: &Call<'_>, sight: &Sight, queries: usize, keys: usize, dtype: DType) -> Result<Option<Tensor>> {
     let mut given = c.opt(3)?;
     if let Some(mask) = &given {
         let missing = match mask.shape().last() {
@@ -112,7 +106,7 @@ fn mask<B: Backend>(
     }))
 }
 
-fn attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn attention(c: &Call<'_>) -> Results {
     let (q, k, v) = (c.x(0)?, c.x(1)?, c.x(2)?);
     let flat = q.rank() == 3;
     let (q_heads, kv_heads) = (c.count("q_num_heads", 0)?, c.count("kv_num_heads", 0)?);
@@ -188,7 +182,7 @@ fn attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// What the softmax is computed in, if the node says: the widest float that there is, where the device lacks f64.
-fn precision<B: Backend>(c: &Call<'_, B>) -> Result<Option<DType>> {
+fn precision(c: &Call<'_>) -> Result<Option<DType>> {
     let dtype = c.element_attribute("softmax_precision")?.map(|element| element.dtype());
     let dtype = dtype.transpose()?;
     Ok(if dtype == Some(DType::F64) {
@@ -199,13 +193,13 @@ fn precision<B: Backend>(c: &Call<'_, B>) -> Result<Option<DType>> {
 }
 
 /// Step by step, for those who want to see one of the steps: the output, and the scores of `qk_matmul_output_mode`.
-fn spelled_out<B: Backend>(
-    c: &Call<'_, B>,
-    [q, k, v]: [&Tensor<B>; 3],
-    mask: Option<Tensor<B>>,
+fn spelled_out(
+    c: &Call<'_>,
+    [q, k, v]: [&Tensor; 3],
+    mask: Option<Tensor>,
     scale: f64,
     softcap: f64,
-) -> Result<(Tensor<B>, Tensor<B>)> {
+) -> Result<(Tensor, Tensor)> {
     let dtype = q.dtype();
     let root = scale.abs().sqrt();
     let mut scores = (q * root)?.matmul(&(k * (root * scale.signum()))?.t()?)?;
@@ -241,7 +235,7 @@ fn spelled_out<B: Backend>(
 }
 
 /// Attention whose scores and weights pass through bodies of the node.
-fn flex_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn flex_attention(c: &Call<'_>) -> Results {
     let (q, mut k, mut v) = (c.x(0)?, c.x(1)?, c.x(2)?);
     if [q.rank(), k.rank(), v.rank()] != [4; 3] {
         return Err(Error::shape("query, key and value are not all of rank 4"));
@@ -257,7 +251,7 @@ fn flex_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     c.reserve(&[q.shape()[0], heads, q.shape()[2], k.shape()[2]], DType::F64)?;
     let scale = c.float("scale", 1.0 / (q.shape()[3].max(1) as f64).sqrt())?;
     let dtype = precision(c)?.unwrap_or(q.dtype().promote(DType::F32));
-    let through = |name: &str, x: Tensor<B>| -> Result<Tensor<B>> {
+    let through = |name: &str, x: Tensor| -> Result<Tensor> {
         if !c.bodies.iter().any(|(key, _)| key == name) {
             return Ok(x);
         }
@@ -275,7 +269,7 @@ fn flex_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(weights.matmul(&v.to_dtype(dtype)?)?.to_dtype(v.dtype())?)
 }
 
-fn rotary<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn rotary(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     // To [N, S, heads, D].
@@ -299,7 +293,7 @@ fn rotary<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     if turned % 2 != 0 {
         return Err(malformed(format!("{turned} features are not pairs")));
     }
-    let cache = |i: usize| -> Result<Tensor<B>> {
+    let cache = |i: usize| -> Result<Tensor> {
         let cache = c.x(i)?;
         let cache = match c.opt(3)? {
             Some(places) => super::gather::take(c, &cache, 0, &places)?,

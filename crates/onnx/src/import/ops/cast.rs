@@ -1,6 +1,6 @@
 //! Conversions of element types, and quantization.
 
-use polygrad_core::{Backend, DType, Error, HostTensor, Result};
+use polygrad_core::{DType, Error, HostTensor, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -21,7 +21,7 @@ rows! {
     Row::new("DynamicQuantizeLinear", 11, dynamic_quantize);
 }
 
-fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
+fn cast(c: &Call<'_>, to: ElementType) -> Results {
     let dtype = to.dtype()?;
     if to.is_small_float() {
         let values = c.floats(0)?;
@@ -55,13 +55,13 @@ fn cast<B: Backend>(c: &Call<'_, B>, to: ElementType) -> Results<B> {
 }
 
 /// Numbers of operand 0's shape, rounded to a float of at most 8 bits.
-fn small_floats<B: Backend>(c: &Call<'_, B>, to: ElementType, values: Vec<f64>, saturate: bool) -> Result<Value<B>> {
+fn small_floats(c: &Call<'_>, to: ElementType, values: Vec<f64>, saturate: bool) -> Result<Value> {
     let round = |v: f64| minifloat::decode(to, minifloat::encode(to, v as f32, saturate));
     let host = HostTensor::new(c.shape(0)?, c.collect(values.into_iter().map(round))?)?;
     Ok(Literal::new(to, host)?.into())
 }
 
-fn bit_cast<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn bit_cast(c: &Call<'_>) -> Results {
     let to = c
         .element_attribute("to")?
         .ok_or_else(|| malformed("the attribute to is missing"))?;
@@ -71,7 +71,7 @@ fn bit_cast<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// Scale or zero point, so that it broadcasts against `x`: one number, one for each position of the axis, or one for each block along it.
-fn spread<B: Backend>(c: &Call<'_, B>, i: usize, x: &Tensor<B>) -> Result<Option<Tensor<B>>> {
+fn spread(c: &Call<'_>, i: usize, x: &Tensor) -> Result<Option<Tensor>> {
     let Some(scale) = c.opt(i)? else { return Ok(None) };
     let shape = x.shape();
     let block = c.count("block_size", 0)?;
@@ -104,7 +104,7 @@ fn spread<B: Backend>(c: &Call<'_, B>, i: usize, x: &Tensor<B>) -> Result<Option
     }))
 }
 
-fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn quantize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     let element = match (c.value(2), c.element_attribute("output_dtype")?) {
@@ -113,7 +113,7 @@ fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         (None, None) => ElementType::U8,
     };
     if element.is_small_float() {
-        let wide = |x: Tensor<B>| x.to_dtype(DType::F32);
+        let wide = |x: Tensor| x.to_dtype(DType::F32);
         let mut q = (wide(x.clone())? / wide(scale)?)?;
         if let (Some(zero), true) = (spread(c, 2, &x)?, element.bits() < 8) {
             q = (q + wide(zero)?)?;
@@ -137,7 +137,7 @@ fn quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     ])
 }
 
-fn dequantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn dequantize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     let dtype = match c.element_attribute("output_dtype")? {
@@ -155,7 +155,7 @@ fn dequantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one((value * scale.to_dtype(DType::F32)?)?.to_dtype(dtype)?)
 }
 
-fn dynamic_quantize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn dynamic_quantize(c: &Call<'_>) -> Results {
     let host = c.host(0)?;
     let values = host.as_slice::<f32>()?;
     let low = values.iter().copied().fold(0.0f32, f32::min);

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use polygrad_core::{Backend, Result, Shape};
+use polygrad_core::{Result, Shape};
 
 use crate::import::call::Call;
 
 /// Fails when an operand spread over the extents of the others, a product of operands, or the result would be larger than allowed. An
 /// equation that makes no sense passes: the op says what is wrong with it.
-pub(super) fn check<B: Backend>(c: &Call<'_, B>, equation: &str, shapes: &[Shape]) -> Result<()> {
+pub(super) fn check(c: &Call<'_>, equation: &str, shapes: &[Shape]) -> Result<()> {
     match largest(equation, shapes) {
         Some(elements) => c.limits.check_bytes(elements.saturating_mul(size_of::<f64>())),
         None => Ok(()),

@@ -1,6 +1,6 @@
 //! Bodies that run by condition or many times, and sequences and optionals.
 
-use polygrad_core::{Backend, DType, Error, HostTensor, Result};
+use polygrad_core::{DType, Error, HostTensor, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -49,14 +49,14 @@ rows! {
     });
 }
 
-fn list<'c, B: Backend>(c: &'c Call<'_, B>, i: usize) -> Result<&'c [Value<B>]> {
+fn list<'c>(c: &'c Call<'_>, i: usize) -> Result<&'c [Value]> {
     c.need(i)?
         .as_sequence()
         .ok_or_else(|| malformed(format!("operand {i} is no sequence")))
 }
 
 /// The position that an operand gives, counted from the front.
-fn place<B: Backend>(c: &Call<'_, B>, i: usize, len: usize) -> Result<usize> {
+fn place(c: &Call<'_>, i: usize, len: usize) -> Result<usize> {
     let at = c.int_scalar(i)?;
     let front = if at < 0 { at.checked_add(len as i64) } else { Some(at) };
     let found = front.and_then(|at| usize::try_from(at).ok()).filter(|&at| at < len);
@@ -64,7 +64,7 @@ fn place<B: Backend>(c: &Call<'_, B>, i: usize, len: usize) -> Result<usize> {
 }
 
 /// Runs a body of the node.
-pub(super) fn run<B: Backend>(c: &Call<'_, B>, name: &str, inputs: Vec<Value<B>>) -> Results<B> {
+pub(super) fn run(c: &Call<'_>, name: &str, inputs: Vec<Value>) -> Results {
     let found = c.bodies.iter().zip(c.captures).find(|((key, _), _)| key == name);
     let ((_, plan), captures) = found.ok_or_else(|| malformed(format!("the body {name} is missing")))?;
     c.limits
@@ -72,7 +72,7 @@ pub(super) fn run<B: Backend>(c: &Call<'_, B>, name: &str, inputs: Vec<Value<B>>
         .map_err(|e| e.in_module(name))
 }
 
-fn truth<B: Backend>(value: &Value<B>) -> Result<bool> {
+fn truth(value: &Value) -> Result<bool> {
     let host = value.host()?;
     if host.shape().numel() != 1 {
         return Err(Error::shape(format!("a condition of shape {}", host.shape())));
@@ -82,7 +82,7 @@ fn truth<B: Backend>(value: &Value<B>) -> Result<bool> {
     Ok(truth)
 }
 
-fn branch<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn branch(c: &Call<'_>) -> Results {
     let name = if truth(c.need(0)?)? {
         "then_branch"
     } else {
@@ -92,7 +92,7 @@ fn branch<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// The tensors of all turns, one after the other along a new axis.
-fn stacked<B: Backend>(c: &Call<'_, B>, turns: Vec<Value<B>>, axis: isize) -> Result<Value<B>> {
+fn stacked(c: &Call<'_>, turns: Vec<Value>, axis: isize) -> Result<Value> {
     let Some(first) = turns.first() else {
         // Of no turns nobody knows the shape.
         return Ok(c.full(&[0], 0.0, DType::F32)?.into());
@@ -100,18 +100,18 @@ fn stacked<B: Backend>(c: &Call<'_, B>, turns: Vec<Value<B>>, axis: isize) -> Re
     let element = first.element();
     let bytes = turns.iter().map(Value::bytes).fold(0, usize::saturating_add);
     c.limits.check_bytes(bytes)?;
-    let tensors: Vec<Tensor<B>> = turns
+    let tensors: Vec<Tensor> = turns
         .iter()
         .map(|value| value.tensor(c.device))
         .collect::<Result<_>>()?;
-    let stack: Value<B> = Tensor::stack(&tensors.iter().collect::<Vec<_>>(), axis)?.into();
+    let stack: Value = Tensor::stack(&tensors.iter().collect::<Vec<_>>(), axis)?.into();
     Ok(match element {
         Some(element) => stack.with_element(element),
         None => stack,
     })
 }
 
-fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn repeat(c: &Call<'_>) -> Results {
     let turns = match c.value(0) {
         Some(_) => c.int_scalar(0)?,
         None => i64::MAX,
@@ -122,11 +122,11 @@ fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     };
     let missing = || malformed("a value that the loop starts with is missing");
     let start = c.inputs.get(2..).unwrap_or(&[]).iter();
-    let mut carried: Vec<Value<B>> = start
+    let mut carried: Vec<Value> = start
         .map(|value| value.clone().ok_or_else(missing))
         .collect::<Result<_>>()?;
     let count = carried.len();
-    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len().saturating_sub(count)];
+    let mut collected: Vec<Vec<Value>> = vec![Vec::new(); c.node.outputs.len().saturating_sub(count)];
     let (mut turn, mut collected_bytes) = (0i64, 0usize);
     let mut held = c.limits.hold();
     while go_on && turn < turns {
@@ -164,14 +164,14 @@ fn repeat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     Ok(carried.into_iter().chain(stacks).collect())
 }
 
-fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn scan(c: &Call<'_>) -> Results {
     let scanned = c.count("num_scan_inputs", 1)?;
     let states = c
         .inputs
         .len()
         .checked_sub(scanned)
         .ok_or_else(|| malformed("there are too few operands"))?;
-    let mut carried: Vec<Value<B>> = (0..states).map(|i| c.need(i).cloned()).collect::<Result<_>>()?;
+    let mut carried: Vec<Value> = (0..states).map(|i| c.need(i).cloned()).collect::<Result<_>>()?;
     let numbers = |name: &str, count: usize| match c.int_list(name)? {
         None => Ok(vec![0; count]),
         Some(list) if list.len() == count => Ok(list.to_vec()),
@@ -198,7 +198,7 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         inputs.push((x, axis as isize, c.element(states + i)?));
     }
     let turns = turns.unwrap_or(0);
-    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); outputs];
+    let mut collected: Vec<Vec<Value>> = vec![Vec::new(); outputs];
     let mut collected_bytes = 0usize;
     let mut held = c.limits.hold();
     for turn in 0..turns {
@@ -239,7 +239,7 @@ fn scan<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// Scan as version 8 has it: each sample of a batch on its own, with states `[N, …]` and sequences `[N, T, …]`.
-fn scan_batches<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn scan_batches(c: &Call<'_>) -> Results {
     let scanned = c.count("num_scan_inputs", 1)?;
     if c.has(0)
         || c.int_list("directions")?
@@ -262,15 +262,15 @@ fn scan_batches<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     if !same || operands[states..].iter().any(|x| x.shape()[1] != turns) {
         return Err(Error::shape("what is scanned is not equally long"));
     }
-    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len()];
+    let mut collected: Vec<Vec<Value>> = vec![Vec::new(); c.node.outputs.len()];
     let (mut held, mut bytes) = (c.limits.hold(), 0usize);
     for sample in 0..samples {
         let at = sample as isize;
         let mut carried = operands[..states]
             .iter()
             .map(|x| Ok(x.select(0, at)?.into()))
-            .collect::<Result<Vec<Value<B>>>>()?;
-        let mut stacks: Vec<Vec<Value<B>>> = vec![Vec::new(); collected.len().saturating_sub(states)];
+            .collect::<Result<Vec<Value>>>()?;
+        let mut stacks: Vec<Vec<Value>> = vec![Vec::new(); collected.len().saturating_sub(states)];
         for turn in 0..turns {
             c.limits.step()?;
             let mut now = std::mem::take(&mut carried);
@@ -296,14 +296,14 @@ fn scan_batches<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     collected.into_iter().map(|samples| stacked(c, samples, 0)).collect()
 }
 
-fn sequence_map<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn sequence_map(c: &Call<'_>) -> Results {
     let count = list(c, 0)?.len();
-    let mut collected: Vec<Vec<Value<B>>> = vec![Vec::new(); c.node.outputs.len()];
+    let mut collected: Vec<Vec<Value>> = vec![Vec::new(); c.node.outputs.len()];
     let (mut held, mut bytes) = (c.limits.hold(), 0usize);
     for turn in 0..count {
         c.limits.step()?;
         // Sequences are walked in step; what is none goes to every turn.
-        let at_turn = |value: &Option<Value<B>>| {
+        let at_turn = |value: &Option<Value>| {
             let value = value.as_ref().ok_or_else(|| malformed("an operand is missing"))?;
             match value.as_sequence() {
                 Some(values) => values
@@ -323,7 +323,7 @@ fn sequence_map<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     Ok(collected.into_iter().map(Value::sequence).collect())
 }
 
-fn split_to_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn split_to_sequence(c: &Call<'_>) -> Results {
     let (x, element) = (c.x(0)?, c.element(0)?);
     let axis = c.axis("axis", 0, x.rank())?;
     let extent = x.shape()[axis];
@@ -353,9 +353,9 @@ fn split_to_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     Ok(smallvec![Value::sequence(parts.collect::<Result<_>>()?)])
 }
 
-fn concat_from_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn concat_from_sequence(c: &Call<'_>) -> Results {
     let values = list(c, 0)?;
-    let tensors: Vec<Tensor<B>> = values
+    let tensors: Vec<Tensor> = values
         .iter()
         .map(|value| value.tensor(c.device))
         .collect::<Result<_>>()?;
@@ -364,10 +364,10 @@ fn concat_from_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
         .ok_or_else(|| malformed("there is nothing to join in an empty sequence"))?;
     let bytes = values.iter().map(Value::bytes).fold(0, usize::saturating_add);
     c.limits.check_bytes(bytes)?;
-    let parts: Vec<&Tensor<B>> = tensors.iter().collect();
+    let parts: Vec<&Tensor> = tensors.iter().collect();
     let new = c.flag("new_axis", false)?;
     let axis = c.axis("axis", 0, first.rank() + usize::from(new))? as isize;
-    let joined: Value<B> = if new {
+    let joined: Value = if new {
         Tensor::stack(&parts, axis)?.into()
     } else {
         Tensor::cat(&parts, axis)?.into()

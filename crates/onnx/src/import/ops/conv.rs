@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use polygrad_core::{Backend, ConvParams, DType, Error, Result, Shape, SliceRange};
+use polygrad_core::{ConvParams, DType, Error, Result, Shape, SliceRange};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -40,7 +40,7 @@ pub(super) enum Same {
 }
 
 impl Window {
-    pub(super) fn read<B: Backend>(c: &Call<'_, B>, kernel: List<usize>) -> Result<Self> {
+    pub(super) fn read(c: &Call<'_>, kernel: List<usize>) -> Result<Self> {
         let spatial = kernel.len();
         if !(1..=3).contains(&spatial) {
             return Err(Error::unsupported(format!(
@@ -115,7 +115,7 @@ pub(super) fn spatial(shape: &Shape) -> Result<&[usize]> {
 }
 
 /// The kernel's extents: those of the weight, which the attribute may repeat.
-fn kernel<B: Backend>(c: &Call<'_, B>, weight: &Shape) -> Result<List<usize>> {
+fn kernel(c: &Call<'_>, weight: &Shape) -> Result<List<usize>> {
     let extents = spatial(weight)?;
     match c.int_list("kernel_shape")? {
         Some(list) if sizes(list)?.as_slice() != extents => Err(Error::shape(format!(
@@ -125,7 +125,7 @@ fn kernel<B: Backend>(c: &Call<'_, B>, weight: &Shape) -> Result<List<usize>> {
     }
 }
 
-fn convolve<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, weight: &Tensor<B>) -> Result<Tensor<B>> {
+fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let (shape, kernels) = (x.shape(), weight.shape());
     if shape.rank() != kernels.rank() {
         return Err(Error::shape(format!(
@@ -154,7 +154,7 @@ fn convolve<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, weight: &Tensor<B>) -> R
     x.conv(weight, &params)
 }
 
-pub(super) fn biased<B: Backend>(y: Tensor<B>, bias: Option<Tensor<B>>) -> Result<Tensor<B>> {
+pub(super) fn biased(y: Tensor, bias: Option<Tensor>) -> Result<Tensor> {
     let Some(bias) = bias else { return Ok(y) };
     if bias.dims() != [y.shape()[1]] {
         return Err(Error::shape(format!(
@@ -168,7 +168,7 @@ pub(super) fn biased<B: Backend>(y: Tensor<B>, bias: Option<Tensor<B>>) -> Resul
     y + bias.reshape(dims)?
 }
 
-fn transposed<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn transposed(c: &Call<'_>) -> Results {
     let (x, weight) = (c.x(0)?, c.x(1)?);
     let (shape, kernels) = (x.shape(), weight.shape());
     let extents = spatial(&shape)?;
@@ -240,7 +240,7 @@ fn transposed<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// A convolution of whole numbers minus their zero points, which may differ from output channel to output channel.
-fn whole_convolution<B: Backend>(c: &Call<'_, B>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Tensor<B>> {
+fn whole_convolution(c: &Call<'_>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Tensor> {
     let [x, weight] = [0, 1].map(|k| {
         let rank = c.shape(operands[k])?.rank();
         let zero = c.opt(zeros[k])?.map(|zero| per_channel(&zero, rank, 0)).transpose()?;
@@ -251,23 +251,23 @@ fn whole_convolution<B: Backend>(c: &Call<'_, B>, operands: [usize; 2], zeros: [
     whole::products((&x, &weight), terms, c.wide(), &|x, weight| convolve(c, x, weight))
 }
 
-fn per_channel<B: Backend>(x: &Tensor<B>, rank: usize, axis: usize) -> Result<Tensor<B>> {
+fn per_channel(x: &Tensor, rank: usize, axis: usize) -> Result<Tensor> {
     let mut dims = vec![1; rank];
     dims[axis] = x.numel();
     x.reshape(dims)
 }
 
-fn conv_integer<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn conv_integer(c: &Call<'_>) -> Results {
     one(whole_convolution(c, [0, 1], [2, 3])?.to_dtype(DType::I32)?)
 }
 
-fn qlinear_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn qlinear_conv(c: &Call<'_>) -> Results {
     let wide = c.wide();
     let scale = |i| c.x(i)?.to_dtype(wide);
     let bias = c.opt(8)?.map(|bias| bias.to_dtype(wide)).transpose()?;
     let y = biased(whole_convolution(c, [0, 3], [2, 5])?.to_dtype(wide)?, bias)?;
     let by_channel = per_channel(&scale(4)?, y.rank(), 1)?;
     let y = (((y * scale(1)?.reshape(())?)? * by_channel)? / scale(6)?.reshape(())?)?;
-    let value: Value<B> = requantized(&y, &c.x(7)?.reshape(())?, c.element(7)?)?;
+    let value: Value = requantized(&y, &c.x(7)?.reshape(())?, c.element(7)?)?;
     Ok(smallvec![value])
 }

@@ -1,6 +1,6 @@
 //! Tensors out of nothing, or nearly.
 
-use polygrad_core::{Backend, DType, Distribution, Error, HostTensor, Result, Scalar, Shape};
+use polygrad_core::{DType, Distribution, Error, HostTensor, Result, Scalar, Shape};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -29,7 +29,7 @@ rows! {
     Row::new("Dropout", 1, dropout).random();
 }
 
-fn constant<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn constant(c: &Call<'_>) -> Results {
     let Some((_, attribute)) = c
         .node
         .attributes
@@ -54,7 +54,7 @@ fn constant<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }])
 }
 
-fn constant_of_shape<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn constant_of_shape(c: &Call<'_>) -> Results {
     let dims = sizes(&c.ints(0)?)?;
     let Some(literal) = c.literal("value")? else {
         return one(c.full(&dims, 0.0, DType::F32)?);
@@ -81,7 +81,7 @@ fn constant_of_shape<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     ])
 }
 
-fn range<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn range(c: &Call<'_>) -> Results {
     let (start, end, step) = (c.scalar(0)?, c.scalar(1)?, c.scalar(2)?);
     let dtype = c.need(0)?.dtype().unwrap_or(DType::F32);
     if step.to_f64() == 0.0 || !step.to_f64().is_finite() {
@@ -113,7 +113,7 @@ fn range<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     Ok(smallvec![host.try_cast(dtype)?.into()])
 }
 
-fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn eye_like(c: &Call<'_>) -> Results {
     let shape = c.shape(0)?;
     let [rows, columns] = shape.dims() else {
         return Err(Error::shape(format!("{shape} is no matrix")));
@@ -137,7 +137,7 @@ fn eye_like<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     Ok(smallvec![Value::from(y).with_element(element)])
 }
 
-fn one_hot<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn one_hot(c: &Call<'_>) -> Results {
     let index = c.x(0)?.to_dtype(DType::I64)?;
     let depth = c.scalar(1)?.to_f64();
     let depth = if (1.0..1e15).contains(&depth) {
@@ -162,7 +162,7 @@ fn one_hot<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(Tensor::where_(&hit, &values.select(0, 1)?, &values.select(0, 0)?)?)
 }
 
-fn trilu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn trilu(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let k = match c.value(1) {
         Some(_) => c.int_scalar(1)?.clamp(-(1 << 40), 1 << 40) as isize,
@@ -175,7 +175,7 @@ fn trilu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// A sum of cosines, alternating in sign: `w₀ − w₁ cos(2πi / N) + w₂ cos(4πi / N)`.
-fn window<B: Backend>(c: &Call<'_, B>, weights: &[f64]) -> Results<B> {
+fn window(c: &Call<'_>, weights: &[f64]) -> Results {
     let count = crate::import::call::size(c.int_scalar(0)?)?;
     let element = c.element_attribute("output_datatype")?.unwrap_or(ElementType::F32);
     c.reserve(&[count], DType::F64)?;
@@ -200,13 +200,13 @@ enum Kind {
     Normal,
 }
 
-fn shape_attribute<B: Backend>(c: &Call<'_, B>) -> Result<Shape> {
+fn shape_attribute(c: &Call<'_>) -> Result<Shape> {
     let dims = c.int_list("shape")?.ok_or_else(|| malformed("the shape is missing"))?;
     Shape::new(&sizes(dims)?)
 }
 
 /// From the thread's generator; the seed attribute is not looked at, since ONNX leaves the generator open.
-fn random<B: Backend>(c: &Call<'_, B>, shape: &Shape, kind: Kind) -> Results<B> {
+fn random(c: &Call<'_>, shape: &Shape, kind: Kind) -> Results {
     let dtype = match c.element_attribute("dtype")? {
         Some(element) => element.dtype()?,
         None => c.value(0).and_then(Value::dtype).unwrap_or(DType::F32),
@@ -225,7 +225,7 @@ fn random<B: Backend>(c: &Call<'_, B>, shape: &Shape, kind: Kind) -> Results<B> 
     one(Tensor::random(shape, distribution, dtype, c.device)?)
 }
 
-fn bernoulli<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn bernoulli(c: &Call<'_>) -> Results {
     let p = c.x(0)?;
     let dtype = match c.element_attribute("dtype")? {
         Some(element) => element.dtype()?,
@@ -240,7 +240,7 @@ fn bernoulli<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(uniform.lt(&p)?.to_dtype(dtype)?)
 }
 
-fn multinomial<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn multinomial(c: &Call<'_>) -> Results {
     let logits = c.x(0)?;
     let shape = logits.shape();
     let [batch, classes] = shape.dims() else {
@@ -257,7 +257,7 @@ fn multinomial<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// Dropout drops nothing but in training, which newer files say by an operand.
-fn dropout<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn dropout(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let training = c.version >= 12 && c.has(2) && c.scalar(2)?.to_f64() != 0.0;
     let ratio = match c.value(1) {

@@ -1,6 +1,6 @@
 //! Arithmetic, comparisons and logic, element by element.
 
-use polygrad_core::{Backend, BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
+use polygrad_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::{Row, rows};
@@ -60,17 +60,17 @@ rows! {
     Row::new("Clip", 6, clip).like(0);
 }
 
-fn unary<B: Backend>(c: &Call<'_, B>, op: UnaryOp) -> Results<B> {
+fn unary(c: &Call<'_>, op: UnaryOp) -> Results {
     one(c.x(0)?.unary(op)?)
 }
 
 /// `√(1 − x²)`.
-fn complement<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+fn complement(x: &Tensor) -> Result<Tensor> {
     // As a product: near ±1 the difference of squares loses what matters.
     ((1.0 - x)? * (x + 1.0)?)?.sqrt()
 }
 
-fn asinh<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn asinh(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let size = x.abs()?;
     let square = (&size * &size)?;
@@ -78,7 +78,7 @@ fn asinh<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(((size + rest)?.log1p()? * x.sign()?)?)
 }
 
-fn is_inf<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn is_inf(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let (negative, positive) = (c.flag("detect_negative", true)?, c.flag("detect_positive", true)?);
     one(match (negative, positive) {
@@ -90,7 +90,7 @@ fn is_inf<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// Two operands of one dtype whose result is not larger than allowed.
-fn pair<B: Backend>(c: &Call<'_, B>) -> Result<(Tensor<B>, Tensor<B>)> {
+fn pair(c: &Call<'_>) -> Result<(Tensor, Tensor)> {
     let (a, b) = (c.x(0)?, c.x(1)?);
     if a.dtype() != b.dtype() {
         return Err(Error::dtype(format!("operands of {} and {}", a.dtype(), b.dtype())).with_hint("insert a Cast"));
@@ -100,7 +100,7 @@ fn pair<B: Backend>(c: &Call<'_, B>) -> Result<(Tensor<B>, Tensor<B>)> {
 }
 
 /// Fails when broadcasting tensors makes too large a one.
-pub(super) fn fits<B: Backend>(c: &Call<'_, B>, operands: &[&Tensor<B>]) -> Result<()> {
+pub(super) fn fits(c: &Call<'_>, operands: &[&Tensor]) -> Result<()> {
     let Some((first, rest)) = operands.split_first() else {
         return Ok(());
     };
@@ -111,23 +111,23 @@ pub(super) fn fits<B: Backend>(c: &Call<'_, B>, operands: &[&Tensor<B>]) -> Resu
     c.limits.check(&shape, first.dtype())
 }
 
-fn binary<B: Backend>(c: &Call<'_, B>, op: BinaryOp) -> Results<B> {
+fn binary(c: &Call<'_>, op: BinaryOp) -> Results {
     let (a, b) = pair(c)?;
     one(a.binary(op, &b)?)
 }
 
-fn compare<B: Backend>(c: &Call<'_, B>, op: CompareOp) -> Results<B> {
+fn compare(c: &Call<'_>, op: CompareOp) -> Results {
     let (a, b) = pair(c)?;
     one(a.compare(op, &b)?)
 }
 
-fn div<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn div(c: &Call<'_>) -> Results {
     let (a, b) = pair(c)?;
     one(divide(&a, &b)?)
 }
 
 /// Integers are divided towards zero.
-pub(super) fn divide<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+pub(super) fn divide(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if a.dtype().is_float() {
         a.div(b)
     } else {
@@ -135,7 +135,7 @@ pub(super) fn divide<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<
     }
 }
 
-fn modulo<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn modulo(c: &Call<'_>) -> Results {
     let (a, b) = pair(c)?;
     if !c.flag("fmod", false)? {
         return one(a.remainder(&b)?);
@@ -153,7 +153,7 @@ fn modulo<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(Tensor::where_(&turned, &(&rest - &b)?, &rest)?)
 }
 
-fn pow<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn pow(c: &Call<'_>) -> Results {
     let (a, b) = (c.x(0)?, c.x(1)?);
     fits(c, &[&a, &b])?;
     let dtype = a.dtype();
@@ -165,11 +165,11 @@ fn pow<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(a.pow(&b.to_dtype(dtype)?)?)
 }
 
-fn many<B: Backend>(c: &Call<'_, B>, op: BinaryOp) -> Results<B> {
+fn many(c: &Call<'_>, op: BinaryOp) -> Results {
     one(fold(c, op)?)
 }
 
-fn fold<B: Backend>(c: &Call<'_, B>, op: BinaryOp) -> Result<Tensor<B>> {
+fn fold(c: &Call<'_>, op: BinaryOp) -> Result<Tensor> {
     let operands = c.all()?;
     fits(c, &operands.iter().collect::<Vec<_>>())?;
     let mut operands = operands.into_iter();
@@ -177,11 +177,11 @@ fn fold<B: Backend>(c: &Call<'_, B>, op: BinaryOp) -> Result<Tensor<B>> {
     operands.try_fold(first, |so_far, x| so_far.binary(op, &x))
 }
 
-fn mean<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn mean(c: &Call<'_>) -> Results {
     one((fold(c, BinaryOp::Add)? / c.inputs.len() as f64)?)
 }
 
-fn bitwise_not<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn bitwise_not(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     // In two's complement −x − 1 has all bits of x the other way; of what is unsigned, the largest value minus x has.
     one(match c.element(0)?.range() {
@@ -190,7 +190,7 @@ fn bitwise_not<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     })
 }
 
-fn bit_shift<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn bit_shift(c: &Call<'_>) -> Results {
     let (a, b) = pair(c)?;
     let (low, high) = c
         .element(0)?
@@ -223,13 +223,13 @@ fn bit_shift<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     })
 }
 
-fn choose<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn choose(c: &Call<'_>) -> Results {
     let (condition, a, b) = (c.x(0)?, c.x(1)?, c.x(2)?);
     fits(c, &[&a, &b, &condition])?;
     one(Tensor::where_(&condition, &a, &b)?)
 }
 
-fn clip<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn clip(c: &Call<'_>) -> Results {
     let mut x = c.x(0)?;
     if c.version < 11 {
         let (low, high) = (c.opt_float("min")?, c.opt_float("max")?);

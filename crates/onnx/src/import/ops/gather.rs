@@ -1,6 +1,6 @@
 //! Elements picked by index.
 
-use polygrad_core::{Backend, DType, Error, Result, Shape};
+use polygrad_core::{DType, Error, Result, Shape};
 use polygrad_tensor::Tensor;
 
 use super::{Row, rows};
@@ -22,12 +22,12 @@ rows! {
 }
 
 /// Indices counted from the front, as i64.
-pub(super) fn from_front<B: Backend>(index: &Tensor<B>, extent: usize) -> Result<Tensor<B>> {
+pub(super) fn from_front(index: &Tensor, extent: usize) -> Result<Tensor> {
     let index = index.to_dtype(DType::I64)?;
     Tensor::where_(&index.lt_scalar(0i64)?, &(&index + extent as i64)?, &index)
 }
 
-fn gather<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn gather(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let axis = c.axis("axis", 0, x.rank())?;
     let index = c.x(1)?;
@@ -35,7 +35,7 @@ fn gather<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// Whole slices along an axis, for an index of any shape.
-pub(super) fn take<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axis: usize, index: &Tensor<B>) -> Result<Tensor<B>> {
+pub(super) fn take(c: &Call<'_>, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     let shape = x.shape();
     let mut dims = List::from_slice(&shape[..axis]);
     dims.extend_from_slice(&index.shape());
@@ -50,7 +50,7 @@ const OUTSIDE: i64 = i64::MIN / 4;
 
 /// Places that tuples of indices `[…, k]` name in a tensor whose axes from `batch` on they index: as one number for each tuple,
 /// counted in slices behind those axes. With batch axes, each batch counts on.
-pub(super) fn linear<B: Backend>(shape: &Shape, index: &Tensor<B>, batch: usize) -> Result<Tensor<B>> {
+pub(super) fn linear(shape: &Shape, index: &Tensor, batch: usize) -> Result<Tensor> {
     let tuples = index.shape();
     let Some((&k, outer)) = tuples.split_last() else {
         return Err(Error::shape("the indices are a scalar, not tuples"));
@@ -62,7 +62,7 @@ pub(super) fn linear<B: Backend>(shape: &Shape, index: &Tensor<B>, batch: usize)
     }
     let index = index.to_dtype(DType::I64)?;
     let device = index.device();
-    let mut place: Tensor<B> = Tensor::full(outer, 0i64, DType::I64, &device)?;
+    let mut place: Tensor = Tensor::full(outer, 0i64, DType::I64, &device)?;
     for j in 0..k {
         let extent = shape[batch + j];
         let one = from_front(&index.select(-1, j as isize)?, extent)?;
@@ -84,7 +84,7 @@ pub(super) fn linear<B: Backend>(shape: &Shape, index: &Tensor<B>, batch: usize)
     Ok(place)
 }
 
-fn gather_nd<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn gather_nd(c: &Call<'_>) -> Results {
     let (x, index) = (c.x(0)?, c.x(1)?);
     let batch = c.count("batch_dims", 0)?;
     let shape = x.shape();
@@ -99,7 +99,7 @@ fn gather_nd<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.reshape([rows, rest])?.index_select(0, &flat)?.reshape(dims)?)
 }
 
-fn reverse_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn reverse_sequence(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let (batch, time) = (c.axis("batch_axis", 1, x.rank())?, c.axis("time_axis", 0, x.rank())?);
     let shape = x.shape();
@@ -128,7 +128,7 @@ fn reverse_sequence<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.gather(time as isize, &index)?)
 }
 
-fn compress<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn compress(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let (x, axis) = match c.opt_int("axis")? {
         Some(number) => {

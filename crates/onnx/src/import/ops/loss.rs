@@ -1,6 +1,6 @@
 //! Losses, and the mixing of sequences by states that run along.
 
-use polygrad_core::{Activation, Backend, DType, Error, Result};
+use polygrad_core::{Activation, DType, Error, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -19,7 +19,7 @@ rows! {
 }
 
 /// Minus the logarithms at the targets, reduced as the attribute says.
-fn likelihood<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+fn likelihood(c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
     let (shape, target) = (x.shape(), c.x(1)?.to_dtype(DType::I64)?);
     let (&[n, classes, ..], targets) = (shape.dims(), target.shape()) else {
         return Err(Error::shape(format!("{shape} is not [N, C, …]")));
@@ -56,7 +56,7 @@ fn likelihood<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>) -> Result<Tensor<B>> {
     }
 }
 
-fn causal_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn causal_conv(c: &Call<'_>) -> Results {
     let (x, weight) = (c.x(0)?, c.x(1)?);
     let (&[n, channels, _], &[_, 1, k]) = (x.shape().dims(), weight.shape().dims()) else {
         return Err(Error::shape(format!(
@@ -89,7 +89,7 @@ fn causal_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// `[N, T, heads · D]` as f32 `[N, heads, T, D]`.
-fn heads<B: Backend>(x: &Tensor<B>, heads: usize) -> Result<Tensor<B>> {
+fn heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     let &[n, t, width] = x.shape().dims() else {
         return Err(Error::shape(format!("{} is not of rank 3", x.shape())));
     };
@@ -104,7 +104,7 @@ fn heads<B: Backend>(x: &Tensor<B>, heads: usize) -> Result<Tensor<B>> {
         .permute([0, 2, 1, 3])
 }
 
-fn linear_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn linear_attention(c: &Call<'_>) -> Results {
     let (q_heads, kv_heads) = (c.count("q_num_heads", 0)?, c.count("kv_num_heads", 0)?);
     if kv_heads == 0 || q_heads % kv_heads != 0 {
         return Err(malformed(format!("{q_heads} heads of queries for {kv_heads}")));
@@ -135,7 +135,7 @@ fn linear_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     } else {
         None
     };
-    let along = |x: &Tensor<B>| x.shape()[0] == n && x.shape()[2] == t && [1, kv_heads].contains(&x.shape()[1]);
+    let along = |x: &Tensor| x.shape()[0] == n && x.shape()[2] == t && [1, kv_heads].contains(&x.shape()[1]);
     let all = [&k, &v].into_iter().chain(&decay).chain(&beta);
     let widths = k.shape()[3] == dk && decay.as_ref().is_none_or(|decay| [1, dk].contains(&decay.shape()[3]));
     if !all.into_iter().all(along) || !widths {
@@ -160,7 +160,7 @@ fn linear_attention<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let mut outputs = Vec::with_capacity(t);
     for step in 0..t {
         c.limits.step()?;
-        let at = |x: &Tensor<B>| x.narrow(2, step, 1);
+        let at = |x: &Tensor| x.narrow(2, step, 1);
         let column = at(&k)?.transpose(2, 3)?;
         if let Some(decay) = &decay {
             state = (state * at(decay)?.transpose(2, 3)?)?;

@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -20,7 +20,7 @@ rows! {
 }
 
 /// A product that is not larger than allowed.
-pub(crate) fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+pub(crate) fn product(c: &Call<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (left, right) = (a.shape(), b.shape());
     if left.rank() >= 2 && right.rank() >= 2 {
         let mut dims = polygrad_core::Shape::new(&left[..left.rank() - 2])?
@@ -33,15 +33,15 @@ pub(crate) fn product<B: Backend>(c: &Call<'_, B>, a: &Tensor<B>, b: &Tensor<B>)
 }
 
 /// Fails for what Gemm does not take.
-pub(crate) fn matrices<B: Backend>(x: &Tensor<B>) -> Result<()> {
+pub(crate) fn matrices(x: &Tensor) -> Result<()> {
     if x.rank() == 2 {
         return Ok(());
     }
     Err(Error::shape(format!("{} is no matrix", x.shape())))
 }
 
-fn gemm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
-    let turn = |x: Tensor<B>, name: &str| {
+fn gemm(c: &Call<'_>) -> Results {
+    let turn = |x: Tensor, name: &str| {
         matrices(&x)?;
         if c.flag(name, false)? { x.t() } else { Ok(x) }
     };
@@ -55,7 +55,7 @@ fn gemm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// A matrix by a factor, in its own dtype: of integers by a whole number it wraps.
-fn scaled<B: Backend>(c: &Call<'_, B>, x: Tensor<B>, factor: f64) -> Result<Tensor<B>> {
+fn scaled(c: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
     let dtype = x.dtype();
     if factor == 1.0 {
         Ok(x)
@@ -68,7 +68,7 @@ fn scaled<B: Backend>(c: &Call<'_, B>, x: Tensor<B>, factor: f64) -> Result<Tens
     }
 }
 
-fn einsum<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn einsum(c: &Call<'_>) -> Results {
     let operands = c.all()?;
     let equation = c.text("equation", "")?;
     let shapes: Vec<_> = operands.iter().map(Tensor::shape).collect();
@@ -82,7 +82,7 @@ fn einsum<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// The product of two operands of whole numbers minus their zero points, which broadcast along rows of the left, along columns of the right.
-fn whole_product<B: Backend>(c: &Call<'_, B>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor<B>> {
+fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor> {
     let by_row = match c.opt(left)? {
         Some(zero) if zero.rank() == 1 && zero.numel() != 1 => Some(zero.unsqueeze(-1)?),
         other => other,
@@ -92,11 +92,11 @@ fn whole_product<B: Backend>(c: &Call<'_, B>, [a, b]: [usize; 2], [left, right]:
     whole::products((&a, &b), terms, c.wide(), &|a, b| product(c, a, b))
 }
 
-fn matmul_integer<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn matmul_integer(c: &Call<'_>) -> Results {
     one(whole_product(c, [0, 1], [2, 3])?.to_dtype(DType::I32)?)
 }
 
-fn qlinear_matmul<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn qlinear_matmul(c: &Call<'_>) -> Results {
     let scale = |i| c.x(i)?.to_dtype(c.wide());
     let y = whole_product(c, [0, 3], [2, 5])?.to_dtype(c.wide())?;
     let y = (((y * scale(1)?)? * scale(4)?)? / scale(6)?)?;
@@ -105,7 +105,7 @@ fn qlinear_matmul<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// Rounds, moves by the zero point and cuts off to a type's range.
-pub(super) fn requantized<B: Backend>(y: &Tensor<B>, zero: &Tensor<B>, element: ElementType) -> Result<Value<B>> {
+pub(super) fn requantized(y: &Tensor, zero: &Tensor, element: ElementType) -> Result<Value> {
     let (low, high) = element
         .range()
         .ok_or_else(|| malformed(format!("a zero point of {element}")))?;
@@ -113,7 +113,7 @@ pub(super) fn requantized<B: Backend>(y: &Tensor<B>, zero: &Tensor<B>, element: 
     Ok(Value::from(y.to_dtype(element.dtype()?)?).with_element(element))
 }
 
-fn det<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn det(c: &Call<'_>) -> Results {
     let host = c.host(0)?;
     let shape = *host.shape();
     let [outer @ .., n, m] = shape.dims() else {

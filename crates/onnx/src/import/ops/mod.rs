@@ -26,22 +26,22 @@ mod text;
 mod whole;
 
 pub(crate) use matmul::{matrices, product};
-use polygrad_core::{Backend, DType, Error, Result, printable};
+use polygrad_core::{DType, Error, Result, printable};
 
 use super::call::{Call, Made, Results};
 use super::value::Value;
 use crate::graph::ElementType;
 
 /// What computes an op.
-pub(crate) type Kernel<B> = fn(&Call<'_, B>) -> Results<B>;
+pub(crate) type Kernel = fn(&Call<'_>) -> Results;
 
 /// One op of the table.
-pub(crate) struct Row<B: Backend> {
+pub(crate) struct Row {
     pub(crate) domain: &'static str,
     pub(crate) op_type: &'static str,
     /// The version of the domain's ops that brought it.
     pub(crate) since: i64,
-    pub(crate) kernel: Kernel<B>,
+    pub(crate) kernel: Kernel,
     /// The operand whose element type all results have.
     pub(crate) like: Option<usize>,
     /// Whether two runs on the same operands differ.
@@ -53,8 +53,8 @@ pub(crate) struct Row<B: Backend> {
     pub(crate) wide: &'static [usize],
 }
 
-impl<B: Backend> Row<B> {
-    const fn new(op_type: &'static str, since: i64, kernel: Kernel<B>) -> Self {
+impl Row {
+    const fn new(op_type: &'static str, since: i64, kernel: Kernel) -> Self {
         Self {
             domain: "",
             op_type,
@@ -100,15 +100,11 @@ impl<B: Backend> Row<B> {
     }
 }
 
-/// The rows of a family: `rows! { … }` in its file makes them `Ops::ROWS`.
+/// The rows of a family: `rows! { … }` in its file makes them `ROWS`.
 macro_rules! rows {
     ($($row:expr;)*) => {
         /// This family's part of the table.
-        pub(super) struct Ops<B>(std::marker::PhantomData<B>);
-
-        impl<B: polygrad_core::Backend> Ops<B> {
-            pub(super) const ROWS: &'static [$crate::import::ops::Row<B>] = &[$($row),*];
-        }
+        pub(super) const ROWS: &[$crate::import::ops::Row] = &[$($row),*];
     };
 }
 use rows;
@@ -117,30 +113,30 @@ use rows;
 const NEWEST: i64 = 28;
 
 /// All rows, family by family.
-fn families<B: Backend>() -> [&'static [Row<B>]; 22] {
+fn families() -> [&'static [Row]; 22] {
     [
-        elementwise::Ops::<B>::ROWS,
-        activation::Ops::<B>::ROWS,
-        cast::Ops::<B>::ROWS,
-        reduce::Ops::<B>::ROWS,
-        shape::Ops::<B>::ROWS,
-        gather::Ops::<B>::ROWS,
-        scatter::Ops::<B>::ROWS,
-        select::Ops::<B>::ROWS,
-        create::Ops::<B>::ROWS,
-        matmul::Ops::<B>::ROWS,
-        conv::Ops::<B>::ROWS,
-        pool::Ops::<B>::ROWS,
-        norm::Ops::<B>::ROWS,
-        attention::Ops::<B>::ROWS,
-        recurrent::Ops::<B>::ROWS,
-        resize::Ops::<B>::ROWS,
-        sample::Ops::<B>::ROWS,
-        region::Ops::<B>::ROWS,
-        signal::Ops::<B>::ROWS,
-        loss::Ops::<B>::ROWS,
-        text::Ops::<B>::ROWS,
-        control::Ops::<B>::ROWS,
+        elementwise::ROWS,
+        activation::ROWS,
+        cast::ROWS,
+        reduce::ROWS,
+        shape::ROWS,
+        gather::ROWS,
+        scatter::ROWS,
+        select::ROWS,
+        create::ROWS,
+        matmul::ROWS,
+        conv::ROWS,
+        pool::ROWS,
+        norm::ROWS,
+        attention::ROWS,
+        recurrent::ROWS,
+        resize::ROWS,
+        sample::ROWS,
+        region::ROWS,
+        signal::ROWS,
+        loss::ROWS,
+        text::ROWS,
+        control::ROWS,
     ]
 }
 
@@ -148,8 +144,8 @@ fn families<B: Backend>() -> [&'static [Row<B>]; 22] {
 ///
 /// # Errors
 /// When there is none, or the op is newer than the version asked for.
-pub(crate) fn find<B: Backend>(domain: &str, op_type: &str, version: i64) -> Result<&'static Row<B>> {
-    let mut rows = families::<B>().into_iter().flatten();
+pub(crate) fn find(domain: &str, op_type: &str, version: i64) -> Result<&'static Row> {
+    let mut rows = families().into_iter().flatten();
     let row = rows.find(|row| row.domain == domain && row.op_type == op_type);
     let Some(row) = row else {
         let domain = if domain.is_empty() { "ai.onnx" } else { domain };
@@ -177,13 +173,13 @@ pub(crate) fn find<B: Backend>(domain: &str, op_type: &str, version: i64) -> Res
 
 /// Each op that can be imported: its domain (empty for `ai.onnx`), its type, and the version of the domain's ops that brought it.
 pub fn op_versions() -> Vec<(&'static str, &'static str, i64)> {
-    let rows = families::<polygrad_core::AnyBackend>().into_iter().flatten();
+    let rows = families().into_iter().flatten();
     rows.map(|row| (row.domain, row.op_type, row.since)).collect()
 }
 
 /// Calls the op of a row.
-pub(crate) fn apply<B: Backend>(row: &Row<B>, call: &Call<'_, B>) -> Results<B> {
-    let narrow = |value: &Value<B>| matches!(value.dtype(), Some(DType::F16 | DType::BF16));
+pub(crate) fn apply(row: &Row, call: &Call<'_>) -> Results {
+    let narrow = |value: &Value| matches!(value.dtype(), Some(DType::F16 | DType::BF16));
     if !row.wide.is_empty() && call.inputs.iter().flatten().any(narrow) {
         return settle(row, call, in_f32(row, call)?);
     }
@@ -191,8 +187,8 @@ pub(crate) fn apply<B: Backend>(row: &Row<B>, call: &Call<'_, B>) -> Results<B> 
 }
 
 /// Calls an op on its operands as f32 where they are narrower floats, and rounds what it gives.
-fn in_f32<B: Backend>(row: &Row<B>, call: &Call<'_, B>) -> Results<B> {
-    let widened = |value: &Option<Value<B>>| match value {
+fn in_f32(row: &Row, call: &Call<'_>) -> Results {
+    let widened = |value: &Option<Value>| match value {
         Some(value) if matches!(value.dtype(), Some(DType::F16 | DType::BF16)) => match value.on_host() {
             Some(literal) => Ok(Some(literal.host().try_cast(DType::F32)?.into())),
             None => Ok(Some(value.tensor(call.device)?.to_dtype(DType::F32)?.into())),
@@ -205,7 +201,7 @@ fn in_f32<B: Backend>(row: &Row<B>, call: &Call<'_, B>) -> Results<B> {
         ..*call
     })?;
     let last = row.wide.len() - 1;
-    let rounded = |(i, value): (usize, Value<B>)| {
+    let rounded = |(i, value): (usize, Value)| {
         let dtype = call.value(row.wide[i.min(last)]).and_then(Value::dtype);
         match (value.dtype(), dtype) {
             (Some(DType::F32), Some(dtype @ (DType::F16 | DType::BF16))) => {
@@ -218,7 +214,7 @@ fn in_f32<B: Backend>(row: &Row<B>, call: &Call<'_, B>) -> Results<B> {
 }
 
 /// Gives results the element type that their row says, and brings those that left its range back into it, as its arithmetic does.
-pub(crate) fn settle<B: Backend>(row: &Row<B>, call: &Call<'_, B>, results: Made<B>) -> Results<B> {
+pub(crate) fn settle(row: &Row, call: &Call<'_>, results: Made) -> Results {
     let Some(element) = row.like.and_then(|i| call.value(i)?.element()) else {
         return Ok(results);
     };
@@ -236,7 +232,7 @@ pub(crate) fn settle<B: Backend>(row: &Row<B>, call: &Call<'_, B>, results: Made
 }
 
 /// Brings integers into the range of a narrower type, modulo its size.
-pub(crate) fn wrap<B: Backend>(value: Value<B>, element: ElementType, call: &Call<'_, B>) -> Result<Value<B>> {
+pub(crate) fn wrap(value: Value, element: ElementType, call: &Call<'_>) -> Result<Value> {
     let Some((low, high)) = element.range() else {
         return Ok(value.with_element(element));
     };
@@ -250,7 +246,7 @@ pub(crate) fn wrap<B: Backend>(value: Value<B>, element: ElementType, call: &Cal
 }
 
 /// An uint64 as the i64 that holds it. Modulo 2⁶⁴ all arithmetic is right, so that what is negative is what no i64 holds.
-fn held_by_i64<B: Backend>(value: Value<B>) -> Result<Value<B>> {
+fn held_by_i64(value: Value) -> Result<Value> {
     let host = value.host()?;
     if host.as_slice::<i64>()?.iter().any(|&v| v < 0) {
         return Err(

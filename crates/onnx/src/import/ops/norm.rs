@@ -1,6 +1,6 @@
 //! Normalizations.
 
-use polygrad_core::{Activation, Backend, DType, Error, Result, Shape};
+use polygrad_core::{Activation, DType, Error, Result, Shape};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -21,13 +21,13 @@ rows! {
 }
 
 /// One number for each channel, under a tensor `[N, C, …]`.
-fn channels<B: Backend>(x: &Tensor<B>, rank: usize) -> Result<Tensor<B>> {
+fn channels(x: &Tensor, rank: usize) -> Result<Tensor> {
     let mut dims = vec![1; rank];
     dims[1] = x.numel();
     x.reshape(dims)
 }
 
-fn batch_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn batch_norm(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let rank = x.rank();
     if rank < 2 {
@@ -46,7 +46,7 @@ fn batch_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             )));
         }
     }
-    let apply = |mean: &Tensor<B>, var: &Tensor<B>| {
+    let apply = |mean: &Tensor, var: &Tensor| {
         // In the dtype of the statistics, which may be wider than the input's.
         let factor = (scale.to_dtype(var.dtype())? / (var + eps)?.sqrt()?)?;
         let shift = (bias.to_dtype(var.dtype())? - (mean * &factor)?)?;
@@ -60,7 +60,7 @@ fn batch_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let batch_mean = x.mean(&over, false)?;
     let batch_var = x.variance(&over, 0i64, false)?;
     let momentum = c.float("momentum", 0.9)?;
-    let running = |old: &Tensor<B>, new: &Tensor<B>| (old * momentum)? + (new * (1.0 - momentum))?;
+    let running = |old: &Tensor, new: &Tensor| (old * momentum)? + (new * (1.0 - momentum))?;
     let (running_mean, running_var) = (running(&mean, &batch_mean)?, running(&var, &batch_var)?);
     Ok(smallvec![
         apply(&batch_mean, &batch_var)?.into(),
@@ -69,25 +69,25 @@ fn batch_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     ])
 }
 
-fn instance_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn instance_norm(c: &Call<'_>) -> Results {
     one(c
         .x(0)?
         .instance_norm(Some(&c.x(1)?), Some(&c.x(2)?), c.float("epsilon", 1e-5)?)?)
 }
 
 /// The axes from the attribute's on, and their shape.
-fn tail<B: Backend>(c: &Call<'_, B>, shape: &Shape) -> Result<(usize, Shape)> {
+fn tail(c: &Call<'_>, shape: &Shape) -> Result<(usize, Shape)> {
     let axis = c.axis("axis", -1, shape.rank())?;
     Ok((shape.rank() - axis, Shape::new(&shape[axis..])?))
 }
 
 /// The dtype in which a normalization computes.
-fn stash<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>) -> Result<DType> {
+fn stash(c: &Call<'_>, x: &Tensor) -> Result<DType> {
     let stash = c.element_attribute("stash_type")?.unwrap_or(ElementType::F32).dtype()?;
     Ok(stash.promote(x.dtype()))
 }
 
-fn layer_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn layer_norm(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let (count, tail) = tail(c, &shape)?;
@@ -108,7 +108,7 @@ fn layer_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     Ok(results)
 }
 
-fn rms_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn rms_norm(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let (count, tail) = tail(c, &x.shape())?;
     let wide = stash(c, &x)?;
@@ -119,7 +119,7 @@ fn rms_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one((normal * c.x(1)?.expand(tail)?)?)
 }
 
-fn group_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn group_norm(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let groups = c.count("num_groups", 1)?;
@@ -141,11 +141,11 @@ fn group_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
             scale.shape()
         )));
     }
-    let each = |w: &Tensor<B>| w.repeat_interleave(channels / groups, 0);
+    let each = |w: &Tensor| w.repeat_interleave(channels / groups, 0);
     one(x.group_norm(groups, Some(&each(&scale)?), Some(&each(&bias)?), eps)?)
 }
 
-fn lp_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn lp_norm(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let axis = c.axis("axis", -1, x.rank())? as isize;
     let norm = match c.int("p", 2)? {
@@ -158,7 +158,7 @@ fn lp_norm<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one((x / norm)?)
 }
 
-fn mean_variance<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn mean_variance(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let over = isizes(&axes(c.int_list("axes")?.unwrap_or(&[0, 2, 3]), x.rank())?);
     let centered = (&x - x.mean(over.as_slice(), true)?)?;
@@ -166,7 +166,7 @@ fn mean_variance<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one((centered / (std + 1e-9)?)?)
 }
 
-fn local_response<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn local_response(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let size = c.count("size", 1)?;
     let shape = x.shape();
@@ -186,7 +186,7 @@ fn local_response<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one((x / ((sum * (alpha / size as f64))? + bias)?.pow_scalar(beta)?)?)
 }
 
-fn swiglu<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn swiglu(c: &Call<'_>) -> Results {
     let (gate, up) = (c.x(0)?, c.x(1)?);
     if gate.shape() != up.shape() {
         return Err(Error::shape(format!(

@@ -1,6 +1,6 @@
 //! Pools: the largest, the mean or a norm of each window.
 
-use polygrad_core::{Backend, DType, Error, PoolParams, Result};
+use polygrad_core::{DType, Error, PoolParams, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 use smallvec::smallvec;
 
@@ -22,7 +22,7 @@ rows! {
     Row::new("MaxUnpool", 9, max_unpool);
 }
 
-fn global<B: Backend>(c: &Call<'_, B>, over: impl Fn(&Tensor<B>, &[isize]) -> Result<Tensor<B>>) -> Results<B> {
+fn global(c: &Call<'_>, over: impl Fn(&Tensor, &[isize]) -> Result<Tensor>) -> Results {
     let x = c.x(0)?;
     let axes: Vec<isize> = (2..x.rank().max(2) as isize).collect();
     one(over(&x, &axes)?)
@@ -36,7 +36,7 @@ struct Placed {
     positions: Vec<usize>,
 }
 
-fn place<B: Backend>(c: &Call<'_, B>, extents: &[usize]) -> Result<Placed> {
+fn place(c: &Call<'_>, extents: &[usize]) -> Result<Placed> {
     let kernel = c
         .int_list("kernel_shape")?
         .ok_or_else(|| malformed("kernel_shape is missing"))?;
@@ -86,7 +86,7 @@ fn place<B: Backend>(c: &Call<'_, B>, extents: &[usize]) -> Result<Placed> {
 
 impl Placed {
     /// The input with its border, cut to what windows cover, and the windows on it.
-    fn on<B: Backend>(&self, c: &Call<'_, B>, x: &Tensor<B>, border: f64) -> Result<(Tensor<B>, PoolParams)> {
+    fn on(&self, c: &Call<'_>, x: &Tensor, border: f64) -> Result<(Tensor, PoolParams)> {
         let mut borders = vec![(0, 0); 2];
         borders.extend(&self.borders);
         let dims: Vec<usize> = x
@@ -109,7 +109,7 @@ impl Placed {
     }
 
     /// Along an axis, the first element of each window that is inside the input, as a tensor that broadcasts.
-    fn firsts<B: Backend>(&self, c: &Call<'_, B>, axis: usize, extents: &[usize]) -> Result<Tensor<B>> {
+    fn firsts(&self, c: &Call<'_>, axis: usize, extents: &[usize]) -> Result<Tensor> {
         let (before, stride, dilation) = (
             self.window.pads[axis].0,
             self.window.stride[axis],
@@ -128,7 +128,7 @@ impl Placed {
     }
 
     /// The sum of each window.
-    fn sums<B: Backend>(&self, c: &Call<'_, B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn sums(&self, c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
         let (x, params) = self.on(c, x, 0.0)?;
         if self.window.dilation.iter().all(|&dilation| dilation == 1) {
             let elements: usize = self.window.kernel.iter().product();
@@ -148,8 +148,8 @@ impl Placed {
     }
 
     /// How many elements of each window count: those of the input, or those of the border too.
-    fn counts<B: Backend>(&self, c: &Call<'_, B>, extents: &[usize], include_pad: bool) -> Result<Tensor<B>> {
-        let mut total: Option<Tensor<B>> = None;
+    fn counts(&self, c: &Call<'_>, extents: &[usize], include_pad: bool) -> Result<Tensor> {
+        let mut total: Option<Tensor> = None;
         let count = extents.len();
         for axis in 0..count {
             let (before, after) = self.window.pads[axis];
@@ -178,7 +178,7 @@ impl Placed {
     }
 }
 
-fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn max_pool(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let extents = spatial(&shape)?;
@@ -202,8 +202,8 @@ fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     let column_major = c.flag("storage_order", false)?;
     let count = extents.len();
     let mut rest = at;
-    let (mut places, mut firsts): (Tensor<B>, Tensor<B>) = (rest.zeros_like()?, rest.zeros_like()?);
-    let mut outside: Option<Tensor<B>> = None;
+    let (mut places, mut firsts): (Tensor, Tensor) = (rest.zeros_like()?, rest.zeros_like()?);
+    let mut outside: Option<Tensor> = None;
     let each: usize = extents.iter().product();
     for axis in (0..count).rev() {
         let extent = wide[axis + 2] as i64;
@@ -234,7 +234,7 @@ fn max_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     Ok(smallvec![y.into(), places.into()])
 }
 
-fn average_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn average_pool(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let extents = spatial(&shape)?;
@@ -243,7 +243,7 @@ fn average_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one((placed.sums(c, &x)? / counts.to_dtype(x.dtype())?)?)
 }
 
-fn lp_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn lp_pool(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let placed = place(c, spatial(&shape)?)?;
@@ -251,7 +251,7 @@ fn lp_pool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(placed.sums(c, &x.abs()?.pow_scalar(p)?)?.pow_scalar(1.0 / p)?)
 }
 
-fn max_unpool<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn max_unpool(c: &Call<'_>) -> Results {
     let (x, index) = (c.x(0)?, c.x(1)?);
     let shape = x.shape();
     let extents = spatial(&shape)?;

@@ -1,6 +1,6 @@
 //! RNN, GRU and LSTM, in all their forms.
 
-use polygrad_core::{Activation, Backend, Error, Result};
+use polygrad_core::{Activation, Error, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -16,30 +16,30 @@ rows! {
 }
 
 /// From the input's part of the gates and the state to the next state.
-type Step<B> = fn(&Direction<B>, &Tensor<B>, &State<B>) -> Result<State<B>>;
+type Step = fn(&Direction, &Tensor, &State) -> Result<State>;
 
 /// A kind of cell.
-struct Cell<B: Backend> {
+struct Cell {
     gates: usize,
     /// The default activation functions.
     functions: &'static [&'static str],
-    step: Step<B>,
+    step: Step,
 }
 
 /// The hidden state `[N, H]`, and an LSTM's cell state.
-struct State<B: Backend> {
-    hidden: Tensor<B>,
-    cell: Option<Tensor<B>>,
+struct State {
+    hidden: Tensor,
+    cell: Option<Tensor>,
 }
 
 /// The weights of one direction and how they are used.
-struct Direction<B: Backend> {
+struct Direction {
     /// `[G·H, H]`.
-    r: Tensor<B>,
+    r: Tensor,
     /// `[G·H]`: the recurrent part of the bias, where it is used apart from the input's.
-    recurrent_bias: Option<Tensor<B>>,
+    recurrent_bias: Option<Tensor>,
     /// `[3·H]`: input, output, forget.
-    peepholes: Option<Tensor<B>>,
+    peepholes: Option<Tensor>,
     functions: Vec<Function>,
     clip: Option<f64>,
     size: usize,
@@ -85,7 +85,7 @@ impl Function {
         matches!(self.name.as_str(), "affine" | "scaledtanh" | "hardsigmoid")
     }
 
-    fn apply<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let (alpha, beta) = (self.alpha, self.beta);
         match self.name.as_str() {
             "relu" => x.activation(Activation::Relu),
@@ -103,35 +103,35 @@ impl Function {
     }
 }
 
-impl<B: Backend> Direction<B> {
-    fn clipped(&self, x: Tensor<B>) -> Result<Tensor<B>> {
+impl Direction {
+    fn clipped(&self, x: Tensor) -> Result<Tensor> {
         match self.clip {
             Some(clip) => x.clamp(Some(-clip), Some(clip)),
             None => Ok(x),
         }
     }
 
-    fn function(&self, i: usize, x: Tensor<B>) -> Result<Tensor<B>> {
+    fn function(&self, i: usize, x: Tensor) -> Result<Tensor> {
         self.functions[i].apply(&self.clipped(x)?)
     }
 
     /// The part of a gate in what is laid out gate after gate along the last axis.
-    fn gate(&self, x: &Tensor<B>, i: usize) -> Result<Tensor<B>> {
+    fn gate(&self, x: &Tensor, i: usize) -> Result<Tensor> {
         x.narrow(-1, i * self.size, self.size)
     }
 
-    fn peephole(&self, i: usize, cell: &Tensor<B>) -> Result<Option<Tensor<B>>> {
+    fn peephole(&self, i: usize, cell: &Tensor) -> Result<Option<Tensor>> {
         self.peepholes.as_ref().map(|p| self.gate(p, i)? * cell).transpose()
     }
 }
 
 /// `x` is the input's part of the gates, biases included.
-fn rnn_step<B: Backend>(d: &Direction<B>, x: &Tensor<B>, state: &State<B>) -> Result<State<B>> {
+fn rnn_step(d: &Direction, x: &Tensor, state: &State) -> Result<State> {
     let hidden = d.function(0, (x + state.hidden.linear(&d.r, None)?)?)?;
     Ok(State { hidden, cell: None })
 }
 
-fn gru_step<B: Backend>(d: &Direction<B>, x: &Tensor<B>, state: &State<B>) -> Result<State<B>> {
+fn gru_step(d: &Direction, x: &Tensor, state: &State) -> Result<State> {
     let hidden = &state.hidden;
     let bias = |start: usize, len: usize| {
         d.recurrent_bias
@@ -154,13 +154,13 @@ fn gru_step<B: Backend>(d: &Direction<B>, x: &Tensor<B>, state: &State<B>) -> Re
     Ok(State { hidden, cell: None })
 }
 
-fn lstm_step<B: Backend>(d: &Direction<B>, x: &Tensor<B>, state: &State<B>) -> Result<State<B>> {
+fn lstm_step(d: &Direction, x: &Tensor, state: &State) -> Result<State> {
     let cell = state
         .cell
         .as_ref()
         .ok_or_else(|| malformed("an LSTM without a cell state"))?;
     let gates = (x + state.hidden.linear(&d.r, None)?)?;
-    let with = |i: usize, peephole: Option<Tensor<B>>| -> Result<Tensor<B>> {
+    let with = |i: usize, peephole: Option<Tensor>| -> Result<Tensor> {
         let gate = d.gate(&gates, i)?;
         match peephole {
             Some(peephole) => gate + peephole,
@@ -185,7 +185,7 @@ fn lstm_step<B: Backend>(d: &Direction<B>, x: &Tensor<B>, state: &State<B>) -> R
 }
 
 /// The functions of all directions, from the attributes or the defaults.
-fn functions<B: Backend>(c: &Call<'_, B>, defaults: &[&str], directions: usize) -> Result<Vec<Vec<Function>>> {
+fn functions(c: &Call<'_>, defaults: &[&str], directions: usize) -> Result<Vec<Vec<Function>>> {
     let count = defaults.len();
     let names: Vec<&str> = match c.texts("activations")? {
         Some(names) if names.len() == count * directions => names.iter().map(String::as_str).collect(),
@@ -219,10 +219,10 @@ fn functions<B: Backend>(c: &Call<'_, B>, defaults: &[&str], directions: usize) 
     Ok(all.chunks(count).map(<[Function]>::to_vec).collect())
 }
 
-fn recurrent<B: Backend>(c: &Call<'_, B>, cell: &Cell<B>) -> Results<B> {
+fn recurrent(c: &Call<'_>, cell: &Cell) -> Results {
     let is_lstm = cell.gates == 4;
     let batch_first = c.version >= 14 && c.flag("layout", false)?;
-    let turn = |x: Tensor<B>| if batch_first { x.transpose(0, 1) } else { Ok(x) };
+    let turn = |x: Tensor| if batch_first { x.transpose(0, 1) } else { Ok(x) };
     let x = turn(c.x(0)?)?;
     let (w, r, b) = (c.x(1)?, c.x(2)?, c.opt(3)?);
     if x.rank() != 3 || w.rank() != 3 || r.rank() != 3 {
@@ -251,7 +251,7 @@ fn recurrent<B: Backend>(c: &Call<'_, B>, cell: &Cell<B>) -> Results<B> {
     let lengths = c
         .opt_ints(4)?
         .filter(|lengths| lengths.iter().any(|&length| length != steps as i64));
-    let initial = |i: usize| -> Result<Tensor<B>> {
+    let initial = |i: usize| -> Result<Tensor> {
         match c.opt(i)? {
             Some(state) => turn(state),
             None => c.full(&[directions, batch, size], 0.0, x.dtype()),
@@ -289,7 +289,7 @@ fn recurrent<B: Backend>(c: &Call<'_, B>, cell: &Cell<B>) -> Results<B> {
             hidden: first_hidden.select(0, at)?,
             cell: first_cell.as_ref().map(|cell| cell.select(0, at)).transpose()?,
         };
-        let mut made: Vec<Tensor<B>> = Vec::with_capacity(steps);
+        let mut made: Vec<Tensor> = Vec::with_capacity(steps);
         for step in 0..steps {
             c.limits.step()?;
             let t = if reversed { steps - 1 - step } else { step };
@@ -314,7 +314,7 @@ fn recurrent<B: Backend>(c: &Call<'_, B>, cell: &Cell<B>) -> Results<B> {
         hiddens.push(state.hidden);
         cells.extend(state.cell);
     }
-    let stack = |parts: &[Tensor<B>], axis: isize| Tensor::stack(&parts.iter().collect::<Vec<_>>(), axis);
+    let stack = |parts: &[Tensor], axis: isize| Tensor::stack(&parts.iter().collect::<Vec<_>>(), axis);
     // [steps, directions, batch, size], or batch first.
     let y = stack(&outputs, 1)?;
     let y = if batch_first { y.permute([2, 0, 1, 3])? } else { y };
@@ -326,14 +326,7 @@ fn recurrent<B: Backend>(c: &Call<'_, B>, cell: &Cell<B>) -> Results<B> {
 }
 
 /// The next state and the output, for those sequences that are not over yet; the others keep their state and give zeros.
-fn within<B: Backend>(
-    c: &Call<'_, B>,
-    lengths: &[i64],
-    t: usize,
-    batch: usize,
-    old: &State<B>,
-    next: State<B>,
-) -> Result<(State<B>, Tensor<B>)> {
+fn within(c: &Call<'_>, lengths: &[i64], t: usize, batch: usize, old: &State, next: State) -> Result<(State, Tensor)> {
     if lengths.len() != batch {
         return Err(Error::shape(format!("{} lengths for {batch} sequences", lengths.len())));
     }

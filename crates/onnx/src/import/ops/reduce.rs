@@ -1,6 +1,6 @@
 //! Reductions, extremes and running sums.
 
-use polygrad_core::{Backend, DType, Error, ReduceOp, Result};
+use polygrad_core::{DType, Error, ReduceOp, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::{Row, rows};
@@ -29,7 +29,7 @@ rows! {
     Row::new("CumProd", 26, |c| scan(c, running_product)).like(0).wide();
 }
 
-fn reduce<B: Backend>(c: &Call<'_, B>, over: impl Fn(&Tensor<B>, &[isize], bool) -> Result<Tensor<B>>) -> Results<B> {
+fn reduce(c: &Call<'_>, over: impl Fn(&Tensor, &[isize], bool) -> Result<Tensor>) -> Results {
     let x = c.x(0)?;
     let keepdims = c.flag("keepdims", true)?;
     let list = c.ints_either(1, "axes")?.unwrap_or_default();
@@ -45,12 +45,12 @@ fn reduce<B: Backend>(c: &Call<'_, B>, over: impl Fn(&Tensor<B>, &[isize], bool)
 }
 
 /// In the operand's own dtype, as ONNX has it.
-fn sum<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tensor<B>> {
+fn sum(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
     x.sum(axes, keepdims)?.to_dtype(x.dtype())
 }
 
 /// Of integers the quotient is cut off towards 0.
-fn mean<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Tensor<B>> {
+fn mean(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
     if x.dtype().is_float() {
         return x.mean(axes, keepdims);
     }
@@ -66,24 +66,14 @@ fn mean<B: Backend>(x: &Tensor<B>, axes: &[isize], keepdims: bool) -> Result<Ten
 }
 
 /// What is computed with real numbers, in the operand's own dtype: as ONNX has it, of integers the result is cut off.
-fn real<B: Backend>(
-    c: &Call<'_, B>,
-    x: &Tensor<B>,
-    over: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
-) -> Result<Tensor<B>> {
+fn real(c: &Call<'_>, x: &Tensor, over: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     if x.dtype().is_float() {
         return over(x);
     }
     over(&x.to_dtype(c.wide())?)?.to_dtype(x.dtype())
 }
 
-fn extreme<B: Backend>(
-    c: &Call<'_, B>,
-    x: &Tensor<B>,
-    axes: &[isize],
-    keepdims: bool,
-    op: ReduceOp,
-) -> Result<Tensor<B>> {
+fn extreme(c: &Call<'_>, x: &Tensor, axes: &[isize], keepdims: bool, op: ReduceOp) -> Result<Tensor> {
     let dtype = x.dtype();
     let over_nothing = axes.iter().any(|&axis| x.shape()[axis as usize] == 0);
     if over_nothing {
@@ -111,7 +101,7 @@ fn extreme<B: Backend>(
     x.reduce(op, axes, keepdims)
 }
 
-fn arg<B: Backend>(c: &Call<'_, B>, find: fn(&Tensor<B>, isize, bool) -> Result<Tensor<B>>) -> Results<B> {
+fn arg(c: &Call<'_>, find: fn(&Tensor, isize, bool) -> Result<Tensor>) -> Results {
     let x = c.x(0)?;
     let axis = c.axis("axis", 0, x.rank())?;
     let keepdims = c.flag("keepdims", true)?;
@@ -123,7 +113,7 @@ fn arg<B: Backend>(c: &Call<'_, B>, find: fn(&Tensor<B>, isize, bool) -> Result<
 }
 
 /// A running sum or product: inclusive or not, from either end.
-fn scan<B: Backend>(c: &Call<'_, B>, run: impl Fn(&Tensor<B>, isize) -> Result<Tensor<B>>) -> Results<B> {
+fn scan(c: &Call<'_>, run: impl Fn(&Tensor, isize) -> Result<Tensor>) -> Results {
     let x = c.x(0)?;
     let axis = axis(c.int_scalar(1)?, x.rank())?;
     let reverse = c.flag("reverse", false)?;
@@ -151,9 +141,9 @@ fn scan<B: Backend>(c: &Call<'_, B>, run: impl Fn(&Tensor<B>, isize) -> Result<T
     one(if reverse { y.flip([at])? } else { y })
 }
 
-fn running_product<B: Backend>(x: &Tensor<B>, axis: isize) -> Result<Tensor<B>> {
+fn running_product(x: &Tensor, axis: isize) -> Result<Tensor> {
     let parts = x.split(1, axis)?;
-    let mut products: Vec<Tensor<B>> = Vec::with_capacity(parts.len());
+    let mut products: Vec<Tensor> = Vec::with_capacity(parts.len());
     for part in parts {
         let next = match products.last() {
             Some(so_far) => so_far.mul(&part)?,

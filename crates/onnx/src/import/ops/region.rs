@@ -1,6 +1,6 @@
 //! Parts of images: regions of interest, and windows whose elements lie between others.
 
-use polygrad_core::{Backend, DType, Error};
+use polygrad_core::{DType, Error};
 use polygrad_tensor::Tensor;
 
 use super::conv::Window;
@@ -15,7 +15,7 @@ rows! {
     Row::new("Col2Im", 18, col2im);
 }
 
-fn roi_align<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn roi_align(c: &Call<'_>) -> Results {
     let (x, rois, batches) = (c.host(0)?, c.host(1)?, c.ints(2)?);
     let &[n, channels, height, width] = x.shape().dims() else {
         return Err(Error::shape(format!("{} is not [N, C, H, W]", x.shape())));
@@ -107,7 +107,7 @@ fn corners(image: &[f64], extents: [usize; 2], at: [f64; 2]) -> [f64; 4] {
     ]
 }
 
-fn deform_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn deform_conv(c: &Call<'_>) -> Results {
     let (x, weight) = (c.x(0)?, c.x(1)?);
     let (shape, kernels, moved) = (x.shape(), weight.shape(), c.shape(2)?);
     let (&[n, channels, height, width], &[out, _, kh, kw], &[_, _, oh, ow]) =
@@ -195,7 +195,7 @@ fn deform_conv<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     })
 }
 
-fn col2im<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn col2im(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let (extents, block) = (sizes(&c.ints(1)?)?, sizes(&c.ints(2)?)?);
     let window = Window::read(c, block)?;

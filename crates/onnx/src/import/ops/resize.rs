@@ -1,6 +1,6 @@
 //! Resize and Upsample: interpolation along one axis after the other.
 
-use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
 
 use super::{Row, rows};
@@ -41,7 +41,7 @@ struct Taps {
     outside: Vec<bool>,
 }
 
-fn resize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn resize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let old = c.version < 11 || c.node.op_type == "Upsample";
@@ -170,7 +170,7 @@ fn plan(
     Ok(plan)
 }
 
-fn along<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axis: &Axis, method: &Method<'_>, fill: f64) -> Result<Tensor<B>> {
+fn along(c: &Call<'_>, x: &Tensor, axis: &Axis, method: &Method<'_>, fill: f64) -> Result<Tensor> {
     let mut dims = x.dims();
     dims[axis.axis] = axis.to;
     c.reserve(&dims, x.dtype())?;
@@ -178,7 +178,7 @@ fn along<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>, axis: &Axis, method: &Metho
     let at = axis.axis as isize;
     let mut column = vec![1; x.rank()];
     column[axis.axis] = axis.to;
-    let mut y: Option<Tensor<B>> = None;
+    let mut y: Option<Tensor> = None;
     for tap in 0..taps.taps {
         let index: Vec<i64> = taps.index.iter().skip(tap).step_by(taps.taps).copied().collect();
         let part = x.index_select(at, &c.make(index, &[axis.to])?)?;
@@ -229,7 +229,7 @@ fn source(axis: &Axis, coordinates: &str, y: f64) -> Result<f64> {
     })
 }
 
-fn taps<B: Backend>(c: &Call<'_, B>, axis: &Axis, method: &Method<'_>) -> Result<Taps> {
+fn taps(c: &Call<'_>, axis: &Axis, method: &Method<'_>) -> Result<Taps> {
     let shrink = if method.antialias { axis.scale.min(1.0) } else { 1.0 };
     // How far to either side a position still counts.
     let radius = match method.mode {

@@ -1,6 +1,6 @@
 //! Sampling between the elements of images, where a grid says.
 
-use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
 
 use super::conv::spatial;
@@ -21,11 +21,11 @@ pub(super) struct Taps {
 
 impl Taps {
     /// `[N, C, points]` of `x [N, C, elements]`.
-    pub(super) fn of<B: Backend>(&self, c: &Call<'_, B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+    pub(super) fn of(&self, c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
         let shape = x.shape();
         let [n, channels] = [shape[0], shape[1]];
         let dims = c.reserve(&[n, channels, self.points], DType::F64)?;
-        let mut y: Option<Tensor<B>> = None;
+        let mut y: Option<Tensor> = None;
         for (index, weight) in &self.taps {
             let index = c.make(index.clone(), &[n, 1, self.points])?.expand(dims)?;
             let weight = c.make_as(weight.clone(), &[n, 1, self.points], x.dtype())?;
@@ -40,7 +40,7 @@ impl Taps {
 }
 
 /// Spatial axes as one.
-pub(super) fn flat<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+pub(super) fn flat(x: &Tensor) -> Result<Tensor> {
     let shape = x.shape();
     x.reshape([shape[0], shape[1], shape[2..].iter().product()])
 }
@@ -193,7 +193,7 @@ impl Sampler<'_> {
     }
 }
 
-fn grid_sample<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn grid_sample(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let (shape, grid) = (x.shape(), c.shape(1)?);
     let extents = spatial(&shape)?;
@@ -225,7 +225,7 @@ fn grid_sample<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(taps.of(c, &flat(&x)?)?.reshape(dims)?)
 }
 
-fn affine_grid<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn affine_grid(c: &Call<'_>) -> Results {
     let theta = c.x(0)?;
     let wanted = sizes(&c.ints(1)?)?;
     let [n, _, extents @ ..] = wanted.as_slice() else {

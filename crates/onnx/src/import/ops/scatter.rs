@@ -1,6 +1,6 @@
 //! Elements put at indices.
 
-use polygrad_core::{Backend, BinaryOp, DType, Error, Result};
+use polygrad_core::{BinaryOp, DType, Error, Result};
 use polygrad_tensor::Tensor;
 
 use super::gather::{from_front, linear};
@@ -15,7 +15,7 @@ rows! {
     Row::new("TensorScatter", 24, tensor_scatter).like(0);
 }
 
-fn elements<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn elements(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let axis = c.axis("axis", 0, x.rank())?;
     let index = from_front(&c.x(1)?, x.shape()[axis])?;
@@ -23,7 +23,7 @@ fn elements<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// Puts `src` where `index` says, combined with what is there.
-fn put<B: Backend>(x: &Tensor<B>, axis: usize, index: &Tensor<B>, src: &Tensor<B>, how: &str) -> Result<Tensor<B>> {
+fn put(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, how: &str) -> Result<Tensor> {
     let at = axis as isize;
     match how {
         "none" => x.scatter(at, index, src),
@@ -36,13 +36,7 @@ fn put<B: Backend>(x: &Tensor<B>, axis: usize, index: &Tensor<B>, src: &Tensor<B
 }
 
 /// Slice by slice, so that of several that go to one place each counts.
-fn extreme<B: Backend>(
-    x: &Tensor<B>,
-    axis: usize,
-    index: &Tensor<B>,
-    src: &Tensor<B>,
-    op: BinaryOp,
-) -> Result<Tensor<B>> {
+fn extreme(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, op: BinaryOp) -> Result<Tensor> {
     let at = axis as isize;
     let mut out = x.clone();
     if index.numel() == 0 {
@@ -56,7 +50,7 @@ fn extreme<B: Backend>(
     Ok(out)
 }
 
-fn scatter_nd<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn scatter_nd(c: &Call<'_>) -> Results {
     let (x, index, src) = (c.x(0)?, c.x(1)?, c.x(2)?);
     let shape = x.shape();
     let place = linear(&shape, &index, 0)?;
@@ -82,7 +76,7 @@ fn scatter_nd<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// Writes new entries into caches, from a place for each sample on.
-fn tensor_scatter<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn tensor_scatter(c: &Call<'_>) -> Results {
     let (cache, update) = (c.x(0)?, c.x(1)?);
     let shape = cache.shape();
     let axis = c.axis("axis", -2, shape.rank())?;
@@ -120,6 +114,6 @@ fn tensor_scatter<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     }
     let mut dims = vec![1; shape.rank()];
     (dims[0], dims[axis]) = (shape[0], fresh[axis]);
-    let index: Tensor<B> = c.make(index, &dims)?.to_dtype(DType::I64)?.expand(fresh)?;
+    let index: Tensor = c.make(index, &dims)?.to_dtype(DType::I64)?.expand(fresh)?;
     one(cache.scatter(axis as isize, &index, &update)?)
 }

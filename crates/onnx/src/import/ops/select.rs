@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use polygrad_core::{Backend, Error, HostTensor, Shape, dispatch_dtype};
+use polygrad_core::{Error, HostTensor, Shape, dispatch_dtype};
 use smallvec::smallvec;
 
 use super::{Row, rows};
@@ -18,7 +18,7 @@ rows! {
     Row::new("NonMaxSuppression", 10, non_max_suppression);
 }
 
-fn top_k<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn top_k(c: &Call<'_>) -> Results {
     let (x, element) = (c.x(0)?, c.element(0)?);
     let axis = c.axis("axis", -1, x.rank())?;
     let k = if c.version < 10 {
@@ -30,7 +30,7 @@ fn top_k<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     Ok(smallvec![Value::from(values).with_element(element), index.into()])
 }
 
-fn non_zero<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn non_zero(c: &Call<'_>) -> Results {
     let host = c.host(0)?;
     let shape = *host.shape();
     let strides = shape.contiguous_strides();
@@ -90,7 +90,7 @@ impl Slices {
 }
 
 /// Slices along an axis: which are equal, where each first stood, and how often.
-fn unique<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn unique(c: &Call<'_>) -> Results {
     let (x, element) = (c.x(0)?, c.element(0)?);
     let host = c.host(0)?;
     let shape = *host.shape();
@@ -159,7 +159,7 @@ impl Corners {
     }
 }
 
-fn non_max_suppression<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn non_max_suppression(c: &Call<'_>) -> Results {
     let (boxes, scores) = (c.host(0)?, c.host(1)?);
     let (&[batch, count, 4], &[batches, classes, scored]) = (boxes.shape().dims(), scores.shape().dims()) else {
         return Err(Error::shape(format!(

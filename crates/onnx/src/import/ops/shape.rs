@@ -1,6 +1,6 @@
 //! Shapes, and tensors under other shapes.
 
-use polygrad_core::{Backend, Error, Result, Shape, SliceRange};
+use polygrad_core::{Error, Result, Shape, SliceRange};
 use polygrad_tensor::{PadMode, Tensor};
 use smallvec::{SmallVec, smallvec};
 
@@ -28,7 +28,7 @@ rows! {
     Row::new("SpaceToDepth", 1, space_to_depth).like(0);
 }
 
-fn shape_of<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn shape_of(c: &Call<'_>) -> Results {
     let shape = c.shape(0)?;
     let rank = shape.rank() as i64;
     let place = |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
@@ -65,12 +65,12 @@ pub(crate) fn reshaped(from: &Shape, wanted: &[i64], allow_zero: bool) -> Result
     Shape::new(&dims)
 }
 
-fn reshape<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn reshape(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     one(x.reshape(reshaped(&x.shape(), &c.ints(1)?, c.flag("allowzero", false)?)?)?)
 }
 
-fn flatten<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn flatten(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let at = c.int("axis", 1)?;
@@ -82,7 +82,7 @@ fn flatten<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.reshape([shape[..at].iter().product(), shape[at..].iter().product::<usize>()])?)
 }
 
-fn transpose<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn transpose(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let order = match c.int_list("perm")? {
         Some(order) => axes(order, x.rank())?,
@@ -97,7 +97,7 @@ fn transpose<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.permute(isizes(&order).as_slice())?)
 }
 
-fn squeeze<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn squeeze(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let gone = match c.ints_either(1, "axes")? {
@@ -116,7 +116,7 @@ fn squeeze<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.reshape(dims.as_slice())?)
 }
 
-fn unsqueeze<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn unsqueeze(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let list = c
         .ints_either(1, "axes")?
@@ -134,14 +134,14 @@ fn unsqueeze<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.reshape(dims.collect::<List<_>>().as_slice())?)
 }
 
-fn expand<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn expand(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape().broadcast(&Shape::new(&sizes(&c.ints(1)?)?)?)?;
     c.limits.check(&shape, x.dtype())?;
     one(x.expand(shape)?)
 }
 
-fn tile<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn tile(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let counts = sizes(&c.ints(1)?)?;
     let shape = x.shape();
@@ -159,7 +159,7 @@ fn tile<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.repeat(&counts)?)
 }
 
-fn concat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn concat(c: &Call<'_>) -> Results {
     let parts = c.all()?;
     let first = parts.first().ok_or_else(|| malformed("there are no operands"))?;
     let axis = c.axis("axis", 1, first.rank())?;
@@ -183,7 +183,7 @@ fn concat<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// The extents of the parts into which Split and its like cut an axis.
-pub(super) fn parts<B: Backend>(c: &Call<'_, B>, extent: usize) -> Result<List<usize>> {
+pub(super) fn parts(c: &Call<'_>, extent: usize) -> Result<List<usize>> {
     if let Some(given) = c.ints_either(1, "split")? {
         return sizes(&given);
     }
@@ -204,7 +204,7 @@ pub(super) fn parts<B: Backend>(c: &Call<'_, B>, extent: usize) -> Result<List<u
     Ok((0..count).map(|i| each.min(extent.saturating_sub(i * each))).collect())
 }
 
-fn split<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn split(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let axis = c.axis("axis", 0, x.rank())?;
     let sizes = parts(c, x.shape()[axis])?;
@@ -233,7 +233,7 @@ pub(crate) fn range(start: i64, end: i64, step: i64, extent: usize) -> Result<Sl
     Ok(SliceRange::new(start.max(0) as usize, len as usize, step as isize))
 }
 
-fn slice<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn slice(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let missing = || malformed("starts or ends are missing");
@@ -256,7 +256,7 @@ fn slice<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.slice(&ranges)?)
 }
 
-fn pad<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn pad(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let rank = x.rank();
     let list = if c.version < 11 {
@@ -296,7 +296,7 @@ fn pad<B: Backend>(c: &Call<'_, B>) -> Results<B> {
 }
 
 /// With a border of the tensor again and again; where a number is negative, so many elements are cut off first.
-fn wrapped<B: Backend>(c: &Call<'_, B>, x: Tensor<B>, borders: &[(isize, isize)]) -> Result<Tensor<B>> {
+fn wrapped(c: &Call<'_>, x: Tensor, borders: &[(isize, isize)]) -> Result<Tensor> {
     let cut: List<(isize, isize)> = borders.iter().map(|&(a, b)| (a.min(0), b.min(0))).collect();
     let mut y = x.pad_with(&cut, PadMode::Circular)?;
     for (axis, &(before, after)) in borders.iter().enumerate() {
@@ -315,7 +315,7 @@ fn wrapped<B: Backend>(c: &Call<'_, B>, x: Tensor<B>, borders: &[(isize, isize)]
     Ok(y)
 }
 
-fn center_crop_pad<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn center_crop_pad(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let wanted = sizes(&c.ints(1)?)?;
     let which = match c.int_list("axes")? {
@@ -338,7 +338,7 @@ fn center_crop_pad<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(x.pad_with(&borders, PadMode::Constant(0i64.into()))?)
 }
 
-fn blocks<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>) -> Result<usize> {
+fn blocks(c: &Call<'_>, x: &Tensor) -> Result<usize> {
     let block = c.count("blocksize", 0)?;
     if x.rank() != 4 || block == 0 || block > 1 << 16 {
         return Err(Error::shape(format!(
@@ -349,7 +349,7 @@ fn blocks<B: Backend>(c: &Call<'_, B>, x: &Tensor<B>) -> Result<usize> {
     Ok(block)
 }
 
-fn depth_to_space<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn depth_to_space(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let b = blocks(c, &x)?;
     let shape = x.shape();
@@ -369,7 +369,7 @@ fn depth_to_space<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(y.reshape([n, depth / (b * b), h * b, w * b])?)
 }
 
-fn space_to_depth<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn space_to_depth(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let b = blocks(c, &x)?;
     let shape = x.shape();

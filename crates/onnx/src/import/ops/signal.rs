@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use polygrad_core::{Backend, DType, Error, HostTensor, Result, Shape};
+use polygrad_core::{DType, Error, HostTensor, Result, Shape};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -25,7 +25,7 @@ struct Transform {
 
 impl Transform {
     /// Along the last but one axis of `x […, n, 1 or 2]`, by the matrix of the transform.
-    fn apply<B: Backend>(&self, c: &Call<'_, B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn apply(&self, c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
         let shape = x.shape();
         let rank = shape.rank();
         let parts = shape[rank - 1];
@@ -51,7 +51,7 @@ impl Transform {
             let twice = to_real && i != 0 && 2 * i != self.length;
             if twice { 2.0 * scale } else { scale }
         };
-        let matrix = |wave: fn(f64) -> f64| -> Result<Tensor<B>> {
+        let matrix = |wave: fn(f64) -> f64| -> Result<Tensor> {
             let mut values = c.list(taken.saturating_mul(outs))?;
             for i in 0..taken {
                 for k in 0..outs {
@@ -78,7 +78,7 @@ impl Transform {
     }
 }
 
-fn dft<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn dft(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let rank = x.rank();
     let number = if c.version < 20 {
@@ -112,7 +112,7 @@ fn dft<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     one(y.transpose(at, last)?)
 }
 
-fn stft<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn stft(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let x = if x.rank() == 2 { x.unsqueeze(-1)? } else { x };
     let &[_, length, _] = x.shape().dims() else {
@@ -147,7 +147,7 @@ fn stft<B: Backend>(c: &Call<'_, B>) -> Results<B> {
     .apply(c, &cut)?)
 }
 
-fn mel_weights<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn mel_weights(c: &Call<'_>) -> Results {
     let (bins, length) = (size(c.int_scalar(0)?)?, size(c.int_scalar(1)?)?);
     let rate = c.scalar(2)?.to_f64();
     let mel = |hertz: f64| 2595.0 * (hertz / 700.0).ln_1p() / 10f64.ln();

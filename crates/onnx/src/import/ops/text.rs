@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use polygrad_core::{Backend, DType, Error, HostTensor, Shape};
+use polygrad_core::{DType, Error, HostTensor, Shape};
 use smallvec::smallvec;
 
 use super::{Row, rows};
@@ -13,7 +13,7 @@ rows! {
     Row::new("TfIdfVectorizer", 9, vectorize);
 }
 
-fn vectorize<B: Backend>(c: &Call<'_, B>) -> Results<B> {
+fn vectorize(c: &Call<'_>) -> Results {
     let shape = c.shape(0)?;
     let (rows, columns) = match shape.dims() {
         [] => (1, 1),

@@ -1,19 +1,19 @@
 //! Products of whole numbers, exactly, on devices that multiply real ones: in f64, and in f32 where a device has no f64.
 
-use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use crate::import::call::Call;
 
 /// An operand of a product: i32, none of them further from zero than `most`.
-pub(super) struct Whole<B: Backend> {
-    pub(super) values: Tensor<B>,
+pub(super) struct Whole {
+    pub(super) values: Tensor,
     most: u64,
 }
 
-impl<B: Backend> Whole<B> {
+impl Whole {
     /// Operand `i`, minus a zero point that broadcasts against it.
-    pub(super) fn read(c: &Call<'_, B>, i: usize, zero: Option<Tensor<B>>) -> Result<Self> {
+    pub(super) fn read(c: &Call<'_>, i: usize, zero: Option<Tensor>) -> Result<Self> {
         let element = c.element(i)?;
         let Some((low, high)) = element.range().filter(|_| element.bits() <= 16) else {
             let message = format!("operand {i} is {element}, not integers of 8 bits");
@@ -45,12 +45,12 @@ impl<B: Backend> Whole<B> {
 
 /// What `multiply` makes of two operands in a float dtype, where each result is a sum of `terms` products: exactly, but that it is i32 with
 /// its overflow if the sums do not fit the dtype. Where they do not, one operand is split in two halves of its bits.
-pub(super) fn products<B: Backend>(
-    (a, b): (&Whole<B>, &Whole<B>),
+pub(super) fn products(
+    (a, b): (&Whole, &Whole),
     terms: usize,
     float: DType,
-    multiply: &impl Fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>,
-) -> Result<Tensor<B>> {
+    multiply: &impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
     let room = if float == DType::F64 { 1u64 << 53 } else { 1 << 24 };
     let sum = a.most.saturating_mul(b.most).saturating_mul(terms as u64);
     if sum <= room || a.most.max(b.most) <= 1 {
@@ -58,7 +58,7 @@ pub(super) fn products<B: Backend>(
         // Some devices convolve in ways that round.
         return if float == DType::F64 { Ok(y) } else { y.round() };
     }
-    let part = |a: &Whole<B>, b: &Whole<B>| products((a, b), terms, float, multiply)?.to_dtype(DType::I32);
+    let part = |a: &Whole, b: &Whole| products((a, b), terms, float, multiply)?.to_dtype(DType::I32);
     let (high, low, step) = if a.most >= b.most {
         let (high, low, step) = a.halves()?;
         (part(&high, b)?, part(&low, b)?, step)
@@ -76,11 +76,11 @@ mod tests {
 
     use super::*;
 
-    fn tensor<T: polygrad_core::Element>(values: Vec<T>, dims: &[usize]) -> Result<Tensor<Cpu>> {
-        Tensor::from_vec(values, dims, &Device::default())
+    fn tensor<T: polygrad_core::Element>(values: Vec<T>, dims: &[usize]) -> Result<Tensor> {
+        Tensor::from_vec(values, dims, &Device::<Cpu>::default().into_any())
     }
 
-    fn whole(values: Vec<i32>, dims: [usize; 2], most: u64) -> Result<Whole<Cpu>> {
+    fn whole(values: Vec<i32>, dims: [usize; 2], most: u64) -> Result<Whole> {
         let values = tensor(values, &dims)?;
         Ok(Whole { values, most })
     }

@@ -365,7 +365,7 @@ fn what_a_loop_collects_has_a_limit() {
     graph.body.initializers[0].tensor = HostTensor::scalar(20i64).into();
     let model = OnnxModel::from_graph(
         &graph,
-        &Device::<Cpu>::default(),
+        &Device::<Cpu>::default().into_any(),
         Options {
             max_memory_bytes: 1 << 20,
             ..Options::default()
@@ -407,7 +407,7 @@ fn initializers_together_have_a_limit() {
         max_memory_bytes: 8 << 20,
         ..Options::default()
     };
-    let device = Device::<Cpu>::default();
+    let device = Device::<Cpu>::default().into_any();
     let error = OnnxModel::load_with(&path, &device, options).err().unwrap();
     assert_eq!(error.to_string().matches("model.onnx").count(), 1, "{error}");
     Graph::load_within(&path, 40 << 20).unwrap();
@@ -435,7 +435,7 @@ fn loading_does_not_take_the_time_of_a_long_run() {
         ],
     );
     graph.opsets.insert(String::new(), 20);
-    let device = Device::<Cpu>::default();
+    let device = Device::<Cpu>::default().into_any();
     let options = Options {
         max_steps: 1000,
         ..Options::default()

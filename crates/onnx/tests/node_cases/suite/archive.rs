@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::Read;
 
-use polygrad_core::Backend;
 use polygrad_onnx::Value;
 use polygrad_onnx::graph::Literal;
 use polygrad_tensor::Result;
@@ -53,7 +52,7 @@ impl Archive {
         Self { blobs, cases }
     }
 
-    pub(crate) fn value<B: Backend>(&self, item: &Item) -> Result<Value<B>> {
+    pub(crate) fn value(&self, item: &Item) -> Result<Value> {
         Ok(match item {
             Item::Tensor(blob) => Literal::decode(self.blobs[*blob].clone())?.1.into(),
             Item::Sequence(items) => Value::sequence(items.iter().map(|item| self.value(item)).collect::<Result<_>>()?),
