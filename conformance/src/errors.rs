@@ -152,18 +152,19 @@ const TABLE: &[(&str, &str, ErrorKind, &str, Call)] = &[
             .cross_entropy(&g.ones(&[3])?, &CrossEntropyParams::default())
     }),
     ("conv", "channels", Shape, "groups", |g| {
-        g.ones(&[1, 3, 5])?.conv(&g.ones(&[2, 2, 3])?, &ConvParams::default())
+        g.ones(&[1, 3, 5])?
+            .conv(&g.ones(&[2, 2, 3])?, None, &ConvParams::default())
     }),
     ("conv", "a stride of 0", InvalidArgument, "stride 0", |g| {
         let params = ConvParams {
             stride: [0; 3],
             ..ConvParams::default()
         };
-        g.ones(&[1, 2, 5])?.conv(&g.ones(&[2, 2, 3])?, &params)
+        g.ones(&[1, 2, 5])?.conv(&g.ones(&[2, 2, 3])?, None, &params)
     }),
     ("conv", "dtypes", WrongDType, "to_dtype", |g| {
         g.ones(&[1, 1, 4])?
-            .conv(&g.of(DType::F64, &[1, 1, 2])?, &ConvParams::default())
+            .conv(&g.of(DType::F64, &[1, 1, 2])?, None, &ConvParams::default())
     }),
     ("max_pool", "window", Shape, "does not fit", |g| {
         Ok(g.ones(&[1, 1, 2])?.max_pool(&PoolParams::new([3; 3]))?.0)

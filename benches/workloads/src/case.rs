@@ -157,6 +157,11 @@ impl Case {
         )
     }
 
+    /// Whether a step runs a model, and so may be recorded and replayed.
+    pub fn is_model(&self) -> bool {
+        self.trains() || matches!(self.0, Kind::Act)
+    }
+
     /// Makes model, optimizer and data on a device.
     ///
     /// # Errors
@@ -165,7 +170,7 @@ impl Case {
         self.prepare_for::<B, Eager>(device)
     }
 
-    /// [`Case::prepare`] for a way of running training steps; other work knows no ways.
+    /// [`Case::prepare`] for a way of running models; other work knows no ways.
     ///
     /// # Errors
     /// When the device lacks an op or memory.
@@ -174,7 +179,7 @@ impl Case {
             Kind::Dispatch(dispatch) => dispatch.prepare(device),
             Kind::Elementwise(op, size) => op.prepare(size, device),
             Kind::Gemm(gemm) => gemm.prepare(device),
-            Kind::Act => mlp::act(device),
+            Kind::Act => mlp::act::<B, W>(device),
             Kind::Mlp(mlp, optim) => mlp.prepare::<B, W>(optim, device),
             Kind::Cnn => cnn::prepare::<B, W>(device),
             Kind::ResNet => resnet::prepare::<B, W>(device),

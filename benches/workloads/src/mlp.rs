@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use polygrad_nn::models::{self, ActivationFn, MlpConfig};
-use polygrad_tensor::{Backend, Device, Result, no_grad};
+use polygrad_tensor::{Backend, Device, Result};
 
 use crate::training::{Optim, Way, input, training};
 use crate::{Prepared, prepared};
@@ -64,7 +64,7 @@ pub(crate) fn act_flops() -> u64 {
 }
 
 /// A forward pass with tanh for one observation, without gradients.
-pub(crate) fn act<B: Backend>(device: &Device<B>) -> Result<Prepared<B>> {
+pub(crate) fn act<B: Backend, W: Way<B>>(device: &Device<B>) -> Result<Prepared<B>> {
     let (sizes, batch) = ACT;
     let config = MlpConfig {
         activation: ActivationFn::Tanh,
@@ -73,10 +73,5 @@ pub(crate) fn act<B: Backend>(device: &Device<B>) -> Result<Prepared<B>> {
     let model = Rc::new(models::Mlp::new(&config, device)?);
     let params = prepared::begin(&*model)?;
     let x = input(&[batch, sizes[0]], device)?;
-    let shown = Rc::clone(&model);
-    let step = move || {
-        std::hint::black_box(no_grad(|| model.forward(&x))?);
-        Ok(None)
-    };
-    Ok(Prepared::new(params, Box::new(step)).with_model(shown))
+    Ok(Prepared::new(params, W::forward(Rc::clone(&model), x)?).with_model(model))
 }

@@ -1,10 +1,11 @@
 //! Training steps: forward, cross entropy, backward, optimizer.
 
+use std::hint::black_box;
 use std::rc::Rc;
 
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, AdamW, Module, Optimizer, Param, SGD, SGDConfig, TrainStep};
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+use polygrad_nn::{Adam, AdamW, Compile, Forward, Module, Optimizer, Param, SGD, SGDConfig, TrainStep};
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, no_grad};
 
 use crate::data::{INPUT, TARGET, classes, noise};
 use crate::{Prepared, Step, prepared};
@@ -47,8 +48,14 @@ pub(crate) fn input<B: Backend>(shape: &[usize], device: &Device<B>) -> Result<T
     Tensor::from_vec(noise(shape.iter().product(), INPUT), shape, device)
 }
 
-/// How the training step of a workload is run.
+/// How the model of a workload is run.
 pub trait Way<B: Backend> {
+    /// What computes a model's output for an input, without gradients.
+    ///
+    /// # Errors
+    /// When the model cannot be run this way.
+    fn forward<M: Forward<B> + 'static>(model: Rc<M>, x: Tensor<B>) -> Result<Step>;
+
     /// What runs a step, and gives its loss.
     fn run<M, O, L>(step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Step
     where
@@ -61,11 +68,18 @@ pub trait Way<B: Backend> {
 #[derive(Clone, Copy, Debug)]
 pub struct Eager;
 
-/// Recorded and replayed: [`TrainStep::captured`].
+/// Recorded and replayed: [`TrainStep::captured`]; without training, [`Compile::compile`].
 #[derive(Clone, Copy, Debug)]
 pub struct Captured;
 
 impl<B: Backend> Way<B> for Eager {
+    fn forward<M: Forward<B> + 'static>(model: Rc<M>, x: Tensor<B>) -> Result<Step> {
+        Ok(Box::new(move || {
+            black_box(no_grad(|| model.forward(&x))?);
+            Ok(None)
+        }))
+    }
+
     fn run<M, O, L>(mut step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Step
     where
         M: Module<B> + 'static,
@@ -77,6 +91,14 @@ impl<B: Backend> Way<B> for Eager {
 }
 
 impl Way<AnyBackend> for Captured {
+    fn forward<M: Forward + 'static>(model: Rc<M>, x: Tensor) -> Result<Step> {
+        let compiled = model.compile(&x)?;
+        Ok(Box::new(move || {
+            black_box(compiled.forward(&x)?);
+            Ok(None)
+        }))
+    }
+
     fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Step
     where
         M: Module + 'static,

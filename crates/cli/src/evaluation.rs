@@ -1,7 +1,7 @@
 //! How well a model does on a split.
 
 use polygrad::nn::{Module, Sequential, loss::cross_entropy};
-use polygrad::{Backend, no_grad};
+use polygrad::no_grad;
 
 use crate::failure::Result;
 use crate::feed::Feed;
@@ -35,7 +35,7 @@ impl Evaluation {
 ///
 /// # Errors
 /// Those of the device.
-pub(crate) fn evaluate<B: Backend>(model: &Sequential<B>, feed: &Feed<'_, B>, classes: usize) -> Result<Evaluation> {
+pub(crate) fn evaluate(model: &Sequential, feed: &Feed<'_>, classes: usize) -> Result<Evaluation> {
     model.eval();
     let all: Vec<u32> = (0..feed.len() as u32).collect();
     let mut loss = 0.0;

@@ -1,7 +1,7 @@
 //! Brings labelled images to a device in batches, in an order that depends on the seed and the epoch alone.
 
 use polygrad::backend::philox4x32;
-use polygrad::{Backend, Device, Tensor};
+use polygrad::{Device, Tensor};
 
 use crate::data::files::Split;
 use crate::data::idx::Images;
@@ -10,25 +10,25 @@ use crate::run::config::Input;
 
 /// Images and labels of one split, for a device.
 #[derive(Debug)]
-pub(crate) struct Feed<'a, B: Backend> {
+pub(crate) struct Feed<'a> {
     split: &'a Split,
     /// What the model sees for each value of a pixel.
     values: [f32; 256],
-    device: &'a Device<B>,
+    device: &'a Device,
 }
 
 /// Images on a device, with their labels.
 #[derive(Debug)]
-pub(crate) struct Batch<B: Backend> {
+pub(crate) struct Batch {
     /// `[N, channels, rows, cols]`, f32, normalised.
-    pub(crate) images: Tensor<B>,
+    pub(crate) images: Tensor,
     /// `[N]`, i64.
-    pub(crate) labels: Tensor<B>,
+    pub(crate) labels: Tensor,
 }
 
-impl<'a, B: Backend> Feed<'a, B> {
+impl<'a> Feed<'a> {
     /// Feeds `split` to `device`, normalised as `input` says.
-    pub(crate) fn new(split: &'a Split, input: &Input, device: &'a Device<B>) -> Self {
+    pub(crate) fn new(split: &'a Split, input: &Input, device: &'a Device) -> Self {
         Self {
             split,
             values: std::array::from_fn(|pixel| input.normalise(pixel as f64)),
@@ -50,7 +50,7 @@ impl<'a, B: Backend> Feed<'a, B> {
     ///
     /// # Errors
     /// Those of the device.
-    pub(crate) fn batch(&self, indices: &[u32], mirrored: impl Fn(u32) -> bool) -> Result<Batch<B>> {
+    pub(crate) fn batch(&self, indices: &[u32], mirrored: impl Fn(u32) -> bool) -> Result<Batch> {
         let images = &self.split.images;
         let (size, cols) = (images.image_len(), images.cols);
         let mut values = Vec::with_capacity(indices.len() * size);

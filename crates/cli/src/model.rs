@@ -1,7 +1,7 @@
 //! The networks.
 
+use polygrad::Device;
 use polygrad::nn::{Conv2d, Conv2dConfig, Flatten, Linear, MaxPool2d, ReLU, Sequential};
-use polygrad::{Backend, Device};
 
 use crate::failure::{Failure, Result};
 use crate::run::config::{Input, Model};
@@ -10,19 +10,14 @@ use crate::run::config::{Input, Model};
 ///
 /// # Errors
 /// Images that are too small for it, or a device that fails.
-pub(crate) fn build<B: Backend>(
-    model: Model,
-    input: &Input,
-    classes: usize,
-    device: &Device<B>,
-) -> Result<Sequential<B>> {
+pub(crate) fn build(model: Model, input: &Input, classes: usize, device: &Device) -> Result<Sequential> {
     match model {
         Model::Mlp => mlp(input, classes, device),
         Model::Cnn => cnn(input, classes, device),
     }
 }
 
-fn mlp<B: Backend>(input: &Input, classes: usize, device: &Device<B>) -> Result<Sequential<B>> {
+fn mlp(input: &Input, classes: usize, device: &Device) -> Result<Sequential> {
     Ok(Sequential::new()
         .push(Flatten::new())
         .push(Linear::new(input.len(), 256, device)?)
@@ -32,7 +27,7 @@ fn mlp<B: Backend>(input: &Input, classes: usize, device: &Device<B>) -> Result<
         .push(Linear::new(128, classes, device)?))
 }
 
-fn cnn<B: Backend>(input: &Input, classes: usize, device: &Device<B>) -> Result<Sequential<B>> {
+fn cnn(input: &Input, classes: usize, device: &Device) -> Result<Sequential> {
     let (rows, cols) = (input.rows / 4, input.cols / 4);
     if rows == 0 || cols == 0 {
         return Err(Failure::new(format!(
@@ -41,7 +36,7 @@ fn cnn<B: Backend>(input: &Input, classes: usize, device: &Device<B>) -> Result<
         ))
         .fix("train with --model mlp"));
     }
-    let conv = |from, to| -> Result<Conv2d<B>> { Ok(Conv2dConfig::new(from, to, 3).padding(1).build(device)?) };
+    let conv = |from, to| -> Result<Conv2d> { Ok(Conv2dConfig::new(from, to, 3).padding(1).build(device)?) };
     Ok(Sequential::new()
         .push(conv(input.channels, 16)?)
         .push(ReLU)

@@ -29,7 +29,7 @@ mod scalar;
 mod shape;
 mod spec;
 
-pub use any::{AnyBackend, AnyDevice, AnyTensor, DynDevice};
+pub use any::{AnyBackend, AnyDevice, AnyTensor, DynDevice, Identity};
 pub use backend::Backend;
 pub use capabilities::Capabilities;
 pub use dtype::{DType, Element};

@@ -6,6 +6,7 @@
 // The derive macro names this crate from outside.
 extern crate self as polygrad_nn;
 
+mod compile;
 mod init;
 mod io;
 mod layers;
@@ -18,17 +19,18 @@ mod step;
 mod store;
 pub mod watch;
 
+pub use compile::{Compile, CompiledModel};
 pub use init::{Fan, Init};
 pub use io::{AtomicFile, Checkpoint, open_file, replace_file};
 pub use layers::*;
 pub(crate) use module::Target;
 pub use module::{
-    Buffer, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, Served, StateDict, Summary, SummaryRow, Visit,
-    Visitor,
+    Buffer, Evaluation, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, Served, StateDict, Summary,
+    SummaryRow, Visit, Visitor,
 };
 pub use optim::*;
 pub use polygrad_derive::Module;
 pub use polygrad_tensor::AnyBackend;
 pub use sequential::Sequential;
-pub use step::{CapturedStep, TrainStep};
+pub use step::{CapturedStep, StepOutputs, TrainStep};
 pub use store::VarStore;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use polygrad_tensor::{Activation, AnyBackend, Backend, Error, Result, Tensor, is_grad_enabled};
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use crate::{Forward, Item, Module, Visit, Visitor, watch};
 
@@ -21,14 +21,6 @@ use crate::{Forward, Item, Module, Visit, Visitor, watch};
 /// ```
 pub struct Sequential<B: Backend = AnyBackend> {
     modules: Vec<Box<dyn Forward<B>>>,
-}
-
-/// Two modules that may be computed otherwise than one after the other.
-enum Pair {
-    /// The second is an activation, and perhaps one op with the first.
-    Joined(Activation),
-    /// ReLU and a maximum, which comes first: both orders give the same, and the same gradients.
-    Swapped,
 }
 
 impl<B: Backend> Sequential<B> {
@@ -63,45 +55,13 @@ impl<B: Backend> Sequential<B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let part = |i: usize, x: &Tensor<B>| {
-            let output = watch::part(self, i, || self.modules[i].forward(x));
-            output.map_err(|e| self.locate(e, i))
-        };
         let mut y = None;
-        let mut i = 0;
-        while i < self.modules.len() {
+        for (i, module) in self.modules.iter().enumerate() {
             let x = y.as_ref().unwrap_or(x);
-            let output = match self.pair(i) {
-                Some(Pair::Joined(activation)) => match self.modules[i].forward_activated(x, activation) {
-                    Some(output) => {
-                        i += 1;
-                        output.map_err(|e| self.locate(e, i - 1))?
-                    }
-                    None => part(i, x)?,
-                },
-                Some(Pair::Swapped) => {
-                    i += 1;
-                    part(i - 1, &part(i, x)?)?
-                }
-                None => part(i, x)?,
-            };
-            y = Some(output);
-            i += 1;
+            let output = watch::part(self, i, || module.forward(x));
+            y = Some(output.map_err(|e| self.locate(e, i))?);
         }
         Ok(y.unwrap_or_else(|| x.clone()))
-    }
-
-    /// What module `i` and the next one may be, unless somebody wants to see both.
-    fn pair(&self, i: usize) -> Option<Pair> {
-        let (module, next) = (&self.modules[i], self.modules.get(i + 1)?);
-        if watch::is_watched() {
-            return None;
-        }
-        if next.is_maximum() && module.as_activation() == Some(Activation::Relu) {
-            return Some(Pair::Swapped);
-        }
-        let joins = !is_grad_enabled();
-        next.as_activation().filter(|_| joins).map(Pair::Joined)
     }
 
     /// Adds where in the whole model module `i` stands, as far as that is known, unless the error says it already.

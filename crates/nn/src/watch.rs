@@ -226,12 +226,6 @@ pub(crate) fn part<R>(container: &impl ?Sized, index: usize, forward: impl FnOnc
     result
 }
 
-/// Whether hooks want to see each layer.
-#[inline]
-pub(crate) fn is_watched() -> bool {
-    WATCHED.get()
-}
-
 fn report<B: Backend>(call: &Call<B>) {
     /// Puts the hooks back when one of them panics, too.
     struct Restore(Vec<Watcher>);

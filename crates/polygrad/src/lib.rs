@@ -48,7 +48,7 @@ pub mod backend {
 
 /// What nearly every program needs.
 pub mod prelude {
-    pub use crate::nn::{Forward, Module, Optimizer};
+    pub use crate::nn::{Compile, Forward, Module, Optimizer};
     #[cfg(feature = "cpu")]
     pub use polygrad_cpu::Cpu;
     pub use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Gradients, Result, Tensor, no_grad};

@@ -103,8 +103,8 @@ impl<S: Clone> Capture<S> {
             }
             State::Once(first) => {
                 let (outputs, s, second) = recorded(&inputs, f)?;
-                entry.state = match second.and_then(|second| agreed(first, second)) {
-                    Ok(replay) => State::Ready(replay, s.clone()),
+                entry.state = match second.and_then(|second| replay(first, second)) {
+                    Ok((replay, _)) => State::Ready(replay, s.clone()),
                     Err(why) => State::Never(why),
                 };
                 Ok((tensors(outputs), s))
@@ -142,12 +142,12 @@ impl Signature {
     }
 }
 
-fn tensors(values: Vec<AnyTensor>) -> Vec<Tensor> {
+pub(crate) fn tensors(values: Vec<AnyTensor>) -> Vec<Tensor> {
     values.into_iter().map(Tensor::from_inner).collect()
 }
 
 /// Runs `f` and takes down what it does.
-fn recorded<S>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<Tensor>, S)>) -> Result<Recorded<S>> {
+pub(crate) fn recorded<S>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<Tensor>, S)>) -> Result<Recorded<S>> {
     let mut next = GeneratorState::current();
     let (outputs, s, program) = record(inputs, || {
         let (outputs, s) = f()?;
@@ -169,14 +169,18 @@ fn recorded<S>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<Tensor>, S)
     Ok((outputs, s, program))
 }
 
-/// A replay of two recordings that agree.
-fn agreed(first: &Program, mut second: Program) -> std::result::Result<Box<dyn Replay>, String> {
+/// A replay of two recordings that agree, and its ops.
+pub(crate) fn replay(
+    first: &Program,
+    mut second: Program,
+) -> std::result::Result<(Box<dyn Replay>, Vec<&'static str>), String> {
     let text = |error: Error| error.to_string();
     if let Some(difference) = first.difference(&second).map_err(text)? {
         return Err(difference);
     }
     second.optimize().map_err(text)?;
-    second.compile().map_err(text)
+    let ops = second.ops().collect();
+    Ok((second.compile().map_err(text)?, ops))
 }
 
 impl<S> fmt::Debug for Capture<S> {

@@ -25,6 +25,7 @@ mod arrays;
 mod backward;
 mod capture;
 mod checkpoint;
+mod compiled;
 mod custom;
 mod device;
 mod display;
@@ -42,6 +43,7 @@ pub use activity::{Activity, activity};
 pub use backward::{BackwardOptions, GradId, Gradients};
 pub use capture::Capture;
 pub use checkpoint::checkpoint;
+pub use compiled::Compiled;
 pub use custom::CustomOp;
 pub use device::Device;
 pub use flops::{count_flops, flops_counted};
@@ -49,6 +51,7 @@ pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
 pub use graph::{enable_grad, is_grad_enabled, next_node_id, no_grad};
 #[cfg(feature = "ndarray")]
 pub use ndarray;
+pub use ops::inference;
 pub use ops::{ClampBound, Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode};
 pub use polygrad_core::{
     Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,

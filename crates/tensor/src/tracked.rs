@@ -149,7 +149,7 @@ impl<B: Backend> Backend for Tracked<B> {
     }
 
     fn conv(x: &Tensor<B>, weight: &Tensor<B>, params: &ConvParams) -> Result<Tensor<B>> {
-        x.conv(weight, params)
+        x.conv(weight, None, params)
     }
 
     fn conv_input_grad(

@@ -48,7 +48,7 @@ fn conv<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
         Some(other) => return unsupported(format!("argument padding={other}")),
         None => params.padding = call.window(4, "padding")?.unwrap_or([0; 3]),
     }
-    let y = biased(x.conv(weight, &params)?, call.optional_tensor(2, "bias")?)?;
+    let y = biased(x.conv(weight, None, &params)?, call.optional_tensor(2, "bias")?)?;
     one(unbatched(y, single)?)
 }
 

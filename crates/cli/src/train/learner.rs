@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
-use polygrad::nn::{Module, Optimizer, Schedule, Sequential, SequentialLR, loss::cross_entropy};
-use polygrad::{Backend, Device};
+use polygrad::nn::{
+    CapturedStep, Module, Optimizer, Schedule, Sequential, SequentialLR, TrainStep, loss::cross_entropy,
+};
+use polygrad::{Device, Tensor};
 
 use super::optimizer;
 use crate::data::files::Dataset;
@@ -14,13 +16,17 @@ use crate::progress::short;
 use crate::run::config::Config;
 
 /// A model with its optimizer and its images.
-pub(crate) struct Learner<'a, B: Backend> {
-    pub(super) feed: Feed<'a, B>,
-    pub(crate) model: Rc<Sequential<B>>,
-    pub(super) optimizer: Box<dyn Optimizer<B>>,
+pub(crate) struct Learner<'a> {
+    pub(super) feed: Feed<'a>,
+    pub(crate) model: Rc<Sequential>,
+    step: Step,
     schedule: SequentialLR,
     config: Config,
 }
+
+/// Gives the loss and the logits.
+type Step = CapturedStep<Rc<Sequential>, Box<dyn Optimizer>, fn(&Rc<Sequential>, &[Tensor]) -> Answered>;
+type Answered = polygrad::Result<(Tensor, Tensor)>;
 
 /// How the model did on a batch, before it learnt from it.
 pub(crate) struct Answers {
@@ -30,20 +36,23 @@ pub(crate) struct Answers {
     pub(super) right: u64,
 }
 
-impl<'a, B: Backend> Learner<'a, B> {
+impl<'a> Learner<'a> {
     /// A new model, with weights from this thread's generator.
     ///
     /// # Errors
     /// Those of the device; images that do not suit the model.
-    pub(crate) fn new(config: &Config, data: &'a Dataset, device: &'a Device<B>) -> Result<Self> {
+    pub(crate) fn new(config: &Config, data: &'a Dataset, device: &'a Device) -> Result<Self> {
         let feed = Feed::new(&data.train, &config.input, device);
         let model = model::build(config.model, &config.input, config.classes.len(), device)?;
+        let model = Rc::new(model);
         let optimizer = optimizer::build(config.optimizer, config.lr, model.parameters())?;
+        let step: TrainStep<_, _, fn(&Rc<Sequential>, &[Tensor]) -> Answered> =
+            TrainStep::new(Rc::clone(&model), optimizer, loss);
         let steps = feed.len().div_ceil(config.batch_size) * config.epochs;
         Ok(Self {
             feed,
-            model: Rc::new(model),
-            optimizer,
+            model,
+            step: step.captured(),
             schedule: optimizer::schedule(steps as u64),
             config: config.clone(),
         })
@@ -68,8 +77,7 @@ impl<'a, B: Backend> Learner<'a, B> {
     pub(crate) fn step(&mut self, indices: &[u32], chance: &Epoch, steps: u64) -> Result<Answers> {
         let mirror = self.config.mirror;
         let batch = self.feed.batch(indices, |index| mirror && chance.mirrors(index))?;
-        let logits = self.model.forward(&batch.images)?;
-        let loss = cross_entropy(&logits, &batch.labels)?;
+        let ((loss, logits), gradients) = self.step.backward(&[batch.images, batch.labels])?;
         let value = loss.item()?;
         if !value.is_finite() {
             return Err(Failure::new(format!(
@@ -79,13 +87,10 @@ impl<'a, B: Backend> Learner<'a, B> {
             ))
             .fix(format!("start a new run with an --lr below {}", short(self.config.lr))));
         }
-        let gradients = loss.backward()?;
-        // The graph holds the parameters: without it they are updated in place.
-        let seen = logits.detach();
-        drop((loss, logits));
-        self.optimizer.set_lr(self.schedule.lr(self.config.lr, steps));
-        self.optimizer.step(&gradients)?;
-        let answers = seen.argmax(1, false)?.to_vec::<i64>()?;
+        let lr = self.schedule.lr(self.config.lr, steps);
+        self.optimizer_mut().set_lr(lr);
+        self.step.update(gradients)?;
+        let answers = logits.argmax(1, false)?.to_vec::<i64>()?;
         let truth = indices.iter().map(|&index| i64::from(self.feed.label(index)));
         let right = truth.zip(answers).filter(|(label, answer)| label == answer).count();
         Ok(Answers {
@@ -93,4 +98,19 @@ impl<'a, B: Backend> Learner<'a, B> {
             right: right as u64,
         })
     }
+
+    /// What changes the weights.
+    pub(super) fn optimizer(&self) -> &dyn Optimizer {
+        &**self.step.optimizer()
+    }
+
+    /// [`Learner::optimizer`], to change.
+    pub(super) fn optimizer_mut(&mut self) -> &mut dyn Optimizer {
+        &mut **self.step.optimizer_mut()
+    }
+}
+
+fn loss(model: &Rc<Sequential>, batch: &[Tensor]) -> Answered {
+    let logits = model.forward(&batch[0])?;
+    Ok((cross_entropy(&logits, &batch[1])?, logits))
 }

@@ -1,6 +1,5 @@
 //! How the weights change.
 
-use polygrad::Backend;
 use polygrad::nn::{Adam, AdamConfig, CosineAnnealingLR, LinearLR, Param, RMSprop, SGDConfig, SequentialLR};
 
 use crate::failure::Result;
@@ -10,11 +9,7 @@ use crate::run::config::Optimizer;
 ///
 /// # Errors
 /// No parameters, or a learning rate that it does not take.
-pub(super) fn build<B: Backend>(
-    optimizer: Optimizer,
-    lr: f64,
-    params: Vec<Param<B>>,
-) -> Result<Box<dyn polygrad::nn::Optimizer<B>>> {
+pub(super) fn build(optimizer: Optimizer, lr: f64, params: Vec<Param>) -> Result<Box<dyn polygrad::nn::Optimizer>> {
     Ok(match optimizer {
         Optimizer::Sgd => Box::new(SGDConfig::new(lr).momentum(0.9).nesterov(true).build(params)?),
         Optimizer::Adam => Box::new(Adam::new(params, lr)?),

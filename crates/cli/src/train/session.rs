@@ -1,9 +1,10 @@
 //! The training loop.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use polygrad::nn::{Checkpoint, Module};
-use polygrad::{Backend, Device, manual_seed};
+use polygrad::{Device, manual_seed};
 
 use super::learner::Learner;
 use super::position::{Position, Record};
@@ -24,11 +25,11 @@ use crate::run::{Claim, RunFolder, atomic, curves};
 const ROWS_PER_EPOCH: usize = 10;
 
 /// A run in the making.
-pub(super) struct Session<'a, B: Backend> {
+pub(super) struct Session<'a> {
     config: Config,
     claim: Claim,
-    learner: Learner<'a, B>,
-    test: Feed<'a, B>,
+    learner: Learner<'a>,
+    test: Feed<'a>,
     position: Position,
     metrics: Metrics,
     events: Events,
@@ -38,12 +39,12 @@ pub(super) struct Session<'a, B: Backend> {
     seconds_before: f64,
 }
 
-impl<'a, B: Backend> Session<'a, B> {
+impl<'a> Session<'a> {
     /// Begins a run in the folder of `claim`, and leaves its first checkpoint there.
     ///
     /// # Errors
     /// Those of the device and the disk; images that do not suit the model.
-    pub(super) fn start(config: Config, claim: Claim, data: &'a Dataset, device: &'a Device<B>) -> Result<Self> {
+    pub(super) fn start(config: Config, claim: Claim, data: &'a Dataset, device: &'a Device) -> Result<Self> {
         manual_seed(config.seed);
         let learner = Learner::new(&config, data, device)?;
         let position = Position::default();
@@ -77,10 +78,11 @@ impl<'a, B: Backend> Session<'a, B> {
         claim: Claim,
         State { checkpoint, record }: State,
         data: &'a Dataset,
-        device: &'a Device<B>,
+        device: &'a Device,
     ) -> Result<Self> {
         let mut learner = Learner::new(&config, data, device)?;
-        checkpoint.restore(&*learner.model, &mut *learner.optimizer)?;
+        let model = Rc::clone(&learner.model);
+        checkpoint.restore(&*model, learner.optimizer_mut())?;
         let step = checkpoint.step;
         let Position { epoch, batch, .. } = record.position;
         // In this order, so that what is damaged is not multiplied.
@@ -104,8 +106,8 @@ impl<'a, B: Backend> Session<'a, B> {
         config: Config,
         claim: Claim,
         data: &'a Dataset,
-        device: &'a Device<B>,
-        (learner, metrics, events): (Learner<'a, B>, Metrics, Events),
+        device: &'a Device,
+        (learner, metrics, events): (Learner<'a>, Metrics, Events),
         position: Position,
     ) -> Self {
         let per_epoch = learner.feed.len() as u64;
@@ -236,7 +238,7 @@ impl<'a, B: Backend> Session<'a, B> {
             split,
             loss,
             accuracy,
-            learning_rate: self.learner.optimizer.lr(),
+            learning_rate: self.learner.optimizer().lr(),
             seconds: self.position.seconds,
         };
         let written = self.metrics.append(row).and_then(|()| match split {
@@ -309,15 +311,15 @@ impl<'a, B: Backend> Session<'a, B> {
 }
 
 /// Optimizer steps taken on the way to `position`.
-fn step_at<B: Backend>(learner: &Learner<'_, B>, position: Position) -> u64 {
+fn step_at(learner: &Learner<'_>, position: Position) -> u64 {
     (position.epoch * learner.batches() + position.batch) as u64
 }
 
 /// Writes the checkpoint of a run that stands at `position`.
-fn save_checkpoint<B: Backend>(
+fn save_checkpoint(
     folder: &RunFolder,
     config: &Config,
-    learner: &Learner<'_, B>,
+    learner: &Learner<'_>,
     position: Position,
     metrics: Mark,
 ) -> Result<()> {
@@ -330,7 +332,7 @@ fn save_checkpoint<B: Backend>(
     let record =
         serde_json::to_value(record).map_err(|e| Failure::new(format!("cannot write {}: {e}", path.shown())))?;
     Ok(
-        Checkpoint::new(&*learner.model, &*learner.optimizer, step_at(learner, position))?
+        Checkpoint::new(&*learner.model, learner.optimizer(), step_at(learner, position))?
             .with_config(record)
             .save(path)?,
     )

@@ -6,7 +6,7 @@ mod tensor;
 
 pub use backend::AnyBackend;
 pub use device::{AnyDevice, DynDevice};
-pub use tensor::AnyTensor;
+pub use tensor::{AnyTensor, Identity};
 
 use crate::{Backend, DynBackend};
 

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt::{self, Debug};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::instance;
 use crate::dyn_backend::foreign;
@@ -22,6 +22,18 @@ struct Erased<T: ?Sized> {
     dtype: DType,
     /// An `Option` of the backend's own tensor, which is none while [`AnyTensor::take`] has it out.
     slot: T,
+}
+
+/// Tells one tensor from all others. It keeps none of the tensor's memory; a tensor that is changed in place while there is one becomes another
+/// tensor.
+#[derive(Clone, Debug)]
+pub struct Identity(Weak<Erased<dyn Any + Send + Sync>>);
+
+impl Identity {
+    /// Whether it is this tensor's.
+    pub fn is_of(&self, tensor: &AnyTensor) -> bool {
+        self.0.as_ptr().cast::<()>().addr() == tensor.address()
+    }
 }
 
 impl AnyTensor {
@@ -56,6 +68,11 @@ impl AnyTensor {
     /// Tells tensors apart: the same for all clones of a handle, and no other's while one of them is there.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.erased).cast::<()>().addr()
+    }
+
+    /// What tells this very tensor from any other, also after it is gone.
+    pub fn identity(&self) -> Identity {
+        Identity(Arc::downgrade(&self.erased))
     }
 
     /// Its shape.

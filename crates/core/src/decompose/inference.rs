@@ -12,6 +12,16 @@ pub(super) fn linear_activation<B: Backend>(
     B::activation(op, &B::linear(x, weight, bias)?)
 }
 
+/// A bias `[C]` as it is added to `[N, C, spatial…]` of so many axes: `[1, C, 1…]`.
+///
+/// # Errors
+/// Those of the device.
+pub fn channel_bias<B: Backend>(bias: &B::Tensor, rank: usize) -> Result<B::Tensor> {
+    let mut dims = vec![1; rank];
+    dims[1] = B::shape(bias).numel();
+    B::reshape(bias, Shape::new(&dims)?)
+}
+
 /// See [`Backend::conv_activation`].
 pub(super) fn conv_activation<B: Backend>(
     x: &B::Tensor,
@@ -22,10 +32,7 @@ pub(super) fn conv_activation<B: Backend>(
     params: &ConvParams,
 ) -> Result<B::Tensor> {
     let mut y = B::conv(x, weight, params)?;
-    let shape = B::shape(&y);
-    let mut dims = vec![1; shape.rank()];
-    dims[1] = shape[1];
-    y = B::add(&y, &B::reshape(bias, Shape::new(&dims)?)?)?;
+    y = B::add(&y, &channel_bias::<B>(bias, B::shape(&y).rank())?)?;
     if let Some(residual) = residual {
         y = B::add(&y, residual)?;
     }

@@ -18,6 +18,7 @@ mod wide;
 
 pub use attention::attention_weights;
 pub use basic::{binary, binary_number};
+pub use inference::channel_bias;
 pub use integers::{integer_conv, integer_matmul};
 pub use optim::{accumulate_grad, adam_step, sgd_step};
 

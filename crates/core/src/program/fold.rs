@@ -7,7 +7,7 @@ use crate::{AnyBackend, AnyTensor, Backend, Op, Result};
 const MOST: usize = 1 << 20;
 
 pub(super) fn constants(program: &mut Program) -> Result<()> {
-    let mut values: Vec<Option<AnyTensor>> = vec![None; program.values];
+    let mut values: Vec<Option<AnyTensor>> = vec![None; program.types.len()];
     for (slot, tensor) in &program.constants {
         values[slot.index()] = Some(tensor.clone());
     }

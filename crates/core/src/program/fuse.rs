@@ -1,32 +1,334 @@
-//! Ops that a backend has as one.
+//! Several ops as one, where a backend has them as one.
+//!
+//! A value may vanish between two steps only if the later one alone reads it, once, and it is no output.
 
 use std::collections::HashMap;
 
-use super::{Action, Program, Slot};
-use crate::Op;
+use super::{Action, Program, Slot, Step};
+use crate::{
+    Activation, AnyBackend, AnyTensor, Axes, Backend, BinaryOp, ConvParams, Op, Prepack, Result, Shape, UnaryOp,
+};
 
-/// A linear layer and the activation that follows it, where nothing else asks for what is between them.
-pub(super) fn activations(program: &mut Program) {
-    let uses = program.uses();
-    let mut linear: HashMap<Slot, usize> = HashMap::new();
-    for i in 0..program.steps.len() {
-        let step = &program.steps[i];
-        match &step.action {
-            Action::Op(Op::Linear) => {
-                linear.insert(step.outputs[0], i);
-            }
-            Action::Op(Op::Activation(activation)) => {
-                let (between, activation) = (step.inputs[0], *activation);
-                if let Some(&at) = linear.get(&between)
-                    && uses[between.index()] == 1
-                {
-                    // At the later place: what is used last there must still be there.
-                    let inputs = program.steps[at].inputs.clone();
-                    program.steps[i].inputs = inputs;
-                    program.steps[i].action = Action::Op(Op::LinearActivation(activation));
-                }
-            }
-            _ => {}
+pub(super) fn fuse(program: &mut Program) -> Result<()> {
+    let mut draft = Draft::new(program);
+    draft.pool_before_relu();
+    for i in 0..draft.program.steps.len() {
+        draft.linear(i)?;
+        draft.values_alone(i);
+        while draft.merge(i)? {}
+    }
+    draft.prepack()
+}
+
+/// A program that is being changed.
+struct Draft<'a> {
+    /// Of each value, the step that makes it.
+    made: HashMap<Slot, usize>,
+    constants: HashMap<Slot, AnyTensor>,
+    uses: Vec<u32>,
+    program: &'a mut Program,
+}
+
+impl<'a> Draft<'a> {
+    fn new(program: &'a mut Program) -> Self {
+        let steps = program.steps.iter().enumerate();
+        Self {
+            made: steps
+                .flat_map(|(i, step)| step.outputs.iter().map(move |&slot| (slot, i)))
+                .collect(),
+            constants: program.constants.iter().cloned().collect(),
+            uses: program.uses(),
+            program,
         }
     }
+
+    fn op(&self, i: usize) -> Option<&Op> {
+        match &self.program.steps[i].action {
+            Action::Op(op) => Some(op),
+            _ => None,
+        }
+    }
+
+    fn shape(&self, slot: Slot) -> &Shape {
+        &self.program.types[slot.index()].0
+    }
+
+    fn add_constant(&mut self, tensor: AnyTensor) -> Slot {
+        let slot = Slot(self.program.types.len() as u32);
+        self.program.types.push((tensor.shape(), tensor.dtype()));
+        self.program.constants.push((slot, tensor.clone()));
+        self.constants.insert(slot, tensor);
+        self.uses.push(0);
+        slot
+    }
+
+    /// Makes step `i` another one. What it no longer reads is swept later.
+    fn replace(&mut self, i: usize, op: Op, inputs: Vec<Slot>) {
+        let step = &mut self.program.steps[i];
+        step.action = Action::Op(op);
+        let before = std::mem::replace(&mut step.inputs, inputs);
+        for slot in before {
+            self.uses[slot.index()] -= 1;
+        }
+        for slot in &step.inputs {
+            self.uses[slot.index()] += 1;
+        }
+    }
+
+    /// The step that makes the `k`-th input of step `i`, if nothing else asks for any of its results; and that input.
+    fn only_for(&self, i: usize, k: usize) -> Option<(&Step, Slot)> {
+        let &slot = self.program.steps[i].inputs.get(k)?;
+        let step = &self.program.steps[*self.made.get(&slot)?];
+        (step.outputs.len() == 1 && self.uses[slot.index()] == 1).then_some((step, slot))
+    }
+
+    /// A product with a weight that is there is a linear layer, whose weight can be made ready.
+    fn linear(&mut self, i: usize) -> Result<()> {
+        let (Some(Op::Matmul), &[x, weight]) = (self.op(i), &*self.program.steps[i].inputs) else {
+            return Ok(());
+        };
+        let Some(tensor) = self.constants.get(&weight) else {
+            return Ok(());
+        };
+        if tensor.shape().rank() == 2 && tensor.dtype().is_float() {
+            let turned = AnyBackend::permute(tensor, Axes::new([1, 0])?)?;
+            let weight = self.add_constant(turned);
+            self.replace(i, Op::Linear, vec![x, weight]);
+        }
+        Ok(())
+    }
+
+    /// Positions of maxima that nobody asks for are not looked for.
+    fn values_alone(&mut self, i: usize) {
+        let step = &mut self.program.steps[i];
+        if let (Action::Op(Op::MaxPool(params)), &[values, positions]) = (&step.action, &*step.outputs)
+            && self.uses[positions.index()] == 0
+        {
+            step.action = Action::Op(Op::MaxPoolValues(params.clone()));
+            step.outputs = vec![values];
+        }
+    }
+
+    /// Makes a step and the one before it one, at the later place: what is used last there must still be there.
+    fn merge(&mut self, i: usize) -> Result<bool> {
+        let Some(op) = self.op(i).cloned() else {
+            return Ok(false);
+        };
+        let merged = match op {
+            Op::Activation(op) => self.activation(i, op)?,
+            Op::Unary(UnaryOp::Relu) => self.activation(i, Activation::Relu)?,
+            Op::Binary(BinaryOp::Add) => match self.addition(i, 0)? {
+                None => self.addition(i, 1)?,
+                merged => merged,
+            },
+            Op::BatchNormRunning { eps } => self.batch_norm(i, eps)?,
+            _ => None,
+        };
+        let Some((op, inputs)) = merged else {
+            return Ok(false);
+        };
+        self.replace(i, op, inputs);
+        Ok(true)
+    }
+
+    fn activation(&mut self, i: usize, activation: Activation) -> Result<Merged> {
+        let Some((step, _)) = self.only_for(i, 0) else {
+            return Ok(None);
+        };
+        let inputs = step.inputs.clone();
+        if let Action::Op(Op::Linear) = step.action {
+            return Ok(Some((Op::LinearActivation(activation), inputs)));
+        }
+        let Some((params, inputs)) = self.conv(i, 0)? else {
+            return Ok(None);
+        };
+        Ok(Some((conv_activation(Some(activation), params), inputs)))
+    }
+
+    /// The convolution without an activation that makes the `k`-th input of a step alone: its parameters, and its inputs with a bias.
+    fn conv(&mut self, i: usize, k: usize) -> Result<Option<(ConvParams, Vec<Slot>)>> {
+        let Some((step, slot)) = self.only_for(i, k) else {
+            return Ok(None);
+        };
+        let mut inputs = step.inputs.clone();
+        let params = match &step.action {
+            Action::Op(Op::Conv(params)) => *params,
+            Action::Op(Op::ConvActivation {
+                activation: None,
+                params,
+            }) => return Ok(Some((**params, inputs))),
+            _ => return Ok(None),
+        };
+        let (channels, dtype) = (self.shape(slot)[1], self.program.types[slot.index()].1);
+        let bias = AnyBackend::zeros(Shape::from([channels]), dtype, &self.program.device)?;
+        inputs.push(self.add_constant(bias));
+        Ok(Some((params, inputs)))
+    }
+
+    /// A sum, of which operand `k` is a product or a convolution: the other operand is its bias, or a residual.
+    fn addition(&mut self, i: usize, k: usize) -> Result<Merged> {
+        let Some((step, slot)) = self.only_for(i, k) else {
+            return Ok(None);
+        };
+        let (shape, other) = (*self.shape(slot), self.program.steps[i].inputs[1 - k]);
+        if *self.shape(self.program.steps[i].outputs[0]) != shape {
+            return Ok(None);
+        }
+        let (action, mut inputs) = (step.action.clone(), step.inputs.clone());
+        let linear = matches!(action, Action::Op(Op::Linear)) && inputs.len() == 2;
+        let plain = match action {
+            Action::Op(Op::Conv(params)) => Some(params),
+            _ => None,
+        };
+        // Numbers for the outputs, one each: along the last axis of a product, along the channels of a convolution.
+        let axis = if linear { shape.rank() - 1 } else { 1 };
+        if let Some(bias) = self.constants.get(&other)
+            && (linear || plain.is_some())
+            && is_along(&bias.shape(), axis, &shape)
+        {
+            let bias = AnyBackend::reshape(bias, Shape::from([shape[axis]]))?;
+            inputs.push(self.add_constant(bias));
+            let op = plain.map_or(Op::Linear, |params| conv_activation(None, params));
+            return Ok(Some((op, inputs)));
+        }
+        if *self.shape(other) != shape {
+            return Ok(None);
+        }
+        Ok(self.conv(i, k)?.and_then(|(params, mut inputs)| {
+            (inputs.len() == 3).then(|| {
+                inputs.push(other);
+                (conv_activation(None, params), inputs)
+            })
+        }))
+    }
+
+    /// Normalization by statistics that are there goes into the weight and the bias of the convolution before it.
+    fn batch_norm(&mut self, i: usize, eps: f64) -> Result<Merged> {
+        let Some((params, inputs)) = self.conv(i, 0)? else {
+            return Ok(None);
+        };
+        let norm = self.program.steps[i].inputs[1..].to_vec();
+        let constant = |slot: &Slot| self.constants.get(slot);
+        let (&[x, weight, bias], Some(norm)) = (&*inputs, norm.iter().map(constant).collect::<Option<Vec<_>>>()) else {
+            return Ok(None);
+        };
+        let (Some(weight), Some(bias)) = (constant(&weight), constant(&bias)) else {
+            return Ok(None);
+        };
+        if norm.iter().any(|x| x.dtype() != weight.dtype()) {
+            return Ok(None);
+        }
+        // rstd = 1 / sqrt(var + eps); W' = W * gamma * rstd; b' = (b - mean) * gamma * rstd + beta.
+        let (mean, var) = (norm[0], norm[1]);
+        let mut factor = AnyBackend::unary(UnaryOp::Rsqrt, &AnyBackend::add_scalar(var, eps)?)?;
+        if let Some(gamma) = norm.get(2) {
+            factor = AnyBackend::mul(&factor, gamma)?;
+        }
+        let mut dims = vec![1; weight.shape().rank()];
+        dims[0] = factor.shape().numel();
+        let weight = AnyBackend::mul(weight, &AnyBackend::reshape(&factor, Shape::new(&dims)?)?)?;
+        let mut bias = AnyBackend::mul(&AnyBackend::sub(bias, mean)?, &factor)?;
+        if let Some(beta) = norm.get(3) {
+            bias = AnyBackend::add(&bias, beta)?;
+        }
+        let inputs = vec![x, self.add_constant(weight), self.add_constant(bias)];
+        Ok(Some((conv_activation(None, params), inputs)))
+    }
+
+    /// In a training step, ReLU comes after max pooling instead of before it, where there is less to compute, forwards and backwards. Both
+    /// orders give the same values and the same gradients: ReLU never falls, and where it cuts a maximum off no gradient flows.
+    fn pool_before_relu(&mut self) {
+        for pool in 0..self.program.steps.len() {
+            let Some(Op::MaxPool(_)) = self.op(pool) else { continue };
+            let cut = self.program.steps[pool].inputs[0];
+            let Some(&relu) = self.made.get(&cut) else { continue };
+            if !matches!(self.op(relu), Some(Op::Activation(Activation::Relu))) || self.uses[cut.index()] != 2 {
+                continue;
+            }
+            let [values, positions] = self.program.steps[pool].outputs[..] else {
+                continue;
+            };
+            let Some((grad_pool, grad_relu)) = self.backward(cut, positions) else {
+                continue;
+            };
+            let steps = &mut self.program.steps;
+            // What was cut is now the maxima; the gradient of the maxima is now that of what ReLU gave.
+            let (grad, between) = (steps[grad_pool].inputs[0], steps[grad_pool].outputs[0]);
+            let (first, second) = (steps[relu].action.clone(), steps[pool].action.clone());
+            steps[relu].action = second;
+            steps[relu].outputs = vec![cut, positions];
+            steps[pool].action = first;
+            steps[pool].inputs = vec![cut];
+            steps[pool].outputs = vec![values];
+            let (first, second) = (steps[grad_pool].action.clone(), steps[grad_relu].action.clone());
+            steps[grad_pool].action = second;
+            steps[grad_pool].inputs = vec![grad, values];
+            steps[grad_relu].action = first;
+            steps[grad_relu].inputs = vec![between, positions];
+            self.made.insert(positions, relu);
+            self.uses[cut.index()] -= 1;
+            self.uses[values.index()] += 1;
+            let pooled = self.program.types[values.index()];
+            self.program.types[cut.index()] = pooled;
+            self.program.types[between.index()] = pooled;
+        }
+    }
+
+    /// The gradients of max pooling with these positions, and then of the ReLU with this output, one right after the other.
+    fn backward(&self, cut: Slot, positions: Slot) -> Option<(usize, usize)> {
+        let steps = self.program.steps.iter().enumerate();
+        let (relu, step) = steps.rev().find(|(_, step)| {
+            matches!(step.action, Action::Op(Op::ActivationBackward(Activation::Relu))) && step.inputs[1] == cut
+        })?;
+        let (_, between) = self.only_for(relu, 0)?;
+        let pool = *self.made.get(&between)?;
+        let found = matches!(self.op(pool), Some(Op::MaxPoolBackward { .. }));
+        (found && self.program.steps[pool].inputs[1] == positions && step.inputs[0] == between).then_some((pool, relu))
+    }
+
+    /// Makes the weights ready that are constants, after all that changes them.
+    fn prepack(&mut self) -> Result<()> {
+        let mut ready: HashMap<(Slot, Prepack), Slot> = HashMap::new();
+        for i in 0..self.program.steps.len() {
+            let (kind, places): (_, &[usize]) = match self.op(i) {
+                Some(Op::Linear | Op::LinearActivation(_)) => (Prepack::Linear, &[1]),
+                Some(Op::Conv(_) | Op::ConvActivation { .. }) => (Prepack::Conv, &[1]),
+                Some(Op::Rnn { .. } | Op::Gru { .. }) => (Prepack::Linear, &[2, 3]),
+                Some(Op::Lstm { .. }) => (Prepack::Linear, &[3, 4]),
+                _ => continue,
+            };
+            for &place in places {
+                let slot = self.program.steps[i].inputs[place];
+                let Some(weight) = self.constants.get(&slot) else {
+                    continue;
+                };
+                let slot = match ready.get(&(slot, kind)) {
+                    Some(&slot) => slot,
+                    None => {
+                        let packed = self.add_constant(AnyBackend::prepack(weight, kind)?);
+                        ready.insert((slot, kind), packed);
+                        packed
+                    }
+                };
+                self.program.steps[i].inputs[place] = slot;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a step becomes.
+type Merged = Option<(Op, Vec<Slot>)>;
+
+fn conv_activation(activation: Option<Activation>, params: ConvParams) -> Op {
+    Op::ConvActivation {
+        activation,
+        params: Box::new(params),
+    }
+}
+
+/// Whether a tensor that is broadcast to `shape` has numbers along one axis alone, and as many as there are.
+fn is_along(x: &Shape, axis: usize, shape: &Shape) -> bool {
+    let left = shape.rank() - x.rank();
+    axis >= left && x.numel() == shape[axis] && x[axis - left] == shape[axis]
 }

@@ -4,7 +4,7 @@ use super::{Action, Program};
 
 /// Drops the steps whose results nobody asks for, and the constants that only they used; then says anew when each value was used last.
 pub(super) fn sweep(program: &mut Program) {
-    let mut needed = vec![false; program.values];
+    let mut needed = vec![false; program.types.len()];
     for slot in &program.outputs {
         needed[slot.index()] = true;
     }
@@ -27,7 +27,7 @@ pub(super) fn sweep(program: &mut Program) {
 
 /// Writes down, at each step, which values nobody asks for afterwards.
 pub(super) fn mark(program: &mut Program) {
-    let mut needed = vec![false; program.values];
+    let mut needed = vec![false; program.types.len()];
     let constants = program.constants.iter().map(|(slot, _)| slot);
     for slot in program.outputs.iter().chain(constants) {
         needed[slot.index()] = true;

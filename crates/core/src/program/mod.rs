@@ -20,8 +20,8 @@ use crate::{AnyDevice, AnyTensor, DType, Distribution, Op, RandomKey, Result, Sc
 /// The ops of a computation on the device that it was recorded on.
 pub struct Program {
     device: AnyDevice,
-    /// How many values there are; the first ones are the inputs.
-    values: usize,
+    /// Of each value; the first ones are the inputs.
+    types: Vec<(Shape, DType)>,
     inputs: usize,
     constants: Vec<(Slot, AnyTensor)>,
     steps: Vec<Step>,
@@ -76,13 +76,14 @@ pub struct Draw {
 }
 
 /// A program that is ready to be run.
-pub trait Replay: Send {
+pub trait Replay: Send + Sync {
     /// Computes the outputs from inputs of the shapes, dtypes and device with which it was recorded. `key` is asked, in the order of
     /// [`Program::draws`], for the key of each draw of so many numbers.
     ///
     /// # Errors
-    /// When the device fails, naming the op; or an input belongs to another backend.
-    fn run(&mut self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>>;
+    /// When the device fails, naming the op; or there are more or fewer inputs, or one has another shape or dtype or belongs to another
+    /// backend.
+    fn run(&self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>>;
 }
 
 impl Slot {
@@ -124,7 +125,7 @@ impl Program {
                 return Ok(Some(format!("{:?} became {:?}", a.action, b.action)));
             }
         }
-        if self.steps != other.steps || self.outputs != other.outputs || self.values != other.values {
+        if self.steps != other.steps || self.outputs != other.outputs || self.types != other.types {
             return Ok(Some("the ops were not the same ones the second time".to_owned()));
         }
         for ((_, a), (_, b)) in self.constants.iter().zip(&other.constants) {
@@ -142,7 +143,7 @@ impl Program {
     /// When the device fails.
     pub fn optimize(&mut self) -> Result<()> {
         fold::constants(self)?;
-        fuse::activations(self);
+        fuse::fuse(self)?;
         live::sweep(self);
         Ok(())
     }
@@ -157,7 +158,7 @@ impl Program {
 
     /// How many steps ask for each value, outputs included.
     fn uses(&self) -> Vec<u32> {
-        let mut uses = vec![0; self.values];
+        let mut uses = vec![0; self.types.len()];
         let asked = self.steps.iter().flat_map(|step| &step.inputs).chain(&self.outputs);
         for slot in asked {
             uses[slot.index()] += 1;

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use super::{Action, Draw, Program, Slot, Step, live};
-use crate::{AnyBackend, AnyDevice, AnyTensor, Backend, Error, RandomKey, Result};
+use crate::{AnyBackend, AnyDevice, AnyTensor, Backend, DType, Error, Identity, RandomKey, Result, Shape};
 
 thread_local! {
     /// Beside the recording itself, for it is asked before each op.
@@ -14,9 +14,11 @@ thread_local! {
 
 struct Recording {
     device: AnyDevice,
-    /// By address. The tensors are kept, so that no address is given twice.
+    /// By address.
     slots: HashMap<usize, Slot>,
-    kept: Vec<AnyTensor>,
+    /// So that no address is given twice.
+    identities: Vec<Identity>,
+    types: Vec<(Shape, DType)>,
     inputs: usize,
     constants: Vec<(Slot, AnyTensor)>,
     steps: Vec<Step>,
@@ -119,7 +121,8 @@ impl Recording {
         let mut recording = Self {
             device,
             slots: HashMap::new(),
-            kept: Vec::new(),
+            identities: Vec::new(),
+            types: Vec::new(),
             inputs: inputs.len(),
             constants: Vec::new(),
             steps: Vec::new(),
@@ -137,8 +140,9 @@ impl Recording {
 
     /// A number for a tensor that has just been made.
     fn name(&mut self, tensor: &AnyTensor) -> Slot {
-        let slot = Slot(self.kept.len() as u32);
-        self.kept.push(tensor.clone());
+        let slot = Slot(self.types.len() as u32);
+        self.identities.push(tensor.identity());
+        self.types.push((tensor.shape(), tensor.dtype()));
         self.slots.insert(tensor.address(), slot);
         slot
     }
@@ -175,7 +179,7 @@ impl Recording {
         }
         let mut program = Program {
             device: self.device,
-            values: self.kept.len(),
+            types: self.types,
             inputs: self.inputs,
             constants: self.constants,
             steps: self.steps,

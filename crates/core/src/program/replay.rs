@@ -1,48 +1,91 @@
 //! Running a program on the backend's own tensors.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use super::{Action, Program, Replay, Slot, Step};
 use crate::dyn_backend::{place, typed};
-use crate::{AnyTensor, Backend, Error, Op, Outputs, RandomKey, Result, dispatch};
+use crate::{AnyTensor, Backend, DType, Error, Op, Outputs, RandomKey, Result, Shape, dispatch};
 
-/// A program with a place for each of its values.
+/// A program and its constants on the backend.
 struct Compiled<B: Backend> {
     program: Program,
-    values: Vec<Option<B::Tensor>>,
-    /// Which of them are constants.
-    constant: Vec<bool>,
+    constants: Vec<(Slot, B::Tensor)>,
+    /// Inputs and outputs that are no constants: what the steps may leave in a workspace.
+    passing: Vec<Slot>,
+    /// Places for the values of a run, kept from run to run: one for each run that is under way.
+    workspaces: Mutex<Vec<Workspace<B>>>,
 }
+
+/// A place for each value of a program. Between runs it holds the constants alone.
+type Workspace<B> = Vec<Option<<B as Backend>::Tensor>>;
 
 pub(crate) fn compile<B: Backend>(program: Program) -> Result<Box<dyn Replay>> {
     place::<B>(&program.device)?;
-    let mut values: Vec<Option<B::Tensor>> = vec![None; program.values];
-    for (slot, tensor) in &program.constants {
-        values[slot.index()] = Some(typed::<B>(tensor)?.clone());
-    }
-    let constant = values.iter().map(Option::is_some).collect();
+    let constants = program
+        .constants
+        .iter()
+        .map(|(slot, tensor)| Ok((*slot, typed::<B>(tensor)?.clone())));
+    let constants: Vec<(Slot, B::Tensor)> = constants.collect::<Result<_>>()?;
+    let inputs = (0..program.inputs as u32).map(Slot);
+    let passing = inputs.chain(program.outputs.iter().copied());
     Ok(Box::new(Compiled::<B> {
+        passing: passing
+            .filter(|slot| constants.iter().all(|(constant, _)| constant != slot))
+            .collect(),
+        constants,
+        workspaces: Mutex::default(),
         program,
-        values,
-        constant,
     }))
 }
 
 impl<B: Backend> Replay for Compiled<B> {
-    fn run(&mut self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>> {
+    fn run(&self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>> {
+        self.check(inputs)?;
+        let kept = self.workspaces().pop();
+        let mut workspace = kept.unwrap_or_else(|| self.workspace());
+        let results = self.steps(inputs, &mut workspace, key);
+        // Whether the steps went well or not: inputs are often parameters, which are changed in place where nobody else holds them.
+        self.forget(&mut workspace, results.is_ok());
+        self.workspaces().push(workspace);
+        results
+    }
+}
+
+impl<B: Backend> Compiled<B> {
+    fn check(&self, inputs: &[AnyTensor]) -> Result<()> {
         if inputs.len() != self.program.inputs {
             let (wanted, given) = (self.program.inputs, inputs.len());
             return Err(Error::invalid(format!(
                 "a program of {wanted} inputs was given {given}"
             )));
         }
-        let results = self.steps(inputs, key);
-        self.forget();
-        results
+        for (i, (input, wanted)) in inputs.iter().zip(&self.program.types).enumerate() {
+            if (input.shape(), input.dtype()) != *wanted {
+                return Err(unexpected(i, input, wanted));
+            }
+        }
+        Ok(())
     }
-}
 
-impl<B: Backend> Compiled<B> {
-    fn steps(&mut self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>> {
-        let Self { program, values, .. } = self;
+    fn workspaces(&self) -> MutexGuard<'_, Vec<Workspace<B>>> {
+        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn workspace(&self) -> Workspace<B> {
+        let mut workspace = vec![None; self.program.types.len()];
+        for (slot, tensor) in &self.constants {
+            workspace[slot.index()] = Some(tensor.clone());
+        }
+        workspace
+    }
+
+    fn steps(
+        &self,
+        inputs: &[AnyTensor],
+        values: &mut Workspace<B>,
+        key: &mut dyn FnMut(usize) -> RandomKey,
+    ) -> Result<Vec<AnyTensor>> {
+        let program = &self.program;
         for (value, input) in values.iter_mut().zip(inputs) {
             *value = Some(typed::<B>(input)?.clone());
         }
@@ -64,15 +107,26 @@ impl<B: Backend> Compiled<B> {
             .collect()
     }
 
-    /// Keeps the constants alone, whether the steps went well or not: inputs are often parameters, which are changed in place where nobody
-    /// else holds them.
-    fn forget(&mut self) {
-        for (value, &constant) in self.values.iter_mut().zip(&self.constant) {
-            if !constant {
-                *value = None;
-            }
+    /// Leaves the constants alone in their places.
+    fn forget(&self, values: &mut Workspace<B>, all_ran: bool) {
+        if !all_ran {
+            *values = self.workspace();
+            return;
+        }
+        // What a step used last is gone by now.
+        for slot in &self.passing {
+            values[slot.index()] = None;
         }
     }
+}
+
+#[cold]
+fn unexpected(i: usize, input: &AnyTensor, (shape, dtype): &(Shape, DType)) -> Error {
+    Error::shape(format!(
+        "a program that was recorded with {dtype}{shape} as input {i} was given {}{}",
+        input.dtype(),
+        input.shape()
+    ))
 }
 
 #[inline]

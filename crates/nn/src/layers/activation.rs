@@ -1,9 +1,9 @@
 //! Activation functions as modules; each is the [`Tensor`] method of the same name.
 
-use polygrad_tensor::{Activation, Backend, Result, Tensor};
+use polygrad_tensor::{Backend, Result, Tensor};
 
 use super::stateless::stateless;
-use crate::{Forward, Module, Visit, Visitor, watch};
+use crate::watch;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
@@ -121,42 +121,6 @@ forward! {
     LogSoftmax |this, x| x.log_softmax(this.0);
 }
 
-stateless!(Softmax, LogSoftmax);
-
-/// Makes modules of what is an activation function and nothing else.
-macro_rules! activations {
-    ($($name:ident |$this:ident| $op:expr;)*) => {$(
-        impl<B: Backend> Visit<B> for $name {
-            fn visit(&self, visitor: &mut Visitor<'_, B>) {
-                visitor.module(self);
-            }
-        }
-
-        impl<B: Backend> Module<B> for $name {}
-
-        impl<B: Backend> Forward<B> for $name {
-            fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-                self.forward(x)
-            }
-
-            fn as_activation(&self) -> Option<Activation> {
-                let $this = self;
-                Some($op)
-            }
-        }
-    )*};
-}
-
-activations! {
-    ReLU |_this| Activation::Relu;
-    SiLU |_this| Activation::Silu;
-    Sigmoid |_this| Activation::Sigmoid;
-    Tanh |_this| Activation::Tanh;
-    LeakyReLU |this| Activation::LeakyRelu { slope: this.0 };
-    ELU |this| Activation::Elu { alpha: this.0 };
-    GELU |this| match this {
-        Self::Exact => Activation::Gelu,
-        Self::Tanh => Activation::GeluTanh,
-    };
-    Softplus |this| Activation::Softplus { beta: this.beta, threshold: this.threshold };
-}
+stateless!(
+    ReLU, SiLU, Sigmoid, Tanh, LeakyReLU, ELU, GELU, Softplus, Softmax, LogSoftmax
+);

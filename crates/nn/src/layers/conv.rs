@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use polygrad_tensor::{Activation, AnyBackend, Backend, ConvParams, Device, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Tensor};
 
 use super::extent::{Extent, padded};
 use super::in_layer;
@@ -249,24 +249,13 @@ impl<const D: usize, B: Backend> Conv<D, B> {
                 x.pad(&padding, 0.0)?
             }
         };
-        match &self.bias {
-            None => x.conv(&weight, &self.params),
-            Some(bias) => x.conv_activation(&weight, &bias.tensor(), None, None, &self.params),
-        }
+        let bias = self.bias.as_ref().map(Param::tensor);
+        x.conv(&weight, bias.as_ref(), &self.params)
     }
 }
 
 impl<const D: usize, B: Backend> Forward<B> for Conv<D, B> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.forward(x)
-    }
-
-    fn forward_activated(&self, x: &Tensor<B>, activation: Activation) -> Option<Result<Tensor<B>>> {
-        let bias = self.bias.as_ref().filter(|_| self.same.is_none())?;
-        let both = check_rank(x, name::<D>(), D).and_then(|()| {
-            let (weight, bias) = (self.weight.tensor(), bias.tensor());
-            x.conv_activation(&weight, &bias, None, Some(activation), &self.params)
-        });
-        Some(both.map_err(|e| in_layer(e, Some(&self.weight))))
     }
 }

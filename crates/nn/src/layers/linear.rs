@@ -1,6 +1,6 @@
 //! The fully connected layer.
 
-use polygrad_tensor::{Activation, AnyBackend, Backend, Device, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::in_layer;
 use crate::{Fan, Forward, Init, Module, Param, watch};
@@ -120,13 +120,5 @@ impl<B: Backend> Linear<B> {
 impl<B: Backend> Forward<B> for Linear<B> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.forward(x)
-    }
-
-    fn forward_activated(&self, x: &Tensor<B>, activation: Activation) -> Option<Result<Tensor<B>>> {
-        let both = self.weight.with(|weight| match &self.bias {
-            Some(bias) => bias.with(|bias| x.linear_activation(weight, Some(bias), activation)),
-            None => x.linear_activation(weight, None, activation),
-        });
-        Some(both.map_err(|e| in_layer(e, Some(&self.weight))))
     }
 }

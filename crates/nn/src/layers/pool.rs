@@ -4,7 +4,7 @@ use polygrad_tensor::{Backend, Error, PoolParams, Result, Tensor};
 
 use super::extent::{Extent, padded};
 use super::stateless::stateless;
-use crate::{Forward, Module, Visit, Visitor, watch};
+use crate::watch;
 
 macro_rules! pool {
     ($name:ident, $name1:ident, $name2:ident, $what:literal) => {
@@ -61,25 +61,7 @@ macro_rules! pool {
 
 pool!(MaxPool, MaxPool1d, MaxPool2d, "The largest value");
 pool!(AvgPool, AvgPool1d, AvgPool2d, "The mean");
-stateless!(AvgPool<D>);
-
-impl<const D: usize, B: Backend> Visit<B> for MaxPool<D> {
-    fn visit(&self, visitor: &mut Visitor<'_, B>) {
-        visitor.module(self);
-    }
-}
-
-impl<const D: usize, B: Backend> Module<B> for MaxPool<D> {}
-
-impl<const D: usize, B: Backend> Forward<B> for MaxPool<D> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
-    }
-
-    fn is_maximum(&self) -> bool {
-        true
-    }
-}
+stateless!(MaxPool<D>, AvgPool<D>);
 
 impl<const D: usize> MaxPool<D> {
     /// Distance between elements of a window. Default: 1.

@@ -43,6 +43,14 @@ impl<B: Backend> Target<B> {
         }
     }
 
+    /// What it holds, outside the graph.
+    pub(crate) fn value(&self) -> Tensor<B> {
+        match self {
+            Self::Param(param) => param.value(),
+            Self::Buffer(buffer) => buffer.tensor(),
+        }
+    }
+
     pub(crate) fn set(&self, value: &Tensor<B>) -> Result<()> {
         match self {
             Self::Param(param) => param.set(value),

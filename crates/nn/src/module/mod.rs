@@ -1,6 +1,7 @@
 //! Models: values with parameters, buffers and a mode, that can be visited by name.
 
 mod buffer;
+mod evaluation;
 mod fields;
 mod load;
 mod mode;
@@ -14,9 +15,10 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use polygrad_tensor::{Activation, AnyBackend, Backend, DType, Device, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
 
 pub use buffer::Buffer;
+pub use evaluation::Evaluation;
 pub use load::LoadReport;
 pub(crate) use load::Target;
 pub use mode::Mode;
@@ -282,27 +284,6 @@ pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     /// # Errors
     /// When the input's shape, dtype or device does not fit the module.
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
-
-    /// The output with an activation function applied to it, by modules for which both are one op; others give nothing, which is the default.
-    /// Only for outputs that no gradient will flow to.
-    ///
-    /// # Errors
-    /// As [`Forward::forward`].
-    fn forward_activated(&self, x: &Tensor<B>, activation: Activation) -> Option<Result<Tensor<B>>> {
-        let _ = (x, activation);
-        None
-    }
-
-    /// The activation function that the module is, if it is one and nothing else. Default: none.
-    fn as_activation(&self) -> Option<Activation> {
-        None
-    }
-
-    /// Whether each output is the largest of some inputs, as in max pooling: a function that never falls may then as well come after it,
-    /// where there is less to compute. Default: no.
-    fn is_maximum(&self) -> bool {
-        false
-    }
 }
 
 impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {}
@@ -314,18 +295,6 @@ impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Arc<M> {}
 impl<B: Backend, M: Forward<B> + ?Sized> Forward<B> for Box<M> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         (**self).forward(x)
-    }
-
-    fn forward_activated(&self, x: &Tensor<B>, activation: Activation) -> Option<Result<Tensor<B>>> {
-        (**self).forward_activated(x, activation)
-    }
-
-    fn as_activation(&self) -> Option<Activation> {
-        (**self).as_activation()
-    }
-
-    fn is_maximum(&self) -> bool {
-        (**self).is_maximum()
     }
 }
 

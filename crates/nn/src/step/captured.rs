@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use polygrad_core::program::refuse;
 use polygrad_tensor::{Capture, Gradients, Result, Tensor};
 
-use super::TrainStep;
+use super::{StepOutputs, TrainStep};
 use crate::{Buffer, Item, Module, Optimizer, Param, Visitor};
 
 /// A [`TrainStep`] whose loss and gradients are replayed: the ops of a step are run one after the other on the backend, without the checks, the
@@ -19,7 +19,7 @@ use crate::{Buffer, Item, Module, Optimizer, Param, Visitor};
 /// ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each time.
 ///
 /// What the loss uses besides model and batch is frozen: a tensor or a number that it got from elsewhere is as it was in the second step.
-/// Pass tensors that change in the batch.
+/// Pass what changes in the batch, a number as a tensor of rank 0.
 pub struct CapturedStep<M, O, L> {
     step: TrainStep<M, O, L>,
     params: Vec<Param>,
@@ -27,11 +27,12 @@ pub struct CapturedStep<M, O, L> {
     capture: Capture<Vec<bool>>,
 }
 
-impl<M, O, L> CapturedStep<M, O, L>
+impl<M, O, L, R> CapturedStep<M, O, L>
 where
     M: Module,
     O: Optimizer,
-    L: Fn(&M, &[Tensor]) -> Result<Tensor>,
+    L: Fn(&M, &[Tensor]) -> Result<R>,
+    R: StepOutputs,
 {
     pub(super) fn new(step: TrainStep<M, O, L>) -> Self {
         Self {
@@ -47,17 +48,21 @@ where
         }
     }
 
-    /// Trains on a batch; gives the loss before the step, outside the gradient graph.
+    /// Trains on a batch; gives what the loss function gave before the step, outside the gradient graph.
     ///
     /// # Errors
     /// As [`TrainStep::step`].
-    pub fn step(&mut self, batch: &[Tensor]) -> Result<Tensor> {
-        let (loss, gradients) = self.gradients(batch)?;
-        self.step.update(gradients)?;
-        Ok(loss)
+    pub fn step(&mut self, batch: &[Tensor]) -> Result<R> {
+        let (outputs, gradients) = self.backward(batch)?;
+        self.update(gradients)?;
+        Ok(outputs)
     }
 
-    fn gradients(&mut self, batch: &[Tensor]) -> Result<(Tensor, Gradients)> {
+    /// The first half of [`CapturedStep::step`]: what the loss function gives, and the gradients.
+    ///
+    /// # Errors
+    /// As [`TrainStep::backward`].
+    pub fn backward(&mut self, batch: &[Tensor]) -> Result<(R, Gradients)> {
         let Self {
             step,
             params,
@@ -70,11 +75,10 @@ where
             .chain(buffers.iter().map(Buffer::tensor));
         let inputs = batch.iter().map(Tensor::detach).chain(state).collect();
         let mut written = None;
-        // Loss, buffers, gradients; and which parameters have one.
+        // Buffers, gradients, and what the loss function gives; and which parameters have a gradient.
         let (outputs, has_gradient) = capture.run(variant(&step.model, params), inputs, || {
-            let (loss, gradients) = step.gradients(batch)?;
-            let mut outputs = vec![loss.clone()];
-            outputs.extend(buffers.iter().map(Buffer::tensor));
+            let (seen, gradients) = step.computed(batch)?;
+            let mut outputs: Vec<Tensor> = buffers.iter().map(Buffer::tensor).collect();
             let of = |param: &Param| gradients.get(param).cloned();
             let found: Vec<Option<Tensor>> = params.iter().map(of).collect();
             let has_gradient: Vec<bool> = found.iter().map(Option::is_some).collect();
@@ -82,23 +86,28 @@ where
                 refuse("its gradient flows into tensors that are no parameters of the model");
             }
             outputs.extend(found.into_iter().flatten());
-            written = Some((loss, gradients));
+            outputs.extend(seen.iter().cloned());
+            written = Some((seen, gradients));
             Ok((outputs, has_gradient))
         })?;
-        if let Some(written) = written {
-            return Ok(written);
+        if let Some((seen, gradients)) = written {
+            return Ok((R::from_tensors(seen)?, gradients));
         }
         let mut outputs = outputs.into_iter();
-        let loss = outputs.next();
         for (buffer, value) in buffers.iter().zip(outputs.by_ref()) {
             buffer.set(&value)?;
         }
         let trained = params.iter().zip(&has_gradient).filter(|(_, has)| **has);
-        let gradients = Gradients::new(trained.map(|(param, _)| param).zip(outputs));
-        match loss {
-            Some(loss) => Ok((loss, gradients)),
-            None => unreachable!("the loss is the first output"),
-        }
+        let gradients = Gradients::new(trained.map(|(param, _)| param).zip(outputs.by_ref()));
+        Ok((R::from_tensors(outputs.collect())?, gradients))
+    }
+
+    /// The second half of [`CapturedStep::step`]: changes the parameters by gradients.
+    ///
+    /// # Errors
+    /// As [`TrainStep::update`].
+    pub fn update(&mut self, gradients: Gradients) -> Result<()> {
+        self.step.update(gradients)
     }
 
     /// Whether a replay is ready for some batch.
@@ -116,8 +125,13 @@ where
         &self.step.model
     }
 
+    /// The optimizer.
+    pub fn optimizer(&self) -> &O {
+        &self.step.optimizer
+    }
+
     /// The optimizer, for learning rates and checkpoints.
-    pub fn optimizer(&mut self) -> &mut O {
+    pub fn optimizer_mut(&mut self) -> &mut O {
         &mut self.step.optimizer
     }
 

@@ -1,17 +1,22 @@
 //! Training steps: loss, gradients and optimizer as one value.
 
 mod captured;
+mod outputs;
 
 use std::fmt;
 use std::marker::PhantomData;
 
-use polygrad_tensor::{AnyBackend, Backend, Gradients, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Error, Gradients, Result, Tensor};
 
 pub use captured::CapturedStep;
+pub use outputs::StepOutputs;
 
 use crate::{Module, Optimizer, clip_grad_norm};
 
 /// A training step: a model, an optimizer of its parameters, and the loss of a batch.
+///
+/// Numbers that change from step to step, such as a clip range or a coefficient of the loss, are tensors of rank 0 in the batch; the learning rate is
+/// the optimizer's.
 ///
 /// ```
 /// use polygrad_nn::{Adam, Linear, Module, TrainStep};
@@ -40,14 +45,16 @@ pub struct TrainStep<M, O, L, B: Backend = AnyBackend> {
     backend: PhantomData<B>,
 }
 
-impl<M, O, L, B> TrainStep<M, O, L, B>
+impl<M, O, L, R, B> TrainStep<M, O, L, B>
 where
     B: Backend,
     M: Module<B>,
     O: Optimizer<B>,
-    L: Fn(&M, &[Tensor<B>]) -> Result<Tensor<B>>,
+    L: Fn(&M, &[Tensor<B>]) -> Result<R>,
+    R: StepOutputs<B>,
 {
-    /// A step for a model, an optimizer of its parameters, and a function that computes the loss, of one element, of a batch.
+    /// A step for a model, an optimizer of its parameters, and a function that computes the loss, of one element, of a batch; or the loss and other
+    /// tensors that the caller wants to see, such as the model's output, in a tuple.
     pub fn new(model: M, optimizer: O, loss: L) -> Self {
         Self {
             model,
@@ -65,23 +72,40 @@ where
         self
     }
 
-    /// Trains on a batch; gives the loss before the step, outside the gradient graph.
+    /// Trains on a batch; gives what the loss function gave before the step, outside the gradient graph.
     ///
     /// # Errors
-    /// Those of the loss, of [`Tensor::backward`], of [`clip_grad_norm`] and of [`Optimizer::step`].
-    pub fn step(&mut self, batch: &[Tensor<B>]) -> Result<Tensor<B>> {
-        let (loss, gradients) = self.gradients(batch)?;
+    /// Those of [`TrainStep::backward`] and of [`TrainStep::update`].
+    pub fn step(&mut self, batch: &[Tensor<B>]) -> Result<R> {
+        let (outputs, gradients) = self.backward(batch)?;
         self.update(gradients)?;
-        Ok(loss)
+        Ok(outputs)
     }
 
-    /// The loss and its gradients. The graph is gone afterwards, so that parameters can be changed in place.
-    fn gradients(&self, batch: &[Tensor<B>]) -> Result<(Tensor<B>, Gradients<B>)> {
-        let loss = (self.loss)(&self.model, batch)?;
-        Ok((loss.detach(), loss.backward()?))
+    /// The first half of [`TrainStep::step`]: what the loss function gives, outside the gradient graph, and the gradients. The graph is gone
+    /// afterwards, so that parameters can be changed in place.
+    ///
+    /// # Errors
+    /// Those of the loss function and of [`Tensor::backward`].
+    pub fn backward(&self, batch: &[Tensor<B>]) -> Result<(R, Gradients<B>)> {
+        let (outputs, gradients) = self.computed(batch)?;
+        Ok((R::from_tensors(outputs)?, gradients))
     }
 
-    fn update(&mut self, mut gradients: Gradients<B>) -> Result<()> {
+    fn computed(&self, batch: &[Tensor<B>]) -> Result<(Vec<Tensor<B>>, Gradients<B>)> {
+        let outputs = (self.loss)(&self.model, batch)?.into_tensors();
+        let seen = outputs.iter().map(Tensor::detach).collect();
+        let Some(loss) = outputs.into_iter().next() else {
+            return Err(Error::invalid("a loss function gave no tensor"));
+        };
+        Ok((seen, loss.backward()?))
+    }
+
+    /// The second half of [`TrainStep::step`]: changes the parameters by gradients.
+    ///
+    /// # Errors
+    /// Those of [`clip_grad_norm`] and of [`Optimizer::step`].
+    pub fn update(&mut self, mut gradients: Gradients<B>) -> Result<()> {
         if let Some(max_norm) = self.max_norm {
             clip_grad_norm(&mut gradients, max_norm)?;
         }
@@ -93,8 +117,13 @@ where
         &self.model
     }
 
+    /// The optimizer.
+    pub fn optimizer(&self) -> &O {
+        &self.optimizer
+    }
+
     /// The optimizer, for learning rates and checkpoints.
-    pub fn optimizer(&mut self) -> &mut O {
+    pub fn optimizer_mut(&mut self) -> &mut O {
         &mut self.optimizer
     }
 
@@ -104,11 +133,12 @@ where
     }
 }
 
-impl<M, O, L> TrainStep<M, O, L>
+impl<M, O, L, R> TrainStep<M, O, L>
 where
     M: Module,
     O: Optimizer,
-    L: Fn(&M, &[Tensor]) -> Result<Tensor>,
+    L: Fn(&M, &[Tensor]) -> Result<R>,
+    R: StepOutputs,
 {
     /// The same step, whose loss and gradients are recorded in its first two runs and replayed from then on: see [`CapturedStep`].
     pub fn captured(self) -> CapturedStep<M, O, L> {

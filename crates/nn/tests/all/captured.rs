@@ -5,7 +5,8 @@ use std::cell::Cell;
 use polygrad_core::{AnyDevice, Backend};
 use polygrad_nn::loss::{Reduction, cross_entropy, mse_loss};
 use polygrad_nn::{
-    Adam, BatchNorm1d, CapturedStep, Dropout, Linear, Module, Optimizer, ReLU, SGDConfig, Sequential, TrainStep,
+    Adam, BatchNorm1d, CapturedStep, Conv2dConfig, Dropout, Flatten, Linear, MaxPool2d, Module, Optimizer, ReLU,
+    SGDConfig, Sequential, TrainStep,
 };
 use polygrad_tensor::{AnyBackend, Device, GeneratorState, Result, Tensor, manual_seed};
 
@@ -101,7 +102,7 @@ fn a_replay_gives_the_same_bits_and_random_numbers() {
 fn gradients_that_are_not_finite_are_refused_in_replays() {
     let device = cpu();
     let mut captured = step(&device, loss as Loss).captured();
-    captured.optimizer().error_if_nonfinite(true);
+    captured.optimizer_mut().error_if_nonfinite(true);
     for i in 0..4 {
         captured.step(&batch(8, i, &device)).unwrap();
     }
@@ -135,8 +136,8 @@ fn rates_modes_and_freezing_may_change_on_the_way() {
     let mut plain = step(&device, loss as Loss);
     let mut captured = step(&device, loss as Loss).captured();
     // Frozen parameters have no gradient.
-    plain.optimizer().allow_unused(true);
-    captured.optimizer().allow_unused(true);
+    plain.optimizer_mut().allow_unused(true);
+    captured.optimizer_mut().allow_unused(true);
     let frozen = |model: &Sequential, frozen: bool| {
         let (_, param) = model
             .named_parameters()
@@ -147,8 +148,8 @@ fn rates_modes_and_freezing_may_change_on_the_way() {
     };
     for i in 0..24 {
         if i == 6 {
-            plain.optimizer().set_lr(1e-3);
-            captured.optimizer().set_lr(1e-3);
+            plain.optimizer_mut().set_lr(1e-3);
+            captured.optimizer_mut().set_lr(1e-3);
         }
         for model in [plain.model(), captured.model()] {
             match i {
@@ -312,4 +313,75 @@ fn a_step_that_fails_leaves_the_capture_whole() {
     assert!(error.contains("cross_entropy"), "{error}");
     captured.step(&fine).unwrap();
     assert_eq!(captured.refusal(), None);
+}
+
+/// A clip range, or any other number that changes, is a tensor of the batch; what else the loss function gives is seen as well.
+#[test]
+fn numbers_of_the_batch_change_between_replays() {
+    let device = cpu();
+    let clipped = |model: &Sequential, batch: &[Tensor]| {
+        let logits = model.forward(&batch[0])?;
+        let kept = logits.clamp(Some(&batch[2].neg()?), Some(&batch[2]))?;
+        Ok((cross_entropy(&kept, &batch[1])?, logits))
+    };
+    let make = || {
+        let model = model(&device);
+        let optimizer = Adam::new(model.parameters(), 1e-2).unwrap();
+        TrainStep::new(model, optimizer, clipped)
+    };
+    let (mut plain, mut captured) = (make(), make().captured());
+    let run = |step: &mut dyn FnMut(&[Tensor]) -> (Tensor, Tensor)| -> Vec<f64> {
+        manual_seed(5);
+        let mut seen = Vec::new();
+        for i in 0..8 {
+            let [x, y] = batch(8, i, &device);
+            let range = Tensor::full([], 0.1 * (i + 1) as f64, x.dtype(), &device).unwrap();
+            let (loss, logits) = step(&[x, y, range]);
+            assert_eq!(logits.dims(), [8, 3]);
+            seen.extend(loss.to_f64_vec().unwrap());
+            seen.extend(logits.to_f64_vec().unwrap());
+        }
+        seen
+    };
+    let wanted = run(&mut |batch| plain.step(batch).unwrap());
+    assert_eq!(run(&mut |batch| captured.step(batch).unwrap()), wanted);
+    assert!(captured.is_ready());
+}
+
+/// Replays pool before ReLU cuts, and let convolutions apply activations: the numbers are those of the steps as they are written.
+#[test]
+fn convolutions_and_poolings_give_the_same_bits() {
+    let make = |device: &Device| {
+        manual_seed(4);
+        let model = Sequential::new()
+            .push(Conv2dConfig::new(1, 4, 3).padding(1).build(device).unwrap())
+            .push(ReLU)
+            .push(MaxPool2d::new(2))
+            .push(Conv2dConfig::new(4, 6, 3).padding(1).build(device).unwrap())
+            .push(ReLU)
+            .push(Flatten::default())
+            .push(Linear::new(96, 3, device).unwrap());
+        let optimizer = Adam::new(model.parameters(), 1e-2).unwrap();
+        TrainStep::new(model, optimizer, loss as Loss)
+    };
+    for device in [cpu(), reference()] {
+        let (mut plain, mut captured) = (make(&device), make(&device).captured());
+        let images = |number: usize| {
+            let x = (0..5 * 64)
+                .map(|i| ((i * 37 + number * 11) % 29) as f32 / 14.0 - 1.0)
+                .collect();
+            let y = (0..5).map(|i| ((i + number) % 3) as i64).collect();
+            [
+                Tensor::from_vec::<f32>(x, [5, 1, 8, 8], &device).unwrap(),
+                Tensor::from_vec::<i64>(y, [5], &device).unwrap(),
+            ]
+        };
+        for number in 0..6 {
+            let batch = images(number);
+            let wanted = plain.step(&batch).unwrap().item().unwrap();
+            assert_eq!(captured.step(&batch).unwrap().item().unwrap(), wanted);
+        }
+        assert_eq!(weights(captured.model()), weights(plain.model()));
+        assert!(captured.is_ready());
+    }
 }

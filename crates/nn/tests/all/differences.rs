@@ -121,7 +121,7 @@ fn no_channels_give_the_whole_shape<B: Backend>(device: &Device<B>) {
         f64_of(Vec::new(), &[2, 0, 5], device),
         f64_of(Vec::new(), &[4, 0, 3], device),
     );
-    let y = x.conv(&weight, &ConvParams::default()).unwrap();
+    let y = x.conv(&weight, None, &ConvParams::default()).unwrap();
     assert_eq!(y.dims(), [2, 4, 3]);
     assert!(y.to_f64_vec().unwrap().iter().all(|&value| value == 0.0));
 }

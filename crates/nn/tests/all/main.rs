@@ -5,6 +5,7 @@ mod common;
 
 mod attention;
 mod captured;
+mod compiled;
 mod derive;
 mod differences;
 mod ema;
@@ -12,7 +13,6 @@ mod files;
 mod gradients;
 mod images;
 mod init;
-mod joined;
 mod language;
 mod losses;
 mod min_gru;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use polygrad_core::{AnyBackend, AnyTensor, Backend, Error, ErrorKind, Result, Shape};
-use polygrad_nn::{Item, Module, StateDict, Visitor, watch};
+use polygrad_core::{AnyBackend, AnyTensor, Error, ErrorKind, Result, Shape};
+use polygrad_nn::{Evaluation, Module, StateDict, watch};
 use polygrad_reference::Reference;
 use polygrad_tensor::{Device, Tensor, no_grad};
 
@@ -320,42 +320,5 @@ impl<M: Module<AnyBackend> + ?Sized> Drop for Away<'_, M> {
     /// When the forward pass panicked.
     fn drop(&mut self) {
         let _ = self.model.to_device(self.home);
-    }
-}
-
-/// A model in evaluation, whose modes are put back at the end.
-struct Evaluation<'a, B: Backend, M: Module<B> + ?Sized> {
-    model: &'a M,
-    modes: Vec<bool>,
-    backend: std::marker::PhantomData<B>,
-}
-
-impl<'a, B: Backend, M: Module<B> + ?Sized> Evaluation<'a, B, M> {
-    fn of(model: &'a M) -> Self {
-        let mut modes = Vec::new();
-        Visitor::walk(model, |_, item: Item<'_, B>| {
-            if let Item::Mode(mode) = item {
-                modes.push(mode.is_training());
-                mode.set_training(false);
-            }
-        });
-        Self {
-            model,
-            modes,
-            backend: std::marker::PhantomData,
-        }
-    }
-}
-
-impl<B: Backend, M: Module<B> + ?Sized> Drop for Evaluation<'_, B, M> {
-    fn drop(&mut self) {
-        let mut modes = self.modes.iter();
-        Visitor::walk(self.model, |_, item: Item<'_, B>| {
-            if let Item::Mode(mode) = item
-                && let Some(&training) = modes.next()
-            {
-                mode.set_training(training);
-            }
-        });
     }
 }

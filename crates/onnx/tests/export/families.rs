@@ -230,8 +230,8 @@ fn window(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         groups: 1,
     };
     let mut all = vec![
-        images.conv(&kernel, &conv(1, 0, 1))?,
-        images.conv(&kernel, &conv(2, 1, 2))?,
+        images.conv(&kernel, None, &conv(1, 0, 1))?,
+        images.conv(&kernel, None, &conv(2, 1, 2))?,
         images
             .narrow(1, 0, 1)?
             .conv_transpose(&kernel, &conv(2, 1, 1), [1, 0, 0])?,

@@ -10,7 +10,7 @@ mod division;
 mod einsum;
 mod elementwise;
 mod index;
-mod inference;
+pub mod inference;
 mod interpolate;
 mod join;
 mod linalg;

@@ -10,29 +10,47 @@ use crate::graph::record;
 use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
-    /// Cross-correlation of `[N, C, spatial…]` with `weight [O, C / groups, kernel…]`; integers wrap, and never become floats.
+    /// Cross-correlation of `[N, C, spatial…]` with `weight [O, C / groups, kernel…]`, plus `bias [O]`; integers wrap, and never become floats.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
-    pub fn conv(&self, weight: &Self, params: &ConvParams) -> Result<Self> {
-        let fail = |e| context(e, "conv", &[self, weight]);
-        self.check_factors(weight).map_err(fail)?;
-        params.output_shape(&self.shape(), &weight.shape()).map_err(fail)?;
-        let value = if self.dtype().is_float() {
-            B::conv(&self.value, &weight.value, params)
-        } else {
-            decompose::integer_conv::<B>(&self.value, &weight.value, params)
+    pub fn conv(&self, weight: &Self, bias: Option<&Self>, params: &ConvParams) -> Result<Self> {
+        let operands = [self, weight, bias.unwrap_or(self)];
+        let operands = &operands[..2 + usize::from(bias.is_some())];
+        let fail = |e| context(e, "conv", operands);
+        let shape = self.check_conv(operands, params).map_err(fail)?;
+        let bias = bias.map(|bias| &bias.value);
+        let value = match (self.dtype().is_float(), bias) {
+            (true, None) => B::conv(&self.value, &weight.value, params),
+            (true, Some(bias)) => B::conv_activation(&self.value, &weight.value, bias, None, None, params),
+            (false, None) => decompose::integer_conv::<B>(&self.value, &weight.value, params),
+            (false, Some(bias)) => decompose::integer_conv::<B>(&self.value, &weight.value, params)
+                .and_then(|y| B::add(&y, &decompose::channel_bias::<B>(bias, shape.rank())?)),
         };
         let value = value.map_err(fail)?;
-        flops::add_products(B::shape(&value).numel(), taps(weight.shape()));
+        flops::add_products(shape.numel(), taps(weight.shape()));
         Ok(record(
             value,
-            &[self, weight],
+            operands,
             || Op::Conv(*params),
             |save, _| {
                 save.input(0).input(1);
             },
         ))
+    }
+
+    /// The shape of a convolution of an input, a weight and perhaps a bias.
+    pub(super) fn check_conv(&self, operands: &[&Self], params: &ConvParams) -> Result<Shape> {
+        let shape = params.output_shape(&self.shape(), &operands[1].shape())?;
+        for operand in &operands[1..] {
+            self.check_factors(operand)?;
+        }
+        match operands.get(2) {
+            Some(bias) if bias.shape().dims() != [shape[1]] => {
+                Err(Error::shape(format!("takes a bias [{}]", shape[1])))
+            }
+            _ => Ok(shape),
+        }
     }
 
     /// Transposed convolution of `[N, O, spatial…]` with `weight [O, C / groups, kernel…]`: the gradient of [`Tensor::conv`] wrt an input

@@ -181,11 +181,11 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::Conv(params) => fused::conv(params, c),
         // Both gradients of a convolution are linear in the same three tensors as the convolution itself.
         Op::ConvInputGrad { params, .. } => c.two(
-            || c.grad.conv(&c.saved[1], params),
+            || c.grad.conv(&c.saved[1], None, params),
             || c.saved[0].conv_weight_grad(&c.grad, c.shape(1), params),
         ),
         Op::ConvWeightGrad { params, .. } => c.two(
-            || c.saved[1].conv(&c.grad, params),
+            || c.saved[1].conv(&c.grad, None, params),
             || c.saved[0].conv_input_grad(&c.grad, c.shape(1), params),
         ),
 

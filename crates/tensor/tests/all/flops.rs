@@ -32,7 +32,7 @@ fn a_convolution_costs_twice_as_much_backward_as_forward() -> Result<()> {
         padding: [1, 0, 0],
         ..ConvParams::default()
     };
-    let (y, forward) = count_flops(|| x.conv(&weight, &params));
+    let (y, forward) = count_flops(|| x.conv(&weight, None, &params));
     let y = y?;
     assert_eq!(y.dims(), [2, 8, 6, 3]);
     assert_eq!(forward, 2 * (2 * 8 * 6 * 3) * (2 * 3 * 3));

@@ -57,8 +57,8 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
         match chosen {
             Chosen::Timed(case) => {
                 let mut contestants: Vec<&mut dyn Contestant> = vec![&mut ours];
-                // What does not train is never captured: it would be the same twice.
-                let written = written.as_mut().filter(|_| case.trains());
+                // What is no model is never captured: it would be the same twice.
+                let written = written.as_mut().filter(|_| case.is_model());
                 contestants.extend(written.map(|written| written as &mut dyn Contestant));
                 contestants.extend(peers.iter_mut().map(|peer| peer as &mut dyn Contestant));
                 let outcomes = rounds::measure(&case.name(), &mut contestants, Pace::new(threads), args.seconds);

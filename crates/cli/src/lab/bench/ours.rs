@@ -24,7 +24,7 @@ pub(crate) struct Ours {
 pub(crate) enum Way {
     /// As they are written.
     Written,
-    /// Recorded and replayed; what does not train as it is written.
+    /// Recorded and replayed; what is no model as it is written.
     Captured,
     /// As they are written, beside those that are captured: nothing else.
     WrittenToo,

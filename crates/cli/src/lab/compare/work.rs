@@ -130,7 +130,7 @@ impl Work {
                     padding: [1; 3],
                     ..ConvParams::default()
                 };
-                Box::new(move || x.conv(&weight, &params))
+                Box::new(move || x.conv(&weight, None, &params))
             }
             Self::Mlp => {
                 let model = Sequential::new()

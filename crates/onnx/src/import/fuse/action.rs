@@ -1,7 +1,7 @@
 //! What a fused step computes.
 
 use polygrad_core::{Activation, ConvParams, PoolParams, Prepack, Result, Shape};
-use polygrad_tensor::Tensor;
+use polygrad_tensor::{Tensor, inference};
 use smallvec::{SmallVec, smallvec};
 
 use super::attention::Masking;
@@ -73,7 +73,7 @@ impl Fused {
             Self::MaxPool { params, .. } => {
                 let x = c.x(0)?;
                 c.limits.check(&params.output_shape(&x.shape())?, x.dtype())?;
-                one(x.max_pool_values(params)?)
+                one(inference::max_pool_values(&x, params)?)
             }
             Self::Attention { scale, axis, masking } => attention(c, *scale, *axis, *masking),
             Self::Lstm(lstm) => match lstm.run(c)? {
@@ -110,7 +110,7 @@ fn linear(c: &Call<'_>, matrix: bool, activation: Option<Activation>) -> Results
             .check(&shape.with_dim(shape.rank() - 1, weight.shape()[0]), x.dtype())?;
     }
     one(match activation {
-        Some(op) => x.linear_activation(&weight, bias.as_ref(), op)?,
+        Some(op) => inference::linear_activation(&x, &weight, bias.as_ref(), op)?,
         None => x.linear(&weight, bias.as_ref())?,
     })
 }
@@ -123,13 +123,20 @@ fn conv(c: &Call<'_>, params: &ConvParams, activation: Option<Activation>) -> Re
         // It would be broadcast, or is what the convolution is broadcast to.
         Some(residual) if residual.shape() != shape => {
             c.limits.check(&shape.broadcast(&residual.shape())?, x.dtype())?;
-            let y = x.conv_activation(&weight, &bias, None, None, params)?.add(&residual)?;
+            let y = x.conv(&weight, Some(&bias), params)?.add(&residual)?;
             one(match activation {
                 Some(op) => y.activation(op)?,
                 None => y,
             })
         }
-        residual => one(x.conv_activation(&weight, &bias, residual.as_ref(), activation, params)?),
+        residual => one(inference::conv_activation(
+            &x,
+            &weight,
+            &bias,
+            residual.as_ref(),
+            activation,
+            params,
+        )?),
     }
 }
 

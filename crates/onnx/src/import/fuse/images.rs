@@ -1,7 +1,7 @@
 //! A convolution and the pooling after it, for as many images at a time as leave the convolution's output in the cache.
 
 use polygrad_core::{Activation, ConvParams, PoolParams, Result};
-use polygrad_tensor::{Device, Tensor};
+use polygrad_tensor::{Device, Tensor, inference};
 
 use crate::import::call::{Call, Results, one};
 
@@ -26,8 +26,8 @@ pub(super) fn conv_pool(
     c.limits.check(&shape, x.dtype())?;
     c.limits.check(&pool.output_shape(&shape)?, x.dtype())?;
     let compute = |x: &Tensor| -> Result<Tensor> {
-        x.conv_activation(&weight, &bias, None, activation, params)?
-            .max_pool_values(pool)
+        let y = inference::conv_activation(x, &weight, &bias, None, activation, params)?;
+        inference::max_pool_values(&y, pool)
     };
     let images = shape[0];
     let bytes = shape.numel() * x.dtype().size();

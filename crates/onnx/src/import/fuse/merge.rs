@@ -1,6 +1,7 @@
 //! Two steps in one: what follows a product or a convolution becomes part of it.
 
 use polygrad_core::{Activation, Result};
+use polygrad_tensor::inference;
 
 use super::action::Fused;
 use super::{Draft, images};
@@ -169,7 +170,7 @@ impl Draft<'_> {
             let (Some(slot), Some(weight)) = (self.slot(i, 1), self.tensor(i, 1)?) else {
                 continue;
             };
-            self.constants.insert(slot, weight.prepacked(kind)?.into());
+            self.constants.insert(slot, inference::prepacked(&weight, kind)?.into());
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Single nodes that are made ready: their weights are there, and what their attributes say is read once.
 
 use polygrad_core::{ConvParams, PoolParams, Prepack, Result};
-use polygrad_tensor::Tensor;
+use polygrad_tensor::{Tensor, inference};
 
 use super::Draft;
 use super::action::{Direction, Fused, Lstm};
@@ -173,15 +173,13 @@ impl Draft<'_> {
             let [a, b, c, d] = gates;
             Tensor::cat(&[&a?, &b?, &c?, &d?], 0)
         };
+        let ready = |x: Tensor| inference::prepacked(&ordered(&x)?, Prepack::Linear);
         let mut directions = Vec::with_capacity(count);
         for (at, &reverse) in reverse.iter().enumerate() {
             let of = |x: &Tensor| x.select(0, at as isize);
             let bias = of(&b)?;
             directions.push(Direction {
-                weights: [
-                    ordered(&of(&w)?)?.prepacked(Prepack::Linear)?,
-                    ordered(&of(&r)?)?.prepacked(Prepack::Linear)?,
-                ],
+                weights: [ready(of(&w)?)?, ready(of(&r)?)?],
                 biases: [
                     ordered(&bias.narrow(0, 0, 4 * size)?)?,
                     ordered(&bias.narrow(0, 4 * size, 4 * size)?)?,

@@ -151,7 +151,7 @@ fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
         x = x.pad(&borders, 0.0)?;
     }
     c.limits.check(&params.output_shape(&x.shape(), &kernels)?, x.dtype())?;
-    x.conv(weight, &params)
+    x.conv(weight, None, &params)
 }
 
 pub(super) fn biased(y: Tensor, bias: Option<Tensor>) -> Result<Tensor> {

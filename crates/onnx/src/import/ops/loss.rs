@@ -77,7 +77,7 @@ fn causal_conv(c: &Call<'_>) -> Results {
         groups: channels,
         ..Default::default()
     };
-    let y = super::conv::biased(padded.conv(&weight, &params)?, c.opt(2)?)?;
+    let y = super::conv::biased(padded.conv(&weight, None, &params)?, c.opt(2)?)?;
     let y = match c.text("activation", "none")? {
         "none" => y,
         "silu" | "swish" => y.activation(Activation::Silu)?,

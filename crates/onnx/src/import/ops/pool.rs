@@ -141,7 +141,7 @@ impl Placed {
         let mut kernel = vec![1, 1];
         kernel.extend(&self.window.kernel);
         let ones = c.full(&kernel, 1.0, x.dtype())?;
-        let y = x.reshape(flat)?.conv(&ones, &self.window.params(1))?;
+        let y = x.reshape(flat)?.conv(&ones, None, &self.window.params(1))?;
         let mut dims = vec![shape[0], shape[1]];
         dims.extend(&y.shape()[2..]);
         y.reshape(dims)

@@ -8,19 +8,19 @@ use super::{Tensor, f32, fails, list, of};
 #[test]
 fn windows() {
     let (x, w) = (f32(&[1, 2, 5, 5]), f32(&[4, 2, 3, 3]));
-    let conv = |params: ConvParams| x.conv(&w, &params);
+    let conv = |params: ConvParams| x.conv(&w, None, &params);
     fails(
-        f32(&[2, 5]).conv(&w, &ConvParams::default()),
+        f32(&[2, 5]).conv(&w, None, &ConvParams::default()),
         Shape,
         &["conv", "[N, C, spatial…]", "[2, 5]"],
     );
     fails(
-        f32(&[1, 3, 5, 5]).conv(&w, &ConvParams::default()),
+        f32(&[1, 3, 5, 5]).conv(&w, None, &ConvParams::default()),
         Shape,
         &["conv", "3 input channels", "groups"],
     );
     fails(
-        f32(&[8, 5, 5, 2]).conv(&w, &ConvParams::default()),
+        f32(&[8, 5, 5, 2]).conv(&w, None, &ConvParams::default()),
         Shape,
         &[
             "conv",

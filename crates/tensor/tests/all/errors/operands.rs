@@ -193,7 +193,7 @@ fn dtypes() {
         &["avg_pool", "the mean of i64 is no i64", "to_dtype"],
     );
     fails(
-        f32(&[1, 1, 4]).conv(&of(DType::F64, &[1, 1, 2]), &ConvParams::default()),
+        f32(&[1, 1, 4]).conv(&of(DType::F64, &[1, 1, 2]), None, &ConvParams::default()),
         WrongDType,
         &["conv", "one dtype", "to_dtype"],
     );

@@ -111,7 +111,7 @@ fn devices_that_differ() -> Result<()> {
             "scaled_dot_product_attention",
             a.scaled_dot_product_attention(&a, &b, None, false, None),
         ),
-        ("conv", image(&host)?.conv(&image(&cpu)?, &params)),
+        ("conv", image(&host)?.conv(&image(&cpu)?, None, &params)),
         (
             "conv_transpose",
             image(&host)?.conv_transpose(&image(&cpu)?, &params, [0; 3]),

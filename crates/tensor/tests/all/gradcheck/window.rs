@@ -1,6 +1,6 @@
 //! Convolution and pooling.
 
-use polygrad_tensor::{Activation, ConvParams, InterpolateMode, PoolParams, Resize};
+use polygrad_tensor::{Activation, ConvParams, InterpolateMode, PoolParams, Resize, inference};
 
 use super::case::{Cases, mixed};
 
@@ -17,7 +17,7 @@ fn convolutions(cases: &mut Cases) {
                     };
                     let name = format!("stride {stride}, padding {padding}, dilation {dilation}, groups {groups}");
                     let inputs = [mixed([1, 2, 5], 1), mixed([2, 2 / groups, 2], 2)];
-                    cases.add(format!("conv {name}"), inputs, move |x| x[0].conv(&x[1], &params));
+                    cases.add(format!("conv {name}"), inputs, move |x| x[0].conv(&x[1], None, &params));
                     // A short output has more padding than it can lose.
                     if padding < 2 {
                         let extra = (stride.max(dilation) - 1).min(stride - 1);
@@ -51,7 +51,8 @@ fn convolutions(cases: &mut Cases) {
         mixed([1, 2, 3], 4),
     ];
     cases.add("conv_activation with all", inputs, |x| {
-        x[0].conv_activation(
+        inference::conv_activation(
+            &x[0],
             &x[1],
             &x[2],
             Some(&x[3]),
@@ -61,11 +62,11 @@ fn convolutions(cases: &mut Cases) {
     });
     for (x, w) in shapes {
         cases.add(format!("conv {x:?} {w:?}"), [mixed(x, 1), mixed(w, 2)], move |x| {
-            x[0].conv(&x[1], &params)
+            x[0].conv(&x[1], None, &params)
         });
         let inputs = [mixed(x, 1), mixed(w, 2), mixed([w[0]], 3)];
-        cases.add(format!("conv_activation {x:?} {w:?}"), inputs, move |x| {
-            x[0].conv_activation(&x[1], &x[2], None, None, &params)
+        cases.add(format!("conv with a bias {x:?} {w:?}"), inputs, move |x| {
+            x[0].conv(&x[1], Some(&x[2]), &params)
         });
     }
     // With dilation, output_padding may be a stride or more.

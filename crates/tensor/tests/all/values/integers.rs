@@ -160,8 +160,8 @@ fn convolutions_wrap<B: Backend>(device: &Device<B>) -> Result<()> {
         let x = list(&small(input.iter().product(), 5), input, device)?;
         let weight = list(&small(kernel.iter().product(), 6), kernel, device)?;
         let (wide_x, wide_weight) = (x.to_dtype(DType::F64)?, weight.to_dtype(DType::F64)?);
-        let wanted = wide_x.conv(&wide_weight, &params)?.to_dtype(DType::I64)?;
-        let y = x.conv(&weight, &params)?;
+        let wanted = wide_x.conv(&wide_weight, None, &params)?.to_dtype(DType::I64)?;
+        let y = x.conv(&weight, None, &params)?;
         gives(&y, &wanted.dims(), &wanted.to_vec::<i64>()?);
         let back = y.conv_transpose(&weight, &params, [0; 3])?;
         let wanted = y.to_dtype(DType::F64)?.conv_transpose(&wide_weight, &params, [0; 3])?;
@@ -170,13 +170,17 @@ fn convolutions_wrap<B: Backend>(device: &Device<B>) -> Result<()> {
     // And with others, in their own width.
     let x = list(&[i64::MAX, 2, ODD], &[1, 1, 3], device)?;
     let weight = list(&[2i64, 3], &[1, 1, 2], device)?;
-    gives(&x.conv(&weight, &ConvParams::default())?, &[1, 1, 2], &[4, 3 * ODD + 4]);
+    gives(
+        &x.conv(&weight, None, &ConvParams::default())?,
+        &[1, 1, 2],
+        &[4, 3 * ODD + 4],
+    );
     let bias = list(&[ODD], &[1], device)?;
-    let y = x.conv_activation(&weight, &bias, None, None, &ConvParams::default())?;
+    let y = x.conv(&weight, Some(&bias), &ConvParams::default())?;
     gives(&y, &[1, 1, 2], &[4 + ODD, 4 * ODD + 4]);
     let bytes = x
         .to_dtype(DType::U8)?
-        .conv(&weight.to_dtype(DType::U8)?, &ConvParams::default())?;
+        .conv(&weight.to_dtype(DType::U8)?, None, &ConvParams::default())?;
     gives(&bytes, &[1, 1, 2], &[4u8, 7]);
     Ok(())
 }

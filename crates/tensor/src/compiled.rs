@@ -1,0 +1,76 @@
+//! Computations without gradients that were made ready to be run many times.
+
+use std::fmt;
+
+use polygrad_core::program::Replay;
+use polygrad_core::{AnyTensor, Error, ErrorKind, Result};
+
+use crate::capture::{recorded, replay, tensors};
+use crate::graph::needs_graph;
+use crate::random::next_key;
+use crate::{Tensor, no_grad};
+
+/// A computation that was recorded once, with what depends on constants computed and ops joined, for inputs of the same shapes and dtypes.
+/// Several threads may run it at the same time.
+///
+/// What the computation used and was not among its inputs is frozen, numbers as well as tensors. Random numbers are drawn anew each time.
+///
+/// `model.compile(&example)` of polygrad-nn is made of it.
+pub struct Compiled {
+    replay: Box<dyn Replay>,
+    ops: Vec<&'static str>,
+}
+
+impl Compiled {
+    /// Records `f`, which computes its outputs from `inputs`, at least one. It is called twice, to see whether it does the same each time.
+    ///
+    /// # Errors
+    /// Those of `f`; [`ErrorKind::Unsupported`] where it cannot be recorded: it reads values on the host ([`Tensor::item`],
+    /// [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each time.
+    pub fn new(inputs: &[Tensor], f: impl Fn() -> Result<Vec<Tensor>>) -> Result<Self> {
+        let inputs: Vec<AnyTensor> = inputs.iter().map(|x| x.value.clone()).collect();
+        let record = || {
+            let (_, (), program) = recorded(&inputs, || no_grad(|| Ok((f()?, ()))))?;
+            program.map_err(refused)
+        };
+        let (first, second) = (record()?, record()?);
+        let (replay, ops) = replay(&first, second).map_err(refused)?;
+        Ok(Self { replay, ops })
+    }
+
+    /// The outputs for inputs of the shapes, dtypes and device that it was recorded with.
+    ///
+    /// # Errors
+    /// When there are more or fewer inputs or others; [`ErrorKind::NoGradient`] when an input requires a gradient, which would end here
+    /// without a word; when the device fails.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        for input in inputs {
+            if needs_graph(&[input]) {
+                return Err(
+                    Error::new(ErrorKind::NoGradient, "a compiled computation passes no gradient on")
+                        .with_hint("run the model as it is, or run the compiled one within no_grad"),
+                );
+            }
+        }
+        let inputs: Vec<AnyTensor> = inputs.iter().map(|x| x.value.clone()).collect();
+        self.replay.run(&inputs, &mut next_key).map(tensors)
+    }
+
+    /// The names of the ops that a run goes through, in order.
+    pub fn ops(&self) -> &[&'static str] {
+        &self.ops
+    }
+}
+
+#[cold]
+fn refused(why: String) -> Error {
+    Error::unsupported(format!("this cannot be compiled: {why}"))
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiled")
+            .field("ops", &self.ops)
+            .finish_non_exhaustive()
+    }
+}
