@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use hmac_sha256::Hash;
 use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest, Sha256};
 
 /// A package, as pip names it, with the hash of its file, and what is taken out of it.
 pub(crate) struct Package {
@@ -119,7 +119,7 @@ fn resumes() -> bool {
 
 fn hash(file: &Path) -> Result<String, String> {
     let read = || -> io::Result<String> {
-        let (mut input, mut hasher, mut buffer) = (File::open(file)?, Sha256::new(), vec![0; 1 << 20]);
+        let (mut input, mut hasher, mut buffer) = (File::open(file)?, Hash::new(), vec![0; 1 << 20]);
         loop {
             match input.read(&mut buffer)? {
                 0 => return Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),

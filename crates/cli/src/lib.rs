@@ -22,6 +22,7 @@
 
 mod args;
 mod backend;
+mod bar;
 mod data;
 mod devices;
 mod eval;

@@ -1,12 +1,12 @@
 //! Shows how far a command has come: a bar on a terminal, plain lines elsewhere.
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use polygrad::backend::printable;
 
+use crate::bar::Bar;
 use crate::failure::{Failure, Result};
 
 /// Without a terminal, a line at most this often, so that a log stays readable.
@@ -70,7 +70,7 @@ pub(crate) struct Step {
 /// The progress of a training run, measured in samples.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     epochs: usize,
     total: u64,
     /// Samples used before this process took over, by the run that it resumes.
@@ -85,14 +85,9 @@ impl Progress {
     /// A run of `epochs` epochs and `total` samples, of which `before` are done; a bar where standard error is a
     /// terminal.
     pub(crate) fn new(epochs: usize, total: u64, before: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = bar(total, "{bar:20.cyan/blue} {wide_msg}");
-            bar.set_position(before);
-            bar
-        });
         let now = Instant::now();
         Self {
-            bar,
+            bar: Bar::on_terminal(total),
             epochs,
             total,
             before,
@@ -107,9 +102,9 @@ impl Progress {
     pub(crate) fn step(&mut self, step: Step, time: Duration) {
         self.done += step.samples;
         self.training += time;
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.done);
-            bar.set_message(self.status(step, self.started.elapsed()));
+        if let Some(mut bar) = self.bar.take() {
+            bar.show(self.done, || self.status(step, self.started.elapsed()));
+            self.bar = Some(bar);
         } else if self.last_line.elapsed() >= PLAIN_INTERVAL {
             self.last_line = Instant::now();
             note(&self.status(step, self.started.elapsed()));
@@ -119,7 +114,7 @@ impl Progress {
     /// Writes a line to standard output, above the bar if there is one.
     pub(crate) fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| say(line)),
+            Some(bar) => bar.aside(|| say(line)),
             None => say(line),
         }
     }
@@ -127,7 +122,7 @@ impl Progress {
     /// Takes the bar away.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+            bar.clear();
         }
     }
 
@@ -156,25 +151,44 @@ impl Progress {
     }
 }
 
-/// A bar for the download of `name`, or a line where there is no terminal.
-pub(crate) fn download(name: &str, bytes: u64) -> ProgressBar {
-    if std::io::stderr().is_terminal() {
-        let bar = bar(
-            bytes,
-            "{bar:20.cyan/blue} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left  {wide_msg}",
-        );
-        bar.set_message(name.to_owned());
-        bar
-    } else {
-        note(&format!("downloading {name}, {} bytes", grouped(bytes)));
-        ProgressBar::hidden()
-    }
+/// The progress of a download: a bar until this is dropped, or a line where there is no terminal.
+#[derive(Debug)]
+pub(crate) struct Download<'a> {
+    bar: Option<Bar>,
+    name: &'a str,
+    bytes: u64,
+    started: Instant,
 }
 
-/// `template` is one of ours and known to be right; were it not, indicatif's own style would serve.
-fn bar(length: u64, template: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length).with_style(style.progress_chars("━╸─"))
+impl<'a> Download<'a> {
+    /// Of `name`, which has so many bytes.
+    pub(crate) fn new(name: &'a str, bytes: u64) -> Self {
+        let bar = Bar::on_terminal(bytes);
+        if bar.is_none() {
+            note(&format!("downloading {name}, {} bytes", grouped(bytes)));
+        }
+        Self {
+            bar,
+            name,
+            bytes,
+            started: Instant::now(),
+        }
+    }
+
+    /// So many bytes are here.
+    pub(crate) fn received(&mut self, bytes: u64) {
+        let Some(bar) = &mut self.bar else { return };
+        bar.show(bytes, || {
+            let rate = bytes as f64 / self.started.elapsed().as_secs_f64().max(1e-3);
+            let left = self.bytes.saturating_sub(bytes) as f64 / rate.max(1.0);
+            let [bytes, all, rate] = [bytes as f64, self.bytes as f64, rate].map(|bytes| bytes / 1e6);
+            format!(
+                "{bytes:.1} of {all:.1} MB  {rate:.1} MB/s  {} left  {}",
+                clock(left),
+                self.name
+            )
+        });
+    }
 }
 
 /// A duration as `0:07`, `12:34` or `1:02:03`.

@@ -3,15 +3,17 @@
 //! Its home serves plain HTTP, so what vouches for the files is their SHA-256, not the connection.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash;
+use polygrad::backend::printable;
 
 use crate::failure::{Failure, Result};
-use crate::progress;
+use crate::progress::Download;
 use crate::run::atomic::AtomicFile;
+use crate::run::metrics::hex;
 
 /// Where the Fashion-MNIST project serves its files (<https://github.com/zalandoresearch/fashion-mnist#get-the-data>).
 pub(crate) const FASHION_MNIST_HOME: &str = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/";
@@ -56,7 +58,7 @@ pub(crate) const FASHION_MNIST: [Remote<'static>; 4] = [
 /// A file takes its name only after its checksum was found right, so whatever has the name is whole.
 ///
 /// # Errors
-/// No connection, an answer other than 200, a transfer that stalls or ends early, wrong bytes, a folder that cannot be
+/// Neither curl nor wget, no connection, an answer other than 200, a transfer that stalls or ends early, wrong bytes, a folder that cannot be
 /// written; each says how to get the files by hand.
 pub(crate) fn fetch_missing(home: &str, files: &[Remote<'_>], folder: &Path) -> Result<()> {
     let missing: Vec<&Remote<'_>> = files.iter().filter(|file| !folder.join(file.name).is_file()).collect();
@@ -64,18 +66,101 @@ pub(crate) fn fetch_missing(home: &str, files: &[Remote<'_>], folder: &Path) -> 
         return Ok(());
     }
     fs::create_dir_all(folder).map_err(|e| Failure::io("create the folder", folder, &e))?;
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_connect(Some(Duration::from_secs(20)))
-        .timeout_per_read(Some(Duration::from_secs(60)))
-        .build()
-        .into();
     for file in missing {
-        fetch(&agent, home, file, folder)?;
+        fetch(home, file, folder)?;
     }
     Ok(())
 }
 
-fn fetch(agent: &ureq::Agent, home: &str, file: &Remote<'_>, folder: &Path) -> Result<()> {
+/// The programs that can download, the better one first, with the options that make them write a file to standard output, follow redirections, and
+/// give up where nobody answers or the transfer stalls.
+const DOWNLOADERS: [(&str, &[&str]); 2] = [
+    (
+        "curl",
+        &[
+            "--silent",
+            "--show-error",
+            "--fail",
+            "--location",
+            "--proto",
+            "=http,https",
+            "--connect-timeout",
+            "20",
+            "--speed-limit",
+            "1",
+            "--speed-time",
+            "60",
+            "--",
+        ],
+    ),
+    (
+        "wget",
+        &[
+            "--no-verbose",
+            "--tries=1",
+            "--connect-timeout=20",
+            "--read-timeout=60",
+            "--output-document=-",
+            "--",
+        ],
+    ),
+];
+
+/// A transfer under way, which is ended when this is dropped.
+struct Transfer {
+    program: &'static str,
+    child: Child,
+    body: ChildStdout,
+}
+
+impl Transfer {
+    /// Starts the first of `programs` that there is; none where there is none.
+    fn start(url: &str, programs: &[(&'static str, &[&str])]) -> std::io::Result<Option<Self>> {
+        for (program, options) in programs {
+            let mut command = Command::new(program);
+            command.args(*options).arg(url);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            match command.spawn() {
+                Ok(mut child) => {
+                    let Some(body) = child.stdout.take() else {
+                        unreachable!("standard output is a pipe");
+                    };
+                    return Ok(Some(Self { program, child, body }));
+                }
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Why the program failed, in its own words; none where it did not.
+    fn failure(&mut self) -> std::io::Result<Option<String>> {
+        let mut words = String::new();
+        if let Some(stderr) = self.child.stderr.as_mut() {
+            // The first words say what happened.
+            stderr.take(1000).read_to_string(&mut words)?;
+        }
+        let status = self.child.wait()?;
+        Ok((!status.success()).then(|| match words.trim() {
+            "" => format!("{} ended with {status}", self.program),
+            words => printable(words).to_string(),
+        }))
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn fetch(home: &str, file: &Remote<'_>, folder: &Path) -> Result<()> {
     let url = format!("{home}{}", file.name);
     let path = folder.join(file.name);
     let failed = |why: String| {
@@ -85,31 +170,41 @@ fn fetch(agent: &ureq::Agent, home: &str, file: &Remote<'_>, folder: &Path) -> R
              Debian's package dataset-fashion-mnist. Without --full the subset in the repository needs no download",
         )
     };
-    let mut response = agent.get(&url).call().map_err(|e| failed(e.to_string()))?;
-    // One byte more than expected is enough to see that there is too much.
-    let mut body = response.body_mut().as_reader().take(file.size + 1);
+    let transfer = Transfer::start(&url, &DOWNLOADERS).map_err(|e| failed(e.to_string()))?;
+    let mut transfer = transfer.ok_or_else(|| failed("neither curl nor wget is installed here".to_owned()))?;
     let mut sink = AtomicFile::create(&path)?;
-    let bar = progress::download(file.name, file.size);
-    let mut hash = Sha256::new();
+    let mut progress = Download::new(file.name, file.size);
+    let mut hash = Hash::new();
     let mut received = 0;
     let mut buffer = vec![0; 1 << 16];
     loop {
-        let read = body
-            .read(&mut buffer)
-            .map_err(|e| failed(format!("it broke off after {received} of {} bytes: {e}", file.size)))?;
+        let broken = |e: std::io::Error| failed(e.to_string());
+        let read = transfer.body.read(&mut buffer).map_err(broken)?;
         let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else {
+            if let Some(why) = transfer.failure().map_err(broken)? {
+                return Err(failed(match received {
+                    0 => why,
+                    _ => format!("it broke off after {received} of {} bytes: {why}", file.size),
+                }));
+            }
             break;
         };
         sink.append(chunk)?;
         hash.update(chunk);
         received += chunk.len() as u64;
-        bar.set_position(received);
+        if received > file.size {
+            break;
+        }
+        progress.received(received);
     }
-    bar.finish_and_clear();
-    if received != file.size {
-        return Err(failed(format!("it has {received} bytes or more, not {}", file.size)));
+    drop(progress);
+    if received > file.size {
+        return Err(failed(format!("it has more than {} bytes", file.size)));
     }
-    let sum: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    if received < file.size {
+        return Err(failed(format!("it has {received} bytes, not {}", file.size)));
+    }
+    let sum = hex(hash);
     if sum != file.sha256 {
         return Err(failed(format!("its SHA-256 is {sum}, not {}", file.sha256)));
     }

@@ -3,9 +3,9 @@
 use std::io::Read;
 use std::path::Path;
 
+use hmac_sha256::Hash;
 use polygrad::nn::open_file;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::log::Log;
 use crate::failure::{Failure, Result, Shown};
@@ -99,7 +99,7 @@ impl Mark {
     }
 
     fn of(rows: &[Row]) -> Self {
-        let mut hash = Sha256::new();
+        let mut hash = Hash::new();
         rows.iter().for_each(|row| hash.update(row.to_line()));
         Self {
             rows: rows.len(),
@@ -109,12 +109,11 @@ impl Mark {
 }
 
 /// The open file, and all its rows.
-#[derive(Debug)]
 pub(crate) struct Metrics {
     log: Log,
     rows: Vec<Row>,
     /// Of the rows' lines.
-    hash: Sha256,
+    hash: Hash,
 }
 
 impl Metrics {
@@ -124,9 +123,11 @@ impl Metrics {
     /// Whatever the file system says.
     pub(crate) fn create(path: &Path, rows: Vec<Row>) -> Result<Self> {
         let lines: String = rows.iter().map(|row| row.to_line()).collect();
+        let mut hash = Hash::new();
+        hash.update(&lines);
         Ok(Self {
             log: Log::create(path, format!("{HEADER}\n{lines}").as_bytes())?,
-            hash: Sha256::new_with_prefix(&lines),
+            hash,
             rows,
         })
     }
@@ -183,7 +184,7 @@ impl Metrics {
         self.log.sync()?;
         Ok(Mark {
             rows: self.rows.len(),
-            sha256: hex(self.hash.clone()),
+            sha256: hex(self.hash),
         })
     }
 
@@ -193,7 +194,8 @@ impl Metrics {
     }
 }
 
-fn hex(hash: Sha256) -> String {
+/// A SHA-256 in lower-case hexadecimal.
+pub(crate) fn hex(hash: Hash) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -285,7 +287,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         let refused = |text: String, words: &str| {
             std::fs::write(&path, text).unwrap();
-            let error = Metrics::resume(&path, 4, Some(&mark)).unwrap_err().to_string();
+            let error = Metrics::resume(&path, 4, Some(&mark)).err().unwrap().to_string();
             assert!(error.contains(words) && error.contains("move it away"), "{error}");
         };
         refused(
@@ -339,10 +341,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.csv");
         std::fs::write(&path, format!("{HEADER}\n1,0.1,dev,1,1,1,1\n")).unwrap();
-        let text = Metrics::resume(&path, 1, None).unwrap_err().to_string();
+        let text = Metrics::resume(&path, 1, None).err().unwrap().to_string();
         assert!(text.contains("metrics.csv, line 2: `1,0.1,dev,1,1,1,1`"), "{text}");
         std::fs::write(&path, "a,b\n1,2\n").unwrap();
-        let text = Metrics::resume(&path, 1, None).unwrap_err().to_string();
+        let text = Metrics::resume(&path, 1, None).err().unwrap().to_string();
         assert!(text.contains("metrics.csv, line 1: `a,b`"), "{text}");
     }
 }

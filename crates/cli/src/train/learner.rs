@@ -24,9 +24,10 @@ pub(crate) struct Learner<'a> {
     config: Config,
 }
 
-/// Gives the loss and the logits.
-type Step = CapturedStep<Rc<Sequential>, Box<dyn Optimizer>, fn(&Rc<Sequential>, &[Tensor]) -> Answered>;
-type Answered = polygrad::Result<(Tensor, Tensor)>;
+type Step = CapturedStep<Rc<Sequential>, Box<dyn Optimizer>, Loss>;
+
+/// Gives the loss and the logits of a batch.
+type Loss = fn(&Rc<Sequential>, &[Tensor]) -> polygrad::Result<(Tensor, Tensor)>;
 
 /// How the model did on a batch, before it learnt from it.
 pub(crate) struct Answers {
@@ -46,8 +47,7 @@ impl<'a> Learner<'a> {
         let model = model::build(config.model, &config.input, config.classes.len(), device)?;
         let model = Rc::new(model);
         let optimizer = optimizer::build(config.optimizer, config.lr, model.parameters())?;
-        let step: TrainStep<_, _, fn(&Rc<Sequential>, &[Tensor]) -> Answered> =
-            TrainStep::new(Rc::clone(&model), optimizer, loss);
+        let step = TrainStep::new(Rc::clone(&model), optimizer, loss as Loss);
         let steps = feed.len().div_ceil(config.batch_size) * config.epochs;
         Ok(Self {
             feed,
@@ -110,7 +110,7 @@ impl<'a> Learner<'a> {
     }
 }
 
-fn loss(model: &Rc<Sequential>, batch: &[Tensor]) -> Answered {
+fn loss(model: &Rc<Sequential>, batch: &[Tensor]) -> polygrad::Result<(Tensor, Tensor)> {
     let logits = model.forward(&batch[0])?;
     Ok((cross_entropy(&logits, &batch[1])?, logits))
 }
