@@ -10,8 +10,6 @@ pub(crate) enum Command {
     #[command(hide = true, disable_help_flag = true)]
     Check(Line),
     #[command(hide = true, disable_help_flag = true)]
-    Compare(Line),
-    #[command(hide = true, disable_help_flag = true)]
     Bench(Line),
     #[command(hide = true, disable_help_flag = true)]
     Profile(Line),
@@ -28,7 +26,6 @@ pub(crate) struct Line {
 pub(crate) fn run(command: &Command) -> Result<Outcome> {
     let (name, Line { words }) = match command {
         Command::Check(line) => ("check", line),
-        Command::Compare(line) => ("compare", line),
         Command::Bench(line) => ("bench", line),
         Command::Profile(line) => ("profile", line),
     };

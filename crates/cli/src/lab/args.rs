@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::compare::work::Work;
 use super::profile::args::Profile;
 use crate::args::positive;
 
@@ -12,9 +11,7 @@ use crate::args::positive;
 pub(crate) enum Command {
     /// Hold a backend to PyTorch: values, gradients and errors of every op
     Check(Check),
-    /// Time the same work at several sizes on every backend that is there
-    Compare(Compare),
-    /// Time training steps and ops as other libraries are timed on them, and beside those libraries
+    /// Time training steps and ops: on one backend, on several in turn, and beside other libraries
     Bench(Bench),
     /// Say where the time of training steps goes: by op, shape and module, as tables and as a trace
     Profile(Profile),
@@ -51,33 +48,15 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Compare {
-    /// Only this kind of work; may be given several times [default: all]
-    #[arg(long, value_enum)]
-    pub(crate) op: Vec<Work>,
-
-    /// Only this device, such as cpu:threads=1; may be given several times [default: each backend that is there]
-    #[arg(long)]
-    pub(crate) backend: Vec<String>,
-
-    /// Where the chart goes
-    #[arg(long, value_name = "FILE", default_value = "compare.png")]
-    pub(crate) plot: PathBuf,
-
-    /// Write the figures to this file too
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// What to time: a workload such as mlp-rl, or some of its cases, such as mlp-rl/adam or elementwise/exp [default: all]
     #[arg(value_name = "WORKLOAD[/CASE]")]
     pub(crate) workloads: Vec<String>,
 
-    /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
+    /// What to compute with, such as cpu or cpu:kernels=scalar; given several times, they take turns and are compared with the first; all
+    /// stands for every backend that is there
     #[arg(long, default_value = "cpu")]
-    pub(crate) backend: String,
+    pub(crate) backend: Vec<String>,
 
     /// Threads of the CPU backend, and of the peers [default: 1]
     #[arg(long, value_name = "N", value_parser = positive)]
@@ -99,8 +78,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "S", default_value = "300", value_parser = seconds)]
     pub(crate) patience: f64,
 
-    /// Draw how the peers compare, to this file
-    #[arg(long, value_name = "FILE.png", requires = "against")]
+    /// Draw how the others compare with the first, to this file
+    #[arg(long, value_name = "FILE.png")]
     pub(crate) plot: Option<PathBuf>,
 
     /// Be a peer: answer questions from standard input
@@ -141,7 +120,6 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_a_reason() {
         for (line, words) in [
-            ("polygrad compare --op sort", "matmul"),
             ("polygrad bench --seconds 0", "above 0"),
             ("polygrad check cpu --sample 0", "1 or more"),
         ] {

@@ -1,9 +1,8 @@
-//! What holds backends to PyTorch and times them: `check`, `compare`, `bench` and `profile`, with the feature `lab`.
+//! What holds backends to PyTorch and times them: `check`, `bench` and `profile`, with the feature `lab`.
 
 mod args;
 mod bench;
 mod check;
-mod compare;
 mod profile;
 
 pub(crate) use args::Command;
@@ -16,7 +15,6 @@ use crate::failure::Result;
 pub(crate) fn run(command: &Command) -> Result<Outcome> {
     match command {
         Command::Check(args) => check::command(args),
-        Command::Compare(args) => compare::command(args),
         Command::Bench(args) => bench::command(args),
         Command::Profile(args) => profile::command(args),
     }

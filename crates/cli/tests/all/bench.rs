@@ -53,6 +53,44 @@ fn a_case_has_a_line_and_an_entry() {
 }
 
 #[test]
+fn backends_take_turns_in_lines_a_chart_and_a_file() {
+    let scene = Scene::new();
+    let line = "bench elementwise/sum/1024 mlp-rl/adam --seconds 0.05 --backend cpu --backend cpu:kernels=scalar";
+    let out = scene.ok(&format!("{line} --plot bench.png --json figures.json"));
+    let scalar: Vec<&str> = out
+        .lines()
+        .filter(|line| line.starts_with("  cpu:kernels=scalar "))
+        .collect();
+    assert!(
+        scalar.len() == 2 && scalar.iter().all(|line| line.ends_with(" times ours")),
+        "{out}"
+    );
+    // The same work: the losses agree.
+    let json = json(&scene, "figures.json");
+    let loss = |i: usize| json["cases"][1]["results"][i]["loss"].as_f64().unwrap();
+    assert!((loss(0) - loss(1)).abs() < 1e-4, "{json}");
+    assert!(scene.read("bench.png").starts_with(b"\x89PNG"));
+    // Those that are there, our own first.
+    let all = scene.ok("bench elementwise/sum/1024 --seconds 0.05 --backend all");
+    assert!(
+        all.starts_with("cpu:threads=1 on ") && all.contains(" times ours"),
+        "{all}"
+    );
+    scene.fails(
+        &format!("{line} --plot nowhere/sums.png"),
+        &["cannot write nowhere/sums.png"],
+    );
+    scene.fails(
+        "bench mlp-act --plot alone.png",
+        &["nothing to draw", "--backend several times"],
+    );
+    scene.fails(
+        "bench mlp-act --backend cpu --backend gpu",
+        &["no backend named \"gpu\""],
+    );
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn memory_is_that_of_a_process_of_its_own() {
     let scene = Scene::new();

@@ -131,25 +131,6 @@ fn timings_are_printed_and_written() {
     scene.fails("check cpu --mode perf --op embeding", &["near it: embedding"]);
 }
 
-#[test]
-fn work_is_compared_in_a_table_a_chart_and_a_file() {
-    let scene = Scene::new();
-    let out = scene.ok("compare --op sum --backend cpu:threads=1 --backend cpu:kernels=scalar --json sums.json");
-    assert!(
-        out.contains("sum (sum of all elements): time, GB/s") && out.contains("fastest: cpu"),
-        "{out}"
-    );
-    let json: serde_json::Value = serde_json::from_slice(&scene.read("sums.json")).unwrap();
-    assert_eq!(json.as_array().unwrap().len(), 10);
-    assert!(json[0]["seconds"].as_f64().unwrap() > 0.0 && json[0]["device"] == "cpu:threads=1");
-    assert!(scene.read("compare.png").starts_with(b"\x89PNG"));
-    scene.fails(
-        "compare --op sum --plot nowhere/sums.png",
-        &["cannot write nowhere/sums.png"],
-    );
-    scene.fails("compare --op sum --backend gpu", &["no backend named \"gpu\""]);
-}
-
 /// The page in the repository is what the command writes where no other engine is built in: those get columns of their own.
 #[cfg(not(any(feature = "torch", feature = "candle", feature = "burn", feature = "luminal")))]
 #[test]

@@ -10,9 +10,11 @@ mod report;
 mod rounds;
 pub(crate) mod select;
 mod serve;
-mod table;
+pub(crate) mod table;
 
 use std::time::Duration;
+
+use polygrad::backend::{Availability, Registry};
 
 use crate::Outcome;
 use crate::backend;
@@ -33,7 +35,17 @@ use select::Chosen;
 /// A workload, backend or peer that is not there, and a file that cannot be written. A case that fails is part of the report.
 pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     let chosen = select::chosen(&args.workloads)?;
-    let (device, threads) = device(&args.backend, args.threads)?;
+    let backends = backends(&args.backend);
+    let Some((first, others)) = backends.split_first() else {
+        return Err(Failure::new("no backend is there").fix("`polygrad devices` says why of each"));
+    };
+    let (device, threads) = device(first, args.threads)?;
+    if args.plot.is_some() && others.is_empty() && args.against.is_empty() && !args.captured {
+        return Err(
+            Failure::new("there is nothing to draw: a chart shows how others compare with the first")
+                .fix("give --backend several times, or peers with --against"),
+        );
+    }
     let way = if args.captured { Way::Captured } else { Way::Written };
     let mut ours = Ours::open(&device, way)?;
     if args.serve {
@@ -44,6 +56,8 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     let patience = Duration::from_secs_f64(args.patience);
     let written = args.captured.then(|| Ours::open(&device, Way::WrittenToo));
     let mut written = written.transpose()?;
+    let opened = others.iter().map(|spec| Ok(Ours::open(spec, way)?.named(spec)));
+    let mut others: Vec<Ours> = opened.collect::<Result<_>>()?;
     let mut peers = Vec::new();
     for name in &args.against {
         peers.push(Peer::start(name, threads, patience)?);
@@ -60,6 +74,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
                 // What is no model is never captured: it would be the same twice.
                 let written = written.as_mut().filter(|_| case.is_model());
                 contestants.extend(written.map(|written| written as &mut dyn Contestant));
+                contestants.extend(others.iter_mut().map(|other| other as &mut dyn Contestant));
                 contestants.extend(peers.iter_mut().map(|peer| peer as &mut dyn Contestant));
                 let outcomes = rounds::measure(&case.name(), &mut contestants, Pace::new(threads), args.seconds);
                 say(&table::times(&case, &outcomes));
@@ -81,6 +96,27 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
         file.finish(&chart)?;
     }
     Ok(Outcome::Done)
+}
+
+/// The device strings, with `all` as the first device of each backend that is there, the CPU's own first.
+fn backends(asked: &[String]) -> Vec<String> {
+    let there = || {
+        let mut there: Vec<String> = Registry::global()
+            .entries()
+            .iter()
+            .filter_map(|entry| {
+                let mut devices = entry.devices().into_iter();
+                devices.find(|device| device.availability == Availability::Available)
+            })
+            .map(|device| device.spec)
+            .collect();
+        there.sort_by_key(|spec| spec != "cpu");
+        there
+    };
+    asked
+        .iter()
+        .flat_map(|spec| if spec == "all" { there() } else { vec![spec.clone()] })
+        .collect()
 }
 
 /// The device string, and the number of threads that peers get: one, unless something else is asked for.

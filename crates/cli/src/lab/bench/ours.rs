@@ -14,6 +14,7 @@ const AFRESH: usize = 10_000;
 /// A device, and the case that it has ready.
 #[derive(Debug)]
 pub(crate) struct Ours {
+    name: String,
     device: Device,
     way: Way,
     ready: Option<Ready>,
@@ -43,11 +44,19 @@ impl Ours {
     /// # Errors
     /// When there is no such device.
     pub(crate) fn open(spec: &str, way: Way) -> Result<Self> {
+        let kind = if way == Way::WrittenToo { "-written" } else { "" };
         Ok(Self {
+            name: format!("polygrad{kind} {}", env!("CARGO_PKG_VERSION")),
             device: Device::new(spec)?,
             way,
             ready: None,
         })
+    }
+
+    /// The same beside one on another device: it has the name of its own.
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        self.name = name.to_owned();
+        self
     }
 
     fn prepare(&mut self, name: String) -> Computed<()> {
@@ -69,8 +78,7 @@ impl Ours {
 
 impl Contestant for Ours {
     fn name(&self) -> String {
-        let kind = if self.way == Way::WrittenToo { "-written" } else { "" };
-        format!("polygrad{kind} {}", env!("CARGO_PKG_VERSION"))
+        self.name.clone()
     }
 
     fn case(&mut self, name: &str) -> std::result::Result<(), String> {

@@ -5,7 +5,6 @@ use polygrad_workloads::Case;
 use super::memory::Peak;
 use super::report::{Report, throughput};
 use super::rounds::Outcome;
-use crate::lab::compare::table::duration;
 
 /// What is measured on what, and the names of the columns.
 pub(crate) fn head(report: &Report) -> String {
@@ -71,6 +70,17 @@ pub(crate) fn peaks(case: &str, peaks: &[Peak]) -> String {
         }
     };
     peaks.iter().enumerate().map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// Seconds in a unit that suits them, nine characters wide.
+pub(crate) fn duration(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s < 1e-6 => (s * 1e9, "ns"),
+        s if s < 1e-3 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s => (s, "s "),
+    };
+    format!("{value:>6.1} {unit}")
 }
 
 /// Three digits or so.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::record::{Pass, Profile, Sample, Span};
-use crate::lab::compare::table::duration;
+use crate::lab::bench::table::duration;
 
 /// What is summed up in a row.
 #[derive(Clone, Copy, Debug, Default)]
