@@ -3,7 +3,7 @@
 use std::fmt;
 
 use polygrad_core::program::Replay;
-use polygrad_core::{AnyTensor, Error, ErrorKind, Result};
+use polygrad_core::{AnyBackend, AnyTensor, Backend, Error, ErrorKind, Result, Shape};
 
 use crate::capture::{recorded, replay, tensors};
 use crate::graph::needs_graph;
@@ -19,6 +19,8 @@ use crate::{Tensor, no_grad};
 pub struct Compiled {
     replay: Box<dyn Replay>,
     ops: Vec<&'static str>,
+    /// A tensor on the device.
+    witness: Tensor,
 }
 
 impl Compiled {
@@ -35,7 +37,13 @@ impl Compiled {
         };
         let (first, second) = (record()?, record()?);
         let (replay, ops) = replay(&first, second).map_err(refused)?;
-        Ok(Self { replay, ops })
+        let device = AnyBackend::device(&inputs[0]);
+        let witness = AnyBackend::zeros(Shape::SCALAR, inputs[0].dtype(), &device)?;
+        Ok(Self {
+            replay,
+            ops,
+            witness: Tensor::from_inner(witness),
+        })
     }
 
     /// The outputs for inputs of the shapes, dtypes and device that it was recorded with.
@@ -45,6 +53,7 @@ impl Compiled {
     /// without a word; when the device fails.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         for input in inputs {
+            self.witness.check_device(input)?;
             if needs_graph(&[input]) {
                 return Err(
                     Error::new(ErrorKind::NoGradient, "a compiled computation passes no gradient on")

@@ -248,6 +248,10 @@ impl<'a> Draft<'a> {
             let [values, positions] = self.program.steps[pool].outputs[..] else {
                 continue;
             };
+            // Where ReLU cuts a whole window off, positions are others: nobody else may ask for them.
+            if self.uses[positions.index()] != 1 {
+                continue;
+            }
             let Some((grad_pool, grad_relu)) = self.backward(cut, positions) else {
                 continue;
             };

@@ -3,6 +3,7 @@
 mod activity;
 mod attention;
 mod autodiff;
+mod compiled;
 mod display;
 mod edges;
 mod errors;

@@ -1,0 +1,149 @@
+//! Compiled computations beside the same ops one after the other: what is joined, what is not, and what it gives.
+
+use polygrad_core::{Activation, ConvParams, ErrorKind, PoolParams};
+use polygrad_cpu::Cpu;
+use polygrad_reference::Reference;
+use polygrad_tensor::{Compiled, Device, Result, Tensor, manual_seed};
+
+/// The names of the ops that are left, after a look at the values.
+fn ops(device: &Device, shape: &[usize], f: impl Fn(&Tensor) -> Result<Tensor>) -> Vec<&'static str> {
+    let x = Tensor::randn(shape, device).unwrap();
+    let compiled = Compiled::new(std::slice::from_ref(&x), || Ok(vec![f(&x)?])).unwrap();
+    for scale in [1.0, -2.0] {
+        let x = (&x * scale).unwrap();
+        let found = compiled.run(std::slice::from_ref(&x)).unwrap().remove(0);
+        let wanted = f(&x).unwrap();
+        assert_eq!((found.shape(), found.dtype()), (wanted.shape(), wanted.dtype()));
+        let (found, wanted) = (found.to_f64_vec().unwrap(), wanted.to_f64_vec().unwrap());
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert!(
+                (found - wanted).abs() <= 1e-5 * wanted.abs().max(1.0),
+                "{found} for {wanted}"
+            );
+        }
+    }
+    compiled.ops().to_vec()
+}
+
+fn devices() -> [Device; 2] {
+    manual_seed(1);
+    [
+        Device::<Cpu>::default().into_any(),
+        Device::<Reference>::default().into_any(),
+    ]
+}
+
+#[test]
+fn products_take_what_is_a_bias_and_nothing_else() {
+    for device in devices() {
+        let new = |shape: &[usize]| Tensor::randn(shape, &device).unwrap();
+        let weight = new(&[4, 4]);
+        for (bias, joined) in [
+            (new(&[4]), true),
+            (new(&[1, 4]), true),
+            // One for each row, for each element, for all.
+            (new(&[4, 1]), false),
+            (new(&[4, 4]), false),
+            (new(&[1]), false),
+        ] {
+            let product = |x: &Tensor| x.matmul(&weight)?.add(&bias)?.tanh();
+            let swapped = |x: &Tensor| bias.add(&x.matmul(&weight)?)?.tanh();
+            let wanted: &[&str] = if joined {
+                &["linear_activation"]
+            } else {
+                &["linear", "add", "tanh"]
+            };
+            assert_eq!(ops(&device, &[4, 4], product), wanted, "{:?}", bias.shape());
+            assert_eq!(ops(&device, &[4, 4], swapped), wanted, "{:?}", bias.shape());
+        }
+        // A sum that is larger than the product.
+        let larger = new(&[2, 3, 4]);
+        let grown = |x: &Tensor| x.matmul(&weight)?.add(&larger);
+        assert_eq!(ops(&device, &[3, 4], grown), ["linear", "add"]);
+        // What is between is asked for twice.
+        let twice = |x: &Tensor| {
+            let y = x.matmul(&weight)?;
+            y.relu()?.add(&y)
+        };
+        assert_eq!(ops(&device, &[2, 3, 4], twice), ["linear", "relu", "add"]);
+        // Neither factor is a weight.
+        assert_eq!(ops(&device, &[4, 4], |x| x.matmul(x)), ["matmul"]);
+    }
+}
+
+#[test]
+fn convolutions_take_biases_residuals_and_activations() {
+    for device in devices() {
+        let new = |shape: &[usize]| Tensor::randn(shape, &device).unwrap();
+        // As many channels as columns: what is along one is not along the other.
+        let weight = new(&[5, 5, 3, 3]);
+        let params = ConvParams {
+            padding: [1, 1, 0],
+            ..ConvParams::default()
+        };
+        let conv = |x: &Tensor| x.conv(&weight, None, &params);
+        let shape = [2, 5, 5, 5];
+        for (bias, joined) in [
+            (new(&[5, 1, 1]), true),
+            (new(&[1, 5, 1, 1]), true),
+            (new(&[5]), false),
+            (new(&[1, 1, 1, 5]), false),
+        ] {
+            let sum = |x: &Tensor| conv(x)?.add(&bias)?.activation(Activation::Relu);
+            let wanted: &[&str] = if joined {
+                &["conv_activation"]
+            } else {
+                &["conv", "add", "relu"]
+            };
+            assert_eq!(ops(&device, &shape, sum), wanted, "{:?}", bias.shape());
+        }
+        let bias = new(&[5]);
+        let residual = |x: &Tensor| x.conv(&weight, Some(&bias), &params)?.add(x)?.relu();
+        assert_eq!(ops(&device, &shape, residual), ["conv_activation"]);
+        let before = |x: &Tensor| x.add(&conv(x)?)?.leaky_relu(0.1);
+        assert_eq!(ops(&device, &shape, before), ["conv_activation"]);
+        // The activation comes before the sum.
+        let after = |x: &Tensor| conv(x)?.relu()?.add(x);
+        assert_eq!(ops(&device, &shape, after), ["conv_activation", "add"]);
+        // Positions that are asked for are found.
+        let pool = PoolParams::new([2, 2, 1]);
+        let values = |x: &Tensor| Ok(x.max_pool(&pool)?.0);
+        assert_eq!(ops(&device, &shape, values), ["max_pool_values"]);
+        let both = |x: &Tensor| {
+            let (values, positions) = x.max_pool(&pool)?;
+            values.add(&positions.to_dtype(values.dtype())?)
+        };
+        assert_eq!(ops(&device, &shape, both), ["max_pool", "to_dtype", "add"]);
+    }
+}
+
+#[test]
+fn what_depends_on_constants_alone_is_computed_once() {
+    for device in devices() {
+        let scale = Tensor::randn([3], &device).unwrap();
+        let f = |x: &Tensor| x.mul(&scale.exp()?.sum_all()?.sqrt()?);
+        assert_eq!(ops(&device, &[2, 3], f), ["mul"]);
+    }
+}
+
+#[test]
+fn inputs_that_were_not_compiled_for_are_refused() {
+    let [device, other] = devices();
+    let x = Tensor::ones([2], &device).unwrap();
+    let compiled = Compiled::new(std::slice::from_ref(&x), || Ok(vec![x.exp()?])).unwrap();
+    let kind = |inputs: &[Tensor]| compiled.run(inputs).unwrap_err().kind();
+    assert_eq!(kind(&[Tensor::ones([3], &device).unwrap()]), ErrorKind::Shape);
+    assert_eq!(
+        kind(&[x.to_dtype(polygrad_tensor::DType::F64).unwrap()]),
+        ErrorKind::Shape
+    );
+    assert_eq!(kind(&[Tensor::ones([2], &other).unwrap()]), ErrorKind::Device);
+    assert_eq!(kind(&[x.clone(), x.clone()]), ErrorKind::InvalidArgument);
+    assert_eq!(kind(&[x.clone().requires_grad().unwrap()]), ErrorKind::NoGradient);
+    // Nothing is broken by it.
+    assert_eq!(
+        compiled.run(&[x]).unwrap()[0].to_vec::<f32>().unwrap(),
+        [1.0f32.exp(); 2]
+    );
+    Compiled::new(&[], || Ok(Vec::new())).unwrap_err();
+}
