@@ -1,15 +1,14 @@
 //! The tensor, and how values enter and leave it.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use polygrad_core::{DType, Element, Error, HostBytes, HostTensor, Layout, Result, Shape};
 
 use crate::CpuDevice;
 use crate::buffers::Buffer;
-use crate::conv::Filters;
-use crate::gemm::Prepacked;
 use crate::loops;
-use crate::view::{Handle, Packed};
+use crate::view::Handle;
 
 /// A tensor in host memory: a shared buffer, and where in it the elements lie. Cloning shares the memory.
 #[derive(Clone)]
@@ -54,7 +53,7 @@ impl CpuTensor {
         if shape.numel() == 0 {
             return Self::empty(shape, dtype, device);
         }
-        let any: &dyn std::any::Any = &**host.shared();
+        let any: &dyn Any = &**host.shared();
         let buffer = match any.downcast_ref::<HostView>() {
             // It was ours in the first place.
             Some(view) if view.start == 0 => view.buffer.clone(),
@@ -112,29 +111,17 @@ impl CpuTensor {
     }
 
     /// The same weight with what was made of it.
-    pub(crate) fn with_packed(&self, packed: Packed) -> Self {
+    pub(crate) fn with_packed(&self, packed: impl Any + Send + Sync) -> Self {
         Self {
-            view: Handle::new(self.layout(), Some(packed)),
+            view: Handle::new(self.layout(), Some(Box::new(packed))),
             ..self.clone()
         }
     }
 
-    /// The panels of the right-hand side that a weight is in matrix products, where it was made into them.
+    /// What was made of a weight, if that is a `T`.
     #[inline]
-    pub(crate) fn packed(&self) -> Option<&Prepacked<f32>> {
-        match self.view.get()?.packed.as_ref()? {
-            Packed::Matrix(matrix) => Some(matrix),
-            Packed::Filters(_) => None,
-        }
-    }
-
-    /// The filters of a convolution that a weight was made into.
-    #[inline]
-    pub(crate) fn filters(&self) -> Option<&Filters> {
-        match self.view.get()?.packed.as_ref()? {
-            Packed::Filters(filters) => Some(filters),
-            Packed::Matrix(_) => None,
-        }
+    pub(crate) fn packed<T: Any>(&self) -> Option<&T> {
+        self.view.get()?.packed.as_ref()?.downcast_ref()
     }
 
     /// Whether the elements lie in this buffer.

@@ -1,12 +1,10 @@
 //! How tensors look at their buffers, behind handles whose memory is used again.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 
 use polygrad_core::Layout;
-
-use crate::conv::Filters;
-use crate::gemm::Prepacked;
 
 /// Views that a thread keeps for reuse: 72 KiB.
 const KEPT: usize = 256;
@@ -18,13 +16,8 @@ pub(crate) struct View {
     pub(crate) packed: Option<Packed>,
 }
 
-/// A weight as the kernels want it.
-pub(crate) enum Packed {
-    /// As the right-hand side that it is in matrix products.
-    Matrix(Prepacked<f32>),
-    /// As the filters of a convolution.
-    Filters(Filters),
-}
+/// A weight as kernels want it: what that is, they know.
+pub(crate) type Packed = Box<dyn Any + Send + Sync>;
 
 /// A shared view, or none for a tensor that fills the shape that its buffer was made for. The last clone leaves the memory to the next
 /// view of its thread: runs of a model make the same views again and again.

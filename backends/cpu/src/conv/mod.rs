@@ -20,7 +20,6 @@ use polygrad_core::{ConvParams, DType, Error, Result, Scalar, Shape};
 
 use crate::ops::half::Half;
 use crate::ops::{convert, create, floats, same_dtype};
-use crate::view::Packed;
 use crate::{CpuDevice, CpuTensor, Kernels};
 use geometry::Geometry;
 
@@ -60,7 +59,7 @@ pub(crate) fn conv_with_epilogue(
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
     if let Some(device) = direct_on(&x, &geometry) {
-        let kept = weight.filters();
+        let kept = weight.packed::<Filters>();
         let (x, from, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
         unsafe {
@@ -93,7 +92,7 @@ pub(crate) fn conv_with_epilogue(
 pub(crate) fn prepack(weight: &CpuTensor) -> CpuTensor {
     let packs = weight.dtype() == DType::F32 && weight.device().kernels() == Kernels::Simd;
     if packs {
-        weight.with_packed(Packed::Filters(Filters::default()))
+        weight.with_packed(Filters::default())
     } else {
         weight.clone()
     }

@@ -4,7 +4,7 @@
 use polygrad_core::{Layout, Result, Shape, decompose};
 
 use super::vectors;
-use crate::gemm::{self, Dims, Mat, MatMut, Update};
+use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Update};
 use crate::loops::Pointer;
 use crate::math::{Map, Sigmoid, Tanh};
 use crate::ops::{binary, matmul};
@@ -58,7 +58,7 @@ pub(crate) fn lstm(
         let c = MatMut::new(gates, (4 * size).cast_signed(), 1);
         // SAFETY: the state has `dims.m` rows, the weight is that of the panels, and the gates of this step are nobody else's.
         unsafe {
-            match weights[1].packed() {
+            match weights[1].packed::<Prepacked<f32>>() {
                 Some(packed) => packed.gemm(device, dims, a, own, c, Update::add())?,
                 None => gemm::gemm(device, dims, a, own, c, Update::add())?,
             }

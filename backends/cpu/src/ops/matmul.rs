@@ -9,7 +9,6 @@ use crate::fused::activation;
 use crate::fused::pointwise::Pointwise;
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Real, Update};
 use crate::loops::Pointer;
-use crate::view::Packed;
 use crate::{CpuDevice, CpuTensor, Level};
 
 /// See [`polygrad_core::Backend::matmul`].
@@ -309,7 +308,7 @@ pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
     // SAFETY: the matrix is the tensor.
     let packed = unsafe { Prepacked::new(weight.device(), n, k, b)? };
     Ok(match packed {
-        Some(packed) => weight.with_packed(Packed::Matrix(packed)),
+        Some(packed) => weight.with_packed(packed),
         None => weight,
     })
 }

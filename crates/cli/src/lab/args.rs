@@ -58,7 +58,7 @@ pub(crate) struct Bench {
     #[arg(long, default_value = "cpu")]
     pub(crate) backend: Vec<String>,
 
-    /// Threads of the CPU backend, and of the peers [default: 1]
+    /// Threads of the CPU backend, and of the peers [default: 1, with several backends all cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
 

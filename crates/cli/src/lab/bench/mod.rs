@@ -39,7 +39,10 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     let Some((first, others)) = backends.split_first() else {
         return Err(Failure::new("no backend is there").fix("`polygrad devices` says why of each"));
     };
-    let (device, threads) = device(first, args.threads)?;
+    // Beside engines that take all cores, ours takes them, too.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let unasked = if others.is_empty() { 1 } else { cores };
+    let (device, threads) = device(first, args.threads, unasked)?;
     if args.plot.is_some() && others.is_empty() && args.against.is_empty() && !args.captured {
         return Err(
             Failure::new("there is nothing to draw: a chart shows how others compare with the first")
@@ -119,16 +122,16 @@ fn backends(asked: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The device string, and the number of threads that peers get: one, unless something else is asked for.
+/// The device string, and the number of threads that peers get: so many `unasked`, unless something else is asked for.
 ///
 /// # Errors
 /// A string that makes no sense, and two different numbers of threads.
-pub(crate) fn device(backend: &str, threads: Option<usize>) -> Result<(String, usize)> {
+pub(crate) fn device(backend: &str, threads: Option<usize>, unasked: usize) -> Result<(String, usize)> {
     let asked = backend::spec(backend, threads)?;
     let threads = asked.option("threads").and_then(|text| text.parse().ok());
     match threads {
         Some(threads) => Ok((asked.to_string(), threads)),
-        None if asked.backend() == "cpu" => Ok((backend::spec(backend, Some(1))?.to_string(), 1)),
-        None => Ok((asked.to_string(), 1)),
+        None if asked.backend() == "cpu" => Ok((backend::spec(backend, Some(unasked))?.to_string(), unasked)),
+        None => Ok((asked.to_string(), unasked)),
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn command(args: &Profile) -> Result<Outcome> {
             profile(&Subject::Training { config, data }, &device, &args.how)
         }
         What::Bench(args) => {
-            let (device, _) = bench::device(&args.backend, args.threads)?;
+            let (device, _) = bench::device(&args.backend, args.threads, 1)?;
             let case = match chosen(std::slice::from_ref(&args.case))?[..] {
                 [Chosen::Timed(case)] => case,
                 ref several => return Err(not_one(&args.case, several)),
