@@ -76,7 +76,7 @@ fn difference(file: &Path, engine: Engine) -> Result<f64> {
         threads: Some(1),
         ..Options::default()
     };
-    let device = Device::<Cpu>::default();
+    let device = Device::<Cpu>::default().into_any();
     let model = OnnxModel::load_with(file, &device, options)?;
     let names: Vec<String> = model.inputs().map(|(name, _)| name.to_owned()).collect();
     let mut worst = 0f64;
