@@ -42,7 +42,7 @@ pub use inventory;
 pub use layout::Layout;
 pub use nearest::nearest;
 pub use ops::{
-    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Op, OpDesc, PoolParams,
+    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Kept, Op, OpDesc, PoolParams,
     Prepack, ReduceOp, SgdParams, SliceRange, TensorType, UnaryOp,
 };
 #[doc(hidden)]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use polygrad_core::{Backend, DType, Op, Shape};
+use polygrad_core::{Backend, DType, Kept, Op, Shape};
 use smallvec::SmallVec;
 
 use crate::Tensor;
@@ -321,23 +321,42 @@ impl<B: Backend> Recorder<'_, B> {
         self
     }
 
-    /// Keeps a value through which no gradient flows.
-    pub(crate) fn constant(&mut self, value: &B::Tensor) -> &mut Self {
-        self.saved.push(Saved {
-            value: value.clone(),
-            source: Source::Constant,
-        });
-        self
+    /// Keeps what an op's row in the table of ops names. `others` are the op's results after the first, through which no gradient flows.
+    #[inline]
+    fn kept(&mut self, kept: &[Kept], value: &B::Tensor, others: &[&B::Tensor]) {
+        for kept in kept {
+            match *kept {
+                Kept::Input(i) => {
+                    self.input(i);
+                }
+                Kept::Inputs => (0..self.inputs.len()).for_each(|i| {
+                    self.input(i);
+                }),
+                Kept::Output(0) => {
+                    self.output(value);
+                }
+                Kept::Output(i) => self.saved.push(Saved {
+                    value: others[i - 1].clone(),
+                    source: Source::Constant,
+                }),
+            }
+        }
     }
 }
 
-/// Makes the tensor for the result of an op; it enters the graph if an input is in it. `save` says what the rule needs.
+/// Makes the tensor for the result of an op; it enters the graph if an input is in it.
 #[inline]
-pub(crate) fn record<B: Backend>(
+pub(crate) fn record<B: Backend>(value: B::Tensor, inputs: &[&Tensor<B>], op: impl FnOnce() -> Op) -> Tensor<B> {
+    record_first(value, &[], inputs, op)
+}
+
+/// [`record`] for the first result of an op that has others, too.
+#[inline]
+pub(crate) fn record_first<B: Backend>(
     value: B::Tensor,
+    others: &[&B::Tensor],
     inputs: &[&Tensor<B>],
     op: impl FnOnce() -> Op,
-    save: impl FnOnce(&mut Recorder<'_, B>, &B::Tensor),
 ) -> Tensor<B> {
     if !may_be_marked(inputs) {
         return Tensor::from_inner(value);
@@ -346,7 +365,11 @@ pub(crate) fn record<B: Backend>(
         let node = mark_of(inputs);
         return Tensor { value, node };
     }
-    record_rule(value, inputs, Rule::Op(op()), save)
+    let op = op();
+    let kept = op.kept();
+    record_rule(value, inputs, Rule::Op(op), |save, value| {
+        save.kept(kept, value, others)
+    })
 }
 
 /// Makes the tensor for a result that is in the graph.

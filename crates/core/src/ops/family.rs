@@ -1,5 +1,6 @@
 //! Families of ops that share one signature, and for which dtypes their members are defined.
 
+use super::Kept;
 use crate::DType;
 
 macro_rules! named {
@@ -90,6 +91,23 @@ impl UnaryOp {
         }
     }
 
+    /// What is kept for its gradient ([`Op::kept`](super::Op::kept)).
+    pub(super) const fn kept(self) -> &'static [Kept] {
+        match self {
+            Self::Exp
+            | Self::Expm1
+            | Self::Sqrt
+            | Self::Rsqrt
+            | Self::Reciprocal
+            | Self::Tan
+            | Self::Tanh
+            | Self::Sigmoid
+            | Self::Relu => &[Kept::Output(0)],
+            Self::Abs | Self::Log | Self::Log1p | Self::Sin | Self::Cos | Self::Erf => &[Kept::Input(0)],
+            _ => &[],
+        }
+    }
+
     /// Whether the result is bool whatever the input.
     pub const fn is_predicate(self) -> bool {
         matches!(self, Self::LogicalNot | Self::IsNan | Self::IsInf | Self::IsFinite)
@@ -165,6 +183,24 @@ impl BinaryOp {
         matches!(self, Self::LogAddExp)
     }
 
+    /// What is kept for its gradient ([`Op::kept`](super::Op::kept)).
+    pub(super) const fn kept(self) -> &'static [Kept] {
+        match self {
+            Self::Add | Self::Sub => &[],
+            Self::Pow => &[Kept::Input(0), Kept::Input(1), Kept::Output(0)],
+            _ => &[Kept::Input(0), Kept::Input(1)],
+        }
+    }
+
+    /// The same where one operand is a number, on the left if `reverse`.
+    pub(super) const fn kept_beside_number(self, reverse: bool) -> &'static [Kept] {
+        match (self, reverse) {
+            (Self::Add | Self::Sub | Self::Mul, _) | (Self::Div | Self::Remainder, false) => &[],
+            (Self::Pow, _) => &[Kept::Input(0), Kept::Output(0)],
+            _ => &[Kept::Input(0)],
+        }
+    }
+
     /// The ops that are not made of others.
     pub fn core() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|op| !op.is_fused())
@@ -227,6 +263,15 @@ named! {
 }
 
 impl ReduceOp {
+    /// What is kept for its gradient ([`Op::kept`](super::Op::kept)).
+    pub(super) const fn kept(self) -> &'static [Kept] {
+        match self {
+            Self::Prod => &[Kept::Input(0)],
+            Self::Max | Self::Min => &[Kept::Input(0), Kept::Output(0)],
+            Self::Sum | Self::Mean | Self::Any | Self::All => &[],
+        }
+    }
+
     /// Whether the reduction is defined for a dtype.
     pub const fn accepts(self, dtype: DType) -> bool {
         match self {
@@ -317,5 +362,14 @@ impl Activation {
     /// Whether its gradient is computed from the output (true) or from the input (false).
     pub const fn saves_output(self) -> bool {
         matches!(self, Self::Relu | Self::Tanh | Self::Sigmoid)
+    }
+
+    /// What is kept for its gradient ([`Op::kept`](super::Op::kept)).
+    pub(super) const fn kept(self) -> &'static [Kept] {
+        if self.saves_output() {
+            &[Kept::Output(0)]
+        } else {
+            &[Kept::Input(0)]
+        }
     }
 }

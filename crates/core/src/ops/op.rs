@@ -9,7 +9,7 @@ use crate::{Axes, DType, Error, Result, Scalar, Shape, for_each_op};
 
 macro_rules! define {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt;)*) => {
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(keeps $keeps:tt)?;)*) => {
         define! { @variants [] $($variant $fields)* }
 
         impl Op {
@@ -40,6 +40,16 @@ macro_rules! define {
                 match self {
                     $(op_pattern!($variant $fields) => define!(@fused $kind),)*
                     Self::AccumulateGrad | Self::SgdStep(_) | Self::AdamStep(_) => true,
+                }
+            }
+
+            /// The tensors that its gradient rule reads, in this order.
+            #[allow(unused_variables, reason = "few answers depend on the arguments")]
+            #[inline]
+            pub const fn kept(&self) -> &'static [Kept] {
+                match self {
+                    $(op_pattern!($variant $fields) => define!(@kept $($keeps)?),)*
+                    Self::AccumulateGrad | Self::SgdStep(_) | Self::AdamStep(_) => &[],
                 }
             }
 
@@ -93,6 +103,14 @@ macro_rules! define {
     (@accepts numbers $dtype:ident) => { $dtype != DType::Bool };
     (@accepts floats $dtype:ident) => { $dtype.is_float() };
 
+    (@kept) => { &[] };
+    (@kept [$($what:ident $($place:literal)?),*]) => { &[$(define!(@tensor $what $($place)?)),*] };
+    (@kept ($op:ident)) => { $op.kept() };
+    (@kept ($($kept:tt)*)) => { $($kept)* };
+    (@tensor input $place:literal) => { Kept::Input($place) };
+    (@tensor inputs) => { Kept::Inputs };
+    (@tensor output $place:literal) => { Kept::Output($place) };
+
     (@fused core) => { false };
     (@fused fused) => { true };
 }
@@ -101,6 +119,17 @@ for_each_op!(define);
 
 // Every node of a gradient graph carries an op.
 const _: () = assert!(size_of::<Op>() <= 96);
+
+/// A tensor of a call that is kept for its gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// An input, by its place.
+    Input(usize),
+    /// All inputs that there are, in order.
+    Inputs,
+    /// A result, by its place.
+    Output(usize),
+}
 
 /// One call, described: for [`Backend::supports`](crate::Backend::supports).
 #[derive(Clone, Copy, Debug)]

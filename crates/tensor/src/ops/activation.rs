@@ -54,18 +54,7 @@ impl<B: Backend> Tensor<B> {
             return self.to_dtype(DType::F32)?.activation(op);
         }
         let value = B::activation(op, &self.value).map_err(|e| context(e, op.name(), &[self]))?;
-        Ok(record(
-            value,
-            &[self],
-            || Op::Activation(op),
-            |save, value| {
-                if op.saves_output() {
-                    save.output(value);
-                } else {
-                    save.input(0);
-                }
-            },
-        ))
+        Ok(record(value, &[self], || Op::Activation(op)))
     }
 
     /// In training: zeroes each element with probability `p` and scales the others by `1 / (1 - p)`. Draws from the thread's generator.
@@ -105,14 +94,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "softmax", &[self]);
         let axis = self.float_axis(axis).map_err(fail)?;
         let value = B::softmax(&self.value, axis).map_err(fail)?;
-        Ok(record(
-            value,
-            &[self],
-            || Op::Softmax { axis },
-            |save, value| {
-                save.output(value);
-            },
-        ))
+        Ok(record(value, &[self], || Op::Softmax { axis }))
     }
 
     /// `x - ln Σ e^x` along an axis.
@@ -126,14 +108,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "log_softmax", &[self]);
         let axis = self.float_axis(axis).map_err(fail)?;
         let value = B::log_softmax(&self.value, axis).map_err(fail)?;
-        Ok(record(
-            value,
-            &[self],
-            || Op::LogSoftmax { axis },
-            |save, value| {
-                save.output(value);
-            },
-        ))
+        Ok(record(value, &[self], || Op::LogSoftmax { axis }))
     }
 
     /// An axis of a tensor of floats.

@@ -69,16 +69,7 @@ impl<B: Backend> Tensor<B> {
         let width = query.shape()[query.rank() - 1];
         flops::add_products(B::shape(&attended).numel() / out.max(1) * values, width + out);
         let inputs: SmallVec<[&Self; 4]> = [&query, &key, &value].into_iter().chain(mask).collect();
-        Ok(record(
-            attended,
-            &inputs,
-            || Op::Attention { scale, causal },
-            |save, _| {
-                (0..inputs.len()).for_each(|i| {
-                    save.input(i);
-                });
-            },
-        ))
+        Ok(record(attended, &inputs, || Op::Attention { scale, causal }))
     }
 
     /// How much each query takes of each value in [`Tensor::scaled_dot_product_attention`]: `softmax(scale · Q Kᵀ + mask)`, `[…, S, T]`.

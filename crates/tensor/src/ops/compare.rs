@@ -119,14 +119,7 @@ impl<B: Backend> Tensor<B> {
         };
         check().map_err(fail)?;
         let value = B::select(&condition.value, &a.value, &b.value).map_err(fail)?;
-        Ok(record(
-            value,
-            &[condition, a, b],
-            || Op::Select,
-            |save, _| {
-                save.input(0);
-            },
-        ))
+        Ok(record(value, &[condition, a, b], || Op::Select))
     }
 
     /// `value` where the mask is true, this tensor elsewhere.

@@ -7,7 +7,6 @@ use polygrad_core::{Backend, BinaryOp, DType, Error, Op, Result, Scalar, UnaryOp
 use super::context;
 use crate::Tensor;
 use crate::graph::{cut, record};
-use crate::rules::{Needs, binary_needs, unary_needs};
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident = $op:ident;)*) => {
@@ -126,18 +125,7 @@ impl<B: Backend> Tensor<B> {
         if op.is_predicate() {
             return Ok(cut(value, &[self], op.name()));
         }
-        Ok(record(
-            value,
-            &[self],
-            || Op::Unary(op),
-            |save, value| {
-                match unary_needs(op) {
-                    Needs::Nothing => save,
-                    Needs::Input => save.input(0),
-                    Needs::Output => save.output(value),
-                };
-            },
-        ))
+        Ok(record(value, &[self], || Op::Unary(op)))
     }
 
     /// Combines two tensors by a function of the family [`BinaryOp`]: shapes broadcast, dtypes promote.
@@ -155,20 +143,7 @@ impl<B: Backend> Tensor<B> {
             .check_pair(b)
             .and_then(|()| B::binary(op, &a.value, &b.value))
             .map_err(|e| context(e, op.name(), &[a, b]))?;
-        Ok(record(
-            value,
-            &[a, b],
-            || Op::Binary(op),
-            |save, value| {
-                let needs = binary_needs(op);
-                if needs.inputs {
-                    save.input(0).input(1);
-                }
-                if needs.output {
-                    save.output(value);
-                }
-            },
-        ))
+        Ok(record(value, &[a, b], || Op::Binary(op)))
     }
 
     /// Operands that can meet: one device, and shapes that broadcast.
@@ -224,20 +199,7 @@ impl<B: Backend> Tensor<B> {
         let x = self.cast_cow(dtype)?;
         let value =
             decompose::binary_number::<B>(op, &x.value, scalar, reverse).map_err(|e| context(e, op.name(), &[self]))?;
-        Ok(record(
-            value,
-            &[&*x],
-            || Op::BinaryScalar { op, scalar, reverse },
-            |save, value| {
-                let needs = binary_needs(op);
-                if needs.inputs || matches!((op, reverse), (BinaryOp::Div, true)) {
-                    save.input(0);
-                }
-                if needs.output {
-                    save.output(value);
-                }
-            },
-        ))
+        Ok(record(value, &[&*x], || Op::BinaryScalar { op, scalar, reverse }))
     }
 
     /// `x ^ exponent`.
@@ -268,7 +230,7 @@ impl<B: Backend> Tensor<B> {
         if !dtype.is_float() {
             return Ok(cut(value, &[self], "to_dtype"));
         }
-        Ok(record(value, &[self], || Op::Cast(dtype), |_, _| ()))
+        Ok(record(value, &[self], || Op::Cast(dtype)))
     }
 }
 

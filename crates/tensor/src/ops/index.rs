@@ -158,14 +158,7 @@ impl<B: Backend> Tensor<B> {
         }
         index.shape().check_within(&self.shape(), Some(axis)).map_err(fail)?;
         let value = B::gather(&self.value, axis, &index.value).map_err(fail)?;
-        Ok(record(
-            value,
-            &[self, &index],
-            || Op::Gather { axis },
-            |save, _| {
-                save.input(1);
-            },
-        ))
+        Ok(record(value, &[self, &index], || Op::Gather { axis }))
     }
 
     /// This tensor with `out[i][index[i][j][k]][k] = src[i][j][k]` for axis 1, and likewise for others; `src` is at least as large as the
@@ -182,14 +175,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "scatter", &[self, index, src]);
         let (axis, index) = self.checked_scatter(axis, index, src).map_err(fail)?;
         let value = B::scatter(&self.value, axis, &index.value, &src.value).map_err(fail)?;
-        Ok(record(
-            value,
-            &[self, &index, src],
-            || Op::Scatter { axis },
-            |save, _| {
-                save.input(1);
-            },
-        ))
+        Ok(record(value, &[self, &index, src], || Op::Scatter { axis }))
     }
 
     /// Like [`Tensor::scatter`], but adds to what is there; of several writes to one place, each counts.
@@ -205,14 +191,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "scatter_add", &[self, index, src]);
         let (axis, index) = self.checked_scatter(axis, index, src).map_err(fail)?;
         let value = B::scatter_add(&self.value, axis, &index.value, &src.value).map_err(fail)?;
-        Ok(record(
-            value,
-            &[self, &index, src],
-            || Op::ScatterAdd { axis },
-            |save, _| {
-                save.input(1);
-            },
-        ))
+        Ok(record(value, &[self, &index, src], || Op::ScatterAdd { axis }))
     }
 
     /// Like [`Tensor::scatter`], but multiplies what is there; of several writes to one place, each counts.
@@ -252,14 +231,7 @@ impl<B: Backend> Tensor<B> {
         let axis = self.shape().axis(axis).map_err(fail)?;
         let index = index.checked_list(self).map_err(fail)?;
         let value = B::index_select(&self.value, axis, &index.value).map_err(fail)?;
-        Ok(record(
-            value,
-            &[self, &index],
-            || Op::IndexSelect { axis },
-            |save, _| {
-                save.input(1);
-            },
-        ))
+        Ok(record(value, &[self, &index], || Op::IndexSelect { axis }))
     }
 
     /// Adds slices of `src` along an axis to those that an index of rank 1 names.
@@ -276,14 +248,7 @@ impl<B: Backend> Tensor<B> {
             return Err(fail(error));
         }
         let value = B::index_add(&self.value, axis, &index.value, &src.value).map_err(fail)?;
-        Ok(record(
-            value,
-            &[self, &index, src],
-            || Op::IndexAdd { axis },
-            |save, _| {
-                save.input(1);
-            },
-        ))
+        Ok(record(value, &[self, &index, src], || Op::IndexAdd { axis }))
     }
 
     /// Rows of `weight [num, dim]` for this index tensor of any shape: `[…, dim]`. The row `padding_idx` gets no gradient.
@@ -306,14 +271,7 @@ impl<B: Backend> Tensor<B> {
         }
         let index = self.checked_index(weight).map_err(fail)?;
         let value = B::embedding(&weight.value, &index.value, padding_idx).map_err(fail)?;
-        Ok(record(
-            value,
-            &[weight, &index],
-            || Op::Embedding { padding_idx },
-            |save, _| {
-                save.input(1);
-            },
-        ))
+        Ok(record(value, &[weight, &index], || Op::Embedding { padding_idx }))
     }
 
     /// 1 at the position that each index names along a new last axis of extent `num_classes`, 0 elsewhere; i64.

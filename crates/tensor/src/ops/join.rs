@@ -49,7 +49,7 @@ impl<B: Backend> Tensor<B> {
         let parts: SmallVec<[&Self; FEW]> = cast.iter().map(|x| &**x).collect();
         let values: SmallVec<[_; FEW]> = parts.iter().map(|x| &x.value).collect();
         let value = B::concat(&values, axis).map_err(fail)?;
-        Ok(record(value, &parts, || Op::Concat { axis }, |_, _| ()))
+        Ok(record(value, &parts, || Op::Concat { axis }))
     }
 
     /// Joins tensors of one shape along a new axis.

@@ -48,14 +48,7 @@ impl<B: Backend> Tensor<B> {
                 }
                 let value = B::matmul(&a.value, &b.value).map_err(fail)?;
                 flops::add_products(B::shape(&value).numel(), left[p - 1]);
-                Ok(record(
-                    value,
-                    &[a, b],
-                    || Op::Matmul,
-                    |save, _| {
-                        save.input(0).input(1);
-                    },
-                ))
+                Ok(record(value, &[a, b], || Op::Matmul))
             }
         }
     }
@@ -132,14 +125,7 @@ impl<B: Backend> Tensor<B> {
         }
         let value = B::linear(&self.value, &weight.value, bias.map(|bias| &bias.value)).map_err(fail)?;
         flops::add_products(B::shape(&value).numel(), weight.shape()[1]);
-        Ok(record(
-            value,
-            operands,
-            || Op::Linear,
-            |save, _| {
-                save.input(0).input(1);
-            },
-        ))
+        Ok(record(value, operands, || Op::Linear))
     }
 
     /// Whether input, weight and perhaps bias, in this order, can be multiplied as [`Tensor::linear`] does.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::context;
 use crate::Tensor;
-use crate::graph::{needs_graph, record};
+use crate::graph::{needs_graph, record_first};
 use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
@@ -27,17 +27,10 @@ impl<B: Backend> Tensor<B> {
         let (value, mean, rstd) =
             B::layer_norm(&self.value, weight.map(|w| &w.value), bias.map(|b| &b.value), axes, eps).map_err(fail)?;
         let inputs: SmallVec<[&Self; 3]> = [Some(self), weight, bias].into_iter().flatten().collect();
-        Ok(record(
-            value,
-            &inputs,
-            || Op::LayerNorm { axes, eps },
-            |save, _| {
-                save.constant(&mean).constant(&rstd);
-                (0..inputs.len()).for_each(|i| {
-                    save.input(i);
-                });
-            },
-        ))
+        Ok(record_first(value, &[&mean, &rstd], &inputs, || Op::LayerNorm {
+            axes,
+            eps,
+        }))
     }
 
     /// Divides by the root of the mean square over the last `axes` axes, then scales by `weight`, which has the shape of those axes.
@@ -51,17 +44,7 @@ impl<B: Backend> Tensor<B> {
         self.check_affine(weight, None, inner).map_err(fail)?;
         let (value, rstd) = B::rms_norm(&self.value, weight.map(|w| &w.value), axes, eps).map_err(fail)?;
         let inputs: SmallVec<[&Self; 2]> = [Some(self), weight].into_iter().flatten().collect();
-        Ok(record(
-            value,
-            &inputs,
-            || Op::RmsNorm { axes, eps },
-            |save, _| {
-                save.constant(&rstd);
-                (0..inputs.len()).for_each(|i| {
-                    save.input(i);
-                });
-            },
-        ))
+        Ok(record_first(value, &[&rstd], &inputs, || Op::RmsNorm { axes, eps }))
     }
 
     /// Batch normalisation as in training: normalises each channel of `[N, C, …]` by the batch's own mean and biased variance, then scales
@@ -86,17 +69,7 @@ impl<B: Backend> Tensor<B> {
         let (value, mean, var) =
             B::batch_norm(&self.value, weight.map(|w| &w.value), bias.map(|b| &b.value), eps).map_err(fail)?;
         let inputs: Vec<&Self> = [Some(self), weight, bias].into_iter().flatten().collect();
-        let y = record(
-            value,
-            &inputs,
-            || Op::BatchNorm { eps },
-            |save, _| {
-                save.constant(&mean).constant(&var);
-                (0..inputs.len()).for_each(|i| {
-                    save.input(i);
-                });
-            },
-        );
+        let y = record_first(value, &[&mean, &var], &inputs, || Op::BatchNorm { eps });
         Ok((y, Self::from_inner(mean), Self::from_inner(var)))
     }
 
@@ -254,14 +227,7 @@ impl<B: Backend> Tensor<B> {
         self.check_device(target).map_err(fail)?;
         let target = target.detach().to_dtype(DType::I64)?;
         let (value, logsumexp) = compute(&self.value, &target.value, params).map_err(fail)?;
-        Ok(record(
-            value,
-            &[self, &target],
-            || op(*params),
-            |save, _| {
-                save.constant(&logsumexp).input(0).input(1);
-            },
-        ))
+        Ok(record_first(value, &[&logsumexp], &[self, &target], || op(*params)))
     }
 
     fn last_axes(&self, axes: usize) -> Result<Shape> {

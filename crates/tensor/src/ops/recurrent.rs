@@ -4,7 +4,7 @@ use polygrad_core::{Activation, Backend, Error, Op, OpDesc, Result, decompose};
 use smallvec::SmallVec;
 
 use super::context;
-use crate::graph::{needs_graph, record};
+use crate::graph::{needs_graph, record_first};
 use crate::tracked::Tracked;
 use crate::{Tensor, flops};
 
@@ -154,17 +154,7 @@ impl<B: Backend> Tensor<B> {
         let (x, hidden, cell) = (&self.value, &hidden.value, &cell.value);
         let (states, activations) = B::lstm_steps(x, hidden, cell, values(weights), bias, reverse).map_err(fail)?;
         count_steps(&operands, 4);
-        let states = record(
-            states,
-            &inputs,
-            || op,
-            |save, states| {
-                save.output(states).constant(&activations);
-                (0..inputs.len()).for_each(|i| {
-                    save.input(i);
-                });
-            },
-        );
+        let states = record_first(states, &[&activations], &inputs, || op);
         Ok(Some(states))
     }
 

@@ -66,20 +66,7 @@ impl<B: Backend> Tensor<B> {
         if matches!(op, ReduceOp::Any | ReduceOp::All) {
             return Ok(cut(value, &[self], op.name()));
         }
-        Ok(record(
-            value,
-            &[&*x],
-            || Op::Reduce { op, axes, keepdims },
-            |save, value| match op {
-                ReduceOp::Prod => {
-                    save.input(0);
-                }
-                ReduceOp::Max | ReduceOp::Min => {
-                    save.input(0).output(value);
-                }
-                _ => {}
-            },
-        ))
+        Ok(record(value, &[&*x], || Op::Reduce { op, axes, keepdims }))
     }
 
     /// Sum of all elements, rank 0.
@@ -169,7 +156,7 @@ impl<B: Backend> Tensor<B> {
         let dtype = self.dtype();
         let x = self.cast_cow(if dtype.is_float() { dtype } else { DType::I64 })?;
         let value = B::cumsum(&x.value, axis).map_err(fail)?;
-        Ok(record(value, &[&*x], || Op::CumSum { axis }, |_, _| ()))
+        Ok(record(value, &[&*x], || Op::CumSum { axis }))
     }
 
     /// Sums over the axes along which `shape` was broadcast to this tensor's shape.
@@ -178,7 +165,7 @@ impl<B: Backend> Tensor<B> {
             return Ok(self.clone());
         }
         let value = B::sum_to(&self.value, shape).map_err(|e| context(e, "sum_to", &[self]))?;
-        Ok(record(value, &[self], || Op::SumTo(shape), |_, _| ()))
+        Ok(record(value, &[self], || Op::SumTo(shape)))
     }
 
     /// For rules: a reduction over axes counted from the front.

@@ -4,7 +4,7 @@ use polygrad_core::{Backend, Error, Op, Result};
 
 use super::context;
 use crate::Tensor;
-use crate::graph::{cut, record};
+use crate::graph::{cut, record_first};
 
 impl<B: Backend> Tensor<B> {
     /// Sorted values along an axis, and where each came from (i64). Stable; NaN counts as the largest.
@@ -19,14 +19,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "sort", &[self]);
         let axis = self.shape().axis(axis).map_err(fail)?;
         let (values, indices) = B::sort(&self.value, axis, descending).map_err(fail)?;
-        let sorted = record(
-            values,
-            &[self],
-            || Op::Sort { axis, descending },
-            |save, _| {
-                save.constant(&indices);
-            },
-        );
+        let sorted = record_first(values, &[&indices], &[self], || Op::Sort { axis, descending });
         Ok((sorted, cut(indices, &[self], "sort")))
     }
 

@@ -30,7 +30,7 @@ impl<B: Backend> Tensor<B> {
             return Err(fail(error));
         }
         let value = B::reshape(&self.value, to).map_err(fail)?;
-        Ok(record(value, &[self], || Op::Reshape(to), |_, _| ()))
+        Ok(record(value, &[self], || Op::Reshape(to)))
     }
 
     /// Axes in another order: axis `i` of the result is axis `axes[i]` of this tensor. A view.
@@ -53,7 +53,7 @@ impl<B: Backend> Tensor<B> {
 
     pub(crate) fn permute_axes(&self, axes: Axes) -> Result<Self> {
         let value = B::permute(&self.value, axes).map_err(|e| context(e, "permute", &[self]))?;
-        Ok(record(value, &[self], || Op::Permute(axes), |_, _| ()))
+        Ok(record(value, &[self], || Op::Permute(axes)))
     }
 
     /// Two axes exchanged. A view.
@@ -100,7 +100,7 @@ impl<B: Backend> Tensor<B> {
             ));
         }
         let value = B::expand(&self.value, to).map_err(fail)?;
-        Ok(record(value, &[self], || Op::Expand(to), |_, _| ()))
+        Ok(record(value, &[self], || Op::Expand(to)))
     }
 
     /// Takes out an axis of extent 1.
@@ -190,7 +190,7 @@ impl<B: Backend> Tensor<B> {
             return Ok(self.clone());
         }
         let value = B::slice(&self.value, ranges).map_err(fail)?;
-        Ok(record(value, &[self], || Op::Slice(ranges.into()), |_, _| ()))
+        Ok(record(value, &[self], || Op::Slice(ranges.into())))
     }
 
     /// `len` elements of an axis from `start`. A view.
@@ -274,7 +274,7 @@ impl<B: Backend> Tensor<B> {
             padding: padding.into(),
             value,
         };
-        Ok(record(padded, &[self], op, |_, _| ()))
+        Ok(record(padded, &[self], op))
     }
 
     /// Distances `shifts` by which the elements of axes move, those that leave coming back at the other end.

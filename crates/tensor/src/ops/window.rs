@@ -6,7 +6,7 @@ use super::context;
 use crate::PadMode;
 use crate::Tensor;
 use crate::flops;
-use crate::graph::record;
+use crate::graph::{record, record_first};
 use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
@@ -29,14 +29,7 @@ impl<B: Backend> Tensor<B> {
         };
         let value = value.map_err(fail)?;
         flops::add_products(shape.numel(), taps(weight.shape()));
-        Ok(record(
-            value,
-            operands,
-            || Op::Conv(*params),
-            |save, _| {
-                save.input(0).input(1);
-            },
-        ))
+        Ok(record(value, operands, || Op::Conv(*params)))
     }
 
     /// The shape of a convolution of an input, a weight and perhaps a bias.
@@ -125,9 +118,7 @@ impl<B: Backend> Tensor<B> {
             input_shape,
             params: Box::new(*params),
         };
-        Ok(record(value, &[self, weight], op, |save, _| {
-            save.input(0).input(1);
-        }))
+        Ok(record(value, &[self, weight], op))
     }
 
     /// The gradient of [`Tensor::conv`] wrt its weight, from the output's gradient (this tensor) and the input.
@@ -139,9 +130,7 @@ impl<B: Backend> Tensor<B> {
             weight_shape,
             params: Box::new(*params),
         };
-        Ok(record(value, &[self, x], op, |save, _| {
-            save.input(0).input(1);
-        }))
+        Ok(record(value, &[self, x], op))
     }
 
     /// Largest value of each window of `[N, C, spatial…]`, and its position in the flattened spatial axes (i64).
@@ -152,14 +141,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "max_pool", &[self]);
         params.output_shape(&self.shape()).map_err(fail)?;
         let (values, indices) = B::max_pool(&self.value, params).map_err(fail)?;
-        let pooled = record(
-            values,
-            &[self],
-            || Op::MaxPool(Box::new(*params)),
-            |save, _| {
-                save.constant(&indices);
-            },
-        );
+        let pooled = record_first(values, &[&indices], &[self], || Op::MaxPool(Box::new(*params)));
         Ok((pooled, Self::from_inner(indices)))
     }
 
@@ -182,7 +164,7 @@ impl<B: Backend> Tensor<B> {
             return Err(fail(Error::invalid("average pooling takes no dilation")));
         }
         let value = B::avg_pool(&self.value, params).map_err(fail)?;
-        Ok(record(value, &[self], || Op::AvgPool(Box::new(*params)), |_, _| ()))
+        Ok(record(value, &[self], || Op::AvgPool(Box::new(*params))))
     }
 
     /// Whether the operands of a convolution are on one device and of one dtype that has products.

@@ -8,25 +8,6 @@ use smallvec::smallvec;
 use super::{Context, Passed};
 use crate::Tensor;
 
-/// What the rule of a unary op asks for.
-#[derive(Clone, Copy)]
-pub(crate) enum Needs {
-    Nothing,
-    Input,
-    Output,
-}
-
-pub(crate) fn unary_needs(op: UnaryOp) -> Needs {
-    use UnaryOp as U;
-    match op {
-        U::Exp | U::Expm1 | U::Sqrt | U::Rsqrt | U::Reciprocal | U::Tan | U::Tanh | U::Sigmoid | U::Relu => {
-            Needs::Output
-        }
-        U::Abs | U::Log | U::Log1p | U::Sin | U::Cos | U::Erf => Needs::Input,
-        _ => Needs::Nothing,
-    }
-}
-
 pub(super) fn unary<B: Backend>(op: UnaryOp, c: &Context<'_, B>) -> Result<Passed<B>> {
     let g = &c.grad;
     // The input or the output, whichever was saved.
@@ -51,20 +32,6 @@ pub(super) fn unary<B: Backend>(op: UnaryOp, c: &Context<'_, B>) -> Result<Passe
         UnaryOp::Relu => g.masked_fill(&saved().le_scalar(0.0)?, 0.0)?,
         other => return Err(super::missing(other.name())),
     })
-}
-
-/// What the rule of a binary op asks for.
-#[derive(Clone, Copy)]
-pub(crate) struct BinaryNeeds {
-    pub(crate) inputs: bool,
-    pub(crate) output: bool,
-}
-
-pub(crate) fn binary_needs(op: BinaryOp) -> BinaryNeeds {
-    BinaryNeeds {
-        inputs: !matches!(op, BinaryOp::Add | BinaryOp::Sub),
-        output: op == BinaryOp::Pow,
-    }
 }
 
 pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Passed<B>> {

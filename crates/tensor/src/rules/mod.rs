@@ -11,8 +11,6 @@ mod reduction;
 use polygrad_core::{Backend, BinaryOp, Error, ErrorKind, Op, ReduceOp, Result, Shape, UnaryOp};
 use smallvec::{SmallVec, smallvec};
 
-pub(crate) use elementwise::{Needs, binary_needs, unary_needs};
-
 use crate::Tensor;
 use crate::backward::InputGradients;
 use crate::custom;
