@@ -24,8 +24,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm
 
-test         everything: the default members, the other engines, and what needs more than a Rust toolchain. What cannot be set up
-             here is skipped by name and counted; with CI=true it is a failure.
+test         everything in one build: the default members, the other engines, and what needs more than a Rust toolchain. What cannot
+             be set up here is skipped by name and counted; with CI=true it is a failure.
 setup torch  a LibTorch without CUDA for the feature `torch`, in the cache folder (~/.cache/polygrad), unless LIBTORCH or
              LIBTORCH_USE_PYTORCH names one; prints what to export
 setup nvrtc  NVIDIA's compiler, which the tests of the CUDA driver compile its kernels with on a machine without a GPU, in the cache

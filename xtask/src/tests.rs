@@ -1,23 +1,9 @@
-//! All tests: the README's command, and then in one more run what it leaves out: members that are not default ones, and tests that features
-//! change.
+//! All tests, in one build with every feature that can be set up: those of the README's command, those of the members that are not default
+//! ones, and those that features change.
 
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
-/// What the second run tests, whatever is installed.
-const PACKAGES: [&str; 12] = [
-    "polygrad",
-    "polygrad-cli",
-    "polygrad-conformance",
-    "polygrad-null",
-    "polygrad-workloads",
-    "polygrad-gpu-report",
-    "polygrad-judging",
-    "polygrad-candle",
-    "polygrad-burn",
-    "polygrad-luminal",
-    "polygrad-reference",
-    "xtask",
-];
+/// What is tested on every machine.
 const FEATURES: [&str; 8] = [
     "polygrad-cli/lab",
     "polygrad/ndarray",
@@ -32,6 +18,7 @@ const FEATURES: [&str; 8] = [
 /// What needs more than a Rust toolchain.
 struct SetUp {
     name: &'static str,
+    /// Members that are not tested without it.
     packages: &'static [&'static str],
     features: &'static [&'static str],
     /// Finds or fetches it, and says what cargo's environment needs.
@@ -43,7 +30,7 @@ type Environment = Vec<(String, String)>;
 const SET_UPS: [SetUp; 5] = [
     SetUp {
         name: "blas",
-        packages: &["polygrad-cpu"],
+        packages: &[],
         features: &["polygrad/blas"],
         prepare: || blas::find().map(|()| Vec::new()),
     },
@@ -86,25 +73,27 @@ fn add(environment: &mut Environment, (name, value): (String, String)) {
 /// # Errors
 /// When a test fails; and when something is skipped, if the variable `CI` is `true`.
 pub(crate) fn run() -> Result<(), String> {
-    cargo::run(&["test", "--no-fail-fast"], &[])?;
-    let (mut packages, mut features) = (PACKAGES.to_vec(), FEATURES.to_vec());
+    let mut features = FEATURES.to_vec();
+    let mut excluded: Vec<&str> = Vec::new();
     let (mut environment, mut skipped) = (Environment::new(), Vec::new());
     for set_up in &SET_UPS {
         match (set_up.prepare)() {
             Ok(variables) => {
-                packages.extend(set_up.packages);
                 features.extend(set_up.features);
                 variables
                     .into_iter()
                     .for_each(|variable| add(&mut environment, variable));
             }
-            Err(reason) => skipped.push(format!("{}: {reason}", set_up.name)),
+            Err(reason) => {
+                excluded.extend(set_up.packages);
+                skipped.push(format!("{}: {reason}", set_up.name));
+            }
         }
     }
     let features = features.join(",");
     // One run tells of every failure: it may be an hour to the next.
-    let mut line = vec!["test", "--no-fail-fast", "--features", &features];
-    line.extend(packages.iter().flat_map(|package| ["-p", package]));
+    let mut line = vec!["test", "--workspace", "--no-fail-fast", "--features", &features];
+    line.extend(excluded.iter().flat_map(|package| ["--exclude", package]));
     cargo::run(&line, &environment)?;
     for reason in &skipped {
         println!("skipped {reason}");
