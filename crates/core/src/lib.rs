@@ -42,8 +42,8 @@ pub use inventory;
 pub use layout::Layout;
 pub use nearest::nearest;
 pub use ops::{
-    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Kept, Op, OpDesc, PoolParams,
-    Prepack, ReduceOp, SgdParams, SliceRange, TensorType, UnaryOp,
+    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Op, OpDesc, PoolParams,
+    Prepack, ReduceOp, SavedTensor, SgdParams, SliceRange, TensorType, UnaryOp,
 };
 #[doc(hidden)]
 pub use ops::{Owned, Tensors};

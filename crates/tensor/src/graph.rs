@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use polygrad_core::{Backend, DType, Kept, Op, Shape};
+use polygrad_core::{Backend, DType, Op, SavedTensor, Shape};
 use smallvec::SmallVec;
 
 use crate::Tensor;
@@ -323,19 +323,19 @@ impl<B: Backend> Recorder<'_, B> {
 
     /// Keeps what an op's row in the table of ops names. `others` are the op's results after the first, through which no gradient flows.
     #[inline]
-    fn kept(&mut self, kept: &[Kept], value: &B::Tensor, others: &[&B::Tensor]) {
-        for kept in kept {
-            match *kept {
-                Kept::Input(i) => {
+    fn named(&mut self, saved: &[SavedTensor], value: &B::Tensor, others: &[&B::Tensor]) {
+        for saved in saved {
+            match *saved {
+                SavedTensor::Input(i) => {
                     self.input(i);
                 }
-                Kept::Inputs => (0..self.inputs.len()).for_each(|i| {
+                SavedTensor::Inputs => (0..self.inputs.len()).for_each(|i| {
                     self.input(i);
                 }),
-                Kept::Output(0) => {
+                SavedTensor::Output(0) => {
                     self.output(value);
                 }
-                Kept::Output(i) => self.saved.push(Saved {
+                SavedTensor::Output(i) => self.saved.push(Saved {
                     value: others[i - 1].clone(),
                     source: Source::Constant,
                 }),
@@ -366,9 +366,9 @@ pub(crate) fn record_first<B: Backend>(
         return Tensor { value, node };
     }
     let op = op();
-    let kept = op.kept();
+    let saved = op.saved();
     record_rule(value, inputs, Rule::Op(op), |save, value| {
-        save.kept(kept, value, others)
+        save.named(saved, value, others)
     })
 }
 

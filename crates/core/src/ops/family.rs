@@ -1,6 +1,6 @@
 //! Families of ops that share one signature, and for which dtypes their members are defined.
 
-use super::Kept;
+use super::SavedTensor;
 use crate::DType;
 
 macro_rules! named {
@@ -91,8 +91,8 @@ impl UnaryOp {
         }
     }
 
-    /// What is kept for its gradient ([`Op::kept`](super::Op::kept)).
-    pub(super) const fn kept(self) -> &'static [Kept] {
+    /// What is saved for its gradient ([`Op::saved`](super::Op::saved)).
+    pub(super) const fn saved(self) -> &'static [SavedTensor] {
         match self {
             Self::Exp
             | Self::Expm1
@@ -102,8 +102,8 @@ impl UnaryOp {
             | Self::Tan
             | Self::Tanh
             | Self::Sigmoid
-            | Self::Relu => &[Kept::Output(0)],
-            Self::Abs | Self::Log | Self::Log1p | Self::Sin | Self::Cos | Self::Erf => &[Kept::Input(0)],
+            | Self::Relu => &[SavedTensor::Output(0)],
+            Self::Abs | Self::Log | Self::Log1p | Self::Sin | Self::Cos | Self::Erf => &[SavedTensor::Input(0)],
             _ => &[],
         }
     }
@@ -183,21 +183,21 @@ impl BinaryOp {
         matches!(self, Self::LogAddExp)
     }
 
-    /// What is kept for its gradient ([`Op::kept`](super::Op::kept)).
-    pub(super) const fn kept(self) -> &'static [Kept] {
+    /// What is saved for its gradient ([`Op::saved`](super::Op::saved)).
+    pub(super) const fn saved(self) -> &'static [SavedTensor] {
         match self {
             Self::Add | Self::Sub => &[],
-            Self::Pow => &[Kept::Input(0), Kept::Input(1), Kept::Output(0)],
-            _ => &[Kept::Input(0), Kept::Input(1)],
+            Self::Pow => &[SavedTensor::Input(0), SavedTensor::Input(1), SavedTensor::Output(0)],
+            _ => &[SavedTensor::Input(0), SavedTensor::Input(1)],
         }
     }
 
     /// The same where one operand is a number, on the left if `reverse`.
-    pub(super) const fn kept_beside_number(self, reverse: bool) -> &'static [Kept] {
+    pub(super) const fn saved_with_scalar(self, reverse: bool) -> &'static [SavedTensor] {
         match (self, reverse) {
             (Self::Add | Self::Sub | Self::Mul, _) | (Self::Div | Self::Remainder, false) => &[],
-            (Self::Pow, _) => &[Kept::Input(0), Kept::Output(0)],
-            _ => &[Kept::Input(0)],
+            (Self::Pow, _) => &[SavedTensor::Input(0), SavedTensor::Output(0)],
+            _ => &[SavedTensor::Input(0)],
         }
     }
 
@@ -263,11 +263,11 @@ named! {
 }
 
 impl ReduceOp {
-    /// What is kept for its gradient ([`Op::kept`](super::Op::kept)).
-    pub(super) const fn kept(self) -> &'static [Kept] {
+    /// What is saved for its gradient ([`Op::saved`](super::Op::saved)).
+    pub(super) const fn saved(self) -> &'static [SavedTensor] {
         match self {
-            Self::Prod => &[Kept::Input(0)],
-            Self::Max | Self::Min => &[Kept::Input(0), Kept::Output(0)],
+            Self::Prod => &[SavedTensor::Input(0)],
+            Self::Max | Self::Min => &[SavedTensor::Input(0), SavedTensor::Output(0)],
             Self::Sum | Self::Mean | Self::Any | Self::All => &[],
         }
     }
@@ -364,12 +364,12 @@ impl Activation {
         matches!(self, Self::Relu | Self::Tanh | Self::Sigmoid)
     }
 
-    /// What is kept for its gradient ([`Op::kept`](super::Op::kept)).
-    pub(super) const fn kept(self) -> &'static [Kept] {
+    /// What is saved for its gradient ([`Op::saved`](super::Op::saved)).
+    pub(super) const fn saved(self) -> &'static [SavedTensor] {
         if self.saves_output() {
-            &[Kept::Output(0)]
+            &[SavedTensor::Output(0)]
         } else {
-            &[Kept::Input(0)]
+            &[SavedTensor::Input(0)]
         }
     }
 }

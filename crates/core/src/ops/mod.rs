@@ -9,7 +9,7 @@ mod results;
 mod table;
 
 pub use family::{Activation, ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
-pub use op::{Kept, Op, OpDesc};
+pub use op::{Op, OpDesc, SavedTensor};
 pub(crate) use operands::{Operands, malformed};
 pub use operands::{Owned, Tensors};
 pub use params::{AdamParams, ConvParams, CrossEntropyParams, PoolParams, Prepack, SgdParams, SliceRange};

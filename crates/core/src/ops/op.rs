@@ -9,7 +9,7 @@ use crate::{Axes, DType, Error, Result, Scalar, Shape, for_each_op};
 
 macro_rules! define {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(keeps $keeps:tt)?;)*) => {
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => {
         define! { @variants [] $($variant $fields)* }
 
         impl Op {
@@ -46,9 +46,9 @@ macro_rules! define {
             /// The tensors that its gradient rule reads, in this order.
             #[allow(unused_variables, reason = "few answers depend on the arguments")]
             #[inline]
-            pub const fn kept(&self) -> &'static [Kept] {
+            pub const fn saved(&self) -> &'static [SavedTensor] {
                 match self {
-                    $(op_pattern!($variant $fields) => define!(@kept $($keeps)?),)*
+                    $(op_pattern!($variant $fields) => define!(@saved $($saves)?),)*
                     Self::AccumulateGrad | Self::SgdStep(_) | Self::AdamStep(_) => &[],
                 }
             }
@@ -103,13 +103,13 @@ macro_rules! define {
     (@accepts numbers $dtype:ident) => { $dtype != DType::Bool };
     (@accepts floats $dtype:ident) => { $dtype.is_float() };
 
-    (@kept) => { &[] };
-    (@kept [$($what:ident $($place:literal)?),*]) => { &[$(define!(@tensor $what $($place)?)),*] };
-    (@kept ($op:ident)) => { $op.kept() };
-    (@kept ($($kept:tt)*)) => { $($kept)* };
-    (@tensor input $place:literal) => { Kept::Input($place) };
-    (@tensor inputs) => { Kept::Inputs };
-    (@tensor output $place:literal) => { Kept::Output($place) };
+    (@saved) => { &[] };
+    (@saved [$($what:ident $($place:literal)?),*]) => { &[$(define!(@tensor $what $($place)?)),*] };
+    (@saved ($op:ident)) => { $op.saved() };
+    (@saved ($($saved:tt)*)) => { $($saved)* };
+    (@tensor input $place:literal) => { SavedTensor::Input($place) };
+    (@tensor inputs) => { SavedTensor::Inputs };
+    (@tensor output $place:literal) => { SavedTensor::Output($place) };
 
     (@fused core) => { false };
     (@fused fused) => { true };
@@ -120,9 +120,9 @@ for_each_op!(define);
 // Every node of a gradient graph carries an op.
 const _: () = assert!(size_of::<Op>() <= 96);
 
-/// A tensor of a call that is kept for its gradient.
+/// A tensor of a call that is saved for its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum SavedTensor {
     /// An input, by its place.
     Input(usize),
     /// All inputs that there are, in order.

@@ -1,4 +1,4 @@
-//! The table of ops: what they are called, take, give and keep. Gradient rules are in `polygrad-tensor`, samples in the suite.
+//! The table of ops: what they are called, take, give and save. Gradient rules are in `polygrad-tensor`, samples in the suite.
 //!
 //! A row reads
 //!
@@ -7,7 +7,7 @@
 //! fused softmax(x: tensor, axis: usize) -> one
 //!     as Softmax { axis: usize }, named "softmax", for floats
 //!     gives [x]
-//!     keeps [output 0];
+//!     saves [output 0];
 //! ```
 //!
 //! - `core` ops are what a backend must have; `fused` ones have the default of the same name in [`decompose`](crate::decompose).
@@ -17,8 +17,8 @@
 //! - `named` is PyTorch's name for it where PyTorch has one; `(op)` is the name of the family's member.
 //! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `numbers` (all but bool), `floats`, or `(op)`, what the
 //!   family's member says.
-//! - `keeps` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all `inputs` that there are;
-//!   `(op)` is what the family's member keeps. Nothing where it is left out.
+//! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all `inputs` that there are;
+//!   `(op)` is what the family's member saves. Nothing where it is left out.
 //! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in [`results`](super::results).
 //!
 //! From it follow the methods of `Backend`, the type `Op`, the calls by value ([`DynBackend::execute`](crate::DynBackend::execute)), those of
@@ -35,13 +35,13 @@ macro_rules! for_each_op {
         core unary(op: UnaryOp, x: tensor) -> one
             as Unary (op: UnaryOp), named (op), for (op)
             gives [of(x, if op.is_predicate() { DType::Bool } else { x.dtype })]
-            keeps (op);
+            saves (op);
 
         /// Combines two tensors of one dtype that broadcast.
         core binary(op: BinaryOp, a: tensor, b: tensor) -> one
             as Binary (op: BinaryOp), named (op), for (op)
             gives [shaped(a, a.shape.broadcast(&b.shape)?)]
-            keeps (op);
+            saves (op);
 
         /// Compares two tensors of one dtype that broadcast; gives bool.
         core compare(op: CompareOp, a: tensor, b: tensor) -> one
@@ -52,7 +52,7 @@ macro_rules! for_each_op {
         core select(condition: tensor, a: tensor, b: tensor) -> one
             as Select (), named "where", for bool
             gives [shaped(a, condition.shape.broadcast(&a.shape)?.broadcast(&b.shape)?)]
-            keeps [input 0];
+            saves [input 0];
 
         /// Converts to another dtype, as [`Element::from_scalar`](crate::Element::from_scalar) does.
         core cast(x: tensor, dtype: DType) -> one
@@ -65,7 +65,7 @@ macro_rules! for_each_op {
         core reduce(op: ReduceOp, x: tensor, axes: Axes, keepdims: bool) -> one
             as Reduce { op: ReduceOp, axes: Axes, keepdims: bool }, named (op), for (op)
             gives [shaped(x, x.shape.reduced(*axes, *keepdims))]
-            keeps (op);
+            saves (op);
 
         /// Position of the extreme along an axis, i64.
         core arg_reduce(op: ArgOp, x: tensor, axis: usize, keepdims: bool) -> one
@@ -84,7 +84,7 @@ macro_rules! for_each_op {
         core matmul(a: tensor, b: tensor) -> one
             as Matmul (), named "matmul", for numbers
             gives [shaped(a, product(&a.shape, &b.shape)?)]
-            keeps [input 0, input 1];
+            saves [input 0, input 1];
 
         // Views.
 
@@ -125,32 +125,32 @@ macro_rules! for_each_op {
         core gather(x: tensor, axis: usize, index: tensor) -> one
             as Gather { axis: usize }, named "gather", for any
             gives [shaped(x, index.shape)]
-            keeps [input 1];
+            saves [input 1];
 
         /// `x` with `out[i][index[i][j][k]][k] = src[i][j][k]`; `src` is at least as large as `index`. Of several writes to one
         /// place any may win.
         core scatter(x: tensor, axis: usize, index: tensor, src: tensor) -> one
             as Scatter { axis: usize }, named "scatter", for any
             gives [x]
-            keeps [input 1];
+            saves [input 1];
 
         /// Like [`Backend::scatter`], but adds to what is there; of several, each counts.
         core scatter_add(x: tensor, axis: usize, index: tensor, src: tensor) -> one
             as ScatterAdd { axis: usize }, named "scatter_add", for numbers
             gives [x]
-            keeps [input 1];
+            saves [input 1];
 
         /// Whole slices of `x` along an axis, in the order of `index` (rank 1, i64).
         core index_select(x: tensor, axis: usize, index: tensor) -> one
             as IndexSelect { axis: usize }, named "index_select", for any
             gives [shaped(x, with_dim(&x.shape, *axis, index.shape.numel())?)]
-            keeps [input 1];
+            saves [input 1];
 
         /// Sorted values along an axis and where each came from (i64). Stable; NaN counts as the largest.
         core sort(x: tensor, axis: usize, descending: bool) -> two
             as Sort { axis: usize, descending: bool }, named "sort", for any
             gives [x, of(x, DType::I64)]
-            keeps [output 1];
+            saves [output 1];
 
         // Windows.
 
@@ -158,14 +158,14 @@ macro_rules! for_each_op {
         core conv(x: tensor, weight: tensor, params: (&ConvParams)) -> one
             as Conv (params: ConvParams), named "conv", for floats
             gives [shaped(x, params.output_shape(&x.shape, &weight.shape)?)]
-            keeps [input 0, input 1];
+            saves [input 0, input 1];
 
         /// Largest value of each window of `x [N, C, spatial…]`, and its position in the flattened spatial axes (i64). The first
         /// wins a tie, NaN wins over all.
         core max_pool(x: tensor, params: (&PoolParams)) -> two
             as MaxPool (params: Box<PoolParams>), named "max_pool", for numbers
             gives [shaped(x, params.output_shape(&x.shape)?), result(params.output_shape(&x.shape)?, DType::I64)]
-            keeps [output 1];
+            saves [output 1];
 
         /// Mean of each window of `x [N, C, spatial…]`.
         core avg_pool(x: tensor, params: (&PoolParams)) -> one
@@ -179,7 +179,7 @@ macro_rules! for_each_op {
         fused binary_scalar(op: BinaryOp, x: tensor, scalar: Scalar, reverse: bool) -> one
             as BinaryScalar { op: BinaryOp, scalar: Scalar, reverse: bool }, named (op), for (op)
             gives [x]
-            keeps (op.kept_beside_number(*reverse));
+            saves (op.saved_with_scalar(*reverse));
 
         /// [`Backend::compare`] with a number, converted to the tensor's dtype, on the right.
         fused compare_scalar(op: CompareOp, x: tensor, scalar: Scalar) -> one
@@ -190,7 +190,7 @@ macro_rules! for_each_op {
         fused index_add(x: tensor, axis: usize, index: tensor, src: tensor) -> one
             as IndexAdd { axis: usize }, named "index_add", for numbers
             gives [x]
-            keeps [input 1];
+            saves [input 1];
 
         /// Sums over the axes along which `shape` was broadcast to `x`'s shape: the gradient of [`Backend::expand`].
         fused sum_to(x: tensor, shape: Shape) -> one
@@ -201,7 +201,7 @@ macro_rules! for_each_op {
         fused linear(x: tensor, weight: tensor, bias: optional) -> one
             as Linear (), named "linear", for floats
             gives [shaped(x, with_last(&x.shape, weight.shape[0])?)]
-            keeps [input 0, input 1];
+            saves [input 0, input 1];
 
         /// Gradients of [`Backend::linear`] wrt the weight `[out, in]` and the bias `[out]`, from the output's gradient `[…, out]` and the
         /// input `[…, in]`.
@@ -218,7 +218,7 @@ macro_rules! for_each_op {
         fused activation(op: Activation, x: tensor) -> one
             as Activation (op: Activation), named (op), for floats
             gives [x]
-            keeps (op);
+            saves (op);
 
         /// Gradient of [`Backend::activation`] from the output's gradient and the saved tensor: the output where
         /// [`Activation::saves_output`], else the input.
@@ -230,7 +230,7 @@ macro_rules! for_each_op {
         fused softmax(x: tensor, axis: usize) -> one
             as Softmax { axis: usize }, named "softmax", for floats
             gives [x]
-            keeps [output 0];
+            saves [output 0];
 
         /// Gradient of [`Backend::softmax`] from the output's gradient and the output.
         fused softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
@@ -241,7 +241,7 @@ macro_rules! for_each_op {
         fused log_softmax(x: tensor, axis: usize) -> one
             as LogSoftmax { axis: usize }, named "log_softmax", for floats
             gives [x]
-            keeps [output 0];
+            saves [output 0];
 
         /// Gradient of [`Backend::log_softmax`] from the output's gradient and the output.
         fused log_softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
@@ -253,7 +253,7 @@ macro_rules! for_each_op {
         fused cross_entropy(logits: tensor, target: tensor, params: (&CrossEntropyParams)) -> two
             as CrossEntropy (params: CrossEntropyParams), named "cross_entropy", for floats
             gives [shaped(logits, target.shape), shaped(logits, target.shape)]
-            keeps [output 1, inputs];
+            saves [output 1, inputs];
 
         /// Gradient of [`Backend::cross_entropy`] wrt the logits, from the losses' gradient `[N]` and the saved `ln Σ e^x` `[N]`.
         fused cross_entropy_backward(
@@ -267,7 +267,7 @@ macro_rules! for_each_op {
         fused cross_entropy_mean(logits: tensor, target: tensor, params: (&CrossEntropyParams)) -> two
             as CrossEntropyMean (params: CrossEntropyParams), named "cross_entropy_mean", for floats
             gives [shaped(logits, Shape::SCALAR), shaped(logits, target.shape)]
-            keeps [output 1, inputs];
+            saves [output 1, inputs];
 
         /// Gradient of [`Backend::cross_entropy_mean`] wrt the logits, from the mean's gradient, of rank 0, and the saved `ln Σ e^x` `[N]`.
         fused cross_entropy_mean_backward(
@@ -283,7 +283,7 @@ macro_rules! for_each_op {
         fused layer_norm(x: tensor, weight: optional, bias: optional, axes: usize, eps: f64) -> three
             as LayerNorm { axes: usize, eps: f64 }, named "layer_norm", for floats
             gives [x, statistic(x, *axes)?, statistic(x, *axes)?]
-            keeps [output 1, output 2, inputs];
+            saves [output 1, output 2, inputs];
 
         /// Gradients of [`Backend::layer_norm`] wrt input, weight and bias.
         fused layer_norm_backward(
@@ -299,7 +299,7 @@ macro_rules! for_each_op {
         fused rms_norm(x: tensor, weight: optional, axes: usize, eps: f64) -> two
             as RmsNorm { axes: usize, eps: f64 }, named "rms_norm", for floats
             gives [x, statistic(x, *axes)?]
-            keeps [output 1, inputs];
+            saves [output 1, inputs];
 
         /// Gradients of [`Backend::rms_norm`] wrt input and weight.
         fused rms_norm_backward(grad: tensor, x: tensor, rstd: tensor, weight: optional, axes: usize) -> two
@@ -314,7 +314,7 @@ macro_rules! for_each_op {
         fused batch_norm(x: tensor, weight: optional, bias: optional, eps: f64) -> three
             as BatchNorm { eps: f64 }, named "batch_norm", for floats
             gives [x, result(channels(x), x.dtype.wide()), result(channels(x), x.dtype.wide())]
-            keeps [output 1, output 2, inputs];
+            saves [output 1, output 2, inputs];
 
         /// Gradients of [`Backend::batch_norm`] wrt input, weight and bias, from the mean and variance that it gave.
         fused batch_norm_backward(grad: tensor, x: tensor, mean: tensor, var: tensor, weight: optional, eps: f64) -> three
@@ -333,7 +333,7 @@ macro_rules! for_each_op {
         fused attention(q: tensor, k: tensor, v: tensor, mask: optional, scale: f64, causal: bool) -> one
             as Attention { scale: f64, causal: bool }, named "scaled_dot_product_attention", for floats
             gives [shaped(q, attended(&q.shape, &k.shape, &v.shape)?)]
-            keeps [inputs];
+            saves [inputs];
 
         /// Gradients of [`Backend::attention`] wrt `q`, `k` and `v`, each of its shape, from the output's gradient `[…, S, E]`; the mask gets
         /// none. The weights are computed again, so that they need not be kept.
@@ -349,7 +349,7 @@ macro_rules! for_each_op {
         fused embedding(weight: tensor, index: tensor, padding_idx: (Option<usize>)) -> one
             as Embedding { padding_idx: Option<usize> }, named "embedding", for any
             gives [shaped(weight, joined_dims(&index.shape, &weight.shape[1..])?)]
-            keeps [input 1];
+            saves [input 1];
 
         /// Gradient of [`Backend::embedding`] wrt the weight; the row `padding_idx` gets none.
         fused embedding_backward(grad: tensor, index: tensor, num_embeddings: usize, padding_idx: (Option<usize>)) -> one
@@ -367,7 +367,7 @@ macro_rules! for_each_op {
         fused lstm_steps(x: tensor, hidden: tensor, cell: tensor, weights: pair, bias: optional, reverse: bool) -> two
             as LstmSteps { reverse: bool }, named "lstm_steps", for floats
             gives [shaped(x, steps(x, hidden, 2)?), shaped(x, steps(x, hidden, 4)?)]
-            keeps [output 0, output 1, inputs];
+            saves [output 0, output 1, inputs];
 
         /// Gradient of [`Backend::lstm_steps`] wrt the gates before their activations `[T, N, 4H]`, `hidden` and `cell`, from the gradient of the
         /// states. Those of input, weights and bias follow from the first as in [`Backend::linear`].
@@ -427,13 +427,13 @@ macro_rules! for_each_op {
         fused conv_input_grad(grad: tensor, weight: tensor, input_shape: Shape, params: (&ConvParams)) -> one
             as ConvInputGrad { input_shape: Shape, params: Box<ConvParams> }, named "conv_input_grad", for floats
             gives [shaped(grad, *input_shape)]
-            keeps [input 0, input 1];
+            saves [input 0, input 1];
 
         /// Gradient of [`Backend::conv`] wrt its weight.
         fused conv_weight_grad(grad: tensor, x: tensor, weight_shape: Shape, params: (&ConvParams)) -> one
             as ConvWeightGrad { weight_shape: Shape, params: Box<ConvParams> }, named "conv_weight_grad", for floats
             gives [shaped(grad, *weight_shape)]
-            keeps [input 0, input 1];
+            saves [input 0, input 1];
 
         /// Gradient of [`Backend::max_pool`], from the output's gradient and the positions.
         fused max_pool_backward(grad: tensor, indices: tensor, input_shape: Shape) -> one
@@ -541,7 +541,7 @@ macro_rules! op_tensors {
 macro_rules! call_methods {
     () => { $crate::for_each_op! { $crate::call_methods } };
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(keeps $keeps:tt)?;)*) => { $(
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)?;)*) => { $(
         #[inline]
         fn $method($($x: $crate::op_parameter!(Self::Tensor, $type)),*) -> $crate::Result<$crate::op_results!(Self::Tensor, $count)> {
             let outputs = Self::call($crate::op_value!($variant $fields), $crate::op_tensors!([] [] $(($x $type))*))?;
