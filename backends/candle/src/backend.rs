@@ -153,8 +153,16 @@ impl Backend for Candle {
         lines::sort(x, axis, descending)
     }
 
-    fn conv(x: &Tensor, weight: &Tensor, params: &ConvParams) -> Result<Tensor> {
-        conv::conv(x, weight, params)
+    fn conv(
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        residual: Option<&Tensor>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<Tensor> {
+        let y = conv::conv(x, weight, params)?;
+        decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
     fn max_pool(x: &Tensor, params: &PoolParams) -> Result<(Tensor, Tensor)> {

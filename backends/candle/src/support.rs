@@ -44,7 +44,7 @@ fn is_everywhere(op: &Op, dtype: DType) -> bool {
         | Op::MaxPool(_)
         | Op::AvgPool(_)
         | Op::AvgPoolBackward { .. }
-        | Op::Conv(_)
+        | Op::Conv { .. }
         | Op::ConvInputGrad { .. }
         | Op::ConvWeightGrad { .. }
         | Op::MaxPoolBackward { .. } => false,

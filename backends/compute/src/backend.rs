@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 
 use polygrad_core::compute::{Driver, Random};
 use polygrad_core::{
-    AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams, DType,
-    Distribution, HostTensor, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp,
-    check_distribution, decompose, random_host,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
+    DType, Distribution, HostTensor, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange,
+    UnaryOp, check_distribution, decompose, random_host,
 };
 
 use crate::array::Array;
@@ -206,8 +206,16 @@ impl<D: Driver> Backend for Compute<D> {
         two(reduce::sort(&x.array, axis, descending))
     }
 
-    fn conv(x: &T<D>, weight: &T<D>, params: &ConvParams) -> Result<T<D>> {
-        one(window::conv(&x.array, &weight.array, params))
+    fn conv(
+        x: &T<D>,
+        weight: &T<D>,
+        bias: Option<&T<D>>,
+        residual: Option<&T<D>>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<T<D>> {
+        let y = one(window::conv(&x.array, &weight.array, params))?;
+        decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
     fn max_pool(x: &T<D>, params: &PoolParams) -> Result<(T<D>, T<D>)> {

@@ -149,10 +149,13 @@ fn conv(device: CpuDevice) {
     };
     for (input, weight) in [([64, 1, 28, 28], [32, 1, 3, 3]), ([64, 32, 14, 14], [64, 32, 3, 3])] {
         let (x, w) = (random(&input, device), random(&weight, device));
-        let y = Cpu::conv(&x, &w, &params).expect("a convolution");
+        let y = Cpu::conv(&x, &w, None, None, None, &params).expect("a convolution");
         let ms = |ns: f64| ns / 1e6;
         println!("conv {input:?} {weight:?}");
-        println!("  forward     {:8.3} ms", ms(time(|| Cpu::conv(&x, &w, &params))));
+        println!(
+            "  forward     {:8.3} ms",
+            ms(time(|| Cpu::conv(&x, &w, None, None, None, &params)))
+        );
         println!(
             "  input grad  {:8.3} ms",
             ms(time(|| Cpu::conv_input_grad(&y, &w, *x.shape(), &params)))

@@ -7,8 +7,7 @@ use polygrad_core::{
 };
 
 use crate::fused::{
-    activation, attention, batch_norm, conv_activation, cross_entropy, embedding, linear_grad, lstm, lstm_steps, norm,
-    optim, softmax,
+    activation, attention, batch_norm, cross_entropy, embedding, linear_grad, lstm, lstm_steps, norm, optim, softmax,
 };
 use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
 use crate::{CpuDevice, CpuTensor, buffers, conv};
@@ -180,8 +179,15 @@ impl Backend for Cpu {
         sort::sort(x, axis, descending)
     }
 
-    fn conv(x: &T, weight: &T, params: &ConvParams) -> Result<T> {
-        conv::conv(x, weight, params)
+    fn conv(
+        x: &T,
+        weight: &T,
+        bias: Option<&T>,
+        residual: Option<&T>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<T> {
+        conv::conv(x, weight, bias, residual, activation, params)
     }
 
     fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: &ConvParams) -> Result<T> {
@@ -215,27 +221,12 @@ impl Backend for Cpu {
         index::index_add(x, axis, index, src)
     }
 
-    fn linear(x: &T, weight: &T, bias: Option<&T>) -> Result<T> {
-        matmul::linear(x, weight, bias)
+    fn linear(x: &T, weight: &T, bias: Option<&T>, activation: Option<Activation>) -> Result<T> {
+        matmul::linear(x, weight, bias, activation)
     }
 
     fn linear_weight_grad(grad: &T, x: &T) -> Result<(T, T)> {
         linear_grad::linear_weight_grad(grad, x)
-    }
-
-    fn linear_activation(x: &T, weight: &T, bias: Option<&T>, op: Activation) -> Result<T> {
-        matmul::linear_activation(x, weight, bias, op)
-    }
-
-    fn conv_activation(
-        x: &T,
-        weight: &T,
-        bias: &T,
-        residual: Option<&T>,
-        op: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<T> {
-        conv_activation::conv_activation(x, weight, bias, residual, op, params)
     }
 
     fn attention(q: &T, k: &T, v: &T, mask: Option<&T>, scale: f64, causal: bool) -> Result<T> {

@@ -1,8 +1,8 @@
 //! The required ops of the seam, and one fused one. The others are left to Polygrad's decompositions.
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor, PoolParams,
-    ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
+    Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor,
+    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::support::typed;
@@ -161,8 +161,16 @@ impl Backend for Luminal {
         reduce::sort(x, axis, descending)
     }
 
-    fn conv(x: &LuminalTensor, weight: &LuminalTensor, params: &ConvParams) -> Result<LuminalTensor> {
-        window::conv(x, weight, params)
+    fn conv(
+        x: &LuminalTensor,
+        weight: &LuminalTensor,
+        bias: Option<&LuminalTensor>,
+        residual: Option<&LuminalTensor>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<LuminalTensor> {
+        let y = window::conv(x, weight, params)?;
+        decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
     fn max_pool(x: &LuminalTensor, params: &PoolParams) -> Result<(LuminalTensor, LuminalTensor)> {

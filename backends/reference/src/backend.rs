@@ -1,8 +1,8 @@
 //! The required ops of the seam, and none of the fused ones.
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams, ReduceOp,
-    Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
+    Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams,
+    ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::{
@@ -142,8 +142,16 @@ impl Backend for Reference {
         sort::sort(x, axis, descending)
     }
 
-    fn conv(x: &T, weight: &T, params: &ConvParams) -> Result<T> {
-        window::conv(x, weight, params)
+    fn conv(
+        x: &T,
+        weight: &T,
+        bias: Option<&T>,
+        residual: Option<&T>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<T> {
+        let y = window::conv(x, weight, params)?;
+        decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
     fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {

@@ -10,7 +10,7 @@ use crate::window::is_wide;
 pub(crate) fn linear(x: &TorchTensor, weight: &TorchTensor, bias: Option<&TorchTensor>) -> Result<TorchTensor> {
     // Without elements to add up LibTorch takes the bias of f16 and bf16 for absent.
     if !is_wide(x.dtype()) {
-        return decompose::linear::<Torch>(x, weight, bias);
+        return decompose::linear::<Torch>(x, weight, bias, None);
     }
     x.wrap("linear", x.raw().f_linear(weight.raw(), bias.map(TorchTensor::raw)))
 }

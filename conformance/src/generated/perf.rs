@@ -181,7 +181,7 @@ fn samples() -> Vec<(Sample, f64)> {
         add(Op::Matmul, vec![reals(&[m, k]), reals(&[k, n])], 2 * m * k * n);
     }
     add(
-        Op::Linear,
+        Op::Linear { activation: None },
         vec![reals(&[64, 784]), reals(&[128, 784]), reals(&[128])],
         2 * 64 * 784 * 128,
     );
@@ -192,7 +192,10 @@ fn samples() -> Vec<(Sample, f64)> {
     for (batch, channels, out, side) in [(16, 1, 16, 28), (16, 16, 32, 14)] {
         let flops = 2 * batch * channels * out * side * side * 9;
         add(
-            Op::Conv(conv),
+            Op::Conv {
+                activation: None,
+                params: conv,
+            },
             vec![reals(&[batch, channels, side, side]), reals(&[out, channels, 3, 3])],
             flops,
         );

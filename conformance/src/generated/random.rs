@@ -303,7 +303,7 @@ fn matmul() -> BoxedStrategy<Sample> {
         x.push(k);
         let mut operands = vec![reals(&x), reals(&[n, k])];
         operands.extend(bias.then(|| reals(&[n])));
-        sample(Op::Linear, operands)
+        sample(Op::Linear { activation: None }, operands)
     });
     proptest::prop_oneof![products, linear].boxed()
 }
@@ -428,18 +428,21 @@ fn conv() -> BoxedStrategy<Sample> {
                 let weight = with(outputs * groups, inputs, kernel);
                 let (x_shape, weight_shape) = (Shape::new(&x).ok()?, Shape::new(&weight).ok()?);
                 let out = params.output_shape(&x_shape, &weight_shape).ok()?;
-                let params = Box::new(params);
+                let (activation, boxed) = (None, Box::new(params));
                 Some(match which {
-                    0 => sample(Op::Conv(*params), vec![reals(&x), reals(&weight)]),
+                    0 => sample(Op::Conv { activation, params }, vec![reals(&x), reals(&weight)]),
                     1 => {
                         let call = Op::ConvInputGrad {
                             input_shape: x_shape,
-                            params,
+                            params: boxed,
                         };
                         sample(call, vec![reals(out.dims()), reals(&weight)])
                     }
                     _ => {
-                        let call = Op::ConvWeightGrad { weight_shape, params };
+                        let call = Op::ConvWeightGrad {
+                            weight_shape,
+                            params: boxed,
+                        };
                         sample(call, vec![reals(out.dims()), reals(&x)])
                     }
                 })

@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, OpDesc, PoolParams,
-    ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp,
+    Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, OpDesc,
+    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::Tensor;
@@ -148,8 +148,15 @@ impl<B: Backend> Backend for Tracked<B> {
         x.sort(axis as isize, descending)
     }
 
-    fn conv(x: &Tensor<B>, weight: &Tensor<B>, params: &ConvParams) -> Result<Tensor<B>> {
-        x.conv(weight, None, params)
+    fn conv(
+        x: &Tensor<B>,
+        weight: &Tensor<B>,
+        bias: Option<&Tensor<B>>,
+        residual: Option<&Tensor<B>>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<Tensor<B>> {
+        decompose::epilogue::<Self>(x.conv(weight, bias, params)?, None, residual, activation)
     }
 
     fn conv_input_grad(

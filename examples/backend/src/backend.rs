@@ -1,8 +1,8 @@
 //! The required ops of the seam. The fused ones are left to Polygrad's decompositions.
 
 use polygrad::backend::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams, ReduceOp,
-    Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
+    Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams,
+    ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::tensor::collect;
@@ -145,8 +145,16 @@ impl Backend for Toy {
         reduce::sort(x, axis, descending)
     }
 
-    fn conv(x: &ToyTensor, weight: &ToyTensor, params: &ConvParams) -> Result<ToyTensor> {
-        window::conv(x, weight, params)
+    fn conv(
+        x: &ToyTensor,
+        weight: &ToyTensor,
+        bias: Option<&ToyTensor>,
+        residual: Option<&ToyTensor>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<ToyTensor> {
+        let y = window::conv(x, weight, params)?;
+        decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
     fn max_pool(x: &ToyTensor, params: &PoolParams) -> Result<(ToyTensor, ToyTensor)> {

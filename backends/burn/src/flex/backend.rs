@@ -151,8 +151,16 @@ impl Backend for Burn {
         integer::sort(x, axis, descending)
     }
 
-    fn conv(x: &T, weight: &T, params: &ConvParams) -> Result<T> {
-        window::conv(x, weight, params)
+    fn conv(
+        x: &T,
+        weight: &T,
+        bias: Option<&T>,
+        residual: Option<&T>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<T> {
+        let y = window::conv(x, weight, params)?;
+        decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
     fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {
@@ -180,8 +188,8 @@ impl Backend for Burn {
         index::index_add(x, axis, index, src)
     }
 
-    fn linear(x: &T, weight: &T, bias: Option<&T>) -> Result<T> {
-        product::linear(x, weight, bias)
+    fn linear(x: &T, weight: &T, bias: Option<&T>, activation: Option<Activation>) -> Result<T> {
+        decompose::epilogue::<Self>(product::linear(x, weight, bias)?, None, None, activation)
     }
 
     fn activation(op: Activation, x: &T) -> Result<T> {

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polygrad_core::{
-    ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Error, ErrorKind, HostTensor,
-    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
+    Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Error, ErrorKind,
+    HostTensor, PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::wgpu::{compare, elementwise, host, index, movement, product, reduce, window};
@@ -172,8 +172,16 @@ impl Backend for BurnWgpu {
         guarded("sort", x.device(), || reduce::sort(x, axis, descending))
     }
 
-    fn conv(x: &T, weight: &T, params: &ConvParams) -> Result<T> {
-        guarded("conv", x.device(), || window::conv(x, weight, params))
+    fn conv(
+        x: &T,
+        weight: &T,
+        bias: Option<&T>,
+        residual: Option<&T>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<T> {
+        let y = guarded("conv", x.device(), || window::conv(x, weight, params))?;
+        decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
     fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {

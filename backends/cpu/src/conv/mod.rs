@@ -16,11 +16,13 @@ pub(crate) use filters::Filters;
 pub(crate) use max_values::max_pool_values;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
-use polygrad_core::{ConvParams, DType, Error, Result, Scalar, Shape};
+use polygrad_core::{Activation, ConvParams, DType, Error, Result, Scalar, Shape, decompose};
 
+use crate::fused::pointwise::Pointwise;
+use crate::fused::vectors;
 use crate::ops::half::Half;
 use crate::ops::{convert, create, floats, same_dtype};
-use crate::{CpuDevice, CpuTensor, Kernels};
+use crate::{Cpu, CpuDevice, CpuTensor, Kernels};
 use geometry::Geometry;
 
 /// Calls a function of the module `product` for the dtype.
@@ -35,12 +37,42 @@ macro_rules! for_real {
 }
 
 /// See [`polygrad_core::Backend::conv`].
-pub(crate) fn conv(x: &CpuTensor, weight: &CpuTensor, params: &ConvParams) -> Result<CpuTensor> {
-    conv_with_epilogue(x, weight, params, None)
+pub(crate) fn conv(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    bias: Option<&CpuTensor>,
+    residual: Option<&CpuTensor>,
+    activation: Option<Activation>,
+    params: &ConvParams,
+) -> Result<CpuTensor> {
+    let fused = activation.map_or(bias.or(residual).is_some(), Pointwise::knows);
+    let tensors = [x, weight].into_iter().chain(bias).chain(residual);
+    let Some(level) = vectors(tensors).filter(|_| fused) else {
+        let y = convolve(x, weight, params, None)?;
+        return decompose::epilogue::<Cpu>(y, bias, residual, activation);
+    };
+    let shape = output_shape("conv", x.shape(), weight.shape(), params)?;
+    let channels = Shape::from([shape[1]]);
+    if bias.is_some_and(|bias| *bias.shape() != channels) || residual.is_some_and(|residual| *residual.shape() != shape)
+    {
+        return Err(Error::shape(format!("takes a bias {channels} and a residual {shape}")).with_op("conv"));
+    }
+    let bias = match bias {
+        Some(bias) => bias.contiguous()?,
+        None => create::full(channels, Scalar::Float(0.0), DType::F32, x.device())?,
+    };
+    let residual = residual.map(CpuTensor::contiguous).transpose()?;
+    let epilogue = Epilogue {
+        level,
+        bias: bias.slice()?,
+        residual: residual.as_ref().map(CpuTensor::slice).transpose()?,
+        activation,
+    };
+    convolve(x, weight, params, Some(&epilogue))
 }
 
-/// [`conv`] and what follows it, which is for f32 alone.
-pub(crate) fn conv_with_epilogue(
+/// A convolution and what follows it, which is for f32 alone.
+pub(crate) fn convolve(
     x: &CpuTensor,
     weight: &CpuTensor,
     params: &ConvParams,
@@ -50,7 +82,7 @@ pub(crate) fn conv_with_epilogue(
     floats("conv", dtype)?;
     let shape = output_shape("conv", x.shape(), weight.shape(), params)?;
     if Half::of(dtype).is_some() {
-        return convert::cast(&conv(&wide(x)?, &wide(weight)?, params)?, dtype);
+        return convert::cast(&convolve(&wide(x)?, &wide(weight)?, params, None)?, dtype);
     }
     let mut out = CpuTensor::empty(shape, dtype, x.device())?;
     if shape.numel() == 0 {
@@ -196,7 +228,7 @@ fn wide(x: &CpuTensor) -> Result<CpuTensor> {
     convert::cast(x, DType::F32)
 }
 
-pub(crate) fn output_shape(op: &'static str, x: &Shape, weight: &Shape, params: &ConvParams) -> Result<Shape> {
+fn output_shape(op: &'static str, x: &Shape, weight: &Shape, params: &ConvParams) -> Result<Shape> {
     params.output_shape(x, weight).map_err(|error| {
         error
             .with_op(op)

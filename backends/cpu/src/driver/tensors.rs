@@ -215,7 +215,12 @@ fn convolution(memory: &Claims<'_>, call: &Conv2d, written: usize) -> Result<[Pl
 /// See [`polygrad_core::compute::ComputeBackend::conv2d_forward`].
 pub(super) fn conv2d(memory: &Claims<'_>, call: &Conv2d, device: CpuDevice) -> Result<()> {
     let [input, weight, output] = convolution(memory, call, 2)?;
-    output.write(&conv::conv(&input.raw(device), &weight.raw(device), &call.params)?)
+    output.write(&conv::convolve(
+        &input.raw(device),
+        &weight.raw(device),
+        &call.params,
+        None,
+    )?)
 }
 
 /// See [`polygrad_core::compute::ComputeBackend::conv2d_input_grad`].

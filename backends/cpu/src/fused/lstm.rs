@@ -33,7 +33,7 @@ pub(crate) fn lstm(
     let bias = biases
         .map(|[input, own]| binary::binary(polygrad_core::BinaryOp::Add, input, own))
         .transpose()?;
-    let mut gates = matmul::linear(x, weights[0], bias.as_ref())?;
+    let mut gates = matmul::linear(x, weights[0], bias.as_ref(), None)?;
     let ([steps, rows, _], size) = ([shape[0], shape[1], shape[2]], state[1]);
     let device = x.device();
     let mut outputs = CpuTensor::empty(Shape::from([steps, rows, size]), x.dtype(), device)?;

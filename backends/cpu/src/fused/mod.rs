@@ -4,7 +4,6 @@
 pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod batch_norm;
-pub(crate) mod conv_activation;
 pub(crate) mod cross_entropy;
 pub(crate) mod embedding;
 pub(crate) mod linear_grad;
@@ -23,7 +22,7 @@ use crate::simd::Level;
 
 /// The instruction set for the fused kernels, if they apply: all tensors are f32, and vectors may be used.
 #[inline]
-fn vectors<'a>(tensors: impl IntoIterator<Item = &'a CpuTensor>) -> Option<Level> {
+pub(crate) fn vectors<'a>(tensors: impl IntoIterator<Item = &'a CpuTensor>) -> Option<Level> {
     let mut level = None;
     for x in tensors {
         if x.dtype() != DType::F32 {

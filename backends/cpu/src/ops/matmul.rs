@@ -142,21 +142,17 @@ pub(crate) fn many(device: CpuDevice, count: usize, ns: f32, one: impl Fn(usize)
 const BAND: usize = 96;
 
 /// See [`polygrad_core::Backend::linear`].
-pub(crate) fn linear(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>) -> Result<CpuTensor> {
-    linear_then(x, weight, bias, None)
-}
-
-/// See [`polygrad_core::Backend::linear_activation`].
-pub(crate) fn linear_activation(
+pub(crate) fn linear(
     x: &CpuTensor,
     weight: &CpuTensor,
     bias: Option<&CpuTensor>,
-    op: Activation,
+    then: Option<Activation>,
 ) -> Result<CpuTensor> {
-    if x.dtype() == DType::F32 && x.device().vectors().is_some() && Pointwise::knows(op) {
-        return linear_then(x, weight, bias, Some(op));
+    let fused = |op| x.dtype() == DType::F32 && x.device().vectors().is_some() && Pointwise::knows(op);
+    match then {
+        Some(op) if !fused(op) => activation::activation(op, &linear_then(x, weight, bias, None)?),
+        then => linear_then(x, weight, bias, then),
     }
-    activation::activation(op, &linear(x, weight, bias)?)
 }
 
 /// The activation is for f32 with vector kernels only.
@@ -186,7 +182,7 @@ fn linear_then(
     if Half::of(dtype).is_some() {
         let wide = |t: &CpuTensor| convert::cast(t, DType::F32);
         let bias = bias.map(wide).transpose()?;
-        return convert::cast(&linear(&wide(x)?, &wide(weight)?, bias.as_ref())?, dtype);
+        return convert::cast(&linear_then(&wide(x)?, &wide(weight)?, bias.as_ref(), None)?, dtype);
     }
     let (inputs, outputs) = (shape[rank - 1], weight.shape()[0]);
     let rows = shape[..rank - 1].iter().product();

@@ -40,8 +40,8 @@ fn check(device: CpuDevice, x: &[usize], weight: &[usize], params: ConvParams, d
     let (rx, rw, rg) = (theirs(&hx), theirs(&hw), theirs(&hg));
     close::<Reference>(
         &what,
-        &Cpu::conv(&cx, &cw, &params).unwrap(),
-        &Reference::conv(&rx, &rw, &params).unwrap(),
+        &Cpu::conv(&cx, &cw, None, None, None, &params).unwrap(),
+        &Reference::conv(&rx, &rw, None, None, None, &params).unwrap(),
         tolerance,
     );
     close::<Reference>(
@@ -169,7 +169,7 @@ fn threads_change_no_bit(shape: Shape, weight: Shape) {
             };
             let (x, w, g) = (random(shape, 1), random(weight, 2), random(out, 3));
             [
-                Cpu::conv(&x, &w, &params).unwrap(),
+                Cpu::conv(&x, &w, None, None, None, &params).unwrap(),
                 Cpu::conv_input_grad(&g, &w, shape, &params).unwrap(),
                 Cpu::conv_weight_grad(&g, &x, weight, &params).unwrap(),
             ]
@@ -212,9 +212,9 @@ fn packed_filters_and_what_follows_change_no_bit() {
                     let packed = Cpu::prepack(&weight, Prepack::Conv).unwrap();
                     let values = |x: &<Cpu as Backend>::Tensor| Cpu::to_host(x).unwrap().to_vec::<f32>().unwrap();
                     assert_eq!(values(&packed), values(&weight), "{what}");
-                    let plain = Cpu::conv(&x, &weight, &params).unwrap();
+                    let plain = Cpu::conv(&x, &weight, None, None, None, &params).unwrap();
                     assert!(
-                        values(&plain) == values(&Cpu::conv(&x, &packed, &params).unwrap()),
+                        values(&plain) == values(&Cpu::conv(&x, &packed, None, None, None, &params).unwrap()),
                         "{what}"
                     );
                     // A residual that does not lie in order.
@@ -232,7 +232,7 @@ fn packed_filters_and_what_follows_change_no_bit() {
                             if let Some(activation) = activation {
                                 wanted = Cpu::activation(activation, &wanted).unwrap();
                             }
-                            let found = Cpu::conv_activation(&x, &packed, &bias, residual, activation, &params);
+                            let found = Cpu::conv(&x, &packed, Some(&bias), residual, activation, &params);
                             let (found, wanted) = (values(&found.unwrap()), values(&wanted));
                             let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
                             assert!(bits(&found) == bits(&wanted), "{what} {activation:?}");

@@ -354,8 +354,8 @@ fn products_agree() {
                     let x = viewed(d, dims, dtype, 1, view)?;
                     let (weight, bias) = (viewed(d, &[7, 6], dtype, 2, view)?, viewed(d, &[7], dtype, 3, view)?);
                     Ok(vec![
-                        AnyBackend::linear(&x, &weight, Some(&bias))?,
-                        AnyBackend::linear(&x, &weight, None)?,
+                        AnyBackend::linear(&x, &weight, Some(&bias), None)?,
+                        AnyBackend::linear(&x, &weight, None, None)?,
                     ])
                 });
             }
@@ -399,7 +399,7 @@ fn convolutions_and_their_gradients_agree() {
                 let name = format!("{dtype} {input:?} {weight:?} {params:?} {view:?}");
                 check(&format!("conv {name}"), 60.0, &|d| {
                     let (x, w) = (viewed(d, input, dtype, 1, view)?, viewed(d, weight, dtype, 2, view)?);
-                    Ok(vec![AnyBackend::conv(&x, &w, &params)?])
+                    Ok(vec![AnyBackend::conv(&x, &w, None, None, None, &params)?])
                 });
                 let (input, weight) = (Shape::new(input).unwrap(), Shape::new(weight).unwrap());
                 let output = params.output_shape(&input, &weight).unwrap();
@@ -419,14 +419,16 @@ fn convolutions_and_their_gradients_agree() {
             tensor(d, &[0, 3, 5, 5], DType::F32, 1)?,
             tensor(d, &[2, 3, 3, 3], DType::F32, 2)?,
         );
-        Ok(vec![AnyBackend::conv(&x, &w, &ConvParams::default())?])
+        let params = ConvParams::default();
+        Ok(vec![AnyBackend::conv(&x, &w, None, None, None, &params)?])
     });
     check("conv that does not fit", 0.0, &|d| {
         let (x, w) = (
             tensor(d, &[1, 2, 5, 5], DType::F32, 1)?,
             tensor(d, &[2, 3, 3, 3], DType::F32, 2)?,
         );
-        Ok(vec![AnyBackend::conv(&x, &w, &ConvParams::default())?])
+        let params = ConvParams::default();
+        Ok(vec![AnyBackend::conv(&x, &w, None, None, None, &params)?])
     });
 }
 
@@ -443,7 +445,7 @@ fn large_convolutions_agree_whatever_the_threads() {
             let (x, w) = (tensor(d, &input, DType::F32, 1)?, tensor(d, &weight, DType::F32, 2)?);
             let g = tensor(d, &output, DType::F32, 3)?;
             Ok(vec![
-                AnyBackend::conv(&x, &w, &params)?,
+                AnyBackend::conv(&x, &w, None, None, None, &params)?,
                 AnyBackend::conv_input_grad(&g, &w, input, &params)?,
                 AnyBackend::conv_weight_grad(&g, &x, weight, &params)?,
             ])

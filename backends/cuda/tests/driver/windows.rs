@@ -70,7 +70,11 @@ fn convolutions_and_their_gradients() {
                     );
                     ptrs.into_iter().chain([out]).for_each(|ptr| driver.free(ptr).unwrap());
                 };
-                run(2, numbers(&Reference::conv(&tx, &tw, &params).unwrap()), "conv");
+                run(
+                    2,
+                    numbers(&Reference::conv(&tx, &tw, None, None, None, &params).unwrap()),
+                    "conv",
+                );
                 let wanted = Reference::conv_input_grad(&tg, &tw, Shape::from(input_shape), &params).unwrap();
                 run(0, numbers(&wanted), "conv_input_grad");
                 let wanted = Reference::conv_weight_grad(&tg, &tx, Shape::from(weight_shape), &params).unwrap();

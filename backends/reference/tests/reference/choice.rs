@@ -99,8 +99,12 @@ fn supports_what_it_computes_and_nothing_else() {
         claims_truly(Op::SumTo(Shape::SCALAR), dtype, R::sum_to(&x, Shape::SCALAR));
         let matrix = ones(&[1, 1], dtype);
         claims_truly(Op::Matmul, dtype, R::matmul(&matrix, &matrix));
-        let (signal, conv) = (ones(&[1, 1, 2], dtype), ConvParams::default());
-        claims_truly(Op::Conv(conv), dtype, R::conv(&signal, &signal, &conv));
+        let (signal, params) = (ones(&[1, 1, 2], dtype), ConvParams::default());
+        let call = Op::Conv {
+            activation: None,
+            params,
+        };
+        claims_truly(call, dtype, R::conv(&signal, &signal, None, None, None, &params));
         let pool = PoolParams::new([2; 3]);
         claims_truly(Op::MaxPool(Box::new(pool)), dtype, R::max_pool(&signal, &pool));
         claims_truly(Op::AvgPool(Box::new(pool)), dtype, R::avg_pool(&signal, &pool));

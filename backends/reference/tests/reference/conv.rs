@@ -89,7 +89,8 @@ fn check(x_dims: &[usize], weight_dims: &[usize], params: ConvParams) {
             .all(|(f, e)| (f - e).abs() <= 1e-12 * (1.0 + e.abs()));
         assert!(close, "{case}: {:?} instead of {expected:?}", reals(&found));
     };
-    agree("output", R::conv(&x, &weight, &params).unwrap(), out_shape, &y);
+    let output = R::conv(&x, &weight, None, None, None, &params).unwrap();
+    agree("output", output, out_shape, &y);
     agree(
         "input gradient",
         R::conv_input_grad(&grad, &weight, x_shape, &params).unwrap(),

@@ -60,14 +60,14 @@ fn linear_maps_of_any_rank() {
         let mut in_shape = shape.clone();
         *in_shape.last_mut().unwrap() = 3;
         let x = R::reshape(&vector(&x), Shape::new(&in_shape).unwrap()).unwrap();
-        let y = R::linear(&x, &weight, Some(&bias)).unwrap();
+        let y = R::linear(&x, &weight, Some(&bias), None).unwrap();
         assert_eq!(dims(&y), shape);
         assert_eq!(reals(&y), values);
     }
     let x = normal(&[2, 4, 3], 1);
-    let bare = R::linear(&x, &weight, None).unwrap();
+    let bare = R::linear(&x, &weight, None, None).unwrap();
     assert_eq!(dims(&bare), [2, 4, 2]);
-    let shifted = R::linear(&x, &weight, Some(&bias)).unwrap();
+    let shifted = R::linear(&x, &weight, Some(&bias), None).unwrap();
     assert_close(
         &reals(&R::sub(&shifted, &bare).unwrap()),
         &[10.0, 20.0].repeat(8),

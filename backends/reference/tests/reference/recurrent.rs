@@ -88,8 +88,8 @@ fn sequences_are_their_steps() {
         };
         let shares = |[wi, wh, bi, bh]: &[Tensor; 4], t: usize, h: &Tensor| {
             (
-                R::linear(&step(&x, t), wi, Some(bi)).unwrap(),
-                R::linear(h, wh, Some(bh)).unwrap(),
+                R::linear(&step(&x, t), wi, Some(bi), None).unwrap(),
+                R::linear(h, wh, Some(bh), None).unwrap(),
             )
         };
 

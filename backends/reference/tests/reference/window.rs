@@ -8,7 +8,7 @@ use crate::tools::{R, assert_close, assert_fails, dims, elements, reals, tensor}
 fn convolves_without_mirroring() {
     let x = tensor([1, 1, 4], &[1.0, 2.0, 3.0, 4.0]);
     let weight = tensor([1, 1, 2], &[10.0, 1.0]);
-    let y = R::conv(&x, &weight, &ConvParams::default()).unwrap();
+    let y = R::conv(&x, &weight, None, None, None, &ConvParams::default()).unwrap();
     assert_eq!(reals(&y), [12.0, 23.0, 34.0]);
     let params = ConvParams {
         stride: [2; 3],
@@ -16,22 +16,26 @@ fn convolves_without_mirroring() {
         dilation: [2; 3],
         groups: 1,
     };
-    assert_eq!(reals(&R::conv(&x, &weight, &params).unwrap()), [2.0, 24.0]);
+    let y = R::conv(&x, &weight, None, None, None, &params).unwrap();
+    assert_eq!(reals(&y), [2.0, 24.0]);
     let grouped = ConvParams {
         groups: 2,
         ..ConvParams::default()
     };
     let x = tensor([1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let weight = tensor([4, 1, 1], &[1.0, 10.0, 100.0, 1000.0]);
-    let y = R::conv(&x, &weight, &grouped).unwrap();
+    let y = R::conv(&x, &weight, None, None, None, &grouped).unwrap();
     assert_eq!(reals(&y), [1.0, 2.0, 10.0, 20.0, 300.0, 400.0, 3000.0, 4000.0]);
     let refused = R::conv(
         &tensor([1, 1, 1], &[1i64]),
         &tensor([1, 1, 1], &[1i64]),
+        None,
+        None,
+        None,
         &ConvParams::default(),
     );
     assert_fails(refused, ErrorKind::DType, "conv: not defined for i64");
-    let unfit = R::conv(&x, &weight, &ConvParams::default());
+    let unfit = R::conv(&x, &weight, None, None, None, &ConvParams::default());
     assert_fails(unfit, ErrorKind::Shape, "conv");
 }
 

@@ -93,7 +93,7 @@ fn conv(lab: &Lab<'_>, part: Kernel, dtype: DType) -> Done {
             }
             _ => {
                 lab.driver.conv2d_forward(&call)?;
-                (2, Reference::conv(&px, &pw, &params)?)
+                (2, Reference::conv(&px, &pw, None, None, None, &params)?)
             }
         };
         let what = format!("{input:?} {weight:?} {params:?}");

@@ -139,13 +139,10 @@ fn products(samples: &mut Vec<Sample>) {
         if bias {
             operands.push(Operand::drawn(&weight[..1], Fill::Range(-2.0, 2.0)));
         }
-        samples.push(Sample::new(Op::Linear, operands.clone(), ""));
-        for activation in [Activation::Relu, Activation::Gelu, Activation::LeakyRelu { slope: 0.1 }] {
-            samples.push(Sample::new(
-                Op::LinearActivation(activation),
-                operands.clone(),
-                activation.name(),
-            ));
+        let leaky = Activation::LeakyRelu { slope: 0.1 };
+        for activation in [None, Some(Activation::Relu), Some(Activation::Gelu), Some(leaky)] {
+            let words = activation.map_or("", Activation::name);
+            samples.push(Sample::new(Op::Linear { activation }, operands.clone(), words));
         }
     }
     // Leading axes, none, no rows, registers that are full and not, and more rows than are added up in one go.
@@ -172,9 +169,10 @@ fn products(samples: &mut Vec<Sample>) {
             Operand::derived(&[outputs, inputs], Op::Prepack(Prepack::Linear), &[1], 0),
             real(&[outputs]),
         ];
-        samples.push(Sample::new(Op::Linear, operands.clone(), "prepacked"));
-        let op = Op::LinearActivation(Activation::Tanh);
-        samples.push(Sample::new(op, operands, "prepacked"));
+        for activation in [None, Some(Activation::Tanh)] {
+            let words = format!("prepacked {}", activation.map_or("", Activation::name));
+            samples.push(Sample::new(Op::Linear { activation }, operands.clone(), words.trim()));
+        }
         samples.push(Sample::new(Op::Prepack(Prepack::Linear), vec![weight()], ""));
     }
 }

@@ -65,24 +65,18 @@ fn conv(samples: &mut Vec<Sample>) {
         (&[0, 2, 5], &[3, 2, 2], plain, "empty"),
     ];
     for (x, weight, params, words) in calls {
-        let operands = vec![reals(x), reals(weight)];
-        samples.push(Sample::new(Op::Conv(params), operands, words));
         let Ok(out) = params.output_shape(&shape(x), &shape(weight)) else {
             continue;
         };
-        let boxed = || Box::new(params);
-        let activations = [None, Some(Activation::Relu), Some(Activation::Silu)];
-        for (activation, residual) in activations.into_iter().zip([true, false, true]) {
-            let mut operands = vec![reals(x), reals(weight), reals(&weight[..1])];
-            operands.extend(residual.then(|| reals(out.dims())));
-            let params = boxed();
-            let words = format!("{words} {}", activation.map_or("none", Activation::name));
-            samples.push(Sample::new(
-                Op::ConvActivation { activation, params },
-                operands,
-                words.trim(),
-            ));
+        // Alone, with a bias, with an activation, with all.
+        let (relu, silu) = (Some(Activation::Relu), Some(Activation::Silu));
+        for (activation, more) in [(None, 0), (None, 1), (relu, 0), (silu, 2)] {
+            let mut operands = vec![reals(x), reals(weight), reals(&weight[..1]), reals(out.dims())];
+            operands.truncate(2 + more);
+            let words = format!("{words} {}", activation.map_or("", Activation::name));
+            samples.push(Sample::new(Op::Conv { activation, params }, operands, words.trim()));
         }
+        let boxed = || Box::new(params);
         let call = Op::ConvInputGrad {
             input_shape: shape(x),
             params: boxed(),
@@ -161,7 +155,11 @@ pub(super) fn add(samples: &mut Vec<Sample>) {
         reals(&[4, 3, 2, 3]).fixed().helper(),
         Operand::derived(&[4, 3, 2, 3], Op::Prepack(Prepack::Conv), &[1], 0),
     ];
-    samples.push(Sample::new(Op::Conv(ConvParams::default()), operands, "prepacked"));
+    let call = Op::Conv {
+        activation: None,
+        params: ConvParams::default(),
+    };
+    samples.push(Sample::new(call, operands, "prepacked"));
     conv(samples);
     pool(samples);
 }

@@ -60,7 +60,7 @@ fn training_is_told_by_op_and_shape_and_module() {
         "{out}"
     );
     for row in [
-        "forward conv_activation [8, 1, 8, 8] [16, 1, 3, 3] [16] 4 ",
+        "forward conv [8, 1, 8, 8] [16, 1, 3, 3] [16] 4 ",
         "backward conv_weight_grad ",
         "backward max_pool_backward ",
         "forward linear [8, 128] [128, 128] [128] 4 ",
@@ -105,7 +105,7 @@ fn training_is_told_by_op_and_shape_and_module() {
             .map(|op| op["args"]["flops"].as_u64().unwrap())
             .collect::<Vec<_>>()
     };
-    assert_eq!(products("conv_activation", "0"), [2 * 8 * 16 * 8 * 8 * 9; 4]);
+    assert_eq!(products("conv", "0"), [2 * 8 * 16 * 8 * 8 * 9; 4]);
     assert_eq!(products("conv_weight_grad", "3"), [2 * 8 * 32 * 4 * 4 * 16 * 9; 4]);
     assert_eq!(products("conv_input_grad", "3"), [2 * 8 * 32 * 4 * 4 * 16 * 9; 4]);
     assert!(
@@ -121,7 +121,7 @@ fn training_is_told_by_op_and_shape_and_module() {
     assert_eq!(spans.len(), 4);
     let convs = ops
         .iter()
-        .filter(|op| op["name"] == "conv_activation" && op["args"]["module"] == "0");
+        .filter(|op| op["name"] == "conv" && op["args"]["module"] == "0");
     for (conv, layer) in convs.zip(spans) {
         assert!(layer.holds(&Span::of(conv)), "{conv} {layer:?}");
     }

@@ -1,7 +1,11 @@
 //! Scalars, broadcasting sums, linear maps and embeddings.
 
+use super::epilogue;
 use super::wide::{is_narrow, widen};
-use crate::{Axes, Backend, BinaryOp, CompareOp, Error, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, observe};
+use crate::{
+    Activation, Axes, Backend, BinaryOp, CompareOp, Error, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp,
+    observe,
+};
 
 /// [`Backend::binary`] for the members of the family that are made of others ([`BinaryOp::is_fused`]).
 ///
@@ -110,7 +114,12 @@ pub(super) fn linear_weight_grad<B: Backend>(grad: &B::Tensor, x: &B::Tensor) ->
 }
 
 /// See [`Backend::linear`].
-pub(super) fn linear<B: Backend>(x: &B::Tensor, weight: &B::Tensor, bias: Option<&B::Tensor>) -> Result<B::Tensor> {
+pub(super) fn linear<B: Backend>(
+    x: &B::Tensor,
+    weight: &B::Tensor,
+    bias: Option<&B::Tensor>,
+    activation: Option<Activation>,
+) -> Result<B::Tensor> {
     let shape = B::shape(x);
     let transposed = B::permute(weight, Axes::new([1, 0])?)?;
     let last = shape.rank() - 1;
@@ -121,7 +130,8 @@ pub(super) fn linear<B: Backend>(x: &B::Tensor, weight: &B::Tensor, bias: Option
         y = B::add(&y, bias)?;
     }
     let out = shape.with_dim(last, B::shape(weight)[0]);
-    if out.rank() == 2 { Ok(y) } else { B::reshape(&y, out) }
+    let y = if out.rank() == 2 { y } else { B::reshape(&y, out)? };
+    epilogue::<B>(y, None, None, activation)
 }
 
 /// See [`Backend::embedding`].

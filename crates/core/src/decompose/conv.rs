@@ -39,7 +39,7 @@ pub(super) fn conv_input_grad<B: Backend>(
         padding: [0; 3],
         ..*params
     };
-    B::conv(&spread, &mirrored, &transposed)
+    B::conv(&spread, &mirrored, None, None, None, &transposed)
 }
 
 /// See [`Backend::conv_weight_grad`]: input and gradient, with batch and channels exchanged, convolved with each other.
@@ -65,7 +65,8 @@ pub(super) fn conv_weight_grad<B: Backend>(
     for group in 0..params.groups {
         let x = channels::<B>(x, group * inputs, inputs)?;
         let grad = channels::<B>(grad, group * outputs, outputs)?;
-        let part = B::conv(&B::permute(&x, swap)?, &B::permute(&grad, swap)?, &crossed)?;
+        let (x, grad) = (B::permute(&x, swap)?, B::permute(&grad, swap)?);
+        let part = B::conv(&x, &grad, None, None, None, &crossed)?;
         // Strides may leave a margin at the end of the input that no window reaches; the product has it too.
         let ranges: Vec<_> = [inputs, outputs]
             .into_iter()

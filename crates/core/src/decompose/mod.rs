@@ -7,7 +7,7 @@ mod activation;
 mod attention;
 mod basic;
 mod conv;
-mod inference;
+mod epilogue;
 mod integers;
 mod norm;
 mod optim;
@@ -18,7 +18,7 @@ mod wide;
 
 pub use attention::attention_weights;
 pub use basic::{binary, binary_number};
-pub use inference::channel_bias;
+pub use epilogue::epilogue;
 pub use integers::{integer_conv, integer_matmul};
 pub use optim::{accumulate_grad, adam_step, sgd_step};
 
@@ -33,7 +33,7 @@ mod bodies {
     pub(super) use super::attention::*;
     pub(super) use super::basic::*;
     pub(super) use super::conv::*;
-    pub(super) use super::inference::*;
+    pub(super) use super::epilogue::*;
     pub(super) use super::norm::*;
     pub(super) use super::recurrent::*;
     pub(super) use super::softmax::*;

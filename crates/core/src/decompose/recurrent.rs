@@ -61,10 +61,10 @@ pub(super) fn rnn<B: Backend>(
         return narrow2::<B>(wide, B::dtype(x));
     }
     let bias = biases.map(|[input, hidden]| B::add(input, hidden)).transpose()?;
-    let gates = B::linear(x, weights[0], bias.as_ref())?;
+    let gates = B::linear(x, weights[0], bias.as_ref(), None)?;
     let mut hidden = hidden.clone();
     let outputs = scan::<B>(&gates, reverse, |gates| {
-        let sum = B::add(&B::linear(&hidden, weights[1], None)?, gates)?;
+        let sum = B::add(&B::linear(&hidden, weights[1], None, None)?, gates)?;
         hidden = B::activation(activation, &sum)?;
         Ok(hidden.clone())
     })?;
@@ -88,10 +88,10 @@ pub(super) fn lstm<B: Backend>(
         return narrow3::<B>(wide, B::dtype(x));
     }
     let bias = biases.map(|[input, hidden]| B::add(input, hidden)).transpose()?;
-    let gates = B::linear(x, weights[0], bias.as_ref())?;
+    let gates = B::linear(x, weights[0], bias.as_ref(), None)?;
     let (mut hidden, mut cell) = (hidden.clone(), cell.clone());
     let outputs = scan::<B>(&gates, reverse, |gates| {
-        let sum = B::add(&B::linear(&hidden, weights[1], None)?, gates)?;
+        let sum = B::add(&B::linear(&hidden, weights[1], None, None)?, gates)?;
         (hidden, cell) = B::lstm_cell(&sum, &cell)?;
         Ok(hidden.clone())
     })?;
@@ -112,10 +112,10 @@ pub(super) fn gru<B: Backend>(
         let wide = B::gru(&widen::<B>(x)?, &widen::<B>(hidden)?, [&input, &own], biases, reverse)?;
         return narrow2::<B>(wide, B::dtype(x));
     }
-    let gates = B::linear(x, weights[0], biases.map(|both| both[0]))?;
+    let gates = B::linear(x, weights[0], biases.map(|both| both[0]), None)?;
     let mut hidden = hidden.clone();
     let outputs = scan::<B>(&gates, reverse, |gates| {
-        let own = B::linear(&hidden, weights[1], biases.map(|both| both[1]))?;
+        let own = B::linear(&hidden, weights[1], biases.map(|both| both[1]), None)?;
         hidden = B::gru_cell(gates, &own, &hidden)?;
         Ok(hidden.clone())
     })?;

@@ -20,11 +20,11 @@ pub(super) fn lstm_steps<B: Backend>(
         let wide = B::lstm_steps(&wide_x, &hidden, &cell, [&input, &own], bias.as_ref(), reverse)?;
         return narrow2::<B>(wide, B::dtype(x));
     }
-    let gates = B::linear(x, weights[0], bias)?;
+    let gates = B::linear(x, weights[0], bias, None)?;
     let (mut hidden, mut cell) = (hidden.clone(), cell.clone());
     let (mut states, mut activations) = (Vec::new(), Vec::new());
     for t in order(B::shape(x)[0], reverse) {
-        let sum = B::add(&B::linear(&hidden, weights[1], None)?, &row::<B>(&gates, t)?)?;
+        let sum = B::add(&B::linear(&hidden, weights[1], None, None)?, &row::<B>(&gates, t)?)?;
         let [input, forget, update, output] = parts::<B, 4>(&sum)?;
         let sigmoid = |x: &B::Tensor| B::unary(UnaryOp::Sigmoid, x);
         let (input, forget, output) = (sigmoid(&input)?, sigmoid(&forget)?, sigmoid(&output)?);

@@ -117,8 +117,8 @@ macro_rules! define {
 
 for_each_op!(define);
 
-// Every node of a gradient graph carries an op.
-const _: () = assert!(size_of::<Op>() <= 96);
+// Every node of a gradient graph carries an op; so much do the parameters of a convolution and its activation take.
+const _: () = assert!(size_of::<Op>() <= 104);
 
 /// A tensor of a call that is saved for its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

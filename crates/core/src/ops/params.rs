@@ -232,9 +232,9 @@ impl Default for CrossEntropyParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Prepack {
-    /// As the weight of `linear`, `linear_activation` and the recurrent layers.
+    /// As the weight of `linear` and the recurrent layers.
     Linear,
-    /// As the weight of `conv` and `conv_activation`.
+    /// As the weight of `conv`.
     Conv,
 }
 

@@ -154,9 +154,13 @@ macro_rules! for_each_op {
 
         // Windows.
 
-        /// Cross-correlation of `x [N, C, spatial…]` with `weight [O, C / groups, kernel…]`, one to three spatial axes.
-        core conv(x: tensor, weight: tensor, params: (&ConvParams)) -> one
-            as Conv (params: ConvParams), named "conv", for floats
+        /// Cross-correlation of `x [N, C, spatial…]` with `weight [O, C / groups, kernel…]`, one to three spatial axes; plus `bias [O]`, plus
+        /// a residual of the result's shape (a residual needs a bias), and then an activation function. A backend without kernels for what
+        /// follows a convolution calls [`decompose::epilogue`]. With a residual or an activation no gradient is defined.
+        core conv(
+            x: tensor, weight: tensor, bias: optional, residual: optional, activation: (Option<Activation>), params: (&ConvParams)
+        ) -> one
+            as Conv { activation: Option<Activation>, params: ConvParams }, named "conv", for floats
             gives [shaped(x, params.output_shape(&x.shape, &weight.shape)?)]
             saves [input 0, input 1];
 
@@ -197,9 +201,9 @@ macro_rules! for_each_op {
             as SumTo (shape: Shape), named "sum_to", for numbers
             gives [shaped(x, *shape)];
 
-        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`.
-        fused linear(x: tensor, weight: tensor, bias: optional) -> one
-            as Linear (), named "linear", for floats
+        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`, and then an activation function, with which no gradient is defined.
+        fused linear(x: tensor, weight: tensor, bias: optional, activation: (Option<Activation>)) -> one
+            as Linear { activation: Option<Activation> }, named "linear", for floats
             gives [shaped(x, with_last(&x.shape, weight.shape[0])?)]
             saves [input 0, input 1];
 
@@ -208,11 +212,6 @@ macro_rules! for_each_op {
         fused linear_weight_grad(grad: tensor, x: tensor) -> two
             as LinearWeightGrad (), named "linear_weight_grad", for floats
             gives [shaped(grad, Shape::from([last(grad), last(x)])), shaped(grad, Shape::from([last(grad)]))];
-
-        /// [`Backend::linear`] and then an activation function. For inference: no gradient is defined.
-        fused linear_activation(x: tensor, weight: tensor, bias: optional, op: Activation) -> one
-            as LinearActivation (op: Activation), named "linear_activation", for floats
-            gives [shaped(x, with_last(&x.shape, weight.shape[0])?)];
 
         /// Applies an activation function to floats.
         fused activation(op: Activation, x: tensor) -> one
@@ -403,14 +402,6 @@ macro_rules! for_each_op {
         fused gru(x: tensor, hidden: tensor, weights: pair, biases: optional_pair, reverse: bool) -> two
             as Gru { reverse: bool }, named "gru", for floats
             gives [shaped(x, steps(x, hidden, 1)?), hidden];
-
-        /// [`Backend::conv`] plus `bias [O]`, plus a residual of the result's shape, and then an activation function. With the bias alone it is
-        /// for training too; with more no gradient is defined.
-        fused conv_activation(
-            x: tensor, weight: tensor, bias: tensor, residual: optional, activation: (Option<Activation>), params: (&ConvParams)
-        ) -> one
-            as ConvActivation { activation: Option<Activation>, params: Box<ConvParams> }, named "conv_activation", for floats
-            gives [shaped(x, params.output_shape(&x.shape, &weight.shape)?)];
 
         /// The values of [`Backend::max_pool`], without the positions. For inference: no gradient is defined.
         fused max_pool_values(x: tensor, params: (&PoolParams)) -> one

@@ -5,9 +5,7 @@
 use std::collections::HashMap;
 
 use super::{Action, Program, Slot, Step};
-use crate::{
-    Activation, AnyBackend, AnyTensor, Axes, Backend, BinaryOp, ConvParams, Op, Prepack, Result, Shape, UnaryOp,
-};
+use crate::{Activation, AnyBackend, AnyTensor, Axes, Backend, BinaryOp, Op, Prepack, Result, Shape, UnaryOp};
 
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let mut draft = Draft::new(program);
@@ -93,7 +91,7 @@ impl<'a> Draft<'a> {
         if tensor.shape().rank() == 2 && tensor.dtype().is_float() {
             let turned = AnyBackend::permute(tensor, Axes::new([1, 0])?)?;
             let weight = self.add_constant(turned);
-            self.replace(i, Op::Linear, vec![x, weight]);
+            self.replace(i, Op::Linear { activation: None }, vec![x, weight]);
         }
         Ok(())
     }
@@ -115,8 +113,8 @@ impl<'a> Draft<'a> {
             return Ok(false);
         };
         let merged = match op {
-            Op::Activation(op) => self.activation(i, op)?,
-            Op::Unary(UnaryOp::Relu) => self.activation(i, Activation::Relu)?,
+            Op::Activation(op) => self.activation(i, op),
+            Op::Unary(UnaryOp::Relu) => self.activation(i, Activation::Relu),
             Op::Binary(BinaryOp::Add) => match self.addition(i, 0)? {
                 None => self.addition(i, 1)?,
                 merged => merged,
@@ -131,38 +129,35 @@ impl<'a> Draft<'a> {
         Ok(true)
     }
 
-    fn activation(&mut self, i: usize, activation: Activation) -> Result<Merged> {
-        let Some((step, _)) = self.only_for(i, 0) else {
-            return Ok(None);
+    fn activation(&self, i: usize, activation: Activation) -> Merged {
+        let (step, _) = self.only_for(i, 0)?;
+        let activation = Some(activation);
+        let op = match step.action {
+            Action::Op(Op::Linear { activation: None }) => Op::Linear { activation },
+            Action::Op(Op::Conv {
+                activation: None,
+                params,
+            }) => Op::Conv { activation, params },
+            _ => return None,
         };
-        let inputs = step.inputs.clone();
-        if let Action::Op(Op::Linear) = step.action {
-            return Ok(Some((Op::LinearActivation(activation), inputs)));
-        }
-        let Some((params, inputs)) = self.conv(i, 0)? else {
-            return Ok(None);
-        };
-        Ok(Some((conv_activation(Some(activation), params), inputs)))
+        Some((op, step.inputs.clone()))
     }
 
-    /// The convolution without an activation that makes the `k`-th input of a step alone: its parameters, and its inputs with a bias.
-    fn conv(&mut self, i: usize, k: usize) -> Result<Option<(ConvParams, Vec<Slot>)>> {
+    /// The convolution without an activation that makes the `k`-th input of a step alone, and its inputs with a bias.
+    fn conv(&mut self, i: usize, k: usize) -> Result<Merged> {
         let Some((step, slot)) = self.only_for(i, k) else {
             return Ok(None);
         };
-        let mut inputs = step.inputs.clone();
-        let params = match &step.action {
-            Action::Op(Op::Conv(params)) => *params,
-            Action::Op(Op::ConvActivation {
-                activation: None,
-                params,
-            }) => return Ok(Some((**params, inputs))),
-            _ => return Ok(None),
+        let Action::Op(op @ Op::Conv { activation: None, .. }) = &step.action else {
+            return Ok(None);
         };
-        let (channels, dtype) = (self.shape(slot)[1], self.program.types[slot.index()].1);
-        let bias = AnyBackend::zeros(Shape::from([channels]), dtype, &self.program.device)?;
-        inputs.push(self.add_constant(bias));
-        Ok(Some((params, inputs)))
+        let (op, mut inputs) = (op.clone(), step.inputs.clone());
+        if inputs.len() == 2 {
+            let (channels, dtype) = (self.shape(slot)[1], self.program.types[slot.index()].1);
+            let bias = AnyBackend::zeros(Shape::from([channels]), dtype, &self.program.device)?;
+            inputs.push(self.add_constant(bias));
+        }
+        Ok(Some((op, inputs)))
     }
 
     /// A sum, of which operand `k` is a product or a convolution: the other operand is its bias, or a residual.
@@ -174,37 +169,35 @@ impl<'a> Draft<'a> {
         if *self.shape(self.program.steps[i].outputs[0]) != shape {
             return Ok(None);
         }
-        let (action, mut inputs) = (step.action.clone(), step.inputs.clone());
-        let linear = matches!(action, Action::Op(Op::Linear)) && inputs.len() == 2;
-        let plain = match action {
-            Action::Op(Op::Conv(params)) => Some(params),
-            _ => None,
-        };
         // Numbers for the outputs, one each: along the last axis of a product, along the channels of a convolution.
-        let axis = if linear { shape.rank() - 1 } else { 1 };
+        let (op, axis) = match &step.action {
+            Action::Op(op @ Op::Linear { activation: None }) => (op.clone(), shape.rank() - 1),
+            Action::Op(op @ Op::Conv { activation: None, .. }) => (op.clone(), 1),
+            _ => return Ok(None),
+        };
+        let mut inputs = step.inputs.clone();
         if let Some(bias) = self.constants.get(&other)
-            && (linear || plain.is_some())
+            && inputs.len() == 2
             && is_along(&bias.shape(), axis, &shape)
         {
             let bias = AnyBackend::reshape(bias, Shape::from([shape[axis]]))?;
             inputs.push(self.add_constant(bias));
-            let op = plain.map_or(Op::Linear, |params| conv_activation(None, params));
             return Ok(Some((op, inputs)));
         }
         if *self.shape(other) != shape {
             return Ok(None);
         }
-        Ok(self.conv(i, k)?.and_then(|(params, mut inputs)| {
+        Ok(self.conv(i, k)?.and_then(|(op, mut inputs)| {
             (inputs.len() == 3).then(|| {
                 inputs.push(other);
-                (conv_activation(None, params), inputs)
+                (op, inputs)
             })
         }))
     }
 
     /// Normalization by statistics that are there goes into the weight and the bias of the convolution before it.
     fn batch_norm(&mut self, i: usize, eps: f64) -> Result<Merged> {
-        let Some((params, inputs)) = self.conv(i, 0)? else {
+        let Some((op, inputs)) = self.conv(i, 0)? else {
             return Ok(None);
         };
         let norm = self.program.steps[i].inputs[1..].to_vec();
@@ -231,8 +224,7 @@ impl<'a> Draft<'a> {
         if let Some(beta) = norm.get(3) {
             bias = AnyBackend::add(&bias, beta)?;
         }
-        let inputs = vec![x, self.add_constant(weight), self.add_constant(bias)];
-        Ok(Some((conv_activation(None, params), inputs)))
+        Ok(Some((op, vec![x, self.add_constant(weight), self.add_constant(bias)])))
     }
 
     /// In a training step, ReLU comes after max pooling instead of before it, where there is less to compute, forwards and backwards. Both
@@ -295,8 +287,8 @@ impl<'a> Draft<'a> {
         let mut ready: HashMap<(Slot, Prepack), Slot> = HashMap::new();
         for i in 0..self.program.steps.len() {
             let (kind, places): (_, &[usize]) = match self.op(i) {
-                Some(Op::Linear | Op::LinearActivation(_)) => (Prepack::Linear, &[1]),
-                Some(Op::Conv(_) | Op::ConvActivation { .. }) => (Prepack::Conv, &[1]),
+                Some(Op::Linear { .. }) => (Prepack::Linear, &[1]),
+                Some(Op::Conv { .. }) => (Prepack::Conv, &[1]),
                 Some(Op::Rnn { .. } | Op::Gru { .. }) => (Prepack::Linear, &[2, 3]),
                 Some(Op::Lstm { .. }) => (Prepack::Linear, &[3, 4]),
                 _ => continue,
@@ -323,13 +315,6 @@ impl<'a> Draft<'a> {
 
 /// What a step becomes.
 type Merged = Option<(Op, Vec<Slot>)>;
-
-fn conv_activation(activation: Option<Activation>, params: ConvParams) -> Op {
-    Op::ConvActivation {
-        activation,
-        params: Box::new(params),
-    }
-}
 
 /// Whether a tensor that is broadcast to `shape` has numbers along one axis alone, and as many as there are.
 fn is_along(x: &Shape, axis: usize, shape: &Shape) -> bool {

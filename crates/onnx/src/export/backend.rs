@@ -189,8 +189,16 @@ impl Backend for Onnx {
         reduce::sort(x, axis, descending)
     }
 
-    fn conv(x: &T, weight: &T, params: &ConvParams) -> Result<T> {
-        window::conv(x, weight, params)
+    fn conv(
+        x: &T,
+        weight: &T,
+        bias: Option<&T>,
+        residual: Option<&T>,
+        activation: Option<Activation>,
+        params: &ConvParams,
+    ) -> Result<T> {
+        let y = window::conv(x, weight, params)?;
+        decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
     fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {
@@ -201,8 +209,8 @@ impl Backend for Onnx {
         window::avg_pool(x, params)
     }
 
-    fn linear(x: &T, weight: &T, bias: Option<&T>) -> Result<T> {
-        linear::linear(x, weight, bias)
+    fn linear(x: &T, weight: &T, bias: Option<&T>, activation: Option<Activation>) -> Result<T> {
+        decompose::epilogue::<Self>(linear::linear(x, weight, bias)?, None, None, activation)
     }
 
     fn activation(op: Activation, x: &T) -> Result<T> {

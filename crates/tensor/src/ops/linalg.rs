@@ -1,11 +1,11 @@
 //! Matrix products.
 
-use polygrad_core::{Axes, Backend, BinaryOp, DType, Error, Op, Result, Scalar, Shape};
+use polygrad_core::{Activation, Axes, Backend, BinaryOp, DType, Error, Op, Result, Scalar, Shape, Tensors};
 
 use super::context;
 use crate::Tensor;
 use crate::flops;
-use crate::graph::record;
+use crate::graph::{needs_graph, record};
 
 impl<B: Backend> Tensor<B> {
     /// Matrix product by NumPy's rules: `[…, m, k] × […, k, n]`, where leading axes broadcast; a vector on the left is a row, on the
@@ -115,21 +115,11 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
     pub fn linear(&self, weight: &Self, bias: Option<&Self>) -> Result<Self> {
-        let operands = [self, weight, bias.unwrap_or(weight)];
-        let operands = &operands[..2 + usize::from(bias.is_some())];
-        let fail = |e| context(e, "linear", operands);
-        self.check_linear(operands).map_err(fail)?;
-        if !self.dtype().is_float() {
-            let product = self.matmul(&weight.t()?)?;
-            return bias.map_or(Ok(product.clone()), |bias| product.add(bias));
-        }
-        let value = B::linear(&self.value, &weight.value, bias.map(|bias| &bias.value)).map_err(fail)?;
-        flops::add_products(B::shape(&value).numel(), weight.shape()[1]);
-        Ok(record(value, operands, || Op::Linear))
+        linear(self, weight, bias, None)
     }
 
     /// Whether input, weight and perhaps bias, in this order, can be multiplied as [`Tensor::linear`] does.
-    pub(super) fn check_linear(&self, operands: &[&Self]) -> Result<()> {
+    fn check_linear(&self, operands: &[&Self]) -> Result<()> {
         let (x, w) = (self.shape(), operands[1].shape());
         if x.rank() == 0 || w.rank() != 2 {
             return Err(Error::shape("takes an input […, in] and a weight [out, in]"));
@@ -160,6 +150,37 @@ impl<B: Backend> Tensor<B> {
         let rank = self.rank();
         self.permute_axes(Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?)
     }
+}
+
+/// [`Tensor::linear`] and then an activation function.
+///
+/// # Errors
+/// As [`Tensor::linear`].
+pub fn linear<B: Backend>(
+    x: &Tensor<B>,
+    weight: &Tensor<B>,
+    bias: Option<&Tensor<B>>,
+    activation: Option<Activation>,
+) -> Result<Tensor<B>> {
+    let operands = Tensors::new([x, weight], [bias]);
+    let operands = operands.get();
+    let fail = |e| context(e, "linear", operands);
+    x.check_linear(operands).map_err(fail)?;
+    let float = x.dtype().is_float();
+    // Together they have no gradient.
+    if let Some(op) = activation
+        && (!float || needs_graph(operands))
+    {
+        return x.linear(weight, bias)?.activation(op);
+    }
+    if !float {
+        let product = x.matmul(&weight.t()?)?;
+        return bias.map_or(Ok(product.clone()), |bias| product.add(bias));
+    }
+    let bias = bias.map(|bias| &bias.value);
+    let value = B::linear(&x.value, &weight.value, bias, activation).map_err(fail)?;
+    flops::add_products(B::shape(&value).numel(), weight.shape()[1]);
+    Ok(record(value, operands, || Op::Linear { activation }))
 }
 
 fn check_inner(left: usize, right: usize) -> Result<()> {

@@ -1,12 +1,12 @@
 //! Convolution and pooling, over one to three spatial axes.
 
-use polygrad_core::{Backend, ConvParams, DType, Error, Op, PoolParams, Result, Shape, decompose};
+use polygrad_core::{Activation, Backend, ConvParams, DType, Error, Op, PoolParams, Result, Shape, Tensors, decompose};
 
 use super::context;
 use crate::PadMode;
 use crate::Tensor;
 use crate::flops;
-use crate::graph::{record, record_first};
+use crate::graph::{needs_graph, record, record_first};
 use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
@@ -15,33 +15,20 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
     pub fn conv(&self, weight: &Self, bias: Option<&Self>, params: &ConvParams) -> Result<Self> {
-        let operands = [self, weight, bias.unwrap_or(self)];
-        let operands = &operands[..2 + usize::from(bias.is_some())];
-        let fail = |e| context(e, "conv", operands);
-        let shape = self.check_conv(operands, params).map_err(fail)?;
-        let bias = bias.map(|bias| &bias.value);
-        let value = match (self.dtype().is_float(), bias) {
-            (true, None) => B::conv(&self.value, &weight.value, params),
-            (true, Some(bias)) => B::conv_activation(&self.value, &weight.value, bias, None, None, params),
-            (false, None) => decompose::integer_conv::<B>(&self.value, &weight.value, params),
-            (false, Some(bias)) => decompose::integer_conv::<B>(&self.value, &weight.value, params)
-                .and_then(|y| B::add(&y, &decompose::channel_bias::<B>(bias, shape.rank())?)),
-        };
-        let value = value.map_err(fail)?;
-        flops::add_products(shape.numel(), taps(weight.shape()));
-        Ok(record(value, operands, || Op::Conv(*params)))
+        conv(self, weight, bias, None, None, params)
     }
 
-    /// The shape of a convolution of an input, a weight and perhaps a bias.
-    pub(super) fn check_conv(&self, operands: &[&Self], params: &ConvParams) -> Result<Shape> {
+    /// The shape of a convolution of an input, a weight and perhaps a bias, and a residual.
+    fn check_conv(&self, operands: &[&Self], params: &ConvParams) -> Result<Shape> {
         let shape = params.output_shape(&self.shape(), &operands[1].shape())?;
         for operand in &operands[1..] {
             self.check_factors(operand)?;
         }
-        match operands.get(2) {
-            Some(bias) if bias.shape().dims() != [shape[1]] => {
+        match operands[2..] {
+            [bias, ..] if bias.shape().dims() != [shape[1]] => {
                 Err(Error::shape(format!("takes a bias [{}]", shape[1])))
             }
+            [_, residual] if residual.shape() != shape => Err(Error::shape(format!("takes a residual {shape}"))),
             _ => Ok(shape),
         }
     }
@@ -168,7 +155,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Whether the operands of a convolution are on one device and of one dtype that has products.
-    pub(super) fn check_factors(&self, weight: &Self) -> Result<()> {
+    fn check_factors(&self, weight: &Self) -> Result<()> {
         self.check_device(weight)?;
         if self.dtype() == DType::Bool || weight.dtype() != self.dtype() {
             return Err(Error::dtype("input and weight must have one dtype, and not bool")
@@ -178,7 +165,53 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
+/// [`Tensor::conv`], plus a residual of the result's shape, which needs a bias, and then an activation function.
+///
+/// # Errors
+/// As [`Tensor::conv`]; when the residual does not fit.
+pub fn conv<B: Backend>(
+    x: &Tensor<B>,
+    weight: &Tensor<B>,
+    bias: Option<&Tensor<B>>,
+    residual: Option<&Tensor<B>>,
+    activation: Option<Activation>,
+    params: &ConvParams,
+) -> Result<Tensor<B>> {
+    let operands = Tensors::new([x, weight], [bias, residual]);
+    let operands = operands.get();
+    let fail = |e| context(e, "conv", operands);
+    let shape = x.check_conv(operands, params).map_err(fail)?;
+    if residual.is_some() && bias.is_none() {
+        return Err(fail(Error::invalid("a residual needs a bias").with_hint("give zeros")));
+    }
+    let float = x.dtype().is_float();
+    // Together they have no gradient.
+    if (residual.is_some() || activation.is_some()) && (!float || needs_graph(operands)) {
+        let mut y = x.conv(weight, bias, params)?;
+        if let Some(residual) = residual {
+            y = y.add(residual)?;
+        }
+        return match activation {
+            Some(op) => y.activation(op),
+            None => Ok(y),
+        };
+    }
+    let (x, w) = (&x.value, &weight.value);
+    let [bias, residual] = [bias, residual].map(|x| x.map(|x| &x.value));
+    let value = if float {
+        B::conv(x, w, bias, residual, activation, params)
+    } else {
+        decompose::integer_conv::<B>(x, w, params).and_then(|y| decompose::epilogue::<B>(y, bias, None, None))
+    };
+    let value = value.map_err(fail)?;
+    flops::add_products(shape.numel(), taps(weight.shape()));
+    Ok(record(value, operands, || Op::Conv {
+        activation,
+        params: *params,
+    }))
+}
+
 /// How many products go into one output of a convolution.
-pub(super) fn taps(weight: Shape) -> usize {
+fn taps(weight: Shape) -> usize {
     weight[1..].iter().product()
 }

@@ -161,7 +161,7 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::CumSum { axis } => reduction::cumsum(*axis, c),
         Op::SumTo(_) => Passed::one(c.grad.expand(c.shape(0))?),
         Op::Matmul => reduction::matmul(c),
-        Op::Linear => reduction::linear(c),
+        Op::Linear { activation: None } => reduction::linear(c),
 
         Op::Reshape(_) => Passed::one(c.grad.reshape(c.shape(0))?),
         Op::Permute(axes) => Passed::one(c.grad.permute_axes(axes.inverse())?),
@@ -176,7 +176,10 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::IndexAdd { axis } => movement::index_add(*axis, c),
         Op::Sort { axis, .. } => movement::sort(*axis, c),
 
-        Op::Conv(params) => fused::conv(params, c),
+        Op::Conv {
+            activation: None,
+            params,
+        } if c.call.inputs.len() < 4 => fused::conv(params, c),
         // Both gradients of a convolution are linear in the same three tensors as the convolution itself.
         Op::ConvInputGrad { params, .. } => c.two(
             || c.grad.conv(&c.saved[1], None, params),

@@ -109,10 +109,7 @@ fn linear(c: &Call<'_>, matrix: bool, activation: Option<Activation>) -> Results
         c.limits
             .check(&shape.with_dim(shape.rank() - 1, weight.shape()[0]), x.dtype())?;
     }
-    one(match activation {
-        Some(op) => inference::linear_activation(&x, &weight, bias.as_ref(), op)?,
-        None => x.linear(&weight, bias.as_ref())?,
-    })
+    one(inference::linear(&x, &weight, bias.as_ref(), activation)?)
 }
 
 fn conv(c: &Call<'_>, params: &ConvParams, activation: Option<Activation>) -> Results {
@@ -129,10 +126,10 @@ fn conv(c: &Call<'_>, params: &ConvParams, activation: Option<Activation>) -> Re
                 None => y,
             })
         }
-        residual => one(inference::conv_activation(
+        residual => one(inference::conv(
             &x,
             &weight,
-            &bias,
+            Some(&bias),
             residual.as_ref(),
             activation,
             params,

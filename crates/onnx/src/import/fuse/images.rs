@@ -26,7 +26,7 @@ pub(super) fn conv_pool(
     c.limits.check(&shape, x.dtype())?;
     c.limits.check(&pool.output_shape(&shape)?, x.dtype())?;
     let compute = |x: &Tensor| -> Result<Tensor> {
-        let y = inference::conv_activation(x, &weight, &bias, None, activation, params)?;
+        let y = inference::conv(x, &weight, Some(&bias), None, activation, params)?;
         inference::max_pool_values(&y, pool)
     };
     let images = shape[0];

@@ -50,11 +50,11 @@ fn convolutions(cases: &mut Cases) {
         mixed([2], 3),
         mixed([1, 2, 3], 4),
     ];
-    cases.add("conv_activation with all", inputs, |x| {
-        inference::conv_activation(
+    cases.add("conv with all", inputs, |x| {
+        inference::conv(
             &x[0],
             &x[1],
-            &x[2],
+            Some(&x[2]),
             Some(&x[3]),
             Some(Activation::Tanh),
             &ConvParams::default(),
