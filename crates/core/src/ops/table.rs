@@ -18,7 +18,7 @@
 //! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `numbers` (all but bool), `floats`, or `(op)`, what the
 //!   family's member says.
 //! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all `inputs` that there are;
-//!   `(op)` is what the family's member saves. Nothing where it is left out.
+//!   `(op)` is what the family's member saves, and any other expression what it gives. Nothing where it is left out.
 //! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in [`results`](super::results).
 //!
 //! From it follow the methods of `Backend`, the type `Op`, the calls by value ([`DynBackend::execute`](crate::DynBackend::execute)), those of
@@ -201,11 +201,15 @@ macro_rules! for_each_op {
             as SumTo (shape: Shape), named "sum_to", for numbers
             gives [shaped(x, *shape)];
 
-        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`, and then an activation function, with which no gradient is defined.
+        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`, and then an activation function. With one whose gradient is not
+        /// computed from the output ([`Activation::saves_output`]) no gradient is defined.
         fused linear(x: tensor, weight: tensor, bias: optional, activation: (Option<Activation>)) -> one
             as Linear { activation: Option<Activation> }, named "linear", for floats
             gives [shaped(x, with_last(&x.shape, weight.shape[0])?)]
-            saves [input 0, input 1];
+            saves (match activation {
+                None => &[SavedTensor::Input(0), SavedTensor::Input(1)],
+                Some(_) => &[SavedTensor::Input(0), SavedTensor::Input(1), SavedTensor::Output(0)],
+            });
 
         /// Gradients of [`Backend::linear`] wrt the weight `[out, in]` and the bias `[out]`, from the output's gradient `[…, out]` and the
         /// input `[…, in]`.

@@ -167,9 +167,9 @@ pub fn linear<B: Backend>(
     let fail = |e| context(e, "linear", operands);
     x.check_linear(operands).map_err(fail)?;
     let float = x.dtype().is_float();
-    // Together they have no gradient.
+    // Together they have a gradient only where that of the activation is computed from the output.
     if let Some(op) = activation
-        && (!float || needs_graph(operands))
+        && (!float || !op.saves_output() && needs_graph(operands))
     {
         return x.linear(weight, bias)?.activation(op);
     }

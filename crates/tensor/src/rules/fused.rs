@@ -19,12 +19,19 @@ macro_rules! fused {
 }
 
 pub(super) fn activation<B: Backend>(op: Activation, c: &Context<'_, B>) -> Result<Passed<B>> {
-    let (grad, saved) = (&c.grad, &c.saved[0]);
-    Passed::one(if c.create_graph {
-        decompose::activation_backward::<Tracked<B>>(op, grad, saved)?
-    } else {
-        Tensor::from_inner(B::activation_backward(op, &grad.value, &saved.value)?)
-    })
+    Passed::one(activation_backward(op, &c.saved[0], c)?)
+}
+
+/// The gradient before an activation function, from what it saved.
+pub(super) fn activation_backward<B: Backend>(
+    op: Activation,
+    saved: &Tensor<B>,
+    c: &Context<'_, B>,
+) -> Result<Tensor<B>> {
+    if c.create_graph {
+        return decompose::activation_backward::<Tracked<B>>(op, &c.grad, saved);
+    }
+    B::activation_backward(op, &c.grad.value, &saved.value).map(Tensor::from_inner)
 }
 
 pub(super) fn conv<B: Backend>(params: &ConvParams, c: &Context<'_, B>) -> Result<Passed<B>> {

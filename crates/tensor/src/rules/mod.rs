@@ -161,7 +161,7 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::CumSum { axis } => reduction::cumsum(*axis, c),
         Op::SumTo(_) => Passed::one(c.grad.expand(c.shape(0))?),
         Op::Matmul => reduction::matmul(c),
-        Op::Linear { activation: None } => reduction::linear(c),
+        Op::Linear { activation } => reduction::linear(*activation, c),
 
         Op::Reshape(_) => Passed::one(c.grad.reshape(c.shape(0))?),
         Op::Permute(axes) => Passed::one(c.grad.permute_axes(axes.inverse())?),

@@ -1,9 +1,9 @@
 //! Rules of reductions and matrix products.
 
-use polygrad_core::{Axes, Backend, DType, ReduceOp, Result, Shape};
+use polygrad_core::{Activation, Axes, Backend, DType, ReduceOp, Result, Shape};
 use smallvec::smallvec;
 
-use super::{Context, Passed};
+use super::{Context, Passed, fused};
 use crate::{Tensor, flops};
 
 pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -> Result<Passed<B>> {
@@ -82,21 +82,25 @@ pub(super) fn matmul<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     )
 }
 
-pub(super) fn linear<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
+pub(super) fn linear<B: Backend>(activation: Option<Activation>, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let grad = match activation {
+        None => c.grad.clone(),
+        Some(op) => fused::activation_backward(op, &c.saved[2], c)?,
+    };
     let (x, weight) = (&c.saved[0], &c.saved[1]);
     let (x_shape, weight_shape) = (c.shape(0), c.shape(1));
     let (inputs, outputs) = (weight_shape[1], weight_shape[0]);
     let rows: usize = x_shape[..x_shape.rank() - 1].iter().product();
     let biased = c.call.inputs.len() == 3;
     if biased && c.wants(1) && c.wants(2) && !c.create_graph {
-        let gradients = B::linear_weight_grad(&c.grad.value, &x.value)?;
+        let gradients = B::linear_weight_grad(&grad.value, &x.value)?;
         flops::add_products(inputs * outputs, rows);
         let (of_weight, of_bias) = (Tensor::from_inner(gradients.0), Tensor::from_inner(gradients.1));
-        let grad = || c.grad.reshape(Shape::from([rows, outputs]));
+        let grad = || grad.reshape(Shape::from([rows, outputs]));
         let of_x = c.when(0, || grad()?.matmul(weight)?.reshape(x_shape))?;
         return Ok(Passed::Inputs(smallvec![of_x, Some(of_weight), Some(of_bias)]));
     }
-    let grad = c.grad.reshape(Shape::from([rows, outputs]))?;
+    let grad = grad.reshape(Shape::from([rows, outputs]))?;
     let mut gradients = smallvec![
         c.when(0, || grad.matmul(weight)?.reshape(x_shape))?,
         c.when(1, || grad

@@ -1,6 +1,7 @@
 //! Reductions, scans and matrix products.
 
-use polygrad_core::ReduceOp;
+use polygrad_core::{Activation, ReduceOp};
+use polygrad_tensor::inference;
 
 use super::case::{Cases, Tensor, between, mixed, reals};
 
@@ -111,6 +112,12 @@ fn products(cases: &mut Cases) {
         cases.add(format!("linear {shape:?} without bias"), inputs, |x| {
             x[0].linear(&x[1], None)
         });
+        for &op in Activation::ALL {
+            let inputs = [mixed(shape, 1), mixed([2, 3], 2), mixed([2], 3)];
+            cases.add(format!("linear {shape:?} and {}", op.name()), inputs, move |x| {
+                inference::linear(&x[0], &x[1], Some(&x[2]), Some(op))
+            });
+        }
     }
     for equation in [
         "ij,jk->ik",
