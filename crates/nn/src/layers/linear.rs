@@ -1,6 +1,6 @@
 //! The fully connected layer.
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
+use polygrad_tensor::{Activation, AnyBackend, Backend, Device, Result, Tensor, inference};
 
 use super::in_layer;
 use crate::{Fan, Forward, Init, Module, Param, watch};
@@ -107,10 +107,22 @@ impl<B: Backend> Linear<B> {
     /// # Errors
     /// When the last extent is not `in_features`, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.compute(x, None)
+    }
+
+    /// [`Linear::forward`] and then an activation function, as one op where that has a gradient or none is wanted.
+    ///
+    /// # Errors
+    /// As [`Linear::forward`].
+    pub fn forward_with(&self, x: &Tensor<B>, activation: Activation) -> Result<Tensor<B>> {
+        self.compute(x, Some(activation))
+    }
+
+    fn compute(&self, x: &Tensor<B>, activation: Option<Activation>) -> Result<Tensor<B>> {
         let linear = || {
             self.weight.with(|weight| match &self.bias {
-                Some(bias) => bias.with(|bias| x.linear(weight, Some(bias))),
-                None => x.linear(weight, None),
+                Some(bias) => bias.with(|bias| inference::linear(x, weight, Some(bias), activation)),
+                None => inference::linear(x, weight, None, activation),
             })
         };
         watch::layer(self, x, linear).map_err(|e| in_layer(e, Some(&self.weight)))

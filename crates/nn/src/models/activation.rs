@@ -1,6 +1,6 @@
 //! Activations as data.
 
-use polygrad_tensor::{Backend, Result, Tensor};
+use polygrad_tensor::{Activation, Backend, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::{ELU, GELU, LeakyReLU, ReLU, Sequential, SiLU, Sigmoid, Tanh};
@@ -33,15 +33,24 @@ pub enum ActivationFn {
 
 impl ActivationFn {
     pub(super) fn forward<B: Backend>(self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.activation(self.function())
+    }
+
+    /// The function itself.
+    pub(super) fn function(self) -> Activation {
         match self {
-            Self::Relu => x.relu(),
-            Self::LeakyRelu => x.leaky_relu(LeakyReLU::default().0),
-            Self::Elu => x.elu(ELU::default().0),
-            Self::Gelu => x.gelu(),
-            Self::GeluTanh => x.gelu_tanh(),
-            Self::Silu => x.silu(),
-            Self::Tanh => x.tanh(),
-            Self::Sigmoid => x.sigmoid(),
+            Self::Relu => Activation::Relu,
+            Self::LeakyRelu => Activation::LeakyRelu {
+                slope: LeakyReLU::default().0,
+            },
+            Self::Elu => Activation::Elu {
+                alpha: ELU::default().0,
+            },
+            Self::Gelu => Activation::Gelu,
+            Self::GeluTanh => Activation::GeluTanh,
+            Self::Silu => Activation::Silu,
+            Self::Tanh => Activation::Tanh,
+            Self::Sigmoid => Activation::Sigmoid,
         }
     }
 

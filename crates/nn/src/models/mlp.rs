@@ -1,10 +1,10 @@
 //! The multilayer perceptron.
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+use polygrad_tensor::{Activation, AnyBackend, Backend, Device, Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::{ActivationFn, ModelConfig};
-use crate::{Forward, LinearConfig, Module, Sequential, Visit, Visitor};
+use crate::{Forward, Linear, LinearConfig, Module, Visit, Visitor, watch};
 
 /// Options of [`Mlp`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,9 @@ impl MlpConfig {
 /// # }
 /// ```
 pub struct Mlp<B: Backend = AnyBackend> {
-    layers: Sequential<B>,
+    hidden: Vec<Linear<B>>,
+    output: Linear<B>,
+    activation: Activation,
 }
 
 impl<B: Backend> Mlp<B> {
@@ -67,14 +69,13 @@ impl<B: Backend> Mlp<B> {
             let what = format!("sizes = {:?} has no input and output", config.sizes);
             return Err(Error::invalid(what).with_op("Mlp"));
         }
-        let mut layers = Sequential::new();
-        for (i, pair) in config.sizes.windows(2).enumerate() {
-            if i > 0 {
-                layers = config.activation.push_to(layers);
-            }
-            layers = layers.push(LinearConfig::new(pair[0], pair[1]).bias(config.bias).build(device)?);
-        }
-        Ok(Self { layers })
+        let layer = |pair: &[usize]| LinearConfig::new(pair[0], pair[1]).bias(config.bias).build(device);
+        let last = config.sizes.len() - 1;
+        Ok(Self {
+            hidden: config.sizes[..last].windows(2).map(layer).collect::<Result<_>>()?,
+            output: layer(&config.sizes[last - 1..])?,
+            activation: config.activation.function(),
+        })
     }
 
     /// `[…, sizes[0]]` to `[…, sizes[last]]`.
@@ -82,13 +83,23 @@ impl<B: Backend> Mlp<B> {
     /// # Errors
     /// When the last extent, the dtype or the device does not fit.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.layers.forward(x)
+        watch::layer(self, x, || {
+            let mut hidden = None;
+            for layer in &self.hidden {
+                hidden = Some(layer.forward_with(hidden.as_ref().unwrap_or(x), self.activation)?);
+            }
+            self.output.forward(hidden.as_ref().unwrap_or(x))
+        })
     }
 }
 
 impl<B: Backend> Visit<B> for Mlp<B> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
-        self.layers.visit(visitor);
+        visitor.module(self);
+        // The activations between them have numbers, too.
+        for (i, layer) in self.hidden.iter().chain([&self.output]).enumerate() {
+            visitor.index(2 * i, layer);
+        }
     }
 }
 
