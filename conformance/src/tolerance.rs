@@ -121,8 +121,7 @@ pub(crate) fn is_exact(op: &Op) -> bool {
                 | Op::Scatter { .. }
                 | Op::IndexSelect { .. }
                 | Op::Sort { .. }
-                | Op::MaxPool(_)
-                | Op::MaxPoolValues(_)
+                | Op::MaxPool { .. }
                 | Op::Prepack(_)
                 | Op::Embedding { .. }
         ),

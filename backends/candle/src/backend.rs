@@ -165,8 +165,9 @@ impl Backend for Candle {
         decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
-    fn max_pool(x: &Tensor, params: &PoolParams) -> Result<(Tensor, Tensor)> {
-        pool::max_pool(x, params)
+    fn max_pool(x: &Tensor, params: &PoolParams, positions: bool) -> Result<(Tensor, Option<Tensor>)> {
+        let (values, places) = pool::max_pool(x, params)?;
+        Ok((values, positions.then_some(places)))
     }
 
     fn avg_pool(x: &Tensor, params: &PoolParams) -> Result<Tensor> {

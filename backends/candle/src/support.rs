@@ -41,7 +41,7 @@ fn is_everywhere(op: &Op, dtype: DType) -> bool {
         Op::ArgReduce { .. }
         | Op::CumSum { .. }
         | Op::Sort { .. }
-        | Op::MaxPool(_)
+        | Op::MaxPool { .. }
         | Op::AvgPool(_)
         | Op::AvgPoolBackward { .. }
         | Op::Conv { .. }

@@ -218,8 +218,9 @@ impl<D: Driver> Backend for Compute<D> {
         decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
-    fn max_pool(x: &T<D>, params: &PoolParams) -> Result<(T<D>, T<D>)> {
-        two(window::max_pool(&x.array, params))
+    fn max_pool(x: &T<D>, params: &PoolParams, positions: bool) -> Result<(T<D>, Option<T<D>>)> {
+        let (values, places) = two(window::max_pool(&x.array, params))?;
+        Ok((values, positions.then_some(places)))
     }
 
     fn avg_pool(x: &T<D>, params: &PoolParams) -> Result<T<D>> {

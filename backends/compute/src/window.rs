@@ -176,8 +176,9 @@ fn pool2d(x: &Array, params: &PoolParams, kernel: Kernel) -> Option<([usize; 4],
 
 pub(crate) fn max_pool(x: &Array, params: &PoolParams) -> Result<(Array, Array)> {
     let Some((input_shape, flat)) = pool2d(x, params, Kernel::MaxPool2d) else {
-        let [values, positions] = on_host(x.context(), &[x], |x| {
-            Reference::max_pool(&x[0], params).map(|(values, positions)| [values, positions])
+        let [values, positions] = on_host(x.context(), &[x], |x| match Reference::max_pool(&x[0], params, true)? {
+            (values, Some(positions)) => Ok([values, positions]),
+            _ => unreachable!("positions were asked for"),
         })?;
         return Ok((values, positions));
     };

@@ -165,8 +165,9 @@ fn conv(device: CpuDevice) {
             ms(time(|| Cpu::conv_weight_grad(&y, &x, *w.shape(), &params)))
         );
         let pool = PoolParams::new([2; 3]);
-        let (z, at) = Cpu::max_pool(&y, &pool).expect("a pooling");
-        println!("  max_pool    {:8.3} ms", ms(time(|| Cpu::max_pool(&y, &pool))));
+        let (z, at) = Cpu::max_pool(&y, &pool, true).expect("a pooling");
+        let at = at.expect("positions");
+        println!("  max_pool    {:8.3} ms", ms(time(|| Cpu::max_pool(&y, &pool, true))));
         println!(
             "  its gradient{:8.3} ms",
             ms(time(|| Cpu::max_pool_backward(&z, &at, *y.shape())))

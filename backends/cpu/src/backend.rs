@@ -198,8 +198,8 @@ impl Backend for Cpu {
         conv::conv_weight_grad(grad, x, weight_shape, params)
     }
 
-    fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {
-        conv::max_pool(x, params)
+    fn max_pool(x: &T, params: &PoolParams, positions: bool) -> Result<(T, Option<T>)> {
+        conv::max_pool(x, params, positions)
     }
 
     fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {
@@ -243,10 +243,6 @@ impl Backend for Cpu {
         causal: bool,
     ) -> Result<(T, T, T)> {
         attention::attention_backward(grad, q, k, v, mask, scale, causal)
-    }
-
-    fn max_pool_values(x: &T, params: &PoolParams) -> Result<T> {
-        conv::max_pool_values(x, params)
     }
 
     fn prepack(weight: &T, kind: Prepack) -> Result<T> {

@@ -173,8 +173,13 @@ impl Backend for Luminal {
         decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
-    fn max_pool(x: &LuminalTensor, params: &PoolParams) -> Result<(LuminalTensor, LuminalTensor)> {
-        window::max_pool(x, params)
+    fn max_pool(
+        x: &LuminalTensor,
+        params: &PoolParams,
+        positions: bool,
+    ) -> Result<(LuminalTensor, Option<LuminalTensor>)> {
+        let (values, places) = window::max_pool(x, params)?;
+        Ok((values, positions.then_some(places)))
     }
 
     fn avg_pool(x: &LuminalTensor, params: &PoolParams) -> Result<LuminalTensor> {

@@ -201,7 +201,10 @@ fn samples() -> Vec<(Sample, f64)> {
         );
     }
     add(
-        Op::MaxPool(Box::new(PoolParams::new([2; 3]))),
+        Op::MaxPool {
+            params: Box::new(PoolParams::new([2; 3])),
+            positions: true,
+        },
         vec![reals(&[16, 16, 28, 28])],
         16 * 16 * 28 * 28,
     );

@@ -479,7 +479,12 @@ fn pool() -> BoxedStrategy<Sample> {
                 dims.extend(&size[..rank]);
                 params.output_shape(&Shape::new(&dims).ok()?).ok()?;
                 let params = Box::new(params);
-                let call = if max { Op::MaxPool(params) } else { Op::AvgPool(params) };
+                let positions = true;
+                let call = if max {
+                    Op::MaxPool { params, positions }
+                } else {
+                    Op::AvgPool(params)
+                };
                 Some(sample(call, vec![reals(&dims)]))
             },
         )

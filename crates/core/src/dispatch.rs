@@ -38,6 +38,7 @@ macro_rules! dispatch {
 
     (@one $results:ident $wrap:ident) => { Outputs::one($wrap($results)) };
     (@two $results:ident $wrap:ident) => { Outputs::two($wrap($results.0), $wrap($results.1)) };
+    (@one_or_two $results:ident $wrap:ident) => { Outputs::one_or_two($wrap($results.0), $results.1.map($wrap)) };
     (@three $results:ident $wrap:ident) => { Outputs::three($wrap($results.0), $wrap($results.1), $wrap($results.2)) };
 }
 

@@ -101,6 +101,11 @@ impl<T> Outputs<T> {
         Self([Some(a), Some(b), None])
     }
 
+    /// One result, and perhaps another.
+    pub fn one_or_two(a: T, b: Option<T>) -> Self {
+        Self([Some(a), b, None])
+    }
+
     /// Three results.
     pub fn three(a: T, b: T, c: T) -> Self {
         Self([Some(a), Some(b), Some(c)])

@@ -7,7 +7,7 @@ use polygrad_core::{
     PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
 };
 
-use crate::Tensor;
+use crate::{Tensor, inference};
 
 /// A backend whose tensors are [`Tensor<B>`]. It has the core ops only: fused ones are decomposed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -177,8 +177,8 @@ impl<B: Backend> Backend for Tracked<B> {
         grad.conv_weight_grad(x, weight_shape, params)
     }
 
-    fn max_pool(x: &Tensor<B>, params: &PoolParams) -> Result<(Tensor<B>, Tensor<B>)> {
-        x.max_pool(params)
+    fn max_pool(x: &Tensor<B>, params: &PoolParams, positions: bool) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+        inference::max_pool(x, params, positions)
     }
 
     fn avg_pool(x: &Tensor<B>, params: &PoolParams) -> Result<Tensor<B>> {

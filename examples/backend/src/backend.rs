@@ -157,8 +157,9 @@ impl Backend for Toy {
         decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
-    fn max_pool(x: &ToyTensor, params: &PoolParams) -> Result<(ToyTensor, ToyTensor)> {
-        window::max_pool(x, params)
+    fn max_pool(x: &ToyTensor, params: &PoolParams, positions: bool) -> Result<(ToyTensor, Option<ToyTensor>)> {
+        let (values, places) = window::max_pool(x, params)?;
+        Ok((values, positions.then_some(places)))
     }
 
     fn avg_pool(x: &ToyTensor, params: &PoolParams) -> Result<ToyTensor> {

@@ -184,8 +184,9 @@ impl Backend for BurnWgpu {
         decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
-    fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {
-        guarded("max_pool", x.device(), || window::max_pool(x, params))
+    fn max_pool(x: &T, params: &PoolParams, positions: bool) -> Result<(T, Option<T>)> {
+        let (values, places) = guarded("max_pool", x.device(), || window::max_pool(x, params))?;
+        Ok((values, positions.then_some(places)))
     }
 
     fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {

@@ -3,56 +3,24 @@
 
 use std::sync::OnceLock;
 
-use polygrad_core::{DType, PoolParams, Result};
+use polygrad_core::Result;
 
 use super::geometry::Geometry;
-use super::max_rows::MaxRows;
-use super::pool::max_pool;
 use crate::CpuTensor;
 use crate::buffers::Buffer;
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Level, Simd};
 
-/// See [`polygrad_core::Backend::max_pool_values`].
-pub(crate) fn max_pool_values(x: &CpuTensor, params: &PoolParams) -> Result<CpuTensor> {
-    let rank = x.shape().rank();
-    // Windows that every position sees into; others are for the general form to check.
-    let plain = (3..=5).contains(&rank)
-        && (0..rank - 2).all(|i| params.dilation[i] == 1 && 2 * params.padding[i] <= params.kernel[i]);
-    let level = match x.device().vectors() {
-        Some(level) if plain && x.dtype() == DType::F32 => level,
-        _ => return max_pool(x, params).map(|(values, _)| values),
-    };
-    let operands = [(*x.shape(), x.dtype())];
-    let shape = params
-        .output_shape(x.shape())
-        .map_err(|error| error.with_op("max_pool_values").with_operands(operands))?;
-    let x = x.contiguous()?;
-    let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
-    if out.numel() == 0 {
-        return Ok(out);
-    }
-    let g = &Geometry::of_pool(x.shape(), &shape, params);
+/// The largest of each window of f32, without dilation.
+pub(super) fn max_values(level: Level, g: &Geometry, x: &CpuTensor, out: &mut CpuTensor) -> Result<()> {
     let (plane, out_plane) = (g.plane(), g.out_plane());
     let (from, to) = (
         Pointer(x.ptr().cast_mut().cast::<f32>()),
         Pointer(out.ptr_mut().cast::<f32>()),
     );
-    if MaxRows::fits(g) {
-        let ns = (out_plane * g.taps()) as f32 * 0.05;
-        x.device().each(g.batch * g.groups, ns, |i| {
-            level.run(MaxRows {
-                g,
-                from: from.at(i * plane).cast_const(),
-                to: to.at(i * out_plane),
-                to_index: None,
-            });
-        });
-        return Ok(out);
-    }
     let failed = OnceLock::new();
     let ns = (plane + out_plane) as f32 * 0.4;
-    x.device().split(shape[0] * shape[1], ns, 1, |start, end| {
+    x.device().split(g.batch * g.groups, ns, 1, |start, end| {
         let line = match Buffer::alloc(g.input[2] * size_of::<f32>()) {
             Ok(line) => line,
             Err(error) => {
@@ -70,7 +38,7 @@ pub(crate) fn max_pool_values(x: &CpuTensor, params: &PoolParams) -> Result<CpuT
             Level::run_loops(Some(level), planes);
         }
     });
-    failed.into_inner().map_or(Ok(out), Err)
+    failed.into_inner().map_or(Ok(()), Err)
 }
 
 /// One plane of the input and of the output, and room for a row of the input.

@@ -13,7 +13,6 @@ mod winograd;
 
 pub(crate) use epilogue::Epilogue;
 pub(crate) use filters::Filters;
-pub(crate) use max_values::max_pool_values;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
 use polygrad_core::{Activation, ConvParams, DType, Error, Result, Scalar, Shape, decompose};

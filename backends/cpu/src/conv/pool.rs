@@ -6,6 +6,7 @@ use polygrad_core::{DType, Error, PoolParams, Result, Shape, dispatch_dtype};
 
 use super::geometry::Geometry;
 use super::max_rows::MaxRows;
+use super::max_values::max_values;
 use crate::CpuTensor;
 use crate::loops::Pointer;
 use crate::ops::{convert, floats, numbers};
@@ -37,33 +38,45 @@ fn prepare(op: &'static str, x: &CpuTensor, params: &PoolParams) -> Result<(CpuT
 }
 
 /// See [`polygrad_core::Backend::max_pool`].
-pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams) -> Result<(CpuTensor, CpuTensor)> {
+pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> Result<(CpuTensor, Option<CpuTensor>)> {
     numbers("max_pool", x.dtype())?;
     let (x, shape, g) = prepare("max_pool", x, params)?;
     let mut values = CpuTensor::empty(shape, x.dtype(), x.device())?;
-    let mut indices = CpuTensor::empty(shape, DType::I64, x.device())?;
+    let empty = || CpuTensor::empty(shape, DType::I64, x.device());
+    let mut places = positions.then(empty).transpose()?;
     let (plane, out_plane) = (g.plane(), g.out_plane());
-    let to_index = Pointer(indices.ptr_mut().cast::<i64>());
-    let ns = (out_plane * (2 + g.taps())) as f32 * 0.7;
-    if out_plane == 0 {
-        return Ok((values, indices));
+    if shape.numel() == 0 {
+        return Ok((values, places));
     }
-    if let (DType::F32, Some(level)) = (x.dtype(), x.device().vectors())
-        && MaxRows::fits(&g)
-    {
-        let from = Pointer(x.ptr().cast_mut().cast::<f32>());
-        let to = Pointer(values.ptr_mut().cast::<f32>());
-        x.device()
-            .each(g.batch * g.groups, (out_plane * (2 + g.taps())) as f32 * 0.1, |i| {
+    if let (DType::F32, Some(level)) = (x.dtype(), x.device().vectors()) {
+        if MaxRows::fits(&g) {
+            let from = Pointer(x.ptr().cast_mut().cast::<f32>());
+            let to = Pointer(values.ptr_mut().cast::<f32>());
+            let to_index = places.as_mut().map(|places| Pointer(places.ptr_mut().cast::<i64>()));
+            let ns = if positions {
+                0.2 + 0.1 * g.taps() as f32
+            } else {
+                0.05 * g.taps() as f32
+            };
+            x.device().each(g.batch * g.groups, out_plane as f32 * ns, |i| {
                 level.run(MaxRows {
                     g: &g,
                     from: from.at(i * plane).cast_const(),
                     to: to.at(i * out_plane),
-                    to_index: Some(to_index.at(i * out_plane)),
+                    to_index: to_index.map(|to_index| to_index.at(i * out_plane)),
                 });
             });
-        return Ok((values, indices));
+            return Ok((values, places));
+        }
+        if !positions && g.dilation == [1; 3] {
+            max_values(level, &g, &x, &mut values)?;
+            return Ok((values, None));
+        }
     }
+    // Other ways go by the positions, whether these are wanted or not.
+    let mut indices = places.map_or_else(empty, Ok)?;
+    let to_index = Pointer(indices.ptr_mut().cast::<i64>());
+    let ns = (out_plane * (2 + g.taps())) as f32 * 0.7;
     let firsts: Vec<usize> = (0..out_plane).map(|at| first_tap(&g, at)).collect();
     dispatch_dtype!(x.dtype(), T => {
         let from = Pointer(x.ptr().cast_mut().cast::<T>());
@@ -84,7 +97,7 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams) -> Result<(CpuTensor,
             max_plane(&g, from, to, to_index);
         });
     });
-    Ok((values, indices))
+    Ok((values, positions.then_some(indices)))
 }
 
 /// The place in its plane of the first tap inside the input, for a position of the output.

@@ -254,9 +254,9 @@ pub(super) fn max_pool2d(memory: &Claims<'_>, call: &Pool2d, device: CpuDevice) 
     let to = memory.output(call.output, call.dtype, &shape)?;
     let to_positions = memory.output(call.positions, DType::I64, &shape)?;
     memory.found();
-    let (values, positions) = conv::max_pool(&x, &call.params)?;
+    let (values, positions) = conv::max_pool(&x, &call.params, true)?;
     to.write(&values)?;
-    to_positions.write(&positions)
+    positions.map_or(Ok(()), |positions| to_positions.write(&positions))
 }
 
 /// See [`polygrad_core::compute::ComputeBackend::avg_pool2d`].

@@ -119,7 +119,7 @@ fn pooling() {
                     positions,
                 };
                 driver.max_pool2d(&call).unwrap();
-                let (wanted, from) = Reference::max_pool(&reference(dtype, shape, &x), &params).unwrap();
+                let (wanted, from) = Reference::max_pool(&reference(dtype, shape, &x), &params, true).unwrap();
                 close(
                     dtype,
                     &read(driver, dtype, output, out),
@@ -128,7 +128,11 @@ fn pooling() {
                     0.0,
                     "max_pool2d",
                 );
-                assert_eq!(read(driver, DType::I64, positions, out), numbers(&from), "{dtype}");
+                assert_eq!(
+                    read(driver, DType::I64, positions, out),
+                    numbers(&from.unwrap()),
+                    "{dtype}"
+                );
                 if dtype.is_float() && params.dilation == [1; 3] {
                     driver.avg_pool2d(&call).unwrap();
                     let wanted = Reference::avg_pool(&reference(dtype, shape, &x), &params).unwrap();

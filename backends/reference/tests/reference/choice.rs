@@ -106,7 +106,11 @@ fn supports_what_it_computes_and_nothing_else() {
         };
         claims_truly(call, dtype, R::conv(&signal, &signal, None, None, None, &params));
         let pool = PoolParams::new([2; 3]);
-        claims_truly(Op::MaxPool(Box::new(pool)), dtype, R::max_pool(&signal, &pool));
+        let call = Op::MaxPool {
+            params: Box::new(pool),
+            positions: true,
+        };
+        claims_truly(call, dtype, R::max_pool(&signal, &pool, true));
         claims_truly(Op::AvgPool(Box::new(pool)), dtype, R::avg_pool(&signal, &pool));
         for target in DType::ALL {
             claims_truly(Op::Cast(target), dtype, R::cast(&x, target));

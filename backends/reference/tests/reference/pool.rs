@@ -64,7 +64,8 @@ fn means_and_their_gradients_in_every_combination() {
 fn largest_and_their_gradients_in_every_combination() {
     for (dim, params) in settings() {
         let x = normal(&[1, 2, dim], 3);
-        let (y, indices) = R::max_pool(&x, &params).unwrap();
+        let (y, indices) = R::max_pool(&x, &params, true).unwrap();
+        let indices = indices.unwrap();
         let positions = R::shape(&y)[2];
         let (values, found, at) = (reals(&x), reals(&y), elements::<i64>(&indices));
         for (i, (&value, &index)) in found.iter().zip(&at).enumerate() {
@@ -78,7 +79,7 @@ fn largest_and_their_gradients_in_every_combination() {
         }
         let grad = normal(&R::shape(&y), 4);
         let analytic = R::max_pool_backward(&grad, &indices, R::shape(&x)).unwrap();
-        assert_gradient(|x| R::max_pool(x, &params).unwrap().0, &x, &grad, &analytic);
+        assert_gradient(|x| R::max_pool(x, &params, true).unwrap().0, &x, &grad, &analytic);
     }
 }
 
@@ -103,10 +104,11 @@ fn two_and_three_axes_with_settings_of_their_own() {
                 dilation: [1, 2, 1],
                 ..params
             };
-            let (y, indices) = R::max_pool(&x, &dilated).unwrap();
+            let (y, indices) = R::max_pool(&x, &dilated, true).unwrap();
+            let indices = indices.unwrap();
             let grad = normal(&R::shape(&y), 7);
             let analytic = R::max_pool_backward(&grad, &indices, R::shape(&x)).unwrap();
-            assert_gradient(|x| R::max_pool(x, &dilated).unwrap().0, &x, &grad, &analytic);
+            assert_gradient(|x| R::max_pool(x, &dilated, true).unwrap().0, &x, &grad, &analytic);
         }
     }
     // The mean over two axes at once is the mean of means where no border is involved.
@@ -130,7 +132,8 @@ fn empty_batches() {
         R::shape(&R::avg_pool_backward(&y, R::shape(&x), &params).unwrap()),
         R::shape(&x)
     );
-    let (y, indices) = R::max_pool(&x, &params).unwrap();
+    let (y, indices) = R::max_pool(&x, &params, true).unwrap();
+    let indices = indices.unwrap();
     assert_eq!(
         R::shape(&R::max_pool_backward(&y, &indices, R::shape(&x)).unwrap()),
         R::shape(&x)

@@ -45,22 +45,22 @@ fn largest_of_windows() {
     let x = tensor([1, 1, 3, 3], &[1.0, 5.0, 5.0, 5.0, 0.0, 1.0, nan, 2.0, nan]);
     let mut params = PoolParams::new([2; 3]);
     params.stride = [1; 3];
-    let (y, at) = R::max_pool(&x, &params).unwrap();
+    let (y, at) = R::max_pool(&x, &params, true).unwrap();
     assert_eq!(dims(&y), [1, 1, 2, 2]);
     assert_close(&reals(&y), &[5.0, 5.0, nan, nan], 0.0);
-    assert_eq!(elements::<i64>(&at), [1, 1, 6, 8]);
+    assert_eq!(elements::<i64>(&at.unwrap()), [1, 1, 6, 8]);
     params.padding = [1; 3];
     params.stride = [2; 3];
-    let (y, at) = R::max_pool(&tensor([1, 1, 2, 2], &[-4i32, -3, -2, -1]), &params).unwrap();
+    let (y, at) = R::max_pool(&tensor([1, 1, 2, 2], &[-4i32, -3, -2, -1]), &params, true).unwrap();
     assert_eq!(elements::<i32>(&y), [-4, -3, -2, -1]);
-    assert_eq!(elements::<i64>(&at), [0, 1, 2, 3]);
+    assert_eq!(elements::<i64>(&at.unwrap()), [0, 1, 2, 3]);
     let channels = tensor([1, 2, 2], &[1.0, 2.0, 4.0, 3.0]);
-    let (y, at) = R::max_pool(&channels, &PoolParams::new([2; 3])).unwrap();
-    assert_eq!((reals(&y), elements::<i64>(&at)), (vec![2.0, 4.0], vec![1, 0]));
+    let (y, at) = R::max_pool(&channels, &PoolParams::new([2; 3]), true).unwrap();
+    assert_eq!((reals(&y), elements::<i64>(&at.unwrap())), (vec![2.0, 4.0], vec![1, 0]));
     let mut far = PoolParams::new([2; 3]);
     far.padding = [1; 3];
     far.dilation = [5; 3];
-    let blind = R::max_pool(&tensor([1, 1, 4], &[1.0; 4]), &far);
+    let blind = R::max_pool(&tensor([1, 1, 4], &[1.0; 4]), &far, true);
     assert_fails(blind, ErrorKind::InvalidArgument, "wholly in the border");
 }
 

@@ -90,6 +90,11 @@ fn conv(samples: &mut Vec<Sample>) {
     }
 }
 
+fn max_pool(params: PoolParams, positions: bool) -> Op {
+    let params = Box::new(params);
+    Op::MaxPool { params, positions }
+}
+
 fn pool(samples: &mut Vec<Sample>) {
     let two = PoolParams::new([2; 3]);
     let calls: [(&[usize], PoolParams, &str); 6] = [
@@ -121,10 +126,10 @@ fn pool(samples: &mut Vec<Sample>) {
         let Ok(out) = params.output_shape(&shape(x)) else {
             continue;
         };
-        let forward = Op::MaxPool(Box::new(params));
-        samples.push(Sample::new(forward.clone(), vec![reals(x)], words));
-        samples.push(Sample::new(Op::MaxPoolValues(Box::new(params)), vec![reals(x)], words));
-        let indices = Operand::derived(out.dims(), forward, &[1], 1).of(polygrad_core::DType::I64);
+        for positions in [false, true] {
+            samples.push(Sample::new(max_pool(params, positions), vec![reals(x)], words));
+        }
+        let indices = Operand::derived(out.dims(), max_pool(params, true), &[1], 1).of(polygrad_core::DType::I64);
         let call = Op::MaxPoolBackward { input_shape: shape(x) };
         samples.push(Sample::new(
             call,
@@ -143,8 +148,9 @@ fn pool(samples: &mut Vec<Sample>) {
         stride: [1; 3],
         ..two
     };
-    for op in [Op::MaxPool(Box::new(dilated)), Op::MaxPoolValues(Box::new(dilated))] {
-        samples.push(Sample::new(op, vec![reals(&[1, 2, 6, 7])], "dilation 2"));
+    for positions in [false, true] {
+        let call = max_pool(dilated, positions);
+        samples.push(Sample::new(call, vec![reals(&[1, 2, 6, 7])], "dilation 2"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! What follows a product or a convolution, and weights that are made ready for both.
 
-use crate::{Activation, Backend, PoolParams, Prepack, Result, Shape};
+use crate::{Activation, Backend, Prepack, Result, Shape};
 
 /// What [`Backend::conv`] does to a convolution `y [N, C, …]` for backends that have no kernels for it, and, without bias and residual,
 /// [`Backend::linear`] to a product: adds `bias [C]` and the residual, and applies the activation function.
@@ -25,11 +25,6 @@ pub fn epilogue<B: Backend>(
         Some(op) => B::activation(op, &y),
         None => Ok(y),
     }
-}
-
-/// See [`Backend::max_pool_values`].
-pub(super) fn max_pool_values<B: Backend>(x: &B::Tensor, params: &PoolParams) -> Result<B::Tensor> {
-    B::max_pool(x, params).map(|(values, _)| values)
 }
 
 /// See [`Backend::prepack`].

@@ -12,7 +12,7 @@
 //!
 //! - `core` ops are what a backend must have; `fused` ones have the default of the same name in [`decompose`](crate::decompose).
 //! - The parameters are those of the [`Backend`](crate::Backend) method: a `tensor`, `tensors`, a `pair` of them, an `optional` one, an
-//!   `optional_pair`, or the type of an argument. `-> one`, `two` or `three` is how many tensors come out.
+//!   `optional_pair`, or the type of an argument. `-> one`, `two`, `one_or_two` or `three` is how many tensors come out.
 //! - `as` is the variant of [`Op`](crate::Op) with its fields: the arguments that are no tensors.
 //! - `named` is PyTorch's name for it where PyTorch has one; `(op)` is the name of the family's member.
 //! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `numbers` (all but bool), `floats`, or `(op)`, what the
@@ -164,11 +164,14 @@ macro_rules! for_each_op {
             gives [shaped(x, params.output_shape(&x.shape, &weight.shape)?)]
             saves [input 0, input 1];
 
-        /// Largest value of each window of `x [N, C, spatial…]`, and its position in the flattened spatial axes (i64). The first
-        /// wins a tie, NaN wins over all.
-        core max_pool(x: tensor, params: (&PoolParams)) -> two
-            as MaxPool (params: Box<PoolParams>), named "max_pool", for numbers
-            gives [shaped(x, params.output_shape(&x.shape)?), result(params.output_shape(&x.shape)?, DType::I64)]
+        /// Largest value of each window of `x [N, C, spatial…]`, and, if `positions` are wanted, where it is in the flattened spatial axes (i64).
+        /// The first wins a tie, NaN wins over all. Without positions no gradient is defined.
+        core max_pool(x: tensor, params: (&PoolParams), positions: bool) -> one_or_two
+            as MaxPool { params: Box<PoolParams>, positions: bool }, named "max_pool", for numbers
+            gives [
+                shaped(x, params.output_shape(&x.shape)?),
+                positions.then_some(result(params.output_shape(&x.shape)?, DType::I64))
+            ]
             saves [output 1];
 
         /// Mean of each window of `x [N, C, spatial…]`.
@@ -407,11 +410,6 @@ macro_rules! for_each_op {
             as Gru { reverse: bool }, named "gru", for floats
             gives [shaped(x, steps(x, hidden, 1)?), hidden];
 
-        /// The values of [`Backend::max_pool`], without the positions. For inference: no gradient is defined.
-        fused max_pool_values(x: tensor, params: (&PoolParams)) -> one
-            as MaxPoolValues (params: Box<PoolParams>), named "max_pool_values", for numbers
-            gives [shaped(x, params.output_shape(&x.shape)?)];
-
         /// A weight that is used many times without being changed: a tensor of the same values, for which what ops of that kind do to their
         /// weight each time, such as bringing it into another layout, is done once. It may take twice the memory.
         fused prepack(weight: tensor, kind: Prepack) -> one
@@ -465,6 +463,9 @@ macro_rules! op_results {
     ($T:ty, two) => {
         ($T, $T)
     };
+    ($T:ty, one_or_two) => {
+        ($T, Option<$T>)
+    };
     ($T:ty, three) => {
         ($T, $T, $T)
     };
@@ -481,6 +482,10 @@ macro_rules! op_take {
     (two $outputs:ident) => {{
         let mut outputs = $outputs;
         Ok((outputs.take(0)?, outputs.take(1)?))
+    }};
+    (one_or_two $outputs:ident) => {{
+        let mut outputs = $outputs;
+        Ok((outputs.take(0)?, outputs.take(1).ok()))
     }};
     (three $outputs:ident) => {{
         let mut outputs = $outputs;

@@ -99,11 +99,11 @@ impl<'a> Draft<'a> {
     /// Positions of maxima that nobody asks for are not looked for.
     fn values_alone(&mut self, i: usize) {
         let step = &mut self.program.steps[i];
-        if let (Action::Op(Op::MaxPool(params)), &[values, positions]) = (&step.action, &*step.outputs)
-            && self.uses[positions.index()] == 0
+        if let (Action::Op(Op::MaxPool { positions, .. }), &[_, places]) = (&mut step.action, &*step.outputs)
+            && self.uses[places.index()] == 0
         {
-            step.action = Action::Op(Op::MaxPoolValues(params.clone()));
-            step.outputs = vec![values];
+            *positions = false;
+            step.outputs.truncate(1);
         }
     }
 
@@ -231,7 +231,9 @@ impl<'a> Draft<'a> {
     /// orders give the same values and the same gradients: ReLU never falls, and where it cuts a maximum off no gradient flows.
     fn pool_before_relu(&mut self) {
         for pool in 0..self.program.steps.len() {
-            let Some(Op::MaxPool(_)) = self.op(pool) else { continue };
+            let Some(Op::MaxPool { .. }) = self.op(pool) else {
+                continue;
+            };
             let cut = self.program.steps[pool].inputs[0];
             let Some(&relu) = self.made.get(&cut) else { continue };
             if !matches!(self.op(relu), Some(Op::Activation(Activation::Relu))) || self.uses[cut.index()] != 2 {

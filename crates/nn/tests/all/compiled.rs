@@ -80,7 +80,7 @@ fn normalization_and_activations_become_part_of_convolutions() {
             model.forward(&(&x * 3.0).unwrap()).unwrap();
         }
         let compiled = compiled(&model, &x);
-        assert_eq!(compiled.ops(), ["conv", "max_pool_values", "conv", "reshape"]);
+        assert_eq!(compiled.ops(), ["conv", "max_pool", "conv", "reshape"]);
     }
 }
 

@@ -201,8 +201,9 @@ impl Backend for Onnx {
         decompose::epilogue::<Self>(y, bias, residual, activation)
     }
 
-    fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {
-        window::max_pool(x, params)
+    fn max_pool(x: &T, params: &PoolParams, positions: bool) -> Result<(T, Option<T>)> {
+        let (values, places) = window::max_pool(x, params)?;
+        Ok((values, positions.then_some(places)))
     }
 
     fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {

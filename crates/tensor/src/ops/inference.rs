@@ -1,28 +1,12 @@
 //! Several ops as one, for code that runs models without gradients, such as an importer; models that are compiled get them by themselves.
 //! Where a gradient is wanted after all, the ops follow one another as they would without.
 
-use polygrad_core::{Backend, PoolParams, Prepack, Result};
+use polygrad_core::{Backend, Prepack, Result};
 
 use super::context;
 pub use super::linalg::linear;
-pub use super::window::conv;
+pub use super::window::{conv, max_pool};
 use crate::Tensor;
-use crate::graph::needs_graph;
-
-/// The values of [`Tensor::max_pool`]; the backend need not find the positions.
-///
-/// # Errors
-/// When a window does not fit.
-pub fn max_pool_values<B: Backend>(x: &Tensor<B>, params: &PoolParams) -> Result<Tensor<B>> {
-    if needs_graph(&[x]) {
-        return x.max_pool(params).map(|(values, _)| values);
-    }
-    let fail = |e| context(e, "max_pool_values", &[x]);
-    params.output_shape(&x.shape()).map_err(fail)?;
-    B::max_pool_values(&x.value, params)
-        .map(Tensor::from_inner)
-        .map_err(fail)
-}
 
 /// The same weight, made ready for ops of a kind: what they would otherwise do to it at each call is done once. For weights that
 /// many calls use; it may take twice the memory. A weight that a gradient flows to is given back as it is, since it will change.

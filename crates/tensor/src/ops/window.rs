@@ -125,11 +125,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When a window does not fit.
     pub fn max_pool(&self, params: &PoolParams) -> Result<(Self, Self)> {
-        let fail = |e| context(e, "max_pool", &[self]);
-        params.output_shape(&self.shape()).map_err(fail)?;
-        let (values, indices) = B::max_pool(&self.value, params).map_err(fail)?;
-        let pooled = record_first(values, &[&indices], &[self], || Op::MaxPool(Box::new(*params)));
-        Ok((pooled, Self::from_inner(indices)))
+        match max_pool(self, params, true)? {
+            (values, Some(places)) => Ok((values, places)),
+            _ => unreachable!("positions were asked for"),
+        }
     }
 
     /// Mean of each window of `[N, C, spatial…]`.
@@ -209,6 +208,30 @@ pub fn conv<B: Backend>(
         activation,
         params: *params,
     }))
+}
+
+/// [`Tensor::max_pool`], of which the backend need not find the positions unless they are wanted, or a gradient is.
+///
+/// # Errors
+/// As [`Tensor::max_pool`].
+pub fn max_pool<B: Backend>(
+    x: &Tensor<B>,
+    params: &PoolParams,
+    positions: bool,
+) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+    let fail = |e| context(e, "max_pool", &[x]);
+    params.output_shape(&x.shape()).map_err(fail)?;
+    let positions = positions || needs_graph(&[x]);
+    let (values, places) = B::max_pool(&x.value, params, positions).map_err(fail)?;
+    if positions && places.is_none() {
+        return Err(fail(Error::invalid("the backend gave no positions")));
+    }
+    let op = || Op::MaxPool {
+        params: Box::new(*params),
+        positions,
+    };
+    let values = record_first(values, places.as_ref().as_slice(), &[x], op);
+    Ok((values, places.map(Tensor::from_inner)))
 }
 
 /// How many products go into one output of a convolution.

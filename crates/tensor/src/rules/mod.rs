@@ -190,7 +190,7 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
             || c.saved[0].conv_input_grad(&c.grad, c.shape(1), params),
         ),
 
-        Op::MaxPool(_) => fused::max_pool(c),
+        Op::MaxPool { positions: true, .. } => fused::max_pool(c),
         Op::AvgPool(params) => fused::avg_pool(params, c),
         Op::Activation(op) => fused::activation(*op, c),
         Op::Softmax { axis } => fused::softmax(*axis, c),

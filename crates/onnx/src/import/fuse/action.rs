@@ -73,7 +73,7 @@ impl Fused {
             Self::MaxPool { params, .. } => {
                 let x = c.x(0)?;
                 c.limits.check(&params.output_shape(&x.shape())?, x.dtype())?;
-                one(inference::max_pool_values(&x, params)?)
+                one(inference::max_pool(&x, params, false)?.0)
             }
             Self::Attention { scale, axis, masking } => attention(c, *scale, *axis, *masking),
             Self::Lstm(lstm) => match lstm.run(c)? {

@@ -27,7 +27,7 @@ pub(super) fn conv_pool(
     c.limits.check(&pool.output_shape(&shape)?, x.dtype())?;
     let compute = |x: &Tensor| -> Result<Tensor> {
         let y = inference::conv(x, &weight, Some(&bias), None, activation, params)?;
-        inference::max_pool_values(&y, pool)
+        Ok(inference::max_pool(&y, pool, false)?.0)
     };
     let images = shape[0];
     let bytes = shape.numel() * x.dtype().size();

@@ -32,7 +32,6 @@ const WITHOUT: &[&str] = &[
     "Rnn",
     "Lstm",
     "Gru",
-    "MaxPoolValues",
     "Prepack",
     "MaxPoolBackward",
     "AvgPoolBackward",
