@@ -178,7 +178,7 @@ pub(crate) fn cross_entropy(
             CandleTensor::of(shape, logs, &device)?,
         ))
     }
-    if !is_own(logits, 1) {
+    if params.mean || !is_own(logits, 1) {
         return decompose::cross_entropy::<Candle>(logits, target, params);
     }
     floats!("cross_entropy", logits.dtype(), T => of::<T>(logits, target, params))
@@ -216,7 +216,7 @@ pub(crate) fn cross_entropy_backward(
         }
         CandleTensor::of(shape, out, &logits.device())
     }
-    if !is_own(logits, 1) {
+    if params.mean || !is_own(logits, 1) {
         return decompose::cross_entropy_backward::<Candle>(grad, logits, target, logsumexp, params);
     }
     floats!("cross_entropy_backward", logits.dtype(), T => of::<T>([grad, logits, target, logsumexp], params))

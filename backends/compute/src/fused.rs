@@ -71,7 +71,7 @@ pub(crate) fn cross_entropy(
     target: &Array,
     params: &CrossEntropyParams,
 ) -> Result<Option<(Array, Array)>> {
-    if !has(logits, Kernel::CrossEntropy) || logits.shape().numel() == 0 {
+    if params.mean || !has(logits, Kernel::CrossEntropy) || logits.shape().numel() == 0 {
         return Ok(None);
     }
     let (logits, target) = (contiguous(logits)?, contiguous(target)?);
@@ -91,7 +91,7 @@ pub(crate) fn cross_entropy_backward(
     params: &CrossEntropyParams,
 ) -> Result<Option<Array>> {
     let context = logits.context();
-    if !has(logits, Kernel::CrossEntropyBackward) || logits.shape().numel() == 0 {
+    if params.mean || !has(logits, Kernel::CrossEntropyBackward) || logits.shape().numel() == 0 {
         return Ok(None);
     }
     let (logits, target) = (contiguous(logits)?, contiguous(target)?);

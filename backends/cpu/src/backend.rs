@@ -300,20 +300,6 @@ impl Backend for Cpu {
         cross_entropy::cross_entropy(logits, target, params)
     }
 
-    fn cross_entropy_mean(logits: &T, target: &T, params: &CrossEntropyParams) -> Result<(T, T)> {
-        cross_entropy::cross_entropy_mean(logits, target, params)
-    }
-
-    fn cross_entropy_mean_backward(
-        grad: &T,
-        logits: &T,
-        target: &T,
-        logsumexp: &T,
-        params: &CrossEntropyParams,
-    ) -> Result<T> {
-        cross_entropy::cross_entropy_mean_backward(grad, logits, target, logsumexp, params)
-    }
-
     fn cross_entropy_backward(
         grad: &T,
         logits: &T,

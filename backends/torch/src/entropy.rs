@@ -31,7 +31,7 @@ pub(crate) fn forward(
     target: &TorchTensor,
     params: &CrossEntropyParams,
 ) -> Result<(TorchTensor, TorchTensor)> {
-    if !is_wide(logits.dtype()) || logits.shape().numel() == 0 {
+    if params.mean || !is_wide(logits.dtype()) || logits.shape().numel() == 0 {
         return decompose::cross_entropy::<Torch>(logits, target, params);
     }
     let op = "cross_entropy";
@@ -65,7 +65,7 @@ pub(crate) fn backward(
     logsumexp: &TorchTensor,
     params: &CrossEntropyParams,
 ) -> Result<TorchTensor> {
-    if !is_wide(logits.dtype()) || logits.shape().numel() == 0 {
+    if params.mean || !is_wide(logits.dtype()) || logits.shape().numel() == 0 {
         return decompose::cross_entropy_backward::<Torch>(grad, logits, target, logsumexp, params);
     }
     let (index, ignored) = targets(target, logits.shape()[1], params.ignore_index)?;

@@ -73,6 +73,7 @@ fn cross_entropy_with_smoothing_and_ignored_rows() {
             let params = CrossEntropyParams {
                 ignore_index,
                 label_smoothing,
+                mean: false,
             };
             let index = vector(&target);
             let (loss, logsumexp) = R::cross_entropy(&logits, &index, &params).unwrap();

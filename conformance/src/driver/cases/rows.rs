@@ -106,8 +106,8 @@ fn cross_entropy(lab: &Lab<'_>, dtype: DType, label_smoothing: f64) -> Done {
     lab.needs(Kernel::CrossEntropy, dtype)?;
     lab.needs(Kernel::CrossEntropyBackward, dtype)?;
     let params = CrossEntropyParams {
-        ignore_index: -100,
         label_smoothing,
+        ..CrossEntropyParams::default()
     };
     for [rows, columns] in SIZES {
         let logits = drawn(dtype, &[rows, columns], 1)?;

@@ -16,24 +16,22 @@ fn spread(dims: &[usize]) -> Operand {
 
 fn cross_entropy(samples: &mut Vec<Sample>) {
     for (rows, classes, label_smoothing) in [(4, 5, 0.0), (3, 7, 0.1), (0, 3, 0.0), (1, 1, 0.0)] {
-        let params = CrossEntropyParams {
-            ignore_index: 0,
-            label_smoothing,
-        };
-        let logits = || reals(&[rows, classes]);
-        let target = || Operand::index(&[rows], classes);
-        let words = format!("smoothing {label_smoothing}");
-        let forward = Op::CrossEntropy(params);
-        samples.push(Sample::new(forward.clone(), vec![logits(), target()], &words));
-        let lse = Operand::derived(&[rows], forward, &[1, 2], 1);
-        let operands = vec![reals(&[rows]), logits(), target(), lse];
-        samples.push(Sample::new(Op::CrossEntropyBackward(params), operands, &words));
-
-        let forward = Op::CrossEntropyMean(params);
-        samples.push(Sample::new(forward.clone(), vec![logits(), target()], &words));
-        let lse = Operand::derived(&[rows], forward, &[1, 2], 1);
-        let operands = vec![reals(&[]), logits(), target(), lse];
-        samples.push(Sample::new(Op::CrossEntropyMeanBackward(params), operands, &words));
+        for mean in [false, true] {
+            let params = CrossEntropyParams {
+                ignore_index: 0,
+                label_smoothing,
+                mean,
+            };
+            let logits = || reals(&[rows, classes]);
+            let target = || Operand::index(&[rows], classes);
+            let words = format!("smoothing {label_smoothing}{}", if mean { " mean" } else { "" });
+            let forward = Op::CrossEntropy(params);
+            samples.push(Sample::new(forward.clone(), vec![logits(), target()], &words));
+            let lse = Operand::derived(&[rows], forward, &[1, 2], 1);
+            let grad = if mean { reals(&[]) } else { reals(&[rows]) };
+            let operands = vec![grad, logits(), target(), lse];
+            samples.push(Sample::new(Op::CrossEntropyBackward(params), operands, &words));
+        }
     }
 }
 

@@ -64,7 +64,7 @@ fn training_is_told_by_op_and_shape_and_module() {
         "backward conv_weight_grad ",
         "backward max_pool_backward ",
         "forward linear [8, 128] [128, 128] [128] 4 ",
-        "forward cross_entropy_mean [8, 4] i64[8] 4 ",
+        "forward cross_entropy [8, 4] i64[8] 4 ",
         "optimizer adam_step [128, 128] [128, 128] [128, 128] [128, 128] 4 ",
         "3 (Conv2d) ",
         "7 (Linear) ",
@@ -112,7 +112,7 @@ fn training_is_told_by_op_and_shape_and_module() {
         products("adam_step", "9").len() == 8
             && ops
                 .iter()
-                .any(|op| op["name"] == "cross_entropy_mean" && op["args"]["module"].is_null())
+                .any(|op| op["name"] == "cross_entropy" && op["args"]["module"].is_null())
     );
 
     let layers = events("layer");

@@ -258,7 +258,7 @@ pub struct CrossEntropy {
     pub rows: usize,
     /// How many classes.
     pub columns: usize,
-    /// Which class counts for nothing, and how much is spread over all.
+    /// Which class counts for nothing, and how much is spread over all. The mean is not a driver's.
     pub params: CrossEntropyParams,
     /// `[rows, columns]`.
     pub logits: DevicePtr,

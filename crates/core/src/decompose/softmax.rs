@@ -61,6 +61,12 @@ pub(super) fn cross_entropy<B: Backend>(
             B::dtype(logits),
         );
     }
+    if params.mean {
+        let (losses, logsumexp) = B::cross_entropy(logits, target, &of_rows(params))?;
+        let total = B::reduce(ReduceOp::Sum, &losses, Axes::one(0), false)?;
+        let counted = counted::<B>(target, B::dtype(logits), params)?;
+        return Ok((B::div(&total, &counted)?, logsumexp));
+    }
     let shape = B::shape(logits);
     let (rows, classes) = (shape[0], shape[1]);
     let flat = Shape::from([rows]);
@@ -96,6 +102,11 @@ pub(super) fn cross_entropy_backward<B: Backend>(
         let wide = B::cross_entropy_backward(&grad, &wide, target, &logsumexp, params)?;
         return B::cast(&wide, B::dtype(logits));
     }
+    if params.mean {
+        let each = B::div(grad, &counted::<B>(target, B::dtype(logits), params)?)?;
+        let each = B::expand(&B::reshape(&each, Shape::from([1]))?, B::shape(target))?;
+        return B::cross_entropy_backward(&each, logits, target, logsumexp, &of_rows(params));
+    }
     let shape = B::shape(logits);
     let (rows, classes) = (shape[0], shape[1]);
     let column = Shape::from([rows, 1]);
@@ -112,41 +123,9 @@ pub(super) fn cross_entropy_backward<B: Backend>(
     B::scatter_add(&spread, 1, &B::reshape(&index, column)?, &at_target)
 }
 
-/// See [`Backend::cross_entropy_mean`].
-pub(super) fn cross_entropy_mean<B: Backend>(
-    logits: &B::Tensor,
-    target: &B::Tensor,
-    params: &CrossEntropyParams,
-) -> Result<(B::Tensor, B::Tensor)> {
-    if is_narrow::<B>(logits) {
-        return narrow2::<B>(
-            B::cross_entropy_mean(&widen::<B>(logits)?, target, params)?,
-            B::dtype(logits),
-        );
-    }
-    let (losses, logsumexp) = B::cross_entropy(logits, target, params)?;
-    let total = B::reduce(ReduceOp::Sum, &losses, Axes::one(0), false)?;
-    let counted = counted::<B>(target, B::dtype(logits), params)?;
-    Ok((B::div(&total, &counted)?, logsumexp))
-}
-
-/// See [`Backend::cross_entropy_mean_backward`].
-pub(super) fn cross_entropy_mean_backward<B: Backend>(
-    grad: &B::Tensor,
-    logits: &B::Tensor,
-    target: &B::Tensor,
-    logsumexp: &B::Tensor,
-    params: &CrossEntropyParams,
-) -> Result<B::Tensor> {
-    if is_narrow::<B>(logits) {
-        let (grad, wide, logsumexp) = (widen::<B>(grad)?, widen::<B>(logits)?, widen::<B>(logsumexp)?);
-        let wide = B::cross_entropy_mean_backward(&grad, &wide, target, &logsumexp, params)?;
-        return B::cast(&wide, B::dtype(logits));
-    }
-    let each = B::div(grad, &counted::<B>(target, B::dtype(logits), params)?)?;
-    let rows = B::shape(target)[0];
-    let each = B::expand(&B::reshape(&each, Shape::from([1]))?, Shape::from([rows]))?;
-    B::cross_entropy_backward(&each, logits, target, logsumexp, params)
+/// The same without the mean.
+fn of_rows(params: &CrossEntropyParams) -> CrossEntropyParams {
+    CrossEntropyParams { mean: false, ..*params }
 }
 
 /// How many rows count.

@@ -217,6 +217,8 @@ pub struct CrossEntropyParams {
     pub ignore_index: i64,
     /// Share of the target spread evenly over all classes, in `[0, 1]`.
     pub label_smoothing: f64,
+    /// Whether the losses are averaged over the rows that are not ignored: PyTorch's reduction `"mean"`, not `"none"`.
+    pub mean: bool,
 }
 
 impl Default for CrossEntropyParams {
@@ -224,6 +226,7 @@ impl Default for CrossEntropyParams {
         Self {
             ignore_index: -100,
             label_smoothing: 0.0,
+            mean: false,
         }
     }
 }

@@ -254,32 +254,19 @@ macro_rules! for_each_op {
             as LogSoftmaxBackward { axis: usize }, named "log_softmax_backward", for floats
             gives [grad];
 
-        /// Cross entropy of `logits [N, C]` against class indices `target [N]` (i64), for each row; ignored rows are 0. Gives the losses
-        /// `[N]` and each row's `ln Σ e^x` `[N]`.
+        /// Cross entropy of `logits [N, C]` against class indices `target [N]` (i64). Gives the losses `[N]`, where ignored rows are 0, or with
+        /// [`CrossEntropyParams::mean`] their mean over the other rows, of rank 0, which is NaN where all are ignored; and each row's
+        /// `ln Σ e^x` `[N]`.
         fused cross_entropy(logits: tensor, target: tensor, params: (&CrossEntropyParams)) -> two
             as CrossEntropy (params: CrossEntropyParams), named "cross_entropy", for floats
-            gives [shaped(logits, target.shape), shaped(logits, target.shape)]
+            gives [shaped(logits, if params.mean { Shape::SCALAR } else { target.shape }), shaped(logits, target.shape)]
             saves [output 1, inputs];
 
-        /// Gradient of [`Backend::cross_entropy`] wrt the logits, from the losses' gradient `[N]` and the saved `ln Σ e^x` `[N]`.
+        /// Gradient of [`Backend::cross_entropy`] wrt the logits, from that of the losses `[N]` or their mean and the saved `ln Σ e^x` `[N]`.
         fused cross_entropy_backward(
             grad: tensor, logits: tensor, target: tensor, logsumexp: tensor, params: (&CrossEntropyParams)
         ) -> one
             as CrossEntropyBackward (params: CrossEntropyParams), named "cross_entropy_backward", for floats
-            gives [logits];
-
-        /// The mean of [`Backend::cross_entropy`]'s losses over the rows that are not ignored, of rank 0; NaN where all are. Gives the mean
-        /// and each row's `ln Σ e^x` `[N]`.
-        fused cross_entropy_mean(logits: tensor, target: tensor, params: (&CrossEntropyParams)) -> two
-            as CrossEntropyMean (params: CrossEntropyParams), named "cross_entropy_mean", for floats
-            gives [shaped(logits, Shape::SCALAR), shaped(logits, target.shape)]
-            saves [output 1, inputs];
-
-        /// Gradient of [`Backend::cross_entropy_mean`] wrt the logits, from the mean's gradient, of rank 0, and the saved `ln Σ e^x` `[N]`.
-        fused cross_entropy_mean_backward(
-            grad: tensor, logits: tensor, target: tensor, logsumexp: tensor, params: (&CrossEntropyParams)
-        ) -> one
-            as CrossEntropyMeanBackward (params: CrossEntropyParams), named "cross_entropy_mean_backward", for floats
             gives [logits];
 
         /// Normalises over the last `axes` axes, then scales and shifts: weight and bias have the shape of those axes; a bias needs a weight.

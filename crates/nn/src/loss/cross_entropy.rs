@@ -91,6 +91,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
         let params = CrossEntropyParams {
             ignore_index: self.ignore_index,
             label_smoothing: self.label_smoothing,
+            mean: false,
         };
         match self.reduction {
             Reduction::None => rows.unflatten(&rows.input.cross_entropy(&rows.target, &params)?),

@@ -294,10 +294,6 @@ impl Backend for Onnx {
         Err(training("cross_entropy_backward"))
     }
 
-    fn cross_entropy_mean_backward(_: &T, _: &T, _: &T, _: &T, _: &CrossEntropyParams) -> Result<T> {
-        Err(training("cross_entropy_mean_backward"))
-    }
-
     fn linear_weight_grad(_: &T, _: &T) -> Result<(T, T)> {
         Err(training("linear_weight_grad"))
     }

@@ -182,32 +182,21 @@ impl<B: Backend> Tensor<B> {
         Ok(Shape::from([shape[1]]))
     }
 
-    /// Cross entropy of logits `[N, C]` against class indices `[N]`, for each row; rows with the ignored index are 0.
-    ///
-    /// # Errors
-    /// When shapes, dtypes or devices do not fit, a class is out of range, or the label smoothing is outside `[0, 1]`.
-    pub fn cross_entropy(&self, target: &Self, params: &CrossEntropyParams) -> Result<Self> {
-        self.entropy(target, params, "cross_entropy", B::cross_entropy, Op::CrossEntropy)
-    }
-
     /// The mean of [`Tensor::cross_entropy`] over the rows that are not ignored, of rank 0; NaN where all are.
     ///
     /// # Errors
     /// As [`Tensor::cross_entropy`].
     pub fn cross_entropy_mean(&self, target: &Self, params: &CrossEntropyParams) -> Result<Self> {
-        let op = Op::CrossEntropyMean;
-        self.entropy(target, params, "cross_entropy_mean", B::cross_entropy_mean, op)
+        let params = CrossEntropyParams { mean: true, ..*params };
+        self.cross_entropy(target, &params)
     }
 
-    fn entropy(
-        &self,
-        target: &Self,
-        params: &CrossEntropyParams,
-        name: &'static str,
-        compute: impl Fn(&B::Tensor, &B::Tensor, &CrossEntropyParams) -> Result<(B::Tensor, B::Tensor)>,
-        op: impl Fn(CrossEntropyParams) -> Op,
-    ) -> Result<Self> {
-        let fail = |e| context(e, name, &[self, target]);
+    /// Cross entropy of logits `[N, C]` against class indices `[N]`, for each row or its mean; rows with the ignored index are 0.
+    ///
+    /// # Errors
+    /// When shapes, dtypes or devices do not fit, a class is out of range, or the label smoothing is outside `[0, 1]`.
+    pub fn cross_entropy(&self, target: &Self, params: &CrossEntropyParams) -> Result<Self> {
+        let fail = |e| context(e, "cross_entropy", &[self, target]);
         let (logits, classes) = (self.shape(), target.shape());
         if logits.rank() != 2 || classes.dims() != [logits[0]] {
             return Err(fail(Error::shape("takes logits [N, C] and class indices [N]")));
@@ -226,8 +215,10 @@ impl<B: Backend> Tensor<B> {
         }
         self.check_device(target).map_err(fail)?;
         let target = target.detach().to_dtype(DType::I64)?;
-        let (value, logsumexp) = compute(&self.value, &target.value, params).map_err(fail)?;
-        Ok(record_first(value, &[&logsumexp], &[self, &target], || op(*params)))
+        let (value, logsumexp) = B::cross_entropy(&self.value, &target.value, params).map_err(fail)?;
+        Ok(record_first(value, &[&logsumexp], &[self, &target], || {
+            Op::CrossEntropy(*params)
+        }))
     }
 
     fn last_axes(&self, axes: usize) -> Result<Shape> {

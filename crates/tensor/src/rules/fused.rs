@@ -81,18 +81,6 @@ pub(super) fn cross_entropy<B: Backend>(params: &CrossEntropyParams, c: &Context
     Passed::one(Tensor::from_inner(grad))
 }
 
-pub(super) fn cross_entropy_mean<B: Backend>(params: &CrossEntropyParams, c: &Context<'_, B>) -> Result<Passed<B>> {
-    let [logsumexp, logits, target] = c.saved else {
-        unreachable!("three tensors were saved");
-    };
-    if c.create_graph {
-        let (loss, _) = decompose::cross_entropy_mean::<Tracked<B>>(logits, target, params)?;
-        return Ok(Passed::Through(loss, c.grad.clone()));
-    }
-    let grad = B::cross_entropy_mean_backward(&c.grad.value, &logits.value, &target.value, &logsumexp.value, params)?;
-    Passed::one(Tensor::from_inner(grad))
-}
-
 pub(super) fn layer_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) -> Result<Passed<B>> {
     let [mean, rstd, x, affine @ ..] = c.saved else {
         unreachable!("at least three tensors were saved");

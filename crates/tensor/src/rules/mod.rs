@@ -195,7 +195,6 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::Activation(op) => fused::activation(*op, c),
         Op::Softmax { axis } => fused::softmax(*axis, c),
         Op::LogSoftmax { axis } => fused::log_softmax(*axis, c),
-        Op::CrossEntropyMean(params) => fused::cross_entropy_mean(params, c),
         Op::CrossEntropy(params) => fused::cross_entropy(params, c),
         Op::LayerNorm { axes, eps } => fused::layer_norm(*axes, *eps, c),
         Op::RmsNorm { axes, eps } => fused::rms_norm(*axes, *eps, c),

@@ -47,6 +47,7 @@ pub(super) unsafe fn forward<S: Simd>(s: S, task: &Forward<'_>) {
     let CrossEntropyParams {
         ignore_index,
         label_smoothing,
+        ..
     } = *task.params;
     for (block, classes) in task.classes.chunks(S::N).enumerate() {
         let first = block * S::N;

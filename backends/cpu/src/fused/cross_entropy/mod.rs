@@ -70,39 +70,6 @@ pub(crate) fn cross_entropy(
     if !task.is_here([logits]) {
         return decompose::cross_entropy::<Cpu>(logits, target, params);
     }
-    forward(&task, logits)
-}
-
-/// See [`polygrad_core::Backend::cross_entropy_mean`].
-pub(crate) fn cross_entropy_mean(
-    logits: &CpuTensor,
-    target: &CpuTensor,
-    params: &CrossEntropyParams,
-) -> Result<(CpuTensor, CpuTensor)> {
-    let task = Task::new("cross_entropy_mean", logits, target, params)?;
-    if !task.is_here([logits]) {
-        return decompose::cross_entropy_mean::<Cpu>(logits, target, params);
-    }
-    let (losses, logsumexp) = forward(&task, logits)?;
-    let mean = total(losses.slice::<f32>()?) / task.counted()? as f64;
-    let mean = create::full(Shape::SCALAR, Scalar::Float(mean), DType::F32, logits.device())?;
-    Ok((mean, logsumexp))
-}
-
-/// The sum, in an order that depends on the length alone.
-fn total(losses: &[f32]) -> f64 {
-    let blocks = losses.chunks_exact(8);
-    let rest: f64 = blocks.remainder().iter().copied().map(f64::from).sum();
-    let mut lanes = [0.0; 8];
-    for block in blocks {
-        for (lane, &loss) in lanes.iter_mut().zip(block) {
-            *lane += f64::from(loss);
-        }
-    }
-    lanes.iter().sum::<f64>() + rest
-}
-
-fn forward(task: &Task, logits: &CpuTensor) -> Result<(CpuTensor, CpuTensor)> {
     let (device, n) = (logits.device(), task.classes);
     let logits = logits.contiguous()?;
     let shape = Shape::from([task.rows]);
@@ -118,10 +85,27 @@ fn forward(task: &Task, logits: &CpuTensor) -> Result<(CpuTensor, CpuTensor)> {
             lse: lse.at(start),
             classes: &classes[start..end],
             n,
-            params: &task.params,
+            params,
         });
     });
+    if params.mean {
+        let mean = total(losses.slice::<f32>()?) / task.counted()? as f64;
+        losses = create::full(Shape::SCALAR, Scalar::Float(mean), DType::F32, device)?;
+    }
     Ok((losses, logsumexp))
+}
+
+/// The sum, in an order that depends on the length alone.
+fn total(losses: &[f32]) -> f64 {
+    let blocks = losses.chunks_exact(8);
+    let rest: f64 = blocks.remainder().iter().copied().map(f64::from).sum();
+    let mut lanes = [0.0; 8];
+    for block in blocks {
+        for (lane, &loss) in lanes.iter_mut().zip(block) {
+            *lane += f64::from(loss);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest
 }
 
 struct Forward<'a> {
@@ -179,12 +163,15 @@ pub(crate) fn cross_entropy_backward(
         return decompose::cross_entropy_backward::<Cpu>(grad, logits, target, logsumexp, params);
     }
     let rows = Shape::from([task.rows]);
-    if *grad.shape() != rows || *logsumexp.shape() != rows {
-        return Err(
-            Error::shape("takes a gradient and a logsumexp of one number for each row")
-                .with_op("cross_entropy_backward")
-                .with_operands([grad, logsumexp].map(|x| (*x.shape(), x.dtype()))),
-        );
+    let loss = if params.mean { Shape::SCALAR } else { rows };
+    if *grad.shape() != loss || *logsumexp.shape() != rows {
+        return Err(Error::shape(format!("takes a gradient {loss} and a logsumexp {rows}"))
+            .with_op("cross_entropy_backward")
+            .with_operands([grad, logsumexp].map(|x| (*x.shape(), x.dtype()))));
+    }
+    if params.mean {
+        let each = grad.slice::<f32>()?[0] / task.counted()? as f32;
+        return backward(&task, &raw const each, 0, logits, logsumexp);
     }
     // Of a sum it is one number for all rows.
     let grad_step = usize::from(grad.layout().strides()[0] != 0);
@@ -194,29 +181,6 @@ pub(crate) fn cross_entropy_backward(
         grad.contiguous()?
     };
     backward(&task, grad.typed::<f32>()?, grad_step, logits, logsumexp)
-}
-
-/// See [`polygrad_core::Backend::cross_entropy_mean_backward`].
-pub(crate) fn cross_entropy_mean_backward(
-    grad: &CpuTensor,
-    logits: &CpuTensor,
-    target: &CpuTensor,
-    logsumexp: &CpuTensor,
-    params: &CrossEntropyParams,
-) -> Result<CpuTensor> {
-    let task = Task::new("cross_entropy_mean_backward", logits, target, params)?;
-    if !task.is_here([grad, logits, logsumexp]) {
-        return decompose::cross_entropy_mean_backward::<Cpu>(grad, logits, target, logsumexp, params);
-    }
-    if grad.numel() != 1 || *logsumexp.shape() != Shape::from([task.rows]) {
-        return Err(
-            Error::shape("takes a gradient of one number and a logsumexp of one for each row")
-                .with_op("cross_entropy_mean_backward")
-                .with_operands([grad, logsumexp].map(|x| (*x.shape(), x.dtype()))),
-        );
-    }
-    let each = grad.slice::<f32>()?[0] / task.counted()? as f32;
-    backward(&task, &raw const each, 0, logits, logsumexp)
 }
 
 /// The gradients `grads` of rows are `grad_step` apart: 0 where they are one number.

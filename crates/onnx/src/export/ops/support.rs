@@ -30,7 +30,6 @@ fn is_training(op: &Op) -> bool {
             | Op::SoftmaxBackward { .. }
             | Op::LogSoftmaxBackward { .. }
             | Op::CrossEntropyBackward(_)
-            | Op::CrossEntropyMeanBackward(_)
             | Op::LinearWeightGrad
             | Op::LayerNormBackward { .. }
             | Op::RmsNormBackward { .. }

@@ -15,18 +15,16 @@ fn softmaxes(cases: &mut Cases) {
     cases.unary("softmax of nothing", mixed([2, 0], 1), |x| x.softmax(1));
     for label_smoothing in [0.0, 0.2, 1.0] {
         for ignore_index in [-100, 1] {
-            let params = CrossEntropyParams {
-                ignore_index,
-                label_smoothing,
-            };
-            let name = format!("cross_entropy, smoothing {label_smoothing}, ignoring {ignore_index}");
-            cases.unary(name, mixed([4, 3], 1), move |x| {
-                x.cross_entropy(&integers(&[2, 1, 0, 1], [4]), &params)
-            });
-            let name = format!("cross_entropy_mean, smoothing {label_smoothing}, ignoring {ignore_index}");
-            cases.unary(name, mixed([4, 3], 1), move |x| {
-                x.cross_entropy_mean(&integers(&[2, 1, 0, 1], [4]), &params)
-            });
+            for mean in [false, true] {
+                let params = CrossEntropyParams {
+                    ignore_index,
+                    label_smoothing,
+                    mean,
+                };
+                cases.unary(format!("cross_entropy, {params:?}"), mixed([4, 3], 1), move |x| {
+                    x.cross_entropy(&integers(&[2, 1, 0, 1], [4]), &params)
+                });
+            }
         }
     }
 }

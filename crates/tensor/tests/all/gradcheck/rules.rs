@@ -19,7 +19,6 @@ const WITHOUT: &[&str] = &[
     "SoftmaxBackward",
     "LogSoftmaxBackward",
     "CrossEntropyBackward",
-    "CrossEntropyMeanBackward",
     "LayerNormBackward",
     "RmsNormBackward",
     "BatchNormBackward",
