@@ -7,14 +7,12 @@ use polygrad_core::{
 };
 
 use crate::fused::{
-    activation, attention, batch_norm, cross_entropy, embedding, linear_grad, lstm, lstm_steps, norm, optim, softmax,
+    attention, batch_norm, cross_entropy, embedding, linear_grad, lstm, lstm_steps, norm, optim, softmax,
 };
-use crate::ops::{binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary};
-use crate::{CpuDevice, CpuTensor, buffers, conv};
-
-/// Polygrad's native CPU backend: see the [crate's documentation](crate).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cpu;
+use crate::ops::{
+    activation, binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary,
+};
+use crate::{Cpu, CpuDevice, CpuTensor, buffers, conv};
 
 type T = CpuTensor;
 

@@ -6,13 +6,17 @@ use std::sync::{Mutex, PoisonError};
 use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
 use crate::simd::StorePolicy;
-use crate::{Cpu, Level, ThreadPool, available_threads};
+use crate::{Level, ThreadPool, available_threads};
 
 /// More threads than any machine has cores is a mistyped number.
 const MOST_THREADS: usize = 1024;
 
 /// Nanoseconds of work in one parallel chunk: much more than the pool's overhead, small enough that cores finish together.
 const CHUNK_NS: f32 = 5_000.0;
+
+/// Polygrad's native CPU backend: see the [crate's documentation](crate).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpu;
 
 /// Which set of kernels computes. All give the same answers, within rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -16,8 +16,7 @@ mod simd;
 mod tensor;
 mod view;
 
-pub use backend::Cpu;
-pub use device::{CpuDevice, Kernels, entry};
+pub use device::{Cpu, CpuDevice, Kernels, entry};
 pub use driver::CpuDriver;
 pub use pool::{ThreadPool, available_threads};
 pub use simd::Level;

@@ -3,8 +3,8 @@
 use polygrad_core::Activation;
 
 use crate::CpuTensor;
-use crate::fused::pointwise::Pointwise;
 use crate::loops::Pointer;
+use crate::math::Pointwise;
 use crate::simd::{Level, Simd};
 
 /// Nanoseconds an element, about.

@@ -17,8 +17,8 @@ pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
 use polygrad_core::{Activation, ConvParams, DType, Error, Result, Scalar, Shape, decompose};
 
-use crate::fused::pointwise::Pointwise;
 use crate::fused::vectors;
+use crate::math::Pointwise;
 use crate::ops::half::Half;
 use crate::ops::{convert, create, floats, same_dtype};
 use crate::{Cpu, CpuDevice, CpuTensor, Kernels};

@@ -1,7 +1,6 @@
 //! Fused ops in one pass over memory, for f32 with vector kernels. Other dtypes, and the kernels `scalar`, take core's
 //! decompositions.
 
-pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod batch_norm;
 pub(crate) mod cross_entropy;
@@ -11,7 +10,6 @@ pub(crate) mod lstm;
 pub(crate) mod lstm_steps;
 pub(crate) mod norm;
 pub(crate) mod optim;
-pub(crate) mod pointwise;
 mod rows;
 pub(crate) mod softmax;
 

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use polygrad_core::Result;
 
-use super::tile::{NV, Width};
+use super::tile::{NV, most_rows};
 use super::{Mat, Panels, Real, Strided};
 use crate::buffers::Buffer;
 use crate::loops::Pointer;
@@ -32,10 +32,7 @@ impl<T: Real> Kernel for TileSize<T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> (usize, usize) {
-        (
-            <<T::Lanes<S> as Lanes>::Tile as Width>::MR,
-            NV * <T::Lanes<S> as Lanes>::N,
-        )
+        (most_rows::<T::Lanes<S>>(), NV * <T::Lanes<S> as Lanes>::N)
     }
 }
 

@@ -18,11 +18,7 @@ pub(crate) use pack::{Panels, Strided};
 pub(crate) use packed::{Packed, tiles};
 pub(crate) use plain::Plain;
 pub(crate) use prepacked::Prepacked;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use tile::Narrow;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use tile::Tall;
-pub(crate) use tile::{Even, Input, NV, Out, Single, Turned, Width, Windows};
+pub(crate) use tile::{Even, Input, NV, Out, Turned, Windows, any_tile, most_rows};
 
 use polygrad_core::Result;
 

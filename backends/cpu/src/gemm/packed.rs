@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use polygrad_core::Result;
 
 use super::blocks::{Blocks, MOST_N, Pack, tile_size};
-use super::tile::{Even, Input, NV, Out, Width};
+use super::tile::{Even, Input, NV, Out, any_tile, most_rows};
 use super::vector::by_vectors;
 use super::{Dims, Gemm, Mat, MatMut, Panels, Real, Strided, Update, cost};
 use crate::CpuDevice;
@@ -415,7 +415,7 @@ impl<T: Real> Kernel for Rows<T> {
             update,
         } = self;
         let l = T::lanes(s);
-        let mr = <<T::Lanes<S> as Lanes>::Tile as Width>::MR;
+        let mr = most_rows::<T::Lanes<S>>();
         let nr = NV * <T::Lanes<S> as Lanes>::N;
         let (count, first) = tiles(rows, mr);
         for (panel, left) in (0..columns).step_by(nr).enumerate() {
@@ -443,13 +443,7 @@ impl<T: Real> Kernel for Rows<T> {
                 };
                 // SAFETY: the tile is inside the product, whose matrices `product`'s caller answers for.
                 unsafe {
-                    <<T::Lanes<S> as Lanes>::Tile as Width>::any_tile(
-                        l,
-                        end - start,
-                        input,
-                        out,
-                        update.at_column(left),
-                    );
+                    any_tile(l, end - start, input, out, update.at_column(left));
                 }
             }
         }

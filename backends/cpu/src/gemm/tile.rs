@@ -7,84 +7,59 @@
 use super::{Real, Update};
 use crate::simd::Lanes;
 
-/// The largest tile that the registers of an instruction set hold.
-pub(crate) trait Width: Copy {
-    /// Rows.
-    const MR: usize;
-
-    /// [`tile`] for any number of rows up to `MR` and columns up to [`NV`] registers.
-    ///
-    /// # Safety
-    /// As for [`tile`].
-    unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
-        l: L,
-        rows: usize,
-        input: Input<L::T, A>,
-        out: Out<L::T>,
-        update: Update<L::T>,
-    ) where
-        L::T: Real;
-}
-
 /// Registers in a row of a tile.
 pub(crate) const NV: usize = 2;
 
-/// For code that is compiled for no instruction set in particular.
-#[derive(Clone, Copy)]
-pub(crate) struct Single;
-
-/// For 16 registers: 12 of C, 2 of B, 1 of A.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-pub(crate) struct Narrow;
-
-/// For 32 registers: 24 of C, 2 of B, 1 of A.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-#[derive(Clone, Copy)]
-pub(crate) struct Tall;
-
-macro_rules! width {
-    ($name:ident: $most:literal = $($rows:literal)*) => {
-        impl Width for $name {
-            const MR: usize = $most;
-
-            #[inline(always)]
-            unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
-                l: L,
-                rows: usize,
-                input: Input<L::T, A>,
-                out: Out<L::T>,
-                update: Update<L::T>,
-            ) where
-                L::T: Real,
-            {
-                let (mut rows, mut input, mut out) = (rows, input, out);
-                while rows > 0 {
-                    // In two halves, for a size that is not worth its code.
-                    let step = if [$($rows),*].contains(&rows) { rows } else { rows.div_ceil(2) };
-                    match (step, out.n > L::N) {
-                        $(
-                            // SAFETY: passed on.
-                            ($rows, false) => unsafe { tile::<L, A, $rows, 1>(l, input, out, update) },
-                            // SAFETY: passed on.
-                            ($rows, true) => unsafe { tile::<L, A, $rows, 2>(l, input, out, update) },
-                        )*
-                        _ => unreachable!("a tile has at most {} rows", Self::MR),
-                    }
-                    rows -= step;
-                    input.a = input.a.below(step);
-                    out.ptr = out.ptr.wrapping_offset(step.cast_signed() * out.rows);
-                }
-            }
-        }
-    };
+/// Rows of the largest tile that the registers hold: 24 of 32 for C, or 12 of 16, beside 2 for B and 1 for A.
+#[inline(always)]
+pub(crate) const fn most_rows<L: Lanes>() -> usize {
+    match L::REGISTERS {
+        32 => 12,
+        16 => 6,
+        _ => 4,
+    }
 }
 
-width!(Single: 4 = 1 2 4);
-#[cfg(target_arch = "x86_64")]
-width!(Narrow: 6 = 1 2 3 4 5 6);
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-width!(Tall: 12 = 1 2 3 4 5 6 8 9 10 12);
+/// [`tile`] for any number of rows up to [`most_rows`] and columns up to [`NV`] registers.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+pub(crate) unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
+    l: L,
+    mut rows: usize,
+    mut input: Input<L::T, A>,
+    mut out: Out<L::T>,
+    update: Update<L::T>,
+) where
+    L::T: Real,
+{
+    macro_rules! tiles_of {
+        ($($rows:literal)*) => {
+            while rows > 0 {
+                // In two halves, for a size that is not worth its code.
+                let step = if [$($rows),*].contains(&rows) { rows } else { rows.div_ceil(2) };
+                match (step, out.n > L::N) {
+                    $(
+                        // SAFETY: passed on.
+                        ($rows, false) => unsafe { tile::<L, A, $rows, 1>(l, input, out, update) },
+                        // SAFETY: passed on.
+                        ($rows, true) => unsafe { tile::<L, A, $rows, 2>(l, input, out, update) },
+                    )*
+                    _ => unreachable!("a tile has at most {} rows", most_rows::<L>()),
+                }
+                rows -= step;
+                input.a = input.a.below(step);
+                out.ptr = out.ptr.wrapping_offset(step.cast_signed() * out.rows);
+            }
+        };
+    }
+    match L::REGISTERS {
+        32 => tiles_of!(1 2 3 4 5 6 8 9 10 12),
+        16 => tiles_of!(1 2 3 4 5 6),
+        _ => tiles_of!(1 2 4),
+    }
+}
 
 /// A tile of C: where it starts, how rows step, and its columns, one after another, at most `NV` registers of them.
 #[derive(Clone, Copy)]

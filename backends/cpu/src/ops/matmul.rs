@@ -4,11 +4,10 @@
 use polygrad_core::{Activation, DType, Element, Error, Layout, Result, Shape};
 
 use super::half::Half;
-use super::{convert, floats, integer_matmul, mismatch, numbers, same_dtype};
-use crate::fused::activation;
-use crate::fused::pointwise::Pointwise;
+use super::{activation, convert, floats, integer_matmul, mismatch, numbers, same_dtype};
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Real, Update};
 use crate::loops::Pointer;
+use crate::math::Pointwise;
 use crate::{CpuDevice, CpuTensor, Level};
 
 /// See [`polygrad_core::Backend::matmul`].

@@ -1,5 +1,6 @@
 //! The core ops.
 
+pub(crate) mod activation;
 pub(crate) mod binary;
 pub(crate) mod compare;
 pub(crate) mod convert;

@@ -3,7 +3,6 @@
 use std::arch::x86_64::*;
 
 use super::{Kernel, Lanes, Simd};
-use crate::gemm::Narrow;
 
 /// Registers of eight f32. Only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -52,8 +51,8 @@ unsafe fn mask(n: usize) -> __m256i {
 impl Lanes for Avx2 {
     type T = f32;
     type V = __m256;
-    type Tile = Narrow;
     const N: usize = 8;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
@@ -353,8 +352,8 @@ impl Simd for Avx2 {
 impl Lanes for Avx2Double {
     type T = f64;
     type V = __m256d;
-    type Tile = Narrow;
     const N: usize = 4;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn splat(self, x: f64) -> __m256d {

@@ -3,7 +3,6 @@
 use std::arch::x86_64::*;
 
 use super::{Kernel, Lanes, Simd};
-use crate::gemm::Tall;
 
 /// Registers of sixteen f32. Only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -41,8 +40,8 @@ pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
 impl Lanes for Avx512 {
     type T = f32;
     type V = __m512;
-    type Tile = Tall;
     const N: usize = 16;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -366,8 +365,8 @@ impl Simd for Avx512 {
 impl Lanes for Avx512Double {
     type T = f64;
     type V = __m512d;
-    type Tile = Tall;
     const N: usize = 8;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn splat(self, x: f64) -> __m512d {

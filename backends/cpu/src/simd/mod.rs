@@ -21,8 +21,6 @@ mod policy;
 
 pub(crate) use policy::StorePolicy;
 
-use crate::gemm::Width;
-
 /// The instruction set that vector kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -135,10 +133,10 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
     type T: Copy;
     /// A register.
     type V: Copy;
-    /// The largest tile of a matrix product that the registers hold.
-    type Tile: Width;
     /// Elements in a register, at most 16.
     const N: usize;
+    /// Registers that a kernel can keep its numbers in.
+    const REGISTERS: usize;
 
     fn splat(self, x: Self::T) -> Self::V;
 

@@ -3,7 +3,6 @@
 use std::arch::aarch64::*;
 
 use super::{Kernel, Lanes, Simd};
-use crate::gemm::Tall;
 
 /// Registers of four f32. Only [`run`] makes one.
 #[derive(Clone, Copy)]
@@ -28,8 +27,8 @@ macro_rules! lanes {
         impl Lanes for $token {
             type T = $float;
             type V = $vector;
-            type Tile = Tall;
             const N: usize = $n;
+            const REGISTERS: usize = 32;
 
             #[inline(always)]
             fn splat(self, x: $float) -> $vector {

@@ -1,7 +1,6 @@
 //! One lane, for machines without vector instructions that we know.
 
 use super::{Kernel, Lanes, Simd};
-use crate::gemm::Single;
 
 /// Registers of one element.
 #[derive(Clone, Copy)]
@@ -22,8 +21,8 @@ macro_rules! lanes {
         impl Lanes for $token {
             type T = $float;
             type V = $float;
-            type Tile = Single;
             const N: usize = 1;
+            const REGISTERS: usize = 8;
 
             #[inline(always)]
             fn splat(self, x: $float) -> $float {
@@ -100,7 +99,7 @@ macro_rules! lanes {
 }
 
 mod single {
-    use super::{Lanes, Portable, Single};
+    use super::{Lanes, Portable};
 
     /// The product of two f32 is exact in f64, so this is a fused operation but for a double rounding; the library
     /// function that stands in for the missing instruction is several times slower.
@@ -113,7 +112,7 @@ mod single {
 }
 
 mod double {
-    use super::{Lanes, PortableDouble, Single};
+    use super::{Lanes, PortableDouble};
 
     /// Rounded twice: nothing in f64 relies on the fused form.
     #[inline(always)]

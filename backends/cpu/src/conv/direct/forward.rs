@@ -10,7 +10,7 @@ use super::{Filters, Geometry, flat, turn};
 use crate::CpuDevice;
 use crate::buffers::Buffer;
 use crate::conv::Epilogue;
-use crate::gemm::{Dims, Input, Out, Update, Width, Windows, cost, tiles};
+use crate::gemm::{Dims, Input, Out, Update, Windows, any_tile, cost, most_rows, tiles};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
@@ -209,7 +209,7 @@ impl Part<'_> {
     unsafe fn multiply<S: Simd, const STEP: usize>(&self, s: S) {
         let Batch { g, images, places, .. } = *self.batch;
         let lines = g.output[0] * g.output[1];
-        let (count, first) = tiles(g.output[2], <S::Tile as Width>::MR);
+        let (count, first) = tiles(g.output[2], most_rows::<S>());
         for (top, rows, update) in self.depths() {
             for (i, line) in self.lines.clone().enumerate() {
                 let window = images.window(g, line / lines, self.group, line % lines);
@@ -226,7 +226,7 @@ impl Part<'_> {
                     };
                     let out = self.out(i * g.output[2] + start);
                     // SAFETY: the panel's rows are as wide as a tile, and so are those of the sums.
-                    unsafe { <S::Tile as Width>::any_tile(s, end - start, input, out, update) };
+                    unsafe { any_tile(s, end - start, input, out, update) };
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::images::Images;
 use super::{Geometry, flat, panel_width, turn};
 use crate::CpuDevice;
 use crate::buffers::Buffer;
-use crate::gemm::{Dims, Input, Mat, Out, Panels, Strided, Turned, Update, Width, cost};
+use crate::gemm::{Dims, Input, Mat, Out, Panels, Strided, Turned, Update, any_tile, cost, most_rows};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
@@ -174,7 +174,7 @@ impl Kernel for AddUp<'_> {
     fn run<S: Simd>(self, s: S) {
         // The width of most windows.
         let g = self.0.g;
-        let threes = g.kernel[2] == 3 && g.dilation[2] == 1 && <S::Tile as Width>::MR.is_multiple_of(3);
+        let threes = g.kernel[2] == 3 && g.dilation[2] == 1 && most_rows::<S>().is_multiple_of(3);
         if threes {
             self.0.add_up::<S, 3>(s);
         } else {
@@ -189,7 +189,7 @@ impl Part<'_> {
     fn add_up<S: Simd, const SIDE: usize>(&self, s: S) {
         let plane = self.g.out_plane();
         let sides = self.places.len() / SIDE;
-        let count = sides.div_ceil(<S::Tile as Width>::MR / SIDE);
+        let count = sides.div_ceil(most_rows::<S>() / SIDE);
         let first = |tile: usize| tile * sides / count;
         for image in self.batch.clone().step_by(self.together) {
             let base = self.images.window(self.g, image, self.group, 0);
@@ -218,7 +218,7 @@ impl Part<'_> {
                         n: self.width,
                     };
                     // SAFETY: windows and places are inside the images; rows and sums are as wide as a tile.
-                    unsafe { <S::Tile as Width>::any_tile(s, end - top, input, out, update) };
+                    unsafe { any_tile(s, end - top, input, out, update) };
                 }
             }
         }

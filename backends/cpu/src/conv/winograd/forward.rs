@@ -11,7 +11,7 @@ use super::{Filters, Geometry, PLACES, Tiles, input_frame, lanes, padded, planes
 use crate::CpuDevice;
 use crate::buffers::Buffer;
 use crate::conv::Epilogue;
-use crate::gemm::{Dims, Even, Input, NV, Out, Update, Width, cost, tiles as cut};
+use crate::gemm::{Dims, Even, Input, NV, Out, Update, any_tile, cost, most_rows, tiles as cut};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
@@ -178,7 +178,7 @@ impl Kernel for Products<'_> {
         let depths = self.inputs.div_ceil(MOST_ROWS);
         let depth = self.inputs.div_ceil(depths);
         let width = NV * S::N;
-        let (count, first) = cut(self.tiles, <S::Tile as Width>::MR);
+        let (count, first) = cut(self.tiles, most_rows::<S>());
         for place in 0..PLACES {
             for top in (0..self.inputs).step_by(depth) {
                 let update = if top == 0 { Update::set() } else { Update::add() };
@@ -204,7 +204,7 @@ impl Kernel for Products<'_> {
                             n: (self.channels - left).next_multiple_of(S::N).min(width),
                         };
                         // SAFETY: patches and products have a row for each tile, and the panel one for each input channel.
-                        unsafe { <S::Tile as Width>::any_tile(s, end - start, input, out, update) };
+                        unsafe { any_tile(s, end - start, input, out, update) };
                     }
                 }
             }

@@ -7,7 +7,7 @@ use super::pixels::Frame;
 use super::{Geometry, PLACES, TAPS, Tiles, input_frame, lanes, padded, planes};
 use crate::CpuDevice;
 use crate::buffers::Buffer;
-use crate::gemm::{Dims, Even, Input, NV, Out, Update, Width, cost, tiles as cut};
+use crate::gemm::{Dims, Even, Input, NV, Out, Update, any_tile, cost, most_rows, tiles as cut};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
@@ -145,7 +145,7 @@ impl Kernel for Products {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (count, first) = cut(self.outputs, <S::Tile as Width>::MR);
+        let (count, first) = cut(self.outputs, most_rows::<S>());
         for (panel, left) in (0..self.inputs).step_by(NV * S::N).enumerate() {
             for tile in 0..count {
                 let (start, end) = (first(tile), first(tile + 1));
@@ -166,7 +166,7 @@ impl Kernel for Products {
                     n: (self.inputs - left).next_multiple_of(S::N).min(NV * S::N),
                 };
                 // SAFETY: gradients and patches have a row for each tile, and the sums one for each output channel.
-                unsafe { <S::Tile as Width>::any_tile(s, end - start, input, out, self.update) };
+                unsafe { any_tile(s, end - start, input, out, self.update) };
             }
         }
     }

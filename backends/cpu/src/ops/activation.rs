@@ -2,14 +2,13 @@
 
 use polygrad_core::{Activation, DType, Error, Result, UnaryOp, decompose};
 
-use super::vectors;
+use super::half::Half;
+use super::{convert, same_dtype, unary};
 use crate::loops::{Each, Fill, Operand, Pointer, map};
 use crate::math::{
     self, Elu, EluSlope, Gelu, GeluSlope, GeluTanh, GeluTanhSlope, Map, SigmoidSlope, Silu, SiluSlope, Softplus,
     SoftplusSlope, TanhSlope,
 };
-use crate::ops::half::Half;
-use crate::ops::{convert, same_dtype, unary};
 use crate::{Cpu, CpuTensor};
 
 /// Nanoseconds an element, about.
@@ -80,9 +79,10 @@ pub(crate) fn activation_backward(op: Activation, grad: &CpuTensor, saved: &CpuT
                 .with_op("activation_backward"),
         );
     }
-    match (op, vectors([grad, saved])) {
-        (Activation::Relu, Some(_)) => gated(grad, saved, 0.0),
-        (Activation::LeakyRelu { slope }, Some(_)) => gated(grad, saved, slope as f32),
+    let vectors = dtype == DType::F32 && saved.device().vectors().is_some();
+    match (op, vectors) {
+        (Activation::Relu, true) => gated(grad, saved, 0.0),
+        (Activation::LeakyRelu { slope }, true) => gated(grad, saved, slope as f32),
         (Activation::Tanh, _) => backward(TanhSlope, grad, saved),
         (Activation::Sigmoid, _) => backward(SigmoidSlope, grad, saved),
         (Activation::Gelu, _) => backward(GeluSlope, grad, saved),

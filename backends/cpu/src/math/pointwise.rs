@@ -2,8 +2,8 @@
 
 use polygrad_core::Activation;
 
+use super::{Elu, Gelu, GeluTanh, Sigmoid, Silu, Softplus, Tanh, map};
 use crate::loops::Pointer;
-use crate::math::{self, Elu, Gelu, GeluTanh, Sigmoid, Silu, Softplus, Tanh};
 use crate::simd::{Kernel, Level, Simd, StorePolicy};
 
 /// What is done to each of a stretch of elements: `f(y + bias + residual)`.
@@ -57,15 +57,15 @@ impl Pointwise {
         unsafe {
             match self.activation {
                 None | Some(Activation::Relu) => {}
-                Some(Activation::Tanh) => math::map(policy, Tanh, y, y, n),
-                Some(Activation::Sigmoid) => math::map(policy, Sigmoid, y, y, n),
-                Some(Activation::Gelu) => math::map(policy, Gelu, y, y, n),
-                Some(Activation::GeluTanh) => math::map(policy, GeluTanh, y, y, n),
-                Some(Activation::Silu) => math::map(policy, Silu, y, y, n),
+                Some(Activation::Tanh) => map(policy, Tanh, y, y, n),
+                Some(Activation::Sigmoid) => map(policy, Sigmoid, y, y, n),
+                Some(Activation::Gelu) => map(policy, Gelu, y, y, n),
+                Some(Activation::GeluTanh) => map(policy, GeluTanh, y, y, n),
+                Some(Activation::Silu) => map(policy, Silu, y, y, n),
                 Some(Activation::Softplus { beta, threshold }) => {
-                    math::map(policy, Softplus { beta, threshold }, y, y, n);
+                    map(policy, Softplus { beta, threshold }, y, y, n);
                 }
-                Some(Activation::Elu { alpha }) => math::map(policy, Elu(alpha), y, y, n),
+                Some(Activation::Elu { alpha }) => map(policy, Elu(alpha), y, y, n),
                 Some(Activation::LeakyRelu { slope }) => {
                     let slope = slope as f32;
                     let y = Pointer(y);
