@@ -38,13 +38,17 @@ const PART: usize = 1024;
 /// Workgroups that are enough.
 const BUSY: u64 = 256;
 
-impl Form {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "conv"
+    }
+
     /// The operands: two that are read, and the one that is written.
-    pub(crate) fn accesses(self) -> Vec<Access> {
+    fn accesses(&self) -> Vec<Access> {
         vec![Access::Read, Access::Read, Access::Write]
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         let mut lets = String::new();
         for (i, name) in NAMES.iter().enumerate() {
@@ -97,7 +101,7 @@ impl Form {
             Gives::Input => (false, false),
             Gives::Weight => (true, true),
         };
-        self.tile.shader(source, a_along, b_along)
+        Ok(self.tile.shader(source, a_along, b_along))
     }
 }
 
@@ -194,7 +198,7 @@ impl Session<'_> {
         };
         let form = Form { gives, dtype, tile };
         let count = [tile.groups(m, cols), (groups * parts) as u64];
-        self.launch(Kernel::Conv(form), &[read[0], read[1], &result], &params, count)?;
+        self.launch(Box::new(form), &[read[0], read[1], &result], &params, count)?;
         if let Some(between) = &between {
             let from = self.address(between, weights * parts * 4)?;
             let to = self.address(&target.place, weights * 4)?;

@@ -40,17 +40,12 @@ const THREADS: u32 = 256;
 /// The parameters before the axes: how many elements.
 const HEAD: usize = 1;
 
-impl Form {
-    fn dtypes(&self) -> impl Iterator<Item = DType> {
-        let outputs = self
-            .program
-            .outputs()
-            .iter()
-            .filter_map(|&value| self.program.dtype(value));
-        self.program.inputs().iter().copied().chain(outputs)
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "elementwise"
     }
 
-    pub(crate) fn accesses(&self) -> Vec<Access> {
+    fn accesses(&self) -> Vec<Access> {
         let inputs = self.program.inputs().len();
         let access = |(i, dtype): (usize, DType)| match i < inputs {
             true => Access::Read,
@@ -60,18 +55,7 @@ impl Form {
         self.dtypes().enumerate().map(access).collect()
     }
 
-    /// Where the parameters of an operand begin, and where those of the scalars.
-    fn params(&self) -> (Vec<usize>, usize) {
-        let mut next = HEAD + self.rank;
-        let mut starts = Vec::with_capacity(self.lies.len());
-        for lie in &self.lies {
-            starts.push(next);
-            next += 1 + if *lie == Lie::Strided { self.rank } else { 0 };
-        }
-        (starts, next)
-    }
-
-    pub(crate) fn source(&self, slots: &Slots) -> Result<String> {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         let mut body = String::new();
         let (starts, scalars) = self.params();
@@ -131,6 +115,28 @@ impl Form {
             ),
         };
         Ok(source.finish(THREADS, &text))
+    }
+}
+
+impl Form {
+    fn dtypes(&self) -> impl Iterator<Item = DType> {
+        let outputs = self
+            .program
+            .outputs()
+            .iter()
+            .filter_map(|&value| self.program.dtype(value));
+        self.program.inputs().iter().copied().chain(outputs)
+    }
+
+    /// Where the parameters of an operand begin, and where those of the scalars.
+    fn params(&self) -> (Vec<usize>, usize) {
+        let mut next = HEAD + self.rank;
+        let mut starts = Vec::with_capacity(self.lies.len());
+        for lie in &self.lies {
+            starts.push(next);
+            next += 1 + if *lie == Lie::Strided { self.rank } else { 0 };
+        }
+        (starts, next)
     }
 
     /// The element's place on each axis, innermost last.
@@ -378,7 +384,7 @@ impl Session<'_> {
         for (&scalar, &dtype) in call.scalars.iter().zip(program.scalars()) {
             scalar_words(scalar, dtype, &mut params);
         }
-        let kernel = Kernel::Elementwise(Form {
+        let kernel = Box::new(Form {
             program: program.clone(),
             rank: dims.len(),
             lies,

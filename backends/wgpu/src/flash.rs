@@ -35,18 +35,16 @@ const VALUE: usize = 3;
 const SCALE: usize = 4;
 const OFFSETS: usize = 5;
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         vec![Access::Read, Access::Read, Access::Read, Access::Write]
     }
 
-    /// Bytes that a workgroup shares.
-    fn shared(self) -> usize {
-        let longest = self.head.max(self.value);
-        4 * SIDE * ((self.head + 1) + (longest + 1) + 2 * (SIDE + 1))
-    }
-
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let (head, value) = (self.head, self.value);
         let (pitch, pitch_kv, pitch_s) = (head + 1, head.max(value) + 1, SIDE + 1);
         let mut source = Source::new(slots);
@@ -135,7 +133,15 @@ impl Form {
             );
         }
         body.push_str("}\n");
-        source.finish(THREADS as u32, &body)
+        Ok(source.finish(THREADS as u32, &body))
+    }
+}
+
+impl Form {
+    /// Bytes that a workgroup shares.
+    fn shared(self) -> usize {
+        let longest = self.head.max(self.value);
+        4 * SIDE * ((self.head + 1) + (longest + 1) + 2 * (SIDE + 1))
     }
 }
 
@@ -172,7 +178,7 @@ impl Session<'_> {
         params.push((target.place.at / 4) as u32);
         let operands = [&places[0], &places[1], &places[2], &target.place];
         let groups = [call.seq_q.div_ceil(SIDE) as u64, heads as u64];
-        self.launch(Kernel::Flash(form), &operands, &params, groups)?;
+        self.launch(Box::new(form), &operands, &params, groups)?;
         self.finish(&target)?;
         Ok(true)
     }

@@ -44,12 +44,16 @@ const THREADS: usize = 128;
 /// Of those, neighbours that have neighbouring rows where the long operand lies across the terms.
 const ROWS: usize = 32;
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "gemm"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         vec![Access::Read, Access::Read, Access::Write]
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         source.loader("a_at", 0, self.dtype);
         source.loader("b_at", 1, self.dtype);
@@ -79,10 +83,10 @@ impl Form {
             "fn store(i: u32, j: u32, part: u32, z: u32, v: f32) {{ let at = {};\nc_set(at, {value}); }}",
             index(C, "i", "j", false)
         ));
-        match self.plan {
+        Ok(match self.plan {
             Plan::Tiled(tile) => tile.shader(source, !self.trans_a, self.trans_b),
             Plan::Skinny { width, flip, dots } => skinny(source, width, flip, dots),
-        }
+        })
     }
 }
 
@@ -231,7 +235,7 @@ impl Session<'_> {
             let mut params: Vec<u32> = params.iter().map(|&x| x as u32).collect();
             params.extend([(call.alpha as f32).to_bits(), (call.beta as f32).to_bits()]);
             let groups = [form.groups(call.m, call.n), count as u64];
-            self.launch(Kernel::Gemm(form), &[&a, &b, &c], &params, groups)?;
+            self.launch(Box::new(form), &[&a, &b, &c], &params, groups)?;
             first += count;
         }
         Ok(())

@@ -177,7 +177,13 @@ impl Session<'_> {
     }
 
     /// Records a kernel.
-    pub(crate) fn launch(&mut self, kernel: Kernel, places: &[&Place], params: &[u32], groups: [u64; 2]) -> Result<()> {
+    pub(crate) fn launch(
+        &mut self,
+        kernel: Box<dyn Kernel>,
+        places: &[&Place],
+        params: &[u32],
+        groups: [u64; 2],
+    ) -> Result<()> {
         let [linear, z] = groups;
         if linear == 0 || z == 0 {
             return Ok(());
@@ -262,7 +268,7 @@ impl Session<'_> {
         let _ = self.gpu.device.poll(PollType::Poll);
     }
 
-    fn compiled(&mut self, kernel: Kernel, slots: Slots) -> Result<Arc<Compiled>> {
+    fn compiled(&mut self, kernel: Box<dyn Kernel>, slots: Slots) -> Result<Arc<Compiled>> {
         let key = (kernel, slots);
         if let Some(found) = self.state.compiled.get(&key) {
             return Ok(Arc::clone(found));

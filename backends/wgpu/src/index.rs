@@ -46,8 +46,12 @@ const AXES: usize = 8;
 
 const THREADS: u32 = 256;
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "index"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         let [indexed, other] = match self.what {
             Do::Gather => [Access::Read, Access::Write],
             Do::Set | Do::SetClaimed => [Access::Write, Access::Read],
@@ -61,7 +65,7 @@ impl Form {
         all
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         for (i, name) in ["index_at", "indexed_at", "other_at"].iter().enumerate() {
             walk(&mut source, name, self.rank, AXES, AXES + (i + 1) * self.rank);
@@ -82,9 +86,11 @@ impl Form {
             other = param(OTHER),
             act = self.act(&mut source),
         );
-        source.finish(THREADS, &body)
+        Ok(source.finish(THREADS, &body))
     }
+}
 
+impl Form {
     fn act(self, source: &mut Source<'_>) -> String {
         let two = self.dtype == DType::I64;
         let pairs = |source: &Source<'_>, from: usize, to: usize, [a, b]: [&str; 2]| match two {
@@ -356,7 +362,7 @@ impl Session<'_> {
         let mut places = vec![&index_place, indexed, other, &status];
         places.extend(claims.map(|(place, _)| place));
         let groups = (shape.numel() as u64).div_ceil(THREADS.into());
-        self.launch(Kernel::Index(form), &places, &params, [groups, 1])
+        self.launch(Box::new(form), &places, &params, [groups, 1])
     }
 }
 

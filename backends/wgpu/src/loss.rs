@@ -45,8 +45,12 @@ const OFFSETS: usize = 7;
 
 const STATUS: usize = 2;
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         let mut all = vec![Access::Read, Access::Read, Access::Atomic];
         all.extend(match self.way {
             Way::Forward(_) => vec![Access::Write; 2],
@@ -55,15 +59,17 @@ impl Form {
         all
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         source.loader("x_at", 0, self.dtype);
-        match self.way {
+        Ok(match self.way {
             Way::Forward(team) => self.forward(source, team),
             Way::Backward => self.backward(source),
-        }
+        })
     }
+}
 
+impl Form {
     /// Defines the class of `row` and whether it counts, and is one of the row's.
     fn class(source: &Source<'_>) -> String {
         let at = format!("{} + row", param(OFFSETS + 1));
@@ -256,6 +262,6 @@ impl Session<'_> {
             dtype: call.dtype,
             smooth: smoothing > 0.0,
         };
-        self.launch(Kernel::Loss(form), &places, &params, [groups, 1])
+        self.launch(Box::new(form), &places, &params, [groups, 1])
     }
 }

@@ -25,8 +25,12 @@ const NAMES: [&str; 18] = [
     "unused",
 ];
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "pool"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         let mut all = vec![Access::Read, Access::Write];
         if self.max {
             all.push(Access::Write);
@@ -34,7 +38,7 @@ impl Form {
         all
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         source.loader("load", 0, self.dtype);
         source.storer("store", 1, word_dtype(self.dtype));
@@ -89,7 +93,7 @@ impl Form {
              for (var c = 0u; c < kw; c++) {{\nlet z = left + i32(c * dw);\nif (z < 0 || z >= i32(w)) {{ continue; }}\n\
              let at = image + u32(y) * w + u32(z);\n{inner}}}\n}}\n{end}"
         );
-        source.finish(THREADS, &body)
+        Ok(source.finish(THREADS, &body))
     }
 }
 
@@ -138,7 +142,7 @@ impl Session<'_> {
         let mut places = vec![&input, &target.place];
         places.extend(&positions);
         let groups = (numel as u64).div_ceil(THREADS.into());
-        self.launch(Kernel::Pool(Form { max, dtype }), &places, &params, [groups, 1])?;
+        self.launch(Box::new(Form { max, dtype }), &places, &params, [groups, 1])?;
         self.finish(&target)
     }
 }

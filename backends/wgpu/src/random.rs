@@ -42,12 +42,16 @@ fn pair(i: usize) -> String {
     format!("vec2<u32>({}, {})", param(i), param(i + 1))
 }
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "random"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         vec![Access::Write]
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         let word = word_dtype(self.dtype);
         if word != DType::I64 {
@@ -102,7 +106,7 @@ impl Form {
                 )
             }
         };
-        source.finish(THREADS, &(head + &act))
+        Ok(source.finish(THREADS, &(head + &act)))
     }
 }
 
@@ -162,7 +166,7 @@ impl Session<'_> {
             dtype: call.dtype,
         };
         let groups = (call.len as u64).div_ceil(THREADS.into());
-        self.launch(Kernel::Random(form), &[&target.place], &params, [groups, 1])?;
+        self.launch(Box::new(form), &[&target.place], &params, [groups, 1])?;
         self.finish(&target)?;
         Ok(true)
     }

@@ -45,12 +45,16 @@ const PART: usize = 4096;
 /// … so that about so many workgroups have something to do.
 const BUSY: usize = 256;
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "reduce"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         vec![Access::Read, Access::Write]
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         let [kept, gone] = self.ranks;
         source.loader("load", 0, self.dtype);
@@ -71,9 +75,11 @@ impl Form {
             Fold::Reduce(op) => self.reduction(&mut source, &mut body, op),
             Fold::Arg(op) => self.position(&mut source, &mut body, op),
         }
-        source.finish(THREADS as u32, &body)
+        Ok(source.finish(THREADS as u32, &body))
     }
+}
 
+impl Form {
     /// The loop over a thread's elements, of statements that use `r` and `x`.
     fn each(self, body: &mut String, statements: &str) {
         let _ = writeln!(
@@ -364,7 +370,7 @@ impl Session<'_> {
             params.extend(strides.iter().map(|&stride| stride as u32));
         }
         let groups = [form.team.groups(cut.rows), parts as u64];
-        self.launch(Kernel::Reduce(form), &[&input, output], &params, groups)
+        self.launch(Box::new(form), &[&input, output], &params, groups)
     }
 
     /// Refuses what 32 bits cannot count.

@@ -38,8 +38,12 @@ const EPS: usize = 3;
 /// Offsets of the operands, in their order.
 const OFFSETS: usize = 4;
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "rows"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         match self.of {
             Of::Softmax { .. } => vec![Access::Read, Access::Write],
             Of::Backward { .. } => vec![Access::Read, Access::Read, Access::Write],
@@ -51,15 +55,7 @@ impl Form {
         }
     }
 
-    fn each(self, body: &mut String, count: &str, statements: &str) {
-        let _ = writeln!(
-            body,
-            "for (var i = me; i < {count}; i = i + {}u) {{\n{statements}\n}}",
-            self.team.step()
-        );
-    }
-
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         source.share("all", "f32", THREADS);
         source.loader("x_at", 0, self.dtype);
@@ -75,7 +71,17 @@ impl Form {
             Of::Backward { log } => self.backward(&mut source, &mut body, log),
             Of::LayerNorm { weight, bias } => self.layer_norm(&mut source, &mut body, weight, bias),
         }
-        source.finish(THREADS as u32, &body)
+        Ok(source.finish(THREADS as u32, &body))
+    }
+}
+
+impl Form {
+    fn each(self, body: &mut String, count: &str, statements: &str) {
+        let _ = writeln!(
+            body,
+            "for (var i = me; i < {count}; i = i + {}u) {{\n{statements}\n}}",
+            self.team.step()
+        );
     }
 
     fn softmax(self, source: &mut Source<'_>, body: &mut String, log: bool, causal: bool) {
@@ -313,7 +319,7 @@ impl Session<'_> {
         let mut params = vec![rows as u32, columns as u32, queries as u32, eps.to_bits()];
         params.extend(at.iter().map(|&at| at as u32));
         let form = Form { of, dtype, team };
-        self.launch(Kernel::Rows(form), places, &params, [team.groups(rows), 1])
+        self.launch(Box::new(form), places, &params, [team.groups(rows), 1])
     }
 }
 

@@ -31,12 +31,16 @@ const OUTPUT: usize = 4;
 const OUTPUT_STEP: usize = 5;
 const AXES: usize = 6;
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         vec![Access::Read, Access::Write]
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         source.loader("load", 0, self.dtype);
         let word = word_dtype(self.dtype);
@@ -93,7 +97,7 @@ impl Form {
                 );
             }
         }
-        source.finish(THREADS as u32, &body)
+        Ok(source.finish(THREADS as u32, &body))
     }
 }
 
@@ -179,7 +183,7 @@ impl Session<'_> {
             rank: lines.dims.len(),
         };
         self.launch(
-            Kernel::Scan(form),
+            Box::new(form),
             &[&input, &target.place],
             &params,
             [team.groups(lines.rows), 1],

@@ -35,7 +35,7 @@ pub struct Shader {
 /// When an op has no shader.
 pub fn all() -> Result<Vec<Shader>> {
     let mut out = Vec::new();
-    let mut add = |name: String, kernel: Kernel| -> Result<()> {
+    let mut add = |name: String, kernel: &dyn Kernel| -> Result<()> {
         let accesses = kernel.accesses();
         let mut texts = vec![kernel.source(&Slots::distinct(&accesses))?];
         // All operands in one buffer.
@@ -50,11 +50,11 @@ pub fn all() -> Result<Vec<Shader>> {
     };
     for (name, program) in programs()? {
         for form in forms(&program) {
-            add(format!("{name} {:?}", form.lies), Kernel::Elementwise(form))?;
+            add(format!("{name} {:?}", form.lies), &form)?;
         }
     }
     for kernel in products().into_iter().chain(of_rows()).chain(others()) {
-        add(format!("{kernel:?}"), kernel)?;
+        add(format!("{kernel:?}"), &*kernel)?;
     }
     Ok(out)
 }
@@ -114,14 +114,14 @@ fn forms(program: &ElementwiseProgram) -> Vec<Elementwise> {
     out
 }
 
-fn products() -> Vec<Kernel> {
+fn products() -> Vec<Box<dyn Kernel>> {
     let mut plans: Vec<_> = [tile::SMALL, tile::MIDDLE, tile::LARGE].map(gemm::Plan::Tiled).to_vec();
     for width in [1, 2, 4, 8, 16] {
         for (flip, dots) in [(false, false), (false, true), (true, false), (true, true)] {
             plans.push(gemm::Plan::Skinny { width, flip, dots });
         }
     }
-    let mut out = Vec::new();
+    let mut out: Vec<Box<dyn Kernel>> = Vec::new();
     for plan in plans {
         for (dtype, beta) in [
             (DType::F32, false),
@@ -130,7 +130,7 @@ fn products() -> Vec<Kernel> {
             (DType::BF16, false),
         ] {
             for (trans_a, trans_b) in [(false, false), (true, true)] {
-                out.push(Kernel::Gemm(gemm::Form {
+                out.push(Box::new(gemm::Form {
                     plan,
                     dtype,
                     trans_a,
@@ -143,7 +143,7 @@ fn products() -> Vec<Kernel> {
     for tile in [tile::SMALL, tile::MIDDLE, tile::LARGE] {
         for gives in [conv::Gives::Output, conv::Gives::Input, conv::Gives::Weight] {
             for dtype in FLOATS {
-                out.push(Kernel::Conv(conv::Form { gives, dtype, tile }));
+                out.push(Box::new(conv::Form { gives, dtype, tile }));
             }
         }
     }
@@ -152,8 +152,8 @@ fn products() -> Vec<Kernel> {
 
 const TEAMS: [Team; 2] = [Team::Group, Team::Single];
 
-fn of_rows() -> Vec<Kernel> {
-    let mut out = Vec::new();
+fn of_rows() -> Vec<Box<dyn Kernel>> {
+    let mut out: Vec<Box<dyn Kernel>> = Vec::new();
     for team in TEAMS {
         for dtype in DTYPES {
             let folds = (ReduceOp::ALL
@@ -163,7 +163,7 @@ fn of_rows() -> Vec<Kernel> {
             .chain(ArgOp::ALL.iter().map(|&op| reduce::Fold::Arg(op)));
             for fold in folds {
                 for ranks in [[1, 1], [2, 3]] {
-                    out.push(Kernel::Reduce(reduce::Form {
+                    out.push(Box::new(reduce::Form {
                         fold,
                         dtype,
                         team,
@@ -172,7 +172,7 @@ fn of_rows() -> Vec<Kernel> {
                 }
             }
             if dtype != DType::Bool {
-                out.push(Kernel::Scan(scan::Form { dtype, team, rank: 2 }));
+                out.push(Box::new(scan::Form { dtype, team, rank: 2 }));
             }
         }
         for dtype in FLOATS {
@@ -182,28 +182,30 @@ fn of_rows() -> Vec<Kernel> {
                 ofs.push(rows::Of::Softmax { log: a, causal: b });
             }
             ofs.extend([false, true].map(|log| rows::Of::Backward { log }));
-            out.extend(ofs.into_iter().map(|of| Kernel::Rows(rows::Form { of, dtype, team })));
+            for of in ofs {
+                out.push(Box::new(rows::Form { of, dtype, team }));
+            }
             for smooth in [false, true] {
                 let way = loss::Way::Forward(team);
-                out.push(Kernel::Loss(loss::Form { way, dtype, smooth }));
+                out.push(Box::new(loss::Form { way, dtype, smooth }));
             }
         }
     }
     out
 }
 
-fn others() -> Vec<Kernel> {
-    let mut out = vec![Kernel::Sort(sort::Form {
+fn others() -> Vec<Box<dyn Kernel>> {
+    let mut out: Vec<Box<dyn Kernel>> = vec![Box::new(sort::Form {
         stage: sort::Stage::Step,
         rank: 0,
     })];
     for dtype in FLOATS {
         for smooth in [false, true] {
             let way = loss::Way::Backward;
-            out.push(Kernel::Loss(loss::Form { way, dtype, smooth }));
+            out.push(Box::new(loss::Form { way, dtype, smooth }));
         }
         for (head, value, causal) in [(16, 16, false), (32, 64, true), (128, 128, true)] {
-            out.push(Kernel::Flash(flash::Form {
+            out.push(Box::new(flash::Form {
                 dtype,
                 head,
                 value,
@@ -217,10 +219,9 @@ fn others() -> Vec<Kernel> {
         if whole {
             does.extend([index::Do::Set, index::Do::Claim, index::Do::SetClaimed, index::Do::Add]);
         }
-        out.extend(
-            does.into_iter()
-                .map(|what| Kernel::Index(index::Form { what, dtype, rank: 2 })),
-        );
+        for what in does {
+            out.push(Box::new(index::Form { what, dtype, rank: 2 }));
+        }
         for draw in [random::Draw::Bernoulli, random::Draw::Integers, random::Draw::Uniform] {
             let here = match draw {
                 random::Draw::Uniform => dtype == DType::F32,
@@ -228,21 +229,36 @@ fn others() -> Vec<Kernel> {
                 random::Draw::Bernoulli => true,
             };
             if here {
-                out.push(Kernel::Random(random::Form { draw, dtype }));
+                out.push(Box::new(random::Form { draw, dtype }));
             }
         }
         for descending in [false, true] {
             let stage = sort::Stage::Keys { dtype, descending };
-            out.push(Kernel::Sort(sort::Form { stage, rank: 2 }));
+            out.push(Box::new(sort::Form { stage, rank: 2 }));
         }
         let stage = sort::Stage::Values { dtype };
-        out.push(Kernel::Sort(sort::Form { stage, rank: 2 }));
+        out.push(Box::new(sort::Form { stage, rank: 2 }));
         if dtype != DType::Bool {
-            out.push(Kernel::Pool(pool::Form { max: true, dtype }));
+            out.push(Box::new(pool::Form { max: true, dtype }));
         }
         if dtype.is_float() {
-            out.push(Kernel::Pool(pool::Form { max: false, dtype }));
+            out.push(Box::new(pool::Form { max: false, dtype }));
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn kernels_are_told_apart_by_their_type_and_what_they_hold() {
+        let kernels = || products().into_iter().chain(of_rows()).chain(others());
+        let all: HashSet<_> = kernels().collect();
+        assert_eq!(all.len(), kernels().count());
+        assert!(kernels().all(|kernel| all.contains(&kernel)));
+    }
 }

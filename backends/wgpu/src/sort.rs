@@ -41,8 +41,12 @@ const AXES: usize = 8;
 
 const THREADS: u32 = 256;
 
-impl Form {
-    pub(crate) fn accesses(self) -> Vec<Access> {
+impl Kernel for Form {
+    fn name(&self) -> &'static str {
+        "sort"
+    }
+
+    fn accesses(&self) -> Vec<Access> {
         match self.stage {
             Stage::Keys { .. } => vec![Access::Read, Access::Write],
             Stage::Step => vec![Access::Write],
@@ -50,7 +54,7 @@ impl Form {
         }
     }
 
-    pub(crate) fn source(self, slots: &Slots) -> String {
+    fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         let head = format!(
             "let i = wg * {THREADS}u + lane;\nif (i >= {}) {{ return; }}\n",
@@ -61,9 +65,11 @@ impl Form {
             Stage::Step => Self::step(&source),
             Stage::Values { dtype } => self.values(&mut source, dtype),
         };
-        source.finish(THREADS, &(head + &body))
+        Ok(source.finish(THREADS, &(head + &body)))
     }
+}
 
+impl Form {
     /// Three words each: the key's upper and lower half, and the place.
     fn keys(self, source: &mut Source<'_>, dtype: DType, descending: bool) -> String {
         walk(source, "line_at", self.rank, AXES, AXES + self.rank);
@@ -181,7 +187,7 @@ impl Session<'_> {
         let groups = |count: usize| [(count as u64).div_ceil(THREADS.into()), 1];
         let form = |stage| {
             let rank = if stage == Stage::Step { 0 } else { lines.dims.len() };
-            Kernel::Sort(Form { stage, rank })
+            Box::new(Form { stage, rank })
         };
         let first = Stage::Keys {
             dtype,

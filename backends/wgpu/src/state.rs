@@ -70,7 +70,7 @@ pub(crate) struct State {
     pub(crate) params_buffer: Buffer,
     pub(crate) params_layout: BindGroupLayout,
     pub(crate) params_group: BindGroup,
-    pub(crate) compiled: HashMap<(Kernel, Slots), Arc<Compiled>>,
+    pub(crate) compiled: HashMap<(Box<dyn Kernel>, Slots), Arc<Compiled>>,
     pub(crate) layouts: HashMap<Vec<Access>, Arc<Layouts>>,
     /// Memory between the kernels of one call, by size.
     pub(crate) pool: HashMap<u64, Vec<Block>>,
