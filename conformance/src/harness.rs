@@ -11,7 +11,8 @@ use crate::case::Case;
 use crate::generated::FAMILIES;
 use crate::options::{Mode, Options};
 use crate::report::Record;
-use crate::run::{cases, erased};
+use crate::run::cases;
+use crate::wrapper::erased;
 
 /// The cases that the options choose as tests, one for each source and op, named `<name> <source> <op>`, and, if the options choose
 /// nothing, calls with random shapes and arguments, named `<name> random <family>`. In a test target with

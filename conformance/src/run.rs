@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use polygrad_core::{Backend, Error, Result};
-use polygrad_tensor::{AnyBackend, DType, Device};
+use polygrad_tensor::{DType, Device};
 
 use crate::case::Case;
 use crate::known::known;
 use crate::options::{Mode, Options};
 use crate::report::{Record, Report};
+use crate::wrapper::erased;
 use crate::{errors, generated, near, ulp, vectors};
 
 /// The cases that the options choose for a device.
@@ -99,13 +100,4 @@ pub fn run<B: Backend>(device: &Device<B>, options: &Options) -> Result<Report> 
     let device = erased(device);
     let records = cases.iter().map(|case| Record::new(case, case.run(&device)));
     Ok(Report::new(device.to_string(), records.collect()))
-}
-
-/// A device with its backend erased, once.
-pub(crate) fn erased<B: Backend>(device: &Device<B>) -> Device<AnyBackend> {
-    let any: &dyn std::any::Any = device;
-    match any.downcast_ref::<Device<AnyBackend>>() {
-        Some(device) => device.clone(),
-        None => device.clone().into_any(),
-    }
 }

@@ -9,9 +9,7 @@ use polygrad_core::{
     AnyDevice, AnyTensor, Backend, Capabilities, DType, Distribution, DynBackend, Error, ErrorKind, HostTensor, Op,
     OpDesc, Outputs, RandomKey, Result, Scalar, Shape,
 };
-use polygrad_tensor::Device;
-
-use crate::run::erased;
+use polygrad_tensor::{AnyBackend, Device};
 
 /// A call that does work. What only asks (shapes, capabilities) is none.
 #[derive(Clone, Copy, Debug)]
@@ -340,5 +338,14 @@ impl DynBackend for Wrapper {
             **target = place.wrap(result);
         }
         outcome
+    }
+}
+
+/// A device with its backend erased, once.
+pub(crate) fn erased<B: Backend>(device: &Device<B>) -> Device<AnyBackend> {
+    let any: &dyn std::any::Any = device;
+    match any.downcast_ref::<Device<AnyBackend>>() {
+        Some(device) => device.clone(),
+        None => device.clone().into_any(),
     }
 }

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use polygrad_core::compute::{ComputeBackend, DevicePtr, DeviceView, Kernel};
 use polygrad_core::{DType, ErrorKind, HostTensor, Layout, Result, Shape};
 
-use super::suite::{Done, DriverOptions, MakeDriver, Stop, wrong};
+use super::options::{DriverOptions, MakeDriver};
+use super::outcome::{Done, Stop, wrong};
 use crate::compare::{Comparison, compare};
 use crate::tolerance::{Bounds, tolerance};
 

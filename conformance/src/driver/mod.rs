@@ -2,6 +2,7 @@
 //! for tests: one that records its calls, one that fails when it is told to.
 
 mod call;
+mod case;
 mod cases;
 mod fault;
 #[cfg(feature = "harness")]
@@ -9,6 +10,8 @@ mod harness;
 mod hooked;
 mod lab;
 mod numbers;
+mod options;
+mod outcome;
 mod probe;
 mod record;
 mod suite;
@@ -18,5 +21,6 @@ pub use fault::{DriverFault, FaultPlan, FaultyDriver};
 #[cfg(feature = "harness")]
 pub use harness::driver_harness;
 pub use hooked::{DriverHooks, Hooked};
+pub use options::{DriverOptions, MakeDriver};
 pub use record::{Log, Recorder};
-pub use suite::{DriverOptions, DriverReport, MakeDriver, run_driver};
+pub use suite::{DriverReport, run_driver};

@@ -4,82 +4,15 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
+use polygrad_core::Result;
 use polygrad_core::compute::ComputeBackend;
-use polygrad_core::{Error, ErrorKind, Result};
 
+use super::case::{Cases, DriverCase};
 use super::cases;
 use super::lab::Lab;
+use super::options::{DriverOptions, MakeDriver};
+use super::outcome::{Done, Stop};
 use crate::case::Status;
-
-/// How a driver is made anew.
-pub type MakeDriver<'a> = &'a (dyn Fn() -> Result<Box<dyn ComputeBackend>> + Send + Sync);
-
-/// What a driver is held to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriverOptions {
-    /// Whether it computes: else the cases run, and what they read back may be anything.
-    pub values: bool,
-    /// Terms of the longest sum; fewer for a slow driver.
-    pub long: usize,
-    /// The cases whose name contains this alone.
-    pub case: Option<String>,
-}
-
-impl Default for DriverOptions {
-    /// Everything, with sums of 20 million terms.
-    fn default() -> Self {
-        Self {
-            values: true,
-            long: 20_000_000,
-            case: None,
-        }
-    }
-}
-
-/// Why a case ended early.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// The driver is wrong.
-    Wrong(String),
-    /// The driver does not offer it: the name of what it lacks.
-    Lacks(String),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        match error.kind() {
-            ErrorKind::Unsupported => Self::Lacks(error.to_string()),
-            _ => Self::Wrong(error.to_string()),
-        }
-    }
-}
-
-/// How a case ends.
-pub(super) type Done<T = ()> = std::result::Result<T, Stop>;
-
-/// What is wrong, as the end of a case.
-pub(super) fn wrong<T>(what: impl Into<String>) -> Done<T> {
-    Err(Stop::Wrong(what.into()))
-}
-
-/// One case.
-pub(super) struct DriverCase {
-    pub(super) name: String,
-    run: Box<dyn Fn(&Lab<'_>) -> Done + Send + Sync>,
-}
-
-/// The cases, as they are collected.
-#[derive(Default)]
-pub(super) struct Cases(Vec<DriverCase>);
-
-impl Cases {
-    pub(super) fn add(&mut self, name: impl Into<String>, run: impl Fn(&Lab<'_>) -> Done + Send + Sync + 'static) {
-        self.0.push(DriverCase {
-            name: name.into(),
-            run: Box::new(run),
-        });
-    }
-}
 
 /// The cases that the options choose.
 pub(super) fn chosen(options: &DriverOptions) -> Vec<DriverCase> {

@@ -15,7 +15,7 @@ use super::judge;
 use super::sample::{Layout, Operand, Sample};
 use crate::near;
 use crate::options::Options;
-use crate::run::erased;
+use crate::wrapper::erased;
 
 /// How long one call took.
 #[derive(Clone, Debug)]

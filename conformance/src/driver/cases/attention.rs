@@ -3,9 +3,10 @@
 use polygrad_core::compute::{Attention, DevicePtr, Kernel};
 use polygrad_core::{DType, HostTensor, Shape};
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::drawn;
-use super::super::suite::{Cases, Done};
+use super::super::outcome::Done;
 
 pub(super) fn cases(all: &mut Cases) {
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {

@@ -6,9 +6,10 @@ use polygrad_core::{
 };
 use polygrad_reference::{Reference, ReferenceDevice, ReferenceTensor};
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::{drawn, host, places, rounded, walked};
-use super::super::suite::{Cases, Done};
+use super::super::outcome::Done;
 use crate::tolerance::{Bounds, tolerance};
 
 pub(super) fn cases(all: &mut Cases) {
@@ -61,7 +62,7 @@ fn answers(
                 let x = step.operands().next().map(of);
                 match x {
                     Some(x) => Reference::cast(&x, dtype)?,
-                    None => return super::super::suite::wrong("a step that the suite does not know"),
+                    None => return super::super::outcome::wrong("a step that the suite does not know"),
                 }
             }
         };

@@ -4,9 +4,10 @@ use polygrad_core::compute::{Gather, Kernel, Scatter};
 use polygrad_core::{Axes, Backend, DType, ErrorKind, HostTensor, Layout, Shape, SliceRange};
 use polygrad_reference::Reference;
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::{drawn, host, places, positions, precise, walked};
-use super::super::suite::{Cases, Done, wrong};
+use super::super::outcome::{Done, wrong};
 use crate::tolerance::{Bounds, tolerance};
 
 pub(super) fn cases(all: &mut Cases) {

@@ -3,9 +3,10 @@
 use polygrad_core::compute::DevicePtr;
 use polygrad_core::{DType, ErrorKind};
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
+use super::super::outcome::{Done, wrong};
 use super::super::probe::probes;
-use super::super::suite::{Cases, Done, wrong};
 
 pub(super) fn cases(all: &mut Cases) {
     all.add("init: nothing works before it", before);

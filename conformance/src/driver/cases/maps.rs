@@ -4,9 +4,10 @@ use polygrad_core::compute::{Binary, ComputeBackend, DevicePtr, DeviceView, Kern
 use polygrad_core::{Backend, BinaryOp, CompareOp, DType, HostTensor, Op, Shape, UnaryOp};
 use polygrad_reference::Reference;
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::{drawn, host, listed, precise, special};
-use super::super::suite::{Cases, Done};
+use super::super::outcome::Done;
 use crate::tolerance::{Bounds, is_exact, tolerance};
 
 pub(super) fn cases(all: &mut Cases) {
@@ -221,7 +222,7 @@ fn cast(lab: &Lab<'_>, from: DType, to: DType) -> Done {
 fn undefined(lab: &Lab<'_>) -> Done {
     let x = lab.out(DType::I64, &[4])?;
     let refused = |what: &str, result: polygrad_core::Result<()>| match result {
-        Ok(()) => super::super::suite::wrong(format!("{what} goes well")),
+        Ok(()) => super::super::outcome::wrong(format!("{what} goes well")),
         Err(_) => Ok(()),
     };
     let dtype = DType::I64;

@@ -3,9 +3,10 @@
 use polygrad_core::compute::{DevicePtr, Fill, Random};
 use polygrad_core::{DType, Distribution, ErrorKind, RandomKey, Scalar, Shape, random_host};
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::{drawn, listed};
-use super::super::suite::{Cases, Done, wrong};
+use super::super::outcome::{Done, wrong};
 use crate::tolerance::Bounds;
 
 /// Nobody's.

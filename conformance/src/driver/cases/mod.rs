@@ -13,7 +13,7 @@ mod rows;
 mod threads;
 mod windows;
 
-use super::suite::Cases;
+use super::case::Cases;
 
 /// All of them.
 pub(super) fn collect(all: &mut Cases) {

@@ -3,9 +3,10 @@
 use polygrad_core::compute::{Batch, DevicePtr, DeviceView, Gemm, Kernel};
 use polygrad_core::{DType, ErrorKind, Layout, Shape, UnaryOp};
 
+use super::super::case::Cases;
 use super::super::lab::{Block, Lab};
+use super::super::outcome::{Done, Stop};
 use super::super::probe::{Probe, probes, product};
-use super::super::suite::{Cases, Done, Stop};
 
 pub(super) fn cases(all: &mut Cases) {
     for probe in probes(DType::F32) {

@@ -3,9 +3,10 @@
 use polygrad_core::compute::{Batch, DevicePtr, Gemm, Transpose};
 use polygrad_core::{DType, HostTensor, Shape};
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::drawn;
-use super::super::suite::{Cases, Done};
+use super::super::outcome::Done;
 use crate::tolerance::tolerance;
 
 /// A product to be tried: what a call says, but pointers, and how much more than needed lies between rows and matrices.

@@ -4,9 +4,10 @@ use polygrad_core::compute::{ArgReduce, CumSum, DevicePtr, Kernel, Reduce, Reduc
 use polygrad_core::{ArgOp, Axes, Backend, DType, ErrorKind, HostTensor, Layout, Op, ReduceOp, Shape, SliceRange};
 use polygrad_reference::Reference;
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::{drawn, host, listed, precise, walked};
-use super::super::suite::{Cases, Done, wrong};
+use super::super::outcome::{Done, wrong};
 use super::maps::bounds;
 use crate::tolerance::Bounds;
 

@@ -4,9 +4,10 @@ use polygrad_core::compute::{CrossEntropy, DevicePtr, Kernel, LayerNorm, Softmax
 use polygrad_core::{Backend, CrossEntropyParams, DType, ErrorKind, HostTensor, Shape};
 use polygrad_reference::Reference;
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::{drawn, host, listed, precise, rounded};
-use super::super::suite::{Cases, Done};
+use super::super::outcome::Done;
 use crate::tolerance::tolerance;
 
 pub(super) fn cases(all: &mut Cases) {

@@ -3,9 +3,10 @@
 use polygrad_core::compute::{Binary, Unary};
 use polygrad_core::{BinaryOp, DType, ErrorKind, UnaryOp};
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
+use super::super::outcome::{Done, Stop, wrong};
 use super::super::probe::product;
-use super::super::suite::{Cases, Done, Stop, wrong};
 
 pub(super) fn cases(all: &mut Cases) {
     all.add("threads: calls at once", at_once);

@@ -4,9 +4,10 @@ use polygrad_core::compute::{Conv2d, DevicePtr, Kernel, Pool2d};
 use polygrad_core::{Backend, ConvParams, DType, HostTensor, PoolParams, Result, Shape};
 use polygrad_reference::Reference;
 
+use super::super::case::Cases;
 use super::super::lab::Lab;
 use super::super::numbers::{drawn, host, precise};
-use super::super::suite::{Cases, Done, wrong};
+use super::super::outcome::{Done, wrong};
 use crate::tolerance::{Bounds, tolerance};
 
 pub(super) fn cases(all: &mut Cases) {

@@ -1,0 +1,23 @@
+//! Cases, as they are collected.
+
+use super::lab::Lab;
+use super::outcome::Done;
+
+/// One case.
+pub(super) struct DriverCase {
+    pub(super) name: String,
+    pub(super) run: Box<dyn Fn(&Lab<'_>) -> Done + Send + Sync>,
+}
+
+/// The cases, as they are collected.
+#[derive(Default)]
+pub(super) struct Cases(pub(super) Vec<DriverCase>);
+
+impl Cases {
+    pub(super) fn add(&mut self, name: impl Into<String>, run: impl Fn(&Lab<'_>) -> Done + Send + Sync + 'static) {
+        self.0.push(DriverCase {
+            name: name.into(),
+            run: Box::new(run),
+        });
+    }
+}
