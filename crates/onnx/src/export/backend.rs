@@ -10,11 +10,7 @@ use polygrad_reference::Reference;
 use super::fold::or_record;
 use super::ops::support::training;
 use super::ops::{attention, create, elementwise, index, linear, movement, norm, recurrent, reduce, support, window};
-use super::{OnnxTensor, Recording};
-
-/// The backend that records. Its device is a [`Recording`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Onnx;
+use super::{Onnx, OnnxTensor, Recording};
 
 type T = OnnxTensor;
 

@@ -19,9 +19,8 @@ mod symbols;
 mod tensor;
 mod verify;
 
-pub use backend::Onnx;
 pub use model::ExportOnnx;
 pub use opset::Opset;
 pub use options::{Export, ForwardOutputs, Input, IntoDims};
-pub use recording::Recording;
+pub use recording::{Onnx, Recording};
 pub use tensor::OnnxTensor;

@@ -12,7 +12,11 @@ use super::symbols::Symbols;
 use super::{OnnxTensor, Opset};
 use crate::graph::{Node, ValueId};
 
-/// A recording of one forward pass: the device of [`Onnx`](super::Onnx). Cloning gives a second handle to it.
+/// The backend that records. Its device is a [`Recording`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Onnx;
+
+/// A recording of one forward pass: the device of [`Onnx`]. Cloning gives a second handle to it.
 #[derive(Clone)]
 pub struct Recording(Arc<Mutex<State>>);
 

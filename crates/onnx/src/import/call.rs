@@ -5,7 +5,6 @@ use polygrad_tensor::{Device, Tensor};
 use smallvec::{SmallVec, smallvec};
 
 use super::limits::Limits;
-use super::plan::Plan;
 use super::value::Value;
 use crate::graph::{Attribute, ElementType, Literal, Node, malformed};
 
@@ -24,13 +23,17 @@ pub(crate) type List<T> = SmallVec<[T; MAX_RANK]>;
 /// Bytes that a tensor takes beside its elements, about.
 pub(crate) const HANDLE: usize = 256;
 
+/// The bodies in a node's attributes, by the attribute's name.
+pub(crate) trait Bodies {
+    fn has(&self, name: &str) -> bool;
+    fn run(&self, name: &str, inputs: Operands) -> Results;
+}
+
 /// One call of an op: its operands and attributes.
 pub(crate) struct Call<'a> {
     pub(crate) node: &'a Node,
     pub(crate) inputs: &'a [Option<Value>],
-    /// The bodies in the node's attributes, by the attribute's name, and what they use of the values around them.
-    pub(crate) bodies: &'a [(String, Plan)],
-    pub(crate) captures: &'a [Vec<Value>],
+    pub(crate) bodies: &'a dyn Bodies,
     /// The version of the op's domain.
     pub(crate) version: i64,
     pub(crate) device: &'a Device,

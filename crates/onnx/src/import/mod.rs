@@ -1,6 +1,6 @@
 //! Running a graph on a backend.
 //!
-//! [`plan`] turns a graph into steps once: ops are looked up in the table of [`ops`], constants are folded, and what nobody needs is
+//! [`planner`] turns a graph into steps once: ops are looked up in the table of [`ops`], constants are folded, and what nobody needs is
 //! dropped. [`run`] walks over the steps. A [`Value`] is a tensor on the device, or a small one on the host, where shapes are computed
 //! ([`host`]), so that a run never waits for the device to know an extent; what was computed there is [`memo`] to the next run. [`fuse`] puts one op in the place of several.
 
@@ -17,6 +17,7 @@ mod ops;
 mod options;
 mod outputs;
 mod plan;
+mod planner;
 mod run;
 mod value;
 mod workspace;

@@ -4,7 +4,7 @@ use polygrad_core::{Error, Result};
 use polygrad_tensor::Device;
 use smallvec::{SmallVec, smallvec};
 
-use super::call::{Call, Operands, Results};
+use super::call::{Bodies, Call, Operands, Results};
 use super::limits::Limits;
 use super::memo::{Memo, Memoized};
 use super::plan::{Action, Operand, Plan, Step};
@@ -114,8 +114,12 @@ pub(crate) fn call_step(
     let call = Call {
         node: &step.node,
         inputs: operands,
-        bodies: &step.bodies,
-        captures,
+        bodies: &WithCaptures {
+            bodies: &step.bodies,
+            captures,
+            device,
+            limits,
+        },
         version: step.version,
         device,
         limits,
@@ -127,5 +131,27 @@ pub(crate) fn call_step(
     match host::compute(&call)? {
         Some(value) => ops::settle(row, &call, smallvec![value]),
         None => ops::apply(row, &call),
+    }
+}
+
+/// The bodies of a step, and what each captures.
+struct WithCaptures<'a> {
+    bodies: &'a [(String, Plan)],
+    captures: &'a [Vec<Value>],
+    device: &'a Device,
+    limits: &'a Limits,
+}
+
+impl Bodies for WithCaptures<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.bodies.iter().any(|(key, _)| key == name)
+    }
+
+    fn run(&self, name: &str, inputs: Operands) -> Results {
+        let found = self.bodies.iter().zip(self.captures).find(|((key, _), _)| key == name);
+        let ((_, plan), captures) = found.ok_or_else(|| malformed(format!("the body {name} is missing")))?;
+        self.limits
+            .nested(|| plan.run(inputs, captures, self.device, self.limits))
+            .map_err(|e| e.in_module(name))
     }
 }

@@ -3,7 +3,7 @@
 use polygrad_core::{Activation, DType, Result};
 use polygrad_tensor::Tensor;
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, axis, one};
 

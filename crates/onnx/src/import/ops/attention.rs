@@ -2,8 +2,9 @@
 
 use polygrad_core::{Activation, DType, Error, Result};
 use polygrad_tensor::Tensor;
+use smallvec::smallvec;
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one, size};
 
@@ -252,10 +253,10 @@ fn flex_attention(c: &Call<'_>) -> Results {
     let scale = c.float("scale", 1.0 / (q.shape()[3].max(1) as f64).sqrt())?;
     let dtype = precision(c)?.unwrap_or(q.dtype().promote(DType::F32));
     let through = |name: &str, x: Tensor| -> Result<Tensor> {
-        if !c.bodies.iter().any(|(key, _)| key == name) {
+        if !c.bodies.has(name) {
             return Ok(x);
         }
-        let results = super::control::run(c, name, vec![x.into()])?;
+        let results = c.bodies.run(name, smallvec![x.into()])?;
         let value = results
             .first()
             .ok_or_else(|| malformed(format!("{name} gives nothing")))?;

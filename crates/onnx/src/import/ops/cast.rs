@@ -4,7 +4,7 @@ use polygrad_core::{DType, Error, HostTensor, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use super::{Row, rows, wrap};
+use super::row::{Row, rows, wrap};
 use crate::graph::{ElementType, Literal, malformed, minifloat};
 use crate::import::call::{Call, Results, one};
 use crate::import::value::Value;

@@ -4,9 +4,9 @@ use polygrad_core::{DType, Error, HostTensor, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
-use crate::import::call::{Call, HANDLE, List, Results, axis, sizes};
+use crate::import::call::{Call, HANDLE, List, Operands, Results, axis, sizes};
 use crate::import::value::Value;
 
 rows! {
@@ -63,15 +63,6 @@ fn place(c: &Call<'_>, i: usize, len: usize) -> Result<usize> {
     found.ok_or_else(|| Error::out_of_range(format!("position {at} of a sequence with {len} places")))
 }
 
-/// Runs a body of the node.
-pub(super) fn run(c: &Call<'_>, name: &str, inputs: Vec<Value>) -> Results {
-    let found = c.bodies.iter().zip(c.captures).find(|((key, _), _)| key == name);
-    let ((_, plan), captures) = found.ok_or_else(|| malformed(format!("the body {name} is missing")))?;
-    c.limits
-        .nested(|| plan.run(inputs.into(), captures, c.device, c.limits))
-        .map_err(|e| e.in_module(name))
-}
-
 fn truth(value: &Value) -> Result<bool> {
     let host = value.host()?;
     if host.shape().numel() != 1 {
@@ -88,7 +79,7 @@ fn branch(c: &Call<'_>) -> Results {
     } else {
         "else_branch"
     };
-    run(c, name, Vec::new())
+    c.bodies.run(name, Operands::new())
 }
 
 /// The tensors of all turns, one after the other along a new axis.
@@ -133,7 +124,7 @@ fn repeat(c: &Call<'_>) -> Results {
         c.limits.step()?;
         let mut inputs = vec![HostTensor::scalar(turn).into(), HostTensor::scalar(go_on).into()];
         inputs.append(&mut carried);
-        let mut results = run(c, "body", inputs)?.into_iter();
+        let mut results = c.bodies.run("body", inputs.into())?.into_iter();
         go_on = truth(&results.next().ok_or_else(|| malformed("the body gives no condition"))?)?;
         carried = results.by_ref().take(count).collect();
         if carried.len() != count {
@@ -208,7 +199,7 @@ fn scan(c: &Call<'_>) -> Results {
             let at = if backwards != 0 { turns - 1 - turn } else { turn };
             now.push(Value::from(x.select(*axis, at as isize)?).with_element(*element));
         }
-        let mut results = run(c, "body", now)?.into_iter();
+        let mut results = c.bodies.run("body", now.into())?.into_iter();
         carried = results.by_ref().take(states).collect();
         if carried.len() != states {
             return Err(malformed(format!(
@@ -277,7 +268,7 @@ fn scan_batches(c: &Call<'_>) -> Results {
             for x in &operands[states..] {
                 now.push(x.select(0, at)?.select(0, turn as isize)?.into());
             }
-            let mut results = run(c, "body", now)?.into_iter();
+            let mut results = c.bodies.run("body", now.into())?.into_iter();
             carried = results.by_ref().take(states).collect();
             for (list, value) in stacks.iter_mut().zip(results) {
                 bytes = bytes.saturating_add(value.bytes());
@@ -314,7 +305,7 @@ fn sequence_map(c: &Call<'_>) -> Results {
             }
         };
         let inputs = c.inputs.iter().map(at_turn).collect::<Result<Vec<_>>>()?;
-        for (list, value) in collected.iter_mut().zip(run(c, "body", inputs)?) {
+        for (list, value) in collected.iter_mut().zip(c.bodies.run("body", inputs.into())?) {
             bytes = bytes.saturating_add(value.bytes());
             list.push(value);
         }

@@ -5,8 +5,8 @@ use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
 use super::matmul::requantized;
+use super::row::{Row, rows};
 use super::whole::{self, Whole};
-use super::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one, sizes};
 use crate::import::value::Value;

@@ -4,7 +4,7 @@ use polygrad_core::{DType, Distribution, Error, HostTensor, Result, Scalar, Shap
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::{Attribute, ElementType, malformed};
 use crate::import::call::{Call, Results, one, sizes};
 use crate::import::host::SMALL;

@@ -3,7 +3,7 @@
 use polygrad_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 use polygrad_tensor::{RoundingMode, Tensor};
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, one};
 

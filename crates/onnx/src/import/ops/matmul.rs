@@ -4,8 +4,9 @@ use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
+use super::contraction;
+use super::row::{Row, rows};
 use super::whole::{self, Whole};
-use super::{Row, contraction, rows};
 use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, one};
 use crate::import::value::Value;

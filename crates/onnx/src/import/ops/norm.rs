@@ -4,7 +4,7 @@ use polygrad_core::{Activation, DType, Error, Result, Shape};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, axes, isizes, one};
 

@@ -5,7 +5,7 @@ use polygrad_tensor::{RoundingMode, Tensor};
 use smallvec::smallvec;
 
 use super::conv::{Window, spatial};
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one, sizes};
 

@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
 use super::activation::{hard_sigmoid, softplus, softsign, thresholded};
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results};
 

@@ -3,7 +3,7 @@
 use polygrad_core::{DType, Error, ReduceOp, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::import::call::{Call, HANDLE, Results, axes, axis, isizes, one};
 
 rows! {

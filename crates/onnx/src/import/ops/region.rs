@@ -4,8 +4,8 @@ use polygrad_core::{DType, Error};
 use polygrad_tensor::Tensor;
 
 use super::conv::Window;
+use super::row::{Row, rows};
 use super::sample::{Outside, Sampler, Taps, flat};
-use super::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one, size, sizes};
 

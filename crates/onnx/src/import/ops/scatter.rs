@@ -4,7 +4,7 @@ use polygrad_core::{BinaryOp, DType, Error, Result};
 use polygrad_tensor::Tensor;
 
 use super::gather::{from_front, linear};
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one};
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use polygrad_core::{Error, HostTensor, Shape, dispatch_dtype};
 use smallvec::smallvec;
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, axis, size};
 use crate::import::value::Value;

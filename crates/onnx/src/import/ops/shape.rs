@@ -4,7 +4,7 @@ use polygrad_core::{Error, Result, Shape, SliceRange};
 use polygrad_tensor::{PadMode, Tensor};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, axes, axis, isizes, one, size, sizes};
 

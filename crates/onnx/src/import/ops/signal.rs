@@ -6,7 +6,7 @@ use polygrad_core::{DType, Error, HostTensor, Result, Shape};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, axis, one, size};
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use polygrad_core::{DType, Error, HostTensor, Shape};
 use smallvec::smallvec;
 
-use super::{Row, rows};
+use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, sizes};
 

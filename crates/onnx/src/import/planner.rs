@@ -1,0 +1,233 @@
+//! What is decided once, when a model is loaded.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use polygrad_core::{Error, Result};
+use polygrad_tensor::{Device, Tensor};
+
+use super::fuse::Draft;
+use super::limits::Limits;
+use super::ops;
+use super::plan::{Action, Plan, Step};
+use super::run::{call_step, in_step};
+use super::value::Value;
+use super::workspace::WorkspacePool;
+use crate::graph::{Body, Node, ValueId};
+
+/// What a plan is made with.
+pub(crate) struct Planner<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) opsets: &'a HashMap<String, i64>,
+    /// Values to take instead of the initializers of the same name: those that train.
+    pub(crate) parameters: &'a HashMap<String, Tensor>,
+    pub(crate) fold: bool,
+    pub(crate) fuse: bool,
+    pub(crate) limits: &'a Limits,
+}
+
+/// The largest folded tensor that is kept although its operands were smaller.
+const MAX_GROWTH: usize = 1 << 20;
+
+impl Planner<'_> {
+    pub(crate) fn plan(&self, body: &Body) -> Result<Plan> {
+        let mut constants: HashMap<usize, Value> = HashMap::new();
+        for initializer in &body.initializers {
+            // One that is also an input is only that input's default; the model handles it.
+            if body.inputs.contains(&initializer.value) {
+                continue;
+            }
+            let name = body.name_of(initializer.value);
+            let value: Value = match self.parameters.get(name) {
+                Some(tensor) => tensor.clone().into(),
+                None => initializer.tensor.clone().into(),
+            };
+            self.limits
+                .add(value.bytes())
+                .map_err(|e| e.in_module(format!("initializer {name:?}")))?;
+            constants.insert(initializer.value.index(), value);
+        }
+        let needed = needed(body);
+        let mut steps = Vec::with_capacity(body.nodes.len());
+        for (node, _) in body.nodes.iter().zip(needed).filter(|(_, needed)| *needed) {
+            let in_node = |e| in_step(e, node);
+            let step = self.step(node).map_err(in_node)?;
+            if self.fold && self.fold(&step, &mut constants).map_err(in_node)? {
+                continue;
+            }
+            steps.push(step);
+        }
+        let slot = |id: &ValueId| id.index();
+        let outputs: Vec<usize> = body.outputs.iter().map(slot).collect();
+        let mut slots = body.values.len();
+        if self.fuse {
+            let draft = Draft::new(steps, constants, slots, &outputs, self.device);
+            (steps, constants, slots) = draft.fuse()?;
+        }
+        // Of the constants only those that a step or the caller still uses.
+        let mut used: HashSet<usize> = outputs.iter().copied().collect();
+        for step in &steps {
+            used.extend(step.reads().chain(step.captures.iter().flatten().copied()));
+        }
+        constants.retain(|slot, _| used.contains(slot));
+        drop_early(&mut steps, &outputs, &constants);
+        let inputs: Vec<usize> = body.inputs.iter().map(slot).collect();
+        let captures: Vec<usize> = body.captures.iter().map(|capture| capture.inner.index()).collect();
+        let passing = inputs.iter().chain(&captures).chain(&outputs).copied();
+        let bodies = steps.iter().flat_map(|step| &step.bodies);
+        let bytes = constants
+            .values()
+            .map(Value::bytes)
+            .chain(bodies.map(|(_, plan)| plan.bytes));
+        Ok(Plan {
+            bytes: bytes.fold(0, usize::saturating_add),
+            passing: passing.filter(|slot| !constants.contains_key(slot)).collect(),
+            slots,
+            inputs,
+            outputs,
+            constants: constants.into_iter().collect(),
+            captures,
+            steps,
+            workspaces: WorkspacePool::default(),
+        })
+    }
+
+    fn step(&self, node: &Node) -> Result<Step> {
+        let Some(&version) = self.opsets.get(&node.domain) else {
+            return Err(crate::graph::malformed(format!(
+                "the model does not say which version of the ops of domain {:?} it calls",
+                node.domain
+            )));
+        };
+        let row = ops::find(&node.domain, &node.op_type, version)?;
+        let mut bodies = Vec::new();
+        let mut captures = Vec::new();
+        for (name, attribute) in &node.attributes {
+            for body in attribute.bodies() {
+                bodies.push((
+                    name.clone(),
+                    self.plan(body).map_err(|e: Error| e.in_module(name.clone()))?,
+                ));
+                captures.push(body.captures.iter().map(|capture| capture.outer.index()).collect());
+            }
+        }
+        let mut light = node.clone();
+        light.attributes.retain(|(_, attribute)| attribute.bodies().is_empty());
+        Ok(Step {
+            action: Action::Op(row),
+            version,
+            inputs: node.inputs.iter().map(|id| id.map(|id| id.index().into())).collect(),
+            outputs: node.outputs.iter().map(|id| id.map(ValueId::index)).collect(),
+            node: Arc::new(light),
+            bodies,
+            captures,
+            dead: Vec::new(),
+        })
+    }
+
+    /// Runs a step now, if all that it needs is there.
+    fn fold(&self, step: &Step, constants: &mut HashMap<usize, Value>) -> Result<bool> {
+        if stays(step) {
+            return Ok(false);
+        }
+        let get = |slot: usize| constants.get(&slot);
+        let operands: Option<Vec<Option<Value>>> = step
+            .inputs
+            .iter()
+            .map(|operand| operand.map_or(Some(None), |operand| get(operand.slot).cloned().map(Some)))
+            .collect();
+        let captures: Option<Vec<Vec<Value>>> = step
+            .captures
+            .iter()
+            .map(|slots| slots.iter().map(|&slot| get(slot).cloned()).collect())
+            .collect();
+        let (Some(operands), Some(captures)) = (operands, captures) else {
+            return Ok(false);
+        };
+        let tracked = operands
+            .iter()
+            .flatten()
+            .chain(captures.iter().flatten())
+            .any(Value::is_tracked);
+        if tracked {
+            return Ok(false);
+        }
+        if self.limits.step().is_err() {
+            return Ok(false);
+        }
+        // A node that fails is left to fail when it runs: it may be in a branch that is never taken.
+        let alive = self.limits.alive();
+        let outcome = call_step(step, &operands, &captures, self.device, self.limits);
+        self.limits.set_alive(alive);
+        let Ok(results) = outcome else {
+            return Ok(false);
+        };
+        let before = operands
+            .iter()
+            .flatten()
+            .map(Value::bytes)
+            .fold(MAX_GROWTH, usize::saturating_add);
+        let after = results.iter().map(Value::bytes).fold(0, usize::saturating_add);
+        if after > before || self.limits.add(after).is_err() {
+            return Ok(false);
+        }
+        for (slot, value) in step.outputs.iter().zip(results) {
+            if let Some(slot) = slot {
+                constants.insert(*slot, value);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a step is for each run to take: it, or one in its bodies, gives something else each time, or is a loop, which may be meant to
+/// take long: it is not for whoever loads a file to wait for it.
+fn stays(step: &Step) -> bool {
+    let inner = step.bodies.iter().flat_map(|(_, plan)| &plan.steps);
+    let own = match &step.action {
+        Action::Op(row) => row.random || row.op_type == "Loop",
+        Action::Fused(_) => false,
+    };
+    own || inner.into_iter().any(stays)
+}
+
+/// Which nodes lead to an output.
+fn needed(body: &Body) -> Vec<bool> {
+    let mut wanted: HashSet<ValueId> = body.outputs.iter().copied().collect();
+    let mut needed = vec![false; body.nodes.len()];
+    for (i, node) in body.nodes.iter().enumerate().rev() {
+        if !node.outputs.iter().flatten().any(|id| wanted.contains(id)) {
+            continue;
+        }
+        needed[i] = true;
+        wanted.extend(node.inputs.iter().flatten());
+        for (_, attribute) in &node.attributes {
+            let bodies = attribute.bodies().iter();
+            wanted.extend(bodies.flat_map(|body| body.captures.iter().map(|capture| capture.outer)));
+        }
+    }
+    needed
+}
+
+/// Notes with each step the values that nobody needs after it. Constants stay in their places.
+fn drop_early(steps: &mut [Step], outputs: &[usize], constants: &HashMap<usize, Value>) {
+    let mut later: HashSet<usize> = outputs.iter().chain(constants.keys()).copied().collect();
+    for step in steps.iter_mut().rev() {
+        let captured: HashSet<usize> = step.captures.iter().flatten().copied().collect();
+        let made = step.outputs.iter().flatten();
+        let mut dead: Vec<usize> = captured
+            .iter()
+            .chain(made)
+            .copied()
+            .filter(|slot| !later.contains(slot))
+            .collect();
+        dead.sort_unstable();
+        dead.dedup();
+        later.extend(&captured);
+        // Of several places of one operand the last one, as the others are read before it is moved.
+        for operand in step.inputs.iter_mut().rev().flatten() {
+            operand.last = later.insert(operand.slot);
+        }
+        step.dead = dead;
+    }
+}
