@@ -3,9 +3,9 @@
 use polygrad::Device;
 use polygrad::backend::{Availability, BackendEntry, Candidate, DeviceInfo, Registry};
 
-use crate::Outcome;
 use crate::args::Devices;
 use crate::failure::Result;
+use crate::outcome::Outcome;
 use crate::progress::say;
 
 /// Lists every backend that the registry knows with its devices, and for what is missing the reason; or what `auto` thinks of each.

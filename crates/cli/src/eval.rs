@@ -9,9 +9,10 @@ use crate::data::source::{Places, Request};
 use crate::evaluation::{Evaluation, evaluate};
 use crate::failure::{Failure, Result, Shown};
 use crate::feed::Feed;
+use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
 use crate::run::config::name;
-use crate::{Outcome, trained};
+use crate::trained;
 
 /// With more classes than this the table of confusions is wider than a terminal.
 const WIDEST: usize = 16;

@@ -23,6 +23,7 @@
 mod args;
 mod backend;
 mod bar;
+mod command;
 mod data;
 mod devices;
 mod eval;
@@ -38,6 +39,7 @@ mod lab;
 mod lab;
 mod model;
 mod onnx;
+mod outcome;
 mod plot;
 mod predict;
 mod progress;
@@ -50,16 +52,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Cli, Command};
-
-/// How a command ended, when nothing went wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    /// It did what it was asked to.
-    Done,
-    /// Ctrl-C ended it early.
-    Interrupted,
-}
+use command::{Cli, Command};
+use outcome::{Outcome, end};
 
 /// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export` or `devices`; with the feature `lab` also `check`, `bench` or `profile`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
@@ -90,16 +84,4 @@ pub fn main() -> ExitCode {
         Command::Lab(command) => lab::run(&command),
         Command::Devices(args) => devices::command(&args),
     })
-}
-
-/// Says why a command failed, and gives its exit status.
-fn end(outcome: failure::Result<Outcome>) -> ExitCode {
-    match outcome.and_then(|outcome| progress::written().map(|()| outcome)) {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Interrupted) => ExitCode::from(interrupt::EXIT_STATUS),
-        Err(failure) => {
-            progress::note(&format!("error: {failure}"));
-            ExitCode::FAILURE
-        }
-    }
 }

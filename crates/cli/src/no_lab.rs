@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use crate::Outcome;
 use crate::failure::{Failure, Result};
+use crate::outcome::Outcome;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -5,8 +5,9 @@ use polygrad::{Tensor, no_grad};
 
 use crate::args::Predict;
 use crate::failure::{Failure, Result, Shown};
+use crate::outcome::Outcome;
 use crate::progress::{note, say};
-use crate::{Outcome, image, trained};
+use crate::{image, trained};
 
 /// Prints the classes with their probabilities, the most likely one first.
 ///

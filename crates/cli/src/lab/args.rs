@@ -115,7 +115,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 mod tests {
     use clap::Parser;
 
-    use crate::args::Cli;
+    use crate::command::Cli;
 
     #[test]
     fn nonsense_is_refused_with_a_reason() {

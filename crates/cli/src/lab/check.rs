@@ -8,9 +8,10 @@ use polygrad::backend::{Availability, Registry};
 use polygrad_conformance::{Options, Report, Timing, support_page};
 
 use super::args::{self, Check};
+use crate::backend;
 use crate::failure::{Failure, Result};
+use crate::outcome::Outcome;
 use crate::progress::say;
-use crate::{Outcome, backend};
 
 /// Where the table of ops goes.
 const PAGE: &str = "docs/ops.md";

@@ -7,8 +7,8 @@ mod profile;
 
 pub(crate) use args::Command;
 
-use crate::Outcome;
 use crate::failure::Result;
+use crate::outcome::Outcome;
 
 /// # Errors
 /// Those of the commands.

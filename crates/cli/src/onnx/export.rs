@@ -6,10 +6,11 @@ use polygrad_onnx::{Export, ExportOnnx, Input, Opset};
 
 use crate::args::ExportRun;
 use crate::failure::{Failure, Result};
+use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::config::name;
+use crate::trained;
 use crate::trained::Trained;
-use crate::{Outcome, trained};
 
 /// Writes the model of a run as an ONNX file, which has been compared with the model.
 ///

@@ -10,9 +10,10 @@ use super::extents::Extents;
 use super::input::Wanted;
 use super::{about_file, arrays, must_exist, told};
 use crate::args::Run;
+use crate::backend;
 use crate::failure::{Failure, Result};
+use crate::outcome::Outcome;
 use crate::progress::say;
-use crate::{Outcome, backend};
 
 /// Runs a model on the given inputs; says what comes out, or writes it to a file.
 ///

@@ -12,9 +12,10 @@ use super::extents::Extents;
 use super::{about_file, export, flops, must_exist};
 use crate::args::Show;
 use crate::failure::{Failure, Result};
+use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
 use crate::run::config::name;
-use crate::{Outcome, trained};
+use crate::trained;
 
 /// A line with names of the file.
 fn line(text: &str) {

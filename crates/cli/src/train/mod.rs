@@ -14,15 +14,16 @@ use std::path::Path;
 use polygrad::Device;
 
 use crate::args::{Data, Train};
+use crate::backend;
 use crate::data::files::Dataset;
 use crate::data::source::{Places, Request};
 use crate::failure::{Failure, Result, Shown};
 use crate::feed::statistics;
 use crate::interrupt::Interrupt;
+use crate::outcome::Outcome;
 use crate::progress::{grouped, say, short};
 use crate::run::Claim;
 use crate::run::config::{self, Config, Input, name};
-use crate::{Outcome, backend};
 
 use session::Session;
 use state::State;

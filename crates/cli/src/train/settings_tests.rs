@@ -1,7 +1,8 @@
 use clap::Parser;
 
 use super::settings::{changes, disagreements, new, resumed};
-use crate::args::{Cli, Command, Train};
+use crate::args::Train;
+use crate::command::{Cli, Command};
 use crate::run::config::{Config, Model, Optimizer};
 
 fn args(line: &str) -> Train {

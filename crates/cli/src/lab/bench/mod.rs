@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use polygrad::backend::{Availability, Registry};
 
-use crate::Outcome;
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
 use crate::lab::args::Bench;
+use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::atomic::AtomicFile;
 use contestant::Contestant;
