@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use polygrad_core::{Backend, Error, ErrorKind, Result};
 use polygrad_tensor::Device;
 
-use crate::wrapper::{Call, Hooks, Wrapped};
+use crate::{Call, Hooks, Wrapped};
 
 /// How a device fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

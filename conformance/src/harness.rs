@@ -12,7 +12,6 @@ use crate::generated::FAMILIES;
 use crate::options::{Mode, Options};
 use crate::report::Record;
 use crate::run::cases;
-use crate::wrapper::erased;
 
 /// The cases that the options choose as tests, one for each source and op, named `<name> <source> <op>`, and, if the options choose
 /// nothing, calls with random shapes and arguments, named `<name> random <family>`. In a test target with
@@ -40,7 +39,7 @@ pub fn harness<B: Backend>(name: &str, device: &Device<B>, options: &Options) ->
         groups.entry(group).or_default().push(case);
     }
     let dtypes = device.capabilities().dtypes;
-    let device = Arc::new(erased(device));
+    let device = Arc::new(device.clone().into_any());
     let everything = options.op.is_none()
         && options.case.is_none()
         && options.vectors.is_none()

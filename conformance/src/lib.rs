@@ -38,7 +38,6 @@ mod support;
 mod tolerance;
 mod ulp;
 mod vectors;
-mod wrapper;
 
 pub use case::{Case, Outcome, Source, Status};
 pub use faults::{Fault, Faults};
@@ -48,11 +47,11 @@ pub use harness::harness;
 #[cfg(feature = "harness")]
 pub use libtest_mimic;
 pub use options::{Mode, Options};
+pub use polygrad_tensor::wrapped::{Call, Hooks, Wrapped};
 pub use report::{Counts, Record, Report};
 pub use run::{cases, run};
 pub use support::support_page;
 pub use vectors::{Blind, blind};
-pub use wrapper::{Call, Hooks, Wrapped};
 
 /// The judge: a device of the reference backend, which is itself held to PyTorch.
 pub fn reference() -> polygrad_tensor::Device {

@@ -9,7 +9,6 @@ use crate::case::Case;
 use crate::known::known;
 use crate::options::{Mode, Options};
 use crate::report::{Record, Report};
-use crate::wrapper::erased;
 use crate::{errors, generated, near, ulp, vectors};
 
 /// The cases that the options choose for a device.
@@ -97,7 +96,7 @@ fn refuse_none(cases: &[Case], missing: Error) -> Result<()> {
 /// Those of [`cases`]. What a case finds is part of the report.
 pub fn run<B: Backend>(device: &Device<B>, options: &Options) -> Result<Report> {
     let cases = cases(device, options)?;
-    let device = erased(device);
+    let device = device.clone().into_any();
     let records = cases.iter().map(|case| Record::new(case, case.run(&device)));
     Ok(Report::new(device.to_string(), records.collect()))
 }

@@ -15,7 +15,6 @@ use super::judge;
 use super::sample::{Layout, Operand, Sample};
 use crate::near;
 use crate::options::Options;
-use crate::wrapper::erased;
 
 /// How long one call took.
 #[derive(Clone, Debug)]
@@ -62,7 +61,7 @@ impl fmt::Display for Timing {
 /// # Errors
 /// A call that fails; an op or a case that there is not, with the names that are near.
 pub fn perf<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Timing>> {
-    let device = erased(device);
+    let device = device.clone().into_any();
     let dtypes = device.capabilities().dtypes;
     let dtypes: Vec<DType> = [DType::F32, DType::F64]
         .into_iter()

@@ -7,7 +7,7 @@ use polygrad_core::{AnyTensor, HostTensor, Result, philox4x32};
 use polygrad_reference::Reference;
 use polygrad_tensor::{AnyBackend, Device};
 
-use crate::wrapper::{Call, Hooks, Wrapped};
+use crate::{Call, Hooks, Wrapped};
 
 /// A device that computes each op in f64, and rounds its results to so many binary digits, up or down at random: the nearer neighbour the more
 /// likely. Numbers of that many digits stay what they are, and the range is that of f64: so nothing overflows that need not.

@@ -53,9 +53,13 @@ impl<B: Backend> Device<B> {
         B::synchronize(&self.0).map_err(|e| e.with_op("synchronize").with_device(self))
     }
 
-    /// This device with its backend erased.
+    /// This device with its backend erased; itself, where that is so already.
     pub fn into_any(self) -> Device {
-        Device(AnyDevice::new::<B>(self.0))
+        let any: &dyn std::any::Any = &self;
+        match any.downcast_ref::<Device>() {
+            Some(device) => device.clone(),
+            None => Device(AnyDevice::new::<B>(self.0)),
+        }
     }
 }
 

@@ -38,6 +38,7 @@ mod random;
 mod rules;
 mod tensor;
 mod tracked;
+pub mod wrapped;
 
 pub use activity::{Activity, activity};
 pub use backward::{BackwardOptions, GradId, Gradients};

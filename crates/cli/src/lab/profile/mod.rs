@@ -10,7 +10,7 @@ mod trace;
 use std::time::Instant;
 
 use polygrad::Device;
-use polygrad_conformance::Wrapped;
+use polygrad::wrapped::Wrapped;
 
 use crate::failure::{Failure, Result};
 use crate::lab::bench;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use polygrad::backend::Result as Computed;
 use polygrad::nn::watch::{self, Activation};
 use polygrad::nn::{Item, Visit, Visitor};
+use polygrad::wrapped::{Call, Hooks};
 use polygrad::{Activity, AnyBackend, DType, Device, GradId, Shape, activity, flops_counted};
-use polygrad_conformance::{Call, Hooks};
 
 use super::record::{Layer, Profile, Sample, Span};
 
@@ -189,7 +189,8 @@ impl Span<Instant> {
 mod tests {
     use polygrad::Tensor;
     use polygrad::nn::{Linear, ReLU, Sequential};
-    use polygrad_conformance::{Options, Wrapped, run};
+    use polygrad::wrapped::Wrapped;
+    use polygrad_conformance::{Options, run};
 
     use super::super::record::Pass;
     use super::*;

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::Device;
 use polygrad_core::{
     AnyDevice, AnyTensor, Backend, Capabilities, DType, Distribution, DynBackend, Error, ErrorKind, HostTensor, Op,
     OpDesc, Outputs, RandomKey, Result, Scalar, Shape,
 };
-use polygrad_tensor::{AnyBackend, Device};
 
 /// A call that does work. What only asks (shapes, capabilities) is none.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +119,7 @@ impl Wrapped {
     /// A device over `device`, whose calls go past `hooks`.
     pub fn new<B: Backend>(device: &Device<B>, hooks: Arc<impl Hooks>) -> Self {
         Self(Arc::new(State {
-            inner: erased(device).inner().clone(),
+            inner: device.clone().into_any().inner().clone(),
             hooks,
             live: AtomicUsize::new(0),
         }))
@@ -338,14 +338,5 @@ impl DynBackend for Wrapper {
             **target = place.wrap(result);
         }
         outcome
-    }
-}
-
-/// A device with its backend erased, once.
-pub(crate) fn erased<B: Backend>(device: &Device<B>) -> Device<AnyBackend> {
-    let any: &dyn std::any::Any = device;
-    match any.downcast_ref::<Device<AnyBackend>>() {
-        Some(device) => device.clone(),
-        None => device.clone().into_any(),
     }
 }
