@@ -3,7 +3,7 @@
 use polygrad_core::{Result, Shape, decompose};
 
 use crate::engine::{filled, room};
-use crate::values::{Held, Real, Wide, floats};
+use crate::values::{HostView, Real, Wide, floats};
 use crate::{Candle, CandleTensor};
 
 type Three = (CandleTensor, CandleTensor, CandleTensor);
@@ -52,7 +52,7 @@ pub(crate) fn layer_norm(
 }
 
 /// The elements of a parameter that may be missing.
-fn parameter<T: Real>(held: Option<&Held<'_>>, absent: f64, dim: usize) -> Result<Vec<T::Wide>> {
+fn parameter<T: Real>(held: Option<&HostView<'_>>, absent: f64, dim: usize) -> Result<Vec<T::Wide>> {
     match held {
         None => filled(dim, <T::Wide>::of(absent)),
         Some(held) => Ok(held.values::<T>()?.iter().map(|x| x.widen()).collect()),

@@ -195,7 +195,7 @@ macro_rules! floats {
 pub(crate) use floats;
 
 /// A tensor's memory, held against writers.
-pub(crate) struct Held<'a> {
+pub(crate) struct HostView<'a> {
     storage: StorageRef<'a>,
     layout: Layout,
 }
@@ -205,7 +205,7 @@ impl CandleTensor {
     ///
     /// # Errors
     /// When it is not host memory.
-    pub(crate) fn held(&self, op: &'static str) -> Result<Held<'_>> {
+    pub(crate) fn held(&self, op: &'static str) -> Result<HostView<'_>> {
         let (storage, layout) = self.raw().storage_and_layout();
         if !matches!(&*storage, Storage::Cpu(_)) {
             return Err(only_cpu(op, &self.device()));
@@ -215,11 +215,11 @@ impl CandleTensor {
             *to = from as isize;
         }
         let layout = Layout::strided(self.shape(), &strides[..self.shape().rank()], layout.start_offset());
-        Ok(Held { storage, layout })
+        Ok(HostView { storage, layout })
     }
 }
 
-impl Held<'_> {
+impl HostView<'_> {
     /// All that lies in the memory; the layout says where the tensor's elements are.
     pub(crate) fn memory<T: Item>(&self) -> Result<&[T]> {
         let Storage::Cpu(storage) = &*self.storage else {

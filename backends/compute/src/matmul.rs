@@ -10,7 +10,7 @@ use crate::host::one_on_host;
 use crate::movement::contiguous;
 
 /// More single calls than that, and the operands are copied into one batch.
-const MOST_CALLS: usize = 64;
+const MAX_CALLS: usize = 64;
 
 /// Of floats.
 pub(crate) fn matmul(a: &Array, b: &Array) -> Result<Array> {
@@ -41,7 +41,7 @@ fn by_driver(a: &Array, b: &Array) -> Result<Array> {
     }
     let (mut left, mut right) = (Matrices::of(a, &lead)?, Matrices::of(b, &lead)?);
     let (mut count, mut calls) = batches(&lead, &left, &right);
-    if calls.len() > MOST_CALLS {
+    if calls.len() > MAX_CALLS {
         (left, right) = (
             Matrices::of(&left.spread(&lead)?, &lead)?,
             Matrices::of(&right.spread(&lead)?, &lead)?,

@@ -9,7 +9,7 @@ use crate::simd::StorePolicy;
 use crate::{Level, ThreadPool, available_threads};
 
 /// More threads than any machine has cores is a mistyped number.
-const MOST_THREADS: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 /// Nanoseconds of work in one parallel chunk: much more than the pool's overhead, small enough that cores finish together.
 const CHUNK_NS: f32 = 5_000.0;
@@ -76,9 +76,9 @@ impl CpuDevice {
     /// # Errors
     /// When `threads` is 0 or above 1,024, or the kernels are not part of this build.
     pub fn new(threads: usize, kernels: Kernels) -> Result<Self> {
-        if !(1..=MOST_THREADS).contains(&threads) {
+        if !(1..=MAX_THREADS).contains(&threads) {
             return Err(Error::invalid(format!(
-                "threads={threads} is outside 1..={MOST_THREADS}"
+                "threads={threads} is outside 1..={MAX_THREADS}"
             )));
         }
         if !kernels.is_built() {
@@ -120,9 +120,9 @@ impl CpuDevice {
             Some(text) => text
                 .parse()
                 .ok()
-                .filter(|threads| (1..=MOST_THREADS).contains(threads))
+                .filter(|threads| (1..=MAX_THREADS).contains(threads))
                 .ok_or_else(|| {
-                    spec.malformed(format!("threads={text} is no number from 1 to {MOST_THREADS}"))
+                    spec.malformed(format!("threads={text} is no number from 1 to {MAX_THREADS}"))
                         .with_hint("write it like cpu:threads=2")
                 })?,
         };
@@ -200,7 +200,7 @@ impl CpuDevice {
 impl Default for CpuDevice {
     /// All cores, vector kernels.
     fn default() -> Self {
-        let threads = available_threads().clamp(1, MOST_THREADS);
+        let threads = available_threads().clamp(1, MAX_THREADS);
         match Self::new(threads, Kernels::default()) {
             Ok(device) => device,
             Err(_) => unreachable!("vector kernels are in every build and the threads are in range"),

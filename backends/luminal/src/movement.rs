@@ -8,7 +8,7 @@ use crate::tensor::{LuminalTensor, Recorded};
 use crate::values::{Item, View, room};
 
 /// How many inputs a node of luminal can have is counted in 8 bits.
-const MOST_INPUTS: usize = 200;
+const MAX_INPUTS: usize = 200;
 
 /// A copy in row-major order, by a node of ours: luminal's own op knows fewer layouts, and works out the place of each element by interpreting an
 /// expression.
@@ -83,9 +83,9 @@ pub(crate) fn concat(xs: &[&LuminalTensor], axis: usize) -> Result<LuminalTensor
     let Some(first) = xs.first() else {
         return Err(Error::invalid("there is nothing to join").with_op("cat"));
     };
-    if xs.len() > MOST_INPUTS {
+    if xs.len() > MAX_INPUTS {
         let parts: Vec<LuminalTensor> = xs
-            .chunks(MOST_INPUTS)
+            .chunks(MAX_INPUTS)
             .map(|part| concat(part, axis))
             .collect::<Result<_>>()?;
         return concat(&parts.iter().collect::<Vec<_>>(), axis);

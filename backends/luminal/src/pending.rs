@@ -10,8 +10,8 @@ use crate::tensor::{LuminalTensor, Node};
 use crate::values::Values;
 
 /// With so many nodes recorded, or so many bytes that they will give, all are run: so memory stays bounded where nobody reads.
-const MOST_NODES: usize = 1024;
-const MOST_BYTES: usize = 256 << 20;
+const MAX_NODES: usize = 1024;
+const MAX_BYTES: usize = 256 << 20;
 
 #[derive(Default)]
 struct Pending {
@@ -76,7 +76,7 @@ pub(crate) fn recorded(node: &Arc<Node>, bytes: usize) {
         let mut pending = lock(&PENDING);
         pending.nodes.push(Arc::downgrade(node));
         pending.bytes = pending.bytes.saturating_add(bytes);
-        pending.nodes.len() > MOST_NODES || pending.bytes > MOST_BYTES
+        pending.nodes.len() > MAX_NODES || pending.bytes > MAX_BYTES
     };
     if full {
         run_all();

@@ -70,7 +70,7 @@ pub(crate) fn binary(op: Primitive, a: &LuminalTensor, b: &LuminalTensor) -> Res
         b = contiguous(&b)?;
     }
     layouts = common([a.layout(), b.layout()]);
-    if layouts[0].shape().rank() > tracker::MOST_AXES {
+    if layouts[0].shape().rank() > tracker::MAX_AXES {
         (a, b) = (contiguous(&a)?, contiguous(&b)?);
         layouts = common([a.layout(), b.layout()]);
     }

@@ -5,14 +5,14 @@ use luminal::shape::symbolic::Expression;
 use polygrad_core::{Layout, Shape};
 
 /// How many axes luminal takes.
-pub(crate) const MOST_AXES: usize = 6;
+pub(crate) const MAX_AXES: usize = 6;
 
 /// The tracker of a layout over a memory of so many elements; `None` if there is none: for parts of a memory, steps, reversed axes, and too many
 /// axes.
 pub(crate) fn of(layout: &Layout, memory: usize) -> Option<ShapeTracker> {
     let (dims, strides) = (layout.shape().dims(), layout.strides());
     let counted = 1..=i32::MAX as usize;
-    if dims.len() > MOST_AXES || layout.offset() != 0 || !counted.contains(&layout.shape().numel()) {
+    if dims.len() > MAX_AXES || layout.offset() != 0 || !counted.contains(&layout.shape().numel()) {
         return None;
     }
     if layout.is_contiguous() {

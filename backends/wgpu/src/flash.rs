@@ -25,7 +25,7 @@ pub(crate) struct Form {
 const SIDE: usize = 16;
 const THREADS: usize = SIDE * SIDE;
 /// The longest queries and values that there is room for.
-const MOST: usize = 128;
+const MAX_WIDTH: usize = 128;
 
 // Parameters, then the offsets of q, k, v and the output.
 const QUERIES: usize = 0;
@@ -157,7 +157,7 @@ impl Session<'_> {
         };
         let room = self.gpu.limits.max_compute_workgroup_storage_size as usize;
         let most = self.gpu.limits.max_compute_workgroups_per_dimension as usize;
-        if form.head.max(form.value) > MOST || form.shared() > room || heads > most {
+        if form.head.max(form.value) > MAX_WIDTH || form.shared() > room || heads > most {
             return Ok(false);
         }
         let (spans, size) = (call.spans()?, call.dtype.size());

@@ -18,9 +18,9 @@ use crate::state::{Block, Checked, Compiled, Layouts, PARAMS_BUFFER, PARAMS_BYTE
 use crate::wait::at_once;
 
 /// After so many launches the work is handed over, so that the device does not wait for the host.
-const MOST_LAUNCHES: usize = 128;
+const MAX_LAUNCHES: usize = 128;
 /// Bytes of memory between kernels that are kept for the next call.
-const MOST_POOLED: u64 = 256 << 20;
+const MAX_POOLED: u64 = 256 << 20;
 
 /// An open device.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Drop for Session<'_> {
             let _ = self.state.space.remove(ptr);
         }
         for (size, block) in std::mem::take(&mut self.temporaries) {
-            if self.state.pooled + size <= MOST_POOLED {
+            if self.state.pooled + size <= MAX_POOLED {
                 self.state.pooled += size;
                 self.state.pool.entry(size).or_default().push(block);
             }
@@ -200,7 +200,7 @@ impl Session<'_> {
         let compiled = self.compiled(kernel, slots.clone())?;
 
         if self.state.params.len() + params.len() * 4 + PARAMS_STEP > PARAMS_BUFFER
-            || self.state.launches >= MOST_LAUNCHES
+            || self.state.launches >= MAX_LAUNCHES
         {
             self.flush();
         }

@@ -14,7 +14,7 @@ use crate::team::{THREADS, Team};
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Way {
+pub(crate) enum Pass {
     /// Losses and each row's `ln Σ e^x`: a row a team.
     Forward(Team),
     /// The gradient wrt the logits: an element a thread.
@@ -25,7 +25,7 @@ pub(crate) enum Way {
 /// gradient that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
-    pub(crate) way: Way,
+    pub(crate) pass: Pass,
     pub(crate) dtype: DType,
     /// Whether a share of the target is spread over all classes.
     pub(crate) smooth: bool,
@@ -52,9 +52,9 @@ impl Kernel for Form {
 
     fn accesses(&self) -> Vec<Access> {
         let mut all = vec![Access::Read, Access::Read, Access::Atomic];
-        all.extend(match self.way {
-            Way::Forward(_) => vec![Access::Write; 2],
-            Way::Backward => vec![Access::Read, Access::Read, Access::Write],
+        all.extend(match self.pass {
+            Pass::Forward(_) => vec![Access::Write; 2],
+            Pass::Backward => vec![Access::Read, Access::Read, Access::Write],
         });
         all
     }
@@ -62,9 +62,9 @@ impl Kernel for Form {
     fn source(&self, slots: &Slots) -> Result<String> {
         let mut source = Source::new(slots);
         source.loader("x_at", 0, self.dtype);
-        Ok(match self.way {
-            Way::Forward(team) => self.forward(source, team),
-            Way::Backward => self.backward(source),
+        Ok(match self.pass {
+            Pass::Forward(team) => self.forward(source, team),
+            Pass::Backward => self.backward(source),
         })
     }
 }
@@ -194,7 +194,7 @@ impl Session<'_> {
         self.launch_loss(
             "cross_entropy",
             call,
-            Way::Forward(team),
+            Pass::Forward(team),
             &operands,
             team.groups(call.rows),
         )?;
@@ -220,7 +220,7 @@ impl Session<'_> {
             (&target.place, 4),
         ];
         let groups = (len as u64).div_ceil(THREADS as u64);
-        self.launch_loss("cross_entropy_backward", call, Way::Backward, &operands, groups)?;
+        self.launch_loss("cross_entropy_backward", call, Pass::Backward, &operands, groups)?;
         self.finish(&target)
     }
 
@@ -238,7 +238,7 @@ impl Session<'_> {
         &mut self,
         op: &'static str,
         call: &CrossEntropy,
-        way: Way,
+        pass: Pass,
         operands: &[(&Place, usize)],
         groups: u64,
     ) -> Result<()> {
@@ -258,7 +258,7 @@ impl Session<'_> {
         let mut places: Vec<&Place> = operands.iter().map(|&(place, _)| place).collect();
         places.insert(STATUS, &status);
         let form = Form {
-            way,
+            pass,
             dtype: call.dtype,
             smooth: smoothing > 0.0,
         };

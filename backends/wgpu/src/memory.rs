@@ -9,7 +9,7 @@ use crate::gpu::{Gpu, Session};
 use crate::state::{Block, Place};
 
 /// Memory for reading on the host that is kept for the next time.
-const MOST_STAGED: u64 = 64 << 20;
+const MAX_STAGED: u64 = 64 << 20;
 
 /// A copy to the host that was ordered: where it goes, and which bytes of it are wanted.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl Session<'_> {
         bytemuck::cast_slice_mut(&mut status).copy_from_slice(&view[size as usize..]);
         drop(view);
         staging.unmap();
-        if staging.size() <= MOST_STAGED {
+        if staging.size() <= MAX_STAGED {
             self.state.staging = Some(staging);
         }
         self.judge(status)

@@ -14,7 +14,7 @@ use crate::team::{THREADS, Team};
 
 /// What is made of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Of {
+pub(crate) enum RowOp {
     /// Softmax or its logarithm. Row `i` of each `queries` rows sees `columns − queries + i + 1` elements, if `causal`.
     Softmax { log: bool, causal: bool },
     /// The gradient of that.
@@ -26,7 +26,7 @@ pub(crate) enum Of {
 /// What the shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
-    pub(crate) of: Of,
+    pub(crate) op: RowOp,
     pub(crate) dtype: DType,
     pub(crate) team: Team,
 }
@@ -44,10 +44,10 @@ impl Kernel for Form {
     }
 
     fn accesses(&self) -> Vec<Access> {
-        match self.of {
-            Of::Softmax { .. } => vec![Access::Read, Access::Write],
-            Of::Backward { .. } => vec![Access::Read, Access::Read, Access::Write],
-            Of::LayerNorm { weight, bias } => {
+        match self.op {
+            RowOp::Softmax { .. } => vec![Access::Read, Access::Write],
+            RowOp::Backward { .. } => vec![Access::Read, Access::Read, Access::Write],
+            RowOp::LayerNorm { weight, bias } => {
                 let mut all = vec![Access::Read; 1 + usize::from(weight) + usize::from(bias)];
                 all.extend([Access::Write; 3]);
                 all
@@ -66,10 +66,10 @@ impl Kernel for Form {
             param(COLUMNS),
             param(OFFSETS)
         );
-        match self.of {
-            Of::Softmax { log, causal } => self.softmax(&mut source, &mut body, log, causal),
-            Of::Backward { log } => self.backward(&mut source, &mut body, log),
-            Of::LayerNorm { weight, bias } => self.layer_norm(&mut source, &mut body, weight, bias),
+        match self.op {
+            RowOp::Softmax { log, causal } => self.softmax(&mut source, &mut body, log, causal),
+            RowOp::Backward { log } => self.backward(&mut source, &mut body, log),
+            RowOp::LayerNorm { weight, bias } => self.layer_norm(&mut source, &mut body, weight, bias),
         }
         Ok(source.finish(THREADS as u32, &body))
     }
@@ -234,13 +234,13 @@ impl Session<'_> {
         self.countable(len)?;
         let input = self.typed(call.input, len * call.dtype.size(), call.dtype)?;
         let target = self.words_for(call.output, len, call.dtype)?;
-        let of = Of::Softmax {
+        let op = RowOp::Softmax {
             log: call.log,
             causal: queries.is_some(),
         };
         let at = [input.at / call.dtype.size(), target.place.at / 4];
         self.launch_rows(
-            of,
+            op,
             call.dtype,
             [call.rows, call.columns, queries.unwrap_or(1)],
             0.0,
@@ -263,9 +263,9 @@ impl Session<'_> {
         let target = self.words_for(call.output, len, call.dtype)?;
         let size = call.dtype.size();
         let at = [input.at / size, saved.at / size, target.place.at / 4];
-        let of = Of::Backward { log: call.log };
+        let op = RowOp::Backward { log: call.log };
         self.launch_rows(
-            of,
+            op,
             call.dtype,
             [call.rows, call.columns, 1],
             0.0,
@@ -297,18 +297,18 @@ impl Session<'_> {
             places.push(target.place.clone());
             at.push(target.place.at / 4);
         }
-        let of = Of::LayerNorm {
+        let op = RowOp::LayerNorm {
             weight: call.weight.is_some(),
             bias: call.bias.is_some(),
         };
         let places: Vec<_> = places.iter().collect();
-        self.launch_rows(of, dtype, [call.rows, call.columns, 1], call.eps as f32, &places, &at)?;
+        self.launch_rows(op, dtype, [call.rows, call.columns, 1], call.eps as f32, &places, &at)?;
         targets.iter().try_for_each(|target| self.finish(target))
     }
 
     fn launch_rows(
         &mut self,
-        of: Of,
+        op: RowOp,
         dtype: DType,
         [rows, columns, queries]: [usize; 3],
         eps: f32,
@@ -318,7 +318,7 @@ impl Session<'_> {
         let team = Team::choose(columns);
         let mut params = vec![rows as u32, columns as u32, queries as u32, eps.to_bits()];
         params.extend(at.iter().map(|&at| at as u32));
-        let form = Form { of, dtype, team };
+        let form = Form { op, dtype, team };
         self.launch(Box::new(form), places, &params, [team.groups(rows), 1])
     }
 }

@@ -176,18 +176,18 @@ fn of_rows() -> Vec<Box<dyn Kernel>> {
             }
         }
         for dtype in FLOATS {
-            let mut ofs = Vec::new();
+            let mut ops = Vec::new();
             for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
-                ofs.push(rows::Of::LayerNorm { weight: a, bias: b });
-                ofs.push(rows::Of::Softmax { log: a, causal: b });
+                ops.push(rows::RowOp::LayerNorm { weight: a, bias: b });
+                ops.push(rows::RowOp::Softmax { log: a, causal: b });
             }
-            ofs.extend([false, true].map(|log| rows::Of::Backward { log }));
-            for of in ofs {
-                out.push(Box::new(rows::Form { of, dtype, team }));
+            ops.extend([false, true].map(|log| rows::RowOp::Backward { log }));
+            for op in ops {
+                out.push(Box::new(rows::Form { op, dtype, team }));
             }
             for smooth in [false, true] {
-                let way = loss::Way::Forward(team);
-                out.push(Box::new(loss::Form { way, dtype, smooth }));
+                let pass = loss::Pass::Forward(team);
+                out.push(Box::new(loss::Form { pass, dtype, smooth }));
             }
         }
     }
@@ -201,8 +201,8 @@ fn others() -> Vec<Box<dyn Kernel>> {
     })];
     for dtype in FLOATS {
         for smooth in [false, true] {
-            let way = loss::Way::Backward;
-            out.push(Box::new(loss::Form { way, dtype, smooth }));
+            let pass = loss::Pass::Backward;
+            out.push(Box::new(loss::Form { pass, dtype, smooth }));
         }
         for (head, value, causal) in [(16, 16, false), (32, 64, true), (128, 128, true)] {
             out.push(Box::new(flash::Form {

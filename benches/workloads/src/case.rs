@@ -6,7 +6,7 @@ use crate::dispatch::Dispatch;
 use crate::elementwise::Elementwise;
 use crate::gemm::Gemm;
 use crate::mlp::{self, Mlp};
-use crate::training::{Eager, Optim, Way};
+use crate::training::{Eager, Mode, Optim};
 use crate::{Prepared, cnn, gpt, lstm, resnet};
 
 /// One piece of work, of one size.
@@ -174,7 +174,7 @@ impl Case {
     ///
     /// # Errors
     /// When the device lacks an op or memory.
-    pub fn prepare_for<B: Backend, W: Way<B>>(&self, device: &Device<B>) -> Result<Prepared<B>> {
+    pub fn prepare_for<B: Backend, W: Mode<B>>(&self, device: &Device<B>) -> Result<Prepared<B>> {
         match self.0 {
             Kind::Dispatch(dispatch) => dispatch.prepare(device),
             Kind::Elementwise(op, size) => op.prepare(size, device),

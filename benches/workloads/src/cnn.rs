@@ -4,7 +4,7 @@ use polygrad_nn::{Conv2dConfig, Flatten, Linear, MaxPool2d, ReLU, Sequential};
 use polygrad_tensor::{Backend, Device, Result};
 
 use crate::Prepared;
-use crate::training::{Optim, Way, input, training};
+use crate::training::{Mode, Optim, input, training};
 
 const BATCH: usize = 64;
 
@@ -15,7 +15,7 @@ pub(crate) fn flops() -> u64 {
     2 * (BATCH * (2 * first + 3 * rest)) as u64
 }
 
-pub(crate) fn prepare<B: Backend, W: Way<B>>(device: &Device<B>) -> Result<Prepared<B>> {
+pub(crate) fn prepare<B: Backend, W: Mode<B>>(device: &Device<B>) -> Result<Prepared<B>> {
     let conv = |from, to| Conv2dConfig::new(from, to, 3).padding(1).build(device);
     let model = Sequential::new()
         .push(conv(1, 32)?)

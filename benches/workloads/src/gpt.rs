@@ -5,7 +5,7 @@ use polygrad_tensor::{Backend, Device, Result, Tensor};
 
 use crate::Prepared;
 use crate::data::{INPUT, classes, noise};
-use crate::training::{Optim, Way, training};
+use crate::training::{Mode, Optim, training};
 
 const BATCH: usize = 16;
 const CONTEXT: usize = 64;
@@ -88,7 +88,7 @@ impl<B: Backend> Gpt<B> {
     }
 }
 
-pub(crate) fn prepare<B: Backend, W: Way<B>>(device: &Device<B>) -> Result<Prepared<B>> {
+pub(crate) fn prepare<B: Backend, W: Mode<B>>(device: &Device<B>) -> Result<Prepared<B>> {
     let tokens = classes(BATCH * CONTEXT, VOCABULARY, INPUT);
     let tokens = Tensor::from_vec(tokens, [BATCH, CONTEXT], device)?;
     let targets = (BATCH * CONTEXT, VOCABULARY);

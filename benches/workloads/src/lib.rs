@@ -35,4 +35,4 @@ mod training;
 
 pub use case::{Amount, Case, cases, select, workloads};
 pub use prepared::{Prepared, Step, Weight};
-pub use training::{Captured, Eager, Way};
+pub use training::{Captured, Eager, Mode};

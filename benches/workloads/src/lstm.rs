@@ -4,7 +4,7 @@ use polygrad_nn::{LSTM, Linear, Module};
 use polygrad_tensor::{Backend, Device, Result, Tensor};
 
 use crate::Prepared;
-use crate::training::{Optim, Way, input, training};
+use crate::training::{Mode, Optim, input, training};
 
 const STEPS: usize = 64;
 const BATCH: usize = 32;
@@ -33,7 +33,7 @@ impl<B: Backend> Classifier<B> {
     }
 }
 
-pub(crate) fn prepare<B: Backend, W: Way<B>>(device: &Device<B>) -> Result<Prepared<B>> {
+pub(crate) fn prepare<B: Backend, W: Mode<B>>(device: &Device<B>) -> Result<Prepared<B>> {
     let model = Classifier {
         lstm: LSTM::new(INPUTS, HIDDEN, device)?,
         head: Linear::new(HIDDEN, CLASSES, device)?,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use polygrad_nn::models::{self, ActivationFn, MlpConfig};
 use polygrad_tensor::{Backend, Device, Result};
 
-use crate::training::{Optim, Way, input, training};
+use crate::training::{Mode, Optim, input, training};
 use crate::{Prepared, prepared};
 
 /// A perceptron with ReLU that is trained.
@@ -46,7 +46,7 @@ impl Mlp {
         3 * forward_flops(self.sizes()) - 2 * (batch * sizes[0] * sizes[1]) as u64
     }
 
-    pub(crate) fn prepare<B: Backend, W: Way<B>>(self, optim: Optim, device: &Device<B>) -> Result<Prepared<B>> {
+    pub(crate) fn prepare<B: Backend, W: Mode<B>>(self, optim: Optim, device: &Device<B>) -> Result<Prepared<B>> {
         let (sizes, batch) = self.sizes();
         let model = models::Mlp::new(&MlpConfig::new(sizes), device)?;
         let x = input(&[batch, sizes[0]], device)?;
@@ -64,7 +64,7 @@ pub(crate) fn act_flops() -> u64 {
 }
 
 /// A forward pass with tanh for one observation, without gradients.
-pub(crate) fn act<B: Backend, W: Way<B>>(device: &Device<B>) -> Result<Prepared<B>> {
+pub(crate) fn act<B: Backend, W: Mode<B>>(device: &Device<B>) -> Result<Prepared<B>> {
     let (sizes, batch) = ACT;
     let config = MlpConfig {
         activation: ActivationFn::Tanh,

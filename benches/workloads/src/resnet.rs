@@ -4,7 +4,7 @@ use polygrad_nn::models::{ResNet, ResNetConfig};
 use polygrad_tensor::{Backend, Device, Result};
 
 use crate::Prepared;
-use crate::training::{Optim, Way, input, training};
+use crate::training::{Mode, Optim, input, training};
 
 const BATCH: usize = 16;
 
@@ -24,7 +24,7 @@ pub(crate) fn flops() -> u64 {
     2 * (BATCH * (2 * first + 3 * rest)) as u64
 }
 
-pub(crate) fn prepare<B: Backend, W: Way<B>>(device: &Device<B>) -> Result<Prepared<B>> {
+pub(crate) fn prepare<B: Backend, W: Mode<B>>(device: &Device<B>) -> Result<Prepared<B>> {
     let config = ResNetConfig {
         small_images: true,
         ..ResNetConfig::resnet18(10)

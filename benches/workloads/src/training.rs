@@ -49,7 +49,7 @@ pub(crate) fn input<B: Backend>(shape: &[usize], device: &Device<B>) -> Result<T
 }
 
 /// How the model of a workload is run.
-pub trait Way<B: Backend> {
+pub trait Mode<B: Backend> {
     /// What computes a model's output for an input, without gradients.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ pub struct Eager;
 #[derive(Clone, Copy, Debug)]
 pub struct Captured;
 
-impl<B: Backend> Way<B> for Eager {
+impl<B: Backend> Mode<B> for Eager {
     fn forward<M: Forward<B> + 'static>(model: Rc<M>, x: Tensor<B>) -> Result<Step> {
         Ok(Box::new(move || {
             black_box(no_grad(|| model.forward(&x))?);
@@ -90,7 +90,7 @@ impl<B: Backend> Way<B> for Eager {
     }
 }
 
-impl Way<AnyBackend> for Captured {
+impl Mode<AnyBackend> for Captured {
     fn forward<M: Forward + 'static>(model: Rc<M>, x: Tensor) -> Result<Step> {
         let compiled = model.compile(&x)?;
         Ok(Box::new(move || {
@@ -118,7 +118,7 @@ impl Way<AnyBackend> for Captured {
 }
 
 /// Trains `model` on one batch, whose targets are `rows` classes out of `of`.
-pub(crate) fn training<B: Backend, W: Way<B>, M: Module<B> + 'static>(
+pub(crate) fn training<B: Backend, W: Mode<B>, M: Module<B> + 'static>(
     model: M,
     optim: Optim,
     x: Tensor<B>,

@@ -1,12 +1,12 @@
 //! Cases, as they are collected.
 
-use super::lab::Lab;
-use super::outcome::Done;
+use super::fixture::Fixture;
+use super::outcome::CaseResult;
 
 /// One case.
 pub(super) struct DriverCase {
     pub(super) name: String,
-    pub(super) run: Box<dyn Fn(&Lab<'_>) -> Done + Send + Sync>,
+    pub(super) run: Box<dyn Fn(&Fixture<'_>) -> CaseResult + Send + Sync>,
 }
 
 /// The cases, as they are collected.
@@ -14,7 +14,11 @@ pub(super) struct DriverCase {
 pub(super) struct Cases(pub(super) Vec<DriverCase>);
 
 impl Cases {
-    pub(super) fn add(&mut self, name: impl Into<String>, run: impl Fn(&Lab<'_>) -> Done + Send + Sync + 'static) {
+    pub(super) fn add(
+        &mut self,
+        name: impl Into<String>,
+        run: impl Fn(&Fixture<'_>) -> CaseResult + Send + Sync + 'static,
+    ) {
         self.0.push(DriverCase {
             name: name.into(),
             run: Box::new(run),

@@ -5,10 +5,10 @@ mod call;
 mod case;
 mod cases;
 mod fault;
+mod fixture;
 #[cfg(feature = "harness")]
 mod harness;
 mod hooked;
-mod lab;
 mod numbers;
 mod options;
 mod outcome;

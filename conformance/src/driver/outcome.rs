@@ -4,14 +4,14 @@ use polygrad_core::{Error, ErrorKind};
 
 /// Why a case ended early.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum CaseError {
     /// The driver is wrong.
     Wrong(String),
     /// The driver does not offer it: the name of what it lacks.
     Lacks(String),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for CaseError {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::Unsupported => Self::Lacks(error.to_string()),
@@ -21,9 +21,9 @@ impl From<Error> for Stop {
 }
 
 /// How a case ends.
-pub(super) type Done<T = ()> = Result<T, Stop>;
+pub(super) type CaseResult<T = ()> = Result<T, CaseError>;
 
 /// What is wrong, as the end of a case.
-pub(super) fn wrong<T>(what: impl Into<String>) -> Done<T> {
-    Err(Stop::Wrong(what.into()))
+pub(super) fn wrong<T>(what: impl Into<String>) -> CaseResult<T> {
+    Err(CaseError::Wrong(what.into()))
 }

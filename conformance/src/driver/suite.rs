@@ -9,9 +9,9 @@ use polygrad_core::compute::ComputeBackend;
 
 use super::case::{Cases, DriverCase};
 use super::cases;
-use super::lab::Lab;
+use super::fixture::Fixture;
 use super::options::{DriverOptions, MakeDriver};
-use super::outcome::{Done, Stop};
+use super::outcome::{CaseError, CaseResult};
 use crate::case::Status;
 
 /// The cases that the options choose.
@@ -39,16 +39,16 @@ impl Shared {
 
 /// Runs a case: what it finds, and that all memory it took can be given back, unharmed where it was not to be written.
 pub(super) fn status(case: &DriverCase, shared: &Shared, make: MakeDriver<'_>, options: &DriverOptions) -> Status {
-    let run = || -> Done {
-        let lab = Lab::new(shared.get(make)?, make, options);
-        let done = (case.run)(&lab);
-        let end = lab.finish();
+    let run = || -> CaseResult {
+        let fixture = Fixture::new(shared.get(make)?, make, options);
+        let done = (case.run)(&fixture);
+        let end = fixture.finish();
         done.and(end)
     };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Status::Pass,
-        Ok(Err(Stop::Wrong(what))) => Status::Fail(what),
-        Ok(Err(Stop::Lacks(what))) => Status::Unsupported(what),
+        Ok(Err(CaseError::Wrong(what))) => Status::Fail(what),
+        Ok(Err(CaseError::Lacks(what))) => Status::Unsupported(what),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -12,7 +12,7 @@ use super::set::Vector;
 
 /// Why a case has no answer.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum CaseError {
     /// Another family of ops has this one, or none has.
     OtherFamily,
     /// The library does not offer it.
@@ -21,7 +21,7 @@ pub(crate) enum Stop {
     Failed(String),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for CaseError {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::Unsupported => Self::Unsupported(error.to_string()),
@@ -31,23 +31,23 @@ impl From<Error> for Stop {
 }
 
 /// The outputs of an op, in PyTorch's order.
-pub(crate) type Answer<B> = Result<Vec<Tensor<B>>, Stop>;
+pub(crate) type CaseOutputs<B> = Result<Vec<Tensor<B>>, CaseError>;
 
 /// What asking for an argument gives.
-pub(crate) type Asked<T> = Result<T, Stop>;
+pub(crate) type CaseResult<T> = Result<T, CaseError>;
 
 /// An answer of one tensor.
-pub(crate) fn one<B: Backend>(tensor: Tensor<B>) -> Answer<B> {
+pub(crate) fn one<B: Backend>(tensor: Tensor<B>) -> CaseOutputs<B> {
     Ok(vec![tensor])
 }
 
 /// An answer of values and positions.
-pub(crate) fn pair<B: Backend>((values, indices): (Tensor<B>, Tensor<B>)) -> Answer<B> {
+pub(crate) fn pair<B: Backend>((values, indices): (Tensor<B>, Tensor<B>)) -> CaseOutputs<B> {
     Ok(vec![values, indices])
 }
 
-pub(crate) fn unsupported<T>(reason: impl Into<String>) -> Asked<T> {
-    Err(Stop::Unsupported(reason.into()))
+pub(crate) fn unsupported<T>(reason: impl Into<String>) -> CaseResult<T> {
+    Err(CaseError::Unsupported(reason.into()))
 }
 
 /// The position of an argument that has none: it goes by its name alone.
@@ -115,7 +115,7 @@ impl<'a, B: Backend> Call<'a, B> {
         name: &str,
         kind: &str,
         read: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Asked<Option<T>> {
+    ) -> CaseResult<Option<T>> {
         let Some(value) = self.value(position, name) else {
             return Ok(None);
         };
@@ -131,7 +131,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// Ends the case if an argument that the library has not is given by name, as something else than None, False or 0.
-    pub(crate) fn not_offered(&self, name: &str) -> Asked<()> {
+    pub(crate) fn not_offered(&self, name: &str) -> CaseResult<()> {
         match self.value(NAMED, name) {
             None | Some(Value::Bool(false)) => Ok(()),
             Some(value) if value.as_f64() == Some(0.0) => Ok(()),
@@ -154,21 +154,21 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// Whether an argument is a tensor, and which; a number or a list is none.
-    pub(crate) fn optional_tensor(&self, position: usize, name: &str) -> Asked<Option<&'a Tensor<B>>> {
+    pub(crate) fn optional_tensor(&self, position: usize, name: &str) -> CaseResult<Option<&'a Tensor<B>>> {
         match self.value(position, name) {
             Some(value @ Value::Object(_)) => self.at(name, value).map(Some),
             _ => Ok(None),
         }
     }
 
-    pub(crate) fn tensor(&self, position: usize, name: &str) -> Asked<&'a Tensor<B>> {
+    pub(crate) fn tensor(&self, position: usize, name: &str) -> CaseResult<&'a Tensor<B>> {
         match self.value(position, name) {
             Some(value) => self.at(name, value),
             None => unsupported(format!("argument {name} is missing")),
         }
     }
 
-    pub(crate) fn tensors(&self, position: usize, name: &str) -> Asked<Vec<&'a Tensor<B>>> {
+    pub(crate) fn tensors(&self, position: usize, name: &str) -> CaseResult<Vec<&'a Tensor<B>>> {
         match self.value(position, name) {
             Some(Value::Array(list)) => list.iter().map(|value| self.at(name, value)).collect(),
             Some(value) => unsupported(format!("argument {name} is no list of tensors: {value}")),
@@ -177,7 +177,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// An argument that is a list of lists of tensors.
-    pub(crate) fn lists_of_tensors(&self, position: usize, name: &str) -> Asked<Vec<Vec<&'a Tensor<B>>>> {
+    pub(crate) fn lists_of_tensors(&self, position: usize, name: &str) -> CaseResult<Vec<Vec<&'a Tensor<B>>>> {
         let list = |value: &'a Value| match value {
             Value::Array(list) => list.iter().map(|value| self.at(name, value)).collect(),
             other => unsupported(format!("argument {name} holds no list of tensors: {other}")),
@@ -189,7 +189,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// The tensors whose names begin with a prefix, under the rest of their names.
-    pub(crate) fn with_prefix(&self, prefix: &str) -> Asked<Vec<(&'a str, &'a Tensor<B>)>> {
+    pub(crate) fn with_prefix(&self, prefix: &str) -> CaseResult<Vec<(&'a str, &'a Tensor<B>)>> {
         let names = self.case.kwargs.keys().filter_map(|name| name.strip_prefix(prefix));
         names
             .map(|rest| Ok((rest, self.tensor(NAMED, &format!("{prefix}{rest}"))?)))
@@ -197,7 +197,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// Lets another leaf have the gradient of a tensor that was given by name: one that took over its value.
-    pub(crate) fn replace(&self, name: &str, leaf: Tensor<B>) -> Asked<()> {
+    pub(crate) fn replace(&self, name: &str, leaf: Tensor<B>) -> CaseResult<()> {
         self.tensor(NAMED, name)?;
         let key = self
             .case
@@ -215,7 +215,7 @@ impl<'a, B: Backend> Call<'a, B> {
         self.replaced.into_inner()
     }
 
-    fn at(&self, name: &str, value: &Value) -> Asked<&'a Tensor<B>> {
+    fn at(&self, name: &str, value: &Value) -> CaseResult<&'a Tensor<B>> {
         let found = value
             .get("t")
             .and_then(Value::as_str)
@@ -235,34 +235,34 @@ impl<'a, B: Backend> Call<'a, B> {
         })
     }
 
-    pub(crate) fn optional_float(&self, position: usize, name: &str) -> Asked<Option<f64>> {
+    pub(crate) fn optional_float(&self, position: usize, name: &str) -> CaseResult<Option<f64>> {
         self.as_kind(position, name, "number", real)
     }
 
-    pub(crate) fn float(&self, position: usize, name: &str, default: f64) -> Asked<f64> {
+    pub(crate) fn float(&self, position: usize, name: &str, default: f64) -> CaseResult<f64> {
         Ok(self.optional_float(position, name)?.unwrap_or(default))
     }
 
-    pub(crate) fn optional_int(&self, position: usize, name: &str) -> Asked<Option<isize>> {
+    pub(crate) fn optional_int(&self, position: usize, name: &str) -> CaseResult<Option<isize>> {
         self.as_kind(position, name, "integer", integer)
     }
 
-    pub(crate) fn int(&self, position: usize, name: &str, default: isize) -> Asked<isize> {
+    pub(crate) fn int(&self, position: usize, name: &str, default: isize) -> CaseResult<isize> {
         Ok(self.optional_int(position, name)?.unwrap_or(default))
     }
 
     /// An integer that is not negative.
-    pub(crate) fn size(&self, position: usize, name: &str, default: usize) -> Asked<usize> {
+    pub(crate) fn size(&self, position: usize, name: &str, default: usize) -> CaseResult<usize> {
         let read = self.as_kind(position, name, "size", |value| integer(value)?.try_into().ok())?;
         Ok(read.unwrap_or(default))
     }
 
-    pub(crate) fn flag(&self, position: usize, name: &str, default: bool) -> Asked<bool> {
+    pub(crate) fn flag(&self, position: usize, name: &str, default: bool) -> CaseResult<bool> {
         let read = self.as_kind(position, name, "truth value", Value::as_bool)?;
         Ok(read.unwrap_or(default))
     }
 
-    pub(crate) fn text(&self, position: usize, name: &str) -> Asked<Option<&'a str>> {
+    pub(crate) fn text(&self, position: usize, name: &str) -> CaseResult<Option<&'a str>> {
         self.as_kind(position, name, "text", Value::as_str)
     }
 
@@ -272,7 +272,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// A list of integers, or a single one as a list.
-    pub(crate) fn ints(&self, position: usize, name: &str) -> Asked<Option<Vec<isize>>> {
+    pub(crate) fn ints(&self, position: usize, name: &str) -> CaseResult<Option<Vec<isize>>> {
         self.as_kind(position, name, "list of integers", |value| match value {
             Value::Array(values) => values.iter().map(integer).collect(),
             single => integer(single).map(|int| vec![int]),
@@ -280,7 +280,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// A list of integers that are not negative, or a single one as a list.
-    pub(crate) fn sizes(&self, position: usize, name: &str) -> Asked<Option<Vec<usize>>> {
+    pub(crate) fn sizes(&self, position: usize, name: &str) -> CaseResult<Option<Vec<usize>>> {
         let size = |value| usize::try_from(integer(value)?).ok();
         self.as_kind(position, name, "list of sizes", |value| match value {
             Value::Array(values) => values.iter().map(size).collect(),
@@ -289,7 +289,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// One size for each of three axes: a list that covers the spatial ones, or one for all. An empty list counts as absent.
-    pub(crate) fn window(&self, position: usize, name: &str) -> Asked<Option<[usize; 3]>> {
+    pub(crate) fn window(&self, position: usize, name: &str) -> CaseResult<Option<[usize; 3]>> {
         let list = self.sizes(position, name)?.unwrap_or_default();
         Ok(list
             .first()
@@ -297,7 +297,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// An extent for each of `count` axes, None where PyTorch has None: a list, or one for all.
-    pub(crate) fn extents(&self, position: usize, name: &str, count: usize) -> Asked<Option<Vec<Option<usize>>>> {
+    pub(crate) fn extents(&self, position: usize, name: &str, count: usize) -> CaseResult<Option<Vec<Option<usize>>>> {
         let extent = |value: &Value| match value {
             Value::Null => Some(None),
             value => usize::try_from(integer(value)?).ok().map(Some),
@@ -309,7 +309,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// A number for each of `count` axes: a list, or one for all.
-    pub(crate) fn floats(&self, position: usize, name: &str, count: usize) -> Asked<Option<Vec<f64>>> {
+    pub(crate) fn floats(&self, position: usize, name: &str, count: usize) -> CaseResult<Option<Vec<f64>>> {
         self.as_kind(position, name, "list of numbers", |value| match value {
             Value::Array(values) => values.iter().map(real).collect(),
             single => real(single).map(|number| vec![number; count]),
@@ -317,7 +317,7 @@ impl<'a, B: Backend> Call<'a, B> {
     }
 
     /// The input in the dtype that is asked for, and whether one is; float64 stands for the dtype under test.
-    pub(crate) fn input_in_dtype(&self, position: usize) -> Asked<(Tensor<B>, bool)> {
+    pub(crate) fn input_in_dtype(&self, position: usize) -> CaseResult<(Tensor<B>, bool)> {
         let x = self.tensor(0, "input")?;
         let dtype = match self
             .text(position, "dtype")?

@@ -8,7 +8,7 @@ use polygrad_reference::Reference;
 use polygrad_tensor::{AnyBackend, BackwardOptions, DType, Device, Tensor};
 
 use super::adapter;
-use super::call::{Asked, Call, Stop};
+use super::call::{Call, CaseError, CaseResult};
 use super::proof::{self, Others};
 use super::rounding;
 use super::set::{Vector, VectorSet, keys};
@@ -19,7 +19,7 @@ use crate::tolerance::tolerance;
 /// What a case gives: its outputs, and the gradients by the arguments' keys, or why there are none.
 struct Given {
     outputs: Vec<HostTensor>,
-    gradients: Asked<BTreeMap<String, HostTensor>>,
+    gradients: CaseResult<BTreeMap<String, HostTensor>>,
 }
 
 /// Runs a case in a dtype and judges outputs and gradients apart.
@@ -99,16 +99,16 @@ pub(super) fn zeros(set: &VectorSet, case: &Vector, dtype: DType) -> Result<BTre
     Ok(found)
 }
 
-fn status(stop: Stop) -> Status {
+fn status(stop: CaseError) -> Status {
     match stop {
-        Stop::Unsupported(reason) => Status::Unsupported(reason),
-        Stop::Failed(reason) => Status::Fail(reason),
-        Stop::OtherFamily => Status::Unsupported("the adapter does not know this op".to_owned()),
+        CaseError::Unsupported(reason) => Status::Unsupported(reason),
+        CaseError::Failed(reason) => Status::Fail(reason),
+        CaseError::OtherFamily => Status::Unsupported("the adapter does not know this op".to_owned()),
     }
 }
 
-fn failed<T>(reason: impl Into<String>) -> Asked<T> {
-    Err(Stop::Failed(reason.into()))
+fn failed<T>(reason: impl Into<String>) -> CaseResult<T> {
+    Err(CaseError::Failed(reason.into()))
 }
 
 /// The keys of a case's tensors, in the order of its arguments.
@@ -143,7 +143,13 @@ fn rounded(host: &HostTensor, to: DType, held: DType) -> HostTensor {
 }
 
 /// Runs a case with its inputs rounded to one dtype, computing in another.
-fn give(set: &VectorSet, case: &Vector, inputs_in: DType, dtype: DType, device: &Device<AnyBackend>) -> Asked<Given> {
+fn give(
+    set: &VectorSet,
+    case: &Vector,
+    inputs_in: DType,
+    dtype: DType,
+    device: &Device<AnyBackend>,
+) -> CaseResult<Given> {
     let mut arguments = BTreeMap::new();
     for key in tensors(case) {
         let host = set.require(key).or_else(failed)?;
@@ -171,7 +177,7 @@ fn gradients(
     device: &Device<AnyBackend>,
     arguments: &BTreeMap<String, Tensor<AnyBackend>>,
     outputs: &[Tensor<AnyBackend>],
-) -> Asked<BTreeMap<String, HostTensor>> {
+) -> CaseResult<BTreeMap<String, HostTensor>> {
     let mut loss: Option<Tensor<AnyBackend>> = None;
     for (i, output) in outputs.iter().enumerate() {
         let Some(cotangent) = set.get(&format!("{}/ct.{i}", case.k)).or_else(failed)? else {
@@ -196,7 +202,7 @@ fn gradients(
     let read = leaves.into_iter().map(|(key, leaf)| {
         let gradient = gradients
             .require(leaf)
-            .map_err(|e| Stop::Failed(format!("{key}: {e}")))?;
+            .map_err(|e| CaseError::Failed(format!("{key}: {e}")))?;
         Ok((key.clone(), gradient.to_host()?))
     });
     read.collect()

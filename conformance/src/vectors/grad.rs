@@ -8,7 +8,7 @@ use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result};
 use polygrad_tensor::{AnyBackend, Device, Tensor};
 
 use super::adapter;
-use super::call::{Call, Stop};
+use super::call::{Call, CaseError};
 use super::check::tensors;
 use super::set::{Vector, VectorSet};
 use super::slopes::{self, Values};
@@ -110,11 +110,11 @@ fn run(set: &VectorSet, vector: &Vector, order: &str, device: &Device<AnyBackend
     }
 }
 
-fn into_error(stop: Stop) -> Error {
+fn into_error(stop: CaseError) -> Error {
     match stop {
-        Stop::Failed(reason) => Error::invalid(reason),
-        Stop::Unsupported(reason) => Error::unsupported(reason),
-        Stop::OtherFamily => Error::unsupported("the adapter does not know this op"),
+        CaseError::Failed(reason) => Error::invalid(reason),
+        CaseError::Unsupported(reason) => Error::unsupported(reason),
+        CaseError::OtherFamily => Error::unsupported("the adapter does not know this op"),
     }
 }
 

@@ -23,7 +23,7 @@ struct Stretches<B: Backend> {
 }
 
 /// As many times the whole are held in stretches before they are joined: slices that overlap could else take any amount of memory.
-const MOST: usize = 2;
+const MAX_WHOLES: usize = 2;
 
 impl<B: Backend> Accumulated<B> {
     pub(crate) fn whole(gradient: Tensor<B>) -> Self {
@@ -51,7 +51,7 @@ impl<B: Backend> Accumulated<B> {
             return Ok(());
         };
         match self.stretches.take() {
-            Some(known) if known.axis != new.axis || known.held > MOST * known.dim => {
+            Some(known) if known.axis != new.axis || known.held > MAX_WHOLES * known.dim => {
                 self.add_joined(known)?;
                 self.stretches = Some(new);
             }

@@ -9,7 +9,7 @@ use crate::Tensor;
 use crate::random::{GeneratorState, next_key};
 
 /// So many sets of shapes are recorded; further ones are computed as if nothing were captured.
-const MOST: usize = 8;
+const MAX_PROGRAMS: usize = 8;
 
 /// Runs a computation by its ops alone, without the layers above them: no shapes to check, no gradient graph to build.
 ///
@@ -77,8 +77,10 @@ impl<S: Clone> Capture<S> {
             .iter_mut()
             .find(|entry| entry.signature.fits(variant, &inputs));
         let Some(entry) = found else {
-            if self.entries.len() == MOST {
-                self.refusal = Some(format!("it was given inputs of more than {MOST} sets of shapes"));
+            if self.entries.len() == MAX_PROGRAMS {
+                self.refusal = Some(format!(
+                    "it was given inputs of more than {MAX_PROGRAMS} sets of shapes"
+                ));
                 return f();
             }
             let (outputs, s, program) = recorded(&inputs, f)?;

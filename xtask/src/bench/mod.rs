@@ -18,7 +18,7 @@ const BUILD: &str = "build";
 
 /// What `cargo xtask bench` was asked for.
 #[derive(Debug, Default, PartialEq)]
-struct Asked<'a> {
+struct Arguments<'a> {
     /// All, if there are none.
     workloads: Vec<&'a str>,
     /// Those that can be set up, if there are none.
@@ -27,7 +27,7 @@ struct Asked<'a> {
     seconds: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Arguments<'a> {
     fn read(arguments: &[&'a str]) -> Result<Self, String> {
         let mut asked = Self::default();
         let mut rest = arguments.iter().copied();
@@ -57,7 +57,7 @@ impl<'a> Asked<'a> {
 /// # Errors
 /// When Polygrad or a named peer cannot be built, a workload is unknown, or a file cannot be written.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    let asked = Asked::read(arguments)?;
+    let asked = Arguments::read(arguments)?;
     let chosen = &asked.workloads;
     let workloads: Vec<&str> = chosen.iter().copied().filter(|name| *name != BUILD).collect();
     let times = chosen.is_empty() || !workloads.is_empty();
@@ -128,18 +128,18 @@ mod tests {
 
     #[test]
     fn arguments_are_workloads_peers_and_seconds() {
-        let asked = Asked::read(&["mlp-rl", "--against", "torch,jax", "--seconds", "0.5", "cnn"]).unwrap();
-        let expected = Asked {
+        let asked = Arguments::read(&["mlp-rl", "--against", "torch,jax", "--seconds", "0.5", "cnn"]).unwrap();
+        let expected = Arguments {
             workloads: vec!["mlp-rl", "cnn"],
             peers: vec!["torch", "jax"],
             seconds: Some("0.5"),
         };
         assert_eq!(asked, expected);
         assert!(
-            Asked::read(&["--seconds"])
+            Arguments::read(&["--seconds"])
                 .unwrap_err()
                 .contains("--seconds wants a value")
         );
-        assert!(Asked::read(&["--fast"]).unwrap_err().contains("no option --fast"));
+        assert!(Arguments::read(&["--fast"]).unwrap_err().contains("no option --fast"));
     }
 }

@@ -11,13 +11,13 @@ use crate::loops::Pointer;
 use crate::simd::{Kernel, Lanes, Level, Simd};
 
 /// Rows of B that are packed at a time, at most.
-const MOST_K: usize = 384;
+const MAX_K: usize = 384;
 
 /// Bytes of a panel, at most, where registers are wide: it and a row tile of A fit the first-level cache.
-const MOST_PANEL: usize = 24 << 10;
+const MAX_PANEL: usize = 24 << 10;
 
 /// Columns of B that are packed at a time, at most.
-pub(super) const MOST_N: usize = 1024;
+pub(super) const MAX_N: usize = 1024;
 
 /// Rows and columns of the largest tile of a level.
 pub(super) fn tile_size<T: Real>(level: Level) -> (usize, usize) {
@@ -48,7 +48,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     pub(super) fn new<T>(n: usize, k: usize, nr: usize) -> Self {
-        let most = (MOST_PANEL / (nr * size_of::<T>())).clamp(1, MOST_K);
+        let most = (MAX_PANEL / (nr * size_of::<T>())).clamp(1, MAX_K);
         let depth = k.div_ceil(k.div_ceil(most).max(1));
         Self { n, k, nr, depth }
     }
@@ -56,9 +56,9 @@ impl Blocks {
     /// First column and columns, first row and rows of each block, in the order in which they are multiplied.
     pub(super) fn each(&self) -> impl Iterator<Item = ((usize, usize), (usize, usize))> {
         let Self { n, k, depth, .. } = *self;
-        (0..n).step_by(MOST_N).flat_map(move |left| {
+        (0..n).step_by(MAX_N).flat_map(move |left| {
             let tops = (0..k.max(1)).step_by(depth.max(1));
-            tops.map(move |top| ((left, MOST_N.min(n - left)), (top, depth.min(k - top))))
+            tops.map(move |top| ((left, MAX_N.min(n - left)), (top, depth.min(k - top))))
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use polygrad_core::Result;
 
-use super::blocks::{Blocks, MOST_N, Pack, tile_size};
+use super::blocks::{Blocks, MAX_N, Pack, tile_size};
 use super::tile::{Even, Input, NV, Out, any_tile, most_rows};
 use super::vector::by_vectors;
 use super::{Dims, Gemm, Mat, MatMut, Panels, Real, Strided, Update, cost};
@@ -14,7 +14,7 @@ use crate::loops::Pointer;
 use crate::simd::{Kernel, Lanes, Level, Simd};
 
 /// Rows of A that are multiplied with all panels, at most: they stay in the second-level cache.
-const MOST_M: usize = 96;
+const MAX_M: usize = 96;
 
 /// Rows of a task, at least, where a product is cut for several threads: panels of B should be worth their way into the first-level cache.
 const LEAST_M: usize = 48;
@@ -113,7 +113,7 @@ impl Packed {
                 update,
             )?;
             if c.rows == 1 && beta == T::ZERO {
-                let strip = MOST_M;
+                let strip = MAX_M;
                 device.each(n.div_ceil(strip), (m * strip) as f32 * 0.15, |i| {
                     let first = i * strip;
                     self.0.run(Turn {
@@ -204,9 +204,7 @@ pub(super) unsafe fn product<T: Real, P: Panels<T>>(
     let room = match source {
         // Registers must not run over the end of B's rows.
         Source::Pack(_, Some(b)) if b.cols == 1 && n * k <= SMALL_B && n.is_multiple_of(nr / NV) => None,
-        Source::Pack(..) => Some(Buffer::alloc(
-            blocks.room(n.min(MOST_N), blocks.depth) * size_of::<T>(),
-        )?),
+        Source::Pack(..) => Some(Buffer::alloc(blocks.room(n.min(MAX_N), blocks.depth) * size_of::<T>())?),
         Source::Panels(_) => None,
     };
     for (columns, rows) in blocks.each() {
@@ -287,7 +285,7 @@ impl<T: Real> Block<T> {
             1 => 1,
             _ => (((ns / TASK_NS) as usize / threads).min(2) * threads).max(1),
         };
-        let bands = match m.div_ceil(MOST_M) {
+        let bands = match m.div_ceil(MAX_M) {
             few if few < wanted => few.max(wanted.min(m / LEAST_M)),
             many => many.next_multiple_of(threads),
         };

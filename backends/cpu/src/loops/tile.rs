@@ -9,18 +9,18 @@ pub(super) const TILE: usize = 512;
 
 /// Room for [`TILE`] elements of up to eight bytes.
 #[repr(align(64))]
-pub(super) struct Room(#[expect(dead_code, reason = "used by its address alone")] [u8; TILE * 8]);
+pub(super) struct Scratch(#[expect(dead_code, reason = "used by its address alone")] [u8; TILE * 8]);
 
 /// What one operand is gathered into.
 pub(super) struct Tile<'a> {
     /// Apart from what is known about it, so that nothing has to be written before it is used.
-    room: &'a mut MaybeUninit<Room>,
+    room: &'a mut MaybeUninit<Scratch>,
     /// Where the value comes from that fills the tile, if it is full of one value, and of how many.
     filled: (*const u8, usize),
 }
 
 impl<'a> Tile<'a> {
-    pub(super) fn new(room: &'a mut MaybeUninit<Room>) -> Self {
+    pub(super) fn new(room: &'a mut MaybeUninit<Scratch>) -> Self {
         Self {
             room,
             filled: (std::ptr::null(), 0),

@@ -49,10 +49,10 @@ fn with_large<S: Simd>(s: S, x: S::V, y: S::V, exact: fn(f64) -> f64) -> S::V {
 
 #[inline(always)]
 fn large<S: Simd>(s: S, x: S::V, y: S::V, exact: fn(f64) -> f64) -> S::V {
-    const MOST: usize = 16;
-    const { assert!(S::N <= MOST) };
-    let mut xs = [0.0; MOST];
-    let mut ys = [0.0; MOST];
+    const MAX_LANES: usize = 16;
+    const { assert!(S::N <= MAX_LANES) };
+    let mut xs = [0.0; MAX_LANES];
+    let mut ys = [0.0; MAX_LANES];
     // SAFETY: both arrays hold at least one register.
     unsafe {
         s.store(xs.as_mut_ptr(), x);

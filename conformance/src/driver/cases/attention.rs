@@ -4,53 +4,53 @@ use polygrad_core::compute::{Attention, DevicePtr, Kernel};
 use polygrad_core::{DType, HostTensor, Shape};
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
+use super::super::fixture::Fixture;
 use super::super::numbers::drawn;
-use super::super::outcome::Done;
+use super::super::outcome::CaseResult;
 
 pub(super) fn cases(all: &mut Cases) {
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
-        all.add(format!("attention {dtype}: sizes"), move |lab| {
+        all.add(format!("attention {dtype}: sizes"), move |fixture| {
             for sizes in [[5, 5], [1, 1], [1, 9], [7, 3], [33, 70], [64, 64]] {
-                run(lab, dtype, sizes, [8, 8], 0.35, false)?;
-                run(lab, dtype, sizes, [3, 5], 1.0, false)?;
+                run(fixture, dtype, sizes, [8, 8], 0.35, false)?;
+                run(fixture, dtype, sizes, [3, 5], 1.0, false)?;
             }
-            run(lab, dtype, [4, 4], [16, 1], -0.5, false)?;
-            run(lab, dtype, [4, 4], [1, 16], 0.0, false)
+            run(fixture, dtype, [4, 4], [16, 1], -0.5, false)?;
+            run(fixture, dtype, [4, 4], [1, 16], 0.0, false)
         });
         all.add(
             format!("attention {dtype}: causal, as many keys as queries"),
-            move |lab| {
-                run(lab, dtype, [6, 6], [4, 4], 0.5, true)?;
-                run(lab, dtype, [65, 65], [8, 3], 0.5, true)
+            move |fixture| {
+                run(fixture, dtype, [6, 6], [4, 4], 0.5, true)?;
+                run(fixture, dtype, [65, 65], [8, 3], 0.5, true)
             },
         );
         all.add(
             format!("attention {dtype}: causal, more keys than queries"),
-            move |lab| {
-                run(lab, dtype, [3, 8], [4, 4], 0.5, true)?;
-                run(lab, dtype, [1, 40], [4, 6], 0.5, true)
+            move |fixture| {
+                run(fixture, dtype, [3, 8], [4, 4], 0.5, true)?;
+                run(fixture, dtype, [1, 40], [4, 6], 0.5, true)
             },
         );
         all.add(
             format!("attention {dtype}: causal, rows that see nothing are 0"),
-            move |lab| {
-                run(lab, dtype, [8, 3], [4, 4], 0.5, true)?;
-                run(lab, dtype, [70, 33], [4, 6], 0.5, true)
+            move |fixture| {
+                run(fixture, dtype, [8, 3], [4, 4], 0.5, true)?;
+                run(fixture, dtype, [70, 33], [4, 6], 0.5, true)
             },
         );
-        all.add(format!("attention {dtype}: nothing"), move |lab| {
-            run(lab, dtype, [4, 0], [4, 5], 0.5, false)?;
-            run(lab, dtype, [4, 0], [4, 5], 0.5, true)?;
-            run(lab, dtype, [0, 4], [4, 5], 0.5, true)?;
-            run(lab, dtype, [4, 6], [4, 0], 0.5, false)?;
-            run(lab, dtype, [4, 6], [0, 3], 0.5, true)?;
-            nowhere(lab, dtype)
+        all.add(format!("attention {dtype}: nothing"), move |fixture| {
+            run(fixture, dtype, [4, 0], [4, 5], 0.5, false)?;
+            run(fixture, dtype, [4, 0], [4, 5], 0.5, true)?;
+            run(fixture, dtype, [0, 4], [4, 5], 0.5, true)?;
+            run(fixture, dtype, [4, 6], [4, 0], 0.5, false)?;
+            run(fixture, dtype, [4, 6], [0, 3], 0.5, true)?;
+            nowhere(fixture, dtype)
         });
     }
 }
 
-fn nowhere(lab: &Lab<'_>, dtype: DType) -> Done {
+fn nowhere(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     let none = DevicePtr::new(3);
     let call = Attention {
         dtype,
@@ -67,18 +67,18 @@ fn nowhere(lab: &Lab<'_>, dtype: DType) -> Done {
         v: none,
         output: none,
     };
-    Ok(lab.driver.attention(&call)?)
+    Ok(fixture.driver.attention(&call)?)
 }
 
 fn run(
-    lab: &Lab<'_>,
+    fixture: &Fixture<'_>,
     dtype: DType,
     [seq_q, seq_kv]: [usize; 2],
     [head_dim, value_dim]: [usize; 2],
     scale: f64,
     causal: bool,
-) -> Done {
-    lab.needs(Kernel::Attention, dtype)?;
+) -> CaseResult {
+    fixture.needs(Kernel::Attention, dtype)?;
     let (batch, heads) = (2, 3);
     let q = drawn(dtype, &[batch, heads, seq_q, head_dim], 1)?;
     let k = drawn(dtype, &[batch, heads, seq_kv, head_dim], 2)?;
@@ -108,9 +108,9 @@ fn run(
         }
     }
     let dims = [batch, heads, seq_q, value_dim];
-    let [from_q, from_k, from_v] = [lab.put(&q)?, lab.put(&k)?, lab.put(&v)?];
-    let to = lab.out(dtype, &dims)?;
-    lab.driver.attention(&Attention {
+    let [from_q, from_k, from_v] = [fixture.put(&q)?, fixture.put(&k)?, fixture.put(&v)?];
+    let to = fixture.out(dtype, &dims)?;
+    fixture.driver.attention(&Attention {
         dtype,
         batch,
         heads,
@@ -126,5 +126,5 @@ fn run(
         output: to.ptr,
     })?;
     let truth = HostTensor::new(Shape::new(&dims)?, truth)?;
-    lab.check_op("nn.functional.scaled_dot_product_attention", &to, &truth)
+    fixture.check_op("nn.functional.scaled_dot_product_attention", &to, &truth)
 }

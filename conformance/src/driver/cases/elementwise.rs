@@ -7,26 +7,28 @@ use polygrad_core::{
 use polygrad_reference::{Reference, ReferenceDevice, ReferenceTensor};
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
+use super::super::fixture::Fixture;
 use super::super::numbers::{drawn, host, places, rounded, walked};
-use super::super::outcome::Done;
+use super::super::outcome::CaseResult;
 use crate::tolerance::{Bounds, tolerance};
 
 pub(super) fn cases(all: &mut Cases) {
     for dtype in DType::ALL {
-        all.add(format!("elementwise {dtype}: layouts"), move |lab| layouts(lab, dtype));
-        all.add(format!("elementwise {dtype}: ranks and sizes"), move |lab| {
-            ranks(lab, dtype)
+        all.add(format!("elementwise {dtype}: layouts"), move |fixture| {
+            layouts(fixture, dtype)
         });
-        all.add(format!("elementwise {dtype}: in place"), move |lab| {
-            in_place(lab, dtype)
+        all.add(format!("elementwise {dtype}: ranks and sizes"), move |fixture| {
+            ranks(fixture, dtype)
+        });
+        all.add(format!("elementwise {dtype}: in place"), move |fixture| {
+            in_place(fixture, dtype)
         });
         all.add(
             format!("elementwise {dtype}: copies, scalars, several outputs"),
-            move |lab| several(lab, dtype),
+            move |fixture| several(fixture, dtype),
         );
     }
-    all.add("elementwise: a chain", |lab| chain(lab, &[257, 129]));
+    all.add("elementwise: a chain", |fixture| chain(fixture, &[257, 129]));
     all.add("elementwise: a long chain", long_chain);
     all.add("elementwise: dtypes that change on the way", changing);
     all.add("elementwise: outputs that interleave", interleaved);
@@ -39,7 +41,7 @@ fn answers(
     inputs: &[HostTensor],
     scalars: &[Scalar],
     shape: Shape,
-) -> Done<Vec<HostTensor>> {
+) -> CaseResult<Vec<HostTensor>> {
     let inputs = inputs.iter().map(rounded).collect::<polygrad_core::Result<Vec<_>>>()?;
     let mut scalar_tensors = Vec::new();
     for (&scalar, &dtype) in scalars.iter().zip(program.scalars()) {
@@ -74,30 +76,30 @@ fn answers(
 
 /// Runs a program over inputs laid out like this, into outputs laid out like that, and compares.
 fn run(
-    lab: &Lab<'_>,
+    fixture: &Fixture<'_>,
     what: &str,
     program: &ElementwiseProgram,
     inputs: &[(HostTensor, Layout)],
     scalars: &[Scalar],
     outputs: &[(Vec<usize>, Layout)],
-) -> Done {
+) -> CaseResult {
     let shape = *outputs[0].1.shape();
-    if inputs.len() + outputs.len() > lab.driver.capabilities().max_elementwise_views {
+    if inputs.len() + outputs.len() > fixture.driver.capabilities().max_elementwise_views {
         return Ok(());
     }
     let (mut views, mut values) = (Vec::new(), Vec::new());
     for (base, layout) in inputs {
-        views.push(lab.put(base)?.laid(*layout));
+        views.push(fixture.put(base)?.laid(*layout));
         values.push(walked(base, layout)?);
     }
     let (mut blocks, mut targets) = (Vec::new(), Vec::new());
     for ((dims, layout), &value) in outputs.iter().zip(program.outputs()) {
         let dtype = program.dtype(value).unwrap_or(DType::F32);
-        let block = lab.out(dtype, dims)?;
+        let block = fixture.out(dtype, dims)?;
         blocks.push(block);
         targets.push(block.laid(*layout));
     }
-    lab.driver.elementwise(&Elementwise {
+    fixture.driver.elementwise(&Elementwise {
         program,
         shape,
         inputs: &views,
@@ -106,7 +108,7 @@ fn run(
     })?;
     let truths = answers(program, &values, scalars, shape)?;
     for ((block, (_, layout)), truth) in blocks.iter().zip(outputs).zip(truths) {
-        lab.check_part(what, block, &places(layout), &truth, bounds(program, block.dtype))?;
+        fixture.check_part(what, block, &places(layout), &truth, bounds(program, block.dtype))?;
     }
     Ok(())
 }
@@ -124,7 +126,7 @@ fn bounds(program: &ElementwiseProgram, dtype: DType) -> Bounds {
 }
 
 /// `a + a * b`, or for bool `(a or b) xor b`, as it is defined for every dtype.
-fn program(dtype: DType) -> Done<ElementwiseProgram> {
+fn program(dtype: DType) -> CaseResult<ElementwiseProgram> {
     let mut program = ElementwiseProgram::default();
     let (a, b) = (program.input(dtype), program.input(dtype));
     let first = program.push(Step::Binary(BinaryOp::Mul, a, b))?;
@@ -134,7 +136,7 @@ fn program(dtype: DType) -> Done<ElementwiseProgram> {
 }
 
 /// Ways to lie in memory for a shape: the block's extents, and the layout in it.
-fn ways(dims: &[usize]) -> Done<Vec<(&'static str, Vec<usize>, Layout)>> {
+fn ways(dims: &[usize]) -> CaseResult<Vec<(&'static str, Vec<usize>, Layout)>> {
     let shape = Shape::new(dims)?;
     let reversed: Vec<usize> = dims.iter().rev().copied().collect();
     let turned = Layout::contiguous(Shape::new(&reversed)?);
@@ -154,8 +156,8 @@ fn ways(dims: &[usize]) -> Done<Vec<(&'static str, Vec<usize>, Layout)>> {
     ])
 }
 
-fn layouts(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::Elementwise, dtype)?;
+fn layouts(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::Elementwise, dtype)?;
     let (program, dims) = (program(dtype)?, [6, 35, 4]);
     let shape = Shape::new(&dims)?;
     let plain = (drawn(dtype, &dims, 2)?, Layout::contiguous(shape));
@@ -163,7 +165,7 @@ fn layouts(lab: &Lab<'_>, dtype: DType) -> Done {
         let input = (drawn(dtype, &block, 1)?, layout);
         let whole = (dims.to_vec(), Layout::contiguous(shape));
         run(
-            lab,
+            fixture,
             &format!("an input {name}"),
             &program,
             &[input, plain.clone()],
@@ -171,7 +173,7 @@ fn layouts(lab: &Lab<'_>, dtype: DType) -> Done {
             &[whole],
         )?;
         run(
-            lab,
+            fixture,
             &format!("an output {name}"),
             &program,
             &[plain.clone(), plain.clone()],
@@ -192,20 +194,20 @@ fn layouts(lab: &Lab<'_>, dtype: DType) -> Done {
         let whole = (dims.to_vec(), Layout::contiguous(shape));
         let what = format!("{broadcast:?} broadcast");
         run(
-            lab,
+            fixture,
             &what,
             &program,
             &[input.clone(), plain.clone()],
             &[],
             std::slice::from_ref(&whole),
         )?;
-        run(lab, &what, &program, &[plain.clone(), input], &[], &[whole])?;
+        run(fixture, &what, &program, &[plain.clone(), input], &[], &[whole])?;
     }
     Ok(())
 }
 
-fn ranks(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::Elementwise, dtype)?;
+fn ranks(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::Elementwise, dtype)?;
     let program = program(dtype)?;
     let sizes: [&[usize]; 14] = [
         &[],
@@ -228,7 +230,7 @@ fn ranks(lab: &Lab<'_>, dtype: DType) -> Done {
         let whole = Layout::contiguous(shape);
         let inputs = [(drawn(dtype, dims, 1)?, whole), (drawn(dtype, dims, 2)?, whole)];
         run(
-            lab,
+            fixture,
             &format!("{shape}"),
             &program,
             &inputs,
@@ -239,7 +241,7 @@ fn ranks(lab: &Lab<'_>, dtype: DType) -> Done {
             for (name, block, layout) in ways(dims)? {
                 let inputs = [(drawn(dtype, &block, 1)?, layout), (drawn(dtype, dims, 2)?, whole)];
                 run(
-                    lab,
+                    fixture,
                     &format!("{shape} {name}"),
                     &program,
                     &inputs,
@@ -252,8 +254,8 @@ fn ranks(lab: &Lab<'_>, dtype: DType) -> Done {
     Ok(())
 }
 
-fn in_place(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::Elementwise, dtype)?;
+fn in_place(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::Elementwise, dtype)?;
     let program = program(dtype)?;
     for (name, block, layout) in ways(&[9, 40, 30])? {
         let (a, b) = (drawn(dtype, &block, 1)?, drawn(dtype, &block, 2)?);
@@ -263,24 +265,24 @@ fn in_place(lab: &Lab<'_>, dtype: DType) -> Done {
             let mut blocks = Vec::new();
             for (i, host) in [&a, &b].into_iter().enumerate() {
                 blocks.push(if i == over {
-                    lab.put_to_change(host)?
+                    fixture.put_to_change(host)?
                 } else {
-                    lab.put(host)?
+                    fixture.put(host)?
                 });
             }
             let views: Vec<DeviceView> = blocks.iter().map(|block| block.laid(layout)).collect();
-            lab.driver.elementwise(&Elementwise {
+            fixture.driver.elementwise(&Elementwise {
                 program: &program,
                 shape: *layout.shape(),
                 inputs: &views,
                 scalars: &[],
                 outputs: &[views[over]],
             })?;
-            if !lab.options.values {
+            if !fixture.options.values {
                 continue;
             }
-            let answer = walked(&lab.read(&blocks[over])?, &layout)?;
-            lab.agrees(
+            let answer = walked(&fixture.read(&blocks[over])?, &layout)?;
+            fixture.agrees(
                 &format!("over input {over}, {name}"),
                 &answer,
                 truth,
@@ -291,17 +293,17 @@ fn in_place(lab: &Lab<'_>, dtype: DType) -> Done {
     Ok(())
 }
 
-fn several(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::Elementwise, dtype)?;
+fn several(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::Elementwise, dtype)?;
     let dims = [37, 70];
     let whole = Layout::contiguous(Shape::new(&dims)?);
-    let x = || -> Done<(HostTensor, Layout)> { Ok((drawn(dtype, &dims, 4)?, whole)) };
+    let x = || -> CaseResult<(HostTensor, Layout)> { Ok((drawn(dtype, &dims, 4)?, whole)) };
     let mut copy = ElementwiseProgram::default();
     let input = copy.input(dtype);
     copy.output(input);
     for (name, block, layout) in ways(&dims)? {
         run(
-            lab,
+            fixture,
             &format!("a copy to {name}"),
             &copy,
             &[x()?],
@@ -313,7 +315,7 @@ fn several(lab: &Lab<'_>, dtype: DType) -> Done {
     let scalar = constant.scalar(dtype);
     constant.output(scalar);
     run(
-        lab,
+        fixture,
         "a scalar alone",
         &constant,
         &[],
@@ -329,14 +331,14 @@ fn several(lab: &Lab<'_>, dtype: DType) -> Done {
     }
     let outputs: Vec<_> = (0..5).map(|_| (dims.to_vec(), whole)).collect();
     for scalar in [Scalar::Int(1), Scalar::Float(0.0), Scalar::Bool(true)] {
-        run(lab, "several outputs", &many, &[x()?], &[scalar], &outputs)?;
+        run(fixture, "several outputs", &many, &[x()?], &[scalar], &outputs)?;
     }
     Ok(())
 }
 
-fn chain(lab: &Lab<'_>, dims: &[usize]) -> Done {
+fn chain(fixture: &Fixture<'_>, dims: &[usize]) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Elementwise, dtype)?;
+    fixture.needs(Kernel::Elementwise, dtype)?;
     let mut program = ElementwiseProgram::default();
     let (a, b, s) = (program.input(dtype), program.input(dtype), program.scalar(dtype));
     let scaled = program.push(Step::Binary(BinaryOp::Mul, a, s))?;
@@ -349,12 +351,12 @@ fn chain(lab: &Lab<'_>, dims: &[usize]) -> Done {
     let whole = Layout::contiguous(Shape::new(dims)?);
     let inputs = [(drawn(dtype, dims, 1)?, whole), (drawn(dtype, dims, 2)?, whole)];
     let outputs = [(dims.to_vec(), whole), (dims.to_vec(), whole)];
-    run(lab, "a chain", &program, &inputs, &[Scalar::Float(0.3)], &outputs)
+    run(fixture, "a chain", &program, &inputs, &[Scalar::Float(0.3)], &outputs)
 }
 
-fn long_chain(lab: &Lab<'_>) -> Done {
+fn long_chain(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Elementwise, dtype)?;
+    fixture.needs(Kernel::Elementwise, dtype)?;
     let mut program = ElementwiseProgram::default();
     let (a, b) = (program.input(dtype), program.input(dtype));
     let mut values = vec![a, b];
@@ -369,12 +371,12 @@ fn long_chain(lab: &Lab<'_>) -> Done {
     let whole = Layout::contiguous(Shape::new(&[5001])?);
     let inputs = [(drawn(dtype, &[5001], 1)?, whole), (drawn(dtype, &[5001], 2)?, whole)];
     let outputs = [(vec![5001], whole), (vec![5001], whole)];
-    run(lab, "a long chain", &program, &inputs, &[], &outputs)
+    run(fixture, "a long chain", &program, &inputs, &[], &outputs)
 }
 
-fn changing(lab: &Lab<'_>) -> Done {
+fn changing(fixture: &Fixture<'_>) -> CaseResult {
     for dtype in [DType::F32, DType::I64, DType::Bool] {
-        lab.needs(Kernel::Elementwise, dtype)?;
+        fixture.needs(Kernel::Elementwise, dtype)?;
     }
     let mut program = ElementwiseProgram::default();
     let (x, n, flag) = (
@@ -400,23 +402,30 @@ fn changing(lab: &Lab<'_>) -> Done {
         (drawn(DType::Bool, &dims, 3)?, whole),
     ];
     let outputs: Vec<_> = (0..4).map(|_| (dims.to_vec(), whole)).collect();
-    run(lab, "changing dtypes", &program, &inputs, &[Scalar::Int(0)], &outputs)
+    run(
+        fixture,
+        "changing dtypes",
+        &program,
+        &inputs,
+        &[Scalar::Int(0)],
+        &outputs,
+    )
 }
 
-fn interleaved(lab: &Lab<'_>) -> Done {
+fn interleaved(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Elementwise, dtype)?;
+    fixture.needs(Kernel::Elementwise, dtype)?;
     let n = 40_000;
     let shape = Shape::new(&[n])?;
     let x = drawn(dtype, &[n], 1)?;
-    let (from, to) = (lab.put(&x)?, lab.out(dtype, &[2 * n])?);
+    let (from, to) = (fixture.put(&x)?, fixture.out(dtype, &[2 * n])?);
     let mut program = ElementwiseProgram::default();
     let input = program.input(dtype);
     let negative = program.push(Step::Unary(UnaryOp::Neg, input))?;
     program.output(input);
     program.output(negative);
     let side = |offset| to.laid(Layout::strided(shape, &[2], offset));
-    lab.driver.elementwise(&Elementwise {
+    fixture.driver.elementwise(&Elementwise {
         program: &program,
         shape,
         inputs: &[from.view()],
@@ -424,7 +433,7 @@ fn interleaved(lab: &Lab<'_>) -> Done {
         outputs: &[side(0), side(1)],
     })?;
     let truth = x.to_f64_vec().iter().flat_map(|&v| [v, -v]).collect();
-    lab.check(
+    fixture.check(
         "two outputs",
         &to,
         &HostTensor::new(Shape::new(&[2 * n])?, truth)?,
@@ -432,11 +441,15 @@ fn interleaved(lab: &Lab<'_>) -> Done {
     )
 }
 
-fn misfits(lab: &Lab<'_>) -> Done {
+fn misfits(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Elementwise, dtype)?;
+    fixture.needs(Kernel::Elementwise, dtype)?;
     let program = program(dtype)?;
-    let (x, y, to) = (lab.out(dtype, &[8])?, lab.out(dtype, &[8])?, lab.out(dtype, &[8])?);
+    let (x, y, to) = (
+        fixture.out(dtype, &[8])?,
+        fixture.out(dtype, &[8])?,
+        fixture.out(dtype, &[8])?,
+    );
     let shape = Shape::new(&[8])?;
     let other = DeviceView::contiguous(y.ptr, dtype, Shape::new(&[4])?);
     let typed = DeviceView::contiguous(y.ptr, DType::I64, shape);
@@ -449,7 +462,7 @@ fn misfits(lab: &Lab<'_>) -> Done {
             scalars,
             outputs,
         };
-        lab.fails(what, ErrorKind::InvalidArgument, lab.driver.elementwise(&call))
+        fixture.fails(what, ErrorKind::InvalidArgument, fixture.driver.elementwise(&call))
     };
     refused("an input too few", &good[..1], &[], &[to.view()])?;
     refused("no output", &good, &[], &[])?;

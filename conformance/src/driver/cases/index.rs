@@ -5,30 +5,34 @@ use polygrad_core::{Axes, Backend, DType, ErrorKind, HostTensor, Layout, Shape, 
 use polygrad_reference::Reference;
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
+use super::super::fixture::Fixture;
 use super::super::numbers::{drawn, host, places, positions, precise, walked};
-use super::super::outcome::{Done, wrong};
+use super::super::outcome::{CaseResult, wrong};
 use crate::tolerance::{Bounds, tolerance};
 
 pub(super) fn cases(all: &mut Cases) {
     for dtype in DType::ALL {
-        all.add(format!("gather {dtype}"), move |lab| gather(lab, dtype));
-        all.add(format!("scatter {dtype}"), move |lab| scatter(lab, dtype, false));
+        all.add(format!("gather {dtype}"), move |fixture| gather(fixture, dtype));
+        all.add(format!("scatter {dtype}"), move |fixture| {
+            scatter(fixture, dtype, false)
+        });
         if dtype != DType::Bool {
-            all.add(format!("scatter_add {dtype}"), move |lab| scatter(lab, dtype, true));
+            all.add(format!("scatter_add {dtype}"), move |fixture| {
+                scatter(fixture, dtype, true)
+            });
         }
     }
     all.add("gather: indices outside", outside_gather);
-    all.add("scatter: indices outside", |lab| outside_scatter(lab, false));
-    all.add("scatter_add: indices outside", |lab| outside_scatter(lab, true));
+    all.add("scatter: indices outside", |fixture| outside_scatter(fixture, false));
+    all.add("scatter_add: indices outside", |fixture| outside_scatter(fixture, true));
 }
 
-fn gather(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::Gather, dtype)?;
+fn gather(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::Gather, dtype)?;
     let base = drawn(dtype, &[6, 5, 7], 1)?;
     let whole = Layout::contiguous(*base.shape());
     let back = [SliceRange::new(5, 6, -1), SliceRange::full(5), SliceRange::new(0, 4, 2)];
-    let from = lab.put(&base)?;
+    let from = fixture.put(&base)?;
     for layout in [whole, whole.permute(Axes::new([2, 0, 1])?), whole.slice(&back)] {
         let x = walked(&base, &layout)?;
         for axis in 0..3 {
@@ -36,39 +40,39 @@ fn gather(lab: &Lab<'_>, dtype: DType) -> Done {
                 let dims = layout.shape().with_dim(axis, extent);
                 let index = positions(&dims, x.shape()[axis], 4)?;
                 let truth = host(&Reference::gather(&precise(&x)?, axis, &precise(&index)?)?)?;
-                let (names, to) = (lab.put(&index)?, lab.out(dtype, &dims)?);
+                let (names, to) = (fixture.put(&index)?, fixture.out(dtype, &dims)?);
                 let (input, index) = (from.laid(layout), names.view());
-                lab.driver.gather(&Gather {
+                fixture.driver.gather(&Gather {
                     input,
                     axis,
                     index,
                     output: to.ptr,
                 })?;
-                lab.check("gather", &to, &truth, Bounds::EXACT)?;
+                fixture.check("gather", &to, &truth, Bounds::EXACT)?;
             }
         }
     }
     // One index for each row, seen by all its elements.
     let index = positions(&[4], 6, 9)?;
-    let names = lab.put(&index)?;
+    let names = fixture.put(&index)?;
     let spread = Layout::strided(Shape::new(&[4, 5, 7])?, &[1, 0, 0], 0);
     let truth = host(&Reference::gather(
         &precise(&base)?,
         0,
         &precise(&walked(&index, &spread)?)?,
     )?)?;
-    let to = lab.out(dtype, &[4, 5, 7])?;
-    lab.driver.gather(&Gather {
+    let to = fixture.out(dtype, &[4, 5, 7])?;
+    fixture.driver.gather(&Gather {
         input: from.view(),
         axis: 0,
         index: names.laid(spread),
         output: to.ptr,
     })?;
-    lab.check("gather of rows", &to, &truth, Bounds::EXACT)
+    fixture.check("gather of rows", &to, &truth, Bounds::EXACT)
 }
 
 /// An index that names no place twice along the axis.
-fn distinct(dims: &[usize], axis: usize, below: usize) -> Done<HostTensor> {
+fn distinct(dims: &[usize], axis: usize, below: usize) -> CaseResult<HostTensor> {
     let inner: usize = dims[axis + 1..].iter().product();
     let extent = dims[axis];
     let numel: usize = dims.iter().product();
@@ -82,8 +86,8 @@ fn distinct(dims: &[usize], axis: usize, below: usize) -> Done<HostTensor> {
     Ok(HostTensor::new(Shape::new(dims)?, values)?)
 }
 
-fn scatter(lab: &Lab<'_>, dtype: DType, add: bool) -> Done {
-    lab.needs(if add { Kernel::ScatterAdd } else { Kernel::Scatter }, dtype)?;
+fn scatter(fixture: &Fixture<'_>, dtype: DType, add: bool) -> CaseResult {
+    fixture.needs(if add { Kernel::ScatterAdd } else { Kernel::Scatter }, dtype)?;
     let block = [7, 13, 6];
     let base = drawn(dtype, &block, 1)?;
     let whole = Layout::contiguous(*base.shape());
@@ -110,8 +114,8 @@ fn scatter(lab: &Lab<'_>, dtype: DType, add: bool) -> Done {
                     true => Reference::scatter_add(&start, axis, &names, &by)?,
                     false => Reference::scatter(&start, axis, &names, &by)?,
                 };
-                let target = lab.put_to_change(&base)?;
-                let (names, by) = (lab.put(&index)?, lab.put(&source)?);
+                let target = fixture.put_to_change(&base)?;
+                let (names, by) = (fixture.put(&index)?, fixture.put(&source)?);
                 let call = Scatter {
                     target: target.laid(layout),
                     axis,
@@ -119,19 +123,19 @@ fn scatter(lab: &Lab<'_>, dtype: DType, add: bool) -> Done {
                     source: by.view(),
                 };
                 match add {
-                    true => lab.driver.scatter_add(&call)?,
-                    false => lab.driver.scatter(&call)?,
+                    true => fixture.driver.scatter_add(&call)?,
+                    false => fixture.driver.scatter(&call)?,
                 }
-                if !lab.options.values {
+                if !fixture.options.values {
                     continue;
                 }
-                let answer = lab.read(&target)?;
+                let answer = fixture.read(&target)?;
                 let bounds = if add {
                     tolerance(dtype, "scatter_add")
                 } else {
                     Bounds::EXACT
                 };
-                lab.agrees("the target", &walked(&answer, &layout)?, &host(&truth)?, bounds)?;
+                fixture.agrees("the target", &walked(&answer, &layout)?, &host(&truth)?, bounds)?;
                 let own = places(&layout);
                 let size = dtype.size();
                 let differs =
@@ -147,48 +151,55 @@ fn scatter(lab: &Lab<'_>, dtype: DType, add: bool) -> Done {
 
 const BAD: [i64; 5] = [-1, 4, i64::MAX, i64::MIN, 1 << 32];
 
-fn index_with(bad: i64) -> Done<HostTensor> {
+fn index_with(bad: i64) -> CaseResult<HostTensor> {
     Ok(HostTensor::new(Shape::new(&[2, 3])?, vec![0, 1, 3, 2, bad, 1])?)
 }
 
-fn outside_gather(lab: &Lab<'_>) -> Done {
+fn outside_gather(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Gather, dtype)?;
-    if !lab.options.values {
+    fixture.needs(Kernel::Gather, dtype)?;
+    if !fixture.options.values {
         return Ok(());
     }
-    let from = lab.put(&drawn(dtype, &[4, 3], 1)?)?;
+    let from = fixture.put(&drawn(dtype, &[4, 3], 1)?)?;
     for bad in BAD {
-        let (names, to) = (lab.put(&index_with(bad)?)?, lab.out(dtype, &[2, 3])?);
+        let (names, to) = (fixture.put(&index_with(bad)?)?, fixture.out(dtype, &[2, 3])?);
         let call = Gather {
             input: from.view(),
             axis: 0,
             index: names.view(),
             output: to.ptr,
         };
-        lab.fails(&format!("index {bad}"), ErrorKind::OutOfRange, lab.driver.gather(&call))?;
+        fixture.fails(
+            &format!("index {bad}"),
+            ErrorKind::OutOfRange,
+            fixture.driver.gather(&call),
+        )?;
     }
     // It goes on.
-    let (names, to) = (lab.put(&index_with(0)?)?, lab.out(dtype, &[2, 3])?);
-    lab.driver.gather(&Gather {
+    let (names, to) = (fixture.put(&index_with(0)?)?, fixture.out(dtype, &[2, 3])?);
+    fixture.driver.gather(&Gather {
         input: from.view(),
         axis: 0,
         index: names.view(),
         output: to.ptr,
     })?;
-    Ok(lab.driver.synchronize()?)
+    Ok(fixture.driver.synchronize()?)
 }
 
-fn outside_scatter(lab: &Lab<'_>, add: bool) -> Done {
+fn outside_scatter(fixture: &Fixture<'_>, add: bool) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(if add { Kernel::ScatterAdd } else { Kernel::Scatter }, dtype)?;
-    if !lab.options.values {
+    fixture.needs(if add { Kernel::ScatterAdd } else { Kernel::Scatter }, dtype)?;
+    if !fixture.options.values {
         return Ok(());
     }
     let start = drawn(dtype, &[4, 3], 1)?;
     for bad in BAD {
-        let target = lab.put_to_change(&start)?;
-        let (names, by) = (lab.put(&index_with(bad)?)?, lab.put(&drawn(dtype, &[2, 3], 2)?)?);
+        let target = fixture.put_to_change(&start)?;
+        let (names, by) = (
+            fixture.put(&index_with(bad)?)?,
+            fixture.put(&drawn(dtype, &[2, 3], 2)?)?,
+        );
         let call = Scatter {
             target: target.view(),
             axis: 0,
@@ -196,13 +207,13 @@ fn outside_scatter(lab: &Lab<'_>, add: bool) -> Done {
             source: by.view(),
         };
         let result = if add {
-            lab.driver.scatter_add(&call)
+            fixture.driver.scatter_add(&call)
         } else {
-            lab.driver.scatter(&call)
+            fixture.driver.scatter(&call)
         };
-        lab.fails(&format!("index {bad}"), ErrorKind::OutOfRange, result)?;
+        fixture.fails(&format!("index {bad}"), ErrorKind::OutOfRange, result)?;
         // Those that the other indices name may have been written, and no more.
-        let after = lab.read(&target)?.to_f64_vec();
+        let after = fixture.read(&target)?.to_f64_vec();
         for (i, (a, b)) in after.iter().zip(start.to_f64_vec()).enumerate() {
             let named = [(0, 0), (1, 1), (3, 2), (2, 0), (1, 2)].contains(&(i / 3, i % 3));
             if !named && *a != b {

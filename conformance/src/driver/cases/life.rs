@@ -4,8 +4,8 @@ use polygrad_core::compute::DevicePtr;
 use polygrad_core::{DType, ErrorKind};
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
-use super::super::outcome::{Done, wrong};
+use super::super::fixture::Fixture;
+use super::super::outcome::{CaseResult, wrong};
 use super::super::probe::probes;
 
 pub(super) fn cases(all: &mut Cases) {
@@ -13,14 +13,15 @@ pub(super) fn cases(all: &mut Cases) {
     all.add("init: twice is a no-op", twice);
     all.add("capabilities: there is something", something);
     for dtype in DType::ALL {
-        all.add(format!("capabilities: what is said of {dtype} is true"), move |lab| {
-            truthful(lab, dtype)
-        });
+        all.add(
+            format!("capabilities: what is said of {dtype} is true"),
+            move |fixture| truthful(fixture, dtype),
+        );
     }
 }
 
-fn before(lab: &Lab<'_>) -> Done {
-    let driver = (lab.make)()?;
+fn before(fixture: &Fixture<'_>) -> CaseResult {
+    let driver = (fixture.make)()?;
     if driver.is_initialized() {
         return wrong("it says that it is initialized, which nobody has asked for");
     }
@@ -53,8 +54,8 @@ fn before(lab: &Lab<'_>) -> Done {
     }
 }
 
-fn twice(lab: &Lab<'_>) -> Done {
-    let driver = (lab.make)()?;
+fn twice(fixture: &Fixture<'_>) -> CaseResult {
+    let driver = (fixture.make)()?;
     driver.init()?;
     let ptr = driver.alloc(8)?;
     driver.copy_htod(ptr, &[7; 8])?;
@@ -62,39 +63,39 @@ fn twice(lab: &Lab<'_>) -> Done {
     let mut bytes = [0; 8];
     driver.copy_dtoh(&mut bytes, ptr)?;
     driver.free(ptr)?;
-    match bytes == [7; 8] || !lab.options.values {
+    match bytes == [7; 8] || !fixture.options.values {
         true => Ok(()),
         false => wrong("the second init has changed memory"),
     }
 }
 
-fn something(lab: &Lab<'_>) -> Done {
-    let offered = lab.driver.capabilities();
+fn something(fixture: &Fixture<'_>) -> CaseResult {
+    let offered = fixture.driver.capabilities();
     let (f32, i64, bool) = (DType::F32, DType::I64, DType::Bool);
     if [f32, i64, bool].iter().any(|dtype| !offered.dtypes.contains(dtype)) {
         return wrong(format!("f32, i64 and bool are the least: {:?}", offered.dtypes));
     }
-    if offered.device.is_empty() || lab.driver.name().is_empty() {
+    if offered.device.is_empty() || fixture.driver.name().is_empty() {
         return wrong("it has no name");
     }
-    lab.driver.devices();
+    fixture.driver.devices();
     Ok(())
 }
 
-fn truthful(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.holds(dtype)?;
+fn truthful(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.holds(dtype)?;
     for probe in probes(dtype) {
         let Some(kernel) = probe.kernel else { continue };
-        let said = lab.driver.supports(kernel, dtype);
+        let said = fixture.driver.supports(kernel, dtype);
         let mut pointers = Vec::new();
         for &bytes in &probe.operands {
-            let ptr = lab.driver.alloc(bytes)?;
-            lab.driver.copy_htod(ptr, &vec![0; bytes])?;
+            let ptr = fixture.driver.alloc(bytes)?;
+            fixture.driver.copy_htod(ptr, &vec![0; bytes])?;
             pointers.push(ptr);
         }
-        let result = (probe.call)(lab.driver, &pointers).and_then(|()| lab.driver.synchronize());
+        let result = (probe.call)(fixture.driver, &pointers).and_then(|()| fixture.driver.synchronize());
         for ptr in pointers {
-            lab.driver.free(ptr)?;
+            fixture.driver.free(ptr)?;
         }
         let name = kernel.name();
         match (said, result) {

@@ -5,33 +5,37 @@ use polygrad_core::{Backend, BinaryOp, CompareOp, DType, HostTensor, Op, Shape, 
 use polygrad_reference::Reference;
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
+use super::super::fixture::Fixture;
 use super::super::numbers::{drawn, host, listed, precise, special};
-use super::super::outcome::Done;
+use super::super::outcome::CaseResult;
 use crate::tolerance::{Bounds, is_exact, tolerance};
 
 pub(super) fn cases(all: &mut Cases) {
     for dtype in DType::ALL {
         for &op in UnaryOp::ALL {
             if op.accepts(dtype) {
-                all.add(format!("unary {} {dtype}", op.name()), move |lab| unary(lab, op, dtype));
+                all.add(format!("unary {} {dtype}", op.name()), move |fixture| {
+                    unary(fixture, op, dtype)
+                });
             }
         }
         for op in BinaryOp::core() {
             if op.accepts(dtype) {
-                all.add(format!("binary {} {dtype}", op.name()), move |lab| {
-                    binary(lab, op, dtype)
+                all.add(format!("binary {} {dtype}", op.name()), move |fixture| {
+                    binary(fixture, op, dtype)
                 });
             }
         }
         for &op in CompareOp::ALL {
-            all.add(format!("compare_strided {} {dtype}", op.name()), move |lab| {
-                compare(lab, op, dtype)
+            all.add(format!("compare_strided {} {dtype}", op.name()), move |fixture| {
+                compare(fixture, op, dtype)
             });
         }
-        all.add(format!("select_strided {dtype}"), move |lab| select(lab, dtype));
+        all.add(format!("select_strided {dtype}"), move |fixture| select(fixture, dtype));
         for to in DType::ALL {
-            all.add(format!("copy_strided {dtype} to {to}"), move |lab| cast(lab, dtype, to));
+            all.add(format!("copy_strided {dtype} to {to}"), move |fixture| {
+                cast(fixture, dtype, to)
+            });
         }
     }
     all.add("unary and binary: what is not defined", undefined);
@@ -45,7 +49,7 @@ pub(super) fn bounds(op: &Op, dtype: DType) -> Bounds {
     tolerance(dtype, op.name())
 }
 
-fn inputs(op: UnaryOp, dtype: DType) -> Done<Vec<HostTensor>> {
+fn inputs(op: UnaryOp, dtype: DType) -> CaseResult<Vec<HostTensor>> {
     let mut all = vec![special(dtype)?, drawn(dtype, &[5003], 17)?, drawn(dtype, &[1], 2)?];
     if dtype == DType::F32 && !matches!(op, UnaryOp::Sign | UnaryOp::LogicalNot | UnaryOp::Log | UnaryOp::Rsqrt) {
         // Subnormal numbers may count as 0 where that makes no difference to speak of.
@@ -55,15 +59,15 @@ fn inputs(op: UnaryOp, dtype: DType) -> Done<Vec<HostTensor>> {
     Ok(all)
 }
 
-fn unary(lab: &Lab<'_>, op: UnaryOp, dtype: DType) -> Done {
-    lab.holds(dtype)?;
+fn unary(fixture: &Fixture<'_>, op: UnaryOp, dtype: DType) -> CaseResult {
+    fixture.holds(dtype)?;
     let result = if op.is_predicate() { DType::Bool } else { dtype };
     for x in inputs(op, dtype)? {
         let len = x.shape().numel();
         let truth = host(&Reference::unary(op, &precise(&x)?)?)?;
         // Predicates of a subnormal or of what overflows are those of the dtype.
         let within = bounds(&Op::Unary(op), result);
-        let (from, to) = (lab.put(&x)?, lab.out(result, &[len])?);
+        let (from, to) = (fixture.put(&x)?, fixture.out(result, &[len])?);
         let call = Unary {
             op,
             dtype,
@@ -71,20 +75,20 @@ fn unary(lab: &Lab<'_>, op: UnaryOp, dtype: DType) -> Done {
             input: from.ptr,
             output: to.ptr,
         };
-        lab.driver.unary(&call)?;
-        lab.check(op.name(), &to, &truth, within)?;
+        fixture.driver.unary(&call)?;
+        fixture.check(op.name(), &to, &truth, within)?;
         if result == dtype {
-            let place = lab.put_to_change(&x)?;
-            lab.driver.unary(&Unary {
+            let place = fixture.put_to_change(&x)?;
+            fixture.driver.unary(&Unary {
                 input: place.ptr,
                 output: place.ptr,
                 ..call
             })?;
-            lab.check(&format!("{} in place", op.name()), &place, &truth, within)?;
+            fixture.check(&format!("{} in place", op.name()), &place, &truth, within)?;
         }
     }
     let nowhere = DevicePtr::new(3);
-    Ok(lab.driver.unary(&Unary {
+    Ok(fixture.driver.unary(&Unary {
         op,
         dtype,
         len: 0,
@@ -94,7 +98,7 @@ fn unary(lab: &Lab<'_>, op: UnaryOp, dtype: DType) -> Done {
 }
 
 /// Pairs at which the op is defined for sure, and drawn ones.
-fn pairs(op: BinaryOp, dtype: DType) -> Done<Vec<(HostTensor, HostTensor)>> {
+fn pairs(op: BinaryOp, dtype: DType) -> CaseResult<Vec<(HostTensor, HostTensor)>> {
     let all = special(dtype)?;
     let delicate = matches!(op, BinaryOp::Pow | BinaryOp::Remainder | BinaryOp::Atan2) && dtype.is_float();
     let (mut left, mut right) = (Vec::new(), Vec::new());
@@ -119,7 +123,7 @@ fn pairs(op: BinaryOp, dtype: DType) -> Done<Vec<(HostTensor, HostTensor)>> {
         })
     };
     let mut out = vec![(pick(&left)?, pick(&right)?)];
-    let lift = |x: HostTensor| -> Done<HostTensor> {
+    let lift = |x: HostTensor| -> CaseResult<HostTensor> {
         // Away from where a power is none, and a remainder is a jump.
         let moved = x.to_f64_vec().iter().map(|v| v.abs() + 0.25).collect();
         Ok(HostTensor::new(*x.shape(), moved)?.cast(dtype))
@@ -135,13 +139,13 @@ fn pairs(op: BinaryOp, dtype: DType) -> Done<Vec<(HostTensor, HostTensor)>> {
     Ok(out)
 }
 
-fn binary(lab: &Lab<'_>, op: BinaryOp, dtype: DType) -> Done {
-    lab.holds(dtype)?;
+fn binary(fixture: &Fixture<'_>, op: BinaryOp, dtype: DType) -> CaseResult {
+    fixture.holds(dtype)?;
     for (a, b) in pairs(op, dtype)? {
         let len = a.shape().numel();
         let truth = host(&Reference::binary(op, &precise(&a)?, &precise(&b)?)?)?;
         let within = bounds(&Op::Binary(op), dtype);
-        let (left, right, to) = (lab.put(&a)?, lab.put(&b)?, lab.out(dtype, &[len])?);
+        let (left, right, to) = (fixture.put(&a)?, fixture.put(&b)?, fixture.out(dtype, &[len])?);
         let call = Binary {
             op,
             dtype,
@@ -150,54 +154,57 @@ fn binary(lab: &Lab<'_>, op: BinaryOp, dtype: DType) -> Done {
             b: right.ptr,
             output: to.ptr,
         };
-        lab.driver.binary(&call)?;
-        lab.check(op.name(), &to, &truth, within)?;
+        fixture.driver.binary(&call)?;
+        fixture.check(op.name(), &to, &truth, within)?;
         for is_left in [true, false] {
-            let place = lab.put_to_change(if is_left { &a } else { &b })?;
+            let place = fixture.put_to_change(if is_left { &a } else { &b })?;
             let over = if is_left {
                 Binary { a: place.ptr, ..call }
             } else {
                 Binary { b: place.ptr, ..call }
             };
-            lab.driver.binary(&Binary {
+            fixture.driver.binary(&Binary {
                 output: place.ptr,
                 ..over
             })?;
-            lab.check(&format!("{} in place", op.name()), &place, &truth, within)?;
+            fixture.check(&format!("{} in place", op.name()), &place, &truth, within)?;
         }
     }
     Ok(())
 }
 
-fn compare(lab: &Lab<'_>, op: CompareOp, dtype: DType) -> Done {
-    lab.needs(Kernel::Elementwise, dtype)?;
-    lab.needs(Kernel::Elementwise, DType::Bool)?;
+fn compare(fixture: &Fixture<'_>, op: CompareOp, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::Elementwise, dtype)?;
+    fixture.needs(Kernel::Elementwise, DType::Bool)?;
     let (a, b) = (special(dtype)?, special(dtype)?);
     let n = a.shape().numel();
     // Each with each.
     let (a, b) = (a.reshape(Shape::new(&[n, 1])?)?, b.reshape(Shape::new(&[1, n])?)?);
     let truth = host(&Reference::compare(op, &precise(&a)?, &precise(&b)?)?)?;
-    let (left, right, to) = (lab.put(&a)?, lab.put(&b)?, lab.out(DType::Bool, &[n, n])?);
-    lab.driver
+    let (left, right, to) = (fixture.put(&a)?, fixture.put(&b)?, fixture.out(DType::Bool, &[n, n])?);
+    fixture
+        .driver
         .compare_strided(op, &left.view(), &right.view(), &to.view())?;
-    lab.check(op.name(), &to, &truth, Bounds::EXACT)
+    fixture.check(op.name(), &to, &truth, Bounds::EXACT)
 }
 
-fn select(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::Elementwise, dtype)?;
-    lab.needs(Kernel::Elementwise, DType::Bool)?;
+fn select(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::Elementwise, dtype)?;
+    fixture.needs(Kernel::Elementwise, DType::Bool)?;
     let condition = drawn(DType::Bool, &[7, 1, 9], 1)?;
     let (a, b) = (drawn(dtype, &[5, 9], 2)?, drawn(dtype, &[7, 5, 1], 3)?);
     let truth = host(&Reference::select(&precise(&condition)?, &precise(&a)?, &precise(&b)?)?)?;
-    let [c, x, y] = [lab.put(&condition)?, lab.put(&a)?, lab.put(&b)?];
-    let to = lab.out(dtype, &[7, 5, 9])?;
-    lab.driver.select_strided(&c.view(), &x.view(), &y.view(), &to.view())?;
-    lab.check("where", &to, &truth, Bounds::EXACT)
+    let [c, x, y] = [fixture.put(&condition)?, fixture.put(&a)?, fixture.put(&b)?];
+    let to = fixture.out(dtype, &[7, 5, 9])?;
+    fixture
+        .driver
+        .select_strided(&c.view(), &x.view(), &y.view(), &to.view())?;
+    fixture.check("where", &to, &truth, Bounds::EXACT)
 }
 
-fn cast(lab: &Lab<'_>, from: DType, to: DType) -> Done {
-    lab.needs(Kernel::Elementwise, from)?;
-    lab.needs(Kernel::Elementwise, to)?;
+fn cast(fixture: &Fixture<'_>, from: DType, to: DType) -> CaseResult {
+    fixture.needs(Kernel::Elementwise, from)?;
+    fixture.needs(Kernel::Elementwise, to)?;
     // What has no meaning in the other dtype is nobody's promise.
     let x = match (from.is_float(), to.is_float() || to == DType::Bool) {
         (true, false) if to == DType::U8 => listed(from, &[0.0, 1.0, 2.5, 3.9, 100.25, 250.0])?,
@@ -205,22 +212,22 @@ fn cast(lab: &Lab<'_>, from: DType, to: DType) -> Done {
         _ => special(from)?,
     };
     let len = x.shape().numel();
-    let (source, target) = (lab.put(&x)?, lab.out(to, &[len])?);
-    lab.driver.copy_strided(&source.view(), &target.view())?;
-    lab.check("to_dtype", &target, &x.cast(to), Bounds::EXACT)?;
+    let (source, target) = (fixture.put(&x)?, fixture.out(to, &[len])?);
+    fixture.driver.copy_strided(&source.view(), &target.view())?;
+    fixture.check("to_dtype", &target, &x.cast(to), Bounds::EXACT)?;
     // Backwards, to every second place.
-    let spread = lab.out(to, &[2 * len])?;
+    let spread = fixture.out(to, &[2 * len])?;
     let shape = Shape::new(&[len])?;
     let back = polygrad_core::Layout::strided(shape, &[-1], len.saturating_sub(1));
     let second = polygrad_core::Layout::strided(shape, &[2], 1);
     let truth = super::super::numbers::walked(&x, &back)?.cast(to);
-    lab.driver.copy_strided(&source.laid(back), &spread.laid(second))?;
+    fixture.driver.copy_strided(&source.laid(back), &spread.laid(second))?;
     let places: Vec<usize> = (0..len).map(|i| 2 * i + 1).collect();
-    lab.check_part("to_dtype", &spread, &places, &truth, Bounds::EXACT)
+    fixture.check_part("to_dtype", &spread, &places, &truth, Bounds::EXACT)
 }
 
-fn undefined(lab: &Lab<'_>) -> Done {
-    let x = lab.out(DType::I64, &[4])?;
+fn undefined(fixture: &Fixture<'_>) -> CaseResult {
+    let x = fixture.out(DType::I64, &[4])?;
     let refused = |what: &str, result: polygrad_core::Result<()>| match result {
         Ok(()) => super::super::outcome::wrong(format!("{what} goes well")),
         Err(_) => Ok(()),
@@ -228,7 +235,7 @@ fn undefined(lab: &Lab<'_>) -> Done {
     let dtype = DType::I64;
     refused(
         "exp of i64",
-        lab.driver.unary(&Unary {
+        fixture.driver.unary(&Unary {
             op: UnaryOp::Exp,
             dtype,
             len: 4,
@@ -239,7 +246,7 @@ fn undefined(lab: &Lab<'_>) -> Done {
     let op = BinaryOp::Atan2;
     refused(
         "atan2 of i64",
-        lab.driver.binary(&Binary {
+        fixture.driver.binary(&Binary {
             op,
             dtype,
             len: 4,
@@ -248,11 +255,11 @@ fn undefined(lab: &Lab<'_>) -> Done {
             output: x.ptr,
         }),
     )?;
-    let f = lab.out(DType::F32, &[4])?;
+    let f = fixture.out(DType::F32, &[4])?;
     let (op, dtype) = (BinaryOp::And, DType::F32);
     refused(
         "and of f32",
-        lab.driver.binary(&Binary {
+        fixture.driver.binary(&Binary {
             op,
             dtype,
             len: 4,
@@ -262,7 +269,7 @@ fn undefined(lab: &Lab<'_>) -> Done {
         }),
     )?;
     let other = DeviceView::contiguous(f.ptr, DType::F32, Shape::new(&[3])?);
-    let driver: &dyn ComputeBackend = lab.driver;
+    let driver: &dyn ComputeBackend = fixture.driver;
     refused(
         "shapes that do not broadcast",
         driver.unary_strided(UnaryOp::Neg, &f.view(), &other),

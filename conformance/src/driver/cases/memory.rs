@@ -4,9 +4,9 @@ use polygrad_core::compute::{DevicePtr, Fill, Random};
 use polygrad_core::{DType, Distribution, ErrorKind, RandomKey, Scalar, Shape, random_host};
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
+use super::super::fixture::Fixture;
 use super::super::numbers::{drawn, listed};
-use super::super::outcome::{Done, wrong};
+use super::super::outcome::{CaseResult, wrong};
 use crate::tolerance::Bounds;
 
 /// Nobody's.
@@ -21,18 +21,18 @@ pub(super) fn cases(all: &mut Cases) {
     all.add("copy: after free", after_free);
     all.add("copy_dtod: overlapping upwards and downwards", overlapping);
     for dtype in DType::ALL {
-        all.add(format!("fill {dtype}"), move |lab| fill(lab, dtype));
+        all.add(format!("fill {dtype}"), move |fixture| fill(fixture, dtype));
         if dtype != DType::Bool {
-            all.add(format!("random {dtype}"), move |lab| random(lab, dtype));
+            all.add(format!("random {dtype}"), move |fixture| random(fixture, dtype));
         }
     }
 }
 
-fn addresses(lab: &Lab<'_>) -> Done {
+fn addresses(fixture: &Fixture<'_>) -> CaseResult {
     let sizes = [1, 8, 3, 4096, 100_000, 0, 0];
     let mut all = Vec::new();
     for bytes in sizes {
-        let ptr = lab.driver.alloc(bytes)?;
+        let ptr = fixture.driver.alloc(bytes)?;
         if !ptr.get().is_multiple_of(8) {
             return wrong(format!("{ptr:?} is no address of f64"));
         }
@@ -47,42 +47,42 @@ fn addresses(lab: &Lab<'_>) -> Done {
         }
     }
     for (ptr, _) in all {
-        lab.driver.free(ptr)?;
+        fixture.driver.free(ptr)?;
     }
     Ok(())
 }
 
-fn zero(lab: &Lab<'_>) -> Done {
-    let driver = lab.driver;
+fn zero(fixture: &Fixture<'_>) -> CaseResult {
+    let driver = fixture.driver;
     let (none, some) = (driver.alloc(0)?, driver.alloc(4)?);
     for ptr in [none, some, some.add(4), DevicePtr::NULL, FOREIGN] {
         driver.copy_htod(ptr, &[])?;
         driver.copy_dtoh(&mut [], ptr)?;
         driver.copy_dtod(ptr, FOREIGN, 0)?;
     }
-    lab.fails(
+    fixture.fails(
         "a byte to no bytes",
         ErrorKind::InvalidArgument,
         driver.copy_htod(none, &[1]),
     )?;
     driver.free(none)?;
     driver.free(some)?;
-    lab.fails("free of no bytes again", ErrorKind::InvalidArgument, driver.free(none))
+    fixture.fails("free of no bytes again", ErrorKind::InvalidArgument, driver.free(none))
 }
 
-fn too_much(lab: &Lab<'_>) -> Done {
+fn too_much(fixture: &Fixture<'_>) -> CaseResult {
     for bytes in [usize::MAX, usize::MAX - 4096] {
-        lab.fails("alloc", ErrorKind::OutOfMemory, lab.driver.alloc(bytes).map(drop))?;
+        fixture.fails("alloc", ErrorKind::OutOfMemory, fixture.driver.alloc(bytes).map(drop))?;
     }
     // It still works.
-    let ptr = lab.driver.alloc(64)?;
-    Ok(lab.driver.free(ptr)?)
+    let ptr = fixture.driver.alloc(64)?;
+    Ok(fixture.driver.free(ptr)?)
 }
 
-fn frees(lab: &Lab<'_>) -> Done {
-    let driver = lab.driver;
+fn frees(fixture: &Fixture<'_>) -> CaseResult {
+    let driver = fixture.driver;
     let (a, b) = (driver.alloc(64)?, driver.alloc(64)?);
-    let refused = |what, ptr| lab.fails(what, ErrorKind::InvalidArgument, driver.free(ptr));
+    let refused = |what, ptr| fixture.fails(what, ErrorKind::InvalidArgument, driver.free(ptr));
     refused("free of an interior pointer", a.add(8))?;
     refused("free of the end", a.add(64))?;
     refused("free of null", DevicePtr::NULL)?;
@@ -94,16 +94,16 @@ fn frees(lab: &Lab<'_>) -> Done {
     refused("a double free", b)
 }
 
-fn copies(lab: &Lab<'_>) -> Done {
-    let driver = lab.driver;
+fn copies(fixture: &Fixture<'_>) -> CaseResult {
+    let driver = fixture.driver;
     let host = drawn(DType::U8, &[100], 1)?;
-    let block = lab.put_to_change(&host)?;
+    let block = fixture.put_to_change(&host)?;
     driver.copy_htod(block.ptr.add(37), &[9; 5])?;
     let mut right = host.to_vec::<u8>()?;
     right[37..42].fill(9);
     let mut part = [0; 10];
     driver.copy_dtoh(&mut part, block.ptr.add(35))?;
-    if lab.options.values && (lab.bytes(&block)? != right || part != right[35..45]) {
+    if fixture.options.values && (fixture.bytes(&block)? != right || part != right[35..45]) {
         return wrong("interior pointers reach other bytes");
     }
     let (a, b) = (driver.alloc(64)?, driver.alloc(64)?);
@@ -117,7 +117,7 @@ fn copies(lab: &Lab<'_>) -> Done {
     ] {
         let what = format!("{bytes} bytes at {ptr:?}, of 64 at {a:?}");
         let mut host = vec![0; bytes];
-        let refused = |how: &str, result| lab.fails(&format!("{how}: {what}"), ErrorKind::InvalidArgument, result);
+        let refused = |how: &str, result| fixture.fails(&format!("{how}: {what}"), ErrorKind::InvalidArgument, result);
         refused("copy_htod", driver.copy_htod(ptr, &host))?;
         refused("copy_dtoh", driver.copy_dtoh(&mut host, ptr))?;
         refused(
@@ -134,7 +134,7 @@ fn copies(lab: &Lab<'_>) -> Done {
         )?;
     }
     let far = DevicePtr::new(u64::MAX);
-    lab.fails(
+    fixture.fails(
         "copy_dtod",
         ErrorKind::InvalidArgument,
         driver.copy_dtod(far, a, usize::MAX),
@@ -147,19 +147,19 @@ fn copies(lab: &Lab<'_>) -> Done {
             value,
             output: a,
         };
-        lab.fails("fill", ErrorKind::InvalidArgument, driver.fill(&call))?;
+        fixture.fails("fill", ErrorKind::InvalidArgument, driver.fill(&call))?;
     }
     driver.free(a)?;
     Ok(driver.free(b)?)
 }
 
-fn after_free(lab: &Lab<'_>) -> Done {
-    let driver = lab.driver;
+fn after_free(fixture: &Fixture<'_>) -> CaseResult {
+    let driver = fixture.driver;
     let (ptr, kept) = (driver.alloc(16)?, driver.alloc(16)?);
     driver.copy_htod(ptr, &[5; 16])?;
     driver.copy_dtod(kept, ptr, 16)?;
     driver.free(ptr)?;
-    let refused = |what, result| lab.fails(what, ErrorKind::InvalidArgument, result);
+    let refused = |what, result| fixture.fails(what, ErrorKind::InvalidArgument, result);
     refused("copy_htod after free", driver.copy_htod(ptr, &[1]))?;
     refused("copy_dtoh after free", driver.copy_dtoh(&mut [0], ptr))?;
     refused("copy_dtod after free", driver.copy_dtod(kept, ptr, 4))?;
@@ -168,13 +168,13 @@ fn after_free(lab: &Lab<'_>) -> Done {
     let mut bytes = [0; 16];
     driver.copy_dtoh(&mut bytes, kept)?;
     driver.free(kept)?;
-    match bytes == [5; 16] || !lab.options.values {
+    match bytes == [5; 16] || !fixture.options.values {
         true => Ok(()),
         false => wrong("a copy that was ordered before the free reads something else"),
     }
 }
 
-fn overlapping(lab: &Lab<'_>) -> Done {
+fn overlapping(fixture: &Fixture<'_>) -> CaseResult {
     let values: Vec<u8> = (0..=255).collect();
     let host = listed(DType::U8, &values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())?;
     for (from, to, count) in [
@@ -185,11 +185,13 @@ fn overlapping(lab: &Lab<'_>) -> Done {
         (5, 5, 50),
         (0, 128, 128),
     ] {
-        let block = lab.put_to_change(&host)?;
-        lab.driver.copy_dtod(block.ptr.add(to), block.ptr.add(from), count)?;
+        let block = fixture.put_to_change(&host)?;
+        fixture
+            .driver
+            .copy_dtod(block.ptr.add(to), block.ptr.add(from), count)?;
         let mut right = values.clone();
         right.copy_within(from..from + count, to);
-        if lab.bytes(&block)? != right && lab.options.values {
+        if fixture.bytes(&block)? != right && fixture.options.values {
             return wrong(format!(
                 "{count} bytes from {from} to {to}: the source is not read as it was before"
             ));
@@ -198,25 +200,25 @@ fn overlapping(lab: &Lab<'_>) -> Done {
     Ok(())
 }
 
-fn fill(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.holds(dtype)?;
+fn fill(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.holds(dtype)?;
     for (len, value) in [(0, 1.0), (1, 1.0), (5, 0.0), (1000, 1.0), (70_001, 3.0)] {
-        let block = lab.out(dtype, &[len])?;
+        let block = fixture.out(dtype, &[len])?;
         let value = Scalar::Float(value);
-        lab.driver.fill(&Fill {
+        fixture.driver.fill(&Fill {
             dtype,
             len,
             value,
             output: block.ptr,
         })?;
         let truth = listed(dtype, &vec![value.to_f64(); len])?;
-        lab.check("fill", &block, &truth, Bounds::EXACT)?;
+        fixture.check("fill", &block, &truth, Bounds::EXACT)?;
     }
     Ok(())
 }
 
-fn random(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.holds(dtype)?;
+fn random(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.holds(dtype)?;
     let wide: i64 = if dtype.size() < 4 { 300 } else { 1 << 53 };
     for (distribution, offset) in [
         (Distribution::Uniform { low: 1.0, high: 9.0 }, 11),
@@ -232,9 +234,9 @@ fn random(lab: &Lab<'_>, dtype: DType) -> Done {
             seed: 7 << 32 | 5,
             offset,
         };
-        let block = lab.out(dtype, &[1001])?;
+        let block = fixture.out(dtype, &[1001])?;
         let output = block.ptr;
-        lab.driver.random(&Random {
+        fixture.driver.random(&Random {
             dtype,
             len: 1001,
             distribution,
@@ -242,7 +244,7 @@ fn random(lab: &Lab<'_>, dtype: DType) -> Done {
             output,
         })?;
         let truth = random_host(Shape::new(&[1001])?, distribution, dtype, key)?;
-        lab.check("random", &block, &truth, Bounds::EXACT)?;
+        fixture.check("random", &block, &truth, Bounds::EXACT)?;
     }
     Ok(())
 }

@@ -4,23 +4,25 @@ use polygrad_core::compute::{Batch, DevicePtr, DeviceView, Gemm, Kernel};
 use polygrad_core::{DType, ErrorKind, Layout, Shape, UnaryOp};
 
 use super::super::case::Cases;
-use super::super::lab::{Block, Lab};
-use super::super::outcome::{Done, Stop};
+use super::super::fixture::{Block, Fixture};
+use super::super::outcome::{CaseError, CaseResult};
 use super::super::probe::{Probe, probes, product};
 
 pub(super) fn cases(all: &mut Cases) {
     for probe in probes(DType::F32) {
-        all.add(format!("pointers: {}", probe.name), move |lab| hold(lab, &probe));
+        all.add(format!("pointers: {}", probe.name), move |fixture| {
+            hold(fixture, &probe)
+        });
     }
     all.add("pointers: products that make no sense", products);
     all.add("pointers: views that leave the memory", views);
 }
 
-fn hold(lab: &Lab<'_>, probe: &Probe) -> Done {
+fn hold(fixture: &Fixture<'_>, probe: &Probe) -> CaseResult {
     if let Some(kernel) = probe.kernel {
-        lab.needs(kernel, DType::F32)?;
+        fixture.needs(kernel, DType::F32)?;
     }
-    let driver = lab.driver;
+    let driver = fixture.driver;
     let mut good = Vec::new();
     for &bytes in &probe.operands {
         let ptr = driver.alloc(bytes)?;
@@ -46,7 +48,7 @@ fn hold(lab: &Lab<'_>, probe: &Probe) -> Done {
             let mut pointers = good.clone();
             pointers[i] = ptr;
             let what = format!("{} with operand {i} {what}", probe.name);
-            lab.fails(&what, ErrorKind::InvalidArgument, (probe.call)(driver, &pointers))?;
+            fixture.fails(&what, ErrorKind::InvalidArgument, (probe.call)(driver, &pointers))?;
         }
         driver.free(short)?;
     }
@@ -56,11 +58,11 @@ fn hold(lab: &Lab<'_>, probe: &Probe) -> Done {
     Ok(())
 }
 
-fn products(lab: &Lab<'_>) -> Done {
+fn products(fixture: &Fixture<'_>) -> CaseResult {
     let [a, b, c] = [
-        lab.out(DType::F32, &[400])?,
-        lab.out(DType::F32, &[400])?,
-        lab.out(DType::F32, &[400])?,
+        fixture.out(DType::F32, &[400])?,
+        fixture.out(DType::F32, &[400])?,
+        fixture.out(DType::F32, &[400])?,
     ];
     let good = product(DType::F32, &[a.ptr, b.ptr, c.ptr]);
     let batch = Batch {
@@ -69,7 +71,7 @@ fn products(lab: &Lab<'_>) -> Done {
         stride_b: 15,
         stride_c: 12,
     };
-    let refused = |what: &str, result| lab.fails(what, ErrorKind::InvalidArgument, result);
+    let refused = |what: &str, result| fixture.fails(what, ErrorKind::InvalidArgument, result);
     for (what, call) in [
         ("lda below k", Gemm { lda: 4, ..good }),
         ("ldb below n", Gemm { ldb: 2, ..good }),
@@ -98,8 +100,8 @@ fn products(lab: &Lab<'_>) -> Done {
             },
         ),
     ] {
-        refused(what, lab.driver.gemm(&call))?;
-        refused(what, lab.driver.batched_gemm(&call, &batch))?;
+        refused(what, fixture.driver.gemm(&call))?;
+        refused(what, fixture.driver.batched_gemm(&call, &batch))?;
     }
     for (what, batch) in [
         ("results that overlap", Batch { stride_c: 11, ..batch }),
@@ -120,18 +122,18 @@ fn products(lab: &Lab<'_>) -> Done {
         ),
         ("more than there is", Batch { count: 40, ..batch }),
     ] {
-        refused(what, lab.driver.batched_gemm(&good, &batch))?;
+        refused(what, fixture.driver.batched_gemm(&good, &batch))?;
     }
     Ok(())
 }
 
-fn views(lab: &Lab<'_>) -> Done {
+fn views(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Elementwise, dtype)?;
-    let (x, y) = (lab.out(dtype, &[64])?, lab.out(dtype, &[64])?);
+    fixture.needs(Kernel::Elementwise, dtype)?;
+    let (x, y) = (fixture.out(dtype, &[64])?, fixture.out(dtype, &[64])?);
     let four = Shape::new(&[4])?;
     let good = |block: &Block| DeviceView::contiguous(block.ptr, dtype, four);
-    let refused = |what: &str, result| lab.fails(what, ErrorKind::InvalidArgument, result);
+    let refused = |what: &str, result| fixture.fails(what, ErrorKind::InvalidArgument, result);
     let bad = |ptr, strides: &[isize], offset| DeviceView::new(ptr, dtype, Layout::strided(four, strides, offset));
     for (what, strides, offset) in [
         ("backwards out of the memory", [-100], 2),
@@ -141,16 +143,19 @@ fn views(lab: &Lab<'_>) -> Done {
         ("in steps beyond counting", [isize::MAX], 0),
     ] {
         let view = bad(x.ptr, &strides, offset);
-        refused(what, lab.driver.unary_strided(UnaryOp::Neg, &view, &good(&y)))?;
+        refused(what, fixture.driver.unary_strided(UnaryOp::Neg, &view, &good(&y)))?;
         let view = bad(y.ptr, &strides, offset);
-        refused(what, lab.driver.unary_strided(UnaryOp::Neg, &good(&x), &view))?;
+        refused(what, fixture.driver.unary_strided(UnaryOp::Neg, &good(&x), &view))?;
     }
     let twice = bad(y.ptr, &[0], 0);
     refused(
         "an output that is one element",
-        lab.driver.unary_strided(UnaryOp::Neg, &good(&x), &twice),
+        fixture.driver.unary_strided(UnaryOp::Neg, &good(&x), &twice),
     )?;
     // A view of nothing is nowhere.
     let none = DeviceView::contiguous(DevicePtr::NULL, dtype, Shape::new(&[0, 4])?);
-    lab.driver.unary_strided(UnaryOp::Neg, &none, &none).map_err(Stop::from)
+    fixture
+        .driver
+        .unary_strided(UnaryOp::Neg, &none, &none)
+        .map_err(CaseError::from)
 }

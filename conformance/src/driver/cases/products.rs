@@ -4,9 +4,9 @@ use polygrad_core::compute::{Batch, DevicePtr, Gemm, Transpose};
 use polygrad_core::{DType, HostTensor, Shape};
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
+use super::super::fixture::Fixture;
 use super::super::numbers::drawn;
-use super::super::outcome::Done;
+use super::super::outcome::CaseResult;
 use crate::tolerance::tolerance;
 
 /// A product to be tried: what a call says, but pointers, and how much more than needed lies between rows and matrices.
@@ -43,11 +43,11 @@ pub(super) fn cases(all: &mut Cases) {
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
         for a in Transpose::ALL {
             for b in Transpose::ALL {
-                all.add(format!("gemm {dtype}: transposed {a:?} {b:?}"), move |lab| {
+                all.add(format!("gemm {dtype}: transposed {a:?} {b:?}"), move |fixture| {
                     for dims in [[5, 5, 5], [3, 4, 6], [17, 9, 33], [1, 7, 4], [7, 1, 4]] {
                         let trans = [a, b];
                         run(
-                            lab,
+                            fixture,
                             Trial {
                                 trans,
                                 gaps: [2, 0, 3],
@@ -55,7 +55,7 @@ pub(super) fn cases(all: &mut Cases) {
                             },
                         )?;
                         run(
-                            lab,
+                            fixture,
                             Trial {
                                 trans,
                                 batch: Some((2, [Some(1); 3])),
@@ -67,23 +67,29 @@ pub(super) fn cases(all: &mut Cases) {
                 });
             }
         }
-        all.add(format!("gemm {dtype}: shapes"), move |lab| shapes(lab, dtype));
-        all.add(format!("gemm {dtype}: beta 0 over NaN"), move |lab| {
-            beta_zero(lab, dtype)
+        all.add(format!("gemm {dtype}: shapes"), move |fixture| shapes(fixture, dtype));
+        all.add(format!("gemm {dtype}: beta 0 over NaN"), move |fixture| {
+            beta_zero(fixture, dtype)
         });
-        all.add(format!("gemm {dtype}: alpha and beta"), move |lab| factors(lab, dtype));
-        all.add(format!("gemm {dtype}: nothing to do"), move |lab| nothing(lab, dtype));
-        all.add(format!("gemm {dtype}: leading dimensions"), move |lab| {
-            leading(lab, dtype)
+        all.add(format!("gemm {dtype}: alpha and beta"), move |fixture| {
+            factors(fixture, dtype)
         });
-        all.add(format!("batched_gemm {dtype}: strides"), move |lab| strides(lab, dtype));
+        all.add(format!("gemm {dtype}: nothing to do"), move |fixture| {
+            nothing(fixture, dtype)
+        });
+        all.add(format!("gemm {dtype}: leading dimensions"), move |fixture| {
+            leading(fixture, dtype)
+        });
+        all.add(format!("batched_gemm {dtype}: strides"), move |fixture| {
+            strides(fixture, dtype)
+        });
     }
     for dtype in [DType::F16, DType::BF16] {
-        all.add(format!("gemm {dtype} into f32"), move |lab| mixed(lab, dtype));
+        all.add(format!("gemm {dtype} into f32"), move |fixture| mixed(fixture, dtype));
     }
 }
 
-fn shapes(lab: &Lab<'_>, dtype: DType) -> Done {
+fn shapes(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     let all = [
         [1, 1, 1],
         [1, 1, 300],
@@ -94,14 +100,14 @@ fn shapes(lab: &Lab<'_>, dtype: DType) -> Done {
         [2, 2, 1000],
         [32, 10, 128],
     ];
-    all.into_iter().try_for_each(|dims| run(lab, trial(dtype, dims)))
+    all.into_iter().try_for_each(|dims| run(fixture, trial(dtype, dims)))
 }
 
-fn beta_zero(lab: &Lab<'_>, dtype: DType) -> Done {
+fn beta_zero(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     // What is to be written is NaN at first, wherever beta is 0.
-    run(lab, trial(dtype, [6, 7, 8]))?;
+    run(fixture, trial(dtype, [6, 7, 8]))?;
     run(
-        lab,
+        fixture,
         Trial {
             alpha: 0.5,
             gaps: [1, 1, 1],
@@ -109,28 +115,28 @@ fn beta_zero(lab: &Lab<'_>, dtype: DType) -> Done {
         },
     )?;
     run(
-        lab,
+        fixture,
         Trial {
             alpha: 0.0,
             ..trial(dtype, [3, 3, 3])
         },
     )?;
     run(
-        lab,
+        fixture,
         Trial {
             batch: Some((3, DENSE)),
             ..trial(dtype, [6, 7, 8])
         },
     )?;
-    run(lab, trial(dtype, [4, 4, 0]))
+    run(fixture, trial(dtype, [4, 4, 0]))
 }
 
-fn factors(lab: &Lab<'_>, dtype: DType) -> Done {
+fn factors(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     for alpha in [1.0, 0.0, -1.5] {
         for beta in [0.0, 1.0, 0.5, -2.0] {
             for dims in [[6, 7, 8], [1, 9, 5], [5, 1, 3], [40, 36, 20]] {
                 run(
-                    lab,
+                    fixture,
                     Trial {
                         alpha,
                         beta,
@@ -139,7 +145,7 @@ fn factors(lab: &Lab<'_>, dtype: DType) -> Done {
                 )?;
             }
             run(
-                lab,
+                fixture,
                 Trial {
                     alpha,
                     beta,
@@ -152,23 +158,23 @@ fn factors(lab: &Lab<'_>, dtype: DType) -> Done {
     Ok(())
 }
 
-fn nothing(lab: &Lab<'_>, dtype: DType) -> Done {
+fn nothing(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     for beta in [0.0, 1.0, 0.5] {
         for dims in [[0, 4, 5], [4, 0, 5], [0, 0, 0], [4, 3, 0]] {
             let one = Trial {
                 beta,
                 ..trial(dtype, dims)
             };
-            run(lab, one)?;
+            run(fixture, one)?;
             run(
-                lab,
+                fixture,
                 Trial {
                     batch: Some((2, DENSE)),
                     ..one
                 },
             )?;
             run(
-                lab,
+                fixture,
                 Trial {
                     batch: Some((0, DENSE)),
                     ..one
@@ -177,7 +183,7 @@ fn nothing(lab: &Lab<'_>, dtype: DType) -> Done {
         }
     }
     // Pointers to nothing are not looked at, nor are steps that are never taken.
-    let c = lab.put_to_change(&drawn(dtype, &[3, 4], 3)?)?;
+    let c = fixture.put_to_change(&drawn(dtype, &[3, 4], 3)?)?;
     let call = Gemm {
         dtype,
         dtype_c: dtype,
@@ -195,30 +201,30 @@ fn nothing(lab: &Lab<'_>, dtype: DType) -> Done {
         c: c.ptr,
         ldc: 4,
     };
-    lab.driver.gemm(&call)?;
+    fixture.driver.gemm(&call)?;
     let zeros = HostTensor::new(Shape::new(&[3, 4])?, vec![0f64; 12])?;
-    lab.check_op("matmul", &c, &zeros)?;
+    fixture.check_op("matmul", &c, &zeros)?;
     let nowhere = Gemm {
         m: 0,
         c: DevicePtr::NULL,
         ..call
     };
-    lab.driver.gemm(&nowhere)?;
+    fixture.driver.gemm(&nowhere)?;
     let batch = Batch {
         count: 2,
         stride_a: usize::MAX,
         stride_b: 0,
         stride_c: 0,
     };
-    Ok(lab.driver.batched_gemm(&nowhere, &batch)?)
+    Ok(fixture.driver.batched_gemm(&nowhere, &batch)?)
 }
 
-fn leading(lab: &Lab<'_>, dtype: DType) -> Done {
+fn leading(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     for gaps in [[1, 0, 0], [0, 5, 0], [0, 0, 7], [3, 2, 1], [64, 64, 64]] {
         for trans in [[Transpose::No; 2], [Transpose::Yes; 2]] {
             for dims in [[6, 7, 8], [33, 17, 9], [1, 5, 6], [5, 1, 6]] {
                 run(
-                    lab,
+                    fixture,
                     Trial {
                         gaps,
                         trans,
@@ -232,7 +238,7 @@ fn leading(lab: &Lab<'_>, dtype: DType) -> Done {
     Ok(())
 }
 
-fn strides(lab: &Lab<'_>, dtype: DType) -> Done {
+fn strides(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     let some = [
         [None, Some(0), Some(0)],
         [Some(0), None, Some(0)],
@@ -247,9 +253,9 @@ fn strides(lab: &Lab<'_>, dtype: DType) -> Done {
                     batch: Some((count, between)),
                     ..trial(dtype, dims)
                 };
-                run(lab, one)?;
+                run(fixture, one)?;
                 run(
-                    lab,
+                    fixture,
                     Trial {
                         beta: 0.5,
                         gaps: [1, 2, 3],
@@ -262,15 +268,15 @@ fn strides(lab: &Lab<'_>, dtype: DType) -> Done {
     Ok(())
 }
 
-fn mixed(lab: &Lab<'_>, dtype: DType) -> Done {
+fn mixed(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     for dims in [[6, 7, 8], [33, 20, 300], [1, 5, 6], [4, 4, 0]] {
         let one = Trial {
             dtype_c: DType::F32,
             ..trial(dtype, dims)
         };
-        run(lab, one)?;
+        run(fixture, one)?;
         run(
-            lab,
+            fixture,
             Trial {
                 beta: 1.0,
                 gaps: [1, 1, 1],
@@ -279,7 +285,7 @@ fn mixed(lab: &Lab<'_>, dtype: DType) -> Done {
             },
         )?;
         run(
-            lab,
+            fixture,
             Trial {
                 batch: Some((3, DENSE)),
                 beta: 0.5,
@@ -290,9 +296,9 @@ fn mixed(lab: &Lab<'_>, dtype: DType) -> Done {
     Ok(())
 }
 
-fn run(lab: &Lab<'_>, trial: Trial) -> Done {
-    lab.holds(trial.dtype)?;
-    lab.holds(trial.dtype_c)?;
+fn run(fixture: &Fixture<'_>, trial: Trial) -> CaseResult {
+    fixture.holds(trial.dtype)?;
+    fixture.holds(trial.dtype_c)?;
     let Trial {
         dtype,
         dtype_c,
@@ -317,7 +323,7 @@ fn run(lab: &Lab<'_>, trial: Trial) -> Done {
     };
     // What is between rows and matrices is NaN, which shows where it is read.
     let place = |i: usize, b: usize, r: usize, c: usize| b * strides[i] + r * lds[i] + c;
-    let operand = |i: usize, dtype: DType| -> Done<(Vec<f64>, HostTensor)> {
+    let operand = |i: usize, dtype: DType| -> CaseResult<(Vec<f64>, HostTensor)> {
         let values = drawn(dtype, &[len(i)], i as u64 + 5)?.to_f64_vec();
         let mut lain = vec![f64::NAN; len(i)];
         for b in 0..count {
@@ -332,18 +338,18 @@ fn run(lab: &Lab<'_>, trial: Trial) -> Done {
     };
     let ((a, host_a), (b, host_b)) = (operand(0, dtype)?, operand(1, dtype)?);
     let (old, host_c) = operand(2, dtype_c)?;
-    let (block_a, block_b) = (lab.put(&host_a)?, lab.put(&host_b)?);
+    let (block_a, block_b) = (fixture.put(&host_a)?, fixture.put(&host_b)?);
     let block_c = match beta == 0.0 {
-        true => lab.out(dtype_c, &[len(2)])?,
+        true => fixture.out(dtype_c, &[len(2)])?,
         // NaN with all bits set between the rows, as in memory that is to be written.
         false => {
-            let block = lab.out(dtype_c, &[len(2)])?;
+            let block = fixture.out(dtype_c, &[len(2)])?;
             let size = dtype_c.size();
             for b in 0..count {
                 for r in 0..m {
                     let at = place(2, b, r, 0) * size;
                     let row = &host_c.bytes()[at..at + n * size];
-                    lab.driver.copy_htod(block.ptr.add(at), row)?;
+                    fixture.driver.copy_htod(block.ptr.add(at), row)?;
                 }
             }
             block
@@ -367,7 +373,7 @@ fn run(lab: &Lab<'_>, trial: Trial) -> Done {
         ldc: lds[2],
     };
     match trial.batch {
-        None => lab.driver.gemm(&call)?,
+        None => fixture.driver.gemm(&call)?,
         Some((count, _)) => {
             let [stride_a, stride_b, stride_c] = strides;
             let batch = Batch {
@@ -376,7 +382,7 @@ fn run(lab: &Lab<'_>, trial: Trial) -> Done {
                 stride_b,
                 stride_c,
             };
-            lab.driver.batched_gemm(&call, &batch)?;
+            fixture.driver.batched_gemm(&call, &batch)?;
         }
     }
     let (mut places, mut truth) = (Vec::new(), Vec::new());
@@ -401,5 +407,5 @@ fn run(lab: &Lab<'_>, trial: Trial) -> Done {
         "{m}×{n}×{k} α {alpha} β {beta} {:?} gaps {:?} batch {:?}",
         trial.trans, trial.gaps, trial.batch
     );
-    lab.check_part(&what, &block_c, &places, &truth, tolerance(dtype_c, "matmul"))
+    fixture.check_part(&what, &block_c, &places, &truth, tolerance(dtype_c, "matmul"))
 }

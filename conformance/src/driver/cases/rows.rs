@@ -5,22 +5,24 @@ use polygrad_core::{Backend, CrossEntropyParams, DType, ErrorKind, HostTensor, S
 use polygrad_reference::Reference;
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
+use super::super::fixture::Fixture;
 use super::super::numbers::{drawn, host, listed, precise, rounded};
-use super::super::outcome::Done;
+use super::super::outcome::CaseResult;
 use crate::tolerance::tolerance;
 
 pub(super) fn cases(all: &mut Cases) {
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
         for log in [false, true] {
             let name = if log { "log_softmax" } else { "softmax" };
-            all.add(format!("{name} {dtype}"), move |lab| softmax(lab, dtype, log));
-            all.add(format!("{name}_backward {dtype}"), move |lab| backward(lab, dtype, log));
+            all.add(format!("{name} {dtype}"), move |fixture| softmax(fixture, dtype, log));
+            all.add(format!("{name}_backward {dtype}"), move |fixture| {
+                backward(fixture, dtype, log)
+            });
         }
-        all.add(format!("layer_norm {dtype}"), move |lab| layer_norm(lab, dtype));
+        all.add(format!("layer_norm {dtype}"), move |fixture| layer_norm(fixture, dtype));
         for label_smoothing in [0.0, 0.2] {
             let of = format!("cross_entropy, smoothing {label_smoothing} {dtype}");
-            all.add(of, move |lab| cross_entropy(lab, dtype, label_smoothing));
+            all.add(of, move |fixture| cross_entropy(fixture, dtype, label_smoothing));
         }
     }
     all.add("cross_entropy: a class that is not there", no_class);
@@ -30,7 +32,7 @@ pub(super) fn cases(all: &mut Cases) {
 
 const SIZES: [[usize; 2]; 7] = [[1, 1], [3, 4], [5, 33], [129, 7], [2, 1000], [64, 64], [1, 5000]];
 
-fn forward(x: &HostTensor, log: bool) -> Done<HostTensor> {
+fn forward(x: &HostTensor, log: bool) -> CaseResult<HostTensor> {
     let x = precise(x)?;
     Ok(host(&match log {
         true => Reference::log_softmax(&x, 1)?,
@@ -38,12 +40,12 @@ fn forward(x: &HostTensor, log: bool) -> Done<HostTensor> {
     })?)
 }
 
-fn softmax(lab: &Lab<'_>, dtype: DType, log: bool) -> Done {
-    lab.needs(Kernel::Softmax, dtype)?;
+fn softmax(fixture: &Fixture<'_>, dtype: DType, log: bool) -> CaseResult {
+    fixture.needs(Kernel::Softmax, dtype)?;
     for [rows, columns] in SIZES {
         let x = drawn(dtype, &[rows, columns], 1)?;
         let truth = forward(&x, log)?;
-        let (from, to) = (lab.put(&x)?, lab.out(dtype, &[rows, columns])?);
+        let (from, to) = (fixture.put(&x)?, fixture.out(dtype, &[rows, columns])?);
         let (input, saved, output) = (from.ptr, DevicePtr::NULL, to.ptr);
         let call = Softmax {
             dtype,
@@ -54,21 +56,21 @@ fn softmax(lab: &Lab<'_>, dtype: DType, log: bool) -> Done {
             saved,
             output,
         };
-        lab.driver.softmax(&call)?;
-        lab.check_op("softmax", &to, &truth)?;
-        let place = lab.put_to_change(&x)?;
-        lab.driver.softmax(&Softmax {
+        fixture.driver.softmax(&call)?;
+        fixture.check_op("softmax", &to, &truth)?;
+        let place = fixture.put_to_change(&x)?;
+        fixture.driver.softmax(&Softmax {
             input: place.ptr,
             output: place.ptr,
             ..call
         })?;
-        lab.check("softmax in place", &place, &truth, tolerance(dtype, "softmax"))?;
+        fixture.check("softmax in place", &place, &truth, tolerance(dtype, "softmax"))?;
     }
     Ok(())
 }
 
-fn backward(lab: &Lab<'_>, dtype: DType, log: bool) -> Done {
-    lab.needs(Kernel::SoftmaxBackward, dtype)?;
+fn backward(fixture: &Fixture<'_>, dtype: DType, log: bool) -> CaseResult {
+    fixture.needs(Kernel::SoftmaxBackward, dtype)?;
     for [rows, columns] in SIZES {
         let output = forward(&drawn(dtype, &[rows, columns], 1)?, log)?.cast(dtype);
         let grad = drawn(dtype, &[rows, columns], 2)?;
@@ -77,7 +79,11 @@ fn backward(lab: &Lab<'_>, dtype: DType, log: bool) -> Done {
             true => Reference::log_softmax_backward(&g, &y, 1)?,
             false => Reference::softmax_backward(&g, &y, 1)?,
         })?;
-        let (from, saved, to) = (lab.put(&grad)?, lab.put(&output)?, lab.out(dtype, &[rows, columns])?);
+        let (from, saved, to) = (
+            fixture.put(&grad)?,
+            fixture.put(&output)?,
+            fixture.out(dtype, &[rows, columns])?,
+        );
         let (input, saved, output) = (from.ptr, saved.ptr, to.ptr);
         let call = Softmax {
             dtype,
@@ -88,24 +94,24 @@ fn backward(lab: &Lab<'_>, dtype: DType, log: bool) -> Done {
             saved,
             output,
         };
-        lab.driver.softmax_backward(&call)?;
+        fixture.driver.softmax_backward(&call)?;
         let mut bounds = tolerance(dtype, "softmax");
         bounds.of_largest = bounds.relative;
-        lab.check("softmax_backward", &to, &truth, bounds)?;
-        let place = lab.put_to_change(&grad)?;
-        lab.driver.softmax_backward(&Softmax {
+        fixture.check("softmax_backward", &to, &truth, bounds)?;
+        let place = fixture.put_to_change(&grad)?;
+        fixture.driver.softmax_backward(&Softmax {
             input: place.ptr,
             output: place.ptr,
             ..call
         })?;
-        lab.check("softmax_backward in place", &place, &truth, bounds)?;
+        fixture.check("softmax_backward in place", &place, &truth, bounds)?;
     }
     Ok(())
 }
 
-fn cross_entropy(lab: &Lab<'_>, dtype: DType, label_smoothing: f64) -> Done {
-    lab.needs(Kernel::CrossEntropy, dtype)?;
-    lab.needs(Kernel::CrossEntropyBackward, dtype)?;
+fn cross_entropy(fixture: &Fixture<'_>, dtype: DType, label_smoothing: f64) -> CaseResult {
+    fixture.needs(Kernel::CrossEntropy, dtype)?;
+    fixture.needs(Kernel::CrossEntropyBackward, dtype)?;
     let params = CrossEntropyParams {
         label_smoothing,
         ..CrossEntropyParams::default()
@@ -128,8 +134,8 @@ fn cross_entropy(lab: &Lab<'_>, dtype: DType, label_smoothing: f64) -> Done {
             &params,
         )?)?;
 
-        let (from, at) = (lab.put(&logits)?, lab.put(&target)?);
-        let (to_loss, to_logsumexp) = (lab.out(dtype, &[rows])?, lab.out(dtype, &[rows])?);
+        let (from, at) = (fixture.put(&logits)?, fixture.put(&target)?);
+        let (to_loss, to_logsumexp) = (fixture.out(dtype, &[rows])?, fixture.out(dtype, &[rows])?);
         let call = CrossEntropy {
             dtype,
             rows,
@@ -141,14 +147,14 @@ fn cross_entropy(lab: &Lab<'_>, dtype: DType, label_smoothing: f64) -> Done {
             logsumexp: to_logsumexp.ptr,
             grad: DevicePtr::NULL,
         };
-        lab.driver.cross_entropy(&call)?;
+        fixture.driver.cross_entropy(&call)?;
         let bounds = tolerance(dtype, "cross_entropy");
-        lab.check("cross_entropy: losses", &to_loss, &loss, bounds)?;
-        lab.check("cross_entropy: ln Σ e^x", &to_logsumexp, &logsumexp, bounds)?;
+        fixture.check("cross_entropy: losses", &to_loss, &loss, bounds)?;
+        fixture.check("cross_entropy: ln Σ e^x", &to_logsumexp, &logsumexp, bounds)?;
 
-        let (of_losses, saved) = (lab.put(&grad)?, lab.put(&held)?);
-        let to = lab.out(dtype, &[rows, columns])?;
-        lab.driver.cross_entropy_backward(&CrossEntropy {
+        let (of_losses, saved) = (fixture.put(&grad)?, fixture.put(&held)?);
+        let to = fixture.out(dtype, &[rows, columns])?;
+        fixture.driver.cross_entropy_backward(&CrossEntropy {
             loss: of_losses.ptr,
             logsumexp: saved.ptr,
             grad: to.ptr,
@@ -156,22 +162,26 @@ fn cross_entropy(lab: &Lab<'_>, dtype: DType, label_smoothing: f64) -> Done {
         })?;
         let mut bounds = bounds;
         bounds.of_largest = bounds.relative;
-        lab.check("cross_entropy_backward", &to, &gradient, bounds)?;
+        fixture.check("cross_entropy_backward", &to, &gradient, bounds)?;
     }
     Ok(())
 }
 
 /// A class that the row has not: an error now, or when the driver is waited for.
-fn no_class(lab: &Lab<'_>) -> Done {
+fn no_class(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::CrossEntropy, dtype)?;
-    if !lab.options.values {
+    fixture.needs(Kernel::CrossEntropy, dtype)?;
+    if !fixture.options.values {
         return Ok(());
     }
     for class in [3i64, -1, i64::MAX] {
-        let logits = lab.put(&drawn(dtype, &[2, 3], 1)?)?;
-        let target = lab.put(&HostTensor::new(Shape::from([2]), vec![0, class])?)?;
-        let (loss, logsumexp, grad) = (lab.out(dtype, &[2])?, lab.out(dtype, &[2])?, lab.out(dtype, &[2, 3])?);
+        let logits = fixture.put(&drawn(dtype, &[2, 3], 1)?)?;
+        let target = fixture.put(&HostTensor::new(Shape::from([2]), vec![0, class])?)?;
+        let (loss, logsumexp, grad) = (
+            fixture.out(dtype, &[2])?,
+            fixture.out(dtype, &[2])?,
+            fixture.out(dtype, &[2, 3])?,
+        );
         let call = CrossEntropy {
             dtype,
             rows: 2,
@@ -184,17 +194,21 @@ fn no_class(lab: &Lab<'_>) -> Done {
             grad: grad.ptr,
         };
         let what = format!("class {class}");
-        lab.fails(&what, ErrorKind::OutOfRange, lab.driver.cross_entropy(&call))?;
-        if lab.driver.supports(Kernel::CrossEntropyBackward, dtype) {
-            lab.fails(&what, ErrorKind::OutOfRange, lab.driver.cross_entropy_backward(&call))?;
+        fixture.fails(&what, ErrorKind::OutOfRange, fixture.driver.cross_entropy(&call))?;
+        if fixture.driver.supports(Kernel::CrossEntropyBackward, dtype) {
+            fixture.fails(
+                &what,
+                ErrorKind::OutOfRange,
+                fixture.driver.cross_entropy_backward(&call),
+            )?;
         }
     }
     Ok(())
 }
 
-fn large(lab: &Lab<'_>) -> Done {
+fn large(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Softmax, dtype)?;
+    fixture.needs(Kernel::Softmax, dtype)?;
     let inf = f64::INFINITY;
     for row in [
         [1e4, 1e4 - 1.0, -1e4, 0.0],
@@ -204,9 +218,9 @@ fn large(lab: &Lab<'_>) -> Done {
     ] {
         for log in [false, true] {
             let x = listed(dtype, &row)?.reshape(Shape::new(&[1, 4])?)?;
-            let (from, to) = (lab.put(&x)?, lab.out(dtype, &[1, 4])?);
+            let (from, to) = (fixture.put(&x)?, fixture.out(dtype, &[1, 4])?);
             let (input, saved, output) = (from.ptr, DevicePtr::NULL, to.ptr);
-            lab.driver.softmax(&Softmax {
+            fixture.driver.softmax(&Softmax {
                 dtype,
                 rows: 1,
                 columns: 4,
@@ -215,15 +229,15 @@ fn large(lab: &Lab<'_>) -> Done {
                 saved,
                 output,
             })?;
-            lab.check_op("softmax", &to, &forward(&x, log)?)?;
+            fixture.check_op("softmax", &to, &forward(&x, log)?)?;
         }
     }
     Ok(())
 }
 
-fn empty(lab: &Lab<'_>) -> Done {
+fn empty(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Softmax, dtype)?;
+    fixture.needs(Kernel::Softmax, dtype)?;
     let nowhere = DevicePtr::new(3);
     for [rows, columns] in [[0, 4], [4, 0], [0, 0]] {
         let call = Softmax {
@@ -235,16 +249,16 @@ fn empty(lab: &Lab<'_>) -> Done {
             saved: nowhere,
             output: nowhere,
         };
-        lab.driver.softmax(&call)?;
-        if lab.driver.supports(Kernel::SoftmaxBackward, dtype) {
-            lab.driver.softmax_backward(&call)?;
+        fixture.driver.softmax(&call)?;
+        if fixture.driver.supports(Kernel::SoftmaxBackward, dtype) {
+            fixture.driver.softmax_backward(&call)?;
         }
     }
     Ok(())
 }
 
-fn layer_norm(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::LayerNorm, dtype)?;
+fn layer_norm(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::LayerNorm, dtype)?;
     for [rows, columns] in SIZES {
         let x = drawn(dtype, &[rows, columns], 1)?;
         let (weight, bias) = (drawn(dtype, &[columns], 2)?, drawn(dtype, &[columns], 3)?);
@@ -255,10 +269,10 @@ fn layer_norm(lab: &Lab<'_>, dtype: DType) -> Done {
             let eps = 1e-3;
             let shift = biased.then_some(&shift);
             let (y, mean, rstd) = Reference::layer_norm(&precise(&x)?, Some(&scale), shift, 1, eps)?;
-            let (from, to) = (lab.put(&x)?, lab.out(dtype, &[rows, columns])?);
-            let (to_mean, to_rstd) = (lab.out(dtype, &[rows])?, lab.out(dtype, &[rows])?);
-            let (w, b) = (lab.put(&weight)?, lab.put(&bias)?);
-            lab.driver.layer_norm(&LayerNorm {
+            let (from, to) = (fixture.put(&x)?, fixture.out(dtype, &[rows, columns])?);
+            let (to_mean, to_rstd) = (fixture.out(dtype, &[rows])?, fixture.out(dtype, &[rows])?);
+            let (w, b) = (fixture.put(&weight)?, fixture.put(&bias)?);
+            fixture.driver.layer_norm(&LayerNorm {
                 dtype,
                 rows,
                 columns,
@@ -270,9 +284,9 @@ fn layer_norm(lab: &Lab<'_>, dtype: DType) -> Done {
                 mean: to_mean.ptr,
                 rstd: to_rstd.ptr,
             })?;
-            lab.check_op("layer_norm", &to, &host(&y)?)?;
-            lab.check_op("layer_norm", &to_mean, &host(&mean)?)?;
-            lab.check_op("layer_norm", &to_rstd, &host(&rstd)?)?;
+            fixture.check_op("layer_norm", &to, &host(&y)?)?;
+            fixture.check_op("layer_norm", &to_mean, &host(&mean)?)?;
+            fixture.check_op("layer_norm", &to_rstd, &host(&rstd)?)?;
         }
     }
     Ok(())

@@ -4,8 +4,8 @@ use polygrad_core::compute::{Binary, Unary};
 use polygrad_core::{BinaryOp, DType, ErrorKind, UnaryOp};
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
-use super::super::outcome::{Done, Stop, wrong};
+use super::super::fixture::Fixture;
+use super::super::outcome::{CaseError, CaseResult, wrong};
 use super::super::probe::product;
 
 pub(super) fn cases(all: &mut Cases) {
@@ -13,9 +13,9 @@ pub(super) fn cases(all: &mut Cases) {
     all.add("threads: a pointer that another one frees", freed);
 }
 
-fn at_once(lab: &Lab<'_>) -> Done {
-    let (driver, values) = (lab.driver, lab.options.values);
-    let work = |seed: usize| -> Done {
+fn at_once(fixture: &Fixture<'_>) -> CaseResult {
+    let (driver, values) = (fixture.driver, fixture.options.values);
+    let work = |seed: usize| -> CaseResult {
         let n = 3000;
         for round in 0..8 {
             let start = (seed * 100 + round) as f32;
@@ -63,8 +63,8 @@ fn at_once(lab: &Lab<'_>) -> Done {
     })
 }
 
-fn freed(lab: &Lab<'_>) -> Done {
-    let driver = lab.driver;
+fn freed(fixture: &Fixture<'_>) -> CaseResult {
+    let driver = fixture.driver;
     for _ in 0..20 {
         let ptr = driver.alloc(4096)?;
         driver.copy_htod(ptr, &[0; 4096])?;
@@ -85,7 +85,7 @@ fn freed(lab: &Lab<'_>) -> Done {
         match used {
             Ok(Ok(())) => {}
             Ok(Err(error)) if error.kind() == ErrorKind::InvalidArgument => {}
-            Ok(Err(error)) => return Err(Stop::from(error)),
+            Ok(Err(error)) => return Err(CaseError::from(error)),
             Err(_) => return wrong("a thread panics"),
         }
     }

@@ -5,21 +5,23 @@ use polygrad_core::{Backend, ConvParams, DType, HostTensor, PoolParams, Result, 
 use polygrad_reference::Reference;
 
 use super::super::case::Cases;
-use super::super::lab::Lab;
+use super::super::fixture::Fixture;
 use super::super::numbers::{drawn, host, precise};
-use super::super::outcome::{Done, wrong};
+use super::super::outcome::{CaseResult, wrong};
 use crate::tolerance::{Bounds, tolerance};
 
 pub(super) fn cases(all: &mut Cases) {
     for dtype in DType::ALL {
         if dtype.is_float() {
             for part in [Kernel::Conv2dForward, Kernel::Conv2dInputGrad, Kernel::Conv2dWeightGrad] {
-                all.add(format!("{} {dtype}", part.name()), move |lab| conv(lab, part, dtype));
+                all.add(format!("{} {dtype}", part.name()), move |fixture| {
+                    conv(fixture, part, dtype)
+                });
             }
-            all.add(format!("avg_pool2d {dtype}"), move |lab| avg_pool(lab, dtype));
+            all.add(format!("avg_pool2d {dtype}"), move |fixture| avg_pool(fixture, dtype));
         }
         if dtype != DType::Bool {
-            all.add(format!("max_pool2d {dtype}"), move |lab| max_pool(lab, dtype));
+            all.add(format!("max_pool2d {dtype}"), move |fixture| max_pool(fixture, dtype));
         }
     }
     all.add("conv2d: what does not fit", misfits);
@@ -52,8 +54,8 @@ fn windows() -> Vec<Windows> {
     ]
 }
 
-fn conv(lab: &Lab<'_>, part: Kernel, dtype: DType) -> Done {
-    lab.needs(part, dtype)?;
+fn conv(fixture: &Fixture<'_>, part: Kernel, dtype: DType) -> CaseResult {
+    fixture.needs(part, dtype)?;
     for Windows { input, weight, params } in windows() {
         let mut call = Conv2d {
             dtype,
@@ -72,8 +74,8 @@ fn conv(lab: &Lab<'_>, part: Kernel, dtype: DType) -> Done {
         );
         let (px, pw, py) = (precise(&x)?, precise(&w)?, precise(&y)?);
         let place = |host: &HostTensor, written: bool| match written {
-            true => lab.out(dtype, host.shape()),
-            false => lab.put(host),
+            true => fixture.out(dtype, host.shape()),
+            false => fixture.put(host),
         };
         let blocks = [
             place(&x, part == Kernel::Conv2dInputGrad)?,
@@ -83,22 +85,22 @@ fn conv(lab: &Lab<'_>, part: Kernel, dtype: DType) -> Done {
         [call.input, call.weight, call.output] = blocks.map(|block| block.ptr);
         let (to, truth) = match part {
             Kernel::Conv2dInputGrad => {
-                lab.driver.conv2d_input_grad(&call)?;
+                fixture.driver.conv2d_input_grad(&call)?;
                 let shape = Shape::new(&input)?;
                 (0, Reference::conv_input_grad(&py, &pw, shape, &params)?)
             }
             Kernel::Conv2dWeightGrad => {
-                lab.driver.conv2d_weight_grad(&call)?;
+                fixture.driver.conv2d_weight_grad(&call)?;
                 let shape = Shape::new(&weight)?;
                 (1, Reference::conv_weight_grad(&py, &px, shape, &params)?)
             }
             _ => {
-                lab.driver.conv2d_forward(&call)?;
+                fixture.driver.conv2d_forward(&call)?;
                 (2, Reference::conv(&px, &pw, None, None, None, &params)?)
             }
         };
         let what = format!("{input:?} {weight:?} {params:?}");
-        lab.check(
+        fixture.check(
             &what,
             &blocks[to],
             &host(&truth)?,
@@ -149,8 +151,8 @@ fn pools() -> Vec<([usize; 4], PoolParams)> {
     ]
 }
 
-fn max_pool(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::MaxPool2d, dtype)?;
+fn max_pool(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::MaxPool2d, dtype)?;
     let dilated = PoolParams {
         kernel: [2, 2, 1],
         stride: [1, 1, 1],
@@ -169,10 +171,13 @@ fn max_pool(lab: &Lab<'_>, dtype: DType) -> Done {
             return wrong("the reference gives no positions");
         };
         let (values, positions) = (host(&values)?, host(&positions)?);
-        let from = lab.put(&x)?;
-        let (to, to_positions) = (lab.out(dtype, values.shape())?, lab.out(DType::I64, values.shape())?);
+        let from = fixture.put(&x)?;
+        let (to, to_positions) = (
+            fixture.out(dtype, values.shape())?,
+            fixture.out(DType::I64, values.shape())?,
+        );
         let (input, output) = (from.ptr, to.ptr);
-        lab.driver.max_pool2d(&Pool2d {
+        fixture.driver.max_pool2d(&Pool2d {
             dtype,
             input_shape,
             params,
@@ -180,14 +185,14 @@ fn max_pool(lab: &Lab<'_>, dtype: DType) -> Done {
             output,
             positions: to_positions.ptr,
         })?;
-        lab.check("max_pool2d", &to, &values, Bounds::EXACT)?;
-        lab.check("positions", &to_positions, &positions, Bounds::EXACT)?;
+        fixture.check("max_pool2d", &to, &values, Bounds::EXACT)?;
+        fixture.check("positions", &to_positions, &positions, Bounds::EXACT)?;
     }
     Ok(())
 }
 
-fn avg_pool(lab: &Lab<'_>, dtype: DType) -> Done {
-    lab.needs(Kernel::AvgPool2d, dtype)?;
+fn avg_pool(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
+    fixture.needs(Kernel::AvgPool2d, dtype)?;
     for (input_shape, params) in pools() {
         for count_include_pad in [true, false] {
             let params = PoolParams {
@@ -196,9 +201,9 @@ fn avg_pool(lab: &Lab<'_>, dtype: DType) -> Done {
             };
             let x = drawn(dtype, &input_shape, 1)?;
             let truth = host(&Reference::avg_pool(&precise(&x)?, &params)?)?;
-            let (from, to) = (lab.put(&x)?, lab.out(dtype, truth.shape())?);
+            let (from, to) = (fixture.put(&x)?, fixture.out(dtype, truth.shape())?);
             let (input, output, positions) = (from.ptr, to.ptr, DevicePtr::NULL);
-            lab.driver.avg_pool2d(&Pool2d {
+            fixture.driver.avg_pool2d(&Pool2d {
                 dtype,
                 input_shape,
                 params,
@@ -206,16 +211,16 @@ fn avg_pool(lab: &Lab<'_>, dtype: DType) -> Done {
                 output,
                 positions,
             })?;
-            lab.check_op("avg_pool2d", &to, &truth)?;
+            fixture.check_op("avg_pool2d", &to, &truth)?;
         }
     }
     Ok(())
 }
 
-fn misfits(lab: &Lab<'_>) -> Done {
+fn misfits(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Conv2dForward, dtype)?;
-    let x = lab.out(dtype, &[1000])?;
+    fixture.needs(Kernel::Conv2dForward, dtype)?;
+    let x = fixture.out(dtype, &[1000])?;
     let good = Conv2d {
         dtype,
         input_shape: [1, 2, 4, 4],
@@ -276,16 +281,16 @@ fn misfits(lab: &Lab<'_>) -> Done {
             }),
         ),
     ] {
-        refused(what, lab.driver.conv2d_forward(&call))?;
+        refused(what, fixture.driver.conv2d_forward(&call))?;
     }
     Ok(())
 }
 
-fn no_batch(lab: &Lab<'_>) -> Done {
+fn no_batch(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
-    lab.needs(Kernel::Conv2dForward, dtype)?;
+    fixture.needs(Kernel::Conv2dForward, dtype)?;
     let nowhere = DevicePtr::NULL;
-    let weight = lab.put(&drawn(dtype, &[3, 2, 3, 3], 1)?)?;
+    let weight = fixture.put(&drawn(dtype, &[3, 2, 3, 3], 1)?)?;
     let call = Conv2d {
         dtype,
         input_shape: [0, 2, 4, 4],
@@ -295,15 +300,15 @@ fn no_batch(lab: &Lab<'_>) -> Done {
         weight: weight.ptr,
         output: nowhere,
     };
-    lab.driver.conv2d_forward(&call)?;
-    if lab.driver.supports(Kernel::Conv2dWeightGrad, dtype) {
-        let grad = lab.out(dtype, &[3, 2, 3, 3])?;
-        lab.driver.conv2d_weight_grad(&Conv2d {
+    fixture.driver.conv2d_forward(&call)?;
+    if fixture.driver.supports(Kernel::Conv2dWeightGrad, dtype) {
+        let grad = fixture.out(dtype, &[3, 2, 3, 3])?;
+        fixture.driver.conv2d_weight_grad(&Conv2d {
             weight: grad.ptr,
             ..call
         })?;
         let zeros = HostTensor::new(Shape::new(&[3, 2, 3, 3])?, vec![0f64; 54])?;
-        lab.check("a gradient of no batch", &grad, &zeros, Bounds::EXACT)?;
+        fixture.check("a gradient of no batch", &grad, &zeros, Bounds::EXACT)?;
     }
     Ok(())
 }

@@ -3,10 +3,10 @@
 use polygrad_core::BinaryOp;
 use polygrad_tensor::{Backend, ClampBound, DType, Result, RoundingMode, Scalar, Tensor};
 
-use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
 
 /// Both operands; a number takes the other's dtype, unless it is of a higher kind.
-fn operands<B: Backend>(call: &Call<'_, B>) -> Asked<(Tensor<B>, Tensor<B>)> {
+fn operands<B: Backend>(call: &Call<'_, B>) -> CaseResult<(Tensor<B>, Tensor<B>)> {
     let like = |scalar: Scalar, other: &Tensor<B>| {
         let dtype = other.dtype().promote_scalar(scalar);
         Tensor::full((), scalar, dtype, &other.device())
@@ -25,7 +25,7 @@ fn operands<B: Backend>(call: &Call<'_, B>) -> Asked<(Tensor<B>, Tensor<B>)> {
 }
 
 /// An operation on two tensors, or on one and a number, which no dtype of a tensor rounds.
-fn binary<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> Answer<B> {
+fn binary<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> CaseOutputs<B> {
     one(match (call.scalar(0, "input"), call.scalar(1, "other")) {
         (Some(a), None) => call.tensor(1, "other")?.binary_scalar(op, a, true)?,
         (None, Some(b)) => call.tensor(0, "input")?.binary_scalar(op, b, false)?,
@@ -34,7 +34,7 @@ fn binary<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> Answer<B> {
 }
 
 /// Addition or subtraction of what `alpha` scales.
-fn sum<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> Answer<B> {
+fn sum<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> CaseOutputs<B> {
     let Some(alpha) = call.scalar(9, "alpha") else {
         return binary(call, op);
     };
@@ -42,7 +42,7 @@ fn sum<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> Answer<B> {
     one(a.binary(op, &b.binary_scalar(BinaryOp::Mul, alpha, false)?)?)
 }
 
-fn pow<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn pow<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     one(match (call.scalar(0, "input"), call.scalar(1, "exponent")) {
         (Some(base), _) => call.tensor(1, "exponent")?.binary_scalar(BinaryOp::Pow, base, true)?,
         (None, Some(exponent)) => call.tensor(0, "input")?.pow_scalar(exponent)?,
@@ -50,7 +50,7 @@ fn pow<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-fn div<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn div<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let Some(mode) = call.text(9, "rounding_mode")? else {
         return binary(call, BinaryOp::Div);
     };
@@ -62,7 +62,7 @@ fn div<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-fn round<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn round<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let decimals = call.int(1, "decimals", 0)?;
     let scale = 10f64.powi(i32::try_from(decimals.unsigned_abs()).unwrap_or(i32::MAX));
@@ -73,15 +73,15 @@ fn round<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-fn clamp<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn clamp<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let bound = |position, name| {
         let tensor = call.optional_tensor(position, name)?.map(ClampBound::Tensor);
-        Ok::<_, Stop>(tensor.or_else(|| call.scalar(position, name).map(ClampBound::Number)))
+        Ok::<_, CaseError>(tensor.or_else(|| call.scalar(position, name).map(ClampBound::Number)))
     };
     one(call.tensor(0, "input")?.clamp(bound(1, "min")?, bound(2, "max")?)?)
 }
 
-fn gelu<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn gelu<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     one(match call.text(1, "approximate")? {
         None | Some("none") => x.gelu()?,
@@ -90,7 +90,7 @@ fn gelu<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-fn masked_fill<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn masked_fill<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let (x, mask) = (call.tensor(0, "input")?, call.tensor(1, "mask")?);
     one(match call.scalar(2, "value") {
         Some(value) => x.masked_fill(mask, value)?,
@@ -98,7 +98,7 @@ fn masked_fill<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-fn dropout<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn dropout<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let p = call.float(1, "p", 0.5)?;
     one(if call.flag(2, "training", true)? {
@@ -108,7 +108,7 @@ fn dropout<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let unary = |method: fn(&Tensor<B>) -> Result<Tensor<B>>| one(method(call.tensor(0, "input")?)?);
     let compared = |method: fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>| {
         let (a, b) = operands(call)?;
@@ -178,7 +178,7 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "nn.functional.dropout" => dropout(call),
         name => match BinaryOp::ALL.iter().find(|op| op.name() == name) {
             Some(op) => binary(call, *op),
-            None => Err(Stop::OtherFamily),
+            None => Err(CaseError::OtherFamily),
         },
     }
 }

@@ -2,10 +2,10 @@
 
 use polygrad_tensor::{Backend, Tensor};
 
-use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
 
 /// The running statistics are changed in training, which is no output.
-fn batch_norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn batch_norm<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     if x.rank() < 2 {
         return unsupported(format!("argument input: {} has no channel axis", x.shape()));
@@ -20,7 +20,7 @@ fn batch_norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-fn instance_norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn instance_norm<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let own = call.flag(5, "use_input_stats", true)?;
     call.ignore(6, "momentum");
@@ -33,14 +33,14 @@ fn instance_norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 /// Running mean and variance, if both are given.
-fn running<'a, B: Backend>(call: &Call<'a, B>) -> Asked<Option<(&'a Tensor<B>, &'a Tensor<B>)>> {
+fn running<'a, B: Backend>(call: &Call<'a, B>) -> CaseResult<Option<(&'a Tensor<B>, &'a Tensor<B>)>> {
     let mean = call.optional_tensor(1, "running_mean")?;
     Ok(mean.zip(call.optional_tensor(2, "running_var")?))
 }
 
 /// PyTorch aligns `is_causal` to the top left, this library to the bottom right: they agree where there are as many queries as keys,
 /// elsewhere a mask says what is meant.
-fn attention<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn attention<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     if call.float(4, "dropout_p", 0.0)? != 0.0 {
         return unsupported("argument dropout_p");
     }
@@ -61,7 +61,7 @@ fn attention<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 /// How many of the last axes are normalised; PyTorch wants their extents, which must be those of the input.
-fn normalized_axes<B: Backend>(call: &Call<'_, B>) -> Asked<usize> {
+fn normalized_axes<B: Backend>(call: &Call<'_, B>) -> CaseResult<usize> {
     let extents = call.sizes(1, "normalized_shape")?.unwrap_or_default();
     let dims = call.tensor(0, "input")?.dims();
     if !dims.ends_with(&extents) {
@@ -72,7 +72,7 @@ fn normalized_axes<B: Backend>(call: &Call<'_, B>) -> Asked<usize> {
     Ok(extents.len())
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = || call.tensor(0, "input");
     match call.op() {
         "nn.functional.linear" => one(x()?.linear(call.tensor(1, "weight")?, call.optional_tensor(2, "bias")?)?),
@@ -99,6 +99,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
                 .cosine_similarity(call.tensor(1, "x2")?, axis, eps)?)
         }
         "nn.functional.scaled_dot_product_attention" => attention(call),
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

@@ -3,9 +3,9 @@
 use polygrad_core::BinaryOp;
 use polygrad_tensor::{Backend, Tensor};
 
-use crate::vectors::call::{Answer, Call, Stop, one, pair, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, one, pair, unsupported};
 
-fn scatter<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn scatter<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let (x, index) = (call.tensor(0, "input")?, call.tensor(2, "index")?);
     let axis = call.int(1, "dim", 0)?;
     let filled;
@@ -24,7 +24,7 @@ fn scatter<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-fn index_add<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn index_add<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let (x, index) = (call.tensor(0, "input")?, call.tensor(2, "index")?);
     let source = call.tensor(3, "source")?;
     let source = match call.scalar(4, "alpha") {
@@ -34,21 +34,21 @@ fn index_add<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(x.index_add(call.int(1, "dim", 0)?, index, &source)?)
 }
 
-fn sort<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn sort<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     // Ours is always stable, which a sort that need not be may be.
     call.ignore(9, "stable");
     let (axis, descending) = (call.int(1, "dim", -1)?, call.flag(2, "descending", false)?);
     pair(call.tensor(0, "input")?.sort(axis, descending)?)
 }
 
-fn topk<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn topk<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     // Ours are always in order, which an unsorted result may be.
     call.ignore(4, "sorted");
     let (k, axis) = (call.size(1, "k", 1)?, call.int(2, "dim", -1)?);
     pair(call.tensor(0, "input")?.topk(k, axis, call.flag(3, "largest", true)?)?)
 }
 
-fn repeat_interleave<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn repeat_interleave<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     call.ignore(3, "output_size");
     let (x, axis) = match call.optional_int(2, "dim")? {
         Some(axis) => (call.tensor(0, "input")?.clone(), axis),
@@ -71,7 +71,7 @@ fn repeat_interleave<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 /// Without a number of classes, PyTorch takes as many as the largest index asks for.
-fn one_hot<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn one_hot<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let classes = match call.optional_int(1, "num_classes")? {
         Some(classes) if classes >= 0 => classes as usize,
@@ -80,7 +80,7 @@ fn one_hot<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(x.one_hot(classes)?)
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = || call.tensor(0, "input");
     let axis = || call.int(1, "dim", 0);
     match call.op() {
@@ -116,6 +116,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             };
             one(index.embedding(weight, padding)?)
         }
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

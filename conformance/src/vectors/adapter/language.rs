@@ -5,9 +5,9 @@ use polygrad_tensor::Backend;
 
 use super::layer::prepare;
 use super::model::config;
-use crate::vectors::call::{Answer, Call, NAMED, Stop, one};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, NAMED, one};
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let ids = || call.tensor(0, "input_ids");
     match call.op() {
         "GPT2LMHeadModel" => {
@@ -33,6 +33,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             let mask = call.optional_tensor(NAMED, "attention_mask")?;
             one(model.forward(ids()?, mask, call.tensor(1, "decoder_input_ids")?)?)
         }
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

@@ -6,13 +6,18 @@ use polygrad_nn::loss::{
 };
 use polygrad_tensor::{Backend, Tensor};
 
-use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
 
 /// Input and target.
 type Pair<'a, B> = (&'a Tensor<B>, &'a Tensor<B>);
 
 /// What becomes of the elements' losses; `reduce` and `size_average` are PyTorch's older words for it.
-fn reduction<B: Backend>(call: &Call<'_, B>, size_average: usize, reduce: usize, position: usize) -> Asked<Reduction> {
+fn reduction<B: Backend>(
+    call: &Call<'_, B>,
+    size_average: usize,
+    reduce: usize,
+    position: usize,
+) -> CaseResult<Reduction> {
     let old = [(size_average, "size_average"), (reduce, "reduce")];
     if old.iter().any(|&(position, name)| call.has(position, name)) {
         let [average, reduce] = old.map(|(position, name)| call.flag(position, name, true));
@@ -31,7 +36,7 @@ fn reduction<B: Backend>(call: &Call<'_, B>, size_average: usize, reduce: usize,
     }
 }
 
-fn cross_entropy<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+fn cross_entropy<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B> {
     let mut loss = CrossEntropyLoss::new()
         .ignore_index(call.int(4, "ignore_index", -100)? as i64)
         .label_smoothing(call.float(7, "label_smoothing", 0.0)?)
@@ -42,7 +47,7 @@ fn cross_entropy<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<
     one(loss.forward(x, y)?)
 }
 
-fn nll<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+fn nll<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B> {
     let mut loss = NLLLoss::new()
         .ignore_index(call.int(4, "ignore_index", -100)? as i64)
         .reduction(reduction(call, 3, 5, 6)?);
@@ -52,7 +57,7 @@ fn nll<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
     one(loss.forward(x, y)?)
 }
 
-fn bce<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+fn bce<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B> {
     let mut loss = BCELoss::new().reduction(reduction(call, 3, 4, 5)?);
     if let Some(weight) = call.optional_tensor(2, "weight")? {
         loss = loss.weight(weight.clone());
@@ -60,7 +65,7 @@ fn bce<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
     one(loss.forward(x, y)?)
 }
 
-fn bce_with_logits<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+fn bce_with_logits<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B> {
     let mut loss = BCEWithLogitsLoss::new().reduction(reduction(call, 3, 4, 5)?);
     if let Some(weight) = call.optional_tensor(2, "weight")? {
         loss = loss.weight(weight.clone());
@@ -71,7 +76,7 @@ fn bce_with_logits<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answe
     one(loss.forward(x, y)?)
 }
 
-fn kl_div<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
+fn kl_div<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B> {
     let loss = KLDivLoss::new().log_target(call.flag(5, "log_target", false)?);
     let loss = match call.text(4, "reduction")? {
         Some("batchmean") => loss.batch_mean(),
@@ -80,11 +85,11 @@ fn kl_div<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> Answer<B> {
     one(loss.forward(x, y)?)
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let Some(name) = call.op().strip_prefix("nn.") else {
-        return Err(Stop::OtherFamily);
+        return Err(CaseError::OtherFamily);
     };
-    let pair = || Ok::<_, Stop>((call.tensor(0, "input")?, call.tensor(1, "target")?));
+    let pair = || Ok::<_, CaseError>((call.tensor(0, "input")?, call.tensor(1, "target")?));
     match name.strip_prefix("functional.").unwrap_or(name) {
         "cross_entropy" | "CrossEntropyLoss" => cross_entropy(call, pair()?),
         "nll_loss" | "NLLLoss" => nll(call, pair()?),
@@ -101,6 +106,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             let delta = call.float(3, "delta", 1.0)?;
             one(huber_loss(pair()?.0, pair()?.1, delta, reduction(call, 9, 9, 2)?)?)
         }
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

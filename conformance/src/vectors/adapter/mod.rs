@@ -16,10 +16,10 @@ mod window;
 
 use polygrad_tensor::Backend;
 
-use crate::vectors::call::{Answer, Call, Stop, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, unsupported};
 
 /// What the library answers to a case.
-pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let families = [
         elementwise::answer,
         reduce::answer,
@@ -37,7 +37,7 @@ pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     ];
     for family in families {
         match family(call) {
-            Err(Stop::OtherFamily) => {}
+            Err(CaseError::OtherFamily) => {}
             Ok(answer) => {
                 let unread = call.unread();
                 if unread.is_empty() {

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{Backend, PadMode, Result, Scalar, Tensor};
 
-use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
 
 /// A shape in which −1 stands for what is left.
 fn resolved(shape: &[isize], numel: usize) -> Vec<usize> {
@@ -15,7 +15,7 @@ fn resolved(shape: &[isize], numel: usize) -> Vec<usize> {
 }
 
 /// A shape in which −1 stands for the extent that is there.
-fn kept(shape: &[isize], from: &[usize]) -> Asked<Vec<usize>> {
+fn kept(shape: &[isize], from: &[usize]) -> CaseResult<Vec<usize>> {
     let there = |axis: usize| from.get((axis + from.len()).checked_sub(shape.len())?).copied();
     let dims = shape.iter().enumerate();
     let dims = dims.map(|(axis, &dim)| usize::try_from(dim).ok().or_else(|| there(axis)));
@@ -26,7 +26,7 @@ fn kept(shape: &[isize], from: &[usize]) -> Asked<Vec<usize>> {
 }
 
 /// PyTorch leaves an axis alone that is not of extent 1.
-fn squeeze<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn squeeze<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let Some(axes) = call.ints(1, "dim")? else {
         return one(x.squeeze_all()?);
@@ -42,7 +42,7 @@ fn squeeze<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(x.reshape(left.map(|(_, &dim)| dim).collect::<Vec<_>>())?)
 }
 
-fn split<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn split<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let axis = call.int(2, "dim", 0)?;
     let name = "split_size_or_sections";
@@ -52,7 +52,7 @@ fn split<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-fn roll<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn roll<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let shifts = call.ints(1, "shifts")?.unwrap_or_default();
     match call.ints(2, "dims")? {
@@ -63,7 +63,7 @@ fn roll<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 /// PyTorch lists pairs from the last axis to the first.
-fn pad<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn pad<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     // OpInfo's variants are functions with the mode bound, whose samples need not repeat it.
     let mode = match call.text(2, "mode")?.unwrap_or(call.variant()) {
@@ -87,7 +87,7 @@ fn pad<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(x.pad_with(&borders, mode)?)
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = || call.tensor(0, "input");
     match call.op() {
         "transpose" => one(x()?.transpose(call.int(1, "dim0", 0)?, call.int(2, "dim1", 0)?)?),
@@ -124,6 +124,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             call.int(3, "dim2", 1)?,
         )?),
         "nn.functional.pad" => pad(call),
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

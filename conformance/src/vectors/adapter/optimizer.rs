@@ -7,7 +7,7 @@ use polygrad_nn::{
 };
 use polygrad_tensor::{Backend, Error, Result, Tensor};
 
-use crate::vectors::call::{Answer, Asked, Call, NAMED, Stop, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, unsupported};
 
 /// The options of one group.
 struct Options<'a, 'b, B: Backend> {
@@ -17,27 +17,27 @@ struct Options<'a, 'b, B: Backend> {
 
 impl<B: Backend> Options<'_, '_, B> {
     /// What the group has under this name, or else what all have.
-    fn own<T>(&self, name: &str, read: impl Fn(&str) -> Asked<T>) -> Asked<T> {
+    fn own<T>(&self, name: &str, read: impl Fn(&str) -> CaseResult<T>) -> CaseResult<T> {
         let own = format!("group{}.{name}", self.group);
         read(if self.call.given(&own) { &own } else { name })
     }
 
-    fn number(&self, name: &str, default: f64) -> Asked<f64> {
+    fn number(&self, name: &str, default: f64) -> CaseResult<f64> {
         self.own(name, |name| self.call.float(NAMED, name, default))
     }
 
-    fn flag(&self, name: &str, default: bool) -> Asked<bool> {
+    fn flag(&self, name: &str, default: bool) -> CaseResult<bool> {
         self.own(name, |name| self.call.flag(NAMED, name, default))
     }
 
-    fn numbers<const N: usize>(&self, name: &str, default: [f64; N]) -> Asked<[f64; N]> {
+    fn numbers<const N: usize>(&self, name: &str, default: [f64; N]) -> CaseResult<[f64; N]> {
         let all = self.own(name, |name| self.call.floats(NAMED, name, N))?;
         let all = all.unwrap_or_else(|| default.to_vec());
         all.try_into()
             .or_else(|all| unsupported(format!("argument {name}={all:?}")))
     }
 
-    fn sgd(&self) -> Asked<SGDConfig> {
+    fn sgd(&self) -> CaseResult<SGDConfig> {
         Ok(SGDConfig::new(self.number("lr", 1e-3)?)
             .momentum(self.number("momentum", 0.0)?)
             .dampening(self.number("dampening", 0.0)?)
@@ -45,7 +45,7 @@ impl<B: Backend> Options<'_, '_, B> {
             .nesterov(self.flag("nesterov", false)?))
     }
 
-    fn rmsprop(&self) -> Asked<RMSpropConfig> {
+    fn rmsprop(&self) -> CaseResult<RMSpropConfig> {
         Ok(RMSpropConfig::new(self.number("lr", 1e-2)?)
             .alpha(self.number("alpha", 0.99)?)
             .eps(self.number("eps", 1e-8)?)
@@ -54,7 +54,7 @@ impl<B: Backend> Options<'_, '_, B> {
             .centered(self.flag("centered", false)?))
     }
 
-    fn adam(&self, new: fn(f64) -> AdamConfig, decay: f64) -> Asked<AdamConfig> {
+    fn adam(&self, new: fn(f64) -> AdamConfig, decay: f64) -> CaseResult<AdamConfig> {
         let [first, second] = self.numbers("betas", [0.9, 0.999])?;
         Ok(new(self.number("lr", 1e-3)?)
             .betas(first, second)
@@ -63,14 +63,14 @@ impl<B: Backend> Options<'_, '_, B> {
             .amsgrad(self.flag("amsgrad", false)?))
     }
 
-    fn lion(&self) -> Asked<LionConfig> {
+    fn lion(&self) -> CaseResult<LionConfig> {
         let [first, second] = self.numbers("betas", [0.9, 0.99])?;
         Ok(LionConfig::new(self.number("lr", 1e-4)?)
             .betas(first, second)
             .weight_decay(self.number("weight_decay", 0.0)?))
     }
 
-    fn lamb(&self) -> Asked<LAMBConfig> {
+    fn lamb(&self) -> CaseResult<LAMBConfig> {
         let [first, second] = self.numbers("betas", [0.9, 0.999])?;
         Ok(LAMBConfig::new(self.number("lr", 1e-3)?)
             .betas(first, second)
@@ -80,7 +80,7 @@ impl<B: Backend> Options<'_, '_, B> {
             .always_adapt(self.flag("always_adapt", false)?))
     }
 
-    fn muon(&self) -> Asked<MuonConfig> {
+    fn muon(&self) -> CaseResult<MuonConfig> {
         let [first, third, fifth] = self.numbers("ns_coefficients", [3.4445, -4.7750, 2.0315])?;
         let adjust = match self.own("adjust_lr_fn", |name| self.call.text(NAMED, name))? {
             None | Some("original") => AdjustLr::Original,
@@ -98,7 +98,11 @@ impl<B: Backend> Options<'_, '_, B> {
     }
 }
 
-fn optimizer<B: Backend>(name: &str, call: &Call<'_, B>, groups: &[Vec<Param<B>>]) -> Asked<Box<dyn Optimizer<B>>> {
+fn optimizer<B: Backend>(
+    name: &str,
+    call: &Call<'_, B>,
+    groups: &[Vec<Param<B>>],
+) -> CaseResult<Box<dyn Optimizer<B>>> {
     let options = |group: usize| Options { call, group };
     // Configs and optimizers share the names of their methods and no trait.
     macro_rules! grouped {
@@ -122,7 +126,7 @@ fn optimizer<B: Backend>(name: &str, call: &Call<'_, B>, groups: &[Vec<Param<B>>
         "Lion" => grouped!(|options: Options<'_, '_, B>| options.lion()),
         "LAMB" => grouped!(|options: Options<'_, '_, B>| options.lamb()),
         "Muon" => grouped!(|options: Options<'_, '_, B>| options.muon()),
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }
 
@@ -136,9 +140,9 @@ fn loss<B: Backend>(params: &[Param<B>], grads: &[&Tensor<B>]) -> Result<Tensor<
     total.unwrap_or_else(|| Err(Error::invalid("an optimizer without parameters")))
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let Some(name) = call.op().strip_prefix("optim.") else {
-        return Err(Stop::OtherFamily);
+        return Err(CaseError::OtherFamily);
     };
     let mut groups = Vec::new();
     while call.has(groups.len(), "params") {

@@ -8,17 +8,17 @@ use polygrad_nn::{
 use polygrad_tensor::{Backend, Tensor};
 
 use super::layer::{flag, number, prepare, size};
-use crate::vectors::call::{Answer, Asked, Call, NAMED, Stop, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, unsupported};
 
 /// A state as vectors have it: a tensor, or a list.
 trait State<B: Backend>: Sized {
-    fn read(call: &Call<'_, B>) -> Asked<Self>;
+    fn read(call: &Call<'_, B>) -> CaseResult<Self>;
 
     fn into_parts(self) -> Vec<Tensor<B>>;
 }
 
 impl<B: Backend> State<B> for Tensor<B> {
-    fn read(call: &Call<'_, B>) -> Asked<Self> {
+    fn read(call: &Call<'_, B>) -> CaseResult<Self> {
         call.tensor(1, "hx").cloned()
     }
 
@@ -28,7 +28,7 @@ impl<B: Backend> State<B> for Tensor<B> {
 }
 
 impl<B: Backend> State<B> for (Tensor<B>, Tensor<B>) {
-    fn read(call: &Call<'_, B>) -> Asked<Self> {
+    fn read(call: &Call<'_, B>) -> CaseResult<Self> {
         match call.tensors(1, "hx")?[..] {
             [hidden, cell] => Ok((hidden.clone(), cell.clone())),
             _ => unsupported("argument hx does not list two tensors"),
@@ -41,11 +41,11 @@ impl<B: Backend> State<B> for (Tensor<B>, Tensor<B>) {
 }
 
 /// The state, if one is given.
-fn state<S: State<B>, B: Backend>(call: &Call<'_, B>) -> Asked<Option<S>> {
+fn state<S: State<B>, B: Backend>(call: &Call<'_, B>) -> CaseResult<Option<S>> {
     call.has(1, "hx").then(|| S::read(call)).transpose()
 }
 
-fn layer<K: Recurrence, B: Backend>(call: &Call<'_, B>, config: RecurrentConfig<K>) -> Answer<B>
+fn layer<K: Recurrence, B: Backend>(call: &Call<'_, B>, config: RecurrentConfig<K>) -> CaseOutputs<B>
 where
     K::State<B>: State<B>,
 {
@@ -69,7 +69,7 @@ where
     Ok(outputs)
 }
 
-fn cell<K: Recurrence, B: Backend>(call: &Call<'_, B>, config: RecurrentCellConfig<K>) -> Answer<B>
+fn cell<K: Recurrence, B: Backend>(call: &Call<'_, B>, config: RecurrentCellConfig<K>) -> CaseOutputs<B>
 where
     K::State<B>: State<B>,
 {
@@ -79,7 +79,7 @@ where
     Ok(cell.forward(x, state(call)?)?.into_parts())
 }
 
-fn min_gru<B: Backend>(call: &Call<'_, B>, sizes: (usize, usize)) -> Answer<B> {
+fn min_gru<B: Backend>(call: &Call<'_, B>, sizes: (usize, usize)) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let config = MinGRUConfig::new(sizes.0, sizes.1).bias(flag(call, "bias", true)?);
     let layer = config.build(&x.device())?;
@@ -88,7 +88,7 @@ fn min_gru<B: Backend>(call: &Call<'_, B>, sizes: (usize, usize)) -> Answer<B> {
     Ok(vec![output, state])
 }
 
-fn nonlinearity<B: Backend>(call: &Call<'_, B>) -> Asked<Nonlinearity> {
+fn nonlinearity<B: Backend>(call: &Call<'_, B>) -> CaseResult<Nonlinearity> {
     match call.text(NAMED, "nonlinearity")? {
         None | Some("tanh") => Ok(Nonlinearity::Tanh),
         Some("relu") => Ok(Nonlinearity::ReLU),
@@ -96,8 +96,8 @@ fn nonlinearity<B: Backend>(call: &Call<'_, B>) -> Asked<Nonlinearity> {
     }
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
-    let sizes = || Ok::<_, Stop>((size(call, "input_size")?, size(call, "hidden_size")?));
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
+    let sizes = || Ok::<_, CaseError>((size(call, "input_size")?, size(call, "hidden_size")?));
     match call.op() {
         "nn.RNN" => {
             let config = RNNConfig::new(sizes()?.0, sizes()?.1).nonlinearity(nonlinearity(call)?);
@@ -112,6 +112,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "nn.LSTMCell" => cell(call, LSTMCellConfig::new(sizes()?.0, sizes()?.1)),
         "nn.GRUCell" => cell(call, GRUCellConfig::new(sizes()?.0, sizes()?.1)),
         "nn.MinGRU" => min_gru(call, sizes()?),
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

@@ -3,17 +3,17 @@
 use polygrad_core::ReduceOp;
 use polygrad_tensor::{Backend, Scalar, Tensor};
 
-use crate::vectors::call::{Answer, Asked, Call, Stop, one, pair, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, pair, unsupported};
 
 /// Axes as PyTorch's reductions take them: none, or an empty list, are all.
-fn axes<B: Backend>(call: &Call<'_, B>, position: usize, x: &Tensor<B>) -> Asked<Vec<isize>> {
+fn axes<B: Backend>(call: &Call<'_, B>, position: usize, x: &Tensor<B>) -> CaseResult<Vec<isize>> {
     Ok(match call.ints(position, "dim")? {
         Some(axes) if !axes.is_empty() => axes,
         _ => (0..x.rank() as isize).collect(),
     })
 }
 
-fn reduce<B: Backend>(call: &Call<'_, B>, op: ReduceOp) -> Answer<B> {
+fn reduce<B: Backend>(call: &Call<'_, B>, op: ReduceOp) -> CaseOutputs<B> {
     let (x, asked) = call.input_in_dtype(9)?;
     let y = x.reduce(op, &axes(call, 1, &x)?, call.flag(2, "keepdim", false)?)?;
     // Integers and bool add up in i64, unless another dtype is asked for.
@@ -21,7 +21,7 @@ fn reduce<B: Backend>(call: &Call<'_, B>, op: ReduceOp) -> Answer<B> {
 }
 
 /// `max` and `min`: along an axis with positions, or over all.
-fn extreme<B: Backend>(call: &Call<'_, B>, largest: bool) -> Answer<B> {
+fn extreme<B: Backend>(call: &Call<'_, B>, largest: bool) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     match (call.optional_int(1, "dim")?, call.flag(2, "keepdim", false)?) {
         (Some(axis), keepdims) if largest => pair(x.max(axis, keepdims)?),
@@ -31,7 +31,7 @@ fn extreme<B: Backend>(call: &Call<'_, B>, largest: bool) -> Answer<B> {
     }
 }
 
-fn position<B: Backend>(call: &Call<'_, B>, largest: bool) -> Answer<B> {
+fn position<B: Backend>(call: &Call<'_, B>, largest: bool) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let keepdims = call.flag(2, "keepdim", false)?;
     let (x, axis) = match call.optional_int(1, "dim")? {
@@ -45,7 +45,7 @@ fn position<B: Backend>(call: &Call<'_, B>, largest: bool) -> Answer<B> {
     })
 }
 
-fn spread<B: Backend>(call: &Call<'_, B>, root: bool) -> Answer<B> {
+fn spread<B: Backend>(call: &Call<'_, B>, root: bool) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     // `var(x, unbiased)` has its flag where `var(x, dim)` has its axes.
     let flag = match call.scalar(1, "dim") {
@@ -66,7 +66,7 @@ fn spread<B: Backend>(call: &Call<'_, B>, root: bool) -> Answer<B> {
     })
 }
 
-fn norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn norm<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let p = match call.scalar(1, "p") {
         Some(p) => p.to_f64(),
@@ -85,7 +85,7 @@ fn norm<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(x.norm(p, &axes(call, 2, x)?, call.flag(3, "keepdim", false)?)?)
 }
 
-fn einsum<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn einsum<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     // OpInfo's own order has the operands first.
     let (equation, operands) = match call.word(0, "equation") {
         Some(equation) => (Some(equation), 1),
@@ -97,7 +97,7 @@ fn einsum<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(Tensor::einsum(equation, &call.tensors(operands, "operands")?)?)
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = || call.tensor(0, "input");
     match call.op() {
         "sum" => reduce(call, ReduceOp::Sum),
@@ -130,6 +130,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
             one(x()?.addmm(a, b, call.float(9, "beta", 1.0)?, call.float(9, "alpha", 1.0)?)?)
         }
         "einsum" => einsum(call),
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

@@ -8,10 +8,10 @@ use polygrad_nn::{
 use polygrad_tensor::{Backend, Tensor};
 
 use super::layer::{flag, number, prepare, size};
-use crate::vectors::call::{Answer, Asked, Call, NAMED, Stop, one, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, one, unsupported};
 
 /// The masks of these names.
-fn masks<'a, B: Backend>(call: &Call<'a, B>, attn: &str, padding: &str, causal: &str) -> Asked<Masks<'a, B>> {
+fn masks<'a, B: Backend>(call: &Call<'a, B>, attn: &str, padding: &str, causal: &str) -> CaseResult<Masks<'a, B>> {
     let mut masks = Masks::default().with_causal(flag(call, causal, false)?);
     if let Some(mask) = call.optional_tensor(NAMED, attn)? {
         masks = masks.with_attn_mask(mask);
@@ -22,19 +22,19 @@ fn masks<'a, B: Backend>(call: &Call<'a, B>, attn: &str, padding: &str, causal: 
     Ok(masks)
 }
 
-fn memory_masks<'a, B: Backend>(call: &Call<'a, B>) -> Asked<Masks<'a, B>> {
+fn memory_masks<'a, B: Backend>(call: &Call<'a, B>) -> CaseResult<Masks<'a, B>> {
     masks(call, "memory_mask", "memory_key_padding_mask", "memory_is_causal")
 }
 
-fn tgt_masks<'a, B: Backend>(call: &Call<'a, B>) -> Asked<Masks<'a, B>> {
+fn tgt_masks<'a, B: Backend>(call: &Call<'a, B>) -> CaseResult<Masks<'a, B>> {
     masks(call, "tgt_mask", "tgt_key_padding_mask", "tgt_is_causal")
 }
 
-fn src_masks<'a, B: Backend>(call: &Call<'a, B>, attn: &str) -> Asked<Masks<'a, B>> {
+fn src_masks<'a, B: Backend>(call: &Call<'a, B>, attn: &str) -> CaseResult<Masks<'a, B>> {
     masks(call, attn, "src_key_padding_mask", "is_causal")
 }
 
-fn attention<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn attention<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let [q, k, v] = [(0, "query"), (1, "key"), (2, "value")].map(|(i, name)| call.tensor(i, name));
     let (q, k, v) = (q?, k?, v?);
     for name in ["add_bias_kv", "add_zero_attn"] {
@@ -59,7 +59,7 @@ fn attention<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(layer.forward(q, k, v, masks)?)
 }
 
-fn layer_config<B: Backend>(call: &Call<'_, B>, prefix: &str) -> Asked<TransformerLayerConfig> {
+fn layer_config<B: Backend>(call: &Call<'_, B>, prefix: &str) -> CaseResult<TransformerLayerConfig> {
     let name = |name: &str| format!("{prefix}{name}");
     let activation = match call.text(NAMED, &name("activation"))? {
         None | Some("relu") => TransformerActivation::Relu,
@@ -78,12 +78,12 @@ fn layer_config<B: Backend>(call: &Call<'_, B>, prefix: &str) -> Asked<Transform
 }
 
 /// The width and the norm at a stack's end.
-fn norm<B: Backend>(call: &Call<'_, B>) -> Asked<Option<LayerNormConfig>> {
+fn norm<B: Backend>(call: &Call<'_, B>) -> CaseResult<Option<LayerNormConfig>> {
     let width = size(call, "layer.d_model")?;
     Ok(flag(call, "norm", false)?.then(|| LayerNormConfig::new([width])))
 }
 
-fn encoder<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn encoder<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let src = call.tensor(0, "src")?;
     let device = src.device();
     let mut stack = TransformerEncoder::new(layer_config(call, "layer.")?, size(call, "num_layers")?, &device)?;
@@ -94,7 +94,7 @@ fn encoder<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(stack.forward(src, src_masks(call, "mask")?)?)
 }
 
-fn decoder<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn decoder<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let (tgt, memory) = (call.tensor(0, "tgt")?, call.tensor(1, "memory")?);
     let device = tgt.device();
     let mut stack = TransformerDecoder::new(layer_config(call, "layer.")?, size(call, "num_layers")?, &device)?;
@@ -105,7 +105,7 @@ fn decoder<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(stack.forward(tgt, memory, tgt_masks(call)?, memory_masks(call)?)?)
 }
 
-fn whole<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn whole<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let (src, tgt) = (call.tensor(0, "src")?, call.tensor(1, "tgt")?);
     let model = TransformerConfig::new(layer_config(call, "layer.")?)
         .num_encoder_layers(call.size(NAMED, "num_encoder_layers", 6)?)
@@ -116,7 +116,7 @@ fn whole<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(model.forward(src, tgt, masks)?)
 }
 
-fn rotary<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn rotary<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "x")?;
     let offset = call.size(NAMED, "offset", 0)?;
     let pairs = match call.text(NAMED, "pairs")? {
@@ -130,7 +130,7 @@ fn rotary<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     one(layer.forward_from(x, offset)?)
 }
 
-fn positional_encoding<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn positional_encoding<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "x")?;
     let offset = call.size(NAMED, "offset", 0)?;
     let (length, width) = places(x)?;
@@ -138,14 +138,14 @@ fn positional_encoding<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
 }
 
 /// The length and the width of sequences.
-fn places<B: Backend>(x: &Tensor<B>) -> Asked<(usize, usize)> {
+fn places<B: Backend>(x: &Tensor<B>) -> CaseResult<(usize, usize)> {
     match x.dims()[..] {
         [.., length, width] => Ok((length, width)),
         _ => unsupported(format!("argument x: {} is no sequence", x.shape())),
     }
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     match call.op() {
         "nn.MultiheadAttention" => attention(call),
         "nn.TransformerEncoderLayer" => {
@@ -165,6 +165,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "nn.Transformer" => whole(call),
         "rotary_embedding" => rotary(call),
         "positional_encoding" => positional_encoding(call),
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

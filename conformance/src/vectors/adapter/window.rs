@@ -2,10 +2,10 @@
 
 use polygrad_tensor::{Backend, ConvParams, InterpolateMode, PoolParams, Resize, Result, Tensor};
 
-use crate::vectors::call::{Answer, Asked, Call, Stop, one, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
 
 /// The input with a batch axis, and whether it had none.
-fn batched<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Asked<(Tensor<B>, bool)> {
+fn batched<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseResult<(Tensor<B>, bool)> {
     let x = call.tensor(0, "input")?;
     let single = x.rank() == spatial + 1;
     Ok((if single { x.unsqueeze(0)? } else { x.clone() }, single))
@@ -24,7 +24,7 @@ fn biased<B: Backend>(y: Tensor<B>, bias: Option<&Tensor<B>>) -> Result<Tensor<B
     y + bias.reshape(column)?
 }
 
-fn conv<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
+fn conv<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseOutputs<B> {
     let (mut x, single) = batched(call, spatial)?;
     let weight = call.tensor(1, "weight")?;
     let mut params = ConvParams {
@@ -52,7 +52,7 @@ fn conv<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
     one(unbatched(y, single)?)
 }
 
-fn conv_transpose<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
+fn conv_transpose<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseOutputs<B> {
     let (x, single) = batched(call, spatial)?;
     let params = ConvParams {
         stride: call.window(3, "stride")?.unwrap_or([1; 3]),
@@ -65,7 +65,7 @@ fn conv_transpose<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
     one(unbatched(biased(y, call.optional_tensor(2, "bias")?)?, single)?)
 }
 
-fn max_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
+fn max_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseOutputs<B> {
     let (x, single) = batched(call, spatial)?;
     let kernel = call.window(1, "kernel_size")?.unwrap_or([1; 3]);
     let params = PoolParams {
@@ -83,7 +83,7 @@ fn max_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
     Ok(answer)
 }
 
-fn avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
+fn avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseOutputs<B> {
     let (x, single) = batched(call, spatial)?;
     let kernel = call.window(1, "kernel_size")?.unwrap_or([1; 3]);
     let params = PoolParams {
@@ -100,7 +100,7 @@ fn avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
     one(unbatched(pooled, single)?)
 }
 
-fn adaptive_avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B> {
+fn adaptive_avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseOutputs<B> {
     let (x, single) = batched(call, spatial)?;
     let sizes = call.extents(1, "output_size", spatial)?.unwrap_or_default();
     let kept = x.dims().into_iter().skip(2);
@@ -112,7 +112,7 @@ fn adaptive_avg_pool<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Answer<B
     one(unbatched(x.adaptive_avg_pool(&size)?, single)?)
 }
 
-fn interpolate<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+fn interpolate<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let mode = match call.text(3, "mode")? {
         None | Some("nearest") => InterpolateMode::Nearest,
@@ -143,7 +143,7 @@ fn interpolate<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
     })
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     match call.op() {
         "nn.functional.conv1d" => conv(call, 1),
         "nn.functional.conv2d" => conv(call, 2),
@@ -157,6 +157,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
         "nn.functional.adaptive_avg_pool1d" => adaptive_avg_pool(call, 1),
         "nn.functional.adaptive_avg_pool2d" => adaptive_avg_pool(call, 2),
         "nn.functional.interpolate" => interpolate(call),
-        _ => Err(Stop::OtherFamily),
+        _ => Err(CaseError::OtherFamily),
     }
 }

@@ -223,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    const MOST: usize = 1 << 20;
+    const MAX_BYTES: usize = 1 << 20;
 
     fn write(host: &HostTensor) -> Vec<u8> {
         let mut file = Vec::new();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn read(file: &[u8]) -> Result<HostTensor, String> {
-        super::read(file, MOST)
+        super::read(file, MAX_BYTES)
     }
 
     fn file(header: &str, values: &[u8]) -> Vec<u8> {
@@ -326,12 +326,12 @@ mod tests {
     fn no_more_is_read_than_the_header_says() {
         let whole = write(&HostTensor::new(Shape::from([2]), vec![1f32, 2.0]).unwrap());
         let endless = whole.as_slice().chain(io::repeat(0));
-        assert_eq!(super::read(endless, MOST).unwrap().to_f64_vec(), [1.0, 2.0]);
-        assert!(super::read(io::repeat(0x93), MOST).is_err());
+        assert_eq!(super::read(endless, MAX_BYTES).unwrap().to_f64_vec(), [1.0, 2.0]);
+        assert!(super::read(io::repeat(0x93), MAX_BYTES).is_err());
         let mut long = [MAGIC, &[2, 0], &u32::MAX.to_le_bytes()].concat();
         long.extend([b' '; 100]);
         assert!(
-            super::read(long.as_slice().chain(io::repeat(b' ')), MOST)
+            super::read(long.as_slice().chain(io::repeat(b' ')), MAX_BYTES)
                 .unwrap_err()
                 .contains("header is")
         );

@@ -20,7 +20,7 @@ use polygrad::backend::{DType, HostTensor, Shape};
 use seeded::{Random, change_bytes};
 
 /// The most bytes that an array may take.
-const MOST: usize = 1 << 24;
+const MAX_BYTES: usize = 1 << 24;
 
 /// An array, its values 0 to 9 again and again.
 fn array(dims: &[usize], dtype: DType) -> HostTensor {
@@ -89,11 +89,11 @@ fn main() {
         let path = folder.path().join(if in_archive { "x.npz" } else { "x.npy" });
         fs::write(&path, bytes).expect("a temporary file");
         for name in ["x", "y/z"] {
-            if let Some(host) = onnx::load(&path, name, MOST) {
+            if let Some(host) = onnx::load(&path, name, MAX_BYTES) {
                 read += 1;
-                assert!(host.bytes().len() <= 8 * MOST);
+                assert!(host.bytes().len() <= 8 * MAX_BYTES);
                 // What was read can be written, and read again.
-                let again = onnx::read(&onnx::write(&host), 8 * MOST).expect("what was written is read");
+                let again = onnx::read(&onnx::write(&host), 8 * MAX_BYTES).expect("what was written is read");
                 assert!((again.dtype(), again.shape(), again.bytes()) == (host.dtype(), host.shape(), host.bytes()));
             }
         }

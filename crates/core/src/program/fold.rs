@@ -4,7 +4,7 @@ use super::{Action, Program, Slot, Step};
 use crate::{AnyBackend, AnyTensor, Backend, Op, Result};
 
 /// Larger results are computed each time rather than kept for good.
-const MOST: usize = 1 << 20;
+const MAX_FOLDED: usize = 1 << 20;
 
 pub(super) fn constants(program: &mut Program) -> Result<()> {
     let mut values: Vec<Option<AnyTensor>> = vec![None; program.types.len()];
@@ -17,7 +17,7 @@ pub(super) fn constants(program: &mut Program) -> Result<()> {
             left.push(step);
             continue;
         };
-        if outputs.iter().any(|x| x.shape().numel() > MOST) {
+        if outputs.iter().any(|x| x.shape().numel() > MAX_FOLDED) {
             left.push(step);
             continue;
         }

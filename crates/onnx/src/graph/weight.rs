@@ -88,7 +88,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<()> {
     let allowed = ALLOWANCE.saturating_add(bytes.len().saturating_mul(FACTOR));
     let mut left = allowed;
     weigh(Sort::Model, bytes, DEPTH, &mut left).map_err(|stop| match stop {
-        Stop::Heavy => {
+        Refusal::Heavy => {
             let message = format!(
                 "a file of {} bytes would take more than {allowed} of memory",
                 bytes.len()
@@ -96,16 +96,16 @@ pub(super) fn check(bytes: &[u8]) -> Result<()> {
             Error::new(ErrorKind::OutOfMemory, message)
                 .with_hint("it is made of many empty entries: check where it comes from")
         }
-        Stop::Malformed => malformed("this is no ONNX model, or a damaged one"),
+        Refusal::Malformed => malformed("this is no ONNX model, or a damaged one"),
     })
 }
 
-enum Stop {
+enum Refusal {
     Heavy,
     Malformed,
 }
 
-fn weigh(sort: Sort, mut bytes: &[u8], depth: usize, left: &mut usize) -> std::result::Result<(), Stop> {
+fn weigh(sort: Sort, mut bytes: &[u8], depth: usize, left: &mut usize) -> std::result::Result<(), Refusal> {
     while !bytes.is_empty() {
         let key = varint(&mut bytes)?;
         let length = match key & 7 {
@@ -115,39 +115,39 @@ fn weigh(sort: Sort, mut bytes: &[u8], depth: usize, left: &mut usize) -> std::r
             }
             1 => 8,
             5 => 4,
-            2 => usize::try_from(varint(&mut bytes)?).map_err(|_| Stop::Malformed)?,
-            _ => return Err(Stop::Malformed),
+            2 => usize::try_from(varint(&mut bytes)?).map_err(|_| Refusal::Malformed)?,
+            _ => return Err(Refusal::Malformed),
         };
-        let content = bytes.get(..length).ok_or(Stop::Malformed)?;
+        let content = bytes.get(..length).ok_or(Refusal::Malformed)?;
         bytes = &bytes[length..];
         let weight = match sort.field(key >> 3) {
             Some(Kind::Message(inner)) if key & 7 == 2 => {
                 // What is small may be text as well as a message: then it has no inner ones.
                 let inside = depth.checked_sub(1).map(|depth| weigh(inner, content, depth, left));
                 match (inside, inner) {
-                    (Some(Err(Stop::Heavy)), _) => return Err(Stop::Heavy),
-                    (Some(Err(Stop::Malformed)) | None, Sort::Small) | (Some(Ok(())), _) => {}
-                    _ => return Err(Stop::Malformed),
+                    (Some(Err(Refusal::Heavy)), _) => return Err(Refusal::Heavy),
+                    (Some(Err(Refusal::Malformed)) | None, Sort::Small) | (Some(Ok(())), _) => {}
+                    _ => return Err(Refusal::Malformed),
                 }
                 inner.weight()
             }
             Some(Kind::Item) => ITEM,
             _ => 0,
         };
-        *left = left.checked_sub(weight).ok_or(Stop::Heavy)?;
+        *left = left.checked_sub(weight).ok_or(Refusal::Heavy)?;
     }
     Ok(())
 }
 
-fn varint(bytes: &mut &[u8]) -> std::result::Result<u64, Stop> {
+fn varint(bytes: &mut &[u8]) -> std::result::Result<u64, Refusal> {
     let mut value = 0u64;
     for shift in (0..70).step_by(7) {
-        let (&byte, rest) = bytes.split_first().ok_or(Stop::Malformed)?;
+        let (&byte, rest) = bytes.split_first().ok_or(Refusal::Malformed)?;
         *bytes = rest;
         value |= u64::from(byte & 127).checked_shl(shift).unwrap_or(0);
         if byte < 128 {
             return Ok(value);
         }
     }
-    Err(Stop::Malformed)
+    Err(Refusal::Malformed)
 }

@@ -99,8 +99,8 @@ impl Limits {
     }
 
     /// What an op keeps for itself while it runs bodies; nothing yet.
-    pub(crate) fn hold(&self) -> Held<'_> {
-        Held { limits: self, bytes: 0 }
+    pub(crate) fn hold(&self) -> Reservation<'_> {
+        Reservation { limits: self, bytes: 0 }
     }
 
     /// An empty list with room for so many values computed on the host.
@@ -136,12 +136,12 @@ impl Limits {
 }
 
 /// Bytes that are counted as alive until this goes.
-pub(crate) struct Held<'a> {
+pub(crate) struct Reservation<'a> {
     limits: &'a Limits,
     bytes: usize,
 }
 
-impl Held<'_> {
+impl Reservation<'_> {
     /// Counts so many bytes from now on, whatever they were before.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<()> {
         self.limits.remove(std::mem::take(&mut self.bytes));
@@ -151,7 +151,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.limits.remove(self.bytes);
     }

@@ -15,7 +15,7 @@ use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
 /// Places of a window that are multiplied at a time, at most: their rows of a panel stay in the first-level cache.
-const MOST_ROWS: usize = 320;
+const MAX_ROWS: usize = 320;
 
 /// Positions of a task, about.
 const POSITIONS: usize = 256;
@@ -181,7 +181,7 @@ impl Part<'_> {
     #[inline(always)]
     fn depths(&self) -> impl Iterator<Item = (usize, usize, Update<f32>)> + use<> {
         let places = self.batch.places.len();
-        let depth = places.div_ceil(places.div_ceil(MOST_ROWS));
+        let depth = places.div_ceil(places.div_ceil(MAX_ROWS));
         (0..places).step_by(depth).map(move |top| {
             let update = if top == 0 { Update::set() } else { Update::add() };
             (top, depth.min(places - top), update)

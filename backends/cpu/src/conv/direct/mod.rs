@@ -20,11 +20,11 @@ use crate::simd::{Kernel, Level, Simd};
 const FEW_OUTPUTS: usize = 8;
 
 /// The longest step along a row that there is a kernel for.
-const MOST_STEP: usize = 2;
+const MAX_STEP: usize = 2;
 
 /// Whether convolution is done so.
 pub(super) fn fits(g: &Geometry) -> bool {
-    g.outputs >= FEW_OUTPUTS && g.inputs > 0 && g.stride[2] <= MOST_STEP
+    g.outputs >= FEW_OUTPUTS && g.inputs > 0 && g.stride[2] <= MAX_STEP
 }
 
 /// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where a stride leaves gaps.

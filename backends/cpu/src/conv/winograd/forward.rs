@@ -22,7 +22,7 @@ const TILES: usize = 96;
 const CHANNELS: usize = 64;
 
 /// Input channels that are multiplied at a time, at most: their rows of a panel stay in the first-level cache.
-const MOST_ROWS: usize = 192;
+const MAX_ROWS: usize = 192;
 
 /// Convolves images with filters, and does to the results what follows.
 ///
@@ -175,7 +175,7 @@ impl Kernel for Products<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let depths = self.inputs.div_ceil(MOST_ROWS);
+        let depths = self.inputs.div_ceil(MAX_ROWS);
         let depth = self.inputs.div_ceil(depths);
         let width = NV * S::N;
         let (count, first) = cut(self.tiles, most_rows::<S>());

@@ -31,7 +31,7 @@ pub(super) struct Task {
     pub(super) batch: Shape,
     pub(super) queries: usize,
     pub(super) keys: usize,
-    pub(super) sight: Sight,
+    pub(super) sight: VisibleKeys,
     /// Columns of queries and keys.
     pub(super) width: usize,
     /// Columns of values.
@@ -45,13 +45,13 @@ pub(super) struct Task {
 
 /// Which keys a query sees, but for a mask: the first ones.
 #[derive(Clone, Copy)]
-pub(super) struct Sight {
+pub(super) struct VisibleKeys {
     keys: usize,
     /// Causal attention is aligned to the bottom right: query i sees keys up to i and this.
     ahead: Option<isize>,
 }
 
-impl Sight {
+impl VisibleKeys {
     /// How many.
     #[inline(always)]
     pub(super) fn keys(self, query: usize) -> usize {
@@ -106,7 +106,7 @@ impl Task {
             keys,
             width,
             out,
-            sight: Sight {
+            sight: VisibleKeys {
                 keys,
                 ahead: causal.then_some(keys.cast_signed() - queries.cast_signed()),
             },

@@ -1,7 +1,7 @@
 //! From scores to weights, and from the weights' gradient to that of the scores.
 
 use super::super::rows::{each_in_row, max_row, sum_row};
-use super::task::{Block, Sight};
+use super::task::{Block, VisibleKeys};
 use crate::math::exp_nonpositive;
 use crate::simd::{Kernel, Simd};
 
@@ -11,7 +11,7 @@ pub(super) struct Softmax {
     /// From row to row.
     pub(super) stride: usize,
     pub(super) block: Block,
-    pub(super) sight: Sight,
+    pub(super) sight: VisibleKeys,
     pub(super) mask: Option<Mask>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct ToScores {
     /// From row to row, in both.
     pub(super) stride: usize,
     pub(super) block: Block,
-    pub(super) sight: Sight,
+    pub(super) sight: VisibleKeys,
     pub(super) scale: f32,
 }
 

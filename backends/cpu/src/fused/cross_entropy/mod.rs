@@ -1,6 +1,6 @@
 //! Cross entropy against class indices, row by row.
 
-mod few;
+mod small;
 
 use polygrad_core::{CrossEntropyParams, DType, Error, Result, Scalar, Shape, decompose};
 
@@ -123,9 +123,9 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { n, params, .. } = self;
-        if (1..=few::MOST).contains(&n) {
+        if (1..=small::MAX_CLASSES).contains(&n) {
             // SAFETY: as below.
-            return unsafe { few::forward(s, &self) };
+            return unsafe { small::forward(s, &self) };
         }
         for (row, &class) in self.classes.iter().enumerate() {
             let x = self.x.wrapping_add(row * n);
@@ -242,9 +242,9 @@ impl Kernel for Backward<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { n, params, .. } = self;
-        if (1..=few::MOST).contains(&n) {
+        if (1..=small::MAX_CLASSES).contains(&n) {
             // SAFETY: as below.
-            return unsafe { few::backward(s, &self) };
+            return unsafe { small::backward(s, &self) };
         }
         let even = s.splat((params.label_smoothing / n as f64) as f32);
         for (row, &class) in self.classes.iter().enumerate() {

@@ -4,9 +4,9 @@ use polygrad_nn::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax
 use polygrad_tensor::Backend;
 
 use super::{Layer, axis, number};
-use crate::vectors::call::{Asked, Call, NAMED, Stop, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseResult, NAMED, unsupported};
 
-pub(super) fn activation<B: Backend>(name: &str, call: &Call<'_, B>) -> Asked<Layer<B>> {
+pub(super) fn activation<B: Backend>(name: &str, call: &Call<'_, B>) -> CaseResult<Layer<B>> {
     Ok(match name {
         "ReLU" => Box::new(ReLU),
         "SiLU" => Box::new(SiLU),
@@ -25,6 +25,6 @@ pub(super) fn activation<B: Backend>(name: &str, call: &Call<'_, B>) -> Asked<La
         }),
         "Softmax" => Box::new(Softmax(axis(call, "dim")?)),
         "LogSoftmax" => Box::new(LogSoftmax(axis(call, "dim")?)),
-        _ => return Err(Stop::OtherFamily),
+        _ => return Err(CaseError::OtherFamily),
     })
 }

@@ -4,16 +4,16 @@ use polygrad_nn::{ConvConfig, ConvTransposeConfig};
 use polygrad_tensor::{Backend, Device};
 
 use super::{Layer, batched, flag, needed, size, sizes};
-use crate::vectors::call::{Asked, Call, NAMED, unsupported};
+use crate::vectors::call::{Call, CaseResult, NAMED, unsupported};
 
-fn padded_with_zeros<B: Backend>(call: &Call<'_, B>) -> Asked<()> {
+fn padded_with_zeros<B: Backend>(call: &Call<'_, B>) -> CaseResult<()> {
     match call.text(NAMED, "padding_mode")? {
         None | Some("zeros") => Ok(()),
         Some(other) => unsupported(format!("argument padding_mode={other} is not offered")),
     }
 }
 
-pub(super) fn conv<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+pub(super) fn conv<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
     batched(call, D)?;
     padded_with_zeros(call)?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
@@ -35,7 +35,10 @@ pub(super) fn conv<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Devi
     Ok(Box::new(config.build(device)?))
 }
 
-pub(super) fn conv_transpose<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+pub(super) fn conv_transpose<const D: usize, B: Backend>(
+    call: &Call<'_, B>,
+    device: &Device<B>,
+) -> CaseResult<Layer<B>> {
     batched(call, D)?;
     padded_with_zeros(call)?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;

@@ -11,31 +11,31 @@ use polygrad_nn::{
 };
 use polygrad_tensor::{Backend, Device, HostTensor};
 
-use crate::vectors::call::{Answer, Asked, Call, NAMED, Stop, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, unsupported};
 
 type Layer<B> = Box<dyn Forward<B>>;
 
 /// One size for each axis.
-fn sizes<const D: usize, B: Backend>(call: &Call<'_, B>, name: &str) -> Asked<Option<[usize; D]>> {
+fn sizes<const D: usize, B: Backend>(call: &Call<'_, B>, name: &str) -> CaseResult<Option<[usize; D]>> {
     let all = call.window(NAMED, name)?;
     Ok(all.map(|all| std::array::from_fn(|axis| all[axis])))
 }
 
 /// An argument that the class asks for.
-fn needed<T>(name: &str, value: Option<T>) -> Asked<T> {
+fn needed<T>(name: &str, value: Option<T>) -> CaseResult<T> {
     match value {
         Some(value) => Ok(value),
         None => unsupported(format!("argument {name} is missing")),
     }
 }
 
-pub(super) fn size<B: Backend>(call: &Call<'_, B>, name: &str) -> Asked<usize> {
+pub(super) fn size<B: Backend>(call: &Call<'_, B>, name: &str) -> CaseResult<usize> {
     let [size] = needed(name, sizes::<1, B>(call, name)?)?;
     Ok(size)
 }
 
 /// Ends the case where the input has no batch axis before its channels and so many spatial axes: the layer wants one.
-fn batched<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Asked<()> {
+fn batched<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseResult<()> {
     let x = call.tensor(0, "input")?;
     match x.rank() == spatial + 1 {
         true => unsupported(format!(
@@ -47,25 +47,25 @@ fn batched<B: Backend>(call: &Call<'_, B>, spatial: usize) -> Asked<()> {
     }
 }
 
-pub(super) fn flag<B: Backend>(call: &Call<'_, B>, name: &str, default: bool) -> Asked<bool> {
+pub(super) fn flag<B: Backend>(call: &Call<'_, B>, name: &str, default: bool) -> CaseResult<bool> {
     call.flag(NAMED, name, default)
 }
 
-pub(super) fn number<B: Backend>(call: &Call<'_, B>, name: &str, default: f64) -> Asked<f64> {
+pub(super) fn number<B: Backend>(call: &Call<'_, B>, name: &str, default: f64) -> CaseResult<f64> {
     call.float(NAMED, name, default)
 }
 
-fn axis<B: Backend>(call: &Call<'_, B>, name: &str) -> Asked<isize> {
+fn axis<B: Backend>(call: &Call<'_, B>, name: &str) -> CaseResult<isize> {
     needed(name, call.optional_int(NAMED, name)?)
 }
 
-fn linear<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+fn linear<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
     let config =
         LinearConfig::new(size(call, "in_features")?, size(call, "out_features")?).bias(flag(call, "bias", true)?);
     Ok(Box::new(config.build(device)?))
 }
 
-fn embedding<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+fn embedding<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
     for name in ["max_norm", "scale_grad_by_freq"] {
         call.not_offered(name)?;
     }
@@ -79,7 +79,7 @@ fn embedding<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<
     Ok(Box::new(config.build(device)?))
 }
 
-fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
     Ok(match name {
         "Linear" => return linear(call, device),
         "Conv1d" => return conv::conv::<1, B>(call, device),
@@ -113,7 +113,7 @@ fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> Aske
 }
 
 /// Gives a fresh layer the dtype, the state and the mode that the call asks for, and the gradients of its state to its parameters.
-pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call<'_, B>) -> Asked<()> {
+pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call<'_, B>) -> CaseResult<()> {
     layer.to_dtype(call.dtype())?;
     let mut state = StateDict::new();
     for (name, value) in call.with_prefix("state.")? {
@@ -126,11 +126,11 @@ pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call
     let same = |a: &HostTensor, b: &HostTensor| a.shape() == b.shape() && bits(a) == bits(b);
     for (name, value) in state.iter() {
         if !saved.get(name).is_some_and(|kept| same(kept, value)) {
-            return Err(Stop::Failed(format!("{name} is not saved as it was loaded")));
+            return Err(CaseError::Failed(format!("{name} is not saved as it was loaded")));
         }
     }
     if saved.len() != state.len() {
-        return Err(Stop::Failed("more is saved than was loaded".to_owned()));
+        return Err(CaseError::Failed("more is saved than was loaded".to_owned()));
     }
     if flag(call, "train", true)? {
         layer.train();
@@ -143,16 +143,16 @@ pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call
     Ok(())
 }
 
-pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let Some(name) = call.op().strip_prefix("nn.") else {
-        return Err(Stop::OtherFamily);
+        return Err(CaseError::OtherFamily);
     };
     let device = call.tensor(0, "input")?.device();
     run(&*layer(name, call, &device)?, call)
 }
 
 /// The output of a fresh layer or model, and its buffers.
-pub(super) fn run<B: Backend>(layer: &(impl Forward<B> + ?Sized), call: &Call<'_, B>) -> Answer<B> {
+pub(super) fn run<B: Backend>(layer: &(impl Forward<B> + ?Sized), call: &Call<'_, B>) -> CaseOutputs<B> {
     prepare(layer, call)?;
     let mut outputs = vec![layer.forward(call.tensor(0, "input")?)?];
     let mut buffers: Vec<_> = layer.named_buffers().into_iter().collect();

@@ -4,9 +4,9 @@ use polygrad_nn::{BatchNormConfig, GroupNormConfig, InstanceNormConfig, LayerNor
 use polygrad_tensor::{Backend, Device};
 
 use super::{Layer, flag, needed, number, size};
-use crate::vectors::call::{Asked, Call, NAMED};
+use crate::vectors::call::{Call, CaseResult, NAMED};
 
-pub(super) fn batch_norm<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+pub(super) fn batch_norm<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
     // None, which is another thing than an absent one, asks for the average over all batches.
     let momentum = if call.given("momentum") {
         call.optional_float(NAMED, "momentum")?
@@ -22,7 +22,10 @@ pub(super) fn batch_norm<const D: usize, B: Backend>(call: &Call<'_, B>, device:
     Ok(Box::new(config.build(device)?))
 }
 
-pub(super) fn instance_norm<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+pub(super) fn instance_norm<const D: usize, B: Backend>(
+    call: &Call<'_, B>,
+    device: &Device<B>,
+) -> CaseResult<Layer<B>> {
     let config = InstanceNormConfig::<D>::new(size(call, "num_features")?)
         .momentum(number(call, "momentum", 0.1)?)
         .eps(number(call, "eps", 1e-5)?)
@@ -32,7 +35,7 @@ pub(super) fn instance_norm<const D: usize, B: Backend>(call: &Call<'_, B>, devi
     Ok(Box::new(config.build(device)?))
 }
 
-pub(super) fn group_norm<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+pub(super) fn group_norm<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
     let config = GroupNormConfig::new(size(call, "num_groups")?, size(call, "num_channels")?)
         .eps(number(call, "eps", 1e-5)?)
         .affine(flag(call, "affine", true)?)
@@ -40,7 +43,7 @@ pub(super) fn group_norm<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> 
     Ok(Box::new(config.build(device)?))
 }
 
-pub(super) fn layer_norm<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+pub(super) fn layer_norm<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
     let shape = needed("normalized_shape", call.sizes(NAMED, "normalized_shape")?)?;
     let config = LayerNormConfig::new(shape)
         .eps(number(call, "eps", 1e-5)?)
@@ -49,7 +52,7 @@ pub(super) fn layer_norm<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> 
     Ok(Box::new(config.build(device)?))
 }
 
-pub(super) fn rms_norm<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> Asked<Layer<B>> {
+pub(super) fn rms_norm<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
     let shape = needed("normalized_shape", call.sizes(NAMED, "normalized_shape")?)?;
     let config = RMSNormConfig::new(shape)
         .eps(call.optional_float(NAMED, "eps")?)

@@ -4,9 +4,9 @@ use polygrad_nn::{AdaptiveAvgPool, AvgPool, MaxPool, Upsample};
 use polygrad_tensor::{Backend, InterpolateMode};
 
 use super::{Layer, batched, flag, needed, sizes};
-use crate::vectors::call::{Asked, Call, NAMED, unsupported};
+use crate::vectors::call::{Call, CaseResult, NAMED, unsupported};
 
-pub(super) fn max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<Layer<B>> {
+pub(super) fn max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
     batched(call, D)?;
     call.not_offered("return_indices")?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
@@ -23,7 +23,7 @@ pub(super) fn max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<
     Ok(Box::new(pool))
 }
 
-pub(super) fn avg_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<Layer<B>> {
+pub(super) fn avg_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
     batched(call, D)?;
     call.not_offered("divisor_override")?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
@@ -39,7 +39,7 @@ pub(super) fn avg_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<
     Ok(Box::new(pool))
 }
 
-pub(super) fn adaptive<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<Layer<B>> {
+pub(super) fn adaptive<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
     batched(call, D)?;
     let output = needed("output_size", call.extents(NAMED, "output_size", D)?)?;
     match <[_; D]>::try_from(output) {
@@ -48,7 +48,7 @@ pub(super) fn adaptive<const D: usize, B: Backend>(call: &Call<'_, B>) -> Asked<
     }
 }
 
-pub(super) fn upsample<B: Backend>(call: &Call<'_, B>) -> Asked<Layer<B>> {
+pub(super) fn upsample<B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
     let layer = match (call.sizes(NAMED, "size")?, call.floats(NAMED, "scale_factor", 1)?) {
         (Some(size), None) => Upsample::size(size),
         (None, Some(factors)) => Upsample::scale_factors(factors),

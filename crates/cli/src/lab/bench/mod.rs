@@ -4,7 +4,7 @@ mod chart;
 mod contestant;
 mod group;
 mod memory;
-mod ours;
+mod native;
 mod peer;
 mod report;
 mod rounds;
@@ -23,7 +23,7 @@ use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::atomic::AtomicFile;
 use contestant::Contestant;
-use ours::{Ours, Way};
+use native::{Mode, Native};
 use peer::Peer;
 use report::Report;
 use rounds::Pace;
@@ -49,18 +49,18 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
                 .fix("give --backend several times, or peers with --against"),
         );
     }
-    let way = if args.captured { Way::Captured } else { Way::Written };
-    let mut ours = Ours::open(&device, way)?;
+    let way = if args.captured { Mode::Captured } else { Mode::Written };
+    let mut native = Native::open(&device, way)?;
     if args.serve {
-        serve::serve(&mut ours, std::io::stdin().lock(), std::io::stdout().lock())?;
+        serve::serve(&mut native, std::io::stdin().lock(), std::io::stdout().lock())?;
         return Ok(Outcome::Done);
     }
     group::end_on_interrupt()?;
     let patience = Duration::from_secs_f64(args.patience);
-    let written = args.captured.then(|| Ours::open(&device, Way::WrittenToo));
+    let written = args.captured.then(|| Native::open(&device, Mode::WrittenToo));
     let mut written = written.transpose()?;
-    let opened = others.iter().map(|spec| Ok(Ours::open(spec, way)?.named(spec)));
-    let mut others: Vec<Ours> = opened.collect::<Result<_>>()?;
+    let opened = others.iter().map(|spec| Ok(Native::open(spec, way)?.named(spec)));
+    let mut others: Vec<Native> = opened.collect::<Result<_>>()?;
     let mut peers = Vec::new();
     for name in &args.against {
         peers.push(Peer::start(name, threads, patience)?);
@@ -73,7 +73,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     for chosen in chosen {
         match chosen {
             Chosen::Timed(case) => {
-                let mut contestants: Vec<&mut dyn Contestant> = vec![&mut ours];
+                let mut contestants: Vec<&mut dyn Contestant> = vec![&mut native];
                 // What is no model is never captured: it would be the same twice.
                 let written = written.as_mut().filter(|_| case.is_model());
                 contestants.extend(written.map(|written| written as &mut dyn Contestant));

@@ -41,9 +41,9 @@ impl Report {
     /// The outcomes of a case, Polygrad's first.
     pub(crate) fn add_times(&mut self, case: Case, outcomes: Vec<Outcome>) {
         let median = |outcome: &Outcome| outcome.figures.as_ref().ok().map(|figures| figures.median);
-        if let Some(ours) = outcomes.first().and_then(median) {
+        if let Some(native) = outcomes.first().and_then(median) {
             let peers = outcomes[1..].iter();
-            let ratios = peers.filter_map(|peer| Some((peer.name.clone(), median(peer)? / ours)));
+            let ratios = peers.filter_map(|peer| Some((peer.name.clone(), median(peer)? / native)));
             self.ratios.push((case.name(), ratios.collect()));
         }
         self.cases.push(entry(&case, &outcomes));
@@ -85,7 +85,7 @@ fn entry(case: &Case, outcomes: &[Outcome]) -> Value {
         bytes,
         flops,
     } = case.amount();
-    let ours = outcomes.first().and_then(|outcome| outcome.figures.as_ref().ok());
+    let native = outcomes.first().and_then(|outcome| outcome.figures.as_ref().ok());
     let result = |outcome: &Outcome| match &outcome.figures {
         Err(reason) => json!({"name": outcome.name, "failed": reason}),
         Ok(figures) => {
@@ -102,8 +102,8 @@ fn entry(case: &Case, outcomes: &[Outcome]) -> Value {
                 "throughput": units,
                 "loss": figures.loss,
             });
-            if let Some(ours) = ours {
-                value["ratio"] = json!(figures.median / ours.median);
+            if let Some(native) = native {
+                value["ratio"] = json!(figures.median / native.median);
             }
             value
         }

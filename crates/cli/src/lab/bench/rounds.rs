@@ -12,7 +12,7 @@ const SAMPLE: f64 = 2e-4;
 /// Steps, at least.
 const LEAST: usize = 30;
 /// …but no longer than so many times the seconds that were asked for.
-const MOST: f64 = 5.0;
+const MAX_OVERTIME: f64 = 5.0;
 
 /// How contestants take turns.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +140,7 @@ impl<'a> Racer<'a> {
 
     fn done(&self, seconds: f64) -> bool {
         let enough = self.spent >= seconds && self.times.len() * self.turn.1 >= LEAST;
-        self.failure.is_some() || enough || self.spent >= MOST * seconds
+        self.failure.is_some() || enough || self.spent >= MAX_OVERTIME * seconds
     }
 
     fn turn(&mut self) {

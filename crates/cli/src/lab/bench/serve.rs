@@ -48,7 +48,7 @@ fn answer(contestant: &mut dyn Contestant, question: &str) -> std::result::Resul
 
 #[cfg(test)]
 mod tests {
-    use super::super::ours::{Ours, Way};
+    use super::super::native::{Mode, Native};
     use super::*;
 
     #[test]
@@ -56,7 +56,7 @@ mod tests {
         let questions = "case mlp-act\nrun 2 3\ncase mlp-act/x\nrun 0 1\nrun 1 1\nhello\ncase mlp-rl sgd\nrun 1 1\n";
         let mut answers = Vec::new();
         serve(
-            &mut Ours::open("cpu:threads=1", Way::Written).unwrap(),
+            &mut Native::open("cpu:threads=1", Mode::Written).unwrap(),
             questions.as_bytes(),
             &mut answers,
         )

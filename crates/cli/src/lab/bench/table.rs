@@ -19,7 +19,7 @@ pub(crate) fn head(report: &Report) -> String {
 
 /// A line for each contestant; those after the first say how many times as long as the first they took.
 pub(crate) fn times(case: &Case, outcomes: &[Outcome]) -> String {
-    let ours = outcomes.first().and_then(|outcome| outcome.figures.as_ref().ok());
+    let native = outcomes.first().and_then(|outcome| outcome.figures.as_ref().ok());
     let row = |(i, outcome): (usize, &Outcome)| {
         let name = match i {
             0 => case.name(),
@@ -43,8 +43,8 @@ pub(crate) fn times(case: &Case, outcomes: &[Outcome]) -> String {
         if let Some(loss) = figures.loss {
             line += &format!("; loss {loss:.6}");
         }
-        if let (1.., Some(ours)) = (i, ours) {
-            line += &format!("; {:.2} times ours", figures.median / ours.median);
+        if let (1.., Some(native)) = (i, native) {
+            line += &format!("; {:.2} times ours", figures.median / native.median);
         }
         line
     };
@@ -53,18 +53,18 @@ pub(crate) fn times(case: &Case, outcomes: &[Outcome]) -> String {
 
 /// A line for each; those after the first say how many times as much as the first they needed.
 pub(crate) fn peaks(case: &str, peaks: &[Peak]) -> String {
-    let ours = peaks.first().and_then(|peak| peak.bytes.as_ref().ok());
+    let native = peaks.first().and_then(|peak| peak.bytes.as_ref().ok());
     let row = |(i, peak): (usize, &Peak)| {
         let name = match i {
             0 => format!("memory {case}"),
             _ => format!("  {}", peak.name),
         };
-        match (&peak.bytes, ours) {
+        match (&peak.bytes, native) {
             (Err(reason), _) => format!("{name:<28}  failed: {reason}"),
-            (Ok(bytes), Some(ours)) if i > 0 => format!(
+            (Ok(bytes), Some(native)) if i > 0 => format!(
                 "{name:<28} {:>6.1} MB; {:.2} times ours",
                 *bytes as f64 * 1e-6,
-                *bytes as f64 / *ours as f64
+                *bytes as f64 / *native as f64
             ),
             (Ok(bytes), _) => format!("{name:<28} {:>6.1} MB", *bytes as f64 * 1e-6),
         }
@@ -123,7 +123,7 @@ mod tests {
             times(&case, &outcomes),
             "\
 gemm 64x64x64                  10.0 µs    9.0 µs     4.0 %  52.4 GFLOP/s
-  torch 2.13.0                 15.0 µs   13.5 µs     4.0 %  35.0 GFLOP/s; loss 0.500000; 1.50 times ours
+  torch 2.13.0                 15.0 µs   13.5 µs     4.0 %  35.0 GFLOP/s; loss 0.500000; 1.50 times native
   jax 0.8                     failed: it ended"
         );
     }

@@ -28,7 +28,7 @@ fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
 }
 
 /// What a query may see, from where it is and where the key is.
-struct Sight {
+struct VisibleKeys {
     causal: bool,
     left: i64,
     right: i64,
@@ -37,7 +37,7 @@ struct Sight {
     lengths: Option<List<i64>>,
 }
 
-impl Sight {
+impl VisibleKeys {
     fn is_free(&self) -> bool {
         !self.causal && self.left < 0 && self.right < 0 && self.lengths.is_none()
     }
@@ -52,8 +52,8 @@ impl Sight {
     }
 }
 
-/// The mask of the operand and that of [`Sight`], in one: bool, or numbers to add.
-fn mask(c: &Call<'_>, sight: &Sight, queries: usize, keys: usize, dtype: DType) -> Result<Option<Tensor>> {
+/// The mask of the operand and that of [`VisibleKeys`], in one: bool, or numbers to add.
+fn mask(c: &Call<'_>, sight: &VisibleKeys, queries: usize, keys: usize, dtype: DType) -> Result<Option<Tensor>> {
     let mut given = c.opt(3)?;
     if let Some(mask) = &given {
         let missing = match mask.shape().last() {
@@ -131,7 +131,7 @@ fn attention(c: &Call<'_>) -> Results {
     {
         return Err(Error::shape(format!("nonpad_kv_seqlen for {}", q.shape())));
     }
-    let sight = Sight {
+    let sight = VisibleKeys {
         causal: c.flag("is_causal", false)?,
         left: c.int("left_window_size", -1)?,
         right: c.int("right_window_size", -1)?,

@@ -13,16 +13,16 @@ const AFRESH: usize = 10_000;
 
 /// A device, and the case that it has ready.
 #[derive(Debug)]
-pub(crate) struct Ours {
+pub(crate) struct Native {
     name: String,
     device: Device,
-    way: Way,
+    way: Mode,
     ready: Option<Ready>,
 }
 
 /// How training steps are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Mode {
     /// As they are written.
     Written,
     /// Recorded and replayed; what is no model as it is written.
@@ -38,13 +38,13 @@ struct Ready {
     steps: usize,
 }
 
-impl Ours {
+impl Native {
     /// On the device that the string names.
     ///
     /// # Errors
     /// When there is no such device.
-    pub(crate) fn open(spec: &str, way: Way) -> Result<Self> {
-        let kind = if way == Way::WrittenToo { "-written" } else { "" };
+    pub(crate) fn open(spec: &str, way: Mode) -> Result<Self> {
+        let kind = if way == Mode::WrittenToo { "-written" } else { "" };
         Ok(Self {
             name: format!("polygrad{kind} {}", env!("CARGO_PKG_VERSION")),
             device: Device::new(spec)?,
@@ -64,8 +64,8 @@ impl Ours {
         self.ready = None;
         let case = select(&name)?[0];
         let prepared = match self.way {
-            Way::Captured => case.prepare_for::<AnyBackend, Captured>(&self.device)?,
-            Way::Written | Way::WrittenToo => case.prepare_for::<AnyBackend, Eager>(&self.device)?,
+            Mode::Captured => case.prepare_for::<AnyBackend, Captured>(&self.device)?,
+            Mode::Written | Mode::WrittenToo => case.prepare_for::<AnyBackend, Eager>(&self.device)?,
         };
         self.ready = Some(Ready {
             name,
@@ -76,7 +76,7 @@ impl Ours {
     }
 }
 
-impl Contestant for Ours {
+impl Contestant for Native {
     fn name(&self) -> String {
         self.name.clone()
     }

@@ -7,20 +7,20 @@ use crate::math::{exp_nonpositive, log};
 use crate::simd::Simd;
 
 /// Classes, at most, that are worth it: reading a row's elements one by one costs more than the row's own sums save.
-pub(super) const MOST: usize = 10;
+pub(super) const MAX_CLASSES: usize = 10;
 
 /// The longest register.
 const LANES: usize = 16;
 
 /// As many rows as a register has lanes, class by class.
-struct Columns([[f32; LANES]; MOST]);
+struct Columns([[f32; LANES]; MAX_CLASSES]);
 
 impl Columns {
     /// # Safety
-    /// There must be `rows` rows of `n` elements at `x`, at most a register and [`MOST`] of them.
+    /// There must be `rows` rows of `n` elements at `x`, at most a register and [`MAX_CLASSES`] of them.
     #[inline(always)]
     unsafe fn read(x: *const f32, rows: usize, n: usize) -> Self {
-        let mut columns = Self([[0.0; LANES]; MOST]);
+        let mut columns = Self([[0.0; LANES]; MAX_CLASSES]);
         for row in 0..rows {
             for (class, column) in columns.0[..n].iter_mut().enumerate() {
                 // SAFETY: by the caller.
@@ -99,7 +99,7 @@ pub(super) unsafe fn backward<S: Simd>(s: S, task: &Backward<'_>) {
         x, to, lse, n, params, ..
     } = *task;
     let even = s.splat((params.label_smoothing / n as f64) as f32);
-    let (mut lses, mut grads) = ([0.0; LANES * MOST], [0.0; LANES * MOST]);
+    let (mut lses, mut grads) = ([0.0; LANES * MAX_CLASSES], [0.0; LANES * MAX_CLASSES]);
     for (block, classes) in task.classes.chunks(S::N).enumerate() {
         let first = block * S::N;
         for row in 0..classes.len() {

@@ -6,7 +6,7 @@ use polygrad_core::compute::{ComputeBackend, DevicePtr, DeviceView, Kernel};
 use polygrad_core::{DType, ErrorKind, HostTensor, Layout, Result, Shape};
 
 use super::options::{DriverOptions, MakeDriver};
-use super::outcome::{Done, Stop, wrong};
+use super::outcome::{CaseError, CaseResult, wrong};
 use crate::compare::{Comparison, compare};
 use crate::tolerance::{Bounds, tolerance};
 
@@ -19,16 +19,16 @@ const BEFORE: usize = 3;
 const BEHIND: usize = 13;
 
 /// A case's place of work.
-pub(super) struct Lab<'a> {
+pub(super) struct Fixture<'a> {
     /// The driver, initialized.
     pub(super) driver: &'a dyn ComputeBackend,
     /// Makes another one.
     pub(super) make: MakeDriver<'a>,
     pub(super) options: &'a DriverOptions,
-    blocks: RefCell<Vec<Held>>,
+    blocks: RefCell<Vec<Allocation>>,
 }
 
-struct Held {
+struct Allocation {
     base: DevicePtr,
     block: Block,
     /// What it must still hold at the end, if nobody was to write it.
@@ -59,7 +59,7 @@ impl Block {
     }
 }
 
-impl<'a> Lab<'a> {
+impl<'a> Fixture<'a> {
     pub(super) fn new(driver: &'a dyn ComputeBackend, make: MakeDriver<'a>, options: &'a DriverOptions) -> Self {
         Self {
             driver,
@@ -75,19 +75,19 @@ impl<'a> Lab<'a> {
     }
 
     /// Ends the case if the driver's memory cannot hold a dtype.
-    pub(super) fn holds(&self, dtype: DType) -> Done {
+    pub(super) fn holds(&self, dtype: DType) -> CaseResult {
         match self.dtypes().contains(&dtype) {
             true => Ok(()),
-            false => Err(Stop::Lacks(format!("{dtype} memory"))),
+            false => Err(CaseError::Lacks(format!("{dtype} memory"))),
         }
     }
 
     /// Ends the case if the driver lacks a kernel.
-    pub(super) fn needs(&self, kernel: Kernel, dtype: DType) -> Done {
+    pub(super) fn needs(&self, kernel: Kernel, dtype: DType) -> CaseResult {
         self.holds(dtype)?;
         match self.driver.supports(kernel, dtype) {
             true => Ok(()),
-            false => Err(Stop::Lacks(format!("{} of {dtype}", kernel.name()))),
+            false => Err(CaseError::Lacks(format!("{} of {dtype}", kernel.name()))),
         }
     }
 
@@ -103,7 +103,7 @@ impl<'a> Lab<'a> {
             dtype,
             shape,
         };
-        self.blocks.borrow_mut().push(Held {
+        self.blocks.borrow_mut().push(Allocation {
             base,
             block,
             contents: keeps.then(|| contents.to_vec()),
@@ -135,7 +135,7 @@ impl<'a> Lab<'a> {
     }
 
     /// The values of a block.
-    pub(super) fn read(&self, block: &Block) -> Done<HostTensor> {
+    pub(super) fn read(&self, block: &Block) -> CaseResult<HostTensor> {
         let bytes = self.bytes(block)?;
         if block.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return wrong("a bool is neither 0 nor 1");
@@ -144,7 +144,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Whether a block holds what is right, given in f64 for floats.
-    pub(super) fn check(&self, what: &str, block: &Block, truth: &HostTensor, bounds: Bounds) -> Done {
+    pub(super) fn check(&self, what: &str, block: &Block, truth: &HostTensor, bounds: Bounds) -> CaseResult {
         if !self.options.values {
             self.bytes(block)?;
             return Ok(());
@@ -154,7 +154,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Whether an answer is right.
-    pub(super) fn agrees(&self, what: &str, answer: &HostTensor, truth: &HostTensor, bounds: Bounds) -> Done {
+    pub(super) fn agrees(&self, what: &str, answer: &HostTensor, truth: &HostTensor, bounds: Bounds) -> CaseResult {
         if !self.options.values {
             return Ok(());
         }
@@ -165,15 +165,15 @@ impl<'a> Lab<'a> {
             dtype,
             bounds,
         };
-        compare(answer, &with).map_err(|difference| Stop::Wrong(format!("{what}: {difference}")))
+        compare(answer, &with).map_err(|difference| CaseError::Wrong(format!("{what}: {difference}")))
     }
 
     /// Whether a block holds what is right, within the bounds of an op.
-    pub(super) fn check_op(&self, op: &str, block: &Block, truth: &HostTensor) -> Done {
+    pub(super) fn check_op(&self, op: &str, block: &Block, truth: &HostTensor) -> CaseResult {
         self.check(op, block, truth, tolerance(block.dtype, op))
     }
 
-    /// Whether some elements of a block are right, and the others still what they were when it was made by [`Lab::out`].
+    /// Whether some elements of a block are right, and the others still what they were when it was made by [`Fixture::out`].
     pub(super) fn check_part(
         &self,
         what: &str,
@@ -181,7 +181,7 @@ impl<'a> Lab<'a> {
         places: &[usize],
         truth: &HostTensor,
         bounds: Bounds,
-    ) -> Done {
+    ) -> CaseResult {
         let mut bytes = self.bytes(block)?;
         if !self.options.values {
             return Ok(());
@@ -204,7 +204,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Whether a call, or waiting for it, failed in this way.
-    pub(super) fn fails(&self, what: &str, kind: ErrorKind, result: Result<()>) -> Done {
+    pub(super) fn fails(&self, what: &str, kind: ErrorKind, result: Result<()>) -> CaseResult {
         match result.and_then(|()| self.driver.synchronize()) {
             Err(error) if error.kind() == kind => Ok(()),
             Err(error) => wrong(format!("{what}: {} is right, not: {error}", kind.as_str())),
@@ -213,8 +213,8 @@ impl<'a> Lab<'a> {
     }
 
     /// Waits, looks whether the memory around all blocks and what was only to be read is as it was, and gives it all back.
-    pub(super) fn finish(&self) -> Done {
-        let waited = self.driver.synchronize().map_err(Stop::from);
+    pub(super) fn finish(&self) -> CaseResult {
+        let waited = self.driver.synchronize().map_err(CaseError::from);
         let mut harm = None;
         let mut failed = None;
         for held in self.blocks.borrow_mut().drain(..) {
