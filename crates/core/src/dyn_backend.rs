@@ -117,10 +117,14 @@ impl<T> Outputs<T> {
     /// When the op gave fewer.
     #[inline]
     pub fn take(&mut self, i: usize) -> Result<T> {
-        self.0
-            .get_mut(i)
-            .and_then(Option::take)
+        self.take_optional(i)
             .ok_or_else(|| Error::invalid(format!("the backend gave no result number {i}")))
+    }
+
+    /// The `i`-th result, taken out, if there is one.
+    #[inline]
+    pub fn take_optional(&mut self, i: usize) -> Option<T> {
+        self.0.get_mut(i).and_then(Option::take)
     }
 
     /// Each result as something else.

@@ -472,7 +472,7 @@ macro_rules! op_take {
     }};
     (one_or_two $outputs:ident) => {{
         let mut outputs = $outputs;
-        Ok((outputs.take(0)?, outputs.take(1).ok()))
+        Ok((outputs.take(0)?, outputs.take_optional(1)))
     }};
     (three $outputs:ident) => {{
         let mut outputs = $outputs;
