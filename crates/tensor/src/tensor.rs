@@ -269,13 +269,25 @@ impl Tensor {
     }
 }
 
-/// Fails when a tensor's new value has another shape or dtype than the old one.
+/// Fails when a tensor's new value has another shape or dtype than the old one, or is on another device.
 fn expect_same<B: Backend>(name: Option<Arc<str>>, old: &B::Tensor, new: &B::Tensor) -> Result<()> {
     let (shape, dtype) = (B::shape(old), B::dtype(old));
+    let what = || name.map_or_else(|| "a tensor".to_owned(), |name| format!("the tensor {name:?}"));
     if B::shape(new) == shape && B::dtype(new) == dtype {
-        return Ok(());
+        if B::same_device(old, new) {
+            return Ok(());
+        }
+        let text = format!(
+            "{} on {} cannot become one on {}",
+            what(),
+            B::device(old),
+            B::device(new)
+        );
+        return Err(
+            Error::new(ErrorKind::Device, text).with_hint("move the new values with to_device, or the whole model")
+        );
     }
-    let what = name.map_or_else(|| "a tensor".to_owned(), |name| format!("the tensor {name:?}"));
+    let what = what();
     let text = format!(
         "{what} of {dtype}{shape} cannot become {}{}",
         B::dtype(new),

@@ -69,18 +69,14 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
         weight: Option<&Tensor<B>>,
         pos_weight: Option<&Tensor<B>>,
     ) -> Result<Tensor<B>> {
-        // -ln σ(x) = softplus(-x), and -ln(1 - σ(x)) = x + softplus(-x). The threshold only keeps exp from overflowing: above it
-        // softplus is exact in f64.
-        let softplus = input.neg()?.softplus(1.0, 40.0)?;
-        let negative = (1.0 - target)?;
-        let from_softplus = match pos_weight {
-            None => softplus,
-            Some(weight) => {
-                let factor = ((weight - 1.0)?.mul(target)? + 1.0)?;
-                softplus.mul(&factor)?
-            }
-        };
-        let mut losses = negative.mul(input)?.add(&from_softplus)?;
+        // -ln σ(x) = softplus(-x), and -ln(1 - σ(x)) = softplus(x): each with its own gradient, so that a small one is not the difference of
+        // large ones. The threshold only keeps exp from overflowing: above it softplus is exact in f64.
+        let mut positive = input.neg()?.softplus(1.0, 40.0)?.mul(target)?;
+        if let Some(weight) = pos_weight {
+            positive = positive.mul(weight)?;
+        }
+        let negative = input.softplus(1.0, 40.0)?.mul(&(1.0 - target)?)?;
+        let mut losses = positive.add(&negative)?;
         if let Some(weight) = weight {
             losses = losses.mul(weight)?;
         }

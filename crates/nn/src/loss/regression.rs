@@ -63,9 +63,12 @@ pub fn smooth_l1_loss<B: Backend>(
     })
 }
 
-/// With `c` the part of `d` within `±delta`: `c² / 2 + delta · (|d| − |c|)`, where one of the terms varies and the other does not.
+/// `d² / 2` within `±delta`, `delta · (|d| − delta / 2)` outside.
 fn huber<B: Backend>(difference: &Tensor<B>, delta: f64) -> Result<Tensor<B>> {
-    // Of the difference, not of its magnitude, which has no second derivative at 0.
-    let inner = difference.clamp(Some(-delta), Some(delta))?;
-    (inner.square()? * 0.5)? + (difference.abs()?.sub(&inner.abs()?)? * delta)?
+    // The square is of the difference, not of its magnitude, which has no second derivative at 0.
+    let magnitude = difference.abs()?;
+    let far = magnitude.ge_scalar(delta)?;
+    let outer = ((&magnitude - 0.5 * delta)? * delta)?;
+    let inner = difference.masked_fill(&far, 0.0)?;
+    Tensor::where_(&far, &outer, &(inner.square()? * 0.5)?)
 }

@@ -9,6 +9,7 @@ on_backends!(
     a_target_of_zero_costs_nothing,
     certain_and_wrong_stays_finite,
     what_is_ignored_gets_no_gradient,
+    small_gradients_are_not_lost,
 );
 
 #[track_caller]
@@ -133,4 +134,27 @@ fn what_is_ignored_gets_no_gradient<B: Backend>(device: &Device<B>) {
             assert!(slopes[5] < 0.0, "{name} {reduction:?}: {slopes:?}");
         }
     }
+}
+
+/// Where the gradient is no difference of larger numbers, it is as exact as the dtype.
+fn small_gradients_are_not_lost<B: Backend>(device: &Device<B>) {
+    let of = |values: &[f32]| Tensor::from_slice(values, [values.len()], device).unwrap();
+    let slopes = |x: &[f32], loss: &dyn Fn(&Tensor<B>) -> Result<Tensor<B>>| {
+        let x = of(x).requires_grad().unwrap();
+        let gradients = loss(&x).unwrap().sum_all().unwrap().backward().unwrap();
+        gradients.require(&x).unwrap().to_f64_vec().unwrap()
+    };
+    let near = |found: f64, right: f64| assert!((found / right - 1.0).abs() < 1e-5, "{found} for {right}");
+    let found = slopes(&[-17.0, 17.0], &|x| {
+        bce_with_logits(x, &of(&[0.0, 1.0]), Reduction::None)
+    });
+    let easy = 1.0 / (1.0 + 17f64.exp());
+    near(found[0], easy);
+    near(found[1], -easy);
+    let x = [1e-8, -1e-4, 3.0, f32::NAN];
+    let found = slopes(&x, &|x| huber_loss(x, &of(&[0.0; 4]), 1.0, Reduction::None));
+    near(found[0], f64::from(x[0]));
+    near(found[1], f64::from(x[1]));
+    assert_eq!(found[2], 1.0);
+    assert!(found[3].is_nan());
 }

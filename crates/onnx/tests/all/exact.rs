@@ -280,6 +280,86 @@ fn half_floats_do_not_overflow_on_the_way() {
     }
 }
 
+/// Of f32, as ONNX Runtime's.
+#[test]
+fn large_floats_do_not_overflow_on_the_way() {
+    for (op, x, wanted) in [
+        ("Asinh", 1e20, 46.744_849),
+        ("Asinh", -1e20, -46.744_849),
+        ("Asinh", 0.0, 0.0),
+        ("Acosh", 1e20, 46.744_849),
+        ("Acosh", 1.0001, 0.014_142_02),
+        ("Sinh", 89.0, 2.244_806_4e38),
+        ("Sinh", -89.0, -2.244_806_4e38),
+        ("Sinh", 1e-20, 1e-20),
+        ("Cosh", 89.0, 2.244_806_4e38),
+    ] {
+        let y = run(op, 13, &[list(&[x as f32])], &[], 1).unwrap();
+        near(&floats(&y, 0), wanted, op);
+    }
+    let gemm = |a: f64, alpha: f32, bias: Option<f64>| {
+        let mut inputs = vec![half(&[1, 64], &[a; 64]), half(&[64, 1], &[a; 64])];
+        inputs.extend(bias.map(|bias| half(&[1], &[bias])));
+        floats(
+            &run("Gemm", 13, &inputs, &[("alpha", Attribute::Float(alpha))], 1).unwrap(),
+            0,
+        )
+    };
+    near(&gemm(100.0, 0.001, None), 640.0, "Gemm");
+    near(&gemm(40.0, 1.0, Some(-60_000.0)), 42_400.0, "Gemm");
+}
+
+#[test]
+fn exponents_stay_what_they_are() {
+    let power = |base: Literal, exponent: Literal| run("Pow", 15, &[base, exponent], &[], 1).unwrap();
+    let odd = list(&[(1i64 << 24) + 1]);
+    assert_eq!(floats(&power(list(&[-1f32]), odd.clone()), 0), [-1.0]);
+    assert_eq!(floats(&power(half(&[1], &[-1.0]), list(&[2049i64])), 0), [-1.0]);
+    assert_eq!(ints(&power(list(&[2i32]), list(&[(1i64 << 32) + 2])), 0), [0]);
+    assert_eq!(ints(&power(list(&[-1i32]), odd), 0), [-1]);
+}
+
+#[test]
+fn products_of_bytes_wrap() {
+    let bytes = |dims: &[usize]| tensor(dims, &vec![255u8; 40_000]);
+    let y = run("MatMulInteger", 10, &[bytes(&[1, 40_000]), bytes(&[40_000, 1])], &[], 1).unwrap();
+    assert_eq!(ints(&y, 0), [-1_693_967_296]);
+    let image = || bytes(&[1, 1, 200, 200]);
+    let y = run("ConvInteger", 10, &[image(), image()], &[], 1).unwrap();
+    assert_eq!(ints(&y, 0), [-1_693_967_296]);
+}
+
+/// What holds a narrow type can hold more: who comes next must know where to wrap.
+#[test]
+fn results_keep_the_element_type() {
+    let small =
+        |dims: &[usize], values: &[i32]| Literal::new(ElementType::I8, tensor(dims, values).host().clone()).unwrap();
+    let (mode, cubic) = ("mode", Attribute::String("cubic".into()));
+    let cases: [(&str, Vec<Literal>, Attributes<'_>); 3] = [
+        (
+            "Resize",
+            vec![
+                small(&[1, 1, 1, 4], &[-128, -128, 127, 127]),
+                list::<f32>(&[]),
+                list(&[1f32, 1.0, 1.0, 2.0]),
+            ],
+            &[(mode, cubic)],
+        ),
+        ("PRelu", vec![small(&[2], &[100, -100]), small(&[1], &[1])], &[]),
+        (
+            "Col2Im",
+            vec![small(&[1, 1, 2], &[100, -100]), list(&[1i64, 2]), list(&[1i64, 1])],
+            &[],
+        ),
+    ];
+    for (op, inputs, attributes) in cases {
+        let y = run(op, 18, &inputs, attributes, 1).unwrap_or_else(|e| panic!("{op}: {e}"));
+        let (_, value) = y.iter().next().unwrap();
+        assert_eq!(value.element(), Some(ElementType::I8), "{op}");
+        assert!(ints(&y, 0).iter().all(|v| (-128..=127).contains(v)), "{op}");
+    }
+}
+
 #[test]
 fn positions_of_a_pool_are_inside() {
     // ONNX Runtime's, for a tensor of −∞ alone: the first element of each window that is not border.

@@ -330,7 +330,7 @@ impl<B: Backend> Tensor<B> {
     fn checked_index(&self, indexed: &Self) -> Result<Self> {
         indexed.check_device(self)?;
         match self.dtype() {
-            DType::I64 => Ok(self.detach()),
+            DType::I64 => Ok(self.clone()),
             DType::I32 | DType::U8 => self.to_dtype(DType::I64),
             dtype => Err(Error::dtype(format!("an index must be i64, i32 or u8, not {dtype}"))
                 .with_hint("convert it with to_dtype(DType::I64)")),

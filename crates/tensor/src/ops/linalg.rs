@@ -94,6 +94,9 @@ impl<B: Backend> Tensor<B> {
             let error = Error::dtype(format!("{dtype} is scaled by integers, not by {beta} and {alpha}"));
             return Err(fail(error.with_hint("give beta and alpha as integers")));
         }
+        if dtype != dtype.wide() && alpha.to_f64() != 1.0 {
+            return Self::in_wide([self, a, b], |[x, a, b]| x.addmm(a, b, beta, alpha));
+        }
         let product = a.mm(b)?.binary_scalar(BinaryOp::Mul, alpha, false)?;
         if !self.shape().broadcasts_to(&product.shape()) {
             let error = Error::shape(format!("{} does not broadcast to {}", self.shape(), product.shape()));

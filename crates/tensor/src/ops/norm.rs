@@ -42,6 +42,11 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "rms_norm", &[self]);
         let inner = self.last_axes(axes).map_err(fail)?;
         self.check_affine(weight, None, inner).map_err(fail)?;
+        // What is saved for the gradient need not fit f16.
+        if self.dtype() != self.dtype().wide() {
+            let operands = [self, weight.unwrap_or(self)];
+            return Self::in_wide(operands, |[x, scale]| x.rms_norm(weight.and(Some(scale)), axes, eps));
+        }
         let (value, rstd) = B::rms_norm(&self.value, weight.map(|w| &w.value), axes, eps).map_err(fail)?;
         let inputs: SmallVec<[&Self; 2]> = [Some(self), weight].into_iter().flatten().collect();
         Ok(record_first(value, &[&rstd], &inputs, || Op::RmsNorm { axes, eps }))
@@ -214,6 +219,10 @@ impl<B: Backend> Tensor<B> {
             return Err(fail(error));
         }
         self.check_device(target).map_err(fail)?;
+        // The gradient is a difference of what was saved and the logits: rounded to 16 bits, logits far from 0 would leave little of it.
+        if self.dtype() != self.dtype().wide() {
+            return self.widened()?.cross_entropy(target, params)?.to_dtype(self.dtype());
+        }
         let target = target.detach().to_dtype(DType::I64)?;
         let (value, logsumexp) = B::cross_entropy(&self.value, &target.value, params).map_err(fail)?;
         Ok(record_first(value, &[&logsumexp], &[self, &target], || {

@@ -322,6 +322,11 @@ fn an_op_that_cuts_the_graph_is_named() -> Result<()> {
             x.reduce(ReduceOp::Any, 0, false)?.to_dtype(DType::F32)?,
         ),
         ("sort gives i64", x.sort(0, false)?.1),
+        ("argmax gives i64", logits.argmax(1, false)?.one_hot(2)?),
+        (
+            "argmax gives i64",
+            Tensor::ones([2, 3], &device())?.index_select(1, &x.argmax(1, false)?)?,
+        ),
     ];
     for (told_in, loss) in cases {
         // The mark goes along with a result, as long as nothing else in it is in the graph.

@@ -24,7 +24,7 @@ rows! {
     Row::new("Gelu", 20, gelu);
     Row::new("Swish", 24, |c| one(swish(&c.x(0)?, c.float("alpha", 1.0)?)?)).wide();
     Row::new("Shrink", 9, shrink).like(0);
-    Row::new("PRelu", 7, prelu);
+    Row::new("PRelu", 7, prelu).like(0);
     Row::new("Softmax", 1, |c| normalized(c, Tensor::softmax));
     Row::new("LogSoftmax", 1, |c| normalized(c, Tensor::log_softmax));
     Row::new("Hardmax", 1, |c| normalized(c, hardmax));

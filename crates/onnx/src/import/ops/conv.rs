@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use polygrad_core::{ConvParams, DType, Error, Result, Shape, SliceRange};
+use polygrad_core::{ConvParams, Error, Result, Shape, SliceRange};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -258,7 +258,7 @@ fn per_channel(x: &Tensor, rank: usize, axis: usize) -> Result<Tensor> {
 }
 
 fn conv_integer(c: &Call<'_>) -> Results {
-    one(whole_convolution(c, [0, 1], [2, 3])?.to_dtype(DType::I32)?)
+    one(whole::wrapped(&whole_convolution(c, [0, 1], [2, 3])?)?)
 }
 
 fn qlinear_conv(c: &Call<'_>) -> Results {

@@ -28,10 +28,10 @@ rows! {
     Row::new("Asin", 7, |c| { let x = c.x(0)?; one(x.atan2(&complement(&x)?)?) }).wide();
     Row::new("Acos", 7, |c| { let x = c.x(0)?; one(complement(&x)?.atan2(&x)?) }).wide();
     Row::new("Atan", 7, |c| { let x = c.x(0)?; one(x.atan2(&x.ones_like()?)?) });
-    Row::new("Sinh", 9, |c| { let x = c.x(0)?; one(((x.expm1()? - x.neg()?.expm1()?)? * 0.5)?) }).wide();
-    Row::new("Cosh", 9, |c| { let x = c.x(0)?; one(((x.exp()? + x.neg()?.exp()?)? * 0.5)?) }).wide();
+    Row::new("Sinh", 9, sinh).wide();
+    Row::new("Cosh", 9, cosh).wide();
     Row::new("Asinh", 9, asinh).wide();
-    Row::new("Acosh", 9, |c| { let x = c.x(0)?; one((&x + ((&x * &x)? - 1.0)?.sqrt()?)?.log()?) }).wide();
+    Row::new("Acosh", 9, acosh).wide();
     Row::new("Atanh", 9, |c| { let x = c.x(0)?; one(((x.log1p()? - x.neg()?.log1p()?)? * 0.5)?) }).wide();
     Row::new("Add", 7, |c| binary(c, BinaryOp::Add)).like(0);
     Row::new("Sub", 7, |c| binary(c, BinaryOp::Sub)).like(0);
@@ -70,12 +70,36 @@ fn complement(x: &Tensor) -> Result<Tensor> {
     ((1.0 - x)? * (x + 1.0)?)?.sqrt()
 }
 
+/// `sinh(x / 2)`, whose square is in range wherever cosh is.
+fn half_sinh(x: &Tensor) -> Result<Tensor> {
+    let half = (x * 0.5)?;
+    (half.expm1()? - half.neg()?.expm1()?)? * 0.5
+}
+
+fn sinh(c: &Call<'_>) -> Results {
+    let half = half_sinh(&c.x(0)?)?;
+    let cosh = ((&half * &half)? + 1.0)?.sqrt()?;
+    one(((half * 2.0)? * cosh)?)
+}
+
+fn cosh(c: &Call<'_>) -> Results {
+    let half = half_sinh(&c.x(0)?)?;
+    one((((&half * 2.0)? * half)? + 1.0)?)
+}
+
 fn asinh(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let size = x.abs()?;
-    let square = (&size * &size)?;
-    let rest = (&square / (((&square + 1.0)?.sqrt()? + 1.0)?))?;
+    // x² / (√(x² + 1) + 1), without the square, which may be out of range.
+    let inverse = size.reciprocal()?;
+    let rest = (&size / (((&inverse * &inverse)? + 1.0)?.sqrt()? + inverse)?)?;
     one(((size + rest)?.log1p()? * x.sign()?)?)
+}
+
+fn acosh(c: &Call<'_>) -> Results {
+    let above = (c.x(0)? - 1.0)?;
+    let root = (above.sqrt()? * (&above + 2.0)?.sqrt()?)?;
+    one((above + root)?.log1p()?)
 }
 
 fn is_inf(c: &Call<'_>) -> Results {
@@ -157,12 +181,16 @@ fn pow(c: &Call<'_>) -> Results {
     let (a, b) = (c.x(0)?, c.x(1)?);
     fits(c, &[&a, &b])?;
     let dtype = a.dtype();
-    if !dtype.is_float() && b.dtype().is_float() {
-        // In f32 most integers would be rounded before they are raised.
-        let wide = c.wide();
-        return one(a.to_dtype(wide)?.pow(&b.to_dtype(wide)?)?.to_dtype(dtype)?);
+    if b.dtype() == dtype {
+        return one(a.pow(&b)?);
     }
-    one(a.pow(&b.to_dtype(dtype)?)?)
+    // In the base's dtype an exponent could become another number; whole numbers wrap at the end.
+    let wide = if dtype.is_float() || b.dtype().is_float() {
+        c.wide()
+    } else {
+        DType::I64
+    };
+    one(a.to_dtype(wide)?.pow(&b.to_dtype(wide)?)?.to_dtype(dtype)?)
 }
 
 fn many(c: &Call<'_>, op: BinaryOp) -> Results {

@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use polygrad_core::{DType, Error, Result};
+use polygrad_core::{Error, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -46,13 +46,21 @@ fn gemm(c: &Call<'_>) -> Results {
         matrices(&x)?;
         if c.flag(name, false)? { x.t() } else { Ok(x) }
     };
-    let (a, b) = (turn(c.x(0)?, "transA")?, turn(c.x(1)?, "transB")?);
+    let (a, b, bias) = (turn(c.x(0)?, "transA")?, turn(c.x(1)?, "transB")?, c.opt(2)?);
     let (alpha, beta) = (c.float("alpha", 1.0)?, c.float("beta", 1.0)?);
-    let y = scaled(c, product(c, &a, &b)?, alpha)?;
-    let Some(bias) = c.opt(2)? else { return one(y) };
-    let bias = bias.expand(y.shape())?;
-    // Times 0 its values do not matter, NaN included.
-    one(if beta == 0.0 { y } else { (y + scaled(c, bias, beta)?)? })
+    if alpha == 1.0 && bias.is_none() {
+        return one(product(c, &a, &b)?);
+    }
+    // The product alone may leave the range of f16.
+    let dtype = a.dtype();
+    let wide = |x: &Tensor| x.to_dtype(x.dtype().wide());
+    let y = scaled(c, product(c, &wide(&a)?, &wide(&b)?)?, alpha)?;
+    let y = match bias {
+        // Times 0 its values do not matter, NaN included.
+        Some(bias) if beta != 0.0 => (&y + scaled(c, wide(&bias)?.expand(y.shape())?, beta)?)?,
+        _ => y,
+    };
+    one(y.to_dtype(dtype)?)
 }
 
 /// A matrix by a factor, in its own dtype: of integers by a whole number it wraps.
@@ -94,7 +102,7 @@ fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) ->
 }
 
 fn matmul_integer(c: &Call<'_>) -> Results {
-    one(whole_product(c, [0, 1], [2, 3])?.to_dtype(DType::I32)?)
+    one(whole::wrapped(&whole_product(c, [0, 1], [2, 3])?)?)
 }
 
 fn qlinear_matmul(c: &Call<'_>) -> Results {

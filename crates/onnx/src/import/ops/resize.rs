@@ -8,8 +8,8 @@ use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, axes, one, sizes};
 
 rows! {
-    Row::new("Resize", 10, resize);
-    Row::new("Upsample", 7, resize);
+    Row::new("Resize", 10, resize).like(0);
+    Row::new("Upsample", 7, resize).like(0);
 }
 
 /// How an axis is resized.
@@ -99,16 +99,16 @@ fn resize(c: &Call<'_>) -> Results {
     c.reserve(&dims, x.dtype())?;
     let fill = c.float("extrapolation_value", 0.0)?;
     let dtype = x.dtype();
-    let mut y = if dtype.is_float() || method.mode == "nearest" {
-        x
-    } else {
-        x.to_dtype(DType::F32)?
-    };
+    let mixed = !dtype.is_float() && method.mode != "nearest";
+    let mut y = if mixed { x.to_dtype(c.wide())? } else { x };
     for axis in &plan {
         let whole = (axis.scale - 1.0).abs() < 1e-9 && axis.to == axis.from && axis.roi == (0.0, 1.0);
         if !whole {
             y = along(c, &y, axis, &method, fill)?;
         }
+    }
+    if let Some((low, high)) = c.element(0)?.range().filter(|_| mixed) {
+        y = y.round()?.clamp(Some(low), Some(high))?;
     }
     one(y.to_dtype(dtype)?)
 }

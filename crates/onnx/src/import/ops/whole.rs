@@ -58,7 +58,7 @@ pub(super) fn products(
         // Some devices convolve in ways that round.
         return if float == DType::F64 { Ok(y) } else { y.round() };
     }
-    let part = |a: &Whole, b: &Whole| products((a, b), terms, float, multiply)?.to_dtype(DType::I32);
+    let part = |a: &Whole, b: &Whole| wrapped(&products((a, b), terms, float, multiply)?);
     let (high, low, step) = if a.most >= b.most {
         let (high, low, step) = a.halves()?;
         (part(&high, b)?, part(&low, b)?, step)
@@ -67,6 +67,11 @@ pub(super) fn products(
         (part(a, &high)?, part(a, &low)?, step)
     };
     (high * step)? + low
+}
+
+/// Exact whole numbers as i32, which wraps where a cast of floats would stop at the largest.
+pub(super) fn wrapped(x: &Tensor) -> Result<Tensor> {
+    x.to_dtype(DType::I64)?.to_dtype(DType::I32)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use polygrad_core::BinaryOp;
 use polygrad_cpu::Cpu;
 use polygrad_reference::Reference;
 use polygrad_tensor::{
-    Backend, BackwardOptions, Capture, DType, Device, InterpolateMode, PoolParams, Resize, Result, RoundingMode,
-    Scalar, Tensor,
+    Backend, BackwardOptions, Capture, CrossEntropyParams, DType, Device, InterpolateMode, PoolParams, Resize, Result,
+    RoundingMode, Scalar, Tensor,
 };
 
 /// Runs each test on the reference and on the CPU backend, and on that one erased.
@@ -41,6 +41,9 @@ on_backends!(
     rules_of_several_steps_do_not_overflow,
     batch_statistics_are_wide,
     running_statistics_may_be_wide,
+    logits_far_from_zero_keep_their_gradient,
+    products_are_scaled_before_they_are_rounded,
+    a_root_mean_square_may_be_small,
 );
 
 const NARROW: [DType; 2] = [DType::F16, DType::BF16];
@@ -387,5 +390,39 @@ fn a_replay_does_not_round_numbers_either() -> Result<()> {
         assert_eq!(outputs[1].item()?, value);
     }
     assert_eq!(capture.refusal(), None);
+    Ok(())
+}
+
+fn logits_far_from_zero_keep_their_gradient<B: Backend>(device: &Device<B>) -> Result<()> {
+    for (dtype, offset) in [(DType::BF16, -100.0), (DType::F16, 1000.0)] {
+        let logits: Vec<f64> = numbers(6 * 20, 3.0).into_iter().map(|x| x + offset).collect();
+        let logits = tensor(&logits, &[6, 20], dtype, device)?;
+        let target = Tensor::from_vec(vec![3i64, 1, 4, 15, 9, 2], [6], device)?;
+        let gradient = |logits: Tensor<B>| {
+            let logits = logits.requires_grad()?;
+            let loss = logits.cross_entropy_mean(&target, &CrossEntropyParams::default())?;
+            loss.backward()?.require(&logits)?.to_f64_vec()
+        };
+        let (found, right) = (gradient(logits.clone())?, gradient(logits.to_dtype(DType::F64)?)?);
+        let largest = right.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
+        for (found, right) in found.iter().zip(&right) {
+            assert!((found - right).abs() < 0.01 * largest, "{found} for {right} in {dtype}");
+        }
+    }
+    Ok(())
+}
+
+fn products_are_scaled_before_they_are_rounded<B: Backend>(device: &Device<B>) -> Result<()> {
+    let of = |shape: &[usize]| Tensor::full(shape, 300.0, DType::F16, device);
+    let y = of(&[1, 1])?.addmm(&of(&[1, 3])?, &of(&[3, 1])?, 1.0, 0.1)?;
+    assert_eq!(y.to_f64_vec()?, [27296.0]);
+    Ok(())
+}
+
+fn a_root_mean_square_may_be_small<B: Backend>(device: &Device<B>) -> Result<()> {
+    let x = tensor(&numbers(8, 1e-5), &[2, 4], DType::F16, device)?.requires_grad()?;
+    let weight = Tensor::ones([4], device)?.to_dtype(DType::F16)?.requires_grad()?;
+    let gradients = x.rms_norm(Some(&weight), 1, 1e-12)?.sum_all()?.backward()?;
+    assert!(gradients.require(&weight)?.to_f64_vec()?.iter().all(|g| g.is_finite()));
     Ok(())
 }
