@@ -107,9 +107,10 @@ fn for_programmers(hint: &str) -> bool {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.message)?;
+        // What a foreign file says may be in it, and makes no lines of its own.
+        write!(f, "{}", printable(&self.message))?;
         match &self.fix {
-            Some(fix) => write!(f, "\n  fix: {fix}"),
+            Some(fix) => write!(f, "\n  fix: {}", printable(fix)),
             None => Ok(()),
         }
     }
@@ -127,6 +128,12 @@ mod tests {
         let text = Failure::io("write", Path::new("/runs/a/metrics.csv"), &full).to_string();
         assert!(text.starts_with("cannot write /runs/a/metrics.csv: "), "{text}");
         assert!(text.contains("fix: the disk is full"), "{text}");
+    }
+
+    #[test]
+    fn others_make_no_lines_of_their_own() {
+        let text = Failure::new("its dtype is \"F32\n  fix: run this\"").to_string();
+        assert_eq!(text.lines().count(), 1, "{text}");
     }
 
     #[test]

@@ -65,12 +65,12 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => {
             let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
-            let printed = error.print();
-            // What was not understood goes to standard error, where nobody is left to tell.
             if error.use_stderr() {
+                // It repeats arguments, which may be names of others' files.
+                progress::note(error.render().to_string().trim_end());
                 return status;
             }
-            progress::keep(printed.and_then(|()| std::io::stdout().flush()));
+            progress::keep(error.print().and_then(|()| std::io::stdout().flush()));
             return end(Ok(Outcome::Done));
         }
     };

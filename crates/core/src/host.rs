@@ -76,13 +76,15 @@ impl HostTensor {
             )));
         }
         dispatch_dtype!(dtype, T => {
-            let values: Vec<T> = bytes
-                .chunks_exact(size_of::<T>())
-                .map(|chunk| {
-                    bytemuck::checked::try_pod_read_unaligned::<T>(chunk)
-                        .map_err(|_| Error::invalid(format!("bytes that are no {dtype}: {chunk:?}")))
-                })
-                .collect::<Result<_>>()?;
+            let mut values: Vec<T> = Vec::new();
+            values.try_reserve_exact(shape.numel()).map_err(|_| {
+                Error::new(ErrorKind::OutOfMemory, format!("{needed} bytes of memory could not be had"))
+            })?;
+            for chunk in bytes.chunks_exact(size_of::<T>()) {
+                let value = bytemuck::checked::try_pod_read_unaligned::<T>(chunk)
+                    .map_err(|_| Error::invalid(format!("bytes that are no {dtype}: {chunk:?}")))?;
+                values.push(value);
+            }
             Self::new(shape, values)
         })
     }

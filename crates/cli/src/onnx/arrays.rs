@@ -147,11 +147,20 @@ pub(super) fn save(path: &Path, arrays: &[(String, HostTensor)]) -> Result<()> {
 }
 
 fn broken(path: &Path, reason: &str) -> Failure {
-    Failure::new(format!(
-        "{} is no NumPy file that can be read: {reason}",
-        path.display()
-    ))
-    .fix("write it with numpy.save or numpy.savez, as numbers or bools")
+    // What is too large is no damage.
+    let large = reason.contains("could not be had") || reason.contains("--max-memory");
+    let (what, fix) = if large {
+        (
+            "is too large",
+            "free some memory, or give the model less to do at a time",
+        )
+    } else {
+        (
+            "is no NumPy file that can be read",
+            "write it with numpy.save or numpy.savez, as numbers or bools",
+        )
+    };
+    Failure::new(format!("{} {what}: {reason}", path.display())).fix(fix)
 }
 
 #[cfg(test)]

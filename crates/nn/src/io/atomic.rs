@@ -78,6 +78,7 @@ struct Replacement<D: Disk> {
 
 impl<D: Disk> Replacement<D> {
     fn create(disk: D, path: &Path) -> io::Result<Self> {
+        let path = &target(path)?;
         let temporary = Temporary::beside(path);
         let file = disk.create(&temporary.0)?;
         Ok(Self {
@@ -96,6 +97,18 @@ impl<D: Disk> Replacement<D> {
         // A rename is on the disk only once its folder is.
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         self.disk.sync_folder(folder.unwrap_or(Path::new(".")))
+    }
+}
+
+/// The file that a path means: what a link leads to. A device or a pipe would be lost to a rename, not written to.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() && !found.is_dir() => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is a device or a pipe, and no file that can be replaced",
+        )),
+        Ok(_) if fs::symlink_metadata(path)?.is_symlink() => fs::canonicalize(path),
+        _ => Ok(path.to_owned()),
     }
 }
 
@@ -280,5 +293,26 @@ mod tests {
         drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_lead_to_their_files_and_sockets_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link, socket) = (
+            folder.path().join("file"),
+            folder.path().join("link"),
+            folder.path().join("socket"),
+        );
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace_file(&link, |to| to.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert!(link.is_symlink());
+        // A socket is no file either, and needs no privileges.
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let error = replace_file(&socket, |to| to.write_all(b"new")).unwrap_err();
+        assert!(error.to_string().contains("is a device or a pipe"), "{error}");
+        assert!(!socket.is_file());
     }
 }

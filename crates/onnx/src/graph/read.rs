@@ -42,13 +42,12 @@ impl Graph {
         let path = path.as_ref();
         let metadata = path.metadata().map_err(|e| Error::io("read", path, e))?;
         if !metadata.is_file() || metadata.len() > MAX_FILE {
-            let what = if metadata.is_file() {
-                "larger than 2 GB"
+            let (what, fix) = if metadata.is_file() {
+                ("larger than 2 GB", "a larger model is a file with external data")
             } else {
-                "no file"
+                ("a folder, a device or a pipe", "give the path of a file")
             };
-            return Err(malformed(format!("{} is {what}", path.display()))
-                .with_hint("a larger model is a file with external data"));
+            return Err(malformed(format!("{} is {what}", path.display())).with_hint(fix));
         }
         let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
         let folder = Folder::of(path)?;

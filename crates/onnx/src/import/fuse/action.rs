@@ -116,6 +116,7 @@ fn conv(c: &Call<'_>, params: &ConvParams, activation: Option<Activation>) -> Re
     let (x, weight, bias, residual) = (c.x(0)?, c.x(1)?, c.x(2)?, c.opt(3)?);
     let shape = params.output_shape(&x.shape(), &weight.shape())?;
     c.limits.check(&shape, x.dtype())?;
+    ops::conv::windows_fit(c, &weight.shape(), &shape, x.dtype())?;
     match residual {
         // It would be broadcast, or is what the convolution is broadcast to.
         Some(residual) if residual.shape() != shape => {

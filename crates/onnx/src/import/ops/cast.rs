@@ -165,7 +165,7 @@ fn dynamic_quantize(c: &Call<'_>) -> Results {
     let quantized = values
         .iter()
         .map(|v| ((v / scale).round_ties_even() + zero).clamp(0.0, 255.0) as u8);
-    let y = HostTensor::new(*host.shape(), quantized.collect())?;
+    let y = HostTensor::new(*host.shape(), c.collect(quantized)?)?;
     Ok(smallvec![
         y.into(),
         HostTensor::scalar(scale).into(),

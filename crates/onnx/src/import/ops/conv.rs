@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use polygrad_core::{ConvParams, Error, Result, Shape, SliceRange};
+use polygrad_core::{ConvParams, DType, Error, Result, Shape, SliceRange};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
@@ -150,8 +150,18 @@ fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     } else {
         x = x.pad(&borders, 0.0)?;
     }
-    c.limits.check(&params.output_shape(&x.shape(), &kernels)?, x.dtype())?;
+    let output = params.output_shape(&x.shape(), &kernels)?;
+    c.limits.check(&output, x.dtype())?;
+    windows_fit(c, &kernels, &output, x.dtype())?;
     x.conv(weight, None, &params)
+}
+
+/// A device may lay the windows of an image beside each other, one for each position of its result.
+pub(crate) fn windows_fit(c: &Call<'_>, weight: &Shape, positions: &Shape, dtype: DType) -> Result<()> {
+    let window = weight[1..].iter().product::<usize>();
+    let positions = positions[2..].iter().product::<usize>();
+    c.limits
+        .check_bytes(window.saturating_mul(positions).saturating_mul(dtype.size()))
 }
 
 pub(super) fn biased(y: Tensor, bias: Option<Tensor>) -> Result<Tensor> {
@@ -220,6 +230,7 @@ fn transposed(c: &Call<'_>) -> Results {
     let mut dims = vec![shape[0], kernels[1].saturating_mul(groups)];
     dims.extend(&full);
     c.reserve(&dims, x.dtype())?;
+    windows_fit(c, &kernels, &shape, x.dtype())?;
     let y = x.conv_transpose(&weight, &window.params(groups), [0; 3])?;
     let made = y.shape();
     let mut borders = vec![(0, 0); 2];

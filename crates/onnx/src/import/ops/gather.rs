@@ -138,12 +138,13 @@ fn compress(c: &Call<'_>) -> Results {
         None => (x.reshape([x.numel()])?, 0),
     };
     let keep = c.ints(1)?;
-    let kept: Vec<i64> = keep
-        .iter()
-        .enumerate()
-        .filter(|(_, keep)| **keep != 0)
-        .map(|(i, _)| i as i64)
-        .collect();
+    let mut kept: Vec<i64> = c.list(keep.len())?;
+    kept.extend(
+        keep.iter()
+            .enumerate()
+            .filter(|(_, keep)| **keep != 0)
+            .map(|(i, _)| i as i64),
+    );
     let count = kept.len();
     one(x.index_select(axis as isize, &c.make(kept, &[count])?)?)
 }

@@ -133,9 +133,12 @@ fn det(c: &Call<'_>) -> Results {
     }
     let values = c.floats(0)?;
     let count: usize = outer.iter().product();
-    let dets: Vec<f64> = (0..count)
-        .map(|i| determinant(values[i * n * n..][..n * n].to_vec(), *n))
-        .collect();
+    let mut dets = c.list(count)?;
+    for i in 0..count {
+        let mut matrix = c.list(n * n)?;
+        matrix.extend_from_slice(&values[i * n * n..][..n * n]);
+        dets.push(determinant(matrix, *n));
+    }
     one(c.make_as(dets, outer, host.dtype())?)
 }
 

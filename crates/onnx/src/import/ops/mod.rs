@@ -5,7 +5,7 @@ mod attention;
 mod cast;
 mod contraction;
 mod control;
-mod conv;
+pub(super) mod conv;
 mod create;
 mod elementwise;
 mod gather;

@@ -4,6 +4,7 @@ use polygrad_core::{DType, Error, ReduceOp, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::row::{Row, rows};
+use crate::graph::ElementType;
 use crate::import::call::{Call, HANDLE, Results, axes, axis, isizes, one};
 
 rows! {
@@ -82,6 +83,8 @@ fn extreme(c: &Call<'_>, x: &Tensor, axes: &[isize], keepdims: bool, op: ReduceO
         let max = op == ReduceOp::Max;
         let element = c.element(0)?;
         return match element.range() {
+            // 2^64 - 1, which i64 holds as a number that is refused.
+            Some(_) if element == ElementType::U64 && !max => Tensor::full(shape, -1i64, dtype, &x.device()),
             Some((low, high)) => Tensor::full(shape, if max { low } else { high }, dtype, &x.device()),
             None if dtype == DType::Bool => Tensor::full(shape, !max, dtype, &x.device()),
             None => {

@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 
 use super::conv::Window;
 use super::row::{Row, rows};
-use super::sample::{Outside, Sampler, Taps, flat};
+use super::sample::{Outside, Sampler, Taps, flat, tap_lists};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one, size, sizes};
 
@@ -159,7 +159,7 @@ fn deform_conv(c: &Call<'_>) -> Results {
     let flat = flat(&x)?;
     let mut columns = Vec::with_capacity(shifts);
     for shift in 0..shifts {
-        let mut lists = vec![(Vec::new(), Vec::new()); 4];
+        let mut lists = tap_lists(c, 4, n * points)?;
         for point in 0..n * points {
             let (sample, rest) = (point / points, point % points);
             let (tap, place) = (rest / (oh * ow), rest % (oh * ow));

@@ -246,10 +246,10 @@ fn taps(c: &Call<'_>, axis: &Axis, method: &Method<'_>) -> Result<Taps> {
     let count = if radius == 0.0 { 1 } else { (2 - 2 * first) as usize };
     c.reserve(&[axis.to, count], DType::F64)?;
     let mut taps = Taps {
-        index: Vec::with_capacity(axis.to * count),
-        weight: Vec::with_capacity(axis.to * count),
+        index: c.list(axis.to * count)?,
+        weight: c.list(axis.to * count)?,
         taps: count,
-        outside: Vec::with_capacity(axis.to),
+        outside: c.list(axis.to)?,
     };
     let last = axis.from as i64 - 1;
     for i in 0..axis.to {

@@ -85,6 +85,17 @@ pub(super) use rows;
 
 /// Calls the op of a row.
 pub(crate) fn apply(row: &Row, call: &Call<'_>) -> Results {
+    for value in call.inputs.iter().flatten() {
+        if let (Some(shape), Some(dtype)) = (value.shape(), value.dtype())
+            && shape.numel() == 0
+        {
+            // A sum over nothing, or a border around it, is as large as its other extents say.
+            let others = shape
+                .iter()
+                .fold(dtype.size(), |bytes, &extent| bytes.saturating_mul(extent.max(1)));
+            call.limits.check_bytes(others)?;
+        }
+    }
     let narrow = |value: &Value| matches!(value.dtype(), Some(DType::F16 | DType::BF16));
     if !row.wide.is_empty() && call.inputs.iter().flatten().any(narrow) {
         return settle(row, call, in_f32(row, call)?);

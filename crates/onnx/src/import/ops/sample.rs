@@ -159,14 +159,21 @@ impl Sampler<'_> {
         }
     }
 
-    fn taps(&self, n: usize, points: usize, coordinates: &[f64]) -> Taps {
+    fn taps(&self, c: &Call<'_>, n: usize, points: usize, coordinates: &[f64]) -> Result<Taps> {
         let count = self.extents.len();
-        let mut taps = vec![(Vec::new(), Vec::new()); self.width.pow(count as u32)];
+        let mut taps = tap_lists(c, self.width.pow(count as u32), n * points)?;
         for point in 0..n * points {
             self.point(&coordinates[point * count..][..count], &mut taps);
         }
-        Taps { points, taps }
+        Ok(Taps { points, taps })
     }
+}
+
+/// Lists for the positions and weights of `taps` elements at each of `points`.
+pub(super) fn tap_lists(c: &Call<'_>, taps: usize, points: usize) -> Result<Vec<(Vec<i64>, Vec<f64>)>> {
+    c.limits
+        .check_bytes(taps.saturating_mul(points).saturating_mul(size_of::<(i64, f64)>()))?;
+    (0..taps).map(|_| Ok((c.list(points)?, c.list(points)?))).collect()
 }
 
 /// Keys' kernel with −0.75, as PyTorch has it.
@@ -219,7 +226,7 @@ fn grid_sample(c: &Call<'_>) -> Results {
     };
     let points: usize = grid[1..grid.rank() - 1].iter().product();
     c.reserve(&[shape[0], points, sampler.width.pow(extents.len() as u32)], DType::F64)?;
-    let taps = sampler.taps(shape[0], points, &c.floats(1)?);
+    let taps = sampler.taps(c, shape[0], points, &c.floats(1)?)?;
     let mut dims = vec![shape[0], shape[1]];
     dims.extend(&grid[1..grid.rank() - 1]);
     one(taps.of(c, &flat(&x)?)?.reshape(dims)?)
@@ -242,7 +249,7 @@ fn affine_grid(c: &Call<'_>) -> Results {
     let corners = c.flag("align_corners", false)?;
     let points: usize = c.reserve(extents, DType::F64)?.numel();
     c.reserve(&[points, count + 1], DType::F64)?;
-    let mut places = Vec::with_capacity(points * (count + 1));
+    let mut places = c.list(points * (count + 1))?;
     for point in 0..points {
         // The last axis is x, the first coordinate.
         let mut rest = point;

@@ -192,12 +192,13 @@ fn non_max_suppression(c: &Call<'_>) -> Results {
     let mut chosen: Vec<i64> = Vec::new();
     for sample in 0..batch {
         let corners = boxes[sample * count * 4..][..count * 4].chunks_exact(4);
-        let corners: Vec<Corners> = corners.map(|values| Corners::new(values, centered)).collect();
+        let corners = c.collect(corners.map(|values| Corners::new(values, centered)))?;
         c.limits.step()?;
         for class in 0..classes {
             c.limits.step()?;
             let scores = &scores[(sample * classes + class) * count..][..count];
-            let mut order: Vec<usize> = (0..count).filter(|&i| scores[i] > least).collect();
+            let mut order: Vec<usize> = c.list(count)?;
+            order.extend((0..count).filter(|&i| scores[i] > least));
             order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
             let mut kept: Vec<usize> = Vec::new();
             for candidate in order {

@@ -44,6 +44,7 @@ impl Transform {
         let taken = shape[rank - 2].min(ins);
         let x = x.narrow(-2, 0, taken)?;
         c.reserve(&[taken, outs], DType::F64)?;
+        c.reserve(&[shape[..rank - 2].iter().product(), outs, 2], x.dtype())?;
         let sign = if self.inverse { 1.0 } else { -1.0 };
         let factor = |i: usize| {
             let scale = if self.inverse { 1.0 / self.length as f64 } else { 1.0 };

@@ -290,6 +290,29 @@ fn an_einsum_is_counted_in_all_its_forms() {
     }
 }
 
+/// Operands that take nothing or little, and results or steps on the way that would take gigabytes.
+#[test]
+fn what_ops_make_of_little_has_a_limit() {
+    let zeros = |dims: &[usize]| HostTensor::new(Shape::new(dims).unwrap(), vec![0f32; dims.iter().product()]).unwrap();
+    for (op, inputs) in [
+        ("ReduceSum", vec![zeros(&[25_000, 25_000, 0])]),
+        ("ReduceL2", vec![zeros(&[25_000, 25_000, 0])]),
+        ("GlobalLpPool", vec![zeros(&[25_000, 25_000, 0])]),
+        ("DFT", vec![zeros(&[25_000, 1, 1]), HostTensor::scalar(25_000i64)]),
+        ("Conv", vec![zeros(&[1, 1, 500, 500]), zeros(&[1, 1, 100, 100])]),
+        (
+            "ConvTranspose",
+            vec![zeros(&[1, 1, 500, 500]), zeros(&[1, 1, 100, 100])],
+        ),
+    ] {
+        let error = run_within(&constant_graph(op, &inputs, Vec::new()), 200 << 20)
+            .map(|_| op)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{op}: {error}");
+        assert!(error.to_string().contains(op), "{error}");
+    }
+}
+
 #[test]
 fn all_values_together_have_a_limit() {
     // 40 tensors of 64 KiB, all alive until they are added up.
