@@ -309,6 +309,19 @@ fn large_floats_do_not_overflow_on_the_way() {
     near(&gemm(40.0, 1.0, Some(-60_000.0)), 42_400.0, "Gemm");
 }
 
+/// What docs/differences.md says of these.
+#[test]
+fn choices_are_as_they_are_written_down() {
+    let to = ("to", Attribute::Int(ElementType::I8.number().into()));
+    assert_eq!(
+        ints(&run("Cast", 13, &[list(&[300f32, -129.0])], &[to], 1).unwrap(), 0),
+        [44, 127]
+    );
+    let (image, bias) = (half(&[1, 2, 1, 1], &[200.0; 2]), half(&[1], &[-40_000.0]));
+    let y = run("Conv", 11, &[image.clone(), image, bias], &[], 1).unwrap();
+    assert_eq!(floats(&y, 0), [f64::INFINITY]);
+}
+
 #[test]
 fn exponents_stay_what_they_are() {
     let power = |base: Literal, exponent: Literal| run("Pow", 15, &[base, exponent], &[], 1).unwrap();
