@@ -294,20 +294,15 @@ fn an_einsum_is_counted_in_all_its_forms() {
 #[test]
 fn what_ops_make_of_little_has_a_limit() {
     let zeros = |dims: &[usize]| HostTensor::new(Shape::new(dims).unwrap(), vec![0f32; dims.iter().product()]).unwrap();
+    let (image, weight) = (zeros(&[1, 1, 500, 500]), zeros(&[1, 1, 100, 100]));
     for (op, inputs) in [
-        ("ReduceSum", vec![zeros(&[25_000, 25_000, 0])]),
-        ("ReduceL2", vec![zeros(&[25_000, 25_000, 0])]),
         ("GlobalLpPool", vec![zeros(&[25_000, 25_000, 0])]),
         ("DFT", vec![zeros(&[25_000, 1, 1]), HostTensor::scalar(25_000i64)]),
-        ("Conv", vec![zeros(&[1, 1, 500, 500]), zeros(&[1, 1, 100, 100])]),
-        (
-            "ConvTranspose",
-            vec![zeros(&[1, 1, 500, 500]), zeros(&[1, 1, 100, 100])],
-        ),
+        ("ConvTranspose", vec![image.clone(), weight.clone()]),
+        ("Conv", vec![image, weight]),
     ] {
-        let error = run_within(&constant_graph(op, &inputs, Vec::new()), 200 << 20)
-            .map(|_| op)
-            .unwrap_err();
+        let found = run_within(&constant_graph(op, &inputs, Vec::new()), 200 << 20);
+        let error = found.map(|_| op).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{op}: {error}");
         assert!(error.to_string().contains(op), "{error}");
     }
