@@ -123,7 +123,7 @@ mod tests {
             times(&case, &outcomes),
             "\
 gemm 64x64x64                  10.0 µs    9.0 µs     4.0 %  52.4 GFLOP/s
-  torch 2.13.0                 15.0 µs   13.5 µs     4.0 %  35.0 GFLOP/s; loss 0.500000; 1.50 times native
+  torch 2.13.0                 15.0 µs   13.5 µs     4.0 %  35.0 GFLOP/s; loss 0.500000; 1.50 times ours
   jax 0.8                     failed: it ended"
         );
     }
