@@ -127,7 +127,8 @@ fn pool(samples: &mut Vec<Sample>) {
             continue;
         };
         for positions in [false, true] {
-            samples.push(Sample::new(max_pool(params, positions), vec![reals(x)], words));
+            let words = format!("{words}{}", if positions { "" } else { " values" });
+            samples.push(Sample::new(max_pool(params, positions), vec![reals(x)], &words));
         }
         let indices = Operand::derived(out.dims(), max_pool(params, true), &[1], 1).of(polygrad_core::DType::I64);
         let call = Op::MaxPoolBackward { input_shape: shape(x) };
@@ -150,7 +151,8 @@ fn pool(samples: &mut Vec<Sample>) {
     };
     for positions in [false, true] {
         let call = max_pool(dilated, positions);
-        samples.push(Sample::new(call, vec![reals(&[1, 2, 6, 7])], "dilation 2"));
+        let words = if positions { "dilation 2" } else { "dilation 2 values" };
+        samples.push(Sample::new(call, vec![reals(&[1, 2, 6, 7])], words));
     }
 }
 
