@@ -82,8 +82,9 @@ pub trait Hooks: Send + Sync + 'static {
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
-/// use polygrad_conformance::{Call, Hooks, Wrapped, reference};
-/// use polygrad_tensor::{Result, Tensor};
+/// # use polygrad_reference::Reference;
+/// use polygrad_tensor::wrapped::{Call, Hooks, Wrapped};
+/// use polygrad_tensor::{Device, Result, Tensor};
 ///
 /// #[derive(Default)]
 /// struct Count(AtomicU64);
@@ -97,7 +98,7 @@ pub trait Hooks: Send + Sync + 'static {
 ///
 /// # fn main() -> Result<()> {
 /// let count = Arc::new(Count::default());
-/// let wrapped = Wrapped::new(&reference(), Arc::clone(&count));
+/// let wrapped = Wrapped::new(&Device::<Reference>::default(), Arc::clone(&count));
 /// let x = Tensor::ones([2, 3], &wrapped.device())?;
 /// assert_eq!((&x + &x)?.sum_all()?.item()?, 12.0);
 /// // full, add, sum, to_host
