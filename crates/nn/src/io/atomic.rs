@@ -105,7 +105,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
         Ok(found) if !found.is_file() && !found.is_dir() => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is a device or a pipe, and no file that can be replaced",
+            "it is a device or a pipe, and no file that can be replaced; give the path of a file",
         )),
         Ok(_) if fs::symlink_metadata(path)?.is_symlink() => fs::canonicalize(path),
         _ => Ok(path.to_owned()),
