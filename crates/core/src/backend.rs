@@ -59,6 +59,11 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
 
     // What it is.
 
+    /// True for [`AnyBackend`](crate::AnyBackend) alone. A generic function is compiled in every crate that calls it; those that do much
+    /// ask this, and go on in a function for `AnyBackend` that is compiled once, with the library.
+    #[doc(hidden)]
+    const ERASED: bool = false;
+
     /// The backend's name, as in device strings.
     fn name() -> &'static str;
 

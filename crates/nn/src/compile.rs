@@ -32,7 +32,7 @@ pub trait Compile: Forward {
         let _mode = Evaluation::of(self);
         let example = example.detach();
         let compiled = Compiled::new(std::slice::from_ref(&example), || Ok(vec![self.forward(&example)?]))?;
-        let parts = Target::all(self).into_iter().map(|(name, target)| {
+        let parts = Target::all(&self).into_iter().map(|(name, target)| {
             let identity = target.value().inner().identity();
             (name, target, identity)
         });

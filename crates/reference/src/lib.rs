@@ -31,6 +31,13 @@ pub struct Reference;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceDevice;
 
+impl ReferenceDevice {
+    /// The device for code that does not know its backend.
+    pub fn erased() -> AnyDevice {
+        AnyDevice::new::<Reference>(Self)
+    }
+}
+
 impl fmt::Display for ReferenceDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("reference")
@@ -41,6 +48,6 @@ impl fmt::Display for ReferenceDevice {
 pub fn entry() -> BackendEntry {
     BackendEntry::new("reference", "slow and plain, to check others against", |spec| {
         spec.expect(0, &[])?;
-        Ok(AnyDevice::new::<Reference>(ReferenceDevice))
+        Ok(ReferenceDevice::erased())
     })
 }

@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use crate::accumulated::{Accumulated, add_to};
 use crate::activity::{Active, Activity};
-use crate::graph::{Cut, Kind, Node, Rule};
+use crate::erased::{into_same, same};
+use crate::graph::{Call, Cut, Kind, Node, Rule};
 use crate::rules::Passed;
 use crate::{Tensor, enable_grad, no_grad, rules};
 
@@ -246,11 +247,16 @@ impl<B: Backend> Tensor<B> {
             Some(gradient) => self.checked_seed(gradient)?,
             None => self.unit_seed()?,
         };
-        if options.create_graph {
-            enable_grad(|| propagate(root, seed, options, &active))
+        let wanted = Wanted {
+            create_graph: options.create_graph,
+            capture: &options.capture,
+        };
+        let entries = if B::ERASED {
+            into_same(propagate_erased(same(root), into_same(seed), wanted, &active))
         } else {
-            no_grad(|| propagate(root, seed, options, &active))
-        }
+            propagate(root, seed, wanted, &active)
+        };
+        entries.map(|entries| Gradients { entries })
     }
 
     /// Why no gradient can flow from here.
@@ -307,19 +313,52 @@ struct Pending<B: Backend> {
 /// What is pending, by id. Boxed, for the map sets aside room for eleven at a time.
 type Frontier<B> = BTreeMap<u64, Box<Pending<B>>>;
 
-/// Takes the pending node with the largest id, whose gradient is complete since every user of it has a larger one, and passes the
-/// gradient on; until only leaves have been met.
+/// What is wanted beside the gradients of leaves.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    create_graph: bool,
+    capture: &'a [u64],
+}
+
+/// [`propagate`], with all rules, compiled once.
+#[inline(never)]
+fn propagate_erased(
+    root: &Arc<Node<AnyBackend>>,
+    seed: Tensor,
+    wanted: Wanted<'_>,
+    active: &Active,
+) -> Result<Vec<Gradient<AnyBackend>>> {
+    propagate(root, seed, wanted, active)
+}
+
+/// The gradients of all leaves, in growing order of ids.
 fn propagate<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
-    options: &BackwardOptions<'_, B>,
+    wanted: Wanted<'_>,
     active: &Active,
-) -> Result<Gradients<B>> {
+) -> Result<Vec<Gradient<B>>> {
+    let walk = || walk_back(root, seed, wanted, active);
+    if wanted.create_graph {
+        enable_grad(walk)
+    } else {
+        no_grad(walk)
+    }
+}
+
+/// Takes the pending node with the largest id, whose gradient is complete since every user of it has a larger one, and passes the
+/// gradient on; until only leaves have been met.
+fn walk_back<B: Backend>(
+    root: &Arc<Node<B>>,
+    seed: Tensor<B>,
+    wanted: Wanted<'_>,
+    active: &Active,
+) -> Result<Vec<Gradient<B>>> {
     let mut pending = Frontier::new();
-    add(&mut pending, root, Accumulated::whole(seed))?;
     let mut entries = Vec::new();
-    while let Some((id, next)) = pending.pop_last() {
-        let Pending { node, gradient } = *next;
+    let mut next = Some((Arc::clone(root), Accumulated::whole(seed)));
+    while let Some((node, gradient)) = next {
+        let id = node.id();
         active.turn_to(Activity::Backward(id));
         let gradient = gradient.complete()?;
         match &node.kind {
@@ -331,7 +370,7 @@ fn propagate<B: Backend>(
             }),
             Kind::Cut(_) => unreachable!("edges lead to nodes in the graph"),
             Kind::Op(call) => {
-                if options.capture.contains(&id) {
+                if wanted.capture.contains(&id) {
                     entries.push(Gradient {
                         id,
                         name: None,
@@ -339,35 +378,50 @@ fn propagate<B: Backend>(
                         value: gradient.clone(),
                     });
                 }
-                if let Rule::Checkpoint(segment) = &call.rule {
-                    // The segment's own nodes are younger than all that is pending, so they are next.
-                    let output = segment.recompute(call.restore(&node, true))?;
-                    add_through(&mut pending, &output, gradient)?;
-                    continue;
-                }
-                let saved = call.restore(&node, options.create_graph);
-                match rules::apply(call, &saved, gradient, options.create_graph)? {
-                    Passed::Inputs(gradients) => {
-                        for (edge, gradient) in call.inputs.iter().zip(gradients) {
-                            if let (Some(parent), Some(gradient)) = (&edge.node, gradient) {
-                                add(&mut pending, parent, Accumulated::whole(gradient))?;
-                            }
-                        }
-                    }
-                    Passed::Stretch { axis, start, gradient } => {
-                        let edge = &call.inputs[0];
-                        if let Some(parent) = &edge.node {
-                            let stretch = Accumulated::stretch(axis, edge.shape[axis], start, gradient);
-                            add(&mut pending, parent, stretch)?;
-                        }
-                    }
-                    Passed::Through(output, gradient) => add_through(&mut pending, &output, gradient)?,
-                }
+                pass(&mut pending, &node, call, gradient, wanted.create_graph)?;
             }
         }
+        next = pending.pop_last().map(|(_, next)| (next.node, next.gradient));
     }
     entries.reverse();
-    Ok(Gradients { entries })
+    Ok(entries)
+}
+
+/// Passes the gradient of a call's output on to its inputs.
+fn pass<B: Backend>(
+    pending: &mut Frontier<B>,
+    node: &Arc<Node<B>>,
+    call: &Call<B>,
+    gradient: Tensor<B>,
+    create_graph: bool,
+) -> Result<()> {
+    if let Rule::Checkpoint(segment) = &call.rule {
+        // The segment's own nodes are younger than all that is pending, so they are next.
+        let output = segment.recompute(call.restore(node, true))?;
+        return add_through(pending, &output, gradient);
+    }
+    let saved = call.restore(node, create_graph);
+    match rules::apply(call, &saved, gradient, create_graph)? {
+        Passed::Inputs(gradients) => {
+            for (edge, gradient) in call.inputs.iter().zip(gradients) {
+                if let (Some(parent), Some(gradient)) = (&edge.node, gradient) {
+                    add(pending, parent, Accumulated::whole(gradient))?;
+                }
+            }
+            Ok(())
+        }
+        Passed::Stretch { axis, start, gradient } => {
+            let edge = &call.inputs[0];
+            match &edge.node {
+                Some(parent) => {
+                    let stretch = Accumulated::stretch(axis, edge.shape[axis], start, gradient);
+                    add(pending, parent, stretch)
+                }
+                None => Ok(()),
+            }
+        }
+        Passed::Through(output, gradient) => add_through(pending, &output, gradient),
+    }
 }
 
 fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Accumulated<B>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Gradient checkpointing: memory for time.
 
-use polygrad_core::{Backend, Result};
+use polygrad_core::{Backend, Result, SavedTensor};
 use smallvec::SmallVec;
 
 use crate::graph::{Rule, is_grad_enabled, record_rule};
@@ -43,14 +43,6 @@ pub fn checkpoint<B: Backend>(
         function: Box::new(function),
         generator,
     };
-    Ok(record_rule(
-        output.value,
-        inputs,
-        Rule::Checkpoint(segment.into()),
-        |save, _| {
-            for i in 0..inputs.len() {
-                save.input(i);
-            }
-        },
-    ))
+    let rule = Rule::Checkpoint(segment.into());
+    Ok(record_rule(output.value, &[], inputs, rule, &[SavedTensor::Inputs]))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polygrad_core::{AnyBackend, Backend, Error, Result};
+use polygrad_core::{AnyBackend, Backend, Error, Result, SavedTensor};
 
 use crate::Tensor;
 use crate::backward::InputGradients;
@@ -39,16 +39,13 @@ impl<B: Backend> Tensor<B> {
         if !needs_graph(inputs) {
             return Ok(output.detach());
         }
+        let saved = [SavedTensor::Inputs, SavedTensor::Output(0)];
         Ok(record_rule(
             output.value,
+            &[],
             inputs,
             Rule::Custom(Arc::new(op)),
-            |save, value| {
-                for i in 0..inputs.len() {
-                    save.input(i);
-                }
-                save.output(value);
-            },
+            &saved,
         ))
     }
 }

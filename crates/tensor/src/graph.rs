@@ -296,54 +296,6 @@ fn mark_of<B: Backend>(inputs: &[&Tensor<B>]) -> Option<Arc<Node<B>>> {
     marks.filter(|node| node.as_cut().is_some()).map(Arc::clone).next()
 }
 
-/// What a call keeps for its gradient rule.
-pub(crate) struct Recorder<'a, B: Backend> {
-    inputs: &'a [&'a Tensor<B>],
-    saved: SmallVec<[Saved<B>; 2]>,
-}
-
-impl<B: Backend> Recorder<'_, B> {
-    /// Keeps an input's value.
-    pub(crate) fn input(&mut self, i: usize) -> &mut Self {
-        self.saved.push(Saved {
-            value: self.inputs[i].value.clone(),
-            source: Source::Input(i as u32),
-        });
-        self
-    }
-
-    /// Keeps the output's value.
-    pub(crate) fn output(&mut self, value: &B::Tensor) -> &mut Self {
-        self.saved.push(Saved {
-            value: value.clone(),
-            source: Source::Output,
-        });
-        self
-    }
-
-    /// Keeps what an op's row in the table of ops names. `others` are the op's results after the first, through which no gradient flows.
-    #[inline]
-    fn named(&mut self, saved: &[SavedTensor], value: &B::Tensor, others: &[&B::Tensor]) {
-        for saved in saved {
-            match *saved {
-                SavedTensor::Input(i) => {
-                    self.input(i);
-                }
-                SavedTensor::Inputs => (0..self.inputs.len()).for_each(|i| {
-                    self.input(i);
-                }),
-                SavedTensor::Output(0) => {
-                    self.output(value);
-                }
-                SavedTensor::Output(i) => self.saved.push(Saved {
-                    value: others[i - 1].clone(),
-                    source: Source::Constant,
-                }),
-            }
-        }
-    }
-}
-
 /// Makes the tensor for the result of an op; it enters the graph if an input is in it.
 #[inline]
 pub(crate) fn record<B: Backend>(value: B::Tensor, inputs: &[&Tensor<B>], op: impl FnOnce() -> Op) -> Tensor<B> {
@@ -358,42 +310,59 @@ pub(crate) fn record_first<B: Backend>(
     inputs: &[&Tensor<B>],
     op: impl FnOnce() -> Op,
 ) -> Tensor<B> {
-    if !may_be_marked(inputs) {
-        return Tensor::from_inner(value);
+    if may_be_marked(inputs) {
+        record_op(value, others, inputs, op())
+    } else {
+        Tensor::from_inner(value)
     }
+}
+
+/// Apart from [`record_first`], which is compiled anew for each op.
+#[inline(never)]
+fn record_op<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Tensor<B>], op: Op) -> Tensor<B> {
     if !inputs.iter().any(|input| input.is_tracked()) {
         let node = mark_of(inputs);
         return Tensor { value, node };
     }
-    let op = op();
     let saved = op.saved();
-    record_rule(value, inputs, Rule::Op(op), |save, value| {
-        save.named(saved, value, others)
-    })
+    record_rule(value, others, inputs, Rule::Op(op), saved)
 }
 
-/// Makes the tensor for a result that is in the graph.
+/// Makes the tensor for a result that is in the graph. `others` are the op's results after the first, through which no gradient flows.
 pub(crate) fn record_rule<B: Backend>(
     value: B::Tensor,
+    others: &[&B::Tensor],
     inputs: &[&Tensor<B>],
     rule: Rule<B>,
-    save: impl FnOnce(&mut Recorder<'_, B>, &B::Tensor),
+    saved: &[SavedTensor],
 ) -> Tensor<B> {
-    let mut recorder = Recorder {
-        inputs,
-        saved: SmallVec::new(),
+    let mut kept = SmallVec::new();
+    let mut keep = |value: &B::Tensor, source| {
+        let value = value.clone();
+        kept.push(Saved { value, source });
     };
-    save(&mut recorder, &value);
-    let saved = recorder.saved;
-    let inputs = inputs
-        .iter()
-        .map(|input| Edge {
-            node: input.graph_node().cloned(),
-            shape: input.shape(),
-            dtype: input.dtype(),
-        })
-        .collect();
-    let call = Call { rule, inputs, saved };
+    for saved in saved {
+        match *saved {
+            SavedTensor::Input(i) => keep(&inputs[i].value, Source::Input(i as u32)),
+            SavedTensor::Inputs => {
+                for (i, input) in inputs.iter().enumerate() {
+                    keep(&input.value, Source::Input(i as u32));
+                }
+            }
+            SavedTensor::Output(0) => keep(&value, Source::Output),
+            SavedTensor::Output(i) => keep(others[i - 1], Source::Constant),
+        }
+    }
+    let edge = |input: &&Tensor<B>| Edge {
+        node: input.graph_node().cloned(),
+        shape: input.shape(),
+        dtype: input.dtype(),
+    };
+    let call = Call {
+        rule,
+        inputs: inputs.iter().map(edge).collect(),
+        saved: kept,
+    };
     Tensor {
         node: Some(Arc::new(Node::new(Kind::Op(call)))),
         value,

@@ -29,6 +29,7 @@ mod compiled;
 mod custom;
 mod device;
 mod display;
+mod erased;
 mod flops;
 mod gradcheck;
 mod graph;

@@ -223,7 +223,7 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
             each_row!($i, $body, 0 1 2 3 4 5 6 7 8 9 10 11)
         };
         ($i:ident, $body:block, $($row:literal)*) => {$(
-            if $row < MR {
+            if const { $row < MR } {
                 const $i: usize = $row;
                 $body
             }

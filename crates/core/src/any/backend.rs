@@ -29,6 +29,8 @@ impl Backend for AnyBackend {
     type Tensor = AnyTensor;
     type Device = AnyDevice;
 
+    const ERASED: bool = true;
+
     fn name() -> &'static str {
         "any"
     }

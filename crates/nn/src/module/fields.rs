@@ -8,6 +8,12 @@ use polygrad_tensor::{Backend, ConvParams, DType, Device, PoolParams, Shape};
 
 use super::{Visit, Visitor};
 
+impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for &T {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        (**self).visit(visitor);
+    }
+}
+
 impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for Box<T> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         (**self).visit(visitor);
@@ -81,7 +87,7 @@ macro_rules! plain_data {
 
 plain_data! {
     (), bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64,
-    String, &'static str, DType, Shape, ConvParams, PoolParams,
+    String, str, DType, Shape, ConvParams, PoolParams,
 }
 
 impl<B: Backend, T: ?Sized> Visit<B> for PhantomData<T> {

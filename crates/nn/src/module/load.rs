@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use polygrad_core::{nearest, printable};
-use polygrad_tensor::{Backend, DType, Error, ErrorKind, HostTensor, Result, Shape, Tensor};
+use polygrad_tensor::{Backend, DType, Device, Error, ErrorKind, HostTensor, Result, Shape, Tensor};
 
 use super::{Buffer, Item, Param, StateDict, Visit, Visitor};
 
@@ -26,7 +26,7 @@ pub(crate) enum Target<B: Backend> {
 
 impl<B: Backend> Target<B> {
     /// All parameters and buffers of a module, with their names.
-    pub(crate) fn all(module: &(impl Visit<B> + ?Sized)) -> Vec<(String, Self)> {
+    pub(crate) fn all(module: &dyn Visit<B>) -> Vec<(String, Self)> {
         let mut targets = Vec::new();
         Visitor::walk(module, |name, item| match item {
             Item::Param(param) => targets.push((name.to_owned(), Self::Param(param.clone()))),
@@ -79,10 +79,7 @@ impl<B: Backend> Target<B> {
 }
 
 /// Replaces all parameters and buffers by what is made of them, or none when that fails.
-pub(super) fn replace_all<B: Backend>(
-    module: &(impl Visit<B> + ?Sized),
-    new: impl Fn(&Tensor<B>) -> Result<Tensor<B>>,
-) -> Result<()> {
+fn replace_all<B: Backend>(module: &dyn Visit<B>, new: &dyn Fn(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
     let mut seen = HashSet::new();
     let mut targets = Target::all(module);
     targets.retain(|(_, target)| target.shared_id().is_none_or(|id| seen.insert(id)));
@@ -103,11 +100,18 @@ pub(super) fn replace_all<B: Backend>(
     Ok(())
 }
 
-pub(crate) fn load<B: Backend>(
-    module: &(impl Visit<B> + ?Sized),
-    state: &StateDict,
-    strict: bool,
-) -> Result<LoadReport> {
+pub(super) fn to_dtype<B: Backend>(module: &dyn Visit<B>, dtype: DType) -> Result<()> {
+    replace_all(module, &|old| match old.dtype().is_float() {
+        true => old.to_dtype(dtype),
+        false => Ok(old.clone()),
+    })
+}
+
+pub(super) fn to_device<B: Backend>(module: &dyn Visit<B>, device: &Device<B>) -> Result<()> {
+    replace_all(module, &|old| old.to_device(device))
+}
+
+pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict: bool) -> Result<LoadReport> {
     let targets = Target::all(module);
     let known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
     // Under which name the state dict has a shared parameter first.

@@ -10,6 +10,7 @@ mod served;
 mod state;
 mod summary;
 mod visit;
+mod walk;
 
 use std::path::Path;
 use std::rc::Rc;
@@ -85,72 +86,32 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
 
     /// [`Module::parameters`] with their names.
     fn named_parameters(&self) -> Vec<(String, Param<B>)> {
-        let mut out: Vec<(String, Param<B>)> = Vec::new();
-        let mut places = std::collections::HashMap::new();
-        let mut tied = std::collections::BTreeMap::<usize, Vec<String>>::new();
-        Visitor::walk(self, |name, item| {
-            if let Item::Param(param) = item {
-                match places.get(&param.id()) {
-                    None => {
-                        param.set_name(name);
-                        places.insert(param.id(), out.len());
-                        out.push((name.to_owned(), param.clone()));
-                    }
-                    Some(&i) => {
-                        let names = tied.entry(i).or_insert_with(|| vec![out[i].0.clone()]);
-                        names.push(name.to_owned());
-                    }
-                }
-            }
-        });
-        for (i, names) in tied {
-            out[i].1.set_names(&names);
-        }
-        out
+        walk::named_parameters(&self)
     }
 
     /// All buffers with their names.
     fn named_buffers(&self) -> Vec<(String, Buffer<B>)> {
-        let mut out = Vec::new();
-        Visitor::walk(self, |name, item| {
-            if let Item::Buffer(buffer) = item {
-                out.push((name.to_owned(), buffer.clone()));
-            }
-        });
-        out
+        walk::named_buffers(&self)
     }
 
     /// Number of elements of all parameters together; shared ones count once.
     fn num_parameters(&self) -> usize {
-        let mut seen = std::collections::HashSet::new();
-        let mut count = 0;
-        Visitor::walk(self, |_, item| {
-            if let Item::Param(param) = item
-                && seen.insert(param.id())
-            {
-                count += param.shape().numel();
-            }
-        });
-        count
+        walk::num_parameters(&self)
     }
 
     /// Switches the module and all in it to training: dropout drops, batch normalisation uses the batch's statistics.
     fn train(&self) {
-        set_mode(self, true);
+        walk::set_mode(&self, true);
     }
 
     /// Switches the module and all in it to evaluation.
     fn eval(&self) {
-        set_mode(self, false);
+        walk::set_mode(&self, false);
     }
 
     /// Makes all parameters trainable, or freezes them: no gradient flows into a frozen one, and optimizers leave it alone.
     fn requires_grad(&self, trainable: bool) {
-        Visitor::walk(self, |_, item| {
-            if let Item::Param(param) = item {
-                param.set_trainable(trainable);
-            }
-        });
+        walk::set_trainable(&self, trainable);
     }
 
     /// The values of all parameters and buffers by name, as they are now: a later step does not change them.
@@ -158,22 +119,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// # Errors
     /// When a device fails.
     fn state_dict(&self) -> Result<StateDict> {
-        let mut state = StateDict::new();
-        let mut outcome = Ok(());
-        Visitor::walk(self, |name, item| {
-            let value: Option<Tensor<B>> = match item {
-                Item::Param(param) => Some(param.tensor()),
-                Item::Buffer(buffer) => Some(buffer.tensor()),
-                Item::Mode(_) | Item::Module(_) => None,
-            };
-            if let Some(value) = value.filter(|_| outcome.is_ok()) {
-                match value.to_host() {
-                    Ok(host) => state.insert(name, host),
-                    Err(error) => outcome = Err(error.in_module(name)),
-                }
-            }
-        });
-        outcome.map(|()| state)
+        walk::state_dict(&self)
     }
 
     /// Sets parameters and buffers to the values of a state dict: all, or none when there is an error. Values take the dtype that the
@@ -187,7 +133,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict), which lists all missing and unexpected names (if `strict`), all
     /// of another shape or kind of dtype, and all of one shared parameter with different values.
     fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<LoadReport> {
-        load::load(self, state, strict)
+        load::load(&self, state, strict)
     }
 
     /// Writes the state dict to a safetensors file, as [`StateDict::save`] does.
@@ -255,10 +201,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// # Errors
     /// When the dtype is no float, or the backend does not have it.
     fn to_dtype(&self, dtype: DType) -> Result<()> {
-        load::replace_all(self, |old| match old.dtype().is_float() {
-            true => old.to_dtype(dtype),
-            false => Ok(old.clone()),
-        })
+        load::to_dtype(&self, dtype)
     }
 
     /// Moves all parameters and buffers to another device: all, or none when there is an error. With `AnyBackend`, as without type
@@ -268,7 +211,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// # Errors
     /// When a device fails, or does not have a dtype of the module.
     fn to_device(&self, device: &Device<B>) -> Result<()> {
-        load::replace_all(self, |old| old.to_device(device))
+        load::to_device(&self, device)
     }
 }
 
@@ -286,6 +229,8 @@ pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
 }
 
+impl<B: Backend, M: Module<B> + ?Sized> Module<B> for &M {}
+
 impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {}
 
 impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Rc<M> {}
@@ -296,12 +241,4 @@ impl<B: Backend, M: Forward<B> + ?Sized> Forward<B> for Box<M> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         (**self).forward(x)
     }
-}
-
-fn set_mode<B: Backend>(module: &(impl Visit<B> + ?Sized), training: bool) {
-    Visitor::walk(module, |_, item| {
-        if let Item::Mode(mode) = item {
-            mode.set_training(training);
-        }
-    });
 }

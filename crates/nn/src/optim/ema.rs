@@ -43,7 +43,7 @@ impl EmaConfig {
         let mut averages = Averages(Vec::new());
         let mut pairs = Vec::new();
         let mut shared: HashMap<usize, Buffer<B>> = HashMap::new();
-        for (name, target) in Target::all(model) {
+        for (name, target) in Target::all(&model) {
             let name = format!("module.{name}");
             if let Some(average) = target.shared_id().and_then(|id| shared.get(&id)) {
                 averages.0.push((name, average.clone()));

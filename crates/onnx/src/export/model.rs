@@ -4,7 +4,7 @@ use std::path::Path;
 
 use polygrad_core::{AnyBackend, AnyTensor, Error, ErrorKind, Result, Shape};
 use polygrad_nn::{Evaluation, Module, StateDict, watch};
-use polygrad_reference::Reference;
+use polygrad_reference::ReferenceDevice;
 use polygrad_tensor::{Device, Tensor, no_grad};
 
 use super::finish::{self, About};
@@ -74,36 +74,8 @@ pub trait ExportOnnx: Module<AnyBackend> {
         export: &Export,
         forward: impl Fn(&[Tensor]) -> Result<O>,
     ) -> Result<Graph> {
-        export.verify()?;
-        let _mode = Evaluation::of(self);
-        let run = |inputs: &[Tensor]| no_grad(|| forward(inputs)).map(ForwardOutputs::into_tensors);
-        let home = home(self)?;
-        let mut first = None;
-        for cap in CAPS {
-            let outcome = match &home {
-                Some(home) => {
-                    let away = Away { model: self, home };
-                    let graph = trace(self, export, cap, &run);
-                    away.back().and(graph)
-                }
-                None => trace(self, export, cap, &run),
-            };
-            match outcome {
-                Ok(graph) => {
-                    if export.check {
-                        let nowhere = || Device::<Reference>::default().into_any();
-                        verify(export, &graph, &home.unwrap_or_else(nowhere), run)?;
-                    }
-                    return Ok(graph);
-                }
-                // Too large a number for the model may be why, where there is a choice.
-                Err(error) if error.kind() == ErrorKind::OutOfRange && has_choice(export) => {
-                    first.get_or_insert(error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(first.unwrap_or_else(|| Error::invalid("the model was not recorded")))
+        let run = |inputs: &[Tensor]| forward(inputs).map(ForwardOutputs::into_tensors);
+        record(&self, export, &run)
     }
 }
 
@@ -160,6 +132,42 @@ impl Export {
     }
 }
 
+/// A forward pass.
+type Run<'a> = dyn Fn(&[Tensor]) -> Result<Vec<Tensor>> + 'a;
+
+fn record(model: &dyn Module<AnyBackend>, export: &Export, forward: &Run<'_>) -> Result<Graph> {
+    export.verify()?;
+    let _mode = Evaluation::of(model);
+    let run = |inputs: &[Tensor]| no_grad(|| forward(inputs));
+    let home = home(model)?;
+    let mut first = None;
+    for cap in CAPS {
+        let outcome = match &home {
+            Some(home) => {
+                let away = Away { model, home };
+                let graph = trace(model, export, cap, &run);
+                away.back().and(graph)
+            }
+            None => trace(model, export, cap, &run),
+        };
+        match outcome {
+            Ok(graph) => {
+                if export.check {
+                    let nowhere = || Device::from_inner(ReferenceDevice::erased());
+                    verify(export, &graph, &home.unwrap_or_else(nowhere), run)?;
+                }
+                return Ok(graph);
+            }
+            // Too large a number for the model may be why, where there is a choice.
+            Err(error) if error.kind() == ErrorKind::OutOfRange && has_choice(export) => {
+                first.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(first.unwrap_or_else(|| Error::invalid("the model was not recorded")))
+}
+
 /// Whether a symbol without a bound may stand for another number.
 fn has_choice(export: &Export) -> bool {
     export
@@ -169,7 +177,7 @@ fn has_choice(export: &Export) -> bool {
 }
 
 /// Where a model lives; `None` for one without parameters and buffers.
-fn home<M: Module<AnyBackend> + ?Sized>(model: &M) -> Result<Option<Device>> {
+fn home(model: &dyn Module<AnyBackend>) -> Result<Option<Device>> {
     let params = model.named_parameters();
     let buffers = model.named_buffers();
     let devices = params.iter().map(|(_, param)| param.tensor().device());
@@ -187,12 +195,7 @@ fn home<M: Module<AnyBackend> + ?Sized>(model: &M) -> Result<Option<Device>> {
 }
 
 /// Records one forward pass on a model that is put back by the caller.
-fn trace<M: Module<AnyBackend> + ?Sized>(
-    model: &M,
-    export: &Export,
-    cap: usize,
-    run: &impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
-) -> Result<Graph> {
+fn trace(model: &dyn Module<AnyBackend>, export: &Export, cap: usize, run: &Run<'_>) -> Result<Graph> {
     let params = model.named_parameters();
     let buffers = model.named_buffers();
     let tensors = || {
@@ -303,12 +306,12 @@ fn explained(error: Error, recording: &Recording) -> Error {
 }
 
 /// A model that is away from its device, and comes back in any case.
-struct Away<'a, M: Module<AnyBackend> + ?Sized> {
-    model: &'a M,
+struct Away<'a> {
+    model: &'a dyn Module<AnyBackend>,
     home: &'a Device,
 }
 
-impl<M: Module<AnyBackend> + ?Sized> Away<'_, M> {
+impl Away<'_> {
     fn back(self) -> Result<()> {
         let moved = self.model.to_device(self.home);
         std::mem::forget(self);
@@ -316,7 +319,7 @@ impl<M: Module<AnyBackend> + ?Sized> Away<'_, M> {
     }
 }
 
-impl<M: Module<AnyBackend> + ?Sized> Drop for Away<'_, M> {
+impl Drop for Away<'_> {
     /// When the forward pass panicked.
     fn drop(&mut self) {
         let _ = self.model.to_device(self.home);

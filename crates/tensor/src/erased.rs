@@ -1,0 +1,27 @@
+//! From a generic function to its twin for [`AnyBackend`](polygrad_core::AnyBackend), which is compiled once, with the library.
+//!
+//! Where [`Backend::ERASED`](polygrad_core::Backend::ERASED) holds, `Tensor<B>` and `Tensor<AnyBackend>` are one type, which the compiler does
+//! not know: these say so.
+
+use std::any::Any;
+
+/// A value as the same type by another name.
+#[inline]
+pub(crate) fn into_same<A: 'static, B: 'static>(value: A) -> B {
+    let mut value = Some(value);
+    let any: &mut dyn Any = &mut value;
+    match any.downcast_mut::<Option<B>>().and_then(Option::take) {
+        Some(value) => value,
+        None => unreachable!("the erased backend is one type"),
+    }
+}
+
+/// [`into_same`] for a reference.
+#[inline]
+pub(crate) fn same<A: 'static, B: 'static>(value: &A) -> &B {
+    let any: &dyn Any = value;
+    match any.downcast_ref() {
+        Some(value) => value,
+        None => unreachable!("the erased backend is one type"),
+    }
+}
