@@ -263,23 +263,30 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
             });
             b = b.wrapping_offset(b_rows);
         }
-        each_row!(|I| {
-            let to = out.ptr.offset(I as isize * out.rows);
+        if update.alpha == L::T::ONE && update.beta == L::T::ZERO && last == L::N {
+            each_row!(|I| {
+                let to = out.ptr.offset(I as isize * out.rows);
+                for v in 0..NV {
+                    l.store(to.add(v * L::N), acc[I][v]);
+                }
+            });
+            return;
+        }
+        // From memory, and one row's code for all: unrolled it would be most of a tile's code, for what it does once.
+        let mut done = [[zero; NV]; MR];
+        each_row!(|I| { done[I] = acc[I] });
+        for row in 0..hidden(MR as isize) as usize {
+            let to = out.ptr.offset(row as isize * out.rows);
             for v in 0..NV {
                 let to = to.add(v * L::N);
-                if v + 1 == NV && last < L::N {
-                    let old = if update.beta == L::T::ZERO {
-                        zero
-                    } else {
-                        l.load_part(to, last)
-                    };
-                    l.store_part(to, last, combine(l, acc[I][v], old, update));
-                } else {
-                    let old = if update.beta == L::T::ZERO { zero } else { l.load(to) };
-                    l.store(to, combine(l, acc[I][v], old, update));
-                }
+                let lanes = if v + 1 == NV { last } else { L::N };
+                let old = match update.beta == L::T::ZERO {
+                    true => zero,
+                    false => l.load_part(to, lanes),
+                };
+                l.store_part(to, lanes, combine(l, done[row][v], old, update));
             }
-        });
+        }
     }
 }
 
