@@ -355,7 +355,7 @@ fn walk_back<B: Backend>(
     active: &Active,
 ) -> Result<Vec<Gradient<B>>> {
     let mut pending = Frontier::new();
-    let mut entries = Vec::new();
+    let mut entries = Vec::with_capacity(4);
     let mut next = Some((Arc::clone(root), Accumulated::whole(seed)));
     while let Some((node, gradient)) = next {
         let id = node.id();

@@ -111,16 +111,16 @@ pub fn next_node_id() -> u64 {
     NEXT_ID.load(Ordering::Relaxed)
 }
 
-impl<B: Backend> Node<B> {
-    fn new(kind: Kind<B>) -> Self {
-        Self {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            kind,
-        }
-    }
+fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
 
+impl<B: Backend> Node<B> {
     pub(crate) fn leaf(leaf: Leaf) -> Self {
-        Self::new(Kind::Leaf(leaf))
+        Self {
+            id: next_id(),
+            kind: Kind::Leaf(leaf),
+        }
     }
 
     /// No place in the graph, so it needs no number.
@@ -180,23 +180,32 @@ impl<B: Backend> Tensor<B> {
 
 impl<B: Backend> Drop for Node<B> {
     fn drop(&mut self) {
-        // A chain of a million nodes must not be dropped by recursion.
         let Kind::Op(call) = &mut self.kind else {
             return;
         };
-        let mut pending: SmallVec<[Arc<Self>; 8]> = take_parents(call);
+        // A chain of a million nodes must not be dropped by recursion.
+        let mut pending = Parents::<B>::new();
+        take_parents(call, &mut pending);
         while let Some(node) = pending.pop() {
             if let Some(mut node) = Arc::into_inner(node)
                 && let Kind::Op(call) = &mut node.kind
             {
-                pending.extend(take_parents(call));
+                take_parents(call, &mut pending);
             }
         }
     }
 }
 
-fn take_parents<B: Backend>(call: &mut Call<B>) -> SmallVec<[Arc<Node<B>>; 8]> {
-    call.inputs.iter_mut().filter_map(|edge| edge.node.take()).collect()
+type Parents<B> = SmallVec<[Arc<Node<B>>; 8]>;
+
+/// Takes the parents out; those that have parents of their own go to `pending`.
+fn take_parents<B: Backend>(call: &mut Call<B>, pending: &mut Parents<B>) {
+    let parents = call.inputs.iter_mut().filter_map(|edge| edge.node.take());
+    for parent in parents {
+        if let Kind::Op(_) = parent.kind {
+            pending.push(parent);
+        }
+    }
 }
 
 impl<B: Backend> Saved<B> {
@@ -353,18 +362,24 @@ pub(crate) fn record_rule<B: Backend>(
             SavedTensor::Output(i) => keep(others[i - 1], Source::Constant),
         }
     }
-    let edge = |input: &&Tensor<B>| Edge {
-        node: input.graph_node().cloned(),
-        shape: input.shape(),
-        dtype: input.dtype(),
-    };
-    let call = Call {
-        rule,
-        inputs: inputs.iter().map(edge).collect(),
-        saved: kept,
-    };
-    Tensor {
-        node: Some(Arc::new(Node::new(Kind::Op(call)))),
-        value,
+    let mut edges = SmallVec::new();
+    // By hand: `collect` of a SmallVec costs as much as all else here.
+    for input in inputs {
+        edges.push(Edge {
+            node: input.graph_node().cloned(),
+            shape: input.shape(),
+            dtype: input.dtype(),
+        });
     }
+    // Written where it stays, not handed from one function to the next: it is several cache lines large.
+    let node = Arc::new(Node {
+        id: next_id(),
+        kind: Kind::Op(Call {
+            rule,
+            inputs: edges,
+            saved: kept,
+        }),
+    });
+    let node = Some(node);
+    Tensor { value, node }
 }

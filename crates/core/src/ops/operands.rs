@@ -74,7 +74,12 @@ pub(crate) struct Operands<'a, F> {
 impl<X, F: Fn(usize) -> Result<X>> Operands<'_, F> {
     #[inline]
     pub(crate) fn tensor(&mut self) -> Result<X> {
-        self.optional()?.ok_or_else(|| malformed(self.op, self.len))
+        let place = self.next;
+        if place >= self.len {
+            return Err(malformed(self.op, self.len));
+        }
+        self.next = place + 1;
+        (self.get)(place)
     }
 
     #[inline]
