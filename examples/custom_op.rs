@@ -32,7 +32,7 @@ impl<B: Backend> CustomOp<B> for Cube {
     }
 
     fn forward(&self, inputs: &[Tensor<B>]) -> Result<Tensor<B>> {
-        inputs[0].pow_scalar(3.0)
+        inputs[0].pow(3.0)
     }
 
     fn backward(&self, inputs: &[Tensor<B>], _: &Tensor<B>, grad: &Tensor<B>) -> Result<Vec<Option<Tensor<B>>>> {
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     println!("clip(x) = {y}");
     println!("dx      = {}", y.sum_all()?.backward()?.require(&x)?);
 
-    let x = Tensor::new([-1.5f64, 0.2, 2.0], &device)?;
+    let x = Tensor::new([-1.5, 0.2, 2.0], (&device, DType::F64))?;
     gradcheck(|inputs| Tensor::custom(Cube, &[&inputs[0]]), &[x])?;
     println!("cube passes the numerical check");
     Ok(())

@@ -51,9 +51,8 @@ fn main() -> Result<()> {
             let images = images.narrow(0, batch * BATCH, BATCH)?.to_device(device)?;
             let labels = labels.narrow(0, batch * BATCH, BATCH)?.to_device(device)?;
             let loss = loss_function.forward(&model.forward(&images)?, &labels)?;
-            optimizer.step(&loss.backward()?)?;
+            let loss = optimizer.backward_step(loss)?;
             batch += 1;
-            let loss = loss.item()?;
             println!(
                 "{name:<10} step {batch:>2}  loss {loss:.4}  {}",
                 "#".repeat((20.0 * loss) as usize)

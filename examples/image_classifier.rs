@@ -37,8 +37,7 @@ fn train<B: Backend>(device: &Device<B>, epochs: usize) -> Result<()> {
             let picked = order.narrow(0, start, batch.min(count - start))?;
             let logits = model.forward(&images.index_select(0, &picked)?)?;
             let loss = loss_function.forward(&logits, &labels.index_select(0, &picked)?)?;
-            optimizer.step(&loss.backward()?)?;
-            total += loss.item()? * picked.numel() as f64;
+            total += optimizer.backward_step(loss)? * picked.numel() as f64;
         }
         model.eval();
         let right = no_grad(|| accuracy(&model, &test_images, &test_labels))?;
@@ -54,7 +53,7 @@ fn train<B: Backend>(device: &Device<B>, epochs: usize) -> Result<()> {
 fn accuracy<B: Backend>(model: &Sequential<B>, images: &Tensor<B>, labels: &Tensor<B>) -> Result<f64> {
     let mut right = 0.0;
     for (images, labels) in images.split(500, 0)?.iter().zip(labels.split(500, 0)?) {
-        let answers = model.forward(images)?.argmax(1, false)?;
+        let answers = model.forward(images)?.argmax(1)?;
         right += answers.eq(&labels)?.sum_all()?.item()?;
     }
     Ok(right / labels.numel() as f64)

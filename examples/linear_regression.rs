@@ -7,7 +7,7 @@ fn main() -> Result<()> {
     polygrad::manual_seed(0);
     let x = Tensor::rand([256, 1], &device)?;
     let noise = (Tensor::randn([256, 1], &device)? * 0.05)?;
-    let y = ((&x * 3.0)? - 1.0)?.add(&noise)?;
+    let y = x.mul(3.0)?.sub(1.0)?.add(&noise)?;
 
     let mut slope = Tensor::var("slope", Tensor::zeros([1], &device)?)?;
     let mut offset = Tensor::var("offset", Tensor::zeros([1], &device)?)?;
@@ -15,12 +15,8 @@ fn main() -> Result<()> {
         let loss = (&x * &slope + &offset - &y)?.square()?.mean_all()?;
         let gradients = loss.backward()?;
         for parameter in [&mut slope, &mut offset] {
-            let change = (gradients.require(parameter)? * 0.5)?;
-            let moved = parameter.detach().sub(&change)?;
-            parameter.update(|value| {
-                *value = moved.inner().clone();
-                Ok(())
-            })?;
+            let change = gradients.require(parameter)?.mul(0.5)?;
+            parameter.set(&parameter.detach().sub(change)?)?;
         }
         if step % 100 == 0 {
             println!(

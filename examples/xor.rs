@@ -18,18 +18,17 @@ impl Xor {
 fn main() -> Result<()> {
     let device = Device::new(&std::env::args().nth(1).unwrap_or_else(|| "cpu".into()))?;
     polygrad::manual_seed(0);
-    let x = Tensor::new([[0.0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], &device)?;
-    let y = Tensor::new([[0.0f32], [1.0], [1.0], [0.0]], &device)?;
+    let x = Tensor::new([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], &device)?;
+    let y = Tensor::new([[0.0], [1.0], [1.0], [0.0]], &device)?;
     let model = Xor {
         hidden: Linear::new(2, 8, &device)?,
         output: Linear::new(8, 1, &device)?,
     };
     let mut optimizer = Adam::new(model.parameters(), 0.05)?;
     for step in 0..=500 {
-        let loss = mse_loss(&model.forward(&x)?, &y, Default::default())?;
-        optimizer.step(&loss.backward()?)?;
+        let loss = optimizer.backward_step(mse_loss(&model.forward(&x)?, &y)?)?;
         if step % 100 == 0 {
-            println!("step {step:3}  loss {:.6}", loss.item()?);
+            println!("step {step:3}  loss {loss:.6}");
         }
     }
     println!("{}", no_grad(|| model.forward(&x))?);

@@ -20,7 +20,7 @@ impl Given<'_> {
     }
 
     fn of(&self, dtype: DType, shape: &[usize]) -> Result<Any> {
-        Tensor::full(shape, 1i64, dtype, self.0)
+        Tensor::full(shape, 1i64, (self.0, dtype))
     }
 
     fn list(&self, values: &[i64]) -> Result<Any> {
@@ -76,15 +76,13 @@ const TABLE: &[(&str, &str, ErrorKind, &str, Call)] = &[
     ("einsum", "operands", InvalidArgument, "names 2 operands", |g| {
         Tensor::einsum("ij,jk->ik", &[&g.ones(&[2, 3])?])
     }),
-    ("sum", "axis", OutOfRange, "2", |g| g.ones(&[2, 3])?.sum(2, false)),
-    ("mean", "nothing", Shape, "mean", |g| g.ones(&[0, 3])?.mean(0, false)),
-    ("amax", "nothing", Shape, "amax", |g| g.ones(&[0, 3])?.amax(0, false)),
-    ("amin", "nothing", Shape, "amin", |g| g.ones(&[0, 3])?.amin(0, false)),
-    ("argmax", "nothing", Shape, "argmax", |g| {
-        g.ones(&[0, 3])?.argmax(0, false)
-    }),
+    ("sum", "axis", OutOfRange, "2", |g| g.ones(&[2, 3])?.sum(2)),
+    ("mean", "nothing", Shape, "mean", |g| g.ones(&[0, 3])?.mean(0)),
+    ("amax", "nothing", Shape, "amax", |g| g.ones(&[0, 3])?.amax(0)),
+    ("amin", "nothing", Shape, "amin", |g| g.ones(&[0, 3])?.amin(0)),
+    ("argmax", "nothing", Shape, "argmax", |g| g.ones(&[0, 3])?.argmax(0)),
     ("mean", "integers", WrongDType, "to_dtype", |g| {
-        g.of(DType::I64, &[2])?.mean(0, false)
+        g.of(DType::I64, &[2])?.mean(0)
     }),
     ("cumsum", "axis", OutOfRange, "cumsum", |g| g.ones(&[2])?.cumsum(1)),
     ("softmax", "integers", WrongDType, "to_dtype", |g| {

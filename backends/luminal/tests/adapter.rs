@@ -81,7 +81,7 @@ fn a_bad_index_fails_what_needs_it_and_nothing_else() -> Result<()> {
 
 #[test]
 fn what_is_not_there_is_an_error_that_names_the_fix() -> Result<()> {
-    let error = Tensor::<Luminal>::full([2], 1.0, DType::F64, &device()).unwrap_err();
+    let error = Tensor::<Luminal>::full([2], 1.0, (&device(), DType::F64)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("to_dtype"), "{error}");
     let registry = Registry::default();

@@ -20,7 +20,7 @@ fn memory_does_not_grow_over_training_steps() -> Result<()> {
         .push(Linear::new(64, 10, &device)?);
     let mut optimizer = Adam::new(model.parameters(), 1e-4)?;
     let x = Tensor::ones([32, 64], &device)?;
-    let classes = Tensor::full([32], 3i64, DType::I64, &device)?;
+    let classes = Tensor::full([32], 3i64, (&device, DType::I64))?;
     let mut steps = |count: usize| -> Result<Tensor<Luminal>> {
         let mut last = None;
         for _ in 0..count {

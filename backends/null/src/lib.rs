@@ -21,9 +21,9 @@
 //!         .push(Linear::new(4096, 10, &device)?);
 //!     let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
 //!     let x = Tensor::zeros([batch, 784], &device)?;
-//!     let classes = Tensor::full([batch], 0i64, DType::I64, &device)?;
+//!     let classes = Tensor::full([batch], 0, &device)?;
 //!     let loss = cross_entropy(&model.forward(&x)?, &classes)?;
-//!     optimizer.step(&loss.backward()?)?;
+//!     optimizer.backward_step(loss)?;
 //!     Ok(device.inner().stats().peak_bytes)
 //! }
 //!

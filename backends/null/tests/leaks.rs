@@ -28,7 +28,7 @@ fn training_leaves_nothing() {
     leaves_nothing(|device| {
         let model = mlp(device)?;
         let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
-        let classes = T::full([32], 0i64, DType::I64, device)?;
+        let classes = T::full([32], 0, device)?;
         for _ in 0..3 {
             let x = T::rand([32, 8], device)?;
             let loss = cross_entropy(&model.forward(&x)?, &classes)?;
@@ -73,7 +73,7 @@ fn a_graph_without_backward_leaves_nothing() {
         for _ in 0..10_000 {
             x = (x * 1.5)?;
         }
-        mse_loss(&model.forward(&x)?, &T::zeros([2, 4], device)?, Default::default())?;
+        mse_loss(&model.forward(&x)?, &T::zeros([2, 4], device)?)?;
         Ok(())
     });
 }
@@ -145,7 +145,7 @@ fn values_are_not_there_and_neither_is_boundless_memory() {
     let error = x.sum_all().unwrap().item().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("keeps no values"), "{error}");
-    let huge = || T::full([1 << 58], 0.0, DType::F64, &device);
+    let huge = || T::full([1usize << 58], 0.0, (&device, DType::F64));
     let kept: Vec<_> = (0..7).map(|_| huge().unwrap()).collect();
     assert_eq!(huge().unwrap_err().kind(), ErrorKind::OutOfMemory);
     drop((kept, x));

@@ -14,7 +14,7 @@ fn peak_bytes(batch: usize) -> Result<usize> {
         .push(ReLU)
         .push(Linear::new(SIZES[1], SIZES[2], &device)?);
     let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
-    let classes = Tensor::full([batch], 0i64, DType::I64, &device)?;
+    let classes = Tensor::full([batch], 0i64, (&device, DType::I64))?;
     let x = Tensor::zeros([batch, SIZES[0]], &device)?;
     for _ in 0..2 {
         let loss = cross_entropy(&model.forward(&x)?, &classes)?;

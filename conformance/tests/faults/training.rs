@@ -118,7 +118,7 @@ pub(crate) fn mlp_with_rmsprop(device: &Device) -> Result<Training> {
     let optimizer = config.build(model.parameters())?;
     let mut out = training(device, model, optimizer, Tensor::randn([5, 6], device)?, 3)?;
     out.target = Tensor::randn([5, 3], device)?;
-    out.loss = |output, target| mse_loss(output, target, Default::default());
+    out.loss = |output, target| mse_loss(output, target);
     Ok(out)
 }
 

@@ -161,7 +161,8 @@ fn decomposed_optimizer_steps_change_all_or_nothing() {
     for dtype in [DType::F32, DType::BF16] {
         let tensors = |device: &Device| -> Vec<_> {
             manual_seed(5);
-            let random = |_| Tensor::random([4], Distribution::Uniform { low: 0.1, high: 1.0 }, dtype, device).unwrap();
+            let random =
+                |_| Tensor::random([4], Distribution::Uniform { low: 0.1, high: 1.0 }, (device, dtype)).unwrap();
             (0..5).map(random).map(|x| x.inner().clone()).collect()
         };
         let old: Vec<_> = tensors(&Device::<Cpu>::default().into_any());

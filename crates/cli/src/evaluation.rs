@@ -45,7 +45,7 @@ pub(crate) fn evaluate(model: &Sequential, feed: &Feed<'_>, classes: usize) -> R
         let (mean, answers) = no_grad(|| -> Result<_> {
             let logits = model.forward(&batch.images)?;
             let mean = cross_entropy(&logits, &batch.labels)?.item()?;
-            Ok((mean, logits.argmax(1, false)?.to_vec::<i64>()?))
+            Ok((mean, logits.argmax(1)?.to_vec::<i64>()?))
         })?;
         loss += mean * indices.len() as f64;
         for (&index, answer) in indices.iter().zip(answers) {

@@ -51,5 +51,5 @@ pub use printable::printable;
 pub use random::{Distribution, RandomKey, check as check_distribution, draw, philox4x32, random_host};
 pub use registry::{Availability, BackendEntry, BuiltIn, Candidate, DeviceInfo, Registry};
 pub use scalar::Scalar;
-pub use shape::{Axes, IntoShape, MAX_RANK, Shape};
+pub use shape::{Axes, Extent, IntoShape, MAX_RANK, Shape};
 pub use spec::DeviceSpec;

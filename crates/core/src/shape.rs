@@ -219,13 +219,27 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Anything that users write as a shape: `[2, 3]`, `(2, 3)`-like arrays, slices, vectors, a [`Shape`], or `()` for rank 0.
-pub trait IntoShape {
+/// Anything that users write as a shape: an array, slice or vector of extents, a tuple of them, which may be of several integer types, a
+/// [`Shape`], one extent, or `()` for rank 0.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no shape",
+    note = "write the extents as an array, `[2, 3]`, or as a tuple, `(batch, -1)`; `()` is rank 0"
+)]
+pub trait IntoShape: Sized {
     /// The shape.
     ///
     /// # Errors
-    /// When it has more than [`MAX_RANK`] dimensions or too many elements.
+    /// When it has more than [`MAX_RANK`] dimensions, a negative one, or too many elements.
     fn into_shape(self) -> Result<Shape>;
+
+    /// The shape of so many elements: one extent may be -1, and is what the others leave.
+    ///
+    /// # Errors
+    /// As [`IntoShape::into_shape`], and when the others do not divide the number of elements.
+    fn into_shape_of(self, numel: usize) -> Result<Shape> {
+        let _ = numel;
+        self.into_shape()
+    }
 }
 
 impl IntoShape for Shape {
@@ -246,40 +260,153 @@ impl IntoShape for () {
     }
 }
 
-impl IntoShape for usize {
+impl<E: Extent> IntoShape for E {
     fn into_shape(self) -> Result<Shape> {
-        Shape::new(&[self])
+        [self].into_shape()
+    }
+
+    fn into_shape_of(self, numel: usize) -> Result<Shape> {
+        [self].into_shape_of(numel)
     }
 }
 
-impl<const N: usize> IntoShape for [usize; N] {
-    fn into_shape(self) -> Result<Shape> {
-        Shape::new(&self)
+/// An integer as an extent of a shape.
+pub trait Extent: Copy {
+    /// The extent; none if it is negative.
+    #[doc(hidden)]
+    fn extent(self) -> Option<usize>;
+
+    /// Whether it is -1: an extent to be found out.
+    #[doc(hidden)]
+    fn is_open(self) -> bool;
+}
+
+macro_rules! extents {
+    ($($type:ty)*) => {$(
+        impl Extent for $type {
+            #[inline]
+            fn extent(self) -> Option<usize> {
+                usize::try_from(self).ok()
+            }
+
+            #[inline]
+            fn is_open(self) -> bool {
+                i64::try_from(self) == Ok(-1)
+            }
+        }
+    )*};
+}
+
+extents! { usize u32 i32 i64 isize }
+
+/// Of extents, of which one may be open if the number of elements is known.
+fn of_extents<E: Extent>(extents: &[E], numel: Option<usize>) -> Result<Shape> {
+    let mut dims = [1; MAX_RANK];
+    let Some(list) = dims.get_mut(..extents.len()) else {
+        return Shape::new(&vec![1; extents.len()]);
+    };
+    let mut open = None;
+    for (i, (dim, extent)) in list.iter_mut().zip(extents).enumerate() {
+        match extent.extent() {
+            Some(extent) => *dim = extent,
+            None if extent.is_open() && open.is_none() && numel.is_some() => open = Some(i),
+            None => return Err(negative(extent.is_open(), numel.is_some())),
+        }
+    }
+    if let (Some(i), Some(numel)) = (open, numel) {
+        let others = Shape::new(list)?.numel();
+        if others == 0 || numel % others != 0 {
+            list[i] = 0;
+            let known: Vec<String> = list.iter().map(ToString::to_string).collect();
+            return Err(Error::shape(format!(
+                "{numel} elements do not fill a shape whose other extents have {others} (of {})",
+                known.join(" x ")
+            )));
+        }
+        list[i] = numel / others;
+    }
+    Shape::new(list)
+}
+
+#[cold]
+fn negative(open: bool, known: bool) -> Error {
+    match (open, known) {
+        (true, true) => Error::shape("a shape has more than one extent of -1"),
+        (true, false) => Error::shape("an extent is -1")
+            .with_hint("only where the elements are there, as in reshape, is it found out"),
+        (false, _) => Error::shape("an extent is negative"),
     }
 }
 
-impl<const N: usize> IntoShape for &[usize; N] {
-    fn into_shape(self) -> Result<Shape> {
-        Shape::new(self)
+macro_rules! lists {
+    ($([$($generic:tt)*] $type:ty;)*) => {$(
+        impl<E: Extent, $($generic)*> IntoShape for $type {
+            fn into_shape(self) -> Result<Shape> {
+                of_extents(self.as_ref(), None)
+            }
+
+            fn into_shape_of(self, numel: usize) -> Result<Shape> {
+                of_extents(self.as_ref(), Some(numel))
+            }
+        }
+    )*};
+}
+
+lists! {
+    [const N: usize] [E; N];
+    [const N: usize] &[E; N];
+    [] &[E];
+    [] Vec<E>;
+    [] &Vec<E>;
+}
+
+/// An extent of a tuple, whatever its type was.
+#[derive(Clone, Copy)]
+struct Mixed {
+    extent: Option<usize>,
+    open: bool,
+}
+
+impl Mixed {
+    fn new(extent: impl Extent) -> Self {
+        Self {
+            extent: extent.extent(),
+            open: extent.is_open(),
+        }
     }
 }
 
-impl IntoShape for &[usize] {
-    fn into_shape(self) -> Result<Shape> {
-        Shape::new(self)
+impl Extent for Mixed {
+    fn extent(self) -> Option<usize> {
+        self.extent
+    }
+
+    fn is_open(self) -> bool {
+        self.open
     }
 }
 
-impl IntoShape for Vec<usize> {
-    fn into_shape(self) -> Result<Shape> {
-        Shape::new(&self)
-    }
+macro_rules! tuples {
+    ($($($name:ident $i:tt),+;)*) => {$(
+        impl<$($name: Extent),+> IntoShape for ($($name,)+) {
+            fn into_shape(self) -> Result<Shape> {
+                of_extents(&[$(Mixed::new(self.$i)),+], None)
+            }
+
+            fn into_shape_of(self, numel: usize) -> Result<Shape> {
+                of_extents(&[$(Mixed::new(self.$i)),+], Some(numel))
+            }
+        }
+    )*};
 }
 
-impl IntoShape for &Vec<usize> {
-    fn into_shape(self) -> Result<Shape> {
-        Shape::new(self)
-    }
+tuples! {
+    A 0;
+    A 0, B 1;
+    A 0, B 1, C 2;
+    A 0, B 1, C 2, D 3;
+    A 0, B 1, C 2, D 3, F 4;
+    A 0, B 1, C 2, D 3, F 4, G 5;
 }
 
 /// A list of distinct axes counted from the front, stored inline; also a permutation.

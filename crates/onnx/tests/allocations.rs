@@ -76,7 +76,7 @@ fn measured<M: Module>(
                     _ => batch,
                 })
                 .collect();
-            Tensor::full(dims, 1.0, input.dtype(), &cpu).unwrap()
+            Tensor::full(dims, 1.0, (&cpu, input.dtype())).unwrap()
         })
         .collect();
     let (count, bytes, blocks) = third_run(&graph, &made, &cpu);

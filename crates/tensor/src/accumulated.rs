@@ -126,7 +126,7 @@ impl<B: Backend> Stretches<B> {
 /// As many along an axis, else like `like`, if there are any.
 fn zeros<B: Backend>(like: &Tensor<B>, axis: usize, len: usize) -> Result<Option<Tensor<B>>> {
     let shape = like.shape().with_dim(axis, len);
-    let zeros = || Tensor::full(shape, 0.0, like.dtype(), &like.device());
+    let zeros = || Tensor::full(shape, 0.0, (&like.device(), like.dtype()));
     (len > 0).then(zeros).transpose()
 }
 

@@ -33,8 +33,10 @@ mod erased;
 mod flops;
 mod gradcheck;
 mod graph;
+mod operand;
 mod operators;
 mod ops;
+mod place;
 mod random;
 mod rules;
 mod tensor;
@@ -53,8 +55,10 @@ pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
 pub use graph::{enable_grad, is_grad_enabled, next_node_id, no_grad};
 #[cfg(feature = "ndarray")]
 pub use ndarray;
+pub use operand::Operand;
 pub use ops::inference;
 pub use ops::{ClampBound, Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode};
+pub use place::Place;
 pub use polygrad_core::{
     Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,
     Error, ErrorKind, HostTensor, IntoShape, PoolParams, Registry, Result, Scalar, SgdParams, Shape, SliceRange, bf16,

@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
-use polygrad_core::{Backend, DType, Distribution, IntoShape, RandomKey, Result};
+use polygrad_core::{Backend, DType, Distribution, Error, IntoShape, RandomKey, Result};
 
-use crate::ops::in_making;
-use crate::{Device, Tensor};
+use crate::ops::{context, in_making};
+use crate::{Device, Place, Tensor};
 
 /// PyTorch's default seed; here too a program that sets none gives the same numbers each time.
 const DEFAULT_SEED: u64 = 67_280_421_310_721;
@@ -66,11 +66,16 @@ pub(crate) fn next_key(count: usize) -> RandomKey {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Random numbers from this thread's generator.
+    /// Random numbers from this thread's generator; f32, or i64 for integers, unless a dtype is given.
     ///
     /// # Errors
     /// When the distribution's parameters make no sense, or memory runs out.
-    pub fn random(shape: impl IntoShape, distribution: Distribution, dtype: DType, device: &Device<B>) -> Result<Self> {
+    pub fn random(shape: impl IntoShape, distribution: Distribution, place: impl Place<B>) -> Result<Self> {
+        let usual = match distribution {
+            Distribution::Integers { .. } => DType::I64,
+            _ => DType::F32,
+        };
+        let (device, dtype) = (place.device(), place.dtype().unwrap_or(usual));
         let shape = shape.into_shape()?;
         polygrad_core::check_distribution(distribution)?;
         let key = next_key(shape.numel());
@@ -79,28 +84,28 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| in_making(e, "random", shape, dtype, device))
     }
 
-    /// f32, uniform on `[0, 1)`.
+    /// Uniform on `[0, 1)`; f32 unless a dtype is given.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn rand(shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
-        Self::random(shape, Distribution::Uniform { low: 0.0, high: 1.0 }, DType::F32, device)
+    pub fn rand(shape: impl IntoShape, place: impl Place<B>) -> Result<Self> {
+        Self::random(shape, Distribution::Uniform { low: 0.0, high: 1.0 }, place)
     }
 
-    /// f32, normal with mean 0 and standard deviation 1.
+    /// Normal with mean 0 and standard deviation 1; f32 unless a dtype is given.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn randn(shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
-        Self::random(shape, Distribution::Normal { mean: 0.0, std: 1.0 }, DType::F32, device)
+    pub fn randn(shape: impl IntoShape, place: impl Place<B>) -> Result<Self> {
+        Self::random(shape, Distribution::Normal { mean: 0.0, std: 1.0 }, place)
     }
 
-    /// i64, uniform on `low..high`.
+    /// Integers, uniform on `low..high`; i64 unless a dtype is given.
     ///
     /// # Errors
     /// When the range is empty, or memory runs out.
-    pub fn randint(low: i64, high: i64, shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
-        Self::random(shape, Distribution::Integers { low, high }, DType::I64, device)
+    pub fn randint(low: i64, high: i64, shape: impl IntoShape, place: impl Place<B>) -> Result<Self> {
+        Self::random(shape, Distribution::Integers { low, high }, place)
     }
 
     /// The numbers `0..n` in random order, i64.
@@ -108,7 +113,48 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When memory runs out.
     pub fn randperm(n: usize, device: &Device<B>) -> Result<Self> {
-        let keys = Self::random([n], Distribution::Uniform { low: 0.0, high: 1.0 }, DType::F64, device)?;
+        let keys = Self::random([n], Distribution::Uniform { low: 0.0, high: 1.0 }, (device, DType::F64))?;
         Ok(keys.sort(0, false)?.1)
+    }
+
+    /// Indices along the last axis, i64, drawn with these weights, which need not sum to 1: `[…, num_samples]` of `[…, C]`. Without
+    /// replacement no index is drawn twice. Weights must be 0 or above, and not all 0; they are not looked at.
+    ///
+    /// Source: the largest of logarithms with Gumbel noise; Kool and others, "Stochastic beams and where to find them" (2019), for draws
+    /// without replacement.
+    ///
+    /// # Errors
+    /// For a tensor of rank 0 or of integers; without replacement, when there are fewer weights than samples; when memory runs out.
+    pub fn multinomial(&self, num_samples: usize, replacement: bool) -> Result<Self> {
+        let fail = |e| context(e, "multinomial", &[self]);
+        let shape = self.shape();
+        let &[ref lead @ .., classes] = shape.dims() else {
+            return Err(fail(Error::shape("a tensor of rank 0 has no axis to draw along")));
+        };
+        if !self.dtype().is_float() {
+            return Err(fail(
+                Error::dtype("weights are floats").with_hint("convert them with to_dtype"),
+            ));
+        }
+        if classes == 0 || !replacement && num_samples > classes {
+            return Err(fail(Error::invalid(format!(
+                "{num_samples} samples cannot be drawn from {classes} weights"
+            ))));
+        }
+        let draws = if replacement { num_samples } else { 1 };
+        let uniform = Self::rand([lead, &[draws, classes]].concat(), &self.device())?;
+        // 1 - u is not 0; its logarithm may be.
+        let waiting = uniform.neg()?.add(1.0)?.log()?.neg()?.maximum(1e-30)?;
+        let keys = self
+            .detach()
+            .to_dtype(DType::F32)?
+            .log()?
+            .unsqueeze(-2)?
+            .sub(&waiting.log()?)?;
+        if replacement {
+            return keys.argmax(-1);
+        }
+        let (_, order) = keys.squeeze(-2)?.sort(-1, true)?;
+        order.narrow(-1, 0, num_samples)
     }
 }

@@ -166,6 +166,18 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
+    /// Takes the values of a tensor of the same shape, dtype and device; otherwise as [`Tensor::update`].
+    ///
+    /// # Errors
+    /// As [`Tensor::update`]; [`ErrorKind::Device`] for a tensor on another device.
+    pub fn set(&mut self, value: &Self) -> Result<()> {
+        self.check_device(value)?;
+        self.update(|own| {
+            *own = value.value.clone();
+            Ok(())
+        })
+    }
+
     /// [`Tensor::update`] that works in the tensor's own memory where nobody else holds it, so that there are no old values to go back to:
     /// how optimizers change parameters. `update` has to leave the value alone when it fails, and to keep its shape and dtype.
     ///

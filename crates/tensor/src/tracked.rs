@@ -90,10 +90,7 @@ impl<B: Backend> Backend for Tracked<B> {
     }
 
     fn arg_reduce(op: ArgOp, x: &Tensor<B>, axis: usize, keepdims: bool) -> Result<Tensor<B>> {
-        match op {
-            ArgOp::Min => x.argmin(axis as isize, keepdims),
-            _ => x.argmax(axis as isize, keepdims),
-        }
+        x.arg_reduce(op, axis as isize, keepdims)
     }
 
     fn cumsum(x: &Tensor<B>, axis: usize) -> Result<Tensor<B>> {

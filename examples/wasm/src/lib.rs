@@ -26,16 +26,15 @@ fn run(steps: u32) -> Result<f32> {
     let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
     let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
     // Each class is a pattern, each image one of them under noise.
-    let patterns = Tensor::random([CLASSES, 784], normal, DType::F32, &device)?;
+    let patterns = Tensor::random([CLASSES, 784], normal, (&device, DType::F32))?;
     let classes: Vec<i64> = (0..BATCH).map(|i| (i % CLASSES) as i64).collect();
     let classes = Tensor::from_vec(classes, BATCH, &device)?;
     let mut last = f32::NAN;
     for _ in 0..steps {
-        let noise = Tensor::random([BATCH, 784], normal, DType::F32, &device)?;
+        let noise = Tensor::random([BATCH, 784], normal, &device)?;
         let images = (patterns.index_select(0, &classes)? + &noise)?;
         let loss = cross_entropy(&model.forward(&images)?, &classes)?;
-        last = loss.item()? as f32;
-        optimizer.step(&loss.backward()?)?;
+        last = optimizer.backward_step(loss)? as f32;
     }
     Ok(last)
 }

@@ -65,7 +65,7 @@ fn two_callers_are_in_the_driver_at_once() -> Result<()> {
 fn common_parts_may_be_computed_by_any_of_them() -> Result<()> {
     let device = Device::<Compute<CpuDriver>>::from_inner(ComputeDevice::new(CpuDriver::default())?);
     for round in 0..200 {
-        let x = Tensor::full([64], f64::from(round) * 0.01, DType::F32, &device)?;
+        let x = Tensor::full([64], f64::from(round) * 0.01, (&device, DType::F32))?;
         let inner = (&x + 1.0)?;
         let part = (&inner * &inner)?;
         drop(inner);

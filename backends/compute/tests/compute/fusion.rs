@@ -71,7 +71,7 @@ fn a_tensor_of_one_number_is_the_number() -> Result<()> {
     let device = fused();
     let x = ramp(&device);
     let before = launches(&device);
-    let two = Tensor::<B>::full([], 2.0, DType::F32, &device)?;
+    let two = Tensor::<B>::full((), 2.0, &device)?;
     let ones = Tensor::<B>::ones([2, 3], &device)?;
     assert_eq!(
         x.mul(&two)?.add(&ones)?.to_vec::<f32>()?,

@@ -38,7 +38,7 @@ fn mlp_small(adam: bool, device: &Device<B>) -> Result<Step> {
         false => Box::new(SGD::new(model.parameters(), 0.1)?),
     };
     let x = Tensor::zeros([64, 784], device)?;
-    let classes = Tensor::full([64], 0i64, DType::I64, device)?;
+    let classes = Tensor::full([64], 0i64, (device, DType::I64))?;
     Ok(Box::new(move || {
         let loss = cross_entropy(&model.forward(&x)?, &classes)?;
         loss.to_host()?;
@@ -60,8 +60,8 @@ fn gpt(device: &Device<B>) -> Result<Step> {
     };
     let model = Gpt2::new(&config, device)?;
     let mut optimizer = AdamConfig::adamw(1e-3).build(model.parameters())?;
-    let tokens = Tensor::full([16, 64], 0i64, DType::I64, device)?;
-    let classes = Tensor::full([16 * 64], 0i64, DType::I64, device)?;
+    let tokens = Tensor::full([16, 64], 0i64, (device, DType::I64))?;
+    let classes = Tensor::full([16 * 64], 0i64, (device, DType::I64))?;
     Ok(Box::new(move || {
         let logits = model.forward(&tokens)?.reshape([16 * 64, 1024])?;
         let loss = cross_entropy(&logits, &classes)?;

@@ -39,7 +39,7 @@ fn training_leaves_nothing_behind() -> Result<()> {
             .push(Linear::new(16, 3, &device)?);
         let mut optimizer = Adam::new(model.parameters(), 1e-2)?;
         let x = Tensor::<B>::ones([8, 6], &device)?;
-        let classes = Tensor::full([8], 1i64, DType::I64, &device)?;
+        let classes = Tensor::full([8], 1i64, (&device, DType::I64))?;
         (0..20)
             .map(|_| {
                 let loss = cross_entropy(&model.forward(&x)?, &classes)?;

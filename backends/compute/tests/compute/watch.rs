@@ -71,7 +71,7 @@ impl Training {
             .push(Linear::new(32, 3, &device)?);
         let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
         let mut training = Self {
-            images: Tensor::random([4, 1, 6, 6], normal, DType::F32, &device)?,
+            images: Tensor::random([4, 1, 6, 6], normal, (&device, DType::F32))?,
             classes: Tensor::from_vec(vec![0i64, 1, 2, 1], 4, &device)?,
             optimizer: Adam::new(model.parameters(), 1e-2)?,
             device,

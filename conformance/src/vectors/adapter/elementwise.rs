@@ -9,7 +9,7 @@ use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupp
 fn operands<B: Backend>(call: &Call<'_, B>) -> CaseResult<(Tensor<B>, Tensor<B>)> {
     let like = |scalar: Scalar, other: &Tensor<B>| {
         let dtype = other.dtype().promote_scalar(scalar);
-        Tensor::full((), scalar, dtype, &other.device())
+        Tensor::full((), scalar, (&other.device(), dtype))
     };
     Ok(match (call.scalar(0, "input"), call.scalar(1, "other")) {
         (Some(a), None) => {
@@ -45,7 +45,7 @@ fn sum<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> CaseOutputs<B> {
 fn pow<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     one(match (call.scalar(0, "input"), call.scalar(1, "exponent")) {
         (Some(base), _) => call.tensor(1, "exponent")?.binary_scalar(BinaryOp::Pow, base, true)?,
-        (None, Some(exponent)) => call.tensor(0, "input")?.pow_scalar(exponent)?,
+        (None, Some(exponent)) => call.tensor(0, "input")?.pow(exponent)?,
         (None, None) => call.tensor(0, "input")?.pow(call.tensor(1, "exponent")?)?,
     })
 }
@@ -151,12 +151,12 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
             one(Tensor::where_(condition, a, call.tensor(2, "other")?)?)
         }
         "masked_fill" => masked_fill(call),
-        "eq" => compared(Tensor::eq),
-        "ne" => compared(Tensor::ne),
-        "lt" => compared(Tensor::lt),
-        "le" => compared(Tensor::le),
-        "gt" => compared(Tensor::gt),
-        "ge" => compared(Tensor::ge),
+        "eq" => compared(|a, b| a.eq(b)),
+        "ne" => compared(|a, b| a.ne(b)),
+        "lt" => compared(|a, b| a.lt(b)),
+        "le" => compared(|a, b| a.le(b)),
+        "gt" => compared(|a, b| a.gt(b)),
+        "ge" => compared(|a, b| a.ge(b)),
         "logical_and" => compared(Tensor::logical_and),
         "logical_or" => compared(Tensor::logical_or),
         "logical_not" => unary(Tensor::logical_not),

@@ -53,7 +53,7 @@ fn attention<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let mut causal = call.flag(5, "is_causal", false)?;
     let mut mask = call.optional_tensor(3, "attn_mask")?.cloned();
     if causal && queries != keys {
-        let all = Tensor::full([queries, keys], true, polygrad_tensor::DType::Bool, &query.device())?;
+        let all = Tensor::full([queries, keys], true, (&query.device(), polygrad_tensor::DType::Bool))?;
         (causal, mask) = (false, Some(all.tril(0)?));
     }
     let scale = call.optional_float(6, "scale")?;

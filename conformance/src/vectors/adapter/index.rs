@@ -11,7 +11,7 @@ fn scatter<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let filled;
     let src = match call.scalar(3, "value") {
         Some(value) => {
-            filled = Tensor::full(index.shape(), value, x.dtype(), &x.device())?;
+            filled = Tensor::full(index.shape(), value, (&x.device(), x.dtype()))?;
             &filled
         }
         None => call.tensor(3, "src")?,
@@ -75,7 +75,7 @@ fn one_hot<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let classes = match call.optional_int(1, "num_classes")? {
         Some(classes) if classes >= 0 => classes as usize,
-        _ => x.amax((), false)?.item()? as usize + 1,
+        _ => x.amax(())?.item()? as usize + 1,
     };
     one(x.one_hot(classes)?)
 }

@@ -1,8 +1,8 @@
 //! The losses of `torch.nn.functional`, and those of `torch.nn`, whose arguments have the same names.
 
 use polygrad_nn::loss::{
-    BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, KLDivLoss, NLLLoss, Reduction, huber_loss, l1_loss, mse_loss,
-    smooth_l1_loss,
+    BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, NLLLoss, Reduction,
+    SmoothL1Loss,
 };
 use polygrad_tensor::{Backend, Tensor};
 
@@ -96,15 +96,25 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
         "binary_cross_entropy" | "BCELoss" => bce(call, pair()?),
         "binary_cross_entropy_with_logits" | "BCEWithLogitsLoss" => bce_with_logits(call, pair()?),
         "kl_div" | "KLDivLoss" => kl_div(call, pair()?),
-        "mse_loss" | "MSELoss" => one(mse_loss(pair()?.0, pair()?.1, reduction(call, 2, 3, 4)?)?),
-        "l1_loss" | "L1Loss" => one(l1_loss(pair()?.0, pair()?.1, reduction(call, 2, 3, 4)?)?),
+        "mse_loss" | "MSELoss" => one(MSELoss::new()
+            .reduction(reduction(call, 2, 3, 4)?)
+            .forward(pair()?.0, pair()?.1)?),
+        "l1_loss" | "L1Loss" => one(L1Loss::new()
+            .reduction(reduction(call, 2, 3, 4)?)
+            .forward(pair()?.0, pair()?.1)?),
         "smooth_l1_loss" | "SmoothL1Loss" => {
             let beta = call.float(5, "beta", 1.0)?;
-            one(smooth_l1_loss(pair()?.0, pair()?.1, beta, reduction(call, 2, 3, 4)?)?)
+            one(SmoothL1Loss::new()
+                .beta(beta)
+                .reduction(reduction(call, 2, 3, 4)?)
+                .forward(pair()?.0, pair()?.1)?)
         }
         "huber_loss" | "HuberLoss" => {
             let delta = call.float(3, "delta", 1.0)?;
-            one(huber_loss(pair()?.0, pair()?.1, delta, reduction(call, 9, 9, 2)?)?)
+            one(HuberLoss::new()
+                .delta(delta)
+                .reduction(reduction(call, 9, 9, 2)?)
+                .forward(pair()?.0, pair()?.1)?)
         }
         _ => Err(CaseError::OtherFamily),
     }

@@ -24,10 +24,12 @@ fn reduce<B: Backend>(call: &Call<'_, B>, op: ReduceOp) -> CaseOutputs<B> {
 fn extreme<B: Backend>(call: &Call<'_, B>, largest: bool) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     match (call.optional_int(1, "dim")?, call.flag(2, "keepdim", false)?) {
-        (Some(axis), keepdims) if largest => pair(x.max(axis, keepdims)?),
-        (Some(axis), keepdims) => pair(x.min(axis, keepdims)?),
-        (None, _) if largest => one(x.amax((), false)?),
-        (None, _) => one(x.amin((), false)?),
+        (Some(axis), true) if largest => pair(x.max_keepdim(axis)?),
+        (Some(axis), false) if largest => pair(x.max(axis)?),
+        (Some(axis), true) => pair(x.min_keepdim(axis)?),
+        (Some(axis), false) => pair(x.min(axis)?),
+        (None, _) if largest => one(x.amax(())?),
+        (None, _) => one(x.amin(())?),
     }
 }
 
@@ -38,10 +40,11 @@ fn position<B: Backend>(call: &Call<'_, B>, largest: bool) -> CaseOutputs<B> {
         Some(axis) => (x.clone(), axis),
         None => (x.reshape([x.numel()])?, 0),
     };
-    one(if largest {
-        x.argmax(axis, keepdims)?
-    } else {
-        x.argmin(axis, keepdims)?
+    one(match (largest, keepdims) {
+        (true, true) => x.argmax_keepdim(axis)?,
+        (true, false) => x.argmax(axis)?,
+        (false, true) => x.argmin_keepdim(axis)?,
+        (false, false) => x.argmin(axis)?,
     })
 }
 
@@ -59,10 +62,11 @@ fn spread<B: Backend>(call: &Call<'_, B>, root: bool) -> CaseOutputs<B> {
     let unbiased = call.flag(9, "unbiased", flag.unwrap_or(true))?;
     let correction = call.float(9, "correction", if unbiased { 1.0 } else { 0.0 })?;
     let keepdims = call.flag(9, "keepdim", false)?;
-    one(if root {
-        x.std(&axes, correction, keepdims)?
-    } else {
-        x.variance(&axes, correction, keepdims)?
+    one(match (root, keepdims) {
+        (true, true) => x.std_keepdim(&axes, correction)?,
+        (true, false) => x.std(&axes, correction)?,
+        (false, true) => x.variance_keepdim(&axes, correction)?,
+        (false, false) => x.variance(&axes, correction)?,
     })
 }
 
@@ -77,12 +81,21 @@ fn norm<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
                 let &[row, column] = axes.as_slice() else {
                     return unsupported(format!("argument dim: the nuclear norm takes two axes, not {axes:?}"));
                 };
-                return one(x.nuclear_norm([row, column], call.flag(3, "keepdim", false)?)?);
+                return one(if call.flag(3, "keepdim", false)? {
+                    x.nuclear_norm_keepdim([row, column])?
+                } else {
+                    x.nuclear_norm([row, column])?
+                });
             }
             Some(other) => return unsupported(format!("argument p={other}")),
         },
     };
-    one(x.norm(p, &axes(call, 2, x)?, call.flag(3, "keepdim", false)?)?)
+    let axes = axes(call, 2, x)?;
+    one(if call.flag(3, "keepdim", false)? {
+        x.norm_keepdim(p, &axes)?
+    } else {
+        x.norm(p, &axes)?
+    })
 }
 
 fn einsum<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
@@ -112,7 +125,14 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
         "var" => spread(call, false),
         "std" => spread(call, true),
         "norm" => norm(call),
-        "logsumexp" => one(x()?.logsumexp(&axes(call, 1, x()?)?, call.flag(2, "keepdim", false)?)?),
+        "logsumexp" => {
+            let axes = axes(call, 1, x()?)?;
+            one(if call.flag(2, "keepdim", false)? {
+                x()?.logsumexp_keepdim(&axes)?
+            } else {
+                x()?.logsumexp(&axes)?
+            })
+        }
         "cumsum" => one(call.input_in_dtype(2)?.0.cumsum(call.int(1, "dim", 0)?)?),
         "softmax" | "log_softmax" => {
             let ((x, _), axis) = (call.input_in_dtype(2)?, call.int(1, "dim", -1)?);

@@ -90,7 +90,7 @@ impl<'a> Learner<'a> {
         let lr = self.schedule.lr(self.config.lr, steps);
         self.optimizer_mut().set_lr(lr);
         self.step.update(gradients)?;
-        let answers = logits.argmax(1, false)?.to_vec::<i64>()?;
+        let answers = logits.argmax(1)?.to_vec::<i64>()?;
         let truth = indices.iter().map(|&index| i64::from(self.feed.label(index)));
         let right = truth.zip(answers).filter(|(label, answer)| label == answer).count();
         Ok(Answers {

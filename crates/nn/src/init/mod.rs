@@ -171,7 +171,7 @@ impl Init {
     }
 
     fn draw<B: Backend>(self, shape: Shape, dtype: DType, device: &Device<B>) -> Result<Tensor<B>> {
-        let random = |distribution| Tensor::random(shape, distribution, dtype, device);
+        let random = |distribution| Tensor::random(shape, distribution, (device, dtype));
         let normal = |std| random(Distribution::Normal { mean: 0.0, std });
         let uniform = |bound: f64| {
             random(Distribution::Uniform {
@@ -180,7 +180,7 @@ impl Init {
             })
         };
         match self {
-            Self::Constant(value) => Tensor::full(shape, value, dtype, device),
+            Self::Constant(value) => Tensor::full(shape, value, (device, dtype)),
             Self::Uniform { low, high } => random(Distribution::Uniform { low, high }),
             Self::Normal { mean, std } => random(Distribution::Normal { mean, std }),
             Self::TruncNormal { mean, std, low, high } => {

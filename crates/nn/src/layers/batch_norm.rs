@@ -113,7 +113,7 @@ impl<const D: usize> BatchNormConfig<D> {
             running_mean: tracked.then(|| buffer(Tensor::zeros(channels, device))).transpose()?,
             running_var: tracked.then(|| buffer(Tensor::ones(channels, device))).transpose()?,
             num_batches_tracked: tracked
-                .then(|| buffer(Tensor::full((), 0i64, DType::I64, device)))
+                .then(|| buffer(Tensor::full((), 0i64, (device, DType::I64))))
                 .transpose()?,
             config: self,
             mode: Mode::default(),

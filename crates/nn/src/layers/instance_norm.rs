@@ -115,7 +115,7 @@ impl<const D: usize> InstanceNormConfig<D> {
             running_mean: tracked.then(|| buffer(Tensor::zeros(channels, device))).transpose()?,
             running_var: tracked.then(|| buffer(Tensor::ones(channels, device))).transpose()?,
             num_batches_tracked: tracked
-                .then(|| buffer(Tensor::full((), 0i64, DType::I64, device)))
+                .then(|| buffer(Tensor::full((), 0i64, (device, DType::I64))))
                 .transpose()?,
             config: self,
             mode: Mode::default(),
@@ -187,8 +187,8 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
         let x = x.detach().to_dtype(x.dtype().wide())?;
         let spatial: Vec<isize> = (2..x.rank() as isize).collect();
         let share = self.config.momentum;
-        let new_mean = moved(mean, &x.mean(&spatial, false)?.mean(0, false)?, share)?;
-        let new_var = moved(var, &x.variance(&spatial, 1.0, false)?.mean(0, false)?, share)?;
+        let new_mean = moved(mean, &x.mean(&spatial)?.mean(0)?, share)?;
+        let new_var = moved(var, &x.variance(&spatial, 1.0)?.mean(0)?, share)?;
         mean.set(&new_mean)?;
         var.set(&new_var)
     }

@@ -94,8 +94,8 @@ impl<B: Backend> Default for BCEWithLogitsLoss<B> {
 ///
 /// # Errors
 /// As [`BCEWithLogitsLoss::forward`].
-pub fn bce_with_logits<B: Backend>(input: &Tensor<B>, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
-    BCEWithLogitsLoss::new().reduction(reduction).forward(input, target)
+pub fn bce_with_logits<B: Backend>(input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
+    BCEWithLogitsLoss::new().forward(input, target)
 }
 
 /// Binary cross entropy of probabilities `x` against targets `y`, both in `[0, 1]`: `−w · (y · ln x + (1 − y) · ln(1 − x))` with an element's
@@ -164,12 +164,8 @@ impl<B: Backend> Default for BCELoss<B> {
 ///
 /// # Errors
 /// As [`BCELoss::forward`].
-pub fn binary_cross_entropy<B: Backend>(
-    input: &Tensor<B>,
-    target: &Tensor<B>,
-    reduction: Reduction,
-) -> Result<Tensor<B>> {
-    BCELoss::new().reduction(reduction).forward(input, target)
+pub fn binary_cross_entropy<B: Backend>(input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
+    BCELoss::new().forward(input, target)
 }
 
 /// The elements' losses. An op of its own, because its gradient stays finite where that of the logarithm does not.

@@ -106,7 +106,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
         let mut losses = weights.of_picked(rows, &log_p)?;
         if self.label_smoothing > 0.0 {
             // The even part is weighted by each class's own weight; an ignored row has none.
-            let even = log_p.mul(weight)?.mean(1, false)?.neg()?;
+            let even = log_p.mul(weight)?.mean(1)?.neg()?;
             let even = even.masked_fill(&weights.ignored, 0.0)?;
             losses = ((losses * (1.0 - self.label_smoothing))? + (even * self.label_smoothing)?)?;
         }
@@ -135,7 +135,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
             check_class_weight("cross_entropy", weight, classes)?;
             terms = terms.mul(weight)?;
         }
-        let losses = terms.sum(1, false)?.neg()?.reshape(shape)?;
+        let losses = terms.sum(1)?.neg()?.reshape(shape)?;
         self.reduction.apply(losses)
     }
 }

@@ -62,7 +62,7 @@ impl KLDivLoss {
         let terms = if self.log_target {
             target.exp()?.mul(&target.sub(input)?)?
         } else {
-            let log = target.masked_fill(&target.eq_scalar(0.0)?, 1.0)?.log()?;
+            let log = target.masked_fill(&target.eq(0.0)?, 1.0)?.log()?;
             target.mul(&log.sub(input)?)?
         };
         if !self.batch_mean {
@@ -81,6 +81,6 @@ impl KLDivLoss {
 ///
 /// # Errors
 /// As [`KLDivLoss::forward`].
-pub fn kl_div<B: Backend>(input: &Tensor<B>, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
-    KLDivLoss::new().reduction(reduction).forward(input, target)
+pub fn kl_div<B: Backend>(input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
+    KLDivLoss::new().forward(input, target)
 }

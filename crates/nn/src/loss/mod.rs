@@ -12,7 +12,7 @@ pub use bce::{BCELoss, BCEWithLogitsLoss, bce_with_logits, binary_cross_entropy}
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
 pub use kl_div::{KLDivLoss, kl_div};
 pub use nll::{NLLLoss, nll_loss};
-pub use regression::{huber_loss, l1_loss, mse_loss, smooth_l1_loss};
+pub use regression::{HuberLoss, L1Loss, MSELoss, SmoothL1Loss, huber_loss, l1_loss, mse_loss, smooth_l1_loss};
 
 /// What a loss makes of the losses of all elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -68,8 +68,8 @@ impl<B: Backend> Default for NLLLoss<B> {
 ///
 /// # Errors
 /// As [`NLLLoss::forward`].
-pub fn nll_loss<B: Backend>(input: &Tensor<B>, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
-    NLLLoss::new().reduction(reduction).forward(input, target)
+pub fn nll_loss<B: Backend>(input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
+    NLLLoss::new().forward(input, target)
 }
 
 /// Classes last: input `[rows, C]` and target `[rows]`, whatever the axes were.
@@ -152,7 +152,7 @@ pub(super) struct Weights<B: Backend> {
 
 impl<B: Backend> Weights<B> {
     pub(super) fn new(op: &'static str, rows: &Rows<B>, weight: Option<&Tensor<B>>, ignore_index: i64) -> Result<Self> {
-        let ignored = rows.target.eq_scalar(ignore_index)?;
+        let ignored = rows.target.eq(ignore_index)?;
         let index = rows.target.masked_fill(&ignored, Scalar::Int(0))?;
         let of_rows = match weight {
             None => ignored.logical_not()?.to_dtype(rows.input.dtype())?,

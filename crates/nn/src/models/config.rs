@@ -92,5 +92,5 @@ pub(super) fn padding_mask<B: Backend>(
             .with_op(model)
             .with_operands([(mask.shape(), mask.dtype())]));
     }
-    mask.ne_scalar(0)?.reshape([n, 1, 1, t])
+    mask.ne(0)?.reshape([n, 1, 1, t])
 }

@@ -124,7 +124,7 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
     let report = LoadReport {
         missing: targets.iter().filter(missing).map(|(name, _)| name.clone()).collect(),
         unexpected: state
-            .names()
+            .keys()
             .filter(|name| !known.contains(name))
             .map(str::to_owned)
             .collect(),

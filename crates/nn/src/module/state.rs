@@ -47,7 +47,7 @@ impl StateDict {
     }
 
     /// The names, in order.
-    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 

@@ -14,7 +14,7 @@ pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -
         let mut total = None;
         for (_, gradient) in gradients.iter() {
             let gradient = gradient.to_dtype(gradient.dtype().promote(DType::F32))?;
-            let square = gradient.square()?.sum((), false)?;
+            let square = gradient.square()?.sum(())?;
             total = Some(match total {
                 None => square,
                 Some(total) => square.add(&total)?,

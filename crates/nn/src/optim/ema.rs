@@ -93,7 +93,7 @@ impl EmaConfig {
 /// let mut ema = Ema::new(&model, 0.9)?;
 /// for _ in 0..10 {
 ///     let loss = model.forward(&x)?.square()?.mean_all()?;
-///     optimizer.step(&loss.backward()?)?;
+///     optimizer.backward_step(loss)?;
 ///     ema.update()?;
 /// }
 /// let smooth = ema.with_averaged(|| model.forward(&x))??;

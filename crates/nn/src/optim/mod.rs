@@ -13,7 +13,7 @@ mod sgd;
 mod slots;
 mod state;
 
-use polygrad_tensor::{AnyBackend, Backend, Gradients, Result};
+use polygrad_tensor::{AnyBackend, Backend, Gradients, Result, Tensor};
 
 use crate::StateDict;
 
@@ -87,6 +87,31 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// before it, in the order in which the optimizer was given them, have taken the step, and it and those after it are, with their
     /// state, as they were. A further step takes up from there; to take none by halves, go back to a checkpoint.
     fn step(&mut self, gradients: &Gradients<B>) -> Result<()>;
+
+    /// One step by the gradients of a loss of one element; gives the loss's number. The loss is taken, and its graph is gone before the
+    /// parameters change, so that they are changed where they lie and not copied.
+    ///
+    /// ```
+    /// # use polygrad_nn::{Linear, Module, Optimizer, SGD, loss::mse_loss};
+    /// # use polygrad_tensor::{Device, Result, Tensor};
+    /// # fn run(model: &Linear, x: &Tensor, y: &Tensor) -> Result<()> {
+    /// let mut optimizer = SGD::new(model.parameters(), 0.1)?;
+    /// for _ in 0..100 {
+    ///     let loss = optimizer.backward_step(mse_loss(&model.forward(x)?, y)?)?;
+    ///     println!("{loss:.4}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Tensor::backward`] and of [`Optimizer::step`].
+    fn backward_step(&mut self, loss: Tensor<B>) -> Result<f64> {
+        let (gradients, value) = (loss.backward()?, loss.detach());
+        drop(loss);
+        self.step(&gradients)?;
+        value.item()
+    }
 
     /// Whether trainable parameters without a gradient are left as they are instead of being an error. Default: false.
     fn allow_unused(&mut self, allow: bool);

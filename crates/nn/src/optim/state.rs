@@ -86,7 +86,7 @@ impl<B: Backend> Loaded<B> {
                 slots.push(Self::read_slot(slot, group.fields, state, &mut known, &mut faults)?);
             }
         }
-        for name in state.names().filter(|name| !known.contains(*name)) {
+        for name in state.keys().filter(|name| !known.contains(*name)) {
             let near = nearest(name, known.iter().map(String::as_str));
             let near = near.map_or_else(String::new, |near| format!(" (perhaps {near})"));
             faults.push(format!("unexpected: {name}{near}"));

@@ -26,7 +26,7 @@ use crate::{Module, Optimizer, clip_grad_norm};
 /// let model = Linear::new(3, 1, device)?;
 /// let optimizer = Adam::new(model.parameters(), 1e-2)?;
 /// let train_step = TrainStep::new(model, optimizer, |model: &Linear, batch: &[Tensor]| {
-///     mse_loss(&model.forward(&batch[0])?, &batch[1], Reduction::Mean)
+///     mse_loss(&model.forward(&batch[0])?, &batch[1])
 /// });
 /// // Recorded in its first two steps, and replayed from the third on.
 /// let mut step = train_step.captured();

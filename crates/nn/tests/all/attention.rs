@@ -47,7 +47,7 @@ fn one_projection_gives_what_three_give<B: Backend>(device: &Device<B>) {
             close(&layer.forward_self(&x, Masks::causal()).unwrap(), &whole);
             let (y, weights) = layer.forward_with_weights(&x, &x, &x, Masks::causal()).unwrap();
             close(&y, &whole);
-            let sums = weights.sum(-1, false).unwrap();
+            let sums = weights.sum(-1).unwrap();
             close(&sums, &sums.ones_like().unwrap());
         }
     }
@@ -216,7 +216,7 @@ fn misfits_say_what_was_wanted<B: Backend>(device: &Device<B>) {
         run(&x, &y, Masks::default().with_attn_mask(&mask)),
         &["attn_mask has shape [3, 4]", "[3, 5] or [4, 3, 5]"],
     );
-    let mask = Tensor::full([2, 3], true, DType::Bool, device).unwrap();
+    let mask = Tensor::full([2, 3], true, (device, DType::Bool)).unwrap();
     says(
         run(&x, &y, Masks::default().with_key_padding_mask(&mask)),
         &["key_padding_mask has shape [2, 3], not [2, 5]"],

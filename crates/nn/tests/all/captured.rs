@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use polygrad_core::{AnyDevice, Backend};
-use polygrad_nn::loss::{Reduction, cross_entropy, mse_loss};
+use polygrad_nn::loss::{cross_entropy, mse_loss};
 use polygrad_nn::{
     Adam, BatchNorm1d, CapturedStep, Conv2dConfig, Dropout, Flatten, Linear, MaxPool2d, Module, Optimizer, ReLU,
     SGDConfig, Sequential, TrainStep,
@@ -285,7 +285,7 @@ fn weights_used_twice_add_their_gradients() {
         let optimizer = SGDConfig::new(0.1).momentum(0.9).build(layer.parameters()).unwrap();
         TrainStep::new(layer, optimizer, |layer: &Linear, batch: &[Tensor]| {
             let twice = layer.forward(&layer.forward(&batch[0])?.tanh()?)?;
-            mse_loss(&twice, &batch[0], Reduction::Mean)
+            mse_loss(&twice, &batch[0])
         })
     };
     let (mut plain, mut captured) = (make(), make().captured());
@@ -335,7 +335,7 @@ fn numbers_of_the_batch_change_between_replays() {
         let mut seen = Vec::new();
         for i in 0..8 {
             let [x, y] = batch(8, i, &device);
-            let range = Tensor::full([], 0.1 * (i + 1) as f64, x.dtype(), &device).unwrap();
+            let range = Tensor::full((), 0.1 * (i + 1) as f64, (&device, x.dtype())).unwrap();
             let (loss, logits) = step(&[x, y, range]);
             assert_eq!(logits.dims(), [8, 3]);
             seen.extend(loss.to_f64_vec().unwrap());

@@ -63,5 +63,5 @@ pub(crate) fn f64_of<B: Backend>(values: Vec<f64>, shape: &[usize], device: &Dev
 /// A random tensor in f64.
 pub(crate) fn randn<B: Backend>(shape: &[usize], device: &Device<B>) -> Tensor<B> {
     let normal = polygrad_tensor::Distribution::Normal { mean: 0.0, std: 1.0 };
-    Tensor::random(shape, normal, DType::F64, device).unwrap()
+    Tensor::random(shape, normal, (device, DType::F64)).unwrap()
 }

@@ -183,7 +183,8 @@ fn what_depends_on_values_on_the_host_is_not_compiled() {
 fn threads_share_a_compiled_model() {
     let device = cpu();
     let model = LeNet::new(&LeNetConfig::default(), &device).unwrap();
-    let image = |i: usize| Tensor::full([1, 1, 28, 28], i as f64 / 8.0, polygrad_tensor::DType::F32, &device).unwrap();
+    let image =
+        |i: usize| Tensor::full([1, 1, 28, 28], i as f64 / 8.0, (&device, polygrad_tensor::DType::F32)).unwrap();
     let compiled = model.compile(&image(0)).unwrap();
     let alone: Vec<Vec<f32>> = (0..4)
         .map(|i| compiled.forward(&image(i)).unwrap().to_vec().unwrap())

@@ -134,7 +134,7 @@ fn names_are_pytorchs<B: Backend>(device: &Device<B>) {
         .push(Conv2d::new(1, 2, 3, device).unwrap())
         .push(BatchNorm2d::new(2, device).unwrap());
     let state = normal.state_dict().unwrap();
-    let found: Vec<&str> = state.names().collect();
+    let found: Vec<&str> = state.keys().collect();
     let expected = [
         "0.weight",
         "0.bias",

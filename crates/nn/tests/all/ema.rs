@@ -37,7 +37,7 @@ fn state(recorded: &Value, like: &StateDict) -> StateDict {
 
 /// Compares all that is averaged; PyTorch averages the number of batches, too, and rounds it down.
 fn agree(found: &StateDict, expected: &StateDict) {
-    assert!(found.names().eq(expected.names()));
+    assert!(found.keys().eq(expected.keys()));
     for (name, value) in found.iter().filter(|(name, _)| !name.ends_with("num_batches_tracked")) {
         let expected = expected.get(name).unwrap().to_f64_vec();
         for (found, expected) in value.to_f64_vec().iter().zip(expected) {
@@ -120,7 +120,7 @@ fn a_state_that_does_not_fit_is_told<B: Backend>(device: &Device<B>) {
 fn narrow_dtypes_are_averaged_in_f32<B: Backend>(device: &Device<B>) {
     let model = Linear::new(1, 1, device).unwrap();
     model.to_dtype(DType::BF16).unwrap();
-    let value = |x: f64| Tensor::full([1, 1], x, DType::BF16, device).unwrap();
+    let value = |x: f64| Tensor::full([1, 1], x, (device, DType::BF16)).unwrap();
     let mut ema = Ema::new(&model, 0.999).unwrap();
     model.weight.set(&value(1.0)).unwrap();
     ema.update().unwrap();
@@ -145,7 +145,7 @@ fn shared_parameters_are_averaged_once<B: Backend>(device: &Device<B>) {
     let weight = &model.parameters()[0];
     for value in [1.0, 2.0] {
         weight
-            .set(&Tensor::full([2, 2], value, DType::F32, device).unwrap())
+            .set(&Tensor::full([2, 2], value, (device, DType::F32)).unwrap())
             .unwrap();
         ema.update().unwrap();
     }

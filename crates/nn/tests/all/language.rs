@@ -69,7 +69,7 @@ fn greedy_text_is_the_likeliest<B: Backend>(device: &Device<B>) {
     let generated = model.generate(&text, 6, &GenerateConfig::greedy()).unwrap();
     for _ in 0..6 {
         let last = no_grad(|| model.forward(&text)).unwrap().select(1, -1).unwrap();
-        let next = last.argmax(-1, true).unwrap();
+        let next = last.argmax_keepdim(-1).unwrap();
         text = Tensor::cat(&[&text, &next], 1).unwrap();
     }
     assert_eq!(generated.to_vec::<i64>().unwrap(), text.to_vec::<i64>().unwrap());
@@ -305,7 +305,7 @@ fn what_cannot_be_is_said<B: Backend>(device: &Device<B>) {
 
 fn tied_weights_are_one<B: Backend>(device: &Device<B>) {
     let model = gpt(device);
-    let names: Vec<_> = model.state_dict().unwrap().names().map(str::to_owned).collect();
+    let names: Vec<_> = model.state_dict().unwrap().keys().map(str::to_owned).collect();
     assert_eq!(names.first().map(String::as_str), Some("transformer.wte.weight"));
     assert_eq!(names.last().map(String::as_str), Some("lm_head.weight"));
     assert_eq!(model.named_parameters().len(), names.len() - 1);

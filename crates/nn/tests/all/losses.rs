@@ -30,21 +30,21 @@ fn bad_input_is_named<B: Backend>(device: &Device<B>) {
     );
     let how = Reduction::Mean;
     let shapes = [
-        ("binary_cross_entropy", binary_cross_entropy(&x, &y, how)),
-        ("kl_div", kl_div(&x, &y, how)),
-        ("smooth_l1_loss", smooth_l1_loss(&x, &y, 1.0, how)),
+        ("binary_cross_entropy", BCELoss::new().reduction(how).forward(&x, &y)),
+        ("kl_div", KLDivLoss::new().reduction(how).forward(&x, &y)),
+        ("smooth_l1_loss", SmoothL1Loss::new().reduction(how).forward(&x, &y)),
     ];
     for (op, result) in shapes {
         fails(result, ErrorKind::Shape, &[op, "f64[3]", "f64[3, 1]", "reshape"]);
     }
     let narrow = x.to_dtype(DType::F32).unwrap();
     fails(
-        binary_cross_entropy(&x, &narrow, how),
+        BCELoss::new().reduction(how).forward(&x, &narrow),
         ErrorKind::DType,
         &["binary_cross_entropy", "one float dtype", "to_dtype"],
     );
     fails(
-        smooth_l1_loss(&x, &x, -1.0, how),
+        SmoothL1Loss::new().beta(-1.0).reduction(how).forward(&x, &x),
         ErrorKind::InvalidArgument,
         &["smooth_l1_loss", "beta = -1"],
     );
@@ -63,7 +63,7 @@ fn bad_input_is_named<B: Backend>(device: &Device<B>) {
 fn a_target_of_zero_costs_nothing<B: Backend>(device: &Device<B>) {
     let x = f64_of(vec![-1.0, -2.0], &[2], device).requires_grad().unwrap();
     let y = f64_of(vec![0.0, 1.0], &[2], device);
-    let loss = kl_div(&x, &y, Reduction::None).unwrap();
+    let loss = KLDivLoss::new().reduction(Reduction::None).forward(&x, &y).unwrap();
     assert_eq!(loss.to_f64_vec().unwrap(), [0.0, 2.0]);
     let gradients = loss.sum_all().unwrap().backward().unwrap();
     assert_eq!(gradients.require(&x).unwrap().to_f64_vec().unwrap(), [0.0, -1.0]);
@@ -73,7 +73,7 @@ fn a_target_of_zero_costs_nothing<B: Backend>(device: &Device<B>) {
 fn certain_and_wrong_stays_finite<B: Backend>(device: &Device<B>) {
     let x = f64_of(vec![0.0, 1.0, 2.0], &[3], device).requires_grad().unwrap();
     let y: Tensor<B> = f64_of(vec![1.0, 0.0, 0.0], &[3], device);
-    let loss = binary_cross_entropy(&x, &y, Reduction::None).unwrap();
+    let loss = BCELoss::new().reduction(Reduction::None).forward(&x, &y).unwrap();
     let values = loss.to_f64_vec().unwrap();
     assert_eq!(values[..2], [100.0, 100.0]);
     assert!(values[2].is_nan(), "2 is no probability");
@@ -146,13 +146,17 @@ fn small_gradients_are_not_lost<B: Backend>(device: &Device<B>) {
     };
     let near = |found: f64, right: f64| assert!((found / right - 1.0).abs() < 1e-5, "{found} for {right}");
     let found = slopes(&[-17.0, 17.0], &|x| {
-        bce_with_logits(x, &of(&[0.0, 1.0]), Reduction::None)
+        BCEWithLogitsLoss::new()
+            .reduction(Reduction::None)
+            .forward(x, &of(&[0.0, 1.0]))
     });
     let easy = 1.0 / (1.0 + 17f64.exp());
     near(found[0], easy);
     near(found[1], -easy);
     let x = [1e-8, -1e-4, 3.0, f32::NAN];
-    let found = slopes(&x, &|x| huber_loss(x, &of(&[0.0; 4]), 1.0, Reduction::None));
+    let found = slopes(&x, &|x| {
+        HuberLoss::new().reduction(Reduction::None).forward(x, &of(&[0.0; 4]))
+    });
     near(found[0], f64::from(x[0]));
     near(found[1], f64::from(x[1]));
     assert_eq!(found[2], 1.0);

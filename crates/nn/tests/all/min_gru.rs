@@ -50,7 +50,7 @@ fn off<B: Backend>(found: &Tensor<B>, expected: &Tensor<B>) -> f64 {
 fn a_sequence_is_its_steps<B: Backend>(device: &Device<B>) {
     let layer = layer(device);
     // Without a state it begins with zeros; a state may be of either sign.
-    let zeros = Tensor::full([2, 4], 0.0, DType::F64, device).unwrap();
+    let zeros = Tensor::full([2, 4], 0.0, (device, DType::F64)).unwrap();
     for (given, h) in [(false, zeros), (true, randn(&[2, 4], device))] {
         for size in [0.1, 1.0, 10.0, 100.0] {
             let x = (randn(&[2, 1000, 3], device) * size).unwrap();

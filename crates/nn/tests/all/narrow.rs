@@ -61,16 +61,36 @@ fn losses_of_more_than_f16_counts<B: Backend>(device: &Device<B>) {
         let of = |values: Vec<f64>| f64_of(values, &[count], device).to_dtype(dtype).unwrap();
         let (x, y) = (of(numbers(count, 300.0)), of(numbers(count + 5, 200.0)[5..].to_vec()));
         let mean = Reduction::Mean;
-        agrees("mse_loss", |x, y| mse_loss(x, y, mean), &x, &y);
-        agrees("l1_loss", |x, y| l1_loss(x, y, mean), &x, &y);
-        agrees("huber_loss", |x, y| huber_loss(x, y, 0.1, mean), &x, &y);
-        agrees("smooth_l1_loss", |x, y| smooth_l1_loss(x, y, 0.3, mean), &x, &y);
+        agrees("mse_loss", |x, y| MSELoss::new().reduction(mean).forward(x, y), &x, &y);
+        agrees("l1_loss", |x, y| L1Loss::new().reduction(mean).forward(x, y), &x, &y);
+        agrees(
+            "huber_loss",
+            |x, y| HuberLoss::new().delta(0.1).reduction(mean).forward(x, y),
+            &x,
+            &y,
+        );
+        agrees(
+            "smooth_l1_loss",
+            |x, y| SmoothL1Loss::new().beta(0.3).reduction(mean).forward(x, y),
+            &x,
+            &y,
+        );
         let shares: Vec<f64> = numbers(count, 0.45).iter().map(|x| x + 0.5).collect();
         let others: Vec<f64> = numbers(count + 3, 0.4)[3..].iter().map(|x| x + 0.5).collect();
         let (p, q, logits) = (of(shares), of(others), of(numbers(count, 5.0)));
-        agrees("bce", |x, y| binary_cross_entropy(x, y, mean), &p, &q);
-        agrees("bce_with_logits", |x, y| bce_with_logits(x, y, mean), &logits, &q);
-        agrees("kl_div", |x, y| kl_div(x, y, mean), &logits, &q);
+        agrees("bce", |x, y| BCELoss::new().reduction(mean).forward(x, y), &p, &q);
+        agrees(
+            "bce_with_logits",
+            |x, y| BCEWithLogitsLoss::new().reduction(mean).forward(x, y),
+            &logits,
+            &q,
+        );
+        agrees(
+            "kl_div",
+            |x, y| KLDivLoss::new().reduction(mean).forward(x, y),
+            &logits,
+            &q,
+        );
     }
 }
 
@@ -146,7 +166,7 @@ fn running_statistics_stay_finite<B: Backend>(device: &Device<B>) {
         .unwrap();
     // A spread whose square f16 does not hold; a tenth of it, it does.
     let exact = x.to_dtype(DType::F64).unwrap();
-    let (mean, var) = (exact.mean(0, false).unwrap(), exact.variance(0, 1, false).unwrap());
+    let (mean, var) = (exact.mean(0).unwrap(), exact.variance(0, 1).unwrap());
     assert!(var.to_f64_vec().unwrap().iter().all(|&var| var > 65_504.0));
     let layer = BatchNorm1d::<B>::new(2, device).unwrap();
     layer.to_dtype(DType::F16).unwrap();
@@ -171,13 +191,7 @@ fn running_statistics_stay_finite<B: Backend>(device: &Device<B>) {
     layer.eval();
     let y = layer.forward(&x).unwrap();
     assert_eq!(y.dtype(), DType::F16);
-    let spread = y
-        .to_dtype(DType::F64)
-        .unwrap()
-        .std(0, 1, false)
-        .unwrap()
-        .to_f64_vec()
-        .unwrap();
+    let spread = y.to_dtype(DType::F64).unwrap().std(0, 1).unwrap().to_f64_vec().unwrap();
     assert!(spread.iter().all(|s| (s - 1.0).abs() < 1e-3), "{spread:?}");
 }
 
@@ -186,13 +200,7 @@ fn running_statistics_of_instances_stay_finite<B: Backend>(device: &Device<B>) {
         .to_dtype(DType::F16)
         .unwrap();
     let exact = x.to_dtype(DType::F64).unwrap();
-    let var = exact
-        .variance(2, 1, false)
-        .unwrap()
-        .mean(0, false)
-        .unwrap()
-        .to_f64_vec()
-        .unwrap();
+    let var = exact.variance(2, 1).unwrap().mean(0).unwrap().to_f64_vec().unwrap();
     let layer = InstanceNorm1dConfig::new(2)
         .track_running_stats(true)
         .build::<B>(device)

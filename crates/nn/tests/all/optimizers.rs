@@ -205,7 +205,7 @@ fn gradients_that_are_not_finite_are_refused_on_request<B: Backend>(device: &Dev
                 };
                 bits(&state) == bits(&optimizer.state_dict().unwrap())
             };
-            assert!(state.names().all(same));
+            assert!(state.keys().all(same));
             optimizer.error_if_nonfinite(false);
             optimizer.step(&of([1.0, f64::NAN, 2.0, -3.0])).unwrap();
             // Lion takes the sign alone, which of NaN is none.
@@ -251,8 +251,7 @@ fn four_parts_give_the_step_of_the_whole_batch<B: Backend>(device: &Device<B>) {
     let model = Linear::new(3, 2, device).unwrap();
     model.to_dtype(DType::F64).unwrap();
     let (x, y) = (randn(&[12, 3], device), randn(&[12, 2], device));
-    let loss =
-        |x: &Tensor<B>, y: &Tensor<B>| loss::mse_loss(&model.forward(x).unwrap(), y, Default::default()).unwrap();
+    let loss = |x: &Tensor<B>, y: &Tensor<B>| loss::mse_loss(&model.forward(x).unwrap(), y).unwrap();
     let whole = loss(&x, &y).backward().unwrap();
     let mut sum: Option<Gradients<B>> = None;
     for (x, y) in x.chunk(4, 0).unwrap().iter().zip(&y.chunk(4, 0).unwrap()) {

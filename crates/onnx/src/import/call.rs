@@ -296,7 +296,7 @@ impl Call<'_> {
 
     pub(crate) fn full(&self, dims: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor> {
         let shape = self.reserve(dims, dtype)?;
-        Tensor::full(shape, value, dtype, self.device)
+        Tensor::full(shape, value, (self.device, dtype))
     }
 
     /// A tensor of integers that are also known on the host.

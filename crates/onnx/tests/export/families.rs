@@ -64,7 +64,7 @@ fn binary(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     all.push((x.abs()? + 0.1)?.binary(BinaryOp::Pow, y)?);
     all.push(x.binary_scalar(BinaryOp::Remainder, 0.7, false)?);
     all.push((ids - 5i64)?.binary_scalar(BinaryOp::Remainder, 3i64, false)?);
-    let (a, b) = (x.gt_scalar(0.0)?, y.gt_scalar(0.0)?);
+    let (a, b) = (x.gt(0.0)?, y.gt(0.0)?);
     all.extend([
         a.logical_and(&b)?,
         a.logical_or(&b)?,
@@ -139,7 +139,7 @@ fn reduce(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
             x.reduce(op, [0, 1, 2], false)?,
         ]);
     }
-    let mask = x.gt_scalar(1.0)?;
+    let mask = x.gt(1.0)?;
     all.extend([
         mask.reduce(ReduceOp::Any, [1], false)?,
         mask.reduce(ReduceOp::All, [2], true)?,
@@ -148,14 +148,9 @@ fn reduce(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         ids.reduce(ReduceOp::Sum, [1], false)?,
         ids.reduce(ReduceOp::Max, [2], false)?,
     ]);
-    all.extend([
-        x.argmax(1, false)?,
-        x.argmin(2, true)?,
-        x.cumsum(1)?,
-        x.logsumexp([1], false)?,
-    ]);
+    all.extend([x.argmax(1)?, x.argmin_keepdim(2)?, x.cumsum(1)?, x.logsumexp([1])?]);
     let (sorted, places) = x.sort(1, true)?;
-    all.extend([sorted, places, x.variance([1], 1.0, false)?]);
+    all.extend([sorted, places, x.variance([1], 1.0)?]);
     Ok(all)
 }
 
@@ -189,9 +184,9 @@ fn movement(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
             .to_dtype(DType::F32)?
             .add(x)?,
         Tensor::arange(0.5, 0.5 + 0.25 * s as f64, 0.25, &x.device())?,
-        Tensor::full([b, s], 2.5, DType::F32, &x.device())?,
-        (x.sum([1], false)? / s as f64)?,
-        (x.sum([0, 1], false)? * (b * s) as f64)?,
+        Tensor::full([b, s], 2.5, (&x.device(), DType::F32))?,
+        (x.sum([1])? / s as f64)?,
+        (x.sum([0, 1])? * (b * s) as f64)?,
         x.matmul(&y.transpose(1, 2)?)?,
     ];
     // One token before the first, as a class token is.
@@ -216,7 +211,7 @@ fn index(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         x.index_add(2, &rows, &y.narrow(2, 0, 3)?)?,
         ids.embedding(&table.narrow(1, 0, 2)?, None)?,
         ids.one_hot(4)?,
-        x.masked_fill(&ids.eq_scalar(1i64)?, -1.0)?,
+        x.masked_fill(&ids.eq(1i64)?, -1.0)?,
     ])
 }
 
@@ -260,7 +255,7 @@ fn attention(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let heads = |x: &Tensor| x.reshape([x.dims()[0], x.dims()[1], 2, 3])?.transpose(1, 2);
     let (q, k, s) = (heads(&x[0])?, heads(&x[1])?, x[0].dims()[1]);
     let few = q.narrow(2, s - 2, 2)?;
-    let seen = x[3].select(2, 0)?.gt_scalar(0i64)?;
+    let seen = x[3].select(2, 0)?.gt(0i64)?;
     let rows = seen.unsqueeze(1)?.unsqueeze(1)?;
     let added = x[0].matmul(&x[1].transpose(1, 2)?)?.unsqueeze(1)?;
     let sdpa = |q: &Tensor, k: &Tensor, mask: Option<&Tensor>, causal: bool| {

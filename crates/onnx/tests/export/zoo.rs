@@ -348,7 +348,7 @@ impl Mixed {
         let last = y.select(1, -1)?;
         let (b, s, e) = (y.dims()[0], y.dims()[1], y.dims()[2]);
         let flat = y.reshape([b * s, e])?.reshape([b, s * e])?;
-        let mean = (flat.reshape([b, s, e])?.sum(1, false)? / s as f64)?;
+        let mean = (flat.reshape([b, s, e])?.sum(1)? / s as f64)?;
         Ok(vec![self.head.forward(&(last + mean)?)?])
     }
 }

@@ -25,11 +25,7 @@ impl Run {
         let mut optimizer = (self.optimizer)(&model)?;
         polygrad::manual_seed(5);
         let batches = (0..self.batches).map(|_| batch(device)).collect::<Result<Vec<_>>>()?;
-        let step = |(x, target): &(Tensor, Tensor)| {
-            let loss = cross_entropy(&model.forward(x)?, target)?;
-            optimizer.step(&loss.backward()?)?;
-            loss.item()
-        };
+        let step = |(x, target): &(Tensor, Tensor)| optimizer.backward_step(cross_entropy(&model.forward(x)?, target)?);
         batches.iter().cycle().take(STEPS).map(step).collect()
     }
 

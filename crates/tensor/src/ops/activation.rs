@@ -78,7 +78,11 @@ impl<B: Backend> Tensor<B> {
         }
         let keep = 1.0 - p;
         let dtype = self.dtype();
-        let mask = Self::random(self.shape(), Distribution::Bernoulli { p: keep }, dtype, &self.device())?;
+        let mask = Self::random(
+            self.shape(),
+            Distribution::Bernoulli { p: keep },
+            (&self.device(), dtype),
+        )?;
         let scale = if keep > 0.0 { 1.0 / keep } else { 0.0 };
         Self::in_wide([self, &mask], |[x, mask]| x.mul(&(mask * scale)?))
     }

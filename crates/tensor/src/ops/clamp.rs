@@ -75,7 +75,7 @@ impl<B: Backend> Tensor<B> {
         if bounds().any(|bound| matches!(bound, ClampBound::Tensor(_))) {
             let spread = |op, bound: Option<ClampBound<'a, B>>| {
                 let bound = bound.map(|bound| match bound {
-                    ClampBound::Number(bound) => Self::full((), reachable(op, bound, dtype)?, dtype, &self.device()),
+                    ClampBound::Number(bound) => Self::full((), reachable(op, bound, dtype)?, (&self.device(), dtype)),
                     ClampBound::Tensor(bound) => bound.to_dtype(dtype),
                 });
                 bound.transpose().map_err(fail)

@@ -5,26 +5,18 @@ use polygrad_core::{Backend, BinaryOp, CompareOp, DType, Error, Op, Result, Scal
 use super::context;
 use crate::Tensor;
 use crate::graph::{cut, record};
+use crate::operand::Operand;
 
 macro_rules! compare {
-    ($($(#[$doc:meta])* $name:ident, $scalar_name:ident = $op:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $op:ident;)*) => {
         impl<B: Backend> Tensor<B> {$(
             $(#[$doc])*
             /// Gives bool.
             ///
             /// # Errors
             /// When the shapes do not broadcast, or the devices differ.
-            pub fn $name(&self, other: &Self) -> Result<Self> {
-                self.compare(CompareOp::$op, other)
-            }
-
-            $(#[$doc])*
-            /// With a number on the right. Gives bool.
-            ///
-            /// # Errors
-            /// When memory runs out.
-            pub fn $scalar_name(&self, other: impl Into<Scalar>) -> Result<Self> {
-                self.compare_scalar(CompareOp::$op, other)
+            pub fn $name(&self, other: impl Operand<B>) -> Result<Self> {
+                other.compared(CompareOp::$op, self)
             }
         )*}
     };
@@ -32,17 +24,17 @@ macro_rules! compare {
 
 compare! {
     /// `a == b`.
-    eq, eq_scalar = Eq;
+    eq = Eq;
     /// `a != b`.
-    ne, ne_scalar = Ne;
+    ne = Ne;
     /// `a < b`.
-    lt, lt_scalar = Lt;
+    lt = Lt;
     /// `a <= b`.
-    le, le_scalar = Le;
+    le = Le;
     /// `a > b`.
-    gt, gt_scalar = Gt;
+    gt = Gt;
     /// `a >= b`.
-    ge, ge_scalar = Ge;
+    ge = Ge;
 }
 
 impl<B: Backend> Tensor<B> {
@@ -108,7 +100,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "where", &[condition, a, b]);
         if condition.dtype() != DType::Bool {
             let error = Error::dtype(format!("the condition is {}, not bool", condition.dtype()));
-            return Err(fail(error.with_hint("compare it, for example with ne_scalar(0)")));
+            return Err(fail(error.with_hint("compare it, for example with ne(0)")));
         }
         let dtype = a.dtype().promote(b.dtype());
         let (a, b) = (&*a.cast_cow(dtype)?, &*b.cast_cow(dtype)?);
@@ -127,7 +119,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the mask is not bool, the shapes do not broadcast, or the devices differ.
     pub fn masked_fill(&self, mask: &Self, value: impl Into<Scalar>) -> Result<Self> {
-        let value = Self::full((), value, self.dtype(), &self.device())?;
+        let value = Self::full((), value, (&self.device(), self.dtype()))?;
         Self::where_(mask, &value, self)
     }
 }

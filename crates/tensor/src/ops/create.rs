@@ -3,7 +3,7 @@
 use polygrad_core::{Backend, DType, Element, Error, HostTensor, IntoShape, Result, Scalar, Shape, bf16, f16};
 
 use super::in_making;
-use crate::{Device, Tensor};
+use crate::{Device, Place, Tensor};
 
 impl<B: Backend> Tensor<B> {
     /// The host's values on a device.
@@ -17,60 +17,72 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| in_making(e, "from_host", shape, dtype, device))
     }
 
-    /// A vector's values in row-major order.
+    /// A vector's values in row-major order, of its elements' dtype or the one that is given. One extent of the shape may be -1.
     ///
     /// # Errors
     /// When their number does not fill the shape, or memory runs out.
-    pub fn from_vec<T: Element>(values: Vec<T>, shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
-        let host = HostTensor::new(shape.into_shape()?, values).map_err(|e| e.with_op("from_vec"))?;
-        Self::from_host(host, device)
+    pub fn from_vec<T: Element>(values: Vec<T>, shape: impl IntoShape, place: impl Place<B>) -> Result<Self> {
+        let shape = shape.into_shape_of(values.len());
+        let host = shape.and_then(|shape| HostTensor::new(shape, values));
+        let host = host.map_err(|e| e.with_op("from_vec"))?;
+        let dtype = place.dtype().unwrap_or(host.dtype());
+        Self::from_host(host.cast(dtype), place.device())
     }
 
     /// A copy of a slice's values in row-major order.
     ///
     /// # Errors
     /// When their number does not fill the shape, or memory runs out.
-    pub fn from_slice<T: Element>(values: &[T], shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
-        Self::from_vec(values.to_vec(), shape, device)
+    pub fn from_slice<T: Element>(values: &[T], shape: impl IntoShape, place: impl Place<B>) -> Result<Self> {
+        Self::from_vec(values.to_vec(), shape, place)
     }
 
-    /// Values written out, as a number or as nested arrays: `Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)`. Numbers that do not say
-    /// what they are are Rust's own: f64 with a point, i32 without.
+    /// Values written out: a number, or arrays, slices and vectors of numbers, nested as the axes are. Numbers with a point become f32 and
+    /// whole ones i64, as in PyTorch, unless a dtype is given: `Tensor::new([[1.0, 2.0], [3.0, 4.0]], (&device, DType::F64))`. To Rust such
+    /// literals are f64 and i32, so numbers of these types become f32 and i64, too; all others keep their type.
+    /// [`Tensor::from_vec`] keeps every type.
     ///
     /// # Errors
-    /// When memory runs out.
-    pub fn new<T: Element>(data: impl IntoData<T>, device: &Device<B>) -> Result<Self> {
+    /// When rows differ in length, or memory runs out.
+    pub fn new<D: IntoData>(data: D, place: impl Place<B>) -> Result<Self> {
         let mut values = Vec::new();
         let mut dims = Vec::new();
         data.collect(&mut values, &mut dims, 0);
-        Self::from_vec(values, dims, device)
+        let usual = match <D::Element as Element>::DTYPE {
+            DType::F64 => DType::F32,
+            DType::I32 => DType::I64,
+            dtype => dtype,
+        };
+        let dtype = place.dtype().unwrap_or(usual);
+        Self::from_vec(values, dims, (place.device(), dtype)).map_err(|e| e.with_op("new"))
     }
 
-    /// One value everywhere.
+    /// One value everywhere; f32 for a real number, i64 for an integer, unless a dtype is given.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, dtype: DType, device: &Device<B>) -> Result<Self> {
-        let shape = shape.into_shape()?;
-        B::full(shape, value.into(), dtype, device.inner())
+    pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, place: impl Place<B>) -> Result<Self> {
+        let (shape, value) = (shape.into_shape()?, value.into());
+        let (device, dtype) = (place.device(), place.dtype().unwrap_or(value.default_dtype()));
+        B::full(shape, value, dtype, device.inner())
             .map(Self::from_inner)
             .map_err(|e| in_making(e, "full", shape, dtype, device))
     }
 
-    /// f32 zeros.
+    /// Zeros; f32 unless a dtype is given: `Tensor::zeros([2, 3], (&device, DType::F16))`.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn zeros(shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
-        Self::full(shape, 0.0, DType::F32, device)
+    pub fn zeros(shape: impl IntoShape, place: impl Place<B>) -> Result<Self> {
+        Self::full(shape, 0.0, place)
     }
 
-    /// f32 ones.
+    /// Ones; f32 unless a dtype is given.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn ones(shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
-        Self::full(shape, 1.0, DType::F32, device)
+    pub fn ones(shape: impl IntoShape, place: impl Place<B>) -> Result<Self> {
+        Self::full(shape, 1.0, place)
     }
 
     /// One value everywhere, with this tensor's shape, dtype and device.
@@ -78,7 +90,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When memory runs out.
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Self> {
-        Self::full(self.shape(), value, self.dtype(), &self.device())
+        Self::full(self.shape(), value, (&self.device(), self.dtype()))
     }
 
     /// Zeros with this tensor's shape, dtype and device.
@@ -97,7 +109,7 @@ impl<B: Backend> Tensor<B> {
         self.full_like(1.0)
     }
 
-    /// From `start` in steps of `step`, without reaching `end`; i64 if all three are integers, else f32.
+    /// From `start` in steps of `step`, without reaching `end`; i64 if all three are integers, else f32, unless a dtype is given.
     ///
     /// # Errors
     /// When the step is 0 or leads away from `end`, or a number is not finite.
@@ -105,7 +117,7 @@ impl<B: Backend> Tensor<B> {
         start: impl Into<Scalar>,
         end: impl Into<Scalar>,
         step: impl Into<Scalar>,
-        device: &Device<B>,
+        place: impl Place<B>,
     ) -> Result<Self> {
         let (start, end, step) = (start.into(), end.into(), step.into());
         let (count, dtype) = match (start, end, step) {
@@ -119,41 +131,42 @@ impl<B: Backend> Tensor<B> {
         let count = count.ok_or_else(|| {
             Error::invalid(format!("no steps of {step} lead from {start} to {end}")).with_op("arange")
         })?;
-        Self::iota("arange", count, (start, step), dtype, device)
+        Self::iota("arange", count, (start, step), dtype, place)
     }
 
-    /// f32, `steps` numbers from `start` to `end`, both included.
+    /// `steps` numbers from `start` to `end`, both included; f32 unless a dtype is given.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn linspace(start: f64, end: f64, steps: usize, device: &Device<B>) -> Result<Self> {
+    pub fn linspace(start: f64, end: f64, steps: usize, place: impl Place<B>) -> Result<Self> {
         let step = if steps > 1 {
             (end - start) / (steps - 1) as f64
         } else {
             0.0
         };
-        Self::iota("linspace", steps, (start.into(), step.into()), DType::F32, device)
+        Self::iota("linspace", steps, (start.into(), step.into()), DType::F32, place)
     }
 
     fn iota(
         op: &'static str,
         len: usize,
         (start, step): (Scalar, Scalar),
-        dtype: DType,
-        device: &Device<B>,
+        default: DType,
+        place: impl Place<B>,
     ) -> Result<Self> {
+        let (device, dtype) = (place.device(), place.dtype().unwrap_or(default));
         let shape = Shape::new(&[len]).map_err(|e| e.with_op(op))?;
         B::iota(len, start, step, dtype, device.inner())
             .map(Self::from_inner)
             .map_err(|e| in_making(e, op, shape, dtype, device))
     }
 
-    /// f32, the identity matrix of size `n`.
+    /// The identity matrix of size `n`; f32 unless a dtype is given.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn eye(n: usize, device: &Device<B>) -> Result<Self> {
-        Self::ones([n, n], device)?.masked_by_diagonal(|below| below == 0)
+    pub fn eye(n: usize, place: impl Place<B>) -> Result<Self> {
+        Self::ones([n, n], place)?.masked_by_diagonal(|below| below == 0)
     }
 
     /// The lower triangle of the last two axes, up to the `diagonal`-th above the main one; zeros elsewhere.
@@ -185,7 +198,7 @@ impl<B: Backend> Tensor<B> {
             .map(keep)
             .collect();
         let mask = Self::from_vec::<bool>(mask, [rows, columns], &self.device())?;
-        let zero = Self::full((), 0.0, self.dtype(), &self.device())?;
+        let zero = Self::full((), 0.0, (&self.device(), self.dtype()))?;
         Self::where_(&mask, self, &zero)
     }
 }
@@ -199,20 +212,25 @@ fn whole_steps(start: i64, end: i64, step: i64) -> Option<usize> {
     usize::try_from(steps + i128::from(beyond)).ok()
 }
 
-/// Numbers and nested arrays of them, as accepted by [`Tensor::new`].
+/// Numbers, and arrays, slices and vectors of them, as accepted by [`Tensor::new`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number, and no array of numbers",
-    label = "`Tensor::new` takes numbers and nested arrays of them",
-    note = "`Tensor::from_vec(values, shape, &device)` takes a `Vec`, `Tensor::from_slice(&values, shape, &device)` a slice"
+    label = "`Tensor::new` takes numbers, and arrays, slices and vectors of them",
+    note = "`Tensor::from_vec(values, shape, &device)` takes the values of all axes in one `Vec`"
 )]
-pub trait IntoData<T: Element> {
+pub trait IntoData {
+    /// What the numbers are.
+    type Element: Element;
+
     /// Appends the values in row-major order, and writes the extents from axis `depth` on.
-    fn collect(self, values: &mut Vec<T>, dims: &mut Vec<usize>, depth: usize);
+    fn collect(self, values: &mut Vec<Self::Element>, dims: &mut Vec<usize>, depth: usize);
 }
 
 macro_rules! number {
     ($($type:ty)*) => {$(
-        impl IntoData<$type> for $type {
+        impl IntoData for $type {
+            type Element = $type;
+
             fn collect(self, values: &mut Vec<$type>, _: &mut Vec<usize>, _: usize) {
                 values.push(self);
             }
@@ -222,13 +240,49 @@ macro_rules! number {
 
 number! { bool u8 i32 i64 f16 bf16 f32 f64 }
 
-impl<T: Element, D: IntoData<T>, const N: usize> IntoData<T> for [D; N] {
-    fn collect(self, values: &mut Vec<T>, dims: &mut Vec<usize>, depth: usize) {
-        if dims.len() == depth {
-            dims.push(N);
-        }
-        for inner in self {
-            inner.collect(values, dims, depth + 1);
-        }
+/// Along one axis. Rows of other lengths than the first make too many or too few values for the shape.
+fn along<D: IntoData>(
+    parts: impl ExactSizeIterator<Item = D>,
+    values: &mut Vec<D::Element>,
+    dims: &mut Vec<usize>,
+    depth: usize,
+) {
+    if dims.len() == depth {
+        dims.push(parts.len());
+    }
+    for part in parts {
+        part.collect(values, dims, depth + 1);
+    }
+}
+
+impl<D: IntoData, const N: usize> IntoData for [D; N] {
+    type Element = D::Element;
+
+    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) {
+        along(self.into_iter(), values, dims, depth);
+    }
+}
+
+impl<D: IntoData> IntoData for Vec<D> {
+    type Element = D::Element;
+
+    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) {
+        along(self.into_iter(), values, dims, depth);
+    }
+}
+
+impl<D: IntoData + Clone> IntoData for &[D] {
+    type Element = D::Element;
+
+    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) {
+        along(self.iter().cloned(), values, dims, depth);
+    }
+}
+
+impl<D: IntoData + Clone> IntoData for &Vec<D> {
+    type Element = D::Element;
+
+    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) {
+        self.as_slice().collect(values, dims, depth);
     }
 }

@@ -51,8 +51,8 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
             (RoundingMode::Trunc, false) => quotient(a),
             (RoundingMode::Floor, false) => {
                 // One less where something remains and the signs differ; nothing on the way leaves the dtype.
-                let below = a.bitwise_xor(b)?.lt_scalar(0i64)?;
-                let below = below.logical_and(&a.remainder(b)?.ne_scalar(0i64)?)?;
+                let below = a.bitwise_xor(b)?.lt(0i64)?;
+                let below = below.logical_and(&a.remainder(b)?.ne(0i64)?)?;
                 quotient(a)?.sub(&below.to_dtype(a.dtype())?)
             }
             (RoundingMode::Floor, true) => {
@@ -60,7 +60,7 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
                 let floor = quotient.floor()?;
                 // A quotient just below an integer may have been rounded up to it: then nearly a whole divisor remains.
                 let rest = a.remainder(b)?.div(b)?;
-                let above = quotient.eq(&floor)?.logical_and(&rest.gt_scalar(0.5)?)?;
+                let above = quotient.eq(&floor)?.logical_and(&rest.gt(0.5)?)?;
                 Tensor::where_(&above, &(&floor - 1.0)?, &floor)
             }
         }

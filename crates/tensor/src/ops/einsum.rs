@@ -167,7 +167,7 @@ impl<B: Backend> Factor<B> {
             return Ok(self);
         }
         Ok(Self {
-            tensor: self.tensor.sum(&gone, false)?,
+            tensor: self.tensor.sum(&gone)?,
             letters: self.letters.into_iter().filter(|letter| kept(letter)).collect(),
         })
     }

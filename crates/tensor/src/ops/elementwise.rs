@@ -7,6 +7,7 @@ use polygrad_core::{Backend, BinaryOp, DType, Error, Op, Result, Scalar, UnaryOp
 use super::context;
 use crate::Tensor;
 use crate::graph::{cut, record};
+use crate::operand::Operand;
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident = $op:ident;)*) => {
@@ -76,8 +77,9 @@ macro_rules! binary {
             ///
             /// # Errors
             /// When the shapes do not broadcast, the op does not take the dtypes, or the devices differ.
-            pub fn $name(&self, other: &Self) -> Result<Self> {
-                self.binary(BinaryOp::$op, other)
+            #[inline]
+            pub fn $name(&self, other: impl Operand<B>) -> Result<Self> {
+                other.combined(BinaryOp::$op, self)
             }
         )*}
     };
@@ -200,14 +202,6 @@ impl<B: Backend> Tensor<B> {
         let value =
             decompose::binary_number::<B>(op, &x.value, scalar, reverse).map_err(|e| context(e, op.name(), &[self]))?;
         Ok(record(value, &[&*x], || Op::BinaryScalar { op, scalar, reverse }))
-    }
-
-    /// `x ^ exponent`.
-    ///
-    /// # Errors
-    /// When the op does not take the dtype, or memory runs out.
-    pub fn pow_scalar(&self, exponent: impl Into<Scalar>) -> Result<Self> {
-        self.binary_scalar(BinaryOp::Pow, exponent, false)
     }
 
     /// `x * x`.

@@ -283,7 +283,7 @@ impl<B: Backend> Tensor<B> {
         let index = self.checked_index(self).map_err(fail)?.unsqueeze(-1)?;
         let shape = self.shape();
         let shape = Shape::new(&[shape.dims(), &[num_classes]].concat()).map_err(fail)?;
-        let zeros = Self::full(shape, 0i64, DType::I64, &self.device()).map_err(fail)?;
+        let zeros = Self::full(shape, 0i64, (&self.device(), DType::I64)).map_err(fail)?;
         let ones = index.ones_like()?;
         zeros.scatter(-1, &index, &ones).map_err(|e| e.with_op("one_hot"))
     }

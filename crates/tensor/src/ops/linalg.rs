@@ -109,7 +109,7 @@ impl<B: Backend> Tensor<B> {
             return product.to_dtype(dtype);
         }
         // Its gradient is 0 whatever it holds.
-        let all = Self::full((), true, DType::Bool, &self.device())?;
+        let all = Self::full((), true, (&self.device(), DType::Bool))?;
         self.masked_fill(&all, 0.0)?.add(&product)
     }
 

@@ -2,10 +2,11 @@
 
 use polygrad_core::{Axes, Backend, Error, Result};
 
+use super::reduce::with_and_without_axes;
 use super::{IntoAxes, context};
 use crate::{CustomOp, Tensor};
 
-impl<B: Backend> Tensor<B> {
+with_and_without_axes! {
     /// The sum of a matrix's singular values, for the matrices that two axes span. Computed with the nearest matrix of singular values 1,
     /// which is also the gradient; singular values below 1e-12 of the matrix's norm do not count in full.
     ///
@@ -13,7 +14,11 @@ impl<B: Backend> Tensor<B> {
     ///
     /// # Errors
     /// When an axis is out of range, both are one, or the dtype is no float.
-    pub fn nuclear_norm(&self, axes: [isize; 2], keepdims: bool) -> Result<Self> {
+    nuclear_norm, nuclear_norm_keepdim = nuclear_norm_with(axes: [isize; 2]) -> Self;
+}
+
+impl<B: Backend> Tensor<B> {
+    fn nuclear_norm_with(&self, axes: [isize; 2], keepdims: bool) -> Result<Self> {
         let fail = |e| context(e, "nuclear_norm", &[self]);
         let shape = self.shape();
         if !self.dtype().is_float() {
@@ -39,8 +44,8 @@ struct NuclearNorm;
 /// near again to 1, until all are 1.
 fn orthogonal_factor<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
     const STEPS: usize = 80;
-    let norm = x.norm(2.0, [-2, -1], true)?;
-    let is_zero = norm.eq_scalar(0.0)?;
+    let norm = x.norm_keepdim(2.0, [-2, -1])?;
+    let is_zero = norm.eq(0.0)?;
     let mut out = x.div(&norm.masked_fill(&is_zero, 1.0)?)?;
     for _ in 0..STEPS {
         let gram = out.matrix_transposed()?.matmul(&out)?;
@@ -58,7 +63,7 @@ impl<B: Backend> CustomOp<B> for NuclearNorm {
         let [x] = inputs else {
             return Err(Error::invalid("takes one operand"));
         };
-        x.mul(&orthogonal_factor(x)?)?.sum([-2, -1], false)
+        x.mul(&orthogonal_factor(x)?)?.sum([-2, -1])
     }
 
     fn backward(&self, inputs: &[Tensor<B>], _: &Tensor<B>, grad: &Tensor<B>) -> Result<Vec<Option<Tensor<B>>>> {

@@ -6,15 +6,41 @@ use super::{IntoAxes, context};
 use crate::Tensor;
 use crate::graph::{cut, record};
 
-macro_rules! reductions {
-    ($($(#[$doc:meta])* $name:ident = $op:ident;)*) => {
+/// A reduction twice: without the reduced axes, and with them as extents of 1.
+macro_rules! with_and_without_axes {
+    ($($(#[$doc:meta])* $name:ident, $keepdim:ident = $with:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         impl<B: Backend> Tensor<B> {$(
             $(#[$doc])*
-            /// Over one axis, several, or all (`()`), which stay as extents of 1 if `keepdims`.
+            pub fn $name(&self, $($arg: $type),*) -> Result<$result> {
+                self.$with($($arg,)* false)
+            }
+
+            #[doc = concat!("[`Tensor::", stringify!($name), "`] whose axes stay, with extent 1.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`Tensor::", stringify!($name), "`].")]
+            pub fn $keepdim(&self, $($arg: $type),*) -> Result<$result> {
+                self.$with($($arg,)* true)
+            }
+        )*}
+    };
+}
+
+pub(crate) use with_and_without_axes;
+
+macro_rules! reductions {
+    ($($(#[$doc:meta])* $name:ident, $keepdim:ident, $with:ident = $op:ident;)*) => {
+        with_and_without_axes! {$(
+            $(#[$doc])*
+            /// Over one axis, several, or all (`()`).
             ///
             /// # Errors
             /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value for an empty reduction.
-            pub fn $name(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
+            $name, $keepdim = $with(axes: impl IntoAxes) -> Self;
+        )*}
+
+        impl<B: Backend> Tensor<B> {$(
+            fn $with(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
                 self.reduce(ReduceOp::$op, axes, keepdims)
             }
         )*}
@@ -23,19 +49,42 @@ macro_rules! reductions {
 
 reductions! {
     /// Sum; integers and bool add up in i64.
-    sum = Sum;
+    sum, sum_keepdim, sum_with = Sum;
     /// Arithmetic mean of floats.
-    mean = Mean;
+    mean, mean_keepdim, mean_with = Mean;
     /// Product; integers and bool multiply in i64.
-    prod = Prod;
+    prod, prod_keepdim, prod_with = Prod;
     /// Largest value; ties share the gradient equally.
-    amax = Max;
+    amax, amax_keepdim, amax_with = Max;
     /// Smallest value; ties share the gradient equally.
-    amin = Min;
+    amin, amin_keepdim, amin_with = Min;
     /// Whether any element is true (not 0).
-    any = Any;
+    any, any_keepdim, any_with = Any;
     /// Whether all elements are true (not 0).
-    all = All;
+    all, all_keepdim, all_with = All;
+}
+
+with_and_without_axes! {
+    /// Position of the largest value along an axis, i64; the first one of a tie.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    argmax, argmax_keepdim = argmax_with(axis: isize) -> Self;
+    /// Position of the smallest value along an axis, i64; the first one of a tie.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    argmin, argmin_keepdim = argmin_with(axis: isize) -> Self;
+    /// Largest value along an axis and its position (i64); the first one of a tie gets the whole gradient.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    max, max_keepdim = max_with(axis: isize) -> (Self, Self);
+    /// Smallest value along an axis and its position (i64); the first one of a tie gets the whole gradient.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    min, min_keepdim = min_with(axis: isize) -> (Self, Self);
 }
 
 impl<B: Backend> Tensor<B> {
@@ -74,7 +123,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When memory runs out.
     pub fn sum_all(&self) -> Result<Self> {
-        self.sum((), false)
+        self.sum(())
     }
 
     /// Mean of all elements, rank 0.
@@ -82,26 +131,18 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When there are none, or the dtype is no float.
     pub fn mean_all(&self) -> Result<Self> {
-        self.mean((), false)
+        self.mean(())
     }
 
-    /// Position of the largest value along an axis, i64; the first one of a tie.
-    ///
-    /// # Errors
-    /// When the axis is out of range or empty.
-    pub fn argmax(&self, axis: isize, keepdims: bool) -> Result<Self> {
+    fn argmax_with(&self, axis: isize, keepdims: bool) -> Result<Self> {
         self.arg_reduce(ArgOp::Max, axis, keepdims)
     }
 
-    /// Position of the smallest value along an axis, i64; the first one of a tie.
-    ///
-    /// # Errors
-    /// When the axis is out of range or empty.
-    pub fn argmin(&self, axis: isize, keepdims: bool) -> Result<Self> {
+    fn argmin_with(&self, axis: isize, keepdims: bool) -> Result<Self> {
         self.arg_reduce(ArgOp::Min, axis, keepdims)
     }
 
-    fn arg_reduce(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<Self> {
+    pub(crate) fn arg_reduce(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<Self> {
         if let Some(vector) = self.vector_of_scalar()? {
             return vector.arg_reduce(op, axis, keepdims)?.reshape(());
         }
@@ -118,19 +159,11 @@ impl<B: Backend> Tensor<B> {
             .map_err(fail)
     }
 
-    /// Largest value along an axis and its position (i64); the first one of a tie gets the whole gradient.
-    ///
-    /// # Errors
-    /// When the axis is out of range or empty.
-    pub fn max(&self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
+    fn max_with(&self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
         self.extreme(ArgOp::Max, axis, keepdims)
     }
 
-    /// Smallest value along an axis and its position (i64); the first one of a tie gets the whole gradient.
-    ///
-    /// # Errors
-    /// When the axis is out of range or empty.
-    pub fn min(&self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
+    fn min_with(&self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
         self.extreme(ArgOp::Min, axis, keepdims)
     }
 

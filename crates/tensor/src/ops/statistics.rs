@@ -2,10 +2,11 @@
 
 use polygrad_core::{Axes, Backend, CompareOp, Error, ReduceOp, Result, Scalar};
 
+use super::reduce::with_and_without_axes;
 use super::{IntoAxes, context};
 use crate::Tensor;
 
-impl<B: Backend> Tensor<B> {
+with_and_without_axes! {
     /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased estimate), or by 0
     /// where that is negative; NaN over nothing.
     /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
@@ -13,7 +14,27 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When an axis is out of range or given twice, or the dtype is no float.
     #[doc(alias = "var")]
-    pub fn variance(&self, axes: impl IntoAxes, correction: impl Into<Scalar>, keepdims: bool) -> Result<Self> {
+    variance, variance_keepdim = variance_with(axes: impl IntoAxes, correction: impl Into<Scalar>) -> Self;
+    /// Standard deviation: the root of [`Tensor::variance`]. Where all values are equal it is 0, and so is its gradient.
+    ///
+    /// # Errors
+    /// As [`Tensor::variance`].
+    std, std_keepdim = std_with(axes: impl IntoAxes, correction: impl Into<Scalar>) -> Self;
+    /// `ln Σ e^x` over axes, without overflow; minus infinity over nothing.
+    ///
+    /// # Errors
+    /// When an axis is out of range or given twice.
+    logsumexp, logsumexp_keepdim = logsumexp_with(axes: impl IntoAxes) -> Self;
+    /// The p-norm over axes: `(Σ |x|^p)^(1/p)`; the largest `|x|` for infinity, the smallest for minus infinity, the number of elements
+    /// that are not 0 for 0. An element that is 0 has the gradient 0.
+    ///
+    /// # Errors
+    /// When an axis is out of range or given twice, or `p` is NaN.
+    norm, norm_keepdim = norm_with(p: f64, axes: impl IntoAxes) -> Self;
+}
+
+impl<B: Backend> Tensor<B> {
+    fn variance_with(&self, axes: impl IntoAxes, correction: impl Into<Scalar>, keepdims: bool) -> Result<Self> {
         let fail = |e| context(e, "variance", &[self]);
         let axes = axes.into_axes(&self.shape()).map_err(fail)?;
         let correction = correction.into().to_f64();
@@ -34,11 +55,7 @@ impl<B: Backend> Tensor<B> {
         centred.square()?.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor
     }
 
-    /// Standard deviation: the root of [`Tensor::variance`]. Where all values are equal it is 0, and so is its gradient.
-    ///
-    /// # Errors
-    /// As [`Tensor::variance`].
-    pub fn std(&self, axes: impl IntoAxes, correction: impl Into<Scalar>, keepdims: bool) -> Result<Self> {
+    fn std_with(&self, axes: impl IntoAxes, correction: impl Into<Scalar>, keepdims: bool) -> Result<Self> {
         let fail = |e| context(e, "std", &[self]);
         let axes = axes.into_axes(&self.shape()).map_err(fail)?;
         let correction = correction.into().to_f64();
@@ -53,17 +70,13 @@ impl<B: Backend> Tensor<B> {
             let extreme = |op| x.reduce_axes(op, axes, keepdims);
             let equal = extreme(ReduceOp::Max)?.eq(&extreme(ReduceOp::Min)?)?;
             let finite = variance.isfinite()?;
-            let is_zero = variance.eq_scalar(0.0)?.logical_or(&equal.logical_and(&finite)?)?;
+            let is_zero = variance.eq(0.0)?.logical_or(&equal.logical_and(&finite)?)?;
             variance.masked_fill(&is_zero, 1.0)?.sqrt()?.masked_fill(&is_zero, 0.0)
         };
         Self::in_wide([self], |[x]| root(x)).map_err(fail)
     }
 
-    /// `ln Σ e^x` over axes, without overflow; minus infinity over nothing.
-    ///
-    /// # Errors
-    /// When an axis is out of range or given twice.
-    pub fn logsumexp(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
+    fn logsumexp_with(&self, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
         let fail = |e| context(e, "logsumexp", &[self]);
         let axes = axes.into_axes(&self.shape()).map_err(fail)?;
         let x = self.cast_cow(self.dtype().to_float()).map_err(fail)?;
@@ -85,12 +98,7 @@ impl<B: Backend> Tensor<B> {
         .map_err(fail)
     }
 
-    /// The p-norm over axes: `(Σ |x|^p)^(1/p)`; the largest `|x|` for infinity, the smallest for minus infinity, the number of elements
-    /// that are not 0 for 0. An element that is 0 has the gradient 0.
-    ///
-    /// # Errors
-    /// When an axis is out of range or given twice, or `p` is NaN.
-    pub fn norm(&self, p: f64, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
+    fn norm_with(&self, p: f64, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
         if p.is_nan() {
             return Err(context(Error::invalid("the order of the norm is NaN"), "norm", &[self]));
         }
@@ -117,22 +125,18 @@ impl<B: Backend> Tensor<B> {
         }
         let powers = if p < 2.0 && self.is_tracked() {
             // The power or its slope changes infinitely fast at 0.
-            let is_zero = self.eq_scalar(0.0)?;
+            let is_zero = self.eq(0.0)?;
             let power_of_zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
-            let powers = magnitude.masked_fill(&is_zero, 1.0)?.pow_scalar(p)?;
+            let powers = magnitude.masked_fill(&is_zero, 1.0)?.pow(p)?;
             powers.masked_fill(&is_zero, power_of_zero)?
         } else {
-            magnitude.pow_scalar(p)?
+            magnitude.pow(p)?
         };
         let total = reduced(powers, ReduceOp::Sum)?;
         // The root has an infinite slope at 0; PyTorch gives a zero vector the gradient 0.
-        let is_zero = total.eq_scalar(0.0)?;
+        let is_zero = total.eq(0.0)?;
         let safe = total.masked_fill(&is_zero, 1.0)?;
-        let root = if p == 2.0 {
-            safe.sqrt()?
-        } else {
-            safe.pow_scalar(1.0 / p)?
-        };
+        let root = if p == 2.0 { safe.sqrt()? } else { safe.pow(1.0 / p)? };
         root.masked_fill(&is_zero, if p > 0.0 { 0.0 } else { f64::INFINITY })
     }
 
@@ -154,11 +158,11 @@ impl<B: Backend> Tensor<B> {
         axis.into_axes(&shape).map_err(fail)?;
         let unit = |x: &Self| {
             let x = x.expand(shape)?;
-            let norm = x.norm(2.0, axis, true)?;
+            let norm = x.norm_keepdim(2.0, axis)?;
             let limited = norm.detach().clamp(Some(eps), None)?;
             x.div(&norm.add(&limited.sub(&norm.detach())?)?)
         };
         let (a, b) = (self.cast_cow(dtype)?, other.cast_cow(dtype)?);
-        Self::in_wide([&*a, &*b], |[a, b]| unit(a)?.mul(&unit(b)?)?.sum(axis, false)).map_err(fail)
+        Self::in_wide([&*a, &*b], |[a, b]| unit(a)?.mul(&unit(b)?)?.sum(axis)).map_err(fail)
     }
 }

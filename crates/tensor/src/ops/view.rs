@@ -11,13 +11,15 @@ use crate::graph::record;
 type Ranges = SmallVec<[SliceRange; MAX_RANK]>;
 
 impl<B: Backend> Tensor<B> {
-    /// The same elements in row-major order under another shape; no copy where the layout allows it.
+    /// The same elements in row-major order under another shape; no copy where the layout allows it. One extent may be -1, and is what
+    /// the others leave: `x.reshape([-1, 4])`, `x.reshape((batch, -1))`.
     ///
     /// # Errors
     /// When the number of elements differs.
     pub fn reshape(&self, shape: impl IntoShape) -> Result<Self> {
         let fail = |e| context(e, "reshape", &[self]);
-        let (from, to) = (self.shape(), shape.into_shape().map_err(fail)?);
+        let from = self.shape();
+        let to = shape.into_shape_of(from.numel()).map_err(fail)?;
         if from == to {
             return Ok(self.clone());
         }

@@ -21,7 +21,7 @@ pub(super) fn unary<B: Backend>(op: UnaryOp, c: &Context<'_, B>) -> Result<Passe
         UnaryOp::Log => g.div(saved())?,
         UnaryOp::Log1p => g.div(&(saved() + 1.0)?)?,
         UnaryOp::Sqrt => (g.div(saved())? * 0.5)?,
-        UnaryOp::Rsqrt => (g.mul(&saved().pow_scalar(3.0)?)? * -0.5)?,
+        UnaryOp::Rsqrt => (g.mul(&saved().pow(3.0)?)? * -0.5)?,
         UnaryOp::Reciprocal => g.mul(&saved().square()?.neg()?)?,
         UnaryOp::Sin => g.mul(&saved().cos()?)?,
         UnaryOp::Cos => g.mul(&saved().sin()?.neg()?)?,
@@ -29,7 +29,7 @@ pub(super) fn unary<B: Backend>(op: UnaryOp, c: &Context<'_, B>) -> Result<Passe
         UnaryOp::Tanh => g.mul(&(1.0 - saved().square()?)?)?,
         UnaryOp::Sigmoid => g.mul(&(saved() * (1.0 - saved()))?)?,
         UnaryOp::Erf => g.mul(&(saved().square()?.neg()?.exp()? * FRAC_2_SQRT_PI)?)?,
-        UnaryOp::Relu => g.masked_fill(&saved().le_scalar(0.0)?, 0.0)?,
+        UnaryOp::Relu => g.masked_fill(&saved().le(0.0)?, 0.0)?,
         other => return Err(super::missing(other.name())),
     })
 }
@@ -49,13 +49,13 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
         // second derivative.
         BinaryOp::Pow => c.two(
             || {
-                let flat = a().eq_scalar(0.0)?.logical_and(&b().eq_scalar(0.0)?)?;
+                let flat = a().eq(0.0)?.logical_and(&b().eq(0.0)?)?;
                 let power = a().masked_fill(&flat, 1.0)?.pow(&(b() - 1.0)?)?;
                 to_a(g.mul(&b().mul(&power)?)?)
             },
             || {
                 // 0 to a power that is not negative does not change with the power.
-                let flat = a().eq_scalar(0.0)?.logical_and(&b().ge_scalar(0.0)?)?;
+                let flat = a().eq(0.0)?.logical_and(&b().ge(0.0)?)?;
                 let logarithm = a().masked_fill(&flat, 1.0)?.log()?;
                 to_b(g.mul(&c.saved[2].mul(&logarithm)?)?)
             },
@@ -75,7 +75,7 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
         BinaryOp::Atan2 => {
             // At the origin there is no angle; the gradient is 0 there.
             let norm = || {
-                let origin = a().eq_scalar(0.0)?.logical_and(&b().eq_scalar(0.0)?)?;
+                let origin = a().eq(0.0)?.logical_and(&b().eq(0.0)?)?;
                 a().square()?.add(&b().square()?)?.masked_fill(&origin, 1.0)
             };
             c.two(
@@ -112,16 +112,16 @@ pub(super) fn binary_scalar<B: Backend>(
             .mul(&x().binary_scalar(BinaryOp::Div, scalar, true)?.div(x())?)?
             .neg()?,
         (BinaryOp::Pow, false) if s == 0.0 => g.zeros_like()?,
-        (BinaryOp::Pow, false) => g.mul(&(x().pow_scalar(s - 1.0)? * s)?)?,
+        (BinaryOp::Pow, false) => g.mul(&(x().pow(s - 1.0)? * s)?)?,
         (BinaryOp::Pow, true) if s == 0.0 => {
             // As above, but that the base is the number.
-            let logarithm = x().zeros_like()?.masked_fill(&x().lt_scalar(0.0)?, f64::NEG_INFINITY)?;
+            let logarithm = x().zeros_like()?.masked_fill(&x().lt(0.0)?, f64::NEG_INFINITY)?;
             g.mul(&c.saved[1].mul(&logarithm)?)?
         }
         (BinaryOp::Pow, true) => g.mul(&(&c.saved[1] * s.ln())?)?,
         // NaN is not within the bound.
-        (BinaryOp::Maximum, _) => where_kept(&x().ge_scalar(scalar)?, g)?,
-        (BinaryOp::Minimum, _) => where_kept(&x().le_scalar(scalar)?, g)?,
+        (BinaryOp::Maximum, _) => where_kept(&x().ge(scalar)?, g)?,
+        (BinaryOp::Minimum, _) => where_kept(&x().le(scalar)?, g)?,
         (BinaryOp::Remainder, true) => {
             let quotient = x().binary_scalar(BinaryOp::Div, s, true)?.floor()?;
             g.mul(&quotient)?.neg()?
@@ -131,24 +131,24 @@ pub(super) fn binary_scalar<B: Backend>(
             let mut norm = (x().square()? + s * s)?;
             if s == 0.0 {
                 // The gradient is 0, at the origin too.
-                norm = norm.masked_fill(&norm.eq_scalar(0.0)?, 1.0)?;
+                norm = norm.masked_fill(&norm.eq(0.0)?, 1.0)?;
             }
             (g.div(&norm)? * sign)?
         }
-        (BinaryOp::LogAddExp, _) => g.mul(&share(x(), &Tensor::full((), s, g.dtype(), &g.device())?)?)?,
+        (BinaryOp::LogAddExp, _) => g.mul(&share(x(), &Tensor::full((), s, (&g.device(), g.dtype()))?)?)?,
         (other, _) => return Err(super::missing(other.name())),
     })
 }
 
 /// The gradient where the mask is true, else 0.
 fn where_kept<B: Backend>(mask: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
-    let zero = Tensor::full((), 0.0, g.dtype(), &g.device())?;
+    let zero = Tensor::full((), 0.0, (&g.device(), g.dtype()))?;
     Tensor::where_(mask, g, &zero)
 }
 
 pub(super) fn select<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     let condition = &c.saved[0];
-    let zero = Tensor::full((), 0.0, c.grad.dtype(), &c.grad.device())?;
+    let zero = Tensor::full((), 0.0, (&c.grad.device(), c.grad.dtype()))?;
     Ok(Passed::Inputs(smallvec![
         None,
         c.when(1, || Tensor::where_(condition, &c.grad, &zero)?.sum_to(c.shape(1)))?,

@@ -9,7 +9,7 @@ use crate::backward::InputGradients;
 
 /// Zeros of input `i`'s shape, in the gradient's dtype.
 fn zeros<B: Backend>(i: usize, c: &Context<'_, B>) -> Result<Tensor<B>> {
-    Tensor::full(c.shape(i), 0.0, c.grad.dtype(), &c.grad.device())
+    Tensor::full(c.shape(i), 0.0, (&c.grad.device(), c.grad.dtype()))
 }
 
 pub(super) fn slice<B: Backend>(ranges: &[SliceRange], c: &Context<'_, B>) -> Result<Passed<B>> {
@@ -34,7 +34,7 @@ pub(super) fn slice<B: Backend>(ranges: &[SliceRange], c: &Context<'_, B>) -> Re
                 let (start, step) = (range.start as i64, step as i64);
                 let index = Tensor::arange(start, start + step * range.len as i64, step, &device)?;
                 let empty = grad.shape().with_dim(axis, dim);
-                let empty = Tensor::full(empty, 0.0, grad.dtype(), &device)?;
+                let empty = Tensor::full(empty, 0.0, (&device, grad.dtype()))?;
                 grad = empty.index_add(axis as isize, &index, &grad)?;
             }
         }
@@ -77,7 +77,7 @@ pub(super) fn gather<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Pass
 
 pub(super) fn scatter<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     let index = &c.saved[0];
-    let blank = Tensor::full(index.shape(), 0.0, c.grad.dtype(), &c.grad.device())?;
+    let blank = Tensor::full(index.shape(), 0.0, (&c.grad.device(), c.grad.dtype()))?;
     Ok(Passed::Inputs(smallvec![
         c.when(0, || c.grad.scatter(axis as isize, index, &blank))?,
         None,

@@ -32,12 +32,12 @@ pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -
             // The product of the others: without zeros, the whole divided by the element; with one zero, only the zero itself has any;
             // with two, nobody has.
             let x = &c.saved[0];
-            let is_zero = x.eq_scalar(0.0)?;
+            let is_zero = x.eq(0.0)?;
             let others = x.masked_fill(&is_zero, 1.0)?;
             let product = others.reduce_axes(ReduceOp::Prod, axes, true)?;
             let zeros = is_zero.reduce_axes(ReduceOp::Sum, axes, true)?;
-            let alone = is_zero.logical_and(&zeros.eq_scalar(1i64)?)?;
-            let without = product.div(&others)?.masked_fill(&zeros.gt_scalar(0i64)?, 0.0)?;
+            let alone = is_zero.logical_and(&zeros.eq(1i64)?)?;
+            let without = product.div(&others)?.masked_fill(&zeros.gt(0i64)?, 0.0)?;
             g.mul(&Tensor::where_(&alone, &product, &without)?)?
         }
         other => return Err(super::missing(other.name())),
@@ -54,7 +54,7 @@ fn product<B: Backend>(x: &Tensor<B>, axes: Axes) -> Result<Tensor<B>> {
     let mut count: usize = axes.iter().map(|axis| shape[axis]).product();
     let mut rest = x.permute_axes(Axes::new(order)?)?.reshape([outer, count])?;
     if count == 0 {
-        return Tensor::full([outer], 1.0, x.dtype(), &x.device());
+        return Tensor::full([outer], 1.0, (&x.device(), x.dtype()));
     }
     while count > 1 {
         let half = count / 2;

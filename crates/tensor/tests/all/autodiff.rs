@@ -51,7 +51,7 @@ fn operators_take_tensors_results_and_numbers_on_both_sides() -> Result<()> {
 fn higher_order_gradients_follow() -> Result<()> {
     let x = leaf(&[0.7, -1.3]);
     let options = || BackwardOptions::default().create_graph(true);
-    let y = (x.pow_scalar(4.0)?).sum_all()?;
+    let y = (x.pow(4.0)?).sum_all()?;
     let first = y.backward_with(&options())?.require(&x)?.clone();
     let second = first.sum_all()?.backward_with(&options())?.require(&x)?.clone();
     let third = second.sum_all()?.backward()?.require(&x)?.to_vec::<f64>()?;
@@ -89,8 +89,8 @@ fn fused_ops_have_second_derivatives() -> Result<()> {
             Box::new(move |x| x[0].cross_entropy(&target, &Default::default())),
         ),
         ("linear", Box::new(|x| x[0].linear(&x[0], None))),
-        ("prod", Box::new(|x| x[0].prod(1, false))),
-        ("logsumexp", Box::new(|x| x[0].logsumexp(1, false))),
+        ("prod", Box::new(|x| x[0].prod(1))),
+        ("logsumexp", Box::new(|x| x[0].logsumexp(1))),
     ];
     for (name, function) in functions {
         let inputs = [x.clone(), w.clone()];
@@ -160,9 +160,9 @@ fn modes_nest_and_are_restored() -> Result<()> {
 #[test]
 fn what_has_no_gradient_says_so() -> Result<()> {
     let x = leaf(&[1.0, 2.0]);
-    let error = x.argmax(0, false)?.backward().err().unwrap();
+    let error = x.argmax(0)?.backward().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NoGradient);
-    assert!(!x.gt_scalar(0.0)?.is_tracked() && !x.to_dtype(DType::I64)?.is_tracked());
+    assert!(!x.gt(0.0)?.is_tracked() && !x.to_dtype(DType::I64)?.is_tracked());
     let error = x.backward().err().unwrap();
     assert!(error.to_string().contains("2 elements"), "{error}");
     assert!(Tensor::new([1i64], &device())?.requires_grad().is_err());
@@ -265,7 +265,9 @@ fn updates_that_fail_leave_the_value() -> Result<()> {
         error.to_string().contains("\"w\" of f32[2] cannot become f32[3]"),
         "{error}"
     );
-    let error = x.update(other(Tensor::new([1.0f64; 2], &device())?)).unwrap_err();
+    let error = x
+        .update(other(Tensor::new([1.0; 2], (&device(), DType::F64))?))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DType);
     assert!(
         error.to_string().contains("\"w\" of f32[2] cannot become f64[2]"),
@@ -313,19 +315,19 @@ fn an_op_that_cuts_the_graph_is_named() -> Result<()> {
     let logits = (&x * 2.0)?;
     let told = |loss: Tensor| loss.sum_all().unwrap().backward().unwrap_err().to_string();
     let cases = [
-        ("argmax gives i64", logits.argmax(1, false)?.to_dtype(DType::F32)?),
+        ("argmax gives i64", logits.argmax(1)?.to_dtype(DType::F32)?),
         ("to_dtype gives i64", x.to_dtype(DType::I64)?),
-        ("gt gives bool", x.gt_scalar(0)?.to_dtype(DType::F32)?.exp()?),
+        ("gt gives bool", x.gt(0)?.to_dtype(DType::F32)?.exp()?),
         ("isnan gives bool", x.isnan()?.to_dtype(DType::F32)?),
         (
             "any gives bool",
             x.reduce(ReduceOp::Any, 0, false)?.to_dtype(DType::F32)?,
         ),
         ("sort gives i64", x.sort(0, false)?.1),
-        ("argmax gives i64", logits.argmax(1, false)?.one_hot(2)?),
+        ("argmax gives i64", logits.argmax(1)?.one_hot(2)?),
         (
             "argmax gives i64",
-            Tensor::ones([2, 3], &device())?.index_select(1, &x.argmax(1, false)?)?,
+            Tensor::ones([2, 3], &device())?.index_select(1, &x.argmax(1)?)?,
         ),
     ];
     for (told_in, loss) in cases {
@@ -340,10 +342,10 @@ fn an_op_that_cuts_the_graph_is_named() -> Result<()> {
             assert!(error.contains(told_in) && error.contains("cut there"), "{error}");
         }
     }
-    let mask = x.gt_scalar(1.5)?.to_dtype(DType::F32)?;
+    let mask = x.gt(1.5)?.to_dtype(DType::F32)?;
     let gradients = (&mask * &x)?.sum_all()?.backward()?;
     assert_eq!(gradients.require(&x)?.to_f64_vec()?, [0.0, 1.0, 1.0, 0.0]);
-    let error = told(no_grad(|| x.argmax(0, false))?);
+    let error = told(no_grad(|| x.argmax(0))?);
     assert!(!error.contains("argmax") && error.contains("make a leaf"), "{error}");
     Ok(())
 }
@@ -353,7 +355,7 @@ fn more_inputs_than_a_byte_counts_keep_their_own_second_derivatives() -> Result<
     let leaves: Vec<Tensor> = (0..300).map(|i| leaf(&[f64::from(i) / 100.0])).collect();
     let inputs: Vec<&Tensor> = leaves.iter().collect();
     let cubes = |xs: &[Tensor]| {
-        let cubes = xs.iter().map(|x| x.pow_scalar(3.0)).collect::<Result<Vec<_>>>()?;
+        let cubes = xs.iter().map(|x| x.pow(3.0)).collect::<Result<Vec<_>>>()?;
         Tensor::cat(&cubes.iter().collect::<Vec<_>>(), 0)?.sum_all()
     };
     let first = checkpoint(cubes, &inputs)?.backward_with(&BackwardOptions::default().create_graph(true))?;

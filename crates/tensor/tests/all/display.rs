@@ -127,15 +127,18 @@ fn nothing() -> Result<()> {
     prints(Tensor::zeros([0], d)?, "tensor([])");
     prints(Tensor::zeros([2, 0], d)?, "tensor([], size=(2, 0))");
     prints(Tensor::zeros([0, 3, 2], d)?, "tensor([], size=(0, 3, 2))");
-    prints(Tensor::full([0], 0, DType::I64, d)?, "tensor([], dtype=i64)");
+    prints(Tensor::full([0], 0, (d, DType::I64))?, "tensor([], dtype=i64)");
     Ok(())
 }
 
 #[test]
 fn other_dtypes() -> Result<()> {
     let d = &device();
-    prints(Tensor::new([1.5f64, 2.5], d)?, "tensor([1.5000, 2.5000], dtype=f64)");
-    prints(Tensor::new(1.0f64 / 3.0, d)?, "tensor(0.3333, dtype=f64)");
+    prints(
+        Tensor::new([1.5, 2.5], (d, DType::F64))?,
+        "tensor([1.5000, 2.5000], dtype=f64)",
+    );
+    prints(Tensor::new(1.0 / 3.0, (d, DType::F64))?, "tensor(0.3333, dtype=f64)");
     prints(
         Tensor::new([1.5f32], d)?.to_dtype(DType::F16)?,
         "tensor([1.5000], dtype=f16)",
@@ -144,7 +147,7 @@ fn other_dtypes() -> Result<()> {
         Tensor::new([0.1f32], d)?.to_dtype(DType::BF16)?,
         "tensor([0.1001], dtype=bf16)",
     );
-    prints(Tensor::new([1i32], d)?, "tensor([1], dtype=i32)");
+    prints(Tensor::new([1], (d, DType::I32))?, "tensor([1], dtype=i32)");
     prints(Tensor::new([255u8], d)?, "tensor([255], dtype=u8)");
     prints(
         Tensor::new([1.0f32, 2.0], d)?.requires_grad()?,

@@ -75,15 +75,15 @@ fn limits_pass_no_gradient_at_nan() -> Result<()> {
 fn extremes_that_are_nan_give_the_gradient_to_the_nans() -> Result<()> {
     let x = leaf(&[NAN, 1.0, 2.0, 3.0, 3.0, 0.0, NAN, f64::INFINITY, NAN], &[3, 3])?;
     let all = [1.0 / 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0 / 3.0, 0.0, 1.0 / 3.0];
-    assert_eq!(gradient(&x.amax((), false)?, &x)?, all);
-    assert_eq!(gradient(&x.amin((), false)?, &x)?, all);
+    assert_eq!(gradient(&x.amax(())?, &x)?, all);
+    assert_eq!(gradient(&x.amin(())?, &x)?, all);
     let rows = [1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.5, 0.0, 0.5];
-    assert_eq!(gradient(&x.amax(1, false)?, &x)?, rows);
+    assert_eq!(gradient(&x.amax(1)?, &x)?, rows);
     let rows = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.5, 0.0, 0.5];
-    assert_eq!(gradient(&x.amin(1, true)?, &x)?, rows);
+    assert_eq!(gradient(&x.amin_keepdim(1)?, &x)?, rows);
     // More ties than f16 can count.
-    let many = Tensor::full([70_000], 1.0, DType::F16, &device())?.requires_grad()?;
-    let share = gradient(&many.amax((), false)?, &many)?;
+    let many = Tensor::full([70_000], 1.0, (&device(), DType::F16))?.requires_grad()?;
+    let share = gradient(&many.amax(())?, &many)?;
     assert!(share.iter().all(|&g| (g * 70_000.0 - 1.0).abs() < 1e-2), "{}", share[0]);
     Ok(())
 }

@@ -13,11 +13,8 @@ fn main() -> Result<()> {
     let x = Tensor::randn([64, 784], &device)?;
     let target = Tensor::from_vec((0..64i64).map(|i| i % 10).collect(), [64], &device)?;
     for step in 0..20 {
-        let loss = cross_entropy(&model.forward(&x)?, &target)?;
-        let (gradients, value) = (loss.backward()?, loss.item()?);
-        drop(loss);
-        optimizer.step(&gradients)?;
-        println!("{step} {value:.4}");
+        let loss = optimizer.backward_step(cross_entropy(&model.forward(&x)?, &target)?)?;
+        println!("{step} {loss:.4}");
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ fn misfit<B: Backend>(name: &str, mask: &Tensor<B>, wanted: String) -> Error {
 /// A mask as what is added to the scores.
 fn added<B: Backend>(mask: &Tensor<B>, dtype: DType) -> Result<Tensor<B>> {
     if mask.dtype() == DType::Bool {
-        let zeros = Tensor::full(mask.shape(), 0.0, dtype, &mask.device())?;
+        let zeros = Tensor::full(mask.shape(), 0.0, (&mask.device(), dtype))?;
         zeros.masked_fill(mask, f64::NEG_INFINITY)
     } else {
         mask.to_dtype(dtype)

@@ -126,7 +126,7 @@ impl<K: Recurrence, B: Backend> RecurrentCell<K, B> {
         };
         self.weights.check_dtype("the input", x).map_err(operand)?;
         let state = match state {
-            None => K::State::filled(&Tensor::full(&wanted[..], 0.0, x.dtype(), &x.device())?),
+            None => K::State::filled(&Tensor::full(&wanted[..], 0.0, (&x.device(), x.dtype()))?),
             Some(state) => state,
         };
         let rows = |x: &Tensor<B>| if x.rank() == 1 { x.unsqueeze(0) } else { Ok(x.clone()) };

@@ -63,5 +63,5 @@ impl<B: Backend> Lengths<B> {
 }
 
 fn blank<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
-    Tensor::full((), 0.0, x.dtype(), &x.device())
+    Tensor::full((), 0.0, (&x.device(), x.dtype()))
 }

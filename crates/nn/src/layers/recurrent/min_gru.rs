@@ -181,7 +181,7 @@ fn softplus<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
 fn log_g<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
     let above = (x.relu()? + 0.5)?.log()?;
     let below = softplus(&x.neg()?)?.neg()?;
-    Tensor::where_(&x.ge_scalar(0.0)?, &above, &below)
+    Tensor::where_(&x.ge(0.0)?, &above, &below)
 }
 
 /// `ln (eᵃ + eᵇ)`.

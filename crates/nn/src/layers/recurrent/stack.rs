@@ -77,7 +77,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         let shape = [self.weights.len(), batch, self.config.sizes.hidden];
         let zeros = || {
             let weight = &self.weights[0].weight_ih;
-            Tensor::full(shape, 0.0, weight.dtype(), &weight.device())
+            Tensor::full(shape, 0.0, (&weight.device(), weight.dtype()))
         };
         zeros()
             .map(|zeros| K::State::filled(&zeros))
@@ -220,7 +220,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
     ) -> Result<Vec<K::State<B>>> {
         let (count, hidden) = (self.weights.len(), self.config.sizes.hidden);
         let Some(state) = given else {
-            let zeros = Tensor::full([batch, hidden], 0.0, x.dtype(), &x.device())?;
+            let zeros = Tensor::full([batch, hidden], 0.0, (&x.device(), x.dtype()))?;
             return Ok(vec![K::State::filled(&zeros); count]);
         };
         let (form, wanted) = match is_batch {

@@ -206,7 +206,7 @@ impl<B: Backend> Embeddings<B> {
                         .with_operands([(ids.shape(), ids.dtype()), (types.shape(), types.dtype())]));
                 }
                 Some(types) => types.clone(),
-                None => Tensor::full(ids.shape(), 0i64, DType::I64, &device)?,
+                None => Tensor::full(ids.shape(), 0i64, (&device, DType::I64))?,
             };
             let places = Tensor::arange(0i64, ids.shape()[1] as i64, 1, &device)?;
             let x = self.word_embeddings.forward(ids)?;

@@ -39,7 +39,7 @@ const NAME: &str = "Gpt2";
 /// let text = Tensor::new([[1i64, 5, 2, 7, 3]], &device)?;
 /// let (inputs, targets) = (text.narrow(1, 0, 4)?, text.narrow(1, 1, 4)?);
 /// let loss = cross_entropy(&model.forward(&inputs)?.flatten(0, 1)?, &targets.flatten(0, 1)?)?;
-/// optimizer.step(&loss.backward()?)?;
+/// optimizer.backward_step(loss)?;
 ///
 /// model.eval();
 /// let longer = model.generate(&text, 3, &GenerateConfig::greedy())?;

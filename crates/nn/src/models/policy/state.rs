@@ -31,7 +31,7 @@ impl<B: Backend> PolicyState<B> {
                 .with_op("PolicyState::reset")
                 .with_operands([(done.shape(), done.dtype())]));
         }
-        let mask = done.ne_scalar(0)?.reshape([1, done.numel(), 1])?;
+        let mask = done.ne(0)?.reshape([1, done.numel(), 1])?;
         self.map(|part| {
             if part.rank() != 3 || part.dims()[1] != done.numel() {
                 return Err(Error::shape("done has not one element for each episode")

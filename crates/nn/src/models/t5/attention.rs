@@ -103,7 +103,7 @@ impl Buckets {
         let queries = places(keys.saturating_sub(queries), keys)?.unsqueeze(1)?;
         // From max_distance on all are in one bucket, so that a short table has them all, whatever the lengths.
         let far = self.max_distance as i64;
-        let bound = |at: i64| Tensor::full((), at, DType::I64, &device);
+        let bound = |at: i64| Tensor::full((), at, (&device, DType::I64));
         let distances = places(0, keys)?.sub(&queries)?;
         let distances = distances.maximum(&bound(-far)?)?.minimum(&bound(far)?)?;
         let buckets: Vec<i64> = (-far..=far).map(|distance| self.of(distance)).collect();

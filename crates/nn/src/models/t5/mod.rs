@@ -185,10 +185,9 @@ impl<B: Backend> T5<B> {
         let start = Tensor::full(
             [n, 1],
             self.config.decoder_start_token_id,
-            targets.dtype(),
-            &targets.device(),
+            (&targets.device(), targets.dtype()),
         )?;
         let shifted = Tensor::cat(&[&start, &targets.narrow(1, 0, length.saturating_sub(1))?], 1)?;
-        shifted.masked_fill(&shifted.eq_scalar(-100)?, self.config.pad_token_id)
+        shifted.masked_fill(&shifted.eq(-100)?, self.config.pad_token_id)
     }
 }

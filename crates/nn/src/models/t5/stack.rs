@@ -69,7 +69,7 @@ impl<B: Backend> Encoder<B> {
             if let Some(first) = self.block.first() {
                 let mut mask = bias(&first.layer.0, self.buckets, length, length)?;
                 if let Some(seen) = padding {
-                    let hidden = Tensor::full((), f64::NEG_INFINITY, mask.dtype(), &mask.device())?;
+                    let hidden = Tensor::full((), f64::NEG_INFINITY, (&mask.device(), mask.dtype()))?;
                     mask = Tensor::where_(seen, &mask, &hidden)?;
                 }
                 for EncoderBlock {

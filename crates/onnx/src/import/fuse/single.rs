@@ -106,7 +106,7 @@ impl Draft<'_> {
             return Ok(());
         }
         let bias = match self.slot(i, 2) {
-            None => Tensor::full([weight.shape()[0]], 0.0, weight.dtype(), self.device)?,
+            None => Tensor::full([weight.shape()[0]], 0.0, (self.device, weight.dtype()))?,
             Some(_) => match self.tensor(i, 2)? {
                 Some(bias) if bias.shape().dims() == [weight.shape()[0]] && bias.dtype() == weight.dtype() => bias,
                 _ => return Ok(()),
@@ -159,7 +159,7 @@ impl Draft<'_> {
         let (count, size) = (reverse.len(), r.shape()[2]);
         let fits = w.shape()[..2] == [count, 4 * size] && r.shape()[..2] == [count, 4 * size] && w.dtype() == r.dtype();
         let b = match self.slot(i, 3) {
-            None => Tensor::full([count, 8 * size], 0.0, w.dtype(), self.device)?,
+            None => Tensor::full([count, 8 * size], 0.0, (self.device, w.dtype()))?,
             Some(_) => match self.tensor(i, 3)? {
                 Some(b) if b.shape().dims() == [count, 8 * size] && b.dtype() == w.dtype() => b,
                 _ => return Ok(()),

@@ -50,7 +50,7 @@ pub(super) fn hard_sigmoid(x: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> 
 }
 
 pub(super) fn thresholded(x: &Tensor, alpha: f64) -> Result<Tensor> {
-    x.masked_fill(&x.le_scalar(alpha)?, 0.0)
+    x.masked_fill(&x.le(alpha)?, 0.0)
 }
 
 fn swish(x: &Tensor, alpha: f64) -> Result<Tensor> {
@@ -83,18 +83,14 @@ fn shrink(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let dtype = x.dtype();
     let zero = x.zeros_like()?;
-    let above = Tensor::where_(&x.gt_scalar(lambda)?, &(&x - bias)?.to_dtype(dtype)?, &zero)?;
-    one(Tensor::where_(
-        &x.lt_scalar(-lambda)?,
-        &(&x + bias)?.to_dtype(dtype)?,
-        &above,
-    )?)
+    let above = Tensor::where_(&x.gt(lambda)?, &(&x - bias)?.to_dtype(dtype)?, &zero)?;
+    one(Tensor::where_(&x.lt(-lambda)?, &(&x + bias)?.to_dtype(dtype)?, &above)?)
 }
 
 fn prelu(c: &Call<'_>) -> Results {
     let (x, slope) = (c.x(0)?, c.x(1)?);
     let below = (&x * &slope.expand(x.shape())?)?;
-    one(Tensor::where_(&x.lt_scalar(0.0)?, &below, &x)?)
+    one(Tensor::where_(&x.lt(0.0)?, &below, &x)?)
 }
 
 /// Softmax and its like: along one axis since version 13, before that along all from the axis on as if they were one.
@@ -123,7 +119,7 @@ fn hardmax(x: &Tensor, axis: isize) -> Result<Tensor> {
     let mut dims = vec![1; shape.rank()];
     dims[at] = extent;
     let positions = Tensor::from_vec((0..extent as i64).collect::<Vec<_>>(), dims, &x.device())?;
-    x.argmax(axis, true)?
+    x.argmax_keepdim(axis)?
         .eq(&positions)?
         .to_dtype(if x.dtype().is_float() { x.dtype() } else { DType::F32 })
 }

@@ -102,7 +102,7 @@ fn mask(c: &Call<'_>, sight: &VisibleKeys, queries: usize, keys: usize, dtype: D
         Some(mask) if mask.dtype() == DType::Bool => mask.logical_and(&seen)?,
         Some(mask) => {
             let mask = mask.to_dtype(dtype)?;
-            Tensor::where_(&seen, &mask, &Tensor::full((), f64::NEG_INFINITY, dtype, c.device)?)?
+            Tensor::where_(&seen, &mask, &Tensor::full((), f64::NEG_INFINITY, (c.device, dtype))?)?
         }
     }))
 }
@@ -209,7 +209,7 @@ fn spelled_out(
     }
     let bias = match mask {
         Some(mask) if mask.dtype() == DType::Bool => {
-            let zero = Tensor::full((), 0.0, dtype, c.device)?;
+            let zero = Tensor::full((), 0.0, (c.device, dtype))?;
             Some(Tensor::where_(&mask, &zero, &zero.full_like(f64::NEG_INFINITY)?)?)
         }
         other => other,
@@ -221,7 +221,7 @@ fn spelled_out(
     let precision = precision(c)?.unwrap_or(dtype);
     let mut weights = masked.to_dtype(precision)?.softmax(-1)?;
     if let Some(bias) = &bias {
-        let unseen = bias.amax([-1], true)?.eq_scalar(f64::NEG_INFINITY)?;
+        let unseen = bias.amax_keepdim([-1])?.eq(f64::NEG_INFINITY)?;
         weights = weights.masked_fill(&unseen, 0.0)?;
     }
     let weights = weights.to_dtype(dtype)?;

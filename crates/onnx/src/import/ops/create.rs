@@ -222,7 +222,7 @@ fn random(c: &Call<'_>, shape: &Shape, kind: Kind) -> Results {
         },
     };
     c.limits.check(shape, dtype)?;
-    one(Tensor::random(shape, distribution, dtype, c.device)?)
+    one(Tensor::random(shape, distribution, (c.device, dtype))?)
 }
 
 fn bernoulli(c: &Call<'_>) -> Results {
@@ -234,8 +234,7 @@ fn bernoulli(c: &Call<'_>) -> Results {
     let uniform = Tensor::random(
         p.shape(),
         Distribution::Uniform { low: 0.0, high: 1.0 },
-        p.dtype(),
-        c.device,
+        (c.device, p.dtype()),
     )?;
     one(uniform.lt(&p)?.to_dtype(dtype)?)
 }
@@ -251,9 +250,9 @@ fn multinomial(c: &Call<'_>) -> Results {
     let dims = c.reserve(&[*batch, count, *classes], DType::F64)?;
     let float = c.wide();
     // The largest of logits with Gumbel noise is a draw from their softmax.
-    let uniform = Tensor::random(dims, Distribution::Uniform { low: 1e-20, high: 1.0 }, float, c.device)?;
+    let uniform = Tensor::random(dims, Distribution::Uniform { low: 1e-20, high: 1.0 }, (c.device, float))?;
     let noisy = (logits.to_dtype(float)?.unsqueeze(1)? - uniform.log()?.neg()?.log()?)?;
-    one(noisy.argmax(2, false)?.to_dtype(dtype)?)
+    one(noisy.argmax(2)?.to_dtype(dtype)?)
 }
 
 /// Dropout drops nothing but in training, which newer files say by an operand.
@@ -278,10 +277,9 @@ fn dropout(c: &Call<'_>) -> Results {
     let uniform = Tensor::random(
         x.shape(),
         Distribution::Uniform { low: 0.0, high: 1.0 },
-        DType::F32,
-        c.device,
+        (c.device, DType::F32),
     )?;
-    let mask = uniform.ge_scalar(ratio)?;
+    let mask = uniform.ge(ratio)?;
     let y = (&x * (mask.to_dtype(x.dtype())? / (1.0 - ratio))?)?;
     Ok(smallvec![y.into(), mask.into()])
 }

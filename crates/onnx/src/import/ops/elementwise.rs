@@ -107,8 +107,8 @@ fn is_inf(c: &Call<'_>) -> Results {
     let (negative, positive) = (c.flag("detect_negative", true)?, c.flag("detect_positive", true)?);
     one(match (negative, positive) {
         (true, true) => x.isinf()?,
-        (true, false) => x.eq_scalar(f64::NEG_INFINITY)?,
-        (false, true) => x.eq_scalar(f64::INFINITY)?,
+        (true, false) => x.eq(f64::NEG_INFINITY)?,
+        (false, true) => x.eq(f64::INFINITY)?,
         (false, false) => c.full(&x.dims(), false, DType::Bool)?,
     })
 }
@@ -170,10 +170,7 @@ fn modulo(c: &Call<'_>) -> Results {
     }
     // The smallest integer has no absolute value.
     let rest = a.remainder(&b)?;
-    let turned = rest
-        .lt_scalar(0i64)?
-        .ne(&a.lt_scalar(0i64)?)?
-        .logical_and(&rest.ne_scalar(0i64)?)?;
+    let turned = rest.lt(0i64)?.ne(&a.lt(0i64)?)?.logical_and(&rest.ne(0i64)?)?;
     one(Tensor::where_(&turned, &(&rest - &b)?, &rest)?)
 }
 
@@ -235,13 +232,13 @@ fn bit_shift(c: &Call<'_>) -> Results {
         _ => 64 - i64::from((high - low).leading_zeros()),
     };
     let (x, by) = (a.to_dtype(DType::I64)?, b.to_dtype(DType::I64)?);
-    let outside = by.lt_scalar(0i64)?.logical_or(&by.ge_scalar(width)?)?;
+    let outside = by.lt(0i64)?.logical_or(&by.ge(width)?)?;
     let factor = x.full_like(2i64)?.pow(&by.masked_fill(&outside, 0i64)?)?;
     let shifted = if left {
         (x * factor)?.masked_fill(&outside, 0i64)?
     } else {
         // Beyond all bits, what is left is the sign.
-        let sign = x.lt_scalar(0i64)?.to_dtype(DType::I64)?.neg()?;
+        let sign = x.lt(0i64)?.to_dtype(DType::I64)?.neg()?;
         Tensor::where_(&outside, &sign, &x.div_rounded(&factor, RoundingMode::Floor)?)?
     };
     one(if a.dtype() == DType::U8 {

@@ -24,7 +24,7 @@ rows! {
 /// Indices counted from the front, as i64.
 pub(super) fn from_front(index: &Tensor, extent: usize) -> Result<Tensor> {
     let index = index.to_dtype(DType::I64)?;
-    Tensor::where_(&index.lt_scalar(0i64)?, &(&index + extent as i64)?, &index)
+    Tensor::where_(&index.lt(0i64)?, &(&index + extent as i64)?, &index)
 }
 
 fn gather(c: &Call<'_>) -> Results {
@@ -62,16 +62,16 @@ pub(super) fn linear(shape: &Shape, index: &Tensor, batch: usize) -> Result<Tens
     }
     let index = index.to_dtype(DType::I64)?;
     let device = index.device();
-    let mut place: Tensor = Tensor::full(outer, 0i64, DType::I64, &device)?;
+    let mut place: Tensor = Tensor::full(outer, 0i64, (&device, DType::I64))?;
     for j in 0..k {
         let extent = shape[batch + j];
         let one = from_front(&index.select(-1, j as isize)?, extent)?;
         // One that is outside would name a place of its neighbour: it gets a place outside all.
-        let outside = one.lt_scalar(0i64)?.logical_or(&one.ge_scalar(extent as i64)?)?;
+        let outside = one.lt(0i64)?.logical_or(&one.ge(extent as i64)?)?;
         let one = one.masked_fill(&outside, OUTSIDE)?;
         // Not past the end of numbers: OUTSIDE times an extent would be somewhere.
         place = ((place.maximum(&place.full_like(-1i64)?)? * extent as i64)? + one)?;
-        place = place.masked_fill(&place.lt_scalar(0i64)?, OUTSIDE)?;
+        place = place.masked_fill(&place.lt(0i64)?, OUTSIDE)?;
     }
     let batches: usize = shape[..batch].iter().product();
     if batch > 0 {

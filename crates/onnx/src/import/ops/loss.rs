@@ -31,7 +31,7 @@ fn likelihood(c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
     let x = x.reshape([n, classes, places])?;
     let target = target.reshape([n, 1, places])?;
     let ignored = match c.opt_int("ignore_index")? {
-        Some(index) => Some(target.eq_scalar(index)?),
+        Some(index) => Some(target.eq(index)?),
         None => None,
     };
     let safe = match &ignored {

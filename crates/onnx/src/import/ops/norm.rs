@@ -57,8 +57,8 @@ fn batch_norm(c: &Call<'_>) -> Results {
         return one(apply(&mean, &var)?);
     }
     let over: Vec<isize> = (0..rank as isize).filter(|&axis| axis != 1).collect();
-    let batch_mean = x.mean(&over, false)?;
-    let batch_var = x.variance(&over, 0i64, false)?;
+    let batch_mean = x.mean(&over)?;
+    let batch_var = x.variance(&over, 0i64)?;
     let momentum = c.float("momentum", 0.9)?;
     let running = |old: &Tensor, new: &Tensor| (old * momentum)? + (new * (1.0 - momentum))?;
     let (running_mean, running_var) = (running(&mean, &batch_mean)?, running(&var, &batch_var)?);
@@ -102,8 +102,8 @@ fn layer_norm(c: &Call<'_>) -> Results {
     let mut results = smallvec![y.into()];
     if c.wants(1) || c.wants(2) {
         let over: Vec<isize> = (shape.rank() - count..shape.rank()).map(|axis| axis as isize).collect();
-        results.push(up.mean(&over, true)?.into());
-        results.push((up.variance(&over, 0i64, true)? + eps)?.sqrt()?.reciprocal()?.into());
+        results.push(up.mean_keepdim(&over)?.into());
+        results.push((up.variance_keepdim(&over, 0i64)? + eps)?.sqrt()?.reciprocal()?.into());
     }
     Ok(results)
 }
@@ -149,20 +149,20 @@ fn lp_norm(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let axis = c.axis("axis", -1, x.rank())? as isize;
     let norm = match c.int("p", 2)? {
-        1 => x.abs()?.sum([axis], true)?,
-        2 => x.square()?.sum([axis], true)?.sqrt()?,
+        1 => x.abs()?.sum_keepdim([axis])?,
+        2 => x.square()?.sum_keepdim([axis])?.sqrt()?,
         p => return Err(malformed(format!("p is {p}, not 1 or 2"))),
     };
     // Zeros stay zeros.
-    let norm = norm.masked_fill(&norm.eq_scalar(0.0)?, 1.0)?;
+    let norm = norm.masked_fill(&norm.eq(0.0)?, 1.0)?;
     one((x / norm)?)
 }
 
 fn mean_variance(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let over = isizes(&axes(c.int_list("axes")?.unwrap_or(&[0, 2, 3]), x.rank())?);
-    let centered = (&x - x.mean(over.as_slice(), true)?)?;
-    let std = centered.square()?.mean(over.as_slice(), true)?.sqrt()?;
+    let centered = (&x - x.mean_keepdim(over.as_slice())?)?;
+    let std = centered.square()?.mean_keepdim(over.as_slice())?.sqrt()?;
     one((centered / (std + 1e-9)?)?)
 }
 
@@ -183,7 +183,7 @@ fn local_response(c: &Call<'_>) -> Results {
     for i in 1..size {
         sum = (sum + squares.narrow(1, i, shape[1])?)?;
     }
-    one((x / ((sum * (alpha / size as f64))? + bias)?.pow_scalar(beta)?)?)
+    one((x / ((sum * (alpha / size as f64))? + bias)?.pow(beta)?)?)
 }
 
 fn swiglu(c: &Call<'_>) -> Results {

@@ -13,11 +13,11 @@ rows! {
     Row::new("MaxPool", 1, max_pool).like(0);
     Row::new("AveragePool", 1, average_pool).wide();
     Row::new("LpPool", 2, lp_pool).wide();
-    Row::new("GlobalAveragePool", 1, |c| global(c, |x, axes| x.mean(axes, true))).wide();
-    Row::new("GlobalMaxPool", 1, |c| global(c, |x, axes| x.amax(axes, true)));
+    Row::new("GlobalAveragePool", 1, |c| global(c, |x, axes| x.mean_keepdim(axes))).wide();
+    Row::new("GlobalMaxPool", 1, |c| global(c, |x, axes| x.amax_keepdim(axes)));
     Row::new("GlobalLpPool", 2, |c| {
         let p = c.int("p", 2)? as f64;
-        global(c, |x, axes| x.abs()?.pow_scalar(p)?.sum(axes, true)?.pow_scalar(1.0 / p))
+        global(c, |x, axes| x.abs()?.pow(p)?.sum_keepdim(axes)?.pow(1.0 / p))
     }).wide();
     Row::new("MaxUnpool", 9, max_unpool);
 }
@@ -215,7 +215,7 @@ fn max_pool(c: &Call<'_>) -> Results {
             extents[axis + 1..].iter().product()
         };
         let first = placed.firsts(c, axis, extents)?;
-        let beyond = along.lt_scalar(0i64)?.logical_or(&along.ge_scalar(extents[axis])?)?;
+        let beyond = along.lt(0i64)?.logical_or(&along.ge(extents[axis])?)?;
         outside = Some(match outside {
             Some(outside) => outside.logical_or(&beyond)?,
             None => beyond,
@@ -248,7 +248,7 @@ fn lp_pool(c: &Call<'_>) -> Results {
     let shape = x.shape();
     let placed = place(c, spatial(&shape)?)?;
     let p = c.int("p", 2)? as f64;
-    one(placed.sums(c, &x.abs()?.pow_scalar(p)?)?.pow_scalar(1.0 / p)?)
+    one(placed.sums(c, &x.abs()?.pow(p)?)?.pow(1.0 / p)?)
 }
 
 fn max_unpool(c: &Call<'_>) -> Results {

@@ -10,7 +10,7 @@ use crate::import::call::{Call, HANDLE, Results, axes, axis, isizes, one};
 rows! {
     Row::new("ReduceSum", 1, |c| reduce(c, sum)).like(0).wide();
     Row::new("ReduceMean", 1, |c| reduce(c, mean)).like(0).wide();
-    Row::new("ReduceProd", 1, |c| reduce(c, |x, axes, keep| x.prod(axes, keep)?.to_dtype(x.dtype()))).like(0).wide();
+    Row::new("ReduceProd", 1, |c| reduce(c, |x, axes, keep| x.reduce(ReduceOp::Prod, axes, keep)?.to_dtype(x.dtype()))).like(0).wide();
     Row::new("ReduceMax", 1, |c| reduce(c, |x, axes, keep| extreme(c, x, axes, keep, ReduceOp::Max))).like(0);
     Row::new("ReduceMin", 1, |c| reduce(c, |x, axes, keep| extreme(c, x, axes, keep, ReduceOp::Min))).like(0);
     Row::new("ReduceL1", 1, |c| reduce(c, |x, axes, keep| sum(&x.abs()?, axes, keep))).like(0).wide();
@@ -22,10 +22,10 @@ rows! {
         reduce(c, |x, axes, keep| real(c, &sum(x, axes, keep)?, Tensor::log))
     }).like(0).wide();
     Row::new("ReduceLogSumExp", 1, |c| {
-        reduce(c, |x, axes, keep| real(c, x, |x| x.logsumexp(axes, keep)))
+        reduce(c, |x, axes, keep| real(c, x, |x| if keep { x.logsumexp_keepdim(axes) } else { x.logsumexp(axes) }))
     }).like(0).wide();
-    Row::new("ArgMax", 1, |c| arg(c, Tensor::argmax));
-    Row::new("ArgMin", 1, |c| arg(c, Tensor::argmin));
+    Row::new("ArgMax", 1, |c| arg(c, Tensor::argmax_keepdim));
+    Row::new("ArgMin", 1, |c| arg(c, Tensor::argmin_keepdim));
     Row::new("CumSum", 11, |c| scan(c, |x, axis| x.cumsum(axis)?.to_dtype(x.dtype()))).like(0).wide();
     Row::new("CumProd", 26, |c| scan(c, running_product)).like(0).wide();
 }
@@ -47,15 +47,15 @@ fn reduce(c: &Call<'_>, over: impl Fn(&Tensor, &[isize], bool) -> Result<Tensor>
 
 /// In the operand's own dtype, as ONNX has it.
 fn sum(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
-    x.sum(axes, keepdims)?.to_dtype(x.dtype())
+    x.reduce(ReduceOp::Sum, axes, keepdims)?.to_dtype(x.dtype())
 }
 
 /// Of integers the quotient is cut off towards 0.
 fn mean(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
     if x.dtype().is_float() {
-        return x.mean(axes, keepdims);
+        return x.reduce(ReduceOp::Mean, axes, keepdims);
     }
-    let whole = x.to_dtype(DType::I64)?.sum(axes, keepdims)?;
+    let whole = x.to_dtype(DType::I64)?.reduce(ReduceOp::Sum, axes, keepdims)?;
     let extents = axes.iter().map(|&axis| x.shape()[axis as usize]);
     let count: usize = extents.product();
     if count == 0 {
@@ -79,17 +79,17 @@ fn extreme(c: &Call<'_>, x: &Tensor, axes: &[isize], keepdims: bool, op: ReduceO
     let over_nothing = axes.iter().any(|&axis| x.shape()[axis as usize] == 0);
     if over_nothing {
         // Of nothing, the largest is the smallest that there is.
-        let shape = x.sum(axes, keepdims)?.shape();
+        let shape = x.reduce(ReduceOp::Sum, axes, keepdims)?.shape();
         let max = op == ReduceOp::Max;
         let element = c.element(0)?;
         return match element.range() {
             // 2^64 - 1, which i64 holds as a number that is refused.
-            Some(_) if element == ElementType::U64 && !max => Tensor::full(shape, -1i64, dtype, &x.device()),
-            Some((low, high)) => Tensor::full(shape, if max { low } else { high }, dtype, &x.device()),
-            None if dtype == DType::Bool => Tensor::full(shape, !max, dtype, &x.device()),
+            Some(_) if element == ElementType::U64 && !max => Tensor::full(shape, -1i64, (&x.device(), dtype)),
+            Some((low, high)) => Tensor::full(shape, if max { low } else { high }, (&x.device(), dtype)),
+            None if dtype == DType::Bool => Tensor::full(shape, !max, (&x.device(), dtype)),
             None => {
                 let least = if max { f64::NEG_INFINITY } else { f64::INFINITY };
-                Tensor::full(shape, least, dtype, &x.device())
+                Tensor::full(shape, least, (&x.device(), dtype))
             }
         };
     }
@@ -104,15 +104,21 @@ fn extreme(c: &Call<'_>, x: &Tensor, axes: &[isize], keepdims: bool, op: ReduceO
     x.reduce(op, axes, keepdims)
 }
 
-fn arg(c: &Call<'_>, find: fn(&Tensor, isize, bool) -> Result<Tensor>) -> Results {
+fn arg(c: &Call<'_>, find: fn(&Tensor, isize) -> Result<Tensor>) -> Results {
     let x = c.x(0)?;
     let axis = c.axis("axis", 0, x.rank())?;
-    let keepdims = c.flag("keepdims", true)?;
-    if !c.flag("select_last_index", false)? {
-        return one(find(&x, axis as isize, keepdims)?);
-    }
-    let last = x.shape()[axis] as i64 - 1;
-    one((last - find(&x.flip([axis as isize])?, axis as isize, keepdims)?)?)
+    let (at, keepdims) = (axis as isize, c.flag("keepdims", true)?);
+    let found = if c.flag("select_last_index", false)? {
+        let last = x.shape()[axis] as i64 - 1;
+        (last - find(&x.flip([at])?, at)?)?
+    } else {
+        find(&x, at)?
+    };
+    one(if keepdims || x.rank() == 0 {
+        found
+    } else {
+        found.squeeze(at)?
+    })
 }
 
 /// A running sum or product: inclusive or not, from either end.

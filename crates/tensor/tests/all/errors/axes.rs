@@ -10,12 +10,12 @@ fn axes() {
     let x = f32(&[2, 3]);
     let outside = ["axis 2 is outside -2..2", "[2, 3]"];
     let check = |op: &str, result: Result<()>| fails(result, OutOfRange, &[&[op], &outside[..]].concat());
-    check("sum", x.sum(2, false).map(drop));
-    check("amax", x.amax([0, 2], false).map(drop));
-    check("variance", x.variance(2, 1, false).map(drop));
-    check("logsumexp", x.logsumexp(2, false).map(drop));
-    check("norm", x.norm(2.0, 2, false).map(drop));
-    check("argmax", x.argmax(2, false).map(drop));
+    check("sum", x.sum(2).map(drop));
+    check("amax", x.amax([0, 2]).map(drop));
+    check("variance", x.variance(2, 1).map(drop));
+    check("logsumexp", x.logsumexp(2).map(drop));
+    check("norm", x.norm(2.0, 2).map(drop));
+    check("argmax", x.argmax(2).map(drop));
     check("cosine_similarity", x.cosine_similarity(&x, 2, 1e-8).map(drop));
     check("cumsum", x.cumsum(2).map(drop));
     check("softmax", x.softmax(2).map(drop));
@@ -43,11 +43,7 @@ fn axes() {
     check("diagonal", x.diagonal(0, 0, 2).map(drop));
     fails(x.unsqueeze(4), OutOfRange, &["unsqueeze", "axis 4 is outside -3..=2"]);
     fails(Tensor::stack(&[&x], 4), OutOfRange, &["unsqueeze", "axis 4"]);
-    fails(
-        x.sum([0, -2], false),
-        InvalidArgument,
-        &["sum", "axis 0 is given twice"],
-    );
+    fails(x.sum([0, -2]), InvalidArgument, &["sum", "axis 0 is given twice"]);
     fails(
         x.permute([1]),
         InvalidArgument,
@@ -61,11 +57,7 @@ fn axes() {
         &["diagonal", "axis 1 is given twice"],
     );
     fails(x.roll(&[1, 2], &[0]), InvalidArgument, &["roll", "2 shifts for 1 axes"]);
-    fails(
-        f32(&[]).sum(1, false),
-        OutOfRange,
-        &["sum", "axis 1 of a tensor of rank 0"],
-    );
+    fails(f32(&[]).sum(1), OutOfRange, &["sum", "axis 1 of a tensor of rank 0"]);
     fails(f32(&[2]).t(), OutOfRange, &["transpose", "axis -2"]);
     fails(f32(&[3]).tril(0), Shape, &["tril", "no two axes"]);
 }
@@ -74,16 +66,16 @@ fn axes() {
 fn reductions_of_nothing() {
     let empty = f32(&[2, 0]);
     for (name, result) in [
-        ("mean", empty.mean(1, false)),
-        ("amax", empty.amax((), false)),
-        ("amin", empty.amin(1, true)),
-        ("argmax", empty.argmax(1, false)),
-        ("argmin", empty.argmin(1, false)),
+        ("mean", empty.mean(1)),
+        ("amax", empty.amax(())),
+        ("amin", empty.amin_keepdim(1)),
+        ("argmax", empty.argmax(1)),
+        ("argmin", empty.argmin(1)),
     ] {
         fails(result, Shape, &[name, "axis 1 has no elements", "f32[2, 0]"]);
     }
-    fails(empty.max(1, false), Shape, &["argmax", "axis 1"]);
-    fails(empty.min(-1, false), Shape, &["argmin", "axis 1"]);
+    fails(empty.max(1), Shape, &["argmax", "axis 1"]);
+    fails(empty.min(-1), Shape, &["argmin", "axis 1"]);
     fails(
         empty.layer_norm(None, None, 1, 1e-5),
         Shape,
@@ -96,10 +88,10 @@ fn reductions_of_nothing() {
         &["cross_entropy", "no classes"],
     );
     // Along the other axis there is nothing to reduce, and nothing wrong.
-    assert_eq!(empty.amax(0, false).unwrap().dims(), [0]);
-    assert_eq!(empty.sum(1, false).unwrap().to_vec::<f32>().unwrap(), [0.0; 2]);
-    assert_eq!(empty.prod(1, false).unwrap().to_vec::<f32>().unwrap(), [1.0; 2]);
-    assert_eq!(empty.all(1, false).unwrap().to_vec::<bool>().unwrap(), [true; 2]);
+    assert_eq!(empty.amax(0).unwrap().dims(), [0]);
+    assert_eq!(empty.sum(1).unwrap().to_vec::<f32>().unwrap(), [0.0; 2]);
+    assert_eq!(empty.prod(1).unwrap().to_vec::<f32>().unwrap(), [1.0; 2]);
+    assert_eq!(empty.all(1).unwrap().to_vec::<bool>().unwrap(), [true; 2]);
 }
 
 #[test]

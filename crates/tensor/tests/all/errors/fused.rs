@@ -251,7 +251,7 @@ fn fused_ops() {
         &["clamp", "u8[3]", "no u8 reaches the bound -1"],
     );
     fails(x.clamp(Some(&f32(&[7])), None), Shape, &["clamp", "do not broadcast"]);
-    fails(x.norm(f64::NAN, 0, false), InvalidArgument, &["norm", "NaN"]);
+    fails(x.norm(f64::NAN, 0), InvalidArgument, &["norm", "NaN"]);
     let attend = |q: &Tensor, k: &Tensor, v: &Tensor, mask| q.scaled_dot_product_attention(k, v, mask, false, None);
     let name = "scaled_dot_product_attention";
     let (small, ints) = (f32(&[3, 3]), list(&[1; 4]));

@@ -137,7 +137,7 @@ fn dtypes() {
         &["bitwise_xor", "f32"],
     );
     fails(bools.neg(), WrongDType, &["neg", "bool"]);
-    fails(ints.mean(0, false), WrongDType, &["mean", "i64", "to_dtype"]);
+    fails(ints.mean(0), WrongDType, &["mean", "i64", "to_dtype"]);
     fails(ints.softmax(0), WrongDType, &["softmax", "i64", "to_dtype"]);
     fails(ints.log_softmax(0), WrongDType, &["log_softmax", "i64"]);
     fails(

@@ -37,7 +37,7 @@ fn new_tensors() {
     );
     let backwards = Distribution::Uniform { low: 1.0, high: 0.0 };
     fails(
-        Tensor::random([2], backwards, DType::F32, &device),
+        Tensor::random([2], backwards, (&device, DType::F32)),
         InvalidArgument,
         &["uniform: the bounds 1 and 0"],
     );
@@ -95,8 +95,8 @@ fn devices_that_differ() -> Result<()> {
         ("eq", a.eq(&b)),
         ("matmul", a.matmul(&b)),
         ("linear", a.linear(&b, None)),
-        ("where", Generic::where_(&a.gt_scalar(0.0)?, &a, &b)),
-        ("where", Generic::where_(&b.gt_scalar(0.0)?, &a, &a)),
+        ("where", Generic::where_(&a.gt(0.0)?, &a, &b)),
+        ("where", Generic::where_(&b.gt(0.0)?, &a, &a)),
         ("cat", Generic::cat(&[&a, &b], 0)),
         ("cat", Generic::stack(&[&a, &b], 0)),
         ("index_select", a.index_select(0, &index)),

@@ -197,18 +197,14 @@ fn norms() {
 fn nuclear_norms() {
     let x = f32(&[2, 3]);
     fails(
-        x.nuclear_norm([0, 2], false),
+        x.nuclear_norm([0, 2]),
         OutOfRange,
         &["nuclear_norm", "axis 2", "[2, 3]"],
     );
-    fails(x.nuclear_norm([1, -1], false), InvalidArgument, &["nuclear_norm"]);
+    fails(x.nuclear_norm([1, -1]), InvalidArgument, &["nuclear_norm"]);
+    fails(f32(&[]).nuclear_norm([0, -1]), Shape, &["nuclear_norm", "no two axes"]);
     fails(
-        f32(&[]).nuclear_norm([0, -1], false),
-        Shape,
-        &["nuclear_norm", "no two axes"],
-    );
-    fails(
-        of(DType::I64, &[2, 3]).nuclear_norm([0, 1], false),
+        of(DType::I64, &[2, 3]).nuclear_norm([0, 1]),
         WrongDType,
         &["nuclear_norm", "i64"],
     );

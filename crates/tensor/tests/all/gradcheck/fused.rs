@@ -180,9 +180,7 @@ fn sequences(cases: &mut Cases) {
             let biases = biased.then(|| [&x[5], &x[6]]);
             let done = x[0].lstm_sequence((&x[1], &x[2]), [&x[3], &x[4]], biases, reverse)?;
             let (outputs, hidden, cell) = done.expect("the backend computes it");
-            (outputs.sum([0], false)? * 0.5)?
-                .add(&(hidden * 0.25)?)?
-                .add(&(cell * 2.0)?)
+            (outputs.sum([0])? * 0.5)?.add(&(hidden * 0.25)?)?.add(&(cell * 2.0)?)
         });
     }
 }

@@ -25,19 +25,19 @@ fn results_without_gradient_are_untracked() -> Result<()> {
         ("logical_and", x.logical_and(&x)?),
         ("logical_or", x.logical_or(&x)?),
         ("logical_xor", x.logical_xor(&x)?),
-        ("argmax", x.argmax(1, false)?),
-        ("argmin", x.argmin(1, false)?),
+        ("argmax", x.argmax(1)?),
+        ("argmin", x.argmin(1)?),
         ("argsort", x.argsort(1, false)?),
         ("positions of sort", x.sort(1, false)?.1),
         ("positions of topk", x.topk(1, 1, true)?.1),
-        ("positions of max", x.max(1, false)?.1),
-        ("positions of min", x.min(1, false)?.1),
+        ("positions of max", x.max(1)?.1),
+        ("positions of min", x.min(1)?.1),
         ("positions of max_pool", image.max_pool(&PoolParams::new([2; 3]))?.1),
         ("mean of batch_norm", mean),
         ("variance of batch_norm", var),
         ("to an integer dtype", x.to_dtype(DType::I32)?),
         ("to bool", x.to_dtype(DType::Bool)?),
-        ("norm of order 0", x.norm(0.0, (), false)?),
+        ("norm of order 0", x.norm(0.0, ())?),
         ("zeros_like", x.zeros_like()?),
         ("full_like", x.full_like(2.0)?),
         ("detach", x.detach()),
@@ -88,7 +88,7 @@ fn rounded_quotients_have_a_gradient_of_zero() -> Result<()> {
     for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
         let x = mixed([3], 1).requires_grad()?;
         // Also by 0, where the quotient itself has none.
-        let y = Tensor::new([0.5f64, -2.0, 0.0], &device())?.requires_grad()?;
+        let y = Tensor::new([0.5, -2.0, 0.0], (&device(), DType::F64))?.requires_grad()?;
         let gradients = x.div_rounded(&y, mode)?.sum_all()?.backward()?;
         assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [0.0; 3], "{mode:?}");
         assert_eq!(gradients.require(&y)?.to_vec::<f64>()?, [0.0; 3], "{mode:?}");
@@ -98,17 +98,17 @@ fn rounded_quotients_have_a_gradient_of_zero() -> Result<()> {
 
 #[test]
 fn ties_share_the_gradient() -> Result<()> {
-    let tied = || Tensor::new([2.0f64, 5.0, 5.0, 5.0], &device())?.requires_grad();
+    let tied = || Tensor::new([2.0, 5.0, 5.0, 5.0], (&device(), DType::F64))?.requires_grad();
     let third = 1.0 / 3.0;
     let x = tied()?;
-    let gradients = x.amax((), false)?.backward()?;
+    let gradients = x.amax(())?.backward()?;
     assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [0.0, third, third, third]);
     let x = tied()?;
-    let gradients = x.max(0, false)?.0.backward()?;
+    let gradients = x.max(0)?.0.backward()?;
     assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [0.0, 1.0, 0.0, 0.0]);
     let (a, b) = (
         tied()?,
-        Tensor::new([1.0f64, 5.0, 6.0, 5.0], &device())?.requires_grad()?,
+        Tensor::new([1.0, 5.0, 6.0, 5.0], (&device(), DType::F64))?.requires_grad()?,
     );
     let gradients = a.maximum(&b)?.sum_all()?.backward()?;
     assert_eq!(gradients.require(&a)?.to_vec::<f64>()?, [1.0, 0.5, 0.0, 0.5]);

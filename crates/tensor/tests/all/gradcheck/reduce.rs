@@ -20,25 +20,19 @@ fn reductions(cases: &mut Cases) {
         });
     }
     for (name, values) in [("one zero", [0.0, 2.0, -3.0, 1.5]), ("two zeros", [0.0, 2.0, 0.0, 1.5])] {
-        cases.unary(format!("prod with {name}"), reals(&values, [2, 2]), |x| {
-            x.prod((), false)
-        });
+        cases.unary(format!("prod with {name}"), reals(&values, [2, 2]), |x| x.prod(()));
         cases.unary(format!("prod along an axis with {name}"), reals(&values, [2, 2]), |x| {
-            x.prod(1, true)
+            x.prod_keepdim(1)
         });
     }
-    cases.unary("prod of nothing", mixed([2, 0], 1), |x| x.prod(1, false));
-    cases.unary("sum of nothing", mixed([2, 0], 1), |x| x.sum(1, false));
+    cases.unary("prod of nothing", mixed([2, 0], 1), |x| x.prod(1));
+    cases.unary("sum of nothing", mixed([2, 0], 1), |x| x.sum(1));
     cases.unary("sum_all", mixed([2, 2], 1), Tensor::sum_all);
     cases.unary("mean_all", mixed([2, 2], 1), Tensor::mean_all);
-    for keepdims in [false, true] {
-        cases.unary(format!("max {keepdims}"), mixed([2, 4], 1), move |x| {
-            Ok(x.max(1, keepdims)?.0)
-        });
-        cases.unary(format!("min {keepdims}"), mixed([2, 4], 1), move |x| {
-            Ok(x.min(0, keepdims)?.0)
-        });
-    }
+    cases.unary("max", mixed([2, 4], 1), |x| Ok(x.max(1)?.0));
+    cases.unary("max_keepdim", mixed([2, 4], 1), |x| Ok(x.max_keepdim(1)?.0));
+    cases.unary("min", mixed([2, 4], 1), |x| Ok(x.min(0)?.0));
+    cases.unary("min_keepdim", mixed([2, 4], 1), |x| Ok(x.min_keepdim(0)?.0));
     for axis in [0, 1, -1] {
         cases.unary(format!("cumsum {axis}"), mixed([2, 3, 2], 1), move |x| x.cumsum(axis));
     }
@@ -47,25 +41,26 @@ fn reductions(cases: &mut Cases) {
 fn statistics(cases: &mut Cases) {
     for correction in [0.0, 1.0, 1.5] {
         cases.unary(format!("variance {correction}"), mixed([2, 4], 1), move |x| {
-            x.variance(1, correction, false)
+            x.variance(1, correction)
         });
         cases.unary(format!("std {correction}"), mixed([2, 4], 1), move |x| {
-            x.std((), correction, true)
+            x.std_keepdim((), correction)
         });
     }
-    for keepdims in [false, true] {
-        cases.unary("logsumexp", mixed([2, 3, 2], 1), move |x| x.logsumexp([0, 2], keepdims));
-    }
+    cases.unary("logsumexp", mixed([2, 3, 2], 1), |x| x.logsumexp([0, 2]));
+    cases.unary("logsumexp_keepdim", mixed([2, 3, 2], 1), |x| {
+        x.logsumexp_keepdim([0, 2])
+    });
     cases.unary("logsumexp of -inf", reals(&[0.3], [1]), |x| {
-        Tensor::cat(&[x, &reals(&[f64::NEG_INFINITY], [1])], 0)?.logsumexp((), false)
+        Tensor::cat(&[x, &reals(&[f64::NEG_INFINITY], [1])], 0)?.logsumexp(())
     });
     for axes in [[0, 1], [2, 0], [-1, 1]] {
         cases.unary(format!("nuclear_norm over {axes:?}"), mixed([2, 3, 2], 3), move |x| {
-            x.nuclear_norm(axes, true)
+            x.nuclear_norm_keepdim(axes)
         });
     }
-    cases.unary("variance of nothing", mixed([2, 0], 1), |x| x.variance(1, 1, false));
-    cases.unary("logsumexp of nothing", mixed([2, 0], 1), |x| x.logsumexp(1, false));
+    cases.unary("variance of nothing", mixed([2, 0], 1), |x| x.variance(1, 1));
+    cases.unary("logsumexp of nothing", mixed([2, 0], 1), |x| x.logsumexp(1));
     for axis in [0, -1] {
         for eps in [1e-8, 0.1] {
             let inputs = [mixed([2, 1, 3], 1), mixed([2, 3], 2)];
@@ -75,9 +70,9 @@ fn statistics(cases: &mut Cases) {
         }
     }
     for p in [-2.0, -1.0, 0.5, 1.0, 1.5, 2.0, 3.0, f64::INFINITY, f64::NEG_INFINITY] {
-        cases.unary(format!("norm {p}"), mixed([2, 3], 1), move |x| x.norm(p, 1, false));
+        cases.unary(format!("norm {p}"), mixed([2, 3], 1), move |x| x.norm(p, 1));
         cases.unary(format!("norm {p} of all"), mixed([2, 3], 2), move |x| {
-            x.norm(p, (), true)
+            x.norm_keepdim(p, ())
         });
     }
 }

@@ -32,7 +32,7 @@ fn a_view_moves_as_what_it_shows() -> Result<()> {
 fn an_erased_backend_computes_and_differentiates_alike() -> Result<()> {
     let erased = device().into_any();
     assert_eq!(erased.backend_name(), "reference");
-    let x = Tensor::new([[0.3f64, -1.2], [0.8, 2.0]], &device())?;
+    let x = Tensor::new([[0.3, -1.2], [0.8, 2.0]], (&device(), DType::F64))?;
     let named = x.clone().requires_grad()?;
     let plain = named.matmul(&named)?.tanh()?.sum_all()?;
     let any: polygrad_tensor::Tensor = x.clone().into_any().requires_grad()?;

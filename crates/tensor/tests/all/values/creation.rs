@@ -46,11 +46,21 @@ fn values_and_likenesses() -> Result<()> {
     let d = &device();
     same(Tensor::new([[1i64, 2], [3, 4]], d)?, &[2, 2], &[1, 2, 3, 4]);
     same(Tensor::new(7i64, d)?, &[], &[7]);
-    assert_eq!(Tensor::new([[[1.5f64]]], d)?.dims(), [1, 1, 1]);
+    assert_eq!(Tensor::new([[[1.5]]], d)?.dims(), [1, 1, 1]);
     // Literals that do not say what they are.
-    assert_eq!(Tensor::new([1.0, 2.0], d)?.dtype(), DType::F64);
-    assert_eq!(Tensor::new([1, 2], d)?.dtype(), DType::I32);
-    let x = Tensor::full([2, 1], 3, DType::U8, d)?;
+    assert_eq!(Tensor::new([1.0, 2.0], d)?.dtype(), DType::F32);
+    assert_eq!(Tensor::new([1, 2], d)?.dtype(), DType::I64);
+    let precise = Tensor::new([0.1], (d, DType::F64))?;
+    assert_eq!(precise.to_vec::<f64>()?, [0.1]);
+    assert_eq!(Tensor::new([1, 2], (d, DType::I32))?.dtype(), DType::I32);
+    assert_eq!(Tensor::new([1u8, 2], d)?.dtype(), DType::U8);
+    // Vectors and slices, nested as arrays are.
+    same(Tensor::new(vec![vec![1i64, 2], vec![3, 4]], d)?, &[2, 2], &[1, 2, 3, 4]);
+    same(Tensor::new(&[[1i64, 2], [3, 4]][..], d)?, &[2, 2], &[1, 2, 3, 4]);
+    same(Tensor::new(&vec![[1i64], [2]], d)?, &[2, 1], &[1, 2]);
+    let ragged = Tensor::new(vec![vec![1.0, 2.0], vec![3.0]], d).unwrap_err();
+    assert_eq!(ragged.kind(), polygrad_tensor::ErrorKind::Shape, "{ragged}");
+    let x = Tensor::full([2, 1], 3, (d, DType::U8))?;
     assert_eq!((x.ones_like()?.dtype(), x.ones_like()?.dims()), (DType::U8, vec![2, 1]));
     assert_eq!(x.full_like(9)?.to_vec::<u8>()?, [9, 9]);
     assert_eq!(Tensor::zeros((), d)?.to_vec::<f32>()?, [0.0]);

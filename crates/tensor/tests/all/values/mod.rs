@@ -1,6 +1,7 @@
 //! What the ops give, where it can be said in plain numbers: indexing, dtypes, integers, new tensors, joins, Einstein sums, other backends.
 
 mod backends;
+mod chains;
 mod creation;
 mod einsum;
 mod indexing;

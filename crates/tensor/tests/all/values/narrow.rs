@@ -139,7 +139,7 @@ macro_rules! rounds_once {
 fn means_of_more_than_f16_counts<B: Backend>(device: &Device<B>) -> Result<()> {
     let count = 100_000;
     for dtype in NARROW {
-        let x = Tensor::full([count], 1.0, dtype, device)?.requires_grad()?;
+        let x = Tensor::full([count], 1.0, (device, dtype))?.requires_grad()?;
         let mean = x.mean_all()?;
         assert_eq!(mean.item()?, 1.0);
         let gradient = mean.backward()?.require(&x)?.to_f64_vec()?;
@@ -161,9 +161,9 @@ fn numbers_are_not_rounded<B: Backend>(device: &Device<B>) -> Result<()> {
     // The larger one overflows where it is the result, and a comparison sees what a tensor would hold.
     assert_eq!(of(2.0)?.clamp(Some(1e5), None)?.item()?, f64::INFINITY);
     assert_eq!(of(2.0)?.clamp(None, Some(1e5))?.item()?, 2.0);
-    assert_eq!(of(0.1)?.eq_scalar(0.1)?.item()?, 1.0);
+    assert_eq!(of(0.1)?.eq(0.1)?.item()?, 1.0);
     assert_eq!(
-        of(2.0)?.masked_fill(&of(1.0)?.gt_scalar(0.0)?, 0.1)?.item()?,
+        of(2.0)?.masked_fill(&of(1.0)?.gt(0.0)?, 0.1)?.item()?,
         rounded(0.1, DType::F16)?
     );
 
@@ -216,7 +216,7 @@ fn numbers_of_gradients_are_not_rounded<B: Backend>(device: &Device<B>) -> Resul
     let x = || vec![(numbers(12, 2.0).iter().map(|x| x.abs() + 0.5).collect(), &[12][..])];
     rounds_once!("mul", device, x(), 1e-4, |x| &x[0] * 1e5);
     rounds_once!("div", device, x(), 50.0, |x| &x[0] / 1e5);
-    rounds_once!("pow", device, x(), 1.0, |x| x[0].pow_scalar(2.3));
+    rounds_once!("pow", device, x(), 1.0, |x| x[0].pow(2.3));
     rounds_once!("rdiv", device, x(), 0.1, |x| 1e5 / &x[0]);
     rounds_once!("atan2", device, x(), 1.0, |x| x[0].binary_scalar(
         BinaryOp::Atan2,
@@ -229,26 +229,26 @@ fn numbers_of_gradients_are_not_rounded<B: Backend>(device: &Device<B>) -> Resul
 fn statistics_are_rounded_once<B: Backend>(device: &Device<B>) -> Result<()> {
     let dtype = DType::F16;
     let x = tensor(&[200.0, 200.0], &[2], dtype, device)?;
-    assert_eq!(x.norm(2.0, (), false)?.item()?, 282.75);
+    assert_eq!(x.norm(2.0, ())?.item()?, 282.75);
     let x = tensor(&[300.0, 400.0], &[2], dtype, device)?.requires_grad()?;
-    let gradient = x.norm(2.0, (), false)?.backward()?.require(&x)?.to_f64_vec()?;
+    let gradient = x.norm(2.0, ())?.backward()?.require(&x)?.to_f64_vec()?;
     assert_eq!(gradient, [rounded(0.6, dtype)?, rounded(0.8, dtype)?]);
     let large = || vec![(numbers(1000, 300.0), &[1000][..])];
     let small = || vec![(numbers(40, 1e-4), &[40][..])];
     for p in [-1.0, 0.5, 1.0, 1.5, 2.0, 3.0] {
-        rounds_once!(format!("norm {p}"), device, large(), 1.0, |x| x[0].norm(p, (), false));
+        rounds_once!(format!("norm {p}"), device, large(), 1.0, |x| x[0].norm(p, ()));
     }
-    rounds_once!("norm of small", device, small(), 1.0, |x| x[0].norm(2.0, (), false));
-    rounds_once!("std", device, large(), 1.0, |x| x[0].std((), 1, false));
+    rounds_once!("norm of small", device, small(), 1.0, |x| x[0].norm(2.0, ()));
+    rounds_once!("std", device, large(), 1.0, |x| x[0].std((), 1));
     rounds_once!("variance", device, [(numbers(60, 300.0), &[2, 30][..])], 0.1, |x| {
-        x[0].variance(1, 0, true)
+        x[0].variance_keepdim(1, 0)
     });
     let many: Vec<f64> = (0..100_000).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
     rounds_once!("variance of many", device, [(many.clone(), &[100_000][..])], 1.0, |x| {
-        x[0].variance((), 1, false)
+        x[0].variance((), 1)
     });
     rounds_once!("logsumexp", device, [(numbers(60, 9.0), &[3, 20][..])], 1.0, |x| {
-        x[0].logsumexp(1, false)
+        x[0].logsumexp(1)
     });
     let pair = || vec![(numbers(300, 300.0), &[1, 300][..]), (others(300, 200.0), &[300][..])];
     rounds_once!("cosine", device, pair(), 1.0, |x| x[0]
@@ -290,7 +290,7 @@ fn compositions_are_rounded_once<B: Backend>(device: &Device<B>) -> Result<()> {
     });
     let matrix = vec![(others(12, 300.0), &[3, 4][..])];
     rounds_once!("nuclear_norm", device, matrix.clone(), 1.0, |x| x[0]
-        .nuclear_norm([0, 1], false));
+        .nuclear_norm([0, 1]));
     let pair = vec![(numbers(50, 90.0), &[50][..]), (numbers(50, 7.0), &[50][..])];
     for mode in [RoundingMode::Trunc, RoundingMode::Floor] {
         rounds_once!(format!("div {mode:?}"), device, pair.clone(), 1.0, |x| x[0]
@@ -316,8 +316,8 @@ fn rules_of_several_steps_do_not_overflow<B: Backend>(device: &Device<B>) -> Res
     // The steps between are 2e5, 1.1e5 and 9e4.
     near(gradient(3e-4, 0.01, &|x| x.rsqrt())?, -0.5 * 0.01 * 3e-4f64.powf(-1.5));
     near(gradient(3e-3, 0.01, &|x| x.reciprocal())?, -0.01 / (3e-3 * 3e-3));
-    let ties = Tensor::full([70_000], 1.0, DType::F16, device)?.requires_grad()?;
-    let found = ties.amax((), false)?.backward()?.require(&ties)?.to_f64_vec()?;
+    let ties = Tensor::full([70_000], 1.0, (device, DType::F16))?.requires_grad()?;
+    let found = ties.amax(())?.backward()?.require(&ties)?.to_f64_vec()?;
     is_rounded(found[0], 1.0 / 70_000.0, DType::F16, "amax of ties");
     let pair = vec![(vec![300.0, 2.0], &[2][..]), (vec![400.0, 2e-3], &[2][..])];
     rounds_once!("atan2", device, pair.clone(), 1.0, |x| x[0].atan2(&x[1]));
@@ -383,9 +383,7 @@ fn a_replay_does_not_round_numbers_either() -> Result<()> {
     let mut capture = Capture::new();
     for value in [0.5, 0.25, 0.125, 0.0625] {
         let x = tensor(&[value], &[1], DType::F16, &device)?;
-        let (outputs, ()) = capture.run(0, vec![x.clone()], || {
-            Ok((vec![(&x * 1e5)?, x.norm(2.0, (), false)?], ()))
-        })?;
+        let (outputs, ()) = capture.run(0, vec![x.clone()], || Ok((vec![(&x * 1e5)?, x.norm(2.0, ())?], ())))?;
         assert_eq!(outputs[0].item()?, rounded(value * 1e5, DType::F16)?);
         assert_eq!(outputs[1].item()?, value);
     }
@@ -413,7 +411,7 @@ fn logits_far_from_zero_keep_their_gradient<B: Backend>(device: &Device<B>) -> R
 }
 
 fn products_are_scaled_before_they_are_rounded<B: Backend>(device: &Device<B>) -> Result<()> {
-    let of = |shape: &[usize]| Tensor::full(shape, 300.0, DType::F16, device);
+    let of = |shape: &[usize]| Tensor::full(shape, 300.0, (device, DType::F16));
     let y = of(&[1, 1])?.addmm(&of(&[1, 3])?, &of(&[3, 1])?, 1.0, 0.1)?;
     assert_eq!(y.to_f64_vec()?, [27296.0]);
     Ok(())

@@ -1,0 +1,58 @@
+//! What may stand on the right of an op of two operands.
+
+use polygrad_core::{Backend, BinaryOp, CompareOp, Result, Scalar, bf16, f16};
+
+use crate::Tensor;
+
+/// The other operand of [`Tensor::add`], [`Tensor::gt`] and the like: a tensor, a reference to one, or a number.
+///
+/// A number takes the tensor's dtype, unless it is of a higher kind (bool, integer, float); beside f16 and bf16 it is not rounded. In
+/// comparisons it is rounded to the tensor's dtype first, so that a tensor that was made of a number equals it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a tensor of backend `{B}` nor a number",
+    label = "takes a tensor, a reference to one, or a number",
+    note = "the result of an op is a `Result`: put `?` behind it"
+)]
+pub trait Operand<B: Backend> {
+    /// `left op self`.
+    #[doc(hidden)]
+    fn combined(self, op: BinaryOp, left: &Tensor<B>) -> Result<Tensor<B>>;
+
+    /// `left op self`, as bool.
+    #[doc(hidden)]
+    fn compared(self, op: CompareOp, left: &Tensor<B>) -> Result<Tensor<B>>;
+}
+
+macro_rules! tensors {
+    ($($type:ty)*) => {$(
+        impl<B: Backend> Operand<B> for $type {
+            #[inline]
+            fn combined(self, op: BinaryOp, left: &Tensor<B>) -> Result<Tensor<B>> {
+                left.binary(op, &self)
+            }
+
+            fn compared(self, op: CompareOp, left: &Tensor<B>) -> Result<Tensor<B>> {
+                left.compare(op, &self)
+            }
+        }
+    )*};
+}
+
+tensors! { Tensor<B> &Tensor<B> &&Tensor<B> }
+
+macro_rules! numbers {
+    ($($type:ty)*) => {$(
+        impl<B: Backend> Operand<B> for $type {
+            #[inline]
+            fn combined(self, op: BinaryOp, left: &Tensor<B>) -> Result<Tensor<B>> {
+                left.binary_scalar(op, Scalar::from(self), false)
+            }
+
+            fn compared(self, op: CompareOp, left: &Tensor<B>) -> Result<Tensor<B>> {
+                left.compare_scalar(op, Scalar::from(self))
+            }
+        }
+    )*};
+}
+
+numbers! { bool u8 i32 i64 usize f16 bf16 f32 f64 Scalar }
