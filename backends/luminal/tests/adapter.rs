@@ -26,7 +26,7 @@ fn host_memory_is_shared_both_ways() -> Result<()> {
     let at = host.bytes().as_ptr();
     let x = LuminalTensor::try_from(host)?;
     assert_eq!(HostTensor::try_from(&x)?.bytes().as_ptr(), at);
-    let doubled = Tensor::<Luminal>::from_inner(x.clone()).add(&Tensor::from_inner(x))?;
+    let doubled = Tensor::<Luminal>::from_inner(x.clone()).add(Tensor::from_inner(x))?;
     let (first, second) = (
         HostTensor::try_from(doubled.inner())?,
         HostTensor::try_from(doubled.inner())?,

@@ -79,7 +79,7 @@ impl<B: Backend> Gpt<B> {
     }
 
     fn forward(&self, tokens: &Tensor<B>) -> Result<Tensor<B>> {
-        let mut x = self.tokens.forward(tokens)?.add(&self.positions.tensor())?;
+        let mut x = self.tokens.forward(tokens)?.add(self.positions.tensor())?;
         for block in &self.blocks {
             x = block.forward(&x)?;
         }

@@ -193,7 +193,7 @@ mod tests {
         check(&[0.0, 1.0], Tensor::abs).unwrap();
         check(&[3.0, 3.0, 1.0], |x| x.amax(())).unwrap();
         check(&[0.5, 2.0], Tensor::exp).unwrap();
-        let wrong = check(&[0.5, 2.0], |x| x.exp()?.mul(&x.detach())).unwrap_err();
+        let wrong = check(&[0.5, 2.0], |x| x.exp()?.mul(x.detach())).unwrap_err();
         assert_eq!(wrong.kind(), ErrorKind::NoGradient, "{wrong}");
         // At the kink, one beyond the steeper slope is none of them.
         let wrong = check(&[0.0], |x| x.abs()? + ((x - x.detach())? * 2.0)?);

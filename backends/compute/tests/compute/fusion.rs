@@ -2,7 +2,7 @@
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_cpu::CpuDriver;
-use polygrad_tensor::{DType, Device, Result, Tensor};
+use polygrad_tensor::{Device, Result, Tensor};
 
 type B = Compute<CpuDriver>;
 

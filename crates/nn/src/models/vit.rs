@@ -248,7 +248,7 @@ impl<B: Backend> Forward<B> for VisionTransformer<B> {
 impl<B: Backend> Encoder<B> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
-            let mut x = self.dropout.forward(&x.add(&self.pos_embedding.tensor())?)?;
+            let mut x = self.dropout.forward(&x.add(self.pos_embedding.tensor())?)?;
             for layer in &self.layers.0 {
                 x = layer.forward(&x)?;
             }

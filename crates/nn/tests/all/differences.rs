@@ -49,7 +49,7 @@ fn floats_saturate_as_integers<B: Backend>(device: &Device<B>) {
 
 fn integers_have_negative_powers<B: Backend>(device: &Device<B>) {
     let powers = integers(&[2, -1, 1, 0], device)
-        .pow(&integers(&[-2, -1, -3, -1], device))
+        .pow(integers(&[-2, -1, -3, -1], device))
         .unwrap();
     assert_eq!(powers.to_vec::<i64>().unwrap(), [0, -1, 1, 0]);
 }

@@ -116,9 +116,9 @@ fn leaves<B: Backend>(device: &Device<B>) -> (Tensor<B>, Tensor<B>, Tensor<B>) {
     let factor = |values: [f32; 2]| Tensor::new(values, device).unwrap();
     let (a, b) = (leaf("a"), leaf("b"));
     let loss = a
-        .mul(&factor([3.0, 0.0]))
+        .mul(factor([3.0, 0.0]))
         .unwrap()
-        .add(&b.mul(&factor([0.0, -4.0])).unwrap())
+        .add(b.mul(factor([0.0, -4.0])).unwrap())
         .unwrap();
     let loss = loss.sum_all().unwrap();
     (a, b, loss)

@@ -140,7 +140,7 @@ fn every_parameter_gets_a_gradient<B: Backend>(device: &Device<B>) {
                 .unwrap()
                 .sum_all()
                 .unwrap()
-                .add(&of_state.unwrap().unwrap())
+                .add(of_state.unwrap().unwrap())
                 .unwrap();
             let gradients = loss.backward().unwrap();
             let params = layer.named_parameters();

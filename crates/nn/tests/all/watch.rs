@@ -180,7 +180,7 @@ fn a_summary_counts_shared_parameters_once_and_tells_shapes_calls_and_work() -> 
         model
             .second
             .forward(&model.first.forward(&x)?)?
-            .add(&model.bias.tensor())
+            .add(model.bias.tensor())
     };
     let summary = model.summary(run)?;
     assert_eq!((summary.parameters, summary.trainable, summary.bytes), (12, 9, 48));

@@ -160,7 +160,7 @@ impl<B: Backend> Tensor<B> {
             let x = x.expand(shape)?;
             let norm = x.norm_keepdim(2.0, axis)?;
             let limited = norm.detach().clamp(Some(eps), None)?;
-            x.div(&norm.add(&limited.sub(&norm.detach())?)?)
+            x.div(&norm.add(&limited.sub(norm.detach())?)?)
         };
         let (a, b) = (self.cast_cow(dtype)?, other.cast_cow(dtype)?);
         Self::in_wide([&*a, &*b], |[a, b]| unit(a)?.mul(&unit(b)?)?.sum(axis)).map_err(fail)

@@ -86,7 +86,7 @@ impl<B: Backend> RecurrentWeights<B> {
     /// The input's share of the gates of any number of steps: `[…, input_size]` to `[…, GATES · hidden_size]`.
     pub(super) fn input_gates<K: Recurrence>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let bias = match (&self.bias_ih, &self.bias_hh) {
-            (Some(input), Some(hidden)) if !K::SEPARATE_BIAS => Some(input.tensor().add(&hidden.tensor())?),
+            (Some(input), Some(hidden)) if !K::SEPARATE_BIAS => Some(input.tensor().add(hidden.tensor())?),
             (input, _) => input.as_ref().map(Param::tensor),
         };
         x.linear(&self.weight_ih.tensor(), bias.as_ref())

@@ -8,7 +8,7 @@ use super::{Tensor, counted, device, same};
 fn methods_take_tensors_references_and_numbers() -> Result<()> {
     let (x, y) = (counted(&[3]), counted(&[3]));
     same(x.mul(3)?.sub(1)?.add(&y)?, &[3], &[-1, 3, 7]);
-    same(x.add(y.clone())?.add(&&y)?, &[3], &[0, 3, 6]);
+    same(x.add(y.clone())?.add(&y)?, &[3], &[0, 3, 6]);
     let rows: usize = x.dims()[0];
     same(x.mul(rows)?, &[3], &[0, 3, 6]);
     same(x.maximum(1)?.minimum(Scalar::Int(1))?, &[3], &[1, 1, 1]);

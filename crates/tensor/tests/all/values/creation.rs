@@ -57,7 +57,7 @@ fn values_and_likenesses() -> Result<()> {
     // Vectors and slices, nested as arrays are.
     same(Tensor::new(vec![vec![1i64, 2], vec![3, 4]], d)?, &[2, 2], &[1, 2, 3, 4]);
     same(Tensor::new(&[[1i64, 2], [3, 4]][..], d)?, &[2, 2], &[1, 2, 3, 4]);
-    same(Tensor::new(&vec![[1i64], [2]], d)?, &[2, 1], &[1, 2]);
+    same(Tensor::new(vec![[1i64], [2]], d)?, &[2, 1], &[1, 2]);
     let ragged = Tensor::new(vec![vec![1.0, 2.0], vec![3.0]], d).unwrap_err();
     assert_eq!(ragged.kind(), polygrad_tensor::ErrorKind::Shape, "{ragged}");
     let x = Tensor::full([2, 1], 3, (d, DType::U8))?;
