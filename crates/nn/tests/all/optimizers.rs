@@ -15,6 +15,7 @@ on_backends!(
     gradients_that_are_not_finite_are_refused_on_request,
     state_of_groups_is_kept,
     four_parts_give_the_step_of_the_whole_batch,
+    a_backward_step_is_a_step_that_gives_the_loss,
 );
 
 type Build<B> = fn(Vec<Param<B>>) -> Box<dyn Optimizer<B>>;
@@ -445,4 +446,25 @@ fn agree(found: &[f64], expected: &[f64], case: &str) {
             "{case}: epoch {epoch}: {found}, not {expected}"
         );
     }
+}
+
+fn a_backward_step_is_a_step_that_gives_the_loss<B: Backend>(device: &Device<B>) {
+    let (x, y) = (randn(&[4, 3], device), randn(&[4, 2], device));
+    let model = Linear::new(3, 2, device).unwrap();
+    model.to_dtype(DType::F64).unwrap();
+    let start = model.state_dict().unwrap();
+    let loss = || loss::mse_loss(&model.forward(&x).unwrap(), &y).unwrap();
+    let mut optimizer = SGD::new(model.parameters(), 0.1).unwrap();
+    let expected = loss().item().unwrap();
+    optimizer.step(&loss().backward().unwrap()).unwrap();
+    let weights = || model.weight.tensor().to_f64_vec().unwrap();
+    let stepped = weights();
+    model.load_state_dict(&start, true).unwrap();
+    let value = optimizer.backward_step(loss()).unwrap();
+    assert_eq!(value, expected);
+    assert_eq!(weights(), stepped);
+    // What has no graph is an error, and changes nothing.
+    let error = optimizer.backward_step(x.mean_all().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), polygrad_tensor::ErrorKind::NoGradient, "{error}");
+    assert_eq!(weights(), stepped);
 }

@@ -143,7 +143,7 @@ fn dtypes() {
     fails(
         Tensor::where_(&floats, &floats, &floats),
         WrongDType,
-        &["where", "f32, not bool", "ne_scalar"],
+        &["where", "f32, not bool", "ne(0)"],
     );
     fails(
         floats.gather(0, &floats),
