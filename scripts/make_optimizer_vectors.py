@@ -88,6 +88,28 @@ GROUPS = [
     ("Muon", {"lr": 0.02}, {"lr": 0.1, "weight_decay": 0.0, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}),
 ]
 
+# After the groups, so that what was recorded before keeps its random numbers. RAdam rectifies from its sixth step on, or earlier with another
+# beta2.
+FURTHER = [
+    ("Adagrad", {"lr": 0.1}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-4}),
+    ("Adadelta", {"lr": 1.0}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.8, "eps": 1e-4, "weight_decay": 0.1}),
+    ("Adamax", {"lr": 0.01}),
+    ("Adamax", {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-4, "weight_decay": 0.1}),
+    ("NAdam", {"lr": 0.01}),
+    ("NAdam", {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-4, "weight_decay": 0.1, "momentum_decay": 0.1}),
+    ("NAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.01}),
+    ("RAdam", {"lr": 0.01, "betas": [0.8, 0.7], "eps": 1e-4, "weight_decay": 0.1}),
+    ("RAdam", {"lr": 0.01, "betas": [0.9, 0.8], "weight_decay": 0.1, "decoupled_weight_decay": True}),
+]
+FURTHER_GROUPS = [
+    ("Adagrad", {"lr": 0.1}, {"lr": 0.01, "lr_decay": 0.2}),
+    ("NAdam", {"lr": 0.01}, {"lr": 0.1, "weight_decay": 0.1}),
+    ("RAdam", {"lr": 0.01, "betas": [0.9, 0.8]}, {"lr": 0.1, "betas": [0.8, 0.9]}),
+]
+
 WARMUP = {"scheduler": "LinearLR", "init": {"start_factor": 0.1, "end_factor": 1.0, "total_iters": 5}}
 SCHEDULES = [
     ("ConstantLR", {}),
@@ -150,6 +172,11 @@ SCHEDULES = [
             ],
         },
     ),
+    ("CosineAnnealingWarmRestarts", {"T_0": 7}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 4, "T_mult": 2, "eta_min": 0.01}),
+    ("CyclicLR", {"max_lr": 0.5, "step_size_up": 4}),
+    ("CyclicLR", {"max_lr": 0.5, "step_size_up": 3, "step_size_down": 5, "mode": "triangular2"}),
+    ("CyclicLR", {"max_lr": 0.5, "step_size_up": 6, "mode": "exp_range", "gamma": 0.9}),
     ("ReduceLROnPlateau", {"patience": 2}),
     ("ReduceLROnPlateau", {"patience": 1, "factor": 0.5, "cooldown": 3, "min_lr": 0.02}),
     ("ReduceLROnPlateau", {"mode": "max", "patience": 3, "threshold": 0.1, "threshold_mode": "abs"}),
@@ -195,6 +222,8 @@ def schedule(optimizer, name, init):
         if name == "ChainedScheduler":
             return torch.optim.lr_scheduler.ChainedScheduler(parts)
         init = {"schedulers": parts, "milestones": init["milestones"]}
+    if name == "CyclicLR":
+        init = {"base_lr": BASE_LR, "cycle_momentum": False, **init}
     if name == "OneCycleLR":
         init = {"max_lr": BASE_LR, **init}
     return getattr(torch.optim.lr_scheduler, name)(optimizer, **init)
@@ -249,6 +278,9 @@ def main():
         index = count[name] = count.get(name, -1) + 1
         add_case(vectors, f"optim.{name}/{index}", name, init)
     for name, *inits in GROUPS:
+        index = count[name] = count.get(name, -1) + 1
+        add_case(vectors, f"optim.{name}/{index}", name, *inits)
+    for name, *inits in FURTHER + FURTHER_GROUPS:
         index = count[name] = count.get(name, -1) + 1
         add_case(vectors, f"optim.{name}/{index}", name, *inits)
     vectors.save(ROOT / "conformance" / "data" / "optimizers", LIMIT)

@@ -3,7 +3,8 @@
 //! parameters after each step.
 
 use polygrad_nn::{
-    AdamConfig, AdjustLr, LAMBConfig, LionConfig, MuonConfig, Optimizer, Param, RMSpropConfig, SGDConfig,
+    AdadeltaConfig, AdagradConfig, AdamConfig, AdamaxConfig, AdjustLr, LAMBConfig, LionConfig, MuonConfig, NAdamConfig,
+    Optimizer, Param, RAdamConfig, RMSpropConfig, SGDConfig,
 };
 use polygrad_tensor::{Backend, Error, Result, Tensor};
 
@@ -61,6 +62,48 @@ impl<B: Backend> Options<'_, '_, B> {
             .eps(self.number("eps", 1e-8)?)
             .weight_decay(self.number("weight_decay", decay)?)
             .amsgrad(self.flag("amsgrad", false)?))
+    }
+
+    fn adagrad(&self) -> CaseResult<AdagradConfig> {
+        Ok(AdagradConfig::new(self.number("lr", 1e-2)?)
+            .lr_decay(self.number("lr_decay", 0.0)?)
+            .weight_decay(self.number("weight_decay", 0.0)?)
+            .initial_accumulator_value(self.number("initial_accumulator_value", 0.0)?)
+            .eps(self.number("eps", 1e-10)?))
+    }
+
+    fn adadelta(&self) -> CaseResult<AdadeltaConfig> {
+        Ok(AdadeltaConfig::new(self.number("lr", 1.0)?)
+            .rho(self.number("rho", 0.9)?)
+            .eps(self.number("eps", 1e-6)?)
+            .weight_decay(self.number("weight_decay", 0.0)?))
+    }
+
+    fn adamax(&self) -> CaseResult<AdamaxConfig> {
+        let [first, second] = self.numbers("betas", [0.9, 0.999])?;
+        Ok(AdamaxConfig::new(self.number("lr", 2e-3)?)
+            .betas(first, second)
+            .eps(self.number("eps", 1e-8)?)
+            .weight_decay(self.number("weight_decay", 0.0)?))
+    }
+
+    fn nadam(&self) -> CaseResult<NAdamConfig> {
+        let [first, second] = self.numbers("betas", [0.9, 0.999])?;
+        Ok(NAdamConfig::new(self.number("lr", 2e-3)?)
+            .betas(first, second)
+            .eps(self.number("eps", 1e-8)?)
+            .weight_decay(self.number("weight_decay", 0.0)?)
+            .momentum_decay(self.number("momentum_decay", 4e-3)?)
+            .decoupled_weight_decay(self.flag("decoupled_weight_decay", false)?))
+    }
+
+    fn radam(&self) -> CaseResult<RAdamConfig> {
+        let [first, second] = self.numbers("betas", [0.9, 0.999])?;
+        Ok(RAdamConfig::new(self.number("lr", 1e-3)?)
+            .betas(first, second)
+            .eps(self.number("eps", 1e-8)?)
+            .weight_decay(self.number("weight_decay", 0.0)?)
+            .decoupled_weight_decay(self.flag("decoupled_weight_decay", false)?))
     }
 
     fn lion(&self) -> CaseResult<LionConfig> {
@@ -123,6 +166,11 @@ fn optimizer<B: Backend>(
         "RMSprop" => grouped!(|options: Options<'_, '_, B>| options.rmsprop()),
         "Adam" => grouped!(|options: Options<'_, '_, B>| options.adam(AdamConfig::new, 0.0)),
         "AdamW" => grouped!(|options: Options<'_, '_, B>| options.adam(AdamConfig::adamw, 1e-2)),
+        "Adagrad" => grouped!(|options: Options<'_, '_, B>| options.adagrad()),
+        "Adadelta" => grouped!(|options: Options<'_, '_, B>| options.adadelta()),
+        "Adamax" => grouped!(|options: Options<'_, '_, B>| options.adamax()),
+        "NAdam" => grouped!(|options: Options<'_, '_, B>| options.nadam()),
+        "RAdam" => grouped!(|options: Options<'_, '_, B>| options.radam()),
         "Lion" => grouped!(|options: Options<'_, '_, B>| options.lion()),
         "LAMB" => grouped!(|options: Options<'_, '_, B>| options.lamb()),
         "Muon" => grouped!(|options: Options<'_, '_, B>| options.muon()),

@@ -165,3 +165,108 @@ pub(super) fn norm<B: Backend>(x: &B::Tensor) -> Result<B::Tensor> {
     let squares = B::reduce(ReduceOp::Sum, &B::mul(x, x)?, axes, false)?;
     B::unary(UnaryOp::Sqrt, &squares)
 }
+
+/// The options of an optimizer that are numbers and flags, with their defaults and ranges: the struct, `new` for it and for the optimizer, a
+/// method for each option, and the check.
+macro_rules! options {
+    (
+        $(#[$doc:meta])*
+        $config:ident of $name:ident, $rates:literal $(, betas $first:literal $second:literal)?;
+        $($(#[$number_doc:meta])* $number:ident = $default:literal in $range:expr;)*
+        $([$(#[$flag_doc:meta])* $flag:ident])*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $config {
+            lr: f64,
+            $(betas: ($crate::optim::common::number!($first), f64),)?
+            $($number: f64,)*
+            $($flag: bool,)*
+        }
+
+        impl $config {
+            #[doc = concat!("The defaults, which are PyTorch's. PyTorch's default learning rate is ", $rates, ".")]
+            pub const fn new(lr: f64) -> Self {
+                Self {
+                    lr,
+                    $(betas: ($first, $second),)?
+                    $($number: $default,)*
+                    $($flag: false,)*
+                }
+            }
+
+            $(
+                #[doc = concat!("Decay of the first and of the second moment, each in `[0, 1)`. Default: ", $first, " and ", $second, ".")]
+                #[must_use]
+                pub const fn betas(mut self, first: f64, second: f64) -> Self {
+                    self.betas = (first, second);
+                    self
+                }
+            )?
+
+            $(
+                $(#[$number_doc])*
+                #[doc = concat!("Default: ", $default, ".")]
+                #[must_use]
+                pub const fn $number(mut self, $number: f64) -> Self {
+                    self.$number = $number;
+                    self
+                }
+            )*
+
+            $(
+                $(#[$flag_doc])*
+                /// Default: false.
+                #[must_use]
+                pub const fn $flag(mut self, $flag: bool) -> Self {
+                    self.$flag = $flag;
+                    self
+                }
+            )*
+
+            fn check_options(&self) -> polygrad_tensor::Result<()> {
+                use $crate::optim::common::check;
+                check("lr", self.lr, 0.0..)?;
+                $(
+                    let _: f64 = $first;
+                    check("beta1", self.betas.0, 0.0..1.0)?;
+                    check("beta2", self.betas.1, 0.0..1.0)?;
+                )?
+                $(check(stringify!($number), self.$number, $range)?;)*
+                Ok(())
+            }
+        }
+
+        impl<B: polygrad_tensor::Backend> $name<B> {
+            #[doc = concat!("With the defaults; [`", stringify!($config), "`] has the options.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($config), "::build`].")]
+            pub fn new(params: impl IntoIterator<Item = $crate::Param<B>>, lr: f64) -> polygrad_tensor::Result<Self> {
+                $config::new(lr).build(params)
+            }
+        }
+    };
+}
+
+/// The type of a number that a macro was given.
+macro_rules! number {
+    ($number:literal) => {
+        f64
+    };
+}
+
+pub(super) use {number, options};
+
+/// The gradient with the penalty `decay · param` added.
+pub(super) fn penalized<B: Backend>(gradient: &B::Tensor, param: &B::Tensor, decay: f64) -> Result<B::Tensor> {
+    match decay {
+        0.0 => Ok(gradient.clone()),
+        _ => B::add(gradient, &B::mul_scalar(param, decay)?),
+    }
+}
+
+/// The root of a mean square, and `eps`.
+pub(super) fn root<B: Backend>(square: &B::Tensor, eps: f64) -> Result<B::Tensor> {
+    B::add_scalar(&B::unary(UnaryOp::Sqrt, square)?, eps)
+}

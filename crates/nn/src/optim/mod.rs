@@ -1,6 +1,8 @@
 //! Optimizers: how gradients change parameters.
 
+mod adagrad;
 mod adam;
+mod adam_kin;
 mod clip;
 mod common;
 mod ema;
@@ -17,7 +19,9 @@ use polygrad_tensor::{AnyBackend, Backend, Gradients, Result, Tensor};
 
 use crate::StateDict;
 
+pub use adagrad::{Adadelta, AdadeltaConfig, Adagrad, AdagradConfig};
 pub use adam::{Adam, AdamConfig, AdamW};
+pub use adam_kin::{Adamax, AdamaxConfig, NAdam, NAdamConfig, RAdam, RAdamConfig};
 pub use clip::{clip_grad_norm, clip_grad_value};
 pub use ema::{Ema, EmaConfig};
 pub use lamb::{LAMB, LAMBConfig};
@@ -25,9 +29,9 @@ pub use lion::{Lion, LionConfig};
 pub use muon::{AdjustLr, Muon, MuonConfig};
 pub use rmsprop::{RMSprop, RMSpropConfig};
 pub use schedule::{
-    AnnealStrategy, ChainedScheduler, ConstantLR, CosineAnnealingLR, ExponentialLR, LinearLR, MultiStepLR, OneCycleLR,
-    PlateauMode, PolynomialLR, ReduceLROnPlateau, ReduceLROnPlateauConfig, Schedule, SequentialLR, StepLR,
-    ThresholdMode,
+    AnnealStrategy, ChainedScheduler, ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR, CyclicMode,
+    ExponentialLR, LambdaLR, LinearLR, MultiStepLR, OneCycleLR, PlateauMode, PolynomialLR, ReduceLROnPlateau,
+    ReduceLROnPlateauConfig, Schedule, SequentialLR, StepLR, ThresholdMode,
 };
 pub use sgd::{SGD, SGDConfig};
 

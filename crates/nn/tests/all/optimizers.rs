@@ -21,7 +21,7 @@ on_backends!(
 type Build<B> = fn(Vec<Param<B>>) -> Box<dyn Optimizer<B>>;
 
 /// Optimizers of each kind, with all the state that they can have.
-fn optimizers<B: Backend>() -> [Build<B>; 8] {
+fn optimizers<B: Backend>() -> [Build<B>; 13] {
     [
         |params| Box::new(SGDConfig::new(0.1).momentum(0.9).nesterov(true).build(params).unwrap()),
         |params| Box::new(AdamConfig::new(0.01).weight_decay(0.1).build(params).unwrap()),
@@ -39,6 +39,19 @@ fn optimizers<B: Backend>() -> [Build<B>; 8] {
         |params| Box::new(LionConfig::new(0.01).weight_decay(0.1).build(params).unwrap()),
         |params| Box::new(LAMB::new(params, 0.01).unwrap()),
         |params| Box::new(Muon::new(params, 0.02).unwrap()),
+        |params| Box::new(Adagrad::new(params, 0.1).unwrap()),
+        |params| Box::new(Adadelta::new(params, 1.0).unwrap()),
+        |params| Box::new(Adamax::new(params, 0.01).unwrap()),
+        |params| {
+            Box::new(
+                NAdamConfig::new(0.01)
+                    .decoupled_weight_decay(true)
+                    .weight_decay(0.1)
+                    .build(params)
+                    .unwrap(),
+            )
+        },
+        |params| Box::new(RAdam::new(params, 0.01).unwrap()),
     ]
 }
 
@@ -314,6 +327,21 @@ fn schedule(scheduler: &str, init: &Value) -> Box<dyn Schedule> {
             t_max: count("T_max", 0),
             eta_min: number("eta_min", 0.0),
         }),
+        "CosineAnnealingWarmRestarts" => Box::new(CosineAnnealingWarmRestarts {
+            t_0: count("T_0", 0),
+            t_mult: count("T_mult", 1),
+            eta_min: number("eta_min", 0.0),
+        }),
+        "CyclicLR" => Box::new(CyclicLR {
+            max_lr: number("max_lr", f64::NAN),
+            step_size_up: count("step_size_up", 2000),
+            step_size_down: count("step_size_down", count("step_size_up", 2000)),
+            mode: match init.get("mode").and_then(Value::as_str) {
+                Some("triangular2") => CyclicMode::Triangular2,
+                Some("exp_range") => CyclicMode::ExpRange(number("gamma", 1.0)),
+                _ => CyclicMode::Triangular,
+            },
+        }),
         "LinearLR" => Box::new(LinearLR {
             start_factor: number("start_factor", 1.0 / 3.0),
             end_factor: number("end_factor", 1.0),
@@ -431,7 +459,7 @@ fn schedules_match_pytorch() {
             agree(&found, &expected, name(case));
         }
     }
-    assert_eq!(cases.as_array().unwrap().len(), 28);
+    assert_eq!(cases.as_array().unwrap().len(), 33);
 }
 
 fn numbers(list: &Value) -> Vec<f64> {

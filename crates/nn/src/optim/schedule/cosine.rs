@@ -32,3 +32,43 @@ impl Schedule for CosineAnnealingLR {
         self.eta_min + (base_lr - self.eta_min) * (1.0 + (PI * phase).cos()) / 2.0
     }
 }
+
+/// [`CosineAnnealingLR`] that begins anew after `t_0` steps, after `t_mult` times as many from then on, and so forth.
+///
+/// Source: Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts" (2016).
+#[derive(Clone, Copy, Debug)]
+pub struct CosineAnnealingWarmRestarts {
+    /// Steps until the first restart; 0 is taken for 1.
+    pub t_0: u64,
+    /// How many times as long each part is as the one before; 0 is taken for 1.
+    pub t_mult: u64,
+    /// The smallest rate.
+    pub eta_min: f64,
+}
+
+impl CosineAnnealingWarmRestarts {
+    /// Down to 0, anew every `t_0` steps.
+    pub const fn new(t_0: u64) -> Self {
+        Self {
+            t_0,
+            t_mult: 1,
+            eta_min: 0.0,
+        }
+    }
+}
+
+impl Schedule for CosineAnnealingWarmRestarts {
+    fn lr(&self, base_lr: f64, step: u64) -> f64 {
+        let (mut length, times) = (self.t_0.max(1), self.t_mult.max(1));
+        let mut place = step;
+        if times == 1 {
+            place %= length;
+        }
+        while place >= length {
+            place -= length;
+            length = length.saturating_mul(times);
+        }
+        let phase = place as f64 / length as f64;
+        self.eta_min + (base_lr - self.eta_min) * (1.0 + (PI * phase).cos()) / 2.0
+    }
+}

@@ -158,3 +158,29 @@ impl Schedule for PolynomialLR {
         base_lr * left.powf(self.power)
     }
 }
+
+/// The base rate times a function of the step.
+///
+/// ```
+/// use polygrad_nn::{LambdaLR, Schedule};
+///
+/// let schedule = LambdaLR::new(|step| 0.5f64.powi(step as i32 / 10));
+/// assert_eq!(schedule.lr(0.1, 25), 0.1 * 0.25);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct LambdaLR<F> {
+    factor: F,
+}
+
+impl<F: Fn(u64) -> f64 + Send + Sync> LambdaLR<F> {
+    /// By what the base rate is multiplied in each step.
+    pub const fn new(factor: F) -> Self {
+        Self { factor }
+    }
+}
+
+impl<F: Fn(u64) -> f64 + Send + Sync> Schedule for LambdaLR<F> {
+    fn lr(&self, base_lr: f64, step: u64) -> f64 {
+        base_lr * (self.factor)(step)
+    }
+}

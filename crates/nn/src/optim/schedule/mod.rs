@@ -2,6 +2,7 @@
 
 mod compose;
 mod cosine;
+mod cyclic;
 mod factor;
 mod one_cycle;
 mod plateau;
@@ -11,8 +12,9 @@ use polygrad_tensor::{Backend, Result};
 use crate::Optimizer;
 
 pub use compose::{ChainedScheduler, SequentialLR};
-pub use cosine::CosineAnnealingLR;
-pub use factor::{ConstantLR, ExponentialLR, LinearLR, MultiStepLR, PolynomialLR, StepLR};
+pub use cosine::{CosineAnnealingLR, CosineAnnealingWarmRestarts};
+pub use cyclic::{CyclicLR, CyclicMode};
+pub use factor::{ConstantLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, PolynomialLR, StepLR};
 pub use one_cycle::{AnnealStrategy, OneCycleLR};
 pub use plateau::{PlateauMode, ReduceLROnPlateau, ReduceLROnPlateauConfig, ThresholdMode};
 

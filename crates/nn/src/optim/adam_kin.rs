@@ -1,0 +1,213 @@
+//! Adamax, NAdam and RAdam.
+
+use polygrad_core::{BinaryOp, UnaryOp};
+use polygrad_tensor::{AnyBackend, Backend, Result};
+
+use super::common::{Rule, blend, by_ops, descend, optimizer, options, penalized, root};
+use super::slots::Groups;
+
+/// Adamax as in PyTorch's `torch.optim.Adamax`: Adam by the largest of decaying gradients in place of their mean square.
+///
+/// Source: Kingma and Ba, "Adam: a method for stochastic optimization" (2014).
+pub struct Adamax<B: Backend = AnyBackend> {
+    groups: Groups<B, AdamaxConfig>,
+}
+
+options! {
+    /// Options of [`Adamax`].
+    AdamaxConfig of Adamax, "2e-3", betas 0.9 0.999;
+    /// Added to the gradient's magnitude.
+    eps = 1e-8 in 0.0..;
+    /// L2 penalty: this times the parameter is added to the gradient.
+    weight_decay = 0.0 in 0.0..;
+}
+
+impl<B: Backend> Rule<B> for AdamaxConfig {
+    fn check(&self) -> Result<()> {
+        self.check_options()
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_inf"]
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
+        by_ops::<B>(param, gradient, state, |param, gradient, state| {
+            let gradient = penalized::<B>(gradient, param, self.weight_decay)?;
+            let mean = blend::<B>(&state[0], &gradient, self.betas.0)?;
+            let magnitude = B::add_scalar(&B::unary(UnaryOp::Abs, &gradient)?, self.eps)?;
+            let largest = B::binary(BinaryOp::Maximum, &B::mul_scalar(&state[1], self.betas.1)?, &magnitude)?;
+            let rate = self.lr / bias(self.betas.0, step);
+            let new = descend::<B>(param, &B::div(&mean, &largest)?, rate, 0.0)?;
+            Ok((new, vec![mean, largest]))
+        })
+    }
+}
+
+optimizer!(Adamax, AdamaxConfig);
+
+/// NAdam as in PyTorch's `torch.optim.NAdam`: Adam with Nesterov's momentum.
+///
+/// Source: Dozat, "Incorporating Nesterov momentum into Adam" (2016).
+pub struct NAdam<B: Backend = AnyBackend> {
+    groups: Groups<B, NAdamConfig>,
+}
+
+options! {
+    /// Options of [`NAdam`].
+    NAdamConfig of NAdam, "2e-3", betas 0.9 0.999;
+    /// Added to the denominator.
+    eps = 1e-8 in 0.0..;
+    /// Weight decay: added to the gradient, or taken off the parameter itself if it is decoupled.
+    weight_decay = 0.0 in 0.0..;
+    /// How fast the momentum grows to its full size: in step `t` it is `beta1 · (1 − 0.96^(t · momentum_decay) / 2)`.
+    momentum_decay = 4e-3 in 0.0..;
+    [/// Whether the weight decay is taken off the parameter itself, as by AdamW.
+    decoupled_weight_decay]
+}
+
+impl NAdamConfig {
+    fn momentum(&self, step: u64) -> f64 {
+        self.betas.0 * (1.0 - 0.5 * 0.96f64.powf(step as f64 * self.momentum_decay))
+    }
+
+    /// The product of the momentums of all steps so far. It falls at least as fast as `beta1^t`: what is too small to be told from 0 beside 1 is 0.
+    fn product(&self, steps: u64) -> f64 {
+        let mut product = 1.0;
+        for step in 1..=steps {
+            product *= self.momentum(step);
+            if product < f64::EPSILON / 4.0 {
+                return 0.0;
+            }
+        }
+        product
+    }
+}
+
+impl<B: Backend> Rule<B> for NAdamConfig {
+    fn check(&self) -> Result<()> {
+        self.check_options()
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq"]
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
+        let (momentum, next, product) = (self.momentum(step), self.momentum(step + 1), self.product(step));
+        by_ops::<B>(param, gradient, state, |param, gradient, state| {
+            let (penalty, shrink) = decays(self.weight_decay, self.decoupled_weight_decay, self.lr);
+            let gradient = penalized::<B>(gradient, param, penalty)?;
+            let mean = blend::<B>(&state[0], &gradient, self.betas.0)?;
+            let square = blend::<B>(&state[1], &B::mul(&gradient, &gradient)?, self.betas.1)?;
+            let unbiased = B::mul_scalar(&square, 1.0 / bias(self.betas.1, step))?;
+            let ahead = B::add(
+                &B::mul_scalar(&gradient, (1.0 - momentum) / (1.0 - product))?,
+                &B::mul_scalar(&mean, next / (1.0 - product * next))?,
+            )?;
+            let change = B::div(&ahead, &root::<B>(&unbiased, self.eps)?)?;
+            Ok((descend::<B>(param, &change, self.lr, shrink)?, vec![mean, square]))
+        })
+    }
+}
+
+optimizer!(NAdam, NAdamConfig);
+
+/// RAdam as in PyTorch's `torch.optim.RAdam`: Adam that leaves the second moment alone until it is known well enough.
+///
+/// Source: Liu and others, "On the variance of the adaptive learning rate and beyond" (2020).
+pub struct RAdam<B: Backend = AnyBackend> {
+    groups: Groups<B, RAdamConfig>,
+}
+
+options! {
+    /// Options of [`RAdam`].
+    RAdamConfig of RAdam, "1e-3", betas 0.9 0.999;
+    /// Added to the denominator.
+    eps = 1e-8 in 0.0..;
+    /// Weight decay: added to the gradient, or taken off the parameter itself if it is decoupled.
+    weight_decay = 0.0 in 0.0..;
+    [/// Whether the weight decay is taken off the parameter itself, as by AdamW.
+    decoupled_weight_decay]
+}
+
+impl RAdamConfig {
+    /// The rectification of step `step`; none while the length of the moving average says that the variance is not tractable.
+    fn rectification(&self, step: u64) -> Option<f64> {
+        let (beta, t) = (self.betas.1, step as f64);
+        let full = 2.0 / (1.0 - beta) - 1.0;
+        let length = full - 2.0 * t * beta.powf(t) / bias(beta, step);
+        (length > 5.0).then(|| {
+            let part = |length: f64| (length - 4.0) * (length - 2.0) / length;
+            (part(length) / part(full)).sqrt()
+        })
+    }
+}
+
+impl<B: Backend> Rule<B> for RAdamConfig {
+    fn check(&self) -> Result<()> {
+        self.check_options()
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq"]
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
+        by_ops::<B>(param, gradient, state, |param, gradient, state| {
+            let (penalty, shrink) = decays(self.weight_decay, self.decoupled_weight_decay, self.lr);
+            let gradient = penalized::<B>(gradient, param, penalty)?;
+            let mean = blend::<B>(&state[0], &gradient, self.betas.0)?;
+            let square = blend::<B>(&state[1], &B::mul(&gradient, &gradient)?, self.betas.1)?;
+            let rate = self.lr / bias(self.betas.0, step);
+            let new = match self.rectification(step) {
+                None => descend::<B>(param, &mean, rate, shrink)?,
+                Some(factor) => {
+                    let change = B::div(&mean, &root::<B>(&square, self.eps)?)?;
+                    descend::<B>(param, &change, rate * factor * bias(self.betas.1, step).sqrt(), shrink)?
+                }
+            };
+            Ok((new, vec![mean, square]))
+        })
+    }
+}
+
+optimizer!(RAdam, RAdamConfig);
+
+/// What a mean that began at 0 has seen after so many steps.
+fn bias(beta: f64, step: u64) -> f64 {
+    1.0 - beta.powf(step as f64)
+}
+
+/// The penalty on the gradient, and the share that is taken off the parameter.
+fn decays(weight_decay: f64, decoupled: bool, lr: f64) -> (f64, f64) {
+    if decoupled {
+        (0.0, lr * weight_decay)
+    } else {
+        (weight_decay, 0.0)
+    }
+}
