@@ -79,16 +79,17 @@ impl NAdamConfig {
         self.betas.0 * (1.0 - 0.5 * 0.96f64.powf(step as f64 * self.momentum_decay))
     }
 
-    /// The product of the momentums of all steps so far. It falls at least as fast as `beta1^t`: what is too small to be told from 0 beside 1 is 0.
+    /// The product of the momentums of all steps so far, in f32 as PyTorch keeps it. It falls at least as fast as `beta1^t`: what is too small
+    /// to be told from 0 beside 1 is 0.
     fn product(&self, steps: u64) -> f64 {
-        let mut product = 1.0;
+        let mut product = 1.0f32;
         for step in 1..=steps {
-            product *= self.momentum(step);
-            if product < f64::EPSILON / 4.0 {
+            product *= self.momentum(step) as f32;
+            if product < 1e-17 {
                 return 0.0;
             }
         }
-        product
+        f64::from(product)
     }
 }
 
