@@ -303,6 +303,7 @@ extents! { usize u32 i32 i64 isize }
 fn of_extents<E: Extent>(extents: &[E], numel: Option<usize>) -> Result<Shape> {
     let mut dims = [1; MAX_RANK];
     let Some(list) = dims.get_mut(..extents.len()) else {
+        // For its error.
         return Shape::new(&vec![1; extents.len()]);
     };
     let mut open = None;

@@ -185,7 +185,7 @@ macro_rules! options {
         }
 
         impl $config {
-            #[doc = concat!("The defaults, which are PyTorch's. PyTorch's default learning rate is ", $rates, ".")]
+            #[doc = concat!("With this learning rate, and the other defaults. The usual rate is ", $rates, ".")]
             pub const fn new(lr: f64) -> Self {
                 Self {
                     lr,

@@ -3,9 +3,8 @@
 use polygrad_core::{BinaryOp, CompareOp, UnaryOp};
 use polygrad_tensor::{AnyBackend, Backend, Result, Scalar};
 
-use super::common::{Rule, blend, by_ops, check, descend, norm, optimizer};
+use super::common::{Rule, blend, by_ops, descend, norm, optimizer, options};
 use super::slots::Groups;
-use crate::Param;
 
 /// LAMB: Adam's direction, scaled for each parameter by the ratio of the parameter's norm to the direction's. For large batches.
 ///
@@ -18,65 +17,20 @@ pub struct LAMB<B: Backend = AnyBackend> {
     groups: Groups<B, LAMBConfig>,
 }
 
-/// Options of [`LAMB`].
-#[derive(Clone, Copy, Debug)]
-pub struct LAMBConfig {
-    lr: f64,
-    betas: (f64, f64),
-    eps: f64,
-    weight_decay: f64,
-    trust_clip: bool,
-    always_adapt: bool,
+options! {
+    /// Options of [`LAMB`], with timm's defaults.
+    LAMBConfig of LAMB, "1e-3", betas 0.9 0.999;
+    /// Added to the denominator.
+    eps = 1e-6 in 0.0..;
+    /// Weight decay: this times the parameter is added to Adam's direction.
+    weight_decay = 0.01 in 0.0..;
+    [/// Whether the ratio is at most 1.
+    trust_clip]
+    [/// Whether parameters without weight decay are scaled, too.
+    always_adapt]
 }
 
 impl LAMBConfig {
-    /// LAMB with a weight decay of 0.01. timm's default learning rate is 1e-3.
-    pub const fn new(lr: f64) -> Self {
-        Self {
-            lr,
-            betas: (0.9, 0.999),
-            eps: 1e-6,
-            weight_decay: 0.01,
-            trust_clip: false,
-            always_adapt: false,
-        }
-    }
-
-    /// Decay of the first and of the second moment, each in `[0, 1)`. Default: 0.9 and 0.999.
-    #[must_use]
-    pub const fn betas(mut self, first: f64, second: f64) -> Self {
-        self.betas = (first, second);
-        self
-    }
-
-    /// Added to the denominator. Default: 1e-6.
-    #[must_use]
-    pub const fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Weight decay: this times the parameter is added to Adam's direction. Default: 0.01.
-    #[must_use]
-    pub const fn weight_decay(mut self, weight_decay: f64) -> Self {
-        self.weight_decay = weight_decay;
-        self
-    }
-
-    /// Whether the ratio is at most 1. Default: false.
-    #[must_use]
-    pub const fn trust_clip(mut self, trust_clip: bool) -> Self {
-        self.trust_clip = trust_clip;
-        self
-    }
-
-    /// Whether parameters without weight decay are scaled, too. Default: false.
-    #[must_use]
-    pub const fn always_adapt(mut self, always_adapt: bool) -> Self {
-        self.always_adapt = always_adapt;
-        self
-    }
-
     /// `‖param‖ / ‖direction‖`, or 1 where either is 0: a tensor of rank 0.
     fn trust_ratio<B: Backend>(&self, param: &B::Tensor, direction: &B::Tensor) -> Result<B::Tensor> {
         let (param, direction) = (norm::<B>(param)?, norm::<B>(direction)?);
@@ -98,23 +52,9 @@ impl LAMBConfig {
     }
 }
 
-impl<B: Backend> LAMB<B> {
-    /// LAMB with a weight decay of 0.01; [`LAMBConfig`] has the other options.
-    ///
-    /// # Errors
-    /// As [`LAMBConfig::build`].
-    pub fn new(params: impl IntoIterator<Item = Param<B>>, lr: f64) -> Result<Self> {
-        LAMBConfig::new(lr).build(params)
-    }
-}
-
 impl<B: Backend> Rule<B> for LAMBConfig {
     fn check(&self) -> Result<()> {
-        check("lr", self.lr, 0.0..)?;
-        check("beta1", self.betas.0, 0.0..1.0)?;
-        check("beta2", self.betas.1, 0.0..1.0)?;
-        check("eps", self.eps, 0.0..)?;
-        check("weight_decay", self.weight_decay, 0.0..)
+        self.check_options()
     }
 
     fn fields(&self) -> &'static [&'static str] {
