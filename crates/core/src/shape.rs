@@ -317,11 +317,11 @@ fn of_extents<E: Extent>(extents: &[E], numel: Option<usize>) -> Result<Shape> {
     if let (Some(i), Some(numel)) = (open, numel) {
         let others = Shape::new(list)?.numel();
         if others == 0 || numel % others != 0 {
-            list[i] = 0;
-            let known: Vec<String> = list.iter().map(ToString::to_string).collect();
+            let mut written: Vec<String> = list.iter().map(ToString::to_string).collect();
+            "-1".clone_into(&mut written[i]);
             return Err(Error::shape(format!(
-                "{numel} elements do not fill a shape whose other extents have {others} (of {})",
-                known.join(" x ")
+                "{numel} elements do not fill shape [{}], whatever the open extent",
+                written.join(", ")
             )));
         }
         list[i] = numel / others;

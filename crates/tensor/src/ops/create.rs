@@ -47,7 +47,7 @@ impl<B: Backend> Tensor<B> {
     pub fn new<D: IntoData>(data: D, place: impl Place<B>) -> Result<Self> {
         let mut values = Vec::new();
         let mut dims = Vec::new();
-        data.collect(&mut values, &mut dims, 0);
+        data.collect(&mut values, &mut dims, 0).map_err(|e| e.with_op("new"))?;
         let usual = match <D::Element as Element>::DTYPE {
             DType::F64 => DType::F32,
             DType::I32 => DType::I64,
@@ -223,7 +223,10 @@ pub trait IntoData {
     type Element: Element;
 
     /// Appends the values in row-major order, and writes the extents from axis `depth` on.
-    fn collect(self, values: &mut Vec<Self::Element>, dims: &mut Vec<usize>, depth: usize);
+    ///
+    /// # Errors
+    /// When rows differ in length.
+    fn collect(self, values: &mut Vec<Self::Element>, dims: &mut Vec<usize>, depth: usize) -> Result<()>;
 }
 
 macro_rules! number {
@@ -231,8 +234,9 @@ macro_rules! number {
         impl IntoData for $type {
             type Element = $type;
 
-            fn collect(self, values: &mut Vec<$type>, _: &mut Vec<usize>, _: usize) {
+            fn collect(self, values: &mut Vec<$type>, _: &mut Vec<usize>, _: usize) -> Result<()> {
                 values.push(self);
+                Ok(())
             }
         }
     )*};
@@ -240,49 +244,56 @@ macro_rules! number {
 
 number! { bool u8 i32 i64 f16 bf16 f32 f64 }
 
-/// Along one axis. Rows of other lengths than the first make too many or too few values for the shape.
+/// Along one axis.
 fn along<D: IntoData>(
     parts: impl ExactSizeIterator<Item = D>,
     values: &mut Vec<D::Element>,
     dims: &mut Vec<usize>,
     depth: usize,
-) {
-    if dims.len() == depth {
-        dims.push(parts.len());
+) -> Result<()> {
+    match dims.get(depth) {
+        None => dims.push(parts.len()),
+        Some(&extent) if extent == parts.len() => {}
+        Some(extent) => {
+            return Err(Error::shape(format!(
+                "a row of {} along axis {depth} stands beside one of {extent}",
+                parts.len()
+            )));
+        }
     }
-    for part in parts {
-        part.collect(values, dims, depth + 1);
-    }
+    parts
+        .into_iter()
+        .try_for_each(|part| part.collect(values, dims, depth + 1))
 }
 
 impl<D: IntoData, const N: usize> IntoData for [D; N] {
     type Element = D::Element;
 
-    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) {
-        along(self.into_iter(), values, dims, depth);
+    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) -> Result<()> {
+        along(self.into_iter(), values, dims, depth)
     }
 }
 
 impl<D: IntoData> IntoData for Vec<D> {
     type Element = D::Element;
 
-    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) {
-        along(self.into_iter(), values, dims, depth);
+    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) -> Result<()> {
+        along(self.into_iter(), values, dims, depth)
     }
 }
 
 impl<D: IntoData + Clone> IntoData for &[D] {
     type Element = D::Element;
 
-    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) {
-        along(self.iter().cloned(), values, dims, depth);
+    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) -> Result<()> {
+        along(self.iter().cloned(), values, dims, depth)
     }
 }
 
 impl<D: IntoData + Clone> IntoData for &Vec<D> {
     type Element = D::Element;
 
-    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) {
-        self.as_slice().collect(values, dims, depth);
+    fn collect(self, values: &mut Vec<D::Element>, dims: &mut Vec<usize>, depth: usize) -> Result<()> {
+        self.as_slice().collect(values, dims, depth)
     }
 }

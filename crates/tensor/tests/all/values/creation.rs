@@ -58,8 +58,15 @@ fn values_and_likenesses() -> Result<()> {
     same(Tensor::new(vec![vec![1i64, 2], vec![3, 4]], d)?, &[2, 2], &[1, 2, 3, 4]);
     same(Tensor::new(&[[1i64, 2], [3, 4]][..], d)?, &[2, 2], &[1, 2, 3, 4]);
     same(Tensor::new(vec![[1i64], [2]], d)?, &[2, 1], &[1, 2]);
-    let ragged = Tensor::new(vec![vec![1.0, 2.0], vec![3.0]], d).unwrap_err();
-    assert_eq!(ragged.kind(), polygrad_tensor::ErrorKind::Shape, "{ragged}");
+    // Also where there are as many values as the first row promises.
+    for ragged in [
+        vec![vec![1.0, 2.0], vec![3.0]],
+        vec![vec![1.0, 2.0], vec![3.0], vec![4.0, 5.0, 6.0]],
+    ] {
+        let error = Tensor::new(ragged, d).unwrap_err();
+        assert_eq!(error.kind(), polygrad_tensor::ErrorKind::Shape, "{error}");
+        assert!(error.to_string().contains("a row of 1 along axis 1"), "{error}");
+    }
     let x = Tensor::full([2, 1], 3, (d, DType::U8))?;
     assert_eq!((x.ones_like()?.dtype(), x.ones_like()?.dims()), (DType::U8, vec![2, 1]));
     assert_eq!(x.full_like(9)?.to_vec::<u8>()?, [9, 9]);
