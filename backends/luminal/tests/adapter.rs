@@ -90,7 +90,7 @@ fn what_is_not_there_is_an_error_that_names_the_fix() -> Result<()> {
     let error = registry.open("luminal:cuda:0").unwrap_err();
     assert!(error.to_string().contains("cuda"), "{error}");
     let one = Tensor::<Luminal>::ones([1], &device())?;
-    let huge = one.expand([1 << 40])?;
+    let huge = one.expand([1usize << 40])?;
     assert_eq!(huge.add(&huge).unwrap_err().kind(), ErrorKind::OutOfMemory);
     Ok(())
 }
