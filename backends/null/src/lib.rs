@@ -10,7 +10,7 @@
 //! ```
 //! use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential, loss::cross_entropy};
 //! use polygrad_null::Null;
-//! use polygrad_tensor::{DType, Device, Result, Tensor};
+//! use polygrad_tensor::{Device, Result, Tensor};
 //!
 //! /// The most bytes that are alive at once in a training step.
 //! fn peak_bytes(batch: usize) -> Result<usize> {
@@ -23,7 +23,7 @@
 //!     let x = Tensor::zeros([batch, 784], &device)?;
 //!     let classes = Tensor::full([batch], 0, &device)?;
 //!     let loss = cross_entropy(&model.forward(&x)?, &classes)?;
-//!     optimizer.backward_step(loss)?;
+//!     optimizer.step(&loss.backward()?)?;
 //!     Ok(device.inner().stats().peak_bytes)
 //! }
 //!
