@@ -311,7 +311,7 @@ fn of_extents<E: Extent>(extents: &[E], numel: Option<usize>) -> Result<Shape> {
         match extent.extent() {
             Some(extent) => *dim = extent,
             None if extent.is_open() && open.is_none() && numel.is_some() => open = Some(i),
-            None => return Err(negative(extent.is_open(), numel.is_some())),
+            None => return Err(negative(i, extent.is_open(), numel.is_some())),
         }
     }
     if let (Some(i), Some(numel)) = (open, numel) {
@@ -330,12 +330,16 @@ fn of_extents<E: Extent>(extents: &[E], numel: Option<usize>) -> Result<Shape> {
 }
 
 #[cold]
-fn negative(open: bool, known: bool) -> Error {
+fn negative(axis: usize, open: bool, known: bool) -> Error {
     match (open, known) {
-        (true, true) => Error::shape("a shape has more than one extent of -1"),
-        (true, false) => Error::shape("an extent is -1")
+        (true, true) => Error::shape(format!(
+            "the extent of axis {axis} is -1, too: only one can be found out"
+        ))
+        .with_hint("write the others"),
+        (true, false) => Error::shape(format!("the extent of axis {axis} is -1"))
             .with_hint("only where the elements are there, as in reshape, is it found out"),
-        (false, _) => Error::shape("an extent is negative"),
+        (false, _) => Error::shape(format!("the extent of axis {axis} is negative"))
+            .with_hint("write 0 or more; -1, once, where the elements are there, is found out"),
     }
 }
 

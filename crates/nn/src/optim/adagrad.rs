@@ -27,20 +27,8 @@ options! {
 }
 
 impl<B: Backend> Rule<B> for AdagradConfig {
-    fn check(&self) -> Result<()> {
-        self.check_options()
-    }
-
     fn fields(&self) -> &'static [&'static str] {
         &["sum"]
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
@@ -78,20 +66,8 @@ options! {
 }
 
 impl<B: Backend> Rule<B> for AdadeltaConfig {
-    fn check(&self) -> Result<()> {
-        self.check_options()
-    }
-
     fn fields(&self) -> &'static [&'static str] {
         &["square_avg", "acc_delta"]
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], _step: u64) -> Result<()> {

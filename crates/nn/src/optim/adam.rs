@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AdamParams, AnyBackend, Backend, Result};
 
-use super::common::{Rule, check, optimizer};
+use super::common::{Options, Rule, check, optimizer};
 use super::slots::Groups;
 use crate::Param;
 
@@ -102,7 +102,7 @@ impl<B: Backend> Adam<B> {
     }
 }
 
-impl<B: Backend> Rule<B> for AdamConfig {
+impl Options for AdamConfig {
     fn check(&self) -> Result<()> {
         check("lr", self.lr, 0.0..)?;
         check("beta1", self.betas.0, 0.0..1.0)?;
@@ -111,20 +111,22 @@ impl<B: Backend> Rule<B> for AdamConfig {
         check("weight_decay", self.weight_decay, 0.0..)
     }
 
-    fn fields(&self) -> &'static [&'static str] {
-        if self.amsgrad {
-            &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
-        } else {
-            &["exp_avg", "exp_avg_sq"]
-        }
-    }
-
     fn lr(&self) -> f64 {
         self.lr
     }
 
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
+    }
+}
+
+impl<B: Backend> Rule<B> for AdamConfig {
+    fn fields(&self) -> &'static [&'static str] {
+        if self.amsgrad {
+            &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
+        } else {
+            &["exp_avg", "exp_avg_sq"]
+        }
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {

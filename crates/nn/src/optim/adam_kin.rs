@@ -23,20 +23,8 @@ options! {
 }
 
 impl<B: Backend> Rule<B> for AdamaxConfig {
-    fn check(&self) -> Result<()> {
-        self.check_options()
-    }
-
     fn fields(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_inf"]
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
@@ -94,20 +82,8 @@ impl NAdamConfig {
 }
 
 impl<B: Backend> Rule<B> for NAdamConfig {
-    fn check(&self) -> Result<()> {
-        self.check_options()
-    }
-
     fn fields(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq"]
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
@@ -162,20 +138,8 @@ impl RAdamConfig {
 }
 
 impl<B: Backend> Rule<B> for RAdamConfig {
-    fn check(&self) -> Result<()> {
-        self.check_options()
-    }
-
     fn fields(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq"]
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {

@@ -3,11 +3,18 @@
 use polygrad_core::{ReduceOp, UnaryOp};
 use polygrad_tensor::{Axes, Backend, DType, Error, Result, Shape};
 
-/// The options of one kind of optimizer, and with them its rule: what [`Groups`](super::slots::Groups) are made of.
-pub(super) trait Rule<B: Backend> {
-    /// Fails unless all options are in range.
+/// The options of one kind of optimizer.
+pub(super) trait Options {
+    /// Fails unless all are in range.
     fn check(&self) -> Result<()>;
 
+    fn lr(&self) -> f64;
+
+    fn set_lr(&mut self, lr: f64);
+}
+
+/// Options, and with them the optimizer's rule: what [`Groups`](super::slots::Groups) are made of.
+pub(super) trait Rule<B: Backend>: Options {
     /// Fails if there are parameters, given by name and shape, that such an optimizer cannot train; names all of them.
     fn check_params(&self, _params: &mut dyn Iterator<Item = (&str, Shape)>) -> Result<()> {
         Ok(())
@@ -15,10 +22,6 @@ pub(super) trait Rule<B: Backend> {
 
     /// What each tensor that is remembered about a parameter is called.
     fn fields(&self) -> &'static [&'static str];
-
-    fn lr(&self) -> f64;
-
-    fn set_lr(&mut self, lr: f64);
 
     /// Changes a parameter's value by its gradient, and its state, which has one tensor for each field, zeros at first; `step` is the number
     /// of this step, from 1. Changes all that it is given, or nothing when it fails.
@@ -223,8 +226,10 @@ macro_rules! options {
                     self
                 }
             )*
+        }
 
-            fn check_options(&self) -> polygrad_tensor::Result<()> {
+        impl $crate::optim::common::Options for $config {
+            fn check(&self) -> polygrad_tensor::Result<()> {
                 use $crate::optim::common::check;
                 check("lr", self.lr, 0.0..)?;
                 $(
@@ -234,6 +239,14 @@ macro_rules! options {
                 )?
                 $(check(stringify!($number), self.$number, $range)?;)*
                 Ok(())
+            }
+
+            fn lr(&self) -> f64 {
+                self.lr
+            }
+
+            fn set_lr(&mut self, lr: f64) {
+                self.lr = lr;
             }
         }
 

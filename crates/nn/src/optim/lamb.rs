@@ -53,20 +53,8 @@ impl LAMBConfig {
 }
 
 impl<B: Backend> Rule<B> for LAMBConfig {
-    fn check(&self) -> Result<()> {
-        self.check_options()
-    }
-
     fn fields(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq"]
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {

@@ -3,7 +3,7 @@
 use polygrad_core::UnaryOp;
 use polygrad_tensor::{AnyBackend, Backend, Result};
 
-use super::common::{Rule, blend, by_ops, check, descend, optimizer};
+use super::common::{Options, Rule, blend, by_ops, check, descend, optimizer};
 use super::slots::Groups;
 use crate::Param;
 
@@ -61,16 +61,12 @@ impl<B: Backend> Lion<B> {
     }
 }
 
-impl<B: Backend> Rule<B> for LionConfig {
+impl Options for LionConfig {
     fn check(&self) -> Result<()> {
         check("lr", self.lr, 0.0..)?;
         check("beta1", self.betas.0, 0.0..1.0)?;
         check("beta2", self.betas.1, 0.0..1.0)?;
         check("weight_decay", self.weight_decay, 0.0..)
-    }
-
-    fn fields(&self) -> &'static [&'static str] {
-        &["exp_avg"]
     }
 
     fn lr(&self) -> f64 {
@@ -79,6 +75,12 @@ impl<B: Backend> Rule<B> for LionConfig {
 
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
+    }
+}
+
+impl<B: Backend> Rule<B> for LionConfig {
+    fn fields(&self) -> &'static [&'static str] {
+        &["exp_avg"]
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], _step: u64) -> Result<()> {

@@ -3,7 +3,7 @@
 use polygrad_core::BinaryOp;
 use polygrad_tensor::{AnyBackend, Axes, Backend, Error, Result, Scalar, Shape};
 
-use super::common::{Rule, blend, by_ops, check, descend, norm, optimizer};
+use super::common::{Options, Rule, blend, by_ops, check, descend, norm, optimizer};
 use super::slots::Groups;
 use crate::Param;
 
@@ -158,7 +158,7 @@ impl<B: Backend> Muon<B> {
     }
 }
 
-impl<B: Backend> Rule<B> for MuonConfig {
+impl Options for MuonConfig {
     fn check(&self) -> Result<()> {
         check("lr", self.lr, 0.0..)?;
         check("weight_decay", self.weight_decay, 0.0..)?;
@@ -174,6 +174,16 @@ impl<B: Backend> Rule<B> for MuonConfig {
         Ok(())
     }
 
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+}
+
+impl<B: Backend> Rule<B> for MuonConfig {
     fn check_params(&self, params: &mut dyn Iterator<Item = (&str, Shape)>) -> Result<()> {
         let others: Vec<String> = params
             .filter(|(_, shape)| shape.rank() != 2)
@@ -192,14 +202,6 @@ impl<B: Backend> Rule<B> for MuonConfig {
 
     fn fields(&self) -> &'static [&'static str] {
         &["momentum_buffer"]
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], _step: u64) -> Result<()> {

@@ -29,10 +29,6 @@ options! {
 }
 
 impl<B: Backend> Rule<B> for RMSpropConfig {
-    fn check(&self) -> Result<()> {
-        self.check_options()
-    }
-
     fn fields(&self) -> &'static [&'static str] {
         match (self.momentum > 0.0, self.centered) {
             (false, false) => &["square_avg"],
@@ -40,14 +36,6 @@ impl<B: Backend> Rule<B> for RMSpropConfig {
             (false, true) => &["square_avg", "grad_avg"],
             (true, true) => &["square_avg", "momentum_buffer", "grad_avg"],
         }
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
     }
 
     /// `state` is the mean square, then the momentum if there is one, then the mean gradient if it is centred.

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, SgdParams};
 
-use super::common::{Rule, check, optimizer};
+use super::common::{Options, Rule, check, optimizer};
 use super::slots::Groups;
 use crate::Param;
 
@@ -93,7 +93,7 @@ impl<B: Backend> SGD<B> {
     }
 }
 
-impl<B: Backend> Rule<B> for SGDConfig {
+impl Options for SGDConfig {
     fn check(&self) -> Result<()> {
         check("lr", self.lr, 0.0..)?;
         check("momentum", self.momentum, 0.0..)?;
@@ -105,20 +105,22 @@ impl<B: Backend> Rule<B> for SGDConfig {
         Ok(())
     }
 
-    fn fields(&self) -> &'static [&'static str] {
-        if self.momentum == 0.0 {
-            &[]
-        } else {
-            &["momentum_buffer"]
-        }
-    }
-
     fn lr(&self) -> f64 {
         self.lr
     }
 
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
+    }
+}
+
+impl<B: Backend> Rule<B> for SGDConfig {
+    fn fields(&self) -> &'static [&'static str] {
+        if self.momentum == 0.0 {
+            &[]
+        } else {
+            &["momentum_buffer"]
+        }
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {

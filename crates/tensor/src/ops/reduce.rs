@@ -142,7 +142,11 @@ impl<B: Backend> Tensor<B> {
         self.arg_reduce(ArgOp::Min, axis, keepdims)
     }
 
-    pub(crate) fn arg_reduce(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<Self> {
+    /// Finds a position along an axis, i64, by an op of the family [`ArgOp`].
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    pub fn arg_reduce(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<Self> {
         if let Some(vector) = self.vector_of_scalar()? {
             return vector.arg_reduce(op, axis, keepdims)?.reshape(());
         }

@@ -1,6 +1,6 @@
 //! Reductions, extremes and running sums.
 
-use polygrad_core::{DType, Error, ReduceOp, Result};
+use polygrad_core::{ArgOp, DType, Error, ReduceOp, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::row::{Row, rows};
@@ -24,8 +24,8 @@ rows! {
     Row::new("ReduceLogSumExp", 1, |c| {
         reduce(c, |x, axes, keep| real(c, x, |x| if keep { x.logsumexp_keepdim(axes) } else { x.logsumexp(axes) }))
     }).like(0).wide();
-    Row::new("ArgMax", 1, |c| arg(c, Tensor::argmax_keepdim));
-    Row::new("ArgMin", 1, |c| arg(c, Tensor::argmin_keepdim));
+    Row::new("ArgMax", 1, |c| arg(c, ArgOp::Max));
+    Row::new("ArgMin", 1, |c| arg(c, ArgOp::Min));
     Row::new("CumSum", 11, |c| scan(c, |x, axis| x.cumsum(axis)?.to_dtype(x.dtype()))).like(0).wide();
     Row::new("CumProd", 26, |c| scan(c, running_product)).like(0).wide();
 }
@@ -104,21 +104,15 @@ fn extreme(c: &Call<'_>, x: &Tensor, axes: &[isize], keepdims: bool, op: ReduceO
     x.reduce(op, axes, keepdims)
 }
 
-fn arg(c: &Call<'_>, find: fn(&Tensor, isize) -> Result<Tensor>) -> Results {
+fn arg(c: &Call<'_>, op: ArgOp) -> Results {
     let x = c.x(0)?;
     let axis = c.axis("axis", 0, x.rank())?;
     let (at, keepdims) = (axis as isize, c.flag("keepdims", true)?);
-    let found = if c.flag("select_last_index", false)? {
-        let last = x.shape()[axis] as i64 - 1;
-        (last - find(&x.flip([at])?, at)?)?
-    } else {
-        find(&x, at)?
-    };
-    one(if keepdims || x.rank() == 0 {
-        found
-    } else {
-        found.squeeze(at)?
-    })
+    if !c.flag("select_last_index", false)? {
+        return one(x.arg_reduce(op, at, keepdims)?);
+    }
+    let last = x.shape()[axis] as i64 - 1;
+    one((last - x.flip([at])?.arg_reduce(op, at, keepdims)?)?)
 }
 
 /// A running sum or product: inclusive or not, from either end.
