@@ -21,6 +21,10 @@ pub trait Operand<B: Backend> {
     /// `left op self`, as bool.
     #[doc(hidden)]
     fn compared(self, op: CompareOp, left: &Tensor<B>) -> Result<Tensor<B>>;
+
+    /// As a tensor of the dtype of another one, and of no axis if it is a number.
+    #[doc(hidden)]
+    fn into_tensor_like(self, other: &Tensor<B>) -> Result<Tensor<B>>;
 }
 
 macro_rules! tensors {
@@ -33,6 +37,10 @@ macro_rules! tensors {
 
             fn compared(self, op: CompareOp, left: &Tensor<B>) -> Result<Tensor<B>> {
                 left.compare(op, &self)
+            }
+
+            fn into_tensor_like(self, other: &Tensor<B>) -> Result<Tensor<B>> {
+                self.to_dtype(other.dtype())
             }
         }
     )*};
@@ -50,6 +58,10 @@ macro_rules! numbers {
 
             fn compared(self, op: CompareOp, left: &Tensor<B>) -> Result<Tensor<B>> {
                 left.compare_scalar(op, Scalar::from(self))
+            }
+
+            fn into_tensor_like(self, other: &Tensor<B>) -> Result<Tensor<B>> {
+                Tensor::full((), Scalar::from(self), (&other.device(), other.dtype()))
             }
         }
     )*};

@@ -147,7 +147,7 @@ impl<B: Backend> Tensor<B> {
         Self::iota("linspace", steps, (start.into(), step.into()), DType::F32, place)
     }
 
-    fn iota(
+    pub(super) fn iota(
         op: &'static str,
         len: usize,
         (start, step): (Scalar, Scalar),

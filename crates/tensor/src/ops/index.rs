@@ -1,145 +1,12 @@
-//! Picking and placing elements by index.
+//! Gathering and scattering along an axis.
 
-use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
-
-use polygrad_core::{Axes, Backend, DType, Error, Op, Result, Shape, SliceRange};
+use polygrad_core::{Backend, DType, Error, Op, Result, Shape, SliceRange};
 
 use super::context;
 use crate::Tensor;
 use crate::graph::record;
 
-/// What to take of one axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Index {
-    /// One position; the axis goes away. Negative ones count from the back.
-    At(isize),
-    /// From start (default: the beginning) to end (default: the end), in steps of a positive number; negative bounds count from the
-    /// back, and bounds beyond the axis are moved to its ends, as in Python.
-    Range(Option<isize>, Option<isize>, usize),
-}
-
-macro_rules! from_range {
-    ($($type:ty => |$range:ident| $start:expr, $end:expr;)*) => {$(
-        impl From<$type> for Index {
-            fn from($range: $type) -> Self {
-                Self::Range($start, $end, 1)
-            }
-        }
-    )*};
-}
-
-from_range! {
-    RangeFull => |_range| None, None;
-    Range<isize> => |range| Some(range.start), Some(range.end);
-    RangeFrom<isize> => |range| Some(range.start), None;
-    RangeTo<isize> => |range| None, Some(range.end);
-    RangeInclusive<isize> => |range| Some(*range.start()), range.end().checked_add(1).filter(|&end| end != 0);
-}
-
-impl From<isize> for Index {
-    fn from(at: isize) -> Self {
-        Self::At(at)
-    }
-}
-
-impl Index {
-    /// Every `step`-th element of a range.
-    #[must_use]
-    pub fn step_by(self, step: usize) -> Self {
-        match self {
-            Self::Range(start, end, _) => Self::Range(start, end, step),
-            at => at,
-        }
-    }
-
-    fn resolve(self, axis: usize, dim: usize) -> Result<SliceRange> {
-        let extent = dim as isize;
-        match self {
-            Self::At(at) => {
-                let from_front = if at < 0 { at + extent } else { at };
-                if (0..extent).contains(&from_front) {
-                    return Ok(SliceRange::new(from_front as usize, 1, 1));
-                }
-                Err(Error::out_of_range(format!(
-                    "index {at} is outside axis {axis} of extent {dim}"
-                )))
-            }
-            Self::Range(_, _, 0) => Err(Error::invalid(format!("a step of 0 on axis {axis}"))),
-            Self::Range(start, end, step) => {
-                let bound = |bound: isize| if bound < 0 { bound + extent } else { bound }.clamp(0, extent) as usize;
-                let (start, end) = (start.map_or(0, bound), end.map_or(dim, bound));
-                let len = end.saturating_sub(start).div_ceil(step);
-                let step = isize::try_from(step).unwrap_or(isize::MAX);
-                Ok(SliceRange::new(start, len, step))
-            }
-        }
-    }
-}
-
-/// One to eight of what converts to [`Index`]: `x.i(1)`, `x.i((0, 2..5))`, `x.i((.., -1))`.
-pub trait IntoIndex {
-    /// One entry for each leading axis.
-    fn into_index(self) -> Vec<Index>;
-}
-
-impl<I: Into<Index>> IntoIndex for I {
-    fn into_index(self) -> Vec<Index> {
-        vec![self.into()]
-    }
-}
-
-impl IntoIndex for &[Index] {
-    fn into_index(self) -> Vec<Index> {
-        self.to_vec()
-    }
-}
-
-macro_rules! tuple_index {
-    ($(($($name:ident)*))*) => {$(
-        #[allow(non_snake_case, reason = "a type parameter names its value")]
-        impl<$($name: Into<Index>),*> IntoIndex for ($($name,)*) {
-            fn into_index(self) -> Vec<Index> {
-                let ($($name,)*) = self;
-                vec![$($name.into()),*]
-            }
-        }
-    )*};
-}
-
-tuple_index! { (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G) (A B C D E F G H) }
-
 impl<B: Backend> Tensor<B> {
-    /// Indexes the leading axes by positions and ranges, as Python's `x[0, 2:5]`. A view.
-    ///
-    /// # Errors
-    /// When there are more entries than axes, a position is out of range, or a step is 0.
-    pub fn i(&self, index: impl IntoIndex) -> Result<Self> {
-        let fail = |e| context(e, "index", &[self]);
-        let index = index.into_index();
-        let shape = self.shape();
-        if index.len() > shape.rank() {
-            return Err(fail(Error::out_of_range(format!(
-                "{} indices for {} axes",
-                index.len(),
-                shape.rank()
-            ))));
-        }
-        let mut ranges: Vec<_> = shape.iter().map(|&dim| SliceRange::full(dim)).collect();
-        let mut gone = Vec::new();
-        for (axis, &entry) in index.iter().enumerate() {
-            ranges[axis] = entry.resolve(axis, shape[axis]).map_err(fail)?;
-            if matches!(entry, Index::At(_)) {
-                gone.push(axis);
-            }
-        }
-        let cut = self.slice(&ranges)?;
-        if gone.is_empty() {
-            return Ok(cut);
-        }
-        let shape = cut.shape();
-        cut.reshape(shape.reduced(Axes::new(gone)?, false))
-    }
-
     /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1, and likewise for others. The index has the same rank and is no larger than
     /// this tensor on the other axes, or is empty.
     ///
@@ -327,7 +194,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// An index tensor as i64, on the same device as the tensor that it indexes.
-    fn checked_index(&self, indexed: &Self) -> Result<Self> {
+    pub(super) fn checked_index(&self, indexed: &Self) -> Result<Self> {
         indexed.check_device(self)?;
         match self.dtype() {
             DType::I64 => Ok(self.clone()),

@@ -10,6 +10,7 @@ mod division;
 mod einsum;
 mod elementwise;
 mod index;
+mod indexing;
 pub mod inference;
 mod interpolate;
 mod join;
@@ -30,7 +31,7 @@ pub use axes::IntoAxes;
 pub use clamp::ClampBound;
 pub use create::IntoData;
 pub use division::RoundingMode;
-pub use index::{Index, IntoIndex};
+pub use indexing::{Index, IntoIndex};
 pub use interpolate::{InterpolateMode, Resize};
 pub use pad::PadMode;
 

@@ -67,6 +67,18 @@ fn cuts(cases: &mut Cases) {
     cases.unary("narrow", mixed([2, 5], 1), |x| x.narrow(1, 1, 3));
     cases.unary("select", mixed([2, 5], 1), |x| x.select(1, -2));
     cases.unary("index", mixed([2, 5, 3], 1), |x| x.i((-1, Index::from(1..).step_by(2))));
+    cases.unary("index by tensors", mixed([3, 4], 1), |x| {
+        let rows = Tensor::from_vec(vec![0i64, 2, 0], [3], &x.device())?;
+        x.i((&rows, &rows))?.mul(x.i(&rows)?.i((.., 1))?)
+    });
+    cases.unary("index by a mask", mixed([3, 4], 1), |x| x.i(&x.detach().gt(0)?));
+    cases.add("index_put", [mixed([3, 4], 1), mixed([2, 1], 2)], |x| {
+        x[0].index_put((1.., Index::from(..).step_by(2)), &x[1])
+    });
+    cases.add("index_put_accumulate", [mixed([3, 4], 1), mixed([3, 2], 2)], |x| {
+        let rows = Tensor::from_vec(vec![0i64, 2, 0], [3], &x[0].device())?;
+        x[0].index_put_accumulate((&rows, ..2), &x[1])
+    });
     for part in [0, 1, 2] {
         cases.unary(format!("split, part {part}"), mixed([2, 5], 1), move |x| {
             Ok(x.split(2, 1)?[part].clone())
