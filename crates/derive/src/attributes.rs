@@ -1,5 +1,7 @@
 //! What stands in `#[module(…)]`.
 
+use proc_macro2::Span;
+use syn::spanned::Spanned;
 use syn::{Attribute, LitStr, Path, Result, Type};
 
 /// On the type.
@@ -9,6 +11,8 @@ pub(crate) struct TypeAttributes {
     pub(crate) backend: Option<Type>,
     /// `crate = path`.
     pub(crate) krate: Option<Path>,
+    /// `forward`, with the place where it stands.
+    pub(crate) forward: Option<Span>,
 }
 
 /// On a field.
@@ -31,8 +35,11 @@ impl TypeAttributes {
                 } else if meta.path.is_ident("crate") {
                     out.krate = Some(meta.value()?.call(Path::parse_mod_style)?);
                     Ok(())
+                } else if meta.path.is_ident("forward") {
+                    out.forward = Some(meta.path.span());
+                    Ok(())
                 } else {
-                    Err(meta.error("a module takes `backend = Type` and `crate = path`"))
+                    Err(meta.error("a module takes `forward`, `backend = Type` and `crate = path`"))
                 }
             })?;
         }

@@ -40,7 +40,35 @@ pub(crate) fn derive(input: &DeriveInput, krate: Path) -> Result<TokenStream> {
     let (_, type_generics, _) = input.generics.split_for_impl();
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let name = &input.ident;
+    let forward = attributes.forward.map(|span| {
+        let mut generics = generics.clone();
+        if !generics.params.is_empty() {
+            generics
+                .make_where_clause()
+                .predicates
+                .push(syn::parse_quote!(Self: Send + Sync));
+        }
+        let (_, _, where_clause) = generics.split_for_impl();
+        let call = quote_spanned! { span => Self::forward(self, x) };
+        quote! {
+            const _: () = {
+                // Without a method of its own, `Self::forward` would be the trait's, and call itself.
+                use #krate::Forward as _;
+                use #krate::derive::ForwardIsMissing as _;
+                #[automatically_derived]
+                impl #impl_generics #krate::Forward<#backend> for #name #type_generics #where_clause {
+                    fn forward(
+                        &self,
+                        x: &#krate::derive::Tensor<#backend>,
+                    ) -> #krate::derive::Result<#krate::derive::Tensor<#backend>> {
+                        #call
+                    }
+                }
+            };
+        }
+    });
     Ok(quote! {
+        #forward
         #[automatically_derived]
         impl #impl_generics #krate::Visit<#backend> for #name #type_generics #where_clause {
             fn visit(&self, visitor: &mut #krate::Visitor<'_, #backend>) {

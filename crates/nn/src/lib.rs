@@ -24,6 +24,8 @@ pub use init::{Fan, Init};
 pub use io::{AtomicFile, Checkpoint, open_file, replace_file};
 pub use layers::*;
 pub(crate) use module::Target;
+#[doc(hidden)]
+pub use module::derive;
 pub use module::{
     Buffer, Evaluation, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, Served, StateDict, Summary,
     SummaryRow, Visit, Visitor,

@@ -3,13 +3,14 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::in_layer;
-use crate::{Forward, Init, Module, Param, watch};
+use crate::{Init, Module, Param, watch};
 
 /// Divides the channels of `[N, C, …]` into groups and brings each group of each sample to mean 0 and variance 1, then scales by
 /// `weight [C]` and shifts by `bias [C]`.
 ///
 /// Source: Wu and He, "Group normalization" (2018).
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct GroupNorm<B: Backend = AnyBackend> {
     /// `[num_channels]`, 1 at first.
     pub weight: Option<Param<B>>,
@@ -110,11 +111,5 @@ impl<B: Backend> GroupNorm<B> {
         let weight = self.weight.as_ref().map(Param::tensor);
         let bias = self.bias.as_ref().map(Param::tensor);
         x.group_norm(self.config.num_groups, weight.as_ref(), bias.as_ref(), self.config.eps)
-    }
-}
-
-impl<B: Backend> Forward<B> for GroupNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

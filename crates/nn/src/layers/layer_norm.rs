@@ -3,13 +3,14 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, IntoShape, Result, Shape, Tensor};
 
 use super::in_layer;
-use crate::{Forward, Init, Module, Param, watch};
+use crate::{Init, Module, Param, watch};
 
 /// Brings the last axes of each sample to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape
 /// of those axes.
 ///
 /// Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct LayerNorm<B: Backend = AnyBackend> {
     /// Of the normalised shape, 1 at first.
     pub weight: Option<Param<B>>,
@@ -120,11 +121,5 @@ impl<B: Backend> LayerNorm<B> {
         let weight = self.weight.as_ref().map(Param::tensor);
         let bias = self.bias.as_ref().map(Param::tensor);
         x.layer_norm(weight.as_ref(), bias.as_ref(), inner.rank(), self.eps)
-    }
-}
-
-impl<B: Backend> Forward<B> for LayerNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

@@ -3,10 +3,11 @@
 use polygrad_tensor::{Activation, AnyBackend, Backend, Device, Result, Tensor, inference};
 
 use super::in_layer;
-use crate::{Fan, Forward, Init, Module, Param, watch};
+use crate::{Fan, Init, Module, Param, watch};
 
 /// `y = x Wᵀ + b` for `x […, in]`: `weight [out, in]` and `bias [out]`, as in PyTorch.
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct Linear<B: Backend = AnyBackend> {
     /// `[out_features, in_features]`.
     pub weight: Param<B>,
@@ -126,11 +127,5 @@ impl<B: Backend> Linear<B> {
             })
         };
         watch::layer(self, x, linear).map_err(|e| in_layer(e, Some(&self.weight)))
-    }
-}
-
-impl<B: Backend> Forward<B> for Linear<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

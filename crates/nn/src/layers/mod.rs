@@ -11,6 +11,7 @@ mod embedding;
 mod extent;
 mod group_norm;
 mod instance_norm;
+mod lambda;
 mod layer_norm;
 mod linear;
 mod pixel_shuffle;
@@ -43,6 +44,7 @@ pub use group_norm::{GroupNorm, GroupNormConfig};
 pub use instance_norm::{
     InstanceNorm, InstanceNorm1d, InstanceNorm1dConfig, InstanceNorm2d, InstanceNorm2dConfig, InstanceNormConfig,
 };
+pub use lambda::Lambda;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};

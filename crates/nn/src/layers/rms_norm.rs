@@ -4,12 +4,13 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, IntoShape, Result, Sha
 
 use super::in_layer;
 use super::layer_norm::{check_end, normalized_shape};
-use crate::{Forward, Init, Module, Param, watch};
+use crate::{Init, Module, Param, watch};
 
 /// Divides the last axes of each sample by the root of their mean square, then scales by `weight`, which has the shape of those axes.
 ///
 /// Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct RMSNorm<B: Backend = AnyBackend> {
     /// Of the normalised shape, 1 at first.
     pub weight: Option<Param<B>>,
@@ -91,11 +92,5 @@ impl<B: Backend> RMSNorm<B> {
             _ => f32::EPSILON.into(),
         };
         x.rms_norm(weight.as_ref(), inner.rank(), self.eps.unwrap_or(default))
-    }
-}
-
-impl<B: Backend> Forward<B> for RMSNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

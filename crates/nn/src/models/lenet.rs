@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ModelConfig;
 
-use crate::{Conv2d, Conv2dConfig, Forward, Linear, MaxPool2d, Module, watch};
+use crate::{Conv2d, Conv2dConfig, Linear, MaxPool2d, Module, watch};
 
 /// Options of [`LeNet`]. The defaults are for MNIST's 28×28 grey images.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +58,7 @@ impl Default for LeNetConfig {
 /// # }
 /// ```
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct LeNet<B: Backend = AnyBackend> {
     /// 5×5, with padding.
     pub conv1: Conv2d<B>,
@@ -122,10 +123,4 @@ fn after_both(extent: usize, padding: usize) -> Option<usize> {
     let padded = extent.checked_add(padding.checked_mul(2)?)?;
     let first = padded.checked_sub(4)? / 2;
     Some(first.checked_sub(4)? / 2).filter(|&left| left > 0)
-}
-
-impl<B: Backend> Forward<B> for LeNet<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
-    }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::ModelConfig;
 
 use crate::{
-    AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Conv2dConfig, Extent, Fan, Forward, Init, Linear, MaxPool2d, Module,
-    Sequential, watch,
+    AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Conv2dConfig, Extent, Fan, Init, Linear, MaxPool2d, Module, Sequential,
+    watch,
 };
 
 /// Options of [`ResNet`]. The defaults are ResNet-18's for ImageNet.
@@ -79,6 +79,7 @@ impl ResNetConfig {
 /// # }
 /// ```
 #[derive(Module)]
+#[module(forward)]
 pub struct ResNet<B: Backend = AnyBackend> {
     /// 7×7 with stride 2, or 3×3 for small images.
     pub conv1: Conv2d<B>,
@@ -100,6 +101,7 @@ pub struct ResNet<B: Backend = AnyBackend> {
 
 /// Two convolutions 3×3, beside which the input passes by, through a convolution 1×1 where the shape changes.
 #[derive(Module)]
+#[module(forward)]
 pub struct BasicBlock<B: Backend = AnyBackend> {
     /// 3×3, with the block's stride.
     pub conv1: Conv2d<B>,
@@ -231,17 +233,5 @@ impl<B: Backend> ResNet<B> {
             }
             self.fc.forward(&self.avgpool.forward(&x)?.flatten(1, -1)?)
         })
-    }
-}
-
-impl<B: Backend> Forward<B> for BasicBlock<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
-    }
-}
-
-impl<B: Backend> Forward<B> for ResNet<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{ModelConfig, check_heads};
 use crate::{
-    Conv2d, Conv2dConfig, Dropout, Forward, GELU, Init, LayerNorm, LayerNormConfig, Linear, LinearConfig, Masks,
-    Module, MultiheadAttention, MultiheadAttentionConfig, Param, Sequential, Visit, Visitor, watch,
+    Conv2d, Conv2dConfig, Dropout, GELU, Init, LayerNorm, LayerNormConfig, Linear, LinearConfig, Masks, Module,
+    MultiheadAttention, MultiheadAttentionConfig, Param, Sequential, Visit, Visitor, watch,
 };
 
 const NAME: &str = "VisionTransformer";
@@ -28,6 +28,7 @@ const NAME: &str = "VisionTransformer";
 /// # }
 /// ```
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct VisionTransformer<B: Backend = AnyBackend> {
     class_token: Param<B>,
     conv_proj: Conv2d<B>,
@@ -236,12 +237,6 @@ impl<B: Backend> VisionTransformer<B> {
             let x = self.encoder.forward(&Tensor::cat(&[&class, &patches], 1)?)?;
             self.heads.head.forward(&x.select(1, 0)?)
         })
-    }
-}
-
-impl<B: Backend> Forward<B> for VisionTransformer<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }
 

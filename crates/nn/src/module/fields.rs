@@ -1,36 +1,39 @@
 //! What else can be a field of a module: containers, and plain data.
 
+use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use polygrad_tensor::{Backend, ConvParams, DType, Device, PoolParams, Shape};
+use polygrad_tensor::{Backend, ConvParams, DType, Device, PoolParams, Result, Shape, Tensor};
 
-use super::{Visit, Visitor};
+use super::{Forward, Module, Visit, Visitor};
 
-impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for &T {
-    fn visit(&self, visitor: &mut Visitor<'_, B>) {
-        (**self).visit(visitor);
-    }
+macro_rules! pointers {
+    ($($type:ty)*) => {$(
+        impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for $type {
+            fn visit(&self, visitor: &mut Visitor<'_, B>) {
+                (**self).visit(visitor);
+            }
+        }
+
+        impl<B: Backend, T: Module<B> + ?Sized> Module<B> for $type {}
+    )*};
 }
 
-impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for Box<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, B>) {
-        (**self).visit(visitor);
-    }
+pointers! { &T Box<T> Rc<T> Arc<T> }
+
+macro_rules! pointers_to_layers {
+    ($($type:ty)*) => {$(
+        impl<B: Backend, T: Forward<B> + ?Sized> Forward<B> for $type {
+            fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+                (**self).forward(x)
+            }
+        }
+    )*};
 }
 
-impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for Rc<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, B>) {
-        (**self).visit(visitor);
-    }
-}
-
-impl<B: Backend, T: Visit<B> + ?Sized> Visit<B> for Arc<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, B>) {
-        (**self).visit(visitor);
-    }
-}
+pointers_to_layers! { &T Box<T> Arc<T> }
 
 impl<B: Backend, T: Visit<B>> Visit<B> for Option<T> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
@@ -57,6 +60,26 @@ impl<B: Backend, T: Visit<B>> Visit<B> for Vec<T> {
 impl<B: Backend, T: Visit<B>, const N: usize> Visit<B> for [T; N] {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         self.as_slice().visit(visitor);
+    }
+}
+
+/// By name, in the order of the names.
+impl<B: Backend, K: AsRef<str>, T: Visit<B>> Visit<B> for BTreeMap<K, T> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        for (name, value) in self {
+            visitor.field(name.as_ref(), value);
+        }
+    }
+}
+
+/// By name, in the order of the names, which is the same in every run.
+impl<B: Backend, K: AsRef<str>, T: Visit<B>, S> Visit<B> for HashMap<K, T, S> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        let mut entries: Vec<_> = self.iter().map(|(name, value)| (name.as_ref(), value)).collect();
+        entries.sort_by_key(|&(name, _)| name);
+        for (name, value) in entries {
+            visitor.field(name, value);
+        }
     }
 }
 

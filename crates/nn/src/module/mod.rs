@@ -1,6 +1,7 @@
 //! Models: values with parameters, buffers and a mode, that can be visited by name.
 
 mod buffer;
+pub mod derive;
 mod evaluation;
 mod fields;
 mod load;
@@ -13,8 +14,6 @@ mod visit;
 mod walk;
 
 use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
 
@@ -38,29 +37,33 @@ pub use visit::{Item, ModuleId, Visit, Visitor};
 ///
 /// - `#[module(skip)]` on a field: it holds nothing to visit. Needed for types that do not implement [`Visit`].
 /// - `#[module(rename = "name")]` on a field: another name than the field's.
+/// - `#[module(forward)]` on the type: writes [`Forward`], too, by the type's own method `forward` from one tensor to one tensor.
 /// - `#[module(backend = Type)]` on the type: the backend, where no parameter says it.
 /// - `#[module(crate = path)]` on the type: where this crate is found, where it is neither `polygrad_nn` nor `polygrad::nn`.
 ///
 /// ```
 /// use polygrad_nn::{Linear, Module};
-/// use polygrad_tensor::{Backend, Device, Result, Tensor};
+/// use polygrad_tensor::{Device, Result, Tensor};
 ///
 /// #[derive(Module)]
-/// struct Mlp<B: Backend> {
-///     fc1: Linear<B>,
-///     fc2: Linear<B>,
+/// #[module(forward)]
+/// struct Mlp {
+///     fc1: Linear,
+///     fc2: Linear,
 /// }
 ///
-/// impl<B: Backend> Mlp<B> {
-///     fn new(device: &Device<B>) -> Result<Self> {
+/// impl Mlp {
+///     fn new(device: &Device) -> Result<Self> {
 ///         Ok(Self { fc1: Linear::new(784, 128, device)?, fc2: Linear::new(128, 10, device)? })
 ///     }
 ///
-///     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
 ///         self.fc2.forward(&self.fc1.forward(x)?.relu()?)
 ///     }
 /// }
 /// ```
+///
+/// With a type parameter, `struct Mlp<B: Backend> { fc1: Linear<B>, … }`, the backend is chosen when the program is compiled.
 ///
 /// What has nothing to visit and does not say so is an error of the compiler, which names the way out:
 ///
@@ -219,7 +222,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be called as a layer on the backend `{B}`",
     label = "does not implement `Forward<{B}>`",
-    note = "write `impl Forward<{B}> for` it; a method `forward` of its own does not count"
+    note = "put #[module(forward)] below #[derive(Module)], which takes its own method `forward`, or write `impl Forward<{B}> for` it"
 )]
 pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     /// The module's output for an input.
@@ -227,18 +230,4 @@ pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     /// # Errors
     /// When the input's shape, dtype or device does not fit the module.
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
-}
-
-impl<B: Backend, M: Module<B> + ?Sized> Module<B> for &M {}
-
-impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {}
-
-impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Rc<M> {}
-
-impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Arc<M> {}
-
-impl<B: Backend, M: Forward<B> + ?Sized> Forward<B> for Box<M> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        (**self).forward(x)
-    }
 }

@@ -1,5 +1,6 @@
 //! The derive macro, names, tied weights, freezing, modes.
 
+use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 
 use polygrad_nn::*;
@@ -58,6 +59,62 @@ enum Either<B: Backend> {
 #[derive(Module)]
 struct Erased {
     linear: Linear,
+}
+
+#[derive(Module)]
+#[module(forward)]
+struct Called<M: Forward<B>, B: Backend> {
+    first: Linear<B>,
+    inner: M,
+}
+
+impl<M: Forward<B>, B: Backend> Called<M, B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.inner.forward(&self.first.forward(x)?)
+    }
+}
+
+#[derive(Module)]
+#[module(forward, backend = polygrad_reference::Reference)]
+struct CalledOnOne {
+    heads: HashMap<String, Linear<polygrad_reference::Reference>>,
+    more: BTreeMap<&'static str, Linear<polygrad_reference::Reference>>,
+}
+
+impl CalledOnOne {
+    fn forward(&self, x: &Tensor<polygrad_reference::Reference>) -> Result<Tensor<polygrad_reference::Reference>> {
+        self.heads["b"].forward(x)
+    }
+}
+
+#[test]
+fn a_module_with_a_forward_is_a_layer() -> Result<()> {
+    let device = Device::<polygrad_reference::Reference>::default();
+    let one = CalledOnOne {
+        heads: ["b", "c", "a"].map(|name| (name.to_owned(), linear(&device))).into(),
+        more: [("z", linear(&device))].into(),
+    };
+    let names: Vec<_> = one.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), 8);
+    assert_eq!(
+        [&names[0], &names[2], &names[4], &names[6]],
+        ["heads.a.weight", "heads.b.weight", "heads.c.weight", "more.z.weight"]
+    );
+    let x = Tensor::randn([3, 2], &device)?;
+    let expected = one.forward(&x)?.mul(2.0)?.to_vec::<f32>()?;
+    let doubled = Called {
+        first: linear(&device),
+        inner: Lambda::new(|x| x.mul(2.0)),
+    };
+    let weights = one.heads["b"].state_dict()?;
+    doubled.first.load_state_dict(&weights, true)?;
+    let model = Sequential::new().push(doubled);
+    assert_eq!(model.forward(&x)?.to_vec::<f32>()?, expected);
+    let shared = Sequential::new()
+        .push(std::sync::Arc::new(one))
+        .push(Lambda::new(|x| x.mul(2.0)));
+    assert_eq!(shared.forward(&x)?.to_vec::<f32>()?, expected);
+    Ok(())
 }
 
 #[derive(Module)]

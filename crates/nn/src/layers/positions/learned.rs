@@ -4,10 +4,11 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::rows;
 use crate::layers::in_layer;
-use crate::{Forward, Init, Module, Param, watch};
+use crate::{Init, Module, Param, watch};
 
 /// Adds a learned vector to each place of a sequence: `weight [max_len, dim]`, named as an [`Embedding`](crate::Embedding)'s.
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct LearnedPositions<B: Backend = AnyBackend> {
     /// `[max_len, dim]`.
     pub weight: Param<B>,
@@ -40,11 +41,5 @@ impl<B: Backend> LearnedPositions<B> {
     pub fn forward_from(&self, x: &Tensor<B>, offset: usize) -> Result<Tensor<B>> {
         watch::layer(self, x, || x.add(&rows(&self.weight.tensor(), x, offset)?))
             .map_err(|e| in_layer(e.with_op("LearnedPositions"), Some(&self.weight)))
-    }
-}
-
-impl<B: Backend> Forward<B> for LearnedPositions<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use super::table::Table;
-use crate::{Forward, Module, watch};
+use crate::{Module, watch};
 
 /// Rotates pairs of elements of queries and keys by angles that grow with the place, so that their products depend on distances: pair i of
 /// place p turns by `p / base^(2i / dim)`. There is nothing to train, and nothing in the state dict.
@@ -23,6 +23,7 @@ use crate::{Forward, Module, watch};
 /// # }
 /// ```
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct RotaryEmbedding<B: Backend = AnyBackend> {
     #[module(skip)]
     cos: Table<B>,
@@ -157,10 +158,4 @@ fn turned<B: Backend>(
     sin: &Tensor<B>,
 ) -> Result<(Tensor<B>, Tensor<B>)> {
     Ok((a.mul(cos)?.sub(&b.mul(sin)?)?, b.mul(cos)?.add(&a.mul(sin)?)?))
-}
-
-impl<B: Backend> Forward<B> for RotaryEmbedding<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
-    }
 }

@@ -3,13 +3,14 @@
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use super::table::Table;
-use crate::{Forward, Module, watch};
+use crate::{Module, watch};
 
 /// Adds sines and cosines of the place to each place of a sequence: element 2i of place p is `sin(p / 10000^(2i / dim))`, element 2i + 1
 /// the cosine. There is nothing to train, and nothing in the state dict.
 ///
 /// Source: Vaswani et al., "Attention is all you need" (2017).
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct SinusoidalPositions<B: Backend = AnyBackend> {
     #[module(skip)]
     table: Table<B>,
@@ -49,11 +50,5 @@ impl<B: Backend> SinusoidalPositions<B> {
     /// As [`SinusoidalPositions::forward`].
     pub fn forward_from(&self, x: &Tensor<B>, offset: usize) -> Result<Tensor<B>> {
         watch::layer(self, x, || x.add(&self.table.rows(x, offset)?)).map_err(|e| e.with_op("SinusoidalPositions"))
-    }
-}
-
-impl<B: Backend> Forward<B> for SinusoidalPositions<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }
