@@ -2,8 +2,8 @@
 //!
 //! The op is `clip`, which limits values as `clamp` does but lets the whole gradient pass ("straight through").
 
+use polygrad::autograd::{CustomOp, gradcheck};
 use polygrad::prelude::*;
-use polygrad::{CustomOp, gradcheck};
 
 struct Clip {
     limit: f64,

@@ -7,7 +7,8 @@
 mod fashion_mnist;
 
 use polygrad::backend::{Availability, Registry};
-use polygrad::nn::{Adam, Flatten, Linear, ReLU, Sequential, loss::CrossEntropyLoss};
+use polygrad::nn::{Flatten, Linear, ReLU, Sequential, loss::CrossEntropyLoss};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 
 const BATCH: usize = 64;

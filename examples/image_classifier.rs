@@ -6,7 +6,8 @@
 mod fashion_mnist;
 
 use fashion_mnist::load;
-use polygrad::nn::{Adam, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, loss::CrossEntropyLoss};
+use polygrad::nn::{Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, loss::CrossEntropyLoss};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 
 fn model<B: Backend>(device: &Device<B>) -> Result<Sequential<B>> {

@@ -1,6 +1,7 @@
 //! Learns XOR with a small network: `cargo run --release --example xor [DEVICE]`.
 
-use polygrad::nn::{Adam, Linear, loss::mse_loss};
+use polygrad::nn::{Linear, loss::mse_loss};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 
 #[derive(Module)]

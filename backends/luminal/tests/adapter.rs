@@ -6,7 +6,8 @@ use polygrad_core::{AdamParams, Backend, ErrorKind, HostTensor, Registry, Shape}
 use polygrad_luminal::luminal::prelude::{Graph, GraphTensor, R2};
 use polygrad_luminal::{Luminal, LuminalDevice, LuminalTensor, entry, from_graph, into_graph};
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, Conv2dConfig, Flatten, Linear, MaxPool2d, Module, Optimizer, ReLU, Sequential, StateDict};
+use polygrad_nn::optim::{Adam, Optimizer};
+use polygrad_nn::{Conv2dConfig, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, StateDict};
 use polygrad_reference::Reference;
 use polygrad_tensor::{DType, Device, Result, Tensor};
 

@@ -3,7 +3,8 @@
 
 use polygrad_luminal::Luminal;
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential};
+use polygrad_nn::optim::{Adam, Optimizer};
+use polygrad_nn::{Linear, Module, ReLU, Sequential};
 use polygrad_tensor::{DType, Device, Result, Tensor};
 
 fn resident() -> usize {

@@ -8,7 +8,8 @@
 //! there: [`to_host`](polygrad_core::Backend::to_host), and with it `item`, is an error, and an index out of range goes unnoticed.
 //!
 //! ```
-//! use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential, loss::cross_entropy};
+//! use polygrad_nn::{Linear, Module, ReLU, Sequential, loss::cross_entropy};
+//! use polygrad_nn::optim::{Adam, Optimizer};
 //! use polygrad_null::Null;
 //! use polygrad_tensor::{Device, Result, Tensor};
 //!

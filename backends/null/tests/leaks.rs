@@ -1,7 +1,8 @@
 //! Nothing that training makes outlives model, graph and optimizer.
 
 use polygrad_nn::loss::{cross_entropy, mse_loss};
-use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential};
+use polygrad_nn::optim::{Adam, Optimizer};
+use polygrad_nn::{Linear, Module, ReLU, Sequential};
 use polygrad_null::Null;
 use polygrad_tensor::{BackwardOptions, DType, Device, ErrorKind, Result, Tensor, checkpoint};
 

@@ -1,7 +1,8 @@
 //! What a training step takes, told without computing anything.
 
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential};
+use polygrad_nn::optim::{Adam, Optimizer};
+use polygrad_nn::{Linear, Module, ReLU, Sequential};
 use polygrad_null::Null;
 use polygrad_tensor::{DType, Device, Result, Tensor};
 

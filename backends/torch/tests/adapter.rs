@@ -295,7 +295,8 @@ fn devices_open_by_name_or_say_why_not() {
 
 #[test]
 fn losses_fall_on_it() -> Result<()> {
-    use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential};
+    use polygrad_nn::optim::{Adam, Optimizer};
+    use polygrad_nn::{Linear, Module, ReLU, Sequential};
     let device = Device::<Torch>::default();
     let model = Sequential::new()
         .push(Linear::new(2, 16, &device)?)

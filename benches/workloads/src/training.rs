@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, AdamW, Compile, Forward, Module, Optimizer, Param, SGD, SGDConfig, TrainStep};
+use polygrad_nn::optim::{Adam, AdamW, Optimizer, SGD, SGDConfig};
+use polygrad_nn::{Compile, Forward, Module, Param, TrainStep};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, no_grad};
 
 use crate::data::{INPUT, TARGET, classes, noise};

@@ -8,6 +8,7 @@ mod whole;
 
 use polygrad_conformance::{Fault, Faults};
 use polygrad_cpu::Cpu;
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_null::Null;
 use polygrad_tensor::{BackwardOptions, Device, ErrorKind, Gradients, Result, Tensor, checkpoint};

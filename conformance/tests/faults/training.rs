@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use polygrad_nn::loss::{cross_entropy, mse_loss};
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Device, Result, Tensor, manual_seed};
 

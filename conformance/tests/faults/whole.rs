@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use polygrad_conformance::Faults;
 use polygrad_core::decompose;
 use polygrad_cpu::Cpu;
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{AdamParams, AnyBackend, DType, Device, Distribution, SgdParams, Tensor, manual_seed};
 

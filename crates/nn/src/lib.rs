@@ -13,7 +13,7 @@ mod layers;
 pub mod loss;
 pub mod models;
 mod module;
-mod optim;
+pub mod optim;
 mod sequential;
 mod step;
 mod store;
@@ -30,7 +30,6 @@ pub use module::{
     Buffer, Evaluation, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, Served, StateDict, Summary,
     SummaryRow, Visit, Visitor,
 };
-pub use optim::*;
 pub use polygrad_derive::Module;
 pub use polygrad_tensor::AnyBackend;
 pub use sequential::Sequential;

@@ -50,7 +50,7 @@ fn dispatch<B: Backend>(name: &str, device: &Device<B>) -> Result<()> {
         &format!("{name}: add f32[64], tracked, and backward"),
         measure(|| {
             let y = leaf.add(&b)?;
-            let options = polygrad::BackwardOptions::default().gradient(&b);
+            let options = polygrad::autograd::BackwardOptions::default().gradient(&b);
             black_box(y.backward_with(&options)?);
             Ok(())
         })?,

@@ -3,7 +3,8 @@
 use polygrad::backend::Registry;
 use polygrad::compute::entry;
 use polygrad::nn::loss::mse_loss;
-use polygrad::nn::{Adam, Linear, ReLU, Sequential};
+use polygrad::nn::{Linear, ReLU, Sequential};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 use polygrad_toy_driver::ToyDriver;
 

@@ -3,9 +3,10 @@
 //! `cargo xtask check-wasm` builds it and runs it under Node.
 
 use polygrad::nn::loss::cross_entropy;
-use polygrad::nn::{Adam, Linear, ReLU, Sequential};
+use polygrad::nn::{Linear, ReLU, Sequential};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
-use polygrad::{Distribution, manual_seed};
+use polygrad::{manual_seed, tensor::Distribution};
 
 const BATCH: usize = 64;
 const CLASSES: usize = 10;

@@ -3,7 +3,8 @@
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_nn::loss::cross_entropy;
 use polygrad_nn::models::{Gpt2, Gpt2Config};
-use polygrad_nn::{Adam, AdamConfig, Linear, Module, Optimizer, ReLU, SGD, Sequential};
+use polygrad_nn::optim::{Adam, AdamConfig, Optimizer, SGD};
+use polygrad_nn::{Linear, Module, ReLU, Sequential};
 use polygrad_null::NullDriver;
 use polygrad_tensor::{DType, Device, Result, Tensor};
 

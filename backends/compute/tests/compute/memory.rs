@@ -4,7 +4,8 @@ use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_core::ErrorKind;
 use polygrad_cpu::CpuDriver;
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, Linear, Module, Optimizer, ReLU, Sequential};
+use polygrad_nn::optim::{Adam, Optimizer};
+use polygrad_nn::{Linear, Module, ReLU, Sequential};
 use polygrad_tensor::{DType, Device, Result, Tensor};
 
 type B = Compute<CpuDriver>;

@@ -9,7 +9,8 @@ use polygrad_core::Result;
 use polygrad_core::compute::ComputeBackend;
 use polygrad_cpu::CpuDriver;
 use polygrad_nn::loss::cross_entropy;
-use polygrad_nn::{Adam, Conv2d, Flatten, LayerNorm, Linear, Module, Optimizer, ReLU, Sequential};
+use polygrad_nn::optim::{Adam, Optimizer};
+use polygrad_nn::{Conv2d, Flatten, LayerNorm, Linear, Module, ReLU, Sequential};
 use polygrad_tensor::{DType, Device, Distribution, Tensor, manual_seed};
 
 /// Fails as planned, and counts what is allocated.

@@ -2,9 +2,10 @@
 //! name, and `group1.<name>` what the second group has instead. `grads` lists the gradients of each step, of all parameters. The answer is the
 //! parameters after each step.
 
-use polygrad_nn::{
+use polygrad_nn::Param;
+use polygrad_nn::optim::{
     AdadeltaConfig, AdagradConfig, AdamConfig, AdamaxConfig, AdjustLr, LAMBConfig, LionConfig, MuonConfig, NAdamConfig,
-    Optimizer, Param, RAdamConfig, RMSpropConfig, SGDConfig,
+    Optimizer, RAdamConfig, RMSpropConfig, SGDConfig,
 };
 use polygrad_tensor::{Backend, Error, Result, Tensor};
 

@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use polygrad::nn::{
-    CapturedStep, Module, Optimizer, Schedule, Sequential, SequentialLR, TrainStep, loss::cross_entropy,
-};
+use polygrad::nn::{CapturedStep, Module, Sequential, TrainStep, loss::cross_entropy};
+use polygrad::optim::{Optimizer, Schedule, SequentialLR};
 use polygrad::{Device, Tensor};
 
 use super::optimizer;

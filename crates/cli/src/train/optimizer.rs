@@ -1,6 +1,7 @@
 //! How the weights change.
 
-use polygrad::nn::{Adam, AdamConfig, CosineAnnealingLR, LinearLR, Param, RMSprop, SGDConfig, SequentialLR};
+use polygrad::nn::Param;
+use polygrad::optim::{Adam, AdamConfig, CosineAnnealingLR, LinearLR, RMSprop, SGDConfig, SequentialLR};
 
 use crate::failure::Result;
 use crate::run::config::Optimizer;
@@ -9,7 +10,7 @@ use crate::run::config::Optimizer;
 ///
 /// # Errors
 /// No parameters, or a learning rate that it does not take.
-pub(super) fn build(optimizer: Optimizer, lr: f64, params: Vec<Param>) -> Result<Box<dyn polygrad::nn::Optimizer>> {
+pub(super) fn build(optimizer: Optimizer, lr: f64, params: Vec<Param>) -> Result<Box<dyn polygrad::optim::Optimizer>> {
     Ok(match optimizer {
         Optimizer::Sgd => Box::new(SGDConfig::new(lr).momentum(0.9).nesterov(true).build(params)?),
         Optimizer::Adam => Box::new(Adam::new(params, lr)?),
@@ -26,7 +27,7 @@ pub(super) fn schedule(steps: u64) -> SequentialLR {
 
 #[cfg(test)]
 mod tests {
-    use polygrad::nn::Schedule;
+    use polygrad::optim::Schedule;
 
     use super::*;
 

@@ -324,7 +324,7 @@ fn fixes_fit_what_is_wrong() {
         ..Body::default()
     };
     let shape = polygrad::Shape::from([600]);
-    let w = body.add_initializer("w", polygrad::HostTensor::new(shape, vec![1f32; 600]).unwrap());
+    let w = body.add_initializer("w", polygrad::tensor::HostTensor::new(shape, vec![1f32; 600]).unwrap());
     body.outputs = vec![w];
     let graph = Graph {
         opsets: [(String::new(), 20)].into(),

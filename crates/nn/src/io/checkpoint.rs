@@ -8,7 +8,8 @@ use polygrad_tensor::{Backend, Error, ErrorKind, GeneratorState, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Module, Optimizer, StateDict};
+use crate::optim::Optimizer;
+use crate::{Module, StateDict};
 
 /// Under this name stand, in the header of the file, the parts of a checkpoint that are no tensors.
 const KEY: &str = "polygrad";
@@ -20,7 +21,8 @@ const OPTIMIZER: &str = "optimizer.";
 /// model's names begin with `model.` and the optimizer's with `optimizer.`.
 ///
 /// ```no_run
-/// # use polygrad_nn::{Adam, Checkpoint, Linear, Module, Optimizer};
+/// # use polygrad_nn::{Checkpoint, Linear, Module};
+/// # use polygrad_nn::optim::{Adam, Optimizer};
 /// # use polygrad_tensor::{Backend, Device, Result};
 /// # fn run<B: Backend>(device: &Device<B>) -> Result<()> {
 /// let model = Linear::new(2, 1, device)?;

@@ -89,7 +89,7 @@ impl<B: Backend> Adam<B> {
         AdamConfig::new(lr).build(params)
     }
 
-    /// Sets the decay of the first moment in all groups: what the momentum cycle of a [`OneCycleLR`](crate::OneCycleLR) computes.
+    /// Sets the decay of the first moment in all groups: what the momentum cycle of a [`OneCycleLR`](crate::optim::OneCycleLR) computes.
     ///
     /// # Errors
     /// When it is outside `[0, 1)`.

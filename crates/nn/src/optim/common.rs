@@ -28,7 +28,7 @@ pub(super) trait Rule<B: Backend>: Options {
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()>;
 }
 
-/// Implements [`Optimizer`](crate::Optimizer) for a type with `groups`, and gives its config a `build`.
+/// Implements [`Optimizer`](crate::optim::Optimizer) for a type with `groups`, and gives its config a `build`.
 macro_rules! optimizer {
     ($name:ident, $config:ident) => {
         impl $config {
@@ -57,7 +57,7 @@ macro_rules! optimizer {
             }
         }
 
-        impl<B: Backend> $crate::Optimizer<B> for $name<B> {
+        impl<B: Backend> $crate::optim::Optimizer<B> for $name<B> {
             fn step(&mut self, gradients: &polygrad_tensor::Gradients<B>) -> Result<()> {
                 self.groups.step(gradients)
             }

@@ -82,7 +82,8 @@ impl EmaConfig {
 /// average by `average ← decay · average + (1 − decay) · value`. f16 and bf16 are averaged in f32, and integers are never averaged.
 ///
 /// ```
-/// # use polygrad_nn::{Ema, Linear, Module, Optimizer, SGD};
+/// # use polygrad_nn::{Linear, Module};
+/// # use polygrad_nn::optim::{Ema, Optimizer, SGD};
 /// # use polygrad_reference::Reference;
 /// # use polygrad_tensor::{Device, Result, Tensor};
 /// # fn main() -> Result<()> {

@@ -10,7 +10,7 @@ use super::slots::Groups;
 ///
 /// With bias correction, and as timm's `Lamb(max_grad_norm=None)` has it: the weight decay is part of the direction that is scaled, the ratio
 /// is 1 where either norm is 0, and parameters without weight decay are not scaled, unless [`always_adapt`](LAMBConfig::always_adapt). timm
-/// also clips the gradients' common norm to 1 by default; that is [`clip_grad_norm`](crate::clip_grad_norm)'s work here.
+/// also clips the gradients' common norm to 1 by default; that is [`clip_grad_norm`](crate::optim::clip_grad_norm)'s work here.
 ///
 /// Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes" (2019), algorithm 2.
 pub struct LAMB<B: Backend = AnyBackend> {

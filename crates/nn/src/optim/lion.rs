@@ -8,7 +8,7 @@ use super::slots::Groups;
 use crate::Param;
 
 /// Lion: steps of one size, whose sign comes from a blend of momentum and gradient. It remembers one tensor for each parameter, half of
-/// what [`Adam`](crate::Adam) does.
+/// what [`Adam`](crate::optim::Adam) does.
 ///
 /// `p ← p · (1 − lr · weight_decay) − lr · sign(β₁ m + (1 − β₁) g)`, then `m ← β₂ m + (1 − β₂) g`. Its authors take a rate three to ten
 /// times smaller than AdamW's, and a weight decay as much larger.

@@ -41,7 +41,8 @@ pub use sgd::{SGD, SGDConfig};
 /// Parameters with options of their own are added as a further group. Weight decay is often kept off biases and norms:
 ///
 /// ```
-/// # use polygrad_nn::{AdamConfig, CosineAnnealingLR, Module, Optimizer, Schedule, Sequential};
+/// # use polygrad_nn::{Module, Sequential};
+/// # use polygrad_nn::optim::{AdamConfig, CosineAnnealingLR, Optimizer, Schedule};
 /// # use polygrad_tensor::{Backend, Result};
 /// # fn run<B: Backend>(model: Sequential<B>) -> Result<()> {
 /// let (decay, no_decay): (Vec<_>, Vec<_>) = model.parameters().into_iter().partition(|p| p.shape().rank() >= 2);
@@ -61,7 +62,8 @@ pub use sgd::{SGD, SGDConfig};
 /// gives the gradients of the whole batch, as long as no layer mixes examples, as batch normalisation does.
 ///
 /// ```
-/// # use polygrad_nn::{Module, Optimizer, Sequential, loss::cross_entropy};
+/// # use polygrad_nn::{Module, Sequential, loss::cross_entropy};
+/// # use polygrad_nn::optim::Optimizer;
 /// # use polygrad_tensor::{Backend, Result, Tensor};
 /// # fn step<B: Backend>(model: &Sequential<B>, optimizer: &mut dyn Optimizer<B>, x: &Tensor<B>, y: &Tensor<B>) -> Result<()> {
 /// let parts = 4;
@@ -96,7 +98,8 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// parameters change, so that they are changed where they lie and not copied.
     ///
     /// ```
-    /// # use polygrad_nn::{Linear, Module, Optimizer, SGD, loss::mse_loss};
+    /// # use polygrad_nn::{Linear, Module, loss::mse_loss};
+    /// # use polygrad_nn::optim::{Optimizer, SGD};
     /// # use polygrad_tensor::{Device, Result, Tensor};
     /// # fn run(model: &Linear, x: &Tensor, y: &Tensor) -> Result<()> {
     /// let mut optimizer = SGD::new(model.parameters(), 0.1)?;

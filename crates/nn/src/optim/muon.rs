@@ -14,7 +14,8 @@ use crate::Param;
 /// 0.7 and 1.2. PyTorch computes the iteration in bf16; here it is in the parameter's dtype, and in f32 for f16 and bf16.
 ///
 /// ```
-/// # use polygrad_nn::{Adam, Linear, Module, Muon, Optimizer, ReLU, Sequential};
+/// # use polygrad_nn::{Linear, Module, ReLU, Sequential};
+/// # use polygrad_nn::optim::{Adam, Muon, Optimizer};
 /// # use polygrad_tensor::{Backend, Device, Result};
 /// # fn run<B: Backend>(model: Sequential<B>) -> Result<()> {
 /// let (matrices, others): (Vec<_>, Vec<_>) = model.parameters().into_iter().partition(|p| p.shape().rank() == 2);

@@ -73,7 +73,7 @@ impl<B: Backend> SGD<B> {
         SGDConfig::new(lr).build(params)
     }
 
-    /// Sets the momentum of all groups: what the momentum cycle of a [`OneCycleLR`](crate::OneCycleLR) computes.
+    /// Sets the momentum of all groups: what the momentum cycle of a [`OneCycleLR`](crate::optim::OneCycleLR) computes.
     ///
     /// # Errors
     /// When it is negative or no number, or a group was built without momentum; nothing has changed then.

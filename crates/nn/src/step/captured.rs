@@ -7,7 +7,8 @@ use polygrad_core::program::refuse;
 use polygrad_tensor::{Capture, Gradients, Result, Tensor};
 
 use super::{StepOutputs, TrainStep};
-use crate::{Buffer, Item, Module, Optimizer, Param, Visitor};
+use crate::optim::Optimizer;
+use crate::{Buffer, Item, Module, Param, Visitor};
 
 /// A [`TrainStep`] whose loss and gradients are replayed: the ops of a step are run one after the other on the backend, without the checks, the
 /// gradient graph and the code of the layers. Results are the same, random numbers included. The optimizer takes its step as always, so that

@@ -11,7 +11,8 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Gradients, Result, Tensor};
 pub use captured::CapturedStep;
 pub use outputs::StepOutputs;
 
-use crate::{Module, Optimizer, clip_grad_norm};
+use crate::Module;
+use crate::optim::{Optimizer, clip_grad_norm};
 
 /// A training step: a model, an optimizer of its parameters, and the loss of a batch.
 ///
@@ -19,7 +20,8 @@ use crate::{Module, Optimizer, clip_grad_norm};
 /// the optimizer's.
 ///
 /// ```
-/// use polygrad_nn::{Adam, Linear, Module, TrainStep};
+/// use polygrad_nn::{Linear, Module, TrainStep};
+/// use polygrad_nn::optim::Adam;
 /// use polygrad_nn::loss::{Reduction, mse_loss};
 /// use polygrad_tensor::{Device, Result, Tensor};
 /// # fn run(device: &Device) -> Result<()> {

@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use polygrad_core::{AnyDevice, Backend};
 use polygrad_nn::loss::{cross_entropy, mse_loss};
+use polygrad_nn::optim::{Adam, Optimizer, SGDConfig};
 use polygrad_nn::{
-    Adam, BatchNorm1d, CapturedStep, Conv2dConfig, Dropout, Flatten, Linear, MaxPool2d, Module, Optimizer, ReLU,
-    SGDConfig, Sequential, TrainStep,
+    BatchNorm1d, CapturedStep, Conv2dConfig, Dropout, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, TrainStep,
 };
 use polygrad_tensor::{AnyBackend, Device, GeneratorState, Result, Tensor, manual_seed};
 

@@ -3,9 +3,10 @@
 use polygrad_core::ErrorKind;
 use polygrad_cpu::Cpu;
 use polygrad_nn::models::{LeNet, LeNetConfig, Mlp, MlpConfig, ResNet, ResNetConfig};
+use polygrad_nn::optim::{Optimizer, SGD};
 use polygrad_nn::{
-    BatchNorm2d, Compile, CompiledModel, Conv2dConfig, Dropout, Flatten, Forward, Linear, MaxPool2d, Module, Optimizer,
-    ReLU, SGD, Sequential, Tanh,
+    BatchNorm2d, Compile, CompiledModel, Conv2dConfig, Dropout, Flatten, Forward, Linear, MaxPool2d, Module, ReLU,
+    Sequential, Tanh,
 };
 use polygrad_reference::Reference;
 use polygrad_tensor::{Device, Result, Tensor, manual_seed, no_grad};

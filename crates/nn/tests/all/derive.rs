@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Gradients, Result, Tensor};
 

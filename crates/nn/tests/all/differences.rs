@@ -2,7 +2,8 @@
 
 use crate::common::f64_of;
 use polygrad_nn::loss::{KLDivLoss, Reduction, mse_loss};
-use polygrad_nn::{ChainedScheduler, CosineAnnealingLR, LinearLR, Masks, MultiheadAttention, Schedule};
+use polygrad_nn::optim::{ChainedScheduler, CosineAnnealingLR, LinearLR, Schedule};
+use polygrad_nn::{Masks, MultiheadAttention};
 use polygrad_tensor::{
     Backend, ConvParams, DType, Device, ErrorKind, InterpolateMode, PoolParams, Resize, Result, RoundingMode, Tensor,
 };

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::{data, json};
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, HostTensor, Shape, Tensor};
 use serde_json::Value;

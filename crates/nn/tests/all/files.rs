@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_reference::Reference;
 use polygrad_tensor::{DType, Device, ErrorKind, HostTensor, Shape, bf16, f16};

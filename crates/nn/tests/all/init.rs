@@ -1,5 +1,6 @@
 //! Initialisers have the moments and bounds that their formulas say; gradient clipping has the norms.
 
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Tensor, manual_seed};
 

@@ -1,6 +1,7 @@
 //! Models of images: names, initial values, configs. What they compute is held to PyTorch's by the conformance suite.
 
 use polygrad_nn::models::*;
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Tensor, manual_seed};
 

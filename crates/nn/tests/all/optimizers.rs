@@ -1,6 +1,7 @@
 //! Optimizer state that moves on, and schedules against PyTorch's. The optimizers themselves are held to PyTorch's by the conformance suite.
 
 use crate::common::{data, json, name, randn};
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_reference::Reference;
 use polygrad_tensor::{Backend, DType, Device, Gradients, HostTensor, Shape, Tensor};

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, Device, GeneratorState, HostTensor, Result, Shape, Tensor, manual_seed};
 use serde_json::json;

@@ -1,5 +1,6 @@
 //! State dicts: what is missing, unexpected and mismatched is said all at once, and nothing changes.
 
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, ErrorKind, HostTensor, Shape, Tensor, bf16};
 

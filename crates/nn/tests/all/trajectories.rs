@@ -6,6 +6,7 @@ use std::io::Read;
 
 use crate::common::{crate_folder, data, json};
 use flate2::read::GzDecoder;
+use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, DType, Device, Result, Tensor};
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! Captured steps and compiled models on every backend.
 
 use polygrad::nn::loss::cross_entropy;
-use polygrad::nn::{Adam, BatchNorm2d, Conv2dConfig, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, TrainStep};
+use polygrad::nn::{BatchNorm2d, Conv2dConfig, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, TrainStep};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 
 use crate::devices;

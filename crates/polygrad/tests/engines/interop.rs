@@ -1,7 +1,7 @@
 //! Values go from backend to backend, and to `ndarray`, and come back as they were.
 
-use polygrad::IntoBackend;
 use polygrad::prelude::*;
+use polygrad::tensor::IntoBackend;
 
 use crate::devices;
 
@@ -34,7 +34,7 @@ fn the_cpu_shares_host_memory() {
 #[test]
 fn arrays_of_ndarray_come_and_go() {
     use polygrad::DType;
-    use polygrad::ndarray::{Array2, arr2};
+    use polygrad::tensor::ndarray::{Array2, arr2};
 
     for (name, device) in devices().unwrap() {
         let array: Array2<f32> = arr2(&[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]);

@@ -1,7 +1,8 @@
 //! The same weights and batches give the same losses on every backend.
 
 use polygrad::nn::loss::cross_entropy;
-use polygrad::nn::{Adam, Conv2d, Flatten, Linear, MaxPool2d, Optimizer, ReLU, SGD, Sequential, StateDict};
+use polygrad::nn::{Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, StateDict};
+use polygrad::optim::{Adam, Optimizer, SGD};
 use polygrad::prelude::*;
 
 use crate::devices;

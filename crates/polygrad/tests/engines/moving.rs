@@ -1,7 +1,8 @@
 //! A model and what its optimizer remembers move from backend to backend in the middle of training.
 
 use polygrad::nn::loss::mse_loss;
-use polygrad::nn::{AdamW, BatchNorm1d, Linear, Optimizer, Sequential, Tanh};
+use polygrad::nn::{BatchNorm1d, Linear, Sequential, Tanh};
+use polygrad::optim::{AdamW, Optimizer};
 use polygrad::prelude::*;
 
 use crate::devices;

@@ -1,6 +1,7 @@
 //! Some steps of an MLP 784-128-10 on 64 images of noise.
 
-use polygrad::nn::{Adam, Linear, ReLU, Sequential, loss::cross_entropy};
+use polygrad::nn::{Linear, ReLU, Sequential, loss::cross_entropy};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 
 fn main() -> Result<()> {

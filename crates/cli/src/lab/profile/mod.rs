@@ -10,7 +10,7 @@ mod trace;
 use std::time::Instant;
 
 use polygrad::Device;
-use polygrad::wrapped::Wrapped;
+use polygrad::tensor::wrapped::Wrapped;
 
 use crate::failure::{Failure, Result};
 use crate::lab::bench;

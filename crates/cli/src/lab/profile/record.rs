@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polygrad::{Activity, DType, Shape};
+use polygrad::{DType, Shape, tensor::Activity};
 
 /// From one moment to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

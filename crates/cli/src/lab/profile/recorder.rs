@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use polygrad::backend::Result as Computed;
 use polygrad::nn::watch::{self, Activation};
 use polygrad::nn::{Item, Visit, Visitor};
-use polygrad::wrapped::{Call, Hooks};
-use polygrad::{Activity, AnyBackend, DType, Device, GradId, Shape, activity, flops_counted};
+use polygrad::tensor::wrapped::{Call, Hooks};
+use polygrad::tensor::{Activity, activity, flops_counted};
+use polygrad::{AnyBackend, DType, Device, Shape, autograd::GradId};
 
 use super::record::{Layer, Profile, Sample, Span};
 
@@ -189,7 +190,7 @@ impl Span<Instant> {
 mod tests {
     use polygrad::Tensor;
     use polygrad::nn::{Linear, ReLU, Sequential};
-    use polygrad::wrapped::Wrapped;
+    use polygrad::tensor::wrapped::Wrapped;
     use polygrad_conformance::{Options, run};
 
     use super::super::record::Pass;

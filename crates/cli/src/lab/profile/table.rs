@@ -238,7 +238,7 @@ fn aligned(lines: &[Vec<String>], left: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use polygrad::{Activity, DType, Shape};
+    use polygrad::{DType, Shape, tensor::Activity};
 
     use super::super::record::Layer;
     use super::*;

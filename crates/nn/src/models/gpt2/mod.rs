@@ -27,7 +27,8 @@ const NAME: &str = "Gpt2";
 /// ```
 /// use polygrad_nn::loss::cross_entropy;
 /// use polygrad_nn::models::{GenerateConfig, Gpt2, Gpt2Config};
-/// use polygrad_nn::{AdamW, Module, Optimizer};
+/// use polygrad_nn::Module;
+/// use polygrad_nn::optim::{AdamW, Optimizer};
 /// # use polygrad_reference::Reference;
 /// # use polygrad_tensor::{Device, Result, Tensor};
 /// # fn main() -> Result<()> {

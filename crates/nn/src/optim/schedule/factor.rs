@@ -162,7 +162,7 @@ impl Schedule for PolynomialLR {
 /// The base rate times a function of the step.
 ///
 /// ```
-/// use polygrad_nn::{LambdaLR, Schedule};
+/// use polygrad_nn::optim::{LambdaLR, Schedule};
 ///
 /// let schedule = LambdaLR::new(|step| 0.5f64.powi(step as i32 / 10));
 /// assert_eq!(schedule.lr(0.1, 25), 0.1 * 0.25);

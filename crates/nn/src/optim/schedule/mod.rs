@@ -9,7 +9,7 @@ mod plateau;
 
 use polygrad_tensor::{Backend, Result};
 
-use crate::Optimizer;
+use crate::optim::Optimizer;
 
 pub use compose::{ChainedScheduler, SequentialLR};
 pub use cosine::{CosineAnnealingLR, CosineAnnealingWarmRestarts};
@@ -23,7 +23,7 @@ pub use plateau::{PlateauMode, ReduceLROnPlateau, ReduceLROnPlateauConfig, Thres
 /// The formulas are those in PyTorch's documentation of `torch.optim.lr_scheduler`.
 ///
 /// ```
-/// use polygrad_nn::{CosineAnnealingLR, LinearLR, Schedule, SequentialLR};
+/// use polygrad_nn::optim::{CosineAnnealingLR, LinearLR, Schedule, SequentialLR};
 ///
 /// let schedule = SequentialLR::new(LinearLR::warm_up(100)).then(100, CosineAnnealingLR::new(900));
 /// assert_eq!(schedule.lr(0.1, 0), 0.1 / 3.0);

@@ -10,7 +10,7 @@ use super::Schedule;
 /// The momentum goes the other way; PyTorch sets it along with the rate (`cycle_momentum`), here the caller does:
 ///
 /// ```
-/// # use polygrad_nn::{OneCycleLR, Optimizer, SGD, Schedule};
+/// # use polygrad_nn::optim::{OneCycleLR, Optimizer, SGD, Schedule};
 /// # use polygrad_tensor::{Backend, Result};
 /// # fn run<B: Backend>(mut optimizer: SGD<B>, step: u64) -> Result<()> {
 /// let schedule = OneCycleLR::new(1000);
@@ -83,8 +83,8 @@ impl OneCycleLR {
         }
     }
 
-    /// The momentum of step `step`, counted from 0: for [`SGD::set_momentum`](crate::SGD::set_momentum) or
-    /// [`Adam::set_beta1`](crate::Adam::set_beta1).
+    /// The momentum of step `step`, counted from 0: for [`SGD::set_momentum`](crate::optim::SGD::set_momentum) or
+    /// [`Adam::set_beta1`](crate::optim::Adam::set_beta1).
     pub fn momentum(&self, step: u64) -> f64 {
         self.value(1.0, step, |phase| phase.momentum)
     }

@@ -2,8 +2,9 @@
 
 use polygrad_tensor::{Backend, Error, ErrorKind, HostTensor, Result};
 
+use crate::StateDict;
+use crate::optim::Optimizer;
 use crate::optim::common::check;
-use crate::{Optimizer, StateDict};
 
 /// Whether a metric is to fall or to rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,10 +125,10 @@ impl ReduceLROnPlateauConfig {
 }
 
 /// Lowers the rates of an optimizer when a metric has not got better for some steps, as PyTorch's `ReduceLROnPlateau`. Unlike a
-/// [`Schedule`](crate::Schedule) it starts from the present rates, and has a state.
+/// [`Schedule`](crate::optim::Schedule) it starts from the present rates, and has a state.
 ///
 /// ```
-/// # use polygrad_nn::{Optimizer, PlateauMode, ReduceLROnPlateauConfig};
+/// # use polygrad_nn::optim::{Optimizer, PlateauMode, ReduceLROnPlateauConfig};
 /// # use polygrad_tensor::{Backend, Result};
 /// # fn run<B: Backend>(optimizer: &mut dyn Optimizer<B>, losses: &[f64]) -> Result<()> {
 /// let mut plateau = ReduceLROnPlateauConfig::new(PlateauMode::Min).factor(0.5).patience(3).build()?;

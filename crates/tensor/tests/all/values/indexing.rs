@@ -146,7 +146,7 @@ fn tensors_pick_as_in_pytorch() -> Result<()> {
         &[2, 1, 4],
         &[8, 9, 10, 11, 12, 13, 14, 15],
     );
-    same(x.i(&list(&[], &[0]))?, &[0, 3, 4], &[]);
+    same(x.i(list(&[], &[0]))?, &[0, 3, 4], &[]);
     same(counted(&[3]).masked_select(&mask)?, &[3], &[0, 2, 1]);
     same(
         x.remainder(7)?.eq(0)?.nonzero()?,
@@ -183,7 +183,7 @@ fn assignment_is_that_of_pytorch() -> Result<()> {
     let y = x.index_put(stepped, list(&[-1, -2, -3, -4], &[2, 1, 1, 2]))?;
     same(y.i((0, 2))?, &[4], &[-1, 9, -2, 11]);
     same(y.i((1, 0))?, &[4], &[-3, 13, -4, 15]);
-    let twice = counted(&[3]).index_put_accumulate(&list(&[0, 2, 0], &[3]), list(&[1, 2, 3], &[3]))?;
+    let twice = counted(&[3]).index_put_accumulate(list(&[0, 2, 0], &[3]), list(&[1, 2, 3], &[3]))?;
     same(twice, &[3], &[4, 1, 4]);
     same(counted(&[3]).index_put(..0, 7)?, &[3], &[0, 1, 2]);
     Ok(())
