@@ -16,19 +16,23 @@ const KEY: &str = "polygrad";
 const VERSION: u32 = 1;
 const MODEL: &str = "model.";
 const OPTIMIZER: &str = "optimizer.";
+const PART: &str = "part.";
 
-/// The state of a training run: model, optimizer, step, random numbers, and the user's own data. One safetensors file, in which the
-/// model's names begin with `model.` and the optimizer's with `optimizer.`.
+/// The state of a training run: model, optimizer, step, random numbers, further parts, and the user's own data. One safetensors file, in
+/// which the model's names begin with `model.`, the optimizer's with `optimizer.`, and those of a part with `part.` and its name.
 ///
 /// ```no_run
 /// # use polygrad_nn::{Checkpoint, Linear, Module};
-/// # use polygrad_nn::optim::{Adam, Optimizer};
+/// # use polygrad_nn::optim::{Adam, Optimizer, PlateauMode, ReduceLROnPlateauConfig};
 /// # use polygrad_tensor::{Backend, Device, Result};
 /// # fn run<B: Backend>(device: &Device<B>) -> Result<()> {
 /// let model = Linear::new(2, 1, device)?;
 /// let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
-/// Checkpoint::new(&model, &optimizer, 100)?.save("run/checkpoint.safetensors")?;
-/// let step = Checkpoint::load("run/checkpoint.safetensors")?.restore(&model, &mut optimizer)?;
+/// let mut plateau = ReduceLROnPlateauConfig::new(PlateauMode::Min).build()?;
+/// Checkpoint::new(&model, &optimizer, 100)?.with_part("plateau", plateau.state_dict()).save("run/checkpoint.safetensors")?;
+/// let checkpoint = Checkpoint::load("run/checkpoint.safetensors")?;
+/// let step = checkpoint.restore(&model, &mut optimizer)?;
+/// plateau.load_state_dict(checkpoint.part("plateau")?)?;
 /// # Ok(())
 /// # }
 /// ```
@@ -42,6 +46,9 @@ pub struct Checkpoint {
     pub step: u64,
     /// Where the thread's stream of random numbers stands.
     pub generator: GeneratorState,
+    /// What else has a state: a [`ReduceLROnPlateau`](crate::optim::ReduceLROnPlateau), an [`Ema`](crate::optim::Ema), a second optimizer.
+    /// The names have no dot.
+    pub parts: BTreeMap<String, StateDict>,
     /// The user's own data: options, metrics, whatever resuming needs. Null if there is none.
     pub config: Value,
 }
@@ -71,7 +78,34 @@ impl Checkpoint {
             optimizer: optimizer.state_dict()?,
             step,
             generator: GeneratorState::current(),
+            parts: BTreeMap::new(),
             config: Value::Null,
+        })
+    }
+
+    /// With the state of something else, under a name without a dot.
+    #[must_use]
+    pub fn with_part(mut self, name: &str, state: StateDict) -> Self {
+        self.parts.insert(name.to_owned(), state);
+        self
+    }
+
+    /// The state that [`Checkpoint::with_part`] added.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StateDict`] when there is none of this name.
+    pub fn part(&self, name: &str) -> Result<&StateDict> {
+        self.parts.get(name).ok_or_else(|| {
+            let names: Vec<_> = self.parts.keys().map(String::as_str).collect();
+            let there = if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            };
+            Error::new(
+                ErrorKind::StateDict,
+                format!("the checkpoint has no part {name:?}; there: {there}"),
+            )
         })
     }
 
@@ -100,14 +134,19 @@ impl Checkpoint {
                 format!("the checkpoint's data cannot be written: {e}"),
             )
         })?;
-        let parts = [(MODEL, &self.model), (OPTIMIZER, &self.optimizer)];
-        let tensors: StateDict = parts
-            .into_iter()
-            .flat_map(|(prefix, part)| {
+        if let Some(name) = self.parts.keys().find(|name| name.is_empty() || name.contains('.')) {
+            let error = Error::invalid(format!("a part of a checkpoint cannot be called {name:?}"));
+            return Err(error.with_hint("its name is not empty and has no dot"));
+        }
+        let own = [(MODEL.to_owned(), &self.model), (OPTIMIZER.to_owned(), &self.optimizer)];
+        let parts = self.parts.iter().map(|(name, part)| (format!("{PART}{name}."), part));
+        let mut tensors = StateDict::new();
+        for (prefix, part) in own.into_iter().chain(parts) {
+            tensors.extend(
                 part.iter()
-                    .map(move |(name, value)| (format!("{prefix}{name}"), value.clone()))
-            })
-            .collect();
+                    .map(|(name, value)| (format!("{prefix}{name}"), value.clone())),
+            );
+        }
         tensors.save_with_metadata(path, &BTreeMap::from([(KEY.to_owned(), header)]))
     }
 
@@ -138,7 +177,14 @@ impl Checkpoint {
             ))
             .with_hint("use the version of Polygrad that wrote it"));
         }
+        let mut parts = BTreeMap::<_, StateDict>::new();
+        for (name, value) in state.iter() {
+            if let Some((part, name)) = name.strip_prefix(PART).and_then(|name| name.split_once('.')) {
+                parts.entry(part.to_owned()).or_default().insert(name, value.clone());
+            }
+        }
         Ok(Self {
+            parts,
             model: state.with_prefix(MODEL),
             optimizer: state.with_prefix(OPTIMIZER),
             step: header.step,

@@ -28,7 +28,7 @@ pub(super) trait Rule<B: Backend>: Options {
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()>;
 }
 
-/// Implements [`Optimizer`](crate::optim::Optimizer) for a type with `groups`, and gives its config a `build`.
+/// An optimizer with `groups`, and the `build` of its config.
 macro_rules! optimizer {
     ($name:ident, $config:ident) => {
         impl $config {
@@ -57,7 +57,14 @@ macro_rules! optimizer {
             }
         }
 
-        impl<B: Backend> $crate::optim::Optimizer<B> for $name<B> {
+        $crate::optim::common::by_groups!([B: Backend] $name<B>);
+    };
+}
+
+/// Implements [`Optimizer`](crate::optim::Optimizer) for a type with `groups`.
+macro_rules! by_groups {
+    ([$($generics:tt)*] $type:ty) => {
+        impl<$($generics)*> $crate::optim::Optimizer<B> for $type {
             fn step(&mut self, gradients: &polygrad_tensor::Gradients<B>) -> Result<()> {
                 self.groups.step(gradients)
             }
@@ -101,6 +108,7 @@ macro_rules! optimizer {
     };
 }
 
+pub(super) use by_groups;
 pub(super) use optimizer;
 
 /// Fails unless a hyperparameter is a number in a range.

@@ -5,6 +5,7 @@ mod adam;
 mod adam_kin;
 mod clip;
 mod common;
+mod custom;
 mod ema;
 mod lamb;
 mod lion;
@@ -23,6 +24,7 @@ pub use adagrad::{Adadelta, AdadeltaConfig, Adagrad, AdagradConfig};
 pub use adam::{Adam, AdamConfig, AdamW};
 pub use adam_kin::{Adamax, AdamaxConfig, NAdam, NAdamConfig, RAdam, RAdamConfig};
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub use custom::{CustomOptimizer, UpdateRule};
 pub use ema::{Ema, EmaConfig};
 pub use lamb::{LAMB, LAMBConfig};
 pub use lion::{Lion, LionConfig};
@@ -35,7 +37,8 @@ pub use schedule::{
 };
 pub use sgd::{SGD, SGDConfig};
 
-/// Changes parameters by their gradients, and keeps what it remembers about each by the parameter, not by the graph.
+/// Changes parameters by their gradients, and keeps what it remembers about each by the parameter, not by the graph. One of your own is an
+/// [`UpdateRule`].
 ///
 /// # Groups
 /// Parameters with options of their own are added as a further group. Weight decay is often kept off biases and norms:

@@ -1,6 +1,7 @@
 //! Optimizer state that moves on, and schedules against PyTorch's. The optimizers themselves are held to PyTorch's by the conformance suite.
 
 use crate::common::{data, json, name, randn};
+use crate::resume::Heavy;
 use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_reference::Reference;
@@ -17,6 +18,7 @@ on_backends!(
     state_of_groups_is_kept,
     four_parts_give_the_step_of_the_whole_batch,
     a_backward_step_is_a_step_that_gives_the_loss,
+    a_rule_of_ones_own_is_an_optimizer,
 );
 
 type Build<B> = fn(Vec<Param<B>>) -> Box<dyn Optimizer<B>>;
@@ -496,4 +498,41 @@ fn a_backward_step_is_a_step_that_gives_the_loss<B: Backend>(device: &Device<B>)
     let error = optimizer.backward_step(x.mean_all().unwrap()).unwrap_err();
     assert_eq!(error.kind(), polygrad_tensor::ErrorKind::NoGradient, "{error}");
     assert_eq!(weights(), stepped);
+}
+
+fn a_rule_of_ones_own_is_an_optimizer<B: Backend>(device: &Device<B>) {
+    let random = |shape: &[usize]| Tensor::randn(shape, device).unwrap();
+    let (values, grads) = ([random(&[3, 2]), random(&[2])], [random(&[3, 2]), random(&[2])]);
+    let after = |steps: usize, make: &dyn Fn(Vec<Param<B>>) -> Box<dyn Optimizer<B>>| {
+        let params = fresh(&values);
+        let mut optimizer = make(params.clone());
+        for _ in 0..steps {
+            optimizer.step(&gradients(&params, &grads)).unwrap();
+        }
+        let values: Vec<_> = params.iter().map(|p| p.tensor().to_vec::<f32>().unwrap()).collect();
+        (values, optimizer.state_dict().unwrap())
+    };
+    let (own, state) = after(3, &|params| {
+        Box::new(CustomOptimizer::new(Heavy { lr: 0.1, fails: false }, params).unwrap())
+    });
+    let (sgd, sgd_state) = after(3, &|params| {
+        Box::new(SGDConfig::new(0.1).momentum(0.9).build(params).unwrap())
+    });
+    for (own, sgd) in own.concat().iter().zip(sgd.concat()) {
+        assert!((own - sgd).abs() < 1e-5, "{own} {sgd}");
+    }
+    assert!(state.keys().eq(sgd_state.keys()));
+
+    // A rule that changes a shape is refused, and nothing has changed.
+    let params = fresh(&values);
+    let mut optimizer = CustomOptimizer::new(Heavy { lr: 0.1, fails: true }, params.clone()).unwrap();
+    let error = optimizer.step(&gradients(&params, &grads)).unwrap_err().to_string();
+    assert!(error.contains("momentum_buffer") && error.contains("[3, 2]"), "{error}");
+    assert_eq!(
+        params[0].tensor().to_vec::<f32>().unwrap(),
+        values[0].to_vec::<f32>().unwrap()
+    );
+    let groups = optimizer.add_group(Heavy { lr: 0.1, fails: false }, params);
+    assert!(groups.unwrap_err().to_string().contains("already in another group"));
+    assert!(CustomOptimizer::new(Heavy { lr: -1.0, fails: false }, fresh(&values)).is_err());
 }

@@ -14,6 +14,33 @@ on_backends!(
     eight_threads_train_as_one_after_the_other
 );
 
+/// SGD with a momentum of 0.9.
+pub(crate) struct Heavy {
+    pub(crate) lr: f64,
+    pub(crate) fails: bool,
+}
+
+impl<B: Backend> UpdateRule<B> for Heavy {
+    const STATE: &'static [&'static str] = &["momentum_buffer"];
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn update(&self, param: &Tensor<B>, gradient: &Tensor<B>, state: &mut [Tensor<B>], _: u64) -> Result<Tensor<B>> {
+        state[0] = state[0].mul(0.9)?.add(gradient)?;
+        let change = state[0].mul(self.lr)?;
+        if self.fails {
+            state[0] = state[0].flatten(0, -1)?;
+        }
+        param.sub(change)
+    }
+}
+
 /// A model in which everything has state: running statistics, random numbers, moments.
 struct Run<B: Backend> {
     model: Sequential<B>,
@@ -35,7 +62,8 @@ impl<B: Backend> Run<B> {
             0 => Box::new(SGDConfig::new(0.05).momentum(0.9).nesterov(true).build(params)?),
             1 => Box::new(AdamConfig::new(0.01).amsgrad(true).build(params)?),
             2 => Box::new(AdamW::new(params, 0.01)?),
-            _ => Box::new(RMSpropConfig::new(0.01).momentum(0.5).centered(true).build(params)?),
+            3 => Box::new(RMSpropConfig::new(0.01).momentum(0.5).centered(true).build(params)?),
+            _ => Box::new(CustomOptimizer::new(Heavy { lr: 0.05, fails: false }, params)?),
         };
         Ok(Self {
             model,
@@ -65,20 +93,28 @@ impl<B: Backend> Run<B> {
 fn resuming_gives_the_same_losses<B: Backend>(device: &Device<B>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint.safetensors");
-    for kind in 0..4 {
+    for kind in 0..5 {
         let mut run = Run::new(kind, 7, device).unwrap();
         let through = run.train(30, device).unwrap();
 
         let mut first = Run::new(kind, 7, device).unwrap();
         let mut losses = first.train(13, device).unwrap();
+        let mut plateau = ReduceLROnPlateauConfig::new(PlateauMode::Min).build().unwrap();
+        plateau.step(0.5, &mut *first.optimizer).unwrap();
         Checkpoint::new(&first.model, &*first.optimizer, first.step)
             .unwrap()
+            .with_part("plateau", plateau.state_dict())
             .save(&path)
             .unwrap();
         let mut second = Run::new(kind, 999, device).unwrap();
         let checkpoint = Checkpoint::load(&path).unwrap();
         second.step = checkpoint.restore(&second.model, &mut *second.optimizer).unwrap();
         assert_eq!(second.step, 13);
+        let mut plateau = ReduceLROnPlateauConfig::new(PlateauMode::Min).build().unwrap();
+        plateau.load_state_dict(checkpoint.part("plateau").unwrap()).unwrap();
+        assert_eq!(plateau.best(), 0.5);
+        let error = checkpoint.part("ema").unwrap_err().to_string();
+        assert!(error.contains("no part \"ema\"; there: plateau"), "{error}");
         losses.extend(second.train(17, device).unwrap());
         assert_eq!(losses, through, "optimizer {kind}");
         assert!(through.iter().all(|loss| loss.is_finite()));
@@ -121,6 +157,7 @@ fn checkpoint(step: u64) -> Checkpoint {
         optimizer: StateDict::new(),
         step,
         generator: GeneratorState::current(),
+        parts: Default::default(),
         config: json!({ "step": step }),
     }
 }
