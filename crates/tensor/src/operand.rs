@@ -11,7 +11,8 @@ use crate::Tensor;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a tensor of backend `{B}` nor a number",
     label = "takes a tensor, a reference to one, or a number",
-    note = "the result of an op is a `Result`: put `?` behind it"
+    note = "the result of an op is a `Result`: put `?` behind it",
+    note = "a tensor of another backend comes over with `to_backend(&device)`"
 )]
 pub trait Operand<B: Backend> {
     /// `left op self`.

@@ -7,7 +7,8 @@ use crate::Device;
 /// Where a tensor is made: `&device`, or `(&device, dtype)` for another dtype than the usual one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say where to make a tensor of backend `{B}`",
-    label = "takes `&device` or `(&device, dtype)`"
+    label = "takes `&device` or `(&device, dtype)`",
+    note = "`Device::new` gives a `Result`: put `?` behind it"
 )]
 pub trait Place<B: Backend> {
     /// The device.

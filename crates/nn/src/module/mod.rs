@@ -222,7 +222,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be called as a layer on the backend `{B}`",
     label = "does not implement `Forward<{B}>`",
-    note = "put #[module(forward)] below #[derive(Module)], which takes its own method `forward`, or write `impl Forward<{B}> for` it"
+    note = "a model: put #[module(forward)] below #[derive(Module)], which takes its own method `forward`",
+    note = "a function: write `Lambda::new(|x| …)`"
 )]
 pub trait Forward<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     /// The module's output for an input.

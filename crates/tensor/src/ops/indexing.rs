@@ -155,6 +155,8 @@ pub trait IntoIndex<B: Backend = AnyBackend> {
     fn into_index(self) -> Vec<Index<B>>;
 }
 
+// Without it the compiler would list all that converts to an `Index`.
+#[diagnostic::do_not_recommend]
 impl<B: Backend, I: Into<Index<B>>> IntoIndex<B> for I {
     fn into_index(self) -> Vec<Index<B>> {
         vec![self.into()]
