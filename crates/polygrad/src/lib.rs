@@ -1,12 +1,72 @@
-#![cfg_attr(feature = "cpu", doc = include_str!("../../../README.md"))]
-#![cfg_attr(
-    not(feature = "cpu"),
-    doc = "Polygrad without its CPU backend: for programs that bring a backend of their own."
-)]
+//! A deep-learning library in which a model is written once, and then trained, saved and served on any backend: our own CPU and GPU
+//! kernels, or an engine that others wrote (LibTorch, Candle, Burn, Luminal).
+//!
+//! # Use it
+//!
+//! [`prelude`] has what nearly every program needs. Layers and models are in [`nn`], losses in [`nn::loss`], optimizers and schedules in
+//! [`optim`]; the ops are the methods of [`Tensor`], under PyTorch's names. A model of your own is a struct that derives
+//! [`Module`](nn::Module).
+//!
+#![cfg_attr(feature = "cpu", doc = "```")]
+#![cfg_attr(not(feature = "cpu"), doc = "```ignore")]
+//! use polygrad::nn::{Linear, loss::mse_loss};
+//! use polygrad::{optim::Adam, prelude::*};
+//!
+//! #[derive(Module)]
+//! struct Net {
+//!     hidden: Linear,
+//!     output: Linear,
+//! }
+//!
+//! impl Net {
+//!     fn new(device: &Device) -> Result<Self> {
+//!         Ok(Self { hidden: Linear::new(2, 16, device)?, output: Linear::new(16, 1, device)? })
+//!     }
+//!
+//!     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+//!         self.output.forward(&self.hidden.forward(x)?.relu()?)
+//!     }
+//! }
+//!
+//! fn main() -> Result<()> {
+//!     let device = Device::new("cpu")?;
+//!     let x = Tensor::new([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], &device)?;
+//!     let y = Tensor::new([[0.0], [1.0], [1.0], [0.0]], &device)?;
+//!     let net = Net::new(&device)?;
+//!     let mut optimizer = Adam::new(net.parameters(), 0.05)?;
+//!     for _ in 0..200 {
+//!         optimizer.backward_step(mse_loss(&net.forward(&x)?, &y)?)?;
+//!     }
+//!     println!("{}", net.forward(&x)?);
+//!     net.save("xor.safetensors")?;
+//! #   std::fs::remove_file("xor.safetensors").ok();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Extend it
+//!
+//! - An op with a gradient of its own: [`autograd::CustomOp`], held to numerical differences by [`autograd::gradcheck`].
+//! - An optimizer: [`optim::UpdateRule`], three methods. A learning rate: [`optim::Schedule`].
+//! - Models for any backend, chosen when the program is compiled: a type parameter, `struct Net<B: Backend> { hidden: Linear<B> }`, and
+//!   [`Device::<Cpu>::default()`](Device::default).
+//! - A backend: [`backend::Backend`], outside of this crate and without a change to it.
+//!
+//! # Embed it
+//!
+//! - A service: threads share `&model`; [`no_grad`] is per thread; [`nn::Served`] replaces a model while it answers.
+//! - A small step many times: [`nn::CapturedStep`] records a training step, [`nn::Compile`] a forward pass, and both replay it.
+//! - A small program: `default-features = false, features = ["cpu"]`; it also runs in WebAssembly.
+//! - An engine that is there already: the features `torch`, `candle`, `burn` and `luminal`, and [`tensor::IntoBackend`] to move a model.
 
 mod backends;
 
-/// The examples of docs/models.md, so that they stay true.
+/// The example of README.md, so that it stays true.
+#[cfg(all(doctest, feature = "cpu"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+/// Those of docs/models.md.
 #[cfg(all(doctest, feature = "cpu"))]
 #[doc = include_str!("../../../docs/models.md")]
 struct ModelsPage;
