@@ -66,7 +66,7 @@ fn wgpu_devices() -> Vec<DeviceInfo> {
 
 /// With the fix, for lists of devices show reasons alone.
 #[cfg(not(feature = "wgpu"))]
-const OFF: &str = "the cargo feature `burn-wgpu` is off; build with --features burn-wgpu";
+const OFF: &str = "the cargo feature `burn-wgpu` is off; in Cargo.toml, give polygrad features = [\"burn-wgpu\"]";
 
 #[cfg(not(feature = "wgpu"))]
 fn open_wgpu(spec: &DeviceSpec, _: Option<&str>) -> Result<AnyDevice> {

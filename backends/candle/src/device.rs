@@ -66,7 +66,7 @@ impl CandleDevice {
 }
 
 const NO_CUDA: &str = "candle was built without CUDA";
-const BUILD_CUDA: &str = "build with feature candle-cuda, which needs the CUDA toolkit";
+const BUILD_CUDA: &str = "in Cargo.toml, give polygrad features = [\"candle-cuda\"], which needs the CUDA toolkit";
 
 impl Default for CandleDevice {
     fn default() -> Self {

@@ -87,7 +87,7 @@ impl CpuDevice {
                 format!("kernels={} is not part of this build", kernels.name()),
             )
             .with_hint(format!(
-                "build with the cargo feature `blas`, or choose one of: {}",
+                "in Cargo.toml, give polygrad features = [\"blas\"], or choose one of: {}",
                 Kernels::built_names()
             )));
         }
