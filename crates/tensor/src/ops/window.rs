@@ -131,6 +131,32 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
+    /// Largest value of each square window of `[N, C, H, W]`, with windows side by side: PyTorch's `max_pool2d(x, kernel_size)`. What is left
+    /// at the end of an axis is left out. [`Tensor::max_pool`] has all options.
+    ///
+    /// # Errors
+    /// When the rank is not 4, or a window does not fit.
+    pub fn max_pool2d(&self, kernel_size: usize) -> Result<Self> {
+        self.check_images("max_pool2d")?;
+        Ok(max_pool(self, &PoolParams::new([kernel_size; 3]), false)?.0)
+    }
+
+    /// Mean of each square window of `[N, C, H, W]`, otherwise as [`Tensor::max_pool2d`].
+    ///
+    /// # Errors
+    /// When the rank is not 4, a window does not fit, or the dtype is no float.
+    pub fn avg_pool2d(&self, kernel_size: usize) -> Result<Self> {
+        self.check_images("avg_pool2d")?;
+        self.avg_pool(&PoolParams::new([kernel_size; 3]))
+    }
+
+    fn check_images(&self, op: &'static str) -> Result<()> {
+        if self.rank() == 4 {
+            return Ok(());
+        }
+        Err(context(Error::shape("the input is to be [N, C, H, W]"), op, &[self]))
+    }
+
     /// Mean of each window of `[N, C, spatial…]`.
     ///
     /// # Errors

@@ -162,6 +162,8 @@ fn windows() {
         &["conv_transpose"],
     );
     let pool = PoolParams::new([2; 3]);
+    fails(f32(&[2, 5, 5]).max_pool2d(2), Shape, &["max_pool2d", "[N, C, H, W]"]);
+    fails(f32(&[2, 5, 5]).avg_pool2d(2), Shape, &["avg_pool2d", "[N, C, H, W]"]);
     fails(f32(&[2, 5]).max_pool(&pool), Shape, &["max_pool", "[N, C, spatial…]"]);
     fails(
         x.max_pool(&PoolParams::new([6; 3])),

@@ -142,6 +142,8 @@ fn pools(cases: &mut Cases) {
         stride: [1; 3],
         ..PoolParams::new([2; 3])
     };
+    cases.unary("max_pool2d", mixed([1, 2, 5, 4], 1), |x| x.max_pool2d(2));
+    cases.unary("avg_pool2d", mixed([1, 2, 5, 4], 1), |x| x.avg_pool2d(2));
     cases.unary("max_pool with dilation", mixed([1, 1, 4, 4], 1), move |x| {
         Ok(x.max_pool(&dilated)?.0)
     });
