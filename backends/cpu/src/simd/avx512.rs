@@ -30,7 +30,11 @@ pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
     let out = kernel.run(Avx512 { past });
     if past {
         // Such stores keep no order with others: whoever hears that the kernel is done is to see them.
-        _mm_sfence();
+        #[allow(unused_unsafe, reason = "the fence is an unsafe function in Rust 1.92")]
+        // SAFETY: every CPU with the instructions of this function has SSE.
+        unsafe {
+            _mm_sfence();
+        }
     }
     out
 }
