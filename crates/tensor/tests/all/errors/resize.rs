@@ -133,6 +133,17 @@ fn pools() {
     );
     fails(x.adaptive_avg_pool(&[usize::MAX, 3]), Shape, &["adaptive_avg_pool"]);
     fails(
+        x.adaptive_max_pool(&[2]),
+        Shape,
+        &["adaptive_max_pool", "1 (1 to 3) spatial axes", "[1, 2, 4, 4]"],
+    );
+    fails(x.adaptive_max_pool(&[usize::MAX, 3]), Shape, &["adaptive_max_pool"]);
+    fails(
+        f32(&[0, 2, 1 << 40]).adaptive_max_pool(&[(1 << 40) + 1]),
+        Shape,
+        &["adaptive_max_pool", "an extent of 1099511627776"],
+    );
+    fails(
         of(DType::I64, &[1, 1, 2]).adaptive_avg_pool(&[1]),
         WrongDType,
         &["adaptive_avg_pool", "i64 is no float"],

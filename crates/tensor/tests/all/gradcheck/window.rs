@@ -136,6 +136,11 @@ fn pools(cases: &mut Cases) {
             mixed([1, 2, 4, 5], 1),
             move |x| x.adaptive_avg_pool(size),
         );
+        cases.unary(
+            format!("adaptive_max_pool {size:?}"),
+            mixed([1, 2, 4, 5], 1),
+            move |x| Ok(x.adaptive_max_pool(size)?.0),
+        );
     }
     let dilated = PoolParams {
         dilation: [2; 3],
