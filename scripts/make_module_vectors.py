@@ -156,6 +156,72 @@ def more_layers():
     yield "PixelUnshuffle", {"downscale_factor": 3}, [r(1, 3, 6)]
 
 
+def latest_layers():
+    """Layers that came later still: three spatial axes, padding modes, inputs without a batch, positions."""
+    c3 = {"in_channels": 2, "out_channels": 4, "kernel_size": 2}
+    yield "Conv3d", c3, [r(2, 2, 3, 4, 3)]
+    yield "Conv3d", {**c3, "kernel_size": [3, 2, 1], "stride": [2, 1, 3], "padding": [1, 0, 2]}, [r(1, 2, 4, 3, 4)]
+    yield "Conv3d", {**c3, "kernel_size": 3, "padding": 1, "groups": 2, "bias": False}, [r(1, 2, 3, 3, 4)]
+    yield "Conv3d", {**c3, "dilation": [1, 2, 2], "padding": "same"}, [r(1, 2, 3, 4, 3)]
+    yield "Conv3d", c3, [r(2, 3, 4, 3)]
+    t3 = {"in_channels": 4, "out_channels": 2, "kernel_size": 2}
+    yield "ConvTranspose3d", t3, [r(2, 4, 2, 3, 2)]
+    yield "ConvTranspose3d", {**t3, "kernel_size": 3, "stride": 2, "padding": 1, "output_padding": 1}, [r(1, 4, 2, 1, 2)]
+    several = {**t3, "groups": 2, "stride": [1, 2, 3], "dilation": [2, 1, 1], "output_padding": [1, 0, 2], "bias": False}
+    yield "ConvTranspose3d", several, [r(1, 4, 2, 3, 2)]
+    yield "ConvTranspose3d", t3, [r(4, 2, 3, 2)]
+    for train in (True, False):
+        tracked = {"num_features": 3, "track_running_stats": True}
+        yield "BatchNorm3d", {"num_features": 3}, [r(2, 3, 2, 3, 2)], train
+        yield "BatchNorm3d", {"num_features": 3, "momentum": 0.3, "eps": 1e-3}, [r(1, 3, 2, 3, 2)], train
+        yield "InstanceNorm3d", {"num_features": 3, "affine": True}, [r(2, 3, 2, 3, 2)], train
+        yield "InstanceNorm3d", tracked, [r(2, 3, 2, 1, 2)], train
+        yield "InstanceNorm3d", tracked, [r(3, 2, 3, 2)], train
+    pool = {"kernel_size": [2, 3, 2], "stride": [1, 2, 2], "padding": [1, 1, 0], "ceil_mode": True}
+    yield "MaxPool3d", {"kernel_size": 2}, [r(2, 2, 4, 3, 5)]
+    yield "MaxPool3d", {**pool, "dilation": [2, 1, 1]}, [r(1, 2, 4, 3, 5)]
+    yield "MaxPool3d", {"kernel_size": 2, "return_indices": True}, [r(2, 4, 3, 5)]
+    yield "AvgPool3d", {"kernel_size": 2}, [r(2, 2, 4, 3, 5)]
+    for count in (True, False):
+        yield "AvgPool3d", {**pool, "count_include_pad": count}, [r(1, 2, 4, 3, 5)]
+    yield "AvgPool3d", {**pool, "divisor_override": 5}, [r(2, 4, 3, 5)]
+    for size in (2, [1, None, 3], [5, 2, 4]):
+        for name in ("AdaptiveAvgPool3d", "AdaptiveMaxPool3d"):
+            yield name, {"output_size": size}, [r(2, 2, 4, 3, 5)]
+    yield "Upsample", {"scale_factor": 2}, [r(1, 2, 2, 3, 2)]
+    yield "Upsample", {"size": (3, 2, 4), "mode": "trilinear", "align_corners": True}, [r(1, 2, 2, 3, 2)]
+
+    for mode in ("reflect", "replicate", "circular"):
+        padded = {"in_channels": 2, "out_channels": 2, "kernel_size": 3, "padding_mode": mode}
+        yield "Conv1d", {**padded, "padding": 2}, [r(2, 2, 5)]
+        yield "Conv1d", {**padded, "kernel_size": 4, "padding": "same"}, [r(2, 5)]
+        yield "Conv2d", {**padded, "padding": [1, 2], "stride": [1, 2]}, [r(2, 2, 3, 4)]
+        yield "Conv2d", {**padded, "kernel_size": [2, 3], "padding": "same", "dilation": [1, 2]}, [r(1, 2, 4, 5)]
+        yield "Conv2d", {**padded, "padding": 0}, [r(1, 2, 4, 3)]
+        yield "Conv3d", {**padded, "kernel_size": 2, "padding": [1, 0, 1]}, [r(1, 2, 2, 3, 2)]
+
+    one = {"in_channels": 2, "out_channels": 3, "kernel_size": 2}
+    yield "Conv1d", one, [r(2, 5)]
+    yield "Conv2d", {**one, "padding": 1}, [r(2, 3, 4)]
+    yield "ConvTranspose1d", one, [r(2, 5)]
+    yield "ConvTranspose2d", {**one, "stride": 2, "bias": False}, [r(2, 3, 4)]
+    yield "InstanceNorm1d", {"num_features": 3, "affine": True}, [r(3, 5)]
+    for name, shape in (("1d", (2, 7)), ("2d", (2, 5, 7))):
+        yield f"MaxPool{name}", {"kernel_size": 2}, [r(*shape)]
+        yield f"MaxPool{name}", {"kernel_size": 3, "stride": 2, "padding": 1, "return_indices": True}, [r(*shape)]
+        yield f"AvgPool{name}", {"kernel_size": 2}, [r(*shape)]
+        yield f"AdaptiveAvgPool{name}", {"output_size": 3}, [r(*shape)]
+        for size in (1, 3, 7, 9):
+            yield f"AdaptiveMaxPool{name}", {"output_size": size, "return_indices": True}, [r(*shape)]
+        # Equal values: the first one takes the gradient.
+        yield f"AdaptiveMaxPool{name}", {"output_size": 4}, [i(0, 2, 2, *shape).to(torch.float64)]
+    yield "MaxPool2d", {"kernel_size": 2, "return_indices": True}, [r(2, 2, 4, 5)]
+    yield "AvgPool2d", {"kernel_size": 3, "padding": 1, "ceil_mode": True, "divisor_override": 2}, [r(1, 2, 4, 5)]
+    yield "AdaptiveMaxPool2d", {"output_size": [None, 2], "return_indices": True}, [r(2, 2, 4, 5)]
+    yield "AdaptiveMaxPool2d", {"output_size": [2, 5], "return_indices": True}, [r(2, 2, 4, 5)]
+    yield "AdaptiveMaxPool3d", {"output_size": [3, 2, 2], "return_indices": True}, [r(2, 4, 3, 5)]
+
+
 def losses():
     """(class, init, inputs) of every loss: what it is given, then the target."""
     for reduction in ("mean", "sum", "none"):
@@ -265,7 +331,7 @@ def main():
     vectors = VectorSet()
     count = {}
     # All inputs of the first cases are drawn before any is run: to begin with the others only then leaves the first as they are.
-    for cases in ([*layers(), *losses()], more_layers()):
+    for cases in ([*layers(), *losses()], more_layers(), latest_layers()):
         for name, *rest in cases:
             count[name] = count.get(name, 0) + 1
             add_case(vectors, count[name] - 1, name, *rest)

@@ -2,11 +2,12 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
+use super::extent::by_axes;
 use super::in_layer;
 use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
 
-/// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`] and [`BatchNorm2d`]: each channel of `[N, C, …]` is brought to mean 0 and
-/// variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
+/// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of `[N, C, …]` is brought to
+/// mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
 ///
 /// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in evaluation the
 /// running ones are used. Names and behaviour are PyTorch's.
@@ -33,11 +34,15 @@ pub struct BatchNorm<const D: usize, B: Backend = AnyBackend> {
 pub type BatchNorm1d<B = AnyBackend> = BatchNorm<1, B>;
 /// Batch normalisation of `[N, C, H, W]`.
 pub type BatchNorm2d<B = AnyBackend> = BatchNorm<2, B>;
+/// Batch normalisation of `[N, C, D, H, W]`.
+pub type BatchNorm3d<B = AnyBackend> = BatchNorm<3, B>;
 
 /// Options of [`BatchNorm1d`].
 pub type BatchNorm1dConfig = BatchNormConfig<1>;
 /// Options of [`BatchNorm2d`].
 pub type BatchNorm2dConfig = BatchNormConfig<2>;
+/// Options of [`BatchNorm3d`].
+pub type BatchNorm3dConfig = BatchNormConfig<3>;
 
 /// Options of a batch normalisation.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +147,7 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
         let shape = x.shape();
         let rank_fits = shape.rank() == D + 2 || (D == 1 && shape.rank() == 2);
         if !rank_fits || shape[1] != self.config.num_features {
-            let form = ["[N, C] or [N, C, L]", "[N, C, H, W]"][usize::from(D > 1)];
+            let form = by_axes::<D, _>(["[N, C] or [N, C, L]", "[N, C, H, W]", "[N, C, D, H, W]"]);
             return Err(
                 Error::shape(format!("it takes {form} with {} channels", self.config.num_features))
                     .with_operands([(shape, x.dtype())]),

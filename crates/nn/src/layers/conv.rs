@@ -1,14 +1,16 @@
 //! Convolutions.
 
-use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Tensor};
+use std::borrow::Cow;
 
-use super::extent::{Extent, padded};
+use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, PadMode, Result, Scalar, Tensor};
+
+use super::extent::{Extent, batched, by_axes, padded};
 use super::in_layer;
 use super::linear::{default_bias, default_weight};
 use crate::{Forward, Init, Module, Param, watch};
 
-/// A convolution over `D` spatial axes, as [`Conv1d`] and [`Conv2d`]: `[N, in, spatial…]` to `[N, out, spatial…]`, with `weight
-/// [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it is a cross-correlation.
+/// A convolution over `D` spatial axes, as [`Conv1d`], [`Conv2d`] and [`Conv3d`]: `[N, in, spatial…]` to `[N, out, spatial…]`, or without
+/// `N`, with `weight [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it is a cross-correlation.
 #[derive(Debug, Module)]
 pub struct Conv<const D: usize, B: Backend = AnyBackend> {
     /// `[out_channels, in_channels / groups, kernel…]`.
@@ -17,18 +19,32 @@ pub struct Conv<const D: usize, B: Backend = AnyBackend> {
     pub bias: Option<Param<B>>,
     params: ConvParams,
     #[module(skip)]
-    same: Option<[(usize, usize); D]>,
+    border: Option<Border<D>>,
+}
+
+/// What is put around the input where the convolution's own padding is another.
+#[derive(Clone, Copy, Debug)]
+struct Border<const D: usize> {
+    widths: [(usize, usize); D],
+    mode: PadMode,
 }
 
 /// A convolution over `[N, C, L]`.
 pub type Conv1d<B = AnyBackend> = Conv<1, B>;
 /// A convolution over `[N, C, H, W]`.
 pub type Conv2d<B = AnyBackend> = Conv<2, B>;
+/// A convolution over `[N, C, D, H, W]`.
+pub type Conv3d<B = AnyBackend> = Conv<3, B>;
+
+/// What a border is made of by default.
+const ZEROS: PadMode = PadMode::Constant(Scalar::Float(0.0));
 
 /// Options of [`Conv1d`].
 pub type Conv1dConfig = ConvConfig<1>;
 /// Options of [`Conv2d`].
 pub type Conv2dConfig = ConvConfig<2>;
+/// Options of [`Conv3d`].
+pub type Conv3dConfig = ConvConfig<3>;
 
 /// Options of a convolution. Each size is one number for all spatial axes or an array.
 ///
@@ -44,6 +60,7 @@ pub struct ConvConfig<const D: usize> {
     stride: [usize; D],
     padding: [usize; D],
     same: bool,
+    padding_mode: PadMode,
     dilation: [usize; D],
     groups: usize,
     bias: bool,
@@ -61,6 +78,7 @@ impl<const D: usize> ConvConfig<D> {
             stride: [1; D],
             padding: [0; D],
             same: false,
+            padding_mode: ZEROS,
             dilation: [1; D],
             groups: 1,
             bias: true,
@@ -76,17 +94,24 @@ impl<const D: usize> ConvConfig<D> {
         self
     }
 
-    /// Zeros added at both ends of each axis. Default: 0.
+    /// How many elements are added at both ends of each axis. Default: 0.
     #[must_use]
     pub fn padding(mut self, padding: impl Extent<D>) -> Self {
         (self.padding, self.same) = (padding.extent(), false);
         self
     }
 
-    /// As many zeros as keep the extents; an odd one goes to the end. Needs a stride of 1.
+    /// As much padding as keeps the extents; an odd element goes to the end. Needs a stride of 1.
     #[must_use]
     pub fn padding_same(mut self) -> Self {
         self.same = true;
+        self
+    }
+
+    /// What the padding consists of. Default: zeros.
+    #[must_use]
+    pub fn padding_mode(mut self, mode: PadMode) -> Self {
+        self.padding_mode = mode;
         self
     }
 
@@ -137,7 +162,7 @@ impl<const D: usize> ConvConfig<D> {
         let fan_in = shape[1..].iter().product();
         let weight = self.init.unwrap_or(default_weight());
         let bias = self.bias_init.unwrap_or(default_bias(fan_in));
-        let (padding, same) = self.borders();
+        let (padding, border) = self.borders();
         Ok(Conv {
             weight: weight.param(shape, device)?,
             bias: self.bias.then(|| bias.param([self.out_channels], device)).transpose()?,
@@ -147,7 +172,7 @@ impl<const D: usize> ConvConfig<D> {
                 dilation: padded(self.dilation, 1),
                 groups: self.groups,
             },
-            same,
+            border,
         })
     }
 
@@ -163,16 +188,20 @@ impl<const D: usize> ConvConfig<D> {
         Ok(())
     }
 
-    /// The border that is the same at both ends of each axis, and where there is no such border, the one that is not.
-    fn borders(&self) -> ([usize; D], Option<[(usize, usize); D]>) {
-        if !self.same {
-            return (self.padding, None);
+    /// The convolution's own padding, or what takes its place: zeros that are as many at both ends of an axis are its own.
+    fn borders(&self) -> ([usize; D], Option<Border<D>>) {
+        let widths = std::array::from_fn(|i| {
+            if !self.same {
+                return (self.padding[i], self.padding[i]);
+            }
+            let total = self.dilation[i].saturating_mul(self.kernel[i] - 1);
+            (total / 2, total - total / 2)
+        });
+        if self.padding_mode == ZEROS && widths.iter().all(|(before, after)| before == after) {
+            return (widths.map(|(before, _)| before), None);
         }
-        let total: [usize; D] = std::array::from_fn(|i| self.dilation[i].saturating_mul(self.kernel[i] - 1));
-        if total.iter().all(|t| t.is_multiple_of(2)) {
-            return (total.map(|t| t / 2), None);
-        }
-        ([0; D], Some(total.map(|t| (t / 2, t - t / 2))))
+        let mode = self.padding_mode;
+        ([0; D], Some(Border { widths, mode }))
     }
 }
 
@@ -195,25 +224,8 @@ pub(super) fn check_window<const D: usize>([kernel, stride, dilation]: [[usize; 
     )))
 }
 
-/// Fails unless the input is a batch with `axes` spatial axes.
-pub(super) fn check_rank<B: Backend>(x: &Tensor<B>, layer: &'static str, axes: usize) -> Result<()> {
-    if x.rank() == axes + 2 {
-        return Ok(());
-    }
-    Err(
-        Error::shape(format!("{layer} takes [N, C, spatial…] of rank {}", axes + 2))
-            .with_op(layer)
-            .with_operands([(x.shape(), x.dtype())])
-            .with_hint("a single image has N = 1: add it with unsqueeze(0)"),
-    )
-}
-
 fn name<const D: usize>() -> &'static str {
-    match D {
-        1 => "Conv1d",
-        2 => "Conv2d",
-        _ => "Conv3d",
-    }
+    by_axes::<D, _>(["Conv1d", "Conv2d", "Conv3d"])
 }
 
 impl<const D: usize, B: Backend> Conv<D, B> {
@@ -230,7 +242,7 @@ impl<const D: usize, B: Backend> Conv<D, B> {
         ConvConfig::new(in_channels, out_channels, kernel_size).build(device)
     }
 
-    /// `[N, in_channels, spatial…]` to `[N, out_channels, spatial…]`.
+    /// `[N, in_channels, spatial…]` to `[N, out_channels, spatial…]`, or both without `N`.
     ///
     /// # Errors
     /// When rank, channels or extents do not fit, or dtype or device differ from the weight's.
@@ -239,18 +251,17 @@ impl<const D: usize, B: Backend> Conv<D, B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let weight = self.weight.tensor();
-        check_rank(x, name::<D>(), D)?;
-        let x = match self.same {
-            None => x.clone(),
-            Some(borders) => {
+        let (x, batch) = batched::<D, B>(x, name::<D>())?;
+        let x = match self.border {
+            None => x,
+            Some(Border { widths, mode }) => {
                 let mut padding = vec![(0, 0); 2];
-                padding.extend(borders);
-                x.pad(&padding, 0.0)?
+                padding.extend(widths.map(|(before, after)| (before as isize, after as isize)));
+                Cow::Owned(x.pad_with(&padding, mode)?)
             }
         };
         let bias = self.bias.as_ref().map(Param::tensor);
-        x.conv(&weight, bias.as_ref(), &self.params)
+        batch.restore(x.conv(&self.weight.tensor(), bias.as_ref(), &self.params)?)
     }
 }
 

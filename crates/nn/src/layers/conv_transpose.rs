@@ -2,14 +2,14 @@
 
 use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Tensor};
 
-use super::conv::{check_groups, check_rank, check_window};
-use super::extent::{Extent, padded};
+use super::conv::{check_groups, check_window};
+use super::extent::{Extent, batched, by_axes, padded};
 use super::in_layer;
 use super::linear::{default_bias, default_weight};
 use crate::{Forward, Init, Module, Param, watch};
 
-/// A transposed convolution over `D` spatial axes, as [`ConvTranspose1d`] and [`ConvTranspose2d`]: `[N, in, spatial…]` to
-/// `[N, out, spatial…]`, with `weight [in, out / groups, kernel…]` and `bias [out]`, as in PyTorch.
+/// A transposed convolution over `D` spatial axes, as [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`]:
+/// `[N, in, spatial…]` to `[N, out, spatial…]`, or without `N`, with `weight [in, out / groups, kernel…]` and `bias [out]`, as in PyTorch.
 ///
 /// It is the gradient of a [`Conv`](super::Conv) of the same options wrt its input. An extent `L` becomes
 /// `(L − 1) · stride − 2 · padding + dilation · (kernel − 1) + output_padding + 1`.
@@ -28,11 +28,15 @@ pub struct ConvTranspose<const D: usize, B: Backend = AnyBackend> {
 pub type ConvTranspose1d<B = AnyBackend> = ConvTranspose<1, B>;
 /// A transposed convolution over `[N, C, H, W]`.
 pub type ConvTranspose2d<B = AnyBackend> = ConvTranspose<2, B>;
+/// A transposed convolution over `[N, C, D, H, W]`.
+pub type ConvTranspose3d<B = AnyBackend> = ConvTranspose<3, B>;
 
 /// Options of [`ConvTranspose1d`].
 pub type ConvTranspose1dConfig = ConvTransposeConfig<1>;
 /// Options of [`ConvTranspose2d`].
 pub type ConvTranspose2dConfig = ConvTransposeConfig<2>;
+/// Options of [`ConvTranspose3d`].
+pub type ConvTranspose3dConfig = ConvTransposeConfig<3>;
 
 /// Options of a transposed convolution. Each size is one number for all spatial axes or an array.
 ///
@@ -169,11 +173,7 @@ impl<const D: usize> ConvTransposeConfig<D> {
 }
 
 fn name<const D: usize>() -> &'static str {
-    match D {
-        1 => "ConvTranspose1d",
-        2 => "ConvTranspose2d",
-        _ => "ConvTranspose3d",
-    }
+    by_axes::<D, _>(["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"])
 }
 
 impl<const D: usize, B: Backend> ConvTranspose<D, B> {
@@ -190,7 +190,7 @@ impl<const D: usize, B: Backend> ConvTranspose<D, B> {
         ConvTransposeConfig::new(in_channels, out_channels, kernel_size).build(device)
     }
 
-    /// `[N, in_channels, spatial…]` to `[N, out_channels, spatial…]`.
+    /// `[N, in_channels, spatial…]` to `[N, out_channels, spatial…]`, or both without `N`.
     ///
     /// # Errors
     /// When rank, channels or extents do not fit, or dtype or device differ from the weight's.
@@ -199,14 +199,14 @@ impl<const D: usize, B: Backend> ConvTranspose<D, B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        check_rank(x, name::<D>(), D)?;
+        let (x, batch) = batched::<D, B>(x, name::<D>())?;
         let y = x.conv_transpose(&self.weight.tensor(), &self.params, self.output_padding)?;
         let Some(bias) = self.bias.as_ref().map(Param::tensor) else {
-            return Ok(y);
+            return batch.restore(y);
         };
         let mut channels = vec![1; y.rank()];
         channels[1] = bias.numel();
-        y.add(&bias.reshape(channels)?)
+        batch.restore(y.add(&bias.reshape(channels)?)?)
     }
 }
 

@@ -1,4 +1,8 @@
-//! Sizes along one or more spatial axes.
+//! Sizes along one to three spatial axes, and inputs over them.
+
+use std::borrow::Cow;
+
+use polygrad_tensor::{Backend, Error, Result, Tensor};
 
 /// One number for all spatial axes, or an array with one for each.
 pub trait Extent<const D: usize> {
@@ -24,4 +28,41 @@ pub(super) fn padded<const D: usize>(extent: [usize; D], fill: usize) -> [usize;
     let mut out = [fill; 3];
     out[..D].copy_from_slice(&extent);
     out
+}
+
+/// What `D` spatial axes have, of what one, two and three have.
+pub(super) fn by_axes<const D: usize, T: Copy>(all: [T; 3]) -> T {
+    const { assert!(D >= 1 && D <= 3, "there are one to three spatial axes") };
+    all[D - 1]
+}
+
+/// An input of a layer over `D` spatial axes as a batch `[N, C, spatial…]`, and what takes the batch axis off a result again, where the input
+/// is one sample `[C, spatial…]`.
+pub(super) fn batched<'a, const D: usize, B: Backend>(
+    x: &'a Tensor<B>,
+    layer: &'static str,
+) -> Result<(Cow<'a, Tensor<B>>, Batched)> {
+    match x.rank().checked_sub(D) {
+        Some(2) => Ok((Cow::Borrowed(x), Batched { one: false })),
+        Some(1) => Ok((Cow::Owned(x.unsqueeze(0)?), Batched { one: true })),
+        _ => {
+            let spatial = by_axes::<D, _>(["L", "H, W", "D, H, W"]);
+            let form = format!("takes [N, C, {spatial}], or [C, {spatial}] for one sample");
+            let error = Error::shape(form).with_op(layer);
+            Err(error.with_operands([(x.shape(), x.dtype())]))
+        }
+    }
+}
+
+/// Whether a batch was made of one sample.
+#[derive(Clone, Copy)]
+pub(super) struct Batched {
+    one: bool,
+}
+
+impl Batched {
+    /// A result as the input was: a batch, or one sample.
+    pub(super) fn restore<B: Backend>(self, y: Tensor<B>) -> Result<Tensor<B>> {
+        if self.one { y.squeeze(0) } else { Ok(y) }
+    }
 }

@@ -3,11 +3,12 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
 use super::batch_norm::{beside, moved};
+use super::extent::batched;
 use super::in_layer;
 use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
 
-/// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`] and [`InstanceNorm2d`]: each channel of each sample of `[N, C, spatial…]`
-/// (or of one sample `[C, spatial…]`) is brought to mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]` if the layer
+/// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`]: each channel of each sample
+/// of `[N, C, spatial…]` (or of one sample `[C, spatial…]`) is brought to mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]` if the layer
 /// has them.
 ///
 /// If it tracks running statistics, those of a batch are the means over its samples, the variance without bias; in evaluation the running ones
@@ -35,11 +36,15 @@ pub struct InstanceNorm<const D: usize, B: Backend = AnyBackend> {
 pub type InstanceNorm1d<B = AnyBackend> = InstanceNorm<1, B>;
 /// Instance normalisation of `[N, C, H, W]` or `[C, H, W]`.
 pub type InstanceNorm2d<B = AnyBackend> = InstanceNorm<2, B>;
+/// Instance normalisation of `[N, C, D, H, W]` or `[C, D, H, W]`.
+pub type InstanceNorm3d<B = AnyBackend> = InstanceNorm<3, B>;
 
 /// Options of [`InstanceNorm1d`].
 pub type InstanceNorm1dConfig = InstanceNormConfig<1>;
 /// Options of [`InstanceNorm2d`].
 pub type InstanceNorm2dConfig = InstanceNormConfig<2>;
+/// Options of [`InstanceNorm3d`].
+pub type InstanceNorm3dConfig = InstanceNormConfig<3>;
 
 /// Options of an instance normalisation.
 #[derive(Clone, Copy, Debug)]
@@ -142,23 +147,13 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let (x, batch) = batched::<D, B>(x, "instance_norm")?;
         let channels = self.config.num_features;
-        let shape = x.shape();
-        let fits = match shape.rank().checked_sub(D) {
-            Some(1) => shape[0] == channels,
-            Some(2) => shape[1] == channels,
-            _ => false,
-        };
-        if !fits {
-            let form = ["[N, C, L] or [C, L]", "[N, C, H, W] or [C, H, W]"][usize::from(D > 1)];
-            return Err(
-                Error::shape(format!("it takes {form} with {channels} channels")).with_operands([(shape, x.dtype())])
-            );
+        if x.shape()[1] != channels {
+            let error = Error::shape(format!("it takes {channels} channels"));
+            return Err(error.with_operands([(x.shape(), x.dtype())]));
         }
-        if shape.rank() == D + 1 {
-            return self.of_batch(&x.unsqueeze(0)?)?.squeeze(0);
-        }
-        self.of_batch(x)
+        batch.restore(self.of_batch(&x)?)
     }
 
     fn of_batch(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

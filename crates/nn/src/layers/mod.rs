@@ -29,26 +29,34 @@ use polygrad_tensor::{Backend, Error};
 use crate::Param;
 
 pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Softplus, Tanh};
-pub use adaptive::{AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d};
+pub use adaptive::{
+    AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d, AdaptiveMaxPool3d,
+};
 pub(crate) use attention::{Attend, all_or_nothing, merge_heads, split_heads};
 pub use attention::{KvCache, Masks, MultiheadAttention, MultiheadAttentionConfig};
-pub use batch_norm::{BatchNorm, BatchNorm1d, BatchNorm1dConfig, BatchNorm2d, BatchNorm2dConfig, BatchNormConfig};
-pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, ConvConfig};
+pub use batch_norm::{
+    BatchNorm, BatchNorm1d, BatchNorm1dConfig, BatchNorm2d, BatchNorm2dConfig, BatchNorm3d, BatchNorm3dConfig,
+    BatchNormConfig,
+};
+pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, ConvConfig};
 pub use conv_transpose::{
-    ConvTranspose, ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTransposeConfig,
+    ConvTranspose, ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTranspose3d,
+    ConvTranspose3dConfig, ConvTransposeConfig,
 };
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
 pub use extent::Extent;
 pub use group_norm::{GroupNorm, GroupNormConfig};
 pub use instance_norm::{
-    InstanceNorm, InstanceNorm1d, InstanceNorm1dConfig, InstanceNorm2d, InstanceNorm2dConfig, InstanceNormConfig,
+    InstanceNorm, InstanceNorm1d, InstanceNorm1dConfig, InstanceNorm2d, InstanceNorm2dConfig, InstanceNorm3d,
+    InstanceNorm3dConfig, InstanceNormConfig,
 };
 pub use lambda::Lambda;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
-pub use pool::{AvgPool, AvgPool1d, AvgPool2d, MaxPool, MaxPool1d, MaxPool2d};
+pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
 pub use positions::{
     LearnedPositions, RotaryConfig, RotaryEmbedding, RotaryPairs, SinusoidalPositions, alibi_bias, alibi_slopes,
 };

@@ -1,92 +1,96 @@
 //! Pooling.
 
-use polygrad_tensor::{Backend, Error, PoolParams, Result, Tensor};
+use polygrad_tensor::{Backend, PoolParams, Result, Tensor};
 
-use super::extent::{Extent, padded};
+use super::extent::{Extent, batched, by_axes, padded};
 use super::stateless::stateless;
 use crate::watch;
 
 macro_rules! pool {
-    ($name:ident, $name1:ident, $name2:ident, $what:literal) => {
-        #[doc = concat!($what, " over windows of `D` spatial axes, as [`", stringify!($name1), "`] and [`", stringify!($name2), "`].")]
+    ($name:ident, $name1:ident, $name2:ident, $name3:ident, $what:literal $(, $option:ident: $type:ty)?) => {
+        #[doc = concat!($what, " over windows of `D` spatial axes, as [`", stringify!($name1), "`], [`", stringify!($name2), "`] and [`", stringify!($name3), "`].")]
         ///
         /// Windows lie side by side unless `stride` says otherwise. Each size is one number for all axes or an array.
         #[derive(Clone, Copy, Debug)]
-        pub struct $name<const D: usize>(PoolParams);
+        pub struct $name<const D: usize> {
+            params: PoolParams,
+            $($option: $type,)?
+        }
 
         #[doc = concat!($what, " over `[N, C, L]`.")]
         pub type $name1 = $name<1>;
         #[doc = concat!($what, " over `[N, C, H, W]`.")]
         pub type $name2 = $name<2>;
+        #[doc = concat!($what, " over `[N, C, D, H, W]`.")]
+        pub type $name3 = $name<3>;
 
         impl<const D: usize> $name<D> {
             /// Windows of `kernel_size`, side by side, without border.
             pub fn new(kernel_size: impl Extent<D>) -> Self {
-                Self(PoolParams::new(padded(kernel_size.extent(), 1)))
+                Self {
+                    params: PoolParams::new(padded(kernel_size.extent(), 1)),
+                    $($option: Default::default(),)?
+                }
             }
 
             /// Step between windows. Default: the window's extent.
             #[must_use]
             pub fn stride(mut self, stride: impl Extent<D>) -> Self {
-                self.0.stride = padded(stride.extent(), 1);
+                self.params.stride = padded(stride.extent(), 1);
                 self
             }
 
             /// Border at both ends of each axis, at most half the window. Default: 0.
             #[must_use]
             pub fn padding(mut self, padding: impl Extent<D>) -> Self {
-                self.0.padding = padded(padding.extent(), 0);
+                self.params.padding = padded(padding.extent(), 0);
                 self
             }
 
             /// Whether windows may run over the end of the input. Default: false.
             #[must_use]
             pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
-                self.0.ceil_mode = ceil_mode;
+                self.params.ceil_mode = ceil_mode;
                 self
             }
 
-            fn check<B: Backend>(&self, x: &Tensor<B>) -> Result<()> {
-                if x.rank() == D + 2 {
-                    return Ok(());
-                }
-                let name = [stringify!($name1), stringify!($name2)][usize::from(D > 1)];
-                Err(Error::shape(format!("{name} takes [N, C, spatial…] of rank {}", D + 2))
-                    .with_op(name)
-                    .with_operands([(x.shape(), x.dtype())]))
+            fn name() -> &'static str {
+                by_axes::<D, _>([stringify!($name1), stringify!($name2), stringify!($name3)])
             }
         }
     };
 }
 
-pool!(MaxPool, MaxPool1d, MaxPool2d, "The largest value");
-pool!(AvgPool, AvgPool1d, AvgPool2d, "The mean");
+pool!(MaxPool, MaxPool1d, MaxPool2d, MaxPool3d, "The largest value");
+pool!(AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, "The mean", divisor: Option<isize>);
 stateless!(MaxPool<D>, AvgPool<D>);
 
 impl<const D: usize> MaxPool<D> {
     /// Distance between elements of a window. Default: 1.
     #[must_use]
     pub fn dilation(mut self, dilation: impl Extent<D>) -> Self {
-        self.0.dilation = padded(dilation.extent(), 1);
+        self.params.dilation = padded(dilation.extent(), 1);
         self
     }
 
-    /// The largest value of each window; the border counts for nothing. The first of equal values takes the gradient.
+    /// The largest value of each window of `[N, C, spatial…]` or `[C, spatial…]`; the border counts for nothing. The first of equal values takes
+    /// the gradient.
     ///
     /// # Errors
-    /// When the rank is not `D + 2`, or the windows do not fit.
+    /// When there are not `D` spatial axes, or the windows do not fit.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         Ok(self.forward_with_indices(x)?.0)
     }
 
-    /// As [`MaxPool::forward`], with the position of each value in its flattened spatial axes (i64).
+    /// As [`MaxPool::forward`], with the position of each value in its flattened spatial axes (i64): PyTorch's `return_indices`.
     ///
     /// # Errors
     /// As [`MaxPool::forward`].
     pub fn forward_with_indices<B: Backend>(&self, x: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
         watch::layer(self, x, || {
-            self.check(x)?;
-            x.max_pool(&self.0)
+            let (x, batch) = batched::<D, B>(x, Self::name())?;
+            let (values, positions) = x.max_pool(&self.params)?;
+            Ok((batch.restore(values)?, batch.restore(positions)?))
         })
     }
 }
@@ -95,18 +99,28 @@ impl<const D: usize> AvgPool<D> {
     /// Whether the border counts as zeros in the mean. Default: true.
     #[must_use]
     pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
-        self.0.count_include_pad = count_include_pad;
+        self.params.count_include_pad = count_include_pad;
         self
     }
 
-    /// The mean of each window.
+    /// What the sum of each window is divided by; `count_include_pad` has no bearing then. Default: the number of its elements.
+    #[must_use]
+    pub fn divisor_override(mut self, divisor: isize) -> Self {
+        self.divisor = Some(divisor);
+        self
+    }
+
+    /// The mean of each window of `[N, C, spatial…]` or `[C, spatial…]`.
     ///
     /// # Errors
-    /// When the rank is not `D + 2`, or the windows do not fit.
+    /// When there are not `D` spatial axes, the windows do not fit, or the divisor is 0.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
-            self.check(x)?;
-            x.avg_pool(&self.0)
+            let (x, batch) = batched::<D, B>(x, Self::name())?;
+            batch.restore(match self.divisor {
+                None => x.avg_pool(&self.params)?,
+                Some(divisor) => x.avg_pool_with_divisor(&self.params, divisor)?,
+            })
         })
     }
 }

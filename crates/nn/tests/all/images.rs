@@ -102,9 +102,9 @@ fn errors_say_what_is_wrong<B: Backend>(device: &Device<B>) {
     build(larger.dilation(3)).unwrap();
     let conv = build(config).unwrap();
     fails(
-        conv.forward(&ones(&[4, 5, 5])),
+        conv.forward(&ones(&[5, 5])),
         Shape,
-        &["ConvTranspose2d", "rank 4", "unsqueeze(0)"],
+        &["ConvTranspose2d", "[N, C, H, W], or [C, H, W]", "f32[5, 5]"],
     );
     fails(
         conv.forward(&ones(&[1, 3, 5, 5])),

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use polygrad_core::{Distribution, HostTensor, RandomKey, random_host};
 use polygrad_nn::models::*;
 use polygrad_nn::{
-    BatchNorm1d, BatchNorm2d, Conv1d, Conv2d, Conv2dConfig, ConvTranspose2dConfig, ELU, Embedding, GELU, GRUConfig,
-    GroupNorm, LSTMConfig, LeakyReLU, Linear, Masks, MaxPool2d, Module, MultiheadAttentionConfig, RMSNorm, RNNConfig,
-    ReLU, Sequential, SiLU, Softplus, StateDict,
+    AdaptiveAvgPool3d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AvgPool3d, BatchNorm1d, BatchNorm2d, BatchNorm3d, Conv1d,
+    Conv2d, Conv2dConfig, Conv3dConfig, ConvTranspose2dConfig, ConvTranspose3dConfig, ELU, Embedding, GELU, GRUConfig,
+    GroupNorm, InstanceNorm3d, LSTMConfig, LeakyReLU, Linear, Masks, MaxPool2d, MaxPool3d, Module,
+    MultiheadAttentionConfig, RMSNorm, RNNConfig, ReLU, Sequential, SiLU, Softplus, StateDict, Upsample,
 };
 use polygrad_onnx::{Export, Input};
-use polygrad_tensor::{DType, Device, Result, Tensor};
+use polygrad_tensor::{DType, Device, PadMode, Result, Tensor};
 
 type Run = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
 
@@ -125,6 +126,34 @@ fn convolutional(device: &Device) -> Result<Vec<Case>> {
         .push(Conv1d::new(4, 6, 3, device)?)
         .push(BatchNorm1d::new(6, device)?)
         .push(GELU::Exact);
+    let padded = |mode| {
+        Conv2dConfig::new(3, 3, 3)
+            .padding([1, 2])
+            .padding_mode(mode)
+            .build(device)
+    };
+    let modes = Sequential::new()
+        .push(padded(PadMode::Reflect)?)
+        .push(padded(PadMode::Replicate)?)
+        .push(padded(PadMode::Circular)?)
+        .push(AdaptiveMaxPool2d::new([5, 3]));
+    let volumes = Sequential::new()
+        .push(Conv3dConfig::new(2, 4, 3).padding([1, 0, 1]).groups(2).build(device)?)
+        .push(BatchNorm3d::new(4, device)?)
+        .push(MaxPool3d::new(2).stride(1).ceil_mode(true))
+        .push(
+            ConvTranspose3dConfig::new(4, 3, 3)
+                .stride([1, 2, 2])
+                .output_padding([0, 1, 0])
+                .build(device)?,
+        )
+        .push(InstanceNorm3d::new(3, device)?)
+        .push(AvgPool3d::new([1, 2, 2]).padding([0, 1, 1]).count_include_pad(false))
+        .push(AdaptiveMaxPool3d::new([4, 5, 2]))
+        .push(AvgPool3d::new(2).divisor_override(3))
+        .push(AdaptiveAvgPool3d::new([2, 3, 1]))
+        .push(Upsample::scale_factor(2.0));
+    let volume = Input::new("volumes", DType::F32, ("batch", 2, 6, 7, 8));
     let signal = Input::new("signal", DType::F32, ("batch", 4, "length"));
     let small = ResNetConfig {
         num_classes: 10,
@@ -141,6 +170,8 @@ fn convolutional(device: &Device) -> Result<Vec<Case>> {
         sequential("cnn", cnn, images(3, 16))?,
         with_bounds(sequential("cnn_any_size", any_size, any)?, &["height", "width"]),
         with_bounds(sequential("conv1d", line, signal)?, &["length"]),
+        sequential("padding_modes", modes, images(3, 8))?,
+        sequential("volumes", volumes, volume)?,
         case("resnet18", resnet, vec![images(3, 32)], |model, x| {
             Ok(vec![model.forward(&x[0])?])
         })?,

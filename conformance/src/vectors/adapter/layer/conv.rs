@@ -1,21 +1,12 @@
 //! Convolutions.
 
 use polygrad_nn::{ConvConfig, ConvTransposeConfig};
-use polygrad_tensor::{Backend, Device};
+use polygrad_tensor::{Backend, Device, PadMode};
 
-use super::{Layer, batched, flag, needed, size, sizes};
+use super::{Layer, flag, needed, size, sizes};
 use crate::vectors::call::{Call, CaseResult, NAMED, unsupported};
 
-fn padded_with_zeros<B: Backend>(call: &Call<'_, B>) -> CaseResult<()> {
-    match call.text(NAMED, "padding_mode")? {
-        None | Some("zeros") => Ok(()),
-        Some(other) => unsupported(format!("argument padding_mode={other} is not offered")),
-    }
-}
-
 pub(super) fn conv<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
-    batched(call, D)?;
-    padded_with_zeros(call)?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
     let mut config = ConvConfig::<D>::new(size(call, "in_channels")?, size(call, "out_channels")?, kernel)
         .groups(call.size(NAMED, "groups", 1)?)
@@ -26,6 +17,13 @@ pub(super) fn conv<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Devi
     if let Some(dilation) = sizes(call, "dilation")? {
         config = config.dilation(dilation);
     }
+    config = match call.text(NAMED, "padding_mode")? {
+        None | Some("zeros") => config,
+        Some("reflect") => config.padding_mode(PadMode::Reflect),
+        Some("replicate") => config.padding_mode(PadMode::Replicate),
+        Some("circular") => config.padding_mode(PadMode::Circular),
+        Some(other) => return unsupported(format!("argument padding_mode={other}")),
+    };
     config = match call.word(NAMED, "padding") {
         Some("same") => config.padding_same(),
         Some("valid") => config,
@@ -39,8 +37,6 @@ pub(super) fn conv_transpose<const D: usize, B: Backend>(
     call: &Call<'_, B>,
     device: &Device<B>,
 ) -> CaseResult<Layer<B>> {
-    batched(call, D)?;
-    padded_with_zeros(call)?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
     let config = ConvTransposeConfig::<D>::new(size(call, "in_channels")?, size(call, "out_channels")?, kernel)
         .stride(sizes(call, "stride")?.unwrap_or([1; D]))

@@ -11,7 +11,7 @@ use polygrad_nn::{
 };
 use polygrad_tensor::{Backend, Device, HostTensor};
 
-use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, pair, unsupported};
 
 type Layer<B> = Box<dyn Forward<B>>;
 
@@ -32,19 +32,6 @@ fn needed<T>(name: &str, value: Option<T>) -> CaseResult<T> {
 pub(super) fn size<B: Backend>(call: &Call<'_, B>, name: &str) -> CaseResult<usize> {
     let [size] = needed(name, sizes::<1, B>(call, name)?)?;
     Ok(size)
-}
-
-/// Ends the case where the input has no batch axis before its channels and so many spatial axes: the layer wants one.
-fn batched<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseResult<()> {
-    let x = call.tensor(0, "input")?;
-    match x.rank() == spatial + 1 {
-        true => unsupported(format!(
-            "argument input: {} has no batch axis, without which {} is not offered",
-            x.shape(),
-            call.op()
-        )),
-        false => Ok(()),
-    }
 }
 
 pub(super) fn flag<B: Backend>(call: &Call<'_, B>, name: &str, default: bool) -> CaseResult<bool> {
@@ -84,22 +71,32 @@ fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> Case
         "Linear" => return linear(call, device),
         "Conv1d" => return conv::conv::<1, B>(call, device),
         "Conv2d" => return conv::conv::<2, B>(call, device),
+        "Conv3d" => return conv::conv::<3, B>(call, device),
         "ConvTranspose1d" => return conv::conv_transpose::<1, B>(call, device),
         "ConvTranspose2d" => return conv::conv_transpose::<2, B>(call, device),
+        "ConvTranspose3d" => return conv::conv_transpose::<3, B>(call, device),
         "BatchNorm1d" => return norm::batch_norm::<1, B>(call, device),
         "BatchNorm2d" => return norm::batch_norm::<2, B>(call, device),
+        "BatchNorm3d" => return norm::batch_norm::<3, B>(call, device),
         "LayerNorm" => return norm::layer_norm(call, device),
         "RMSNorm" => return norm::rms_norm(call, device),
         "GroupNorm" => return norm::group_norm(call, device),
         "InstanceNorm1d" => return norm::instance_norm::<1, B>(call, device),
         "InstanceNorm2d" => return norm::instance_norm::<2, B>(call, device),
+        "InstanceNorm3d" => return norm::instance_norm::<3, B>(call, device),
         "Embedding" => return embedding(call, device),
-        "MaxPool1d" => return window::max_pool::<1, B>(call),
-        "MaxPool2d" => return window::max_pool::<2, B>(call),
+        "MaxPool1d" => Box::new(window::max_pool::<1, B>(call)?),
+        "MaxPool2d" => Box::new(window::max_pool::<2, B>(call)?),
+        "MaxPool3d" => Box::new(window::max_pool::<3, B>(call)?),
         "AvgPool1d" => return window::avg_pool::<1, B>(call),
         "AvgPool2d" => return window::avg_pool::<2, B>(call),
-        "AdaptiveAvgPool1d" => return window::adaptive::<1, B>(call),
-        "AdaptiveAvgPool2d" => return window::adaptive::<2, B>(call),
+        "AvgPool3d" => return window::avg_pool::<3, B>(call),
+        "AdaptiveAvgPool1d" => return window::adaptive_avg_pool::<1, B>(call),
+        "AdaptiveAvgPool2d" => return window::adaptive_avg_pool::<2, B>(call),
+        "AdaptiveAvgPool3d" => return window::adaptive_avg_pool::<3, B>(call),
+        "AdaptiveMaxPool1d" => Box::new(window::adaptive_max_pool::<1, B>(call)?),
+        "AdaptiveMaxPool2d" => Box::new(window::adaptive_max_pool::<2, B>(call)?),
+        "AdaptiveMaxPool3d" => Box::new(window::adaptive_max_pool::<3, B>(call)?),
         "Upsample" => return window::upsample(call),
         "PixelShuffle" => Box::new(PixelShuffle(size(call, "upscale_factor")?)),
         "PixelUnshuffle" => Box::new(PixelUnshuffle(size(call, "downscale_factor")?)),
@@ -147,7 +144,11 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let Some(name) = call.op().strip_prefix("nn.") else {
         return Err(CaseError::OtherFamily);
     };
-    let device = call.tensor(0, "input")?.device();
+    let x = call.tensor(0, "input")?;
+    if flag(call, "return_indices", false)? {
+        return pair(window::with_positions(name, call, x)?);
+    }
+    let device = x.device();
     run(&*layer(name, call, &device)?, call)
 }
 

@@ -1,14 +1,29 @@
 //! Pooling, and images of another size.
 
-use polygrad_nn::{AdaptiveAvgPool, AvgPool, MaxPool, Upsample};
-use polygrad_tensor::{Backend, InterpolateMode};
+use polygrad_nn::{AdaptiveAvgPool, AdaptiveMaxPool, AvgPool, MaxPool, Upsample};
+use polygrad_tensor::{Backend, InterpolateMode, Tensor};
 
-use super::{Layer, batched, flag, needed, sizes};
+use super::{Layer, flag, needed, sizes};
 use crate::vectors::call::{Call, CaseResult, NAMED, unsupported};
 
-pub(super) fn max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
-    batched(call, D)?;
-    call.not_offered("return_indices")?;
+/// What layers of pooling answer whose argument `return_indices` is true.
+pub(super) fn with_positions<B: Backend>(
+    name: &str,
+    call: &Call<'_, B>,
+    x: &Tensor<B>,
+) -> CaseResult<(Tensor<B>, Tensor<B>)> {
+    Ok(match name {
+        "MaxPool1d" => max_pool::<1, B>(call)?.forward_with_indices(x)?,
+        "MaxPool2d" => max_pool::<2, B>(call)?.forward_with_indices(x)?,
+        "MaxPool3d" => max_pool::<3, B>(call)?.forward_with_indices(x)?,
+        "AdaptiveMaxPool1d" => adaptive_max_pool::<1, B>(call)?.forward_with_indices(x)?,
+        "AdaptiveMaxPool2d" => adaptive_max_pool::<2, B>(call)?.forward_with_indices(x)?,
+        "AdaptiveMaxPool3d" => adaptive_max_pool::<3, B>(call)?.forward_with_indices(x)?,
+        _ => return unsupported(format!("argument return_indices of {name}")),
+    })
+}
+
+pub(super) fn max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<MaxPool<D>> {
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
     let mut pool = MaxPool::<D>::new(kernel).ceil_mode(flag(call, "ceil_mode", false)?);
     if let Some(stride) = sizes(call, "stride")? {
@@ -20,12 +35,10 @@ pub(super) fn max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseRe
     if let Some(dilation) = sizes(call, "dilation")? {
         pool = pool.dilation(dilation);
     }
-    Ok(Box::new(pool))
+    Ok(pool)
 }
 
 pub(super) fn avg_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
-    batched(call, D)?;
-    call.not_offered("divisor_override")?;
     let kernel = needed("kernel_size", sizes::<D, B>(call, "kernel_size")?)?;
     let mut pool = AvgPool::<D>::new(kernel)
         .ceil_mode(flag(call, "ceil_mode", false)?)
@@ -36,16 +49,23 @@ pub(super) fn avg_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseRe
     if let Some(padding) = sizes(call, "padding")? {
         pool = pool.padding(padding);
     }
+    if let Some(divisor) = call.optional_int(NAMED, "divisor_override")? {
+        pool = pool.divisor_override(divisor);
+    }
     Ok(Box::new(pool))
 }
 
-pub(super) fn adaptive<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
-    batched(call, D)?;
+fn output_size<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<[Option<usize>; D]> {
     let output = needed("output_size", call.extents(NAMED, "output_size", D)?)?;
-    match <[_; D]>::try_from(output) {
-        Ok(output) => Ok(Box::new(AdaptiveAvgPool::with_kept(output))),
-        Err(output) => unsupported(format!("argument output_size={output:?}")),
-    }
+    <[_; D]>::try_from(output).or_else(|output| unsupported(format!("argument output_size={output:?}")))
+}
+
+pub(super) fn adaptive_avg_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
+    Ok(Box::new(AdaptiveAvgPool::with_kept(output_size::<D, B>(call)?)))
+}
+
+pub(super) fn adaptive_max_pool<const D: usize, B: Backend>(call: &Call<'_, B>) -> CaseResult<AdaptiveMaxPool<D>> {
+    Ok(AdaptiveMaxPool::with_kept(output_size(call)?))
 }
 
 pub(super) fn upsample<B: Backend>(call: &Call<'_, B>) -> CaseResult<Layer<B>> {
