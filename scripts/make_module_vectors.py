@@ -222,6 +222,23 @@ def latest_layers():
     yield "AdaptiveMaxPool3d", {"output_size": [3, 2, 2], "return_indices": True}, [r(2, 4, 3, 5)]
 
 
+def bags():
+    """(init, index, offsets, with per_sample_weights) of EmbeddingBag."""
+    sizes = {"num_embeddings": 7, "embedding_dim": 4}
+    for mode in ("sum", "mean", "max"):
+        init = {**sizes, "mode": mode}
+        yield init, i(0, 7, 3, 4), None, False
+        yield init, i(0, 7, 8), [0, 3, 3, 5], False
+        yield init, i(0, 7, 6), [0, 0, 6], False
+        yield {**init, "padding_idx": 2}, torch.tensor([[2, 2, 2], [2, 1, 6], [0, 3, 3]]), None, False
+        yield {**init, "padding_idx": -1}, torch.tensor([6, 1, 1, 6, 6, 4]), [0, 2, 3, 5], False
+        yield {**init, "include_last_offset": True}, i(0, 7, 5), [0, 1, 4, 5], False
+    yield {**sizes, "mode": "sum"}, i(0, 7, 3, 4), None, True
+    yield {**sizes, "mode": "sum", "padding_idx": 1}, i(0, 4, 8), [0, 3, 3, 5], True
+    yield {**sizes, "mode": "sum", "include_last_offset": True}, i(0, 7, 5), [0, 1, 5], True
+    yield {**sizes, "mode": "max"}, i(0, 3, 0), [0, 0], False
+
+
 def losses():
     """(class, init, inputs) of every loss: what it is given, then the target."""
     for reduction in ("mean", "sum", "none"):
@@ -335,6 +352,15 @@ def main():
         for name, *rest in cases:
             count[name] = count.get(name, 0) + 1
             add_case(vectors, count[name] - 1, name, *rest)
+    for index, (init, x, offsets, weighted) in enumerate(bags()):
+        name, module = "EmbeddingBag", torch.nn.EmbeddingBag(**init).to(torch.float64)
+        randomize(module)
+        starts = None if offsets is None else torch.tensor(offsets)
+        run = lambda x, w=None: module(x, starts, w)
+        inputs = [x, r(*x.shape)] if weighted else [x]
+        extra = {} if offsets is None else {"offsets": offsets}
+        add_module(vectors, f"nn.{name}/{index}", name, init, module, inputs, True, run, extra)
+        count[name] = index + 1
     vectors.save(OUT, LIMIT)
     print(", ".join(f"{name} {n}" for name, n in count.items()))
 

@@ -52,22 +52,24 @@ impl EmbeddingConfig {
     /// # Errors
     /// When `padding_idx` is out of range, or memory runs out.
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Embedding<B>> {
+        let (weight, padding_idx) = self.table(device).map_err(|e| e.with_op("embedding"))?;
+        Ok(Embedding { weight, padding_idx })
+    }
+
+    /// The vectors, and which one is padding.
+    pub(super) fn table<B: Backend>(self, device: &Device<B>) -> Result<(Param<B>, Option<usize>)> {
         let shape = Shape::new(&[self.num_embeddings, self.embedding_dim])?;
         let mut weight = self.init.tensor(shape, DType::F32, device)?;
-        let padding_idx = match self.padding_idx {
-            None => None,
-            Some(index) => {
-                let row = resolve(index, self.num_embeddings)?;
-                let padding = (0..self.num_embeddings).map(|i| i == row).collect();
-                let padding = Tensor::from_vec::<bool>(padding, [self.num_embeddings, 1], device)?;
-                weight = weight.masked_fill(&padding, 0.0)?;
-                Some(row)
-            }
-        };
-        Ok(Embedding {
-            weight: Param::new(weight)?,
-            padding_idx,
-        })
+        let padding_idx = self
+            .padding_idx
+            .map(|index| resolve(index, self.num_embeddings))
+            .transpose()?;
+        if let Some(row) = padding_idx {
+            let padding = (0..self.num_embeddings).map(|i| i == row).collect();
+            let padding = Tensor::from_vec::<bool>(padding, [self.num_embeddings, 1], device)?;
+            weight = weight.masked_fill(&padding, 0.0)?;
+        }
+        Ok((Param::new(weight)?, padding_idx))
     }
 }
 
@@ -77,9 +79,8 @@ fn resolve(index: isize, len: usize) -> Result<usize> {
     } else {
         Some(index.unsigned_abs())
     };
-    row.filter(|&row| row < len).ok_or_else(|| {
-        Error::out_of_range(format!("padding_idx {index} is outside the {len} embeddings")).with_op("embedding")
-    })
+    row.filter(|&row| row < len)
+        .ok_or_else(|| Error::out_of_range(format!("padding_idx {index} is outside the {len} embeddings")))
 }
 
 impl<B: Backend> Embedding<B> {

@@ -147,13 +147,13 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let (x, batch) = batched::<D, B>(x, "instance_norm")?;
+        let (input, batch) = batched::<D, B>(x, "instance_norm")?;
         let channels = self.config.num_features;
-        if x.shape()[1] != channels {
+        if input.shape()[1] != channels {
             let error = Error::shape(format!("it takes {channels} channels"));
             return Err(error.with_operands([(x.shape(), x.dtype())]));
         }
-        batch.restore(self.of_batch(&x)?)
+        batch.restore(self.of_batch(&input)?)
     }
 
     fn of_batch(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

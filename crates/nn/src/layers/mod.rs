@@ -8,6 +8,7 @@ mod conv;
 mod conv_transpose;
 mod dropout;
 mod embedding;
+mod embedding_bag;
 mod extent;
 mod group_norm;
 mod instance_norm;
@@ -46,6 +47,7 @@ pub use conv_transpose::{
 };
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
+pub use embedding_bag::{EmbeddingBag, EmbeddingBagConfig, EmbeddingBagMode};
 pub use extent::Extent;
 pub use group_norm::{GroupNorm, GroupNormConfig};
 pub use instance_norm::{

@@ -1,8 +1,8 @@
-//! RMSNorm, transposed convolutions, and images of another size: what vectors from PyTorch do not show.
+//! RMSNorm, convolutions, pooling, images of another size, and bags: what vectors from PyTorch do not show.
 
 use crate::common::f64_of;
 use polygrad_nn::*;
-use polygrad_tensor::{Backend, DType, Device, ErrorKind, InterpolateMode, Result, Tensor};
+use polygrad_tensor::{Backend, DType, Device, ErrorKind, InterpolateMode, PadMode, Result, Tensor};
 
 on_backends!(
     the_default_eps_is_that_of_the_dtype,
@@ -150,6 +150,68 @@ fn errors_say_what_is_wrong<B: Backend>(device: &Device<B>) {
         PixelUnshuffle(0).forward(&ones(&[1, 4, 4])),
         Shape,
         &["PixelUnshuffle", "by 0"],
+    );
+
+    let bags = EmbeddingBagConfig::new(5, 2).padding_idx(-1).build(device).unwrap();
+    let index = Tensor::new([1i64, 2, 3], device).unwrap();
+    for offsets in [&[1, 2][..], &[0, 2, 1], &[0, 4]] {
+        fails(
+            bags.forward(&index, Some(offsets), None),
+            ErrorKind::OutOfRange,
+            &["EmbeddingBag", "begin with 0", "3 indices"],
+        );
+    }
+    fails(
+        bags.forward(&index, None, None),
+        Shape,
+        &["EmbeddingBag", "[bags, length]", "offsets", "i64[3]"],
+    );
+    fails(
+        bags.forward(&index, Some(&[0]), Some(&ones(&[3]))),
+        InvalidArgument,
+        &["EmbeddingBag", "mode Sum, not Mean"],
+    );
+    fails(
+        EmbeddingBagConfig::new(5, 2).padding_idx(5).build(device),
+        ErrorKind::OutOfRange,
+        &["EmbeddingBag", "padding_idx 5", "5 embeddings"],
+    );
+    // No bags, and bags of nothing.
+    assert_eq!(bags.forward(&index, Some(&[]), None).unwrap().dims(), [0, 2]);
+    let none = Tensor::full([2, 0], 0i64, (device, DType::I64)).unwrap();
+    for mode in [EmbeddingBagMode::Sum, EmbeddingBagMode::Mean, EmbeddingBagMode::Max] {
+        let bags = EmbeddingBagConfig::new(5, 2).mode(mode).build(device).unwrap();
+        assert_eq!(
+            bags.forward(&none, None, None).unwrap().to_vec::<f32>().unwrap(),
+            [0.0; 4]
+        );
+    }
+
+    fails(
+        Conv3d::new(2, 3, 1, device).unwrap().forward(&ones(&[2, 3])),
+        Shape,
+        &["Conv3d", "[N, C, D, H, W], or [C, D, H, W]", "f32[2, 3]"],
+    );
+    let padded = Conv1dConfig::new(2, 3, 3).padding(4).padding_mode(PadMode::Reflect);
+    fails(
+        padded.build(device).unwrap().forward(&ones(&[2, 4])),
+        Shape,
+        &["axis 2 of extent 4", "Reflect border of 4"],
+    );
+    fails(
+        InstanceNorm3d::new(2, device).unwrap().forward(&ones(&[3, 2, 2, 2])),
+        Shape,
+        &["instance_norm", "2 channels", "f32[3, 2, 2, 2]"],
+    );
+    fails(
+        AdaptiveMaxPool2d::new(2).forward(&ones(&[4])),
+        Shape,
+        &["AdaptiveMaxPool2d", "[N, C, H, W]"],
+    );
+    fails(
+        AvgPool1d::new(2).divisor_override(0).forward(&ones(&[1, 4])),
+        InvalidArgument,
+        &["divisor_override"],
     );
 
     let x = ones(&[1, 2, 3, 4]);

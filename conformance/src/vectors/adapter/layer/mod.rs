@@ -7,11 +7,12 @@ mod norm;
 mod window;
 
 use polygrad_nn::{
-    Dropout, EmbeddingConfig, Flatten, Forward, LinearConfig, Module, PixelShuffle, PixelUnshuffle, StateDict,
+    Dropout, EmbeddingBagConfig, EmbeddingBagMode, EmbeddingConfig, Flatten, Forward, LinearConfig, Module,
+    PixelShuffle, PixelUnshuffle, StateDict,
 };
-use polygrad_tensor::{Backend, Device, HostTensor};
+use polygrad_tensor::{Backend, Device, HostTensor, Tensor};
 
-use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, pair, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, one, pair, unsupported};
 
 type Layer<B> = Box<dyn Forward<B>>;
 
@@ -64,6 +65,29 @@ fn embedding<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<L
         config = config.padding_idx(index);
     }
     Ok(Box::new(config.build(device)?))
+}
+
+fn embedding_bag<B: Backend>(call: &Call<'_, B>, index: &Tensor<B>) -> CaseOutputs<B> {
+    let mode = match call.text(NAMED, "mode")? {
+        None | Some("mean") => EmbeddingBagMode::Mean,
+        Some("sum") => EmbeddingBagMode::Sum,
+        Some("max") => EmbeddingBagMode::Max,
+        Some(other) => return unsupported(format!("argument mode={other}")),
+    };
+    let mut config = EmbeddingBagConfig::new(size(call, "num_embeddings")?, size(call, "embedding_dim")?)
+        .mode(mode)
+        .include_last_offset(flag(call, "include_last_offset", false)?);
+    if let Some(row) = call.optional_int(NAMED, "padding_idx")? {
+        config = config.padding_idx(row);
+    }
+    let layer = config.build(&index.device())?;
+    prepare(&layer, call)?;
+    let offsets = call.sizes(NAMED, "offsets")?;
+    one(layer.forward(
+        index,
+        offsets.as_deref(),
+        call.optional_tensor(1, "per_sample_weights")?,
+    )?)
 }
 
 fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
@@ -147,6 +171,9 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     if flag(call, "return_indices", false)? {
         return pair(window::with_positions(name, call, x)?);
+    }
+    if name == "EmbeddingBag" {
+        return embedding_bag(call, x);
     }
     let device = x.device();
     run(&*layer(name, call, &device)?, call)
