@@ -62,6 +62,23 @@ def attentions():
     yield base, [r(3, E), r(4, E), r(4, E)], {"need_weights": True, "key_padding_mask": hidden(0, 0, 1, 0)}
 
 
+def added_keys():
+    """(init, inputs, keyword arguments of the call) of nn.MultiheadAttention with more keys than it is given."""
+    base = {"embed_dim": E, "num_heads": H}
+    first = {**base, "batch_first": True}
+    bias, zero = {"add_bias_kv": True}, {"add_zero_attn": True}
+    three = lambda: [r(2, 3, E), r(2, 4, E), r(2, 4, E)]
+    pads = hidden([0, 0, 0, 1], [0, 0, 1, 1])
+    yield {**base, **bias}, [r(3, 2, E), r(4, 2, E), r(4, 2, E)], {}
+    yield {**first, **zero}, three(), {}
+    yield {**first, **bias, **zero, "bias": False, "kdim": 4}, [r(2, 3, E), r(2, 4, 4), r(2, 4, E)], {"need_weights": True}
+    yield {**base, **bias, **zero}, [r(3, E), r(4, E), r(4, E)], {"key_padding_mask": hidden(0, 0, 1, 0)}
+    yield {**first, **bias}, three(), {"attn_mask": r(2 * H, 3, 4), "key_padding_mask": r(2, 4)}
+    yield {**first, **bias, **zero}, three(), {"attn_mask": hidden([0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1])}
+    yield {**first, **zero}, three(), {"attn_mask": r(3, 4), "key_padding_mask": pads.to(F64) * -2, "need_weights": True}
+    yield {**first, **bias}, three(), {"attn_mask": hidden(*[[0, 1, 0, 0]] * 3), "key_padding_mask": pads}
+
+
 def layers():
     """(class, init, inputs, keyword arguments of the call) of the transformer layers."""
     base = {"d_model": E, "nhead": H, "dim_feedforward": 12, "dropout": 0.0}
@@ -188,6 +205,8 @@ def main():
         add(vectors, count, name, init, module, inputs, call)
     rotary(vectors)
     positions(vectors)
+    for init, inputs, call in added_keys():
+        add(vectors, count, "MultiheadAttention", init, nn.MultiheadAttention(**init), inputs, call)
     vectors.save(OUT, LIMIT)
     print(", ".join(f"{name} {n + 1}" for name, n in count.items()))
 

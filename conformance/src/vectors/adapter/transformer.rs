@@ -37,12 +37,11 @@ fn src_masks<'a, B: Backend>(call: &Call<'a, B>, attn: &str) -> CaseResult<Masks
 fn attention<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let [q, k, v] = [(0, "query"), (1, "key"), (2, "value")].map(|(i, name)| call.tensor(i, name));
     let (q, k, v) = (q?, k?, v?);
-    for name in ["add_bias_kv", "add_zero_attn"] {
-        call.not_offered(name)?;
-    }
     let mut config = MultiheadAttentionConfig::new(size(call, "embed_dim")?, size(call, "num_heads")?)
         .bias(flag(call, "bias", true)?)
-        .batch_first(flag(call, "batch_first", false)?);
+        .batch_first(flag(call, "batch_first", false)?)
+        .add_bias_kv(flag(call, "add_bias_kv", false)?)
+        .add_zero_attn(flag(call, "add_zero_attn", false)?);
     if call.has(NAMED, "kdim") {
         config = config.kdim(size(call, "kdim")?);
     }

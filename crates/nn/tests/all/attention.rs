@@ -41,12 +41,23 @@ fn one_projection_gives_what_three_give<B: Backend>(device: &Device<B>) {
         for layer in [
             config.build(device).unwrap(),
             config.kdim(8).bias(false).build(device).unwrap(),
+            config.add_bias_kv(true).add_zero_attn(true).build(device).unwrap(),
         ] {
             let x = random([3, 4, 8], device);
             let whole = layer.forward(&x, &x, &x, Masks::causal()).unwrap();
             close(&layer.forward_self(&x, Masks::causal()).unwrap(), &whole);
             let (y, weights) = layer.forward_with_weights(&x, &x, &x, Masks::causal()).unwrap();
             close(&y, &whole);
+            let tokens = x.dims()[usize::from(batch_first)];
+            let later = Tensor::full([tokens, tokens], true, (device, DType::Bool))
+                .unwrap()
+                .triu(1)
+                .unwrap();
+            let masks = Masks::default().with_attn_mask(&later);
+            close(&layer.forward(&x, &x, &x, masks).unwrap(), &whole);
+            let added = later.to_dtype(DType::F32).unwrap().mul(-1e9).unwrap();
+            let masks = Masks::causal().with_attn_mask(&added);
+            close(&layer.forward(&x, &x, &x, masks).unwrap(), &whole);
             let sums = weights.sum(-1).unwrap();
             close(&sums, &sums.ones_like().unwrap());
         }
@@ -55,7 +66,15 @@ fn one_projection_gives_what_three_give<B: Backend>(device: &Device<B>) {
 
 fn a_cache_gives_what_the_whole_sequence_gives<B: Backend>(device: &Device<B>) {
     manual_seed(2);
-    let layer = layer(device);
+    let config = MultiheadAttentionConfig::new(8, 2).batch_first(true);
+    cached(&config.build(device).unwrap(), device);
+    cached(
+        &config.add_bias_kv(true).add_zero_attn(true).build(device).unwrap(),
+        device,
+    );
+}
+
+fn cached<B: Backend>(layer: &MultiheadAttention<B>, device: &Device<B>) {
     let x = random([2, 7, 8], device);
     let whole = layer.forward_self(&x, Masks::causal()).unwrap();
     let mut cache = KvCache::new();

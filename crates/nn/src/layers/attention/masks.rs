@@ -1,6 +1,6 @@
 //! Which keys a query sees.
 
-use polygrad_tensor::{AnyBackend, Backend, DType, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
 /// What queries may not see, as PyTorch's attention layers take it: note that in a bool mask **true hides** a key, other than in
 /// [`Tensor::scaled_dot_product_attention`]. A float mask is added to the scores. By default everything is seen.
@@ -64,6 +64,34 @@ impl<'a, B: Backend> Masks<'a, B> {
             return attn.logical_or(&padding)?.logical_not().map(Some);
         }
         added(&attn, dtype)?.add(&added(&padding, dtype)?).map(Some)
+    }
+
+    /// What [`Masks::combined`] gives for `[…, S, T]`, and `is_causal`, as one mask for more keys that all queries see: for sizes S, T and how
+    /// many keys there are with them.
+    pub(crate) fn with_added(
+        &self,
+        mask: Option<Tensor<B>>,
+        device: &Device<B>,
+        [s, t, all]: [usize; 3],
+    ) -> Result<Option<Tensor<B>>> {
+        let mut mask = mask;
+        if self.is_causal {
+            let seen = Tensor::full([s, t], true, (device, DType::Bool))?.tril(t as isize - s as isize)?;
+            mask = Some(match mask {
+                None => seen,
+                Some(mask) if mask.dtype() == DType::Bool => mask.logical_and(&seen)?,
+                Some(mask) => mask.masked_fill(&seen.logical_not()?, f64::NEG_INFINITY)?,
+            });
+        }
+        let Some(mask) = mask else {
+            return Ok(None);
+        };
+        let mut border = vec![(0, 0); mask.rank()];
+        border[mask.rank() - 1] = (0, all - t);
+        if mask.dtype() == DType::Bool {
+            return mask.pad(&border, true).map(Some);
+        }
+        mask.pad(&border, 0.0).map(Some)
     }
 }
 

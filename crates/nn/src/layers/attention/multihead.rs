@@ -36,12 +36,17 @@ pub struct MultiheadAttention<B: Backend = AnyBackend> {
     pub in_proj_weight: Option<Param<B>>,
     /// `[3 · embed_dim]`.
     pub in_proj_bias: Option<Param<B>>,
+    /// `[1, 1, embed_dim]`: one more key for all queries, and its value.
+    pub bias_k: Option<Param<B>>,
+    /// `[1, 1, embed_dim]`.
+    pub bias_v: Option<Param<B>>,
     /// The last projection.
     pub out_proj: Linear<B>,
     embed_dim: usize,
     num_heads: usize,
     dropout: Dropout,
     batch_first: bool,
+    add_zero_attn: bool,
 }
 
 /// Options of [`MultiheadAttention`].
@@ -54,6 +59,8 @@ pub struct MultiheadAttentionConfig {
     kdim: Option<usize>,
     vdim: Option<usize>,
     batch_first: bool,
+    add_bias_kv: bool,
+    add_zero_attn: bool,
 }
 
 impl MultiheadAttentionConfig {
@@ -67,6 +74,8 @@ impl MultiheadAttentionConfig {
             kdim: None,
             vdim: None,
             batch_first: false,
+            add_bias_kv: false,
+            add_zero_attn: false,
         }
     }
 
@@ -105,7 +114,21 @@ impl MultiheadAttentionConfig {
         self
     }
 
-    /// The layer, on a device. Weights begin as in PyTorch: Xavier, uniform; biases as 0.
+    /// Whether there is one more key, and its value, which are learnt and which all queries see. Default: false.
+    #[must_use]
+    pub const fn add_bias_kv(mut self, add: bool) -> Self {
+        self.add_bias_kv = add;
+        self
+    }
+
+    /// Whether there is one more key, and its value, which are 0 and which all queries see. Default: false.
+    #[must_use]
+    pub const fn add_zero_attn(mut self, add: bool) -> Self {
+        self.add_zero_attn = add;
+        self
+    }
+
+    /// The layer, on a device. Weights begin as in PyTorch: Xavier, uniform; those of `add_bias_kv` Xavier, normal; biases as 0.
     ///
     /// # Errors
     /// When the heads do not divide `embed_dim`, the dropout is no probability, or memory runs out.
@@ -123,6 +146,12 @@ impl MultiheadAttentionConfig {
                 .then(|| Init::xavier_uniform().param([rows, columns], device))
                 .transpose()
         };
+        let row = || {
+            let there = self.add_bias_kv;
+            there
+                .then(|| Init::xavier_normal().param([1, 1, width], device))
+                .transpose()
+        };
         let rows = width
             .checked_mul(3)
             .ok_or_else(|| fail(Error::invalid("embed_dim is too large")))?;
@@ -131,6 +160,8 @@ impl MultiheadAttentionConfig {
             k_proj_weight: weight(!packed, width, kdim)?,
             v_proj_weight: weight(!packed, width, vdim)?,
             in_proj_weight: weight(packed, rows, width)?,
+            bias_k: row()?,
+            bias_v: row()?,
             in_proj_bias: self.bias.then(|| Init::ZEROS.param([rows], device)).transpose()?,
             out_proj: LinearConfig::new(width, width)
                 .bias(self.bias)
@@ -140,6 +171,7 @@ impl MultiheadAttentionConfig {
             num_heads: self.num_heads,
             dropout: Dropout::new(self.dropout).map_err(fail)?,
             batch_first: self.batch_first,
+            add_zero_attn: self.add_zero_attn,
         })
     }
 }
@@ -168,13 +200,13 @@ impl<B: Backend> MultiheadAttention<B> {
         self.call(query, || {
             let [q, k, v] = self.batched([query, key, value])?;
             let [q, k, v] = self.project(&q, &k, &v)?;
-            let mixed = self.attend(&q, &k, masks, |attend| attend.values(&q, &k, &v))?;
+            let mixed = self.attend([&q, &k, &v], masks, |attend, k, v| attend.values(&q, k, v))?;
             self.finish(&mixed, query)
         })
     }
 
     /// [`MultiheadAttention::forward`], and how much each query takes of each value: `[N, num_heads, S, T]`, of which PyTorch gives the
-    /// mean over the heads. Without a batch axis N is 1.
+    /// mean over the heads; those of `add_bias_kv` and `add_zero_attn` count among the T. Without a batch axis N is 1.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -188,7 +220,8 @@ impl<B: Backend> MultiheadAttention<B> {
         self.call(query, || {
             let [q, k, v] = self.batched([query, key, value])?;
             let [q, k, v] = self.project(&q, &k, &v)?;
-            let (mixed, weights) = self.attend(&q, &k, masks, |attend| attend.values_and_weights(&q, &k, &v))?;
+            let (mixed, weights) =
+                self.attend([&q, &k, &v], masks, |attend, k, v| attend.values_and_weights(&q, k, v))?;
             Ok((self.finish(&mixed, query)?, weights))
         })
     }
@@ -200,7 +233,7 @@ impl<B: Backend> MultiheadAttention<B> {
     pub fn forward_self(&self, x: &Tensor<B>, masks: Masks<'_, B>) -> Result<Tensor<B>> {
         self.call(x, || {
             let [q, k, v] = self.project_self(x)?;
-            let mixed = self.attend(&q, &k, masks, |attend| attend.values(&q, &k, &v))?;
+            let mixed = self.attend([&q, &k, &v], masks, |attend, k, v| attend.values(&q, k, v))?;
             self.finish(&mixed, x)
         })
     }
@@ -215,7 +248,7 @@ impl<B: Backend> MultiheadAttention<B> {
             let [q, k, v] = self.project_self(x)?;
             all_or_nothing(cache, |cache| {
                 let (k, v) = cache.append(&k, &v)?;
-                let mixed = self.attend(&q, &k, masks, |attend| attend.values(&q, &k, &v))?;
+                let mixed = self.attend([&q, &k, &v], masks, |attend, k, v| attend.values(&q, k, v))?;
                 self.finish(&mixed, x)
             })
         })
@@ -285,22 +318,48 @@ impl<B: Backend> MultiheadAttention<B> {
 
     fn attend<T>(
         &self,
-        query: &Tensor<B>,
-        key: &Tensor<B>,
+        [query, key, value]: [&Tensor<B>; 3],
         masks: Masks<'_, B>,
-        f: impl FnOnce(Attend<'_, B>) -> Result<T>,
+        f: impl FnOnce(Attend<'_, B>, &Tensor<B>, &Tensor<B>) -> Result<T>,
     ) -> Result<T> {
         let (q, k) = (query.shape(), key.shape());
         if q[0] != k[0] {
             return Err(Error::shape(format!("{} sequences of queries, {} of keys", q[0], k[0])));
         }
-        let mask = masks.combined([q[0], self.num_heads, q[2], k[2]], query.dtype())?;
-        f(Attend {
+        let mut mask = masks.combined([q[0], self.num_heads, q[2], k[2]], query.dtype())?;
+        let mut causal = masks.is_causal;
+        let (mut added_key, mut added_value) = (None, None);
+        if self.bias_k.is_some() || self.add_zero_attn {
+            let key = added_key.insert(self.with_added(key, self.bias_k.as_ref())?);
+            added_value = Some(self.with_added(value, self.bias_v.as_ref())?);
+            mask = masks.with_added(mask, &query.device(), [q[2], k[2], key.shape()[2]])?;
+            causal = false;
+        }
+        let attend = Attend {
             mask: mask.as_ref(),
-            causal: masks.is_causal,
+            causal,
             scale: None,
             dropout: self.dropout.rate(),
-        })
+        };
+        f(
+            attend,
+            added_key.as_ref().unwrap_or(key),
+            added_value.as_ref().unwrap_or(value),
+        )
+    }
+
+    /// Keys or values `[N, H, T, D]` and those of `add_bias_kv` and `add_zero_attn`.
+    fn with_added(&self, x: &Tensor<B>, bias: Option<&Param<B>>) -> Result<Tensor<B>> {
+        let mut one = x.shape().to_vec();
+        one[2] = 1;
+        let mut parts = vec![x.clone()];
+        if let Some(bias) = bias {
+            parts.push(bias.tensor().reshape([1, one[1], 1, one[3]])?.expand(&one[..])?);
+        }
+        if self.add_zero_attn {
+            parts.push(Tensor::zeros(&one[..], (&x.device(), x.dtype()))?);
+        }
+        Tensor::cat(&parts.iter().collect::<Vec<_>>(), 2)
     }
 
     /// The last projection, with the axes as the query has them.
