@@ -32,6 +32,20 @@ functions! {
     Sigmoid => sigmoid;
     /// The hyperbolic tangent.
     Tanh => tanh;
+    /// `x · tanh(ln(1 + eˣ))`.
+    Mish => mish;
+    /// `min(max(x, 0), 6)`.
+    ReLU6 => relu6;
+    /// `min(max(x + 3, 0), 6) / 6`.
+    Hardsigmoid => hardsigmoid;
+    /// `x · min(max(x + 3, 0), 6) / 6`.
+    Hardswish => hardswish;
+    /// The [`ELU`] of alpha 1.6732…, scaled by 1.0507…
+    SELU => selu;
+    /// `ln(1 / (1 + e⁻ˣ))`.
+    LogSigmoid => logsigmoid;
+    /// `x / (1 + |x|)`.
+    Softsign => softsign;
 }
 
 /// `x` where it is positive, `slope · x` elsewhere. Default slope: 0.01.
@@ -43,6 +57,27 @@ pub struct LeakyReLU(pub f64);
 /// Source: Clevert, Unterthiner and Hochreiter, "Fast and accurate deep network learning by exponential linear units" (2015).
 #[derive(Clone, Copy, Debug)]
 pub struct ELU(pub f64);
+
+/// `x` where it is positive, `alpha · (e^(x / alpha) − 1)` elsewhere. Default alpha: 1.
+///
+/// Source: Barron, "Continuously differentiable exponential linear units" (2017).
+#[derive(Clone, Copy, Debug)]
+pub struct CELU(pub f64);
+
+/// `x` within limits. Default: −1 and 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardtanh {
+    /// The least value.
+    pub min_val: f64,
+    /// The largest value, not below the least.
+    pub max_val: f64,
+}
+
+/// `a · sigmoid(b)` of the halves `a` and `b` along an axis; negative ones count from the back. Default axis: −1.
+///
+/// Source: Dauphin et al., "Language modeling with gated convolutional networks" (2016).
+#[derive(Clone, Copy, Debug)]
+pub struct GLU(pub isize);
 
 /// `x · Φ(x)` with the normal distribution function Φ, exactly or by its tanh approximation. Default: exactly.
 ///
@@ -85,6 +120,27 @@ impl Default for ELU {
     }
 }
 
+impl Default for CELU {
+    fn default() -> Self {
+        Self(1.0)
+    }
+}
+
+impl Default for Hardtanh {
+    fn default() -> Self {
+        Self {
+            min_val: -1.0,
+            max_val: 1.0,
+        }
+    }
+}
+
+impl Default for GLU {
+    fn default() -> Self {
+        Self(-1)
+    }
+}
+
 impl Default for Softplus {
     fn default() -> Self {
         Self {
@@ -100,7 +156,7 @@ macro_rules! forward {
             /// The function of each element, or of each line along the axis.
             ///
             /// # Errors
-            /// When the input is no float, or the axis is out of range.
+            /// When an option or the axis is out of range.
             pub fn forward<B: Backend>(&self, $x: &Tensor<B>) -> Result<Tensor<B>> {
                 let $this = self;
                 watch::layer(self, $x, || $body)
@@ -112,6 +168,9 @@ macro_rules! forward {
 forward! {
     LeakyReLU |this, x| x.leaky_relu(this.0);
     ELU |this, x| x.elu(this.0);
+    CELU |this, x| x.celu(this.0);
+    Hardtanh |this, x| x.hardtanh(this.min_val, this.max_val);
+    GLU |this, x| x.glu(this.0);
     GELU |this, x| match this {
         Self::Exact => x.gelu(),
         Self::Tanh => x.gelu_tanh(),
@@ -122,5 +181,24 @@ forward! {
 }
 
 stateless!(
-    ReLU, SiLU, Sigmoid, Tanh, LeakyReLU, ELU, GELU, Softplus, Softmax, LogSoftmax
+    ReLU,
+    SiLU,
+    Sigmoid,
+    Tanh,
+    Mish,
+    ReLU6,
+    Hardsigmoid,
+    Hardswish,
+    SELU,
+    LogSigmoid,
+    Softsign,
+    LeakyReLU,
+    ELU,
+    CELU,
+    Hardtanh,
+    GLU,
+    GELU,
+    Softplus,
+    Softmax,
+    LogSoftmax,
 );

@@ -18,6 +18,7 @@ mod linear;
 mod pixel_shuffle;
 mod pool;
 mod positions;
+mod prelu;
 mod recurrent;
 mod reshape;
 mod rms_norm;
@@ -29,7 +30,10 @@ use polygrad_tensor::{Backend, Error};
 
 use crate::Param;
 
-pub use activation::{ELU, GELU, LeakyReLU, LogSoftmax, ReLU, SiLU, Sigmoid, Softmax, Softplus, Tanh};
+pub use activation::{
+    CELU, ELU, GELU, GLU, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, ReLU, ReLU6, SELU,
+    SiLU, Sigmoid, Softmax, Softplus, Softsign, Tanh,
+};
 pub use adaptive::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d,
     AdaptiveMaxPool2d, AdaptiveMaxPool3d,
@@ -62,6 +66,7 @@ pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, Max
 pub use positions::{
     LearnedPositions, RotaryConfig, RotaryEmbedding, RotaryPairs, SinusoidalPositions, alibi_bias, alibi_slopes,
 };
+pub use prelu::{PReLU, PReLUConfig};
 pub use recurrent::{
     GRU, GRUCell, GRUCellConfig, GRUConfig, GruGates, LSTM, LSTMCell, LSTMCellConfig, LSTMConfig, LstmGates, MinGRU,
     MinGRUConfig, Nonlinearity, RNN, RNNCell, RNNCellConfig, RNNConfig, Recurrence, Recurrent, RecurrentCell,

@@ -111,6 +111,21 @@ fn activation(model: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     ] {
         all.push(x.activation(op)?);
     }
+    let far = (x * 4.0)?;
+    all.extend([
+        far.mish()?,
+        far.relu6()?,
+        far.hardsigmoid()?,
+        far.hardswish()?,
+        far.hardtanh(-2.0, 3.0)?,
+        far.selu()?,
+        far.celu(0.5)?,
+        far.logsigmoid()?,
+        far.softsign()?,
+        far.glu(-1)?,
+        far.transpose(1, 2)?
+            .prelu(&model.weight.tensor().narrow(0, 0, 1)?.flatten(0, 1)?)?,
+    ]);
     all.extend([
         x.layer_norm(None, None, 1, 1e-5)?,
         x.layer_norm(None, None, 2, 1e-5)?,

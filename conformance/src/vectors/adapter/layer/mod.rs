@@ -129,7 +129,7 @@ fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> Case
             call.int(NAMED, "end_dim", -1)?,
         )),
         "Dropout" => Box::new(Dropout::new(number(call, "p", 0.5)?)?),
-        _ => return activation::activation(name, call),
+        _ => return activation::activation(name, call, device),
     })
 }
 

@@ -12,15 +12,15 @@ rows! {
     Row::new("Tanh", 6, |c| act(c, Activation::Tanh));
     Row::new("Sigmoid", 6, |c| act(c, Activation::Sigmoid));
     Row::new("Softplus", 1, |c| one(softplus(&c.x(0)?)?)).wide();
-    Row::new("Softsign", 1, |c| one(softsign(&c.x(0)?)?)).wide();
+    Row::new("Softsign", 1, |c| one(c.x(0)?.softsign()?)).wide();
     Row::new("Elu", 6, |c| act(c, Activation::Elu { alpha: c.float("alpha", 1.0)? }));
     Row::new("LeakyRelu", 6, |c| act(c, Activation::LeakyRelu { slope: c.float("alpha", 0.01)? }));
-    Row::new("Celu", 12, celu).wide();
+    Row::new("Celu", 12, |c| one(c.x(0)?.celu(c.float("alpha", 1.0)?)?)).wide();
     Row::new("Selu", 6, selu).wide();
     Row::new("HardSigmoid", 6, |c| one(hard_sigmoid(&c.x(0)?, c.float("alpha", 0.2)?, c.float("beta", 0.5)?)?)).wide();
-    Row::new("HardSwish", 14, |c| { let x = c.x(0)?; one((hard_sigmoid(&x, 1.0 / 6.0, 0.5)? * &x)?) }).wide();
+    Row::new("HardSwish", 14, |c| one(c.x(0)?.hardswish()?)).wide();
     Row::new("ThresholdedRelu", 10, |c| one(thresholded(&c.x(0)?, c.float("alpha", 1.0)?)?));
-    Row::new("Mish", 18, |c| { let x = c.x(0)?; one((softplus(&x)?.activation(Activation::Tanh)? * &x)?) }).wide();
+    Row::new("Mish", 18, |c| one(c.x(0)?.mish()?)).wide();
     Row::new("Gelu", 20, gelu);
     Row::new("Swish", 24, |c| one(swish(&c.x(0)?, c.float("alpha", 1.0)?)?)).wide();
     Row::new("Shrink", 9, shrink).like(0);
@@ -41,10 +41,6 @@ pub(super) fn softplus(x: &Tensor) -> Result<Tensor> {
     })
 }
 
-pub(super) fn softsign(x: &Tensor) -> Result<Tensor> {
-    x / (x.abs()? + 1.0)?
-}
-
 pub(super) fn hard_sigmoid(x: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
     ((x * alpha)? + beta)?.clamp(Some(0.0), Some(1.0))
 }
@@ -55,13 +51,6 @@ pub(super) fn thresholded(x: &Tensor, alpha: f64) -> Result<Tensor> {
 
 fn swish(x: &Tensor, alpha: f64) -> Result<Tensor> {
     x * (x * alpha)?.activation(Activation::Sigmoid)?
-}
-
-fn celu(c: &Call<'_>) -> Results {
-    let alpha = c.float("alpha", 1.0)?;
-    let x = c.x(0)?;
-    let below = ((x.clamp(None, Some(0.0))? / alpha)?.expm1()? * alpha)?;
-    one((x.activation(Activation::Relu)? + below.clamp(None, Some(0.0))?)?)
 }
 
 fn selu(c: &Call<'_>) -> Results {

@@ -4,7 +4,7 @@ use polygrad_core::{Activation, Error, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use super::activation::{hard_sigmoid, softplus, softsign, thresholded};
+use super::activation::{hard_sigmoid, softplus, thresholded};
 use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results};
@@ -91,7 +91,7 @@ impl Function {
             "relu" => x.activation(Activation::Relu),
             "tanh" => x.activation(Activation::Tanh),
             "sigmoid" => x.activation(Activation::Sigmoid),
-            "softsign" => softsign(x),
+            "softsign" => x.softsign(),
             "softplus" => softplus(x),
             "affine" => (x * alpha)? + beta,
             "leakyrelu" => x.activation(Activation::LeakyRelu { slope: alpha }),

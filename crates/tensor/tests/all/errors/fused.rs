@@ -285,3 +285,23 @@ fn fused_ops() {
         &[name, "do not broadcast"],
     );
 }
+
+#[test]
+fn activations() {
+    let x = f32(&[2, 3, 4]);
+    fails(
+        x.prelu(&f32(&[2])),
+        Shape,
+        &["prelu", "axis 1", "f32[2, 3, 4]", "f32[2]"],
+    );
+    fails(f32(&[3]).prelu(&f32(&[3])), Shape, &["prelu", "one weight"]);
+    fails(x.glu(1), Shape, &["glu", "axis 1 has no halves", "3"]);
+    fails(x.glu(3), OutOfRange, &["glu"]);
+    fails(
+        x.hardtanh(1.0, -1.0),
+        InvalidArgument,
+        &["hardtanh", "min = 1", "max = -1"],
+    );
+    fails(x.hardtanh(f64::NAN, 1.0), InvalidArgument, &["hardtanh", "NaN"]);
+    fails(x.celu(0.0), InvalidArgument, &["celu", "alpha = 0"]);
+}

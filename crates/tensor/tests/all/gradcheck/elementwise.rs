@@ -168,11 +168,40 @@ fn activations(cases: &mut Cases) {
     }
 }
 
+/// Activations made of other ops.
+fn composed_activations(cases: &mut Cases) {
+    type Function = fn(&Tensor) -> polygrad_tensor::Result<Tensor>;
+    let functions: [(&str, Function); 10] = [
+        ("mish", Tensor::mish),
+        ("relu6", Tensor::relu6),
+        ("hardsigmoid", Tensor::hardsigmoid),
+        ("hardswish", Tensor::hardswish),
+        ("selu", Tensor::selu),
+        ("logsigmoid", Tensor::logsigmoid),
+        ("softsign", Tensor::softsign),
+        ("hardtanh", |x| x.hardtanh(-0.5, 0.9)),
+        ("celu", |x| x.celu(0.6)),
+        ("glu", |x| x.glu(-1)),
+    ];
+    for (name, function) in functions {
+        cases.unary(name, mixed([2, 4], 3), function);
+        let far = reals(&[-30.0, -8.0, 9.0, 25.0], [4]);
+        cases.unary(format!("{name} far out"), far, function);
+    }
+    cases.unary("celu of a negative alpha", mixed([4], 1), |x| x.celu(-1.5));
+    cases.unary("glu along the first axis", mixed([4, 3], 1), |x| x.glu(0));
+    for (shape, weights) in [(&[2, 3, 2][..], 3), (&[2, 3], 1), (&[4], 1), (&[], 1)] {
+        let inputs = [mixed(shape, 1), mixed([weights], 2)];
+        cases.add(format!("prelu {shape:?} {weights}"), inputs, |x| x[0].prelu(&x[1]));
+    }
+}
+
 pub(crate) fn cases() -> Cases {
     let mut cases = Cases::default();
     unary(&mut cases);
     binary(&mut cases);
     choices(&mut cases);
     activations(&mut cases);
+    composed_activations(&mut cases);
     cases
 }

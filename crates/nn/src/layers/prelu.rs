@@ -1,0 +1,86 @@
+//! The rectifier whose slope is learned.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
+
+use super::in_layer;
+use crate::{Forward, Init, Module, Param, watch};
+
+/// `x` where it is positive, `weight · x` elsewhere.
+///
+/// Source: He et al., "Delving deep into rectifiers" (2015).
+#[derive(Debug, Module)]
+pub struct PReLU<B: Backend = AnyBackend> {
+    /// `[num_parameters]`.
+    pub weight: Param<B>,
+}
+
+/// Options of [`PReLU`].
+#[derive(Clone, Copy, Debug)]
+pub struct PReLUConfig {
+    num_parameters: usize,
+    init: f64,
+}
+
+impl PReLUConfig {
+    /// One weight, 0.25 at first.
+    pub const fn new() -> Self {
+        Self {
+            num_parameters: 1,
+            init: 0.25,
+        }
+    }
+
+    /// How many weights: 1 for all elements, or one for each channel. Default: 1.
+    #[must_use]
+    pub const fn num_parameters(mut self, num_parameters: usize) -> Self {
+        self.num_parameters = num_parameters;
+        self
+    }
+
+    /// What the weights are at first. Default: 0.25.
+    #[must_use]
+    pub const fn init(mut self, init: f64) -> Self {
+        self.init = init;
+        self
+    }
+
+    /// The layer, on a device.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn build<B: Backend>(self, device: &Device<B>) -> Result<PReLU<B>> {
+        Ok(PReLU {
+            weight: Init::Constant(self.init).param([self.num_parameters], device)?,
+        })
+    }
+}
+
+impl Default for PReLUConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: Backend> PReLU<B> {
+    /// With one weight, 0.25 at first; [`PReLUConfig`] has the options.
+    ///
+    /// # Errors
+    /// As [`PReLUConfig::build`].
+    pub fn new(device: &Device<B>) -> Result<Self> {
+        PReLUConfig::new().build(device)
+    }
+
+    /// The function of each element; channels are axis 1.
+    ///
+    /// # Errors
+    /// When there are neither 1 nor as many weights as channels, or the devices differ.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || x.prelu(&self.weight.tensor())).map_err(|e| in_layer(e, Some(&self.weight)))
+    }
+}
+
+impl<B: Backend> Forward<B> for PReLU<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward(x)
+    }
+}
