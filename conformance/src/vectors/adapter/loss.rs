@@ -79,7 +79,7 @@ fn bce_with_logits<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseO
 fn kl_div<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B> {
     let loss = KLDivLoss::new().log_target(call.flag(5, "log_target", false)?);
     let loss = match call.text(4, "reduction")? {
-        Some("batchmean") => loss.batch_mean(),
+        Some("batchmean") => loss.batch_mean(true),
         _ => loss.reduction(reduction(call, 2, 3, 4)?),
     };
     one(loss.forward(x, y)?)

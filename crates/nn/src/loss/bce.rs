@@ -1,55 +1,28 @@
 //! Binary cross entropy.
 
-use polygrad_tensor::{AnyBackend, Backend, CustomOp, Error, Result, Tensor};
+use polygrad_tensor::{Backend, CustomOp, Error, Result, Tensor};
 
-use super::{Reduction, check_same_shape};
+use super::common::{check_same_shape, loss};
 
-/// Binary cross entropy of probabilities given as logits `x`, against targets `y` in `[0, 1]`:
-/// `−w · (p · y · ln σ(x) + (1 − y) · ln(1 − σ(x)))` with an element's weight `w` and the positive class's weight `p`, computed without
-/// overflow for any `x`.
-pub struct BCEWithLogitsLoss<B: Backend = AnyBackend> {
-    weight: Option<Tensor<B>>,
-    pos_weight: Option<Tensor<B>>,
-    reduction: Reduction,
+loss! {
+    /// Binary cross entropy of probabilities given as logits `x`, against targets `y` in `[0, 1]`:
+    /// `−w · (p · y · ln σ(x) + (1 − y) · ln(1 − σ(x)))` with an element's weight `w` and the positive class's weight `p`, computed without
+    /// overflow for any `x`.
+    BCEWithLogitsLoss<B> {
+        /// A weight for each element; broadcasts to the input.
+        weight,
+        /// A weight for positive targets; broadcasts to the input.
+        pos_weight,
+    }, bce_with_logits(input, target);
 }
 
 impl<B: Backend> BCEWithLogitsLoss<B> {
-    /// Without weights, the mean.
-    pub const fn new() -> Self {
-        Self {
-            weight: None,
-            pos_weight: None,
-            reduction: Reduction::Mean,
-        }
-    }
-
-    /// A weight for each element; broadcasts to the input.
-    #[must_use]
-    pub fn weight(mut self, weight: Tensor<B>) -> Self {
-        self.weight = Some(weight);
-        self
-    }
-
-    /// A weight for positive targets; broadcasts to the input.
-    #[must_use]
-    pub fn pos_weight(mut self, weight: Tensor<B>) -> Self {
-        self.pos_weight = Some(weight);
-        self
-    }
-
-    /// What becomes of the elements' losses. Default: the mean.
-    #[must_use]
-    pub fn reduction(mut self, reduction: Reduction) -> Self {
-        self.reduction = reduction;
-        self
-    }
-
     /// The loss of logits against targets of the same shape.
     ///
     /// # Errors
     /// When shapes differ, or dtype or device do not fit.
     pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
-        check_same_shape("bce_with_logits", input, target)?;
+        check_same_shape("bce_with_logits", &[input, target])?;
         let (weight, pos_weight) = (self.weight.as_ref(), self.pos_weight.as_ref());
         let operands = [input, target, weight.unwrap_or(target), pos_weight.unwrap_or(target)];
         Tensor::in_wide(operands, |[input, target, weight_of, pos_weight_of]| {
@@ -84,58 +57,24 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
     }
 }
 
-impl<B: Backend> Default for BCEWithLogitsLoss<B> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// [`BCEWithLogitsLoss`] without weights.
-///
-/// # Errors
-/// As [`BCEWithLogitsLoss::forward`].
-pub fn bce_with_logits<B: Backend>(input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
-    BCEWithLogitsLoss::new().forward(input, target)
-}
-
-/// Binary cross entropy of probabilities `x` against targets `y`, both in `[0, 1]`: `−w · (y · ln x + (1 − y) · ln(1 − x))` with an element's
-/// weight `w`. As PyTorch's: a logarithm counts as no less than −100, and the gradient's denominator `x (1 − x)` as no less than 1e-12. An `x`
-/// outside `[0, 1]` gives NaN (PyTorch: an error). Where there are logits, [`BCEWithLogitsLoss`] is more precise.
-pub struct BCELoss<B: Backend = AnyBackend> {
-    weight: Option<Tensor<B>>,
-    reduction: Reduction,
+loss! {
+    /// Binary cross entropy of probabilities `x` against targets `y`, both in `[0, 1]`: `−w · (y · ln x + (1 − y) · ln(1 − x))` with an
+    /// element's weight `w`. As PyTorch's: a logarithm counts as no less than −100, and the gradient's denominator `x (1 − x)` as no less than
+    /// 1e-12. An `x` outside `[0, 1]` gives NaN (PyTorch: an error). Where there are logits, [`BCEWithLogitsLoss`] is more precise.
+    BCELoss<B> {
+        /// A weight for each element; broadcasts to the input.
+        weight,
+    }, binary_cross_entropy(input, target);
 }
 
 impl<B: Backend> BCELoss<B> {
-    /// Without weights, the mean.
-    pub const fn new() -> Self {
-        Self {
-            weight: None,
-            reduction: Reduction::Mean,
-        }
-    }
-
-    /// A weight for each element; broadcasts to the input.
-    #[must_use]
-    pub fn weight(mut self, weight: Tensor<B>) -> Self {
-        self.weight = Some(weight);
-        self
-    }
-
-    /// What becomes of the elements' losses. Default: the mean.
-    #[must_use]
-    pub fn reduction(mut self, reduction: Reduction) -> Self {
-        self.reduction = reduction;
-        self
-    }
-
     /// The loss of probabilities against targets of the same shape.
     ///
     /// # Errors
     /// When shapes or dtypes differ, the dtype is no float, or the devices differ.
     pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
         let op = "binary_cross_entropy";
-        check_same_shape(op, input, target)?;
+        check_same_shape(op, &[input, target])?;
         if !input.dtype().is_float() || target.dtype() != input.dtype() {
             return Err(Error::dtype("input and target must have one float dtype")
                 .with_op(op)
@@ -152,20 +91,6 @@ impl<B: Backend> BCELoss<B> {
             })
         })
     }
-}
-
-impl<B: Backend> Default for BCELoss<B> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// [`BCELoss`] without weights.
-///
-/// # Errors
-/// As [`BCELoss::forward`].
-pub fn binary_cross_entropy<B: Backend>(input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
-    BCELoss::new().forward(input, target)
 }
 
 /// The elements' losses. An op of its own, because its gradient stays finite where that of the logarithm does not.

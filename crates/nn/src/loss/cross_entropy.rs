@@ -1,72 +1,40 @@
 //! Cross entropy.
 
-use polygrad_tensor::{AnyBackend, Backend, CrossEntropyParams, Error, Result, Tensor};
+use polygrad_tensor::{Backend, CrossEntropyParams, Result, Tensor};
 
 use super::Reduction;
+use super::common::{check_option, loss};
 use super::nll::{Rows, Weights, check_class_weight, classes_last, mismatch};
 
-/// Cross entropy of logits `[N, C]`, `[N, C, …]` or `[C]` against i64 class indices `[N]`, `[N, …]` or `[]`, or against probabilities of
-/// the logits' shape and a float dtype. As PyTorch's: the mean over class indices is weighted by the targets' class weights and leaves
-/// ignored targets out, the mean over probabilities is over all positions.
-///
-/// Source for label smoothing: Szegedy et al., "Rethinking the Inception architecture for computer vision" (2015).
-pub struct CrossEntropyLoss<B: Backend = AnyBackend> {
-    weight: Option<Tensor<B>>,
-    ignore_index: i64,
-    label_smoothing: f64,
-    reduction: Reduction,
+loss! {
+    /// Cross entropy of logits `[N, C]`, `[N, C, …]` or `[C]` against i64 class indices `[N]`, `[N, …]` or `[]`, or against probabilities of
+    /// the logits' shape and a float dtype. As PyTorch's: the mean over class indices is weighted by the targets' class weights and leaves
+    /// ignored targets out, the mean over probabilities is over all positions.
+    ///
+    /// Source for label smoothing: Szegedy et al., "Rethinking the Inception architecture for computer vision" (2015).
+    CrossEntropyLoss<B> {
+        /// A weight for each class, `[C]`.
+        weight,
+    }, cross_entropy(input, target);
+    /// Class indices that count for nothing.
+    ignore_index: i64 = -100;
+    /// Share of the target that is spread evenly over all classes, in `[0, 1]`.
+    label_smoothing: f64 = 0.0;
 }
 
 impl<B: Backend> CrossEntropyLoss<B> {
-    /// Without weights and smoothing, ignoring targets of −100, the mean.
-    pub const fn new() -> Self {
-        Self {
-            weight: None,
-            ignore_index: -100,
-            label_smoothing: 0.0,
-            reduction: Reduction::Mean,
-        }
-    }
-
-    /// A weight for each class, `[C]`.
-    #[must_use]
-    pub fn weight(mut self, weight: Tensor<B>) -> Self {
-        self.weight = Some(weight);
-        self
-    }
-
-    /// Class indices that count for nothing. Default: −100.
-    #[must_use]
-    pub fn ignore_index(mut self, index: i64) -> Self {
-        self.ignore_index = index;
-        self
-    }
-
-    /// Share of the target that is spread evenly over all classes, in `[0, 1]`. Default: 0.
-    #[must_use]
-    pub fn label_smoothing(mut self, share: f64) -> Self {
-        self.label_smoothing = share;
-        self
-    }
-
-    /// What becomes of the losses. Default: the mean.
-    #[must_use]
-    pub fn reduction(mut self, reduction: Reduction) -> Self {
-        self.reduction = reduction;
-        self
-    }
-
     /// The loss of logits against class indices or probabilities.
     ///
     /// # Errors
     /// When shapes or dtypes do not fit, a class index is out of range, or the smoothing is outside `[0, 1]`.
     pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
-        if !(0.0..=1.0).contains(&self.label_smoothing) {
-            return Err(
-                Error::invalid(format!("label_smoothing = {} is outside 0..=1", self.label_smoothing))
-                    .with_op("cross_entropy"),
-            );
-        }
+        let share = self.label_smoothing;
+        check_option(
+            "cross_entropy",
+            ("label_smoothing", share),
+            (0.0..=1.0).contains(&share),
+            "in 0..=1",
+        )?;
         let (weight, of_classes) = (self.weight.as_ref(), !target.dtype().is_float());
         if of_classes && weight.is_none() && self.reduction != Reduction::Sum {
             // One op.
@@ -138,18 +106,4 @@ impl<B: Backend> CrossEntropyLoss<B> {
         let losses = terms.sum(1)?.neg()?.reshape(shape)?;
         self.reduction.apply(losses)
     }
-}
-
-impl<B: Backend> Default for CrossEntropyLoss<B> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// The mean cross entropy of logits against class indices or probabilities: [`CrossEntropyLoss`] without options.
-///
-/// # Errors
-/// As [`CrossEntropyLoss::forward`].
-pub fn cross_entropy<B: Backend>(input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
-    CrossEntropyLoss::new().forward(input, target)
 }

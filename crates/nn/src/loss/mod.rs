@@ -1,12 +1,13 @@
 //! Losses: what training makes small.
 
 mod bce;
+mod common;
 mod cross_entropy;
 mod kl_div;
 mod nll;
 mod regression;
 
-use polygrad_tensor::{Backend, Error, Result, Tensor};
+use polygrad_tensor::{Backend, Result, Tensor};
 
 pub use bce::{BCELoss, BCEWithLogitsLoss, bce_with_logits, binary_cross_entropy};
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
@@ -34,15 +35,4 @@ impl Reduction {
             Self::Sum => losses.sum_all(),
         }
     }
-}
-
-/// Fails unless input and target have one shape: that they broadcast is nearly always a mistake, as in `[N, 1]` against `[N]`.
-fn check_same_shape<B: Backend>(op: &'static str, input: &Tensor<B>, target: &Tensor<B>) -> Result<()> {
-    if input.shape() == target.shape() {
-        return Ok(());
-    }
-    Err(Error::shape("input and target have different shapes")
-        .with_op(op)
-        .with_operands([(input.shape(), input.dtype()), (target.shape(), target.dtype())])
-        .with_hint("bring them to one shape with reshape, squeeze or expand"))
 }

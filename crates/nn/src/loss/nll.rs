@@ -1,48 +1,22 @@
 //! The negative log likelihood, on which cross entropy rests.
 
-use polygrad_tensor::{AnyBackend, Backend, DType, Error, Result, Scalar, Tensor};
+use polygrad_tensor::{Backend, DType, Error, Result, Scalar, Tensor};
 
 use super::Reduction;
+use super::common::{self, loss};
 
-/// Minus the log probability of each target class, from log probabilities `[N, C]`, `[N, C, …]` or `[C]` and i64 class indices `[N]`,
-/// `[N, …]` or `[]`. The mean is weighted by the targets' class weights, and leaves ignored targets out.
-pub struct NLLLoss<B: Backend = AnyBackend> {
-    weight: Option<Tensor<B>>,
-    ignore_index: i64,
-    reduction: Reduction,
+loss! {
+    /// Minus the log probability of each target class, from log probabilities `[N, C]`, `[N, C, …]` or `[C]` and i64 class indices `[N]`,
+    /// `[N, …]` or `[]`. The mean is weighted by the targets' class weights, and leaves ignored targets out.
+    NLLLoss<B> {
+        /// A weight for each class, `[C]`.
+        weight,
+    }, nll_loss(input, target);
+    /// Targets that count for nothing.
+    ignore_index: i64 = -100;
 }
 
 impl<B: Backend> NLLLoss<B> {
-    /// Without weights, ignoring targets of −100, the mean.
-    pub const fn new() -> Self {
-        Self {
-            weight: None,
-            ignore_index: -100,
-            reduction: Reduction::Mean,
-        }
-    }
-
-    /// A weight for each class, `[C]`.
-    #[must_use]
-    pub fn weight(mut self, weight: Tensor<B>) -> Self {
-        self.weight = Some(weight);
-        self
-    }
-
-    /// Targets that count for nothing. Default: −100.
-    #[must_use]
-    pub fn ignore_index(mut self, index: i64) -> Self {
-        self.ignore_index = index;
-        self
-    }
-
-    /// What becomes of the losses. Default: the mean.
-    #[must_use]
-    pub fn reduction(mut self, reduction: Reduction) -> Self {
-        self.reduction = reduction;
-        self
-    }
-
     /// The loss of log probabilities against class indices.
     ///
     /// # Errors
@@ -56,20 +30,6 @@ impl<B: Backend> NLLLoss<B> {
             weights.reduce(losses, &rows, self.reduction)
         })
     }
-}
-
-impl<B: Backend> Default for NLLLoss<B> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// [`NLLLoss`] without options.
-///
-/// # Errors
-/// As [`NLLLoss::forward`].
-pub fn nll_loss<B: Backend>(input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
-    NLLLoss::new().forward(input, target)
 }
 
 /// Classes last: input `[rows, C]` and target `[rows]`, whatever the axes were.
@@ -108,7 +68,7 @@ impl<B: Backend> Rows<B> {
     }
 
     /// The entry of each row at its index, `[rows]`.
-    fn pick(&self, values: &Tensor<B>, index: &Tensor<B>) -> Result<Tensor<B>> {
+    pub(super) fn pick(&self, values: &Tensor<B>, index: &Tensor<B>) -> Result<Tensor<B>> {
         values.gather(1, &index.unsqueeze(1)?)?.squeeze(1)
     }
 
@@ -133,11 +93,9 @@ pub(super) fn classes_last<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
 }
 
 pub(super) fn mismatch<B: Backend>(op: &'static str, input: &Tensor<B>, target: &Tensor<B>) -> Error {
-    Error::shape(
-        "input is [N, C, …], the target [N, …] of class indices (or, for cross entropy, [N, C, …] of probabilities)",
-    )
-    .with_op(op)
-    .with_operands([(input.shape(), input.dtype()), (target.shape(), target.dtype())])
+    let text =
+        "input is [N, C, …], the target [N, …] of class indices (or, for cross entropy, [N, C, …] of probabilities)";
+    common::misfit(op, &[input, target], text)
 }
 
 /// What each row weighs: the weight of its target's class, and nothing where the target is ignored.

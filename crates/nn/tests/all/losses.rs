@@ -52,7 +52,7 @@ fn bad_input_is_named<B: Backend>(device: &Device<B>) {
     let empty = f64_of(Vec::new(), &[0, 2], device);
     for x in [scalar, empty] {
         fails(
-            KLDivLoss::new().batch_mean().forward(&x, &x),
+            KLDivLoss::new().batch_mean(true).forward(&x, &x),
             ErrorKind::Shape,
             &["kl_div", "no batch"],
         );

@@ -1,0 +1,142 @@
+//! What losses have in common.
+
+use polygrad_tensor::{Backend, Error, Result, Tensor};
+
+/// A loss: the struct with its options, their defaults and their methods, and the function for the defaults. Weights are tensors that may be
+/// absent, and make the struct generic.
+macro_rules! loss {
+    (
+        $(#[$doc:meta])*
+        $name:ident $(<$b:ident> { $($(#[$weight_doc:meta])* $weight:ident,)+ })?, $function:ident($($input:ident $(: $kind:ty)?),+);
+        $($(#[$option_doc:meta])* $option:ident: $type:ty = $default:expr;)*
+    ) => {
+        $(#[$doc])*
+        pub struct $name $(<$b: polygrad_tensor::Backend = polygrad_tensor::AnyBackend>)? {
+            $($($weight: Option<polygrad_tensor::Tensor<B>>,)+)?
+            $($option: $type,)*
+            reduction: $crate::loss::Reduction,
+        }
+
+        impl $(<$b: polygrad_tensor::Backend>)? $name $(<$b>)? {
+            /// With the defaults of all options.
+            pub const fn new() -> Self {
+                Self {
+                    $($($weight: None,)+)?
+                    $($option: $default,)*
+                    reduction: $crate::loss::Reduction::Mean,
+                }
+            }
+
+            $($(
+                $(#[$weight_doc])*
+                /// Default: none.
+                #[must_use]
+                pub fn $weight(mut self, $weight: polygrad_tensor::Tensor<B>) -> Self {
+                    self.$weight = Some($weight);
+                    self
+                }
+            )+)?
+
+            $(
+                $(#[$option_doc])*
+                #[doc = concat!("Default: ", stringify!($default), ".")]
+                #[must_use]
+                pub const fn $option(mut self, $option: $type) -> Self {
+                    self.$option = $option;
+                    self
+                }
+            )*
+
+            /// What becomes of the losses. Default: the mean.
+            #[must_use]
+            pub const fn reduction(mut self, reduction: $crate::loss::Reduction) -> Self {
+                self.reduction = reduction;
+                self
+            }
+        }
+
+        impl $(<$b: polygrad_tensor::Backend>)? Default for $name $(<$b>)? {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        #[doc = concat!("[`", stringify!($name), "`] with the defaults of all options.")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($name), "::forward`].")]
+        pub fn $function<B: polygrad_tensor::Backend>(
+            $($input: $crate::loss::common::input!($($kind)?)),+
+        ) -> polygrad_tensor::Result<polygrad_tensor::Tensor<B>> {
+            $name::new().forward($($input),+)
+        }
+    };
+}
+
+/// The type of an input: a tensor, unless another one is given.
+macro_rules! input {
+    () => {
+        &polygrad_tensor::Tensor<B>
+    };
+    ($kind:ty) => {
+        $kind
+    };
+}
+
+/// A [`loss`] without weights, with the losses of the elements of inputs of one shape.
+macro_rules! elementwise {
+    (
+        $(#[$doc:meta])*
+        $name:ident, $function:ident($($input:ident),+);
+        $($(#[$option_doc:meta])* $option:ident: $type:ty = $default:expr;)*
+        |$loss:ident| $losses:expr
+    ) => {
+        $crate::loss::common::loss! {
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            $name, $function($($input),+);
+            $($(#[$option_doc])* $option: $type = $default;)*
+        }
+
+        impl $name {
+            /// The loss of inputs of one shape.
+            ///
+            /// # Errors
+            /// When shapes differ, an option is out of range, or dtype or device do not fit.
+            pub fn forward<B: polygrad_tensor::Backend>(
+                &self,
+                $($input: &polygrad_tensor::Tensor<B>),+
+            ) -> polygrad_tensor::Result<polygrad_tensor::Tensor<B>> {
+                let $loss = self;
+                $crate::loss::common::check_same_shape(stringify!($function), &[$($input),+])?;
+                polygrad_tensor::Tensor::in_wide([$($input),+], |[$($input),+]| $loss.reduction.apply($losses?))
+            }
+        }
+    };
+}
+
+pub(super) use {elementwise, input, loss};
+
+/// Fails unless all have one shape: that they broadcast is nearly always a mistake, as in `[N, 1]` against `[N]`.
+pub(super) fn check_same_shape<B: Backend>(op: &'static str, inputs: &[&Tensor<B>]) -> Result<()> {
+    if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
+        return Ok(());
+    }
+    Err(misfit(op, inputs, "the inputs have different shapes")
+        .with_hint("bring them to one shape with reshape, squeeze or expand"))
+}
+
+/// Inputs of shapes that do not fit.
+pub(super) fn misfit<B: Backend>(op: &'static str, inputs: &[&Tensor<B>], text: impl Into<String>) -> Error {
+    Error::shape(text.into())
+        .with_op(op)
+        .with_operands(inputs.iter().map(|x| (x.shape(), x.dtype())))
+}
+
+/// Fails unless an option is what it must be.
+pub(super) fn check_option(op: &'static str, (name, value): (&str, f64), right: bool, must: &str) -> Result<()> {
+    if right {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name} = {value} must be {must}")).with_op(op))
+}
