@@ -239,6 +239,22 @@ def bags():
     yield {**sizes, "mode": "max"}, i(0, 3, 0), [0, 0], False
 
 
+def activations():
+    """Activation functions that came later: at random, and at their kinks and far out."""
+    x = r(4, 6) * 3
+    edges = torch.tensor([-1e9, -800.0, -30.0, -3.0, -1.0, -0.0, 0.0, 1.0, 3.0, 6.0, 30.0, 800.0, 1e9], dtype=torch.float64)
+    for name in ("Mish", "ReLU6", "Hardsigmoid", "Hardswish", "SELU", "CELU", "LogSigmoid", "Softsign", "Hardtanh"):
+        yield name, {}, [x]
+        yield name, {}, [edges]
+    yield "CELU", {"alpha": 0.5}, [x]
+    yield "Hardtanh", {"min_val": -2.0, "max_val": 3.0}, [x]
+    for n, shape in ((1, (4, 6)), (6, (4, 6)), (3, (2, 3, 2, 2)), (1, (5,)), (1, ())):
+        yield "PReLU", {"num_parameters": n}, [r(*shape)]
+    yield "PReLU", {"init": 0.1}, [edges]
+    yield "GLU", {}, [x]
+    yield "GLU", {"dim": 0}, [x]
+
+
 def losses():
     """(class, init, inputs) of every loss: what it is given, then the target."""
     for reduction in ("mean", "sum", "none"):
@@ -294,6 +310,48 @@ def losses():
     )
 
 
+def more_losses():
+    """Losses that came later."""
+
+    def signs(*shape):
+        return (i(0, 2, *shape) * 2 - 1).to(torch.float64)
+
+    def lengths(*values):
+        return torch.tensor(values)
+
+    for reduction in ("mean", "sum", "none"):
+        how = {"reduction": reduction}
+        yield "TripletMarginLoss", how, [r(4, 3), r(4, 3), r(4, 3)]
+        yield "TripletMarginLoss", {**how, "p": 1.5, "margin": 0.7, "eps": 1e-3, "swap": True}, [r(2, 4, 3), r(2, 4, 3), r(2, 4, 3)]
+        yield "CosineEmbeddingLoss", how, [r(6, 3), r(6, 3), signs(6)]
+        yield "CosineEmbeddingLoss", {**how, "margin": 0.3}, [r(6, 3), r(6, 3), signs(6)]
+        yield "MarginRankingLoss", {**how, "margin": 0.4}, [r(6), r(6), signs(6)]
+        yield "HingeEmbeddingLoss", how, [r(4, 3), signs(4, 3)]
+        yield "SoftMarginLoss", how, [r(4, 3) * 5, signs(4, 3).long()]
+        yield "MultiMarginLoss", how, [r(4, 5), i(0, 5, 4)]
+        weight = torch.rand(5, dtype=torch.float64)
+        yield "MultiMarginLoss", {**how, "p": 2, "margin": 0.6, "weight": weight}, [r(4, 5), i(0, 5, 4)]
+        yield "MultiLabelMarginLoss", how, [r(3, 4), torch.tensor([[3, 0, -1, 1], [-1, 2, 2, 2], [1, 1, 2, 0]])]
+        yield "MultiLabelSoftMarginLoss", {**how, "weight": torch.rand(3, dtype=torch.float64)}, [r(4, 3) * 3, i(0, 2, 4, 3).double()]
+        yield "PoissonNLLLoss", {**how, "full": True}, [r(4, 3), i(1, 6, 4, 3).double()]
+        yield "PoissonNLLLoss", {**how, "log_input": False, "eps": 1e-3}, [torch.rand(4, 3, dtype=torch.float64) * 4, i(0, 6, 4, 3).double()]
+        yield "GaussianNLLLoss", {**how, "full": True}, [r(4, 3), r(4, 3), torch.rand(4, 3, dtype=torch.float64)]
+        yield "GaussianNLLLoss", {**how, "eps": 0.5}, [r(4, 3), r(4, 3), torch.rand(4, 1, dtype=torch.float64)]
+        labels = torch.tensor([[1, 1, 2], [3, 0, 0], [2, 3, 2]])
+        yield "CTCLoss", how, [r(7, 3, 4) * 2, labels, lengths(7, 5, 6), lengths(3, 1, 2)]
+        # Nothing to tell in no step, labels that fit no alignment, and those that fit one.
+        labels = torch.tensor([[9, 9, 9], [0, 0, 1], [0, 0, 9], [1, 0, 1]])
+        init = {**how, "blank": 2, "zero_infinity": True}
+        yield "CTCLoss", init, [r(4, 4, 3), labels, lengths(0, 4, 3, 3), lengths(0, 3, 2, 3)]
+    yield "MarginRankingLoss", {}, [r(4, 2), r(4, 2), signs(4, 2)]
+    yield "SoftMarginLoss", {}, [torch.tensor([-700.0, -30.0, 0.0, 30.0, 700.0], dtype=torch.float64), signs(5).long()]
+    yield "MultiMarginLoss", {}, [r(5), torch.tensor(3)]
+    yield "MultiLabelMarginLoss", {}, [r(4), torch.tensor([2, -1, 0, 1])]
+    yield "MultiLabelSoftMarginLoss", {}, [r(3) * 300, i(0, 2, 3).double()]
+    yield "CosineEmbeddingLoss", {"margin": -0.2}, [r(3), r(3), torch.tensor(-1.0, dtype=torch.float64)]
+    yield "GaussianNLLLoss", {"eps": 1e-6}, [r(2, 3), r(2, 3), torch.tensor([0.0, 2.0], dtype=torch.float64)]
+
+
 def randomize(module):
     """Random values for all parameters and buffers, for fresh ones are often zeros and ones."""
     with torch.no_grad():
@@ -317,7 +375,9 @@ def add_case(vectors, index, name, init, inputs, train=True):
     module = getattr(torch.nn, name)(**init).to(torch.float64)
     if not any(isinstance(value, torch.Tensor) for value in init.values()):
         randomize(module)
-    add_module(vectors, f"nn.{name}/{index}", name, init, module, inputs, train)
+    # PyTorch's gradient of this one is only right behind a log softmax: the input is what that takes.
+    run = (lambda x, *others: module(x.log_softmax(-1), *others)) if name == "CTCLoss" else None
+    add_module(vectors, f"nn.{name}/{index}", name, init, module, inputs, train, run)
 
 
 def add_module(vectors, k, name, init, module, inputs, train=True, run=None, extra=None, op=None):
@@ -348,7 +408,7 @@ def main():
     vectors = VectorSet()
     count = {}
     # All inputs of the first cases are drawn before any is run: to begin with the others only then leaves the first as they are.
-    for cases in ([*layers(), *losses()], more_layers(), latest_layers()):
+    for cases in ([*layers(), *losses()], more_layers(), latest_layers(), activations(), more_losses()):
         for name, *rest in cases:
             count[name] = count.get(name, 0) + 1
             add_case(vectors, count[name] - 1, name, *rest)

@@ -1,12 +1,13 @@
 //! The losses of `torch.nn.functional`, and those of `torch.nn`, whose arguments have the same names.
 
 use polygrad_nn::loss::{
-    BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, NLLLoss, Reduction,
-    SmoothL1Loss,
+    BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss,
+    HuberLoss, KLDivLoss, L1Loss, MSELoss, MarginRankingLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss,
+    MultiMarginLoss, NLLLoss, PoissonNLLLoss, Reduction, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
 use polygrad_tensor::{Backend, Tensor};
 
-use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
+use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, one, unsupported};
 
 /// Input and target.
 type Pair<'a, B> = (&'a Tensor<B>, &'a Tensor<B>);
@@ -85,6 +86,88 @@ fn kl_div<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B>
     one(loss.forward(x, y)?)
 }
 
+/// Labels that are aligned, from logits.
+fn ctc<B: Backend>(call: &Call<'_, B>, how: Reduction) -> CaseOutputs<B> {
+    let loss = CTCLoss::new()
+        .blank(call.size(NAMED, "blank", 0)?)
+        .zero_infinity(call.flag(NAMED, "zero_infinity", false)?)
+        .reduction(how);
+    let lengths = |position, name| -> CaseResult<Vec<usize>> {
+        let lengths = call.tensor(position, name)?.to_vec::<i64>()?;
+        Ok(lengths.into_iter().map(|length| length as usize).collect())
+    };
+    one(loss.forward(
+        &call.tensor(0, "log_probs")?.log_softmax(-1)?,
+        call.tensor(1, "targets")?,
+        &lengths(2, "input_lengths")?,
+        &lengths(3, "target_lengths")?,
+    )?)
+}
+
+/// The losses of `torch.nn` whose functions are not recorded.
+fn of_class<B: Backend>(name: &str, call: &Call<'_, B>) -> CaseOutputs<B> {
+    let how = || reduction(call, NAMED, NAMED, NAMED);
+    let x = |position| call.tensor(position, "input");
+    let margin = |default| call.float(NAMED, "margin", default);
+    one(match name {
+        "MarginRankingLoss" => {
+            let loss = MarginRankingLoss::new().margin(margin(0.0)?).reduction(how()?);
+            loss.forward(x(0)?, x(1)?, x(2)?)?
+        }
+        "HingeEmbeddingLoss" => {
+            let loss = HingeEmbeddingLoss::new().margin(margin(1.0)?).reduction(how()?);
+            loss.forward(x(0)?, x(1)?)?
+        }
+        "SoftMarginLoss" => SoftMarginLoss::new().reduction(how()?).forward(x(0)?, x(1)?)?,
+        "TripletMarginLoss" => {
+            let loss = TripletMarginLoss::new()
+                .margin(margin(1.0)?)
+                .p(call.float(NAMED, "p", 2.0)?)
+                .eps(call.float(NAMED, "eps", 1e-6)?)
+                .swap(call.flag(NAMED, "swap", false)?)
+                .reduction(how()?);
+            loss.forward(x(0)?, x(1)?, x(2)?)?
+        }
+        "CosineEmbeddingLoss" => {
+            let loss = CosineEmbeddingLoss::new().margin(margin(0.0)?).reduction(how()?);
+            loss.forward(x(0)?, x(1)?, x(2)?)?
+        }
+        "MultiMarginLoss" => {
+            let p = call.size(NAMED, "p", 1)? as u8;
+            let mut loss = MultiMarginLoss::new().p(p).margin(margin(1.0)?).reduction(how()?);
+            if let Some(weight) = call.optional_tensor(NAMED, "weight")? {
+                loss = loss.weight(weight.clone());
+            }
+            loss.forward(x(0)?, x(1)?)?
+        }
+        "MultiLabelMarginLoss" => MultiLabelMarginLoss::new().reduction(how()?).forward(x(0)?, x(1)?)?,
+        "MultiLabelSoftMarginLoss" => {
+            let mut loss = MultiLabelSoftMarginLoss::new().reduction(how()?);
+            if let Some(weight) = call.optional_tensor(NAMED, "weight")? {
+                loss = loss.weight(weight.clone());
+            }
+            loss.forward(x(0)?, x(1)?)?
+        }
+        "PoissonNLLLoss" => {
+            let loss = PoissonNLLLoss::new()
+                .log_input(call.flag(NAMED, "log_input", true)?)
+                .full(call.flag(NAMED, "full", false)?)
+                .eps(call.float(NAMED, "eps", 1e-8)?)
+                .reduction(how()?);
+            loss.forward(x(0)?, x(1)?)?
+        }
+        "GaussianNLLLoss" => {
+            let loss = GaussianNLLLoss::new()
+                .full(call.flag(NAMED, "full", false)?)
+                .eps(call.float(NAMED, "eps", 1e-6)?)
+                .reduction(how()?);
+            loss.forward(x(0)?, x(1)?, x(2)?)?
+        }
+        "CTCLoss" => return ctc(call, how()?),
+        _ => return Err(CaseError::OtherFamily),
+    })
+}
+
 pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let Some(name) = call.op().strip_prefix("nn.") else {
         return Err(CaseError::OtherFamily);
@@ -116,6 +199,6 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
                 .reduction(reduction(call, 9, 9, 2)?)
                 .forward(pair()?.0, pair()?.1)?)
         }
-        _ => Err(CaseError::OtherFamily),
+        name => of_class(name, call),
     }
 }

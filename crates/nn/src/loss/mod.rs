@@ -3,7 +3,10 @@
 mod bce;
 mod common;
 mod cross_entropy;
+mod ctc;
 mod kl_div;
+mod likelihood;
+mod margin;
 mod nll;
 mod regression;
 
@@ -11,7 +14,15 @@ use polygrad_tensor::{Backend, Result, Tensor};
 
 pub use bce::{BCELoss, BCEWithLogitsLoss, bce_with_logits, binary_cross_entropy};
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
+pub use ctc::{CTCLoss, ctc_loss};
 pub use kl_div::{KLDivLoss, kl_div};
+pub use likelihood::{GaussianNLLLoss, PoissonNLLLoss, gaussian_nll_loss, poisson_nll_loss};
+pub use margin::{
+    CosineEmbeddingLoss, HingeEmbeddingLoss, MarginRankingLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss,
+    MultiMarginLoss, SoftMarginLoss, TripletMarginLoss, cosine_embedding_loss, hinge_embedding_loss,
+    margin_ranking_loss, multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, soft_margin_loss,
+    triplet_margin_loss,
+};
 pub use nll::{NLLLoss, nll_loss};
 pub use regression::{HuberLoss, L1Loss, MSELoss, SmoothL1Loss, huber_loss, l1_loss, mse_loss, smooth_l1_loss};
 

@@ -10,6 +10,9 @@ on_backends!(
     certain_and_wrong_stays_finite,
     what_is_ignored_gets_no_gradient,
     small_gradients_are_not_lost,
+    options_and_lengths_are_checked,
+    no_alignment_is_infinitely_unlikely,
+    the_ends_of_the_ranges_have_gradients,
 );
 
 #[track_caller]
@@ -161,4 +164,149 @@ fn small_gradients_are_not_lost<B: Backend>(device: &Device<B>) {
     near(found[1], f64::from(x[1]));
     assert_eq!(found[2], 1.0);
     assert!(found[3].is_nan());
+}
+
+fn options_and_lengths_are_checked<B: Backend>(device: &Device<B>) {
+    let x = f64_of(vec![0.5; 6], &[3, 2], device);
+    let classes = Tensor::from_slice(&[0i64, 1, 1], [3], device).unwrap();
+    fails(
+        TripletMarginLoss::new().margin(0.0).forward(&x, &x, &x),
+        ErrorKind::InvalidArgument,
+        &["triplet_margin_loss", "margin = 0 must be above 0"],
+    );
+    fails(
+        MultiMarginLoss::new().p(3).forward(&x, &classes),
+        ErrorKind::InvalidArgument,
+        &["multi_margin_loss", "p = 3 must be 1 or 2"],
+    );
+    fails(
+        GaussianNLLLoss::new().eps(0.0).forward(&x, &x, &x),
+        ErrorKind::InvalidArgument,
+        &["gaussian_nll_loss", "eps = 0"],
+    );
+    let shapes = [
+        (
+            "margin_ranking_loss",
+            margin_ranking_loss(&x, &x, &x.narrow(1, 0, 1).unwrap()),
+        ),
+        (
+            "triplet_margin_loss",
+            triplet_margin_loss(&x, &x, &x.narrow(1, 0, 1).unwrap()),
+        ),
+        ("cosine_embedding_loss", cosine_embedding_loss(&x, &x, &x)),
+        (
+            "multi_margin_loss",
+            multi_margin_loss(&x.unsqueeze(0).unwrap(), &classes),
+        ),
+        ("multilabel_margin_loss", multilabel_margin_loss(&x, &classes)),
+        ("multilabel_soft_margin_loss", multilabel_soft_margin_loss(&x, &classes)),
+        (
+            "gaussian_nll_loss",
+            gaussian_nll_loss(&x, &x, &x.narrow(0, 0, 1).unwrap()),
+        ),
+    ];
+    for (op, result) in shapes {
+        fails(result, ErrorKind::Shape, &[op, "operands: f64["]);
+    }
+    let log_p = Tensor::zeros([4, 1, 3], (device, DType::F64)).unwrap();
+    let labels = Tensor::from_slice(&[1i64, 2], [1, 2], device).unwrap();
+    fails(
+        ctc_loss(&log_p, &labels, &[5], &[2]),
+        ErrorKind::Shape,
+        &["ctc_loss", "of 4 steps", "input lengths [5]"],
+    );
+    fails(
+        ctc_loss(&log_p, &labels, &[4], &[3]),
+        ErrorKind::Shape,
+        &["ctc_loss", "target lengths [3]"],
+    );
+    fails(
+        ctc_loss(&log_p, &labels, &[4, 4], &[2]),
+        ErrorKind::Shape,
+        &["ctc_loss", "1 sequences"],
+    );
+    fails(
+        ctc_loss(&x, &labels, &[4], &[2]),
+        ErrorKind::Shape,
+        &["ctc_loss", "[T, N, C]"],
+    );
+    fails(
+        CTCLoss::new().blank(3).forward(&log_p, &labels, &[4], &[2]),
+        ErrorKind::OutOfRange,
+        &["ctc_loss", "3 of 3 classes"],
+    );
+    let narrow = labels.to_dtype(DType::I32).unwrap();
+    fails(
+        ctc_loss(&log_p, &narrow, &[4], &[2]),
+        ErrorKind::DType,
+        &["ctc_loss", "i64, not i32"],
+    );
+    let beyond = (labels + 1i64).unwrap();
+    fails(
+        ctc_loss(&log_p, &beyond, &[4], &[2]),
+        ErrorKind::OutOfRange,
+        &["ctc_loss"],
+    );
+}
+
+/// As PyTorch's value; its gradient is NaN.
+fn no_alignment_is_infinitely_unlikely<B: Backend>(device: &Device<B>) {
+    let logits = f64_of((0..12).map(|i| f64::from(i % 5)).collect(), &[2, 2, 3], device);
+    let logits = logits.requires_grad().unwrap();
+    let labels = Tensor::from_slice(&[1i64, 1, 2, 1], [2, 2], device).unwrap();
+    for dtype in [DType::F64, DType::F32, DType::F16] {
+        let log_p = logits.to_dtype(dtype).unwrap().log_softmax(2).unwrap();
+        let loss = CTCLoss::new().reduction(Reduction::None);
+        let losses = loss.forward(&log_p, &labels, &[2, 2], &[2, 2]).unwrap();
+        let values = losses.to_f64_vec().unwrap();
+        assert!(values[0] == f64::INFINITY && values[1].is_finite(), "{values:?}");
+        let gradients = losses.sum_all().unwrap().backward().unwrap();
+        let slopes = gradients.require(&logits).unwrap().to_f64_vec().unwrap();
+        assert!(slopes.iter().all(|slope| slope.is_finite()), "{slopes:?}");
+        assert!(
+            slopes[..3].iter().all(|slope| *slope == 0.0) && slopes[3] != 0.0,
+            "{slopes:?}"
+        );
+    }
+    // A class that is impossible makes labels so that need it, and no others.
+    let mut certain = vec![f64::NEG_INFINITY; 12];
+    for (step, class) in [2, 1, 2, 1].into_iter().enumerate() {
+        certain[3 * step + class] = 0.0;
+    }
+    let certain = f64_of(certain, &[2, 2, 3], device);
+    let loss = CTCLoss::new().reduction(Reduction::None);
+    let losses = loss
+        .forward(&certain, &labels, &[2, 2], &[1, 1])
+        .unwrap()
+        .to_f64_vec()
+        .unwrap();
+    assert_eq!(losses, [f64::INFINITY, f64::INFINITY]);
+    let of_second = Tensor::from_slice(&[2i64, 1], [2, 1], device).unwrap();
+    let losses = loss
+        .forward(&certain, &of_second, &[2, 2], &[1, 1])
+        .unwrap()
+        .to_f64_vec()
+        .unwrap();
+    assert_eq!(losses, [0.0, 0.0]);
+}
+
+/// Where PyTorch's are NaN: a count of 0, for which Stirling's approximation does not stand, and a margin that overflows.
+fn the_ends_of_the_ranges_have_gradients<B: Backend>(device: &Device<B>) {
+    let x: Tensor<B> = f64_of(vec![0.0, 800.0], &[2], device).requires_grad().unwrap();
+    let y = f64_of(vec![0.0, 1.0], &[2], device).requires_grad().unwrap();
+    let loss = PoissonNLLLoss::new()
+        .log_input(false)
+        .full(true)
+        .reduction(Reduction::Sum);
+    let gradients = loss.forward(&x, &y).unwrap().backward().unwrap();
+    let slopes = gradients.require(&y).unwrap().to_f64_vec().unwrap();
+    assert!(slopes.iter().all(|slope| slope.is_finite()), "{slopes:?}");
+    let y = f64_of(vec![1.0, -1.0], &[2], device);
+    let loss = SoftMarginLoss::new()
+        .reduction(Reduction::None)
+        .forward(&x, &y)
+        .unwrap();
+    assert_eq!(loss.to_f64_vec().unwrap()[1], 800.0);
+    let gradients = loss.sum_all().unwrap().backward().unwrap();
+    assert_eq!(gradients.require(&x).unwrap().to_f64_vec().unwrap(), [-0.5, 1.0]);
 }
