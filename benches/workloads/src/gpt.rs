@@ -1,7 +1,7 @@
 //! `gpt`: a small language model on 16 texts of 64 tokens, with AdamW.
 
 use polygrad_nn::{Embedding, LayerNorm, Linear, Module, Param};
-use polygrad_tensor::{Backend, Device, Result, Tensor};
+use polygrad_tensor::{Attention, Backend, Device, Result, Tensor};
 
 use crate::Prepared;
 use crate::data::{INPUT, classes, noise};
@@ -46,7 +46,7 @@ impl<B: Backend> Block<B> {
         let qkv = self.qkv.forward(&self.ln1.forward(x)?)?.chunk(3, -1)?;
         let heads = |x: &Tensor<B>| x.reshape([BATCH, CONTEXT, HEADS, WIDTH / HEADS])?.transpose(1, 2);
         let (q, k, v) = (heads(&qkv[0])?, heads(&qkv[1])?, heads(&qkv[2])?);
-        let mixed = q.scaled_dot_product_attention(&k, &v, None, true, None)?;
+        let mixed = q.scaled_dot_product_attention(&k, &v, Attention::new().causal(true))?;
         let mixed = mixed.transpose(1, 2)?.reshape([BATCH, CONTEXT, WIDTH])?;
         let x = x.add(&self.proj.forward(&mixed)?)?;
         let wide = self.fc1.forward(&self.ln2.forward(&x)?)?.gelu()?;

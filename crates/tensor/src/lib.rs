@@ -57,7 +57,9 @@ pub use graph::{enable_grad, is_grad_enabled, next_node_id, no_grad};
 pub use ndarray;
 pub use operand::Operand;
 pub use ops::inference;
-pub use ops::{ClampBound, Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode};
+pub use ops::{
+    Attention, ClampBound, Index, InterpolateMode, IntoAxes, IntoData, IntoIndex, PadMode, Resize, RoundingMode,
+};
 pub use place::Place;
 pub use polygrad_core::{
     Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,

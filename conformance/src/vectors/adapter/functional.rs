@@ -1,6 +1,6 @@
 //! Fused ops of `torch.nn.functional`.
 
-use polygrad_tensor::{Backend, Tensor};
+use polygrad_tensor::{Attention, Backend, Tensor};
 
 use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
 
@@ -57,7 +57,11 @@ fn attention<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
         (causal, mask) = (false, Some(all.tril(0)?));
     }
     let scale = call.optional_float(6, "scale")?;
-    one(query.scaled_dot_product_attention(key, value, mask.as_ref(), causal, scale)?)
+    one(query.scaled_dot_product_attention(
+        key,
+        value,
+        Attention::new().mask(mask.as_ref()).causal(causal).scale(scale),
+    )?)
 }
 
 /// How many of the last axes are normalised; PyTorch wants their extents, which must be those of the input.

@@ -1,7 +1,7 @@
 //! Attention, its cache, positions, and transformer layers, beyond what PyTorch's recorded answers say.
 
 use polygrad_nn::*;
-use polygrad_tensor::{Backend, DType, Device, Error, Tensor, manual_seed, no_grad};
+use polygrad_tensor::{Attention, Backend, DType, Device, Error, Tensor, manual_seed, no_grad};
 
 on_backends!(
     one_projection_gives_what_three_give,
@@ -267,7 +267,8 @@ fn slopes_of_alibi_are_the_papers<B: Backend>(device: &Device<B>) {
     // It fits where attention takes a mask.
     let q = random([1, 2, 2, 4], device);
     let k = random([1, 2, 3, 4], device);
-    q.scaled_dot_product_attention(&k, &k, Some(&bias), true, None).unwrap();
+    q.scaled_dot_product_attention(&k, &k, Attention::new().mask(&bias).causal(true))
+        .unwrap();
 }
 
 fn rotary_products_depend_on_distances_alone<B: Backend>(device: &Device<B>) {

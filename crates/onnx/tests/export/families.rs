@@ -4,7 +4,7 @@ use polygrad_core::{
     Activation, AnyBackend, Backend, BinaryOp, CompareOp, ConvParams, PoolParams, ReduceOp, SliceRange, UnaryOp,
 };
 use polygrad_nn::Linear;
-use polygrad_tensor::{DType, InterpolateMode, Resize, Result, Tensor};
+use polygrad_tensor::{Attention, DType, InterpolateMode, Resize, Result, Tensor};
 
 /// A model's forward pass on `x` and `y` `[batch, seq, 6]`, images `[batch, 4, 12, 12]` and whole numbers below 4 `[batch, seq, 6]`.
 type Family = fn(&Linear, &[Tensor]) -> Result<Vec<Tensor>>;
@@ -274,7 +274,7 @@ fn attention(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let rows = seen.unsqueeze(1)?.unsqueeze(1)?;
     let added = x[0].matmul(&x[1].transpose(1, 2)?)?.unsqueeze(1)?;
     let sdpa = |q: &Tensor, k: &Tensor, mask: Option<&Tensor>, causal: bool| {
-        q.scaled_dot_product_attention(k, k, mask, causal, None)
+        q.scaled_dot_product_attention(k, k, Attention::new().mask(mask).causal(causal))
     };
     // A query that sees no key: one of more queries than keys.
     let blind = k.narrow(2, 0, 2)?;
@@ -288,9 +288,9 @@ fn attention(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         sdpa(&q, &k, Some(&added), false)?,
         sdpa(&q, &k, Some(&added), true)?,
         sdpa(&q.select(1, 0)?, &k.select(1, 0)?, None, true)?,
-        q.scaled_dot_product_attention(&k.narrow(1, 0, 1)?, &k.narrow(1, 0, 1)?, None, false, Some(0.7))?,
+        q.scaled_dot_product_attention(&k.narrow(1, 0, 1)?, &k.narrow(1, 0, 1)?, Attention::new().scale(0.7))?,
         sdpa(&q.repeat(&[1, 2, 1, 1])?, &k, None, true)?,
-        q.attention_weights(&k, None, true, None)?,
+        q.attention_weights(&k, Attention::new().causal(true))?,
     ])
 }
 

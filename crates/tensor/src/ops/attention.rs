@@ -1,6 +1,6 @@
 //! Scaled dot-product attention.
 
-use polygrad_core::{Backend, DType, Error, MAX_RANK, Op, Result, Shape, decompose};
+use polygrad_core::{AnyBackend, Backend, DType, Error, MAX_RANK, Op, Result, Shape, decompose};
 use smallvec::SmallVec;
 
 use super::context;
@@ -10,11 +10,77 @@ use crate::{Tensor, flops};
 
 const NAME: &str = "scaled_dot_product_attention";
 
+/// Options of [`Tensor::scaled_dot_product_attention`] and [`Tensor::attention_weights`].
+///
+/// ```
+/// # use polygrad_tensor::{Attention, Backend, Result, Tensor};
+/// # fn attend<B: Backend>(q: &Tensor<B>, k: &Tensor<B>, v: &Tensor<B>, mask: &Tensor<B>) -> Result<()> {
+/// let plain = q.scaled_dot_product_attention(k, v, Attention::new())?;
+/// let masked = q.scaled_dot_product_attention(k, v, Attention::new().causal(true).mask(mask).scale(0.5))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Attention<'a, B: Backend = AnyBackend> {
+    mask: Option<&'a Tensor<B>>,
+    causal: bool,
+    scale: Option<f64>,
+}
+
+impl<B: Backend> Clone for Attention<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Attention<'_, B> {}
+
+impl<B: Backend> Default for Attention<'_, B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a, B: Backend> Attention<'a, B> {
+    /// Of all queries to all keys, scaled by `1 / √D`.
+    pub const fn new() -> Self {
+        Self {
+            mask: None,
+            causal: false,
+            scale: None,
+        }
+    }
+
+    /// A bool mask says which keys take part, a float mask is added; it broadcasts to `[…, S, T]`. Default: none.
+    #[must_use]
+    pub fn mask(mut self, mask: impl Into<Option<&'a Tensor<B>>>) -> Self {
+        self.mask = mask.into();
+        self
+    }
+
+    /// Whether query i sees only the keys up to i + T − S, which is aligned to the bottom right. Default: false.
+    #[must_use]
+    pub const fn causal(mut self, causal: bool) -> Self {
+        self.causal = causal;
+        self
+    }
+
+    /// What the products of queries and keys are multiplied by. Default: none, for `1 / √D`.
+    #[must_use]
+    pub fn scale(mut self, scale: impl Into<Option<f64>>) -> Self {
+        self.scale = scale.into();
+        self
+    }
+
+    fn scale_of(&self, query: &Tensor<B>) -> f64 {
+        let width = query.shape()[query.rank() - 1];
+        self.scale.unwrap_or_else(|| 1.0 / (width as f64).sqrt())
+    }
+}
+
 impl<B: Backend> Tensor<B> {
     /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`, values `[…, T, E]`,
-    /// whose leading axes broadcast.
-    /// A bool mask says which keys take part, a float mask is added; it broadcasts to `[…, S, T]`. `scale` defaults to `1 / √D`.
-    /// `causal` is aligned to the bottom right: query i sees keys up to i + T − S. A row that sees no key is 0.
+    /// whose leading axes broadcast. A row that sees no key is 0.
     ///
     /// Queries `[…, H, S, D]` with a multiple of the keys' heads (grouped-query attention) share them in turn: with 8 heads of queries
     /// and 2 of keys, the first 4 use the first. Source: Ainslie et al., "GQA: training generalized multi-query transformer models from
@@ -22,15 +88,8 @@ impl<B: Backend> Tensor<B> {
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
-    pub fn scaled_dot_product_attention(
-        &self,
-        key: &Self,
-        value: &Self,
-        mask: Option<&Self>,
-        causal: bool,
-        scale: Option<f64>,
-    ) -> Result<Self> {
-        let query = self;
+    pub fn scaled_dot_product_attention(&self, key: &Self, value: &Self, options: Attention<'_, B>) -> Result<Self> {
+        let (query, Attention { mask, causal, .. }) = (self, options);
         let fail = |e| context(e, NAME, &[query, key, value]);
         let (k, v) = (key.shape(), value.shape());
         if let Some(group) = Group::find(query.shape(), k)
@@ -41,9 +100,7 @@ impl<B: Backend> Tensor<B> {
             let grouped = group.queries(query).map_err(fail)?.scaled_dot_product_attention(
                 &key.unsqueeze(-3).map_err(fail)?,
                 &value.unsqueeze(-3).map_err(fail)?,
-                mask.as_ref(),
-                causal,
-                scale,
+                options.mask(mask.as_ref()),
             );
             return group.merged(&grouped.map_err(fail)?);
         }
@@ -59,7 +116,7 @@ impl<B: Backend> Tensor<B> {
         let value = value
             .expand(matrices(&batch, values, out).map_err(fail)?)
             .map_err(fail)?;
-        let scale = scale.unwrap_or_else(|| default_scale(&query));
+        let scale = options.scale_of(&query);
         // The fused gradient has none for the mask.
         if mask.is_some_and(|mask| needs_graph(&[mask])) {
             return decompose::attention::<Tracked<B>>(&query, &key, &value, mask, scale, causal).map_err(fail);
@@ -76,17 +133,17 @@ impl<B: Backend> Tensor<B> {
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
-    pub fn attention_weights(&self, key: &Self, mask: Option<&Self>, causal: bool, scale: Option<f64>) -> Result<Self> {
-        let query = self;
+    pub fn attention_weights(&self, key: &Self, options: Attention<'_, B>) -> Result<Self> {
+        let (query, Attention { mask, causal, .. }) = (self, options);
         let fail = |e| context(e, "attention_weights", &[query, key]);
         if let Some(group) = Group::find(query.shape(), key.shape()) {
             let mask = mask.map(|mask| group.mask(mask)).transpose().map_err(fail)?;
             let (queries, key) = (group.queries(query).map_err(fail)?, key.unsqueeze(-3).map_err(fail)?);
-            let grouped = queries.attention_weights(&key, mask.as_ref(), causal, scale);
+            let grouped = queries.attention_weights(&key, options.mask(mask.as_ref()));
             return group.merged(&grouped.map_err(fail)?);
         }
         let (query, key, _) = query.aligned(key, mask, Shape::SCALAR).map_err(fail)?;
-        let scale = scale.unwrap_or_else(|| default_scale(&query));
+        let scale = options.scale_of(&query);
         decompose::attention_weights::<Tracked<B>>(&query, &key, mask, scale, causal).map_err(fail)
     }
 
@@ -174,10 +231,6 @@ impl Group {
 
 fn misfit() -> Error {
     Error::shape("takes queries […, S, D], keys […, T, D] and values […, T, E] of one float dtype")
-}
-
-fn default_scale<B: Backend>(query: &Tensor<B>) -> f64 {
-    1.0 / (query.shape()[query.rank() - 1] as f64).sqrt()
 }
 
 /// How many keys there are.

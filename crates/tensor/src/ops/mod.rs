@@ -27,6 +27,7 @@ mod view;
 mod wide;
 mod window;
 
+pub use attention::Attention;
 pub use axes::IntoAxes;
 pub use clamp::ClampBound;
 pub use create::IntoData;

@@ -1,7 +1,7 @@
 //! Grouped heads are repeated ones, and the weights are those that attention uses.
 
 use polygrad_reference::Reference;
-use polygrad_tensor::{Device, Result, manual_seed};
+use polygrad_tensor::{Attention, Device, Result, manual_seed};
 
 type Tensor = polygrad_tensor::Tensor<Reference>;
 
@@ -21,11 +21,13 @@ fn grouped_heads_are_repeated_ones() -> Result<()> {
         Some(random([2, 6, 3, 5])?),
     ] {
         for causal in [false, true] {
-            let grouped = q.scaled_dot_product_attention(&k, &v, mask.as_ref(), causal, None)?;
-            let repeated = q.scaled_dot_product_attention(&all_k, &all_v, mask.as_ref(), causal, None)?;
+            let grouped =
+                q.scaled_dot_product_attention(&k, &v, Attention::new().mask(mask.as_ref()).causal(causal))?;
+            let repeated =
+                q.scaled_dot_product_attention(&all_k, &all_v, Attention::new().mask(mask.as_ref()).causal(causal))?;
             assert_eq!(grouped.dims(), [2, 6, 3, 7]);
             assert_eq!(grouped.to_vec::<f32>()?, repeated.to_vec::<f32>()?);
-            let weights = q.attention_weights(&k, mask.as_ref(), causal, None)?;
+            let weights = q.attention_weights(&k, Attention::new().mask(mask.as_ref()).causal(causal))?;
             assert_eq!(weights.dims(), [2, 6, 3, 5]);
             let product = weights.matmul(&all_v)?.to_vec::<f32>()?;
             for (a, b) in product.iter().zip(grouped.to_vec::<f32>()?) {
@@ -40,17 +42,17 @@ fn grouped_heads_are_repeated_ones() -> Result<()> {
 fn heads_that_do_not_divide_are_an_error() -> Result<()> {
     let (q, k) = (random([1, 5, 3, 4])?, random([1, 2, 5, 4])?);
     for error in [
-        q.scaled_dot_product_attention(&k, &k, None, false, None).unwrap_err(),
-        q.attention_weights(&k, None, false, None).unwrap_err(),
+        q.scaled_dot_product_attention(&k, &k, Attention::new()).unwrap_err(),
+        q.attention_weights(&k, Attention::new()).unwrap_err(),
     ] {
         let text = error.to_string();
         assert!(text.contains("attention") && text.contains("[1, 5, 3, 4]"), "{text}");
     }
     let (q, v) = (random([1, 4, 3, 4])?, random([1, 1, 5, 4])?);
-    assert!(q.scaled_dot_product_attention(&k, &v, None, false, None).is_err());
+    assert!(q.scaled_dot_product_attention(&k, &v, Attention::new()).is_err());
     let mask = random([1, 3, 3, 5])?;
     assert!(
-        q.scaled_dot_product_attention(&k, &k, Some(&mask), false, None)
+        q.scaled_dot_product_attention(&k, &k, Attention::new().mask(&mask))
             .is_err()
     );
     Ok(())

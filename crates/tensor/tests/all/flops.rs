@@ -1,7 +1,7 @@
 //! Floating-point operations are those of the products, forward and backward.
 
 use polygrad_reference::Reference;
-use polygrad_tensor::{ConvParams, Device, Result, count_flops, no_grad};
+use polygrad_tensor::{Attention, ConvParams, Device, Result, count_flops, no_grad};
 
 type Tensor = polygrad_tensor::Tensor<Reference>;
 
@@ -47,10 +47,13 @@ fn a_convolution_costs_twice_as_much_backward_as_forward() -> Result<()> {
 fn attention_costs_the_same_with_a_graph_as_without() -> Result<()> {
     let q = ones([2, 3, 4, 8])?.requires_grad()?;
     let (k, v) = (ones([2, 1, 5, 8])?, ones([2, 1, 5, 6])?);
-    let attend = || q.scaled_dot_product_attention(&k, &v, None, true, None);
+    let attend = || q.scaled_dot_product_attention(&k, &v, Attention::new().causal(true));
     let (y, tracked) = count_flops(attend);
     assert!(y?.is_tracked());
-    let (y, plain) = count_flops(|| q.detach().scaled_dot_product_attention(&k, &v, None, true, None));
+    let (y, plain) = count_flops(|| {
+        q.detach()
+            .scaled_dot_product_attention(&k, &v, Attention::new().causal(true))
+    });
     y?;
     assert_eq!(tracked, 2 * (2 * 3 * 4 * 5) * (8 + 6));
     assert_eq!(plain, tracked);
@@ -64,7 +67,9 @@ fn attention_costs_the_same_with_a_graph_as_without() -> Result<()> {
 fn attention_backward_computes_its_scores_again() -> Result<()> {
     let q = ones([2, 3, 4, 8])?.requires_grad()?;
     let (k, v) = (ones([2, 3, 5, 8])?, ones([2, 3, 5, 6])?);
-    let loss = q.scaled_dot_product_attention(&k, &v, None, true, None)?.sum_all()?;
+    let loss = q
+        .scaled_dot_product_attention(&k, &v, Attention::new().causal(true))?
+        .sum_all()?;
     let (gradients, backward) = count_flops(|| loss.backward());
     gradients?;
     assert_eq!(backward, 2 * (2 * 3 * 4 * 5) * (3 * 8 + 2 * 6));

@@ -1,6 +1,6 @@
 //! Attention over heads, as all models here compute it.
 
-use polygrad_tensor::{Backend, Error, Result, Tensor};
+use polygrad_tensor::{Attention, Backend, Error, Result, Tensor};
 
 /// `[N, S, H · D]` as `[N, H, S, D]`.
 pub(crate) fn split_heads<B: Backend>(x: &Tensor<B>, heads: usize) -> Result<Tensor<B>> {
@@ -21,12 +21,7 @@ pub(crate) fn merge_heads<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
 
 /// How attention is to be computed.
 pub(crate) struct Attend<'a, B: Backend> {
-    /// What [`Tensor::scaled_dot_product_attention`] takes.
-    pub(crate) mask: Option<&'a Tensor<B>>,
-    /// Aligned to the bottom right.
-    pub(crate) causal: bool,
-    /// `None` for `1 / √D`.
-    pub(crate) scale: Option<f64>,
+    pub(crate) options: Attention<'a, B>,
     /// Probability of dropping a weight; 0 in evaluation.
     pub(crate) dropout: f64,
 }
@@ -37,7 +32,7 @@ impl<B: Backend> Attend<'_, B> {
         if self.dropout > 0.0 {
             return self.values_and_weights(query, key, value).map(|(values, _)| values);
         }
-        query.scaled_dot_product_attention(key, value, self.mask, self.causal, self.scale)
+        query.scaled_dot_product_attention(key, value, self.options)
     }
 
     /// [`Attend::values`] and the weights `[N, H, S, T]`, after dropout, as PyTorch gives them.
@@ -47,7 +42,7 @@ impl<B: Backend> Attend<'_, B> {
         key: &Tensor<B>,
         value: &Tensor<B>,
     ) -> Result<(Tensor<B>, Tensor<B>)> {
-        let mut weights = query.attention_weights(key, self.mask, self.causal, self.scale)?;
+        let mut weights = query.attention_weights(key, self.options)?;
         if self.dropout > 0.0 {
             weights = weights.dropout(self.dropout)?;
         }

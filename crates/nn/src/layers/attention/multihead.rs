@@ -1,6 +1,6 @@
 //! Multi-head attention.
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Attention, Backend, Device, Error, Result, Tensor};
 
 use super::{Attend, KvCache, Masks, all_or_nothing, merge_heads, split_heads};
 use crate::layers::in_layer;
@@ -336,9 +336,7 @@ impl<B: Backend> MultiheadAttention<B> {
             causal = false;
         }
         let attend = Attend {
-            mask: mask.as_ref(),
-            causal,
-            scale: None,
+            options: Attention::new().mask(mask.as_ref()).causal(causal),
             dropout: self.dropout.rate(),
         };
         f(

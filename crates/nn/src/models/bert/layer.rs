@@ -84,9 +84,7 @@ impl<B: Backend> Heads<B> {
         watch::layer(self, x, || {
             let part = |linear: &Linear<B>| split_heads(&linear.forward(x)?, self.count);
             let attend = Attend {
-                mask,
-                causal: false,
-                scale: None,
+                options: polygrad_tensor::Attention::new().mask(mask),
                 dropout: self.dropout.rate(),
             };
             merge_heads(&attend.values(&part(&self.query)?, &part(&self.key)?, &part(&self.value)?)?)

@@ -48,9 +48,7 @@ impl<B: Backend> Attention<B> {
                 (k, v) = cache.append(&k, &v)?;
             }
             let attend = Attend {
-                mask: None,
-                causal: true,
-                scale: Some(self.scale),
+                options: polygrad_tensor::Attention::new().causal(true).scale(self.scale),
                 dropout: self.attn_dropout.rate(),
             };
             let mixed = merge_heads(&attend.values(&q, &k, &v)?)?;

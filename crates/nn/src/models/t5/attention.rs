@@ -69,9 +69,7 @@ impl<B: Backend> Attention<B> {
                 },
             };
             let attend = Attend {
-                mask,
-                causal,
-                scale: Some(1.0),
+                options: polygrad_tensor::Attention::new().mask(mask).causal(causal).scale(1.0),
                 dropout: self.dropout.rate(),
             };
             self.o.forward(&merge_heads(&attend.values(&q, &k, &v)?)?)

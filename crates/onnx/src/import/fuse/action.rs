@@ -1,7 +1,7 @@
 //! What a fused step computes.
 
 use polygrad_core::{Activation, ConvParams, PoolParams, Prepack, Result, Shape};
-use polygrad_tensor::{Tensor, inference};
+use polygrad_tensor::{Attention, Tensor, inference};
 use smallvec::{SmallVec, smallvec};
 
 use super::attention::Masking;
@@ -153,7 +153,11 @@ fn attention(c: &Call<'_>, scale: f64, axis: i64, masking: Masking) -> Results {
         let masked = mask.as_ref().is_none_or(|mask| mask.shape().broadcasts_to(&scores));
         if masked && q.dtype().is_float() && (axis == -1 || axis == rank as i64 - 1) {
             let keys = k.transpose(-2, -1)?;
-            return one(q.scaled_dot_product_attention(&keys, &v, mask.as_ref(), false, Some(scale))?);
+            return one(q.scaled_dot_product_attention(
+                &keys,
+                &v,
+                Attention::new().mask(mask.as_ref()).scale(scale),
+            )?);
         }
     }
     // Shapes that the nodes take one by one.

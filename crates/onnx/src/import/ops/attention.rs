@@ -1,7 +1,7 @@
 //! Attention and rotary positions.
 
 use polygrad_core::{Activation, DType, Error, Result};
-use polygrad_tensor::Tensor;
+use polygrad_tensor::{Attention, Tensor};
 use smallvec::smallvec;
 
 use super::row::{Row, rows};
@@ -164,7 +164,7 @@ fn attention(c: &Call<'_>) -> Results {
         (y, Some(scores))
     } else {
         (
-            q.scaled_dot_product_attention(&k, &v, mask.as_ref(), false, Some(scale))?,
+            q.scaled_dot_product_attention(&k, &v, Attention::new().mask(mask.as_ref()).scale(scale))?,
             None,
         )
     };

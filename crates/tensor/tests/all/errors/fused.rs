@@ -1,7 +1,7 @@
 //! Windows, normalisations, attention.
 
 use polygrad_tensor::ErrorKind::{DType as WrongDType, InvalidArgument, OutOfRange, Shape};
-use polygrad_tensor::{ConvParams, CrossEntropyParams, DType, PoolParams};
+use polygrad_tensor::{Attention, ConvParams, CrossEntropyParams, DType, PoolParams};
 
 use super::{Tensor, f32, fails, list, of};
 
@@ -254,7 +254,8 @@ fn fused_ops() {
     );
     fails(x.clamp(Some(&f32(&[7])), None), Shape, &["clamp", "do not broadcast"]);
     fails(x.norm(f64::NAN, 0), InvalidArgument, &["norm", "NaN"]);
-    let attend = |q: &Tensor, k: &Tensor, v: &Tensor, mask| q.scaled_dot_product_attention(k, v, mask, false, None);
+    let attend =
+        |q: &Tensor, k: &Tensor, v: &Tensor, mask| q.scaled_dot_product_attention(k, v, Attention::new().mask(mask));
     let name = "scaled_dot_product_attention";
     let (small, ints) = (f32(&[3, 3]), list(&[1; 4]));
     fails(

@@ -6,7 +6,7 @@ use polygrad_tensor::ErrorKind::{
     BackendUnavailable, DType as WrongDType, Device as WrongDevice, InvalidArgument, NoGradient, OutOfRange, Shape,
 };
 use polygrad_tensor::{
-    ConvParams, CrossEntropyParams, DType, Device, Distribution, Result, Tensor as Generic, gradcheck,
+    Attention, ConvParams, CrossEntropyParams, DType, Device, Distribution, Result, Tensor as Generic, gradcheck,
     numerical_gradient,
 };
 
@@ -109,7 +109,7 @@ fn devices_that_differ() -> Result<()> {
         ),
         (
             "scaled_dot_product_attention",
-            a.scaled_dot_product_attention(&a, &b, None, false, None),
+            a.scaled_dot_product_attention(&a, &b, Attention::new()),
         ),
         ("conv", image(&host)?.conv(&image(&cpu)?, None, &params)),
         (

@@ -1,6 +1,6 @@
 //! Softmax, losses, normalisations, attention and recurrent cells.
 
-use polygrad_tensor::CrossEntropyParams;
+use polygrad_tensor::{Attention, CrossEntropyParams};
 
 use super::case::{Cases, Tensor, between, device, integers, mixed, reals};
 
@@ -109,30 +109,30 @@ fn attention(cases: &mut Cases) {
             cases.add(
                 format!("attention, causal: {causal}, scale {scale:?}"),
                 inputs(),
-                move |x| x[0].scaled_dot_product_attention(&x[1], &x[2], None, causal, scale),
+                move |x| x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().causal(causal).scale(scale)),
             );
         }
         let name = format!("attention with a mask, causal: {causal}");
         cases.add(name, inputs(), move |x| {
             let mask = Tensor::new([[true, false, true, true], [false, false, false, false]], &device())?;
-            x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&mask), causal, None)
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().mask(&mask).causal(causal))
         });
         let name = format!("attention with a fixed bias, causal: {causal}");
         cases.add(name, inputs(), move |x| {
             let hidden = f64::NEG_INFINITY;
             let mask = reals(&[0.3, hidden, -0.7, 0.2, hidden, hidden, hidden, hidden], [2, 4]);
-            x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&mask), causal, None)
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().mask(&mask).causal(causal))
         });
         let [q, k, v] = inputs();
         let name = format!("attention with a bias, causal: {causal}");
         cases.add(name, [q, k, v, mixed([2, 4], 4)], move |x| {
-            x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&x[3]), causal, None)
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().mask(&x[3]).causal(causal))
         });
     }
     // The first two queries see no key.
     let inputs = [mixed([4, 3], 1), mixed([2, 3], 2), mixed([2, 2], 3)];
     cases.add("attention with fewer keys than queries", inputs, |x| {
-        x[0].scaled_dot_product_attention(&x[1], &x[2], None, true, None)
+        x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().causal(true))
     });
 }
 
@@ -140,11 +140,11 @@ fn attention(cases: &mut Cases) {
 fn shared_keys(cases: &mut Cases) {
     let inputs = [mixed([2, 2, 3], 1), mixed([2, 1, 2, 3], 2), mixed([2, 2], 3)];
     cases.add("attention of several ranks", inputs, |x| {
-        x[0].scaled_dot_product_attention(&x[1], &x[2], None, true, None)
+        x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().causal(true))
     });
     let inputs = [mixed([2, 2, 2, 3], 1), mixed([2, 1, 2, 3], 2), mixed([1, 1, 2, 2], 3)];
     cases.add("attention with broadcast keys", inputs, |x| {
-        x[0].scaled_dot_product_attention(&x[1], &x[2], None, true, None)
+        x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().causal(true))
     });
     // Four heads of queries over two of keys.
     for mask in [[1, 4, 2, 3], [1, 1, 2, 3]] {
@@ -155,12 +155,12 @@ fn shared_keys(cases: &mut Cases) {
             mixed(mask, 4),
         ];
         cases.add(format!("grouped attention with a mask {mask:?}"), inputs, |x| {
-            x[0].scaled_dot_product_attention(&x[1], &x[2], Some(&x[3]), true, None)
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().mask(&x[3]).causal(true))
         });
     }
     let inputs = [mixed([4, 2, 2], 1), mixed([2, 3, 2], 2), mixed([2, 3], 3)];
     cases.add("attention weights", inputs, |x| {
-        x[0].attention_weights(&x[1], Some(&x[2]), false, Some(0.7))
+        x[0].attention_weights(&x[1], Attention::new().mask(&x[2]).scale(0.7))
     });
 }
 
