@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Shape, Tensor};
 
 use super::embedding::EmbeddingConfig;
 use super::in_layer;
@@ -142,30 +142,9 @@ impl<B: Backend> EmbeddingBag<B> {
         per_sample_weights: Option<&Tensor<B>>,
     ) -> Result<Tensor<B>> {
         let shape = index.shape();
-        let fail = |e: Error| Err(e.with_operands([(shape, index.dtype())]));
-        if let Some(weights) = per_sample_weights {
-            if self.mode != EmbeddingBagMode::Sum {
-                let error = Error::invalid(format!("per_sample_weights are for mode Sum, not {:?}", self.mode));
-                return fail(error);
-            }
-            if weights.shape() != shape {
-                return fail(Error::shape(format!(
-                    "per_sample_weights have shape {}",
-                    weights.shape()
-                )));
-            }
-        }
-        let bags = match (shape.dims(), offsets) {
-            (&[count, length], None) => Bags::Even { count, length },
-            (&[len], Some(offsets)) => match Bags::from_offsets(offsets, self.include_last_offset, len) {
-                Ok(bags) => bags,
-                Err(error) => return fail(error),
-            },
-            _ => {
-                let form = "takes an index [bags, length], or [count] with offsets";
-                return fail(Error::shape(form));
-            }
-        };
+        let bags = self
+            .bags(&shape, offsets, per_sample_weights)
+            .map_err(|e| e.with_operands([(shape, index.dtype())]))?;
         let used = bags.len();
         let flat = |x: &Tensor<B>| x.reshape([shape.numel()])?.narrow(0, 0, used);
         let (index, weights) = (flat(index)?, per_sample_weights.map(flat).transpose()?);
@@ -174,6 +153,25 @@ impl<B: Backend> EmbeddingBag<B> {
             EmbeddingBagMode::Sum | EmbeddingBagMode::Mean => self.sum_or_mean(&index, &bags, weights.as_ref())?,
         };
         y.to_dtype(self.weight.dtype())
+    }
+
+    fn bags(&self, index: &Shape, offsets: Option<&[usize]>, per_sample_weights: Option<&Tensor<B>>) -> Result<Bags> {
+        if let Some(weights) = per_sample_weights {
+            if self.mode != EmbeddingBagMode::Sum {
+                let error = format!("per_sample_weights are for mode Sum, not {:?}", self.mode);
+                return Err(Error::invalid(error));
+            }
+            let (own, dtype) = (weights.dtype(), self.weight.dtype());
+            if weights.shape() != *index || own != dtype {
+                let error = format!("per_sample_weights are {own}{}, not {dtype}{index}", weights.shape());
+                return Err(Error::shape(error));
+            }
+        }
+        match (index.dims(), offsets) {
+            (&[count, length], None) => Ok(Bags::Even { count, length }),
+            (&[len], Some(offsets)) => Bags::from_offsets(offsets, self.include_last_offset, len),
+            _ => Err(Error::shape("takes an index [bags, length], or [count] with offsets")),
+        }
     }
 
     /// Which of these indices count for nothing, if any may.

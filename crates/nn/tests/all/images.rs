@@ -171,6 +171,15 @@ fn errors_say_what_is_wrong<B: Backend>(device: &Device<B>) {
         InvalidArgument,
         &["EmbeddingBag", "mode Sum, not Mean"],
     );
+    let sums = EmbeddingBagConfig::new(5, 2)
+        .mode(EmbeddingBagMode::Sum)
+        .build(device)
+        .unwrap();
+    fails(
+        sums.forward(&index, Some(&[0]), Some(&index)),
+        Shape,
+        &["EmbeddingBag", "per_sample_weights are i64[3], not f32[3]"],
+    );
     fails(
         EmbeddingBagConfig::new(5, 2).padding_idx(5).build(device),
         ErrorKind::OutOfRange,
