@@ -126,6 +126,30 @@ def later():
     yield "logaddexp", [t([INF, -INF, 1.0, -INF]).detach(), t([INF, -INF, INF, 2.0]).detach()], {}
 
 
+def later_still():
+    """As `later`."""
+    for a, b in (((3, 4), (3, 4)), ((3, 1), (4,)), ((), ())):
+        yield "fmod", [scaled(5, *a), r(*b)], {}
+    yield "fmod", [t([7.0, -7.0, 7.0, -7.0, 0.0, 6.0]), t([2.0, 2.0, -2.0, -2.0, 3.0, 1.5])], {}
+    yield "fmod", [t([5.5, -5.5, 0.0, 1e3]), -2.25], {}
+    yield "fmod", [t([INF, NAN, 1.0, -1.0]).detach(), t([2.0, 2.0, 0.0, INF]).detach()], {}
+    yield "fmod", [torch.tensor([7, -7, 7, -7, -6]), torch.tensor([3, 3, -3, -3, 3])], {}
+    yield "fmod", [torch.tensor([7, -7, -(2**63)]), -5], {}
+    for shape, dim in (((5,), 0), ((3, 4), 1), ((2, 3, 4), -2), ((), 0), ((2, 0), 1)):
+        yield "cumprod", [r(*shape), dim], {}
+    yield "cumprod", [t([[2.0, 0.0, 3.0, -1.5, 4.0], [0.0, 2.0, 0.0, 1.0, 5.0], [1.0, 0.5, NAN, 2.0, INF]]).detach(), 1], {}
+    yield "cumprod", [t([[2.0, 0.0, 3.0, -1.5, 4.0], [0.0, 2.0, 0.0, 1.0, 5.0]]), 1], {}
+    yield "cumprod", [torch.tensor([[2, -3, 4], [5, 0, 7]]), 1], {}
+    for shape in ((7,), (6,), (3, 4), ()):
+        yield "median", [r(*shape)], {}
+    for shape, dim in (((3, 5), 1), ((4, 3), 0), ((2, 3, 4), -1)):
+        yield "median", [r(*shape), dim], {}
+        yield "median", [r(*shape), dim], {"keepdim": True}
+    yield "median", [t([[1.0, NAN, 3.0, NAN], [4.0, 1.0, 2.0, 3.0]]), 1], {}
+    yield "median", [t([1.0, NAN, 3.0])], {}
+    yield "median", [torch.tensor([[4, 1, 3, 2], [9, -7, 5, 0]]), 1], {}
+
+
 def modules():
     """(class, init, inputs) of layers."""
     for size in (1, 3, 7, 9):
@@ -147,6 +171,7 @@ def main():
     for index, (name, init, inputs) in enumerate(modules()):
         make_module_vectors.add_case(vectors, index, name, init, inputs)
     add(later)
+    add(later_still)
     vectors.save(OUT, LIMIT)
 
 

@@ -23,9 +23,9 @@ pub trait Operand<B: Backend> {
     #[doc(hidden)]
     fn compared(self, op: CompareOp, left: &Tensor<B>) -> Result<Tensor<B>>;
 
-    /// As a tensor of the dtype of another one, and of no axis if it is a number.
+    /// As a tensor, which a number becomes in the dtype in which it meets the left one.
     #[doc(hidden)]
-    fn into_tensor_like(self, other: &Tensor<B>) -> Result<Tensor<B>>;
+    fn beside(self, left: &Tensor<B>) -> Result<Tensor<B>>;
 }
 
 macro_rules! tensors {
@@ -40,8 +40,8 @@ macro_rules! tensors {
                 left.compare(op, &self)
             }
 
-            fn into_tensor_like(self, other: &Tensor<B>) -> Result<Tensor<B>> {
-                self.to_dtype(other.dtype())
+            fn beside(self, _: &Tensor<B>) -> Result<Tensor<B>> {
+                Ok(Tensor::clone(&self))
             }
         }
     )*};
@@ -61,8 +61,9 @@ macro_rules! numbers {
                 left.compare_scalar(op, Scalar::from(self))
             }
 
-            fn into_tensor_like(self, other: &Tensor<B>) -> Result<Tensor<B>> {
-                Tensor::full((), Scalar::from(self), (&other.device(), other.dtype()))
+            fn beside(self, left: &Tensor<B>) -> Result<Tensor<B>> {
+                let scalar = Scalar::from(self);
+                Tensor::full((), scalar, (&left.device(), left.dtype().promote_scalar(scalar)))
             }
         }
     )*};

@@ -119,6 +119,10 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
         "sub" => sum(call, BinaryOp::Sub),
         "mul" => binary(call, BinaryOp::Mul),
         "div" => div(call),
+        "fmod" => one(match call.scalar(1, "other") {
+            Some(other) => call.tensor(0, "input")?.fmod(other)?,
+            None => call.tensor(0, "input")?.fmod(call.tensor(1, "other")?)?,
+        }),
         "pow" => pow(call),
         "max" if call.optional_tensor(1, "other")?.is_some() => binary(call, BinaryOp::Maximum),
         "min" if call.optional_tensor(1, "other")?.is_some() => binary(call, BinaryOp::Minimum),

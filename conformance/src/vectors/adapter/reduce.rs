@@ -134,6 +134,12 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
             })
         }
         "cumsum" => one(call.input_in_dtype(2)?.0.cumsum(call.int(1, "dim", 0)?)?),
+        "cumprod" => one(call.input_in_dtype(2)?.0.cumprod(call.int(1, "dim", 0)?)?),
+        "median" => match (call.optional_int(1, "dim")?, call.flag(2, "keepdim", false)?) {
+            (Some(axis), true) => pair(x()?.median_keepdim(axis)?),
+            (Some(axis), false) => pair(x()?.median(axis)?),
+            (None, _) => one(x()?.median_all()?),
+        },
         "softmax" | "log_softmax" => {
             let ((x, _), axis) = (call.input_in_dtype(2)?, call.int(1, "dim", -1)?);
             one(if call.op() == "softmax" {

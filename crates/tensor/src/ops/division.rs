@@ -3,6 +3,7 @@
 use polygrad_core::{Backend, BinaryOp, DType, Error, Result};
 
 use super::context;
+use crate::operand::Operand;
 use crate::{CustomOp, Tensor};
 
 /// How [`Tensor::div_rounded`] rounds.
@@ -21,15 +22,30 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the shapes do not broadcast, both are bool, or the devices differ.
     pub fn div_rounded(&self, other: &Self, mode: RoundingMode) -> Result<Self> {
-        let fail = |e| context(e, "div", &[self, other]);
+        self.divided("div", other, RoundedDivision(mode))
+    }
+
+    /// `a - b * trunc(a / b)`: the remainder of a tensor or number, with the sign of the dividend, in the operands' promoted dtype. As
+    /// PyTorch has it, a step of the quotient has no slope: the gradient wrt `a` is 1, and wrt `b` it is `-trunc(a / b)`.
+    ///
+    /// # Errors
+    /// When the shapes do not broadcast, both are bool, or the devices differ.
+    pub fn fmod(&self, other: impl Operand<B>) -> Result<Self> {
+        let other = other.beside(self).map_err(|e| context(e, "fmod", &[self]))?;
+        self.divided("fmod", &other, Fmod)
+    }
+
+    /// An op of two operands of one dtype, which is not bool.
+    fn divided(&self, name: &'static str, other: &Self, op: impl CustomOp<B>) -> Result<Self> {
+        let fail = |e| context(e, name, &[self, other]);
         self.check_pair(other).map_err(fail)?;
         let dtype = self.dtype().promote(other.dtype());
         if dtype == DType::Bool {
-            let error = Error::dtype("bool has no quotient that is bool");
+            let error = Error::dtype("bool cannot be divided as bool");
             return Err(fail(error.with_hint("convert an operand with to_dtype")));
         }
         let (a, b) = (self.cast_cow(dtype)?, other.cast_cow(dtype)?);
-        Self::in_wide([&*a, &*b], |operands| Self::custom(RoundedDivision(mode), &operands))
+        Self::in_wide([&*a, &*b], |operands| Self::custom(op, &operands)).map_err(fail)
     }
 }
 
@@ -42,9 +58,7 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
     }
 
     fn forward(&self, inputs: &[Tensor<B>]) -> Result<Tensor<B>> {
-        let [a, b] = inputs else {
-            return Err(Error::invalid("takes two operands"));
-        };
+        let [a, b] = two(inputs)?;
         let quotient = |a: &Tensor<B>| B::binary(BinaryOp::Div, &a.value, &b.value).map(Tensor::from_inner);
         match (self.0, a.dtype().is_float()) {
             (RoundingMode::Trunc, true) => quotient(a)?.trunc(),
@@ -69,4 +83,35 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
     fn backward(&self, inputs: &[Tensor<B>], _: &Tensor<B>, _: &Tensor<B>) -> Result<Vec<Option<Tensor<B>>>> {
         inputs.iter().map(|x| x.zeros_like().map(Some)).collect()
     }
+}
+
+/// An op of its own for the gradient's sake: right also where the dividend is 0.
+struct Fmod;
+
+impl<B: Backend> CustomOp<B> for Fmod {
+    fn name(&self) -> &str {
+        "fmod"
+    }
+
+    fn forward(&self, inputs: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let [a, b] = two(inputs)?;
+        if a.dtype().is_float() {
+            let rest = a.abs()?.remainder(&b.abs()?)?;
+            return Tensor::where_(&a.lt(0.0)?, &rest.neg()?, &rest);
+        }
+        // The smallest integer has no absolute value.
+        let rest = a.remainder(b)?;
+        let turned = rest.lt(0i64)?.ne(&a.lt(0i64)?)?.logical_and(&rest.ne(0i64)?)?;
+        Tensor::where_(&turned, &rest.sub(b)?, &rest)
+    }
+
+    fn backward(&self, inputs: &[Tensor<B>], _: &Tensor<B>, grad: &Tensor<B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let [a, b] = two(inputs)?;
+        let of_divisor = grad.mul(&a.div_rounded(b, RoundingMode::Trunc)?)?.neg()?;
+        Ok(vec![Some(grad.sum_to(a.shape())?), Some(of_divisor.sum_to(b.shape())?)])
+    }
+}
+
+fn two<B: Backend>(inputs: &[Tensor<B>]) -> Result<&[Tensor<B>; 2]> {
+    inputs.try_into().map_err(|_| Error::invalid("takes two operands"))
 }

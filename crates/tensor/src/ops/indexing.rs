@@ -452,7 +452,7 @@ impl<B: Backend> Tensor<B> {
         value: impl Operand<B>,
         scatter: impl FnOnce(&Self, isize, &Self, &Self) -> Result<Self>,
     ) -> Result<Self> {
-        let value = value.into_tensor_like(self)?;
+        let value = value.beside(self)?.to_dtype(self.dtype())?;
         let places = self.places(Selection::new(self, index)?)?;
         let value = value.expand(places.shape())?.flatten(0, -1)?;
         scatter(&self.flatten(0, -1)?, 0, &places.flatten(0, -1)?, &value)?.reshape(self.shape())

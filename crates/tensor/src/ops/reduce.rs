@@ -172,7 +172,11 @@ impl<B: Backend> Tensor<B> {
     }
 
     fn extreme(&self, op: ArgOp, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
-        let index = self.arg_reduce(op, axis, true)?;
+        self.picked(self.arg_reduce(op, axis, true)?, axis, keepdims)
+    }
+
+    /// The values at positions along an axis, whose extent they have as 1, and the positions.
+    pub(super) fn picked(&self, index: Self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
         let values = self.gather(axis, &index)?;
         if keepdims || self.rank() == 0 {
             return Ok((values, index));
@@ -194,6 +198,35 @@ impl<B: Backend> Tensor<B> {
         let x = self.cast_cow(if dtype.is_float() { dtype } else { DType::I64 })?;
         let value = B::cumsum(&x.value, axis).map_err(fail)?;
         Ok(record(value, &[&*x], || Op::CumSum { axis }))
+    }
+
+    /// Running product along an axis, inclusive; integers and bool multiply in i64. Its gradient divides by nothing, and so is right where
+    /// there are zeros.
+    ///
+    /// # Errors
+    /// When the axis is out of range.
+    pub fn cumprod(&self, axis: isize) -> Result<Self> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector.cumprod(axis)?.reshape(());
+        }
+        let fail = |e| context(e, "cumprod", &[self]);
+        let at = self.shape().axis(axis).map_err(fail)?;
+        let dtype = self.dtype();
+        let x = self.cast_cow(if dtype.is_float() { dtype } else { DType::I64 })?;
+        Self::in_wide([&*x], |[x]| {
+            let extent = x.shape()[at];
+            let mut border = vec![(0, 0); x.rank()];
+            let (mut products, mut factors) = (x.clone(), 1);
+            // Each of so many factors, times the one of as many before it.
+            while factors < extent {
+                border[at] = (factors, 0);
+                let before = products.narrow(axis, 0, extent - factors)?.pad(&border, 1i64)?;
+                products = products.mul(&before)?;
+                factors *= 2;
+            }
+            Ok(products)
+        })
+        .map_err(fail)
     }
 
     /// Sums over the axes along which `shape` was broadcast to this tensor's shape.

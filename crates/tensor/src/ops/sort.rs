@@ -3,10 +3,51 @@
 use polygrad_core::{Backend, Error, Op, Result};
 
 use super::context;
+use super::reduce::with_and_without_axes;
 use crate::Tensor;
 use crate::graph::{cut, record_first};
 
+with_and_without_axes! {
+    /// Median along an axis and its position (i64): of an even number of elements the lower one of the two in the middle, and NaN where
+    /// there is one. The element that is picked gets the whole gradient.
+    ///
+    /// # Errors
+    /// When the axis is out of range or empty.
+    median, median_keepdim = median_with(axis: isize) -> (Self, Self);
+}
+
 impl<B: Backend> Tensor<B> {
+    /// Median of all elements, rank 0, as along an axis by [`Tensor::median`].
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn median_all(&self) -> Result<Self> {
+        Ok(self.reshape([self.numel()])?.median(0)?.0)
+    }
+
+    fn median_with(&self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
+        if let Some(vector) = self.vector_of_scalar()? {
+            return vector.median_with(axis, false);
+        }
+        let fail = |e| context(e, "median", &[self]);
+        let shape = self.shape();
+        let extent = shape[shape.axis(axis).map_err(fail)?];
+        let Some(last) = extent.checked_sub(1) else {
+            return Err(fail(Error::shape(format!(
+                "axis {axis} has no elements to choose from"
+            ))));
+        };
+        let order = self.argsort(axis, false)?;
+        let mut index = order.narrow(axis, last / 2, 1)?;
+        if self.dtype().is_float() {
+            // NaN are the last: the first of them, if any.
+            let nans = self.detach().isnan()?.sum_keepdim(axis)?;
+            let first = (extent as i64 - &nans)?.masked_fill(&nans.eq(0)?, (last / 2) as i64)?;
+            index = order.gather(axis, &first)?;
+        }
+        self.picked(index, axis, keepdims)
+    }
+
     /// Sorted values along an axis, and where each came from (i64). Stable; NaN counts as the largest.
     ///
     /// # Errors

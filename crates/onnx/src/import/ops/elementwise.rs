@@ -164,14 +164,7 @@ fn modulo(c: &Call<'_>) -> Results {
     if !c.flag("fmod", false)? {
         return one(a.remainder(&b)?);
     }
-    // The sign of the dividend.
-    if a.dtype().is_float() {
-        return one((a.abs()?.remainder(&b.abs()?)? * a.sign()?)?);
-    }
-    // The smallest integer has no absolute value.
-    let rest = a.remainder(&b)?;
-    let turned = rest.lt(0i64)?.ne(&a.lt(0i64)?)?.logical_and(&rest.ne(0i64)?)?;
-    one(Tensor::where_(&turned, &(&rest - &b)?, &rest)?)
+    one(a.fmod(&b)?)
 }
 
 fn pow(c: &Call<'_>) -> Results {

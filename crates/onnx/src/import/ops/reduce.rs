@@ -5,7 +5,7 @@ use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::row::{Row, rows};
 use crate::graph::ElementType;
-use crate::import::call::{Call, HANDLE, Results, axes, axis, isizes, one};
+use crate::import::call::{Call, Results, axes, axis, isizes, one};
 
 rows! {
     Row::new("ReduceSum", 1, |c| reduce(c, sum)).like(0).wide();
@@ -27,7 +27,7 @@ rows! {
     Row::new("ArgMax", 1, |c| arg(c, ArgOp::Max));
     Row::new("ArgMin", 1, |c| arg(c, ArgOp::Min));
     Row::new("CumSum", 11, |c| scan(c, |x, axis| x.cumsum(axis)?.to_dtype(x.dtype()))).like(0).wide();
-    Row::new("CumProd", 26, |c| scan(c, running_product)).like(0).wide();
+    Row::new("CumProd", 26, |c| scan(c, |x, axis| x.cumprod(axis)?.to_dtype(x.dtype()))).like(0).wide();
 }
 
 fn reduce(c: &Call<'_>, over: impl Fn(&Tensor, &[isize], bool) -> Result<Tensor>) -> Results {
@@ -121,13 +121,7 @@ fn scan(c: &Call<'_>, run: impl Fn(&Tensor, isize) -> Result<Tensor>) -> Results
     let axis = axis(c.int_scalar(1)?, x.rank())?;
     let reverse = c.flag("reverse", false)?;
     let at = axis as isize;
-    // A running product is made of so many tensors.
-    let each = if c.node.op_type == "CumSum" {
-        size_of::<i64>()
-    } else {
-        HANDLE
-    };
-    c.limits.check_bytes(x.shape()[axis].saturating_mul(each))?;
+    c.limits.check_bytes(x.shape()[axis].saturating_mul(size_of::<i64>()))?;
     let mut y = if reverse { x.flip([at])? } else { x };
     let extent = y.shape()[axis];
     if c.flag("exclusive", false)? && extent > 0 {
@@ -142,20 +136,4 @@ fn scan(c: &Call<'_>, run: impl Fn(&Tensor, isize) -> Result<Tensor>) -> Results
     }
     let y = run(&y, at)?;
     one(if reverse { y.flip([at])? } else { y })
-}
-
-fn running_product(x: &Tensor, axis: isize) -> Result<Tensor> {
-    let parts = x.split(1, axis)?;
-    let mut products: Vec<Tensor> = Vec::with_capacity(parts.len());
-    for part in parts {
-        let next = match products.last() {
-            Some(so_far) => so_far.mul(&part)?,
-            None => part,
-        };
-        products.push(next);
-    }
-    if products.is_empty() {
-        return Ok(x.clone());
-    }
-    Tensor::cat(&products.iter().collect::<Vec<_>>(), axis)
 }

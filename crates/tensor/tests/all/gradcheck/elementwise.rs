@@ -77,6 +77,11 @@ fn binary(cases: &mut Cases) {
     cases.unary("base ^ 0", reals(&[0.7, -1.5], [2]), |a| a.pow(reals(&[0.0, 2.0], [2])));
     let both = [reals(&[0.7, 1.5], [2]), reals(&[0.0, 1.0], [2])];
     cases.add("base ^ 0, both ways", both, |x| x[0].pow(&x[1]));
+    for (left, right) in [(&[2, 3][..], &[2, 3][..]), (&[2, 1], &[3]), (&[], &[2])] {
+        let inputs = [between(-3.0, 3.0, left, 1), mixed(right, 2)];
+        cases.add(format!("fmod {left:?} {right:?}"), inputs, |x| x[0].fmod(&x[1]));
+    }
+    cases.unary("fmod by a number", mixed([4], 1), |x| x.fmod(-0.4));
     cases.unary("square", mixed([4], 2), Tensor::square);
     cases.unary("int tensor with float", mixed([3], 1), |x| {
         Tensor::new([1i64, 2, 3], &device())?.mul(x)

@@ -77,6 +77,25 @@ fn statistics(cases: &mut Cases) {
     }
 }
 
+fn medians_and_running_products(cases: &mut Cases) {
+    for (shape, axis) in [(&[5][..], 0), (&[2, 3], 1), (&[3, 2], 0), (&[2, 1], 1), (&[2, 0], 1)] {
+        cases.unary(format!("cumprod {shape:?} {axis}"), mixed(shape, 1), move |x| {
+            x.cumprod(axis)
+        });
+    }
+    let zeros = reals(&[2.0, 0.0, 3.0, 0.0, 0.0, 1.5, -2.0, 0.7], [2, 4]);
+    cases.unary("cumprod with zeros", zeros, |x| x.cumprod(1));
+    for axis in [0, -1] {
+        cases.unary(format!("median {axis}"), mixed([3, 4], 1), move |x| {
+            Ok(x.median(axis)?.0)
+        });
+        cases.unary(format!("median_keepdim {axis}"), mixed([3, 4], 2), move |x| {
+            Ok(x.median_keepdim(axis)?.0)
+        });
+    }
+    cases.unary("median of all", mixed([2, 3], 1), Tensor::median_all);
+}
+
 fn products(cases: &mut Cases) {
     let shapes: [(&[usize], &[usize]); 10] = [
         (&[3], &[3]),
@@ -146,6 +165,7 @@ pub(crate) fn cases() -> Cases {
     let mut cases = Cases::default();
     reductions(&mut cases);
     statistics(&mut cases);
+    medians_and_running_products(&mut cases);
     products(&mut cases);
     cases
 }
