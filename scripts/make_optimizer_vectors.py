@@ -110,6 +110,19 @@ FURTHER_GROUPS = [
     ("RAdam", {"lr": 0.01, "betas": [0.9, 0.8]}, {"lr": 0.1, "betas": [0.8, 0.9]}),
 ]
 
+MAXIMIZED = [
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "maximize": True}),
+    ("Adam", {"lr": 0.01, "weight_decay": 0.1, "maximize": True}),
+    ("AdamW", {"lr": 0.01, "amsgrad": True, "maximize": True}),
+    ("RMSprop", {"lr": 0.01, "centered": True, "weight_decay": 0.1, "maximize": True}),
+    ("Adagrad", {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
+    ("Adadelta", {"lr": 1.0, "weight_decay": 0.1, "maximize": True}),
+    ("Adamax", {"lr": 0.01, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.01, "weight_decay": 0.1, "maximize": True}),
+    ("RAdam", {"lr": 0.01, "weight_decay": 0.1, "maximize": True}),
+]
+MAXIMIZED_GROUPS = [("SGD", {"lr": 0.1, "maximize": True}, {"maximize": False})]
+
 WARMUP = {"scheduler": "LinearLR", "init": {"start_factor": 0.1, "end_factor": 1.0, "total_iters": 5}}
 SCHEDULES = [
     ("ConstantLR", {}),
@@ -283,6 +296,11 @@ def main():
     for name, *inits in FURTHER + FURTHER_GROUPS:
         index = count[name] = count.get(name, -1) + 1
         add_case(vectors, f"optim.{name}/{index}", name, *inits)
+    # Random numbers of their own, so that the averages below keep theirs.
+    with torch.random.fork_rng():
+        for name, *inits in MAXIMIZED + MAXIMIZED_GROUPS:
+            index = count[name] = count.get(name, -1) + 1
+            add_case(vectors, f"optim.{name}/{index}", name, *inits)
     vectors.save(ROOT / "conformance" / "data" / "optimizers", LIMIT)
 
     lines = []

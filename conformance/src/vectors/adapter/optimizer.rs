@@ -44,7 +44,8 @@ impl<B: Backend> Options<'_, '_, B> {
             .momentum(self.number("momentum", 0.0)?)
             .dampening(self.number("dampening", 0.0)?)
             .weight_decay(self.number("weight_decay", 0.0)?)
-            .nesterov(self.flag("nesterov", false)?))
+            .nesterov(self.flag("nesterov", false)?)
+            .maximize(self.flag("maximize", false)?))
     }
 
     fn rmsprop(&self) -> CaseResult<RMSpropConfig> {
@@ -53,7 +54,8 @@ impl<B: Backend> Options<'_, '_, B> {
             .eps(self.number("eps", 1e-8)?)
             .momentum(self.number("momentum", 0.0)?)
             .weight_decay(self.number("weight_decay", 0.0)?)
-            .centered(self.flag("centered", false)?))
+            .centered(self.flag("centered", false)?)
+            .maximize(self.flag("maximize", false)?))
     }
 
     fn adam(&self, new: fn(f64) -> AdamConfig, decay: f64) -> CaseResult<AdamConfig> {
@@ -62,7 +64,8 @@ impl<B: Backend> Options<'_, '_, B> {
             .betas(first, second)
             .eps(self.number("eps", 1e-8)?)
             .weight_decay(self.number("weight_decay", decay)?)
-            .amsgrad(self.flag("amsgrad", false)?))
+            .amsgrad(self.flag("amsgrad", false)?)
+            .maximize(self.flag("maximize", false)?))
     }
 
     fn adagrad(&self) -> CaseResult<AdagradConfig> {
@@ -70,14 +73,16 @@ impl<B: Backend> Options<'_, '_, B> {
             .lr_decay(self.number("lr_decay", 0.0)?)
             .weight_decay(self.number("weight_decay", 0.0)?)
             .initial_accumulator_value(self.number("initial_accumulator_value", 0.0)?)
-            .eps(self.number("eps", 1e-10)?))
+            .eps(self.number("eps", 1e-10)?)
+            .maximize(self.flag("maximize", false)?))
     }
 
     fn adadelta(&self) -> CaseResult<AdadeltaConfig> {
         Ok(AdadeltaConfig::new(self.number("lr", 1.0)?)
             .rho(self.number("rho", 0.9)?)
             .eps(self.number("eps", 1e-6)?)
-            .weight_decay(self.number("weight_decay", 0.0)?))
+            .weight_decay(self.number("weight_decay", 0.0)?)
+            .maximize(self.flag("maximize", false)?))
     }
 
     fn adamax(&self) -> CaseResult<AdamaxConfig> {
@@ -85,7 +90,8 @@ impl<B: Backend> Options<'_, '_, B> {
         Ok(AdamaxConfig::new(self.number("lr", 2e-3)?)
             .betas(first, second)
             .eps(self.number("eps", 1e-8)?)
-            .weight_decay(self.number("weight_decay", 0.0)?))
+            .weight_decay(self.number("weight_decay", 0.0)?)
+            .maximize(self.flag("maximize", false)?))
     }
 
     fn nadam(&self) -> CaseResult<NAdamConfig> {
@@ -95,7 +101,8 @@ impl<B: Backend> Options<'_, '_, B> {
             .eps(self.number("eps", 1e-8)?)
             .weight_decay(self.number("weight_decay", 0.0)?)
             .momentum_decay(self.number("momentum_decay", 4e-3)?)
-            .decoupled_weight_decay(self.flag("decoupled_weight_decay", false)?))
+            .decoupled_weight_decay(self.flag("decoupled_weight_decay", false)?)
+            .maximize(self.flag("maximize", false)?))
     }
 
     fn radam(&self) -> CaseResult<RAdamConfig> {
@@ -104,7 +111,8 @@ impl<B: Backend> Options<'_, '_, B> {
             .betas(first, second)
             .eps(self.number("eps", 1e-8)?)
             .weight_decay(self.number("weight_decay", 0.0)?)
-            .decoupled_weight_decay(self.flag("decoupled_weight_decay", false)?))
+            .decoupled_weight_decay(self.flag("decoupled_weight_decay", false)?)
+            .maximize(self.flag("maximize", false)?))
     }
 
     fn lion(&self) -> CaseResult<LionConfig> {

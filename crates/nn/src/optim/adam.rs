@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AdamParams, AnyBackend, Backend, Result};
 
-use super::common::{Options, Rule, check, optimizer};
+use super::common::{Options, Rule, check, maximize, optimizer};
 use super::slots::Groups;
 use crate::Param;
 
@@ -27,6 +27,7 @@ pub struct AdamConfig {
     weight_decay: f64,
     decoupled: bool,
     amsgrad: bool,
+    maximize: bool,
 }
 
 impl AdamConfig {
@@ -39,8 +40,11 @@ impl AdamConfig {
             weight_decay: 0.0,
             decoupled: false,
             amsgrad: false,
+            maximize: false,
         }
     }
+
+    maximize!();
 
     /// AdamW, with PyTorch's weight decay of 0.01. PyTorch's default learning rate is 1e-3.
     pub const fn adamw(lr: f64) -> Self {
@@ -117,6 +121,10 @@ impl Options for AdamConfig {
 
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
+    }
+
+    fn is_ascent(&self) -> bool {
+        self.maximize
     }
 }
 

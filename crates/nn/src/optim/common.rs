@@ -11,6 +11,23 @@ pub(super) trait Options {
     fn lr(&self) -> f64;
 
     fn set_lr(&mut self, lr: f64);
+
+    /// Whether the loss is to grow.
+    fn is_ascent(&self) -> bool {
+        false
+    }
+}
+
+/// Implements the method `maximize` for options with a field of that name.
+macro_rules! maximize {
+    () => {
+        /// Whether the loss is to grow: each gradient is negated first. Default: false.
+        #[must_use]
+        pub const fn maximize(mut self, maximize: bool) -> Self {
+            self.maximize = maximize;
+            self
+        }
+    };
 }
 
 /// Options, and with them the optimizer's rule: what [`Groups`](super::slots::Groups) are made of.
@@ -193,6 +210,7 @@ macro_rules! options {
             $(betas: ($crate::optim::common::number!($first), f64),)?
             $($number: f64,)*
             $($flag: bool,)*
+            maximize: bool,
         }
 
         impl $config {
@@ -203,8 +221,11 @@ macro_rules! options {
                     $(betas: ($first, $second),)?
                     $($number: $default,)*
                     $($flag: false,)*
+                    maximize: false,
                 }
             }
+
+            $crate::optim::common::maximize!();
 
             $(
                 #[doc = concat!("Decay of the first and of the second moment, each in `[0, 1)`. Default: ", $first, " and ", $second, ".")]
@@ -256,6 +277,10 @@ macro_rules! options {
             fn set_lr(&mut self, lr: f64) {
                 self.lr = lr;
             }
+
+            fn is_ascent(&self) -> bool {
+                self.maximize
+            }
         }
 
         impl<B: polygrad_tensor::Backend> $name<B> {
@@ -277,7 +302,7 @@ macro_rules! number {
     };
 }
 
-pub(super) use {number, options};
+pub(super) use {maximize, number, options};
 
 /// The gradient with the penalty `decay · param` added.
 pub(super) fn penalized<B: Backend>(gradient: &B::Tensor, param: &B::Tensor, decay: f64) -> Result<B::Tensor> {

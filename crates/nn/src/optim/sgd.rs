@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, SgdParams};
 
-use super::common::{Options, Rule, check, optimizer};
+use super::common::{Options, Rule, check, maximize, optimizer};
 use super::slots::Groups;
 use crate::Param;
 
@@ -21,6 +21,7 @@ pub struct SGDConfig {
     dampening: f64,
     weight_decay: f64,
     nesterov: bool,
+    maximize: bool,
 }
 
 impl SGDConfig {
@@ -32,8 +33,11 @@ impl SGDConfig {
             dampening: 0.0,
             weight_decay: 0.0,
             nesterov: false,
+            maximize: false,
         }
     }
+
+    maximize!();
 
     /// Share of the last direction that is kept. Default: 0.
     #[must_use]
@@ -111,6 +115,10 @@ impl Options for SGDConfig {
 
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
+    }
+
+    fn is_ascent(&self) -> bool {
+        self.maximize
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use polygrad_core::BinaryOp;
+use polygrad_core::{BinaryOp, UnaryOp};
 use polygrad_tensor::{Backend, Error, ErrorKind, Gradients, Result};
 
 use super::common::{self, Rule};
@@ -158,7 +158,13 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
                         let moved = |s: &B::Tensor| B::from_host(B::to_host(s)?, &device);
                         *state = state.iter().map(moved).collect::<Result<_>>()?;
                     }
-                    group.config.update(value, gradient.inner(), state, *step + 1)
+                    let gradient = gradient.inner();
+                    match group.config.is_ascent() {
+                        true => group
+                            .config
+                            .update(value, &B::unary(UnaryOp::Neg, gradient)?, state, *step + 1),
+                        false => group.config.update(value, gradient, state, *step + 1),
+                    }
                 });
                 taken.map_err(|e| e.with_op("optimizer step").in_module(label()))?;
                 *step += 1;
