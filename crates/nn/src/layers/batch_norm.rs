@@ -4,7 +4,7 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor}
 
 use super::extent::by_axes;
 use super::in_layer;
-use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
+use crate::{Buffer, Init, Mode, Module, Param, watch};
 
 /// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of `[N, C, …]` is brought to
 /// mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
@@ -14,6 +14,7 @@ use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
 ///
 /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct BatchNorm<const D: usize, B: Backend = AnyBackend> {
     /// `[num_features]`, 1 at first.
     pub weight: Option<Param<B>>,
@@ -216,10 +217,4 @@ pub(super) fn moved<B: Backend>(running: &Buffer<B>, new: &Tensor<B>, share: f64
     let wide = old.dtype().wide();
     let moved = (old.to_dtype(wide)? * (1.0 - share))?.add(&(new.to_dtype(wide)? * share)?)?;
     moved.to_dtype(old.dtype())
-}
-
-impl<const D: usize, B: Backend> Forward<B> for BatchNorm<D, B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
-    }
 }

@@ -7,11 +7,12 @@ use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, PadMode, R
 use super::extent::{Extent, batched, by_axes, padded};
 use super::in_layer;
 use super::linear::{default_bias, default_weight};
-use crate::{Forward, Init, Module, Param, watch};
+use crate::{Init, Module, Param, watch};
 
 /// A convolution over `D` spatial axes, as [`Conv1d`], [`Conv2d`] and [`Conv3d`]: `[N, in, spatial…]` to `[N, out, spatial…]`, or without
 /// `N`, with `weight [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it is a cross-correlation.
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct Conv<const D: usize, B: Backend = AnyBackend> {
     /// `[out_channels, in_channels / groups, kernel…]`.
     pub weight: Param<B>,
@@ -262,11 +263,5 @@ impl<const D: usize, B: Backend> Conv<D, B> {
         };
         let bias = self.bias.as_ref().map(Param::tensor);
         batch.restore(x.conv(&self.weight.tensor(), bias.as_ref(), &self.params)?)
-    }
-}
-
-impl<const D: usize, B: Backend> Forward<B> for Conv<D, B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

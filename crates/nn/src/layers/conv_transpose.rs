@@ -6,7 +6,7 @@ use super::conv::{check_groups, check_window};
 use super::extent::{Extent, batched, by_axes, padded};
 use super::in_layer;
 use super::linear::{default_bias, default_weight};
-use crate::{Forward, Init, Module, Param, watch};
+use crate::{Init, Module, Param, watch};
 
 /// A transposed convolution over `D` spatial axes, as [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`]:
 /// `[N, in, spatial…]` to `[N, out, spatial…]`, or without `N`, with `weight [in, out / groups, kernel…]` and `bias [out]`, as in PyTorch.
@@ -14,6 +14,7 @@ use crate::{Forward, Init, Module, Param, watch};
 /// It is the gradient of a [`Conv`](super::Conv) of the same options wrt its input. An extent `L` becomes
 /// `(L − 1) · stride − 2 · padding + dilation · (kernel − 1) + output_padding + 1`.
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct ConvTranspose<const D: usize, B: Backend = AnyBackend> {
     /// `[in_channels, out_channels / groups, kernel…]`.
     pub weight: Param<B>,
@@ -207,11 +208,5 @@ impl<const D: usize, B: Backend> ConvTranspose<D, B> {
         let mut channels = vec![1; y.rank()];
         channels[1] = bias.numel();
         batch.restore(y.add(&bias.reshape(channels)?)?)
-    }
-}
-
-impl<const D: usize, B: Backend> Forward<B> for ConvTranspose<D, B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

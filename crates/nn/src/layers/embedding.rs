@@ -3,10 +3,11 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Shape, Tensor};
 
 use super::in_layer;
-use crate::{Forward, Init, Module, Param, watch};
+use crate::{Init, Module, Param, watch};
 
 /// A table of vectors, looked up by index: `weight [num_embeddings, embedding_dim]`.
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct Embedding<B: Backend = AnyBackend> {
     /// `[num_embeddings, embedding_dim]`.
     pub weight: Param<B>,
@@ -99,11 +100,5 @@ impl<B: Backend> Embedding<B> {
     pub fn forward(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, index, || index.embedding(&self.weight.tensor(), self.padding_idx))
             .map_err(|e| in_layer(e, Some(&self.weight)))
-    }
-}
-
-impl<B: Backend> Forward<B> for Embedding<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

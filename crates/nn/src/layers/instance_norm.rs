@@ -5,7 +5,7 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor}
 use super::batch_norm::{beside, moved};
 use super::extent::batched;
 use super::in_layer;
-use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
+use crate::{Buffer, Init, Mode, Module, Param, watch};
 
 /// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`]: each channel of each sample
 /// of `[N, C, spatial…]` (or of one sample `[C, spatial…]`) is brought to mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]` if the layer
@@ -16,6 +16,7 @@ use crate::{Buffer, Forward, Init, Mode, Module, Param, watch};
 ///
 /// Source: Ulyanov, Vedaldi and Lempitsky, "Instance normalization" (2016).
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct InstanceNorm<const D: usize, B: Backend = AnyBackend> {
     /// `[num_features]`, 1 at first.
     pub weight: Option<Param<B>>,
@@ -186,11 +187,5 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
         let new_var = moved(var, &x.variance(&spatial, 1.0)?.mean(0)?, share)?;
         mean.set(&new_mean)?;
         var.set(&new_var)
-    }
-}
-
-impl<const D: usize, B: Backend> Forward<B> for InstanceNorm<D, B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }

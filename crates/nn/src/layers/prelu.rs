@@ -3,12 +3,13 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::in_layer;
-use crate::{Forward, Init, Module, Param, watch};
+use crate::{Init, Module, Param, watch};
 
 /// `x` where it is positive, `weight · x` elsewhere.
 ///
 /// Source: He et al., "Delving deep into rectifiers" (2015).
 #[derive(Debug, Module)]
+#[module(forward)]
 pub struct PReLU<B: Backend = AnyBackend> {
     /// `[num_parameters]`.
     pub weight: Param<B>,
@@ -76,11 +77,5 @@ impl<B: Backend> PReLU<B> {
     /// When there are neither 1 nor as many weights as channels, or the devices differ.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || x.prelu(&self.weight.tensor())).map_err(|e| in_layer(e, Some(&self.weight)))
-    }
-}
-
-impl<B: Backend> Forward<B> for PReLU<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.forward(x)
     }
 }
