@@ -150,6 +150,22 @@ def later_still():
     yield "median", [torch.tensor([[4, 1, 3, 2], [9, -7, 5, 0]]), 1], {}
 
 
+def indexed():
+    """As `later`."""
+    rows, columns = torch.tensor([0, -1, 1]), torch.tensor([[2], [0]])
+    mask = torch.tensor([[True, False, True, True], [False] * 4, [False, True, False, True]])
+    yield "index_put", [r(3, 4), [rows], r(4)], {}
+    yield "index_put", [r(3, 4), [rows, columns], r(2, 3)], {}
+    yield "index_put", [r(3, 4), [mask], r(5)], {}
+    yield "index_put", [r(3, 4), [torch.tensor([True, False, True])], r(2, 1)], {}
+    yield "index_put", [r(3, 4), [torch.tensor([0, 2, 0, 0]), torch.tensor([1, 3, 1, -1])], r(4)], {"accumulate": True}
+    yield "index_put", [r(3, 2), [torch.tensor([1, 1, 1])], r(3, 2)], {"accumulate": True}
+    yield "masked_select", [r(3, 4), mask], {}
+    yield "masked_select", [r(4), mask], {}
+    yield "nonzero", [t([[0.0, -1.0, NAN], [2.0, -0.0, INF]])], {}
+    yield "nonzero", [mask], {}
+
+
 def modules():
     """(class, init, inputs) of layers."""
     for size in (1, 3, 7, 9):
@@ -172,6 +188,7 @@ def main():
         make_module_vectors.add_case(vectors, index, name, init, inputs)
     add(later)
     add(later_still)
+    add(indexed)
     vectors.save(OUT, LIMIT)
 
 

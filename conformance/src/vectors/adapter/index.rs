@@ -1,7 +1,7 @@
 //! Picking, placing and ordering elements.
 
 use polygrad_core::BinaryOp;
-use polygrad_tensor::{Backend, Tensor};
+use polygrad_tensor::{Backend, Index, Tensor};
 
 use crate::vectors::call::{Call, CaseError, CaseOutputs, one, pair, unsupported};
 
@@ -32,6 +32,16 @@ fn index_add<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
         None => source.clone(),
     };
     one(x.index_add(call.int(1, "dim", 0)?, index, &source)?)
+}
+
+fn index_put<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
+    let (x, value) = (call.tensor(0, "input")?, call.tensor(2, "values")?);
+    let index: Vec<Index<B>> = call.tensors(1, "indices")?.into_iter().map(Index::from).collect();
+    one(if call.flag(3, "accumulate", false)? {
+        x.index_put_accumulate(index.as_slice(), value)?
+    } else {
+        x.index_put(index.as_slice(), value)?
+    })
 }
 
 fn sort<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
@@ -88,6 +98,9 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
         "gather" => one(x()?.gather(axis()?, call.tensor(2, "index")?)?),
         "scatter" | "scatter_add" => scatter(call),
         "index_add" => index_add(call),
+        "index_put" => index_put(call),
+        "masked_select" => one(x()?.masked_select(call.tensor(1, "mask")?)?),
+        "nonzero" => one(x()?.nonzero()?),
         "sort" => sort(call),
         "topk" => topk(call),
         "repeat_interleave" => repeat_interleave(call),
