@@ -306,3 +306,18 @@ fn activations() {
     fails(x.hardtanh(f64::NAN, 1.0), InvalidArgument, &["hardtanh", "NaN"]);
     fails(x.celu(0.0), InvalidArgument, &["celu", "alpha = 0"]);
 }
+
+#[test]
+fn medians_products_and_remainders() {
+    let x = f32(&[2, 0]);
+    fails(x.median(1), Shape, &["median", "axis 1 has no elements", "[2, 0]"]);
+    fails(x.median(2), OutOfRange, &["median"]);
+    fails(x.median_all(), Shape, &["median"]);
+    fails(x.cumprod(2), OutOfRange, &["cumprod"]);
+    fails(f32(&[2]).fmod(f32(&[3])), Shape, &["fmod", "f32[2]", "f32[3]"]);
+    fails(
+        of(DType::Bool, &[2]).fmod(true),
+        WrongDType,
+        &["fmod", "bool", "to_dtype"],
+    );
+}
