@@ -88,6 +88,8 @@ pub use polygrad_cpu as cpu;
 pub use polygrad_cuda as cuda;
 #[cfg(feature = "luminal")]
 pub use polygrad_luminal as luminal;
+#[cfg(feature = "onnx")]
+pub use polygrad_onnx as onnx;
 #[cfg(feature = "torch")]
 pub use polygrad_torch as torch;
 #[cfg(feature = "wgpu")]
