@@ -60,21 +60,8 @@
 //! - An engine that is there already: the features `torch`, `candle`, `burn` and `luminal`, and [`tensor::IntoBackend`] to move a model.
 
 mod backends;
-
-/// The example of README.md, so that it stays true.
 #[cfg(all(doctest, feature = "cpu"))]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// Those of docs/models.md.
-#[cfg(all(doctest, feature = "cpu"))]
-#[doc = include_str!("../../../docs/models.md")]
-struct ModelsPage;
-
-/// Those of docs/engines.md.
-#[cfg(all(doctest, feature = "cpu"))]
-#[doc = include_str!("../../../docs/engines.md")]
-struct EnginesPage;
+mod pages;
 
 #[cfg(feature = "burn")]
 pub use polygrad_burn as burn;

@@ -1,0 +1,38 @@
+//! The examples of the book, so that they stay true.
+
+/// A type for each page, whose documentation it is.
+macro_rules! pages {
+    ($($page:ident $path:literal)*) => {$(
+        #[doc = include_str!(concat!("../../../docs/", $path))]
+        struct $page;
+    )*};
+}
+
+pages! {
+    Start "tour/start.md"
+    Tensors "tour/tensors.md"
+    Gradients "tour/gradients.md"
+    Model "tour/model.md"
+    Training "tour/training.md"
+    Saving "tour/saving.md"
+    OtherBackends "tour/backends.md"
+    Service "tour/service.md"
+    Data "how-to/data.md"
+    Tabular "how-to/tabular.md"
+    Images "how-to/images.md"
+    Text "how-to/text.md"
+    Sequences "how-to/sequences.md"
+    Generative "how-to/generative.md"
+    Serving "how-to/serving.md"
+    Extending "how-to/extending.md"
+    WebAssembly "how-to/webassembly.md"
+    Comparison "comparison.md"
+    Models "models.md"
+    Engines "engines.md"
+}
+
+#[cfg(feature = "onnx")]
+pages! {
+    OnnxTour "tour/onnx.md"
+    Onnx "onnx.md"
+}
