@@ -1,13 +1,22 @@
 //! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`,
 //! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`,
 //! `cargo xtask instructions`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask gpu-bundle`, `cargo xtask check-apple`,
-//! `cargo xtask check-wasm`.
+//! `cargo xtask check-wasm`, `cargo xtask book`,
+//! `cargo xtask every-backend`.
 
 mod bench;
 mod blas;
+mod book;
 mod cache;
+#[allow(dead_code, reason = "the charts of polygrad-cli use more of it")]
+#[path = "../../crates/cli/src/plot/canvas.rs"]
+mod canvas;
 mod cargo;
 mod cross;
+mod every_backend;
+#[allow(dead_code, reason = "as for the canvas")]
+#[path = "../../crates/cli/src/plot/font.rs"]
+mod font;
 mod gpu_bundle;
 mod instructions;
 mod nvrtc;
@@ -22,7 +31,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
 
 test         everything in one build: the default members, the other engines, and what needs more than a Rust toolchain. What cannot
              be set up here is skipped by name and counted; with CI=true it is a failure.
@@ -52,7 +61,10 @@ gpu-bundle   target/gpu-bundle: what proves Polygrad on a machine with a graphic
              --try, runs it in chroots of Debian and Ubuntu too, which needs debootstrap and root
 check-apple  type-checks everything but the engines of others for aarch64-apple-darwin
 check-wasm   builds for wasm32-unknown-unknown and trains an MLP under Node; both take rustup's target where it was added, else Debian's
-             compiler, fetched once into the cache folder";
+             compiler, fetched once into the cache folder
+book         target/book/html: the book of docs/, by mdBook, which is installed once into the cache folder from crates.io
+every-backend
+             docs/every-backend.png: the losses of examples/every_backend.rs on every engine that can be built here";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -72,6 +84,8 @@ fn main() -> ExitCode {
         ["onnx-judges"] => onnx_judges::run(),
         ["check-apple"] => targets::check_apple(),
         ["check-wasm"] => targets::check_wasm(),
+        ["book"] => book::run(),
+        ["every-backend"] => every_backend::run(),
         _ => Err(USAGE.to_owned()),
     };
     match done {

@@ -1,0 +1,232 @@
+//! The book: mdBook over docs/, and what keeps its links true.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use crate::{cache, cargo};
+
+const VERSION: &str = "0.5.4";
+const REPOSITORY: &str = "https://github.com/polygrad/polygrad/blob/main";
+
+/// `cargo xtask book`: checks the links, and builds target/book/html.
+///
+/// # Errors
+/// When a link leads nowhere, or mdBook cannot be installed or fails.
+pub(crate) fn run() -> Result<(), String> {
+    let checkout = cargo::checkout();
+    check(&checkout)?;
+    let mdbook = mdbook()?;
+    let book = checkout.join("target/book");
+    let source = book.join("src");
+    if source.exists() {
+        fs::remove_dir_all(&source).map_err(|e| told(&source, &e))?;
+    }
+    copy(&checkout, &checkout.join("docs"), &source)?;
+    let status = Command::new(&mdbook)
+        .arg("build")
+        .arg(&source)
+        .arg("--dest-dir")
+        .arg(book.join("html"))
+        .status()
+        .map_err(|e| told(&mdbook, &e))?;
+    if !status.success() {
+        return Err(format!("mdbook ended with {status}"));
+    }
+    println!("{}", book.join("html/index.html").display());
+    Ok(())
+}
+
+/// Where the program is, which is installed first if it is not in the cache folder.
+fn mdbook() -> Result<PathBuf, String> {
+    let root = cache::folder()?.join(format!("mdbook-{VERSION}"));
+    let program = root.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));
+    if !program.exists() {
+        let (root, version) = (root.display().to_string(), format!("mdbook@{VERSION}"));
+        let line = [
+            "install",
+            "--locked",
+            "--no-default-features",
+            "--features",
+            "search",
+            "--root",
+            &root,
+            &version,
+        ];
+        cargo::run(&line, &[]).map_err(|e| {
+            format!("{e}\n  mdBook is needed to build the book, and could not be installed from crates.io\n  fix: put mdbook {VERSION} at {}", program.display())
+        })?;
+    }
+    Ok(program)
+}
+
+fn told(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// Copies a folder; in pages, links that leave the book lead to the repository.
+fn copy(checkout: &Path, from: &Path, to: &Path) -> Result<(), String> {
+    fs::create_dir_all(to).map_err(|e| told(to, &e))?;
+    for entry in fs::read_dir(from).map_err(|e| told(from, &e))? {
+        let path = entry.map_err(|e| told(from, &e))?.path();
+        let target = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            copy(checkout, &path, &target)?;
+        } else if path.extension().is_some_and(|e| e == "md") {
+            let mut text = fs::read_to_string(&path).map_err(|e| told(&path, &e))?;
+            for link in links(&text) {
+                let place = resolved(from, link.split('#').next().unwrap_or_default());
+                if let (false, Ok(inside)) = (
+                    link.starts_with('#') || place.starts_with(checkout.join("docs")),
+                    place.strip_prefix(checkout),
+                ) {
+                    let outside = format!("]({REPOSITORY}/{})", inside.display());
+                    text = text.replace(&format!("]({link})"), &outside);
+                }
+            }
+            fs::write(&target, text).map_err(|e| told(&target, &e))?;
+        } else {
+            fs::copy(&path, &target).map_err(|e| told(&target, &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// A relative path from a folder, without `..`.
+fn resolved(folder: &Path, link: &str) -> PathBuf {
+    let mut path = folder.to_owned();
+    for part in Path::new(link).components() {
+        match part {
+            Component::ParentDir => drop(path.pop()),
+            Component::CurDir => {}
+            part => path.push(part),
+        }
+    }
+    path
+}
+
+/// The targets of all links and pictures that are not addresses, outside code.
+fn links(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut code = false;
+    let mut prose = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+        } else if !code {
+            prose.push_str(line);
+            prose.push('\n');
+        }
+    }
+    for part in prose.split("](").skip(1) {
+        let link = part.split(')').next().unwrap_or_default();
+        if !link.is_empty() && !link.contains("://") && !link.contains(char::is_whitespace) {
+            found.insert(link.to_owned());
+        }
+    }
+    found
+}
+
+/// The names by which a page's headings are linked to.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut code = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            code = !code;
+        } else if let (false, true, Some((_, heading))) = (code, line.starts_with('#'), line.split_once(' ')) {
+            let slug: String = heading
+                .to_lowercase()
+                .chars()
+                .filter_map(|c| match c {
+                    ' ' => Some('-'),
+                    '-' | '_' => Some(c),
+                    c if c.is_alphanumeric() => Some(c),
+                    _ => None,
+                })
+                .collect();
+            found.insert(slug);
+        }
+    }
+    found
+}
+
+/// All pages below a folder.
+fn pages(folder: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), String> {
+    for entry in fs::read_dir(folder).map_err(|e| told(folder, &e))? {
+        let path = entry.map_err(|e| told(folder, &e))?.path();
+        if path.is_dir() {
+            pages(&path, found)?;
+        } else if path.extension().is_some_and(|e| e == "md") {
+            found.insert(path);
+        }
+    }
+    Ok(())
+}
+
+/// Every page of docs/ is listed in SUMMARY.md, and every relative link, there and in the pages at the top, leads to a file and, where it
+/// names one, to a heading.
+///
+/// # Errors
+/// What is wrong, a line for each.
+fn check(checkout: &Path) -> Result<(), String> {
+    let docs = checkout.join("docs");
+    let summary = docs.join("SUMMARY.md");
+    let mut all = BTreeSet::new();
+    pages(&docs, &mut all)?;
+    let listed = links(&fs::read_to_string(&summary).map_err(|e| told(&summary, &e))?);
+    let mut wrong: Vec<String> = all
+        .iter()
+        .filter(|page| **page != summary && !listed.iter().any(|link| docs.join(link) == **page))
+        .map(|page| format!("{} is not listed in docs/SUMMARY.md", page.display()))
+        .collect();
+    all.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|page| checkout.join(page)));
+    for page in &all {
+        let text = fs::read_to_string(page).map_err(|e| told(page, &e))?;
+        for link in links(&text) {
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file {
+                "" => page.clone(),
+                file => resolved(page.parent().unwrap_or(checkout), file),
+            };
+            if !target.exists() {
+                wrong.push(format!("{}: {link} leads nowhere", page.display()));
+            } else if !anchor.is_empty() && target.extension().is_some_and(|e| e == "md") {
+                let there = fs::read_to_string(&target).map_err(|e| told(&target, &e))?;
+                if !anchors(&there).contains(anchor) {
+                    wrong.push(format!("{}: {link} names no heading", page.display()));
+                }
+            }
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(wrong.join("\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_is_listed_and_every_link_leads_somewhere() {
+        check(&cargo::checkout()).unwrap();
+    }
+
+    #[test]
+    fn headings_are_named_as_on_github() {
+        let names = anchors("# Layers, models, and PyTorch's weights\n```\n# code\n```\n## `a_b` – c\n");
+        assert_eq!(
+            names.into_iter().collect::<Vec<_>>(),
+            ["a_b--c", "layers-models-and-pytorchs-weights"]
+        );
+    }
+
+    #[test]
+    fn links_in_code_and_addresses_are_left_out() {
+        let text = "[a](b.md#c) ![p](p.png) [x](https://x.org)\n```\n[d](e.md)\n```\n";
+        assert_eq!(links(text).into_iter().collect::<Vec<_>>(), ["b.md#c", "p.png"]);
+    }
+}
