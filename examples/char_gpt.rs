@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use polygrad::nn::TrainStep;
 use polygrad::nn::loss::cross_entropy;
 use polygrad::nn::models::{GenerateConfig, Gpt2, Gpt2Config};
-use polygrad::nn::{AdamConfig, CosineAnnealingLR, LinearLR, Schedule, SequentialLR, TrainStep};
+use polygrad::optim::{AdamConfig, CosineAnnealingLR, LinearLR, Schedule, SequentialLR};
 use polygrad::prelude::*;
 
 const CONTEXT: usize = 64;

@@ -3,8 +3,9 @@
 
 use std::f64::consts::TAU;
 
-use polygrad::nn::{Adam, LSTM, LSTMConfig, Linear, OneCycleLR, Schedule, loss::mse_loss};
+use polygrad::nn::{LSTM, LSTMConfig, Linear, loss::mse_loss};
 use polygrad::onnx::{Export, ExportOnnx, Input, OnnxModel};
+use polygrad::optim::{Adam, OneCycleLR, Schedule};
 use polygrad::prelude::*;
 
 const PAST: usize = 72;

@@ -12,9 +12,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use polygrad::nn::Served;
 use polygrad::nn::loss::cross_entropy;
 use polygrad::nn::models::{Mlp, MlpConfig};
-use polygrad::nn::{Adam, Served};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 
 const WORKERS: usize = 4;

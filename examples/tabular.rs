@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use polygrad::nn::{AdamW, Dropout, Linear, loss::mse_loss};
+use polygrad::nn::{Dropout, Linear, loss::mse_loss};
+use polygrad::optim::AdamW;
 use polygrad::prelude::*;
 
 const BATCH: usize = 64;

@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use polygrad::nn::{Adam, Conv1d, Conv1dConfig, Dropout, Embedding, Linear, loss::cross_entropy};
+use polygrad::nn::{Conv1d, Conv1dConfig, Dropout, Embedding, Linear, loss::cross_entropy};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 
 const LANGUAGES: [(&str, &str); 4] = [("Rust", "rs"), ("Python", "py"), ("TOML", "toml"), ("Markdown", "md")];

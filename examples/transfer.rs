@@ -8,11 +8,12 @@ mod fashion_mnist;
 
 use std::path::{Path, PathBuf};
 
+use polygrad::nn::Linear;
 use polygrad::nn::loss::cross_entropy;
 use polygrad::nn::models::{ResNet, ResNetConfig};
-use polygrad::nn::{Adam, Linear};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
-use polygrad::{InterpolateMode, Resize};
+use polygrad::tensor::{InterpolateMode, Resize};
 
 /// The classes that are learnt from few images; those below are there to train on before.
 const NEW: std::ops::Range<i64> = 6..10;

@@ -3,8 +3,9 @@
 #[path = "support/fashion_mnist.rs"]
 mod fashion_mnist;
 
+use polygrad::nn::Linear;
 use polygrad::nn::loss::{BCEWithLogitsLoss, Reduction};
-use polygrad::nn::{Adam, Linear};
+use polygrad::optim::Adam;
 use polygrad::prelude::*;
 
 const PIXELS: usize = 28 * 28;
