@@ -21,7 +21,7 @@ use polygrad::prelude::*;
 const WORKERS: usize = 4;
 
 fn new_model(device: &Device) -> Result<Mlp> {
-    Mlp::new(&MlpConfig::new(&[784, 128, 10]), device)
+    Mlp::new(&MlpConfig::new([784, 128, 10]), device)
 }
 
 fn load(path: &Path, device: &Device) -> Result<Mlp> {
