@@ -113,7 +113,7 @@ fn draw(engines: &[(String, Vec<f64>)]) -> Result<Vec<u8>, png::EncodingError> {
         (LEFT + x as f32 * (RIGHT - LEFT), BOTTOM - y as f32 * (BOTTOM - TOP))
     };
     let mut canvas = Canvas::new(WIDTH as usize, HEIGHT as usize, GROUND);
-    let title = "one training run that moves from engine to engine: the loss of each step";
+    let title = "One training run that moves from engine to engine: the loss of each step";
     canvas.text(title, (LEFT, 56.0), Align::Left, TITLE);
     for i in 0..=(2.0 * top) as usize {
         let y = place(0.0, i as f64 / 2.0).1.round() + 0.5;
@@ -125,6 +125,7 @@ fn draw(engines: &[(String, Vec<f64>)]) -> Result<Vec<u8>, png::EncodingError> {
             LABEL,
         );
     }
+    let mut dots = Vec::new();
     let mut step = 0;
     let mut last: Option<Point> = None;
     for ((name, losses), colour) in engines.iter().zip(COLOURS.into_iter().cycle()) {
@@ -145,8 +146,8 @@ fn draw(engines: &[(String, Vec<f64>)]) -> Result<Vec<u8>, png::EncodingError> {
         );
         let line: Vec<Point> = last.into_iter().chain(points.iter().copied()).collect();
         canvas.strokes(&[line], 4.0, colour, 1.0);
-        let dots: Vec<Vec<Point>> = points.iter().map(|&point| vec![point]).collect();
-        canvas.strokes(&dots, 12.0, colour, 1.0);
+        // Drawn last, so that no line covers a dot.
+        dots.push((points.iter().map(|&point| vec![point]).collect::<Vec<_>>(), colour));
         for (i, point) in points.iter().enumerate() {
             canvas.text(
                 &(step + i + 1).to_string(),
@@ -157,6 +158,9 @@ fn draw(engines: &[(String, Vec<f64>)]) -> Result<Vec<u8>, png::EncodingError> {
         }
         last = points.last().copied();
         step += losses.len();
+    }
+    for (dots, colour) in dots {
+        canvas.strokes(&dots, 12.0, colour, 1.0);
     }
     canvas.text("step", ((LEFT + RIGHT) / 2.0, BOTTOM + 70.0), Align::Centre, LABEL);
     canvas.to_png()
