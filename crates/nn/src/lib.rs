@@ -1,6 +1,6 @@
 //! Layers, losses, optimizers, schedules and checkpoints, on any backend.
 //!
-//! A model is a struct that derives [`Module`]; its parameters have PyTorch's names and layouts. An [`Optimizer`] changes them by the
+//! A model is a struct that derives [`Module`]; its parameters have PyTorch's names and layouts. An [`Optimizer`](optim::Optimizer) changes them by the
 //! [`Gradients`](polygrad_tensor::Gradients) of a backward pass.
 
 // The derive macro names this crate from outside.
