@@ -59,6 +59,11 @@ where
         Ok(outputs)
     }
 
+    /// Takes the step apart.
+    pub fn into_parts(self) -> (M, O) {
+        self.step.into_parts()
+    }
+
     /// The first half of [`CapturedStep::step`]: what the loss function gives, and the gradients.
     ///
     /// # Errors

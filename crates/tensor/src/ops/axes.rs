@@ -5,6 +5,11 @@ use smallvec::SmallVec;
 
 /// One axis, several, or (as `()`) all of them; negative ones count from the back. Of a scalar, 0 and −1 name no axis and are
 /// allowed, as in PyTorch.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names no axes",
+    label = "takes an axis, several as an array or a tuple, or `()` for all",
+    note = "an axis is an `isize`, since -1 is the last one: write `axis as isize`"
+)]
 pub trait IntoAxes {
     /// The axes of a shape.
     ///
@@ -45,6 +50,23 @@ impl<const N: usize> IntoAxes for &[isize; N] {
     fn into_axes(self, shape: &Shape) -> Result<Axes> {
         self.as_slice().into_axes(shape)
     }
+}
+
+macro_rules! tuples {
+    ($(($($axis:ident),+): ($($type:ty),+);)*) => {$(
+        impl IntoAxes for ($($type),+) {
+            fn into_axes(self, shape: &Shape) -> Result<Axes> {
+                let ($($axis),+) = self;
+                [$($axis),+].into_axes(shape)
+            }
+        }
+    )*};
+}
+
+tuples! {
+    (a, b): (isize, isize);
+    (a, b, c): (isize, isize, isize);
+    (a, b, c, d): (isize, isize, isize, isize);
 }
 
 impl IntoAxes for &Vec<isize> {

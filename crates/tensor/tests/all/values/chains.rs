@@ -80,6 +80,7 @@ fn reductions_keep_their_axes_or_not() -> Result<()> {
     same(x.sum(1)?, &[2], &[3, 12]);
     same(x.sum_keepdim(1)?, &[2, 1], &[3, 12]);
     same(x.sum_keepdim(())?, &[1, 1], &[15]);
+    same(x.sum((0, -1))?, &[], &[15]);
     same(x.argmax(1)?, &[2], &[2, 2]);
     same(x.argmin_keepdim(0)?, &[1, 3], &[0, 0, 0]);
     same(x.max(0)?.0, &[3], &[3, 4, 5]);
