@@ -62,6 +62,9 @@ fn of_floats(a: f32, b: f32, #[comptime] function: Pair) -> f32 {
 #[cube]
 fn remainder(a: f32, b: f32) -> f32 {
     let rest = a - b * (a / b).trunc();
+    // An infinite divisor leaves all of a finite number, and not 0 times infinity.
+    let whole = b.abs() > f32::MAX && a.abs() <= f32::MAX;
+    let rest = select(whole, a, rest);
     let other = rest != 0.0f32 && (rest < 0.0f32) != (b < 0.0f32);
     select(other, rest + b, rest)
 }

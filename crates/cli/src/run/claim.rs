@@ -71,8 +71,10 @@ impl Claim {
     /// It was removed or replaced, or its `config.json` was; or whatever the file system says.
     pub(crate) fn check(&self) -> Result<()> {
         let path = self.path();
+        // Asked first: of a folder that is replaced between the two questions, the lock is the one that tells.
+        let has_config = self.config().is_file();
         let holds = self.lock.holds().map_err(|e| Failure::io("read", path, &e))?;
-        if holds && self.config().is_file() {
+        if holds && has_config {
             return Ok(());
         }
         let what = if !path.is_dir() {
