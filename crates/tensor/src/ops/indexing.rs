@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-use polygrad_core::{Backend, DType, Error, Result, SliceRange};
+use polygrad_core::{Backend, DType, Error, ErrorKind, Result, SliceRange};
 
 use super::context;
 use crate::graph::is_grad_enabled;
@@ -317,6 +317,25 @@ impl<B: Backend> Selection<B> {
             (linear, ..) => Ok(linear),
         }
     }
+
+    /// An error about the sum of positions as one about the first that is out of range.
+    #[cold]
+    fn blame(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::OutOfRange {
+            return error;
+        }
+        for axis in &self.axes {
+            let (Some(picks), Some(source), extent) = (&axis.picks, axis.source, axis.extent as i64) else {
+                continue;
+            };
+            let positions = picks.to_vec::<i64>().unwrap_or_default();
+            if let Some(at) = positions.into_iter().find(|at| !(-extent..extent).contains(at)) {
+                let text = format!("index {at} is outside axis {source} of extent {extent}");
+                return Error::out_of_range(text);
+            }
+        }
+        error
+    }
 }
 
 /// The positions, as i64, that an index tensor names on the axes for which it stands.
@@ -389,7 +408,8 @@ impl<B: Backend> Tensor<B> {
         let (before, behind) = (&dims[..front], &dims[front + picked.len()..]);
         let lines = cut.reshape([before, &[total], behind].concat())?;
         lines
-            .index_select(front as isize, &linear.flatten(0, -1)?)?
+            .index_select(front as isize, &linear.flatten(0, -1)?)
+            .map_err(|e| selection.blame(e))?
             .reshape([before, linear.shape().dims(), behind].concat())
     }
 
@@ -453,13 +473,16 @@ impl<B: Backend> Tensor<B> {
         scatter: impl FnOnce(&Self, isize, &Self, &Self) -> Result<Self>,
     ) -> Result<Self> {
         let value = value.beside(self)?.to_dtype(self.dtype())?;
-        let places = self.places(Selection::new(self, index)?)?;
+        let selection = Selection::new(self, index)?;
+        let places = self.places(&selection)?;
         let value = value.expand(places.shape())?.flatten(0, -1)?;
-        scatter(&self.flatten(0, -1)?, 0, &places.flatten(0, -1)?, &value)?.reshape(self.shape())
+        scatter(&self.flatten(0, -1)?, 0, &places.flatten(0, -1)?, &value)
+            .map_err(|e| selection.blame(e))?
+            .reshape(self.shape())
     }
 
     /// Where in row-major order the elements of a selection are, in its shape.
-    fn places(&self, selection: Selection<B>) -> Result<Self> {
+    fn places(&self, selection: &Selection<B>) -> Result<Self> {
         let device = self.device();
         let strides = row_major(&self.dims());
         let (picked, front) = selection.picked();
@@ -544,7 +567,8 @@ impl<B: Backend> Tensor<B> {
     pub fn masked_select(&self, mask: &Self) -> Result<Self> {
         let fail = |e| context(e, "masked_select", &[self, mask]);
         if mask.dtype() != DType::Bool {
-            return Err(fail(Error::dtype(format!("a mask is bool, not {}", mask.dtype()))));
+            let error = Error::dtype(format!("a mask is bool, not {}", mask.dtype()));
+            return Err(fail(error.with_hint("compare, as in x.gt(0.0)")));
         }
         let shape = self.shape().broadcast(&mask.shape()).map_err(fail)?;
         self.expand(shape)?
