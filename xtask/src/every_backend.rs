@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::canvas::{Align, Canvas, Colour, Style};
+use crate::canvas::{Align, Canvas, Style};
+use crate::colours::{FAINT, GRID, GROUND, HEADING, LABEL, LINES, TITLE};
 use crate::font::Point;
 use crate::{cargo, torch};
 
@@ -16,37 +17,6 @@ const LEFT: f32 = 110.0;
 const RIGHT: f32 = 1550.0;
 const TOP: f32 = 150.0;
 const BOTTOM: f32 = 540.0;
-
-/// As in the charts of `polygrad`.
-const GROUND: Colour = [255, 255, 255];
-const INK: Colour = [38, 43, 52];
-const FAINT: Colour = [112, 119, 130];
-const GRID: Colour = [229, 232, 236];
-const COLOURS: [Colour; 7] = [
-    [0, 114, 178],
-    [213, 94, 0],
-    [0, 158, 115],
-    [204, 121, 167],
-    [230, 159, 0],
-    [86, 180, 233],
-    [0, 0, 0],
-];
-
-const TITLE: Style = Style {
-    size: 22.0,
-    weight: 3.2,
-    colour: INK,
-};
-const NAME: Style = Style {
-    size: 18.0,
-    weight: 2.4,
-    colour: INK,
-};
-const LABEL: Style = Style {
-    size: 15.0,
-    weight: 1.9,
-    colour: FAINT,
-};
 
 /// `cargo xtask every-backend`: runs the example with every engine that can be built here, and draws what it prints.
 ///
@@ -128,7 +98,7 @@ fn draw(engines: &[(String, Vec<f64>)]) -> Result<Vec<u8>, png::EncodingError> {
     let mut dots = Vec::new();
     let mut step = 0;
     let mut last: Option<Point> = None;
-    for ((name, losses), colour) in engines.iter().zip(COLOURS.into_iter().cycle()) {
+    for ((name, losses), colour) in engines.iter().zip(LINES.into_iter().cycle()) {
         let points: Vec<Point> = losses
             .iter()
             .enumerate()
@@ -142,7 +112,7 @@ fn draw(engines: &[(String, Vec<f64>)]) -> Result<Vec<u8>, png::EncodingError> {
             name,
             ((from + to) / 2.0, TOP - 24.0),
             Align::Centre,
-            Style { colour, ..NAME },
+            Style { colour, ..HEADING },
         );
         let line: Vec<Point> = last.into_iter().chain(points.iter().copied()).collect();
         canvas.strokes(&[line], 4.0, colour, 1.0);

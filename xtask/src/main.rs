@@ -12,6 +12,8 @@ mod cache;
 #[path = "../../crates/cli/src/plot/canvas.rs"]
 mod canvas;
 mod cargo;
+#[path = "../../crates/cli/src/plot/colours.rs"]
+mod colours;
 mod cross;
 mod every_backend;
 #[allow(dead_code, reason = "as for the canvas")]

@@ -1,6 +1,6 @@
-//! The colours of all charts.
+//! The colours and the styles of text of all charts.
 
-use super::canvas::Colour;
+use super::canvas::{Colour, Style};
 
 /// What everything is drawn on.
 pub(crate) const GROUND: Colour = [255, 255, 255];
@@ -11,7 +11,7 @@ pub(crate) const FAINT: Colour = [112, 119, 130];
 /// Lines across a chart.
 pub(crate) const GRID: Colour = [229, 232, 236];
 /// Colours that the colour-blind can tell apart (Okabe and Ito, "Color Universal Design", 2008).
-#[cfg(feature = "lab")]
+#[allow(dead_code, reason = "without the laboratory no chart has lines of many things")]
 pub(crate) const LINES: [Colour; 8] = [
     [0, 114, 178],
     [213, 94, 0],
@@ -22,3 +22,22 @@ pub(crate) const LINES: [Colour; 8] = [
     [0, 0, 0],
     [240, 228, 66],
 ];
+
+/// The title of a picture.
+pub(crate) const TITLE: Style = Style {
+    size: 22.0,
+    weight: 3.2,
+    colour: INK,
+};
+/// The heading of a part.
+pub(crate) const HEADING: Style = Style {
+    size: 18.0,
+    weight: 2.4,
+    colour: INK,
+};
+/// What stands along an axis.
+pub(crate) const LABEL: Style = Style {
+    size: 15.0,
+    weight: 1.9,
+    colour: FAINT,
+};

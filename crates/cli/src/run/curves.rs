@@ -2,29 +2,13 @@
 
 use super::metrics::{Row, Split};
 use crate::plot::canvas::{Align, Canvas, Colour, Style};
-use crate::plot::colours::{FAINT, GRID, GROUND, INK};
+use crate::plot::colours::{FAINT, GRID, GROUND, HEADING, LABEL, TITLE};
 use crate::plot::font::Point;
 
 const WIDTH: usize = 1600;
 const HEIGHT: usize = 700;
 const TRAIN: Colour = [62, 116, 190];
 const TEST: Colour = [226, 115, 28];
-
-const TITLE: Style = Style {
-    size: 22.0,
-    weight: 3.2,
-    colour: INK,
-};
-const HEADING: Style = Style {
-    size: 18.0,
-    weight: 2.4,
-    colour: INK,
-};
-const LABEL: Style = Style {
-    size: 15.0,
-    weight: 1.9,
-    colour: FAINT,
-};
 
 /// One chart: its place on the picture and the range of its axes.
 struct Panel {
@@ -183,6 +167,7 @@ fn ticks(low: f64, high: f64, most: u8) -> Vec<(f64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::colours::INK;
 
     /// Rows as a good run gives them: 8 epochs of 40 training rows, a test row after each.
     fn rows() -> Vec<Row> {
