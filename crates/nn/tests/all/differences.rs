@@ -16,6 +16,7 @@ on_backends!(
     integers_are_not_averaged,
     infinity_divides_to_infinity,
     gradients_at_the_edges,
+    one_of_equal_medians_takes_the_gradient,
     equals_keep_their_order,
     nearest_takes_one_element,
     no_channels_give_the_whole_shape,
@@ -97,6 +98,12 @@ fn gradients_at_the_edges<B: Backend>(device: &Device<B>) {
     assert!(gradient(&[f64::NAN], device, |x| x.elu(1.0))[0].is_nan());
     let product = gradient(&[f64::INFINITY, 0.0, 2.0], device, |x| x.prod(0));
     assert_eq!(product[0], 0.0);
+}
+
+fn one_of_equal_medians_takes_the_gradient<B: Backend>(device: &Device<B>) {
+    let slopes = gradient(&[2.0, 1.0, 2.0, 3.0, 2.0], device, Tensor::median_all);
+    assert_eq!(slopes.iter().filter(|&&slope| slope == 1.0).count(), 1);
+    assert_eq!(slopes.iter().sum::<f64>(), 1.0);
 }
 
 fn equals_keep_their_order<B: Backend>(device: &Device<B>) {
