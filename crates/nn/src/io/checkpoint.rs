@@ -106,6 +106,7 @@ impl Checkpoint {
                 ErrorKind::StateDict,
                 format!("the checkpoint has no part {name:?}; there: {there}"),
             )
+            .with_hint("with_part adds one before the checkpoint is saved")
         })
     }
 
