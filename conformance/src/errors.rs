@@ -101,7 +101,9 @@ const TABLE: &[(&str, &str, ErrorKind, &str, Call)] = &[
     ("cat", "extents", Shape, "cat", |g| {
         Tensor::cat(&[&g.ones(&[2, 3])?, &g.ones(&[2, 4])?], 0)
     }),
-    ("cat", "nothing", InvalidArgument, "cat", |_| Tensor::cat(&[], 0)),
+    ("cat", "nothing", InvalidArgument, "cat", |_| {
+        Tensor::cat::<Tensor>(&[], 0)
+    }),
     ("gather", "position past the end", OutOfRange, "5", |g| {
         g.ones(&[2, 3])?.gather(1, &g.column(&[0, 5])?)
     }),

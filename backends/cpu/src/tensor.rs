@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use polygrad_core::observe::copied_to_update;
 use polygrad_core::{DType, Element, Error, HostBytes, HostTensor, Layout, Result, Shape};
 
 use crate::CpuDevice;
@@ -198,6 +199,7 @@ impl CpuTensor {
     /// Makes the tensor one that may be overwritten in place, copying it if need be.
     pub(crate) fn make_writable(&mut self) -> Result<()> {
         if !self.is_writable() {
+            copied_to_update(self.numel() * self.dtype.size());
             *self = self.copied()?;
         }
         Ok(())

@@ -14,6 +14,7 @@ pub struct Seen {
 thread_local! {
     static ON: Cell<bool> = const { Cell::new(false) };
     static SEEN: RefCell<Seen> = RefCell::default();
+    static COPIED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Runs `f`, and gives its result together with how this thread computed it. Observations inside of others are not kept apart.
@@ -46,4 +47,16 @@ pub fn on_host() {
     if ON.get() {
         SEEN.with_borrow_mut(|seen| seen.on_host = true);
     }
+}
+
+/// Takes down that an update in place had to copy a tensor of so many bytes first, since somebody else holds its memory; for the backends that do so.
+#[inline]
+pub fn copied_to_update(bytes: usize) {
+    COPIED.set(COPIED.get().wrapping_add(bytes as u64));
+}
+
+/// The bytes that updates in place have copied on this thread since it began.
+#[inline]
+pub fn bytes_copied_to_update() -> u64 {
+    COPIED.get()
 }

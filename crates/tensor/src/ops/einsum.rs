@@ -1,8 +1,11 @@
 //! Einstein summation, by permutations and one matrix product for each pair of operands.
 
+use std::borrow::Borrow;
+
 use polygrad_core::{Backend, Error, Result};
 
 use super::context;
+use super::join::borrowed;
 use super::wide::narrow;
 use crate::Tensor;
 
@@ -13,7 +16,8 @@ impl<B: Backend> Tensor<B> {
     ///
     /// # Errors
     /// When the equation is malformed or does not fit the operands.
-    pub fn einsum(equation: &str, operands: &[&Self]) -> Result<Self> {
+    pub fn einsum<T: Borrow<Self>>(equation: &str, operands: &[T]) -> Result<Self> {
+        let operands = &*borrowed(operands);
         let fail = |e: Error| context(e.with_hint("write it like \"ij,jk->ik\""), "einsum", operands);
         let ranks: Vec<usize> = operands.iter().map(|tensor| tensor.rank()).collect();
         let (terms, output) = parse(equation, &ranks).map_err(fail)?;

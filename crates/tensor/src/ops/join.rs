@@ -1,6 +1,6 @@
 //! Joining tensors and taking them apart.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use polygrad_core::{Backend, Error, Op, Result};
 use smallvec::SmallVec;
@@ -12,13 +12,21 @@ use crate::graph::record;
 /// As many tensors are joined without memory for lists of them.
 const FEW: usize = 4;
 
+pub(super) fn borrowed<B: Backend, T: Borrow<Tensor<B>>>(tensors: &[T]) -> SmallVec<[&Tensor<B>; FEW]> {
+    tensors.iter().map(T::borrow).collect()
+}
+
 impl<B: Backend> Tensor<B> {
-    /// Joins tensors along an axis; the other extents must be equal, dtypes promote. An operand of shape `[0]` adds nothing, whatever the
-    /// others' rank, as in PyTorch.
+    /// Joins tensors, or references to them, along an axis: `Tensor::cat(&[&a, &b], 0)`. The other extents must be equal, dtypes promote.
+    /// An operand of shape `[0]` adds nothing, whatever the others' rank, as in PyTorch.
     ///
     /// # Errors
     /// When there are none, the axis is out of range, or shapes or devices do not fit.
-    pub fn cat(tensors: &[&Self], axis: isize) -> Result<Self> {
+    pub fn cat<T: Borrow<Self>>(tensors: &[T], axis: isize) -> Result<Self> {
+        Self::concat(&borrowed(tensors), axis)
+    }
+
+    fn concat(tensors: &[&Self], axis: isize) -> Result<Self> {
         let fail = |e| context(e, "cat", tensors);
         let Some(&first) = tensors.first() else {
             return Err(fail(Error::invalid("there are no tensors to join")));
@@ -52,11 +60,12 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &parts, || Op::Concat { axis }))
     }
 
-    /// Joins tensors of one shape along a new axis.
+    /// Joins tensors of one shape, or references to them, along a new axis.
     ///
     /// # Errors
     /// When there are none, the axis is out of range, or shapes or devices do not fit.
-    pub fn stack(tensors: &[&Self], axis: isize) -> Result<Self> {
+    pub fn stack<T: Borrow<Self>>(tensors: &[T], axis: isize) -> Result<Self> {
+        let tensors = &*borrowed(tensors);
         let apart = tensors.iter().map(|x| x.unsqueeze(axis));
         let apart = apart.collect::<Result<SmallVec<[Self; FEW]>>>()?;
         let Some(first) = apart.first() else {
@@ -67,7 +76,7 @@ impl<B: Backend> Tensor<B> {
             let error = Error::shape(format!("{} and {} differ", tensors[0].shape(), other.shape()));
             return Err(context(error, "stack", tensors));
         }
-        Self::cat(&apart.iter().collect::<SmallVec<[_; FEW]>>(), axis)
+        Self::concat(&borrowed(&apart), axis)
     }
 
     /// Parts of `size` along an axis; the last one is smaller where it does not come out even.

@@ -110,6 +110,9 @@ fn profile(subject: &Subject, device: &Device, how: &How) -> Result<Outcome> {
     say(&table::modules(&profile, how.rows));
     say("");
     say(&table::whole(&profile, allocator));
+    if let Some(warning) = table::copies(&profile) {
+        say(&format!("\n{warning}"));
+    }
     if let Some(file) = file {
         let trace = trace::trace(&subject.title(), &profile);
         file.finish(format!("{trace}\n").as_bytes())?;

@@ -58,6 +58,8 @@ pub(super) struct Sample {
     pub(super) module: Option<Arc<str>>,
     /// Operations of products, a multiplication with its addition as two.
     pub(super) flops: u64,
+    /// The bytes of tensors that it had to copy, since somebody else holds what it was to update in place.
+    pub(super) copied: u64,
 }
 
 impl Sample {

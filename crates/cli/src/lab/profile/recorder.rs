@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use polygrad::backend::Result as Computed;
+use polygrad::backend::observe::bytes_copied_to_update;
 use polygrad::nn::watch::{self, Activation};
 use polygrad::nn::{Item, Visit, Visitor};
 use polygrad::tensor::wrapped::{Call, Hooks};
@@ -96,11 +97,12 @@ impl Hooks for Recorder {
             run();
             return Ok(());
         }
-        let began = Instant::now();
+        let (began, copied) = (Instant::now(), bytes_copied_to_update());
         run();
+        let copied = bytes_copied_to_update().wrapping_sub(copied);
         let waited = self.device.as_ref().map_or(Ok(()), Device::synchronize);
         let ended = Instant::now();
-        self.lock().add(call.name(), operands, Span::new(began, ended));
+        self.lock().add(call.name(), operands, Span::new(began, ended), copied);
         waited
     }
 }
@@ -148,7 +150,7 @@ impl State {
         self.recording
     }
 
-    fn add(&mut self, op: &'static str, operands: &[(DType, Shape)], span: Span<Instant>) {
+    fn add(&mut self, op: &'static str, operands: &[(DType, Shape)], span: Span<Instant>, copied: u64) {
         self.profile.samples.push(Sample {
             op,
             operands: operands.into(),
@@ -156,6 +158,7 @@ impl State {
             activity: activity(),
             module: None,
             flops: 0,
+            copied,
         });
     }
 
@@ -190,10 +193,12 @@ impl Span<Instant> {
 mod tests {
     use polygrad::Tensor;
     use polygrad::nn::{Linear, ReLU, Sequential};
+    use polygrad::optim::{Optimizer, SGD};
     use polygrad::tensor::wrapped::Wrapped;
     use polygrad_conformance::{Options, run};
 
     use super::super::record::Pass;
+    use super::super::table;
     use super::*;
 
     /// A watched device of the CPU.
@@ -230,6 +235,25 @@ mod tests {
     }
 
     #[test]
+    fn parameters_that_somebody_holds_are_told_of() {
+        let (recorder, device) = watched();
+        let model = Linear::new(250, 500, &device).unwrap();
+        let mut sgd = SGD::new(polygrad::nn::Module::parameters(&model), 0.1).unwrap();
+        let x = Tensor::ones([5, 250], &device).unwrap();
+        let loss = || model.forward(&x)?.sum_all();
+        recorder.step(|| sgd.backward_step(loss()?)).unwrap();
+        assert_eq!(table::copies(&recorder.take()), None);
+
+        let held = |sgd: &mut SGD| {
+            let loss = loss()?;
+            sgd.backward_step(loss.clone()).map(|_| loss)
+        };
+        recorder.step(|| held(&mut sgd)).unwrap();
+        let warning = table::copies(&recorder.take()).unwrap();
+        assert!(warning.contains("copies 0.500 MB of parameters a step"), "{warning}");
+    }
+
+    #[test]
     fn gradients_belong_to_the_layer_that_computed() {
         let (recorder, device) = watched();
         let model = Sequential::new()
@@ -256,6 +280,7 @@ mod tests {
         assert_eq!(flops(Pass::Backward, "0"), 2 * 5 * 3 * 4);
         assert_eq!(flops(Pass::Backward, "2"), 2 * flops(Pass::Forward, "2"));
         assert!(of(Pass::Optimizer, "0").is_empty());
+        assert_eq!(table::copies(&profile), None);
         assert_eq!((profile.steps.len(), profile.layers.len()), (1, 4));
     }
 }

@@ -153,6 +153,20 @@ pub(super) fn whole(profile: &Profile, allocator: Option<Allocator>) -> String {
     aligned(&lines, 1)
 }
 
+/// What to say of parameters that were copied because somebody else held them, if any were.
+pub(super) fn copies(profile: &Profile) -> Option<String> {
+    let updates = profile.samples.iter().filter(|sample| sample.pass() == Pass::Optimizer);
+    let bytes: u64 = updates.map(|sample| sample.copied).sum();
+    let each = bytes as f64 / profile.steps.len().max(1) as f64;
+    (bytes > 0).then(|| {
+        format!(
+            "warning: the optimizer copies {:.3} MB of parameters a step, since something else still holds them: a loss that is alive, or a clone\n\
+             fix: optimizer.backward_step(loss) takes the loss",
+            each * 1e-6
+        )
+    })
+}
+
 /// The median time of a step.
 pub(super) fn median(steps: &[Span]) -> String {
     let mut times: Vec<Duration> = steps.iter().map(Span::duration).collect();
@@ -252,6 +266,7 @@ mod tests {
             activity,
             module: module.map(Into::into),
             flops,
+            copied: 0,
         };
         let (direct, backward) = (Activity::Direct, Activity::Backward(1));
         Profile {

@@ -357,7 +357,7 @@ impl<B: Backend> MultiheadAttention<B> {
         if self.add_zero_attn {
             parts.push(Tensor::zeros(&one[..], (&x.device(), x.dtype()))?);
         }
-        Tensor::cat(&parts.iter().collect::<Vec<_>>(), 2)
+        Tensor::cat(&parts, 2)
     }
 
     /// The last projection, with the axes as the query has them.

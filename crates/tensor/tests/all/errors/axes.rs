@@ -131,8 +131,12 @@ fn shapes() {
         &["cat", "[2, 3] and [3, 3] differ outside axis 1"],
     );
     fails(Tensor::cat(&[&x, &f32(&[2])], 0), Shape, &["cat", "[2]"]);
-    fails(Tensor::cat(&[], 0), InvalidArgument, &["cat", "no tensors"]);
-    fails(Tensor::stack(&[], 0), InvalidArgument, &["stack", "no tensors"]);
+    fails(Tensor::cat::<Tensor>(&[], 0), InvalidArgument, &["cat", "no tensors"]);
+    fails(
+        Tensor::stack::<Tensor>(&[], 0),
+        InvalidArgument,
+        &["stack", "no tensors"],
+    );
     fails(
         Tensor::stack(&[&x, &f32(&[2])], 0),
         Shape,

@@ -119,7 +119,7 @@ fn matrix_products() {
         Shape,
         &["einsum", "axis -1 of ...", "2", "5"],
     );
-    fails(Tensor::einsum("", &[]), InvalidArgument, &["einsum"]);
+    fails(Tensor::einsum::<Tensor>("", &[]), InvalidArgument, &["einsum"]);
 }
 
 #[test]
