@@ -20,6 +20,7 @@ mod host;
 mod layout;
 mod nearest;
 pub mod observe;
+mod open;
 mod ops;
 mod printable;
 pub mod program;
@@ -41,6 +42,7 @@ pub use host::{HostBytes, HostTensor};
 pub use inventory;
 pub use layout::Layout;
 pub use nearest::nearest;
+pub use open::open_file;
 pub use ops::{
     Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Op, OpDesc, PoolParams,
     Prepack, ReduceOp, SavedTensor, SgdParams, SliceRange, TensorType, UnaryOp,

@@ -2,9 +2,9 @@
 
 mod atomic;
 mod checkpoint;
-mod open;
+
 mod safetensors;
 
 pub use atomic::{AtomicFile, replace_file};
 pub use checkpoint::Checkpoint;
-pub use open::open_file;
+pub use polygrad_core::open_file;

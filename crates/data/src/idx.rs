@@ -7,80 +7,114 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
-use polygrad::nn::open_file;
+use polygrad_core::{Error, ErrorKind as Kind, Result, open_file};
 
-use crate::failure::{Failure, Result, Shown};
+use crate::dataset::Dataset;
+use crate::image::{Image, bad as damaged};
 
 /// No deflate stream expands further than this, so a header that promises more is a lie.
 const MAX_DEFLATE_RATIO: u64 = 1032;
 
-/// Grey or multi-channel images of one size, as bytes in the order `[count, channels, rows, cols]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Images {
-    /// `count * channels * rows * cols` bytes, 0 is black.
-    pub(crate) pixels: Vec<u8>,
-    /// How many images there are, at least 1.
-    pub(crate) count: usize,
-    /// 1 for a file of rank 3, the second dimension of a file of rank 4.
-    pub(crate) channels: usize,
-    /// The height of an image in pixels.
-    pub(crate) rows: usize,
-    /// The width of an image in pixels.
-    pub(crate) cols: usize,
+/// The images of an IDX file, plain or gzip-compressed, in memory. An example is an [`Image`]; labels are read by [`Idx::labels`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idx {
+    /// `count * channels * height * width` bytes, 0 is black.
+    pixels: Vec<u8>,
+    count: usize,
+    channels: usize,
+    height: usize,
+    width: usize,
 }
 
-impl Images {
-    /// The number of bytes in one image.
-    pub(crate) fn image_len(&self) -> usize {
-        self.channels * self.rows * self.cols
+impl Idx {
+    /// Reads images: rank 3 `[count, height, width]` or rank 4 `[count, channels, height, width]`, unsigned bytes.
+    ///
+    /// # Errors
+    /// A file that is missing, truncated, corrupt, too long, empty, of another type or of another rank.
+    pub fn images(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let (dims, pixels) = read(path, "images", &[3, 4])?;
+        let (count, channels, height, width) = match dims[..] {
+            [count, height, width] => (count, 1, height, width),
+            [count, channels, height, width] => (count, channels, height, width),
+            _ => return Err(bad(path, "has an impossible rank")),
+        };
+        Ok(Self {
+            pixels,
+            count,
+            channels,
+            height,
+            width,
+        })
     }
 
-    /// Swaps the rows and columns of every image.
-    pub(crate) fn transpose(&mut self) {
-        let (rows, cols) = (self.rows, self.cols);
-        let mut turned = vec![0; rows * cols];
-        for plane in self.pixels.chunks_exact_mut(rows * cols) {
+    /// Reads labels: rank 1, unsigned bytes.
+    ///
+    /// # Errors
+    /// As for [`Idx::images`].
+    pub fn labels(path: impl AsRef<Path>) -> Result<Vec<usize>> {
+        let bytes = read(path.as_ref(), "labels", &[1])?.1;
+        Ok(bytes.into_iter().map(usize::from).collect())
+    }
+
+    /// 1 for a file of rank 3.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// Of each image, in pixels.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// Of each image, in pixels.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// All images one after another: for each its channels, of each its rows.
+    pub fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+
+    /// Swaps the rows and columns of every image: EMNIST's files need it.
+    pub fn transpose(&mut self) {
+        let (height, width) = (self.height, self.width);
+        let mut turned = vec![0; height * width];
+        for plane in self.pixels.chunks_exact_mut(height * width) {
             for (i, &pixel) in plane.iter().enumerate() {
-                turned[(i % cols) * rows + i / cols] = pixel;
+                turned[(i % width) * height + i / width] = pixel;
             }
             plane.copy_from_slice(&turned);
         }
-        (self.rows, self.cols) = (cols, rows);
+        (self.height, self.width) = (width, height);
     }
 }
 
-/// Reads images: rank 3 `[count, rows, cols]` or rank 4 `[count, channels, rows, cols]`, unsigned bytes.
-///
-/// # Errors
-/// A file that is missing, truncated, corrupt, too long, empty, of another type or of another rank.
-pub(crate) fn read_images(path: &Path) -> Result<Images> {
-    let (dims, pixels) = read(path, "images", &[3, 4])?;
-    let (count, channels, rows, cols) = match dims[..] {
-        [count, rows, cols] => (count, 1, rows, cols),
-        [count, channels, rows, cols] => (count, channels, rows, cols),
-        _ => return Err(bad(path, "has an impossible rank")),
-    };
-    Ok(Images {
-        pixels,
-        count,
-        channels,
-        rows,
-        cols,
-    })
-}
+impl Dataset for Idx {
+    type Item = Image;
 
-/// Reads labels: rank 1, unsigned bytes.
-///
-/// # Errors
-/// As for [`read_images`].
-pub(crate) fn read_labels(path: &Path) -> Result<Vec<u8>> {
-    Ok(read(path, "labels", &[1])?.1)
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn example(&self, index: usize) -> Result<Image> {
+        let area = self.height * self.width;
+        let planes = &self.pixels[index * self.channels * area..][..self.channels * area];
+        let pixels = match self.channels {
+            1 => planes.to_vec(),
+            channels => (0..area)
+                .flat_map(|at| (0..channels).map(move |channel| planes[channel * area + at]))
+                .collect(),
+        };
+        Image::new(self.channels, self.height, self.width, pixels)
+    }
 }
 
 fn read(path: &Path, holds: &str, ranks: &[u8]) -> Result<(Vec<usize>, Vec<u8>)> {
     let (file, length) = open_file(path)?;
     let mut plain = BufReader::with_capacity(1 << 16, file);
-    let begin = plain.fill_buf().map_err(|e| Failure::io("read", path, &e))?;
+    let begin = plain.fill_buf().map_err(|e| Error::io("read", path, e))?;
     let gzip = begin.starts_with(&[0x1f, 0x8b]);
     if gzip {
         let most = length.saturating_mul(MAX_DEFLATE_RATIO);
@@ -95,7 +129,7 @@ fn parse(path: &Path, source: &mut dyn Read, most: u64, holds: &str, ranks: &[u8
     let mut magic = [0; 4];
     source
         .read_exact(&mut magic)
-        .map_err(|e| broken(path, &e, "ends inside its header"))?;
+        .map_err(|e| broken(path, e, "ends inside its header"))?;
     let [0, 0, kind, rank] = magic else {
         return Err(bad(
             path,
@@ -113,14 +147,14 @@ fn parse(path: &Path, source: &mut dyn Read, most: u64, holds: &str, ranks: &[u8
             path,
             &format!("has rank {rank}, but a file of {holds} has rank {}", list(ranks)),
         )
-        .fix("images and labels may have been swapped: check the file names"));
+        .with_hint("images and labels may have been swapped: check the file names"));
     }
     let mut dims = Vec::with_capacity(usize::from(rank));
     for _ in 0..rank {
         let mut dim = [0; 4];
         source
             .read_exact(&mut dim)
-            .map_err(|e| broken(path, &e, "ends inside its header"))?;
+            .map_err(|e| broken(path, e, "ends inside its header"))?;
         dims.push(u32::from_be_bytes(dim));
     }
     if dims.contains(&0) {
@@ -145,15 +179,18 @@ fn read_exactly(path: &Path, source: &mut dyn Read, expected: u64, dims: &[u32])
         .ok()
         .and_then(|n| bytes.try_reserve_exact(n).ok())
         .ok_or_else(|| {
-            Failure::new(format!(
-                "{} needs {expected} bytes of memory, which are not to be had",
-                path.shown()
-            ))
+            Error::new(
+                Kind::OutOfMemory,
+                format!(
+                    "{} needs {expected} bytes of memory, which are not to be had",
+                    path.display()
+                ),
+            )
         })?;
     source
         .take(expected)
         .read_to_end(&mut bytes)
-        .map_err(|e| broken(path, &e, "ends too early"))?;
+        .map_err(|e| broken(path, e, "ends too early"))?;
     if (bytes.len() as u64) < expected {
         return Err(bad(
             path,
@@ -170,7 +207,7 @@ fn read_exactly(path: &Path, source: &mut dyn Read, expected: u64, dims: &[u32])
             path,
             &format!("is corrupt: it goes on after the {expected} bytes that its header {dims:?} promises"),
         )),
-        Err(e) => Err(broken(path, &e, "ends too early")),
+        Err(e) => Err(broken(path, e, "ends too early")),
     }
 }
 
@@ -191,16 +228,20 @@ fn list(ranks: &[u8]) -> String {
 }
 
 /// A failed read in the middle of a file: the end came too soon, or the compressed stream is damaged.
-fn broken(path: &Path, error: &std::io::Error, early: &str) -> Failure {
+fn broken(path: &Path, error: std::io::Error, early: &str) -> Error {
     match error.kind() {
         ErrorKind::UnexpectedEof => bad(path, &format!("is truncated: it {early}")),
         ErrorKind::InvalidData | ErrorKind::InvalidInput => {
             bad(path, &format!("is corrupt: its gzip stream is damaged ({error})"))
         }
-        _ => Failure::io("read", path, error),
+        _ => Error::io("read", path, error),
     }
 }
 
-fn bad(path: &Path, what: &str) -> Failure {
-    Failure::new(format!("{} {what}", path.shown())).fix("get the file anew from the data set's home")
+fn bad(path: &Path, what: &str) -> Error {
+    damaged(path, what).with_hint("get the file anew from the data set's home")
 }
+
+#[cfg(test)]
+#[path = "idx_tests.rs"]
+mod tests;

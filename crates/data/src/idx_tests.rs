@@ -6,8 +6,19 @@ use std::path::PathBuf;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::idx::{Images, read_images, read_labels};
-use super::testing::{idx, scratch};
+use super::*;
+
+/// An IDX file of unsigned bytes.
+fn idx(dims: &[u32], bytes: &[u8]) -> Vec<u8> {
+    let mut file = vec![0, 0, 8, dims.len() as u8];
+    file.extend(dims.iter().flat_map(|d| d.to_be_bytes()));
+    file.extend(bytes);
+    file
+}
+
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
 
 fn gz(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -25,9 +36,9 @@ fn file(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 
 fn error_of(bytes: &[u8]) -> String {
     let (_dir, path) = file(bytes);
-    let text = read_images(&path).unwrap_err().to_string();
+    let text = Idx::images(&path).unwrap_err().to_string();
     assert!(text.contains(&path.display().to_string()), "names no file: {text}");
-    assert!(text.contains("fix: "), "names no fix: {text}");
+    assert!(text.contains("; "), "has no hint: {text}");
     text
 }
 
@@ -35,35 +46,39 @@ fn error_of(bytes: &[u8]) -> String {
 fn reads_plain_and_gzip_by_content() {
     let pixels: Vec<u8> = (0..24).collect();
     let bytes = idx(&[2, 3, 4], &pixels);
-    let want = Images {
+    let want = Idx {
         pixels,
         count: 2,
         channels: 1,
-        rows: 3,
-        cols: 4,
+        height: 3,
+        width: 4,
     };
     for bytes in [bytes.clone(), gz(&bytes)] {
         let (_dir, path) = file(&bytes);
-        assert_eq!(read_images(&path).unwrap(), want);
+        assert_eq!(Idx::images(&path).unwrap(), want);
     }
-    let (_dir, path) = file(&idx(&[1, 3, 2, 2], &[7; 12]));
-    let images = read_images(&path).unwrap();
-    assert_eq!((images.channels, images.rows, images.cols), (3, 2, 2));
+    let (_dir, path) = file(&idx(&[1, 3, 2, 2], &(0..12).collect::<Vec<u8>>()));
+    let images = Idx::images(&path).unwrap();
+    assert_eq!((images.channels, images.height, images.width), (3, 2, 2));
+    assert_eq!(
+        images.example(0).unwrap().pixels(),
+        [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]
+    );
     let (_dir, path) = file(&gz(&idx(&[3], &[1, 2, 3])));
-    assert_eq!(read_labels(&path).unwrap(), [1, 2, 3]);
+    assert_eq!(Idx::labels(&path).unwrap(), [1, 2, 3]);
 }
 
 #[test]
 fn transposes_every_image() {
-    let mut images = Images {
+    let mut images = Idx {
         pixels: (0..12).collect(),
         count: 2,
         channels: 1,
-        rows: 2,
-        cols: 3,
+        height: 2,
+        width: 3,
     };
     images.transpose();
-    assert_eq!((images.rows, images.cols), (3, 2));
+    assert_eq!((images.height, images.width), (3, 2));
     assert_eq!(images.pixels, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
 }
 
@@ -117,8 +132,8 @@ fn huge_promises_allocate_nothing() {
 #[test]
 fn missing_files_and_folders_are_errors() {
     let dir = scratch();
-    let text = read_labels(&dir.path().join("none")).unwrap_err().to_string();
+    let text = Idx::labels(&dir.path().join("none")).unwrap_err().to_string();
     assert!(text.contains("cannot read") && text.contains("none"), "{text}");
-    let text = read_labels(dir.path()).unwrap_err().to_string();
+    let text = Idx::labels(dir.path()).unwrap_err().to_string();
     assert!(text.contains("is not a file"), "{text}");
 }

@@ -3,8 +3,7 @@
 use std::fs::{self, File, FileType, Metadata};
 use std::path::Path;
 
-use polygrad_core::printable;
-use polygrad_tensor::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, printable};
 
 /// Opens a file for reading, and gives it with its length in bytes. What has no length is refused: reading from a named pipe may wait for
 /// ever, and from a device never end.

@@ -1,0 +1,245 @@
+//! Examples by their index.
+
+use std::sync::Arc;
+
+use polygrad_core::{Error, Result};
+
+use crate::rng::shuffled;
+
+/// Examples that can be had by their index. A `Vec` is one, and so is whatever reads example number `index` when it is asked for it.
+///
+/// ```
+/// use polygrad_data::Dataset;
+/// # use polygrad_core::Result;
+///
+/// struct Squares;
+///
+/// impl Dataset for Squares {
+///     type Item = (f32, f32);
+///
+///     fn len(&self) -> usize {
+///         100
+///     }
+///
+///     fn example(&self, index: usize) -> Result<Self::Item> {
+///         let x = index as f32;
+///         Ok((x, x * x))
+///     }
+/// }
+/// # assert_eq!(Squares.example(3).unwrap(), (3.0, 9.0));
+/// ```
+pub trait Dataset: Send + Sync {
+    /// An example.
+    type Item: Send + 'static;
+
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Example number `index`, which is below [`Dataset::len`]. Threads call this at the same time.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read. Those who read files name the file.
+    fn example(&self, index: usize) -> Result<Self::Item>;
+
+    /// Each example through a function, when it is asked for.
+    fn map<T: Send + 'static, F: Fn(Self::Item) -> Result<T> + Send + Sync>(self, f: F) -> Mapped<Self, F>
+    where
+        Self: Sized,
+    {
+        Mapped { dataset: self, f }
+    }
+
+    /// Pairs of this one's examples and another one's.
+    ///
+    /// # Errors
+    /// When there are more of the one than of the other.
+    fn zip<D: Dataset>(self, other: D) -> Result<Zipped<Self, D>>
+    where
+        Self: Sized,
+    {
+        if self.len() != other.len() {
+            let (a, b) = (self.len(), other.len());
+            return Err(Error::invalid(format!("{a} examples and {b} make no pairs")).with_op("zip"));
+        }
+        Ok(Zipped(self, other))
+    }
+
+    /// The examples at some indices, in their order; an index may stand there more than once.
+    ///
+    /// # Errors
+    /// An index that is not below [`Dataset::len`].
+    fn subset(self, indices: Vec<usize>) -> Result<Subset<Self>>
+    where
+        Self: Sized,
+    {
+        match indices.iter().find(|&&index| index >= self.len()) {
+            None => Ok(Subset { dataset: self, indices }),
+            Some(index) => Err(
+                Error::out_of_range(format!("index {index}, but there are {} examples", self.len())).with_op("subset"),
+            ),
+        }
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Dataset for Vec<T> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    fn example(&self, index: usize) -> Result<T> {
+        Ok(self[index].clone())
+    }
+}
+
+/// Whatever points to a dataset is one.
+macro_rules! pointers {
+    ($($pointer:ty),*) => {$(
+        impl<D: Dataset + ?Sized> Dataset for $pointer {
+            type Item = D::Item;
+
+            fn len(&self) -> usize {
+                (**self).len()
+            }
+
+            fn example(&self, index: usize) -> Result<D::Item> {
+                (**self).example(index)
+            }
+        }
+    )*};
+}
+
+pointers!(&D, Box<D>, Arc<D>);
+
+/// See [`Dataset::map`].
+#[derive(Clone, Debug)]
+pub struct Mapped<D, F> {
+    dataset: D,
+    f: F,
+}
+
+impl<D: Dataset, T: Send + 'static, F: Fn(D::Item) -> Result<T> + Send + Sync> Dataset for Mapped<D, F> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.dataset.len()
+    }
+
+    fn example(&self, index: usize) -> Result<T> {
+        (self.f)(self.dataset.example(index)?)
+    }
+}
+
+/// See [`Dataset::zip`].
+#[derive(Clone, Debug)]
+pub struct Zipped<A, B>(A, B);
+
+impl<A: Dataset, B: Dataset> Dataset for Zipped<A, B> {
+    type Item = (A::Item, B::Item);
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn example(&self, index: usize) -> Result<Self::Item> {
+        Ok((self.0.example(index)?, self.1.example(index)?))
+    }
+}
+
+/// See [`Dataset::subset`].
+#[derive(Clone, Debug)]
+pub struct Subset<D> {
+    dataset: D,
+    indices: Vec<usize>,
+}
+
+impl<D> Subset<D> {
+    /// Where its examples are in the whole.
+    pub fn indices(&self) -> &[usize] {
+        &self.indices
+    }
+}
+
+impl<D: Dataset> Dataset for Subset<D> {
+    type Item = D::Item;
+
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn example(&self, index: usize) -> Result<D::Item> {
+        self.dataset.example(self.indices[index])
+    }
+}
+
+/// Parts of a dataset that have no example in common, by chance: `random_split(all, [800, 200], 0)?`. The seed decides which.
+///
+/// # Errors
+/// When the lengths do not add up to that of the dataset.
+pub fn random_split<D: Dataset, const N: usize>(
+    dataset: D,
+    lengths: [usize; N],
+    seed: u64,
+) -> Result<[Subset<Arc<D>>; N]> {
+    let total = lengths.iter().try_fold(0_usize, |sum, &length| sum.checked_add(length));
+    if total != Some(dataset.len()) {
+        return Err(Error::invalid(format!(
+            "parts of {lengths:?} are not all of {} examples",
+            dataset.len()
+        ))
+        .with_op("random_split"));
+    }
+    let order = shuffled(seed, 0, dataset.len());
+    let dataset = Arc::new(dataset);
+    let mut rest = order.as_slice();
+    Ok(lengths.map(|length| {
+        let (part, later) = rest.split_at(length);
+        rest = later;
+        Subset {
+            dataset: Arc::clone(&dataset),
+            indices: part.iter().map(|&index| index as usize).collect(),
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all<D: Dataset>(dataset: &D) -> Vec<D::Item> {
+        (0..dataset.len()).map(|i| dataset.example(i).unwrap()).collect()
+    }
+
+    #[test]
+    fn datasets_are_mapped_zipped_and_cut() {
+        let numbers: Vec<i64> = (0..5).collect();
+        let doubled = numbers.clone().map(|x| Ok(2 * x));
+        assert_eq!(all(&doubled), [0, 2, 4, 6, 8]);
+        let pairs = doubled.zip(&numbers).unwrap();
+        assert_eq!(all(&pairs)[4], (8, 4));
+        assert_eq!(all(&pairs.subset(vec![3, 3, 0]).unwrap()), [(6, 3), (6, 3), (0, 0)]);
+        let error = numbers.clone().zip(vec![1]).unwrap_err().to_string();
+        assert!(error.contains("5 examples and 1"), "{error}");
+        let error = numbers.subset(vec![5]).unwrap_err().to_string();
+        assert!(error.contains("index 5, but there are 5 examples"), "{error}");
+    }
+
+    #[test]
+    fn random_parts_have_nothing_in_common() {
+        let numbers: Vec<usize> = (0..100).collect();
+        let [train, test] = random_split(numbers.clone(), [70, 30], 4).unwrap();
+        let mut both = [all(&train), all(&test)].concat();
+        assert_ne!(both, numbers);
+        assert_eq!(test.indices(), all(&test));
+        both.sort_unstable();
+        assert_eq!(both, numbers);
+        let error = random_split(numbers, [70, 31], 4).unwrap_err().to_string();
+        assert!(error.contains("[70, 31] are not all of 100 examples"), "{error}");
+    }
+}

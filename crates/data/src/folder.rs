@@ -1,0 +1,108 @@
+//! Folders of images.
+
+use std::path::{Path, PathBuf};
+
+use polygrad_core::{Error, ErrorKind, Result, printable};
+
+use crate::dataset::Dataset;
+use crate::image::Image;
+
+/// How the names of images end, in small letters.
+const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
+
+/// A folder with a folder of PNG or JPEG files for each class, as torchvision's `ImageFolder` takes it: classes are numbered in the order of
+/// their names, and files may lie in folders of theirs. An example is an image, red, green and blue, and the number of its class.
+#[derive(Clone, Debug)]
+pub struct ImageFolder {
+    classes: Vec<String>,
+    files: Vec<(PathBuf, usize)>,
+}
+
+impl ImageFolder {
+    /// Finds the files; reads none.
+    ///
+    /// # Errors
+    /// A folder that cannot be read, has no folders in it, or one without an image.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let mut folders = entries(path)?;
+        folders.retain(|entry| entry.is_dir() && !hidden(entry));
+        if folders.is_empty() {
+            return Err(none(path, "a folder for each class"));
+        }
+        let (mut classes, mut files) = (Vec::new(), Vec::new());
+        for (class, folder) in folders.iter().enumerate() {
+            let before = files.len();
+            find(folder, &mut |file| files.push((file, class)))?;
+            if files.len() == before {
+                return Err(none(folder, "PNG or JPEG files"));
+            }
+            classes.push(folder.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+        Ok(Self { classes, files })
+    }
+
+    /// The names of the classes.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The files, each with the number of its class.
+    pub fn files(&self) -> &[(PathBuf, usize)] {
+        &self.files
+    }
+}
+
+impl Dataset for ImageFolder {
+    type Item = (Image, usize);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn example(&self, index: usize) -> Result<(Image, usize)> {
+        let (file, class) = &self.files[index];
+        Ok((Image::open(file)?.to_rgb(), *class))
+    }
+}
+
+/// What lies in a folder, by name.
+fn entries(path: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |e| Error::io("read the folder", path, e);
+    let entries = std::fs::read_dir(path).map_err(failed)?;
+    let mut entries = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<Vec<_>>>()
+        .map_err(failed)?;
+    entries.sort();
+    Ok(entries)
+}
+
+/// The images in a folder and in those below it.
+fn find(path: &Path, found: &mut dyn FnMut(PathBuf)) -> Result<()> {
+    for entry in entries(path)? {
+        let ending = entry.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        if hidden(&entry) {
+            continue;
+        }
+        // A link may lead back to where it lies.
+        if entry.is_dir() && !entry.is_symlink() {
+            find(&entry, found)?;
+        } else if ENDINGS.contains(&ending.as_str()) {
+            found(entry);
+        }
+    }
+    Ok(())
+}
+
+fn hidden(path: &Path) -> bool {
+    path.file_name().unwrap_or_default().to_string_lossy().starts_with('.')
+}
+
+fn none(path: &Path, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Format,
+        format!("{} does not hold {what}", printable(&path.to_string_lossy())),
+    )
+    .with_hint("images of a class lie in a folder of its name: data/cat/1.png, data/dog/1.png")
+}

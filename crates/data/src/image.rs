@@ -1,0 +1,358 @@
+//! Images, and what is done to them before a model sees them.
+
+use std::path::Path;
+
+use polygrad_core::{Error, ErrorKind, HostTensor, Result, Shape, open_file, printable};
+
+use crate::resize::resize;
+use crate::rng::Rng;
+
+/// Larger images are refused before memory is taken for them.
+const MAX_BYTES: usize = 128 << 20;
+
+/// An image of 8 bits for each channel of each pixel, as files have them: rows from the top, pixels from the left, a pixel's channels side by
+/// side. Its methods are PyTorch's transforms and give what torchvision gives for such images; those that decide by chance take a generator:
+///
+/// ```
+/// use polygrad_data::Image;
+/// # use polygrad_core::Result;
+/// # fn main() -> Result<()> {
+/// # let images = vec![(Image::new(1, 28, 28, vec![0; 784])?, 3_usize)];
+/// let config = polygrad_data::DataLoaderConfig::new(images).transform(|(image, label), rng| {
+///     let image = image.random_crop(28, 28, 2, rng)?.random_horizontal_flip(0.5, rng);
+///     Ok((image.normalize(&[0.5], &[0.25])?, label))
+/// });
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    channels: usize,
+    height: usize,
+    width: usize,
+    pixels: Vec<u8>,
+}
+
+impl Image {
+    /// From `height * width * channels` bytes, all three at least 1.
+    ///
+    /// # Errors
+    /// When there are more or fewer bytes, or none.
+    pub fn new(channels: usize, height: usize, width: usize, pixels: Vec<u8>) -> Result<Self> {
+        let size = channels.checked_mul(height).and_then(|n| n.checked_mul(width));
+        if size != Some(pixels.len()) || pixels.is_empty() {
+            return Err(Error::shape(format!(
+                "{} bytes are no image of {height} × {width} pixels and {channels} channels",
+                pixels.len()
+            )));
+        }
+        Ok(Self {
+            channels,
+            height,
+            width,
+            pixels,
+        })
+    }
+
+    /// Reads a PNG or JPEG file (features `png` and `jpeg`), whatever its name: grey, or red, green and blue. A palette becomes colours, 16 bits
+    /// become 8, and opacity is left out, as by Pillow's `convert`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is neither, is damaged, or is larger than 128 MiB when decoded.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let (mut file, length) = open_file(path)?;
+        let mut bytes = Vec::new();
+        if length > MAX_BYTES as u64 {
+            return Err(bad(path, "is larger than 128 MiB"));
+        }
+        std::io::Read::read_to_end(&mut file, &mut bytes).map_err(|e| Error::io("read", path, e))?;
+        Self::decode(&bytes).map_err(|what| bad(path, &what))
+    }
+
+    /// As [`Image::open`], from a file's bytes; says in words what is wrong with them.
+    pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
+        if bytes.starts_with(b"\x89PNG") {
+            #[cfg(feature = "png")]
+            return decode_png(bytes);
+            #[cfg(not(feature = "png"))]
+            return Err("is a PNG file, which the feature png reads".to_owned());
+        }
+        if bytes.starts_with(&[0xff, 0xd8]) {
+            #[cfg(feature = "jpeg")]
+            return decode_jpeg(bytes);
+            #[cfg(not(feature = "jpeg"))]
+            return Err("is a JPEG file, which the feature jpeg reads".to_owned());
+        }
+        Err("is neither a PNG nor a JPEG file".to_owned())
+    }
+
+    /// 1 for grey, 3 for red, green and blue.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// In pixels.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// In pixels.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The bytes, in the order of [`Image`].
+    pub fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+
+    fn with(&self, height: usize, width: usize, pixels: Vec<u8>) -> Self {
+        Self {
+            channels: self.channels,
+            height,
+            width,
+            pixels,
+        }
+    }
+
+    /// The image in grey, by ITU-R BT.601's luma as Pillow rounds it.
+    #[must_use]
+    pub fn to_grayscale(&self) -> Self {
+        if self.channels != 3 {
+            return self.clone();
+        }
+        let luma = |p: &[u8]| {
+            let sum = 19595 * u32::from(p[0]) + 38470 * u32::from(p[1]) + 7471 * u32::from(p[2]) + 0x8000;
+            (sum >> 16) as u8
+        };
+        Self {
+            channels: 1,
+            pixels: self.pixels.chunks_exact(3).map(luma).collect(),
+            ..*self
+        }
+    }
+
+    /// Red, green and blue, equal ones for grey.
+    #[must_use]
+    pub fn to_rgb(&self) -> Self {
+        if self.channels != 1 {
+            return self.clone();
+        }
+        Self {
+            channels: 3,
+            pixels: self.pixels.iter().flat_map(|&p| [p; 3]).collect(),
+            ..*self
+        }
+    }
+
+    /// A part of the image, whose upper left corner is at `(top, left)`.
+    ///
+    /// # Errors
+    /// A part that is empty, or reaches beyond the image.
+    pub fn crop(&self, top: usize, left: usize, height: usize, width: usize) -> Result<Self> {
+        let inside = |begin: usize, size: usize, whole: usize| size > 0 && begin <= whole && size <= whole - begin;
+        if !inside(top, height, self.height) || !inside(left, width, self.width) {
+            return Err(Error::out_of_range(format!(
+                "{height} × {width} pixels from ({top}, {left}) on are not in an image of {} × {}",
+                self.height, self.width
+            ))
+            .with_op("crop"));
+        }
+        let row = self.width * self.channels;
+        let (begin, length) = (left * self.channels, width * self.channels);
+        let rows = self.pixels.chunks_exact(row).skip(top).take(height);
+        let pixels = rows.flat_map(|row| &row[begin..begin + length]).copied().collect();
+        Ok(self.with(height, width, pixels))
+    }
+
+    /// The middle of the image.
+    ///
+    /// # Errors
+    /// When it is smaller.
+    pub fn center_crop(&self, height: usize, width: usize) -> Result<Self> {
+        // torchvision rounds halves to even.
+        let begin = |whole: usize, size: usize| (whole.saturating_sub(size) as f64 / 2.0).round_ties_even() as usize;
+        self.crop(begin(self.height, height), begin(self.width, width), height, width)
+    }
+
+    /// The image with so many black pixels on each side.
+    #[must_use]
+    pub fn pad(&self, padding: usize) -> Self {
+        let (row, side) = (self.width * self.channels, padding * self.channels);
+        let (height, width) = (self.height + 2 * padding, self.width + 2 * padding);
+        let mut pixels = vec![0; height * width * self.channels];
+        let inner = pixels.chunks_exact_mut(row + 2 * side).skip(padding);
+        for (to, from) in inner.zip(self.pixels.chunks_exact(row)) {
+            to[side..side + row].copy_from_slice(from);
+        }
+        self.with(height, width, pixels)
+    }
+
+    /// Padded by [`Image::pad`], then a part of that by chance.
+    ///
+    /// # Errors
+    /// A part that is empty, or larger than the padded image.
+    pub fn random_crop(&self, height: usize, width: usize, padding: usize, rng: &mut Rng) -> Result<Self> {
+        let padded = self.pad(padding);
+        let top = rng.below((padded.height + 1).saturating_sub(height));
+        let left = rng.below((padded.width + 1).saturating_sub(width));
+        padded.crop(top, left, height, width)
+    }
+
+    /// A part of a tenth to all of the image, 3 : 4 to 4 : 3 in shape, by chance, resized; the middle where ten attempts find none.
+    /// `scale` is the smallest share of the area, in `(0, 1]`: torchvision's default is 0.08.
+    ///
+    /// Source: Szegedy et al., "Going deeper with convolutions" (2014), as torchvision's `RandomResizedCrop` does it.
+    ///
+    /// # Errors
+    /// A size of nothing.
+    pub fn random_resized_crop(&self, height: usize, width: usize, scale: f64, rng: &mut Rng) -> Result<Self> {
+        let area = (self.height * self.width) as f64;
+        let ratio = (3.0_f64 / 4.0).ln();
+        for _ in 0..10 {
+            let target = area * (scale + (1.0 - scale) * rng.uniform());
+            let aspect = (ratio * (1.0 - 2.0 * rng.uniform())).exp();
+            let w = (target * aspect).sqrt().round_ties_even() as usize;
+            let h = (target / aspect).sqrt().round_ties_even() as usize;
+            if (1..=self.width).contains(&w) && (1..=self.height).contains(&h) {
+                let (top, left) = (rng.below(self.height - h + 1), rng.below(self.width - w + 1));
+                return self.crop(top, left, h, w)?.resize(height, width);
+            }
+        }
+        let bounded = |long: usize, short: usize| long.min((short as f64 * 4.0 / 3.0).round_ties_even() as usize);
+        let (h, w) = (bounded(self.height, self.width), bounded(self.width, self.height));
+        self.center_crop(h, w)?.resize(height, width)
+    }
+
+    /// Left and right swapped.
+    #[must_use]
+    pub fn horizontal_flip(&self) -> Self {
+        let rows = self.pixels.chunks_exact(self.width * self.channels);
+        let pixels = rows
+            .flat_map(|row| row.chunks_exact(self.channels).rev().flatten())
+            .copied();
+        self.with(self.height, self.width, pixels.collect())
+    }
+
+    /// [`Image::horizontal_flip`] with probability `p`.
+    #[must_use]
+    pub fn random_horizontal_flip(self, p: f64, rng: &mut Rng) -> Self {
+        if rng.chance(p) { self.horizontal_flip() } else { self }
+    }
+
+    /// The image in another size: bilinear interpolation, over as many pixels as one of the new ones covers, as Pillow does it bit by bit.
+    ///
+    /// # Errors
+    /// A size of nothing, or of more than 128 MiB.
+    pub fn resize(&self, height: usize, width: usize) -> Result<Self> {
+        let size = height.checked_mul(width).and_then(|n| n.checked_mul(self.channels));
+        if size.is_none_or(|size| !(1..=MAX_BYTES).contains(&size)) {
+            return Err(Error::invalid(format!("{height} × {width} pixels are none, or too many")).with_op("resize"));
+        }
+        let pixels = resize(&self.pixels, self.channels, (self.height, self.width), (height, width));
+        Ok(self.with(height, width, pixels))
+    }
+
+    /// `[channels, height, width]`, f32 from 0 to 1.
+    ///
+    /// # Errors
+    /// None that an image can cause.
+    pub fn to_host(&self) -> Result<HostTensor> {
+        self.normalize(&[0.0], &[1.0])
+    }
+
+    /// `[channels, height, width]`, f32: `(x - mean) / std`, where x is from 0 to 1. Both have a value for each channel, or one for all.
+    ///
+    /// # Errors
+    /// Another number of values; a `std` that is 0 or no number.
+    pub fn normalize(&self, mean: &[f32], std: &[f32]) -> Result<HostTensor> {
+        let fits = |values: &[f32]| values.len() == 1 || values.len() == self.channels;
+        if !fits(mean) || !fits(std) || std.iter().any(|&std| std == 0.0 || std.is_nan()) {
+            return Err(Error::invalid(format!(
+                "mean {mean:?} and std {std:?} do not suit {} channels",
+                self.channels
+            ))
+            .with_op("normalize")
+            .with_hint("give one number for each channel, or one for all; std is not 0"));
+        }
+        let area = self.height * self.width;
+        let mut values = vec![0.0; self.pixels.len()];
+        for (channel, plane) in values.chunks_exact_mut(area).enumerate() {
+            let of = |values: &[f32]| values[channel % values.len()];
+            let seen: [f32; 256] = std::array::from_fn(|pixel| (pixel as f32 / 255.0 - of(mean)) / of(std));
+            let pixels = self.pixels[channel..].iter().step_by(self.channels);
+            for (value, &pixel) in plane.iter_mut().zip(pixels) {
+                *value = seen[usize::from(pixel)];
+            }
+        }
+        HostTensor::new(Shape::from([self.channels, self.height, self.width]), values)
+    }
+}
+
+pub(crate) fn bad(path: &Path, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Format,
+        format!("{} {what}", printable(&path.to_string_lossy())),
+    )
+}
+
+#[cfg(feature = "png")]
+fn decode_png(bytes: &[u8]) -> std::result::Result<Image, String> {
+    use png::{ColorType, Decoder, Limits, Transformations};
+
+    let broken = |e: png::DecodingError| match e {
+        png::DecodingError::LimitsExceeded => "is larger than 128 MiB when decoded".to_owned(),
+        e => format!("is no whole PNG file: {e}"),
+    };
+    let mut decoder = Decoder::new_with_limits(std::io::Cursor::new(bytes), Limits { bytes: MAX_BYTES });
+    decoder.set_transformations(Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info().map_err(broken)?;
+    let size = reader.output_buffer_size().filter(|&size| size <= MAX_BYTES);
+    let mut pixels = vec![0; size.ok_or_else(|| broken(png::DecodingError::LimitsExceeded))?];
+    let info = reader.next_frame(&mut pixels).map_err(broken)?;
+    pixels.truncate(info.buffer_size());
+    // What follows the colours is the opacity.
+    let (samples, channels) = match info.color_type {
+        ColorType::Grayscale | ColorType::Indexed => (1, 1),
+        ColorType::GrayscaleAlpha => (2, 1),
+        ColorType::Rgb => (3, 3),
+        ColorType::Rgba => (4, 3),
+    };
+    if samples != channels {
+        pixels = pixels
+            .chunks_exact(samples)
+            .flat_map(|pixel| &pixel[..channels])
+            .copied()
+            .collect();
+    }
+    Image::new(channels, info.height as usize, info.width as usize, pixels).map_err(|e| e.to_string())
+}
+
+#[cfg(feature = "jpeg")]
+fn decode_jpeg(bytes: &[u8]) -> std::result::Result<Image, String> {
+    use zune_jpeg::JpegDecoder;
+    use zune_jpeg::zune_core::bytestream::ZCursor;
+    use zune_jpeg::zune_core::colorspace::ColorSpace;
+    use zune_jpeg::zune_core::options::DecoderOptions;
+
+    let broken = |e: &dyn std::fmt::Display| format!("is no whole JPEG file: {e}");
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), DecoderOptions::default());
+    decoder.decode_headers().map_err(|e| broken(&e))?;
+    let (width, height) = decoder.dimensions().ok_or_else(|| broken(&"it has no size"))?;
+    let channels = match decoder.input_colorspace() {
+        Some(ColorSpace::Luma) => 1,
+        _ => 3,
+    };
+    if height.saturating_mul(width).saturating_mul(channels) > MAX_BYTES {
+        return Err("is larger than 128 MiB when decoded".to_owned());
+    }
+    let space = if channels == 1 {
+        ColorSpace::Luma
+    } else {
+        ColorSpace::RGB
+    };
+    decoder.set_options(decoder.options().jpeg_set_out_colorspace(space));
+    let pixels = decoder.decode().map_err(|e| broken(&e))?;
+    Image::new(channels, height, width, pixels).map_err(|e| e.to_string())
+}

@@ -1,0 +1,45 @@
+//! Datasets, transforms and loaders.
+//!
+//! A [`Dataset`] gives examples by their index, a [`Stream`] one after another. A [`DataLoader`] shuffles them, transforms them, makes batches
+//! of tensors of them in threads of its own, and always knows its place: three numbers, from which a run goes on with the same batches.
+//!
+//! ```
+//! use polygrad_data::DataLoaderConfig;
+//! # use polygrad_tensor::{Device, Result};
+//! # fn main() -> Result<()> {
+//! let device = Device::<polygrad_cpu::Cpu>::default().into_any();
+//! let examples: Vec<([f32; 2], usize)> = (0..10).map(|i| ([i as f32, -1.0], i % 3)).collect();
+//! let loader = DataLoaderConfig::new(examples).batch_size(4).shuffle(0).build(&device)?;
+//! for _epoch in 0..2 {
+//!     for batch in &loader {
+//!         let (x, y) = batch?;
+//!         assert_eq!((x.dims()[1], x.dims()[0]), (2, y.dims()[0]));
+//!     }
+//! }
+//! assert_eq!(loader.state().epoch, 2);
+//! # Ok(())
+//! # }
+//! ```
+
+mod collate;
+mod csv;
+mod dataset;
+mod folder;
+mod idx;
+mod image;
+mod json_lines;
+mod loader;
+mod resize;
+mod rng;
+mod stream;
+
+pub use collate::{Collate, pad_sequence};
+pub use csv::{Column, Table, TableEncoder};
+pub use dataset::{Dataset, Mapped, Subset, Zipped, random_split};
+pub use folder::ImageFolder;
+pub use idx::Idx;
+pub use image::Image;
+pub use json_lines::JsonLines;
+pub use loader::{Batches, DataLoader, DataLoaderConfig, LoaderState};
+pub use rng::Rng;
+pub use stream::Stream;

@@ -1,0 +1,171 @@
+//! Which examples are in which batch.
+
+use polygrad_core::Result;
+
+use super::LoaderState;
+use crate::dataset::Dataset;
+use crate::rng::{Rng, shuffled};
+use crate::stream::Stream;
+
+/// How examples become batches.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) batch_size: usize,
+    pub(super) drop_last: bool,
+    /// Examples of a stream that wait to be drawn from; of a dataset all are, if any.
+    pub(super) shuffle: Option<usize>,
+    pub(super) rank: usize,
+    pub(super) ranks: usize,
+}
+
+/// An example with the chance decisions that are made about it.
+pub(super) struct Example<T> {
+    pub(super) value: T,
+    pub(super) rng: Rng,
+}
+
+/// A batch to be made, and where the loader stands once it has been taken.
+pub(super) struct Batch<T> {
+    pub(super) make: Box<dyn FnOnce() -> Result<T> + Send>,
+    pub(super) position: u64,
+}
+
+/// The batches of an epoch to be made, in order: taking one reads no example of a dataset, and reads those of a stream.
+pub(super) type Batches<T> = Box<dyn Iterator<Item = Result<Batch<T>>> + Send>;
+
+impl Plan {
+    /// The examples of all ranks in one step.
+    fn step(&self) -> usize {
+        self.batch_size * self.ranks
+    }
+
+    /// This rank's part of a step with `count` examples: the parts of all ranks together are all of them, and differ by one at most.
+    fn part(&self, count: usize) -> std::ops::Range<usize> {
+        let begin = |rank: usize| rank * (count / self.ranks) + rank.min(count % self.ranks);
+        begin(self.rank)..begin(self.rank + 1)
+    }
+
+    /// Batches in an epoch of `length` examples.
+    pub(super) fn batches(&self, length: usize) -> usize {
+        let (whole, rest) = (length / self.step(), length % self.step());
+        whole + usize::from(!self.drop_last && !self.part(rest).is_empty())
+    }
+
+    /// The batches of a dataset from a state on.
+    pub(super) fn of_dataset<D: Dataset + 'static>(
+        &self,
+        dataset: &std::sync::Arc<D>,
+        LoaderState { seed, epoch, position }: LoaderState,
+    ) -> Batches<Vec<Example<D::Item>>> {
+        let (plan, dataset) = (self.clone(), std::sync::Arc::clone(dataset));
+        let length = dataset.len();
+        let order = plan.shuffle.map(|_| shuffled(seed, epoch, length));
+        let mut begin = usize::try_from(position).unwrap_or(usize::MAX).min(length);
+        Box::new(std::iter::from_fn(move || {
+            let count = plan.step().min(length - begin);
+            let part = plan.part(count);
+            if part.is_empty() || plan.drop_last && count < plan.step() {
+                return None;
+            }
+            let places = begin + part.start..begin + part.end;
+            let indices: Vec<usize> = match &order {
+                Some(order) => order[places].iter().map(|&index| index as usize).collect(),
+                None => places.collect(),
+            };
+            begin += count;
+            let dataset = std::sync::Arc::clone(&dataset);
+            let example = move |index| {
+                Ok(Example {
+                    value: dataset.example(index)?,
+                    rng: Rng::of_example(seed, epoch, index as u64),
+                })
+            };
+            Some(Ok(Batch {
+                make: Box::new(move || indices.into_iter().map(example).collect()),
+                position: begin as u64,
+            }))
+        }))
+    }
+
+    /// The batches of a stream from a state on.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub(super) fn of_stream<S: Stream + ?Sized>(
+        &self,
+        stream: &S,
+        LoaderState { seed, epoch, position }: LoaderState,
+    ) -> Result<Batches<Vec<Example<S::Item>>>> {
+        let plan = self.clone();
+        let mut examples = stream.examples(epoch)?;
+        if let Some(buffer) = plan.shuffle {
+            examples = Box::new(mixed(
+                examples,
+                buffer,
+                Rng::of_example(seed, epoch, u64::from(u32::MAX)),
+            ));
+        }
+        // One that reads from its start again must not fail where the first reading did not.
+        let mut begin = 0;
+        while begin < position {
+            match examples.nth((position - begin).min(1 << 20) as usize - 1) {
+                None => break,
+                Some(Err(error)) => return Err(error),
+                Some(Ok(_)) => begin += (position - begin).min(1 << 20),
+            }
+        }
+        let mut ended = false;
+        Ok(Box::new(std::iter::from_fn(move || {
+            if ended {
+                return None;
+            }
+            let mut step = Vec::with_capacity(plan.step().min(1 << 16));
+            while step.len() < plan.step() {
+                match examples.next() {
+                    Some(Ok(value)) => {
+                        let rng = Rng::of_example(seed, epoch, begin + step.len() as u64);
+                        step.push(Example { value, rng });
+                    }
+                    Some(Err(error)) => {
+                        ended = true;
+                        return Some(Err(error));
+                    }
+                    None => {
+                        ended = true;
+                        break;
+                    }
+                }
+            }
+            let (count, part) = (step.len(), plan.part(step.len()));
+            if part.is_empty() || plan.drop_last && count < plan.step() {
+                return None;
+            }
+            begin += count as u64;
+            step.truncate(part.end);
+            let own = step.split_off(part.start);
+            Some(Ok(Batch {
+                make: Box::new(move || Ok(own)),
+                position: begin,
+            }))
+        })))
+    }
+}
+
+/// The examples in an order of chance: each is drawn from `size` that wait.
+fn mixed<T: Send>(
+    mut examples: Box<dyn Iterator<Item = Result<T>> + Send>,
+    size: usize,
+    mut rng: Rng,
+) -> impl Iterator<Item = Result<T>> + Send {
+    let mut waiting = Vec::new();
+    std::iter::from_fn(move || {
+        while waiting.len() < size {
+            match examples.next() {
+                Some(Ok(example)) => waiting.push(example),
+                Some(Err(error)) => return Some(Err(error)),
+                None => break,
+            }
+        }
+        (!waiting.is_empty()).then(|| Ok(waiting.swap_remove(rng.below(waiting.len()))))
+    })
+}

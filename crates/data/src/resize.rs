@@ -1,0 +1,66 @@
+//! Changing the size of images, as Pillow's `resize` with `BILINEAR` does it: each pass rounds to 8 bits, and its weights are whole numbers.
+
+/// Bits of a weight behind the point.
+const BITS: u32 = 22;
+
+/// For each new position, where its weights begin, and the weights.
+struct Weights(Vec<(usize, Vec<i32>)>);
+
+impl Weights {
+    /// From `old` positions to `new` ones, by a triangle as wide as two of the coarser ones.
+    fn new(old: usize, new: usize) -> Self {
+        let scale = old as f64 / new as f64;
+        let support = scale.max(1.0);
+        let of = |position: usize| {
+            let center = (position as f64 + 0.5) * scale;
+            let begin = (center - support + 0.5).max(0.0) as usize;
+            let end = ((center + support + 0.5) as usize).min(old);
+            let triangle = |i| (1.0 - ((i as f64 - center + 0.5) / support).abs()).max(0.0);
+            let weights: Vec<f64> = (begin..end).map(triangle).collect();
+            let total: f64 = weights.iter().sum();
+            let whole = |weight: &f64| (weight / total * f64::from(1 << BITS) + 0.5) as i32;
+            (begin, weights.iter().map(whole).collect())
+        };
+        Self((0..new).map(of).collect())
+    }
+}
+
+/// A sum of weighed bytes as a byte.
+fn byte(sum: i32) -> u8 {
+    ((sum + (1 << (BITS - 1))) >> BITS).clamp(0, 255) as u8
+}
+
+/// `pixels` of `(height, width)` in another size, first its width, then its height.
+pub(crate) fn resize(pixels: &[u8], channels: usize, from: (usize, usize), to: (usize, usize)) -> Vec<u8> {
+    let wide = if from.1 == to.1 {
+        pixels.to_vec()
+    } else {
+        let weights = Weights::new(from.1, to.1);
+        let mut out = Vec::with_capacity(from.0 * to.1 * channels);
+        for row in pixels.chunks_exact(from.1 * channels) {
+            for (begin, weights) in &weights.0 {
+                for channel in 0..channels {
+                    let values = row[begin * channels + channel..].iter().step_by(channels);
+                    out.push(byte(weights.iter().zip(values).map(|(w, &v)| w * i32::from(v)).sum()));
+                }
+            }
+        }
+        out
+    };
+    if from.0 == to.0 {
+        return wide;
+    }
+    let row = to.1 * channels;
+    let mut out = Vec::with_capacity(to.0 * row);
+    let mut sums = vec![0_i32; row];
+    for (begin, weights) in &Weights::new(from.0, to.0).0 {
+        sums.fill(0);
+        for (weight, values) in weights.iter().zip(wide[begin * row..].chunks_exact(row)) {
+            for (sum, &value) in sums.iter_mut().zip(values) {
+                *sum += weight * i32::from(value);
+            }
+        }
+        out.extend(sums.iter().copied().map(byte));
+    }
+    out
+}
