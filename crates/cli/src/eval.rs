@@ -8,7 +8,7 @@ use crate::args::Eval;
 use crate::data::source::{Places, Request};
 use crate::evaluation::{Evaluation, evaluate};
 use crate::failure::{Failure, Result, Shown};
-use crate::feed::Feed;
+use crate::loaders;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
 use crate::run::config::name;
@@ -33,13 +33,13 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let files = Places::of_this_machine().locate(request)?;
     let split = files.load_test()?;
     let (images, input) = (&split.images, &config.input);
-    if (images.channels, images.rows, images.cols) != (input.channels, input.rows, input.cols) {
+    if (images.channels(), images.height(), images.width()) != (input.channels, input.rows, input.cols) {
         return Err(Failure::new(format!(
             "{} holds images of {} × {} × {} (channels, rows, columns), the model takes {} × {} × {}",
             files.test_images().shown(),
-            images.channels,
-            images.rows,
-            images.cols,
+            images.channels(),
+            images.height(),
+            images.width(),
             input.channels,
             input.rows,
             input.cols
@@ -52,7 +52,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         .map(|class| printable(class).into_owned())
         .collect();
     let classes = called.len();
-    if let Some(at) = split.labels.iter().position(|&label| usize::from(label) >= classes) {
+    if let Some(at) = split.labels.iter().position(|&label| label >= classes) {
         return Err(Failure::new(format!(
             "the label at index {at} that goes with {} is {}, but the model knows {classes} classes",
             files.test_images().shown(),
@@ -60,13 +60,13 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         ))
         .fix("give the data set that the model was trained on"));
     }
-    let feed = Feed::new(&split, input, &trained.device);
-    let result = evaluate(&trained.model, &feed, classes)?;
+    let loader = loaders::evaluation(&split, input, &trained.device)?;
+    let result = evaluate(&trained.model, &loader, classes)?;
     say(&format!(
         "{}: {} on {} test images of {}, on {}",
         args.run.shown(),
         name(config.model),
-        grouped(feed.len() as u64),
+        grouped(split.labels.len() as u64),
         config.dataset,
         trained.device
     ));

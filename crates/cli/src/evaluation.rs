@@ -1,13 +1,11 @@
 //! How well a model does on a split.
 
+use polygrad::data::DataLoader;
 use polygrad::nn::{Module, Sequential, loss::cross_entropy};
 use polygrad::no_grad;
 
 use crate::failure::Result;
-use crate::feed::Feed;
-
-/// Large enough to keep all cores busy, small enough for their caches.
-const BATCH: usize = 250;
+use crate::loaders::Batch;
 
 /// Loss and answers of a model on a whole split.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,32 +29,31 @@ impl Evaluation {
     }
 }
 
-/// Runs `model` in evaluation mode over all images of `feed`, whose labels are below `classes`.
+/// Runs `model` in evaluation mode over all batches of `loader`, whose labels are below `classes`.
 ///
 /// # Errors
 /// Those of the device.
-pub(crate) fn evaluate(model: &Sequential, feed: &Feed<'_>, classes: usize) -> Result<Evaluation> {
+pub(crate) fn evaluate(model: &Sequential, loader: &DataLoader<Batch>, classes: usize) -> Result<Evaluation> {
     model.eval();
-    let all: Vec<u32> = (0..feed.len() as u32).collect();
     let mut loss = 0.0;
     let mut confusion = vec![vec![0; classes]; classes];
-    for indices in all.chunks(BATCH) {
-        let batch = feed.batch(indices, |_| false)?;
+    for batch in loader {
+        let (images, labels) = batch?;
         let (mean, answers) = no_grad(|| -> Result<_> {
-            let logits = model.forward(&batch.images)?;
-            let mean = cross_entropy(&logits, &batch.labels)?.item()?;
+            let logits = model.forward(&images)?;
+            let mean = cross_entropy(&logits, &labels)?.item()?;
             Ok((mean, logits.argmax(1)?.to_vec::<i64>()?))
         })?;
-        loss += mean * indices.len() as f64;
-        for (&index, answer) in indices.iter().zip(answers) {
-            let row = confusion.get_mut(usize::from(feed.label(index)));
+        loss += mean * answers.len() as f64;
+        for (label, answer) in labels.to_vec::<i64>()?.into_iter().zip(answers) {
+            let row = confusion.get_mut(label as usize);
             if let Some(count) = row.and_then(|row| row.get_mut(answer as usize)) {
                 *count += 1;
             }
         }
     }
     Ok(Evaluation {
-        loss: loss / feed.len() as f64,
+        loss: loss / loader.examples().unwrap_or(0) as f64,
         confusion,
     })
 }

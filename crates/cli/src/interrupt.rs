@@ -34,8 +34,8 @@ impl Interrupt {
         }
     }
 
-    /// Whether to stop now.
-    pub(crate) fn asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// Set once it was pressed.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
     }
 }

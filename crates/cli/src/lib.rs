@@ -22,14 +22,12 @@
 
 mod args;
 mod backend;
-mod bar;
 mod command;
 mod data;
 mod devices;
 mod eval;
 mod evaluation;
 mod failure;
-mod feed;
 mod image;
 mod interrupt;
 #[cfg(feature = "lab")]
@@ -37,6 +35,7 @@ mod lab;
 #[cfg(not(feature = "lab"))]
 #[path = "no_lab.rs"]
 mod lab;
+mod loaders;
 mod model;
 mod onnx;
 mod outcome;

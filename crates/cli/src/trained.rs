@@ -6,8 +6,8 @@ use polygrad::nn::{Module, Sequential};
 use polygrad::{Device, ErrorKind};
 
 use crate::failure::{Failure, Result, Shown};
-use crate::run::RunFolder;
 use crate::run::config::Config;
+use crate::run::{self, resume_command};
 use crate::{backend, model};
 
 /// A trained model on a device.
@@ -25,7 +25,7 @@ pub(crate) struct Trained {
 /// # Errors
 /// No run, no model, files that are damaged or do not fit together; those of the device.
 pub(crate) fn load(path: &Path, device: Option<&str>, threads: Option<usize>) -> Result<Trained> {
-    let folder = RunFolder::open(path)?;
+    let folder = run::open(path)?;
     let config = Config::load(&folder.config())?;
     let device = match device {
         Some(device) => backend::open(device, threads)?,
@@ -36,7 +36,7 @@ pub(crate) fn load(path: &Path, device: Option<&str>, threads: Option<usize>) ->
         return Err(
             Failure::new(format!("{} has no model.safetensors yet", path.shown())).fix(format!(
                 "train it, at least to the end of an epoch: {}",
-                folder.resume_command()
+                resume_command(&folder)
             )),
         );
     }

@@ -177,5 +177,5 @@ fn a_kill_before_the_first_checkpoint_leaves_a_folder_to_start_in() {
         .unwrap()
         .map(|f| f.unwrap().file_name())
         .collect();
-    assert_eq!(names.len(), 6, "{names:?}");
+    assert_eq!(names.len(), 7, "{names:?}");
 }

@@ -6,12 +6,12 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
 use polygrad_core::{Error, ErrorKind as Kind, Result, open_file};
 
 use crate::dataset::Dataset;
 use crate::image::{Image, bad as damaged};
 
+#[cfg(feature = "gzip")]
 /// No deflate stream expands further than this, so a header that promises more is a lie.
 const MAX_DEFLATE_RATIO: u64 = 1032;
 
@@ -116,12 +116,22 @@ fn read(path: &Path, holds: &str, ranks: &[u8]) -> Result<(Vec<usize>, Vec<u8>)>
     let mut plain = BufReader::with_capacity(1 << 16, file);
     let begin = plain.fill_buf().map_err(|e| Error::io("read", path, e))?;
     let gzip = begin.starts_with(&[0x1f, 0x8b]);
-    if gzip {
-        let most = length.saturating_mul(MAX_DEFLATE_RATIO);
-        parse(path, &mut MultiGzDecoder::new(plain), most, holds, ranks)
-    } else {
-        parse(path, &mut plain, length, holds, ranks)
+    if !gzip {
+        return parse(path, &mut plain, length, holds, ranks);
     }
+    #[cfg(feature = "gzip")]
+    {
+        let most = length.saturating_mul(MAX_DEFLATE_RATIO);
+        parse(
+            path,
+            &mut flate2::bufread::MultiGzDecoder::new(plain),
+            most,
+            holds,
+            ranks,
+        )
+    }
+    #[cfg(not(feature = "gzip"))]
+    Err(damaged(path, "is compressed by gzip, which the feature gzip reads"))
 }
 
 /// Reads one IDX file from `source`, which cannot yield more than `most` bytes.

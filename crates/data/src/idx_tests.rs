@@ -132,7 +132,7 @@ fn huge_promises_allocate_nothing() {
 #[test]
 fn missing_files_and_folders_are_errors() {
     let dir = scratch();
-    let text = Idx::labels(&dir.path().join("none")).unwrap_err().to_string();
+    let text = Idx::labels(dir.path().join("none")).unwrap_err().to_string();
     assert!(text.contains("cannot read") && text.contains("none"), "{text}");
     let text = Idx::labels(dir.path()).unwrap_err().to_string();
     assert!(text.contains("is not a file"), "{text}");

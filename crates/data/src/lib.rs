@@ -38,7 +38,7 @@ pub use csv::{Column, Table, TableEncoder};
 pub use dataset::{Dataset, Mapped, Subset, Zipped, random_split};
 pub use folder::ImageFolder;
 pub use idx::Idx;
-pub use image::Image;
+pub use image::{Image, Normalize};
 pub use json_lines::JsonLines;
 pub use loader::{Batches, DataLoader, DataLoaderConfig, LoaderState};
 pub use rng::Rng;

@@ -70,7 +70,7 @@ fn parts_and_mirrors_are_where_they_should_be() {
     );
     let colours = Image::new(3, 1, 2, vec![1, 2, 3, 4, 5, 6]).unwrap();
     assert_eq!(colours.horizontal_flip().pixels(), [4, 5, 6, 1, 2, 3]);
-    let seen = colours.normalize(&[0.0, 0.0, 1.0 / 255.0], &[1.0 / 255.0]).unwrap();
+    let seen = colours.normalize(&[0.0, 0.0, 1.0 / 255.0], &[1.0 / 255.0; 3]).unwrap();
     assert_eq!(seen.shape().dims(), [3, 1, 2]);
     for (value, expected) in seen
         .as_slice::<f32>()
@@ -81,6 +81,7 @@ fn parts_and_mirrors_are_where_they_should_be() {
         assert!((value - expected).abs() < 1e-5, "{seen:?}");
     }
     assert!(colours.normalize(&[0.0, 0.0], &[1.0]).is_err());
+    assert!(colours.normalize(&[0.0, 0.0], &[1.0, 1.0]).is_err());
 
     let mut rng = Rng::new(1);
     let mut corners = [0; 9];

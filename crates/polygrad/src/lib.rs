@@ -82,11 +82,18 @@ pub use polygrad_torch as torch;
 #[cfg(feature = "wgpu")]
 pub use polygrad_wgpu as wgpu;
 
-// All about tensors: also the types of arguments, wrappers of other crates' tensors, and what few programs name.
+/// Datasets, transforms and loaders.
+#[doc(inline)]
+pub use polygrad_data as data;
+/// All about tensors: also the types of arguments, wrappers of other crates' tensors, and what few programs name.
+#[doc(inline)]
 pub use polygrad_tensor as tensor;
 pub use polygrad_tensor::{
     AnyBackend, Backend, DType, Device, Error, ErrorKind, Gradients, Index, Result, Shape, Tensor, manual_seed, no_grad,
 };
+/// Training loops, metrics and run folders.
+#[doc(inline)]
+pub use polygrad_train as train;
 
 /// A tensor of values that are written out, as by [`Tensor::new`]: on the device `cpu`, or where a second argument says.
 ///

@@ -13,7 +13,6 @@ use polygrad::backend::printable;
 use crate::failure::{Failure, Result};
 use crate::progress::Download;
 use crate::run::atomic::AtomicFile;
-use crate::run::metrics::hex;
 
 /// Where the Fashion-MNIST project serves its files (<https://github.com/zalandoresearch/fashion-mnist#get-the-data>).
 pub(crate) const FASHION_MNIST_HOME: &str = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/";
@@ -209,6 +208,11 @@ fn fetch(home: &str, file: &Remote<'_>, folder: &Path) -> Result<()> {
         return Err(failed(format!("its SHA-256 is {sum}, not {}", file.sha256)));
     }
     sink.commit()
+}
+
+/// A SHA-256 in lower-case hexadecimal.
+fn hex(hash: Hash) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

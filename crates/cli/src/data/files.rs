@@ -7,20 +7,21 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use polygrad::data::{Dataset as _, Idx};
 use polygrad::nn::open_file;
 
 use super::FASHION_MNIST;
-use super::idx::{Images, read_images, read_labels};
 use crate::failure::{Failure, Result, Shown};
 
 /// The images of one split with a label for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Split {
     /// The images.
-    pub(crate) images: Images,
+    pub(crate) images: Arc<Idx>,
     /// One label per image, each below the number of classes.
-    pub(crate) labels: Vec<u8>,
+    pub(crate) labels: Arc<Vec<usize>>,
 }
 
 /// A data set in memory.
@@ -167,7 +168,7 @@ impl Files {
     pub(crate) fn load(&self, name: &str) -> Result<Dataset> {
         let train = self.load_pair(&self.train)?;
         let test = self.load_pair(&self.test)?;
-        let size = |s: &Split| (s.images.channels, s.images.rows, s.images.cols);
+        let size = |s: &Split| (s.images.channels(), s.images.height(), s.images.width());
         if size(&train) != size(&test) {
             return Err(Failure::new(format!(
                 "the images differ in size (channels, rows, columns): {} has {:?}, {} has {:?}",
@@ -196,13 +197,13 @@ impl Files {
     }
 
     fn load_pair(&self, pair: &Pair) -> Result<Split> {
-        let mut images = read_images(&pair.images)?;
-        let labels = read_labels(&pair.labels)?;
-        if images.count != labels.len() {
+        let mut images = Idx::images(&pair.images)?;
+        let labels = Idx::labels(&pair.labels)?;
+        if images.len() != labels.len() {
             return Err(Failure::new(format!(
                 "{} holds {} images, but {} holds {} labels",
                 pair.images.shown(),
-                images.count,
+                images.len(),
                 pair.labels.shown(),
                 labels.len()
             ))
@@ -211,7 +212,10 @@ impl Files {
         if self.transposed {
             images.transpose();
         }
-        Ok(Split { images, labels })
+        Ok(Split {
+            images: Arc::new(images),
+            labels: Arc::new(labels),
+        })
     }
 
     /// MNIST and Fashion-MNIST have ten classes; of other sets the highest label tells.
@@ -221,7 +225,7 @@ impl Files {
             "mnist" => Some((0..10).map(|digit| digit.to_string()).collect()),
             _ => None,
         };
-        let most = |split: &Split| split.labels.iter().copied().max().map_or(0, usize::from);
+        let most = |split: &Split| split.labels.iter().copied().max().unwrap_or(0);
         let Some(known) = known else {
             let count = splits.map(|(_, split)| most(split) + 1).into_iter().max().unwrap_or(1);
             let mut names: Vec<String> = (0..count).map(|class| class.to_string()).collect();
@@ -231,7 +235,7 @@ impl Files {
             return Ok(names);
         };
         for (pair, split) in splits {
-            if let Some(at) = split.labels.iter().position(|&l| usize::from(l) >= known.len()) {
+            if let Some(at) = split.labels.iter().position(|&label| label >= known.len()) {
                 return Err(Failure::new(format!(
                     "{} has the label {} at index {at}, but {name} has {} classes",
                     pair.labels.shown(),

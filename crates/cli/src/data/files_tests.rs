@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use polygrad::data::Dataset as _;
+
 use super::files::find;
 use super::testing::{idx, scratch};
 
@@ -32,9 +34,9 @@ fn loads_a_set_and_names_its_classes() {
         .unwrap()
         .load("fashion-mnist")
         .unwrap();
-    assert_eq!(set.train.labels, [0, 1, 2, 0, 1, 2, 0]);
+    assert_eq!(*set.train.labels, [0, 1, 2, 0, 1, 2, 0]);
     assert_eq!(
-        (set.test.images.count, set.test.images.rows, set.test.images.cols),
+        (set.test.images.len(), set.test.images.height(), set.test.images.width()),
         (4, 2, 3)
     );
     assert_eq!(set.classes.len(), 10);
@@ -57,10 +59,10 @@ fn emnist_is_chosen_by_name_turned_and_lettered() {
         .unwrap()
         .load("emnist-letters")
         .unwrap();
-    assert_eq!(set.train.images.count, 6);
+    assert_eq!(set.train.images.len(), 6);
     assert_eq!(set.classes, ["0", "Aa", "Bb"]);
-    assert_eq!((set.train.images.rows, set.train.images.cols), (3, 2));
-    assert_eq!(set.train.images.pixels[..6], [0, 3, 1, 4, 2, 5]);
+    assert_eq!((set.train.images.height(), set.train.images.width()), (3, 2));
+    assert_eq!(set.train.images.pixels()[..6], [0, 3, 1, 4, 2, 5]);
 
     let text = error_of(dir.path(), "mnist");
     assert!(
@@ -87,7 +89,7 @@ fn dotted_and_compressed_names_are_known() {
     // A damaged .gz beside the plain file shows which of the two is read.
     std::fs::write(dir.path().join("train-labels-idx1-ubyte.gz"), "junk").unwrap();
     let set = find(dir.path(), "mnist").unwrap().load("mnist").unwrap();
-    assert_eq!(set.train.images.count, 3);
+    assert_eq!(set.train.images.len(), 3);
 }
 
 #[test]

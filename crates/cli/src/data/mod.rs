@@ -2,13 +2,10 @@
 
 pub(crate) mod download;
 pub(crate) mod files;
-pub(crate) mod idx;
 pub(crate) mod source;
 
 #[cfg(test)]
 mod files_tests;
-#[cfg(test)]
-mod idx_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 

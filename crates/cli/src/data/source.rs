@@ -195,7 +195,7 @@ mod tests {
             .locate(request("fashion-mnist"))
             .and_then(|files| files.load("fashion-mnist"))
             .unwrap();
-        assert_eq!((set.train.images.count, set.test.images.count), (20_000, 5_000));
+        assert_eq!((set.train.labels.len(), set.test.labels.len()), (20_000, 5_000));
         for class in 0..10 {
             assert_eq!(set.test.labels.iter().filter(|&&l| l == class).count(), 500);
         }

@@ -9,7 +9,6 @@ use clap::ValueEnum;
 use polygrad::nn::open_file;
 use serde::{Deserialize, Serialize};
 
-use super::atomic;
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::short;
 
@@ -128,17 +127,6 @@ impl Config {
     /// The form that this program writes.
     pub(crate) const FORMAT: u32 = FORMAT;
 
-    /// Writes the file, all or nothing.
-    ///
-    /// # Errors
-    /// Whatever the file system says.
-    pub(crate) fn save(&self, path: &Path) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(self)
-            .map_err(|e| Failure::new(format!("cannot write {}: {e}", path.shown())))?;
-        text.push('\n');
-        atomic::write(path, text.as_bytes())
-    }
-
     /// Reads the file and checks that its values make sense.
     ///
     /// # Errors
@@ -241,6 +229,8 @@ pub(crate) fn fresh_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn config() -> Config {
@@ -271,14 +261,18 @@ mod tests {
         }
     }
 
+    fn write(config: &Config, path: &Path) {
+        fs::write(path, serde_json::to_string_pretty(config).unwrap()).unwrap();
+    }
+
     #[test]
     fn comes_back_to_the_last_bit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
         let saved = config();
-        saved.save(&path).unwrap();
+        write(&saved, &path);
         assert_eq!(Config::load(&path).unwrap(), saved);
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
         assert!(
             text.contains("\"optimizer\": \"adamw\"") && text.contains("\"model\": \"cnn\""),
             "{text}"
@@ -296,7 +290,7 @@ mod tests {
                 lr: f64::from_bits(1),
                 ..config()
             };
-            bound.save(&path).unwrap();
+            write(&bound, &path);
             assert_eq!(Config::load(&path).unwrap(), bound);
         }
         assert_ne!(fresh_name(), fresh_name());
@@ -314,7 +308,7 @@ mod tests {
                 data: Some(std::ffi::OsString::from_vec(name.to_vec()).into()),
                 ..config()
             };
-            named.save(&path).unwrap();
+            write(&named, &path);
             assert_eq!(Config::load(&path).unwrap(), named);
         }
         let text = serde_json::to_string(&config()).unwrap();
@@ -362,7 +356,7 @@ mod tests {
             (" ".repeat(LONGEST as usize), "too long"),
             (whole.replace("cnn", "vit"), "unknown variant `vit`"),
         ] {
-            std::fs::write(&path, &text).unwrap();
+            fs::write(&path, &text).unwrap();
             let error = Config::load(&path).unwrap_err().to_string();
             assert!(
                 error.contains("config.json") && error.contains(words),

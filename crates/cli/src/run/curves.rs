@@ -1,6 +1,12 @@
 //! `curves.png`: loss and accuracy over the epochs, on the training and the test images.
 
-use super::metrics::{Row, Split};
+use std::path::Path;
+
+use polygrad::nn::replace_file;
+use polygrad::train::{Row, Split};
+use polygrad::{Error, ErrorKind};
+
+use crate::failure::Shown;
 use crate::plot::canvas::{Align, Canvas, Colour, Style};
 use crate::plot::colours::{FAINT, GRID, GROUND, HEADING, LABEL, TITLE};
 use crate::plot::font::Point;
@@ -25,15 +31,39 @@ struct Panel {
 /// Picks what a chart shows out of a row.
 type Value = fn(&Row) -> f64;
 
+/// The share of right answers, 0 to 1: the one metric that images have.
+fn accuracy(row: &Row) -> f64 {
+    row.metrics.first().copied().unwrap_or(f64::NAN)
+}
+
+fn name(split: Split) -> &'static str {
+    match split {
+        Split::Train => "train",
+        Split::Validation => "test",
+    }
+}
+
+/// Leaves the drawing at `path`.
+///
+/// # Errors
+/// Whatever the PNG encoder or the file system says.
+pub(crate) fn save(path: &Path, title: &str, rows: &[Row]) -> polygrad::Result<()> {
+    let png = draw(title, rows).map_err(|e| {
+        let message = format!("cannot draw {}: {e}", path.shown());
+        Error::new(ErrorKind::Format, message)
+    })?;
+    replace_file(path, |file| file.write_all(&png))
+}
+
 /// Draws both charts under `title`.
 ///
 /// # Errors
 /// Whatever the PNG encoder says.
-pub(crate) fn draw(title: &str, rows: &[Row]) -> Result<Vec<u8>, png::EncodingError> {
+fn draw(title: &str, rows: &[Row]) -> Result<Vec<u8>, png::EncodingError> {
     let mut canvas = Canvas::new(WIDTH, HEIGHT, GROUND);
     canvas.text(title, (60.0, 62.0), Align::Left, TITLE);
-    if let Some(last) = rows.iter().rfind(|row| row.split == Split::Test) {
-        let result = format!("test accuracy {:.2} %, loss {:.4}", 100.0 * last.accuracy, last.loss);
+    if let Some(last) = rows.iter().rfind(|row| row.split == Split::Validation) {
+        let result = format!("test accuracy {:.2} %, loss {:.4}", 100.0 * accuracy(last), last.loss);
         canvas.text(
             &result,
             (WIDTH as f32 - 50.0, 62.0),
@@ -48,7 +78,7 @@ pub(crate) fn draw(title: &str, rows: &[Row]) -> Result<Vec<u8>, png::EncodingEr
     let epochs = if epochs > 0.0 { epochs } else { 1.0 };
     let charts: [(&str, f32, Value); 2] = [
         ("loss", 120.0, |row| row.loss),
-        ("accuracy, %", 920.0, |row| 100.0 * row.accuracy),
+        ("accuracy, %", 920.0, |row| 100.0 * accuracy(row)),
     ];
     for (heading, left, value) in charts {
         let (low, high) = range(rows, epochs, value);
@@ -69,7 +99,7 @@ pub(crate) fn draw(title: &str, rows: &[Row]) -> Result<Vec<u8>, png::EncodingEr
 
 /// The values that the axis must show. The first twentieth of the training, where the curve plunges, may leave it.
 fn range(rows: &[Row], epochs: f64, value: Value) -> (f64, f64) {
-    let shown = |row: &&Row| row.split == Split::Test || row.epoch > epochs / 20.0;
+    let shown = |row: &&Row| row.split == Split::Validation || row.epoch > epochs / 20.0;
     let values = rows.iter().filter(shown).map(value).filter(|v| v.is_finite());
     let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     if low > high {
@@ -83,7 +113,9 @@ impl Panel {
     fn draw(&self, canvas: &mut Canvas, rows: &[Row], value: Value) {
         self.draw_axes(canvas);
         canvas.clip_rows(self.top, self.bottom);
-        for (split, colour, thickness, opacity) in [(Split::Train, TRAIN, 2.6, 0.75), (Split::Test, TEST, 3.5, 1.0)] {
+        for (split, colour, thickness, opacity) in
+            [(Split::Train, TRAIN, 2.6, 0.75), (Split::Validation, TEST, 3.5, 1.0)]
+        {
             let points: Vec<Option<Point>> = rows
                 .iter()
                 .filter(|row| row.split == split)
@@ -95,7 +127,7 @@ impl Panel {
                 .map(|line| line.iter().flatten().copied().collect())
                 .collect();
             canvas.strokes(&lines, thickness, colour, opacity);
-            if split == Split::Test {
+            if split == Split::Validation {
                 let dots: Vec<Vec<Point>> = points.iter().flatten().map(|&p| vec![p]).collect();
                 canvas.strokes(&dots, 11.0, colour, 1.0);
                 canvas.strokes(&dots, 4.5, GROUND, 1.0);
@@ -103,9 +135,9 @@ impl Panel {
         }
         canvas.clip_rows(0.0, f32::INFINITY);
         let mut x = self.right;
-        for (split, colour) in [(Split::Test, TEST), (Split::Train, TRAIN)] {
+        for (split, colour) in [(Split::Validation, TEST), (Split::Train, TRAIN)] {
             let y = self.top - 28.0;
-            canvas.text(split.name(), (x, y), Align::Right, Style { colour, ..HEADING });
+            canvas.text(name(split), (x, y), Align::Right, Style { colour, ..HEADING });
             x -= 58.0;
             canvas.strokes(&[vec![(x - 34.0, y - 7.0), (x - 8.0, y - 7.0)]], 4.0, colour, 1.0);
             x -= 66.0;
@@ -181,7 +213,7 @@ mod tests {
                 epoch,
                 split,
                 loss,
-                accuracy,
+                metrics: vec![accuracy],
                 learning_rate: 1e-3,
                 seconds: epoch,
             };
@@ -191,7 +223,7 @@ mod tests {
                 0.94 - 0.25 * fall - 0.6 * (-epoch * 12.0).exp() + 0.02 * noise,
             ));
             if step % 40 == 0 {
-                rows.push(row(Split::Test, 0.26 + 0.6 * fall, 0.915 - 0.2 * fall));
+                rows.push(row(Split::Validation, 0.26 + 0.6 * fall, 0.915 - 0.2 * fall));
             }
         }
         rows
@@ -246,7 +278,7 @@ mod tests {
         rows.iter_mut().for_each(|row| row.loss = f64::NAN);
         draw("worse", &rows).unwrap();
         draw("one", &rows[..1]).unwrap();
-        rows.iter_mut().for_each(|row| row.accuracy = 1e300);
+        rows.iter_mut().for_each(|row| row.metrics = vec![1e300]);
         draw("far", &rows).unwrap();
     }
 

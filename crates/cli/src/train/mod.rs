@@ -2,7 +2,6 @@
 
 pub(crate) mod learner;
 mod optimizer;
-mod position;
 mod session;
 mod settings;
 #[cfg(test)]
@@ -12,21 +11,19 @@ mod state;
 use std::path::Path;
 
 use polygrad::Device;
+use polygrad::train::{Run, RunFolder};
 
 use crate::args::{Data, Train};
 use crate::backend;
 use crate::data::files::Dataset;
 use crate::data::source::{Places, Request};
 use crate::failure::{Failure, Result, Shown};
-use crate::feed::statistics;
 use crate::interrupt::Interrupt;
+use crate::loaders::statistics;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say, short};
-use crate::run::Claim;
 use crate::run::config::{self, Config, Input, name};
-
-use session::Session;
-use state::State;
+use crate::run::resume_command;
 
 /// Trains a new model, or goes on with a run.
 ///
@@ -42,13 +39,38 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
 fn start(args: &Train) -> Result<Outcome> {
     let (mut config, device, data) = prepare(args)?;
     config.run = config::fresh_name();
-    let claim = Claim::new_run(
-        args.out.as_deref(),
-        &format!("{}-{}", config.dataset, name(config.model)),
-    )?;
+    let run = match &args.out {
+        Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
+        None => Run::create_next("runs", &format!("{}-{}", config.dataset, name(config.model)))?,
+    };
     introduce(&config, &data, &device);
     let interrupt = Interrupt::install()?;
-    Session::start(config, claim, &data, &device)?.run(&interrupt)
+    session::run(&config, run, &data, &device, &interrupt)
+}
+
+/// A folder that a new run cannot have.
+fn occupied(error: polygrad::Error, out: &Path) -> Failure {
+    let failure = Failure::from(error);
+    match RunFolder::new(out) {
+        folder if folder.checkpoint().exists() => failure.fix(format!(
+            "choose another folder with --out, or go on with this run: {}",
+            resume_command(&folder)
+        )),
+        _ => failure,
+    }
+}
+
+/// A folder that there is no run in to go on with.
+fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
+    let (folder, failure) = (RunFolder::new(path), Failure::from(error));
+    let has_begun = folder.checkpoint().exists() || folder.config().is_file();
+    match !has_begun && path.join("run.lock").is_file() {
+        true => failure.fix(format!(
+            "the run there was ended before it began: start it anew, with --out {}",
+            path.shown()
+        )),
+        false => failure,
+    }
 }
 
 /// The settings of a new run, its device and its data.
@@ -67,9 +89,8 @@ pub(crate) fn prepare(args: &Train) -> Result<(Config, Device, Dataset)> {
 }
 
 fn resume(args: &Train, path: &Path) -> Result<Outcome> {
-    let claim = Claim::of_run(path)?;
-    let state = State::load(&claim)?;
-    let stored = state.settings(&claim)?;
+    let run = Run::resume(path).map_err(|error| unbegun(error, path))?;
+    let stored = state::settings(&run)?;
     let config = settings::resumed(args, &stored, path)?;
     let device = backend::open(&config.backend, config.threads)?;
     let data = load(&config)?;
@@ -86,7 +107,7 @@ fn resume(args: &Train, path: &Path) -> Result<Outcome> {
         say(&change);
     }
     let interrupt = Interrupt::install()?;
-    Session::resume(config, claim, state, &data, &device)?.run(&interrupt)
+    session::run(&config, run, &data, &device, &interrupt)
 }
 
 fn load(config: &Config) -> Result<Dataset> {
@@ -103,9 +124,9 @@ fn describe(data: &Dataset) -> Result<(Input, Vec<String>)> {
     let images = &data.train.images;
     let (mean, std) = statistics(images)?;
     let input = Input {
-        channels: images.channels,
-        rows: images.rows,
-        cols: images.cols,
+        channels: images.channels(),
+        rows: images.height(),
+        cols: images.width(),
         mean,
         std,
     };

@@ -3,13 +3,18 @@
 use std::rc::Rc;
 
 use polygrad::nn::{Module, Visit};
-use polygrad::{AnyBackend, Device, manual_seed};
+use polygrad::train::TrainerConfig;
+use polygrad::{AnyBackend, Device, Error, manual_seed};
 use polygrad_workloads::Case;
 
 use crate::data::files::Dataset;
 use crate::failure::Result;
+use crate::loaders;
 use crate::run::config::Config;
-use crate::train::learner::Learner;
+use crate::train::learner;
+
+/// Batches to train on, over and over.
+const BATCHES: usize = 100;
 
 /// Work that can be made on any device.
 pub(super) enum Subject {
@@ -52,21 +57,18 @@ impl Subject {
     }
 }
 
-fn training<'a>(config: &'a Config, data: &'a Dataset, device: &'a Device) -> Result<Work<'a>> {
+fn training<'a>(config: &Config, data: &Dataset, device: &Device) -> Result<Work<'a>> {
     manual_seed(config.seed);
-    let mut learner = Learner::new(config, data, device)?;
-    learner.model.train();
-    let model: Rc<dyn Visit<AnyBackend>> = learner.model.clone();
-    let (mut epoch, mut steps) = (learner.epoch(0), 0);
+    let train = loaders::training(&data.train, config, device)?;
+    let mut trainer = learner::build(config, &data.train, device, TrainerConfig::epochs(config.epochs as u64))?;
+    trainer.model().train();
+    let model: Rc<dyn Visit<AnyBackend>> = trainer.shared_model();
+    // Made before, as the threads of a loader would.
+    let batches = train.iter().take(BATCHES).collect::<polygrad::Result<Vec<_>>>()?;
+    let mut next = batches.into_iter().cycle();
     let step = move || {
-        let (number, batch) = (steps / learner.batches(), steps % learner.batches());
-        if batch == 0 {
-            epoch = learner.epoch(number);
-        }
-        let (chance, order) = &epoch;
-        let indices = order.chunks(config.batch_size).nth(batch).unwrap_or_default();
-        learner.step(indices, chance, steps as u64)?;
-        steps += 1;
+        let batch = next.next().ok_or_else(|| Error::invalid("there are no images"))?;
+        trainer.step(&batch)?;
         Ok(())
     };
     Ok(Work {

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, Result, Shown};
+use polygrad_core::{Error, Result};
+
+use super::{failed, shown};
 
 /// How long an owner may take to write down who it is.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,22 +34,23 @@ impl Lock {
                 .create(true)
                 .truncate(false)
                 .open(&path)
-                .map_err(|e| Failure::io("write", &path, &e))?;
+                .map_err(|e| Error::io("write", &path, e))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(taken(&mut file, folder)),
                 Err(TryLockError::Error(error)) => {
-                    return Err(Failure::new(format!("cannot lock {}: {error}", path.shown()))
-                        .fix("take a folder on a local disk: without locks nothing keeps two processes from one run"));
+                    return Err(failed(format!("cannot lock {}: {error}", shown(&path))).with_hint(
+                        "take a folder on a local disk: without locks nothing keeps two processes from one run",
+                    ));
                 }
             }
             // Between opening and locking, the owner of before may have removed the file.
-            if !same(&file, &path).map_err(|e| Failure::io("read", &path, &e))? {
+            if !same(&file, &path).map_err(|e| Error::io("read", &path, e))? {
                 continue;
             }
             file.set_len(0)
                 .and_then(|()| writeln!(file, "{}", std::process::id()))
-                .map_err(|e| Failure::io("write", &path, &e))?;
+                .map_err(|e| Error::io("write", &path, e))?;
             return Ok(Self { file, path });
         }
     }
@@ -70,7 +73,7 @@ impl Drop for Lock {
     }
 }
 
-fn taken(file: &mut File, folder: &Path) -> Failure {
+fn taken(file: &mut File, folder: &Path) -> Error {
     let started = Instant::now();
     let mut text = String::new();
     // Some systems do not let others read what is locked; then the number stays unknown.
@@ -81,8 +84,8 @@ fn taken(file: &mut File, folder: &Path) -> Failure {
         Ok(pid) => format!("process {pid}"),
         Err(_) => "another process".to_owned(),
     };
-    Failure::new(format!("{owner} is training in {}", folder.shown()))
-        .fix("wait for it to end, or end it; a new run can take another folder with --out")
+    failed(format!("{owner} is training in {}", shown(folder)))
+        .with_hint("wait for it to end, or end it; a new run can take another folder")
 }
 
 /// Whether `file` is what lies at `path`.
@@ -122,7 +125,7 @@ mod tests {
         let lock = Lock::take(path.clone(), dir.path()).unwrap();
         let text = Lock::take(path.clone(), dir.path()).unwrap_err().to_string();
         let whose = format!("process {} is training in {}", std::process::id(), dir.path().display());
-        assert!(text.contains(&whose) && text.contains("\n  fix: "), "{text}");
+        assert!(text.contains(&whose) && text.contains("; wait for it"), "{text}");
         drop(lock);
         assert!(!path.exists());
         assert!(Lock::take(path, dir.path()).is_ok());

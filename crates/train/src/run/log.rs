@@ -4,8 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{atomic, lock};
-use crate::failure::{Failure, Result, Shown};
+use polygrad_core::{Error, Result};
+
+use super::{failed, lock, shown, write};
 
 /// An open file to append to.
 #[derive(Debug)]
@@ -20,11 +21,11 @@ impl Log {
     /// # Errors
     /// Whatever the file system says.
     pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<Self> {
-        atomic::write(path, bytes)?;
+        write(path, bytes)?;
         let file = OpenOptions::new()
             .append(true)
             .open(path)
-            .map_err(|e| Failure::io("append to", path, &e))?;
+            .map_err(|e| Error::io("append to", path, e))?;
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -36,14 +37,14 @@ impl Log {
     /// # Errors
     /// Whatever the file system says, and a file that was removed or replaced since it was opened.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let failed = |e| Failure::io("append to", &self.path, &e);
-        if !lock::same(&self.file, &self.path).map_err(failed)? {
+        let unwritten = |e| Error::io("append to", &self.path, e);
+        if !lock::same(&self.file, &self.path).map_err(unwritten)? {
             return Err(
-                Failure::new(format!("{} was removed or replaced meanwhile", self.path.shown()))
-                    .fix("leave the folder alone while a run goes on"),
+                failed(format!("{} was removed or replaced meanwhile", shown(&self.path)))
+                    .with_hint("leave the folder alone while a run goes on"),
             );
         }
-        self.file.write_all(bytes).map_err(failed)
+        self.file.write_all(bytes).map_err(unwritten)
     }
 
     /// Brings to the disk what was appended.
@@ -51,6 +52,6 @@ impl Log {
     /// # Errors
     /// Whatever the file system says.
     pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| Failure::io("write", &self.path, &e))
+        self.file.sync_data().map_err(|e| Error::io("write", &self.path, e))
     }
 }

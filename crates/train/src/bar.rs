@@ -9,9 +9,9 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Cells of the bar itself.
 const CELLS: usize = 20;
 
-/// A bar on standard error, with words beside it.
+/// A bar on standard error, with words beside it; taken away when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Bar {
+pub struct Bar {
     length: u64,
     drawn: Option<Instant>,
     line: String,
@@ -19,7 +19,7 @@ pub(crate) struct Bar {
 
 impl Bar {
     /// A bar of `length` units, if standard error is a terminal.
-    pub(crate) fn on_terminal(length: u64) -> Option<Self> {
+    pub fn on_terminal(length: u64) -> Option<Self> {
         std::io::stderr().is_terminal().then(|| Self {
             length,
             drawn: None,
@@ -28,7 +28,7 @@ impl Bar {
     }
 
     /// Shows the position with the words that `words` gives, if the last time was a while ago.
-    pub(crate) fn show(&mut self, position: u64, words: impl FnOnce() -> String) {
+    pub fn show(&mut self, position: u64, words: impl FnOnce() -> String) {
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL) {
             return;
         }
@@ -38,14 +38,14 @@ impl Bar {
     }
 
     /// Runs `write` with the bar out of the way.
-    pub(crate) fn aside(&self, write: impl FnOnce()) {
+    pub fn aside(&self, write: impl FnOnce()) {
         self.clear();
         write();
         self.draw();
     }
 
     /// Takes the bar away.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         put("\r\u{1b}[K");
     }
 
@@ -76,15 +76,16 @@ fn line(position: u64, length: u64, words: &str, width: usize) -> String {
     whole.chars().take(width.saturating_sub(1)).collect()
 }
 
-/// Columns of the terminal; 80 where it does not say.
+/// Columns of the terminal, by the feature `terminal` or the variable `COLUMNS`; 80 where neither says.
 fn width() -> usize {
-    #[cfg(unix)]
+    #[cfg(all(unix, feature = "terminal"))]
     if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stderr())
         && size.ws_col > 0
     {
         return usize::from(size.ws_col);
     }
-    80
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    columns.unwrap_or(80)
 }
 
 #[cfg(test)]

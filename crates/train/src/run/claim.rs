@@ -6,74 +6,93 @@ use std::ops::Deref;
 use std::path::Path;
 
 use super::lock::Lock;
-use super::{LOCK, RunFolder};
-use crate::failure::{Failure, Result, Shown};
+use polygrad_core::{Error, Result};
 
-/// The only claim to a run folder on this machine: until it goes, no other process trains there.
+use super::{LOCK, RunFolder, failed, shown};
+
+/// A run folder that this process trains in: until this goes, no other process on this machine does.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub struct Run {
     folder: RunFolder,
     lock: Lock,
 }
 
-impl Claim {
-    /// Makes the folder `out`, or without one the first free `runs/NAME-1`, `runs/NAME-2` …, for a new run. A folder that a kill has left
-    /// before its run had a first checkpoint is taken, too.
+impl Run {
+    /// A folder for a new run, which is made if it is not there. One that a kill has left before its run had a first checkpoint is taken, too.
     ///
     /// # Errors
     /// A folder that holds a run already, in which another process trains, or that cannot be made.
-    pub(crate) fn new_run(out: Option<&Path>, name: &str) -> Result<Self> {
-        let failed = |path: &Path, e: &std::io::Error| Failure::io("create the folder", path, e);
-        if let Some(out) = out {
-            fs::create_dir_all(out).map_err(|e| failed(out, &e))?;
-            let claim = Self::lock(RunFolder(out.to_owned()))?;
-            return match claim.ours().into_iter().find(|file| file.exists()) {
-                None => Ok(claim),
-                Some(old) => Err(claim.occupied(&old)),
-            };
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        fs::create_dir_all(path).map_err(|e| Error::io("create the folder", path, e))?;
+        let run = Self::lock(RunFolder::new(path))?;
+        match run.ours().into_iter().find(|file| file.exists()) {
+            None => Ok(run),
+            Some(old) => Err(run.occupied(&old)),
         }
-        let runs = Path::new("runs");
-        fs::create_dir_all(runs).map_err(|e| failed(runs, &e))?;
+    }
+
+    /// The first free one of `folder/name-1`, `folder/name-2` …, for a new run.
+    ///
+    /// # Errors
+    /// A folder that cannot be made.
+    pub fn create_next(folder: impl AsRef<Path>, name: &str) -> Result<Self> {
+        let folder = folder.as_ref();
+        let failed = |path: &Path, e| Error::io("create the folder", path, e);
+        fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
         let mut number = 1_u32;
         loop {
-            let path = runs.join(format!("{name}-{number}"));
+            let path = folder.join(format!("{name}-{number}"));
             match fs::create_dir(&path) {
-                Ok(()) => return Self::lock(RunFolder(path)),
+                Ok(()) => return Self::lock(RunFolder::new(path)),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => number += 1,
-                Err(e) => return Err(failed(&path, &e)),
+                Err(e) => return Err(failed(&path, e)),
             }
         }
     }
 
-    /// Takes over the run in `path`, which has a checkpoint.
+    /// Goes on with a run that has a checkpoint.
     ///
     /// # Errors
     /// No such folder, no run in it or none that has begun, another process that trains there, or a folder that cannot be written.
-    pub(crate) fn of_run(path: &Path) -> Result<Self> {
-        let folder = RunFolder(path.to_owned());
+    pub fn resume(path: impl AsRef<Path>) -> Result<Self> {
+        let folder = RunFolder::new(path.as_ref());
         // Nothing is left in a folder of something else.
         folder.must_have_begun()?;
-        let claim = Self::lock(folder)?;
-        claim.must_have_begun()?;
-        Ok(claim)
+        let run = Self::lock(folder)?;
+        run.must_have_begun()?;
+        Ok(run)
+    }
+
+    /// [`Run::resume`] where there is a checkpoint, else [`Run::create`]: what a program wants that is started again after each interruption.
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        if RunFolder::new(path).checkpoint().exists() {
+            Self::resume(path)
+        } else {
+            Self::create(path)
+        }
     }
 
     fn lock(folder: RunFolder) -> Result<Self> {
-        let lock = Lock::take(folder.0.join(LOCK), &folder.0)?;
-        let claim = Self { folder, lock };
-        claim.sweep();
-        Ok(claim)
+        let lock = Lock::take(folder.path().join(LOCK), folder.path())?;
+        let run = Self { folder, lock };
+        run.sweep();
+        Ok(run)
     }
 
     /// Fails unless this still is the folder that was claimed, with its run in it.
     ///
     /// # Errors
     /// It was removed or replaced, or its `config.json` was; or whatever the file system says.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let path = self.path();
         // Asked first: of a folder that is replaced between the two questions, the lock is the one that tells.
         let has_config = self.config().is_file();
-        let holds = self.lock.holds().map_err(|e| Failure::io("read", path, &e))?;
+        let holds = self.lock.holds().map_err(|e| Error::io("read", path, e))?;
         if holds && has_config {
             return Ok(());
         }
@@ -84,15 +103,15 @@ impl Claim {
         } else {
             "is no longer the folder that this run began in"
         };
-        Err(Failure::new(format!(
+        Err(failed(format!(
             "{} {what}: somebody removed or replaced it meanwhile",
-            path.shown()
+            shown(path)
         ))
-        .fix("bring the folder back and go on from its last checkpoint with --resume, or start a new run"))
+        .with_hint("bring the folder back and go on from its last checkpoint, or start a new run"))
     }
 
     /// Removes what the run has left so far, and nothing else; for a run that could not begin.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         for file in self.ours() {
             // There may be none, and where the disk refuses, the error that led here is the one to report.
             let _ = fs::remove_file(file);
@@ -116,23 +135,21 @@ impl Claim {
         }
     }
 
-    fn occupied(&self, old: &Path) -> Failure {
-        let failure = Failure::new(format!(
+    fn occupied(&self, old: &Path) -> Error {
+        let hint = match self.must_have_begun() {
+            Ok(()) => "choose another folder, or go on with this run",
+            Err(_) => "choose another folder, or move the file away",
+        };
+        failed(format!(
             "{} holds a run already: there is {}",
-            self.path().shown(),
-            old.shown()
-        ));
-        match self.must_have_begun() {
-            Ok(()) => failure.fix(format!(
-                "choose another folder with --out, or go on with this run: {}",
-                self.resume_command()
-            )),
-            Err(_) => failure.fix("choose another folder with --out, or move the file away"),
-        }
+            shown(self.path()),
+            shown(old)
+        ))
+        .with_hint(hint)
     }
 }
 
-impl Deref for Claim {
+impl Deref for Run {
     type Target = RunFolder;
 
     fn deref(&self) -> &RunFolder {
@@ -148,26 +165,26 @@ mod tests {
     fn a_run_is_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("a/b");
-        let claim = Claim::new_run(Some(&out), "x").unwrap();
+        let run = Run::create(&out).unwrap();
         assert!(out.is_dir());
         fs::write(out.join("notes.txt"), "mine").unwrap();
-        let text = Claim::new_run(Some(&out), "x").unwrap_err().to_string();
+        let text = Run::create(&out).unwrap_err().to_string();
         assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
-        drop(claim);
-        let claim = Claim::new_run(Some(&out), "x").unwrap();
-        fs::write(claim.model(), "weights").unwrap();
-        drop(claim);
-        let refused = || Claim::new_run(Some(&out), "x").unwrap_err().to_string();
+        drop(run);
+        let run = Run::create(&out).unwrap();
+        fs::write(run.model(), "weights").unwrap();
+        drop(run);
+        let refused = || Run::create(&out).unwrap_err().to_string();
         assert!(
             refused().contains("holds a run already") && refused().contains("move the file away"),
             "{}",
             refused()
         );
-        let folder = RunFolder(out.clone());
+        let folder = RunFolder::new(&out);
         fs::write(folder.checkpoint(), "state").unwrap();
-        assert!(refused().contains("--resume"), "{}", refused());
-        Claim::of_run(&out).unwrap().clear();
-        assert!(Claim::new_run(Some(&out), "x").is_ok());
+        assert!(refused().contains("go on with this run"), "{}", refused());
+        Run::resume(&out).unwrap().clear();
+        assert!(Run::create(&out).is_ok());
         assert_eq!(fs::read_to_string(out.join("notes.txt")).unwrap(), "mine");
         assert_eq!(fs::read_dir(&out).unwrap().count(), 1);
     }
@@ -188,17 +205,14 @@ mod tests {
         ]
         .map(file);
         let others = [".model.onnx.tmp-17-0", ".config.json.tmp-mine", "config.json.tmp-17"].map(file);
-        let text = Claim::of_run(dir.path()).unwrap_err().to_string();
-        assert!(
-            text.contains("has no checkpoint") && text.contains(&format!("--out {}", dir.path().display())),
-            "{text}"
-        );
+        let text = Run::resume(dir.path()).unwrap_err().to_string();
+        assert!(text.contains("has no checkpoint"), "{text}");
         assert!(stray[0].exists(), "a folder that is none of ours was changed");
-        let claim = Claim::new_run(Some(dir.path()), "x").unwrap();
+        let run = Run::create(dir.path()).unwrap();
         assert!(stray.iter().all(|path| !path.exists()) && others.iter().all(|path| path.exists()));
-        fs::write(claim.checkpoint(), "state").unwrap();
-        drop(claim);
-        assert!(Claim::of_run(dir.path()).is_ok());
+        fs::write(run.checkpoint(), "state").unwrap();
+        drop(run);
+        assert!(Run::resume(dir.path()).is_ok());
     }
 
     #[cfg(unix)]
@@ -206,15 +220,15 @@ mod tests {
     fn a_folder_that_was_replaced_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("run");
-        let claim = Claim::new_run(Some(&out), "x").unwrap();
-        fs::write(claim.config(), "{}").unwrap();
-        claim.check().unwrap();
-        let lost = || claim.check().unwrap_err().to_string();
-        fs::remove_file(claim.config()).unwrap();
+        let run = Run::create(&out).unwrap();
+        fs::write(run.config(), "{}").unwrap();
+        run.check().unwrap();
+        let lost = || run.check().unwrap_err().to_string();
+        fs::remove_file(run.config()).unwrap();
         assert!(lost().contains("has lost its config.json"), "{}", lost());
         fs::remove_dir_all(&out).unwrap();
         assert!(lost().contains("is gone"), "{}", lost());
-        let other = Claim::new_run(Some(&out), "x").unwrap();
+        let other = Run::create(&out).unwrap();
         fs::write(other.config(), "{}").unwrap();
         assert!(lost().contains("no longer the folder"), "{}", lost());
         other.check().unwrap();
@@ -225,7 +239,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let text = Claim::new_run(Some(&file.join("run")), "x").unwrap_err().to_string();
+        let text = Run::create(file.join("run")).unwrap_err().to_string();
         assert!(
             text.contains("cannot create the folder") && text.contains("file/run"),
             "{text}"

@@ -81,10 +81,10 @@ fn scalars_of(event: &[u8]) -> (u64, Vec<(String, f32)>) {
 }
 
 fn written(path: &Path) -> Vec<u8> {
-    let mut events = Events::create(path).unwrap();
+    let mut events = SummaryWriter::create(path).unwrap();
     for step in [1, 127, 128, 1 << 40] {
         events
-            .scalars(step, &[("loss/train", 0.25), ("accuracy/train", step as f64)])
+            .add_scalars(&[("loss/train", 0.25), ("accuracy/train", step as f64)], step)
             .unwrap();
     }
     std::fs::read(path).unwrap()
@@ -121,8 +121,8 @@ fn resuming_drops_later_steps_and_a_torn_record() {
     let path = dir.path().join("events.out.tfevents.1");
     let bytes = written(&path);
     std::fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
-    let mut events = Events::resume(&path, 127).unwrap();
-    events.scalars(200, &[("loss/test", 1.0)]).unwrap();
+    let mut events = SummaryWriter::resume(&path, 127).unwrap();
+    events.add_scalar("loss/test", 1.0, 200).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     let steps: Vec<u64> = records(&bytes).map(|e| step_of(e.unwrap()).unwrap()).collect();
     assert_eq!(steps, [0, 1, 127, 200]);
@@ -137,7 +137,7 @@ fn damage_is_found() {
         let mut bytes = whole.clone();
         bytes[at] ^= 4;
         std::fs::write(&path, &bytes).unwrap();
-        let text = Events::resume(&path, 1).unwrap_err().to_string();
+        let text = SummaryWriter::resume(&path, 1).unwrap_err().to_string();
         assert!(text.contains("is damaged at byte 0"), "{text}");
     }
 }

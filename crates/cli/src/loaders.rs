@@ -1,0 +1,126 @@
+//! Labelled images in batches.
+
+use std::sync::Arc;
+
+use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Idx, Normalize};
+use polygrad::{Device, Tensor};
+
+use crate::data::files::Split;
+use crate::failure::{Failure, Result};
+use crate::run::config::{Config, Input};
+
+/// Images `[N, channels, rows, cols]`, f32, normalised, and their labels `[N]`, i64.
+pub(crate) type Batch = (Tensor, Tensor);
+
+/// Large enough to keep all cores busy, small enough for their caches.
+const EVALUATED: usize = 250;
+
+/// The images of `split` in an order that depends on the seed and the epoch alone; where the settings say so, half of them mirrored.
+///
+/// # Errors
+/// Settings that make no sense.
+pub(crate) fn training(split: &Split, config: &Config, device: &Device) -> Result<DataLoader<Batch>> {
+    let (normalize, mirror) = (normalize(&config.input)?, config.mirror);
+    let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(Arc::clone(&split.labels))?);
+    let images = images.batch_size(config.batch_size).shuffle(config.seed);
+    let seen = images.transform(move |(image, label), rng| {
+        let image = match mirror {
+            true => image.random_horizontal_flip(0.5, rng),
+            false => image,
+        };
+        Ok((normalize.apply(&image)?, label))
+    });
+    Ok(seen.build(device)?)
+}
+
+/// The images of `split` in their order, as they are.
+///
+/// # Errors
+/// Settings that make no sense.
+pub(crate) fn evaluation(split: &Split, input: &Input, device: &Device) -> Result<DataLoader<Batch>> {
+    let normalize = normalize(input)?;
+    let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(Arc::clone(&split.labels))?);
+    let seen = images.transform(move |(image, label), _| Ok((normalize.apply(&image)?, label)));
+    Ok(seen.batch_size(EVALUATED).build(device)?)
+}
+
+fn normalize(input: &Input) -> Result<Normalize> {
+    Ok(Normalize::new(&[input.mean as f32], &[input.std as f32])?)
+}
+
+/// The mean and the standard deviation of all pixels, where 0 is black and 1 is white.
+///
+/// # Errors
+/// Images that are all of one colour, from which there is nothing to learn.
+pub(crate) fn statistics(images: &Idx) -> Result<(f64, f64)> {
+    let mut counts = [0_u64; 256];
+    images
+        .pixels()
+        .iter()
+        .for_each(|&pixel| counts[usize::from(pixel)] += 1);
+    let total = images.pixels().len() as f64;
+    let expectation = |f: &dyn Fn(f64) -> f64| -> f64 {
+        let weighed = counts
+            .iter()
+            .enumerate()
+            .map(|(pixel, &n)| f(pixel as f64 / 255.0) * n as f64);
+        weighed.sum::<f64>() / total
+    };
+    let mean = expectation(&|x| x);
+    let std = expectation(&|x| (x - mean).powi(2)).sqrt();
+    if std > 0.0 {
+        Ok((mean, std))
+    } else {
+        Err(Failure::new("every pixel of the training images has the same value")
+            .fix("give images that show something"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::testing::{idx, scratch};
+
+    fn images(pixels: &[u8]) -> Idx {
+        let dir = scratch();
+        let path = dir.path().join("images");
+        std::fs::write(&path, idx(&[2, 2, 3], pixels)).unwrap();
+        Idx::images(path).unwrap()
+    }
+
+    #[test]
+    fn images_are_normalised() {
+        let device = Device::new("cpu").unwrap();
+        let split = Split {
+            images: Arc::new(images(&[0, 51, 102, 153, 204, 255, 255, 255, 0, 0, 255, 0])),
+            labels: Arc::new(vec![4, 9]),
+        };
+        let input = Input {
+            channels: 1,
+            rows: 2,
+            cols: 3,
+            mean: 0.2,
+            std: 0.4,
+        };
+        let loader = evaluation(&split, &input, &device).unwrap();
+        let (x, labels) = loader.iter().next().unwrap().unwrap();
+        assert_eq!(x.dims(), [2, 1, 2, 3]);
+        assert_eq!(labels.to_vec::<i64>().unwrap(), [4, 9]);
+        let values = x.to_vec::<f32>().unwrap();
+        let (black, white) = (-0.5, 2.0);
+        let expected = [
+            black, 0.0, 0.5, 1.0, 1.5, white, white, white, black, black, white, black,
+        ];
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-6, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn statistics_are_those_of_the_pixels() {
+        let halves = [0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255];
+        assert_eq!(statistics(&images(&halves)).unwrap(), (0.5, 0.5));
+        let error = statistics(&images(&[7; 12])).unwrap_err().to_string();
+        assert!(error.contains("same value"), "{error}");
+    }
+}

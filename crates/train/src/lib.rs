@@ -1,0 +1,16 @@
+//! Training loops, metrics and run folders: a [`Trainer`] for any model, loss and [`Metric`].
+
+mod bar;
+mod metric;
+mod progress_bar;
+mod run;
+mod trainer;
+
+pub use bar::Bar;
+pub use metric::{
+    Accuracy, Auroc, Average, CloneMetric, F1, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision,
+    R2Score, Recall, RootMeanSquaredError,
+};
+pub use progress_bar::{ProgressBar, clock, grouped};
+pub use run::{HParam, Row, Run, RunFolder, Split, SummaryWriter};
+pub use trainer::{Callback, Control, Ended, Event, Progress, Step, Summary, Tensors, Trainer, TrainerConfig};

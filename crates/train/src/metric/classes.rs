@@ -1,0 +1,214 @@
+//! Metrics of classes.
+
+use polygrad_core::Result;
+use polygrad_tensor::Tensor;
+
+use super::{Metric, foreign, unfit};
+
+/// How often each class (row) was taken for each class (column). It grows with the classes that are seen.
+#[derive(Clone, Debug, Default)]
+struct Confusion {
+    classes: usize,
+    counts: Vec<u64>,
+}
+
+impl Confusion {
+    /// Takes in predictions: logits with classes along axis 1, `[N, C]` or `[N, C, …]`, for targets `[N]` or `[N, …]`; or one logit for each
+    /// target of 0 or 1. Targets below 0 count for nothing, as cross entropy ignores them.
+    fn update(&mut self, metric: &str, predictions: &Tensor, targets: &Tensor) -> Result<()> {
+        let answers = if predictions.rank() == targets.rank() + 1 && predictions.rank() >= 2 {
+            let mut dims = predictions.dims();
+            dims.remove(1);
+            (dims == targets.dims()).then(|| predictions.argmax(1)?.to_vec::<i64>())
+        } else {
+            (predictions.shape().numel() == targets.shape().numel()).then(|| {
+                Ok(predictions
+                    .to_f64_vec()?
+                    .iter()
+                    .map(|&logit| i64::from(logit > 0.0))
+                    .collect())
+            })
+        };
+        let Some(answers) = answers else {
+            return Err(unfit(
+                metric,
+                predictions,
+                targets,
+                "give logits [N, classes] with targets [N], or a logit for each target of 0 or 1",
+            ));
+        };
+        for (answer, target) in answers?.into_iter().zip(targets.to_f64_vec()?) {
+            if let (Ok(answer), true) = (usize::try_from(answer), target >= 0.0) {
+                self.add(target as usize, answer, 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, class: usize, answer: usize, count: u64) {
+        let classes = self.classes.max(class + 1).max(answer + 1);
+        if classes > self.classes {
+            let mut counts = vec![0; classes * classes];
+            for (row, to) in counts.chunks_exact_mut(classes).enumerate().take(self.classes) {
+                to[..self.classes].copy_from_slice(&self.counts[row * self.classes..][..self.classes]);
+            }
+            (self.classes, self.counts) = (classes, counts);
+        }
+        self.counts[class * self.classes + answer] += count;
+    }
+
+    fn count(&self, class: usize, answer: usize) -> f64 {
+        self.counts.get(class * self.classes + answer).copied().unwrap_or(0) as f64
+    }
+
+    /// Of a class: right answers, all answers, all targets.
+    fn of_class(&self, class: usize) -> [f64; 3] {
+        let sum = |at: &dyn Fn(usize) -> f64| (0..self.classes).map(at).sum();
+        [
+            self.count(class, class),
+            sum(&|other| self.count(other, class)),
+            sum(&|other| self.count(class, other)),
+        ]
+    }
+
+    fn total(&self) -> f64 {
+        self.counts.iter().sum::<u64>() as f64
+    }
+
+    fn state(&self) -> Vec<f64> {
+        self.counts.iter().map(|&count| count as f64).collect()
+    }
+
+    fn load_state(&mut self, metric: &str, state: &[f64]) -> Result<()> {
+        let classes = state.len().isqrt();
+        if classes * classes != state.len() || state.iter().any(|count| count.fract() != 0.0 || *count < 0.0) {
+            return Err(foreign(metric, state));
+        }
+        (self.classes, self.counts) = (classes, state.iter().map(|&count| count as u64).collect());
+        Ok(())
+    }
+}
+
+/// How the figures of single classes become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Average {
+    /// The mean over the classes that are among targets or answers.
+    #[default]
+    Macro,
+    /// The mean over the classes, each as heavy as it has targets.
+    Weighted,
+    /// Of all answers together.
+    Micro,
+    /// That of class 1 alone.
+    Binary,
+}
+
+impl Average {
+    /// Of a figure that is a share of (right answers, all answers, all targets).
+    fn of(self, confusion: &Confusion, figure: impl Fn([f64; 3]) -> f64) -> f64 {
+        if confusion.total() == 0.0 {
+            return f64::NAN;
+        }
+        let share = |sums| match figure(sums) {
+            value if value.is_nan() => 0.0,
+            value => value,
+        };
+        let classes = || (0..confusion.classes).map(|class| confusion.of_class(class));
+        match self {
+            Self::Binary => share(confusion.of_class(1)),
+            Self::Micro => share(classes().fold([0.0; 3], |a, b| [a[0] + b[0], a[1] + b[1], a[2] + b[2]])),
+            Self::Weighted => classes().map(|sums| share(sums) * sums[2]).sum::<f64>() / confusion.total(),
+            Self::Macro => {
+                let there: Vec<f64> = classes().filter(|sums| sums[1] + sums[2] > 0.0).map(share).collect();
+                there.iter().sum::<f64>() / there.len() as f64
+            }
+        }
+    }
+}
+
+/// Metrics that are counts of right and wrong answers.
+macro_rules! of_classes {
+    ($($(#[$doc:meta])* $metric:ident $name:literal, $value:expr;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Predictions are logits `[N, C]` (or `[N, C, …]`) for targets `[N]` (or `[N, …]`), or one logit for each target of 0 or 1. Targets below
+        /// 0 are ignored.
+        #[derive(Clone, Debug, Default)]
+        pub struct $metric {
+            confusion: Confusion,
+            average: Average,
+        }
+
+        impl $metric {
+            /// Of no predictions yet.
+            pub fn new() -> Self {
+                Self::default()
+            }
+        }
+
+        impl Metric for $metric {
+            fn name(&self) -> &str {
+                $name
+            }
+
+            fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
+                self.confusion.update($name, predictions, targets)
+            }
+
+            fn value(&self) -> f64 {
+                let value: fn(Average, &Confusion) -> f64 = $value;
+                value(self.average, &self.confusion)
+            }
+
+            fn reset(&mut self) {
+                self.confusion = Confusion::default();
+            }
+
+            fn higher_is_better(&self) -> bool {
+                true
+            }
+
+            fn shown(&self, value: f64) -> String {
+                format!("{:.2} %", 100.0 * value)
+            }
+
+            fn state(&self) -> Vec<f64> {
+                self.confusion.state()
+            }
+
+            fn load_state(&mut self, state: &[f64]) -> Result<()> {
+                self.confusion.load_state($name, state)
+            }
+        }
+    )*};
+}
+
+of_classes! {
+    /// The share of right answers.
+    Accuracy "accuracy", |_, confusion| {
+        let right: f64 = (0..confusion.classes).map(|class| confusion.count(class, class)).sum();
+        right / confusion.total()
+    };
+    /// The share of right answers among those for a class.
+    Precision "precision", |average, confusion| average.of(confusion, |[right, answers, _]| right / answers);
+    /// The share of a class's targets that were found.
+    Recall "recall", |average, confusion| average.of(confusion, |[right, _, targets]| right / targets);
+    /// The harmonic mean of precision and recall.
+    F1 "f1", |average, confusion| average.of(confusion, |[right, answers, targets]| 2.0 * right / (answers + targets));
+}
+
+macro_rules! averages {
+    ($($metric:ident),*) => {$(
+        impl $metric {
+            /// How the figures of single classes become one. Default: [`Average::Macro`].
+            #[must_use]
+            pub fn average(mut self, average: Average) -> Self {
+                self.average = average;
+                self
+            }
+        }
+    )*};
+}
+
+averages!(Precision, Recall, F1);

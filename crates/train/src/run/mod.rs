@@ -1,0 +1,135 @@
+//! What a training run leaves behind: its folder and the files in it.
+
+mod claim;
+mod events;
+mod lock;
+mod log;
+mod rows;
+
+use std::path::{Path, PathBuf};
+
+use polygrad_core::{Error, ErrorKind, Result, printable};
+use polygrad_nn::{Checkpoint, replace_file};
+use serde_json::Value;
+
+pub use claim::Run;
+pub use events::{HParam, SummaryWriter};
+pub(crate) use rows::{Columns, Mark, Rows};
+pub use rows::{Row, Split};
+
+/// The file that says that a process trains in a folder.
+const LOCK: &str = "run.lock";
+
+/// The folder of a run, and where its files are, whether they are there or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder(PathBuf);
+
+impl RunFolder {
+    /// That at a path, which need not be there.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Fails unless there is a checkpoint to go on from.
+    fn must_have_begun(&self) -> Result<()> {
+        if self.checkpoint().exists() {
+            return Ok(());
+        }
+        let path = shown(&self.0);
+        if self.config().is_file() || self.0.join(LOCK).is_file() {
+            let hint = match self.config().is_file() {
+                true => "start a new run in another folder",
+                false => "the run there was ended before it began: start it anew",
+            };
+            return Err(failed(format!("{path} has no checkpoint to go on from")).with_hint(hint));
+        }
+        let what = match self.0.is_dir() {
+            true => "holds no run: it has no checkpoint.safetensors",
+            false => "is no folder",
+        };
+        Err(failed(format!("{path} {what}")).with_hint("give the folder that a run has left"))
+    }
+
+    /// The [settings](crate::TrainerConfig::settings) that the checkpoint knows.
+    ///
+    /// # Errors
+    /// A checkpoint that cannot be read, or that is none of a run.
+    pub fn settings(&self) -> Result<Value> {
+        let mut record = Checkpoint::load(self.checkpoint())?.config;
+        match record.get_mut("settings") {
+            Some(settings) => Ok(settings.take()),
+            None => Err(Error::new(
+                ErrorKind::Format,
+                format!("{} is no checkpoint of a run", shown(&self.checkpoint())),
+            )),
+        }
+    }
+
+    /// The settings, as JSON.
+    pub fn config(&self) -> PathBuf {
+        self.0.join("config.json")
+    }
+
+    /// The model as it was after the last epoch.
+    pub fn model(&self) -> PathBuf {
+        self.0.join("model.safetensors")
+    }
+
+    /// The model as it was when the evaluation was best.
+    pub fn best(&self) -> PathBuf {
+        self.0.join("best.safetensors")
+    }
+
+    /// All that is needed to go on.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.0.join("checkpoint.safetensors")
+    }
+
+    /// The measurements, for programs.
+    pub fn metrics(&self) -> PathBuf {
+        self.0.join("metrics.csv")
+    }
+
+    /// The measurements, for TensorBoard.
+    pub fn events(&self) -> PathBuf {
+        self.0.join("events.out.tfevents.polygrad")
+    }
+
+    /// The measurements, for people: drawn by the command `polygrad train`.
+    pub fn curves(&self) -> PathBuf {
+        self.0.join("curves.png")
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The files of a run, that which makes it one last.
+    fn ours(&self) -> [PathBuf; 7] {
+        [
+            self.config(),
+            self.model(),
+            self.best(),
+            self.metrics(),
+            self.events(),
+            self.curves(),
+            self.checkpoint(),
+        ]
+    }
+}
+
+/// A path without what would steer the terminal or break the line.
+pub(crate) fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
+}
+
+/// What a run folder is not fit for.
+pub(crate) fn failed(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Io, message.into())
+}
+
+/// Replaces the content of `path` by `bytes`, all or nothing.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    replace_file(path, |file| file.write_all(bytes))
+}

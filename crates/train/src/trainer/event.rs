@@ -1,0 +1,112 @@
+//! What a trainer tells while it works.
+
+use std::path::Path;
+
+use polygrad_core::Result;
+
+use super::tally::Tally;
+use crate::run::Row;
+
+/// What has just happened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// Training begins, or goes on after [`Progress::step`] steps.
+    Begin,
+    /// Something that the user should know, such as a file that is gone.
+    Notice(&'a str),
+    /// The parameters have changed.
+    Step,
+    /// A measurement was taken.
+    Row(&'a Row),
+    /// An epoch is over, or the last step done; with the evaluation after it if there is one.
+    Epoch(Option<&'a Row>),
+    /// Training is over, or stopped.
+    End,
+}
+
+/// Where training stands.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Progress<'a> {
+    /// The running epoch, counted from 1; at its end the one that is over.
+    pub epoch: u64,
+    /// Epochs in all, if that is how the end is known.
+    pub epochs: Option<u64>,
+    /// Optimizer steps taken.
+    pub step: u64,
+    /// Steps in all, if that is known.
+    pub steps: Option<u64>,
+    /// Examples trained on by this process.
+    pub examples: u64,
+    /// Seconds that this process has trained, without evaluation.
+    pub training_seconds: f64,
+    /// Seconds that the run has taken, over all its sessions.
+    pub seconds: f64,
+    /// Seconds that are left at this rate, if that is known.
+    pub seconds_left: Option<f64>,
+    /// The learning rate of the last step.
+    pub learning_rate: f64,
+    /// Names of the metrics.
+    pub metrics: &'a [String],
+    /// What the data of evaluations are called.
+    pub validation: &'a str,
+    /// The folder of the run.
+    pub run: Option<&'a Path>,
+    /// Every measurement so far, oldest first.
+    pub history: &'a [Row],
+    pub(super) tally: &'a Tally,
+}
+
+impl Progress<'_> {
+    /// The mean training loss of the epoch so far; NaN before its first step.
+    pub fn loss(&self) -> f64 {
+        self.tally.loss()
+    }
+
+    /// The metrics of the epoch so far, on training batches.
+    pub fn values(&self) -> Vec<f64> {
+        self.tally.values()
+    }
+
+    /// A loss and values of the metrics as one reads them: `loss 0.4213  accuracy 85.10 %`.
+    pub fn figures(&self, loss: f64, values: &[f64]) -> String {
+        let mut text = format!("loss {loss:.4}");
+        for (metric, &value) in self.tally.metrics().iter().zip(values) {
+            text += &format!("  {} {}", metric.name(), metric.shown(value));
+        }
+        text
+    }
+
+    /// Examples per second of training, without evaluation; 0 before the first step.
+    pub fn examples_per_second(&self) -> f64 {
+        match self.training_seconds > 0.0 {
+            true => self.examples as f64 / self.training_seconds,
+            false => 0.0,
+        }
+    }
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// With the next batch.
+    Continue,
+    /// Not: the trainer leaves a checkpoint, from which the run can go on, and ends.
+    Stop,
+}
+
+/// What is told of each [`Event`]: a progress bar, a logger, a rule by which to stop. Closures are callbacks.
+pub trait Callback {
+    /// Looks at what has happened.
+    ///
+    /// # Errors
+    /// Whatever should end the training at once.
+    fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> Result<Control>;
+}
+
+impl<F: FnMut(Event<'_>, &Progress<'_>) -> Result<Control>> Callback for F {
+    fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> Result<Control> {
+        self(event, progress)
+    }
+}

@@ -1,0 +1,212 @@
+//! What a trainer leaves in the folder of its run.
+
+use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_data::{DataLoader, LoaderState};
+use polygrad_nn::{Checkpoint, Module};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Trainer;
+use super::tally::TallyState;
+use crate::run::{Columns, Mark, Row, Rows, Split, SummaryWriter, shown, write};
+
+/// Under this name a checkpoint has the moving average.
+const EMA: &str = "ema";
+
+/// The files that grow.
+pub(super) struct Files {
+    rows: Rows,
+    events: SummaryWriter,
+    columns: Columns,
+}
+
+/// What a checkpoint holds beside weights, moments, step and generator.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    settings: Value,
+    loader: LoaderState,
+    seconds: f64,
+    epoch: TallyState,
+    row: TallyState,
+    best: Option<f64>,
+    since_best: u64,
+    rows: Mark,
+}
+
+impl Files {
+    pub(super) fn rows(&self) -> &[Row] {
+        self.rows.rows()
+    }
+
+    pub(super) fn append(&mut self, row: &Row) -> Result<()> {
+        self.rows.append(row.clone())?;
+        let split = self.columns.split(row.split);
+        let tag = |name: &str| format!("{name}/{split}");
+        let mut values = vec![(tag("loss"), row.loss)];
+        values.extend(
+            self.columns
+                .metrics
+                .iter()
+                .map(|name| tag(name))
+                .zip(row.metrics.iter().copied()),
+        );
+        if row.split == Split::Train {
+            values.push(("learning_rate".to_owned(), row.learning_rate));
+        }
+        let values: Vec<(&str, f64)> = values.iter().map(|(tag, value)| (tag.as_str(), *value)).collect();
+        self.events.add_scalars(&values, row.step)
+    }
+}
+
+impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
+    fn columns(&self) -> Columns {
+        Columns {
+            metrics: self.names.clone(),
+            validation: self.config.validation.clone(),
+        }
+    }
+
+    /// Begins the run in its folder, or goes on with it; gives what the user should know.
+    pub(super) fn begin(&mut self, train: &DataLoader<T>) -> Result<Vec<String>> {
+        let Some(run) = self.config.run.as_ref().filter(|_| self.files.is_none()) else {
+            return Ok(Vec::new());
+        };
+        if run.checkpoint().exists() {
+            return self.resume(train);
+        }
+        let begun = (|| {
+            // The checkpoint makes it a run, since all else can be made from it: a kill before it leaves nothing, one after it a run to go on with.
+            self.write_checkpoint(train, Mark::default())?;
+            write(&run.config(), self.config.config.as_bytes())?;
+            Ok(Files {
+                rows: Rows::create(&run.metrics(), self.columns(), Vec::new())?,
+                events: SummaryWriter::create(run.events())?,
+                columns: self.columns(),
+            })
+        })();
+        // A run that cannot begin must not keep the folder from the next attempt.
+        self.files = Some(begun.inspect_err(|_: &Error| run.clear())?);
+        Ok(Vec::new())
+    }
+
+    fn resume(&mut self, train: &DataLoader<T>) -> Result<Vec<String>> {
+        let Some(run) = &self.config.run else {
+            return Ok(Vec::new());
+        };
+        let path = run.checkpoint();
+        let checkpoint = Checkpoint::load(&path)?;
+        let unfit = |what: String| {
+            Error::new(
+                ErrorKind::StateDict,
+                format!("cannot go on from {}: {what}", shown(&path)),
+            )
+            .with_hint("go on with the program that left it, or start a new run")
+        };
+        let record: Record = serde_json::from_value(checkpoint.config.clone())
+            .map_err(|e| unfit(format!("its record is damaged ({e})")))?;
+        self.epoch.load_state(&record.epoch)?;
+        self.row.load_state(&record.row)?;
+        if let Some(ema) = &mut self.ema {
+            ema.load_state_dict(checkpoint.part(EMA)?)?;
+        }
+        self.step = checkpoint.restore(&*self.model, self.stepper.optimizer_mut())?;
+        if let Some(length) = train
+            .examples()
+            .filter(|&length| record.loader.position > length as u64)
+        {
+            return Err(unfit(format!(
+                "it stands at example {} of an epoch of {length}",
+                record.loader.position
+            )));
+        }
+        train.set_state(record.loader);
+        (self.best, self.since_best) = (record.best, record.since_best);
+        self.before = (self.step, record.seconds);
+
+        let mut notices = Vec::new();
+        let (rows, notice) = Rows::resume(&run.metrics(), self.columns(), self.step, &record.rows)?;
+        notices.extend(notice);
+        if self.step > 0 && !run.events().exists() {
+            let path = shown(&run.events());
+            notices.push(format!("{path} is gone: a new one begins after step {}", self.step));
+        }
+        let events = SummaryWriter::resume(run.events(), self.step)?;
+        write(&run.config(), self.config.config.as_bytes())?;
+        self.files = Some(Files {
+            rows,
+            events,
+            columns: self.columns(),
+        });
+        Ok(notices)
+    }
+
+    /// Leaves all that is needed to go on from here, and the model.
+    pub(super) fn save(&self, train: &DataLoader<T>) -> Result<()> {
+        let (Some(run), Some(files)) = (&self.config.run, &self.files) else {
+            return Ok(());
+        };
+        run.check()?;
+        let saved = files.rows.mark().and_then(|mark| self.write_checkpoint(train, mark));
+        saved.map_err(|e| self.lost(e))?;
+        self.save_model()
+    }
+
+    /// Leaves the model as it is now.
+    pub(super) fn save_model(&self) -> Result<()> {
+        match &self.config.run {
+            Some(run) => self
+                .averaged(|| self.model.save(run.model()))?
+                .map_err(|e| self.lost(e)),
+            None => Ok(()),
+        }
+    }
+
+    /// Leaves the model as the best so far.
+    pub(super) fn save_best(&self) -> Result<()> {
+        match &self.config.run {
+            Some(run) => self.averaged(|| self.model.save(run.best()))?.map_err(|e| self.lost(e)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes down a measurement.
+    pub(super) fn append(&mut self, row: &Row) -> Result<()> {
+        let (Some(run), Some(files)) = (&self.config.run, &mut self.files) else {
+            self.history.push(row.clone());
+            return Ok(());
+        };
+        run.check()?;
+        files.append(row).map_err(|e| self.lost(e))
+    }
+
+    /// A failure of the disk leaves the last checkpoint whole, unless its folder is what failed.
+    fn lost(&self, error: Error) -> Error {
+        let lost = self.config.run.as_ref().and_then(|run| run.check().err());
+        lost.unwrap_or(error)
+    }
+
+    fn write_checkpoint(&self, train: &DataLoader<T>, rows: Mark) -> Result<()> {
+        let Some(run) = &self.config.run else {
+            return Ok(());
+        };
+        let record = Record {
+            settings: self.config.settings.clone(),
+            loader: train.state(),
+            seconds: self.seconds(),
+            epoch: self.epoch.state(),
+            row: self.row.state(),
+            best: self.best,
+            since_best: self.since_best,
+            rows,
+        };
+        let record = serde_json::to_value(record).map_err(|e| {
+            let message = format!("the state of the run cannot be written: {e}");
+            Error::new(ErrorKind::Format, message)
+        })?;
+        let mut checkpoint = Checkpoint::new(&*self.model, self.optimizer(), self.step)?.with_config(record);
+        if let Some(ema) = &self.ema {
+            checkpoint = checkpoint.with_part(EMA, ema.state_dict()?);
+        }
+        checkpoint.save(run.checkpoint())
+    }
+}

@@ -1,0 +1,325 @@
+//! From epoch to epoch.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use polygrad_core::{Error, Result};
+use polygrad_data::DataLoader;
+use polygrad_nn::Module;
+use polygrad_nn::optim::{Schedule, clip_grad_norm};
+use polygrad_tensor::{Gradients, no_grad};
+
+use super::config::Length;
+use super::{Control, Ended, Event, Progress, Summary, Trainer};
+use crate::{Row, Split};
+
+/// Steps between two rows where nobody knows how long an epoch is.
+const ROW: u64 = 100;
+
+/// Rows in an epoch of known length.
+const ROWS_PER_EPOCH: u64 = 10;
+
+impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
+    /// Trains to the end, or goes on to it from where the run stands; the model is in evaluation mode afterwards. The loader is set to where the
+    /// run stands, if it is resumed.
+    ///
+    /// # Errors
+    /// A loss that is not finite, naming the step; those of data, model, optimizer, callbacks, device and disk. The last checkpoint then still is
+    /// there.
+    pub fn fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
+        let notices = self.begin(train)?;
+        self.clock = Some(Instant::now());
+        self.running = train.state().epoch + 1;
+        let mut stop = self.tell(train, Event::Begin)?;
+        for notice in &notices {
+            stop |= self.tell(train, Event::Notice(notice))?;
+        }
+        let ended = self.train(train, validation, stop)?;
+        self.model.eval();
+        if let Some(run) = &self.config.run {
+            run.check()?;
+            // A kill between the last checkpoint and here would otherwise leave it out for good.
+            self.save_model()?;
+            // What is said of the folder is so.
+            run.check()?;
+        }
+        self.tell(train, Event::End)?;
+        (self.before, self.clock) = ((self.step, self.seconds()), None);
+        let evaluation = self.history().iter().rfind(|row| row.split == Split::Validation);
+        Ok(Summary {
+            ended,
+            steps: self.step,
+            epochs: train.state().epoch,
+            evaluation: evaluation.cloned(),
+            best: self.best,
+            seconds: self.before.1,
+        })
+    }
+
+    fn train(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>, stop: bool) -> Result<Ended> {
+        let mut stop = stop;
+        loop {
+            if self.is_done(train) {
+                return Ok(Ended::Done);
+            }
+            if self.config.patience.is_some_and(|patience| self.since_best >= patience) {
+                return Ok(Ended::EarlyStopping);
+            }
+            if stop {
+                return Ok(Ended::Stopped);
+            }
+            let over;
+            (over, stop) = self.train_epoch(train)?;
+            if over || self.is_done(train) {
+                stop |= self.finish_epoch(train, validation)?;
+            }
+            self.save(train)?;
+        }
+    }
+
+    fn is_done(&self, train: &DataLoader<T>) -> bool {
+        match self.config.length {
+            Length::Epochs(epochs) => train.state().epoch >= epochs,
+            Length::Steps(steps) => self.step >= steps,
+        }
+    }
+
+    /// Trains to the end of the epoch or of the steps, or until somebody asks to stop: whether the epoch is over, and whether somebody does.
+    fn train_epoch(&mut self, train: &DataLoader<T>) -> Result<(bool, bool)> {
+        self.model.train();
+        self.running = train.state().epoch + 1;
+        let log_every = self.log_every(train);
+        let (mut sum, mut count): (Option<Gradients>, u64) = (None, 0);
+        let mut stop = false;
+        let mut before = train.state().position;
+        let mut batches = train.iter();
+        loop {
+            let begun = Instant::now();
+            let batch = batches.next().transpose()?;
+            let over = batch.is_none();
+            if let Some(batch) = batch {
+                let position = train.state().position;
+                let gradients = self.learn(&batch, position - before)?;
+                before = position;
+                count += 1;
+                match &mut sum {
+                    Some(sum) => sum.accumulate(gradients)?,
+                    None => sum = Some(gradients),
+                }
+            }
+            let full = over || count == self.config.accumulate;
+            let gradients = if full { sum.take() } else { None };
+            let has_stepped = gradients.is_some();
+            if let Some(gradients) = gradients {
+                self.update(gradients, count)?;
+                count = 0;
+            }
+            self.training += begun.elapsed();
+            if has_stepped {
+                stop |= self.tell(train, Event::Step)?;
+            }
+            if self.row.steps() == log_every || over && self.row.steps() > 0 {
+                stop |= self.add_train_row(train, over)?;
+            }
+            if over {
+                return Ok((true, stop));
+            }
+            if has_stepped {
+                if stop || matches!(self.config.length, Length::Steps(steps) if self.step >= steps) {
+                    return Ok((false, stop));
+                }
+                let every = self.config.checkpoint_every;
+                if every.is_some_and(|every| self.step.is_multiple_of(every)) {
+                    self.save(train)?;
+                }
+            }
+        }
+    }
+
+    /// One step of the optimizer on a batch, outside of all epochs and files, with the learning rate, clipping and moving average that the trainer
+    /// has; gives the loss before it.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::fit`] but for files.
+    pub fn step(&mut self, batch: &T) -> Result<f64> {
+        self.row.reset();
+        let gradients = self.learn(batch, 1)?;
+        self.update(gradients, 1)?;
+        Ok(self.row.loss())
+    }
+
+    /// The gradients of a batch of so many examples.
+    fn learn(&mut self, batch: &T, examples: u64) -> Result<Gradients> {
+        let (step, gradients) = self.stepper.backward(&self.model, &self.loss, batch)?;
+        let loss = step.loss.item()?;
+        if !loss.is_finite() {
+            return Err(Error::invalid(format!(
+                "the loss is {loss} at step {}, in epoch {}",
+                self.step + 1,
+                self.running
+            ))
+            .with_hint("a smaller learning rate may help, or clipping the norm of the gradients"));
+        }
+        for tally in [&mut self.epoch, &mut self.row] {
+            no_grad(|| tally.add(loss, examples, &step))?;
+        }
+        self.examples += examples;
+        Ok(gradients)
+    }
+
+    /// One step of the optimizer, by the sum of the gradients of `count` batches.
+    fn update(&mut self, mut gradients: Gradients, count: u64) -> Result<()> {
+        if count > 1 {
+            let factor = 1.0 / count as f64;
+            for gradient in gradients.iter_mut() {
+                *gradient = no_grad(|| &*gradient * factor)?;
+            }
+        }
+        if let Some(max_norm) = self.config.max_norm {
+            clip_grad_norm(&mut gradients, max_norm)?;
+        }
+        let optimizer = self.stepper.optimizer_mut();
+        if let Some(schedule) = &self.config.schedule {
+            schedule.apply(optimizer, self.step)?;
+        }
+        optimizer.step(&gradients)?;
+        if let Some(ema) = &mut self.ema {
+            ema.update()?;
+        }
+        self.step += 1;
+        self.row.count_step();
+        Ok(())
+    }
+
+    fn log_every(&self, train: &DataLoader<T>) -> u64 {
+        let steps = self
+            .steps_per_epoch(train)
+            .map(|steps| steps.div_ceil(ROWS_PER_EPOCH).max(1));
+        self.config.log_every.or(steps).unwrap_or(ROW)
+    }
+
+    fn steps_per_epoch(&self, train: &DataLoader<T>) -> Option<u64> {
+        Some((train.batches()? as u64).div_ceil(self.config.accumulate))
+    }
+
+    /// Takes down what was measured on training batches since the last row.
+    fn add_train_row(&mut self, train: &DataLoader<T>, epoch_is_over: bool) -> Result<bool> {
+        let part = match (train.examples(), epoch_is_over) {
+            (Some(examples), false) => train.state().position as f64 / examples.max(1) as f64,
+            (None, false) => 0.0,
+            (_, true) => 1.0,
+        };
+        let row = self.row_of(
+            Split::Train,
+            (self.running - 1) as f64 + part,
+            self.row.loss(),
+            self.row.values(),
+        );
+        self.row.reset();
+        self.add_row(train, row)
+    }
+
+    fn row_of(&self, split: Split, epoch: f64, loss: f64, metrics: Vec<f64>) -> Row {
+        Row {
+            step: self.step,
+            epoch,
+            split,
+            loss,
+            metrics,
+            learning_rate: self.optimizer().lr(),
+            seconds: self.seconds(),
+        }
+    }
+
+    fn add_row(&mut self, train: &DataLoader<T>, row: Row) -> Result<bool> {
+        self.append(&row)?;
+        self.tell(train, Event::Row(&row))
+    }
+
+    /// Evaluates, if there is something to evaluate on, and begins new sums.
+    fn finish_epoch(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<bool> {
+        let mut stop = false;
+        let mut row = None;
+        if let Some(validation) = validation {
+            let (loss, metrics) = self.evaluate(validation)?;
+            let state = train.state();
+            let part = train
+                .examples()
+                .map_or(0.0, |n| state.position as f64 / n.max(1) as f64);
+            let found = self.row_of(Split::Validation, state.epoch as f64 + part, loss, metrics);
+            stop |= self.add_row(train, found.clone())?;
+            self.judge(&found)?;
+            row = Some(found);
+        }
+        stop |= self.tell(train, Event::Epoch(row.as_ref()))?;
+        self.epoch.reset();
+        Ok(stop)
+    }
+
+    /// Whether an evaluation is the best so far.
+    fn judge(&mut self, row: &Row) -> Result<()> {
+        let monitor = self.config.monitor.as_deref().unwrap_or("loss");
+        let place = self.names.iter().position(|name| name == monitor);
+        let (figure, higher) = match place {
+            Some(at) => (row.metrics[at], self.config.metrics[at].higher_is_better()),
+            None => (row.loss, false),
+        };
+        let is_better = match self.best {
+            _ if figure.is_nan() => false,
+            None => true,
+            Some(best) if higher => figure > best,
+            Some(best) => figure < best,
+        };
+        if !is_better {
+            self.since_best += 1;
+            return Ok(());
+        }
+        (self.best, self.since_best) = (Some(figure), 0);
+        self.save_best()
+    }
+
+    /// Seconds that the run has taken.
+    pub(super) fn seconds(&self) -> f64 {
+        self.before.1 + self.clock.map_or(0.0, |clock| clock.elapsed().as_secs_f64())
+    }
+
+    /// Tells the callbacks; whether one of them, or the flag, asks to stop.
+    fn tell(&mut self, train: &DataLoader<T>, event: Event<'_>) -> Result<bool> {
+        let mut callbacks = std::mem::take(&mut self.config.callbacks);
+        let progress = self.progress(train);
+        let mut stop = false;
+        let told = callbacks.iter_mut().try_for_each(|callback| {
+            stop |= callback.on_event(event, &progress)? == Control::Stop;
+            Ok(())
+        });
+        self.config.callbacks = callbacks;
+        let flag = self.config.stop.as_ref();
+        told.map(|()| stop || flag.is_some_and(|flag| flag.load(Ordering::Relaxed)))
+    }
+
+    fn progress(&self, train: &DataLoader<T>) -> Progress<'_> {
+        let (epochs, steps) = match self.config.length {
+            Length::Epochs(epochs) => (Some(epochs), self.steps_per_epoch(train).map(|steps| steps * epochs)),
+            Length::Steps(steps) => (None, Some(steps)),
+        };
+        let elapsed = self.seconds() - self.before.1;
+        let done = self.step - self.before.0;
+        let left = steps.filter(|_| done > 0).map(|steps| steps.saturating_sub(self.step));
+        Progress {
+            epoch: self.running,
+            epochs,
+            step: self.step,
+            steps,
+            examples: self.examples,
+            training_seconds: self.training.as_secs_f64(),
+            seconds: self.seconds(),
+            seconds_left: left.map(|left| elapsed / done as f64 * left as f64),
+            learning_rate: self.optimizer().lr(),
+            metrics: &self.names,
+            validation: &self.config.validation,
+            run: self.config.run.as_ref().map(|run| run.path()),
+            history: self.history(),
+            tally: &self.epoch,
+        }
+    }
+}

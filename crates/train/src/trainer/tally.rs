@@ -1,0 +1,118 @@
+//! Loss and metrics over several batches.
+
+use polygrad_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Step;
+use crate::Metric;
+
+/// The mean loss so far, and the metrics.
+#[derive(Clone)]
+pub(super) struct Tally {
+    loss: f64,
+    examples: u64,
+    steps: u64,
+    metrics: Vec<Box<dyn Metric>>,
+}
+
+/// What a checkpoint keeps of a tally.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct TallyState {
+    loss: f64,
+    examples: u64,
+    steps: u64,
+    metrics: Vec<Vec<f64>>,
+}
+
+impl Tally {
+    pub(super) fn new(metrics: Vec<Box<dyn Metric>>) -> Self {
+        Self {
+            loss: 0.0,
+            examples: 0,
+            steps: 0,
+            metrics,
+        }
+    }
+
+    /// Takes in a batch of so many examples, whose mean loss is `loss`.
+    pub(super) fn add(&mut self, loss: f64, examples: u64, step: &Step) -> Result<()> {
+        self.loss += loss * examples as f64;
+        self.examples += examples;
+        match &step.outputs {
+            Some((predictions, targets)) => {
+                let mut metrics = self.metrics.iter_mut();
+                metrics.try_for_each(|metric| metric.update(predictions, targets))
+            }
+            None if self.metrics.is_empty() => Ok(()),
+            None => Err(
+                Error::invalid("there are metrics, and the step gives them nothing to compare")
+                    .with_hint("Step::new(loss).outputs(predictions, targets)"),
+            ),
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        (self.loss, self.examples, self.steps) = (0.0, 0, 0);
+        self.metrics.iter_mut().for_each(|metric| metric.reset());
+    }
+
+    /// An optimizer step was taken.
+    pub(super) fn count_step(&mut self) {
+        self.steps += 1;
+    }
+
+    /// Optimizer steps since it was last reset.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// NaN of nothing.
+    pub(super) fn loss(&self) -> f64 {
+        self.loss / self.examples as f64
+    }
+
+    pub(super) fn values(&self) -> Vec<f64> {
+        self.metrics.iter().map(|metric| metric.value()).collect()
+    }
+
+    pub(super) fn metrics(&self) -> &[Box<dyn Metric>] {
+        &self.metrics
+    }
+
+    pub(super) fn state(&self) -> TallyState {
+        TallyState {
+            loss: self.loss,
+            examples: self.examples,
+            steps: self.steps,
+            metrics: self.metrics.iter().map(|metric| metric.state()).collect(),
+        }
+    }
+
+    pub(super) fn load_state(&mut self, state: &TallyState) -> Result<()> {
+        if state.metrics.len() != self.metrics.len() {
+            return Err(Error::new(
+                ErrorKind::StateDict,
+                format!(
+                    "the checkpoint has {} metrics, the trainer {}",
+                    state.metrics.len(),
+                    self.metrics.len()
+                ),
+            )
+            .with_hint("give the trainer the metrics that the run began with"));
+        }
+        (self.loss, self.examples, self.steps) = (state.loss, state.examples, state.steps);
+        let mut pairs = self.metrics.iter_mut().zip(&state.metrics);
+        pairs.try_for_each(|(metric, state)| metric.load_state(state))
+    }
+}
+
+impl std::fmt::Debug for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tally")
+            .field("loss", &self.loss)
+            .field("examples", &self.examples)
+            .field("steps", &self.steps)
+            .field("metrics", &self.values())
+            .finish()
+    }
+}

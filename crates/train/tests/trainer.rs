@@ -1,0 +1,327 @@
+//! Runs end as they should, go on as if they had never stopped, and leave what they promise.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use polygrad_core::{ErrorKind, Result};
+use polygrad_data::{DataLoader, DataLoaderConfig};
+use polygrad_nn::optim::{Adam, CosineAnnealingLR, EmaConfig, SGD};
+use polygrad_nn::{Dropout, Linear, Module, ReLU, Sequential, loss::cross_entropy};
+use polygrad_tensor::{Device, Tensor, manual_seed};
+use polygrad_train::{
+    Accuracy, Control, Ended, Event, F1, Progress, Run, RunFolder, Split, Step, Trainer, TrainerConfig,
+};
+use tempfile::{TempDir, tempdir};
+
+type Batch = (Tensor, Tensor);
+
+fn device() -> Device {
+    Device::<polygrad_cpu::Cpu>::default().into_any()
+}
+
+/// Whether a point is in a ring; the noise on it is another one in each epoch.
+fn loader(count: usize, workers: usize) -> DataLoader<Batch> {
+    let points: Vec<[f32; 2]> = (0..count)
+        .map(|i| [(i * 37 % 101) as f32 / 50.0 - 1.0, (i * 53 % 97) as f32 / 48.0 - 1.0])
+        .collect();
+    DataLoaderConfig::new(points)
+        .batch_size(16)
+        .shuffle(5)
+        .workers(workers)
+        .transform(|[x, y], rng| {
+            let label = usize::from((0.3..0.8).contains(&(x * x + y * y)));
+            Ok(([x + 0.01 * rng.normal() as f32, y], label))
+        })
+        .build(&device())
+        .unwrap()
+}
+
+fn model() -> Sequential {
+    manual_seed(3);
+    let device = device();
+    Sequential::new()
+        .push(Linear::new(2, 16, &device).unwrap())
+        .push(ReLU)
+        .push(Dropout::new(0.1).unwrap())
+        .push(Linear::new(16, 2, &device).unwrap())
+}
+
+fn loss(model: &Sequential, (x, y): &Batch) -> Result<Step> {
+    let logits = model.forward(x)?;
+    Ok(Step::new(cross_entropy(&logits, y)?).outputs(logits, y))
+}
+
+fn options() -> TrainerConfig {
+    TrainerConfig::epochs(4)
+        .metric(Accuracy::new())
+        .metric(F1::new())
+        .schedule(CosineAnnealingLR::new(100))
+        .clip_grad_norm(1.0)
+        .accumulate(2)
+        .ema(EmaConfig::new(0.9))
+}
+
+fn trainer(options: TrainerConfig) -> Trainer<Sequential, Batch> {
+    let model = model();
+    let optimizer = Adam::new(model.parameters(), 0.01).unwrap();
+    options.build(model, optimizer, loss).unwrap()
+}
+
+fn weights(trainer: &Trainer<Sequential, Batch>) -> Vec<Vec<f32>> {
+    let values = trainer.model().parameters();
+    values.iter().map(|p| p.tensor().to_vec::<f32>().unwrap()).collect()
+}
+
+/// Stops a trainer after a number of steps.
+fn stopping(after: u64) -> impl FnMut(Event<'_>, &Progress<'_>) -> Result<Control> {
+    let mut left = after;
+    move |event, _: &Progress<'_>| {
+        if matches!(event, Event::Step) {
+            left = left.saturating_sub(1);
+        }
+        Ok(match left {
+            0 => Control::Stop,
+            _ => Control::Continue,
+        })
+    }
+}
+
+/// What a run has left, but for times.
+fn left(folder: &TempDir) -> (Vec<String>, Vec<u8>, Vec<u8>) {
+    let files = RunFolder::new(folder.path());
+    let rows = std::fs::read_to_string(files.metrics()).unwrap();
+    let rows = rows.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned());
+    let read = |path| std::fs::read(path).unwrap();
+    (rows.collect(), read(files.model()), read(files.best()))
+}
+
+#[test]
+fn a_stopped_run_goes_on_as_if_it_had_not_been() {
+    let whole = tempdir().unwrap();
+    let mut undisturbed = trainer(options().run(Run::create(whole.path()).unwrap()));
+    let summary = undisturbed.fit(&loader(200, 0), Some(&loader(50, 0))).unwrap();
+    assert_eq!((summary.ended, summary.steps, summary.epochs), (Ended::Done, 28, 4));
+    // 200 examples are 13 batches and 7 steps; a tenth of that is a row each.
+    assert_eq!(undisturbed.history().len(), 4 * (7 + 1));
+
+    for (steps, workers) in [(1, 2), (5, 0), (7, 1), (13, 4)] {
+        let folder = tempdir().unwrap();
+        let mut sessions = 0;
+        let last = loop {
+            sessions += 1;
+            let run = Run::open(folder.path()).unwrap();
+            let mut trainer = trainer(options().run(run).callback(stopping(steps)));
+            if sessions > 1 {
+                // Where the generator stands, the checkpoint knows.
+                manual_seed(sessions);
+            }
+            let summary = trainer.fit(&loader(200, workers), Some(&loader(50, 0))).unwrap();
+            if summary.ended == Ended::Done {
+                assert_eq!(summary.steps, 28);
+                break trainer;
+            }
+            assert_eq!((summary.ended, summary.steps), (Ended::Stopped, steps * sessions));
+        };
+        assert_eq!(weights(&last), weights(&undisturbed), "{steps} steps at a time");
+        assert_eq!(left(&folder), left(&whole), "{steps} steps at a time");
+    }
+}
+
+#[test]
+fn recorded_steps_are_the_written_ones() {
+    let options = || TrainerConfig::epochs(2).metric(Accuracy::new());
+    let model_without_dropout = || {
+        manual_seed(3);
+        Sequential::new().push(Linear::new(2, 2, &device()).unwrap())
+    };
+    let mut history = Vec::new();
+    for captured in [false, true] {
+        let model = model_without_dropout();
+        let optimizer = SGD::new(model.parameters(), 0.1).unwrap();
+        let mut trainer = match captured {
+            false => options().build(model, optimizer, loss).unwrap(),
+            true => options().build_captured(model, optimizer, loss).unwrap(),
+        };
+        trainer.fit(&loader(160, 0), Some(&loader(50, 0))).unwrap();
+        let rows = trainer.history().iter().map(|row| (row.loss, row.metrics.clone()));
+        history.push(rows.collect::<Vec<_>>());
+    }
+    assert_eq!(history[0].len(), 22);
+    assert_eq!(history[0], history[1]);
+}
+
+#[test]
+fn accumulated_batches_are_one_large_batch() {
+    let small = |size: usize| {
+        let numbers: Vec<([f32; 2], usize)> = (0..64).map(|i| ([i as f32 / 64.0, 1.0], i % 2)).collect();
+        DataLoaderConfig::new(numbers)
+            .batch_size(size)
+            .build(&device())
+            .unwrap()
+    };
+    let trained = |size, accumulate| {
+        manual_seed(3);
+        let model = Sequential::new().push(Linear::new(2, 2, &device()).unwrap());
+        let optimizer = SGD::new(model.parameters(), 0.5).unwrap();
+        let config = TrainerConfig::steps(7).accumulate(accumulate);
+        let mut trainer = config.build(model, optimizer, loss).unwrap();
+        let summary = trainer.fit(&small(size), None).unwrap();
+        assert_eq!(summary.steps, 7);
+        weights(&trainer).concat()
+    };
+    for (a, b) in trained(16, 1).into_iter().zip(trained(4, 4)) {
+        assert!((a - b).abs() < 1e-6, "{a} {b}");
+    }
+}
+
+#[test]
+fn training_ends_when_it_no_longer_gets_better() {
+    let folder = tempdir().unwrap();
+    let options = || {
+        TrainerConfig::epochs(1000)
+            .metric(Accuracy::new())
+            .monitor("accuracy")
+            .early_stopping(3)
+            .run(Run::open(folder.path()).unwrap())
+    };
+    // A learning rate of 0 makes nothing better; whoever goes on with the run does not, either.
+    for (epochs, sessions) in [(4, "first"), (4, "second")] {
+        let model = Sequential::new().push(Linear::new(2, 2, &device()).unwrap());
+        let optimizer = SGD::new(model.parameters(), 0.0).unwrap();
+        let mut trainer = options().build(model, optimizer, loss).unwrap();
+        let summary = trainer.fit(&loader(64, 0), Some(&loader(64, 0))).unwrap();
+        assert_eq!(
+            (summary.ended, summary.epochs),
+            (Ended::EarlyStopping, epochs),
+            "{sessions}"
+        );
+        assert_eq!(summary.best, summary.evaluation.map(|row| row.metrics[0]));
+    }
+}
+
+#[test]
+fn callbacks_are_told_of_everything() {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let log = Rc::clone(&seen);
+    let watch = move |event: Event<'_>, progress: &Progress<'_>| {
+        log.borrow_mut().push(match event {
+            Event::Begin => format!("begin {:?}", progress.steps),
+            Event::Step => format!("step {}", progress.step),
+            Event::Row(row) if row.split == Split::Train => format!("row {}", row.epoch),
+            Event::Row(row) => format!("evaluated {}", row.epoch),
+            Event::Epoch(row) => format!("epoch {} {}", progress.epoch, row.is_some()),
+            Event::End => "end".to_owned(),
+            other => format!("{other:?}"),
+        });
+        Ok(Control::Continue)
+    };
+    let config = TrainerConfig::epochs(2)
+        .metric(Accuracy::new())
+        .log_every(2)
+        .callback(watch);
+    trainer(config).fit(&loader(48, 0), Some(&loader(16, 0))).unwrap();
+    let expected = [
+        "begin Some(6)",
+        "step 1",
+        "step 2",
+        "row 0.6666666666666666",
+        "step 3",
+        "row 1",
+        "evaluated 1",
+        "epoch 1 true",
+        "step 4",
+        "step 5",
+        "row 1.6666666666666665",
+        "step 6",
+        "row 2",
+        "evaluated 2",
+        "epoch 2 true",
+        "end",
+    ];
+    assert_eq!(*seen.borrow(), expected);
+}
+
+#[test]
+fn a_flag_stops_after_a_step() {
+    let flag = Arc::new(AtomicBool::new(false));
+    let raise = Arc::clone(&flag);
+    let watch = move |_: Event<'_>, progress: &Progress<'_>| {
+        raise.store(progress.step == 2, Ordering::Relaxed);
+        Ok(Control::Continue)
+    };
+    let config = TrainerConfig::epochs(2).stop_flag(flag).callback(watch);
+    let summary = trainer(config).fit(&loader(160, 2), None).unwrap();
+    assert_eq!((summary.ended, summary.steps), (Ended::Stopped, 2));
+}
+
+#[test]
+fn what_cannot_be_trained_is_named() {
+    let build = |config: TrainerConfig| {
+        let model = model();
+        let optimizer = Adam::new(model.parameters(), 0.01).unwrap();
+        config.build(model, optimizer, loss)
+    };
+    for (config, words) in [
+        (TrainerConfig::epochs(0), "epochs is at least 1"),
+        (TrainerConfig::epochs(1).accumulate(0), "accumulate is at least 1"),
+        (TrainerConfig::epochs(1).monitor("acc"), "no metric \"acc\" to monitor"),
+        (
+            TrainerConfig::epochs(1).metric(Accuracy::new()).metric(Accuracy::new()),
+            "metric 1 is called \"accuracy\" as another one is",
+        ),
+    ] {
+        let error = build(config).err().unwrap().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let nothing = |model: &Sequential, (x, y): &Batch| cross_entropy(&model.forward(x)?, y);
+    let model_of = model();
+    let optimizer = Adam::new(model_of.parameters(), 0.01).unwrap();
+    let config = TrainerConfig::epochs(1).metric(Accuracy::new());
+    let error = config
+        .build(model_of, optimizer, nothing)
+        .unwrap()
+        .fit(&loader(32, 0), None)
+        .unwrap_err();
+    assert!(error.to_string().contains("gives them nothing to compare"), "{error}");
+
+    let model_of = model();
+    let optimizer = Adam::new(model_of.parameters(), 0.01).unwrap();
+    let infinite = |model: &Sequential, (x, y): &Batch| cross_entropy(&model.forward(x)?, y)?.mul(f64::INFINITY);
+    let error = TrainerConfig::epochs(1)
+        .build(model_of, optimizer, infinite)
+        .unwrap()
+        .fit(&loader(32, 0), None);
+    let error = error.unwrap_err();
+    assert!(
+        error.to_string().contains("the loss is inf at step 1, in epoch 1"),
+        "{error}"
+    );
+
+    // A run of other metrics, and one that stands beyond the end of these data.
+    let folder = tempdir().unwrap();
+    let run = |path| Run::open(path).unwrap();
+    let stopped = TrainerConfig::epochs(2).metric(Accuracy::new()).callback(stopping(9));
+    trainer(stopped.run(run(folder.path())))
+        .fit(&loader(200, 0), None)
+        .unwrap();
+    let error = trainer(TrainerConfig::epochs(2).run(run(folder.path())))
+        .fit(&loader(200, 0), None)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the checkpoint has 1 metrics, the trainer 0"),
+        "{error}"
+    );
+    let same = TrainerConfig::epochs(2).metric(Accuracy::new());
+    let error = trainer(same.run(run(folder.path())))
+        .fit(&loader(100, 0), None)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("stands at example 144 of an epoch of 100"),
+        "{error}"
+    );
+    assert_eq!(error.kind(), ErrorKind::StateDict);
+}
