@@ -1,6 +1,6 @@
 //! From examples to tensors.
 
-use polygrad_core::{Backend, Element, Error, HostTensor, Result, Shape, bf16, f16};
+use polygrad_core::{Backend, Element, Error, HostTensor, Result, Shape, bf16, dispatch_dtype, f16};
 use polygrad_tensor::{AnyBackend, Device, Tensor};
 
 use crate::Image;
@@ -94,10 +94,14 @@ impl<B: Backend> Collate<B> for HostTensor {
             ))
             .with_op("collate"));
         }
-        let mut bytes = Vec::with_capacity(examples.len() * shape.numel() * dtype.size());
-        examples.iter().for_each(|x| bytes.extend_from_slice(x.bytes()));
         let dims: Vec<usize> = [examples.len()].iter().chain(shape.dims()).copied().collect();
-        let host = HostTensor::from_bytes(dtype, Shape::new(&dims)?, &bytes)?;
+        let host = dispatch_dtype!(dtype, T => {
+            let mut values: Vec<T> = Vec::with_capacity(examples.len() * shape.numel());
+            for example in &examples {
+                values.extend_from_slice(example.as_slice()?);
+            }
+            HostTensor::new(Shape::new(&dims)?, values)
+        })?;
         Tensor::from_host(host, device)
     }
 }

@@ -228,11 +228,15 @@ impl Image {
     /// Left and right swapped.
     #[must_use]
     pub fn horizontal_flip(&self) -> Self {
-        let rows = self.pixels.chunks_exact(self.width * self.channels);
-        let pixels = rows
-            .flat_map(|row| row.chunks_exact(self.channels).rev().flatten())
-            .copied();
-        self.with(self.height, self.width, pixels.collect())
+        let mut pixels = self.pixels.clone();
+        for row in pixels.chunks_exact_mut(self.width * self.channels) {
+            row.reverse();
+            // Each pixel's channels are back in their order.
+            if self.channels > 1 {
+                row.chunks_exact_mut(self.channels).for_each(<[u8]>::reverse);
+            }
+        }
+        self.with(self.height, self.width, pixels)
     }
 
     /// [`Image::horizontal_flip`] with probability `p`.
@@ -310,8 +314,13 @@ impl Normalize {
         let mut values = Vec::with_capacity(image.pixels.len());
         for channel in 0..image.channels {
             let seen = &self.seen[channel % self.seen.len()];
-            let pixels = image.pixels[channel..].iter().step_by(image.channels);
-            values.extend(pixels.map(|&pixel| seen[usize::from(pixel)]));
+            match image.channels {
+                1 => values.extend(image.pixels.iter().map(|&pixel| seen[usize::from(pixel)])),
+                channels => {
+                    let pixels = image.pixels.chunks_exact(channels);
+                    values.extend(pixels.map(|pixel| seen[usize::from(pixel[channel])]));
+                }
+            }
         }
         HostTensor::new(Shape::from([image.channels, image.height, image.width]), values)
     }
