@@ -87,6 +87,27 @@ impl Image {
         Err("is neither a PNG nor a JPEG file".to_owned())
     }
 
+    /// The bytes of a PNG file.
+    ///
+    /// # Errors
+    /// An image of other than 1 or 3 channels.
+    #[cfg(feature = "png")]
+    pub fn to_png(&self) -> Result<Vec<u8>> {
+        let colour = match self.channels {
+            1 => png::ColorType::Grayscale,
+            3 => png::ColorType::Rgb,
+            other => return Err(Error::unsupported(format!("a PNG file of {other} channels")).with_op("to_png")),
+        };
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, self.width as u32, self.height as u32);
+        encoder.set_color(colour);
+        encoder
+            .write_header()
+            .and_then(|mut writer| writer.write_image_data(&self.pixels))
+            .map_err(|e| Error::new(ErrorKind::Format, format!("the image cannot be written: {e}")))?;
+        Ok(bytes)
+    }
+
     /// 1 for grey, 3 for red, green and blue.
     pub fn channels(&self) -> usize {
         self.channels

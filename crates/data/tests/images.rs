@@ -20,6 +20,12 @@ fn png_files_of_every_kind_are_read() {
         let image = open(&format!("{kind}.png"));
         assert_eq!(image.to_rgb(), open(&format!("as-rgb-{kind}.png")), "{kind}");
     }
+    for name in ["colour.png", "grey.png"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("again.png");
+        std::fs::write(&path, open(name).to_png().unwrap()).unwrap();
+        assert_eq!(Image::open(path).unwrap(), open(name));
+    }
     assert_eq!((open("grey.png").channels(), open("alpha.png").channels()), (1, 3));
     assert_eq!(open("colour.png").to_grayscale(), open("luma.png"));
 }

@@ -2,6 +2,7 @@
 
 mod bar;
 mod metric;
+mod mlflow;
 mod progress_bar;
 mod run;
 mod trainer;
@@ -11,6 +12,7 @@ pub use metric::{
     Accuracy, Auroc, Average, CloneMetric, F1, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision,
     R2Score, Recall, RootMeanSquaredError,
 };
+pub use mlflow::MlflowLogger;
 pub use progress_bar::{ProgressBar, clock, grouped};
 pub use run::{HParam, Row, Run, RunFolder, Split, SummaryWriter};
 pub use trainer::{Callback, Control, Ended, Event, Progress, Step, Summary, Tensors, Trainer, TrainerConfig};

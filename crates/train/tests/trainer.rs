@@ -1,6 +1,7 @@
 //! Runs end as they should, go on as if they had never stopped, and leave what they promise.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use polygrad_nn::optim::{Adam, CosineAnnealingLR, EmaConfig, SGD};
 use polygrad_nn::{Dropout, Linear, Module, ReLU, Sequential, loss::cross_entropy};
 use polygrad_tensor::{Device, Tensor, manual_seed};
 use polygrad_train::{
-    Accuracy, Control, Ended, Event, F1, Progress, Run, RunFolder, Split, Step, Trainer, TrainerConfig,
+    Accuracy, Control, Ended, Event, F1, MlflowLogger, Progress, Run, RunFolder, Split, Step, Trainer, TrainerConfig,
 };
 use tempfile::{TempDir, tempdir};
 
@@ -241,6 +242,38 @@ fn callbacks_are_told_of_everything() {
         "end",
     ];
     assert_eq!(*seen.borrow(), expected);
+}
+
+#[test]
+fn a_run_in_mlflow_goes_on_without_doubled_steps() {
+    let folder = tempdir().unwrap();
+    let store = folder.path().join("mlruns");
+    for (stop, status) in [(5, 3), (1000, 3)] {
+        let logger = MlflowLogger::open(&store, "rings: \"1\"", "first").unwrap();
+        let logger = logger.param("lr", 0.01).unwrap();
+        let config = TrainerConfig::epochs(2).metric(Accuracy::new()).log_every(2);
+        let run = Run::open(folder.path().join("run")).unwrap();
+        let config = config.run(run).callback(logger).callback(stopping(stop));
+        trainer(config).fit(&loader(48, 0), Some(&loader(16, 0))).unwrap();
+        let only = |path: &Path| {
+            let mut entries: Vec<_> = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();
+            entries.retain(|entry| entry.is_dir());
+            assert_eq!(entries.len(), 1, "{entries:?}");
+            entries.remove(0)
+        };
+        let run = only(&only(&store));
+        let meta = std::fs::read_to_string(run.join("meta.yaml")).unwrap();
+        assert!(meta.contains(&format!("status: {status}\n")), "{meta}");
+        if stop > 5 {
+            let lines = std::fs::read_to_string(run.join("metrics/loss/train")).unwrap();
+            let steps: Vec<&str> = lines.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+            assert_eq!(steps, ["2", "3", "5", "6"]);
+            assert_eq!(std::fs::read_to_string(run.join("params/lr")).unwrap(), "0.01");
+        }
+    }
+    let logger = MlflowLogger::open(&store, "rings: \"1\"", "second").unwrap();
+    let error = logger.param("../lr", 1).unwrap_err().to_string();
+    assert!(error.contains("cannot call anything \"../lr\""), "{error}");
 }
 
 #[test]
