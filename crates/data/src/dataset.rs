@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, HostTensor, Result, Shape, dispatch_dtype};
 
 use crate::rng::shuffled;
 
@@ -95,6 +95,23 @@ impl<T: Clone + Send + Sync + 'static> Dataset for Vec<T> {
 
     fn example(&self, index: usize) -> Result<T> {
         Ok(self[index].clone())
+    }
+}
+
+/// The rows of a tensor: its parts along axis 0.
+impl Dataset for HostTensor {
+    type Item = Self;
+
+    fn len(&self) -> usize {
+        self.shape().dims().first().copied().unwrap_or(0)
+    }
+
+    fn example(&self, index: usize) -> Result<Self> {
+        let shape = Shape::new(self.shape().dims().get(1..).unwrap_or_default())?;
+        let row = shape.numel();
+        dispatch_dtype!(self.dtype(), T => {
+            Self::new(shape, self.as_slice::<T>()?[index * row..][..row].to_vec())
+        })
     }
 }
 
@@ -228,6 +245,15 @@ mod tests {
         assert!(error.contains("5 examples and 1"), "{error}");
         let error = numbers.subset(vec![5]).unwrap_err().to_string();
         assert!(error.contains("index 5, but there are 5 examples"), "{error}");
+    }
+
+    #[test]
+    fn rows_of_a_tensor_are_examples() {
+        let host = HostTensor::new(Shape::from([2, 1, 3]), vec![1_i64, 2, 3, 4, 5, 6]).unwrap();
+        let row = host.example(1).unwrap();
+        assert_eq!((host.len(), row.shape().dims()), (2, &[1, 3][..]));
+        assert_eq!(row.as_slice::<i64>().unwrap(), [4, 5, 6]);
+        assert_eq!(HostTensor::scalar(1.0_f32).len(), 0);
     }
 
     #[test]

@@ -203,6 +203,27 @@ fn training_ends_when_it_no_longer_gets_better() {
 }
 
 #[test]
+fn the_best_weights_come_back() {
+    let folder = tempdir().unwrap();
+    for run in [None, Some(Run::create(folder.path()).unwrap())] {
+        // Far too large a rate: the first evaluation is not the worst.
+        let config = || TrainerConfig::epochs(6).restore_best(true);
+        let config = match run {
+            None => config(),
+            Some(run) => config().run(run),
+        };
+        let model = model();
+        let optimizer = SGD::new(model.parameters(), 8.0).unwrap();
+        let mut trainer = config.build(model, optimizer, loss).unwrap();
+        let (train, validation) = (loader(64, 0), loader(64, 0));
+        let summary = trainer.fit(&train, Some(&validation)).unwrap();
+        assert_ne!(summary.best, summary.evaluation.map(|row| row.loss));
+        let again = trainer.evaluate(&validation).unwrap().0;
+        assert_eq!(Some(again), summary.best);
+    }
+}
+
+#[test]
 fn callbacks_are_told_of_everything() {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let log = Rc::clone(&seen);

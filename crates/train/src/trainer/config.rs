@@ -31,6 +31,7 @@ pub struct TrainerConfig {
     pub(super) metrics: Vec<Box<dyn Metric>>,
     pub(super) monitor: Option<String>,
     pub(super) patience: Option<u64>,
+    pub(super) restore_best: bool,
     pub(super) log_every: Option<u64>,
     pub(super) checkpoint_every: Option<u64>,
     pub(super) run: Option<Run>,
@@ -63,6 +64,7 @@ impl TrainerConfig {
             metrics: Vec::new(),
             monitor: None,
             patience: None,
+            restore_best: false,
             log_every: None,
             checkpoint_every: None,
             run: None,
@@ -122,6 +124,13 @@ impl TrainerConfig {
     #[must_use]
     pub fn early_stopping(mut self, patience: u64) -> Self {
         self.patience = Some(patience);
+        self
+    }
+
+    /// Gives the model, when training is over, the weights that it had when the evaluation was best. Default: it keeps its last ones.
+    #[must_use]
+    pub fn restore_best(mut self, restore: bool) -> Self {
+        self.restore_best = restore;
         self
     }
 

@@ -161,11 +161,24 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         }
     }
 
-    /// Leaves the model as the best so far.
-    pub(super) fn save_best(&self) -> Result<()> {
+    /// Keeps the model as the best so far.
+    pub(super) fn save_best(&mut self) -> Result<()> {
         match &self.config.run {
             Some(run) => self.averaged(|| self.model.save(run.best()))?.map_err(|e| self.lost(e)),
+            None if self.config.restore_best => {
+                self.best_state = Some(self.averaged(|| self.model.state_dict())??);
+                Ok(())
+            }
             None => Ok(()),
+        }
+    }
+
+    /// Makes the model the best one again.
+    pub(super) fn restore_best(&mut self) -> Result<()> {
+        match (&self.config.run, &self.best_state) {
+            (Some(run), _) if self.best.is_some() => self.model.load(run.best()),
+            (None, Some(state)) => self.model.load_state_dict(state, true).map(drop),
+            _ => Ok(()),
         }
     }
 

@@ -44,6 +44,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             run.check()?;
         }
         self.tell(train, Event::End)?;
+        if self.config.restore_best && ended != Ended::Stopped {
+            self.restore_best()?;
+        }
         (self.before, self.clock) = ((self.step, self.seconds()), None);
         let evaluation = self.history().iter().rfind(|row| row.split == Split::Validation);
         Ok(Summary {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use polygrad_core::Result;
 use polygrad_data::{DataLoader, LoaderState};
-use polygrad_nn::Module;
 use polygrad_nn::optim::{Ema, Optimizer};
+use polygrad_nn::{Module, StateDict};
 use polygrad_tensor::no_grad;
 
 pub use config::TrainerConfig;
@@ -71,6 +71,8 @@ pub struct Trainer<M: Module, T> {
     running: u64,
     best: Option<f64>,
     since_best: u64,
+    /// The model as it was then, if it is wanted and no file has it.
+    best_state: Option<StateDict>,
     /// How many steps and seconds the run had taken when this process took over.
     before: (u64, f64),
     clock: Option<Instant>,
@@ -131,6 +133,7 @@ impl TrainerConfig {
             running: 1,
             best: None,
             since_best: 0,
+            best_state: None,
             before: (0, 0.0),
             clock: None,
             training: Duration::ZERO,
