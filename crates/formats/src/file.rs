@@ -268,21 +268,28 @@ fn archive(source: &Source) -> Result<(Format, Contents)> {
     if entries.is_empty() || entries.iter().any(|entry| entry.name.ends_with(numpy::ENDING)) {
         return Ok((Format::Npz, numpy::open_archive(source, entries)?));
     }
-    Err(Error::new(
-        ErrorKind::Format,
-        "it is a zip archive of other things than tensors: it has neither a data.pkl nor a .npy file",
-    ))
+    let message = "it is a zip archive of other things than tensors: it has neither a data.pkl nor a .npy file";
+    Err(Error::new(ErrorKind::Format, message).with_hint("give what torch.save or numpy.savez wrote"))
 }
 
 #[cold]
 fn unknown(start: &[u8]) -> Error {
-    let known = "known are safetensors, PyTorch's .pt, NumPy's .npy and .npz, and GGUF";
-    let error = |what: &str| Error::new(ErrorKind::Format, format!("{what}; {known}"));
+    let known = "give a safetensors file, PyTorch's .pt, NumPy's .npy or .npz, or a GGUF file";
+    let error = |what: &str, fix: &str| Error::new(ErrorKind::Format, what.to_owned()).with_hint(fix.to_owned());
     match start {
-        [] => error("it is empty"),
-        [0x80, 2..=5, ..] => error("it is a pickle, and none that torch.save wrote")
-            .with_hint("save its arrays with numpy.savez, or its tensors with torch.save"),
-        [b'F', b'U', b'G', b'G', ..] => error("it is a big-endian GGUF file"),
-        _ => error(&format!("it begins with {start:02x?}, as no file of tensors does")),
+        [] => error("it is empty", "fetch or save it again"),
+        [0x80, 2..=5, ..] => error(
+            "it is a pickle, and none that torch.save wrote",
+            "save its arrays with numpy.savez, or its tensors with torch.save",
+        ),
+        b"version https://" => error(
+            "it only says where the file is, as Git LFS does",
+            "fetch the file: git lfs pull",
+        ),
+        [b'F', b'U', b'G', b'G', ..] => error("it is a big-endian GGUF file", "convert it to little-endian"),
+        _ => error(
+            &format!("it begins with {start:02x?}, as no file of tensors does"),
+            known,
+        ),
     }
 }

@@ -37,4 +37,4 @@ mod zip;
 
 pub use file::{Format, Skipped, TensorFile, TensorInfo};
 pub use metadata::{Metadata, Value};
-pub use save::{save, save_with_metadata};
+pub use save::{save, save_with_metadata, writable};

@@ -9,6 +9,7 @@ use polygrad_nn::files::{in_file, npy_header};
 use polygrad_nn::{StateDict, replace_file};
 use polygrad_tensor::{DType, Error, Result};
 
+use crate::file::Format;
 use crate::metadata::{Metadata, Value};
 use crate::numpy::ENDING;
 use crate::zip::Writer;
@@ -29,24 +30,37 @@ pub fn save(path: impl AsRef<Path>, state: &StateDict) -> Result<()> {
 /// As [`save`].
 pub fn save_with_metadata(path: impl AsRef<Path>, state: &StateDict, metadata: &Metadata) -> Result<()> {
     let path = path.as_ref();
-    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
-    match ending.as_deref().and_then(|ending| ending.to_str()) {
-        Some("safetensors") => {
+    match writable(path)? {
+        Format::Npz => {
+            let fits = little_endian().and_then(|()| state.keys().try_for_each(plain));
+            fits.map_err(|e| in_file(e, "write", path))?;
+            replace_file(path, |out| npz(out, state))
+        }
+        Format::PyTorch => {
+            little_endian().map_err(|e| in_file(e, "write", path))?;
+            replace_file(path, |out| pytorch(out, state))
+        }
+        _ => {
             let texts = metadata.iter().filter_map(|(name, value)| match value {
                 Value::Text(text) => Some((name.to_owned(), text.clone())),
                 _ => None,
             });
             state.save_with_metadata(path, &texts.collect::<BTreeMap<_, _>>())
         }
-        Some("npz") => {
-            let fits = little_endian().and_then(|()| state.keys().try_for_each(plain));
-            fits.map_err(|e| in_file(e, "write", path))?;
-            replace_file(path, |out| npz(out, state))
-        }
-        Some("pt" | "pth") => {
-            little_endian().map_err(|e| in_file(e, "write", path))?;
-            replace_file(path, |out| pytorch(out, state))
-        }
+    }
+}
+
+/// The format in which [`save`] would write to a path: the one that its ending says.
+///
+/// # Errors
+/// When the ending is another.
+pub fn writable(path: impl AsRef<Path>) -> Result<Format> {
+    let path = path.as_ref();
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    match ending.as_deref().and_then(|ending| ending.to_str()) {
+        Some("safetensors") => Ok(Format::Safetensors),
+        Some("npz") => Ok(Format::Npz),
+        Some("pt" | "pth") => Ok(Format::PyTorch),
         _ => {
             let error = Error::unsupported("its ending says no format that can be written");
             Err(in_file(

@@ -97,13 +97,14 @@ fn find(bytes: &[u8], what: &[u8]) -> usize {
 
 #[test]
 fn files_of_other_kinds_are_said_to_be_such() {
-    let known = "known are safetensors, PyTorch's .pt, NumPy's .npy and .npz, and GGUF";
+    let known = "give a safetensors file, PyTorch's .pt, NumPy's .npy or .npz, or a GGUF file";
     refused(b"", "it is empty");
     refused(b"hello, world, hello", known);
     refused(b"\x80\x04]q\0.", "it is a pickle, and none that torch.save wrote");
     refused(b"FUGG\0\0\0\x03", "big-endian GGUF");
     refused(b"GGUF\0\0\0\x03", "big-endian GGUF");
     refused(b"GGUF\x01\0\0\0", "version 1 of GGUF");
+    refused(b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull");
     refused(b"{}", "has no weight_map");
     refused(b"{", "no JSON");
     refused(&zip(&[("a.txt", b"a")]), "a zip archive of other things");
