@@ -12,7 +12,7 @@ use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use crate::metadata::Metadata;
 use crate::place::Place;
 use crate::source::{Source, damaged};
-use crate::{gguf, numpy, pytorch, safetensors, zip};
+use crate::{gguf, numpy, pytorch, safetensors, shards, zip};
 
 /// What a file is, by what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,8 +20,8 @@ use crate::{gguf, numpy, pytorch, safetensors, zip};
 pub enum Format {
     /// A safetensors file.
     Safetensors,
-    /// An index and the safetensors files that it names.
-    ShardedSafetensors,
+    /// An index, and the safetensors or PyTorch files that it names.
+    Sharded,
     /// PyTorch's zip archive, `.pt` or `.pth`.
     PyTorch,
     /// What PyTorch wrote before 1.6.
@@ -38,7 +38,7 @@ impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Safetensors => "safetensors",
-            Self::ShardedSafetensors => "sharded safetensors",
+            Self::Sharded => "a model in shards",
             Self::PyTorch => "PyTorch",
             Self::PyTorchLegacy => "PyTorch before 1.6",
             Self::Npy => "npy",
@@ -107,18 +107,20 @@ impl TensorFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let found = match path.is_dir() {
-            true => safetensors::in_folder(path)?,
+            true => shards::in_folder(path)?,
             false => path.to_owned(),
         };
         let source = Source::open(&found)?;
         let (format, files, contents) = match read(&source) {
             Ok((format, contents)) => (format, vec![source], contents),
-            Err(Failed::Sharded) => {
-                let (files, contents) = safetensors::open_sharded(&source).map_err(|e| match e.message() {
-                    message if message.starts_with("cannot read") => e,
-                    _ => source.about(e),
-                })?;
-                (Format::ShardedSafetensors, files, contents)
+            Err(Failed::Index) => {
+                let shard = |source: &Source| match read(source) {
+                    Ok((_, contents)) => Ok(contents),
+                    Err(Failed::Index) => Err(damaged("it is an index where a shard should be")),
+                    Err(Failed::Error(error)) => Err(error),
+                };
+                let (files, contents) = shards::open(&source, shard)?;
+                (Format::Sharded, files, contents)
             }
             Err(Failed::Error(error)) => return Err(source.about(error)),
         };
@@ -224,8 +226,8 @@ impl TensorFile {
 
 /// Why a file was not read on its own.
 enum Failed {
-    /// It is an index.
-    Sharded,
+    /// It is the index of a model in shards.
+    Index,
     Error(Error),
 }
 
@@ -255,7 +257,7 @@ fn read(source: &Source) -> std::result::Result<(Format, Contents), Failed> {
         return Ok((Format::Safetensors, safetensors::open(source)?));
     }
     match start.trim_ascii_start().first() {
-        Some(b'{') => Err(Failed::Sharded),
+        Some(b'{') => Err(Failed::Index),
         _ => Err(unknown(&start).into()),
     }
 }

@@ -32,6 +32,7 @@ mod place;
 mod pytorch;
 mod safetensors;
 mod save;
+mod shards;
 mod source;
 mod zip;
 

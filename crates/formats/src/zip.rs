@@ -33,6 +33,9 @@ const MAX_COMMENT: u64 = u16::MAX as u64;
 /// The largest directory that is read; an entry of usual length takes 100 bytes of it.
 const MAX_DIRECTORY: u64 = 1 << 26;
 
+/// As many bytes can come out of one: 258 of a length and a distance of one bit each. Source: zlib's "Technical Details".
+const MAX_DEFLATED: u64 = 1032;
+
 /// The extra field that holds sizes and offsets of 64 bits.
 const ZIP64: u16 = 1;
 /// What stands in a field of 32 bits whose value is in that extra field.
@@ -157,6 +160,12 @@ fn central(bytes: &[u8]) -> Result<(Packed, &[u8])> {
     let (size, packed_size, header) = (field(24)?, field(20)?, field(42)?);
     if !deflated && size != packed_size {
         return Err(damaged(format!("its entry {} has two sizes", printable(&name))));
+    }
+    if deflated && size > packed_size.saturating_mul(MAX_DEFLATED) {
+        return Err(damaged(format!(
+            "its entry {} would be {size} bytes out of {packed_size}, which deflating cannot do",
+            printable(&name)
+        )));
     }
     let entry = Packed {
         size,

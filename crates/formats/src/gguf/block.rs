@@ -196,8 +196,8 @@ fn q45_k(block: &[u8], high: Option<&[u8]>, qs: &[u8], values: &mut Vec<f32>) {
 fn q6_k(block: &[u8], values: &mut Vec<f32>) {
     let (low, high, scales) = (&block[..128], &block[128..192], &block[192..208]);
     let d = half(block, 208);
-    for i in 0..16 {
-        let dl = d * f32::from(scales[i] as i8);
+    for (i, &scale) in scales.iter().enumerate() {
+        let dl = d * f32::from(scale as i8);
         // 128 numbers in four rows of 32, each of two scales.
         let (part, row, column) = (i / 8, i % 8 / 2, 16 * (i % 2));
         let low = &low[64 * part + 32 * (row % 2) + column..][..16];

@@ -161,6 +161,17 @@ fn an_index_leads_to_files_beside_it_alone() {
     let file = open(&format!("{{\"weight_map\": {{\"embed.weight\": {shard:?}}}}}")).unwrap();
     assert_eq!(file.keys().collect::<Vec<_>>(), ["embed.weight"]);
     assert_eq!(file.skipped()[0].name, "layers.0.weight");
+    let nested = open("{\"weight_map\": {\"w\": \"model.safetensors.index.json\"}}").unwrap_err();
+    assert!(
+        nested.to_string().contains("an index where a shard should be"),
+        "{nested}"
+    );
+    // Shards may be of any kind that is read.
+    fs::copy(data("one.pt"), folder.path().join("pytorch_model.bin")).unwrap();
+    let json = format!("{{\"weight_map\": {{\"tensor\": \"pytorch_model.bin\", \"embed.weight\": {shard:?}}}}}");
+    let file = open(&json).unwrap();
+    assert_eq!(file.read("tensor").unwrap().to_f64_vec(), [0.0, 1.0, 2.0, 3.0]);
+    assert_eq!(file.read("embed.weight").unwrap().shape().dims(), [3, 2]);
 }
 
 /// A GGUF file of a version, whose counts and rest are these.
@@ -252,4 +263,7 @@ fn archives_that_lie_are_refused() {
     let mut short = deflated.clone();
     short[directory + 24..][..4].copy_from_slice(&140u32.to_le_bytes());
     refused(&short, "bytes of values");
+    let mut long = deflated.clone();
+    long[directory + 24..][..4].copy_from_slice(&0xffff_fff0u32.to_le_bytes());
+    refused(&long, "which deflating cannot do");
 }

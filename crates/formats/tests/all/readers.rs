@@ -159,7 +159,7 @@ fn shards_are_one_file() {
     let wanted = expected("sharded");
     for path in ["sharded", "sharded/model.safetensors.index.json"] {
         let file = open(path);
-        assert_eq!(file.format(), Format::ShardedSafetensors);
+        assert_eq!(file.format(), Format::Sharded);
         assert_eq!(file.len(), wanted.len());
         holds(&file, &wanted);
         assert_eq!(file.metadata().get("format"), Some(&Value::Text("pt".into())));
