@@ -97,7 +97,7 @@ fn main() -> Result<()> {
     let optimizer = AdamW::new(net.parameters(), 2e-3)?;
     let options = TrainerConfig::epochs(500)
         .metric(MeanAbsoluteError::new())
-        .monitor("error");
+        .monitor("mae");
     let mut trainer = options
         .early_stopping(PATIENCE)
         .restore_best(true)

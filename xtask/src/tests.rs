@@ -4,7 +4,9 @@
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
-const FEATURES: [&str; 8] = [
+const FEATURES: [&str; 10] = [
+    "polygrad/jpeg",
+    "polygrad-cli/formats",
     "polygrad-cli/lab",
     "polygrad/ndarray",
     "polygrad-cli/candle",

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::args::{Devices, Eval, ExportRun, Predict, Run, Show, Train};
-use crate::lab;
+use crate::{convert, lab};
 
 /// Train, evaluate and use image classifiers on any backend
 #[derive(Debug, Parser)]
@@ -27,6 +27,9 @@ pub(crate) enum Command {
     Show(Show),
     /// Write a trained model as an ONNX file
     Export(ExportRun),
+    /// Write the tensors of a checkpoint that others wrote in another format
+    #[cfg_attr(not(feature = "formats"), command(hide = true, disable_help_flag = true))]
+    Convert(convert::Convert),
     #[command(flatten)]
     Lab(lab::Command),
     /// List the backends, their devices, and why others are missing

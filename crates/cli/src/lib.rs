@@ -23,6 +23,11 @@
 mod args;
 mod backend;
 mod command;
+#[cfg(feature = "formats")]
+mod convert;
+#[cfg(not(feature = "formats"))]
+#[path = "no_convert.rs"]
+mod convert;
 mod data;
 mod devices;
 mod eval;
@@ -54,7 +59,7 @@ use clap::Parser;
 use command::{Cli, Command};
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export` or `devices`; with the feature `lab` also `check`, `bench` or `profile`) with the backends in
+/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export` or `devices`; with the feature `lab` also `check`, `bench` or `profile`, with `formats` also `convert`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, and 130 after Ctrl-C. Standard output
@@ -80,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => onnx::run::command(&args),
         Command::Show(args) => onnx::show::command(&args),
         Command::Export(args) => onnx::export::command(&args),
+        Command::Convert(args) => convert::command(&args),
         Command::Lab(command) => lab::run(&command),
         Command::Devices(args) => devices::command(&args),
     })

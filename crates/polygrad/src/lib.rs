@@ -73,6 +73,8 @@ pub use polygrad_compute as compute;
 pub use polygrad_cpu as cpu;
 #[cfg(feature = "cuda")]
 pub use polygrad_cuda as cuda;
+#[cfg(feature = "formats")]
+pub use polygrad_formats as formats;
 #[cfg(feature = "luminal")]
 pub use polygrad_luminal as luminal;
 #[cfg(feature = "onnx")]

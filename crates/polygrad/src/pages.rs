@@ -31,6 +31,11 @@ pages! {
     Engines "engines.md"
 }
 
+#[cfg(feature = "formats")]
+pages! {
+    Checkpoints "how-to/checkpoints.md"
+}
+
 #[cfg(feature = "onnx")]
 pages! {
     OnnxTour "tour/onnx.md"

@@ -9,11 +9,14 @@ use crate::cargo;
 use toolchain::Toolchain;
 
 /// What is checked for Apple's machines: everything but the engines of others.
-const APPLE: [&str; 10] = [
+const APPLE: [&str; 13] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
     "polygrad-onnx",
+    "polygrad-formats",
+    "polygrad-data",
+    "polygrad-train",
     "polygrad-cpu",
     "polygrad-compute",
     "polygrad-wgpu",
@@ -22,11 +25,14 @@ const APPLE: [&str; 10] = [
     "polygrad-cli",
 ];
 /// What is built for WebAssembly.
-const WASM: [&str; 7] = [
+const WASM: [&str; 10] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
     "polygrad-onnx",
+    "polygrad-formats",
+    "polygrad-data",
+    "polygrad-train",
     "polygrad-cpu",
     "polygrad-compute",
     "polygrad-wgpu",

@@ -148,7 +148,7 @@ pub(super) fn save(path: &Path, arrays: &[(String, HostTensor)]) -> Result<()> {
 
 fn broken(path: &Path, reason: &str) -> Failure {
     // What is too large is no damage.
-    let large = reason.contains("could not be had") || reason.contains("--max-memory");
+    let large = reason.contains("do not fit into memory") || reason.contains("--max-memory");
     let (what, fix) = if large {
         (
             "is too large",

@@ -7,6 +7,7 @@ mod bad_input;
 mod bench;
 mod check;
 mod commands;
+mod convert;
 mod onnx;
 mod output;
 mod profile;

@@ -3,23 +3,21 @@
 //! Source of the format: the README of `huggingface/safetensors`. Eight bytes with the header's length, a JSON header, the values.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
-use polygrad_core::{dispatch_dtype, printable};
+use polygrad_core::printable;
 use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::{atomic, open_file};
+use super::stored::{reserved, unreadable};
+use super::{Stored, atomic, open_file};
 use crate::StateDict;
 
 /// The largest header that other implementations accept.
 const MAX_HEADER: u64 = 100_000_000;
-
-/// As many bytes are read at a time, a multiple of every element's.
-const PIECE: usize = 1 << 14;
 
 impl StateDict {
     /// Writes a safetensors file that PyTorch and others can read. A kill at any moment leaves the old file or the new one, whole.
@@ -56,10 +54,7 @@ impl StateDict {
     pub fn load_with_metadata(path: impl AsRef<Path>) -> Result<(Self, BTreeMap<String, String>)> {
         let path = path.as_ref();
         let (file, length) = open_file(path)?;
-        read(BufReader::with_capacity(1 << 20, file), length).map_err(|fault| match fault {
-            Fault::Io(error) => Error::io("read", path, error),
-            Fault::Content(error) => in_file(error, "read", path),
-        })
+        read(file, length).map_err(|e| in_file(e, "read", path))
     }
 
     /// The content of a safetensors file.
@@ -79,14 +74,13 @@ impl StateDict {
     /// # Errors
     /// As [`StateDict::load`].
     pub fn from_bytes(bytes: &[u8]) -> Result<(Self, BTreeMap<String, String>)> {
-        read(bytes, bytes.len() as u64).map_err(|fault| match fault {
-            Fault::Io(error) => corrupt(error.to_string()),
-            Fault::Content(error) => error,
-        })
+        read(bytes, bytes.len() as u64)
     }
 }
 
-fn in_file(error: Error, action: &str, path: &Path) -> Error {
+/// Says what was done to which file when an error came.
+#[cold]
+pub fn in_file(error: Error, action: &str, path: &Path) -> Error {
     let (kind, hint) = (error.kind(), error.hint().map(str::to_owned));
     let outer = Error::new(
         kind,
@@ -187,133 +181,144 @@ fn file_dtype(dtype: DType) -> Dtype {
 
 // Reading.
 
-enum Fault {
-    Io(io::Error),
-    Content(Error),
+/// What a safetensors file says of its tensors before their values.
+#[derive(Debug)]
+pub struct SafetensorsHeader {
+    /// The tensors, in the order of their values.
+    pub tensors: Vec<SafetensorsEntry>,
+    /// The texts by name.
+    pub metadata: BTreeMap<String, String>,
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self::Content(error)
-    }
+/// A tensor in a safetensors file.
+#[derive(Debug)]
+pub struct SafetensorsEntry {
+    /// Its name.
+    pub name: String,
+    /// Its dtype's name in the format.
+    pub dtype: String,
+    /// Its numbers, where the dtype is of numbers that can be read.
+    pub element: Option<Stored>,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Where in the file its values begin.
+    pub offset: u64,
+    /// How many bytes they take: as many as shape and dtype say.
+    pub length: u64,
 }
 
-fn read(mut input: impl Read, size: u64) -> std::result::Result<(StateDict, BTreeMap<String, String>), Fault> {
-    if cfg!(target_endian = "big") {
-        return Err(Error::unsupported("safetensors files on a big-endian machine").into());
-    }
-    let truncated = |found: &str| corrupt(format!("it has {size} bytes and ends inside its {found}"));
-    let mut length = [0; 8];
-    if size < 8 {
-        return Err(truncated("first eight bytes").into());
-    }
-    input.read_exact(&mut length).map_err(Fault::Io)?;
-    let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER {
-        return Err(corrupt(format!(
-            "its header would have {length} bytes, more than the format allows"
-        ))
-        .into());
-    }
-    if length > size - 8 {
-        return Err(truncated("header").into());
-    }
-    let mut header = reserved(length as usize)?;
-    header.resize(length as usize, 0);
-    input.read_exact(&mut header).map_err(Fault::Io)?;
-    // This checks that the tensors lie end to end, and that each takes what its shape and dtype say.
-    let header: Metadata =
-        serde_json::from_slice(&header).map_err(|e| corrupt(format!("its header is not valid: {e}")))?;
-    let (expected, found) = (header.data_len() as u64, size - 8 - length);
-    if expected != found {
-        return Err(corrupt(format!(
-            "its header announces {expected} bytes of values, there are {found}"
-        ))
-        .into());
-    }
-
-    let mut state = StateDict::new();
-    for name in header.offset_keys() {
-        let Some(info) = header.info(&name) else {
-            continue;
-        };
-        let value = read_tensor(&mut input, info).map_err(|fault| match fault {
-            Fault::Content(error) => Fault::Content(about_tensor(error, &name)),
-            io => io,
-        })?;
-        state.insert(name, value);
-    }
-    let metadata = header
-        .metadata()
-        .iter()
-        .flatten()
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect();
-    Ok((state, metadata))
-}
-
-fn read_tensor(input: &mut impl Read, info: &TensorInfo) -> std::result::Result<HostTensor, Fault> {
-    let dtype = tensor_dtype(info.dtype)?;
-    let shape = Shape::new(&info.shape)?;
-    dispatch_dtype!(dtype, T => {
-        let mut values: Vec<T> = reserved(shape.numel())?;
-        let mut piece = [0; PIECE];
-        let mut left = info.data_offsets.1 - info.data_offsets.0;
-        while left > 0 {
-            let bytes = &mut piece[..left.min(PIECE)];
-            input.read_exact(bytes).map_err(Fault::Io)?;
-            let count = Shape::from([bytes.len() / dtype.size()]);
-            values.extend_from_slice(HostTensor::from_bytes(dtype, count, bytes)?.as_slice::<T>()?);
-            left -= bytes.len();
+impl SafetensorsHeader {
+    /// Reads the header of a file of `size` bytes, and no byte more. The tensors lie end to end from there to the file's end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] where the reader fails; [`ErrorKind::Format`] when the file is truncated, corrupt or of another kind;
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn read(mut input: impl Read, size: u64) -> Result<Self> {
+        if cfg!(target_endian = "big") {
+            return Err(Error::unsupported("safetensors files on a big-endian machine"));
         }
-        Ok(HostTensor::new(shape, values)?)
-    })
+        let truncated = |found: &str| corrupt(format!("it has {size} bytes and ends inside its {found}"));
+        let mut length = [0; 8];
+        if size < 8 {
+            return Err(truncated("first eight bytes"));
+        }
+        input.read_exact(&mut length).map_err(unreadable)?;
+        let length = u64::from_le_bytes(length);
+        if length > MAX_HEADER {
+            return Err(corrupt(format!(
+                "its header would have {length} bytes, more than the format allows"
+            )));
+        }
+        if length > size - 8 {
+            return Err(truncated("header"));
+        }
+        let mut header = reserved(length as usize)?;
+        header.resize(length as usize, 0);
+        input.read_exact(&mut header).map_err(unreadable)?;
+        // This checks that the tensors lie end to end, and that each takes what its shape and dtype say.
+        let header: Metadata =
+            serde_json::from_slice(&header).map_err(|e| corrupt(format!("its header is not valid: {e}")))?;
+        let (expected, found) = (header.data_len() as u64, size - 8 - length);
+        if expected != found {
+            return Err(corrupt(format!(
+                "its header announces {expected} bytes of values, there are {found}"
+            )));
+        }
+        let entry = |name: String| {
+            let info = header.info(&name)?;
+            let (start, end) = info.data_offsets;
+            Some(SafetensorsEntry {
+                name,
+                dtype: info.dtype.to_string(),
+                element: element(info.dtype),
+                shape: info.shape.clone(),
+                offset: 8 + length + start as u64,
+                length: (end - start) as u64,
+            })
+        };
+        let metadata = header.metadata().iter().flatten();
+        Ok(Self {
+            tensors: header.offset_keys().into_iter().filter_map(entry).collect(),
+            metadata: metadata.map(|(k, v)| (k.clone(), v.clone())).collect(),
+        })
+    }
 }
 
-/// Room for `count` values.
-fn reserved<T>(count: usize) -> Result<Vec<T>> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(count).map_err(|e| {
-        let bytes = count.saturating_mul(size_of::<T>());
-        Error::new(
-            ErrorKind::OutOfMemory,
-            format!("its {bytes} bytes do not fit into memory"),
-        )
-        .with_source(e)
-    })?;
-    Ok(values)
+fn read(mut input: impl Read, size: u64) -> Result<(StateDict, BTreeMap<String, String>)> {
+    let header = SafetensorsHeader::read(&mut input, size)?;
+    let mut state = StateDict::new();
+    for entry in header.tensors {
+        let value = read_tensor(&mut input, &entry).map_err(|e| about_tensor(e, &entry.name))?;
+        state.insert(entry.name, value);
+    }
+    Ok((state, header.metadata))
 }
 
-fn about_tensor(error: Error, name: &str) -> Error {
+fn read_tensor(input: &mut impl Read, entry: &SafetensorsEntry) -> Result<HostTensor> {
+    let shape = Shape::new(&entry.shape)?;
+    match entry.element {
+        Some(element) => element.read(shape, false, input),
+        None => {
+            let known = DType::ALL.map(DType::name).join(", ");
+            Err(
+                Error::unsupported(format!("its dtype {} is none that tensors can have", entry.dtype))
+                    .with_hint(format!("convert it to one of {known} before saving")),
+            )
+        }
+    }
+}
+
+/// Says which tensor of a file an error is about.
+#[cold]
+pub fn about_tensor(error: Error, name: &str) -> Error {
     let usual = match error.kind() {
         ErrorKind::OutOfMemory => "free some memory",
         _ => "the file is damaged: fetch or save it again",
     };
     let hint = error.hint().unwrap_or(usual).to_owned();
     let kind = match error.kind() {
-        kind @ (ErrorKind::Unsupported | ErrorKind::OutOfMemory) => kind,
+        kind @ (ErrorKind::Unsupported | ErrorKind::OutOfMemory | ErrorKind::Io) => kind,
         _ => ErrorKind::Format,
     };
     Error::new(kind, format!("tensor {}: {}", printable(name), error.message())).with_hint(hint)
 }
 
-fn tensor_dtype(dtype: Dtype) -> Result<DType> {
-    Ok(match dtype {
-        Dtype::BOOL => DType::Bool,
-        Dtype::U8 => DType::U8,
-        Dtype::I32 => DType::I32,
-        Dtype::I64 => DType::I64,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::BF16,
-        Dtype::F32 => DType::F32,
-        Dtype::F64 => DType::F64,
-        other => {
-            let known = DType::ALL.map(DType::name).join(", ");
-            return Err(
-                Error::unsupported(format!("its dtype {other} is none that tensors can have"))
-                    .with_hint(format!("convert it to one of {known} before saving")),
-            );
-        }
+fn element(dtype: Dtype) -> Option<Stored> {
+    Some(match dtype {
+        Dtype::BOOL => Stored::Bool,
+        Dtype::U8 => Stored::U8,
+        Dtype::I8 => Stored::I8,
+        Dtype::I16 => Stored::I16,
+        Dtype::U16 => Stored::U16,
+        Dtype::I32 => Stored::I32,
+        Dtype::U32 => Stored::U32,
+        Dtype::I64 => Stored::I64,
+        Dtype::U64 => Stored::U64,
+        Dtype::F16 => Stored::F16,
+        Dtype::BF16 => Stored::BF16,
+        Dtype::F32 => Stored::F32,
+        Dtype::F64 => Stored::F64,
+        _ => return None,
     })
 }
 
@@ -334,9 +339,9 @@ mod tests {
 
     #[test]
     fn tensors_longer_than_a_piece_come_back() {
-        let values: Vec<i64> = (0..5000).collect();
+        let values: Vec<i64> = (0..50_000).collect();
         let mut state = StateDict::new();
-        state.insert("x", HostTensor::new(Shape::from([50, 100]), values.clone()).unwrap());
+        state.insert("x", HostTensor::new(Shape::from([50, 1000]), values.clone()).unwrap());
         let bytes = state.to_bytes(&BTreeMap::new()).unwrap();
         let (read, _) = StateDict::from_bytes(&bytes).unwrap();
         let read = read.get("x").unwrap();

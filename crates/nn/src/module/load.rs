@@ -1,5 +1,6 @@
 //! Loading a state dict into a module, or saying everything that keeps it from fitting.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::Path;
@@ -188,14 +189,32 @@ fn describe(report: &LoadReport, strict: bool, mismatched: &[String]) -> Error {
     if !mismatched.is_empty() {
         let _ = write!(text, "; mismatched: {}", mismatched.join(", "));
     }
-    let hint = if mismatched.is_empty() {
-        "rename the entries, or load with strict = false to take what fits"
-    } else {
-        "build the model with the sizes with which it was saved"
+    let hint = match prefix(report) {
+        Some(prefix) => {
+            let prefix = printable(prefix);
+            format!("its names begin with {prefix}: load state.with_prefix(\"{prefix}\")").into()
+        }
+        None if mismatched.is_empty() => Cow::from("rename the entries, or load with strict = false to take what fits"),
+        None => "build the model with the sizes with which it was saved".into(),
     };
     Error::new(ErrorKind::StateDict, text)
         .with_op("load_state_dict")
         .with_hint(hint)
+}
+
+/// What stands before every missing name in the state dict, as `module.` of a model that ran on several devices in PyTorch.
+fn prefix(report: &LoadReport) -> Option<&str> {
+    let first = report.missing.first()?;
+    let found: HashSet<&str> = report.unexpected.iter().map(String::as_str).collect();
+    let prefixes = report
+        .unexpected
+        .iter()
+        .filter_map(|name| name.strip_suffix(first.as_str()));
+    let of_all = |prefix: &&str| {
+        let has = |name: &String| found.contains(format!("{prefix}{name}").as_str());
+        prefix.ends_with('.') && report.missing.iter().all(has)
+    };
+    prefixes.into_iter().find(of_all)
 }
 
 /// So many guesses at most: where more names differ, the file is of another model.

@@ -6,6 +6,7 @@ use polygrad_tensor::{Backend, DType, Device, ErrorKind, HostTensor, Shape, Tens
 
 on_backends!(
     misfits_are_all_named,
+    a_prefix_too_many_is_named,
     another_models_file_gives_few_guesses,
     values_that_do_not_fit_are_refused,
     names_are_escaped,
@@ -69,6 +70,35 @@ fn misfits_are_all_named<B: Backend>(device: &Device<B>) {
         "{lenient}"
     );
     assert_eq!(values(&model), before);
+}
+
+fn a_prefix_too_many_is_named<B: Backend>(device: &Device<B>) {
+    let model = mlp(device);
+    let state = model.state_dict().unwrap();
+    let within = |prefix: &str| -> StateDict {
+        let entries = state
+            .iter()
+            .map(|(name, value)| (format!("{prefix}{name}"), value.clone()));
+        entries.collect()
+    };
+    let mut wrapped = within("model.module.");
+    wrapped.insert("optimizer.step", host(&[]));
+    let error = model.load_state_dict(&wrapped, true).unwrap_err().to_string();
+    assert!(error.contains("load state.with_prefix(\"model.module.\")"), "{error}");
+    model
+        .load_state_dict(&wrapped.with_prefix("model.module."), true)
+        .unwrap();
+    // No module's name, and not before all names.
+    let joined = model.load_state_dict(&within("x"), true).unwrap_err().to_string();
+    assert!(joined.contains("rename the entries"), "{joined}");
+    wrapped = wrapped.with_prefix("model.");
+    let most = wrapped
+        .iter()
+        .skip(1)
+        .map(|(name, value)| (name.to_owned(), value.clone()))
+        .collect();
+    let error = model.load_state_dict(&most, true).unwrap_err().to_string();
+    assert!(error.contains("rename the entries"), "{error}");
 }
 
 fn another_models_file_gives_few_guesses<B: Backend>(device: &Device<B>) {

@@ -1,0 +1,297 @@
+//! Files of tensors, whatever their format.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use polygrad_core::{nearest, printable};
+use polygrad_nn::StateDict;
+use polygrad_nn::files::about_tensor;
+use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
+
+use crate::metadata::Metadata;
+use crate::place::Place;
+use crate::source::{Source, damaged};
+use crate::{gguf, numpy, pytorch, safetensors, shards, zip};
+
+/// What a file is, by what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// A safetensors file.
+    Safetensors,
+    /// An index, and the safetensors or PyTorch files that it names.
+    Sharded,
+    /// PyTorch's zip archive, `.pt` or `.pth`.
+    PyTorch,
+    /// What PyTorch wrote before 1.6.
+    PyTorchLegacy,
+    /// One array of NumPy's.
+    Npy,
+    /// An archive of arrays of NumPy's.
+    Npz,
+    /// GGUF.
+    Gguf,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Safetensors => "safetensors",
+            Self::Sharded => "a model in shards",
+            Self::PyTorch => "PyTorch",
+            Self::PyTorchLegacy => "PyTorch before 1.6",
+            Self::Npy => "npy",
+            Self::Npz => "npz",
+            Self::Gguf => "GGUF",
+        })
+    }
+}
+
+/// What is known of a tensor before its values are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// What it is read as.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Shape,
+    /// What its values are in the file, by their short name: as the dtype, or `i16`, `Q4_K` …
+    pub stored: String,
+}
+
+/// Something in a file that is no tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its dotted name.
+    pub name: String,
+    /// What it is, in a few words: `3`, `a list of 2`, `refuses argparse.Namespace`.
+    pub what: String,
+}
+
+/// A tensor in a file.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) shape: Shape,
+    pub(crate) place: Place,
+}
+
+/// What a reader of a format found.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) metadata: Metadata,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+/// A file of tensors, or several that belong together, of any [`Format`]. Names, dtypes and shapes are read when it is opened, values when
+/// they are asked for; several threads may ask.
+#[derive(Debug)]
+pub struct TensorFile {
+    path: PathBuf,
+    format: Format,
+    files: Vec<Source>,
+    contents: Contents,
+    index: HashMap<String, usize>,
+}
+
+impl TensorFile {
+    /// Opens a file, or a folder with the index of a model in shards. Its ending does not matter.
+    ///
+    /// Nested dicts and lists of a `.pt` file become dotted names: `state_dict.fc.weight`, `layers.0`. A file of one tensor without a name,
+    /// as `.npy` files are, calls it `tensor`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when it cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or of no format that is known here;
+    /// [`ErrorKind::Unsupported`] when it is big-endian, or its tensors are only to be had by running what a pickle names.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let found = match path.is_dir() {
+            true => shards::in_folder(path)?,
+            false => path.to_owned(),
+        };
+        let source = Source::open(&found)?;
+        let (format, files, contents) = match read(&source) {
+            Ok((format, contents)) => (format, vec![source], contents),
+            Err(Failed::Index) => {
+                let shard = |source: &Source| match read(source) {
+                    Ok((_, contents)) => Ok(contents),
+                    Err(Failed::Index) => Err(damaged("it is an index where a shard should be")),
+                    Err(Failed::Error(error)) => Err(error),
+                };
+                let (files, contents) = shards::open(&source, shard)?;
+                (Format::Sharded, files, contents)
+            }
+            Err(Failed::Error(error)) => return Err(source.about(error)),
+        };
+        let mut index = HashMap::with_capacity(contents.entries.len());
+        for (i, entry) in contents.entries.iter().enumerate() {
+            if index.insert(entry.name.clone(), i).is_some() {
+                let twice = damaged(format!("two of its tensors are called {}", printable(&entry.name)));
+                return Err(polygrad_nn::files::in_file(twice, "read", path));
+            }
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            format,
+            files,
+            contents,
+            index,
+        })
+    }
+
+    /// What kind of file it is.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The names of the tensors, in the file's order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.contents.entries.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// How many tensors there are.
+    pub fn len(&self) -> usize {
+        self.contents.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.contents.entries.is_empty()
+    }
+
+    /// Dtype and shape of a tensor, without reading its values.
+    ///
+    /// # Errors
+    /// When there is none of this name; [`ErrorKind::Unsupported`] when its values are what no dtype holds.
+    pub fn info(&self, name: &str) -> Result<TensorInfo> {
+        let entry = self.entry(name)?;
+        Ok(TensorInfo {
+            dtype: entry.place.element.dtype().map_err(|e| self.about(e, entry))?,
+            shape: entry.shape,
+            stored: entry.place.element.name().to_owned(),
+        })
+    }
+
+    /// Reads a tensor: contiguous, whatever it was in the file; quantized numbers as f32; integers that no dtype holds as wider ones.
+    ///
+    /// # Errors
+    /// When there is none of this name; [`ErrorKind::Unsupported`] when its values are what no dtype holds; [`ErrorKind::Io`] when the file
+    /// cannot be read any more, or is shorter than it was; [`ErrorKind::Format`] when it is corrupt; [`ErrorKind::OutOfMemory`].
+    pub fn read(&self, name: &str) -> Result<HostTensor> {
+        let entry = self.entry(name)?;
+        let source = &self.files[entry.place.file];
+        entry.place.read(source, entry.shape).map_err(|e| self.about(e, entry))
+    }
+
+    /// Reads all tensors, one at a time.
+    ///
+    /// # Errors
+    /// As [`TensorFile::read`].
+    pub fn state_dict(&self) -> Result<StateDict> {
+        let mut state = StateDict::new();
+        for name in self.keys() {
+            state.insert(name, self.read(name)?);
+        }
+        Ok(state)
+    }
+
+    /// What the file says beside its tensors: the keys and values of GGUF, the texts of safetensors.
+    pub fn metadata(&self) -> &Metadata {
+        &self.contents.metadata
+    }
+
+    /// What is in the file and no tensor: numbers and texts of a `.pt` file, and what was refused.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.contents.skipped
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry> {
+        if let Some(&i) = self.index.get(name) {
+            return Ok(&self.contents.entries[i]);
+        }
+        let path = self.path.to_string_lossy();
+        let message = format!("{} has no tensor {}", printable(&path), printable(name));
+        let error = Error::new(ErrorKind::InvalidArgument, message);
+        Err(match nearest(name, self.keys()) {
+            Some(near) => error.with_hint(format!("perhaps {} is meant", printable(near))),
+            None => error,
+        })
+    }
+
+    fn about(&self, error: Error, entry: &Entry) -> Error {
+        self.files[entry.place.file].about(about_tensor(error, &entry.name))
+    }
+}
+
+/// Why a file was not read on its own.
+enum Failed {
+    /// It is the index of a model in shards.
+    Index,
+    Error(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Finds out what a file is, and reads what it has.
+fn read(source: &Source) -> std::result::Result<(Format, Contents), Failed> {
+    const START: u64 = 16;
+    let start = source.bytes(0, START.min(source.length))?;
+    if start.starts_with(gguf::MAGIC) {
+        return Ok((Format::Gguf, gguf::open(source)?));
+    }
+    if start.starts_with(numpy::MAGIC) {
+        return Ok((Format::Npy, numpy::open(source)?));
+    }
+    if start.starts_with(pytorch::MAGIC) {
+        return Ok((Format::PyTorchLegacy, pytorch::open_legacy(source)?));
+    }
+    if start.starts_with(zip::BEGIN) || start.starts_with(zip::BEGIN_EMPTY) {
+        return Ok(archive(source)?);
+    }
+    if safetensors::begins(&start) {
+        return Ok((Format::Safetensors, safetensors::open(source)?));
+    }
+    match start.trim_ascii_start().first() {
+        Some(b'{') => Err(Failed::Index),
+        _ => Err(unknown(&start).into()),
+    }
+}
+
+fn archive(source: &Source) -> Result<(Format, Contents)> {
+    let entries = zip::entries(source)?;
+    if let Some(folder) = pytorch::folder(&entries) {
+        return Ok((Format::PyTorch, pytorch::open(source, &entries, folder)?));
+    }
+    if entries.is_empty() || entries.iter().any(|entry| entry.name.ends_with(numpy::ENDING)) {
+        return Ok((Format::Npz, numpy::open_archive(source, entries)?));
+    }
+    let message = "it is a zip archive of other things than tensors: it has neither a data.pkl nor a .npy file";
+    Err(Error::new(ErrorKind::Format, message).with_hint("give what torch.save or numpy.savez wrote"))
+}
+
+#[cold]
+fn unknown(start: &[u8]) -> Error {
+    let known = "give a safetensors file, PyTorch's .pt, NumPy's .npy or .npz, or a GGUF file";
+    let error = |what: &str, fix: &str| Error::new(ErrorKind::Format, what.to_owned()).with_hint(fix.to_owned());
+    match start {
+        [] => error("it is empty", "fetch or save it again"),
+        [0x80, 2..=5, ..] => error(
+            "it is a pickle, and none that torch.save wrote",
+            "save its arrays with numpy.savez, or its tensors with torch.save",
+        ),
+        b"version https://" => error(
+            "it only says where the file is, as Git LFS does",
+            "fetch the file: git lfs pull",
+        ),
+        [b'F', b'U', b'G', b'G', ..] => error("it is a big-endian GGUF file", "convert it to little-endian"),
+        _ => error(
+            &format!("it begins with {start:02x?}, as no file of tensors does"),
+            known,
+        ),
+    }
+}

@@ -1,0 +1,41 @@
+//! Checkpoints that others wrote: PyTorch's `.pt`, safetensors in one file or in shards, NumPy's `.npy` and `.npz`, GGUF.
+//!
+//! [`TensorFile::open`] finds out what a file is by what is in it, and reads names, dtypes and shapes. Values are read when they are asked
+//! for. Nothing in a file is run: of pickles, only what tensors and containers are made of is understood.
+//!
+//! ```
+//! use polygrad_formats::{TensorFile, save};
+//! use polygrad_nn::StateDict;
+//! use polygrad_tensor::{HostTensor, Result, Shape};
+//!
+//! # fn main() -> Result<()> {
+//! # let folder = tempfile::tempdir().expect("a temporary folder");
+//! # let path = folder.path().join("model.pt");
+//! let mut state = StateDict::new();
+//! state.insert("fc.weight", HostTensor::new(Shape::from([2, 2]), vec![1f32, 2.0, 3.0, 4.0])?);
+//! save(&path, &state)?;
+//!
+//! let file = TensorFile::open(&path)?;
+//! assert_eq!(file.keys().collect::<Vec<_>>(), ["fc.weight"]);
+//! assert_eq!(file.info("fc.weight")?.shape.dims(), [2, 2]);
+//! assert_eq!(file.read("fc.weight")?.to_f64_vec(), [1.0, 2.0, 3.0, 4.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod file;
+mod gguf;
+mod metadata;
+mod numpy;
+mod pickle;
+mod place;
+mod pytorch;
+mod safetensors;
+mod save;
+mod shards;
+mod source;
+mod zip;
+
+pub use file::{Format, Skipped, TensorFile, TensorInfo};
+pub use metadata::{Metadata, Value};
+pub use save::{save, save_with_metadata, writable};

@@ -1,0 +1,416 @@
+//! The machine that pickles are programs for.
+
+use std::collections::HashMap;
+
+use polygrad_tensor::{Error, Result};
+
+use super::{Heap, Object, Value, refused};
+use crate::source::damaged;
+
+/// The newest protocol that there is.
+const MAX_PROTOCOL: u8 = 5;
+
+/// Why a machine stopped before the pickle's end.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    /// There are no more bytes.
+    Short,
+    Failed(Error),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Step<T> = std::result::Result<T, Stopped>;
+
+/// A pickle machine on bytes that hold one pickle after the other.
+#[derive(Debug)]
+pub(crate) struct Machine<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    pub(crate) heap: Heap,
+    stack: Vec<Value>,
+    marks: Vec<usize>,
+    memo: HashMap<u32, Value>,
+    /// What was given to dicts as their attributes.
+    pub(crate) attributes: Vec<Value>,
+}
+
+impl<'a> Machine<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            at: 0,
+            heap: Heap::default(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: HashMap::new(),
+            attributes: Vec::new(),
+        }
+    }
+
+    /// How many bytes have been read.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Runs the next pickle, and gives what it made.
+    pub(crate) fn run(&mut self) -> Step<Value> {
+        self.stack.clear();
+        self.marks.clear();
+        self.memo.clear();
+        loop {
+            let opcode = self.byte()?;
+            if opcode == b'.' {
+                return Ok(self.pop()?);
+            }
+            self.step(opcode)?;
+        }
+    }
+
+    fn step(&mut self, opcode: u8) -> Step<()> {
+        match opcode {
+            // PROTO, FRAME
+            0x80 => match self.byte()? {
+                version if version <= MAX_PROTOCOL => {}
+                version => return Err(damaged(format!("its pickle is of protocol {version}")).into()),
+            },
+            0x95 => {
+                self.take(8)?;
+            }
+            // MARK, POP, POP_MARK, DUP
+            b'(' => {
+                self.heap.count(1)?;
+                self.marks.push(self.stack.len());
+            }
+            b'0' => {
+                self.pop()?;
+            }
+            b'1' => {
+                self.marked()?;
+            }
+            b'2' => {
+                let top = self.top()?;
+                self.push(top)?;
+            }
+            b'N' => self.push(Value::None)?,
+            0x88 => self.push(Value::Bool(true))?,
+            0x89 => self.push(Value::Bool(false))?,
+            b'I' | b'J' | b'K' | b'L' | b'M' | b'G' | 0x8a | 0x8b => self.number(opcode)?,
+            b'U' | b'T' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => self.text(opcode)?,
+            b'c' => {
+                let (module, name) = (self.line()?, self.line()?);
+                self.global(module, name)?;
+            }
+            0x93 => self.stack_global()?,
+            // Containers.
+            b']' | 0x8f => self.make(Object::List(Vec::new()))?,
+            b')' => self.make(Object::Tuple(Vec::new()))?,
+            b'}' => self.make(Object::Dict(Vec::new()))?,
+            b'l' | 0x91 => {
+                let values = self.marked()?;
+                self.make(Object::List(values))?;
+            }
+            b't' => {
+                let values = self.marked()?;
+                self.make(Object::Tuple(values))?;
+            }
+            b'd' => {
+                let values = self.marked()?;
+                self.make(Object::Dict(Vec::new()))?;
+                self.set_items(values)?;
+            }
+            0x85..=0x87 => {
+                let from = self.depth(usize::from(opcode - 0x84))?;
+                let values = self.stack.split_off(from);
+                self.heap.count(values.len())?;
+                self.make(Object::Tuple(values))?;
+            }
+            b'a' => {
+                let value = self.pop()?;
+                self.append(vec![value])?;
+            }
+            b'e' | 0x90 => {
+                let values = self.marked()?;
+                self.append(values)?;
+            }
+            b's' => {
+                let from = self.depth(2)?;
+                let values = self.stack.split_off(from);
+                self.set_items(values)?;
+            }
+            b'u' => {
+                let values = self.marked()?;
+                self.set_items(values)?;
+            }
+            // The memo: BINPUT, LONG_BINPUT, MEMOIZE, BINGET, LONG_BINGET
+            b'q' | b'r' | 0x94 | b'h' | b'j' => self.memo(opcode)?,
+            // Calls: REDUCE, NEWOBJ, NEWOBJ_EX, BUILD, BINPERSID
+            b'R' | 0x81 => {
+                let (arguments, callable) = (self.pop()?, self.pop()?);
+                let made = self.heap.call(callable, arguments, opcode == 0x81)?;
+                self.push(made)?;
+            }
+            0x92 => {
+                let from = self.depth(3)?;
+                let given = self.stack.split_off(from);
+                let made = self.heap.foreign(given[0], &given[1..])?;
+                self.push(made)?;
+            }
+            b'b' => {
+                let (state, object) = (self.pop()?, self.top()?);
+                self.build(object, state)?;
+            }
+            b'Q' => {
+                let id = self.pop()?;
+                let storage = self.heap.storage(id)?;
+                self.push(storage)?;
+            }
+            // INST
+            b'i' => {
+                let (module, name) = (self.line()?, self.line()?);
+                let why = "its pickle makes it with the opcode INST, which tensors and containers do not need";
+                return Err(refused(&format!("{module}.{name}"), why).into());
+            }
+            other => return Err(unknown(other).into()),
+        }
+        Ok(())
+    }
+
+    // Bytes of the pickle.
+
+    fn take(&mut self, count: usize) -> Step<&'a [u8]> {
+        let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count));
+        let taken = taken.ok_or(Stopped::Short)?;
+        self.at += count;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Step<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// A number of so many bytes, little-endian and unsigned; what is beyond 64 bits is more than any length.
+    fn unsigned(&mut self, width: usize) -> Step<usize> {
+        let bytes = self.take(width)?;
+        let number = bytes
+            .iter()
+            .rev()
+            .fold(0u64, |number, &byte| number << 8 | u64::from(byte));
+        Ok(usize::try_from(number).unwrap_or(usize::MAX))
+    }
+
+    fn line(&mut self) -> Step<&'a str> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let end = rest.iter().position(|&byte| byte == b'\n').ok_or(Stopped::Short)?;
+        let line = self.take(end)?;
+        self.at += 1;
+        Ok(std::str::from_utf8(line).map_err(|_| damaged("its pickle has a line that is not UTF-8"))?)
+    }
+
+    // The stack.
+
+    /// Where on the stack the topmost `count` values begin, all of which lie above the last mark.
+    fn depth(&self, count: usize) -> Result<usize> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
+        from.ok_or_else(|| damaged("its pickle takes more from its stack than is there"))
+    }
+
+    fn pop(&mut self) -> Result<Value> {
+        let from = self.depth(1)?;
+        let value = self.stack[from];
+        self.stack.truncate(from);
+        Ok(value)
+    }
+
+    fn top(&self) -> Result<Value> {
+        Ok(self.stack[self.depth(1)?])
+    }
+
+    /// Counts what is pushed, so that the stack cannot grow without end either.
+    fn push(&mut self, value: Value) -> Result<()> {
+        self.heap.count(1)?;
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn marked(&mut self) -> Result<Vec<Value>> {
+        let mark = self
+            .marks
+            .pop()
+            .ok_or_else(|| damaged("its pickle asks for a mark that it did not set"))?;
+        let values = self.stack.split_off(mark);
+        self.heap.count(values.len())?;
+        Ok(values)
+    }
+
+    fn make(&mut self, object: Object) -> Result<()> {
+        let made = self.heap.add(object)?;
+        self.push(made)
+    }
+
+    // Opcodes that belong together.
+
+    fn number(&mut self, opcode: u8) -> Step<()> {
+        let value = match opcode {
+            b'J' => Value::Int(i64::from(self.unsigned(4)? as u32 as i32)),
+            b'K' => Value::Int(self.unsigned(1)? as i64),
+            b'M' => Value::Int(self.unsigned(2)? as i64),
+            b'G' => {
+                let bytes = self.take(8)?.first_chunk().copied().unwrap_or_default();
+                Value::Float(f64::from_be_bytes(bytes))
+            }
+            b'I' => match self.line()? {
+                "00" => Value::Bool(false),
+                "01" => Value::Bool(true),
+                text => Value::Int(integer(text)?),
+            },
+            b'L' => Value::Int(integer(self.line()?.trim_end_matches('L'))?),
+            _ => {
+                let length = self.unsigned(if opcode == 0x8a { 1 } else { 4 })?;
+                let bytes = self.take(length)?;
+                if bytes.len() > 8 {
+                    return Ok(self.make(Object::Large)?);
+                }
+                let sign = if bytes.last().is_some_and(|&byte| byte >= 128) {
+                    255
+                } else {
+                    0
+                };
+                let mut wide = [sign; 8];
+                wide[..bytes.len()].copy_from_slice(bytes);
+                Value::Int(i64::from_le_bytes(wide))
+            }
+        };
+        Ok(self.push(value)?)
+    }
+
+    fn text(&mut self, opcode: u8) -> Step<()> {
+        let width = match opcode {
+            b'U' | b'C' | 0x8c => 1,
+            b'T' | b'B' | b'X' => 4,
+            _ => 8,
+        };
+        let length = self.unsigned(width)?;
+        let bytes = self.take(length)?;
+        let made = match opcode {
+            b'B' | b'C' | 0x8e | 0x96 => Object::Bytes,
+            // Python 2 has texts of bytes.
+            b'U' | b'T' => Object::Text(String::from_utf8_lossy(bytes).into_owned()),
+            _ => match std::str::from_utf8(bytes) {
+                Ok(text) => Object::Text(text.to_owned()),
+                Err(_) => return Err(damaged("its pickle has a text that is not UTF-8").into()),
+            },
+        };
+        Ok(self.make(made)?)
+    }
+
+    fn global(&mut self, module: &str, name: &str) -> Result<()> {
+        self.make(Object::Global(format!("{module}.{name}")))
+    }
+
+    fn stack_global(&mut self) -> Step<()> {
+        let (name, module) = (self.pop()?, self.pop()?);
+        let texts = self.heap.text(module).zip(self.heap.text(name));
+        let (module, name) = texts.ok_or_else(|| damaged("its pickle names a global by what is no text"))?;
+        let name = format!("{module}.{name}");
+        Ok(self.make(Object::Global(name))?)
+    }
+
+    fn memo(&mut self, opcode: u8) -> Step<()> {
+        let key = match opcode {
+            b'q' | b'h' => self.unsigned(1)?,
+            b'r' | b'j' => self.unsigned(4)?,
+            _ => self.memo.len(),
+        } as u32;
+        match opcode {
+            b'h' | b'j' => {
+                let value = self.memo.get(&key).copied();
+                let value = value.ok_or_else(|| damaged("its pickle asks its memo for what it did not put there"))?;
+                Ok(self.push(value)?)
+            }
+            _ => {
+                self.heap.count(1)?;
+                self.memo.insert(key, self.top()?);
+                Ok(())
+            }
+        }
+    }
+
+    fn append(&mut self, mut values: Vec<Value>) -> Result<()> {
+        let list = self.top()?;
+        self.heap.count(values.len())?;
+        match self.heap.get_mut(list) {
+            Some(Object::List(list) | Object::Foreign { parts: list, .. }) => {
+                list.append(&mut values);
+                Ok(())
+            }
+            _ => Err(self.wrong("appends to", list)),
+        }
+    }
+
+    fn set_items(&mut self, values: Vec<Value>) -> Result<()> {
+        let dict = self.top()?;
+        self.heap.count(values.len())?;
+        let (pairs, rest) = values.as_chunks::<2>();
+        if !rest.is_empty() {
+            return Err(damaged("its pickle has a key without a value"));
+        }
+        match self.heap.get_mut(dict) {
+            Some(Object::Dict(dict)) => dict.extend(pairs.iter().map(|&[key, value]| (key, value))),
+            Some(Object::Foreign { parts, .. }) => parts.extend(values),
+            _ => return Err(self.wrong("sets an item of", dict)),
+        }
+        Ok(())
+    }
+
+    /// Gives an object its state: to what is foreign as one more part; to a dict as attributes, which are none of its items.
+    fn build(&mut self, object: Value, state: Value) -> Result<()> {
+        self.heap.count(1)?;
+        match self.heap.get_mut(object) {
+            Some(Object::Dict(_)) => self.attributes.push(state),
+            Some(Object::Foreign { parts, .. }) => parts.push(state),
+            _ => return Err(self.wrong("sets the attributes of", object)),
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, does: &str, value: Value) -> Error {
+        match self.heap.global(value) {
+            Some(global) => refused(global, &format!("its pickle {does} it")),
+            None => damaged(format!("its pickle {does} {}", self.heap.describe(value))),
+        }
+    }
+}
+
+fn integer(text: &str) -> Result<i64> {
+    text.parse()
+        .map_err(|_| damaged("its pickle has a number that is none"))
+}
+
+#[cold]
+fn unknown(opcode: u8) -> Error {
+    let name = match opcode {
+        b'o' => "OBJ",
+        b'P' => "PERSID",
+        b'F' => "FLOAT",
+        b'S' => "STRING",
+        b'V' => "UNICODE",
+        b'g' => "GET",
+        b'p' => "PUT",
+        0x82 => "EXT1",
+        0x83 => "EXT2",
+        0x84 => "EXT4",
+        0x97 => "NEXT_BUFFER",
+        0x98 => "READONLY_BUFFER",
+        _ => return damaged(format!("its pickle has the byte {opcode:#04x}, which is no opcode")),
+    };
+    Error::unsupported(format!(
+        "its pickle has the opcode {name}, which tensors and containers do not need"
+    ))
+    .with_hint("save the state dict alone with torch.save")
+}

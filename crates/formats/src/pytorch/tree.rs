@@ -1,0 +1,221 @@
+//! From what a pickle made to tensors by dotted names.
+
+use std::collections::{HashMap, HashSet};
+
+use polygrad_core::printable;
+use polygrad_tensor::{Error, Result};
+
+use crate::file::Skipped;
+use crate::pickle::{Heap, Id, Object, Value, refused};
+use crate::source::damaged;
+
+/// What a file of one tensor without a name calls it.
+pub(crate) const UNNAMED: &str = "tensor";
+
+/// Containers in containers, at most.
+const MAX_DEPTH: usize = 64;
+/// Values that are looked at, at most: a container may stand in many places.
+const MAX_VISITS: usize = 1 << 20;
+/// Bytes of all names together, at most.
+const MAX_NAMES: usize = 1 << 26;
+
+/// The tensors in what a pickle made, and what else there was.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    /// Names and the objects that are their tensors.
+    pub(super) tensors: Vec<(String, Id)>,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+impl Tree {
+    /// # Errors
+    /// Where a tensor is only to be had by a global that is refused, or names meet, or there is no end to it.
+    pub(super) fn new(heap: &Heap, root: Value, attributes: &[Value]) -> Result<Self> {
+        let mut walk = Walk {
+            heap,
+            holding: holding(heap),
+            names: HashSet::new(),
+            visits: 0,
+            bytes: 0,
+            tree: Self::default(),
+        };
+        if attributes.iter().any(|&value| walk.holds(value)) {
+            return Err(Error::unsupported("it has tensors that are attributes of a dict"));
+        }
+        walk.visit(root, "", 0)?;
+        let tree = walk.tree;
+        match (tree.tensors.is_empty(), first_refused(heap)) {
+            (true, Some(global)) => Err(
+                refused(global, "its pickle has it, and no tensor that is reached without it")
+                    .with_hint("in PyTorch, save the state dict alone: torch.save(model.state_dict(), path)"),
+            ),
+            _ => Ok(tree),
+        }
+    }
+}
+
+/// The first thing that was not made.
+fn first_refused(heap: &Heap) -> Option<&str> {
+    let foreign = |id: &Id| matches!(heap.object(*id), Some(Object::Foreign { .. }));
+    let id = (0..heap.len() as Id).find(foreign)?;
+    heap.global(Value::Object(id))
+}
+
+/// For each object whether tensors or storages are in it, at any depth.
+fn holding(heap: &Heap) -> Vec<bool> {
+    let mut holding = vec![false; heap.len()];
+    let mut parents: Vec<(Id, Id)> = Vec::new();
+    let mut found: Vec<Id> = Vec::new();
+    for id in 0..heap.len() as Id {
+        let mut part = |value: &Value| {
+            if let Value::Object(part) = *value {
+                parents.push((part, id));
+            }
+        };
+        match heap.object(id) {
+            Some(Object::Tensor(_) | Object::Storage(_)) => found.push(id),
+            Some(Object::List(values) | Object::Tuple(values) | Object::Foreign { parts: values, .. }) => {
+                values.iter().for_each(part);
+            }
+            Some(Object::Dict(entries)) => entries.iter().for_each(|(key, value)| {
+                part(key);
+                part(value);
+            }),
+            _ => {}
+        }
+    }
+    parents.sort_unstable();
+    found.iter().for_each(|&id| holding[id as usize] = true);
+    while let Some(id) = found.pop() {
+        let from = parents.partition_point(|&(part, _)| part < id);
+        for &(_, parent) in parents[from..].iter().take_while(|&&(part, _)| part == id) {
+            if !std::mem::replace(&mut holding[parent as usize], true) {
+                found.push(parent);
+            }
+        }
+    }
+    holding
+}
+
+struct Walk<'a> {
+    heap: &'a Heap,
+    holding: Vec<bool>,
+    names: HashSet<String>,
+    visits: usize,
+    bytes: usize,
+    tree: Tree,
+}
+
+impl Walk<'_> {
+    fn holds(&self, value: Value) -> bool {
+        matches!(value, Value::Object(id) if self.holding.get(id as usize).is_some_and(|&holds| holds))
+    }
+
+    fn visit(&mut self, value: Value, name: &str, depth: usize) -> Result<()> {
+        self.visits += 1;
+        self.bytes += name.len();
+        if self.visits > MAX_VISITS || self.bytes > MAX_NAMES {
+            return Err(damaged(format!(
+                "it has more than {MAX_VISITS} values, or names of more than {MAX_NAMES} bytes"
+            )));
+        }
+        if depth > MAX_DEPTH {
+            return Err(damaged(format!(
+                "its containers stand in each other more than {MAX_DEPTH} deep"
+            )));
+        }
+        if !self.holds(value) {
+            self.skip(value, name);
+            return Ok(());
+        }
+        let heap = self.heap;
+        let below = |key: &str| match name {
+            "" => key.to_owned(),
+            _ => format!("{name}.{key}"),
+        };
+        match (heap.get(value), value) {
+            (Some(Object::Tensor(_)), Value::Object(id)) => {
+                let name = if name.is_empty() { UNNAMED } else { name };
+                if !self.names.insert(name.to_owned()) {
+                    return Err(damaged(format!("two of its tensors are called {}", printable(name))));
+                }
+                self.tree.tensors.push((name.to_owned(), id));
+            }
+            (Some(Object::List(values) | Object::Tuple(values)), _) => {
+                for (i, &value) in values.iter().enumerate() {
+                    self.visit(value, &below(&i.to_string()), depth + 1)?;
+                }
+            }
+            (Some(Object::Dict(entries)), _) => {
+                for (key, value) in self.items(entries, name)? {
+                    self.visit(value, &below(&key), depth + 1)?;
+                }
+            }
+            (Some(Object::Foreign { .. }), _) => {
+                let global = heap.global(value).unwrap_or_default();
+                let place = if name.is_empty() {
+                    "the whole file".to_owned()
+                } else {
+                    printable(name).into_owned()
+                };
+                return Err(refused(global, &format!("it would make {place}, in which tensors are"))
+                    .with_hint("in PyTorch, save the state dict alone: torch.save(model.state_dict(), path)"));
+            }
+            _ => self.skip(value, name),
+        }
+        Ok(())
+    }
+
+    /// The items of a dict by the texts of their keys; of a key that is there twice the last value, in the place of the first.
+    fn items(&mut self, entries: &[(Value, Value)], name: &str) -> Result<Vec<(String, Value)>> {
+        // A dict that stands in many places is gone through each time.
+        self.visits += entries.len();
+        let mut items: Vec<(String, Value)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for &(key, value) in entries {
+            let text = match (self.heap.text(key), key) {
+                (Some(text), _) => text.to_owned(),
+                (None, Value::Int(number)) => number.to_string(),
+                _ if self.holds(value) => {
+                    let what = format!("{} has a tensor under a key that is no text", printable(name));
+                    return Err(Error::unsupported(what));
+                }
+                _ => self.heap.describe(key),
+            };
+            self.bytes += text.len();
+            match places.get(&text) {
+                Some(&place) => items[place].1 = value,
+                None => {
+                    places.insert(text.clone(), items.len());
+                    items.push((text, value));
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    fn skip(&mut self, value: Value, name: &str) {
+        let refused = self.refused_in(value);
+        let what = match (refused, self.heap.describe(value)) {
+            (Some(global), what) if !what.starts_with("refuses ") => {
+                format!("{what}; refuses {}", printable(global))
+            }
+            (_, what) => what,
+        };
+        self.tree.skipped.push(Skipped {
+            name: name.to_owned(),
+            what,
+        });
+    }
+
+    /// The first global that was refused among the parts of a container that is skipped, not looked for any deeper.
+    fn refused_in(&self, value: Value) -> Option<&str> {
+        let foreign = |value: &Value| matches!(self.heap.get(*value), Some(Object::Foreign { .. } | Object::Global(_)));
+        let part = match self.heap.get(value)? {
+            Object::List(values) | Object::Tuple(values) => values.iter().copied().find(|value| foreign(value)),
+            Object::Dict(entries) => entries.iter().map(|&(_, value)| value).find(|value| foreign(value)),
+            _ => None,
+        };
+        self.heap.global(part?)
+    }
+}

@@ -1,0 +1,187 @@
+//! Files for others.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use polygrad_core::printable;
+use polygrad_nn::files::{in_file, npy_header};
+use polygrad_nn::{StateDict, replace_file};
+use polygrad_tensor::{DType, Error, Result};
+
+use crate::file::Format;
+use crate::metadata::{Metadata, Value};
+use crate::numpy::ENDING;
+use crate::zip::Writer;
+
+/// Writes a state dict in the format that the path's ending says: `.safetensors`, `.npz` (not compressed; bf16 becomes f32, which NumPy
+/// has), `.pt` or `.pth`, which `torch.load(path, weights_only=True)` reads. A kill at any moment leaves the old file or the new one, whole.
+///
+/// # Errors
+/// When the ending is another, a name is none that the format can have, or the file cannot be written; the old one, if any, is then
+/// untouched.
+pub fn save(path: impl AsRef<Path>, state: &StateDict) -> Result<()> {
+    save_with_metadata(path, state, &Metadata::default())
+}
+
+/// [`save`] with those of the metadata that are texts, in a safetensors file; other formats have no place for any.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_with_metadata(path: impl AsRef<Path>, state: &StateDict, metadata: &Metadata) -> Result<()> {
+    let path = path.as_ref();
+    match writable(path)? {
+        Format::Npz => {
+            let fits = little_endian().and_then(|()| state.keys().try_for_each(plain));
+            fits.map_err(|e| in_file(e, "write", path))?;
+            replace_file(path, |out| npz(out, state))
+        }
+        Format::PyTorch => {
+            little_endian().map_err(|e| in_file(e, "write", path))?;
+            replace_file(path, |out| pytorch(out, state))
+        }
+        _ => {
+            let texts = metadata.iter().filter_map(|(name, value)| match value {
+                Value::Text(text) => Some((name.to_owned(), text.clone())),
+                _ => None,
+            });
+            state.save_with_metadata(path, &texts.collect::<BTreeMap<_, _>>())
+        }
+    }
+}
+
+/// The format in which [`save`] would write to a path: the one that its ending says.
+///
+/// # Errors
+/// When the ending is another.
+pub fn writable(path: impl AsRef<Path>) -> Result<Format> {
+    let path = path.as_ref();
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    match ending.as_deref().and_then(|ending| ending.to_str()) {
+        Some("safetensors") => Ok(Format::Safetensors),
+        Some("npz") => Ok(Format::Npz),
+        Some("pt" | "pth") => Ok(Format::PyTorch),
+        _ => {
+            let error = Error::unsupported("its ending says no format that can be written");
+            Err(in_file(
+                error.with_hint("call it .safetensors, .npz, .pt or .pth"),
+                "write",
+                path,
+            ))
+        }
+    }
+}
+
+fn little_endian() -> Result<()> {
+    match cfg!(target_endian = "little") {
+        true => Ok(()),
+        false => Err(Error::unsupported("archives of arrays on a big-endian machine")),
+    }
+}
+
+/// Refuses names that are paths out of the folder in which somebody unpacks an archive, or too long for one.
+fn plain(name: &str) -> Result<()> {
+    let parts = |part: &str| !matches!(part, "" | "." | "..");
+    let safe = !name.contains(['\\', ':', '\0']) && name.split('/').all(parts);
+    match safe && name.len() + ENDING.len() <= usize::from(u16::MAX) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "the tensor {} has no name that a .npz archive can have",
+            printable(name)
+        ))
+        .with_hint("rename it, or write a .safetensors file")),
+    }
+}
+
+fn npz(out: &mut dyn Write, state: &StateDict) -> io::Result<()> {
+    let mut archive = Writer::new(out);
+    for (name, host) in state.iter() {
+        let widened = match host.dtype() {
+            DType::BF16 => host.try_cast(DType::F32).map_err(io::Error::other)?,
+            _ => host.clone(),
+        };
+        let header = npy_header(widened.dtype(), widened.shape());
+        archive.entry(&format!("{name}{ENDING}"), &[&header, widened.bytes()])?;
+    }
+    archive.finish()
+}
+
+/// The folder that all records are in; any name will do.
+const FOLDER: &str = "archive";
+
+fn pytorch(out: &mut dyn Write, state: &StateDict) -> io::Result<()> {
+    let mut archive = Writer::new(out);
+    archive.entry(&format!("{FOLDER}/data.pkl"), &[&pickle(state)])?;
+    archive.entry(&format!("{FOLDER}/byteorder"), &[b"little"])?;
+    for (i, (_, host)) in state.iter().enumerate() {
+        archive.entry(&format!("{FOLDER}/data/{i}"), &[host.bytes()])?;
+    }
+    archive.entry(&format!("{FOLDER}/version"), &[b"3\n"])?;
+    archive.finish()
+}
+
+/// The state dict as a pickle of protocol 2: an OrderedDict of tensors that are views of storages by number.
+fn pickle(state: &StateDict) -> Vec<u8> {
+    const ORDERED_DICT: &[u8] = b"ccollections\nOrderedDict\n)R";
+    let mut out = b"\x80\x02".to_vec();
+    out.extend(ORDERED_DICT);
+    out.push(b'(');
+    for (i, (name, host)) in state.iter().enumerate() {
+        text(&mut out, name);
+        out.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        text(&mut out, "storage");
+        out.extend(format!("ctorch\n{}\n", storage(host.dtype())).bytes());
+        text(&mut out, &i.to_string());
+        text(&mut out, "cpu");
+        let shape = host.shape();
+        integer(&mut out, shape.numel());
+        out.extend(b"tQK\x00");
+        let strides = shape.contiguous_strides();
+        let strides = strides[..shape.rank()].iter().map(|stride| stride.unsigned_abs());
+        tuple(&mut out, shape.iter().copied());
+        tuple(&mut out, strides);
+        out.push(0x89);
+        out.extend(ORDERED_DICT);
+        out.extend(b"tR");
+    }
+    out.extend(b"u.");
+    out
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.push(b'X');
+    out.extend((text.len() as u32).to_le_bytes());
+    out.extend(text.bytes());
+}
+
+fn integer(out: &mut Vec<u8>, number: usize) {
+    match i32::try_from(number) {
+        Ok(number) => {
+            out.push(b'J');
+            out.extend(number.to_le_bytes());
+        }
+        Err(_) => {
+            out.extend([0x8a, 8]);
+            out.extend((number as u64).to_le_bytes());
+        }
+    }
+}
+
+fn tuple(out: &mut Vec<u8>, numbers: impl Iterator<Item = usize>) {
+    out.push(b'(');
+    numbers.for_each(|number| integer(out, number));
+    out.push(b't');
+}
+
+fn storage(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "BoolStorage",
+        DType::U8 => "ByteStorage",
+        DType::I32 => "IntStorage",
+        DType::I64 => "LongStorage",
+        DType::F16 => "HalfStorage",
+        DType::BF16 => "BFloat16Storage",
+        DType::F32 => "FloatStorage",
+        DType::F64 => "DoubleStorage",
+    }
+}

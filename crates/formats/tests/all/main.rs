@@ -1,0 +1,9 @@
+//! The tests of this crate that share a process, in one program.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod damaged;
+mod hostile;
+mod readers;
+mod writers;

@@ -1,0 +1,100 @@
+//! What is written is read again.
+
+use polygrad_formats::{Format, TensorFile, save, save_with_metadata};
+use polygrad_nn::StateDict;
+use polygrad_tensor::{DType, HostTensor, Shape};
+
+use crate::common::data;
+
+fn state() -> StateDict {
+    let tensor = |dims: &[usize], dtype| {
+        let shape = Shape::new(dims).unwrap();
+        let values = (0..shape.numel()).map(|i| i as f64 / 2.0).collect();
+        HostTensor::new(shape, values).unwrap().cast(dtype)
+    };
+    let mut state: StateDict = DType::ALL
+        .into_iter()
+        .map(|dtype| (format!("layers.{dtype}"), tensor(&[2, 3], dtype)))
+        .collect();
+    state.insert("scalar", tensor(&[], DType::F32));
+    state.insert("empty", tensor(&[0, 3], DType::F32));
+    state.insert("größe", tensor(&[1], DType::F64));
+    state
+}
+
+#[test]
+fn what_is_saved_is_read_again_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = state();
+    for (name, format) in [
+        ("a.safetensors", Format::Safetensors),
+        ("a.npz", Format::Npz),
+        ("a.pt", Format::PyTorch),
+        ("a.PTH", Format::PyTorch),
+    ] {
+        let path = folder.path().join(name);
+        save(&path, &state).unwrap();
+        let file = TensorFile::open(&path).unwrap();
+        assert_eq!(file.format(), format);
+        assert_eq!(file.len(), state.len());
+        if format != Format::Safetensors {
+            assert!(file.keys().eq(state.keys()), "{name}");
+        }
+        for (key, wanted) in state.iter() {
+            let wanted = match (format, wanted.dtype()) {
+                (Format::Npz, DType::BF16) => wanted.cast(DType::F32),
+                _ => wanted.clone(),
+            };
+            let found = file.read(key).unwrap();
+            assert_eq!(
+                (found.dtype(), found.shape()),
+                (wanted.dtype(), wanted.shape()),
+                "{name} {key}"
+            );
+            assert_eq!(found.bytes(), wanted.bytes(), "{name} {key}");
+        }
+        assert!(file.skipped().is_empty());
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
+}
+
+#[test]
+fn texts_go_with_safetensors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    let file = TensorFile::open(data("types.gguf")).unwrap();
+    save_with_metadata(&path, &state(), file.metadata()).unwrap();
+    let again = TensorFile::open(&path).unwrap();
+    assert_eq!(again.metadata().get("n.text"), file.metadata().get("n.text"));
+    assert_eq!(again.metadata().get("n.u8"), None);
+}
+
+#[test]
+fn what_cannot_be_written_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |name: &str, state: &StateDict| save(folder.path().join(name), state).unwrap_err().to_string();
+    let text = refused("a.gguf", &state());
+    assert!(
+        text.contains("a.gguf") && text.contains(".safetensors, .npz, .pt or .pth"),
+        "{text}"
+    );
+    assert!(refused("a", &state()).contains(".npz"));
+    for name in ["../a", "/a", "a/../b", "a\\b", "c:a", ""] {
+        let mut state = StateDict::new();
+        state.insert(name, HostTensor::scalar(1f32));
+        assert!(refused("a.npz", &state).contains("rename it"), "{name}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn numpy_and_pytorch_archives_may_hold_many_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("many.npz");
+    // More than a directory without 64-bit numbers can count.
+    let state: StateDict = (0..66_000).map(|i| (format!("{i}"), HostTensor::scalar(i))).collect();
+    save(&path, &state).unwrap();
+    let file = TensorFile::open(&path).unwrap();
+    assert_eq!(file.len(), 66_000);
+    assert_eq!(file.read("65999").unwrap().to_f64_vec(), [65_999.0]);
+}
