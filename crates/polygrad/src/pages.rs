@@ -18,6 +18,7 @@ pages! {
     OtherBackends "tour/backends.md"
     Service "tour/service.md"
     Data "how-to/data.md"
+    Runs "how-to/runs.md"
     Tabular "how-to/tabular.md"
     Images "how-to/images.md"
     Text "how-to/text.md"
