@@ -5,7 +5,7 @@ use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
 const FEATURES: [&str; 10] = [
-    "polygrad/jpeg",
+    "polygrad-cli/jpeg",
     "polygrad-cli/formats",
     "polygrad-cli/lab",
     "polygrad/ndarray",

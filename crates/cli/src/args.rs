@@ -9,12 +9,20 @@ use crate::run::config::{self, COUNTS, Model, Optimizer};
 
 #[derive(Debug, Args)]
 pub(crate) struct Train {
-    /// The data set: fashion-mnist (a subset comes with Polygrad), or any name together with --data
+    /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data, or images and their folder
     #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume")]
     pub(crate) dataset: Option<String>,
 
+    /// For images: a folder with a folder of PNG files for each class, or with such folders in train and test
+    #[arg(value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) data: Data,
+
+    /// For images: the height and width that they are given [default: 64]
+    #[arg(long, value_name = "PIXELS", value_parser = side)]
+    pub(crate) size: Option<usize>,
 
     /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is [default: cpu]
     #[arg(long)]
@@ -228,6 +236,12 @@ fn extent(text: &str) -> Result<(String, usize), String> {
     let parsed = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
     let parsed = parsed.and_then(|(name, extent)| Some((name.to_owned(), extent.parse().ok()?)));
     parsed.ok_or_else(|| "give NAME=N, such as batch=8".into())
+}
+
+/// The side of an image; of a million pixels at most.
+fn side(text: &str) -> Result<usize, String> {
+    let side = text.parse().ok().filter(|side| (4..=1024).contains(side));
+    side.ok_or_else(|| "give a whole number, 4 to 1024".into())
 }
 
 /// What `config.json` can hold, too.

@@ -5,13 +5,16 @@ use std::fmt::Write;
 use polygrad::backend::printable;
 
 use crate::args::Eval;
+use crate::data::files::Split;
+use crate::data::folder;
 use crate::data::source::{Places, Request};
 use crate::evaluation::{Evaluation, evaluate};
 use crate::failure::{Failure, Result, Shown};
 use crate::loaders;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
-use crate::run::config::name;
+use crate::run::config::{Config, name};
+use crate::train::settings::IMAGES;
 use crate::trained;
 
 /// With more classes than this the table of confusions is wider than a terminal.
@@ -24,25 +27,13 @@ const WIDEST: usize = 16;
 pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let trained = trained::load(&args.run, args.backend.as_deref(), args.threads)?;
     let config = &trained.config;
-    let own = args.data.folder.is_none() && !args.data.full;
-    let request = Request {
-        dataset: &config.dataset,
-        folder: args.data.folder.as_deref().or(config.data.as_deref().filter(|_| own)),
-        full: args.data.full || own && config.full,
-    };
-    let files = Places::of_this_machine().locate(request)?;
-    let split = files.load_test()?;
-    let (images, input) = (&split.images, &config.input);
-    if (images.channels(), images.height(), images.width()) != (input.channels, input.rows, input.cols) {
+    let (split, place) = test_split(args, config)?;
+    let (shape, input) = (split.shape, &config.input);
+    if shape != [input.channels, input.rows, input.cols] {
+        let [channels, rows, cols] = shape;
         return Err(Failure::new(format!(
-            "{} holds images of {} × {} × {} (channels, rows, columns), the model takes {} × {} × {}",
-            files.test_images().shown(),
-            images.channels(),
-            images.height(),
-            images.width(),
-            input.channels,
-            input.rows,
-            input.cols
+            "{place} holds images of {channels} × {rows} × {cols} (channels, rows, columns), the model takes {} × {} × {}",
+            input.channels, input.rows, input.cols
         ))
         .fix("give the data set that the model was trained on"));
     }
@@ -54,8 +45,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let classes = called.len();
     if let Some(at) = split.labels.iter().position(|&label| label >= classes) {
         return Err(Failure::new(format!(
-            "the label at index {at} that goes with {} is {}, but the model knows {classes} classes",
-            files.test_images().shown(),
+            "the label at index {at} that goes with {place} is {}, but the model knows {classes} classes",
             split.labels[at]
         ))
         .fix("give the data set that the model was trained on"));
@@ -80,6 +70,29 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         say(&confusions(&called, &result));
     }
     Ok(Outcome::Done)
+}
+
+/// The images to judge a run's model by, and where they are.
+fn test_split(args: &Eval, config: &Config) -> Result<(Split, String)> {
+    let own = args.data.folder.is_none() && !args.data.full;
+    let folder = args.data.folder.as_deref().or(config.data.as_deref().filter(|_| own));
+    if let (IMAGES, Some(folder)) = (config.dataset.as_str(), folder) {
+        let data = folder::load(folder, config.input.rows, config.seed)?;
+        if data.classes != config.classes {
+            return Err(
+                Failure::new(format!("{} has other classes than the model", folder.shown()))
+                    .fix("give a folder with the classes that the model was trained on"),
+            );
+        }
+        return Ok((data.test, folder.shown()));
+    }
+    let request = Request {
+        dataset: &config.dataset,
+        folder,
+        full: args.data.full || own && config.full,
+    };
+    let files = Places::of_this_machine().locate(request)?;
+    Ok((files.load_test()?, files.test_images().shown()))
 }
 
 fn width(classes: &[String]) -> usize {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Idx, Normalize};
+use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Normalize};
 use polygrad::{Device, Tensor};
 
 use crate::data::files::Split;
@@ -22,7 +22,10 @@ const EVALUATED: usize = 250;
 pub(crate) fn training(split: &Split, config: &Config, device: &Device) -> Result<DataLoader<Batch>> {
     let (normalize, mirror) = (normalize(&config.input)?, config.mirror);
     let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(Arc::clone(&split.labels))?);
-    let images = images.batch_size(config.batch_size).shuffle(config.seed);
+    let images = images
+        .batch_size(config.batch_size)
+        .shuffle(config.seed)
+        .workers(split.workers);
     let seen = images.transform(move |(image, label), rng| {
         let image = match mirror {
             true => image.random_horizontal_flip(0.5, rng),
@@ -41,24 +44,31 @@ pub(crate) fn evaluation(split: &Split, input: &Input, device: &Device) -> Resul
     let normalize = normalize(input)?;
     let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(Arc::clone(&split.labels))?);
     let seen = images.transform(move |(image, label), _| Ok((normalize.apply(&image)?, label)));
-    Ok(seen.batch_size(EVALUATED).build(device)?)
+    Ok(seen.batch_size(EVALUATED).workers(split.workers).build(device)?)
 }
 
 fn normalize(input: &Input) -> Result<Normalize> {
     Ok(Normalize::new(&[input.mean as f32], &[input.std as f32])?)
 }
 
+/// Where files have to be read, so many images stand for all.
+const SAMPLED: usize = 1000;
+
 /// The mean and the standard deviation of all pixels, where 0 is black and 1 is white.
 ///
 /// # Errors
-/// Images that are all of one colour, from which there is nothing to learn.
-pub(crate) fn statistics(images: &Idx) -> Result<(f64, f64)> {
+/// Images that cannot be read, or that are all of one colour, from which there is nothing to learn.
+pub(crate) fn statistics(split: &Split) -> Result<(f64, f64)> {
+    let step = match split.workers {
+        0 => 1,
+        _ => split.labels.len().div_ceil(SAMPLED),
+    };
     let mut counts = [0_u64; 256];
-    images
-        .pixels()
-        .iter()
-        .for_each(|&pixel| counts[usize::from(pixel)] += 1);
-    let total = images.pixels().len() as f64;
+    for index in (0..split.labels.len()).step_by(step) {
+        let image = split.images.example(index)?;
+        image.pixels().iter().for_each(|&pixel| counts[usize::from(pixel)] += 1);
+    }
+    let total = counts.iter().sum::<u64>() as f64;
     let expectation = |f: &dyn Fn(f64) -> f64| -> f64 {
         let weighed = counts
             .iter()
@@ -78,23 +88,24 @@ pub(crate) fn statistics(images: &Idx) -> Result<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::data::testing::{idx, scratch};
+    use polygrad::data::Image;
 
-    fn images(pixels: &[u8]) -> Idx {
-        let dir = scratch();
-        let path = dir.path().join("images");
-        std::fs::write(&path, idx(&[2, 2, 3], pixels)).unwrap();
-        Idx::images(path).unwrap()
+    use super::*;
+
+    fn split(pixels: &[u8]) -> Split {
+        let image = |pixels: &[u8]| Image::new(1, 2, 3, pixels.to_vec()).unwrap();
+        Split {
+            images: Arc::new(pixels.chunks(6).map(image).collect::<Vec<_>>()),
+            labels: Arc::new(vec![4, 9]),
+            shape: [1, 2, 3],
+            workers: 0,
+        }
     }
 
     #[test]
     fn images_are_normalised() {
         let device = Device::new("cpu").unwrap();
-        let split = Split {
-            images: Arc::new(images(&[0, 51, 102, 153, 204, 255, 255, 255, 0, 0, 255, 0])),
-            labels: Arc::new(vec![4, 9]),
-        };
+        let split = split(&[0, 51, 102, 153, 204, 255, 255, 255, 0, 0, 255, 0]);
         let input = Input {
             channels: 1,
             rows: 2,
@@ -119,8 +130,8 @@ mod tests {
     #[test]
     fn statistics_are_those_of_the_pixels() {
         let halves = [0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255];
-        assert_eq!(statistics(&images(&halves)).unwrap(), (0.5, 0.5));
-        let error = statistics(&images(&[7; 12])).unwrap_err().to_string();
+        assert_eq!(statistics(&split(&halves)).unwrap(), (0.5, 0.5));
+        let error = statistics(&split(&[7; 12])).unwrap_err().to_string();
         assert!(error.contains("same value"), "{error}");
     }
 }

@@ -67,7 +67,7 @@ impl Image {
             return Err(bad(path, "is larger than 128 MiB"));
         }
         std::io::Read::read_to_end(&mut file, &mut bytes).map_err(|e| Error::io("read", path, e))?;
-        Self::decode(&bytes).map_err(|what| bad(path, &what))
+        Self::decode(&bytes).map_err(|what| bad(path, &what).with_hint("replace the file, or take it away"))
     }
 
     /// As [`Image::open`], from a file's bytes; says in words what is wrong with them.

@@ -30,22 +30,47 @@ fn byte(sum: i32) -> u8 {
     ((sum + (1 << (BITS - 1))) >> BITS).clamp(0, 255) as u8
 }
 
-/// `pixels` of `(height, width)` in another size, first its width, then its height.
-pub(crate) fn resize(pixels: &[u8], channels: usize, from: (usize, usize), to: (usize, usize)) -> Vec<u8> {
-    let wide = if from.1 == to.1 {
-        pixels.to_vec()
-    } else {
-        let weights = Weights::new(from.1, to.1);
-        let mut out = Vec::with_capacity(from.0 * to.1 * channels);
-        for row in pixels.chunks_exact(from.1 * channels) {
-            for (begin, weights) in &weights.0 {
-                for channel in 0..channels {
-                    let values = row[begin * channels + channel..].iter().step_by(channels);
-                    out.push(byte(weights.iter().zip(values).map(|(w, &v)| w * i32::from(v)).sum()));
+/// The rows of `pixels`, of `C` channels, in another width.
+fn horizontally<const C: usize>(pixels: &[u8], from: usize, to: usize) -> Vec<u8> {
+    let weights = Weights::new(from, to);
+    let mut out = Vec::with_capacity(pixels.len() / from * to);
+    for row in pixels.chunks_exact(from * C) {
+        for (begin, weights) in &weights.0 {
+            let mut sums = [0; C];
+            for (weight, pixel) in weights.iter().zip(row[begin * C..].chunks_exact(C)) {
+                for (sum, &value) in sums.iter_mut().zip(pixel) {
+                    *sum += weight * i32::from(value);
                 }
             }
+            out.extend(sums.map(byte));
         }
-        out
+    }
+    out
+}
+
+/// `pixels` of `(height, width)` in another size, first its width, then its height.
+pub(crate) fn resize(pixels: &[u8], channels: usize, from: (usize, usize), to: (usize, usize)) -> Vec<u8> {
+    let wide = match channels {
+        _ if from.1 == to.1 => pixels.to_vec(),
+        1 => horizontally::<1>(pixels, from.1, to.1),
+        3 => horizontally::<3>(pixels, from.1, to.1),
+        // Each channel by itself, and back in its place.
+        channels => {
+            let plane = |channel: usize| {
+                pixels
+                    .iter()
+                    .skip(channel)
+                    .step_by(channels)
+                    .copied()
+                    .collect::<Vec<u8>>()
+            };
+            let planes: Vec<_> = (0..channels)
+                .map(|channel| horizontally::<1>(&plane(channel), from.1, to.1))
+                .collect();
+            (0..from.0 * to.1)
+                .flat_map(|at| planes.iter().map(move |plane| plane[at]))
+                .collect()
+        }
     };
     if from.0 == to.0 {
         return wide;
@@ -63,4 +88,20 @@ pub(crate) fn resize(pixels: &[u8], channels: usize, from: (usize, usize), to: (
         out.extend(sums.iter().copied().map(byte));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_channels_gives_what_each_gives_alone() {
+        let pixels: Vec<u8> = (0..7 * 5 * 2).map(|i| (i * 37 % 251) as u8).collect();
+        let both = resize(&pixels, 2, (7, 5), (4, 9));
+        for channel in 0..2 {
+            let plane: Vec<u8> = pixels[channel..].iter().step_by(2).copied().collect();
+            let alone = resize(&plane, 1, (7, 5), (4, 9));
+            assert!(both[channel..].iter().step_by(2).eq(&alone));
+        }
+    }
 }

@@ -9,23 +9,26 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use polygrad::data::{Dataset as _, Idx};
+use polygrad::data::{Dataset as _, Idx, Image};
 use polygrad::nn::open_file;
 
 use super::FASHION_MNIST;
 use crate::failure::{Failure, Result, Shown};
 
 /// The images of one split with a label for each.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Split {
-    /// The images.
-    pub(crate) images: Arc<Idx>,
+    /// The images, all of one size.
+    pub(crate) images: Arc<dyn polygrad::data::Dataset<Item = Image>>,
     /// One label per image, each below the number of classes.
     pub(crate) labels: Arc<Vec<usize>>,
+    /// Channels, height and width of each image.
+    pub(crate) shape: [usize; 3],
+    /// Threads that are worth having to read them.
+    pub(crate) workers: usize,
 }
 
-/// A data set in memory.
-#[derive(Debug)]
+/// A data set.
 pub(crate) struct Dataset {
     /// What to call each class; there are as many as the model has outputs.
     pub(crate) classes: Vec<String>,
@@ -168,14 +171,13 @@ impl Files {
     pub(crate) fn load(&self, name: &str) -> Result<Dataset> {
         let train = self.load_pair(&self.train)?;
         let test = self.load_pair(&self.test)?;
-        let size = |s: &Split| (s.images.channels(), s.images.height(), s.images.width());
-        if size(&train) != size(&test) {
+        if train.shape != test.shape {
             return Err(Failure::new(format!(
                 "the images differ in size (channels, rows, columns): {} has {:?}, {} has {:?}",
                 self.train.images.shown(),
-                size(&train),
+                train.shape,
                 self.test.images.shown(),
-                size(&test)
+                test.shape
             ))
             .fix("take all four files from one data set"));
         }
@@ -213,8 +215,11 @@ impl Files {
             images.transpose();
         }
         Ok(Split {
+            shape: [images.channels(), images.height(), images.width()],
             images: Arc::new(images),
             labels: Arc::new(labels),
+            // They are in memory.
+            workers: 0,
         })
     }
 

@@ -35,10 +35,7 @@ fn loads_a_set_and_names_its_classes() {
         .load("fashion-mnist")
         .unwrap();
     assert_eq!(*set.train.labels, [0, 1, 2, 0, 1, 2, 0]);
-    assert_eq!(
-        (set.test.images.len(), set.test.images.height(), set.test.images.width()),
-        (4, 2, 3)
-    );
+    assert_eq!((set.test.images.len(), set.test.shape[1], set.test.shape[2]), (4, 2, 3));
     assert_eq!(set.classes.len(), 10);
     assert_eq!(set.classes[9], "Ankle boot");
     let set = find(dir.path(), "shapes").unwrap().load("shapes").unwrap();
@@ -61,8 +58,8 @@ fn emnist_is_chosen_by_name_turned_and_lettered() {
         .unwrap();
     assert_eq!(set.train.images.len(), 6);
     assert_eq!(set.classes, ["0", "Aa", "Bb"]);
-    assert_eq!((set.train.images.height(), set.train.images.width()), (3, 2));
-    assert_eq!(set.train.images.pixels()[..6], [0, 3, 1, 4, 2, 5]);
+    assert_eq!((set.train.shape[1], set.train.shape[2]), (3, 2));
+    assert_eq!(set.train.images.example(0).unwrap().pixels(), [0, 3, 1, 4, 2, 5]);
 
     let text = error_of(dir.path(), "mnist");
     assert!(
@@ -120,7 +117,7 @@ fn folders_gone_wrong_are_told_apart() {
     std::fs::write(&labels, idx(&[3], &[0, 1, 2])).unwrap();
     let text = error_of(dir.path(), "mnist");
     assert!(
-        text.contains("differ in size") && text.contains("(1, 2, 3)") && text.contains("(1, 2, 2)"),
+        text.contains("differ in size") && text.contains("[1, 2, 3]") && text.contains("[1, 2, 2]"),
         "{text}"
     );
 

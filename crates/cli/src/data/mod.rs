@@ -2,6 +2,7 @@
 
 pub(crate) mod download;
 pub(crate) mod files;
+pub(crate) mod folder;
 pub(crate) mod source;
 
 #[cfg(test)]

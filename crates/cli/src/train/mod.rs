@@ -3,12 +3,12 @@
 pub(crate) mod learner;
 mod optimizer;
 mod session;
-mod settings;
+pub(crate) mod settings;
 #[cfg(test)]
 mod settings_tests;
 mod state;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use polygrad::Device;
 use polygrad::train::{Run, RunFolder};
@@ -16,6 +16,7 @@ use polygrad::train::{Run, RunFolder};
 use crate::args::{Data, Train};
 use crate::backend;
 use crate::data::files::Dataset;
+use crate::data::folder;
 use crate::data::source::{Places, Request};
 use crate::failure::{Failure, Result, Shown};
 use crate::interrupt::Interrupt;
@@ -110,7 +111,14 @@ fn resume(args: &Train, path: &Path) -> Result<Outcome> {
     session::run(&config, run, &data, &device, &interrupt)
 }
 
+/// The data of a run, new or old.
+///
+/// # Errors
+/// Data that cannot be found or read.
 fn load(config: &Config) -> Result<Dataset> {
+    if let (settings::IMAGES, Some(folder)) = (config.dataset.as_str(), &config.data) {
+        return folder::load(folder, config.input.rows, config.seed);
+    }
     let request = Request {
         dataset: &config.dataset,
         folder: config.data.as_deref(),
@@ -121,12 +129,12 @@ fn load(config: &Config) -> Result<Dataset> {
 
 /// What the settings say about the data.
 fn describe(data: &Dataset) -> Result<(Input, Vec<String>)> {
-    let images = &data.train.images;
-    let (mean, std) = statistics(images)?;
+    let [channels, rows, cols] = data.train.shape;
+    let (mean, std) = statistics(&data.train)?;
     let input = Input {
-        channels: images.channels(),
-        rows: images.height(),
-        cols: images.width(),
+        channels,
+        rows,
+        cols,
         mean,
         std,
     };
@@ -154,11 +162,13 @@ pub(crate) fn introduce(config: &Config, data: &Dataset, device: &Device) {
 }
 
 /// Where the user says the data are, as settings.
-fn place(data: &Data) -> Result<Option<std::path::PathBuf>> {
-    let absolute = |folder: &std::path::PathBuf| {
-        folder
-            .canonicalize()
-            .map_err(|e| Failure::io("read the folder", folder, &e))
-    };
-    data.folder.as_ref().map(absolute).transpose()
+fn place(data: &Data) -> Result<Option<PathBuf>> {
+    data.folder.as_deref().map(absolute).transpose()
+}
+
+/// A folder that is there, so that it is found from anywhere.
+fn absolute(folder: &Path) -> Result<PathBuf> {
+    folder
+        .canonicalize()
+        .map_err(|e| Failure::io("read the folder", folder, &e))
 }

@@ -3,14 +3,18 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::place;
+use super::{absolute, place};
 use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::short;
 use crate::run::config::{Config, Input, Model, Optimizer, name};
 
+/// What a folder of images is called in place of a data set's name.
+pub(crate) const IMAGES: &str = "images";
+
 const EPOCHS: usize = 8;
 const BATCH_SIZE: usize = 32;
+const SIZE: usize = 64;
 
 /// The learning rate that goes well with an optimizer on these networks.
 fn default_lr(optimizer: Optimizer) -> f64 {
@@ -29,21 +33,47 @@ pub(super) fn new(args: &Train) -> Result<Config> {
     let Some(dataset) = args.dataset.clone() else {
         return Err(Failure::new("no data set was named").fix("for example: polygrad train fashion-mnist"));
     };
+    let of_images = dataset == IMAGES;
+    let folder = match (&args.path, place(&args.data)?) {
+        (Some(path), None) if of_images => Some(absolute(path)?),
+        (None, Some(folder)) if of_images && !args.data.full => Some(folder),
+        (None, _) if of_images => {
+            return Err(Failure::new("images lie in a folder, which was not named")
+                .fix("for example: polygrad train images pets, where pets has a folder for each class"));
+        }
+        (Some(path), _) => {
+            return Err(Failure::new(format!(
+                "{dataset} is a data set and takes no path, such as {}",
+                path.shown()
+            ))
+            .fix("`polygrad train images DIR` takes a folder of images, --data the folder of a data set"));
+        }
+        (None, folder) => folder,
+    };
+    let size = match (of_images, args.size) {
+        (true, size) => size.unwrap_or(SIZE),
+        (false, None) => 0,
+        (false, Some(_)) => {
+            return Err(
+                Failure::new(format!("the images of {dataset} have a size of their own")).fix("leave --size out"),
+            );
+        }
+    };
     let optimizer = args.optimizer.unwrap_or(Optimizer::AdamW);
     Ok(Config {
         format: Config::FORMAT,
         polygrad: env!("CARGO_PKG_VERSION").into(),
         run: String::new(),
         // Clothes look the same from both sides; digits and letters do not.
-        mirror: dataset == "fashion-mnist",
+        mirror: of_images || dataset == "fashion-mnist",
         dataset,
-        data: place(&args.data)?,
+        data: folder,
         full: args.data.full,
         classes: Vec::new(),
         input: Input {
             channels: 0,
-            rows: 0,
-            cols: 0,
+            rows: size,
+            cols: size,
             mean: 0.0,
             std: 1.0,
         },
@@ -81,6 +111,7 @@ pub(super) fn resumed(args: &Train, stored: &Config, run: &Path) -> Result<Confi
     );
     fixed("--lr", args.lr.map(short), short(stored.lr));
     fixed("--seed", args.seed.map(|seed| text(&seed)), text(&stored.seed));
+    fixed("--size", args.size.map(|size| text(&size)), text(&stored.input.rows));
     let fewer = args.epochs.filter(|&epochs| epochs < stored.epochs);
     fixed("--epochs", fewer.map(|n| text(&n)), text(&stored.epochs));
     if !conflicts.is_empty() {

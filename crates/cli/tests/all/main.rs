@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod commands;
 mod convert;
+mod images;
 mod onnx;
 mod output;
 mod profile;

@@ -1,0 +1,69 @@
+//! A folder of images is trained on.
+
+use std::fs;
+use std::path::Path;
+
+use polygrad::data::Image;
+
+use crate::common::{Scene, image};
+
+/// A folder of PNG files of the four kinds of bars, so many of each, in twice their size.
+fn folder(path: &Path, each: usize) {
+    for class in 0..4 {
+        let dir = path.join(["first", "fourth", "second", "third"][class]);
+        fs::create_dir_all(&dir).unwrap();
+        for i in 0..each {
+            let image = Image::new(1, 8, 8, image(class, 31 * i))
+                .unwrap()
+                .resize(16, 16)
+                .unwrap();
+            fs::write(dir.join(format!("{i}.png")), image.to_png().unwrap()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_images_is_learnt() {
+    let scene = Scene::new();
+    folder(&scene.path("bars"), 15);
+    let out = scene.ok("train images bars --size 8 --epochs 6 --lr 0.01 --threads 1 --out run");
+    assert!(
+        out.contains("48 training and 12 test images of 8 × 8, 4 classes"),
+        "{out}"
+    );
+    assert!(out.contains("test accuracy 100.00 %"), "{out}");
+    let out = scene.ok("eval run");
+    assert!(out.contains("accuracy 100.00 %") && out.contains("fourth"), "{out}");
+    let out = scene.ok("predict run bars/third/3.png");
+    assert!(out.lines().next().unwrap().contains("third"), "{out}");
+    let out = scene.ok("train --resume run --epochs 7");
+    assert!(out.contains("epoch 7/7"), "{out}");
+    folder(&scene.path("other"), 5);
+    fs::rename(scene.path("other/first"), scene.path("other/zeroth")).unwrap();
+    scene.fails("eval run --data other", &["other has other classes than the model"]);
+    scene.fails(
+        "train --resume run --size 16 --epochs 8",
+        &["--size is 8 there, not 16"],
+    );
+}
+
+#[test]
+fn what_is_no_folder_of_images_is_named() {
+    let scene = Scene::new();
+    scene.fails(
+        "train images",
+        &["images lie in a folder", "polygrad train images pets"],
+    );
+    scene.fails("train images none", &["cannot read the folder none"]);
+    scene.fails(
+        "train images data",
+        &["does not hold a folder for each class", "data/cat/1.png"],
+    );
+    scene.fails("train bars data", &["bars is a data set and takes no path", "--data"]);
+    scene.fails("train bars --data data --size 8", &["have a size of their own"]);
+    folder(&scene.path("bars"), 3);
+    fs::write(scene.path("bars/first/1.png"), b"\x89PNG").unwrap();
+    scene.fails("train images bars --size 8", &["1.png is no whole PNG file"]);
+    scene.write("bars/first/1.png", &[0xff, 0xd8, 0xff, 0xe0]);
+    scene.fails("train images bars --size 8", &["1.png is", "JPEG file"]);
+}
