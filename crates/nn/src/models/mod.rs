@@ -3,6 +3,7 @@
 
 mod activation;
 mod bert;
+mod causal;
 mod config;
 mod gpt2;
 mod lenet;
@@ -14,8 +15,9 @@ mod vit;
 
 pub use activation::ActivationFn;
 pub use bert::{BertClassifier, BertConfig, BertInput};
+pub use causal::{CausalLm, CausalLmCache, GenerateConfig, Generation};
 pub use config::ModelConfig;
-pub use gpt2::{GenerateConfig, Gpt2, Gpt2Cache, Gpt2Config};
+pub use gpt2::{Gpt2, Gpt2Config};
 pub use lenet::{LeNet, LeNetConfig};
 pub use mlp::{Mlp, MlpConfig};
 pub use policy::{

@@ -10,6 +10,7 @@ mod derive;
 mod differences;
 mod ema;
 mod files;
+mod generation;
 mod gradients;
 mod images;
 mod init;

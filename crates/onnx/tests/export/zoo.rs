@@ -344,7 +344,7 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
             }
             let mut outputs = vec![model.forward_cached(&x[0], &mut cache)?];
             for layer in cache.layers() {
-                outputs.extend(layer.get().into_iter().flat_map(|(k, v)| [k.clone(), v.clone()]));
+                outputs.extend(layer.get()?.into_iter().flat_map(|(k, v)| [k, v]));
             }
             Ok(outputs)
         })?,

@@ -173,7 +173,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
             }
             x = match &outputs[..] {
                 [one] => one.clone(),
-                both => Tensor::cat(&both, 2)?,
+                both => Tensor::cat(both, 2)?,
             };
         }
         let states: Vec<_> = states.iter().collect();
