@@ -25,6 +25,9 @@ PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5, 8, 9, 7]]
 def models():
     base = {"vocab_size": 23, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, "tie_word_embeddings": False}
     yield "GPT2LMHeadModel", base, hf.GPT2LMHeadModel(hf.GPT2Config(**base))
+    base = {"vocab_size": 23, "max_position_embeddings": 32, "hidden_size": 16, "intermediate_size": 24}
+    base = {**base, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    yield "LlamaForCausalLM", base, hf.LlamaForCausalLM(hf.LlamaConfig(**base))
 
 
 def written(model, prompts, count, options):

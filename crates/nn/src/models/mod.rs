@@ -7,6 +7,7 @@ mod causal;
 mod config;
 mod gpt2;
 mod lenet;
+mod llama;
 mod mlp;
 mod policy;
 mod resnet;
@@ -19,6 +20,7 @@ pub use causal::{CausalLm, CausalLmCache, GenerateConfig, Generation};
 pub use config::ModelConfig;
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use lenet::{LeNet, LeNetConfig};
+pub use llama::{GgufValue, Llama, LlamaConfig, RopeScaling, llama_from_gguf};
 pub use mlp::{Mlp, MlpConfig};
 pub use policy::{
     ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, CnnPolicy, CnnPolicyConfig, ConvLayer, EncoderConfig,

@@ -1,6 +1,6 @@
 //! Generation: what Hugging Face's models write, batches of prompts of different lengths, how sequences end, and the cache.
 
-use polygrad_nn::models::{CausalLm, CausalLmCache, GenerateConfig, Gpt2, Gpt2Config, ModelConfig};
+use polygrad_nn::models::{CausalLm, CausalLmCache, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, Device, Tensor, manual_seed, no_grad};
 use serde_json::Value;
@@ -76,6 +76,10 @@ fn text_is_that_of_transformers<B: Backend>(device: &Device<B>) {
             "GPT2LMHeadModel" => {
                 let config = Gpt2Config::from_json(&config).unwrap();
                 follows(&Gpt2::new(&config, device).unwrap(), case, &state);
+            }
+            "LlamaForCausalLM" => {
+                let config = LlamaConfig::from_json(&config).unwrap();
+                follows(&Llama::new(&config, device).unwrap(), case, &state);
             }
             other => panic!("{other}"),
         }

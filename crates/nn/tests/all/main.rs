@@ -15,6 +15,7 @@ mod gradients;
 mod images;
 mod init;
 mod language;
+mod llama;
 mod losses;
 mod min_gru;
 mod models;

@@ -308,6 +308,17 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         num_heads: 3,
         ..T5Config::default()
     };
+    let llama = LlamaConfig {
+        vocab_size: 40,
+        hidden_size: 24,
+        intermediate_size: 20,
+        num_hidden_layers: 2,
+        num_attention_heads: 6,
+        num_key_value_heads: Some(2),
+        max_position_embeddings: 512,
+        ..LlamaConfig::default()
+    };
+    let llama = Llama::new(&llama, device)?;
     let bert = BertClassifier::new(&bert, device)?;
     let cached = Gpt2::new(&gpt2, device)?;
     let gpt2 = Gpt2::new(&gpt2, device)?;
@@ -335,6 +346,9 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
             Ok(vec![model.forward(BertInput::new(&x[0]).attention_mask(&x[1]))?])
         })?,
         case("gpt2", gpt2, vec![tokens("ids", 40)], |model, x| {
+            Ok(vec![model.forward(&x[0])?])
+        })?,
+        case("llama", llama, vec![tokens("ids", 40)], |model, x| {
             Ok(vec![model.forward(&x[0])?])
         })?,
         case("gpt2_with_past", cached, past, |model, x| {
