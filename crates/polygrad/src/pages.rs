@@ -31,6 +31,11 @@ pages! {
     Engines "engines.md"
 }
 
+#[cfg(feature = "text")]
+pages! {
+    Tokenizers "how-to/tokenizers.md"
+}
+
 #[cfg(feature = "onnx")]
 pages! {
     OnnxTour "tour/onnx.md"

@@ -380,7 +380,7 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, "index", &[self]))
     }
 
-    fn indexed(&self, index: Vec<Index<B>>) -> Result<Self> {
+    pub(super) fn indexed(&self, index: Vec<Index<B>>) -> Result<Self> {
         let selection = Selection::new(self, index)?;
         let extents = selection.extents();
         let mut cut = self.slice(&selection.ranges)?;
@@ -565,48 +565,10 @@ impl<B: Backend> Tensor<B> {
         }
         places.expand(extents)
     }
-
-    /// The positions of all elements that are not zero, in row-major order: i64 `[count, rank]`. Waits for the values.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn nonzero(&self) -> Result<Self> {
-        let fail = |e| context(e, "nonzero", &[self]);
-        let mask = self.ne(0).map_err(fail)?.to_vec::<bool>()?;
-        let strides = row_major(&self.dims());
-        let dims = self.dims();
-        let mut positions = Vec::new();
-        for (i, _) in mask.iter().enumerate().filter(|&(_, &is)| is) {
-            positions.extend(
-                strides
-                    .iter()
-                    .zip(&dims)
-                    .map(|(&stride, &dim)| i as i64 / stride % dim as i64),
-            );
-        }
-        let count = mask.iter().filter(|&&is| is).count();
-        Self::from_vec(positions, [count, self.rank()], &self.device()).map_err(fail)
-    }
-
-    /// The elements where a mask of bool is true, as a vector; the two are broadcast.
-    ///
-    /// # Errors
-    /// When the mask is no bool, or the shapes do not fit.
-    pub fn masked_select(&self, mask: &Self) -> Result<Self> {
-        let fail = |e| context(e, "masked_select", &[self, mask]);
-        if mask.dtype() != DType::Bool {
-            let error = Error::dtype(format!("a mask is bool, not {}", mask.dtype()));
-            return Err(fail(error.with_hint("compare, as in x.gt(0.0)")));
-        }
-        let shape = self.shape().broadcast(&mask.shape()).map_err(fail)?;
-        self.expand(shape)?
-            .indexed(vec![mask.expand(shape)?.into()])
-            .map_err(fail)
-    }
 }
 
 /// How far apart in row-major order neighbours are along each axis.
-fn row_major(dims: &[usize]) -> Vec<i64> {
+pub(super) fn row_major(dims: &[usize]) -> Vec<i64> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {
         strides[axis - 1] = strides[axis] * dims[axis] as i64;
