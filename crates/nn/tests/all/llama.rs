@@ -351,6 +351,14 @@ fn configs_that_cannot_be_are_refused<B: Backend>(device: &Device<B>) {
         "factor = -1",
     );
 
+    for head_dim in [1 << 40, 1 << 58] {
+        let huge = LlamaConfig {
+            head_dim: Some(head_dim),
+            ..config()
+        };
+        assert!(Llama::<B>::new(&huge, device).is_err());
+    }
+
     let none = |_: &str| None;
     let error = llama_from_gguf([], none).unwrap_err().to_string();
     assert!(error.contains("general.architecture"), "{error}");

@@ -178,34 +178,45 @@ impl LlamaConfig {
         if !self.head_dim().is_multiple_of(2) {
             return fail(format!("heads of width {} have no pairs to turn", self.head_dim()));
         }
-        self.frequencies().map(drop)
+        // Not the frequencies themselves: nothing has been said yet of whether so many fit into memory.
+        self.theta()?;
+        self.stretch().map(drop)
     }
 
     /// By how much each pair of a head turns from place to place, `head_dim / 2` numbers.
     pub(super) fn frequencies(&self) -> Result<Vec<f64>> {
-        let fail = |text: String| Err(Error::invalid(text).with_op(NAME));
-        let scaling = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
-        let theta = scaling
-            .and_then(|scaling| scaling.rope_theta)
-            .unwrap_or(self.rope_theta);
-        if !(theta > 0.0 && theta.is_finite()) {
-            return fail(format!("rope_theta = {theta} is not above 0"));
+        let (theta, stretch, width) = (self.theta()?, self.stretch()?, self.head_dim());
+        let pairs = (0..width / 2).map(|i| theta.powf(-2.0 * i as f64 / width as f64));
+        Ok(pairs.map(stretch).collect())
+    }
+
+    fn scaling(&self) -> Option<&RopeScaling> {
+        self.rope_parameters.as_ref().or(self.rope_scaling.as_ref())
+    }
+
+    fn theta(&self) -> Result<f64> {
+        let theta = self.scaling().and_then(|scaling| scaling.rope_theta);
+        let theta = theta.unwrap_or(self.rope_theta);
+        if theta > 0.0 && theta.is_finite() {
+            return Ok(theta);
         }
-        let width = self.head_dim();
-        let plain = (0..width / 2).map(|i| theta.powf(-2.0 * i as f64 / width as f64));
-        let Some(scaling) = scaling else {
-            return Ok(plain.collect());
-        };
+        Err(Error::invalid(format!("rope_theta = {theta} is not above 0")).with_op(NAME))
+    }
+
+    /// What scaling makes of a frequency.
+    fn stretch(&self) -> Result<Box<dyn Fn(f64) -> f64>> {
+        let plain = RopeScaling::default();
+        let scaling = self.scaling().unwrap_or(&plain);
         let needed = |name: &str, value: Option<f64>| match value {
             Some(value) if value > 0.0 && value.is_finite() => Ok(value),
             Some(value) => Err(Error::invalid(format!("the scaling's {name} = {value} is not above 0")).with_op(NAME)),
             None => Err(Error::invalid(format!("the scaling of the positions lacks {name}")).with_op(NAME)),
         };
         match scaling.rope_type.as_deref() {
-            None | Some("default") => Ok(plain.collect()),
+            None | Some("default") => Ok(Box::new(|frequency| frequency)),
             Some("linear") => {
                 let factor = needed("factor", scaling.factor)?;
-                Ok(plain.map(|frequency| frequency / factor).collect())
+                Ok(Box::new(move |frequency| frequency / factor))
             }
             Some("llama3") => {
                 let factor = needed("factor", scaling.factor)?;
@@ -214,16 +225,14 @@ impl LlamaConfig {
                 let original = scaling.original_max_position_embeddings;
                 let original = needed("original_max_position_embeddings", original)?;
                 if high <= low {
-                    return fail(format!(
-                        "high_freq_factor = {high} is not above low_freq_factor = {low}"
-                    ));
+                    let text = format!("high_freq_factor = {high} is not above low_freq_factor = {low}");
+                    return Err(Error::invalid(text).with_op(NAME));
                 }
-                let stretched = |frequency: f64| {
+                Ok(Box::new(move |frequency| {
                     let waves = original * frequency / std::f64::consts::TAU;
                     let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
                     (1.0 - kept) * frequency / factor + kept * frequency
-                };
-                Ok(plain.map(stretched).collect())
+                }))
             }
             Some(other) => Err(
                 Error::unsupported(format!("positions are scaled by {other:?}, which is not there"))

@@ -179,6 +179,11 @@ fn unpermuted(name: &str, tensor: &HostTensor, heads: usize) -> Result<HostTenso
 
 /// What llama.cpp has computed out of Llama 3's scaling: by how much the angle of each pair is divided.
 fn scaling_of(factors: &[f64], config: &LlamaConfig) -> Result<RopeScaling> {
+    let unknown =
+        || Err(Error::unsupported("the factors in rope_freqs.weight are not those of Llama 3's scaling").with_op(NAME));
+    if config.rope_scaling.is_some() || factors.len() != config.head_dim() / 2 {
+        return unknown();
+    }
     let plain = config.frequencies()?;
     let scaling = RopeScaling {
         rope_type: Some("llama3".to_owned()),
@@ -195,9 +200,8 @@ fn scaling_of(factors: &[f64], config: &LlamaConfig) -> Result<RopeScaling> {
     };
     let wanted = scaled.frequencies()?;
     let near = |((plain, wanted), factor): ((&f64, &f64), &f64)| (plain / factor - wanted).abs() <= 1e-4 * wanted;
-    if config.rope_scaling.is_none() && factors.len() == plain.len() && plain.iter().zip(&wanted).zip(factors).all(near)
-    {
+    if plain.iter().zip(&wanted).zip(factors).all(near) {
         return Ok(scaling);
     }
-    Err(Error::unsupported("the factors in rope_freqs.weight are not those of Llama 3's scaling").with_op(NAME))
+    unknown()
 }
