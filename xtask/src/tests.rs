@@ -4,9 +4,10 @@
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
-const FEATURES: [&str; 8] = [
+const FEATURES: [&str; 9] = [
     "polygrad-cli/lab",
     "polygrad/ndarray",
+    "polygrad/text",
     "polygrad-cli/candle",
     "polygrad-cli/burn",
     "polygrad/burn-tensor",
