@@ -14,6 +14,8 @@ import pathlib
 import torch
 import transformers as hf
 from torch import nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm, Qwen2RotaryEmbedding
 from transformers.models.t5.modeling_t5 import T5LayerNorm
 
 from make_module_vectors import add_module, i
@@ -65,6 +67,31 @@ def t5():
     yield {**base, "feed_forward_proj": "gated-silu", "num_layers": 1}, (1, 1), (1, 1), {}
 
 
+def llama():
+    sizes = {"vocab_size": V, "hidden_size": 12, "intermediate_size": 10, "num_hidden_layers": 2, "num_attention_heads": 2}
+    base = {**sizes, "max_position_embeddings": 16}
+    llama3 = {
+        "rope_type": "llama3",
+        "factor": 4.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8,
+    }
+    forms = [
+        (base, (2, 5)),
+        ({**base, "num_attention_heads": 6, "num_key_value_heads": 2, "tie_word_embeddings": True}, (2, 4)),
+        ({**base, "head_dim": 4, "num_key_value_heads": 1, "attention_bias": True, "mlp_bias": True}, (1, 6)),
+        ({**base, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}, (1, 7)),
+        ({**base, "rope_parameters": {**llama3, "rope_theta": 30.0}, "rms_norm_eps": 1e-3}, (1, 9)),
+    ]
+    for config, shape in forms:
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**config, use_cache=False))
+        yield "LlamaForCausalLM", config, model, [i(0, V, *shape)], {}
+    qwen2 = {**base, "num_key_value_heads": 1, "model_type": "qwen2"}
+    model = hf.Qwen2ForCausalLM(hf.Qwen2Config(**{k: v for k, v in qwen2.items() if k != "model_type"}, use_cache=False))
+    yield "LlamaForCausalLM", qwen2, model, [i(0, V, 2, 4)], {}
+
+
 def models():
     """(class, config, model, inputs, arguments by name)"""
     yield from gpt2()
@@ -77,10 +104,36 @@ def models():
             # transformers 5 ties them all the same; T5 1.1, which such configs are for, does not.
             model.lm_head.weight = nn.Parameter(torch.empty(V, config["d_model"]))
         yield "T5ForConditionalGeneration", config, model, [i(0, V, *text), i(0, V, *answer)], call
+    yield from llama()
+
+
+def turns(rotary):
+    """Llama's angles are f32's, whatever the dtype; here they are to be f64's. The scaling itself is transformers' own, in f64 as well."""
+    arange, to_float = torch.arange, torch.float
+
+    def doubled(*args, **kwargs):
+        return arange(*args, **{**kwargs, "dtype": torch.float64})
+
+    init = rotary.compute_default_rope_parameters
+    if rotary.rope_type != "default":
+        init = hf.modeling_rope_utils.ROPE_INIT_FUNCTIONS[rotary.rope_type]
+    torch.arange, torch.float = doubled, torch.float64
+    try:
+        frequencies, _ = init(rotary.config)
+    finally:
+        torch.arange, torch.float = arange, to_float
+    assert frequencies.dtype == torch.float64
+
+    def forward(x, position_ids):
+        angles = position_ids[..., None].double() * frequencies
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos(), angles.sin()
+
+    return forward
 
 
 def exact(norm):
-    """T5's norm takes the mean square in f32, whatever the dtype; here it is to be f64's."""
+    """T5's and Llama's norm takes the mean square in f32, whatever the dtype; here it is to be f64's."""
 
     def forward(x):
         return norm.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
@@ -96,8 +149,10 @@ def main():
         index = count[name] = count.get(name, -1) + 1
         model = model.to(torch.float64)
         for part in model.modules():
-            if isinstance(part, T5LayerNorm):
+            if isinstance(part, (T5LayerNorm, LlamaRMSNorm, Qwen2RMSNorm)):
                 part.forward = exact(part)
+            if isinstance(part, (LlamaRotaryEmbedding, Qwen2RotaryEmbedding)):
+                part.forward = turns(part)
         # Weights as large as trained ones, so that no part of the model is idle.
         with torch.no_grad():
             for p in model.parameters():

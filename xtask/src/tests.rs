@@ -4,11 +4,12 @@
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
-const FEATURES: [&str; 10] = [
+const FEATURES: [&str; 11] = [
     "polygrad-cli/jpeg",
     "polygrad-cli/formats",
     "polygrad-cli/lab",
     "polygrad/ndarray",
+    "polygrad/text",
     "polygrad-cli/candle",
     "polygrad-cli/burn",
     "polygrad/burn-tensor",

@@ -373,4 +373,8 @@ impl Backend for Cpu {
         }
         binary::binary(BinaryOp::Add, &acc, grad)
     }
+
+    fn slice_scatter(x: &mut T, src: &T, axis: usize, start: usize) -> Result<()> {
+        join::slice_scatter(x, src, axis, start)
+    }
 }

@@ -3,7 +3,7 @@
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
     DType, Distribution, Error, HostTensor, Op, OpDesc, Outputs, PoolParams, Prepack, RandomKey, ReduceOp, Result,
-    Scalar, SgdParams, Shape, SliceRange, UnaryOp,
+    Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::{NullDevice, NullTensor};
@@ -99,6 +99,11 @@ impl Backend for Null {
     fn accumulate_grad(mut acc: T, _: &T) -> Result<T> {
         T::write([Some(&mut acc)])?;
         Ok(acc)
+    }
+
+    fn slice_scatter(x: &mut T, src: &T, axis: usize, start: usize) -> Result<()> {
+        decompose::check_slice_scatter((&x.shape(), x.dtype()), (&src.shape(), src.dtype()), axis, start)?;
+        T::write([Some(x)])
     }
 
     fn sgd_step(param: &mut T, _: &T, momentum: Option<&mut T>, _: &SgdParams) -> Result<()> {

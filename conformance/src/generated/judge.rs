@@ -215,7 +215,10 @@ fn execute(
     inputs.iter().map(|x| backend.to_host(x)).collect()
 }
 
-/// Whether an op changes its tensors: then its last operand is the gradient.
+/// Whether an op changes its tensors: then its last operand is the gradient, or what is written.
 pub(crate) fn is_update(op: &Op) -> bool {
-    matches!(op, Op::AccumulateGrad | Op::SgdStep(_) | Op::AdamStep(_))
+    matches!(
+        op,
+        Op::AccumulateGrad | Op::SliceScatter { .. } | Op::SgdStep(_) | Op::AdamStep(_)
+    )
 }

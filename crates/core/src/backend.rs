@@ -138,6 +138,13 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         decompose::accumulate_grad::<Self>(&acc, grad)
     }
 
+    /// Replaces the `src.shape()[axis]` positions from `start` on along an axis by `src`, which has the other extents and the dtype of `x`. `x`
+    /// is left alone on failure.
+    fn slice_scatter(x: &mut Self::Tensor, src: &Self::Tensor, axis: usize, start: usize) -> Result<()> {
+        *x = decompose::slice_scatter::<Self>(x, src, axis, start)?;
+        Ok(())
+    }
+
     /// One step of SGD. With momentum, `momentum` is its buffer, of the parameter's shape.
     fn sgd_step(
         param: &mut Self::Tensor,

@@ -21,7 +21,7 @@ macro_rules! dispatch {
                     let results = B::$method($(dispatch!(@argument operands $x $type)),*)?;
                     Ok(dispatch!(@$count results wrap))
                 })*
-                Op::AccumulateGrad | Op::SgdStep(_) | Op::AdamStep(_) => {
+                Op::AccumulateGrad | Op::SliceScatter { .. } | Op::SgdStep(_) | Op::AdamStep(_) => {
                     Err(malformed(op, len).with_hint("this op changes its tensors: call update"))
                 }
             }

@@ -75,8 +75,8 @@ pub trait DynBackend: Send + Sync + 'static {
         )
     }
 
-    /// Computes an op that changes its first tensors: [`Op::AccumulateGrad`], [`Op::SgdStep`] and [`Op::AdamStep`]. `targets` are those that
-    /// change, in the order of the [`Backend`] method's parameters, and `grad` is the gradient.
+    /// Computes an op that changes its first tensors: [`Op::AccumulateGrad`], [`Op::SliceScatter`], [`Op::SgdStep`] and [`Op::AdamStep`].
+    /// `targets` are those that change, in the order of the [`Backend`] method's parameters, and `grad` is the gradient, or what is written.
     fn update(&self, op: &Op, targets: &mut [&mut AnyTensor], grad: &AnyTensor) -> Result<()>;
 }
 
@@ -226,6 +226,7 @@ impl<B: Backend> DynBackend for B {
                 **acc = AnyTensor::new::<B>(B::accumulate_grad(taken, grad)?);
                 Ok(())
             }
+            (Op::SliceScatter { axis, start }, [x]) => B::slice_scatter(x.typed_mut::<B>()?, grad, *axis, *start),
             (Op::SgdStep(params), [param]) => B::sgd_step(param.typed_mut::<B>()?, grad, None, params),
             (Op::SgdStep(params), [param, momentum]) => {
                 B::sgd_step(param.typed_mut::<B>()?, grad, Some(momentum.typed_mut::<B>()?), params)

@@ -37,6 +37,11 @@ pages! {
     Checkpoints "how-to/checkpoints.md"
 }
 
+#[cfg(feature = "text")]
+pages! {
+    Tokenizers "how-to/tokenizers.md"
+}
+
 #[cfg(feature = "onnx")]
 pages! {
     OnnxTour "tour/onnx.md"

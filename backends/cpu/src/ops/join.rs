@@ -1,6 +1,6 @@
 //! Joining and padding.
 
-use polygrad_core::{Error, Layout, Result, Scalar, SliceRange};
+use polygrad_core::{Error, Layout, Result, Scalar, SliceRange, decompose};
 
 use super::{axis_in, create, same_dtype};
 use crate::CpuTensor;
@@ -64,6 +64,18 @@ pub(crate) fn pad(x: &CpuTensor, padding: &[(usize, usize)], value: Scalar) -> R
     // SAFETY: the place is a part of `out`, which is new, and of the shape of `x`.
     unsafe { write_part(x, &mut out, &place) };
     Ok(out)
+}
+
+/// See [`polygrad_core::Backend::slice_scatter`].
+pub(crate) fn slice_scatter(x: &mut CpuTensor, src: &CpuTensor, axis: usize, start: usize) -> Result<()> {
+    decompose::check_slice_scatter((x.shape(), x.dtype()), (src.shape(), src.dtype()), axis, start)?;
+    x.make_writable()?;
+    let place = x
+        .layout()
+        .slice_axis(axis, SliceRange::new(start, src.shape()[axis], 1));
+    // SAFETY: the place is a part of `x`, of the shape of `src`; nobody else holds `x`, so that `src` lies elsewhere.
+    unsafe { write_part(src, x, &place) };
+    Ok(())
 }
 
 /// # Safety

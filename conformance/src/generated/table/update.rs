@@ -1,4 +1,4 @@
-//! Ops that change their tensors: the operands are those that change, and then the gradient.
+//! Ops that change their tensors: the operands are those that change, and then the gradient, or what is written.
 
 use polygrad_core::{AdamParams, Op, SgdParams};
 
@@ -31,6 +31,22 @@ pub(super) fn add(samples: &mut Vec<Sample>) {
         decoupled: false,
         step: 3,
     };
+    for (dims, part, axis, start) in [
+        (&[7][..], &[3][..], 0, 2),
+        (&[3, 5], &[3, 1], 1, 4),
+        (&[2, 3, 4], &[2, 3, 4], 1, 0),
+        (&[2, 3, 4], &[1, 3, 4], 0, 0),
+        (&[2, 5, 70], &[2, 2, 70], 1, 1),
+        (&[0, 2], &[0, 1], 1, 1),
+        (&[4], &[0], 0, 4),
+    ] {
+        let op = Op::SliceScatter { axis, start };
+        samples.push(Sample::new(
+            op,
+            vec![reals(dims), reals(part)],
+            &format!("{axis}, {start}"),
+        ));
+    }
     for dims in [&[][..], &[7], &[3, 5], &[0, 2], &[140]] {
         samples.push(Sample::new(Op::AccumulateGrad, vec![reals(dims), reals(dims)], ""));
         for (params, words) in [

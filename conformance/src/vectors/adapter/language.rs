@@ -1,6 +1,6 @@
 //! The language models of Hugging Face's transformers, under their classes' names. `config` is the model's config; the rest is as for layers.
 
-use polygrad_nn::models::{BertClassifier, BertConfig, BertInput, Gpt2, Gpt2Config, T5, T5Config};
+use polygrad_nn::models::{BertClassifier, BertConfig, BertInput, Gpt2, Gpt2Config, Llama, LlamaConfig, T5, T5Config};
 use polygrad_tensor::Backend;
 
 use super::layer::prepare;
@@ -12,6 +12,11 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     match call.op() {
         "GPT2LMHeadModel" => {
             let model = Gpt2::new(&config::<Gpt2Config, B>(call)?, &ids()?.device())?;
+            prepare(&model, call)?;
+            one(model.forward(ids()?)?)
+        }
+        "LlamaForCausalLM" => {
+            let model = Llama::new(&config::<LlamaConfig, B>(call)?, &ids()?.device())?;
             prepare(&model, call)?;
             one(model.forward(ids()?)?)
         }

@@ -129,6 +129,17 @@ impl Backend for AnyBackend {
         Ok(acc)
     }
 
+    fn slice_scatter(x: &mut T, src: &T, axis: usize, start: usize) -> Result<()> {
+        let (backend, op) = (x.backend(), Op::SliceScatter { axis, start });
+        if program::is_recording() {
+            let old = x.clone();
+            backend.update(&op, &mut [x], src)?;
+            program::note(Action::Op(op), &[&old, src], std::iter::once(&*x));
+            return Ok(());
+        }
+        backend.update(&op, &mut [x], src)
+    }
+
     fn sgd_step(param: &mut T, grad: &T, momentum: Option<&mut T>, params: &SgdParams) -> Result<()> {
         program::refuse("an optimizer takes a step inside of it");
         let (backend, op) = (param.backend(), Op::SgdStep(*params));

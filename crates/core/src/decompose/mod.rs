@@ -20,7 +20,7 @@ pub use attention::attention_weights;
 pub use basic::{binary, binary_number};
 pub use epilogue::epilogue;
 pub use integers::{integer_conv, integer_matmul};
-pub use optim::{accumulate_grad, adam_step, sgd_step};
+pub use optim::{accumulate_grad, adam_step, check_slice_scatter, sgd_step, slice_scatter};
 
 use crate::{
     Activation, Backend, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, PoolParams, Prepack, Result, Scalar,

@@ -3,7 +3,7 @@
 //! Everything is computed before anything is changed, so that a device that fails in between leaves parameter and state as they were.
 
 use super::wide::{is_narrow, widen, widen_option};
-use crate::{AdamParams, Backend, BinaryOp, DType, Result, SgdParams, UnaryOp, observe};
+use crate::{AdamParams, Backend, BinaryOp, DType, Error, Result, SgdParams, Shape, SliceRange, UnaryOp, observe};
 
 /// See [`Backend::accumulate_grad`].
 ///
@@ -12,6 +12,52 @@ use crate::{AdamParams, Backend, BinaryOp, DType, Result, SgdParams, UnaryOp, ob
 pub fn accumulate_grad<B: Backend>(acc: &B::Tensor, grad: &B::Tensor) -> Result<B::Tensor> {
     observe::decomposed("AccumulateGrad");
     B::binary(BinaryOp::Add, acc, grad)
+}
+
+/// See [`Backend::slice_scatter`]: what is before, `src`, and what is behind, joined.
+///
+/// # Errors
+/// When `src` does not fit there; those of the ops that it is made of.
+pub fn slice_scatter<B: Backend>(x: &B::Tensor, src: &B::Tensor, axis: usize, start: usize) -> Result<B::Tensor> {
+    observe::decomposed("SliceScatter");
+    let (shape, part) = (B::shape(x), B::shape(src));
+    check_slice_scatter((&shape, B::dtype(x)), (&part, B::dtype(src)), axis, start)?;
+    let end = start + part[axis];
+    let piece = |from: usize, to: usize| {
+        let mut ranges: Vec<SliceRange> = shape.iter().map(|&dim| SliceRange::new(0, dim, 1)).collect();
+        ranges[axis] = SliceRange::new(from, to - from, 1);
+        B::slice(x, &ranges)
+    };
+    match (start > 0, end < shape[axis]) {
+        (false, false) => Ok(src.clone()),
+        (true, false) => B::concat(&[&piece(0, start)?, src], axis),
+        (false, true) => B::concat(&[src, &piece(end, shape[axis])?], axis),
+        (true, true) => B::concat(&[&piece(0, start)?, src, &piece(end, shape[axis])?], axis),
+    }
+}
+
+/// Fails unless `src` can stand in `x` from `start` on along an axis; each given by its shape and dtype.
+///
+/// # Errors
+/// Says how they do not fit.
+pub fn check_slice_scatter(
+    (x, dtype): (&Shape, DType),
+    (src, src_dtype): (&Shape, DType),
+    axis: usize,
+    start: usize,
+) -> Result<()> {
+    let fits = axis < x.rank()
+        && src.rank() == x.rank()
+        && dtype == src_dtype
+        && (0..x.rank()).all(|i| i == axis || src[i] == x[i])
+        && start.checked_add(src[axis]).is_some_and(|end| end <= x[axis]);
+    if fits {
+        return Ok(());
+    }
+    Err(Error::shape(format!(
+        "{src_dtype}{src} does not fit into {dtype}{x} from {start} on along axis {axis}"
+    ))
+    .with_op("slice_scatter"))
 }
 
 /// See [`Backend::sgd_step`].

@@ -19,6 +19,7 @@ macro_rules! define {
                 match self {
                     $(op_pattern!($variant $fields) => define!(@name $name),)*
                     Self::AccumulateGrad => "accumulate_grad",
+                    Self::SliceScatter { .. } => "slice_scatter",
                     Self::SgdStep(_) => "sgd_step",
                     Self::AdamStep(_) => "adam_step",
                 }
@@ -30,6 +31,7 @@ macro_rules! define {
                 match self {
                     $(op_pattern!($variant $fields) => define!(@accepts $dtypes dtype),)*
                     Self::AccumulateGrad => BinaryOp::Add.accepts(dtype),
+                    Self::SliceScatter { .. } => true,
                     Self::SgdStep(_) | Self::AdamStep(_) => dtype.is_float(),
                 }
             }
@@ -39,7 +41,7 @@ macro_rules! define {
             pub fn is_fused(&self) -> bool {
                 match self {
                     $(op_pattern!($variant $fields) => define!(@fused $kind),)*
-                    Self::AccumulateGrad | Self::SgdStep(_) | Self::AdamStep(_) => true,
+                    Self::AccumulateGrad | Self::SliceScatter { .. } | Self::SgdStep(_) | Self::AdamStep(_) => true,
                 }
             }
 
@@ -49,7 +51,7 @@ macro_rules! define {
             pub const fn saved(&self) -> &'static [SavedTensor] {
                 match self {
                     $(op_pattern!($variant $fields) => define!(@saved $($saves)?),)*
-                    Self::AccumulateGrad | Self::SgdStep(_) | Self::AdamStep(_) => &[],
+                    Self::AccumulateGrad | Self::SliceScatter { .. } | Self::SgdStep(_) | Self::AdamStep(_) => &[],
                 }
             }
 
@@ -58,13 +60,14 @@ macro_rules! define {
                 match self {
                     $(Self::$variant { .. } => stringify!($variant),)*
                     Self::AccumulateGrad => "AccumulateGrad",
+                    Self::SliceScatter { .. } => "SliceScatter",
                     Self::SgdStep(_) => "SgdStep",
                     Self::AdamStep(_) => "AdamStep",
                 }
             }
 
             /// The names of all variants.
-            pub const VARIANTS: &[&str] = &[$(stringify!($variant),)* "AccumulateGrad", "SgdStep", "AdamStep"];
+            pub const VARIANTS: &[&str] = &[$(stringify!($variant),)* "AccumulateGrad", "SliceScatter", "SgdStep", "AdamStep"];
         }
     };
 
@@ -80,6 +83,7 @@ macro_rules! define {
         pub enum Op {
             $($done)*
             AccumulateGrad,
+            SliceScatter { axis: usize, start: usize },
             SgdStep(SgdParams),
             AdamStep(AdamParams),
         }

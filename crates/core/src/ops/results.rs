@@ -30,7 +30,7 @@ macro_rules! define {
                         $(define!(@bind operands $x $type);)*
                         Ok(Outputs::$count($($result),*))
                     })*
-                    Self::AccumulateGrad | Self::SgdStep(_) | Self::AdamStep(_) => {
+                    Self::AccumulateGrad | Self::SliceScatter { .. } | Self::SgdStep(_) | Self::AdamStep(_) => {
                         Err(super::malformed(self, tensors.len()).with_hint("this op changes its tensors, and gives none"))
                     }
                 }

@@ -137,16 +137,21 @@ fn compute<B: Backend>(
     key: &mut dyn FnMut(usize) -> RandomKey,
 ) -> Result<Outputs<B::Tensor>> {
     match &step.action {
-        Action::Op(Op::AccumulateGrad) => {
-            let (into, grad) = (step.inputs[0], step.inputs[1]);
-            // Taken out, where this is its last use, so that the backend may add in place.
-            let sum = if step.last.contains(&into) && into != grad {
+        Action::Op(op @ (Op::AccumulateGrad | Op::SliceScatter { .. })) => {
+            let (into, from) = (step.inputs[0], step.inputs[1]);
+            // Taken out, where this is its last use, so that the backend may work in place.
+            let target = if step.last.contains(&into) && into != from {
                 values[into.index()].take()
             } else {
                 values[into.index()].clone()
             };
-            let grad = values[grad.index()].as_ref().ok_or_else(missing)?;
-            B::accumulate_grad(sum.ok_or_else(missing)?, grad).map(Outputs::one)
+            let mut target = target.ok_or_else(missing)?;
+            let from = values[from.index()].as_ref().ok_or_else(missing)?;
+            if let Op::SliceScatter { axis, start } = *op {
+                B::slice_scatter(&mut target, from, axis, start)?;
+                return Ok(Outputs::one(target));
+            }
+            B::accumulate_grad(target, from).map(Outputs::one)
         }
         Action::Op(op) => {
             let input = |i: usize| values[step.inputs[i].index()].as_ref().ok_or_else(missing);

@@ -3,9 +3,11 @@
 
 mod activation;
 mod bert;
+mod causal;
 mod config;
 mod gpt2;
 mod lenet;
+mod llama;
 mod mlp;
 mod policy;
 mod resnet;
@@ -14,9 +16,11 @@ mod vit;
 
 pub use activation::ActivationFn;
 pub use bert::{BertClassifier, BertConfig, BertInput};
+pub use causal::{CausalLm, CausalLmCache, GenerateConfig, Generation};
 pub use config::ModelConfig;
-pub use gpt2::{GenerateConfig, Gpt2, Gpt2Cache, Gpt2Config};
+pub use gpt2::{Gpt2, Gpt2Config};
 pub use lenet::{LeNet, LeNetConfig};
+pub use llama::{GgufValue, Llama, LlamaConfig, RopeScaling, llama_from_gguf};
 pub use mlp::{Mlp, MlpConfig};
 pub use policy::{
     ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, CnnPolicy, CnnPolicyConfig, ConvLayer, EncoderConfig,

@@ -80,17 +80,17 @@ fn greedy_text_is_the_likeliest<B: Backend>(device: &Device<B>) {
 
 fn sampled_text_depends_on_the_seed_alone<B: Backend>(device: &Device<B>) {
     let model = gpt(device);
-    let run = |seed: u64, config: GenerateConfig| {
+    let run = |seed: u64, config: &GenerateConfig| {
         manual_seed(seed);
         model
-            .generate(&prompt(device), 7, &config)
+            .generate(&prompt(device), 7, config)
             .unwrap()
             .to_vec::<i64>()
             .unwrap()
     };
     let config = GenerateConfig::sample().temperature(0.8).top_k(9).top_p(0.95);
-    assert_eq!(run(5, config), run(5, config));
-    assert_ne!(run(5, config), run(6, config));
+    assert_eq!(run(5, &config), run(5, &config));
+    assert_ne!(run(5, &config), run(6, &config));
 
     // Of many draws of one token as many are of each as its probability says.
     let start = Tensor::new([[3i64]], device).unwrap().expand([2000, 1]).unwrap();

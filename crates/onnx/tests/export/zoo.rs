@@ -308,6 +308,17 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         num_heads: 3,
         ..T5Config::default()
     };
+    let llama = LlamaConfig {
+        vocab_size: 40,
+        hidden_size: 24,
+        intermediate_size: 20,
+        num_hidden_layers: 2,
+        num_attention_heads: 6,
+        num_key_value_heads: Some(2),
+        max_position_embeddings: 512,
+        ..LlamaConfig::default()
+    };
+    let llama = Llama::new(&llama, device)?;
     let bert = BertClassifier::new(&bert, device)?;
     let cached = Gpt2::new(&gpt2, device)?;
     let gpt2 = Gpt2::new(&gpt2, device)?;
@@ -337,6 +348,9 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         case("gpt2", gpt2, vec![tokens("ids", 40)], |model, x| {
             Ok(vec![model.forward(&x[0])?])
         })?,
+        case("llama", llama, vec![tokens("ids", 40)], |model, x| {
+            Ok(vec![model.forward(&x[0])?])
+        })?,
         case("gpt2_with_past", cached, past, |model, x| {
             let mut cache = model.new_cache();
             for (layer, past) in cache.layers().iter_mut().zip(x[1..].chunks(2)) {
@@ -344,7 +358,7 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
             }
             let mut outputs = vec![model.forward_cached(&x[0], &mut cache)?];
             for layer in cache.layers() {
-                outputs.extend(layer.get().into_iter().flat_map(|(k, v)| [k.clone(), v.clone()]));
+                outputs.extend(layer.get()?.into_iter().flat_map(|(k, v)| [k, v]));
             }
             Ok(outputs)
         })?,

@@ -380,7 +380,7 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, "index", &[self]))
     }
 
-    fn indexed(&self, index: Vec<Index<B>>) -> Result<Self> {
+    pub(super) fn indexed(&self, index: Vec<Index<B>>) -> Result<Self> {
         let selection = Selection::new(self, index)?;
         let extents = selection.extents();
         let mut cut = self.slice(&selection.ranges)?;
@@ -433,7 +433,8 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Assigns to a part of this tensor, as Python's `x[0, 2:5] = value`. Other tensors that share its values keep them. Gradients flow as
-    /// with [`Tensor::index_put`].
+    /// with [`Tensor::index_put`]. Where no gradient does and the part is a range along one axis, it is written in place, if nobody else holds
+    /// the memory and the backend can.
     ///
     /// ```
     /// # use polygrad_reference::Reference;
@@ -456,14 +457,41 @@ impl<B: Backend> Tensor<B> {
             let error = error.with_hint("change it in no_grad, or take index_put, which gives a new tensor");
             return Err(context(error, "set_i", &[self]));
         }
-        let changed = self
-            .put(index.into_index(), value, Self::scatter)
-            .map_err(|e| context(e, "set_i", &[self]))?;
+        let fail = |e, x: &Self| context(e, "set_i", &[x]);
+        let index = index.into_index();
+        let value = value.beside(self).map_err(|e| fail(e, self))?;
+        if self.write_stretch(&index, &value).map_err(|e| fail(e, self))? {
+            return Ok(());
+        }
+        let changed = self.put(index, &value, Self::scatter).map_err(|e| fail(e, self))?;
         if self.is_leaf() {
             return self.set(&changed);
         }
         *self = changed;
         Ok(())
+    }
+
+    /// Assigns in place, where the index is neighbours along one axis and all of the others, and no gradient is asked for; says whether it did.
+    fn write_stretch(&mut self, index: &[Index<B>], value: &Self) -> Result<bool> {
+        let picks = index.iter().any(|index| matches!(index, Index::Tensor(_)));
+        if picks || self.node.is_some() || value.node.is_some() {
+            return Ok(false);
+        }
+        self.check_device(value)?;
+        let selection = Selection::new(self, index.to_vec())?;
+        let shape = self.shape();
+        let mut parts =
+            (selection.ranges.iter().enumerate()).filter(|&(axis, range)| *range != SliceRange::new(0, shape[axis], 1));
+        let (axis, start) = match (parts.next(), parts.next()) {
+            (None, _) if shape.rank() > 0 => (0, 0),
+            (Some((axis, range)), None) if range.step == 1 => (axis, range.start),
+            _ => return Ok(false),
+        };
+        let lens: Vec<usize> = selection.ranges.iter().map(|range| range.len).collect();
+        let value = value.to_dtype(self.dtype())?.expand(selection.extents())?;
+        let value = value.reshape(lens)?.value;
+        self.update_in_place(|own| B::slice_scatter(own, &value, axis, start))?;
+        Ok(true)
     }
 
     fn put(
@@ -537,48 +565,10 @@ impl<B: Backend> Tensor<B> {
         }
         places.expand(extents)
     }
-
-    /// The positions of all elements that are not zero, in row-major order: i64 `[count, rank]`. Waits for the values.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn nonzero(&self) -> Result<Self> {
-        let fail = |e| context(e, "nonzero", &[self]);
-        let mask = self.ne(0).map_err(fail)?.to_vec::<bool>()?;
-        let strides = row_major(&self.dims());
-        let dims = self.dims();
-        let mut positions = Vec::new();
-        for (i, _) in mask.iter().enumerate().filter(|&(_, &is)| is) {
-            positions.extend(
-                strides
-                    .iter()
-                    .zip(&dims)
-                    .map(|(&stride, &dim)| i as i64 / stride % dim as i64),
-            );
-        }
-        let count = mask.iter().filter(|&&is| is).count();
-        Self::from_vec(positions, [count, self.rank()], &self.device()).map_err(fail)
-    }
-
-    /// The elements where a mask of bool is true, as a vector; the two are broadcast.
-    ///
-    /// # Errors
-    /// When the mask is no bool, or the shapes do not fit.
-    pub fn masked_select(&self, mask: &Self) -> Result<Self> {
-        let fail = |e| context(e, "masked_select", &[self, mask]);
-        if mask.dtype() != DType::Bool {
-            let error = Error::dtype(format!("a mask is bool, not {}", mask.dtype()));
-            return Err(fail(error.with_hint("compare, as in x.gt(0.0)")));
-        }
-        let shape = self.shape().broadcast(&mask.shape()).map_err(fail)?;
-        self.expand(shape)?
-            .indexed(vec![mask.expand(shape)?.into()])
-            .map_err(fail)
-    }
 }
 
 /// How far apart in row-major order neighbours are along each axis.
-fn row_major(dims: &[usize]) -> Vec<i64> {
+pub(super) fn row_major(dims: &[usize]) -> Vec<i64> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {
         strides[axis - 1] = strides[axis] * dims[axis] as i64;

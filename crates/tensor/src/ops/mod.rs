@@ -15,6 +15,7 @@ pub mod inference;
 mod interpolate;
 mod join;
 mod linalg;
+mod masked;
 mod norm;
 mod nuclear;
 mod pad;

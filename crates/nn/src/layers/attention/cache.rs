@@ -1,27 +1,34 @@
 //! Keys and values that are computed once.
 
-use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor, is_grad_enabled};
 
 /// The keys and values of the tokens that one attention layer has seen, so that each further token costs its own work alone:
 /// `[N, heads, T, D]`. Empty at first.
 ///
 /// A model holds one for each layer. Cloning is cheap and keeps what was seen so far. Where a forward pass fails, the cache is as it was.
 /// Gradients flow through it like through any other tensor; generate within
-/// [`no_grad`](polygrad_tensor::no_grad).
+/// [`no_grad`](polygrad_tensor::no_grad). Each further token copies what is there, unless there is room for it: see [`KvCache::reserve`].
 #[derive(Debug)]
 pub struct KvCache<B: Backend = AnyBackend> {
-    seen: Option<(Tensor<B>, Tensor<B>)>,
+    /// The first `len` places along axis 2 are taken.
+    places: Option<(Tensor<B>, Tensor<B>)>,
+    len: usize,
+    room: usize,
 }
 
 impl<B: Backend> KvCache<B> {
     /// An empty one.
     pub const fn new() -> Self {
-        Self { seen: None }
+        Self {
+            places: None,
+            len: 0,
+            room: 0,
+        }
     }
 
     /// How many tokens it holds.
     pub fn len(&self) -> usize {
-        self.seen.as_ref().map_or(0, |(key, _)| key.shape()[2])
+        self.len
     }
 
     /// Whether it holds none.
@@ -29,9 +36,25 @@ impl<B: Backend> KvCache<B> {
         self.len() == 0
     }
 
+    /// Makes room for `len` tokens with the next that are appended, so that those that follow are written into it, in place where the backend
+    /// can. Within [`no_grad`](polygrad_tensor::no_grad), or for weights that need no gradient; elsewhere it does nothing.
+    pub fn reserve(&mut self, len: usize) {
+        self.room = len;
+    }
+
     /// Keys and values `[N, heads, T, D]` of all tokens so far; `None` at first.
-    pub fn get(&self) -> Option<(&Tensor<B>, &Tensor<B>)> {
-        self.seen.as_ref().map(|(key, value)| (key, value))
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn get(&self) -> Result<Option<(Tensor<B>, Tensor<B>)>> {
+        let taken = |x: &Tensor<B>| match self.len {
+            len if len == x.shape()[2] => Ok(x.clone()),
+            len => x.narrow(2, 0, len),
+        };
+        match &self.places {
+            Some((keys, values)) if self.len > 0 => Ok(Some((taken(keys)?, taken(values)?))),
+            _ => Ok(None),
+        }
     }
 
     /// Appends keys and values `[N, heads, S, D]` of further tokens, and gives those of all.
@@ -46,26 +69,60 @@ impl<B: Backend> KvCache<B> {
                     .with_operands([(x.shape(), x.dtype())]));
             }
         }
-        let all = match &self.seen {
-            None => (key.clone(), value.clone()),
-            Some((keys, values)) => {
-                let misfit = |e: Error| e.with_op("kv_cache").with_hint("start a new cache for another batch");
-                (
-                    Tensor::cat(&[keys, key], 2).map_err(misfit)?,
-                    Tensor::cat(&[values, value], 2).map_err(misfit)?,
-                )
-            }
+        let seen = self.get()?;
+        let (old_keys, old_values) = (
+            seen.as_ref().map(|(keys, _)| keys),
+            seen.as_ref().map(|(_, values)| values),
+        );
+        let count = key.shape()[2];
+        check(key, old_keys, count)?;
+        check(value, old_values, count)?;
+        let end = self.len + count;
+        let tracked = |x: &Tensor<B>| x.is_tracked();
+        let flows = [Some(key), Some(value), old_keys, old_values]
+            .into_iter()
+            .flatten()
+            .any(tracked);
+        if flows && is_grad_enabled() || end > self.room {
+            let all = (joined(old_keys, key)?, joined(old_values, value)?);
+            (self.places, self.len) = (Some(all.clone()), end);
+            return Ok(all);
+        }
+        let there = |(keys, _): &(Tensor<B>, Tensor<B>)| self.len > 0 && keys.shape()[2] >= end && !tracked(keys);
+        if !self.places.as_ref().is_some_and(there) {
+            let room = (self.roomy(key, old_keys)?, self.roomy(value, old_values)?);
+            self.places = Some(room);
+        }
+        // Views of the memory, which would keep it from being written to.
+        drop(seen);
+        let Some((keys, values)) = &mut self.places else {
+            return Err(Error::invalid("the cache has lost its memory").with_op("kv_cache"));
         };
-        self.seen = Some(all.clone());
-        Ok(all)
+        write(keys, key, self.len)?;
+        write(values, value, self.len)?;
+        self.len = end;
+        Ok((keys.narrow(2, 0, end)?, values.narrow(2, 0, end)?))
+    }
+
+    /// Memory for as many tokens as there is to be room for, with those that are there.
+    fn roomy(&self, like: &Tensor<B>, seen: Option<&Tensor<B>>) -> Result<Tensor<B>> {
+        let shape = like.shape();
+        let mut places = Tensor::zeros(
+            [shape[0], shape[1], self.room, shape[3]],
+            (&like.device(), like.dtype()),
+        )?;
+        if let Some(seen) = seen {
+            write(&mut places, seen, 0)?;
+        }
+        Ok(places)
     }
 
     /// Forgets all but the first `len` tokens; does nothing where there are not more.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn truncate(&mut self, len: usize) -> Result<()> {
-        self.change(|x| x.narrow(2, 0, len.min(x.shape()[2])))
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        if self.len == 0 {
+            self.places = None;
+        }
     }
 
     /// Takes the sequences of these indices (i64) in place of those that are there, as beam search needs it.
@@ -73,23 +130,77 @@ impl<B: Backend> KvCache<B> {
     /// # Errors
     /// When an index is out of range.
     pub fn select(&mut self, sequences: &Tensor<B>) -> Result<()> {
-        self.change(|x| x.index_select(0, sequences))
-    }
-
-    fn change(&mut self, f: impl Fn(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
-        if let Some((key, value)) = &self.seen {
-            self.seen = Some((f(key)?, f(value)?));
+        if let Some((keys, values)) = self.get()? {
+            self.places = Some((keys.index_select(0, sequences)?, values.index_select(0, sequences)?));
         }
         Ok(())
     }
 }
 
-/// Runs a part of a forward pass that adds to a cache; if it fails the cache is as it was.
-pub(crate) fn all_or_nothing<C: Clone, T>(cache: &mut C, f: impl FnOnce(&mut C) -> Result<T>) -> Result<T> {
-    let before = cache.clone();
-    let outcome = f(cache);
+/// Fails unless new keys or values differ from those that are there in their number alone, which is the same of both.
+fn check<B: Backend>(new: &Tensor<B>, old: Option<&Tensor<B>>, count: usize) -> Result<()> {
+    let same = |old: &Tensor<B>| {
+        old.dtype() == new.dtype() && [0, 1, 3].iter().all(|&axis| old.shape()[axis] == new.shape()[axis])
+    };
+    if new.shape()[2] == count && old.is_none_or(same) {
+        return Ok(());
+    }
+    let operands = [old, Some(new)].into_iter().flatten();
+    Err(
+        Error::shape("keys and values differ from those that are there, or from each other, in more than their number")
+            .with_op("kv_cache")
+            .with_operands(operands.map(|x| (x.shape(), x.dtype())))
+            .with_hint("start a new cache for another batch"),
+    )
+}
+
+fn joined<B: Backend>(old: Option<&Tensor<B>>, new: &Tensor<B>) -> Result<Tensor<B>> {
+    match old {
+        Some(old) => Tensor::cat(&[old, new], 2),
+        None => Ok(new.clone()),
+    }
+}
+
+fn write<B: Backend>(places: &mut Tensor<B>, tokens: &Tensor<B>, start: usize) -> Result<()> {
+    places.set_i((.., .., start..start + tokens.shape()[2]), tokens.detach())
+}
+
+/// The caches that one forward pass adds to.
+pub(crate) trait Caches<B: Backend> {
+    /// Shows each of them, in an order that stays.
+    fn each(&mut self, f: &mut dyn FnMut(&mut KvCache<B>));
+}
+
+impl<B: Backend> Caches<B> for KvCache<B> {
+    fn each(&mut self, f: &mut dyn FnMut(&mut KvCache<B>)) {
+        f(self);
+    }
+}
+
+impl<B: Backend, C: Caches<B>> Caches<B> for [C] {
+    fn each(&mut self, f: &mut dyn FnMut(&mut KvCache<B>)) {
+        self.iter_mut().for_each(|caches| caches.each(f));
+    }
+}
+
+impl<B: Backend, C: Caches<B>, const N: usize> Caches<B> for [C; N] {
+    fn each(&mut self, f: &mut dyn FnMut(&mut KvCache<B>)) {
+        self.as_mut_slice().each(f);
+    }
+}
+
+/// Runs a part of a forward pass that adds to caches; if it fails they are as they were.
+pub(crate) fn all_or_nothing<B: Backend, C: Caches<B> + ?Sized, T>(
+    caches: &mut C,
+    f: impl FnOnce(&mut C) -> Result<T>,
+) -> Result<T> {
+    // Not clones of the caches, which would hold their memory and keep it from being written to.
+    let mut lens = Vec::new();
+    caches.each(&mut |cache| lens.push(cache.len()));
+    let outcome = f(caches);
     if outcome.is_err() {
-        *cache = before;
+        let mut lens = lens.into_iter();
+        caches.each(&mut |cache| cache.truncate(lens.next().unwrap_or(0)));
     }
     outcome
 }
@@ -97,7 +208,8 @@ pub(crate) fn all_or_nothing<C: Clone, T>(cache: &mut C, f: impl FnOnce(&mut C) 
 impl<B: Backend> Clone for KvCache<B> {
     fn clone(&self) -> Self {
         Self {
-            seen: self.seen.clone(),
+            places: self.places.clone(),
+            ..*self
         }
     }
 }

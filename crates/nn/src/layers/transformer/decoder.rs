@@ -216,9 +216,9 @@ impl<B: Backend> TransformerDecoder<B> {
             .with_hint("make it with new_cache"));
         }
         watch::layer(self, tgt, || {
-            all_or_nothing(cache, |cache| {
+            all_or_nothing(cache.0.as_mut_slice(), |caches| {
                 let mut x = tgt.clone();
-                for (layer, cache) in self.layers.iter().zip(&mut cache.0) {
+                for (layer, cache) in self.layers.iter().zip(caches) {
                     x = layer.forward_cached(&x, memory, cache, masks, memory_masks)?;
                 }
                 self.finish(x)

@@ -39,7 +39,12 @@ impl<B: Backend> Attention<B> {
         })
     }
 
-    pub(super) fn forward(&self, x: &Tensor<B>, cache: Option<&mut KvCache<B>>) -> Result<Tensor<B>> {
+    pub(super) fn forward(
+        &self,
+        x: &Tensor<B>,
+        cache: Option<&mut KvCache<B>>,
+        mask: Option<&Tensor<B>>,
+    ) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
             let packed = self.c_attn.forward(x)?;
             let part = |i: usize| split_heads(&packed.narrow(2, i * self.width, self.width)?, self.heads);
@@ -48,7 +53,10 @@ impl<B: Backend> Attention<B> {
                 (k, v) = cache.append(&k, &v)?;
             }
             let attend = Attend {
-                options: polygrad_tensor::Attention::new().causal(true).scale(self.scale),
+                options: polygrad_tensor::Attention::new()
+                    .causal(true)
+                    .mask(mask)
+                    .scale(self.scale),
                 dropout: self.attn_dropout.rate(),
             };
             let mixed = merge_heads(&attend.values(&q, &k, &v)?)?;

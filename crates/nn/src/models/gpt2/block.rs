@@ -30,9 +30,14 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    pub(super) fn forward(&self, x: &Tensor<B>, cache: Option<&mut KvCache<B>>) -> Result<Tensor<B>> {
+    pub(super) fn forward(
+        &self,
+        x: &Tensor<B>,
+        cache: Option<&mut KvCache<B>>,
+        mask: Option<&Tensor<B>>,
+    ) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
-            let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?, cache)?)?;
+            let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?, cache, mask)?)?;
             x.add(&self.mlp.forward(&self.ln_2.forward(&x)?)?)
         })
     }

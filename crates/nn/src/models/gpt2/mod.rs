@@ -3,7 +3,6 @@
 mod attention;
 mod block;
 mod config;
-mod generate;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, checkpoint};
 
 pub use config::Gpt2Config;
-pub use generate::GenerateConfig;
 
+use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places};
 use super::config::{check_heads, only, token_shape};
-use crate::layers::all_or_nothing;
-use crate::{Dropout, Embedding, EmbeddingConfig, KvCache, LayerNorm, LayerNormConfig, Module, Param, watch};
+use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Module, Param, watch};
 use block::Block;
 
 const NAME: &str = "Gpt2";
@@ -73,29 +71,6 @@ struct Head<B: Backend> {
     weight: Param<B>,
 }
 
-/// What a [`Gpt2`] has seen of a batch of sequences: the keys and values of each layer.
-#[derive(Debug)]
-pub struct Gpt2Cache<B: Backend = AnyBackend> {
-    layers: Vec<KvCache<B>>,
-}
-
-impl<B: Backend> Gpt2Cache<B> {
-    /// How many tokens of each sequence it holds.
-    pub fn len(&self) -> usize {
-        self.layers.first().map_or(0, KvCache::len)
-    }
-
-    /// Whether it holds none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Each layer's own, for what [`KvCache`] offers.
-    pub fn layers(&mut self) -> &mut [KvCache<B>] {
-        &mut self.layers
-    }
-}
-
 impl<B: Backend> Gpt2<B> {
     /// A model with random weights, as GPT-2 begins.
     ///
@@ -148,13 +123,15 @@ impl<B: Backend> Gpt2<B> {
     /// When a sequence is longer than `n_positions`, or a token is outside the vocabulary.
     pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || {
-            let mut x = self.embed(ids, 0)?;
+            let (n, length) = self.check(ids, 0)?;
+            let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
+            let mut x = self.embed(ids, &places)?;
             for block in &self.transformer.h {
                 x = if self.checkpointing.load(Ordering::Relaxed) {
                     let block = Arc::clone(block);
-                    checkpoint(move |x| block.forward(&x[0], None), &[&x])?
+                    checkpoint(move |x| block.forward(&x[0], None, None), &[&x])?
                 } else {
-                    block.forward(&x, None)?
+                    block.forward(&x, None, None)?
                 };
             }
             self.logits(&x)
@@ -162,40 +139,47 @@ impl<B: Backend> Gpt2<B> {
     }
 
     /// An empty cache for [`Gpt2::forward_cached`].
-    pub fn new_cache(&self) -> Gpt2Cache<B> {
-        Gpt2Cache {
-            layers: self.transformer.h.iter().map(|_| KvCache::new()).collect(),
-        }
+    pub fn new_cache(&self) -> CausalLmCache<B> {
+        CausalLmCache::new(self.transformer.h.len())
     }
 
     /// [`Gpt2::forward`] for further tokens of sequences whose first ones the cache holds.
     ///
     /// # Errors
     /// As [`Gpt2::forward`], and when the cache is of another model or batch.
-    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut Gpt2Cache<B>) -> Result<Tensor<B>> {
-        if cache.layers.len() != self.transformer.h.len() {
-            return Err(Error::invalid(format!(
-                "a cache of {} layers for a model of {}",
-                cache.layers.len(),
-                self.transformer.h.len()
-            ))
-            .with_op(NAME)
-            .with_hint("make it with new_cache"));
-        }
-        watch::layer(self, ids, || {
-            all_or_nothing(&mut cache.layers, |layers| {
-                let mut x = self.embed(ids, layers.first().map_or(0, KvCache::len))?;
-                for (block, cache) in self.transformer.h.iter().zip(layers) {
-                    x = block.forward(&x, Some(cache))?;
-                }
-                self.logits(&x)
-            })
+    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || self.extend(ids, cache, |x| self.logits(x)))
+    }
+
+    /// `prompt [N, S]` with up to `count` further tokens: [`CausalLm::generate`].
+    ///
+    /// # Errors
+    /// As [`CausalLm::generate`].
+    pub fn generate(&self, prompt: &Tensor<B>, count: usize, config: &GenerateConfig) -> Result<Tensor<B>> {
+        CausalLm::generate(self, prompt, count, config)
+    }
+
+    fn extend(
+        &self,
+        ids: &Tensor<B>,
+        cache: &mut CausalLmCache<B>,
+        head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
+    ) -> Result<Tensor<B>> {
+        let blocks = &self.transformer.h;
+        let size = self.check(ids, cache.len())?;
+        cache.extend(NAME, blocks.len(), size, &ids.device(), |layers, places| {
+            let mut x = self.embed(ids, &places)?;
+            for (block, cache) in blocks.iter().zip(layers) {
+                x = block.forward(&x, Some(cache), places.mask.as_ref())?;
+            }
+            head(&x)
         })
     }
 
-    fn embed(&self, ids: &Tensor<B>, offset: usize) -> Result<Tensor<B>> {
-        let (_, length) = token_shape(NAME, ids)?;
-        let end = offset.saturating_add(length);
+    /// How many sequences there are, and how long they are; fails when they have no room after `start` tokens.
+    fn check(&self, ids: &Tensor<B>, start: usize) -> Result<(usize, usize)> {
+        let (n, length) = token_shape(NAME, ids)?;
+        let end = start.saturating_add(length);
         if end > self.config.n_positions {
             return Err(Error::out_of_range(format!(
                 "{end} tokens, but there are {} positions",
@@ -204,15 +188,45 @@ impl<B: Backend> Gpt2<B> {
             .with_op(NAME)
             .with_hint("cut the sequence, or build the model with a larger n_positions"));
         }
-        let places = Tensor::arange(offset as i64, end as i64, 1, &ids.device())?;
+        Ok((n, length))
+    }
+
+    fn embed(&self, ids: &Tensor<B>, places: &Places<B>) -> Result<Tensor<B>> {
         let tokens = self.transformer.wte.forward(ids)?;
-        self.transformer
-            .drop
-            .forward(&tokens.add(&self.transformer.wpe.forward(&places)?)?)
+        let positions = self.transformer.wpe.forward(&places.positions)?;
+        self.transformer.drop.forward(&tokens.add(&positions)?)
     }
 
     fn logits(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let x = self.transformer.ln_f.forward(x)?;
         watch::layer(&self.lm_head, &x, || x.linear(&self.lm_head.weight.tensor(), None))
+    }
+}
+
+impl<B: Backend> CausalLm<B> for Gpt2<B> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn num_positions(&self) -> usize {
+        self.config.n_positions
+    }
+
+    fn new_cache(&self) -> CausalLmCache<B> {
+        self.new_cache()
+    }
+
+    fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
+        self.forward_cached(ids, cache)
+    }
+
+    fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || {
+            self.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
+        })
     }
 }

@@ -60,8 +60,8 @@ impl<B: Backend> Attention<B> {
                     let (k, v) = both(x)?;
                     cache.append(&k, &v)?
                 }
-                Source::Text(text, cache) => match cache.get() {
-                    Some((k, v)) => (k.clone(), v.clone()),
+                Source::Text(text, cache) => match cache.get()? {
+                    Some(both) => both,
                     None => {
                         let (k, v) = both(text)?;
                         cache.append(&k, &v)?

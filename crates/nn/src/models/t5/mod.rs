@@ -162,7 +162,7 @@ impl<B: Backend> T5<B> {
         let size = (encoded.shape()[0], encoded.shape()[1]);
         let padding = attention_mask.map(|mask| padding_mask(NAME, mask, size)).transpose()?;
         let tokens = self.shared.forward(decoder_ids)?;
-        let mut x = all_or_nothing(&mut cache.layers, |layers| {
+        let mut x = all_or_nothing(cache.layers.as_mut_slice(), |layers| {
             self.decoder.forward(&tokens, encoded, padding.as_ref(), layers)
         })?;
         if self

@@ -35,6 +35,7 @@ const WITHOUT: &[&str] = &[
     "MaxPoolBackward",
     "AvgPoolBackward",
     "AccumulateGrad",
+    "SliceScatter",
     "SgdStep",
     "AdamStep",
 ];

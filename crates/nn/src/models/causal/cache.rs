@@ -1,0 +1,113 @@
+//! What a model has seen.
+
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+
+use crate::KvCache;
+use crate::layers::all_or_nothing;
+
+/// What a [`CausalLm`](super::CausalLm) has seen of a batch of sequences: the keys and values of each layer.
+#[derive(Debug)]
+pub struct CausalLmCache<B: Backend = AnyBackend> {
+    layers: Vec<KvCache<B>>,
+    /// `[N, 1]`, i64: how many tokens before each sequence do not count.
+    padding: Option<Tensor<B>>,
+}
+
+/// Where further tokens stand, and what they see.
+pub(in crate::models) struct Places<B: Backend> {
+    /// The positions `[S]`, or `[N, S]`, i64.
+    pub(in crate::models) positions: Tensor<B>,
+    /// Which tokens count, `[N, 1, 1, T]`, if not all.
+    pub(in crate::models) mask: Option<Tensor<B>>,
+}
+
+impl<B: Backend> CausalLmCache<B> {
+    /// An empty one for so many layers.
+    pub fn new(layers: usize) -> Self {
+        Self {
+            layers: (0..layers).map(|_| KvCache::new()).collect(),
+            padding: None,
+        }
+    }
+
+    /// For sequences of different lengths: how many of the first tokens of each are padding. No token sees them, and positions count from behind
+    /// them, so that each sequence is as if it were alone.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn with_left_padding(mut self, padding: &[usize], device: &Device<B>) -> Result<Self> {
+        let counts: Vec<i64> = padding.iter().map(|&count| count as i64).collect();
+        self.padding = match padding.iter().any(|&count| count > 0) {
+            true => Some(Tensor::from_vec(counts, [padding.len(), 1], device)?),
+            false => None,
+        };
+        Ok(self)
+    }
+
+    /// How many tokens of each sequence it holds, padding included.
+    pub fn len(&self) -> usize {
+        self.layers.first().map_or(0, KvCache::len)
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes room for so many tokens: see [`KvCache::reserve`].
+    pub fn reserve(&mut self, len: usize) {
+        self.layers.iter_mut().for_each(|layer| layer.reserve(len));
+    }
+
+    /// Each layer's own, for what [`KvCache`] offers.
+    pub fn layers(&mut self) -> &mut [KvCache<B>] {
+        &mut self.layers
+    }
+
+    /// Runs a forward pass over tokens `[N, S]` that adds to each layer; if it fails the cache is as it was.
+    pub(in crate::models) fn extend<T>(
+        &mut self,
+        model: &'static str,
+        layers: usize,
+        (n, length): (usize, usize),
+        device: &Device<B>,
+        forward: impl FnOnce(&mut [KvCache<B>], Places<B>) -> Result<T>,
+    ) -> Result<T> {
+        if self.layers.len() != layers {
+            let text = format!("a cache of {} layers for a model of {layers}", self.layers.len());
+            return Err(Error::invalid(text).with_op(model).with_hint("make it with new_cache"));
+        }
+        let start = self.len();
+        let places = Places::new(model, (n, start, length), self.padding.as_ref(), device)?;
+        all_or_nothing(self.layers.as_mut_slice(), |layers| forward(layers, places))
+    }
+}
+
+impl<B: Backend> Places<B> {
+    /// Of `length` tokens of `n` sequences, after `start` others.
+    pub(in crate::models) fn new(
+        model: &'static str,
+        (n, start, length): (usize, usize, usize),
+        padding: Option<&Tensor<B>>,
+        device: &Device<B>,
+    ) -> Result<Self> {
+        let end = start.saturating_add(length);
+        let positions = Tensor::arange(start as i64, end as i64, 1, device)?;
+        let Some(padding) = padding else {
+            return Ok(Self { positions, mask: None });
+        };
+        let rows = padding.shape()[0];
+        if rows != n {
+            return Err(
+                Error::shape(format!("{n} sequences, but the cache has the padding of {rows}"))
+                    .with_op(model)
+                    .with_hint("start a new cache for another batch"),
+            );
+        }
+        let counted = Tensor::arange(0, end as i64, 1, device)?.ge(padding)?;
+        Ok(Self {
+            positions: positions.sub(padding)?.clamp(Some(0), None)?,
+            mask: Some(counted.reshape([rows, 1, 1, end])?),
+        })
+    }
+}

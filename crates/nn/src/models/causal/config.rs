@@ -1,0 +1,193 @@
+//! How the next token is chosen.
+
+use std::collections::BTreeSet;
+
+use polygrad_tensor::{Error, Result};
+
+/// How the next token is chosen, and when a sequence ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateConfig {
+    temperature: f64,
+    top_k: Option<usize>,
+    top_p: f64,
+    repetition_penalty: f64,
+    eos_token_id: Option<i64>,
+    pad_token_id: Option<i64>,
+    stop_sequences: Vec<Vec<i64>>,
+}
+
+impl GenerateConfig {
+    /// Always the likeliest token; the first of several that are equally likely.
+    pub const fn greedy() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: None,
+            top_p: 1.0,
+            repetition_penalty: 1.0,
+            eos_token_id: None,
+            pad_token_id: None,
+            stop_sequences: Vec::new(),
+        }
+    }
+
+    /// At random, by the model's probabilities, from the thread's generator ([`manual_seed`](polygrad_tensor::manual_seed)).
+    pub const fn sample() -> Self {
+        let mut config = Self::greedy();
+        config.temperature = 1.0;
+        config
+    }
+
+    /// What logits are divided by: below 1 likely tokens become likelier; 0 is greedy.
+    #[must_use]
+    pub const fn temperature(mut self, temperature: f64) -> Self {
+        self.temperature = temperature;
+        self
+    }
+
+    /// Only of the `k` likeliest tokens, at least 1. Default: of all.
+    #[must_use]
+    pub const fn top_k(mut self, k: usize) -> Self {
+        self.top_k = Some(k);
+        self
+    }
+
+    /// Only of the likeliest tokens that together have probability `p` in `(0, 1]`. Default: 1.
+    ///
+    /// Source: Holtzman et al., "The curious case of neural text degeneration" (2019).
+    #[must_use]
+    pub const fn top_p(mut self, p: f64) -> Self {
+        self.top_p = p;
+        self
+    }
+
+    /// What the logits of tokens that stand in the sequence already, prompt included, are divided by, or multiplied by where they are negative: above
+    /// 1 they become rarer. Default: 1.
+    ///
+    /// Source: Keskar et al., "CTRL: a conditional transformer language model for controllable generation" (2019).
+    #[must_use]
+    pub const fn repetition_penalty(mut self, penalty: f64) -> Self {
+        self.repetition_penalty = penalty;
+        self
+    }
+
+    /// The token that ends a sequence, which then has it at its end. Default: none.
+    #[must_use]
+    pub const fn eos_token_id(mut self, id: i64) -> Self {
+        self.eos_token_id = Some(id);
+        self
+    }
+
+    /// What [`CausalLm::generate`](super::CausalLm::generate) fills sequences with that have ended before others. Default: the `eos_token_id`.
+    #[must_use]
+    pub const fn pad_token_id(mut self, id: i64) -> Self {
+        self.pad_token_id = Some(id);
+        self
+    }
+
+    /// Tokens that end a sequence when they have been generated in this order; the sequence keeps them. May be called several times.
+    #[must_use]
+    pub fn stop_sequence(mut self, tokens: impl Into<Vec<i64>>) -> Self {
+        self.stop_sequences.push(tokens.into());
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let fail = |text: String| Err(Error::invalid(text).with_op("generate"));
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return fail(format!("temperature = {} is not a number from 0 on", self.temperature));
+        }
+        if self.top_k == Some(0) {
+            return fail("top_k = 0 leaves no token".to_owned());
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return fail(format!("top_p = {} is outside (0, 1]", self.top_p));
+        }
+        if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
+            return fail(format!(
+                "repetition_penalty = {} is not above 0",
+                self.repetition_penalty
+            ));
+        }
+        if self.stop_sequences.iter().any(Vec::is_empty) {
+            return fail("a stop sequence without tokens".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What fills sequences that have ended before others.
+    pub(super) fn fill(&self, sequences: usize) -> Result<i64> {
+        match self.pad_token_id.or(self.eos_token_id) {
+            Some(id) => Ok(id),
+            None if sequences == 1 || self.stop_sequences.is_empty() => Ok(0),
+            None => Err(Error::invalid(
+                "sequences may end at different lengths, and there is no token to fill them with",
+            )
+            .with_op("generate")
+            .with_hint("set pad_token_id, or take generate_batch, which does not fill")),
+        }
+    }
+
+    pub(super) const fn is_random(&self) -> bool {
+        self.temperature > 0.0
+    }
+
+    /// Whether a sequence ends with these new tokens.
+    pub(super) fn ends(&self, new: &[i64]) -> bool {
+        let last = new.last().copied();
+        last.is_some() && last == self.eos_token_id || self.stop_sequences.iter().any(|stop| new.ends_with(stop))
+    }
+
+    /// A token for a row of logits after these tokens; `draw` is uniform on `[0, 1)`.
+    pub(super) fn choose(&self, logits: &mut [f64], seen: &[i64], draw: f64) -> Result<usize> {
+        if let Some(place) = logits.iter().position(|x| x.is_nan()) {
+            return Err(Error::invalid(format!("the logit of token {place} is NaN")).with_op("generate"));
+        }
+        if self.repetition_penalty != 1.0 {
+            let seen: BTreeSet<usize> = seen.iter().filter_map(|&token| usize::try_from(token).ok()).collect();
+            for token in seen {
+                if let Some(logit) = logits.get_mut(token) {
+                    if *logit < 0.0 {
+                        *logit *= self.repetition_penalty;
+                    } else {
+                        *logit /= self.repetition_penalty;
+                    }
+                }
+            }
+        }
+        let likelier = |&a: &usize, &b: &usize| logits[b].total_cmp(&logits[a]).then(a.cmp(&b));
+        let best = (0..logits.len())
+            .min_by(likelier)
+            .ok_or_else(|| Error::shape("there are no tokens").with_op("generate"))?;
+        if !self.is_random() {
+            return Ok(best);
+        }
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        if let Some(k) = self.top_k.filter(|&k| k < order.len()) {
+            order.select_nth_unstable_by(k, likelier);
+            order.truncate(k);
+        }
+        order.sort_unstable_by(likelier);
+        let weights: Vec<f64> = order
+            .iter()
+            .map(|&i| ((logits[i] - logits[best]) / self.temperature).exp())
+            .collect();
+        let total: f64 = weights.iter().sum();
+        let mut kept = 0.0;
+        let mut last = 0;
+        for (i, weight) in weights.iter().enumerate() {
+            (kept, last) = (kept + weight, i);
+            if kept >= self.top_p * total {
+                break;
+            }
+        }
+        let mut left = draw * kept;
+        for (&token, weight) in order.iter().zip(&weights).take(last + 1) {
+            left -= weight;
+            if left < 0.0 {
+                return Ok(token);
+            }
+        }
+        // Rounding may leave a rest beyond the last one.
+        Ok(order[last])
+    }
+}

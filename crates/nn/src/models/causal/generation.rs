@@ -1,0 +1,163 @@
+//! Generating text, or whatever the tokens stand for, step by step.
+
+use std::fmt;
+
+use polygrad_tensor::{Backend, Device, Error, Result, Tensor, no_grad};
+
+use super::{CausalLm, CausalLmCache, GenerateConfig};
+
+/// Sequences that a model continues, a token each in a step; the iterator gives for each sequence its new token, `None` once it has ended. It is
+/// over when all have ended or have all the tokens that were asked for, or after an error.
+///
+/// Made by [`CausalLm::stream`].
+pub struct Generation<'a, B: Backend, M: ?Sized> {
+    model: &'a M,
+    config: GenerateConfig,
+    device: Device<B>,
+    cache: CausalLmCache<B>,
+    rows: Vec<Row>,
+    /// What the model has not seen yet, `[N, S]`.
+    next: Tensor<B>,
+    left: usize,
+}
+
+struct Row {
+    /// The prompt, and what has been added to it.
+    tokens: Vec<i64>,
+    prompt: usize,
+    ended: bool,
+}
+
+impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Generation<'a, B, M> {
+    pub(super) fn new(model: &'a M, prompts: &[Vec<i64>], count: usize, config: &GenerateConfig) -> Result<Self> {
+        config.check()?;
+        if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
+            return Err(Error::shape("there is no prompt to go on from")
+                .with_op("generate")
+                .with_hint("begin with a token, such as the one for the beginning of a text"));
+        }
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        let positions = model.num_positions();
+        let end = longest.saturating_add(count);
+        if end > positions {
+            let text = format!("{longest} tokens and {count} more, but there are {positions} positions");
+            return Err(Error::out_of_range(text)
+                .with_op("generate")
+                .with_hint("ask for fewer tokens, or cut the prompt"));
+        }
+        for &token in prompts.iter().flatten() {
+            if usize::try_from(token).map_or(true, |token| token >= model.vocab_size()) {
+                let text = format!("token {token} is outside the vocabulary of {}", model.vocab_size());
+                return Err(Error::out_of_range(text).with_op("generate"));
+            }
+        }
+        let device = match model.parameters().first() {
+            Some(param) => param.device(),
+            None => return Err(Error::invalid("a model without parameters").with_op("generate")),
+        };
+        let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
+        let mut cache = model.new_cache().with_left_padding(&padding, &device)?;
+        // The last token is never fed back.
+        cache.reserve(end.saturating_sub(1));
+        let padded = prompts.iter().zip(&padding);
+        let padded =
+            padded.flat_map(|(prompt, &padding)| std::iter::repeat_n(0, padding).chain(prompt.iter().copied()));
+        let next = Tensor::from_vec(padded.collect(), [prompts.len(), longest], &device)?;
+        let rows = prompts.iter().map(|prompt| Row {
+            tokens: prompt.clone(),
+            prompt: prompt.len(),
+            ended: false,
+        });
+        Ok(Self {
+            model,
+            config: config.clone(),
+            cache,
+            rows: rows.collect(),
+            next,
+            left: count,
+            device,
+        })
+    }
+
+    /// Ends a sequence here, for whoever knows better than the options when it is done.
+    ///
+    /// # Errors
+    /// When there is no such sequence.
+    pub fn end(&mut self, sequence: usize) -> Result<()> {
+        let count = self.rows.len();
+        let row = self
+            .rows
+            .get_mut(sequence)
+            .ok_or_else(|| Error::out_of_range(format!("sequence {sequence} of {count}")).with_op("generate"))?;
+        row.ended = true;
+        Ok(())
+    }
+
+    /// Each sequence so far: its prompt, and what has been added to it.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[i64]> {
+        self.rows.iter().map(|row| row.tokens.as_slice())
+    }
+
+    /// [`Generation::rows`], taken out.
+    pub fn into_rows(self) -> Vec<Vec<i64>> {
+        self.rows.into_iter().map(|row| row.tokens).collect()
+    }
+
+    fn step(&mut self) -> Result<Vec<Option<i64>>> {
+        let n = self.rows.len();
+        let mut logits = self.model.next_logits(&self.next, &mut self.cache)?.to_f64_vec()?;
+        let vocabulary = self.model.vocab_size();
+        if vocabulary == 0 || logits.len() != n * vocabulary {
+            let text = format!("{} logits for {n} sequences and {vocabulary} tokens", logits.len());
+            return Err(Error::shape(text).with_op("generate"));
+        }
+        let draws = if self.config.is_random() {
+            Tensor::<B>::rand([n], &self.device)?.to_f64_vec()?
+        } else {
+            vec![0.0; n]
+        };
+        let mut new = Vec::with_capacity(n);
+        for ((row, logits), draw) in self.rows.iter_mut().zip(logits.chunks_exact_mut(vocabulary)).zip(draws) {
+            if row.ended {
+                new.push(None);
+                continue;
+            }
+            let token = self.config.choose(logits, &row.tokens, draw)? as i64;
+            row.tokens.push(token);
+            row.ended = self.config.ends(&row.tokens[row.prompt..]);
+            new.push(Some(token));
+        }
+        // What a sequence that has ended is given does not matter: nobody looks at what follows.
+        let fed = new.iter().map(|token| token.unwrap_or(0)).collect();
+        self.next = Tensor::from_vec(fed, [n, 1], &self.device)?;
+        Ok(new)
+    }
+}
+
+impl<B: Backend, M: CausalLm<B> + ?Sized> Iterator for Generation<'_, B, M> {
+    type Item = Result<Vec<Option<i64>>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rows.iter().all(|row| row.ended) {
+            return None;
+        }
+        self.left = self.left.checked_sub(1)?;
+        let step = no_grad(|| self.step());
+        if step.is_err() {
+            self.left = 0;
+        }
+        Some(step)
+    }
+}
+
+impl<B: Backend, M: ?Sized> fmt::Debug for Generation<'_, B, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ended = self.rows.iter().filter(|row| row.ended).count();
+        write!(
+            f,
+            "Generation({} sequences, {ended} ended, up to {} steps left)",
+            self.rows.len(),
+            self.left
+        )
+    }
+}

@@ -1,0 +1,111 @@
+//! Language models that predict the next token, and what they write.
+
+mod cache;
+mod config;
+mod generation;
+
+use polygrad_tensor::{Backend, DType, Error, Result, Tensor};
+
+pub use cache::CausalLmCache;
+pub(super) use cache::Places;
+pub use config::GenerateConfig;
+pub use generation::Generation;
+
+use super::config::token_shape;
+use crate::Module;
+
+/// A model that predicts the next token from those before it: what generation needs of it.
+///
+/// Generation works with the cache, without gradients, and in the mode that the model has: call [`eval`](Module::eval) first.
+///
+/// ```
+/// use polygrad_nn::Module;
+/// use polygrad_nn::models::{CausalLm, GenerateConfig, Gpt2, Gpt2Config};
+/// # use polygrad_reference::Reference;
+/// # use polygrad_tensor::{Device, Result};
+/// # fn main() -> Result<()> {
+/// # let device = Device::<Reference>::default();
+/// let config = Gpt2Config { vocab_size: 11, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+/// let model = Gpt2::new(&config, &device)?;
+/// model.eval();
+///
+/// // Prompts of different lengths; each is continued as if it were alone.
+/// let options = GenerateConfig::greedy().repetition_penalty(1.2).stop_sequence([3, 4]);
+/// let rows = model.generate_batch(&[vec![1, 5, 2], vec![7]], 4, &options)?;
+/// assert_eq!(rows[1][0], 7);
+///
+/// // Step by step, as the tokens come.
+/// for step in model.stream(&[vec![1, 5, 2]], 4, &options)? {
+///     print!("{:?} ", step?[0]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub trait CausalLm<B: Backend>: Module<B> {
+    /// What it is called in errors.
+    fn name(&self) -> &'static str;
+
+    /// How many tokens there are.
+    fn vocab_size(&self) -> usize;
+
+    /// The longest sequence.
+    fn num_positions(&self) -> usize;
+
+    /// An empty cache for [`CausalLm::forward_cached`].
+    fn new_cache(&self) -> CausalLmCache<B>;
+
+    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64), which follow those that the cache holds; the cache then
+    /// holds them, too.
+    ///
+    /// # Errors
+    /// When a sequence is longer than there are positions, a token is outside the vocabulary, or the cache is of another model or batch.
+    fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>>;
+
+    /// [`CausalLm::forward_cached`], but only the logits `[N, vocab_size]` of the token after the last one.
+    ///
+    /// # Errors
+    /// As [`CausalLm::forward_cached`].
+    fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
+        self.forward_cached(ids, cache)?.select(1, -1)
+    }
+
+    /// Each prompt with up to `count` further tokens, where it ends: with [`GenerateConfig::eos_token_id`], after a stop sequence, or when it has
+    /// them all. Each prompt is continued as if it were alone.
+    ///
+    /// # Errors
+    /// When the options are out of range, there are not enough positions, or a prompt is empty or has a token outside the vocabulary.
+    fn generate_batch(&self, prompts: &[Vec<i64>], count: usize, config: &GenerateConfig) -> Result<Vec<Vec<i64>>> {
+        let mut generation = self.stream(prompts, count, config)?;
+        generation.by_ref().try_for_each(|step| step.map(drop))?;
+        Ok(generation.into_rows())
+    }
+
+    /// `prompt [N, S]` (i64, S at least 1) with up to `count` further tokens for each sequence: fewer only where all have ended. What has ended is
+    /// filled with [`GenerateConfig::pad_token_id`].
+    ///
+    /// # Errors
+    /// As [`CausalLm::generate_batch`], and when sequences may end at different lengths and there is no token to fill them with.
+    fn generate(&self, prompt: &Tensor<B>, count: usize, config: &GenerateConfig) -> Result<Tensor<B>> {
+        let (n, length) = token_shape(self.name(), prompt)?;
+        if length == 0 || n == 0 {
+            return Err(Error::shape("there is no prompt to go on from")
+                .with_op("generate")
+                .with_operands([(prompt.shape(), prompt.dtype())]));
+        }
+        let fill = config.fill(n)?;
+        let prompts = prompt.to_dtype(DType::I64)?.to_vec::<i64>()?;
+        let prompts: Vec<Vec<i64>> = prompts.chunks_exact(length).map(<[i64]>::to_vec).collect();
+        let mut rows = self.generate_batch(&prompts, count, config)?;
+        let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
+        rows.iter_mut().for_each(|row| row.resize(longest, fill));
+        Tensor::from_vec(rows.concat(), [n, longest], &prompt.device())
+    }
+
+    /// The tokens as they come: see [`Generation`].
+    ///
+    /// # Errors
+    /// As [`CausalLm::generate_batch`]; those of the model come with the steps.
+    fn stream(&self, prompts: &[Vec<i64>], count: usize, config: &GenerateConfig) -> Result<Generation<'_, B, Self>> {
+        Generation::new(self, prompts, count, config)
+    }
+}

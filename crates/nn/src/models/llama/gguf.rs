@@ -1,0 +1,207 @@
+//! Llama out of GGUF: names, metadata, and the order of rows.
+//!
+//! Source: the names of llama.cpp's `gguf-py/gguf/constants.py` and the GGUF specification.
+
+use polygrad_tensor::{Error, ErrorKind, HostTensor, Result, Shape};
+
+use super::{LlamaConfig, RopeScaling};
+use crate::StateDict;
+
+const NAME: &str = "llama_from_gguf";
+
+/// A value of a GGUF file's metadata, as far as a [`LlamaConfig`] needs them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GgufValue {
+    /// An integer of any width.
+    Int(i64),
+    /// A float of any width.
+    Float(f64),
+    /// A string.
+    Text(String),
+}
+
+/// The config and the state dict of a [`Llama`](super::Llama), from the tensors of a GGUF file, whose shapes are as in PyTorch (`[out, in]`: GGUF
+/// writes them the other way round) and whose values are floats, and from a look into its metadata. Of the architectures `llama` and `qwen2`; the
+/// rows of queries and keys of the former, which llama.cpp keeps in another order, are put back.
+///
+/// # Errors
+/// When the architecture is another, metadata or a tensor is missing, or there is a tensor that the model does not have.
+pub fn llama_from_gguf(
+    tensors: impl IntoIterator<Item = (String, HostTensor)>,
+    metadata: impl Fn(&str) -> Option<GgufValue>,
+) -> Result<(LlamaConfig, StateDict)> {
+    let arch = match metadata("general.architecture") {
+        Some(GgufValue::Text(arch)) if arch == "llama" || arch == "qwen2" => arch,
+        other => {
+            return Err(Error::unsupported(format!("general.architecture is {other:?}"))
+                .with_op(NAME)
+                .with_hint("there are llama and qwen2"));
+        }
+    };
+    let mut config = read_config(&arch, &metadata)?;
+    let (mut state, mut factors) = (StateDict::new(), None);
+    for (name, tensor) in tensors {
+        if name == "rope_freqs.weight" {
+            factors = Some(tensor.try_to_f64_vec()?);
+            continue;
+        }
+        let (to, heads) = renamed(&name, &config)?;
+        let tensor = match heads {
+            Some(heads) if arch == "llama" => unpermuted(&name, &tensor, heads)?,
+            _ => tensor,
+        };
+        state.insert(to, tensor);
+    }
+    let Some(embedding) = state.get("model.embed_tokens.weight") else {
+        return Err(format_error("the file has no token_embd.weight".to_owned()));
+    };
+    config.vocab_size = embedding.shape().first().copied().unwrap_or(0);
+    config.tie_word_embeddings = !state.contains("lm_head.weight");
+    config.attention_bias = arch == "llama" && state.contains("model.layers.0.self_attn.q_proj.bias");
+    if let Some(factors) = factors {
+        config.rope_scaling = Some(scaling_of(&factors, &config)?);
+    }
+    Ok((config, state))
+}
+
+fn format_error(text: String) -> Error {
+    Error::new(ErrorKind::Format, text).with_op(NAME)
+}
+
+fn read_config(arch: &str, metadata: &impl Fn(&str) -> Option<GgufValue>) -> Result<LlamaConfig> {
+    let count = |key: &str| match metadata(&format!("{arch}.{key}")) {
+        None => Ok(None),
+        Some(GgufValue::Int(value)) if value >= 0 => Ok(Some(value as usize)),
+        Some(other) => Err(format_error(format!(
+            "{arch}.{key} is {other:?}, not a number from 0 on"
+        ))),
+    };
+    let real = |key: &str| match metadata(&format!("{arch}.{key}")) {
+        None => Ok(None),
+        Some(GgufValue::Float(value)) => Ok(Some(value)),
+        Some(other) => Err(format_error(format!("{arch}.{key} is {other:?}, not a float"))),
+    };
+    let needed = |key: &str| count(key)?.ok_or_else(|| format_error(format!("the file does not say {arch}.{key}")));
+    let scaling = match metadata(&format!("{arch}.rope.scaling.type")) {
+        None => None,
+        Some(GgufValue::Text(kind)) if kind == "none" => None,
+        Some(GgufValue::Text(kind)) if kind == "linear" => Some(RopeScaling {
+            rope_type: Some(kind),
+            factor: real("rope.scaling.factor")?,
+            ..RopeScaling::default()
+        }),
+        Some(other) => {
+            let text = format!("{arch}.rope.scaling.type is {other:?}, which is not there");
+            return Err(Error::unsupported(text)
+                .with_op(NAME)
+                .with_hint("there are none and linear"));
+        }
+    };
+    let heads = needed("attention.head_count")?;
+    let default = LlamaConfig::default();
+    let width = needed("embedding_length")?;
+    let head_dim = count("attention.key_length")?.or(count("rope.dimension_count")?);
+    Ok(LlamaConfig {
+        model_type: arch.to_owned(),
+        hidden_size: width,
+        intermediate_size: needed("feed_forward_length")?,
+        num_hidden_layers: needed("block_count")?,
+        num_attention_heads: heads,
+        num_key_value_heads: Some(count("attention.head_count_kv")?.unwrap_or(heads)),
+        head_dim: head_dim.filter(|&dim| dim.checked_mul(heads) != Some(width)),
+        max_position_embeddings: needed("context_length")?,
+        rms_norm_eps: real("attention.layer_norm_rms_epsilon")?
+            .ok_or_else(|| format_error(format!("the file does not say {arch}.attention.layer_norm_rms_epsilon")))?,
+        rope_theta: real("rope.freq_base")?.unwrap_or(default.rope_theta),
+        rope_scaling: scaling,
+        ..default
+    })
+}
+
+/// Hugging Face's name for a tensor, and for queries and keys how many heads they have.
+fn renamed(name: &str, config: &LlamaConfig) -> Result<(String, Option<usize>)> {
+    let unknown = || format_error(format!("there is no place for the tensor {name:?}"));
+    match name {
+        "token_embd.weight" => return Ok(("model.embed_tokens.weight".to_owned(), None)),
+        "output_norm.weight" => return Ok(("model.norm.weight".to_owned(), None)),
+        "output.weight" => return Ok(("lm_head.weight".to_owned(), None)),
+        _ => {}
+    }
+    let (block, rest) = name
+        .strip_prefix("blk.")
+        .and_then(|rest| rest.split_once('.'))
+        .ok_or_else(unknown)?;
+    let (part, kind) = rest.split_once('.').ok_or_else(unknown)?;
+    let block: usize = block.parse().map_err(|_| unknown())?;
+    let (part, heads) = match part {
+        "attn_norm" => ("input_layernorm", None),
+        "ffn_norm" => ("post_attention_layernorm", None),
+        "attn_q" => ("self_attn.q_proj", Some(config.num_attention_heads)),
+        "attn_k" => ("self_attn.k_proj", Some(config.key_value_heads())),
+        "attn_v" => ("self_attn.v_proj", None),
+        "attn_output" => ("self_attn.o_proj", None),
+        "ffn_gate" => ("mlp.gate_proj", None),
+        "ffn_up" => ("mlp.up_proj", None),
+        "ffn_down" => ("mlp.down_proj", None),
+        _ => return Err(unknown()),
+    };
+    if block >= config.num_hidden_layers || !matches!(kind, "weight" | "bias") {
+        return Err(unknown());
+    }
+    Ok((format!("model.layers.{block}.{part}.{kind}"), heads))
+}
+
+/// Rows in the order of Hugging Face. llama.cpp turns neighbours, Hugging Face elements that are half a head apart: within a head, row `2i + j` there is row
+/// `j · D / 2 + i` here.
+fn unpermuted(name: &str, tensor: &HostTensor, heads: usize) -> Result<HostTensor> {
+    let shape = *tensor.shape();
+    let rows = shape.first().copied().unwrap_or(0);
+    if heads == 0 || !rows.is_multiple_of(2 * heads) {
+        return Err(format_error(format!(
+            "{name} has shape {shape}, which {heads} heads do not divide"
+        )));
+    }
+    if rows == 0 || shape.numel() == 0 {
+        return Ok(tensor.clone());
+    }
+    let (width, bytes) = (rows / heads, tensor.bytes());
+    let row = bytes.len() / rows;
+    let mut out = Vec::new();
+    out.try_reserve_exact(bytes.len())
+        .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("{name}: {e}")).with_op(NAME))?;
+    for to in 0..rows {
+        let (head, place) = (to / width, to % width);
+        let from = head * width + 2 * (place % (width / 2)) + place / (width / 2);
+        out.extend_from_slice(&bytes[from * row..(from + 1) * row]);
+    }
+    HostTensor::from_bytes(tensor.dtype(), Shape::new(&shape)?, &out)
+}
+
+/// What llama.cpp has computed out of Llama 3's scaling: by how much the angle of each pair is divided.
+fn scaling_of(factors: &[f64], config: &LlamaConfig) -> Result<RopeScaling> {
+    let unknown =
+        || Err(Error::unsupported("the factors in rope_freqs.weight are not those of Llama 3's scaling").with_op(NAME));
+    if config.rope_scaling.is_some() || factors.len() != config.head_dim() / 2 {
+        return unknown();
+    }
+    let plain = config.frequencies()?;
+    let scaling = RopeScaling {
+        rope_type: Some("llama3".to_owned()),
+        factor: factors.iter().copied().reduce(f64::max),
+        // These are the same in all models of the kind.
+        low_freq_factor: Some(1.0),
+        high_freq_factor: Some(4.0),
+        original_max_position_embeddings: Some(8192.0),
+        ..RopeScaling::default()
+    };
+    let scaled = LlamaConfig {
+        rope_scaling: Some(scaling.clone()),
+        ..config.clone()
+    };
+    let wanted = scaled.frequencies()?;
+    let near = |((plain, wanted), factor): ((&f64, &f64), &f64)| (plain / factor - wanted).abs() <= 1e-4 * wanted;
+    if plain.iter().zip(&wanted).zip(factors).all(near) {
+        return Ok(scaling);
+    }
+    unknown()
+}

@@ -1,0 +1,225 @@
+//! Tokenizers of all kinds behind one type.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::path::Path;
+
+use polygrad_tensor::{Error, ErrorKind, Result};
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+/// Turns text into token ids and back.
+pub struct Tokenizer {
+    kind: Kind,
+}
+
+enum Kind {
+    /// As Hugging Face's tokenizer.json describes it.
+    HuggingFace(Box<tokenizers::Tokenizer>),
+    Bytes,
+    Characters {
+        characters: Vec<char>,
+        ids: HashMap<char, i64>,
+    },
+}
+
+/// An error of the crate `tokenizers`.
+pub(crate) fn failed(op: &'static str, error: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::Format, error.to_string()).with_op(op)
+}
+
+impl Tokenizer {
+    /// Reads a file `tokenizer.json`, as the models on the Hub have it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not of that format.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+        Self::from_json(&text).map_err(|e| e.with_hint(format!("is {} a tokenizer.json?", path.display())))
+    }
+
+    /// [`Tokenizer::from_file`] for its text. Padding and truncation that it asks for are left out: a [`batch`](Tokenizer::batch) says itself how
+    /// it is padded.
+    ///
+    /// # Errors
+    /// When it is not of that format.
+    pub fn from_json(json: &str) -> Result<Self> {
+        let mut inner: tokenizers::Tokenizer = json.parse().map_err(|e| failed("tokenizer", e))?;
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|e| failed("tokenizer", e))?;
+        Ok(Self::wrapped(inner))
+    }
+
+    pub(crate) fn wrapped(inner: tokenizers::Tokenizer) -> Self {
+        Self {
+            kind: Kind::HuggingFace(Box::new(inner)),
+        }
+    }
+
+    /// A token for each byte of UTF-8: 256 of them, whose ids are the bytes.
+    pub const fn bytes() -> Self {
+        Self { kind: Kind::Bytes }
+    }
+
+    /// A token for each character of a text, in the order of their code points.
+    pub fn characters(text: &str) -> Self {
+        let characters: Vec<char> = text.chars().collect::<BTreeSet<_>>().into_iter().collect();
+        let ids = characters.iter().copied().zip(0..).collect();
+        Self {
+            kind: Kind::Characters { characters, ids },
+        }
+    }
+
+    /// Byte-level BPE of up to `vocab_size` tokens (at least 256: all bytes are there), learned from texts; `special_tokens` come first.
+    ///
+    /// Source: Radford et al., "Language models are unsupervised multitask learners" (2019).
+    ///
+    /// # Errors
+    /// When the vocabulary is too small, or training fails.
+    pub fn train_bpe<S: AsRef<str> + Send>(
+        texts: impl IntoIterator<Item = S, IntoIter: Send>,
+        vocab_size: usize,
+        special_tokens: &[&str],
+    ) -> Result<Self> {
+        const OP: &str = "train_bpe";
+        let least = 256 + special_tokens.len();
+        if vocab_size < least {
+            let text = format!("a vocabulary of {vocab_size} has no room for all bytes and special tokens: {least}");
+            return Err(Error::invalid(text).with_op(OP));
+        }
+        let special = special_tokens
+            .iter()
+            .map(|&token| tokenizers::AddedToken::from(token, true));
+        let mut trainer: TrainerWrapper = BpeTrainer::builder()
+            .show_progress(false)
+            .vocab_size(vocab_size)
+            .special_tokens(special.collect())
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .build()
+            .into();
+        let bytes = ByteLevel::default().add_prefix_space(false);
+        let mut inner = tokenizers::Tokenizer::new(BPE::default());
+        inner.with_pre_tokenizer(Some(bytes));
+        inner.with_decoder(Some(bytes));
+        inner
+            .train(&mut trainer, texts.into_iter())
+            .map_err(|e| failed(OP, e))?;
+        Ok(Self::wrapped(inner))
+    }
+
+    /// As the text of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// For bytes and characters, which have no such form.
+    pub fn to_json(&self) -> Result<String> {
+        match &self.kind {
+            Kind::HuggingFace(inner) => inner.to_string(true).map_err(|e| failed("to_json", e)),
+            _ => Err(Error::unsupported("a tokenizer of bytes or characters is no tokenizer.json").with_op("to_json")),
+        }
+    }
+
+    /// How many tokens there are, special ones included.
+    pub fn vocab_size(&self) -> usize {
+        match &self.kind {
+            Kind::HuggingFace(inner) => inner.get_vocab_size(true),
+            Kind::Bytes => 256,
+            Kind::Characters { characters, .. } => characters.len(),
+        }
+    }
+
+    /// The id of a token, if there is one.
+    pub fn token_to_id(&self, token: &str) -> Option<i64> {
+        match &self.kind {
+            Kind::HuggingFace(inner) => inner.token_to_id(token).map(i64::from),
+            Kind::Bytes => match token.as_bytes() {
+                [byte] => Some((*byte).into()),
+                _ => None,
+            },
+            Kind::Characters { ids, .. } => {
+                let mut characters = token.chars();
+                let first = characters.next()?;
+                characters.next().is_none().then(|| ids.get(&first).copied())?
+            }
+        }
+    }
+
+    /// The ids of a text. `special` adds the special tokens that a model is to be given, such as BERT's `[CLS]` and `[SEP]`.
+    ///
+    /// # Errors
+    /// When a character is not in the vocabulary of a tokenizer of characters.
+    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<i64>> {
+        match &self.kind {
+            Kind::HuggingFace(inner) => {
+                let encoding = inner.encode_fast(text, special).map_err(|e| failed("encode", e))?;
+                Ok(encoding.get_ids().iter().map(|&id| id.into()).collect())
+            }
+            Kind::Bytes => Ok(text.bytes().map(i64::from).collect()),
+            Kind::Characters { ids, .. } => text
+                .chars()
+                .map(|c| {
+                    ids.get(&c).copied().ok_or_else(|| {
+                        Error::invalid(format!("the character {c:?} is not in the vocabulary")).with_op("encode")
+                    })
+                })
+                .collect(),
+        }
+    }
+
+    /// The ids of several texts.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<i64>>> {
+        texts.iter().map(|text| self.encode(text, special)).collect()
+    }
+
+    /// The text of ids. `skip_special` leaves special tokens out. Bytes that are no UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// When an id is outside the vocabulary.
+    pub fn decode(&self, ids: &[i64], skip_special: bool) -> Result<String> {
+        let outside = |id: i64| {
+            let text = format!("token {id} is outside the vocabulary of {}", self.vocab_size());
+            Error::out_of_range(text).with_op("decode")
+        };
+        match &self.kind {
+            Kind::HuggingFace(inner) => {
+                let known = |&id: &i64| {
+                    let small = u32::try_from(id).ok();
+                    small
+                        .filter(|&id| inner.id_to_token(id).is_some())
+                        .ok_or_else(|| outside(id))
+                };
+                let ids = ids.iter().map(known).collect::<Result<Vec<u32>>>()?;
+                inner.decode(&ids, skip_special).map_err(|e| failed("decode", e))
+            }
+            Kind::Bytes => {
+                let bytes = ids.iter().map(|&id| u8::try_from(id).map_err(|_| outside(id)));
+                Ok(String::from_utf8_lossy(&bytes.collect::<Result<Vec<u8>>>()?).into_owned())
+            }
+            Kind::Characters { characters, .. } => ids
+                .iter()
+                .map(|&id| {
+                    let place = usize::try_from(id).ok();
+                    place
+                        .and_then(|place| characters.get(place))
+                        .copied()
+                        .ok_or_else(|| outside(id))
+                })
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.kind {
+            Kind::HuggingFace(_) => "tokenizer.json",
+            Kind::Bytes => "bytes",
+            Kind::Characters { .. } => "characters",
+        };
+        write!(f, "Tokenizer({kind}, {} tokens)", self.vocab_size())
+    }
+}
