@@ -15,7 +15,7 @@ mod t5;
 mod vit;
 
 pub use activation::ActivationFn;
-pub use bert::{BertClassifier, BertConfig, BertInput};
+pub use bert::{Bert, BertClassifier, BertConfig, BertInput};
 pub use causal::{CausalLm, CausalLmCache, GenerateConfig, Generation};
 pub use config::ModelConfig;
 pub use gpt2::{Gpt2, Gpt2Config};

@@ -45,15 +45,38 @@ pub struct BertClassifier<B: Backend = AnyBackend> {
     bert: Bert<B>,
     dropout: Dropout,
     classifier: Linear<B>,
-    #[module(skip)]
-    config: BertConfig,
 }
 
+/// BERT without a head: a vector for each token, under the names of Hugging Face's `BertModel`. Models for sentence embeddings, such as MiniLM, are
+/// files of this.
+///
+/// ```
+/// # use polygrad_nn::models::{Bert, BertConfig, BertInput};
+/// # use polygrad_reference::Reference;
+/// # use polygrad_tensor::{Device, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// # let device = Device::<Reference>::default();
+/// let config = BertConfig {
+///     vocab_size: 20,
+///     hidden_size: 8,
+///     num_hidden_layers: 2,
+///     num_attention_heads: 2,
+///     intermediate_size: 16,
+///     ..BertConfig::default()
+/// };
+/// let model = Bert::new(&config, &device)?;
+/// let ids = Tensor::new([[4i64, 7, 9], [5, 3, 0]], &device)?;
+/// assert_eq!(model.forward(BertInput::new(&ids))?.dims(), [2, 3, 8]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Module)]
-struct Bert<B: Backend> {
+pub struct Bert<B: Backend = AnyBackend> {
     embeddings: Embeddings<B>,
     encoder: Encoder<B>,
     pooler: Pooler<B>,
+    #[module(skip)]
+    config: BertConfig,
 }
 
 #[derive(Debug, Module)]
@@ -109,7 +132,7 @@ impl<'a, B: Backend> BertInput<'a, B> {
     }
 }
 
-impl<B: Backend> BertClassifier<B> {
+impl<B: Backend> Bert<B> {
     /// A model with random weights, as BERT begins.
     ///
     /// # Errors
@@ -130,23 +153,19 @@ impl<B: Backend> BertClassifier<B> {
         }
         let layers = (0..config.num_hidden_layers).map(|_| Layer::new(config, device));
         Ok(Self {
-            bert: Bert {
-                embeddings: Embeddings {
-                    word_embeddings: words.build(device)?,
-                    position_embeddings: embedding(config.max_position_embeddings).build(device)?,
-                    token_type_embeddings: embedding(config.type_vocab_size).build(device)?,
-                    layer_norm: config.norm(device)?,
-                    dropout: Dropout::new(config.hidden_dropout_prob)?,
-                },
-                encoder: Encoder {
-                    layer: layers.collect::<Result<_>>()?,
-                },
-                pooler: Pooler {
-                    dense: config.linear(width, width, device)?,
-                },
+            embeddings: Embeddings {
+                word_embeddings: words.build(device)?,
+                position_embeddings: embedding(config.max_position_embeddings).build(device)?,
+                token_type_embeddings: embedding(config.type_vocab_size).build(device)?,
+                layer_norm: config.norm(device)?,
+                dropout: Dropout::new(config.hidden_dropout_prob)?,
             },
-            dropout: Dropout::new(config.classifier_dropout.unwrap_or(config.hidden_dropout_prob))?,
-            classifier: config.linear(width, config.labels(), device)?,
+            encoder: Encoder {
+                layer: layers.collect::<Result<_>>()?,
+            },
+            pooler: Pooler {
+                dense: config.linear(width, width, device)?,
+            },
             config: config.clone(),
         })
     }
@@ -156,24 +175,11 @@ impl<B: Backend> BertClassifier<B> {
         &self.config
     }
 
-    /// The logits of the classes `[N, num_labels]`.
+    /// The vectors of all tokens after the last layer `[N, S, hidden_size]`.
     ///
     /// # Errors
     /// When a text is longer than `max_position_embeddings`, a token is outside the vocabulary, or shapes do not fit.
     pub fn forward(&self, input: BertInput<'_, B>) -> Result<Tensor<B>> {
-        watch::layer(self, input.input_ids, || {
-            let hidden = self.encode(input)?;
-            let first = hidden.select(1, 0)?;
-            let pooled = self.bert.pooler.dense.forward(&first)?.tanh()?;
-            self.classifier.forward(&self.dropout.forward(&pooled)?)
-        })
-    }
-
-    /// The vectors of all tokens after the last layer `[N, S, hidden_size]`: for a head of one's own.
-    ///
-    /// # Errors
-    /// As [`BertClassifier::forward`].
-    pub fn encode(&self, input: BertInput<'_, B>) -> Result<Tensor<B>> {
         let ids = input.input_ids;
         let (n, length) = token_shape(NAME, ids)?;
         if length == 0 || length > self.config.max_position_embeddings {
@@ -187,11 +193,54 @@ impl<B: Backend> BertClassifier<B> {
         let mask = (input.attention_mask)
             .map(|mask| padding_mask(NAME, mask, (n, length)))
             .transpose()?;
-        let mut x = self.bert.embeddings.forward(ids, input.token_type_ids)?;
-        for layer in &self.bert.encoder.layer {
+        let mut x = self.embeddings.forward(ids, input.token_type_ids)?;
+        for layer in &self.encoder.layer {
             x = layer.forward(&x, mask.as_ref())?;
         }
         Ok(x)
+    }
+
+    /// What stands for a whole text, from the vectors of its tokens: the first one's through a layer and tanh, `[N, hidden_size]`.
+    ///
+    /// # Errors
+    /// When the shape is not that of [`Bert::forward`]'s result.
+    pub fn pool(&self, hidden: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pooler.dense.forward(&hidden.select(1, 0)?)?.tanh()
+    }
+}
+
+impl<B: Backend> BertClassifier<B> {
+    /// A model with random weights, as BERT begins.
+    ///
+    /// # Errors
+    /// As [`Bert::new`].
+    pub fn new(config: &BertConfig, device: &Device<B>) -> Result<Self> {
+        Ok(Self {
+            bert: Bert::new(config, device)?,
+            dropout: Dropout::new(config.classifier_dropout.unwrap_or(config.hidden_dropout_prob))?,
+            classifier: config.linear(config.hidden_size, config.labels(), device)?,
+        })
+    }
+
+    /// The config.
+    pub fn config(&self) -> &BertConfig {
+        &self.bert.config
+    }
+
+    /// The model below the head.
+    pub fn bert(&self) -> &Bert<B> {
+        &self.bert
+    }
+
+    /// The logits of the classes `[N, num_labels]`.
+    ///
+    /// # Errors
+    /// As [`Bert::forward`].
+    pub fn forward(&self, input: BertInput<'_, B>) -> Result<Tensor<B>> {
+        watch::layer(self, input.input_ids, || {
+            let pooled = self.bert.pool(&self.bert.forward(input)?)?;
+            self.classifier.forward(&self.dropout.forward(&pooled)?)
+        })
     }
 }
 

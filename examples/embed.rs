@@ -1,0 +1,42 @@
+//! Which sentences mean the same? Embeddings by a BERT model of the Hub, such as all-MiniLM-L6-v2:
+//! `cargo run --release --features text --example embed -- FOLDER "a sentence" "another" …`, where FOLDER has its config.json, tokenizer.json and
+//! model.safetensors.
+
+use std::path::PathBuf;
+
+use polygrad::nn::StateDict;
+use polygrad::nn::models::{Bert, BertConfig, BertInput, ModelConfig};
+use polygrad::prelude::*;
+use polygrad::text::{Side, Tokenizer};
+
+/// The mean of the vectors of each text's tokens, of length 1.
+fn embeddings(model: &Bert, tokenizer: &Tokenizer, texts: &[&str], device: &Device) -> Result<Tensor> {
+    let batch = tokenizer.batch(texts, 0, Side::Right, device)?;
+    let tokens = no_grad(|| model.forward(BertInput::new(&batch.ids).attention_mask(&batch.attention_mask)))?;
+    let counts = batch.attention_mask.unsqueeze(2)?.to_dtype(DType::F32)?;
+    let mean = (tokens.mul(&counts)?.sum(1)? / counts.sum(1)?)?;
+    let length = mean.square()?.sum_keepdim(1)?.sqrt()?;
+    mean / length
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, texts @ ..] = arguments.as_slice() else {
+        return Err(Error::invalid("give the folder of a model, and sentences"));
+    };
+    let file = |name: &str| PathBuf::from(folder).join(name);
+    let device = Device::new("cpu")?;
+    let tokenizer = Tokenizer::from_file(file("tokenizer.json"))?;
+    let model = Bert::new(&BertConfig::load(file("config.json"))?, &device)?;
+    // Old files have the numbers of positions among their tensors, too.
+    let state = StateDict::load(file("model.safetensors"))?;
+    let report = model.load_state_dict(&state, false)?;
+    eprintln!("{report:?}");
+    model.eval();
+
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let vectors = embeddings(&model, &tokenizer, &texts, &device)?;
+    println!("{}", vectors.narrow(1, 0, 4)?);
+    println!("similarities, from -1 to 1:\n{}", vectors.matmul(&vectors.t()?)?);
+    Ok(())
+}
