@@ -9,13 +9,17 @@ use crate::run::config::{self, COUNTS, Model, Optimizer};
 
 #[derive(Debug, Args)]
 pub(crate) struct Train {
-    /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data, or images and their folder
+    /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data, images and their folder, or chargpt
     #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume")]
     pub(crate) dataset: Option<String>,
 
     /// For images: a folder with a folder of PNG files for each class, or with such folders in train and test
     #[arg(value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
+
+    /// For chargpt: the text to learn from, plain or gzip-compressed [default: a million characters of Shakespeare]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) data: Data,
@@ -250,9 +254,15 @@ fn count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("give a whole number, {} to {}", COUNTS.start(), COUNTS.end()))
 }
 
-fn seed(text: &str) -> Result<u64, String> {
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
     text.parse()
         .map_err(|_| format!("give a whole number, 0 to {}", u64::MAX))
+}
+
+/// From 0 on.
+pub(crate) fn number(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0);
+    number.ok_or_else(|| "give a number from 0 on, such as 0.8".into())
 }
 
 fn opset(text: &str) -> Result<i64, String> {

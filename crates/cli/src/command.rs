@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::args::{Devices, Eval, ExportRun, Predict, Run, Show, Train};
+use crate::chargpt::generate::Generate;
 use crate::{convert, lab};
 
 /// Train, evaluate and use image classifiers on any backend
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     Eval(Eval),
     /// Say what a trained model sees in a PNG file
     Predict(Predict),
+    /// Write a text with a model that learnt from one
+    Generate(Generate),
     /// Run a model from an ONNX file
     Run(Run),
     /// Say what an ONNX file, a safetensors file or a run folder holds: graph, tensors, shapes, FLOPs

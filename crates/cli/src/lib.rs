@@ -22,6 +22,7 @@
 
 mod args;
 mod backend;
+mod chargpt;
 mod command;
 #[cfg(feature = "formats")]
 mod convert;
@@ -82,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Train(args) => train::command(&args),
         Command::Eval(args) => eval::command(&args),
         Command::Predict(args) => predict::command(&args),
+        Command::Generate(args) => chargpt::generate::command(&args),
         Command::Run(args) => onnx::run::command(&args),
         Command::Show(args) => onnx::show::command(&args),
         Command::Export(args) => onnx::export::command(&args),

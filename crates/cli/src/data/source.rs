@@ -90,6 +90,19 @@ impl Places {
         ))
     }
 
+    /// A file that comes with Polygrad, by its path in the folder of data.
+    ///
+    /// # Errors
+    /// When it is in none of the places, which are named.
+    pub(crate) fn carried_file(&self, name: &str) -> Result<PathBuf> {
+        let searched: Vec<PathBuf> = self.carried.iter().map(|place| place.join(name)).collect();
+        searched.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+            let list: String = searched.iter().map(|path| format!("\n    {}", path.shown())).collect();
+            Failure::new(format!("this file is in none of its places:{list}"))
+                .fix("run in a checkout of the repository, or set POLYGRAD_DATA to its data folder")
+        })
+    }
+
     fn full_fashion_mnist(&self) -> Result<Files> {
         if self.system.is_dir() {
             return find(&self.system, "fashion-mnist");

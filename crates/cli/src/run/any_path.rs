@@ -12,7 +12,7 @@ enum Written {
     Other(OsString),
 }
 
-pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
     match path.as_ref().map(|path| (path.to_str(), path.as_os_str())) {
         None => serializer.serialize_none(),
         Some((Some(text), _)) => text.serialize(serializer),
@@ -20,7 +20,7 @@ pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) ->
     }
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     let written = Option::<Written>::deserialize(deserializer)?;
     Ok(written.map(|written| match written {
         Written::Text(text) => text.into(),

@@ -1,6 +1,6 @@
 //! What a training run leaves behind.
 
-mod any_path;
+pub(crate) mod any_path;
 pub(crate) mod atomic;
 pub(crate) mod config;
 pub(crate) mod curves;

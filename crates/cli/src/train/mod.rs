@@ -10,11 +10,12 @@ mod state;
 
 use std::path::{Path, PathBuf};
 
-use polygrad::Device;
 use polygrad::train::{Run, RunFolder};
+use polygrad::{Device, ErrorKind};
 
 use crate::args::{Data, Train};
 use crate::backend;
+use crate::chargpt;
 use crate::data::files::Dataset;
 use crate::data::folder;
 use crate::data::source::{Places, Request};
@@ -32,7 +33,9 @@ use crate::run::resume_command;
 /// Everything that options, data, devices and disks can do wrong.
 pub(crate) fn command(args: &Train) -> Result<Outcome> {
     match &args.resume {
+        Some(path) if chargpt::is_one(&RunFolder::new(path)) => chargpt::resume(args, path),
         Some(path) => resume(args, path),
+        None if args.dataset.as_deref() == Some(chargpt::NAME) => chargpt::start(args),
         None => start(args),
     }
 }
@@ -50,7 +53,7 @@ fn start(args: &Train) -> Result<Outcome> {
 }
 
 /// A folder that a new run cannot have.
-fn occupied(error: polygrad::Error, out: &Path) -> Failure {
+pub(crate) fn occupied(error: polygrad::Error, out: &Path) -> Failure {
     let failure = Failure::from(error);
     match RunFolder::new(out) {
         folder if folder.checkpoint().exists() => failure.fix(format!(
@@ -59,6 +62,29 @@ fn occupied(error: polygrad::Error, out: &Path) -> Failure {
         )),
         _ => failure,
     }
+}
+
+/// Why training has failed, and what to do about it.
+pub(crate) fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
+    let Some(run) = run.filter(|run| run.checkpoint().exists() || run.check().is_err()) else {
+        return match error.kind() {
+            ErrorKind::InvalidArgument => diverged(error, lr),
+            _ => error.into(),
+        };
+    };
+    match (run.check(), error.kind()) {
+        (Err(lost), _) => Failure::from(lost)
+            .fix("bring the folder back and go on from its last checkpoint with --resume, or start a new run"),
+        (_, ErrorKind::InvalidArgument) => diverged(error, lr),
+        (_, ErrorKind::Io) => {
+            Failure::from(error).then(&format!("go on from the last checkpoint: {}", resume_command(run)))
+        }
+        _ => error.into(),
+    }
+}
+
+fn diverged(error: polygrad::Error, lr: f64) -> Failure {
+    Failure::from(error).fix(format!("start a new run with an --lr below {}", short(lr)))
 }
 
 /// A folder that there is no run in to go on with.

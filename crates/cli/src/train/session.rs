@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use polygrad::train::{Callback, Control, Ended, Event, Progress, ProgressBar, Run, RunFolder, TrainerConfig};
-use polygrad::{Device, ErrorKind, manual_seed};
+use polygrad::{Device, manual_seed};
 
-use super::learner;
+use super::{explained, learner};
 use crate::data::files::Dataset;
-use crate::failure::{Failure, Result, Shown};
+use crate::failure::{Result, Shown};
 use crate::interrupt::Interrupt;
 use crate::loaders;
 use crate::outcome::Outcome;
-use crate::progress::{clock, note, say, short};
+use crate::progress::{clock, note, say};
 use crate::run::config::{Config, name};
 use crate::run::{curves, resume_command};
 
@@ -43,21 +43,9 @@ pub(super) fn run(
     let train = loaders::training(&data.train, config, device)?;
     let test = loaders::evaluation(&data.test, &config.input, device)?;
     let mut trainer = learner::build(config, &data.train, device, options)?;
-    let summary = trainer.fit(&train, Some(&test)).map_err(|error| {
-        let lost = trainer.run().and_then(|run| run.check().err());
-        let begun = trainer.run().is_some_and(|run| run.checkpoint().exists());
-        match (lost, error.kind()) {
-            (Some(lost), _) if begun => Failure::from(lost)
-                .fix("bring the folder back and go on from its last checkpoint with --resume, or start a new run"),
-            (_, ErrorKind::InvalidArgument) => {
-                Failure::from(error).fix(format!("start a new run with an --lr below {}", short(config.lr)))
-            }
-            (_, ErrorKind::Io) if begun => {
-                Failure::from(error).then(&format!("go on from the last checkpoint: {}", resume_command(&folder)))
-            }
-            _ => error.into(),
-        }
-    })?;
+    let summary = trainer
+        .fit(&train, Some(&test))
+        .map_err(|error| explained(error, trainer.run(), config.lr))?;
     let path = folder.path().shown();
     if summary.ended == Ended::Stopped {
         note(&format!("stopped; to go on: {}", resume_command(&folder)));

@@ -33,6 +33,10 @@ pub(super) fn new(args: &Train) -> Result<Config> {
     let Some(dataset) = args.dataset.clone() else {
         return Err(Failure::new("no data set was named").fix("for example: polygrad train fashion-mnist"));
     };
+    if args.text.is_some() {
+        return Err(Failure::new(format!("{dataset} are images, and --text names a text"))
+            .fix("polygrad train chargpt --text FILE"));
+    }
     let of_images = dataset == IMAGES;
     let folder = match (&args.path, place(&args.data)?) {
         (Some(path), None) if of_images => Some(absolute(path)?),

@@ -5,6 +5,7 @@ mod common;
 
 mod bad_input;
 mod bench;
+mod chargpt;
 mod check;
 mod commands;
 mod convert;

@@ -1,0 +1,107 @@
+//! A text as tokens, one for each character.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use flate2::read::GzDecoder;
+use polygrad::Device;
+use polygrad::data::{DataLoader, DataLoaderConfig};
+use polygrad::nn::open_file;
+
+use super::{Batch, Settings};
+use crate::data::source::Places;
+use crate::failure::{Failure, Result, Shown};
+
+/// More kinds of characters are no text to learn from.
+const KINDS: usize = 4096;
+
+/// Sequences in a batch of an evaluation.
+const EVALUATED: usize = 64;
+
+/// A text.
+pub(super) struct Text {
+    characters: String,
+    tokens: Arc<Vec<i64>>,
+}
+
+impl Text {
+    /// Reads a file, plain or gzip-compressed; the plays that come with Polygrad where none is named.
+    ///
+    /// # Errors
+    /// A file that cannot be found or read, is not UTF-8, or has more than 4,096 kinds of characters.
+    pub(super) fn load(path: Option<&Path>) -> Result<Self> {
+        let own = match path {
+            Some(path) => path.to_owned(),
+            None => Places::of_this_machine().carried_file("shakespeare/shakespeare.txt.gz")?,
+        };
+        let bad = |what: &str| Failure::new(format!("{} {what}", own.shown())).fix("give a file of text in UTF-8");
+        let mut bytes = Vec::new();
+        let failed = |e: std::io::Error| Failure::io("read", &own, &e);
+        open_file(&own)?.0.read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            let mut plain = Vec::new();
+            // A gigabyte of text is more than anybody means.
+            let mut decoder = GzDecoder::new(bytes.as_slice()).take(1 << 30);
+            decoder.read_to_end(&mut plain).map_err(|_| bad("is damaged"))?;
+            bytes = plain;
+        }
+        let text = String::from_utf8(bytes).map_err(|_| bad("is no text in UTF-8"))?;
+        let kinds: BTreeSet<char> = text.chars().collect();
+        if kinds.len() > KINDS {
+            return Err(bad(&format!("has {} kinds of characters", kinds.len())));
+        }
+        let places: HashMap<char, i64> = kinds.iter().copied().zip(0..).collect();
+        Ok(Self {
+            tokens: Arc::new(text.chars().map(|c| places[&c]).collect()),
+            characters: kinds.into_iter().collect(),
+        })
+    }
+
+    /// Each character once.
+    pub(super) fn characters(&self) -> &str {
+        &self.characters
+    }
+
+    /// The number of characters.
+    pub(super) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Nine tenths of the text in sequences from random places, as many in an epoch as cover it once, and the last tenth from its beginning on;
+    /// each with the characters that follow.
+    ///
+    /// # Errors
+    /// A text that is too short for one sequence in either part.
+    pub(super) fn loaders(
+        &self,
+        settings: &Settings,
+        device: &Device,
+    ) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
+        let (length, context) = (self.tokens.len(), settings.context);
+        let end = length - length / 10;
+        if length - end <= context {
+            return Err(Failure::new(format!(
+                "a tenth of the text is to judge by, and must be longer than {context} characters: it has {length}"
+            ))
+            .fix("give a longer text"));
+        }
+        let at = move |tokens: &[i64], begin: usize| {
+            let window = |begin: usize| tokens[begin..begin + context].to_vec();
+            (window(begin), window(begin + 1))
+        };
+        let tokens = Arc::clone(&self.tokens);
+        let train = DataLoaderConfig::new((0..end / context).collect::<Vec<usize>>())
+            .batch_size(settings.batch_size)
+            .seed(settings.seed)
+            .transform(move |_, rng| Ok(at(&tokens, rng.below(end - context))))
+            .build(device)?;
+        let tokens = Arc::clone(&self.tokens);
+        let validation = DataLoaderConfig::new((end..length - context).step_by(context).collect::<Vec<usize>>())
+            .batch_size(EVALUATED)
+            .transform(move |begin, _| Ok(at(&tokens, begin)))
+            .build(device)?;
+        Ok((train, validation))
+    }
+}
