@@ -4,6 +4,7 @@
 mod common;
 
 mod attention;
+mod autocast;
 mod captured;
 mod compiled;
 mod derive;
