@@ -11,6 +11,7 @@ mod derive;
 mod differences;
 mod ema;
 mod files;
+mod grad_scaler;
 mod gradients;
 mod images;
 mod init;
