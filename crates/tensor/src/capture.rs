@@ -14,8 +14,8 @@ const MAX_PROGRAMS: usize = 8;
 
 /// Runs a computation by its ops alone, without the layers above them: no shapes to check, no gradient graph to build.
 ///
-/// The first two runs with inputs of the same shapes and dtypes, in one mode of [`autocast`](crate::autocast()), are recorded; where both are the same, op by op and number by number, the
-/// rest are replayed: ops that do not depend on the inputs are computed once, and ops that the backend has as one are joined. Otherwise,
+/// The first two runs with inputs of the same shapes and dtypes, in one mode of [`autocast`](crate::autocast()), are recorded; where both are
+/// the same, op by op and number by number, the rest are replayed: ops that do not depend on the inputs are computed once, and ops that the backend has as one are joined. Otherwise,
 /// and where something cannot be recorded, each run goes on as if nothing were captured, and [`Capture::refusal`] says why.
 ///
 /// What the computation uses and is not among its inputs is frozen, numbers as well as tensors: a replay knows nothing of the code that

@@ -5,6 +5,7 @@ mod common;
 
 mod attention;
 mod autocast;
+mod autocast_models;
 mod captured;
 mod compiled;
 mod derive;
