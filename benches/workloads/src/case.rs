@@ -1,6 +1,6 @@
 //! Which cases there are, what they are called, and how much work a step of each is.
 
-use polygrad_tensor::{Backend, Device, Error, Result};
+use polygrad_tensor::{Backend, DType, Device, Error, Result};
 
 use crate::dispatch::Dispatch;
 use crate::elementwise::Elementwise;
@@ -11,7 +11,11 @@ use crate::{Prepared, cnn, gpt, lstm, resnet};
 
 /// One piece of work, of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case(Kind);
+pub struct Case {
+    kind: Kind,
+    /// The dtype under whose autocast it runs.
+    autocast: Option<DType>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -59,12 +63,12 @@ pub fn cases() -> Vec<Case> {
         all.extend([Optim::Sgd, Optim::Adam].map(|optim| Kind::Mlp(mlp, optim)));
     }
     all.extend([Kind::Cnn, Kind::ResNet, Kind::Gpt, Kind::Lstm]);
-    all.into_iter().map(Case).collect()
+    all.into_iter().map(Case::of).collect()
 }
 
 /// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words: `mlp-rl`, `mlp-rl/adam`,
 /// `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products may be of any extents and in any float dtype:
-/// `gemm/4096x4096x4096/bf16`.
+/// `gemm/4096x4096x4096/bf16`. Training steps run under autocast where the name ends in its dtype: `gpt/bf16`.
 ///
 /// # Errors
 /// When there is no such case; the error lists those that there are.
@@ -82,7 +86,16 @@ pub fn select(name: &str) -> Result<Vec<Case>> {
     if let ["gemm", rest @ ..] = &*words
         && let Some(gemm) = Gemm::parse(rest)
     {
-        return Ok(vec![Case(Kind::Gemm(gemm))]);
+        return Ok(vec![Case::of(Kind::Gemm(gemm))]);
+    }
+    if let Some((rest, dtype @ ("bf16" | "f16"))) = name.rsplit_once(['/', ' '])
+        && let Ok(dtype) = dtype.parse()
+    {
+        let trained = select(rest)?.into_iter().filter(Case::trains);
+        let trained: Vec<Case> = trained.map(|case| case.under(dtype)).collect();
+        if !trained.is_empty() {
+            return Ok(trained);
+        }
     }
     let of_workload: Vec<String> = cases()
         .iter()
@@ -98,9 +111,21 @@ pub fn select(name: &str) -> Result<Vec<Case>> {
 }
 
 impl Case {
+    const fn of(kind: Kind) -> Self {
+        Self { kind, autocast: None }
+    }
+
+    /// The same work in mixed precision.
+    const fn under(self, dtype: DType) -> Self {
+        Self {
+            autocast: Some(dtype),
+            ..self
+        }
+    }
+
     /// The name of its workload.
     pub fn workload(&self) -> &'static str {
-        match self.0 {
+        match self.kind {
             Kind::Dispatch(_) => "dispatch",
             Kind::Elementwise(..) => "elementwise",
             Kind::Gemm(_) => "gemm",
@@ -116,18 +141,22 @@ impl Case {
     /// Its own name: the workload and, where that has several cases, which: `gemm 32x10x128`.
     pub fn name(&self) -> String {
         let workload = self.workload();
-        match self.0 {
+        let name = match self.kind {
             Kind::Dispatch(dispatch) => format!("{workload} {}", dispatch.name()),
             Kind::Elementwise(op, size) => format!("{workload} {} {size}", op.name()),
             Kind::Gemm(gemm) => format!("{workload} {}", gemm.name()),
             Kind::Mlp(_, optim) => format!("{workload} {}", optim.name()),
             Kind::Act | Kind::Cnn | Kind::ResNet | Kind::Gpt | Kind::Lstm => workload.to_owned(),
+        };
+        match self.autocast {
+            Some(dtype) => format!("{name} {dtype}"),
+            None => name,
         }
     }
 
     /// How much work one step is.
     pub fn amount(&self) -> Amount {
-        let flops = match self.0 {
+        let flops = match self.kind {
             Kind::Dispatch(dispatch) => {
                 return Amount {
                     ops: dispatch.ops(),
@@ -152,14 +181,14 @@ impl Case {
     /// Whether a step trains, and so has a loss.
     pub fn trains(&self) -> bool {
         !matches!(
-            self.0,
+            self.kind,
             Kind::Dispatch(_) | Kind::Elementwise(..) | Kind::Gemm(_) | Kind::Act
         )
     }
 
     /// Whether a step runs a model, and so may be recorded and replayed.
     pub fn is_model(&self) -> bool {
-        self.trains() || matches!(self.0, Kind::Act)
+        self.trains() || matches!(self.kind, Kind::Act)
     }
 
     /// Makes model, optimizer and data on a device.
@@ -175,7 +204,7 @@ impl Case {
     /// # Errors
     /// When the device lacks an op or memory.
     pub fn prepare_for<B: Backend, W: Mode<B>>(&self, device: &Device<B>) -> Result<Prepared<B>> {
-        match self.0 {
+        let prepared = match self.kind {
             Kind::Dispatch(dispatch) => dispatch.prepare(device),
             Kind::Elementwise(op, size) => op.prepare(size, device),
             Kind::Gemm(gemm) => gemm.prepare(device),
@@ -185,6 +214,10 @@ impl Case {
             Kind::ResNet => resnet::prepare::<B, W>(device),
             Kind::Gpt => gpt::prepare::<B, W>(device),
             Kind::Lstm => lstm::prepare::<B, W>(device),
-        }
+        }?;
+        Ok(match self.autocast {
+            Some(dtype) => prepared.under_autocast(dtype),
+            None => prepared,
+        })
     }
 }

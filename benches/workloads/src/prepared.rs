@@ -4,7 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use polygrad_nn::{Module, Param, Visit};
-use polygrad_tensor::{Backend, Result, Tensor};
+use polygrad_tensor::{Backend, DType, Result, Tensor, autocast};
 
 use crate::data;
 
@@ -33,6 +33,16 @@ impl<B: Backend> Prepared<B> {
     /// Shows the model that the step runs.
     pub(crate) fn with_model(mut self, model: Rc<dyn Visit<B>>) -> Self {
         self.model = Some(model);
+        self
+    }
+
+    /// The same step in mixed precision.
+    pub(crate) fn under_autocast(mut self, dtype: DType) -> Self
+    where
+        B: 'static,
+    {
+        let mut step = self.step;
+        self.step = Box::new(move || autocast(dtype, &mut step));
         self
     }
 

@@ -112,3 +112,21 @@ fn products_of_any_extents_and_floats_can_be_asked_for() {
         assert!(error.contains("gemm/32x10x128"), "{error}");
     }
 }
+
+#[test]
+fn training_under_autocast_is_asked_for_by_name() {
+    let case = select("mlp-small/adam/bf16").unwrap()[0];
+    assert_eq!(case.name(), "mlp-small adam bf16");
+    assert!(!cases().contains(&case));
+    let losses = |name: &str| {
+        let mut training = select(name).unwrap()[0].prepare(&device()).unwrap();
+        [(); 3].map(|()| training.step().unwrap().unwrap())
+    };
+    let (full, mixed) = (losses("mlp-small/adam"), losses("mlp-small/adam/bf16"));
+    assert_ne!(full, mixed);
+    for (a, b) in full.iter().zip(mixed) {
+        assert!((a - b).abs() < 0.02 * a, "{full:?} {mixed:?}");
+    }
+    assert!(select("dispatch/add/bf16").is_err());
+    assert_eq!(select("gemm/8x8x8/bf16").unwrap()[0].name(), "gemm 8x8x8 bf16");
+}

@@ -135,11 +135,11 @@ pub mod optim {
     pub use polygrad_nn::optim::*;
 }
 
-/// Gradients beyond `backward`: ops of one's own, checks, and what a backward pass keeps.
+/// Gradients beyond `backward`: ops of one's own, checks, what a backward pass keeps, and mixed precision.
 pub mod autograd {
     pub use polygrad_tensor::{
-        BackwardOptions, CustomOp, GradId, checkpoint, enable_grad, gradcheck, gradgradcheck, is_grad_enabled,
-        numerical_gradient,
+        BackwardOptions, CustomOp, GradId, autocast, autocast_dtype, checkpoint, enable_grad, gradcheck, gradgradcheck,
+        is_grad_enabled, numerical_gradient,
     };
 }
 

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::accumulated::{Accumulated, add_to};
 use crate::activity::{Active, Activity};
+use crate::autocast::in_mode;
 use crate::erased::{into_same, same};
 use crate::graph::{Call, Cut, Kind, Node, Rule};
 use crate::rules::Passed;
@@ -338,7 +339,8 @@ fn propagate<B: Backend>(
     wanted: Wanted<'_>,
     active: &Active,
 ) -> Result<Vec<Gradient<B>>> {
-    let walk = || walk_back(root, seed, wanted, active);
+    // What the forward pass cast is cast already.
+    let walk = || in_mode(None, || walk_back(root, seed, wanted, active));
     if wanted.create_graph {
         enable_grad(walk)
     } else {

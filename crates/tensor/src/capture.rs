@@ -6,6 +6,7 @@ use polygrad_core::program::{Program, Recorded, Replay, record};
 use polygrad_core::{AnyBackend, AnyTensor, Backend, DType, Error, Result, Shape};
 
 use crate::Tensor;
+use crate::autocast::autocast_dtype;
 use crate::random::{GeneratorState, next_key};
 
 /// So many sets of shapes are recorded; further ones are computed as if nothing were captured.
@@ -13,8 +14,8 @@ const MAX_PROGRAMS: usize = 8;
 
 /// Runs a computation by its ops alone, without the layers above them: no shapes to check, no gradient graph to build.
 ///
-/// The first two runs with inputs of the same shapes and dtypes are recorded; where both are the same, op by op and number by number, the
-/// rest are replayed: ops that do not depend on the inputs are computed once, and ops that the backend has as one are joined. Otherwise,
+/// The first two runs with inputs of the same shapes and dtypes, in one mode of [`autocast`](crate::autocast()), are recorded; where both are
+/// the same, op by op and number by number, the rest are replayed: ops that do not depend on the inputs are computed once, and ops that the backend has as one are joined. Otherwise,
 /// and where something cannot be recorded, each run goes on as if nothing were captured, and [`Capture::refusal`] says why.
 ///
 /// What the computation uses and is not among its inputs is frozen, numbers as well as tensors: a replay knows nothing of the code that
@@ -34,6 +35,7 @@ struct Entry<S> {
 /// What must be the same for a recording to be of use.
 struct Signature {
     variant: u64,
+    autocast: Option<DType>,
     inputs: Vec<(Shape, DType)>,
     /// A tensor on the device.
     witness: AnyTensor,
@@ -131,6 +133,7 @@ impl Signature {
         let device = AnyBackend::device(&inputs[0]);
         Ok(Self {
             variant,
+            autocast: autocast_dtype(),
             inputs: inputs.iter().map(|x| (x.shape(), x.dtype())).collect(),
             witness: AnyBackend::zeros(Shape::SCALAR, inputs[0].dtype(), &device)?,
         })
@@ -140,7 +143,9 @@ impl Signature {
         let same = |(x, wanted): (&AnyTensor, &(Shape, DType))| {
             (x.shape(), x.dtype()) == *wanted && AnyBackend::same_device(&self.witness, x)
         };
-        self.variant == variant && self.inputs.len() == inputs.len() && inputs.iter().zip(&self.inputs).all(same)
+        (self.variant, self.autocast) == (variant, autocast_dtype())
+            && self.inputs.len() == inputs.len()
+            && inputs.iter().zip(&self.inputs).all(same)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Gradient checkpointing: memory for time.
 
-use polygrad_core::{Backend, Result, SavedTensor};
+use polygrad_core::{Backend, DType, Result, SavedTensor};
 use smallvec::SmallVec;
 
+use crate::autocast::{autocast_dtype, in_mode};
 use crate::graph::{Rule, is_grad_enabled, record_rule};
 use crate::random::{GeneratorState, with_generator_state};
 use crate::{Tensor, enable_grad, no_grad};
@@ -13,12 +14,14 @@ type Function<B> = dyn Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync;
 pub(crate) struct Segment<B: Backend> {
     function: Box<Function<B>>,
     generator: GeneratorState,
+    autocast: Option<DType>,
 }
 
 impl<B: Backend> Segment<B> {
-    /// The output again, this time with its graph. Random numbers are those of the first time.
+    /// The output again, this time with its graph. Random numbers and autocast are those of the first time.
     pub(crate) fn recompute(&self, inputs: SmallVec<[Tensor<B>; 2]>) -> Result<Tensor<B>> {
-        enable_grad(|| with_generator_state(self.generator, || (self.function)(&inputs)))
+        let again = || enable_grad(|| with_generator_state(self.generator, || (self.function)(&inputs)));
+        in_mode(self.autocast, again)
     }
 }
 
@@ -42,6 +45,7 @@ pub fn checkpoint<B: Backend>(
     let segment = Segment {
         function: Box::new(function),
         generator,
+        autocast: autocast_dtype(),
     };
     let rule = Rule::Checkpoint(segment.into());
     Ok(record_rule(output.value, &[], inputs, rule, &[SavedTensor::Inputs]))

@@ -22,6 +22,7 @@ mod accumulated;
 mod activity;
 #[cfg(feature = "ndarray")]
 mod arrays;
+mod autocast;
 mod backward;
 mod capture;
 mod checkpoint;
@@ -44,6 +45,7 @@ mod tracked;
 pub mod wrapped;
 
 pub use activity::{Activity, activity};
+pub use autocast::{autocast, autocast_dtype};
 pub use backward::{BackwardOptions, GradId, Gradients};
 pub use capture::Capture;
 pub use checkpoint::checkpoint;

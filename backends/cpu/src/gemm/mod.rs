@@ -4,6 +4,11 @@
 //! into panels as wide as a register tile and multiplies row tiles of A into them; which numbers are added in which
 //! order depends on the shape of the product alone, so that results are the same for any number of threads.
 
+#[cfg(target_arch = "x86_64")]
+mod bf16;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_bf16.rs"]
+mod bf16;
 #[cfg(feature = "blas")]
 mod blas;
 mod blocks;
@@ -20,7 +25,7 @@ pub(crate) use plain::Plain;
 pub(crate) use prepacked::Prepacked;
 pub(crate) use tile::{Even, Input, NV, Out, Turned, Windows, any_tile, most_rows};
 
-use polygrad_core::Result;
+use polygrad_core::{Error, Result};
 
 use crate::simd::{Lanes, Simd};
 use crate::{CpuDevice, Kernels, Level};
@@ -244,6 +249,36 @@ pub(crate) unsafe fn gemm<T: Real>(
             #[cfg(not(feature = "blas"))]
             Kernels::Blas => Packed(device.level()).gemm(device, dims, a, b, c, update),
         }
+    }
+}
+
+/// Whether the device multiplies bf16 in instructions for it, by [`gemm_bf16`].
+pub(crate) fn multiplies_bf16(device: CpuDevice) -> bool {
+    bf16::DotBf16::of(device).is_some()
+}
+
+/// `C ← A B` plus a bias for each row, if it is not null, where the device [multiplies bf16](multiplies_bf16). Matrices hold the bits of bf16. A sum
+/// is f32, and rounded once.
+///
+/// # Safety
+/// A, B and `n` elements of the bias must be readable, C writable, apart from them, and its columns one after another.
+///
+/// # Errors
+/// When the device has no such instructions; when memory runs out.
+pub(crate) unsafe fn gemm_bf16(
+    device: CpuDevice,
+    dims: Dims,
+    a: Mat<u16>,
+    b: Mat<u16>,
+    c: MatMut<u16>,
+    bias: *const u16,
+) -> Result<()> {
+    match bf16::DotBf16::of(device) {
+        // SAFETY: passed on.
+        Some(dot) => unsafe { dot.gemm(device, dims, a, b, c, bias) },
+        None => Err(Error::unsupported(
+            "the processor has no instructions for products of bf16",
+        )),
     }
 }
 

@@ -171,3 +171,93 @@ fn large_products_are_right_and_do_not_depend_on_the_threads() {
         }
     }
 }
+
+/// The bits of the nearest bf16, and what they stand for.
+fn rounded(x: f64) -> (u16, f64) {
+    let x = half::bf16::from_f64(x);
+    (x.to_bits(), x.into())
+}
+
+fn check_bf16(dims: Dims, orders: [Order; 2], biased: bool, threads: usize) -> Vec<u16> {
+    let Dims { m, n, k } = dims;
+    let make = |order: Order, rows, columns, seed| -> (Vec<u16>, Vec<f64>) {
+        numbers(order.room(rows, columns), seed)
+            .into_iter()
+            .map(rounded)
+            .unzip()
+    };
+    let (a, b, bias) = (
+        make(orders[0], m, k, 1),
+        make(orders[1], k, n, 2),
+        make(Order::Rows, 1, n, 4),
+    );
+    let ((ar, ac), (br, bc)) = (orders[0].steps(m, k), orders[1].steps(k, n));
+    let device = CpuDevice::new(threads, Kernels::Simd).unwrap();
+    // A result with room beside its rows, which must stay as it is.
+    let (step, untouched) = (n + 3, rounded(77.0).0);
+    let mut c = vec![untouched; m * step];
+    let of_bias = if biased { bias.0.as_ptr() } else { std::ptr::null() };
+    let (left, right) = (Mat::new(a.0.as_ptr(), ar, ac), Mat::new(b.0.as_ptr(), br, bc));
+    let to = MatMut::new(c.as_mut_ptr(), step as isize, 1);
+    // SAFETY: all vectors have room for their matrices.
+    unsafe { gemm_bf16(device, dims, left, right, to, of_bias).unwrap() };
+    for i in 0..m {
+        for j in 0..step {
+            let got = half::bf16::from_bits(c[i * step + j]).to_f64();
+            if j >= n {
+                assert_eq!(c[i * step + j], untouched, "{dims:?} {orders:?} beside row {i}");
+                continue;
+            }
+            let at = |x: &[f64], by: (isize, isize), row: usize, column: usize| {
+                x[(row as isize * by.0 + column as isize * by.1) as usize]
+            };
+            let products = (0..k).map(|p| at(&a.1, (ar, ac), i, p) * at(&b.1, (br, bc), p, j));
+            let sum = products.sum::<f64>() + if biased { bias.1[j] } else { 0.0 };
+            // Half a step of bf16, and what the sum in f32 is off.
+            let bound = sum.abs() * 2f64.powi(-8) + 6e-8 * (k as f64 + 8.0);
+            assert!(
+                (got - sum).abs() <= bound,
+                "{dims:?} {orders:?} at {i}, {j}: {got}, not {sum}"
+            );
+        }
+    }
+    c
+}
+
+#[test]
+fn products_of_bf16_are_right_and_do_not_depend_on_the_threads() {
+    use Order::{Columns, Gaps, Rows};
+    if !multiplies_bf16(CpuDevice::new(1, Kernels::Simd).unwrap()) {
+        eprintln!("not checked: the processor has no AVX512-BF16");
+        return;
+    }
+    let shapes = [
+        (1, 1, 1),
+        (1, 33, 70),
+        (3, 40, 17),
+        (41, 1, 30),
+        (5, 7, 9),
+        (6, 16, 8),
+        (11, 35, 20),
+        (32, 10, 128),
+        (7, 130, 401),
+        (130, 50, 33),
+        (200, 100, 64),
+        (2, 3, 0),
+    ];
+    for (m, n, k) in shapes {
+        for a in [Rows, Columns, Gaps] {
+            for b in [Rows, Columns, Gaps] {
+                let dims = Dims { m, n, k };
+                let plain = check_bf16(dims, [a, b], false, 1);
+                assert_eq!(check_bf16(dims, [a, b], false, 3), plain, "{dims:?}");
+                check_bf16(dims, [a, b], true, 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_kernels_have_no_products_of_bf16_of_their_own() {
+    assert!(!multiplies_bf16(CpuDevice::new(1, Kernels::Scalar).unwrap()));
+}

@@ -1,7 +1,7 @@
 //! Batched matrix products.
 #![allow(clippy::needless_range_loop, reason = "an axis names entries of several arrays")]
 
-use polygrad_core::{Activation, DType, Element, Error, Layout, Result, Shape};
+use polygrad_core::{Activation, DType, Element, Error, Layout, Result, Shape, bf16};
 
 use super::half::Half;
 use super::{activation, convert, floats, integer_matmul, mismatch, numbers, same_dtype};
@@ -15,6 +15,11 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     let dtype = same_dtype("matmul", a, b)?;
     numbers("matmul", dtype)?;
     if Half::of(dtype).is_some() {
+        if dtype == DType::BF16
+            && let Some(product) = matmul_bf16(a, b)?
+        {
+            return Ok(product);
+        }
         let (a, b) = (convert::cast(a, DType::F32)?, convert::cast(b, DType::F32)?);
         return convert::cast(&matmul(&a, &b)?, dtype);
     }
@@ -60,6 +65,77 @@ fn single<T: Real + Element>(a: &CpuTensor, b: &CpuTensor, out: &mut CpuTensor, 
     let c = MatMut::new(out.ptr_mut().cast::<T>(), dims.n.cast_signed(), 1);
     // SAFETY: the matrices are the tensors, and the output is new.
     unsafe { gemm::gemm(out.device(), dims, mat(a)?, mat(b)?, c, Update::set()) }
+}
+
+/// The product in the processor's own instructions for bf16; none where it has none, or the shapes do not fit.
+fn matmul_bf16(a: &CpuTensor, b: &CpuTensor) -> Result<Option<CpuTensor>> {
+    let device = a.device();
+    let (rank_a, rank_b) = (a.shape().rank(), b.shape().rank());
+    if !gemm::multiplies_bf16(device) || rank_a < 2 || rank_b < 2 || a.shape()[rank_a - 1] != b.shape()[rank_b - 2] {
+        return Ok(None);
+    }
+    let dims = Dims {
+        m: a.shape()[rank_a - 2],
+        n: b.shape()[rank_b - 1],
+        k: a.shape()[rank_a - 1],
+    };
+    let lead = |x: &CpuTensor| Shape::new(&x.shape()[..x.shape().rank() - 2]);
+    let batch = lead(a)?.broadcast(&lead(b)?).map_err(|error| error.with_op("matmul"))?;
+    let mut shape = batch.to_vec();
+    shape.extend([dims.m, dims.n]);
+    let mut out = CpuTensor::empty(Shape::new(&shape)?, DType::BF16, device)?;
+    let (left, right) = (Stack::new(a, &batch), Stack::new(b, &batch));
+    let bits = |x: &CpuTensor| x.typed::<bf16>().map(<*const bf16>::cast::<u16>);
+    let (pa, pb) = (
+        Mat::new(bits(a)?, left.rows, left.cols),
+        Mat::new(bits(b)?, right.rows, right.cols),
+    );
+    let to = Pointer(out.ptr_mut().cast::<u16>());
+    let one = |i: usize| {
+        let a = pa.moved(left.offset(&batch, i));
+        let b = pb.moved(right.offset(&batch, i));
+        let c = MatMut::new(to.at(i * dims.m * dims.n), dims.n.cast_signed(), 1);
+        // SAFETY: the matrices are parts of the tensors, and the output is new; each product writes a part of its own.
+        unsafe { gemm::gemm_bf16(device, dims, a, b, c, std::ptr::null()) }
+    };
+    many(device, batch.numel(), gemm::cost(dims, device.level()), one)?;
+    Ok(Some(out))
+}
+
+/// [`matmul_bf16`] for [`linear`], whose operands fit.
+fn linear_bf16(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>) -> Result<Option<CpuTensor>> {
+    let (device, shape, rank) = (x.device(), *x.shape(), x.shape().rank());
+    if !gemm::multiplies_bf16(device) {
+        return Ok(None);
+    }
+    let dims = Dims {
+        m: shape[..rank - 1].iter().product(),
+        n: weight.shape()[0],
+        k: shape[rank - 1],
+    };
+    let flat = if rank == 2 {
+        x.clone()
+    } else {
+        x.reshaped(Shape::from([dims.m, dims.k]))?
+    };
+    let bias = bias.map(CpuTensor::contiguous).transpose()?;
+    let mut out = CpuTensor::empty(Shape::new(&shape.with_dim(rank - 1, dims.n))?, DType::BF16, device)?;
+    let mat = |x: &CpuTensor| -> Result<Mat<u16>> {
+        let layout = x.layout();
+        Ok(Mat::new(
+            x.typed::<bf16>()?.cast(),
+            layout.strides()[0],
+            layout.strides()[1],
+        ))
+    };
+    let bias = match &bias {
+        Some(bias) => bias.typed::<bf16>()?.cast(),
+        None => std::ptr::null(),
+    };
+    let c = MatMut::new(out.ptr_mut().cast::<u16>(), dims.n.cast_signed(), 1);
+    // SAFETY: the matrices are the tensors, the bias has `n` elements one after another, and the output is new.
+    unsafe { gemm::gemm_bf16(device, dims, mat(&flat)?, mat(weight)?.transposed(), c, bias)? };
+    Ok(Some(out))
 }
 
 /// One matrix of a batch.
@@ -179,6 +255,11 @@ fn linear_then(
         same_dtype("linear", x, bias)?;
     }
     if Half::of(dtype).is_some() {
+        if dtype == DType::BF16
+            && let Some(y) = linear_bf16(x, weight, bias)?
+        {
+            return Ok(y);
+        }
         let wide = |t: &CpuTensor| convert::cast(t, DType::F32);
         let bias = bias.map(wide).transpose()?;
         return convert::cast(&linear_then(&wide(x)?, &wide(weight)?, bias.as_ref(), None)?, dtype);

@@ -1,6 +1,6 @@
 //! Binary cross entropy.
 
-use polygrad_tensor::{Backend, CustomOp, Error, Result, Tensor};
+use polygrad_tensor::{Backend, CustomOp, Error, Result, Tensor, autocast_dtype};
 
 use super::common::{check_same_shape, loss};
 
@@ -25,7 +25,7 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
         check_same_shape("bce_with_logits", &[input, target])?;
         let (weight, pos_weight) = (self.weight.as_ref(), self.pos_weight.as_ref());
         let operands = [input, target, weight.unwrap_or(target), pos_weight.unwrap_or(target)];
-        Tensor::in_wide(operands, |[input, target, weight_of, pos_weight_of]| {
+        Tensor::in_full(operands, |[input, target, weight_of, pos_weight_of]| {
             self.of(
                 input,
                 target,
@@ -75,7 +75,8 @@ impl<B: Backend> BCELoss<B> {
     pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
         let op = "binary_cross_entropy";
         check_same_shape(op, &[input, target])?;
-        if !input.dtype().is_float() || target.dtype() != input.dtype() {
+        let differ = target.dtype() != input.dtype() && autocast_dtype().is_none();
+        if !input.dtype().is_float() || !target.dtype().is_float() || differ {
             return Err(Error::dtype("input and target must have one float dtype")
                 .with_op(op)
                 .with_operands([(input.shape(), input.dtype()), (target.shape(), target.dtype())])
@@ -83,7 +84,7 @@ impl<B: Backend> BCELoss<B> {
         }
         // Neither 1e-12 nor the slopes that it leads to have a place in f16.
         let operands = [input, target, self.weight.as_ref().unwrap_or(target)];
-        Tensor::in_wide(operands, |[input, target, weight]| {
+        Tensor::in_full(operands, |[input, target, weight]| {
             let losses = Tensor::custom(BinaryCrossEntropy, &[input, target])?;
             self.reduction.apply(match self.weight {
                 None => losses,

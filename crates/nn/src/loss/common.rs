@@ -109,7 +109,7 @@ macro_rules! elementwise {
             ) -> polygrad_tensor::Result<polygrad_tensor::Tensor<B>> {
                 let $loss = self;
                 $crate::loss::common::check_same_shape(stringify!($function), &[$($input),+])?;
-                polygrad_tensor::Tensor::in_wide([$($input),+], |[$($input),+]| $loss.reduction.apply($losses?))
+                polygrad_tensor::Tensor::in_full([$($input),+], |[$($input),+]| $loss.reduction.apply($losses?))
             }
         }
     };

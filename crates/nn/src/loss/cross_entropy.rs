@@ -41,7 +41,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
             return self.against_classes(&Rows::new("cross_entropy", input, target)?);
         }
         let operands = [input, target, weight.unwrap_or(target)];
-        Tensor::in_wide(operands, |[input, target, weight_of]| {
+        Tensor::in_full(operands, |[input, target, weight_of]| {
             let weight = weight.and(Some(weight_of));
             if !of_classes {
                 return self.against_probabilities(input, target, weight);

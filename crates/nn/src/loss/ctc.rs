@@ -61,7 +61,7 @@ impl CTCLoss {
                 .with_op(OP)
                 .with_hint("convert the targets with to_dtype(DType::I64)"));
         }
-        Tensor::in_wide([log_probs], |[log_probs]| {
+        Tensor::in_full([log_probs], |[log_probs]| {
             let log_p = self.log_likelihoods(log_probs, targets, input_lengths, target_lengths)?;
             let impossible = log_p.lt(NEVER / 2.0)?;
             let none = if self.zero_infinity { 0.0 } else { f64::INFINITY };

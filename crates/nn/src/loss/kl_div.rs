@@ -26,7 +26,7 @@ impl KLDivLoss {
     /// When shapes differ, dtype or device do not fit, or the mean over a batch is asked of a scalar or an empty batch.
     pub fn forward<B: Backend>(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
         check_same_shape("kl_div", &[input, target])?;
-        Tensor::in_wide([input, target], |[x, y]| self.of(x, y))
+        Tensor::in_full([input, target], |[x, y]| self.of(x, y))
     }
 
     fn of<B: Backend>(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {

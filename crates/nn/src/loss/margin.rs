@@ -62,7 +62,7 @@ impl TripletMarginLoss {
         let op = "triplet_margin_loss";
         check_same_shape(op, &[anchor, positive, negative])?;
         check_option(op, ("margin", self.margin), self.margin > 0.0, "above 0")?;
-        Tensor::in_wide([anchor, positive, negative], |[anchor, positive, negative]| {
+        Tensor::in_full([anchor, positive, negative], |[anchor, positive, negative]| {
             let distance = |a: &Tensor<B>, b: &Tensor<B>| (a.sub(b)? + self.eps)?.norm(self.p, -1);
             let mut apart = distance(anchor, negative)?;
             if self.swap {
@@ -97,7 +97,7 @@ impl CosineEmbeddingLoss {
             let text = "takes inputs [N, D] or [D] and a target [N] or []";
             return Err(misfit(op, &[input1, input2, target], text));
         }
-        Tensor::in_wide([input1, input2, target], |[a, b, target]| {
+        Tensor::in_full([input1, input2, target], |[a, b, target]| {
             let length = |x: &Tensor<B>| (x.square()?.sum(-1)? + 1e-12)?.sqrt();
             let cosine = a.mul(b)?.sum(-1)?.div(&length(a)?.mul(&length(b)?)?)?;
             let like = (1.0 - &cosine)?.masked_fill(&target.ne(1.0)?, 0.0)?;
@@ -133,7 +133,7 @@ impl<B: Backend> MultiMarginLoss<B> {
             return Err(misfit(op, &[input, target], "takes scores [N, C] or [C]"));
         }
         let weight = self.weight.as_ref();
-        Tensor::in_wide([input, weight.unwrap_or(input)], |[input, weight_of]| {
+        Tensor::in_full([input, weight.unwrap_or(input)], |[input, weight_of]| {
             let rows = Rows::new(op, input, target)?;
             let own = rows.target.one_hot(rows.classes())?.ne(0)?;
             let picked = rows.pick(&rows.input, &rows.target)?.unsqueeze(1)?;
@@ -168,7 +168,7 @@ impl MultiLabelMarginLoss {
         if !(1..=2).contains(&input.rank()) {
             return Err(misfit(op, &[input, target], "takes scores [N, C] or [C]"));
         }
-        Tensor::in_wide([input], |[x]| {
+        Tensor::in_full([input], |[x]| {
             let is_end = target.lt(0)?;
             let listed = is_end.cumsum(-1)?.eq(0)?;
             let index = target.masked_fill(&listed.logical_not()?, 0)?;

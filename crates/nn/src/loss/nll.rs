@@ -23,7 +23,7 @@ impl<B: Backend> NLLLoss<B> {
     /// When shapes or dtypes do not fit, or a class index is out of range.
     pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
         let weight = self.weight.as_ref();
-        Tensor::in_wide([input, weight.unwrap_or(input)], |[input, weight_of]| {
+        Tensor::in_full([input, weight.unwrap_or(input)], |[input, weight_of]| {
             let rows = Rows::new("nll_loss", input, target)?;
             let weights = Weights::new("nll_loss", &rows, weight.and(Some(weight_of)), self.ignore_index)?;
             let losses = weights.of_picked(&rows, &rows.input)?;

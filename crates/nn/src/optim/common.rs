@@ -1,6 +1,6 @@
 //! What all optimizers have in common.
 
-use polygrad_core::{ReduceOp, UnaryOp};
+use polygrad_core::{BinaryOp, ReduceOp, UnaryOp};
 use polygrad_tensor::{Axes, Backend, DType, Error, Result, Shape};
 
 /// The options of one kind of optimizer.
@@ -185,6 +185,24 @@ pub(super) fn largest<B: Backend>(x: &B::Tensor) -> Result<Option<B::Tensor>> {
     }
     let axes = Axes::new(0..shape.rank())?;
     B::reduce(ReduceOp::Max, &B::unary(UnaryOp::Abs, x)?, axes, false).map(Some)
+}
+
+/// Whether tensors of rank 0 are all finite. A device is waited for once.
+pub(super) fn all_finite<'a, B: Backend>(numbers: impl IntoIterator<Item = &'a B::Tensor>) -> Result<bool> {
+    let mut all: Vec<B::Tensor> = Vec::new();
+    for x in numbers {
+        let alike = |known: &&mut B::Tensor| B::dtype(known) == B::dtype(x) && B::same_device(known, x);
+        match all.iter_mut().find(alike) {
+            Some(known) => *known = B::binary(BinaryOp::Maximum, known, x)?,
+            None => all.push(x.clone()),
+        }
+    }
+    for x in &all {
+        if !B::to_host(x)?.to_f64_vec().iter().all(|x| x.is_finite()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The root of the sum of all squares: a tensor of rank 0.

@@ -7,6 +7,7 @@ mod clip;
 mod common;
 mod custom;
 mod ema;
+mod grad_scaler;
 mod lamb;
 mod lion;
 mod muon;
@@ -26,6 +27,7 @@ pub use adam_kin::{Adamax, AdamaxConfig, NAdam, NAdamConfig, RAdam, RAdamConfig}
 pub use clip::{clip_grad_norm, clip_grad_value};
 pub use custom::{CustomOptimizer, UpdateRule};
 pub use ema::{Ema, EmaConfig};
+pub use grad_scaler::{GradScaler, GradScalerConfig};
 pub use lamb::{LAMB, LAMBConfig};
 pub use lion::{Lion, LionConfig};
 pub use muon::{AdjustLr, Muon, MuonConfig};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use polygrad_core::{BinaryOp, UnaryOp};
+use polygrad_core::UnaryOp;
 use polygrad_tensor::{Backend, Error, ErrorKind, Gradients, Result};
 
 use super::common::{self, Rule};
@@ -221,27 +221,12 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
                 largest.push((slot, x));
             }
         }
-        let is_finite = |x: &B::Tensor| Ok(B::to_host(x)?.to_f64_vec().iter().all(|x| x.is_finite()));
-        let mut all: Vec<B::Tensor> = Vec::new();
-        for (_, x) in &largest {
-            let alike = |known: &&mut B::Tensor| B::dtype(known) == B::dtype(x) && B::same_device(known, x);
-            match all.iter_mut().find(alike) {
-                Some(known) => *known = B::binary(BinaryOp::Maximum, known, x)?,
-                None => all.push(x.clone()),
-            }
-        }
-        if all
-            .iter()
-            .map(is_finite)
-            .collect::<Result<Vec<bool>>>()?
-            .into_iter()
-            .all(|finite| finite)
-        {
+        if common::all_finite::<B>(largest.iter().map(|(_, x)| x))? {
             return Ok(());
         }
         let mut bad = Vec::new();
         for (slot, x) in &largest {
-            if !is_finite(x)? {
+            if !common::all_finite::<B>([x])? {
                 bad.push(slot.label());
             }
         }

@@ -4,6 +4,8 @@
 mod common;
 
 mod attention;
+mod autocast;
+mod autocast_models;
 mod captured;
 mod compiled;
 mod derive;
@@ -11,6 +13,7 @@ mod differences;
 mod ema;
 mod files;
 mod generation;
+mod grad_scaler;
 mod gradients;
 mod images;
 mod init;

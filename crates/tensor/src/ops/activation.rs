@@ -4,6 +4,7 @@ use polygrad_core::{Activation, Backend, DType, Distribution, Error, Op, Result}
 
 use super::context;
 use crate::Tensor;
+use crate::autocast::Lower;
 use crate::graph::record;
 
 macro_rules! activations {
@@ -133,6 +134,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When there are neither 1 nor C weights, or the devices differ.
     pub fn prelu(&self, weight: &Self) -> Result<Self> {
+        if let Some(lower) = Lower::wanted() {
+            let (x, weight) = (lower.cast(self)?, lower.cast(weight)?);
+            return lower.run(|| x.prelu(&weight));
+        }
         let fail = |e| context(e, "prelu", &[self, weight]);
         let dims: Vec<usize> = match (weight.numel(), self.shape().dims()) {
             (1, _) => Vec::new(),

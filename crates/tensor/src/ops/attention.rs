@@ -4,6 +4,7 @@ use polygrad_core::{AnyBackend, Backend, DType, Error, MAX_RANK, Op, Result, Sha
 use smallvec::SmallVec;
 
 use super::context;
+use crate::autocast::Lower;
 use crate::graph::{needs_graph, record};
 use crate::tracked::Tracked;
 use crate::{Tensor, flops};
@@ -89,6 +90,11 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
     pub fn scaled_dot_product_attention(&self, key: &Self, value: &Self, options: Attention<'_, B>) -> Result<Self> {
+        if let Some(lower) = Lower::wanted() {
+            let (query, key, value) = (lower.cast(self)?, lower.cast(key)?, lower.cast(value)?);
+            let mask = lower.cast_option(options.mask)?;
+            return lower.run(|| query.scaled_dot_product_attention(&key, &value, options.mask(mask.as_ref())));
+        }
         let (query, Attention { mask, causal, .. }) = (self, options);
         let fail = |e| context(e, NAME, &[query, key, value]);
         let (k, v) = (key.shape(), value.shape());
@@ -134,6 +140,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
     pub fn attention_weights(&self, key: &Self, options: Attention<'_, B>) -> Result<Self> {
+        if let Some(lower) = Lower::wanted() {
+            let (query, key, mask) = (lower.cast(self)?, lower.cast(key)?, lower.cast_option(options.mask)?);
+            return lower.run(|| query.attention_weights(&key, options.mask(mask.as_ref())));
+        }
         let (query, Attention { mask, causal, .. }) = (self, options);
         let fail = |e| context(e, "attention_weights", &[query, key]);
         if let Some(group) = Group::find(query.shape(), key.shape()) {

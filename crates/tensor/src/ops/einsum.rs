@@ -8,6 +8,7 @@ use super::context;
 use super::join::borrowed;
 use super::wide::narrow;
 use crate::Tensor;
+use crate::autocast::Lower;
 
 impl<B: Backend> Tensor<B> {
     /// Sums products over the indices that the equation does not keep: `Tensor::einsum("ij,jk->ik", &[&a, &b])`. Letters name axes; a
@@ -18,6 +19,10 @@ impl<B: Backend> Tensor<B> {
     /// When the equation is malformed or does not fit the operands.
     pub fn einsum<T: Borrow<Self>>(equation: &str, operands: &[T]) -> Result<Self> {
         let operands = &*borrowed(operands);
+        if let Some(lower) = Lower::wanted() {
+            let operands = operands.iter().map(|x| lower.cast(x)).collect::<Result<Vec<_>>>()?;
+            return lower.run(|| Self::einsum(equation, &operands));
+        }
         let fail = |e: Error| context(e.with_hint("write it like \"ij,jk->ik\""), "einsum", operands);
         let ranks: Vec<usize> = operands.iter().map(|tensor| tensor.rank()).collect();
         let (terms, output) = parse(equation, &ranks).map_err(fail)?;

@@ -4,6 +4,7 @@ use polygrad_core::{Activation, Axes, Backend, BinaryOp, DType, Error, Op, Resul
 
 use super::context;
 use crate::Tensor;
+use crate::autocast::Lower;
 use crate::flops;
 use crate::graph::{needs_graph, record};
 
@@ -14,6 +15,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the inner extents differ, the leading axes do not broadcast, an operand has rank 0, both are bool, or the devices differ.
     pub fn matmul(&self, other: &Self) -> Result<Self> {
+        if let Some(lower) = Lower::wanted() {
+            let (a, b) = (lower.cast(self)?, lower.cast(other)?);
+            return lower.run(|| a.matmul(&b));
+        }
         let fail = |e| context(e, "matmul", &[self, other]);
         let dtype = self.dtype().promote(other.dtype());
         if dtype == DType::Bool {
@@ -88,6 +93,10 @@ impl<B: Backend> Tensor<B> {
     /// As [`Tensor::mm`], when this tensor does not broadcast, and for integers that are to be scaled by floats.
     pub fn addmm(&self, a: &Self, b: &Self, beta: impl Into<Scalar>, alpha: impl Into<Scalar>) -> Result<Self> {
         let (beta, alpha) = (beta.into(), alpha.into());
+        if let Some(lower) = Lower::wanted() {
+            let (x, a, b) = (lower.cast(self)?, lower.cast(a)?, lower.cast(b)?);
+            return lower.run(|| x.addmm(&a, &b, beta, alpha));
+        }
         let fail = |e| context(e, "addmm", &[self, a, b]);
         let dtype = [a, b].iter().fold(self.dtype(), |dtype, x| dtype.promote(x.dtype()));
         if !dtype.is_float() && [alpha, beta].iter().any(|scale| matches!(scale, Scalar::Float(_))) {
@@ -165,6 +174,10 @@ pub fn linear<B: Backend>(
     bias: Option<&Tensor<B>>,
     activation: Option<Activation>,
 ) -> Result<Tensor<B>> {
+    if let Some(lower) = Lower::wanted() {
+        let (x, weight, bias) = (lower.cast(x)?, lower.cast(weight)?, lower.cast_option(bias)?);
+        return lower.run(|| linear(&x, &weight, bias.as_ref(), activation));
+    }
     let operands = Tensors::new([x, weight], [bias]);
     let operands = operands.get();
     let fail = |e| context(e, "linear", operands);

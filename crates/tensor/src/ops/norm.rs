@@ -5,12 +5,14 @@ use smallvec::SmallVec;
 
 use super::context;
 use crate::Tensor;
+use crate::autocast::autocast_dtype;
 use crate::graph::{needs_graph, record_first};
 use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
     /// Normalises over the last `axes` axes to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape of
-    /// those axes. PyTorch's default for `eps` is 1e-5. Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
+    /// those axes. PyTorch's default for `eps` is 1e-5. Weight and bias of f16 and bf16 may be f32, here and in the other normalisations.
+    /// Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -24,6 +26,10 @@ impl<B: Backend> Tensor<B> {
         };
         let weight = weight.or(ones.as_ref());
         self.check_affine(weight, bias, inner).map_err(fail)?;
+        if let Some((x, weight, bias)) = self.beside_wide(weight, bias)? {
+            let y = x.layer_norm(weight.as_ref(), bias.as_ref(), axes, eps)?;
+            return y.to_dtype(self.dtype());
+        }
         let (value, mean, rstd) =
             B::layer_norm(&self.value, weight.map(|w| &w.value), bias.map(|b| &b.value), axes, eps).map_err(fail)?;
         let inputs: SmallVec<[&Self; 3]> = [Some(self), weight, bias].into_iter().flatten().collect();
@@ -45,7 +51,8 @@ impl<B: Backend> Tensor<B> {
         // What is saved for the gradient need not fit f16.
         if self.dtype() != self.dtype().wide() {
             let operands = [self, weight.unwrap_or(self)];
-            return Self::in_wide(operands, |[x, scale]| x.rms_norm(weight.and(Some(scale)), axes, eps));
+            let y = Self::in_wide(operands, |[x, scale]| x.rms_norm(weight.and(Some(scale)), axes, eps))?;
+            return y.to_dtype(self.dtype());
         }
         let (value, rstd) = B::rms_norm(&self.value, weight.map(|w| &w.value), axes, eps).map_err(fail)?;
         let inputs: SmallVec<[&Self; 2]> = [Some(self), weight].into_iter().flatten().collect();
@@ -71,6 +78,10 @@ impl<B: Backend> Tensor<B> {
         };
         let weight = weight.or(ones.as_ref());
         self.check_affine(weight, bias, channels).map_err(fail)?;
+        if let Some((x, weight, bias)) = self.beside_wide(weight, bias)? {
+            let (y, mean, var) = x.batch_norm(weight.as_ref(), bias.as_ref(), eps)?;
+            return Ok((y.to_dtype(self.dtype())?, mean, var));
+        }
         let (value, mean, var) =
             B::batch_norm(&self.value, weight.map(|w| &w.value), bias.map(|b| &b.value), eps).map_err(fail)?;
         let inputs: Vec<&Self> = [Some(self), weight, bias].into_iter().flatten().collect();
@@ -94,6 +105,11 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "batch_norm", &[self]);
         let channels = self.channels().map_err(fail)?;
         self.check_affine(weight, bias, channels).map_err(fail)?;
+        if let Some((x, weight, bias)) = self.beside_wide(weight, bias)? {
+            let (mean, var) = (mean.widened()?, var.widened()?);
+            let y = x.batch_norm_running(&mean, &var, weight.as_ref(), bias.as_ref(), eps)?;
+            return y.to_dtype(self.dtype());
+        }
         let dtype = if mean.dtype() == var.dtype() && mean.dtype() == self.dtype().wide() {
             mean.dtype()
         } else {
@@ -221,7 +237,11 @@ impl<B: Backend> Tensor<B> {
         self.check_device(target).map_err(fail)?;
         // The gradient is a difference of what was saved and the logits: rounded to 16 bits, logits far from 0 would leave little of it.
         if self.dtype() != self.dtype().wide() {
-            return self.widened()?.cross_entropy(target, params)?.to_dtype(self.dtype());
+            let losses = self.widened()?.cross_entropy(target, params)?;
+            return match autocast_dtype() {
+                Some(_) => Ok(losses),
+                None => losses.to_dtype(self.dtype()),
+            };
         }
         let target = target.detach().to_dtype(DType::I64)?;
         let (value, logsumexp) = B::cross_entropy(&self.value, &target.value, params).map_err(fail)?;
@@ -247,9 +267,27 @@ impl<B: Backend> Tensor<B> {
         if !self.dtype().is_float() {
             return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));
         }
-        check_params(self, self.dtype(), [("weight", weight), ("bias", bias)], shape)
+        for (name, param) in [("weight", weight), ("bias", bias)] {
+            let wide = param.is_some_and(|param| param.dtype() == self.dtype().wide());
+            let dtype = if wide { self.dtype().wide() } else { self.dtype() };
+            check_params(self, dtype, [(name, param), (name, None)], shape)?;
+        }
+        Ok(())
+    }
+
+    /// Where an f16 or bf16 input has parameters of f32: all of them in f32, in which the op is computed as one.
+    fn beside_wide(&self, weight: Option<&Self>, bias: Option<&Self>) -> Result<Option<Wide<B>>> {
+        let wide = self.dtype().wide();
+        if wide == self.dtype() || [weight, bias].into_iter().flatten().all(|x| x.dtype() != wide) {
+            return Ok(None);
+        }
+        let widened = |x: Option<&Self>| x.map(Self::widened).transpose();
+        Ok(Some((self.widened()?, widened(weight)?, widened(bias)?)))
     }
 }
+
+/// An input, a weight and a bias.
+type Wide<B> = (Tensor<B>, Option<Tensor<B>>, Option<Tensor<B>>);
 
 fn check_params<B: Backend>(
     x: &Tensor<B>,

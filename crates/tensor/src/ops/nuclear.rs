@@ -4,6 +4,7 @@ use polygrad_core::{Axes, Backend, Error, Result};
 
 use super::reduce::with_and_without_axes;
 use super::{IntoAxes, context};
+use crate::autocast::in_mode;
 use crate::{CustomOp, Tensor};
 
 with_and_without_axes! {
@@ -31,9 +32,12 @@ impl<B: Backend> Tensor<B> {
         }
         let others = (0..shape.rank()).filter(|&axis| !axes.contains(axis));
         let matrices = self.permute_axes(Axes::new(others.chain(axes.iter()))?)?;
-        Self::in_wide([&matrices], |matrices| Self::custom(NuclearNorm, &matrices))
-            .and_then(|norms| norms.reshape(shape.reduced(axes, keepdims)))
-            .map_err(fail)
+        // Its products are no ops that autocast lowers.
+        in_mode(None, || {
+            Self::in_wide([&matrices], |matrices| Self::custom(NuclearNorm, &matrices))
+        })
+        .and_then(|norms| norms.reshape(shape.reduced(axes, keepdims)))
+        .map_err(fail)
     }
 }
 

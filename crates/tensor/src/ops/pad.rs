@@ -85,7 +85,13 @@ impl<B: Backend> Tensor<B> {
                 .slice(&ranges.collect::<Vec<_>>())?
                 .pad(&border.collect::<Vec<_>>(), value);
         }
-        let mut out = self.clone();
+        // PyTorch has no reflection over three axes among the ops of f32.
+        let wide = match mode {
+            PadMode::Reflect => padding.iter().filter(|border| **border != (0, 0)).count() < 3,
+            _ => mode == PadMode::Replicate,
+        };
+        let raised = if wide { self.raised()? } else { None };
+        let mut out = raised.unwrap_or_else(|| self.clone());
         for (axis, &(before, after)) in padding.iter().enumerate() {
             let (dim, widest) = (shape[axis] as isize, before.max(after).max(0) as usize);
             let kept = kept(axis);

@@ -6,6 +6,7 @@ use polygrad_core::{Backend, Error, HostTensor, PoolParams, Result, Shape, Slice
 
 use super::{collected, context};
 use crate::Tensor;
+use crate::autocast::in_mode;
 
 impl<B: Backend> Tensor<B> {
     /// Sum of each window of `[N, C, spatial…]`, divided by `divisor`: PyTorch's `avg_pool2d` and `avg_pool3d` with `divisor_override`.
@@ -69,7 +70,12 @@ impl<B: Backend> Tensor<B> {
         }
         // Windows of different sizes: each axis in turn is a product with a matrix of weights.
         let shape = self.shape();
-        Self::in_wide([self], |[x]| {
+        if shape.rank() == 5
+            && let Some(x) = self.raised()?
+        {
+            return x.adaptive_avg_pool(output_size);
+        }
+        let averaged = |x: &Self| {
             let mut out = x.clone();
             for (axis, (&from, &to)) in shape[2..].iter().zip(output_size).enumerate() {
                 if from != to {
@@ -80,7 +86,9 @@ impl<B: Backend> Tensor<B> {
                 }
             }
             Ok(out)
-        })
+        };
+        // These products are a mean, and no op that autocast lowers.
+        in_mode(None, || Self::in_wide([self], |[x]| averaged(x)))
     }
 
     /// The largest value of `[N, C, spatial…]` over the windows of [`Tensor::adaptive_avg_pool`], and its position in the flattened spatial axes
@@ -91,6 +99,11 @@ impl<B: Backend> Tensor<B> {
     pub fn adaptive_max_pool(&self, output_size: &[usize]) -> Result<(Self, Self)> {
         let fail = |e| context(e, "adaptive_max_pool", &[self]);
         let shape = self.shape();
+        if shape.rank() == 5
+            && let Some(x) = self.raised()?
+        {
+            return x.adaptive_max_pool(output_size);
+        }
         if let Some(params) = even_windows(&shape, output_size).map_err(fail)? {
             return self.max_pool(&params);
         }

@@ -1,9 +1,10 @@
 //! The element-wise parts of recurrent cells, and layers over whole sequences.
 
-use polygrad_core::{Activation, Backend, Error, Op, OpDesc, Result, decompose};
+use polygrad_core::{Activation, Backend, DType, Error, Op, OpDesc, Result, decompose};
 use smallvec::SmallVec;
 
 use super::context;
+use crate::autocast::autocast_dtype;
 use crate::graph::{needs_graph, record_first};
 use crate::tracked::Tracked;
 use crate::{Tensor, flops};
@@ -20,6 +21,9 @@ impl<B: Backend> Tensor<B> {
     /// When shapes, dtypes or devices do not fit.
     pub fn lstm_cell(&self, cell: &Self) -> Result<(Self, Self)> {
         let (gates, operands) = (self, [self, cell]);
+        if let Some(dtype) = mixed(&operands) {
+            return self.to_dtype(dtype)?.lstm_cell(&cell.to_dtype(dtype)?);
+        }
         let fail = |e| context(e, "lstm_cell", &operands);
         check_cell([gates], 4, cell, "takes gates [N, 4H] and a cell state [N, H]").map_err(fail)?;
         if needs_graph(&operands) {
@@ -40,6 +44,10 @@ impl<B: Backend> Tensor<B> {
     /// When shapes, dtypes or devices do not fit.
     pub fn gru_cell(&self, hidden_gates: &Self, hidden: &Self) -> Result<Self> {
         let (input_gates, operands) = (self, [self, hidden_gates, hidden]);
+        if let Some(dtype) = mixed(&operands) {
+            let [gates, hidden_gates, hidden] = operands.map(|x| x.to_dtype(dtype));
+            return gates?.gru_cell(&hidden_gates?, &hidden?);
+        }
         let fail = |e| context(e, "gru_cell", &operands);
         let form = "takes the gates of the input and of the hidden state, both [N, 3H], and a hidden state [N, H]";
         check_cell([input_gates, hidden_gates], 3, hidden, form).map_err(fail)?;
@@ -226,6 +234,16 @@ fn check_sequence<B: Backend>(operands: &[&Tensor<B>], gates: usize, states: usi
         }
     }
     Ok(())
+}
+
+/// The dtype to which operands of several float dtypes promote, where autocast made them so.
+fn mixed<B: Backend>(operands: &[&Tensor<B>]) -> Option<DType> {
+    let first = operands[0].dtype();
+    let differ = operands.iter().any(|x| x.dtype() != first);
+    if !differ || autocast_dtype().is_none() || !operands.iter().all(|x| x.dtype().is_float()) {
+        return None;
+    }
+    operands.iter().map(|x| x.dtype()).reduce(DType::promote)
 }
 
 /// That all gates are `[N, parts · H]` for a state `[N, H]`.

@@ -94,6 +94,11 @@ impl<B: Backend> Tensor<B> {
     /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value for an empty reduction.
     pub fn reduce(&self, op: ReduceOp, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
         let fail = |e| context(e, op.name(), &[self]);
+        if op == ReduceOp::Prod
+            && let Some(x) = self.raised()?
+        {
+            return x.reduce(op, axes, keepdims);
+        }
         let shape = self.shape();
         let axes = axes.into_axes(&shape).map_err(fail)?;
         let dtype = self.dtype();

@@ -3,6 +3,7 @@
 use polygrad_core::{Backend, DType, Result};
 
 use crate::Tensor;
+use crate::autocast::{autocast_dtype, in_mode};
 
 impl<B: Backend> Tensor<B> {
     /// What `f` makes of tensors in several steps, computed as if it were one op. In f16 and bf16 the steps between would overflow (the square
@@ -26,7 +27,22 @@ impl<B: Backend> Tensor<B> {
         for operand in &mut wide {
             *operand = operand.widened()?;
         }
-        f(wide.each_ref())?.to_dtype(dtype)
+        in_mode(None, || f(wide.each_ref()))?.to_dtype(dtype)
+    }
+
+    /// [`Tensor::in_wide`] for losses, whose result stays f32 under [`autocast`](crate::autocast()).
+    ///
+    /// # Errors
+    /// As [`Tensor::in_wide`].
+    pub fn in_full<const N: usize>(operands: [&Self; N], f: impl FnOnce([&Self; N]) -> Result<Self>) -> Result<Self> {
+        if autocast_dtype().is_none() {
+            return Self::in_wide(operands, f);
+        }
+        let mut wide = operands.map(Self::clone);
+        for operand in &mut wide {
+            *operand = operand.widened()?;
+        }
+        in_mode(None, || f(wide.each_ref()))
     }
 
     /// A float in the dtype of its [`DType::wide`]; anything else as it is.

@@ -5,6 +5,7 @@ use polygrad_core::{Activation, Backend, ConvParams, DType, Error, Op, PoolParam
 use super::context;
 use crate::PadMode;
 use crate::Tensor;
+use crate::autocast::Lower;
 use crate::flops;
 use crate::graph::{needs_graph, record, record_first};
 use crate::tracked::Tracked;
@@ -39,6 +40,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
     pub fn conv_transpose(&self, weight: &Self, params: &ConvParams, output_padding: [usize; 3]) -> Result<Self> {
+        if let Some(lower) = Lower::wanted() {
+            let (x, weight) = (lower.cast(self)?, lower.cast(weight)?);
+            return lower.run(|| x.conv_transpose(&weight, params, output_padding));
+        }
         let fail = |e| context(e, "conv_transpose", &[self, weight]);
         self.check_factors(weight).map_err(fail)?;
         let (x, w) = (self.shape(), weight.shape());
@@ -162,6 +167,11 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When a window does not fit, it is dilated, or the dtype is no float.
     pub fn avg_pool(&self, params: &PoolParams) -> Result<Self> {
+        if self.rank() == 5
+            && let Some(x) = self.raised()?
+        {
+            return x.avg_pool(params);
+        }
         let fail = |e| context(e, "avg_pool", &[self]);
         if !self.dtype().is_float() {
             let error = Error::dtype(format!("the mean of {0} is no {0}", self.dtype()));
@@ -202,6 +212,11 @@ pub fn conv<B: Backend>(
     activation: Option<Activation>,
     params: &ConvParams,
 ) -> Result<Tensor<B>> {
+    if let Some(lower) = Lower::wanted() {
+        let (x, weight) = (lower.cast(x)?, lower.cast(weight)?);
+        let (bias, residual) = (lower.cast_option(bias)?, lower.cast_option(residual)?);
+        return lower.run(|| conv(&x, &weight, bias.as_ref(), residual.as_ref(), activation, params));
+    }
     let operands = Tensors::new([x, weight], [bias, residual]);
     let operands = operands.get();
     let fail = |e| context(e, "conv", operands);
@@ -245,6 +260,11 @@ pub fn max_pool<B: Backend>(
     params: &PoolParams,
     positions: bool,
 ) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+    if x.rank() == 5
+        && let Some(x) = x.raised()?
+    {
+        return max_pool(&x, params, positions);
+    }
     let fail = |e| context(e, "max_pool", &[x]);
     params.output_shape(&x.shape()).map_err(fail)?;
     let positions = positions || needs_graph(&[x]);

@@ -143,7 +143,7 @@ impl<K: Recurrence, B: Backend> RecurrentCell<K, B> {
             rows(part)
         })?;
         let gates = self.weights.input_gates::<K>(&rows(x)?)?;
-        let next = self.weights.stepper(self.config.kind)(&gates, &state)?;
+        let next = self.weights.stepper(self.config.kind)?(&gates, &state)?;
         match x.rank() {
             1 => K::State::merge(&[&next], |parts| parts[0].squeeze(0)),
             _ => Ok(next),

@@ -1,6 +1,6 @@
 //! A recurrent network whose gates do not look at the state, so that all steps can be computed at once.
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, autocast_dtype};
 
 use crate::{Linear, LinearConfig, Module, watch};
 
@@ -164,7 +164,7 @@ impl<B: Backend> MinGRU<B> {
                 h.shape()
             ))));
         }
-        if h.dtype() != x.dtype() {
+        if h.dtype() != x.dtype() && autocast_dtype().is_none() {
             let error = Error::dtype(format!("the state is {}, the input {}", h.dtype(), x.dtype()));
             return Err(operands(error.with_hint("convert one of them with to_dtype")));
         }

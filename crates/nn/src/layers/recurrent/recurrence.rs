@@ -25,6 +25,8 @@ pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 's
     const GATES: usize;
     /// Whether the hidden state's bias must stay apart from the input's; else their sum is added once for all steps.
     const SEPARATE_BIAS: bool;
+    /// Whether a layer keeps a state of f32 under autocast, as PyTorch's does; else all states are of its dtype.
+    const KEEPS_F32: bool;
 
     /// One step: from the input's gates `[N, GATES · H]`, all biases included that need not stay apart, and a state of `[N, H]` to the next
     /// state.
@@ -80,6 +82,7 @@ impl Recurrence for Nonlinearity {
     const CELL: &'static str = "RNNCell";
     const GATES: usize = 1;
     const SEPARATE_BIAS: bool = false;
+    const KEEPS_F32: bool = false;
 
     fn step<B: Backend>(
         self,
@@ -117,6 +120,7 @@ impl Recurrence for LstmGates {
     const CELL: &'static str = "LSTMCell";
     const GATES: usize = 4;
     const SEPARATE_BIAS: bool = false;
+    const KEEPS_F32: bool = false;
 
     fn step<B: Backend>(
         self,
@@ -148,6 +152,7 @@ impl Recurrence for GruGates {
     const CELL: &'static str = "GRUCell";
     const GATES: usize = 3;
     const SEPARATE_BIAS: bool = true;
+    const KEEPS_F32: bool = true;
 
     fn step<B: Backend>(
         self,

@@ -16,13 +16,18 @@ pub(super) fn scan<K: Recurrence, B: Backend>(
     lengths: Option<&Lengths<B>>,
     reverse: bool,
 ) -> Result<(Tensor<B>, K::State<B>)> {
+    let initial = if K::KEEPS_F32 {
+        initial
+    } else {
+        K::State::merge(&[&initial], |parts| parts[0].autocast())?
+    };
     if lengths.is_none()
         && let Some(done) = weights.sequence(kind, x, &initial, reverse)?
     {
         return Ok(done);
     }
     let gates = weights.input_gates::<K>(x)?.unbind(0)?;
-    let step = weights.stepper(kind);
+    let step = weights.stepper(kind)?;
     let mut steps: Vec<_> = gates.iter().enumerate().collect();
     if reverse {
         steps.reverse();

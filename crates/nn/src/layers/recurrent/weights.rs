@@ -1,8 +1,9 @@
 //! The parameters of one layer in one direction.
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor, autocast_dtype};
 
 use super::recurrence::{Recurrence, Sequence};
+use super::state::RecurrentState;
 use crate::{Init, Param, Visitor};
 
 /// The parameters of one layer in one direction, or of a cell. The gates stand one below the other, in PyTorch's order: `GATES` is 1 for
@@ -71,6 +72,11 @@ impl Sizes {
     }
 }
 
+/// One step, from the input's gates and a state to the next state.
+pub(super) trait Step<B: Backend, S>: Fn(&Tensor<B>, &S) -> Result<S> {}
+
+impl<B: Backend, S, F: Fn(&Tensor<B>, &S) -> Result<S>> Step<B, S> for F {}
+
 impl<B: Backend> RecurrentWeights<B> {
     /// Shows the parameters under PyTorch's names, with what PyTorch adds to them: `_l0_reverse`, or nothing for a cell.
     pub(super) fn visit_as(&self, suffix: &str, visitor: &mut Visitor<'_, B>) {
@@ -93,13 +99,12 @@ impl<B: Backend> RecurrentWeights<B> {
     }
 
     /// The function that goes one step, from the input's gates and a state to the next state.
-    pub(super) fn stepper<K: Recurrence>(
-        &self,
-        kind: K,
-    ) -> impl Fn(&Tensor<B>, &K::State<B>) -> Result<K::State<B>> + use<K, B> {
-        let weight = self.weight_hh.tensor();
+    pub(super) fn stepper<K: Recurrence>(&self, kind: K) -> Result<impl Step<B, K::State<B>> + use<K, B>> {
+        // Once for all steps.
+        let weight = self.weight_hh.tensor().autocast()?;
         let bias = self.bias_hh.as_ref().filter(|_| K::SEPARATE_BIAS).map(Param::tensor);
-        move |gates, state| kind.step(gates, state, &weight, bias.as_ref())
+        let bias = bias.map(|bias| bias.autocast()).transpose()?;
+        Ok(move |gates: &Tensor<B>, state: &K::State<B>| kind.step(gates, state, &weight, bias.as_ref()))
     }
 
     /// [`Recurrence::sequence`] with these weights.
@@ -110,16 +115,47 @@ impl<B: Backend> RecurrentWeights<B> {
         state: &K::State<B>,
         reverse: bool,
     ) -> Result<Option<Sequence<K, B>>> {
+        if autocast_dtype().is_some() {
+            return self.sequence_in_16_bits(kind, x, state, reverse);
+        }
         let biases = (self.bias_ih.as_ref().map(Param::tensor)).zip(self.bias_hh.as_ref().map(Param::tensor));
         let biases = biases.as_ref().map(|(input, hidden)| [input, hidden]);
         let weights = [&self.weight_ih.tensor(), &self.weight_hh.tensor()];
         kind.sequence(x, state, weights, biases, reverse)
     }
 
+    /// [`RecurrentWeights::sequence`] under autocast, with everything in its dtype. None for a network whose steps keep a state of f32.
+    fn sequence_in_16_bits<K: Recurrence>(
+        &self,
+        kind: K,
+        x: &Tensor<B>,
+        state: &K::State<B>,
+        reverse: bool,
+    ) -> Result<Option<Sequence<K, B>>> {
+        if state.hidden().autocast()?.dtype() != state.hidden().dtype() {
+            return Ok(None);
+        }
+        let cast = |param: &Param<B>| param.tensor().autocast();
+        let biases = match (&self.bias_ih, &self.bias_hh) {
+            (Some(input), Some(hidden)) => Some([cast(input)?, cast(hidden)?]),
+            _ => None,
+        };
+        let weights = [cast(&self.weight_ih)?, cast(&self.weight_hh)?];
+        kind.sequence(
+            &x.autocast()?,
+            state,
+            weights.each_ref(),
+            biases.as_ref().map(|both| both.each_ref()),
+            reverse,
+        )
+    }
+
     /// That input and state have the parameters' dtype.
     pub(super) fn check_dtype(&self, operand: &str, x: &Tensor<B>) -> Result<()> {
         let dtype = self.weight_ih.dtype();
-        if x.dtype() == dtype {
+        // Autocast brings both to one dtype; of f64 it knows nothing.
+        let cast = autocast_dtype().is_some() && [x.dtype(), dtype].iter().all(|dtype| dtype.wide() == DType::F32);
+        if x.dtype() == dtype || cast {
             return Ok(());
         }
         Err(

@@ -1,0 +1,380 @@
+//! Scaled losses, for gradients of f16.
+
+use polygrad_tensor::{Backend, DType, Error, ErrorKind, Gradients, HostTensor, Result, Tensor, no_grad};
+
+use super::Optimizer;
+use super::common::{all_finite, check, largest};
+use crate::StateDict;
+
+/// Options of [`GradScaler`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct GradScalerConfig {
+    init_scale: f64,
+    growth_factor: f64,
+    backoff_factor: f64,
+    growth_interval: u64,
+    enabled: bool,
+}
+
+impl GradScalerConfig {
+    /// A scale of 65,536 that doubles after 2,000 steps with finite gradients, and is halved where they are not.
+    pub const fn new() -> Self {
+        Self {
+            init_scale: 65536.0,
+            growth_factor: 2.0,
+            backoff_factor: 0.5,
+            growth_interval: 2000,
+            enabled: true,
+        }
+    }
+
+    /// The first scale, above 0. Default: 65,536.
+    #[must_use]
+    pub const fn init_scale(mut self, scale: f64) -> Self {
+        self.init_scale = scale;
+        self
+    }
+
+    /// What the scale is multiplied by after `growth_interval` steps in a row with finite gradients, above 1. Default: 2.
+    #[must_use]
+    pub const fn growth_factor(mut self, factor: f64) -> Self {
+        self.growth_factor = factor;
+        self
+    }
+
+    /// What the scale is multiplied by after a step with a gradient that is not finite, above 0 and below 1. Default: 0.5.
+    #[must_use]
+    pub const fn backoff_factor(mut self, factor: f64) -> Self {
+        self.backoff_factor = factor;
+        self
+    }
+
+    /// How many steps in a row have finite gradients before the scale grows, at least 1. Default: 2,000.
+    #[must_use]
+    pub const fn growth_interval(mut self, steps: u64) -> Self {
+        self.growth_interval = steps;
+        self
+    }
+
+    /// Whether anything is scaled; else losses and gradients stay as they are, and no step is left out. Default: true.
+    #[must_use]
+    pub const fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
+        self
+    }
+
+    /// The scaler.
+    ///
+    /// # Errors
+    /// When an option is out of range.
+    pub fn build(self) -> Result<GradScaler> {
+        self.check().map_err(|e| e.with_op("GradScaler"))?;
+        Ok(GradScaler {
+            scale: self.init_scale as f32,
+            growth_tracker: 0,
+            config: self,
+            unscaled: None,
+            found: None,
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        check_scale(self.init_scale)?;
+        if self.growth_factor <= 1.0 {
+            return Err(Error::invalid(format!(
+                "growth_factor = {} must be above 1",
+                self.growth_factor
+            )));
+        }
+        check("growth_factor", self.growth_factor, 1.0..)?;
+        if self.backoff_factor <= 0.0 {
+            return Err(Error::invalid(format!(
+                "backoff_factor = {} must be above 0",
+                self.backoff_factor
+            )));
+        }
+        check("backoff_factor", self.backoff_factor, 0.0..1.0)?;
+        if self.growth_interval == 0 {
+            return Err(Error::invalid("growth_interval = 0 must be at least 1"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for GradScalerConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Multiplies the loss by a scale, so that gradients of f16 do not fall below its range, and divides the gradients by it before the step. The scale
+/// grows while the gradients are finite; where one is not, the step is left out and the scale made smaller. With bf16, whose range is that of
+/// f32, there is no need of it.
+///
+/// As PyTorch's `torch.amp.GradScaler`. There the optimizer holds the gradients; here they are a value, which is handed on.
+///
+/// ```
+/// use polygrad_nn::loss::mse_loss;
+/// use polygrad_nn::optim::{Adam, GradScaler, Optimizer};
+/// use polygrad_nn::{Linear, Module};
+/// # use polygrad_reference::Reference;
+/// use polygrad_tensor::{DType, Device, Tensor, autocast};
+///
+/// # fn main() -> polygrad_tensor::Result<()> {
+/// # let device = Device::<Reference>::default();
+/// let model = Linear::new(3, 1, &device)?;
+/// let mut optimizer = Adam::new(model.parameters(), 1e-2)?;
+/// let mut scaler = GradScaler::new();
+/// let (x, y) = (Tensor::ones([8, 3], &device)?, Tensor::zeros([8, 1], &device)?);
+/// for _ in 0..10 {
+///     let loss = autocast(DType::F16, || mse_loss(&model.forward(&x)?, &y))?;
+///     let gradients = scaler.scale(&loss)?.backward()?;
+///     scaler.step(&mut optimizer, gradients)?;
+///     scaler.update()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// To clip the gradients, or to look at them, divide them by the scale first; [`GradScaler::step`] then leaves them as they are:
+///
+/// ```
+/// # use polygrad_nn::optim::{GradScaler, Optimizer, clip_grad_norm};
+/// # use polygrad_tensor::{Backend, Result, Tensor};
+/// # fn run<B: Backend>(scaler: &mut GradScaler, optimizer: &mut dyn Optimizer<B>, loss: Tensor<B>) -> Result<()> {
+/// let mut gradients = scaler.scale(&loss)?.backward()?;
+/// if scaler.unscale(&mut gradients)? {
+///     clip_grad_norm(&mut gradients, 1.0)?;
+/// }
+/// scaler.step(optimizer, gradients)?;
+/// scaler.update()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Source: Micikevicius et al., "Mixed precision training" (2018).
+#[derive(Clone, Debug)]
+pub struct GradScaler {
+    config: GradScalerConfig,
+    scale: f32,
+    growth_tracker: u64,
+    /// Whether the gradients that were unscaled last, and not stepped by yet, are finite.
+    unscaled: Option<bool>,
+    /// Whether all gradients since the last update are finite.
+    found: Option<bool>,
+}
+
+const SCALE: &str = "scale";
+const GROWTH_FACTOR: &str = "growth_factor";
+const BACKOFF_FACTOR: &str = "backoff_factor";
+const GROWTH_INTERVAL: &str = "growth_interval";
+const GROWTH_TRACKER: &str = "_growth_tracker";
+
+impl GradScaler {
+    /// With the defaults; [`GradScalerConfig`] has the options.
+    pub const fn new() -> Self {
+        let config = GradScalerConfig::new();
+        Self {
+            scale: config.init_scale as f32,
+            growth_tracker: 0,
+            config,
+            unscaled: None,
+            found: None,
+        }
+    }
+
+    /// The loss times the scale, in f32 at least: most scales do not fit f16.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn scale<B: Backend>(&self, loss: &Tensor<B>) -> Result<Tensor<B>> {
+        if !self.config.enabled {
+            return Ok(loss.clone());
+        }
+        loss.to_dtype(loss.dtype().promote(DType::F32))? * f64::from(self.scale)
+    }
+
+    /// Divides gradients by the scale, and gives whether all are finite; where they are not, [`GradScaler::step`] will take none. For clipping;
+    /// else [`GradScaler::step`] does it. A scaler that is not enabled leaves them as they are, and gives true.
+    ///
+    /// # Errors
+    /// When gradients were divided before and no step was taken with them; when a gradient is f16, whose parameter must be f32; when the device
+    /// fails, in which case some are divided and some are not.
+    pub fn unscale<B: Backend>(&mut self, gradients: &mut Gradients<B>) -> Result<bool> {
+        if !self.config.enabled {
+            return Ok(true);
+        }
+        let fail = |e: Error| e.with_op("unscale");
+        if self.unscaled.is_some() {
+            let error = Error::invalid("gradients were divided by the scale already");
+            return Err(fail(error.with_hint("take a step with them first")));
+        }
+        if let Some((name, _)) = gradients.iter().find(|(_, gradient)| gradient.dtype() == DType::F16) {
+            let error = Error::dtype(format!(
+                "the gradient of {} is f16",
+                name.unwrap_or("an unnamed tensor")
+            ));
+            return Err(fail(
+                error.with_hint("keep the parameters in f32, and compute the loss within autocast"),
+            ));
+        }
+        let factor = f64::from((1.0 / f64::from(self.scale)) as f32);
+        let finite = no_grad(|| {
+            let mut peaks = Vec::new();
+            for gradient in gradients.iter_mut() {
+                peaks.extend(largest::<B>(gradient.inner())?);
+                *gradient = (&*gradient * factor)?;
+            }
+            all_finite::<B>(&peaks)
+        });
+        let finite = finite.map_err(fail)?;
+        self.unscaled = Some(finite);
+        self.found = Some(self.found.unwrap_or(true) && finite);
+        Ok(finite)
+    }
+
+    /// A step of the optimizer with gradients of a scaled loss, divided by the scale, unless one of them is not finite; gives whether it was taken.
+    /// With several optimizers, divide and step with the gradients of one after the other, and update at the end.
+    ///
+    /// # Errors
+    /// Those of [`GradScaler::unscale`] and of [`Optimizer::step`].
+    pub fn step<B: Backend>(
+        &mut self,
+        optimizer: &mut (impl Optimizer<B> + ?Sized),
+        mut gradients: Gradients<B>,
+    ) -> Result<bool> {
+        let finite = match self.unscaled {
+            Some(finite) => finite,
+            None => self.unscale(&mut gradients)?,
+        };
+        self.unscaled = None;
+        if finite {
+            optimizer.step(&gradients)?;
+        }
+        Ok(finite)
+    }
+
+    /// Sets the scale for the next step: smaller where a gradient since the last update was not finite, larger where all have been finite for the
+    /// growth interval. A scale that would not fit f32 stays.
+    ///
+    /// # Errors
+    /// When there were no gradients since the last update.
+    pub fn update(&mut self) -> Result<()> {
+        if !self.config.enabled {
+            return Ok(());
+        }
+        let Some(finite) = self.found.take() else {
+            let error = Error::invalid("there were no gradients since the last update").with_op("update");
+            return Err(error.with_hint("call GradScaler::step before it"));
+        };
+        self.unscaled = None;
+        let times = |factor: f64| (f64::from(self.scale) * factor) as f32;
+        if !finite {
+            self.scale = times(self.config.backoff_factor);
+            self.growth_tracker = 0;
+            return Ok(());
+        }
+        self.growth_tracker += 1;
+        if self.growth_tracker >= self.config.growth_interval {
+            let grown = times(self.config.growth_factor);
+            if grown.is_finite() {
+                self.scale = grown;
+            }
+            self.growth_tracker = 0;
+        }
+        Ok(())
+    }
+
+    /// The scale; 1 where the scaler is not enabled.
+    pub fn get_scale(&self) -> f64 {
+        if self.config.enabled { self.scale.into() } else { 1.0 }
+    }
+
+    /// Whether anything is scaled.
+    pub fn is_enabled(&self) -> bool {
+        self.config.enabled
+    }
+
+    /// Its state: the scale, the number of steps since it changed, and the options, under PyTorch's names. Nothing where it is not enabled.
+    pub fn state_dict(&self) -> StateDict {
+        let config = &self.config;
+        if !config.enabled {
+            return StateDict::new();
+        }
+        let count = |count: u64| HostTensor::scalar(i64::try_from(count).unwrap_or(i64::MAX));
+        [
+            (SCALE.to_owned(), HostTensor::scalar(f64::from(self.scale))),
+            (GROWTH_FACTOR.to_owned(), HostTensor::scalar(config.growth_factor)),
+            (BACKOFF_FACTOR.to_owned(), HostTensor::scalar(config.backoff_factor)),
+            (GROWTH_INTERVAL.to_owned(), count(config.growth_interval)),
+            (GROWTH_TRACKER.to_owned(), count(self.growth_tracker)),
+        ]
+        .into_iter()
+        .collect()
+    }
+
+    /// Continues from a state, with its options: all, or nothing when there is an error. A scaler that is not enabled takes nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StateDict`] when an entry is missing, is not one number, or is out of range.
+    pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        if !self.config.enabled {
+            return Ok(());
+        }
+        *self = self.loaded(state).map_err(|what| {
+            Error::new(
+                ErrorKind::StateDict,
+                format!("the state does not fit GradScaler; {what}"),
+            )
+            .with_op("load_state_dict")
+            .with_hint("load what state_dict of an enabled GradScaler gave")
+        })?;
+        Ok(())
+    }
+
+    fn loaded(&self, state: &StateDict) -> std::result::Result<Self, String> {
+        let number = |name: &str| match state.get(name).map(HostTensor::to_f64_vec).as_deref() {
+            Some(&[number]) => Ok(number),
+            Some(_) => Err(format!("mismatched: {name} is not one number")),
+            None => Err(format!("missing: {name}")),
+        };
+        let count = |name: &str| match number(name)? {
+            // Counters of steps are far below 2⁵³, so that f64 has them exactly.
+            count if count >= 0.0 && count.fract() == 0.0 && count < 9e15 => Ok(count as u64),
+            count => Err(format!("mismatched: {name} = {count} is no number of steps")),
+        };
+        let config = GradScalerConfig {
+            init_scale: number(SCALE)?,
+            growth_factor: number(GROWTH_FACTOR)?,
+            backoff_factor: number(BACKOFF_FACTOR)?,
+            growth_interval: count(GROWTH_INTERVAL)?,
+            enabled: true,
+        };
+        let built = config.build().map_err(|e| format!("mismatched: {}", e.message()))?;
+        Ok(Self {
+            config: GradScalerConfig {
+                init_scale: self.config.init_scale,
+                ..config
+            },
+            growth_tracker: count(GROWTH_TRACKER)?,
+            ..built
+        })
+    }
+}
+
+impl Default for GradScaler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn check_scale(scale: f64) -> Result<()> {
+    // What it is multiplied by has to be finite as well as what gradients are multiplied by.
+    let scale_of_f32 = scale as f32;
+    if scale_of_f32 > 0.0 && scale_of_f32.is_finite() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the scale {scale} must be above 0 and finite, in f32"
+    )))
+}
