@@ -66,7 +66,7 @@ pub(crate) fn occupied(error: polygrad::Error, out: &Path) -> Failure {
 
 /// Why training has failed, and what to do about it.
 pub(crate) fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
-    let Some(run) = run.filter(|run| run.checkpoint().exists() || run.check().is_err()) else {
+    let Some(run) = run.filter(|run| run.checkpoint().exists()) else {
         return match error.kind() {
             ErrorKind::InvalidArgument => diverged(error, lr),
             _ => error.into(),

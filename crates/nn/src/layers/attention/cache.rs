@@ -139,9 +139,8 @@ impl<B: Backend> KvCache<B> {
 
 /// Fails unless new keys or values differ from those that are there in their number alone, which is the same of both.
 fn check<B: Backend>(new: &Tensor<B>, old: Option<&Tensor<B>>, count: usize) -> Result<()> {
-    let same = |old: &Tensor<B>| {
-        old.dtype() == new.dtype() && [0, 1, 3].iter().all(|&axis| old.shape()[axis] == new.shape()[axis])
-    };
+    // Dtypes may differ: autocast may have begun or ended meanwhile.
+    let same = |old: &Tensor<B>| [0, 1, 3].iter().all(|&axis| old.shape()[axis] == new.shape()[axis]);
     if new.shape()[2] == count && old.is_none_or(same) {
         return Ok(());
     }
@@ -162,7 +161,8 @@ fn joined<B: Backend>(old: Option<&Tensor<B>>, new: &Tensor<B>) -> Result<Tensor
 }
 
 fn write<B: Backend>(places: &mut Tensor<B>, tokens: &Tensor<B>, start: usize) -> Result<()> {
-    places.set_i((.., .., start..start + tokens.shape()[2]), tokens.detach())
+    let tokens = tokens.detach().to_dtype(places.dtype())?;
+    places.set_i((.., .., start..start + tokens.shape()[2]), tokens)
 }
 
 /// The caches that one forward pass adds to.
