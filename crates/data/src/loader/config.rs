@@ -16,7 +16,7 @@ use crate::stream::Stream;
 pub(super) type Source<T> = Arc<dyn Fn(&Plan, LoaderState) -> Result<Batches<T>> + Send + Sync>;
 
 /// More examples than this have no order of chance.
-const LONGEST: usize = 1 << 32;
+const LONGEST: u64 = 1 << 32;
 
 /// Options of a [`DataLoader`] for examples `T`.
 ///
@@ -207,7 +207,7 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         if rank >= ranks || batch_size.checked_mul(ranks).is_none() {
             return fail(format!("rank {rank} of {ranks}: ranks are counted from 0"));
         }
-        if let Some(length) = self.length.filter(|&length| length > LONGEST) {
+        if let Some(length) = self.length.filter(|&length| length as u64 > LONGEST) {
             return fail(format!("{length} examples are more than 2³²"));
         }
         if shuffle == Some(0) || self.prefetch == Some(0) {
