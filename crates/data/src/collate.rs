@@ -129,7 +129,7 @@ macro_rules! tuples {
 
             fn collate(examples: Vec<Self>, device: &Device<B>) -> Result<Self::Batch> {
                 $(let mut $list = Vec::with_capacity(examples.len());)*
-                #[allow(non_snake_case)]
+                #[allow(non_snake_case, reason = "a type parameter names its value")]
                 for ($($part,)*) in examples {
                     $($list.push($part);)*
                 }

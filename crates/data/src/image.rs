@@ -198,24 +198,31 @@ impl Image {
     }
 
     /// The image with so many black pixels on each side.
-    #[must_use]
-    pub fn pad(&self, padding: usize) -> Self {
+    ///
+    /// # Errors
+    /// When it would be larger than 128 MiB.
+    pub fn pad(&self, padding: usize) -> Result<Self> {
+        let padded = |size: usize| padding.checked_mul(2)?.checked_add(size);
+        let size = padded(self.height).zip(padded(self.width));
+        let bytes = size.and_then(|(height, width)| height.checked_mul(width)?.checked_mul(self.channels));
+        let (Some((height, width)), Some(bytes @ ..=MAX_BYTES)) = (size, bytes) else {
+            return Err(Error::invalid(format!("{padding} pixels on each side are too many")).with_op("pad"));
+        };
         let (row, side) = (self.width * self.channels, padding * self.channels);
-        let (height, width) = (self.height + 2 * padding, self.width + 2 * padding);
-        let mut pixels = vec![0; height * width * self.channels];
+        let mut pixels = vec![0; bytes];
         let inner = pixels.chunks_exact_mut(row + 2 * side).skip(padding);
         for (to, from) in inner.zip(self.pixels.chunks_exact(row)) {
             to[side..side + row].copy_from_slice(from);
         }
-        self.with(height, width, pixels)
+        Ok(self.with(height, width, pixels))
     }
 
     /// Padded by [`Image::pad`], then a part of that by chance.
     ///
     /// # Errors
-    /// A part that is empty, or larger than the padded image.
+    /// A part that is empty, or larger than the padded image; those of [`Image::pad`].
     pub fn random_crop(&self, height: usize, width: usize, padding: usize, rng: &mut Rng) -> Result<Self> {
-        let padded = self.pad(padding);
+        let padded = self.pad(padding)?;
         let top = rng.below((padded.height + 1).saturating_sub(height));
         let left = rng.below((padded.width + 1).saturating_sub(width));
         padded.crop(top, left, height, width)

@@ -65,10 +65,11 @@ fn parts_and_mirrors_are_where_they_should_be() {
     assert_eq!(image.horizontal_flip().pixels(), [3, 2, 1, 6, 5, 4]);
     assert_eq!(image.crop(0, 1, 2, 2).unwrap().pixels(), [2, 3, 5, 6]);
     assert_eq!(
-        image.pad(1).pixels(),
+        image.pad(1).unwrap().pixels(),
         [0, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 4, 5, 6, 0, 0, 0, 0, 0, 0]
     );
     assert_eq!(image.center_crop(1, 1).unwrap().pixels(), [2]);
+    assert!(image.pad(usize::MAX).is_err() && image.pad(1 << 20).is_err());
     let error = image.crop(1, 0, 2, 3).unwrap_err().to_string();
     assert!(
         error.contains("2 × 3 pixels from (1, 0) on are not in an image of 2 × 3"),

@@ -15,4 +15,6 @@ pub use metric::{
 pub use mlflow::MlflowLogger;
 pub use progress_bar::{ProgressBar, clock, grouped};
 pub use run::{HParam, Row, Run, RunFolder, Split, SummaryWriter};
-pub use trainer::{Callback, Control, Ended, Event, Progress, Step, Summary, Tensors, Trainer, TrainerConfig};
+pub use trainer::{
+    Callback, Control, Ended, Event, NonFiniteLoss, Progress, Step, Summary, Tensors, Trainer, TrainerConfig,
+};

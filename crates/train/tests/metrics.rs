@@ -153,6 +153,12 @@ fn targets_below_0_are_ignored_and_what_does_not_fit_is_refused() -> Result<()> 
         error.contains("accuracy") && error.contains("logits [N, classes]"),
         "{error}"
     );
+    let beyond = Tensor::new(vec![0_i64, 1 << 40, 1], &device)?;
+    let error = F1::new().update(&logits, &beyond).unwrap_err().to_string();
+    assert!(
+        error.contains("the target 1099511627776, but there are 2 classes"),
+        "{error}"
+    );
     let error = R2Score::new().update(&logits, &targets).unwrap_err().to_string();
     assert!(error.contains("r2") && error.contains("same shape"), "{error}");
     let error = Auroc::new().update(&targets, &targets).unwrap_err().to_string();

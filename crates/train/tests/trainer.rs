@@ -12,7 +12,8 @@ use polygrad_nn::optim::{Adam, CosineAnnealingLR, EmaConfig, SGD};
 use polygrad_nn::{Dropout, Linear, Module, ReLU, Sequential, loss::cross_entropy};
 use polygrad_tensor::{Device, Tensor, manual_seed};
 use polygrad_train::{
-    Accuracy, Control, Ended, Event, F1, MlflowLogger, Progress, Run, RunFolder, Split, Step, Trainer, TrainerConfig,
+    Accuracy, Control, Ended, Event, F1, MlflowLogger, NonFiniteLoss, Progress, Run, RunFolder, Split, Step, Trainer,
+    TrainerConfig,
 };
 use tempfile::{TempDir, tempdir};
 
@@ -352,6 +353,8 @@ fn what_cannot_be_trained_is_named() {
         error.to_string().contains("the loss is inf at step 1, in epoch 1"),
         "{error}"
     );
+    let source = std::error::Error::source(&error).unwrap();
+    assert_eq!(source.downcast_ref::<NonFiniteLoss>().unwrap().step, 1);
 
     // A run of other metrics, and one that stands beyond the end of these data.
     let folder = tempdir().unwrap();

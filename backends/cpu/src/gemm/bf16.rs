@@ -146,7 +146,7 @@ impl DotBf16 {
         to: *mut Pair,
     ) {
         let (start, count) = columns;
-        // SAFETY: by the caller.
+        // SAFETY: by the caller; the token says that the CPU has the instructions.
         unsafe {
             if let Some(pairs) = in_pairs(from, k) {
                 device.level().run(PackPairs {

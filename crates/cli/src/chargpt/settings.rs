@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
+use crate::progress::short;
 use crate::run::config;
+use crate::train::settings::Fixed;
 
 /// What such a run is called in place of a data set's name.
 pub(crate) const NAME: &str = "chargpt";
@@ -132,24 +134,21 @@ impl Settings {
             .text
             .as_deref()
             .map(|text| text.canonicalize().unwrap_or_else(|_| text.to_owned()));
-        for (option, differs) in [
-            ("the data set", args.dataset.as_ref().is_some_and(|name| name != NAME)),
-            ("--text", text.is_some() && text != self.text),
-            (
-                "--batch-size",
-                args.batch_size.is_some_and(|size| size != self.batch_size),
-            ),
-            ("--lr", args.lr.is_some_and(|lr| lr != self.lr)),
-            ("--seed", args.seed.is_some_and(|seed| seed != self.seed)),
-            ("--epochs", args.epochs.is_some_and(|epochs| epochs < self.epochs)),
-        ] {
-            if differs {
-                return Err(
-                    Failure::new(format!("{} cannot go on with other settings: {option}", run.shown()))
-                        .fix("leave it out (--epochs may grow), or start a new run without --resume"),
-                );
-            }
-        }
+        let shown = |path: Option<&PathBuf>| path.map_or_else(|| "the plays".to_owned(), |path| path.shown());
+        let of = |number: usize| number.to_string();
+        let mut fixed = Fixed::default();
+        fixed.option("the data set", args.dataset.clone(), NAME.to_owned());
+        fixed.option(
+            "--text",
+            text.as_ref().map(|text| text.shown()),
+            shown(self.text.as_ref()),
+        );
+        fixed.option("--batch-size", args.batch_size.map(of), of(self.batch_size));
+        fixed.option("--lr", args.lr.map(short), short(self.lr));
+        fixed.option("--seed", args.seed.map(|seed| seed.to_string()), self.seed.to_string());
+        let fewer = args.epochs.filter(|&epochs| epochs < self.epochs);
+        fixed.option("--epochs", fewer.map(of), of(self.epochs));
+        fixed.check(run)?;
         self.epochs = args.epochs.unwrap_or(self.epochs);
         if let Some(backend) = &args.backend {
             (self.backend, self.threads) = (backend.clone(), None);

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use polygrad::nn::open_file;
 use serde::{Deserialize, Serialize};
 
+use crate::chargpt;
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::short;
 
@@ -123,6 +124,12 @@ pub(crate) fn name(choice: impl ValueEnum) -> String {
         .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
+/// What tells runs of texts from those of images, which say nothing.
+#[derive(Deserialize)]
+struct Task {
+    task: String,
+}
+
 impl Config {
     /// The form that this program writes.
     pub(crate) const FORMAT: u32 = FORMAT;
@@ -142,6 +149,12 @@ impl Config {
         let length = file.take(LONGEST).read_to_string(&mut text).map_err(|e| failed(&e))?;
         if length as u64 == LONGEST {
             return Err(bad("it is too long"));
+        }
+        if serde_json::from_str(&text).is_ok_and(|Task { task }| task == chargpt::NAME) {
+            return Err(
+                Failure::new(format!("{} is of a model that writes, not of images", path.shown()))
+                    .fix("`polygrad generate RUN` lets it write"),
+            );
         }
         let config: Self = serde_json::from_str(&text).map_err(|e| bad(&e.to_string()))?;
         if config.format != FORMAT {

@@ -8,9 +8,10 @@ pub(crate) mod settings;
 mod settings_tests;
 mod state;
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
-use polygrad::train::{Run, RunFolder};
+use polygrad::train::{NonFiniteLoss, Run, RunFolder};
 use polygrad::{Device, ErrorKind};
 
 use crate::args::{Data, Train};
@@ -66,25 +67,21 @@ pub(crate) fn occupied(error: polygrad::Error, out: &Path) -> Failure {
 
 /// Why training has failed, and what to do about it.
 pub(crate) fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
+    if error.source().is_some_and(|source| source.is::<NonFiniteLoss>()) {
+        return Failure::from(error).fix(format!("start a new run with an --lr below {}", short(lr)));
+    }
+    // One that did not begin leaves nothing to go on with.
     let Some(run) = run.filter(|run| run.checkpoint().exists()) else {
-        return match error.kind() {
-            ErrorKind::InvalidArgument => diverged(error, lr),
-            _ => error.into(),
-        };
+        return error.into();
     };
     match (run.check(), error.kind()) {
         (Err(lost), _) => Failure::from(lost)
             .fix("bring the folder back and go on from its last checkpoint with --resume, or start a new run"),
-        (_, ErrorKind::InvalidArgument) => diverged(error, lr),
         (_, ErrorKind::Io) => {
             Failure::from(error).then(&format!("go on from the last checkpoint: {}", resume_command(run)))
         }
         _ => error.into(),
     }
-}
-
-fn diverged(error: polygrad::Error, lr: f64) -> Failure {
-    Failure::from(error).fix(format!("start a new run with an --lr below {}", short(lr)))
 }
 
 /// A folder that there is no run in to go on with.

@@ -98,34 +98,22 @@ pub(super) fn new(args: &Train) -> Result<Config> {
 /// # Errors
 /// Options that ask for something else than the run has, all of them with both values; a folder that is not there.
 pub(super) fn resumed(args: &Train, stored: &Config, run: &Path) -> Result<Config> {
-    let mut conflicts = Vec::new();
-    let mut fixed = |option: &str, given: Option<String>, stored: String| {
-        if let Some(given) = given.filter(|given| *given != stored) {
-            conflicts.push(format!("{option} is {stored} there, not {given}"));
-        }
-    };
+    let mut fixed = Fixed::default();
     let text = |value: &dyn Display| value.to_string();
-    fixed("the data set", args.dataset.clone(), stored.dataset.clone());
-    fixed("--model", args.model.map(name), name(stored.model));
-    fixed("--optimizer", args.optimizer.map(name), name(stored.optimizer));
-    fixed(
+    fixed.option("the data set", args.dataset.clone(), stored.dataset.clone());
+    fixed.option("--model", args.model.map(name), name(stored.model));
+    fixed.option("--optimizer", args.optimizer.map(name), name(stored.optimizer));
+    fixed.option(
         "--batch-size",
         args.batch_size.map(|n| text(&n)),
         text(&stored.batch_size),
     );
-    fixed("--lr", args.lr.map(short), short(stored.lr));
-    fixed("--seed", args.seed.map(|seed| text(&seed)), text(&stored.seed));
-    fixed("--size", args.size.map(|size| text(&size)), text(&stored.input.rows));
+    fixed.option("--lr", args.lr.map(short), short(stored.lr));
+    fixed.option("--seed", args.seed.map(|seed| text(&seed)), text(&stored.seed));
+    fixed.option("--size", args.size.map(|size| text(&size)), text(&stored.input.rows));
     let fewer = args.epochs.filter(|&epochs| epochs < stored.epochs);
-    fixed("--epochs", fewer.map(|n| text(&n)), text(&stored.epochs));
-    if !conflicts.is_empty() {
-        return Err(Failure::new(format!(
-            "{} cannot go on with other settings: {}",
-            run.shown(),
-            conflicts.join("; ")
-        ))
-        .fix("leave these options out (--epochs may grow), or start a new run without --resume"));
-    }
+    fixed.option("--epochs", fewer.map(|n| text(&n)), text(&stored.epochs));
+    fixed.check(run)?;
     let mut config = stored.clone();
     config.epochs = args.epochs.unwrap_or(stored.epochs);
     if let Some(backend) = &args.backend {
@@ -136,6 +124,32 @@ pub(super) fn resumed(args: &Train, stored: &Config, run: &Path) -> Result<Confi
         (config.data, config.full) = (place(&args.data)?, args.data.full);
     }
     Ok(config)
+}
+
+/// What a run that goes on cannot be asked to change.
+#[derive(Default)]
+pub(crate) struct Fixed(Vec<String>);
+
+impl Fixed {
+    /// An option, what it was given, and what the run has.
+    pub(crate) fn option(&mut self, option: &str, given: Option<String>, stored: String) {
+        if let Some(given) = given.filter(|given| *given != stored) {
+            self.0.push(format!("{option} is {stored} there, not {given}"));
+        }
+    }
+
+    /// Fails if an option asked for something else than the run has, naming all that did.
+    pub(crate) fn check(self, run: &Path) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "{} cannot go on with other settings: {}",
+            run.shown(),
+            self.0.join("; ")
+        ))
+        .fix("leave these options out (--epochs may grow), or start a new run without --resume"))
+    }
 }
 
 /// One line for each setting with which a run goes on that differs from how it began.

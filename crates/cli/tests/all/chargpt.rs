@@ -55,10 +55,14 @@ fn what_cannot_be_learnt_or_written_is_named() {
     scene.fails("generate images", &["no run of a model that writes", "train chargpt"]);
     scene.write("text.txt", "ab".repeat(1000).as_bytes());
     scene.ok("train chargpt --text text.txt --epochs 1 --out run --threads 1");
+    scene.fails(
+        "eval run",
+        &["of a model that writes, not of images", "polygrad generate"],
+    );
     scene.fails("generate run --prompt x", &["never seen the character 'x'"]);
     scene.fails(
         "train --resume run --lr 0.1",
-        &["cannot go on with other settings: --lr"],
+        &["cannot go on with other settings: --lr is 0.002 there, not 0.1"],
     );
     scene.write("text.txt", "abc".repeat(1000).as_bytes());
     scene.fails(

@@ -8,6 +8,8 @@ use polygrad_tensor::{Backend, Error, ErrorKind, GeneratorState, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::open_file;
+use super::safetensors::{SafetensorsHeader, in_file};
 use crate::optim::Optimizer;
 use crate::{Module, StateDict};
 
@@ -61,6 +63,33 @@ struct Header {
     seed: u64,
     offset: u64,
     config: Value,
+}
+
+impl Header {
+    /// That of a file with these texts in its header.
+    fn of(metadata: &BTreeMap<String, String>, path: &Path) -> Result<Self> {
+        let fail = |what: String| {
+            Error::new(
+                ErrorKind::Format,
+                format!("cannot resume from {}: {what}", printable(&path.to_string_lossy())),
+            )
+        };
+        let header = metadata.get(KEY).ok_or_else(|| {
+            fail("it holds tensors, and no state of a run".to_owned())
+                .with_hint("load a file of weights alone with StateDict::load")
+        })?;
+        let header: Self = serde_json::from_str(header).map_err(|e| {
+            fail(format!("its record of the run is not valid: {e}")).with_hint("take an earlier checkpoint")
+        })?;
+        if header.version != VERSION {
+            return Err(fail(format!(
+                "it has version {}, this program knows version {VERSION}",
+                header.version
+            ))
+            .with_hint("use the version of Polygrad that wrote it"));
+        }
+        Ok(header)
+    }
 }
 
 impl Checkpoint {
@@ -157,27 +186,8 @@ impl Checkpoint {
     /// As [`StateDict::load`]; and [`ErrorKind::Format`] when the file is no checkpoint, or one of a later version.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let fail = |what: String| {
-            Error::new(
-                ErrorKind::Format,
-                format!("cannot resume from {}: {what}", printable(&path.to_string_lossy())),
-            )
-        };
         let (state, metadata) = StateDict::load_with_metadata(path)?;
-        let header = metadata.get(KEY).ok_or_else(|| {
-            fail("it holds tensors, and no state of a run".to_owned())
-                .with_hint("load a file of weights alone with StateDict::load")
-        })?;
-        let header: Header = serde_json::from_str(header).map_err(|e| {
-            fail(format!("its record of the run is not valid: {e}")).with_hint("take an earlier checkpoint")
-        })?;
-        if header.version != VERSION {
-            return Err(fail(format!(
-                "it has version {}, this program knows version {VERSION}",
-                header.version
-            ))
-            .with_hint("use the version of Polygrad that wrote it"));
-        }
+        let header = Header::of(&metadata, path)?;
         let mut parts = BTreeMap::<_, StateDict>::new();
         for (name, value) in state.iter() {
             if let Some((part, name)) = name.strip_prefix(PART).and_then(|name| name.split_once('.')) {
@@ -195,6 +205,17 @@ impl Checkpoint {
             },
             config: header.config,
         })
+    }
+
+    /// The [user's own data](Checkpoint::config) alone, without reading any tensor.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`].
+    pub fn load_config(path: impl AsRef<Path>) -> Result<Value> {
+        let path = path.as_ref();
+        let (file, length) = open_file(path)?;
+        let header = SafetensorsHeader::read(file, length).map_err(|e| in_file(e, "read", path))?;
+        Ok(Header::of(&header.metadata, path)?.config)
     }
 
     /// Brings a model, an optimizer and this thread's stream of random numbers to this state; gives the number of steps.

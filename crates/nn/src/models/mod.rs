@@ -6,6 +6,7 @@ mod bert;
 mod causal;
 mod config;
 mod gpt2;
+mod head;
 mod lenet;
 mod llama;
 mod mlp;

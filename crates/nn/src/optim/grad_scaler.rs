@@ -128,7 +128,7 @@ impl Default for GradScalerConfig {
 /// let (x, y) = (Tensor::ones([8, 3], &device)?, Tensor::zeros([8, 1], &device)?);
 /// for _ in 0..10 {
 ///     let loss = autocast(DType::F16, || mse_loss(&model.forward(&x)?, &y))?;
-///     let gradients = scaler.scale(&loss)?.backward()?;
+///     let gradients = scaler.scale(loss)?.backward()?;
 ///     scaler.step(&mut optimizer, gradients)?;
 ///     scaler.update()?;
 /// }
@@ -142,7 +142,7 @@ impl Default for GradScalerConfig {
 /// # use polygrad_nn::optim::{GradScaler, Optimizer, clip_grad_norm};
 /// # use polygrad_tensor::{Backend, Result, Tensor};
 /// # fn run<B: Backend>(scaler: &mut GradScaler, optimizer: &mut dyn Optimizer<B>, loss: Tensor<B>) -> Result<()> {
-/// let mut gradients = scaler.scale(&loss)?.backward()?;
+/// let mut gradients = scaler.scale(loss)?.backward()?;
 /// if scaler.unscale(&mut gradients)? {
 ///     clip_grad_norm(&mut gradients, 1.0)?;
 /// }
@@ -183,13 +183,14 @@ impl GradScaler {
         }
     }
 
-    /// The loss times the scale, in f32 at least: most scales do not fit f16.
+    /// The loss times the scale, in f32 at least: most scales do not fit f16. The loss is taken, so that its graph is gone before the step, which
+    /// would else have to copy the parameters; keep `loss.detach()` to look at it.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn scale<B: Backend>(&self, loss: &Tensor<B>) -> Result<Tensor<B>> {
+    pub fn scale<B: Backend>(&self, loss: Tensor<B>) -> Result<Tensor<B>> {
         if !self.config.enabled {
-            return Ok(loss.clone());
+            return Ok(loss);
         }
         loss.to_dtype(loss.dtype().promote(DType::F32))? * f64::from(self.scale)
     }

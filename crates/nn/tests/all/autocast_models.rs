@@ -139,14 +139,24 @@ fn a_cache_goes_on_in_mixed_precision<B: Backend>(device: &Device<B>) {
     model.eval();
     let text = ids(device);
     let whole = no_grad(|| model.forward(&text)).unwrap();
-    let mut cache = model.new_cache();
-    // What the cache holds of the first tokens is f32.
-    no_grad(|| model.forward_cached(&text.narrow(1, 0, 3)?, &mut cache)).unwrap();
-    let rest = autocast(DType::BF16, || {
-        no_grad(|| model.forward_cached(&text.narrow(1, 3, 2)?, &mut cache))
-    });
-    let distance = apart(&rest.unwrap(), &whole.narrow(1, 3, 2).unwrap());
-    assert!(distance < 0.05, "{distance}");
+    for (room, first, then) in [
+        (0, DType::F32, DType::BF16),
+        (5, DType::F32, DType::BF16),
+        (5, DType::BF16, DType::F32),
+    ] {
+        let mut cache = model.new_cache();
+        cache.reserve(room);
+        let mut pass = |dtype, begin, count| {
+            let tokens = text.narrow(1, begin, count).unwrap();
+            autocast(dtype, || no_grad(|| model.forward_cached(&tokens, &mut cache))).unwrap()
+        };
+        pass(first, 0, 3);
+        let distance = apart(&pass(then, 3, 2), &whole.narrow(1, 3, 2).unwrap());
+        assert!(distance < 0.05, "{first}, then {then}: {distance}");
+        // Nothing that was f32 became less.
+        let (keys, _) = cache.layers()[0].get().unwrap().unwrap();
+        assert_eq!(keys.dtype(), DType::F32);
+    }
 }
 
 fn norms_take_what_products_give<B: Backend>(device: &Device<B>) {

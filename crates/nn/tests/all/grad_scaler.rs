@@ -41,7 +41,7 @@ fn param<B: Backend>(name: &str, value: f32, device: &Device<B>) -> Param<B> {
 
 fn gradients<B: Backend>(scaler: &GradScaler, param: &Param<B>, injected: f64) -> Gradients<B> {
     let loss = (param.tensor() * 0.75).unwrap().sum_all().unwrap();
-    let mut gradients = scaler.scale(&loss).unwrap().backward().unwrap();
+    let mut gradients = scaler.scale(loss).unwrap().backward().unwrap();
     for gradient in gradients.iter_mut() {
         *gradient = (&*gradient + injected).unwrap();
     }
@@ -137,7 +137,7 @@ fn small_gradients_of_f16_survive<B: Backend>(device: &Device<B>) {
     let run = |scaler: &mut GradScaler| {
         let loss = autocast(DType::F16, || mse_loss(&model.forward(&x)?, &y)).unwrap();
         let loss = (loss * 1e-4).unwrap();
-        let mut gradients = scaler.scale(&loss).unwrap().backward().unwrap();
+        let mut gradients = scaler.scale(loss).unwrap().backward().unwrap();
         assert!(scaler.unscale(&mut gradients).unwrap());
         gradients.by_name("weight").unwrap().to_f64_vec().unwrap()
     };
@@ -150,7 +150,7 @@ fn small_gradients_of_f16_survive<B: Backend>(device: &Device<B>) {
 fn a_loss_of_f16_is_scaled_in_f32<B: Backend>(device: &Device<B>) {
     for shape in [vec![], vec![2]] {
         let loss = Tensor::full(&shape[..], 3.0, (device, DType::F16)).unwrap();
-        let scaled = GradScaler::new().scale(&loss).unwrap();
+        let scaled = GradScaler::new().scale(loss.clone()).unwrap();
         assert_eq!(scaled.dtype(), DType::F32);
         assert!(scaled.to_f64_vec().unwrap().iter().all(|x| *x == 196_608.0));
     }

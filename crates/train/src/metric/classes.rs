@@ -1,6 +1,6 @@
 //! Metrics of classes.
 
-use polygrad_core::Result;
+use polygrad_core::{Error, Result};
 use polygrad_tensor::Tensor;
 
 use super::{Metric, foreign, unfit};
@@ -16,6 +16,10 @@ impl Confusion {
     /// Takes in predictions: logits with classes along axis 1, `[N, C]` or `[N, C, …]`, for targets `[N]` or `[N, …]`; or one logit for each
     /// target of 0 or 1. Targets below 0 count for nothing, as cross entropy ignores them.
     fn update(&mut self, metric: &str, predictions: &Tensor, targets: &Tensor) -> Result<()> {
+        let classes = match predictions.rank() == targets.rank() + 1 && predictions.rank() >= 2 {
+            true => predictions.dims()[1],
+            false => 2,
+        };
         let answers = if predictions.rank() == targets.rank() + 1 && predictions.rank() >= 2 {
             let mut dims = predictions.dims();
             dims.remove(1);
@@ -37,7 +41,18 @@ impl Confusion {
                 "give logits [N, classes] with targets [N], or a logit for each target of 0 or 1",
             ));
         };
-        for (answer, target) in answers?.into_iter().zip(targets.to_f64_vec()?) {
+        let targets = targets.to_f64_vec()?;
+        if let Some(target) = targets
+            .iter()
+            .find(|&&target| target >= classes as f64 || target.is_nan())
+        {
+            return Err(
+                Error::out_of_range(format!("the target {target}, but there are {classes} classes"))
+                    .with_op(metric.to_owned())
+                    .with_hint("targets are numbered from 0; those below 0 are ignored"),
+            );
+        }
+        for (answer, target) in answers?.into_iter().zip(targets) {
             if let (Ok(answer), true) = (usize::try_from(answer), target >= 0.0) {
                 self.add(target as usize, answer, 1);
             }

@@ -186,17 +186,16 @@ impl SummaryWriter {
             ("_hparams_/experiment", 2, &experiment),
             ("_hparams_/session_start_info", 3, &start),
         ] {
-            let (mut plugin, mut data, mut metadata) = Default::default();
-            let content = Message::message(&mut plugin, field, content);
-            let data = Message::bytes(&mut data, 1, b"hparams").message(2, content);
-            let metadata = Message::message(&mut metadata, 1, data);
-            // A tensor of no elements: what a value without a number has to hold.
+            let mut plugin = Message::default();
+            plugin
+                .bytes(1, b"hparams")
+                .message(2, Message::default().message(field, content));
             let mut value = Message::default();
-            let mut empty = Message::default();
+            // The last is a tensor of no elements: what a value without a number has to hold.
             value
                 .bytes(1, tag.as_bytes())
-                .message(9, metadata)
-                .message(8, empty.varint(1, 1));
+                .message(9, Message::default().message(1, &plugin))
+                .message(8, Message::default().varint(1, 1));
             summary.message(1, &value);
         }
         self.add(0, &summary)

@@ -55,7 +55,7 @@ impl RunFolder {
     /// # Errors
     /// A checkpoint that cannot be read, or that is none of a run.
     pub fn settings(&self) -> Result<Value> {
-        let mut record = Checkpoint::load(self.checkpoint())?.config;
+        let mut record = Checkpoint::load_config(self.checkpoint())?;
         match record.get_mut("settings") {
             Some(settings) => Ok(settings.take()),
             None => Err(Error::new(

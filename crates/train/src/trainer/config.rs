@@ -156,7 +156,8 @@ impl TrainerConfig {
         self
     }
 
-    /// What `config.json` in the run folder says, and the checkpoint too: options of the program, such as sizes of the model. Default: nothing.
+    /// What `config.json` in the run folder says, and the checkpoint too: options of the program, such as sizes of the model. A run that goes on
+    /// takes the new ones; [`RunFolder::settings`](crate::RunFolder::settings) has those that it began with. Default: nothing.
     ///
     /// # Errors
     /// What JSON cannot say.

@@ -10,7 +10,7 @@ use polygrad_nn::optim::{Schedule, clip_grad_norm};
 use polygrad_tensor::{Gradients, no_grad};
 
 use super::config::Length;
-use super::{Control, Ended, Event, Progress, Summary, Trainer};
+use super::{Control, Ended, Event, Progress, Step, Summary, Trainer};
 use crate::{Row, Split};
 
 /// Steps between two rows where nobody knows how long an epoch is.
@@ -18,6 +18,28 @@ const ROW: u64 = 100;
 
 /// Rows in an epoch of known length.
 const ROWS_PER_EPOCH: u64 = 10;
+
+/// A loss that is infinite or no number, from which nothing is learnt: the [source](std::error::Error::source) of the error that it ends training
+/// with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NonFiniteLoss {
+    /// The loss.
+    pub loss: f64,
+    /// The step that was not taken, counted from 1.
+    pub step: u64,
+    /// Its epoch, counted from 1.
+    pub epoch: u64,
+}
+
+impl std::fmt::Display for NonFiniteLoss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { loss, step, epoch } = self;
+        write!(f, "the loss is {loss} at step {step}, in epoch {epoch}")
+    }
+}
+
+impl std::error::Error for NonFiniteLoss {}
 
 impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// Trains to the end, or goes on to it from where the run stands; the model is in evaluation mode afterwards. The loader is set to where the
@@ -102,8 +124,13 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             let over = batch.is_none();
             if let Some(batch) = batch {
                 let position = train.state().position;
-                let gradients = self.learn(&batch, position - before)?;
+                let (step, loss, gradients) = self.learn(&batch)?;
+                let examples = position - before;
                 before = position;
+                for tally in [&mut self.epoch, &mut self.row] {
+                    no_grad(|| tally.add(loss, examples, &step))?;
+                }
+                self.examples += examples;
                 count += 1;
                 match &mut sum {
                     Some(sum) => sum.accumulate(gradients)?,
@@ -115,6 +142,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             let has_stepped = gradients.is_some();
             if let Some(gradients) = gradients {
                 self.update(gradients, count)?;
+                self.row.count_step();
                 count = 0;
             }
             self.training += begun.elapsed();
@@ -145,29 +173,26 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// # Errors
     /// Those of [`Trainer::fit`] but for files.
     pub fn step(&mut self, batch: &T) -> Result<f64> {
-        self.row.reset();
-        let gradients = self.learn(batch, 1)?;
+        let (_, loss, gradients) = self.learn(batch)?;
         self.update(gradients, 1)?;
-        Ok(self.row.loss())
+        Ok(loss)
     }
 
-    /// The gradients of a batch of so many examples.
-    fn learn(&mut self, batch: &T, examples: u64) -> Result<Gradients> {
+    /// What the loss function gives for a batch, its loss, and the gradients.
+    fn learn(&mut self, batch: &T) -> Result<(Step, f64, Gradients)> {
         let (step, gradients) = self.stepper.backward(&self.model, &self.loss, batch)?;
         let loss = step.loss.item()?;
-        if !loss.is_finite() {
-            return Err(Error::invalid(format!(
-                "the loss is {loss} at step {}, in epoch {}",
-                self.step + 1,
-                self.running
-            ))
-            .with_hint("a smaller learning rate may help, or clipping the norm of the gradients"));
+        if loss.is_finite() {
+            return Ok((step, loss, gradients));
         }
-        for tally in [&mut self.epoch, &mut self.row] {
-            no_grad(|| tally.add(loss, examples, &step))?;
-        }
-        self.examples += examples;
-        Ok(gradients)
+        let found = NonFiniteLoss {
+            loss,
+            step: self.step + 1,
+            epoch: self.running,
+        };
+        Err(Error::invalid(found.to_string())
+            .with_source(found)
+            .with_hint("a smaller learning rate may help, or clipping the norm of the gradients"))
     }
 
     /// One step of the optimizer, by the sum of the gradients of `count` batches.
@@ -190,7 +215,6 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             ema.update()?;
         }
         self.step += 1;
-        self.row.count_step();
         Ok(())
     }
 

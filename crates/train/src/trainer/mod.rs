@@ -18,6 +18,7 @@ use polygrad_tensor::no_grad;
 
 pub use config::TrainerConfig;
 pub use event::{Callback, Control, Event, Progress};
+pub use fit::NonFiniteLoss;
 pub use step::{Step, Tensors};
 
 use crate::{Row, Run};

@@ -88,7 +88,10 @@ impl<B: Backend> KvCache<B> {
             (self.places, self.len) = (Some(all.clone()), end);
             return Ok(all);
         }
-        let there = |(keys, _): &(Tensor<B>, Tensor<B>)| self.len > 0 && keys.shape()[2] >= end && !tracked(keys);
+        let holds = |places: &Tensor<B>, new: &Tensor<B>| {
+            places.shape()[2] >= end && !tracked(places) && places.dtype().promote(new.dtype()) == places.dtype()
+        };
+        let there = |(keys, values): &(Tensor<B>, Tensor<B>)| self.len > 0 && holds(keys, key) && holds(values, value);
         if !self.places.as_ref().is_some_and(there) {
             let room = (self.roomy(key, old_keys)?, self.roomy(value, old_values)?);
             self.places = Some(room);
@@ -107,10 +110,9 @@ impl<B: Backend> KvCache<B> {
     /// Memory for as many tokens as there is to be room for, with those that are there.
     fn roomy(&self, like: &Tensor<B>, seen: Option<&Tensor<B>>) -> Result<Tensor<B>> {
         let shape = like.shape();
-        let mut places = Tensor::zeros(
-            [shape[0], shape[1], self.room, shape[3]],
-            (&like.device(), like.dtype()),
-        )?;
+        // As when they are joined.
+        let dtype = seen.map_or(like.dtype(), |seen| seen.dtype().promote(like.dtype()));
+        let mut places = Tensor::zeros([shape[0], shape[1], self.room, shape[3]], (&like.device(), dtype))?;
         if let Some(seen) = seen {
             write(&mut places, seen, 0)?;
         }

@@ -109,3 +109,22 @@ pub trait CausalLm<B: Backend>: Module<B> {
         Generation::new(self, prompts, count, config)
     }
 }
+
+/// How many sequences `ids` has, and how long they are; fails when they have no room after `start` tokens.
+pub(super) fn sized<B: Backend>(
+    model: &'static str,
+    ids: &Tensor<B>,
+    start: usize,
+    positions: usize,
+) -> Result<(usize, usize)> {
+    let (n, length) = token_shape(model, ids)?;
+    let end = start.saturating_add(length);
+    if end > positions {
+        return Err(
+            Error::out_of_range(format!("{end} tokens, but there are {positions} positions"))
+                .with_op(model)
+                .with_hint("cut the sequence, or build the model with more positions"),
+        );
+    }
+    Ok((n, length))
+}

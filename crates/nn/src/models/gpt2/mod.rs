@@ -7,13 +7,14 @@ mod config;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, checkpoint};
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 
 pub use config::Gpt2Config;
 
-use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places};
-use super::config::{check_heads, only, token_shape};
-use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Module, Param, watch};
+use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, sized};
+use super::config::{check_heads, only};
+use super::head::LmHead;
+use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Module, watch};
 use block::Block;
 
 const NAME: &str = "Gpt2";
@@ -49,7 +50,7 @@ const NAME: &str = "Gpt2";
 #[derive(Debug, Module)]
 pub struct Gpt2<B: Backend = AnyBackend> {
     transformer: Transformer<B>,
-    lm_head: Head<B>,
+    lm_head: LmHead<B>,
     #[module(skip)]
     config: Gpt2Config,
     #[module(skip)]
@@ -63,12 +64,6 @@ struct Transformer<B: Backend> {
     drop: Dropout,
     h: Vec<Arc<Block<B>>>,
     ln_f: LayerNorm<B>,
-}
-
-/// The projection to the vocabulary, whose weight is the embedding's where they are tied.
-#[derive(Debug, Module)]
-struct Head<B: Backend> {
-    weight: Param<B>,
 }
 
 impl<B: Backend> Gpt2<B> {
@@ -86,11 +81,7 @@ impl<B: Backend> Gpt2<B> {
         };
         let wte = embedding(config.vocab_size)?;
         let blocks = (0..config.n_layer).map(|layer| Block::new(config, layer, device).map(Arc::new));
-        let head = if config.tie_word_embeddings {
-            wte.weight.clone()
-        } else {
-            config.init().param([config.vocab_size, config.n_embd], device)?
-        };
+        let lm_head = LmHead::new(&wte, config.tie_word_embeddings, config.init(), device)?;
         Ok(Self {
             transformer: Transformer {
                 wpe: embedding(config.n_positions)?,
@@ -101,7 +92,7 @@ impl<B: Backend> Gpt2<B> {
                     .build(device)?,
                 wte,
             },
-            lm_head: Head { weight: head },
+            lm_head,
             config: config.clone(),
             checkpointing: AtomicBool::new(false),
         })
@@ -123,7 +114,7 @@ impl<B: Backend> Gpt2<B> {
     /// When a sequence is longer than `n_positions`, or a token is outside the vocabulary.
     pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || {
-            let (n, length) = self.check(ids, 0)?;
+            let (n, length) = sized(NAME, ids, 0, self.config.n_positions)?;
             let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
             let mut x = self.embed(ids, &places)?;
             for block in &self.transformer.h {
@@ -166,7 +157,7 @@ impl<B: Backend> Gpt2<B> {
         head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
     ) -> Result<Tensor<B>> {
         let blocks = &self.transformer.h;
-        let size = self.check(ids, cache.len())?;
+        let size = sized(NAME, ids, cache.len(), self.config.n_positions)?;
         cache.extend(NAME, blocks.len(), size, &ids.device(), |layers, places| {
             let mut x = self.embed(ids, &places)?;
             for (block, cache) in blocks.iter().zip(layers) {
@@ -174,21 +165,6 @@ impl<B: Backend> Gpt2<B> {
             }
             head(&x)
         })
-    }
-
-    /// How many sequences there are, and how long they are; fails when they have no room after `start` tokens.
-    fn check(&self, ids: &Tensor<B>, start: usize) -> Result<(usize, usize)> {
-        let (n, length) = token_shape(NAME, ids)?;
-        let end = start.saturating_add(length);
-        if end > self.config.n_positions {
-            return Err(Error::out_of_range(format!(
-                "{end} tokens, but there are {} positions",
-                self.config.n_positions
-            ))
-            .with_op(NAME)
-            .with_hint("cut the sequence, or build the model with a larger n_positions"));
-        }
-        Ok((n, length))
     }
 
     fn embed(&self, ids: &Tensor<B>, places: &Places<B>) -> Result<Tensor<B>> {
@@ -199,7 +175,7 @@ impl<B: Backend> Gpt2<B> {
 
     fn logits(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let x = self.transformer.ln_f.forward(x)?;
-        watch::layer(&self.lm_head, &x, || x.linear(&self.lm_head.weight.tensor(), None))
+        self.lm_head.forward(&x)
     }
 }
 

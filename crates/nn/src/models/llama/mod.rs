@@ -7,14 +7,14 @@ mod layer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, checkpoint};
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 
 pub use config::{LlamaConfig, RopeScaling};
 pub use gguf::{GgufValue, llama_from_gguf};
 
-use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places};
-use super::config::token_shape;
-use crate::{Embedding, EmbeddingConfig, Module, Param, RMSNorm, watch};
+use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, sized};
+use super::head::LmHead;
+use crate::{Embedding, EmbeddingConfig, Module, RMSNorm, watch};
 use layer::{DecoderLayer, Turns, norm};
 
 const NAME: &str = "Llama";
@@ -51,7 +51,7 @@ const NAME: &str = "Llama";
 #[derive(Debug, Module)]
 pub struct Llama<B: Backend = AnyBackend> {
     model: Decoder<B>,
-    lm_head: Head<B>,
+    lm_head: LmHead<B>,
     #[module(skip)]
     config: LlamaConfig,
     #[module(skip)]
@@ -65,12 +65,6 @@ struct Decoder<B: Backend> {
     norm: RMSNorm<B>,
 }
 
-/// The projection to the vocabulary, whose weight is the embedding's where they are tied.
-#[derive(Debug, Module)]
-struct Head<B: Backend> {
-    weight: Param<B>,
-}
-
 impl<B: Backend> Llama<B> {
     /// A model with random weights, as Llama begins.
     ///
@@ -82,18 +76,14 @@ impl<B: Backend> Llama<B> {
             .init(config.init())
             .build(device)?;
         let layers = (0..config.num_hidden_layers).map(|_| DecoderLayer::new(config, device).map(Arc::new));
-        let head = if config.tie_word_embeddings {
-            embed_tokens.weight.clone()
-        } else {
-            config.init().param([config.vocab_size, config.hidden_size], device)?
-        };
+        let lm_head = LmHead::new(&embed_tokens, config.tie_word_embeddings, config.init(), device)?;
         Ok(Self {
             model: Decoder {
                 layers: layers.collect::<Result<_>>()?,
                 norm: norm(config, device)?,
                 embed_tokens,
             },
-            lm_head: Head { weight: head },
+            lm_head,
             config: config.clone(),
             checkpointing: AtomicBool::new(false),
         })
@@ -115,7 +105,7 @@ impl<B: Backend> Llama<B> {
     /// When a sequence is longer than `max_position_embeddings`, or a token is outside the vocabulary.
     pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || {
-            let (n, length) = self.check(ids, 0)?;
+            let (n, length) = sized(NAME, ids, 0, self.config.max_position_embeddings)?;
             let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
             let mut x = self.model.embed_tokens.forward(ids)?;
             let turns = Arc::new(Turns::new(&self.config, &places.positions, x.dtype())?);
@@ -159,7 +149,7 @@ impl<B: Backend> Llama<B> {
         head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
     ) -> Result<Tensor<B>> {
         let layers = &self.model.layers;
-        let size = self.check(ids, cache.len())?;
+        let size = sized(NAME, ids, cache.len(), self.config.max_position_embeddings)?;
         cache.extend(NAME, layers.len(), size, &ids.device(), |caches, places| {
             let mut x = self.model.embed_tokens.forward(ids)?;
             let turns = Turns::new(&self.config, &places.positions, x.dtype())?;
@@ -170,23 +160,9 @@ impl<B: Backend> Llama<B> {
         })
     }
 
-    /// How many sequences there are, and how long they are; fails when they have no room after `start` tokens.
-    fn check(&self, ids: &Tensor<B>, start: usize) -> Result<(usize, usize)> {
-        let (n, length) = token_shape(NAME, ids)?;
-        let (end, positions) = (start.saturating_add(length), self.config.max_position_embeddings);
-        if end > positions {
-            return Err(
-                Error::out_of_range(format!("{end} tokens, but there are {positions} positions"))
-                    .with_op(NAME)
-                    .with_hint("cut the sequence, or build the model with a larger max_position_embeddings"),
-            );
-        }
-        Ok((n, length))
-    }
-
     fn logits(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let x = self.model.norm.forward(x)?;
-        watch::layer(&self.lm_head, &x, || x.linear(&self.lm_head.weight.tensor(), None))
+        self.lm_head.forward(&x)
     }
 }
 

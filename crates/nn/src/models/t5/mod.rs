@@ -10,8 +10,9 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 pub use config::T5Config;
 
 use super::config::{padding_mask, token_shape};
+use super::head::LmHead;
 use crate::layers::all_or_nothing;
-use crate::{Embedding, EmbeddingConfig, Init, KvCache, Module, Param, watch};
+use crate::{Embedding, EmbeddingConfig, Init, KvCache, Module, watch};
 use stack::{Decoder, Encoder};
 
 const NAME: &str = "T5";
@@ -40,15 +41,9 @@ pub struct T5<B: Backend = AnyBackend> {
     shared: Embedding<B>,
     encoder: Encoder<B>,
     decoder: Decoder<B>,
-    lm_head: Head<B>,
+    lm_head: LmHead<B>,
     #[module(skip)]
     config: T5Config,
-}
-
-/// The projection to the vocabulary, whose weight is the embedding's where they are tied.
-#[derive(Debug, Module)]
-struct Head<B: Backend> {
-    weight: Param<B>,
 }
 
 /// What the decoder of a [`T5`] has seen of a batch: keys and values of each layer, of its own tokens and of the encoded text.
@@ -84,15 +79,11 @@ impl<B: Backend> T5<B> {
             .init(init)
             .build(device)?;
         let tokens = || shared.weight.clone();
-        let head = if config.tie_word_embeddings {
-            tokens()
-        } else {
-            init.param([config.vocab_size, config.d_model], device)?
-        };
+        let lm_head = LmHead::new(&shared, config.tie_word_embeddings, init, device)?;
         Ok(Self {
             encoder: Encoder::new(config, tokens(), device)?,
             decoder: Decoder::new(config, tokens(), device)?,
-            lm_head: Head { weight: head },
+            lm_head,
             config: config.clone(),
             shared,
         })
@@ -172,7 +163,7 @@ impl<B: Backend> T5<B> {
         {
             x = (&x * (self.config.d_model as f64).sqrt().recip())?;
         }
-        watch::layer(&self.lm_head, &x, || x.linear(&self.lm_head.weight.tensor(), None))
+        self.lm_head.forward(&x)
     }
 
     /// What the decoder is given in training for these targets `[N, T]` (i64): each token one place later, and `decoder_start_token_id` first;
