@@ -258,6 +258,26 @@ fn products_of_bf16_are_right_and_do_not_depend_on_the_threads() {
 }
 
 #[test]
+fn products_of_bf16_take_subnormal_numbers_for_0() {
+    let device = CpuDevice::new(1, Kernels::Simd).unwrap();
+    if !multiplies_bf16(device) {
+        eprintln!("not checked: the processor has no AVX512-BF16");
+        return;
+    }
+    let product = |a: f64, b: f64| {
+        let (a, b, mut c) = ([rounded(a).0], [rounded(b).0], [0]);
+        let (left, right) = (Mat::new(a.as_ptr(), 1, 1), Mat::new(b.as_ptr(), 1, 1));
+        let (dims, to) = (Dims { m: 1, n: 1, k: 1 }, MatMut::new(c.as_mut_ptr(), 1, 1));
+        // SAFETY: all arrays have room for their matrices.
+        unsafe { gemm_bf16(device, dims, left, right, to, std::ptr::null()).unwrap() };
+        half::bf16::from_bits(c[0]).to_f64()
+    };
+    let smallest = 2f64.powi(-126);
+    assert_eq!(product(smallest, 2f64.powi(100)), 2f64.powi(-26));
+    assert_eq!(product(smallest / 2.0, 2f64.powi(100)), 0.0);
+}
+
+#[test]
 fn plain_kernels_have_no_products_of_bf16_of_their_own() {
     assert!(!multiplies_bf16(CpuDevice::new(1, Kernels::Scalar).unwrap()));
 }
