@@ -10,8 +10,8 @@ use polygrad_core::{Error, Result};
 
 use super::{failed, shown};
 
-/// How long an owner may take to write down who it is.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long an owner may take to write down who it is: a disk that others write gigabytes to keeps it waiting.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A locked file with the owner's process id in it. The system drops the lock with the process, however that ends; the file goes when this
 /// goes, and only a kill leaves it.

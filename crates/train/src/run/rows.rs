@@ -38,11 +38,14 @@ pub struct Row {
     pub seconds: f64,
 }
 
-/// Six digits behind the point, or six significant ones where that would lose too much.
+/// Six digits behind the point, or seven significant ones where that would lose too much. The figure itself is written the same again: a
+/// checkpoint knows the lines by their CRC.
 fn figure(x: f64) -> String {
-    match x == 0.0 || !x.is_finite() || (1e-3..1e7).contains(&x.abs()) {
+    let scientific = format!("{x:.6e}");
+    let rounded: f64 = scientific.parse().unwrap_or(x);
+    match x == 0.0 || !x.is_finite() || (1e-3..1e7).contains(&rounded.abs()) {
         true => format!("{x:.6}"),
-        false => format!("{x:.6e}"),
+        false => scientific,
     }
 }
 
@@ -350,12 +353,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.csv");
         let mut rows = Rows::create(&path, columns(), Vec::new()).unwrap();
-        for loss in [f64::NAN, f64::INFINITY, 1.25e-9, -3e20] {
+        for loss in [
+            f64::NAN,
+            f64::INFINITY,
+            1.25e-9,
+            -3e20,
+            0.000_999_999_96,
+            -9_999_999.999_99,
+        ] {
             rows.append(Row { loss, ..row(1) }).unwrap();
         }
-        let losses: Vec<f64> = read(&path, &columns()).unwrap().iter().map(|row| row.loss).collect();
+        let read = read(&path, &columns()).unwrap();
+        let losses: Vec<f64> = read.iter().map(|row| row.loss).collect();
         assert!(losses[0].is_nan());
-        assert_eq!(losses[1..], [f64::INFINITY, 1.25e-9, -3e20]);
+        assert_eq!(losses[1..], [f64::INFINITY, 1.25e-9, -3e20, 0.001, -1e7]);
+        assert_eq!(rows.mark().unwrap(), Mark::of(&columns(), &read));
     }
 
     #[test]
