@@ -46,6 +46,13 @@ pub(crate) fn conv(
 ) -> Result<CpuTensor> {
     let fused = activation.map_or(bias.or(residual).is_some(), Pointwise::knows);
     let tensors = [x, weight].into_iter().chain(bias).chain(residual);
+    let dtype = x.dtype();
+    if fused && Half::of(dtype).is_some() && tensors.clone().all(|x| x.dtype() == dtype) {
+        let [bias, residual] = [bias, residual].map(|x| x.map(wide).transpose());
+        let (x, weight) = (wide(x)?, wide(weight)?);
+        let y = conv(&x, &weight, bias?.as_ref(), residual?.as_ref(), activation, params)?;
+        return convert::cast(&y, dtype);
+    }
     let Some(level) = vectors(tensors).filter(|_| fused) else {
         let y = convolve(x, weight, params, None)?;
         return decompose::epilogue::<Cpu>(y, bias, residual, activation);

@@ -40,6 +40,10 @@ fn prepare(op: &'static str, x: &CpuTensor, params: &PoolParams) -> Result<(CpuT
 /// See [`polygrad_core::Backend::max_pool`].
 pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> Result<(CpuTensor, Option<CpuTensor>)> {
     numbers("max_pool", x.dtype())?;
+    if matches!(x.dtype(), DType::F16 | DType::BF16) {
+        let (values, places) = max_pool(&convert::cast(x, DType::F32)?, params, positions)?;
+        return Ok((convert::cast(&values, x.dtype())?, places));
+    }
     let (x, shape, g) = prepare("max_pool", x, params)?;
     let mut values = CpuTensor::empty(shape, x.dtype(), x.device())?;
     let empty = || CpuTensor::empty(shape, DType::I64, x.device());

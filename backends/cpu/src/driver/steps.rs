@@ -31,7 +31,7 @@ pub(super) fn compile(step: Step, dtype: DType, level: Option<Level>) -> Result<
                 None => (Box::new(move |[x, ..], to, n| unsafe { f(policy, x, to, n) }), ns),
                 Some(half) => {
                     let narrow = move |[x, ..]: [*const u8; 3], to, n| unsafe {
-                        half.run([x], to, n, |[x], to, n| f(policy, x, to, n));
+                        half.run(level, [x], to, n, |[x], to, n| f(policy, x, to, n));
                     };
                     (Box::new(narrow), ns + 0.5)
                 }
@@ -43,7 +43,7 @@ pub(super) fn compile(step: Step, dtype: DType, level: Option<Level>) -> Result<
                 None => (Box::new(move |[a, b, _], to, n| unsafe { f(policy, a, b, to, n) }), ns),
                 Some(half) => {
                     let narrow = move |[a, b, _]: [*const u8; 3], to, n| unsafe {
-                        half.run([a, b], to, n, |[a, b], to, n| f(policy, a, b, to, n));
+                        half.run(level, [a, b], to, n, |[a, b], to, n| f(policy, a, b, to, n));
                     };
                     (Box::new(narrow), ns + 0.8)
                 }

@@ -3,12 +3,13 @@
 use polygrad_core::{Activation, DType, Error, Result, UnaryOp, decompose};
 
 use super::half::Half;
-use super::{convert, same_dtype, unary};
+use super::{same_dtype, unary};
 use crate::loops::{Each, Fill, Operand, Pointer, map};
 use crate::math::{
     self, Elu, EluSlope, Gelu, GeluSlope, GeluTanh, GeluTanhSlope, Map, SigmoidSlope, Silu, SiluSlope, Softplus,
     SoftplusSlope, TanhSlope,
 };
+use crate::simd::StorePolicy;
 use crate::{Cpu, CpuTensor};
 
 /// Nanoseconds an element, about.
@@ -39,13 +40,12 @@ pub(crate) fn activation(op: Activation, x: &CpuTensor) -> Result<CpuTensor> {
 }
 
 fn forward<F: Map>(f: F, x: &CpuTensor) -> Result<CpuTensor> {
-    if Half::of(x.dtype()).is_some() {
-        return convert::cast(&forward(f, &convert::cast(x, DType::F32)?)?, x.dtype());
-    }
     let (shape, dtype, device) = (*x.shape(), x.dtype(), x.device());
     let mut out = CpuTensor::empty(shape, dtype, device)?;
     let to = out.ptr_mut();
     let policy = device.store_policy(shape.numel() * dtype.size());
+    let near = StorePolicy::cached(policy.level());
+    let half = Half::of(dtype);
     // SAFETY: input and output have one dtype and one shape, and the output is new.
     unsafe {
         map(
@@ -56,6 +56,11 @@ fn forward<F: Map>(f: F, x: &CpuTensor) -> Result<CpuTensor> {
             dtype.size(),
             NS,
             &|[x], to, n| {
+                if let Some(half) = half {
+                    return half.run(near.level(), [x], to, n, |[x], to, n| {
+                        math::map(near, f, x.cast(), to.cast(), n);
+                    });
+                }
                 if dtype == DType::F32 {
                     return math::map(policy, f, x.cast(), to.cast(), n);
                 }
@@ -79,7 +84,7 @@ pub(crate) fn activation_backward(op: Activation, grad: &CpuTensor, saved: &CpuT
                 .with_op("activation_backward"),
         );
     }
-    let vectors = dtype == DType::F32 && saved.device().vectors().is_some();
+    let vectors = dtype != DType::F64 && saved.device().vectors().is_some();
     match (op, vectors) {
         (Activation::Relu, true) => gated(grad, saved, 0.0),
         (Activation::LeakyRelu { slope }, true) => gated(grad, saved, slope as f32),
@@ -98,18 +103,21 @@ pub(crate) fn activation_backward(op: Activation, grad: &CpuTensor, saved: &CpuT
 
 /// The gradient times a function of the saved tensor.
 fn backward<F: Map>(slope: F, grad: &CpuTensor, saved: &CpuTensor) -> Result<CpuTensor> {
-    if Half::of(grad.dtype()).is_some() {
-        let [wide_grad, wide_saved] = [grad, saved].map(|x| convert::cast(x, DType::F32));
-        return convert::cast(&backward(slope, &wide_grad?, &wide_saved?)?, grad.dtype());
-    }
     let (shape, dtype, device) = (*grad.shape(), grad.dtype(), grad.device());
     let mut out = CpuTensor::empty(shape, dtype, device)?;
     let to = out.ptr_mut();
     let policy = device.store_policy(shape.numel() * dtype.size());
+    let near = StorePolicy::cached(policy.level());
+    let half = Half::of(dtype);
     let operands = [Operand::new(saved, &shape), Operand::new(grad, &shape)];
     // SAFETY: inputs and output have one dtype and one shape, and the output is new.
     unsafe {
         map(device, &shape, operands, to, dtype.size(), NS, &|[x, g], to, n| {
+            if let Some(half) = half {
+                return half.run(near.level(), [x, g], to, n, |[x, g], to, n| {
+                    math::map_mul(near, slope, x.cast(), g.cast(), to.cast(), n);
+                });
+            }
             if dtype == DType::F32 {
                 return math::map_mul(policy, slope, x.cast(), g.cast(), to.cast(), n);
             }
@@ -127,7 +135,8 @@ fn gated(grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
     let mut out = CpuTensor::empty(shape, grad.dtype(), device)?;
     let to = out.ptr_mut();
     let policy = device.store_policy(numel * grad.dtype().size());
-    if grad.is_contiguous() && saved.is_contiguous() {
+    let half = Half::of(grad.dtype());
+    if half.is_none() && grad.is_contiguous() && saved.is_contiguous() {
         let [g, x] = [grad, saved].map(|x| Pointer(x.ptr().cast_mut().cast::<f32>()));
         let to = Pointer(to.cast::<f32>());
         device.split(numel, 0.15, 64, |start, end| {
@@ -141,13 +150,22 @@ fn gated(grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
         return Ok(out);
     }
     let operands = [Operand::new(saved, &shape), Operand::new(grad, &shape)];
-    // SAFETY: inputs and output are f32 of one shape, and the output is new.
+    let gate = |policy: StorePolicy, [x, g]: [*const u8; 2], to: *mut u8, n| {
+        let (g, x, to) = (g.cast(), x.cast(), to.cast());
+        let each = Gated { g, x, slope };
+        policy.run_loops(Fill { each, to, n });
+    };
+    let near = StorePolicy::cached(policy.level());
+    // SAFETY: inputs and output have one dtype, f32 or half of it, and one shape, and the output is new.
     unsafe {
-        map(device, &shape, operands, to, 4, 0.2, &|[x, g], to, n| {
-            let (g, x, to) = (g.cast(), x.cast(), to.cast());
-            let each = Gated { g, x, slope };
-            policy.run_loops(Fill { each, to, n });
-        });
+        match half {
+            None => map(device, &shape, operands, to, 4, 0.2, &|xg, to, n| {
+                gate(policy, xg, to, n)
+            }),
+            Some(half) => map(device, &shape, operands, to, 2, 0.6, &|xg, to, n| {
+                half.run(near.level(), xg, to, n, |xg, to, n| gate(near, xg, to, n));
+            }),
+        }
     }
     Ok(out)
 }

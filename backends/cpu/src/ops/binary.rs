@@ -108,7 +108,7 @@ unsafe fn run(
                 f(policy, a, b, to, n)
             }),
             Some(half) => map(device, shape, operands, to, 2, ns + 0.8, &|ab, to, n| {
-                half.run(ab, to, n, |[a, b], to, n| f(near, a, b, to, n));
+                half.run(policy.level(), ab, to, n, |[a, b], to, n| f(near, a, b, to, n));
             }),
         }
     }

@@ -40,13 +40,10 @@ pub(crate) unsafe fn convert(level: Option<Level>, from: DType, dtype: DType, x:
     match (Half::of(from), Half::of(dtype)) {
         (Some(half), None) if dtype == DType::F32 => {
             // SAFETY: by the caller.
-            unsafe {
-                std::ptr::write_bytes(to, 0, 4 * n);
-                half.widen(x, to.cast(), n);
-            }
+            unsafe { half.widen(level, x, to.cast(), n) }
         }
         // SAFETY: by the caller.
-        (None, Some(half)) if from == DType::F32 => unsafe { half.narrow(x.cast(), to, n) },
+        (None, Some(half)) if from == DType::F32 => unsafe { half.narrow(level, x.cast(), to, n) },
         _ => dispatch_dtype!(from, A => dispatch_dtype!(dtype, B => {
             Level::run_loops(level, Convert::<A, B> { x: x.cast(), to: to.cast(), n });
         })),

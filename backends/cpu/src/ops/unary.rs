@@ -47,7 +47,7 @@ pub(crate) fn apply(x: &CpuTensor, f: Loop, ns: f32) -> Result<CpuTensor> {
         match Half::of(dtype) {
             None => run(device, x, to, dtype.size(), ns, &|[x], to, n| f(policy, x, to, n)),
             Some(half) => run(device, x, to, 2, ns + 0.5, &|x, to, n| {
-                half.run(x, to, n, |[x], to, n| f(near, x, to, n));
+                half.run(policy.level(), x, to, n, |[x], to, n| f(near, x, to, n));
             }),
         }
     }
