@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_nn::Module;
-use polygrad_nn::optim::{EmaConfig, Optimizer, Schedule};
+use polygrad_nn::optim::{EmaConfig, GradScaler, Optimizer, Schedule};
+use polygrad_tensor::{DType, autocast};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -28,6 +29,7 @@ pub struct TrainerConfig {
     pub(super) max_norm: Option<f64>,
     pub(super) schedule: Option<Box<dyn Schedule>>,
     pub(super) ema: Option<EmaConfig>,
+    pub(super) autocast: Option<DType>,
     pub(super) metrics: Vec<Box<dyn Metric>>,
     pub(super) monitor: Option<String>,
     pub(super) patience: Option<u64>,
@@ -61,6 +63,7 @@ impl TrainerConfig {
             max_norm: None,
             schedule: None,
             ema: None,
+            autocast: None,
             metrics: Vec::new(),
             monitor: None,
             patience: None,
@@ -103,6 +106,14 @@ impl TrainerConfig {
     #[must_use]
     pub fn ema(mut self, ema: EmaConfig) -> Self {
         self.ema = Some(ema);
+        self
+    }
+
+    /// Computes losses, in training and in evaluations, in mixed precision: see [`autocast`]. With f16 the loss is scaled by a [`GradScaler`] with
+    /// its defaults, whose state is in checkpoints; a step whose gradients overflow counts, but changes no parameter.
+    #[must_use]
+    pub fn autocast(mut self, dtype: DType) -> Self {
+        self.autocast = Some(dtype);
         self
     }
 
@@ -206,7 +217,7 @@ impl TrainerConfig {
         loss: impl Fn(&M, &T) -> Result<S> + 'static,
     ) -> Result<Trainer<M, T>> {
         let stepper = Stepper::Written(Box::new(optimizer) as Box<dyn Optimizer>);
-        let loss: Loss<M, T> = Rc::new(move |model, batch| loss(model, batch).map(Into::into));
+        let loss = self.loss(loss);
         self.checked()?.trainer(Rc::new(model), stepper, loss)
     }
 
@@ -220,10 +231,25 @@ impl TrainerConfig {
         optimizer: impl Optimizer + 'static,
         loss: impl Fn(&M, &T) -> Result<S> + 'static,
     ) -> Result<Trainer<M, T>> {
-        let loss: Loss<M, T> = Rc::new(move |model, batch| loss(model, batch).map(Into::into));
+        let loss = self.loss(loss);
         let model = Rc::new(model);
-        let stepper = Stepper::captured(&model, Box::new(optimizer), Rc::clone(&loss));
+        let is_scaled = self.grad_scaler().is_some();
+        let stepper = Stepper::captured(&model, Box::new(optimizer), Rc::clone(&loss), is_scaled);
         self.checked()?.trainer(model, stepper, loss)
+    }
+
+    /// The loss in the precision that was asked for.
+    fn loss<M: 'static, T: 'static, S: Into<Step>>(&self, loss: impl Fn(&M, &T) -> Result<S> + 'static) -> Loss<M, T> {
+        let loss = move |model: &M, batch: &T| loss(model, batch).map(Into::into);
+        match self.autocast {
+            Some(dtype) => Rc::new(move |model, batch| autocast(dtype, || loss(model, batch))),
+            None => Rc::new(loss),
+        }
+    }
+
+    /// What f16 needs.
+    pub(super) fn grad_scaler(&self) -> Option<GradScaler> {
+        (self.autocast == Some(DType::F16)).then(GradScaler::new)
     }
 
     fn checked(self) -> Result<Self> {

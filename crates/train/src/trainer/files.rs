@@ -13,6 +13,9 @@ use crate::run::{Columns, Mark, Row, Rows, Split, SummaryWriter, shown, write};
 /// Under this name a checkpoint has the moving average.
 const EMA: &str = "ema";
 
+/// Under this name it has what f16 is scaled by.
+const GRAD_SCALER: &str = "grad_scaler";
+
 /// The files that grow.
 pub(super) struct Files {
     rows: Rows,
@@ -108,6 +111,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         self.row.load_state(&record.row)?;
         if let Some(ema) = &mut self.ema {
             ema.load_state_dict(checkpoint.part(EMA)?)?;
+        }
+        if let Some(scaler) = &mut self.scaler {
+            scaler.load_state_dict(checkpoint.part(GRAD_SCALER)?)?;
         }
         self.step = checkpoint.restore(&*self.model, self.stepper.optimizer_mut())?;
         if let Some(length) = train
@@ -219,6 +225,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         let mut checkpoint = Checkpoint::new(&*self.model, self.optimizer(), self.step)?.with_config(record);
         if let Some(ema) = &self.ema {
             checkpoint = checkpoint.with_part(EMA, ema.state_dict()?);
+        }
+        if let Some(scaler) = &self.scaler {
+            checkpoint = checkpoint.with_part(GRAD_SCALER, scaler.state_dict());
         }
         checkpoint.save(run.checkpoint())
     }

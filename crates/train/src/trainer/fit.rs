@@ -180,7 +180,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
 
     /// What the loss function gives for a batch, its loss, and the gradients.
     fn learn(&mut self, batch: &T) -> Result<(Step, f64, Gradients)> {
-        let (step, gradients) = self.stepper.backward(&self.model, &self.loss, batch)?;
+        let (step, gradients) = self
+            .stepper
+            .backward(&self.model, &self.loss, batch, self.scaler.as_ref())?;
         let loss = step.loss.item()?;
         if loss.is_finite() {
             return Ok((step, loss, gradients));
@@ -203,14 +205,24 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
                 *gradient = no_grad(|| &*gradient * factor)?;
             }
         }
-        if let Some(max_norm) = self.config.max_norm {
+        let is_finite = match &mut self.scaler {
+            Some(scaler) => scaler.unscale(&mut gradients)?,
+            None => true,
+        };
+        if let Some(max_norm) = self.config.max_norm.filter(|_| is_finite) {
             clip_grad_norm(&mut gradients, max_norm)?;
         }
         let optimizer = self.stepper.optimizer_mut();
         if let Some(schedule) = &self.config.schedule {
             schedule.apply(optimizer, self.step)?;
         }
-        optimizer.step(&gradients)?;
+        match &mut self.scaler {
+            Some(scaler) => {
+                scaler.step(optimizer, gradients)?;
+                scaler.update()?;
+            }
+            None => optimizer.step(&gradients)?,
+        }
         if let Some(ema) = &mut self.ema {
             ema.update()?;
         }

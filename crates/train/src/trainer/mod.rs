@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use polygrad_core::Result;
 use polygrad_data::{DataLoader, LoaderState};
-use polygrad_nn::optim::{Ema, Optimizer};
+use polygrad_nn::optim::{Ema, GradScaler, Optimizer};
 use polygrad_nn::{Module, StateDict};
 use polygrad_tensor::no_grad;
 
@@ -64,6 +64,7 @@ pub struct Trainer<M: Module, T> {
     config: TrainerConfig,
     names: Vec<String>,
     ema: Option<Ema>,
+    scaler: Option<GradScaler>,
     /// Of the running epoch, and since the last row.
     epoch: Tally,
     row: Tally,
@@ -124,6 +125,7 @@ impl TrainerConfig {
         Ok(Trainer {
             names: self.metrics.iter().map(|metric| metric.name().to_owned()).collect(),
             ema: self.ema.map(|ema| ema.build(&*model)).transpose()?,
+            scaler: self.grad_scaler(),
             model,
             stepper,
             loss,

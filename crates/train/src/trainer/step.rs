@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use polygrad_core::{Error, Result};
-use polygrad_nn::optim::Optimizer;
+use polygrad_nn::optim::{GradScaler, Optimizer};
 use polygrad_nn::{CapturedStep, Module, StepOutputs, TrainStep};
-use polygrad_tensor::{Gradients, Tensor};
+use polygrad_tensor::{DType, Gradients, Tensor, no_grad};
 
 /// What a trainer needs to know of a batch: the loss, and for metrics the predictions with their targets.
 #[derive(Debug)]
@@ -127,23 +127,53 @@ pub(super) enum Stepper<M: Module, T> {
 }
 
 impl<M: Module + 'static, T: 'static> Stepper<M, T> {
-    pub(super) fn captured(model: &Rc<M>, optimizer: Box<dyn Optimizer>, loss: Loss<M, T>) -> Self
+    /// Whether the loss `is_scaled`: then the scale follows the tensors of the batch.
+    pub(super) fn captured(model: &Rc<M>, optimizer: Box<dyn Optimizer>, loss: Loss<M, T>, is_scaled: bool) -> Self
     where
         T: Tensors,
     {
-        let loss = move |model: &Rc<M>, batch: &[Tensor]| loss(model, &T::from_tensors(batch)?);
+        let loss = move |model: &Rc<M>, inputs: &[Tensor]| match inputs.split_last() {
+            Some((scale, batch)) if is_scaled => {
+                let mut step = loss(model, &T::from_tensors(batch)?)?;
+                step.loss = step.loss.to_dtype(step.loss.dtype().promote(DType::F32))?.mul(scale)?;
+                Ok(step)
+            }
+            _ => loss(model, &T::from_tensors(inputs)?),
+        };
         let step = TrainStep::new(Rc::clone(model), optimizer, Box::new(loss) as CapturedLoss<M>);
         Self::Captured(Box::new(step.captured()), T::to_tensors)
     }
 
-    /// The outputs for a batch, outside of the gradient graph, and the gradients.
-    pub(super) fn backward(&mut self, model: &M, loss: &Loss<M, T>, batch: &T) -> Result<(Step, Gradients)> {
-        match self {
-            Self::Written(_) => {
+    /// The outputs for a batch, outside of the gradient graph, and the gradients, those of the scaled loss.
+    pub(super) fn backward(
+        &mut self,
+        model: &M,
+        loss: &Loss<M, T>,
+        batch: &T,
+        scaler: Option<&GradScaler>,
+    ) -> Result<(Step, Gradients)> {
+        match (self, scaler) {
+            (Self::Written(_), _) => {
                 let step = loss(model, batch)?;
-                Ok((step.detached(), step.loss.backward()?))
+                let detached = step.detached();
+                let loss = match scaler {
+                    Some(scaler) => scaler.scale(step.loss)?,
+                    None => step.loss,
+                };
+                Ok((detached, loss.backward()?))
             }
-            Self::Captured(step, tensors) => step.backward(&tensors(batch)),
+            (Self::Captured(step, tensors), None) => step.backward(&tensors(batch)),
+            (Self::Captured(step, tensors), Some(scaler)) => {
+                let mut inputs = tensors(batch);
+                let Some(device) = inputs.first().map(Tensor::device) else {
+                    return Err(Error::invalid("a batch has no tensors"));
+                };
+                let scale = scaler.get_scale();
+                inputs.push(Tensor::new(scale as f32, &device)?);
+                let (mut step, gradients) = step.backward(&inputs)?;
+                step.loss = no_grad(|| step.loss.div(scale))?;
+                Ok((step, gradients))
+            }
         }
     }
 
