@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use polygrad::nn::StateDict;
 use polygrad::nn::models::{Bert, BertConfig, BertInput, ModelConfig};
+use polygrad::nn::{StateDict, skip_init};
 use polygrad::prelude::*;
 use polygrad::text::{Side, Tokenizer};
 
@@ -27,7 +27,8 @@ fn main() -> Result<()> {
     let file = |name: &str| PathBuf::from(folder).join(name);
     let device = Device::new("cpu")?;
     let tokenizer = Tokenizer::from_file(file("tokenizer.json"))?;
-    let model = Bert::new(&BertConfig::load(file("config.json"))?, &device)?;
+    let config = BertConfig::load(file("config.json"))?;
+    let model = skip_init(|| Bert::new(&config, &device))?;
     // Old files have the numbers of positions among their tensors, too.
     let state = StateDict::load(file("model.safetensors"))?;
     let report = model.load_state_dict(&state, false)?;

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use polygrad::formats::{Metadata, TensorFile, Value};
 use polygrad::nn::models::{GenerateConfig, GgufValue, Llama, llama_from_gguf};
+use polygrad::nn::skip_init;
 use polygrad::prelude::*;
 use polygrad::text::{Tokenizer, Writer};
 
@@ -53,7 +54,8 @@ fn main() -> Result<()> {
             .or_else(|| value.as_f64().map(GgufValue::Float));
         number.or_else(|| Some(GgufValue::Text(value.as_str()?.to_owned())))
     })?;
-    let model = Llama::new(&config, &Device::new("cpu")?)?;
+    let device = Device::new("cpu")?;
+    let model = skip_init(|| Llama::new(&config, &device))?;
     model.load_state_dict(&state, true)?;
     drop(state);
     model.eval();

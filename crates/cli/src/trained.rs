@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use polygrad::nn::{Module, Sequential};
+use polygrad::nn::{Module, Sequential, skip_init};
 use polygrad::{Device, ErrorKind};
 
 use crate::failure::{Failure, Result, Shown};
@@ -40,7 +40,7 @@ pub(crate) fn load(path: &Path, device: Option<&str>, threads: Option<usize>) ->
             )),
         );
     }
-    let model = model::build(config.model, &config.input, config.classes.len(), &device)?;
+    let model = skip_init(|| model::build(config.model, &config.input, config.classes.len(), &device))?;
     model.load(&file).map_err(|error| match error.kind() {
         ErrorKind::StateDict => Failure::from(error).fix("take config.json and model.safetensors from the same run"),
         _ => error.into(),

@@ -20,7 +20,7 @@ mod store;
 pub mod watch;
 
 pub use compile::{Compile, CompiledModel};
-pub use init::{Fan, Init};
+pub use init::{Fan, Init, skip_init};
 pub use io::{AtomicFile, Checkpoint, open_file, replace_file};
 
 /// For those who read and write files of tensors in other formats: headers, numbers as files have them, and errors that say where.

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use clap::Args;
-use polygrad::nn::Module;
 use polygrad::nn::models::{CausalLm, GenerateConfig, Gpt2};
+use polygrad::nn::{Module, skip_init};
 use polygrad::{Error, manual_seed};
 use std::path::PathBuf;
 
@@ -81,7 +81,7 @@ pub(crate) fn command(args: &Generate) -> Result<Outcome> {
         Some(backend) => backend::open(backend, args.threads)?,
         None => backend::open(&settings.backend, args.threads.or(settings.threads))?,
     };
-    let model = Gpt2::new(&settings.config(), &device)?;
+    let model = skip_init(|| Gpt2::new(&settings.config(), &device))?;
     model.load(folder.model())?;
     model.eval();
     manual_seed(args.seed);

@@ -28,6 +28,7 @@ mod policies;
 mod recurrent;
 mod resume;
 mod served;
+mod skip_init;
 mod state;
 mod trajectories;
 mod watch;

@@ -1,0 +1,42 @@
+//! Parameters whose first values nobody needs.
+
+use std::cell::Cell;
+
+thread_local! {
+    static SKIPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes a model whose weights come from a file: on this thread, `f` draws no random parameters, which takes longer than to read them, and takes
+/// no memory for them. They are NaN until they are loaded; what [`Init::Constant`](super::Init::Constant) gives is as always.
+///
+/// As PyTorch's `torch.nn.utils.skip_init`.
+///
+/// ```
+/// use polygrad_nn::{Linear, Module, skip_init};
+/// # use polygrad_reference::Reference;
+/// # use polygrad_tensor::{Device, Result};
+/// # fn main() -> Result<()> {
+/// # let device = Device::<Reference>::default();
+/// let trained = Linear::new(3, 2, &device)?;
+/// let model = skip_init(|| Linear::new(3, 2, &device))?;
+/// assert!(model.weight().to_vec::<f32>()?[0].is_nan());
+/// model.load_state_dict(&trained.state_dict()?, true)?;
+/// assert_eq!(model.weight().to_vec::<f32>()?, trained.weight().to_vec::<f32>()?);
+/// # Ok(())
+/// # }
+/// ```
+pub fn skip_init<R>(f: impl FnOnce() -> R) -> R {
+    /// Restores the mode when `f` panics, too.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SKIPS.set(self.0);
+        }
+    }
+    let _restore = Restore(SKIPS.replace(true));
+    f()
+}
+
+pub(super) fn skips() -> bool {
+    SKIPS.get()
+}
