@@ -4,9 +4,8 @@
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
-const FEATURES: [&str; 11] = [
+const FEATURES: [&str; 10] = [
     "polygrad-cli/jpeg",
-    "polygrad-cli/formats",
     "polygrad-cli/lab",
     "polygrad/ndarray",
     "polygrad/text",

@@ -31,7 +31,6 @@ pub(crate) enum Command {
     /// Write a trained model as an ONNX file
     Export(ExportRun),
     /// Write the tensors of a checkpoint that others wrote in another format
-    #[cfg_attr(not(feature = "formats"), command(hide = true, disable_help_flag = true))]
     Convert(convert::Convert),
     #[command(flatten)]
     Lab(lab::Command),

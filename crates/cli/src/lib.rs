@@ -24,10 +24,6 @@ mod args;
 mod backend;
 mod chargpt;
 mod command;
-#[cfg(feature = "formats")]
-mod convert;
-#[cfg(not(feature = "formats"))]
-#[path = "no_convert.rs"]
 mod convert;
 mod data;
 mod devices;
@@ -60,7 +56,7 @@ use clap::Parser;
 use command::{Cli, Command};
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export` or `devices`; with the feature `lab` also `check`, `bench` or `profile`, with `formats` also `convert`) with the backends in
+/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `convert` or `devices`; with the feature `lab` also `check`, `bench` or `profile`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, and 130 after Ctrl-C. Standard output

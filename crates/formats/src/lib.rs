@@ -26,6 +26,7 @@
 mod file;
 mod gguf;
 mod metadata;
+mod npy;
 mod numpy;
 mod pickle;
 mod place;
@@ -38,4 +39,4 @@ mod zip;
 
 pub use file::{Format, Skipped, TensorFile, TensorInfo};
 pub use metadata::{Metadata, Value};
-pub use save::{save, save_with_metadata, writable};
+pub use save::{fits_archive, save, save_with_metadata, writable};

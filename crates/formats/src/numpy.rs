@@ -1,15 +1,16 @@
 //! NumPy's files: an array, and archives of arrays by name.
 
-use polygrad_nn::files::{NpyHeader, about_tensor, column_major};
+use polygrad_nn::files::about_tensor;
 use polygrad_tensor::{ErrorKind, Result, Shape};
 
 use crate::file::{Contents, Entry, Skipped};
+use crate::npy::{NpyHeader, column_major};
 use crate::place::{Element, Layout, Place, Start};
 use crate::pytorch::UNNAMED;
 use crate::source::{Source, damaged};
 use crate::zip::Packed;
 
-pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
+pub(crate) use crate::npy::MAGIC;
 pub(crate) const ENDING: &str = ".npy";
 
 /// What a header says of an array whose file begins at `start` and has `size` bytes.

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use polygrad_core::printable;
-use polygrad_nn::files::{in_file, npy_header};
+use polygrad_nn::files::in_file;
 use polygrad_nn::{StateDict, replace_file};
 use polygrad_tensor::{DType, Error, Result};
 
 use crate::file::Format;
 use crate::metadata::{Metadata, Value};
+use crate::npy::npy_header;
 use crate::numpy::ENDING;
 use crate::zip::Writer;
 
@@ -32,7 +33,7 @@ pub fn save_with_metadata(path: impl AsRef<Path>, state: &StateDict, metadata: &
     let path = path.as_ref();
     match writable(path)? {
         Format::Npz => {
-            let fits = little_endian().and_then(|()| state.keys().try_for_each(plain));
+            let fits = little_endian().and_then(|()| state.keys().try_for_each(check_name));
             fits.map_err(|e| in_file(e, "write", path))?;
             replace_file(path, |out| npz(out, state))
         }
@@ -79,11 +80,17 @@ fn little_endian() -> Result<()> {
     }
 }
 
-/// Refuses names that are paths out of the folder in which somebody unpacks an archive, or too long for one.
-fn plain(name: &str) -> Result<()> {
-    let parts = |part: &str| !matches!(part, "" | "." | "..");
-    let safe = !name.contains(['\\', ':', '\0']) && name.split('/').all(parts);
-    match safe && name.len() + ENDING.len() <= usize::from(u16::MAX) {
+/// Whether a `.npz` archive can hold an array of this name: it is no path out of the folder in which somebody unpacks the archive, has nothing
+/// that steers a terminal, and is not too long.
+pub fn fits_archive(name: &str) -> bool {
+    let plain = |part: &str| !matches!(part, "" | "." | "..");
+    let has_drive = name.as_bytes().get(1) == Some(&b':');
+    let is_safe = !has_drive && !name.contains('\\') && name.split('/').all(plain) && printable(name) == name;
+    is_safe && name.len() + ENDING.len() <= usize::from(u16::MAX)
+}
+
+fn check_name(name: &str) -> Result<()> {
+    match fits_archive(name) {
         true => Ok(()),
         false => Err(Error::invalid(format!(
             "the tensor {} has no name that a .npz archive can have",

@@ -26,8 +26,7 @@ pub use io::{AtomicFile, Checkpoint, open_file, replace_file};
 /// For those who read and write files of tensors in other formats: headers, numbers as files have them, and errors that say where.
 pub mod files {
     pub use crate::io::{
-        NpyHeader, SafetensorsEntry, SafetensorsHeader, Stored, about_tensor, column_major, in_file, npy_header,
-        reserved, strided, unreadable, write_npy,
+        SafetensorsEntry, SafetensorsHeader, Stored, about_tensor, in_file, reserved, strided, unreadable,
     };
 }
 

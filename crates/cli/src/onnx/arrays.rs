@@ -1,18 +1,14 @@
-//! Arrays in files: `.npy`, one of them, and `.npz`, several by name.
+//! Arrays in files: those of inputs, and `.npz` archives of outputs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
-use polygrad::backend::{DType, HostTensor, printable};
-use zip::write::SimpleFileOptions;
-use zip::{ZipArchive, ZipWriter};
+use polygrad::backend::{HostTensor, printable};
+use polygrad::formats::{TensorFile, fits_archive, save as save_archive};
+use polygrad::nn::StateDict;
 
-use super::npy;
-use crate::failure::{Failure, Result};
-use crate::run::atomic;
+use crate::failure::{Failure, Result, Shown};
 
 /// Whether the path ends as `.npz` files do.
 pub(super) fn is_npz(path: &Path) -> bool {
@@ -20,62 +16,48 @@ pub(super) fn is_npz(path: &Path) -> bool {
         .is_some_and(|extension| extension.eq_ignore_ascii_case("npz"))
 }
 
-/// The array of a `.npy` file; of a `.npz` file the one of this name, or the only one. It takes at most `most` bytes.
+/// The array of this name in a file of tensors, or the only one. It takes at most `most` bytes.
 ///
 /// # Errors
 /// A file that cannot be read or is damaged, has no such array, or a larger one.
 pub(super) fn load(path: &Path, name: &str, most: usize) -> Result<HostTensor> {
-    // Asked before it is opened: a pipe would keep us waiting.
-    let metadata = path.metadata().map_err(|e| Failure::io("read", path, &e))?;
-    if !metadata.is_file() {
-        return Err(Failure::new(format!("{} is no ordinary file", path.display()))
-            .fix("give a .npy or .npz file, no folder, pipe or device"));
-    }
-    let mut file = File::open(path).map_err(|e| Failure::io("read", path, &e))?;
-    if !is_npz(path) {
-        return npy::read(BufReader::new(file), most).map_err(|reason| broken(path, &reason));
-    }
-    // The archive's own list of what is in it is read at once.
-    let mut archive = ZipArchive::new(BufReader::new(&mut file)).map_err(|e| broken(path, &e.to_string()))?;
-    let names = archive.file_names().map(|name| Ok(name?.into_owned()));
-    let names: Vec<String> = names
-        .collect::<zip::result::ZipResult<_>>()
-        .map_err(|e| broken(path, &e.to_string()))?;
-    let stem = |entry: &str| entry.strip_suffix(".npy").unwrap_or(entry).to_owned();
+    let file = TensorFile::open(path)?;
     let wanted = entry(name);
-    let found = match names.iter().position(|known| stem(known) == wanted) {
-        Some(found) => found,
-        None if names.len() == 1 => 0,
-        None if names.is_empty() => {
-            return Err(Failure::new(format!("{} holds no arrays", path.display())).fix("write it with numpy.savez"));
-        }
-        None => {
-            let known: Vec<String> = names.iter().map(|known| stem(known)).collect();
+    let found = match file
+        .keys()
+        .find(|&known| known == wanted)
+        .or_else(|| file.keys().next())
+    {
+        Some(found) if found == wanted || file.len() == 1 => found,
+        Some(_) => {
+            let known: Vec<&str> = file.keys().collect();
             return Err(
-                Failure::new(format!("{} has no array {name:?}", path.display())).fix(format!(
+                Failure::new(format!("{} has no array {name:?}", path.shown())).fix(format!(
                     "it has {}: rename one to the input's name",
                     printable(&known.join(", "))
                 )),
             );
         }
+        None => return Err(Failure::new(format!("{} holds no arrays", path.shown())).fix("write it with numpy.savez")),
     };
-    let in_entry = |reason: &str| broken(path, &format!("{}: {reason}", printable(&names[found])));
-    let mut content = archive.by_name(&names[found]).map_err(|e| in_entry(&e.to_string()))?;
-    let array = npy::read(&mut content, most).map_err(|reason| in_entry(&reason))?;
-    // At its end the checksum is compared.
-    match content.read(&mut [0]) {
-        Ok(0) => Ok(array),
-        Ok(_) => Err(in_entry("it holds more bytes than its header says")),
-        Err(e) => Err(in_entry(&e.to_string())),
+    let info = file.info(found)?;
+    let size = info.dtype.size();
+    if info.shape.numel().checked_mul(size).is_none_or(|bytes| bytes > most) {
+        return Err(Failure::new(format!(
+            "{} is too large: {} is {} of {size} bytes each, more than the limit of {most} bytes",
+            path.shown(),
+            printable(found),
+            info.shape
+        ))
+        .fix("give the model less to do at a time, or raise the limit with --max-memory"));
     }
+    Ok(file.read(found)?)
 }
 
-/// What an array is called in an archive, without its ending: its name, where that is no path out of the folder in which the archive is
-/// unpacked, and is nothing that steers a terminal. Else letters, digits, `-` and `_` stay, and other bytes become `%` and two digits.
+/// What an array is called in an archive: its name, where an archive can have it. Else letters, digits, `-` and `_` stay, and other bytes
+/// become `%` and two digits.
 pub(super) fn entry(name: &str) -> Cow<'_, str> {
-    let drive = name.as_bytes().get(1) == Some(&b':');
-    let plain = |part: &str| !matches!(part, "" | "." | "..");
-    if !drive && !name.contains('\\') && name.split('/').all(plain) && printable(name) == name {
+    if fits_archive(name) {
         return Cow::Borrowed(name);
     }
     let mut escaped = String::with_capacity(name.len() + 16);
@@ -102,7 +84,7 @@ pub(super) fn check_names<'a>(path: &Path, names: impl Iterator<Item = &'a str>)
         Some(pair) => Err(Failure::new(format!(
             "two outputs of the model are called {:?}: {} cannot hold both",
             pair[0],
-            path.display()
+            path.shown()
         ))
         .fix("run it without --output, or rename one in the model")),
     }
@@ -111,56 +93,13 @@ pub(super) fn check_names<'a>(path: &Path, names: impl Iterator<Item = &'a str>)
 /// Writes arrays to a `.npz` file: whole, or not at all.
 ///
 /// # Errors
-/// When it cannot be written, or there is no memory for it.
-pub(super) fn save(path: &Path, arrays: &[(String, HostTensor)]) -> Result<()> {
-    let about = |reason: String| Failure::new(format!("cannot make {}: {reason}", path.display()));
-    // Header, entry and name of each, twice the name as it is in the list, too.
-    let size = |(name, host): &(String, HostTensor)| {
-        let element = if host.dtype() == DType::BF16 {
-            4
-        } else {
-            host.dtype().size()
-        };
-        host.shape()
-            .numel()
-            .saturating_mul(element)
-            .saturating_add(1024 + 8 * name.len())
-    };
-    let total = arrays.iter().map(size).fold(1024, usize::saturating_add);
-    let mut memory: Vec<u8> = Vec::new();
-    memory.try_reserve_exact(total).map_err(|_| {
-        about(format!("{total} bytes of memory could not be had")).fix("free some memory, or run the model on less")
-    })?;
-    let pack = || -> zip::result::ZipResult<Vec<u8>> {
-        let mut archive = ZipWriter::new(Cursor::new(memory));
-        for (name, host) in arrays {
-            let options = SimpleFileOptions::default()
-                .compression_method(zip::CompressionMethod::Stored)
-                .large_file(host.bytes().len() > (u32::MAX / 4) as usize);
-            archive.start_file(format!("{}.npy", entry(name)), options)?;
-            npy::write(&mut archive, host)?;
-        }
-        Ok(archive.finish()?.into_inner())
-    };
-    let bytes = pack().map_err(|e| about(e.to_string()))?;
-    atomic::write(path, &bytes)
-}
-
-fn broken(path: &Path, reason: &str) -> Failure {
-    // What is too large is no damage.
-    let large = reason.contains("do not fit into memory") || reason.contains("--max-memory");
-    let (what, fix) = if large {
-        (
-            "is too large",
-            "free some memory, or give the model less to do at a time",
-        )
-    } else {
-        (
-            "is no NumPy file that can be read",
-            "write it with numpy.save or numpy.savez, as numbers or bools",
-        )
-    };
-    Failure::new(format!("{} {what}: {reason}", path.display())).fix(fix)
+/// When it cannot be written.
+pub(super) fn save(path: &Path, arrays: Vec<(String, HostTensor)>) -> Result<()> {
+    let state: StateDict = arrays
+        .into_iter()
+        .map(|(name, host)| (entry(&name).into_owned(), host))
+        .collect();
+    Ok(save_archive(path, &state)?)
 }
 
 #[cfg(test)]

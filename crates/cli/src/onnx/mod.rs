@@ -5,7 +5,6 @@ pub(crate) mod export;
 mod extents;
 mod flops;
 mod input;
-mod npy;
 pub(crate) mod run;
 pub(crate) mod show;
 

@@ -48,7 +48,7 @@ pub(crate) fn command(args: &Run) -> Result<Outcome> {
         say(&printable(&summary(name, host)));
     }
     if let Some(path) = &args.output {
-        arrays::save(path, &outputs)?;
+        arrays::save(path, outputs)?;
         say(&format!("written: {}", path.display()));
     }
     if let Some(times) = args.time {

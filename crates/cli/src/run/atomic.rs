@@ -46,14 +46,6 @@ impl AtomicFile {
     }
 }
 
-/// Replaces the content of `path` by `bytes`, all or nothing.
-///
-/// # Errors
-/// As those of [`AtomicFile`].
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    AtomicFile::create(path)?.finish(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -63,6 +55,7 @@ mod tests {
     #[test]
     fn errors_name_the_file_and_clean_up() {
         let dir = tempfile::tempdir().unwrap();
+        let write = |path: &Path, bytes: &[u8]| AtomicFile::create(path)?.finish(bytes);
         let path = dir.path().join("missing/a.json");
         let text = write(&path, b"x").unwrap_err().to_string();
         assert!(text.contains("missing/a.json"), "{text}");

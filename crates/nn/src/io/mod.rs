@@ -2,13 +2,11 @@
 
 mod atomic;
 mod checkpoint;
-mod npy;
 mod safetensors;
 mod stored;
 
 pub use atomic::{AtomicFile, replace_file};
 pub use checkpoint::Checkpoint;
-pub use npy::{NpyHeader, column_major, npy_header, write_npy};
 pub use polygrad_core::open_file;
 pub use safetensors::{SafetensorsEntry, SafetensorsHeader, about_tensor, in_file};
 pub use stored::{Stored, reserved, strided, unreadable};

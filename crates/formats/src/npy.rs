@@ -2,16 +2,16 @@
 //!
 //! Source: NumPy's documentation, "numpy.lib.format".
 
-use std::io::{self, Read, Write};
+use std::io::Read;
 
 use polygrad_core::printable;
-use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
+use polygrad_nn::files::Stored;
+use polygrad_tensor::{DType, Error, Result, Shape};
 
-use super::Stored;
-use super::stored::strided;
+use crate::source::damaged;
 
 /// What every file begins with.
-const MAGIC: &[u8] = b"\x93NUMPY";
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Where values start is a multiple of this.
 const ALIGNMENT: usize = 64;
@@ -21,25 +21,22 @@ const MAX_HEADER: usize = 1 << 16;
 
 /// What a `.npy` file says of its array before the values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NpyHeader {
+pub(crate) struct NpyHeader {
     /// The numbers.
-    pub element: Stored,
+    pub(crate) element: Stored,
     /// Whether their most significant byte is the first.
-    pub big_endian: bool,
+    pub(crate) big_endian: bool,
     /// The array's shape.
-    pub shape: Shape,
+    pub(crate) shape: Shape,
     /// Whether the first axis is the fastest in the file, and not the last.
-    pub column_major: bool,
+    pub(crate) column_major: bool,
     /// How many bytes stand before the values.
-    pub length: usize,
+    pub(crate) length: usize,
 }
 
 impl NpyHeader {
-    /// Reads a header, and no byte more.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Format`] when it is none; [`ErrorKind::Unsupported`] when the array is not of numbers that a dtype holds.
-    pub fn read(mut from: impl Read) -> Result<Self> {
+    /// Reads a header, and no byte more. That the array is not of numbers that a dtype holds is an error of a kind of its own: `Unsupported`.
+    pub(crate) fn read(mut from: impl Read) -> Result<Self> {
         let ends = |_| damaged("it ends within its header, or cannot be read");
         let mut start = [0; 8];
         from.read_exact(&mut start).map_err(ends)?;
@@ -89,24 +86,10 @@ impl NpyHeader {
             length: start.len() + width + length,
         })
     }
-
-    /// The values, as which they are read; more of the file is not.
-    ///
-    /// # Errors
-    /// As [`Stored::read`].
-    pub fn values(&self, from: impl Read) -> Result<HostTensor> {
-        if !self.column_major {
-            return self.element.read(self.shape, self.big_endian, from);
-        }
-        let flat = self
-            .element
-            .read(Shape::from([self.shape.numel()]), self.big_endian, from)?;
-        strided(&flat, 0, self.shape, &column_major(&self.shape))
-    }
 }
 
 /// How far apart elements are along each axis where the first axis is the fastest.
-pub fn column_major(shape: &Shape) -> Vec<usize> {
+pub(crate) fn column_major(shape: &Shape) -> Vec<usize> {
     let strides = shape.iter().scan(1, |next, &extent| {
         let stride = *next;
         *next *= extent.max(1);
@@ -115,33 +98,8 @@ pub fn column_major(shape: &Shape) -> Vec<usize> {
     strides.collect()
 }
 
-/// Writes an array as a `.npy` file. NumPy has no bf16, which becomes f32, exactly.
-///
-/// # Errors
-/// Those of the writer.
-pub fn write_npy(mut to: impl Write, host: &HostTensor) -> io::Result<()> {
-    let widened;
-    let host = match host.dtype() {
-        DType::BF16 => {
-            widened = host.try_cast(DType::F32).map_err(io::Error::other)?;
-            &widened
-        }
-        _ => host,
-    };
-    to.write_all(&npy_header(host.dtype(), host.shape()))?;
-    if cfg!(target_endian = "little") {
-        return to.write_all(host.bytes());
-    }
-    let elements = host.bytes().chunks_exact(host.dtype().size());
-    for element in elements {
-        let reversed: Vec<u8> = element.iter().rev().copied().collect();
-        to.write_all(&reversed)?;
-    }
-    Ok(())
-}
-
 /// What stands before the values of an array in a `.npy` file. NumPy has no bf16: it is taken for f32.
-pub fn npy_header(dtype: DType, shape: &Shape) -> Vec<u8> {
+pub(crate) fn npy_header(dtype: DType, shape: &Shape) -> Vec<u8> {
     let descr = match dtype {
         DType::F32 | DType::BF16 => "<f4",
         DType::F64 => "<f8",
@@ -164,10 +122,6 @@ pub fn npy_header(dtype: DType, shape: &Shape) -> Vec<u8> {
     header.extend(std::iter::repeat_n(' ', padded - 1 - header.len()));
     header.push('\n');
     [MAGIC, &[1, 0], &(padded as u16).to_le_bytes(), header.as_bytes()].concat()
-}
-
-fn damaged(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Format, what.into())
 }
 
 /// The value of an entry of the header, a Python dict on one line.
@@ -224,4 +178,76 @@ fn numbers(descr: &str) -> Result<(Stored, bool)> {
         _ => return Err(unknown()),
     };
     Ok((element, order == ">"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(header: &str) -> Result<NpyHeader> {
+        let length = (header.len() as u16).to_le_bytes();
+        NpyHeader::read([MAGIC, &[1, 0], &length, header.as_bytes()].concat().as_slice())
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for dtype in [
+            DType::F32,
+            DType::F64,
+            DType::F16,
+            DType::I32,
+            DType::I64,
+            DType::U8,
+            DType::Bool,
+        ] {
+            for dims in [&[][..], &[3], &[2, 3], &[0, 4]] {
+                let shape = Shape::new(dims).unwrap();
+                let bytes = npy_header(dtype, &shape);
+                assert!(bytes.len().is_multiple_of(ALIGNMENT));
+                let header = NpyHeader::read(bytes.as_slice()).unwrap();
+                assert_eq!((header.shape, header.length), (shape, bytes.len()));
+                assert_eq!((header.element.dtype(), header.column_major), (dtype, false));
+                assert!((0..bytes.len()).all(|end| NpyHeader::read(&bytes[..end]).is_err()));
+            }
+        }
+    }
+
+    #[test]
+    fn other_headers_are_read() {
+        let spaced = read("{'descr' : '>i2', 'fortran_order' : True, 'shape' : (2, 3L), }").unwrap();
+        assert_eq!(spaced.shape.dims(), [2, 3]);
+        assert!(spaced.big_endian && spaced.column_major && spaced.element == Stored::I16);
+        assert_eq!(column_major(&spaced.shape), [1, 2]);
+        let endless = npy_header(DType::F32, &Shape::from([2]));
+        assert!(NpyHeader::read(endless.as_slice().chain(std::io::repeat(0))).is_ok());
+    }
+
+    #[test]
+    fn broken_headers_are_refused() {
+        for (header, says) in [
+            ("{'descr': 'O', 'fortran_order': False, 'shape': (1,)}", "\"O\""),
+            ("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "<c8"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "(-1,)"),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999999999999,)}",
+                "shape",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4)}",
+                "",
+            ),
+            ("{'descr': '<f4', 'fortran_order': False}", "no shape"),
+            ("{'descr': '<f4', 'shape': (1,)}", "fortran_order"),
+            ("{'descr': '<f4', 'fortran_order': Tru, 'shape': (1,)}", "Tru"),
+            ("{'descr': '<f4', 'fortran_order': , 'shape': (1,)}", "fortran_order"),
+            ("{'descr': 'é4', 'fortran_order': False, 'shape': (1,)}", ""),
+        ] {
+            let error = read(header).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        assert!(NpyHeader::read(std::io::repeat(0x93)).is_err());
+        let long = [MAGIC, &[2, 0], &u32::MAX.to_le_bytes()].concat();
+        let error = NpyHeader::read(long.as_slice().chain(std::io::repeat(b' '))).unwrap_err();
+        assert!(error.to_string().contains("header is"), "{error}");
+    }
 }
