@@ -27,11 +27,16 @@ mod dataset;
 mod folder;
 mod idx;
 mod image;
+mod input;
 mod json_lines;
 mod loader;
+#[cfg(feature = "tar")]
+mod members;
 mod resize;
 mod rng;
 mod stream;
+#[cfg(feature = "tar")]
+mod web_dataset;
 
 pub use collate::{Collate, pad_sequence};
 pub use csv::{Column, Table, TableEncoder};
@@ -43,3 +48,5 @@ pub use json_lines::JsonLines;
 pub use loader::{Batches, DataLoader, DataLoaderConfig, LoaderState};
 pub use rng::Rng;
 pub use stream::Stream;
+#[cfg(feature = "tar")]
+pub use web_dataset::{Sample, WebDataset};
