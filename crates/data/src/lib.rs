@@ -32,6 +32,8 @@ mod json_lines;
 mod loader;
 #[cfg(feature = "tar")]
 mod members;
+#[cfg(feature = "parquet")]
+mod parquet_file;
 mod resize;
 mod rng;
 mod stream;
@@ -46,6 +48,8 @@ pub use idx::Idx;
 pub use image::{Image, Normalize};
 pub use json_lines::JsonLines;
 pub use loader::{Batches, DataLoader, DataLoaderConfig, LoaderState};
+#[cfg(feature = "parquet")]
+pub use parquet_file::{Parquet, ParquetColumn, ParquetKind, ParquetRows};
 pub use rng::Rng;
 pub use stream::Stream;
 #[cfg(feature = "tar")]

@@ -150,18 +150,15 @@ impl Members {
     /// Sets out to read or pass over the bytes behind a header.
     fn begin(&mut self, size: u64) -> Result<()> {
         let whole = size.checked_next_multiple_of(BLOCK);
-        if whole.is_none() || self.left.is_some_and(|left| left < size) {
+        let there = whole.filter(|&whole| self.left.is_none_or(|left| whole <= left));
+        let Some(whole) = there else {
             let left = match self.left {
                 Some(left) => format!("{left} are left of the file"),
                 None => "no file has so many".to_owned(),
             };
             return Err(self.damaged(&format!("is to have {size} bytes, but {left}")));
-        }
-        (self.unread, self.fill) = (size, whole.unwrap_or(size) - size);
-        // A last block that is not filled up is no loss.
-        if let Some(left) = self.left {
-            self.fill = self.fill.min(left - size);
-        }
+        };
+        (self.unread, self.fill) = (size, whole - size);
         Ok(())
     }
 
