@@ -33,6 +33,7 @@ pub(crate) struct Members {
     fill: u64,
     /// The running member, for errors.
     name: String,
+    ended: bool,
 }
 
 impl Members {
@@ -47,6 +48,7 @@ impl Members {
             unread: 0,
             fill: 0,
             name: String::new(),
+            ended: false,
         })
     }
 
@@ -56,14 +58,12 @@ impl Members {
     /// What is damaged, cut off, or no file; the error names the tar file and the member.
     pub(crate) fn next(&mut self) -> Result<Option<Member>> {
         let (mut long_name, mut long_size) = (None, None);
-        loop {
+        while !self.ended {
             self.skip(self.unread + self.fill)?;
             (self.unread, self.fill) = (0, 0);
             let Some(header) = self.header()? else {
-                return match long_name.is_some() || long_size.is_some() {
-                    true => Err(self.damaged("ends behind a header that another one must follow")),
-                    false => Ok(None),
-                };
+                self.ended = true;
+                break;
             };
             let kind = header.entry_type();
             let extends = matches!(
@@ -118,6 +118,10 @@ impl Members {
                 EntryType::GNUSparse => return Err(self.refused("a sparse file")),
                 _ => return Err(self.refused("neither a file nor a folder")),
             }
+        }
+        match long_name.is_some() || long_size.is_some() {
+            true => Err(self.damaged("is followed by a header that announces another member, and the end")),
+            false => Ok(None),
         }
     }
 

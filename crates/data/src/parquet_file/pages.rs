@@ -5,7 +5,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::bloom_filter::Sbbf;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
@@ -54,6 +54,7 @@ impl RowGroupReader for Group {
         Ok(Box::new(Pages {
             pages: SerializedPageReader::new(Arc::clone(&self.file), &plain, rows, None)?,
             codec: column.compression(),
+            dictionary: false,
             elements: (column.column_descr().max_rep_level() > 0).then(|| Arc::clone(&self.elements)),
             most: MAX_ELEMENTS.max(self.length.saturating_mul(MAX_ELEMENTS_PER_BYTE)),
         }))
@@ -71,13 +72,21 @@ impl RowGroupReader for Group {
 struct Pages {
     pages: SerializedPageReader<File>,
     codec: Compression,
+    /// Whether there was one, without which values that are numbers of its entries cannot be read.
+    dictionary: bool,
     elements: Option<Arc<AtomicU64>>,
     most: u64,
 }
 
 impl Pages {
-    fn unpack(&self, page: &mut Page) -> Result<()> {
+    fn unpack(&mut self, page: &mut Page) -> Result<()> {
         let values = u64::from(page.num_values());
+        let encoded = matches!(page.encoding(), Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY);
+        if page.is_data_page() && encoded && !self.dictionary {
+            return Err(ParquetError::General(
+                "a page that needs a dictionary, of which there is none".to_owned(),
+            ));
+        }
         match page {
             Page::DictionaryPage { buf, .. } => {
                 *buf = decompress(self.codec, buf)?.into();
@@ -85,6 +94,7 @@ impl Pages {
                     let what = format!("a dictionary of {values} values in {} bytes", buf.len());
                     return Err(ParquetError::General(what));
                 }
+                self.dictionary = true;
                 return Ok(());
             }
             Page::DataPage { buf, .. } => *buf = decompress(self.codec, buf)?.into(),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -213,6 +214,11 @@ impl Running {
     }
 }
 
+/// What the crate makes of bytes. Damaged ones make it panic in places that cannot be seen from outside, the bits of a number that a page says to
+/// have for one: an error. All that it worked on is dropped with the panic, or with the rows that end at an error.
 pub(super) fn guarded<T>(f: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    f()
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| {
+        let what = "values that contradict what is said of them";
+        Err(ParquetError::General(what.to_owned()))
+    })
 }
