@@ -4,11 +4,13 @@
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
-const FEATURES: [&str; 11] = [
+const FEATURES: [&str; 13] = [
     "polygrad-cli/jpeg",
     "polygrad-cli/formats",
     "polygrad-cli/lab",
     "polygrad/ndarray",
+    "polygrad/parquet",
+    "polygrad/tar",
     "polygrad/text",
     "polygrad-cli/candle",
     "polygrad-cli/burn",
