@@ -107,18 +107,9 @@ impl Parquet {
         for path in files {
             let file = Opened::open(path.as_ref())?;
             let own = file.columns()?;
-            if opened.is_empty() {
-                columns = own;
-            } else if let Some(column) = (own.iter()).find(|column| !columns.contains(column)) {
-                return Err(bad(
-                    &file.path,
-                    &format!("has a column {:?} that other files do not have so", column.name),
-                ));
-            } else if own.len() < columns.len() {
-                return Err(bad(
-                    &file.path,
-                    &format!("has {} columns, and other files {}", own.len(), columns.len()),
-                ));
+            match opened.is_empty() {
+                true => columns = own,
+                false => join(&mut columns, &own).map_err(|what| bad(&file.path, &what))?,
             }
             opened.push(Arc::new(file));
         }
@@ -213,6 +204,29 @@ impl Parquet {
         let root = Type::group_type_builder(root.name()).with_fields(fields).build()?;
         Ok(Arc::new(SchemaDescriptor::new(Arc::new(root))))
     }
+}
+
+/// Sees that another file has the same columns, of which one may have nulls where the first has none.
+fn join(columns: &mut [ParquetColumn], own: &[ParquetColumn]) -> std::result::Result<(), String> {
+    if own.len() != columns.len() {
+        return Err(format!(
+            "has {} columns, and the first file {}",
+            own.len(),
+            columns.len()
+        ));
+    }
+    for column in columns {
+        let (name, kind) = (&column.name, column.kind);
+        match own.iter().find(|own| own.name == *name && own.kind == kind) {
+            Some(own) => column.nullable |= own.nullable,
+            None => {
+                return Err(format!(
+                    "has no column {name:?} of the kind {kind:?}, as the first file has"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Appends a cell to a column, and takes its memory from what is left.
