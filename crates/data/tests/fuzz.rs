@@ -57,7 +57,7 @@ fn read(reader: Reader, path: &Path) -> Result<usize> {
         }
         Reader::Parquet => {
             let parquet = Parquet::open([path])?;
-            let rows = parquet.clone().rows::<BTreeMap<String, serde::de::IgnoredAny>>();
+            let rows = parquet.rows::<BTreeMap<String, serde::de::IgnoredAny>>();
             let _passed = rows.examples(0)?.nth(60).transpose();
             let count = rows
                 .examples(0)?
@@ -66,9 +66,8 @@ fn read(reader: Reader, path: &Path) -> Result<usize> {
                 .map(|rows| rows.len());
             // A table of as many rows as one says to have may take long.
             if parquet.row_count() < MOST_ROWS as u64 {
-                for column in parquet.columns().to_vec() {
+                for column in parquet.columns() {
                     let _other = parquet
-                        .clone()
                         .select(&[&column.name])?
                         .table()
                         .and_then(|values| table(&values));

@@ -68,7 +68,7 @@ fn columns_are_known_before_they_are_read() {
         ("embedding", ParquetKind::List, true),
     ];
     assert_eq!(columns, expected);
-    let error = houses.clone().select(&["toun"]).unwrap_err().to_string();
+    let error = houses.select(&["toun"]).unwrap_err().to_string();
     assert!(
         error.contains("has no column \"toun\"") && error.contains("did you mean \"town\"?"),
         "{error}"
@@ -172,7 +172,7 @@ fn every_kind_of_value_is_read() {
     struct Special {
         nan: f64,
     }
-    let special = kinds.clone().select(&["nan"]).unwrap();
+    let special = kinds.select(&["nan"]).unwrap();
     let special: Vec<f64> = read::<Special>(special).iter().map(|row| row.nan).collect();
     assert_eq!(special, [f64::INFINITY, 1.0, f64::NEG_INFINITY]);
     let table = kinds
@@ -275,6 +275,25 @@ fn what_cannot_be_read_is_named() {
     let mut flipped = std::fs::read(source("houses-gzip.parquet")).unwrap();
     flipped[200] ^= 1;
     says(&flipped, "is damaged");
+}
+
+#[test]
+fn a_file_that_was_cut_is_an_error_anywhere() {
+    // Its pages have checksums, without which another end of the last one may be as good.
+    let whole = std::fs::read(source("houses-gzip.parquet")).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for end in (0..whole.len()).step_by(11) {
+        std::fs::write(&file, &whole[..end]).unwrap();
+        assert!(Parquet::open([file.path()]).is_err(), "{end}");
+        // The same with an end that is sound: bytes are left out before it.
+        let footer = whole.len() - 8 - u32::from_le_bytes(whole[whole.len() - 8..][..4].try_into().unwrap()) as usize;
+        if end < footer {
+            std::fs::write(&file, [&whole[..end], &whole[footer..]].concat()).unwrap();
+            let rows = Parquet::open([file.path()]).and_then(|all| all.rows::<House>().examples(0));
+            let rows = rows.and_then(Iterator::collect::<Result<Vec<House>>>);
+            assert!(rows.is_err(), "{end}");
+        }
+    }
 }
 
 fn read_error(name: &str) -> String {

@@ -134,7 +134,7 @@ impl Parquet {
     ///
     /// # Errors
     /// When there are none, or one is not there; the error says which names come near.
-    pub fn select(mut self, names: &[&str]) -> Result<Self> {
+    pub fn select(&self, names: &[&str]) -> Result<Self> {
         let column = |&name: &&str| {
             let found = self.columns.iter().find(|column| column.name == name);
             found.cloned().ok_or_else(|| {
@@ -150,14 +150,14 @@ impl Parquet {
         if columns.is_empty() {
             return Err(Error::invalid("there are no columns to read"));
         }
-        self.columns = columns;
-        Ok(self)
+        let files = self.files.clone();
+        Ok(Self { files, columns })
     }
 
     /// The rows, one at a time, each as a `T`: a type that derives serde's `Deserialize` with a field for each column that it takes. Numbers
     /// that are null are NaN for a float; any other null takes an `Option`.
-    pub fn rows<T: DeserializeOwned>(self) -> ParquetRows<T> {
-        ParquetRows::new(self)
+    pub fn rows<T: DeserializeOwned>(&self) -> ParquetRows<T> {
+        ParquetRows::new(self.clone())
     }
 
     /// The columns in memory: numbers, where null is NaN, truth values are 0 and 1, and dates and times are as in

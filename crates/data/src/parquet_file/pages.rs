@@ -192,3 +192,39 @@ fn decompress(codec: Compression, bytes: &[u8]) -> Result<Vec<u8>> {
         false => Ok(unpacked),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use parquet::basic::{GzipLevel, ZstdLevel};
+
+    use super::*;
+
+    #[test]
+    fn pages_that_grow_without_bounds_are_refused() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&vec![0; MAX_PAGE + 1]).unwrap();
+        // A frame with a window of 1 MiB, and blocks of 128 KiB of one byte each.
+        let block = [0x02, 0x00, 0x10, b'x'];
+        let zstd = [
+            &[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x50][..],
+            &block.repeat(MAX_PAGE >> 17),
+            &[0x0b, 0, 0, b'x'],
+        ]
+        .concat();
+        for (codec, bytes) in [
+            (Compression::GZIP(GzipLevel::default()), gzip.finish().unwrap()),
+            (Compression::ZSTD(ZstdLevel::default()), zstd.clone()),
+            (Compression::SNAPPY, vec![0xff, 0xff, 0xff, 0xff, 0x0f, 0]),
+        ] {
+            let error = decompress(codec, &bytes).unwrap_err().to_string();
+            assert!(error.contains("a page of more than 67108864 bytes, from"), "{error}");
+        }
+        let sound = [&zstd[..6], &[0x0b, 0, 0, b'x']].concat();
+        assert_eq!(
+            decompress(Compression::ZSTD(ZstdLevel::default()), &sound).unwrap(),
+            b"x"
+        );
+    }
+}
