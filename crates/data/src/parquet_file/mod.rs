@@ -28,6 +28,9 @@ pub use rows::ParquetRows;
 const MAX_TABLE: u64 = 256 << 20;
 const MAX_TABLE_PER_BYTE: u64 = 1024;
 
+/// No file has more rows.
+const MAX_ROWS: i64 = 1 << 48;
+
 /// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy, gzip or zstd.
 ///
 /// ```
@@ -268,13 +271,15 @@ impl Opened {
     fn open(path: &Path) -> Result<Self> {
         let (mut file, length) = open_file(path)?;
         let metadata = metadata(&mut file, length, path)?;
+        let mut rows = 0_i64;
         for group in metadata.row_groups() {
             let held = |column: &parquet::file::metadata::ColumnChunkMetaData| {
                 let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
                 let end = start.checked_add(column.compressed_size());
                 start >= 0 && column.compressed_size() >= 0 && end.is_some_and(|end| end as u64 <= length)
             };
-            if group.num_rows() < 0 || !group.columns().iter().all(held) {
+            rows = rows.saturating_add(group.num_rows());
+            if group.num_rows() < 0 || rows > MAX_ROWS || !group.columns().iter().all(held) {
                 return Err(bad(path, "is damaged: it says to have rows where it has no bytes"));
             }
         }

@@ -214,8 +214,8 @@ impl Running {
     }
 }
 
-/// What the crate makes of bytes. Damaged ones make it panic in places that cannot be seen from outside, the bits of a number that a page says to
-/// have for one: an error. All that it worked on is dropped with the panic, or with the rows that end at an error.
+/// What the crate makes of bytes. Those that contradict each other make it panic in places that cannot be seen from outside, which becomes an
+/// error: all that it worked on is dropped with the panic, or with the rows, which end at an error.
 pub(super) fn guarded<T>(f: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| {
         let what = "values that contradict what is said of them";
