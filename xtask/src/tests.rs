@@ -4,10 +4,12 @@
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
-const FEATURES: [&str; 10] = [
+const FEATURES: [&str; 12] = [
     "polygrad-cli/jpeg",
     "polygrad-cli/lab",
     "polygrad/ndarray",
+    "polygrad/parquet",
+    "polygrad/tar",
     "polygrad/text",
     "polygrad-cli/candle",
     "polygrad-cli/burn",

@@ -115,6 +115,16 @@ impl Table {
         })
     }
 
+    /// Columns of one length with their names; nothing if there are no rows.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn new(names: Vec<String>, columns: Vec<Column>) -> Option<Self> {
+        let rows = match columns.first()? {
+            Column::Numbers(numbers) => numbers.len(),
+            Column::Text(cells) => cells.len(),
+        };
+        (rows > 0).then_some(Self { names, columns, rows })
+    }
+
     /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows

@@ -3,13 +3,14 @@
 //! The format (<http://yann.lecun.com/exdb/mnist/>): two zero bytes, a type code, the rank, one big-endian `u32` per
 //! dimension, then the elements in row-major order. All data sets of this family hold unsigned bytes (type code 8).
 
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::Read;
 use std::path::Path;
 
-use polygrad_core::{Error, ErrorKind as Kind, Result, open_file};
+use polygrad_core::{Error, ErrorKind, Result};
 
 use crate::dataset::Dataset;
 use crate::image::{Image, bad as damaged};
+use crate::input::{self, Input};
 
 #[cfg(feature = "gzip")]
 /// No deflate stream expands further than this, so a header that promises more is a lie.
@@ -112,26 +113,13 @@ impl Dataset for Idx {
 }
 
 fn read(path: &Path, holds: &str, ranks: &[u8]) -> Result<(Vec<usize>, Vec<u8>)> {
-    let (file, length) = open_file(path)?;
-    let mut plain = BufReader::with_capacity(1 << 16, file);
-    let begin = plain.fill_buf().map_err(|e| Error::io("read", path, e))?;
-    let gzip = begin.starts_with(&[0x1f, 0x8b]);
-    if !gzip {
-        return parse(path, &mut plain, length, holds, ranks);
-    }
-    #[cfg(feature = "gzip")]
-    {
-        let most = length.saturating_mul(MAX_DEFLATE_RATIO);
-        parse(
-            path,
-            &mut flate2::bufread::MultiGzDecoder::new(plain),
-            most,
-            holds,
-            ranks,
-        )
-    }
-    #[cfg(not(feature = "gzip"))]
-    Err(damaged(path, "is compressed by gzip, which the feature gzip reads"))
+    let (mut input, length) = Input::open(path)?;
+    let most = match input {
+        Input::Plain(_) => length,
+        #[cfg(feature = "gzip")]
+        Input::Gzip(_) => length.saturating_mul(MAX_DEFLATE_RATIO),
+    };
+    parse(path, &mut input, most, holds, ranks)
 }
 
 /// Reads one IDX file from `source`, which cannot yield more than `most` bytes.
@@ -190,7 +178,7 @@ fn read_exactly(path: &Path, source: &mut dyn Read, expected: u64, dims: &[u32])
         .and_then(|n| bytes.try_reserve_exact(n).ok())
         .ok_or_else(|| {
             Error::new(
-                Kind::OutOfMemory,
+                ErrorKind::OutOfMemory,
                 format!(
                     "{} needs {expected} bytes of memory, which are not to be had",
                     path.display()
@@ -237,19 +225,16 @@ fn list(ranks: &[u8]) -> String {
     words.join(" or ")
 }
 
-/// A failed read in the middle of a file: the end came too soon, or the compressed stream is damaged.
-fn broken(path: &Path, error: std::io::Error, early: &str) -> Error {
-    match error.kind() {
-        ErrorKind::UnexpectedEof => bad(path, &format!("is truncated: it {early}")),
-        ErrorKind::InvalidData | ErrorKind::InvalidInput => {
-            bad(path, &format!("is corrupt: its gzip stream is damaged ({error})"))
-        }
-        _ => Error::io("read", path, error),
-    }
+fn bad(path: &Path, what: &str) -> Error {
+    anew(damaged(path, what))
 }
 
-fn bad(path: &Path, what: &str) -> Error {
-    damaged(path, what).with_hint("get the file anew from the data set's home")
+fn broken(path: &Path, error: std::io::Error, early: &str) -> Error {
+    anew(input::broken(path, error, early))
+}
+
+fn anew(error: Error) -> Error {
+    error.with_hint("get the file anew from the data set's home")
 }
 
 #[cfg(test)]

@@ -27,11 +27,18 @@ mod dataset;
 mod folder;
 mod idx;
 mod image;
+mod input;
 mod json_lines;
 mod loader;
+#[cfg(feature = "tar")]
+mod members;
+#[cfg(feature = "parquet")]
+mod parquet_file;
 mod resize;
 mod rng;
 mod stream;
+#[cfg(feature = "tar")]
+mod web_dataset;
 
 pub use collate::{Collate, pad_sequence};
 pub use csv::{Column, Table, TableEncoder};
@@ -41,5 +48,9 @@ pub use idx::Idx;
 pub use image::{Image, Normalize};
 pub use json_lines::JsonLines;
 pub use loader::{Batches, DataLoader, DataLoaderConfig, LoaderState};
+#[cfg(feature = "parquet")]
+pub use parquet_file::{Parquet, ParquetColumn, ParquetKind, ParquetRows};
 pub use rng::Rng;
 pub use stream::Stream;
+#[cfg(feature = "tar")]
+pub use web_dataset::{Sample, WebDataset};

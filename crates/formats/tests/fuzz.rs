@@ -14,7 +14,7 @@ mod seeded;
 use std::fs;
 
 use polygrad_formats::{TensorFile, save};
-use seeded::{Random, change_bytes};
+use seeded::{Random, change_bytes, change_file};
 
 /// A file, and if it is a checkpoint in an archive its pickle: changed alone and packed again, it gets past the checksums.
 struct Seed {
@@ -56,26 +56,15 @@ fn pickle(bytes: &[u8]) -> Option<Vec<u8>> {
 fn change(seeds: &[Seed], random: &mut Random) -> (&'static str, Vec<u8>) {
     let seed = &seeds[random.below(seeds.len())];
     let other = &seeds[random.below(seeds.len())].bytes;
-    let times = 1 + random.below(2);
     if let Some(pickle) = &seed.pickle
         && random.below(4) > 0
     {
         let mut pickle = pickle.clone();
-        (0..times).for_each(|_| change_bytes(&mut pickle, other, random));
+        (0..1 + random.below(2)).for_each(|_| change_bytes(&mut pickle, other, random));
         return ("checkpoint", common::checkpoint(&pickle));
     }
     let mut bytes = seed.bytes.clone();
-    for _ in 0..times {
-        // What formats say of their values stands at the start, or for archives at the end.
-        if random.below(2) == 0 && bytes.len() > 800 {
-            let at = if random.below(2) == 0 { 0 } else { bytes.len() - 800 };
-            let mut part: Vec<u8> = bytes[at..at + 800].to_vec();
-            change_bytes(&mut part, other, random);
-            bytes.splice(at..at + 800, part);
-        } else {
-            change_bytes(&mut bytes, other, random);
-        }
-    }
+    change_file(&mut bytes, other, random);
     (seed.name, bytes)
 }
 

@@ -125,3 +125,18 @@ pub(crate) fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rando
         }
     }
 }
+
+/// As [`change_bytes`], once or twice, and half of the time at the start or the end: there formats say where their values are.
+#[allow(dead_code, reason = "not every fuzzer changes bytes alone")]
+pub(crate) fn change_file(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+    for _ in 0..1 + random.below(2) {
+        if random.below(2) == 0 && bytes.len() > 800 {
+            let at = if random.below(2) == 0 { 0 } else { bytes.len() - 800 };
+            let mut part: Vec<u8> = bytes[at..at + 800].to_vec();
+            change_bytes(&mut part, other, random);
+            bytes.splice(at..at + 800, part);
+        } else {
+            change_bytes(bytes, other, random);
+        }
+    }
+}

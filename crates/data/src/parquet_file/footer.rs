@@ -1,0 +1,193 @@
+//! Looks at the footer of a Parquet file before it is parsed: the parser calls itself for each level of the schema, and takes memory for as
+//! many children as a column says it has.
+
+/// Schemas are not nested deeper.
+const MAX_DEPTH: usize = 64;
+
+/// Bytes of Thrift's compact protocol.
+struct Thrift<'a>(&'a [u8]);
+
+// Types of the compact protocol.
+const BOOLS: [u8; 2] = [1, 2];
+const I8: u8 = 3;
+const I32: u8 = 5;
+const INTEGERS: std::ops::RangeInclusive<u8> = 4..=6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LISTS: std::ops::RangeInclusive<u8> = 9..=10;
+const MAP: u8 = 11;
+const STRUCT: u8 = 12;
+
+/// Whether the schema in a footer is a tree that can be walked.
+pub(super) fn sound(footer: &[u8]) -> bool {
+    let mut sound = true;
+    let walked = Thrift(footer).fields(&mut |thrift, id, kind| match (id, LISTS.contains(&kind)) {
+        (2, true) => {
+            let children = thrift.schema()?;
+            sound &= tree(&children);
+            Some(())
+        }
+        _ => thrift.skip(kind, 0),
+    });
+    sound && walked.is_some()
+}
+
+/// Whether elements, each with the number of its children, are one tree of no great depth.
+fn tree(children: &[u64]) -> bool {
+    // How many children are still to come at each level.
+    let mut open: Vec<u64> = vec![1];
+    for &count in children {
+        match open.last_mut() {
+            Some(left) => *left -= 1,
+            None => return false,
+        }
+        if count > children.len() as u64 || open.len() > MAX_DEPTH {
+            return false;
+        }
+        open.push(count);
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+    }
+    open.is_empty()
+}
+
+impl Thrift<'_> {
+    fn take(&mut self, count: u64) -> Option<u8> {
+        let count = usize::try_from(count).ok().filter(|&count| count <= self.0.len())?;
+        let (taken, rest) = self.0.split_at(count);
+        self.0 = rest;
+        Some(taken.first().copied().unwrap_or(0))
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// Each field of a struct: its id and its type, behind which `value` must go.
+    fn fields(&mut self, value: &mut dyn FnMut(&mut Self, u64, u8) -> Option<()>) -> Option<()> {
+        let mut id = 0;
+        loop {
+            let head = self.take(1)?;
+            if head == 0 {
+                return Some(());
+            }
+            id = match head >> 4 {
+                // Zigzag: ids are not negative.
+                0 => self.varint()? >> 1,
+                step => id + u64::from(step),
+            };
+            value(self, id, head & 15)?;
+        }
+    }
+
+    /// The number of elements of a list, and their type.
+    fn list(&mut self) -> Option<(u64, u8)> {
+        let head = self.take(1)?;
+        let count = match head >> 4 {
+            15 => self.varint()?,
+            count => u64::from(count),
+        };
+        Some((count, head & 15))
+    }
+
+    /// How many children each element of the schema has.
+    fn schema(&mut self) -> Option<Vec<u64>> {
+        let (count, kind) = self.list()?;
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let mut children = 0;
+            if kind != STRUCT {
+                return None;
+            }
+            self.fields(&mut |thrift, id, kind| match (id, kind) {
+                (5, I32) => {
+                    children = thrift.varint()? >> 1;
+                    Some(())
+                }
+                _ => thrift.skip(kind, 0),
+            })?;
+            all.push(children);
+        }
+        Some(all)
+    }
+
+    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        match kind {
+            _ if BOOLS.contains(&kind) => {}
+            I8 => _ = self.take(1)?,
+            DOUBLE => _ = self.take(8)?,
+            BINARY => {
+                let length = self.varint()?;
+                self.take(length)?;
+            }
+            MAP => match self.varint()? {
+                0 => {}
+                count => {
+                    let kinds = self.take(1)?;
+                    for _ in 0..count {
+                        self.element(kinds >> 4, depth)?;
+                        self.element(kinds & 15, depth)?;
+                    }
+                }
+            },
+            STRUCT => self.fields(&mut |thrift, _, kind| thrift.skip(kind, depth + 1))?,
+            _ if INTEGERS.contains(&kind) => _ = self.varint()?,
+            _ if LISTS.contains(&kind) => {
+                let (count, kind) = self.list()?;
+                for _ in 0..count {
+                    self.element(kind, depth)?;
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// An element of a list or a map, where a truth value takes a byte.
+    fn element(&mut self, kind: u8, depth: usize) -> Option<()> {
+        match BOOLS.contains(&kind) {
+            true => self.take(1).map(|_| ()),
+            false => self.skip(kind, depth + 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A footer with nothing but a schema of elements that have these numbers of children.
+    fn footer(children: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x29, 0xfc, children.len() as u8];
+        for &count in children {
+            bytes.extend([0x55, 2 * count, 0]);
+        }
+        bytes.push(0);
+        bytes
+    }
+
+    #[test]
+    fn only_trees_are_walked() {
+        assert!(sound(&footer(&[2, 0, 1, 0])));
+        assert!(!sound(&footer(&[2, 0, 1])));
+        assert!(!sound(&footer(&[1, 0, 0])));
+        assert!(!sound(&footer(&[63, 0])));
+        let deep = |depth| [vec![1; depth], vec![0]].concat();
+        assert!(sound(&footer(&deep(60))));
+        assert!(!sound(&footer(&deep(100))));
+        let whole = footer(&[2, 0, 1, 0]);
+        assert!((0..whole.len()).all(|end| !sound(&whole[..end])));
+    }
+}

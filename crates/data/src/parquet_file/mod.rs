@@ -1,0 +1,395 @@
+//! Parquet files.
+
+mod cell;
+mod footer;
+mod pages;
+mod rows;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::record::Field;
+use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
+use polygrad_core::{Error, Result, nearest, open_file, printable};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::csv::{Column, Table};
+use crate::image::bad;
+use cell::Cell;
+pub use rows::ParquetRows;
+
+/// A table takes no more memory than this, or than so many times the bytes of its files.
+const MAX_TABLE: u64 = 256 << 20;
+const MAX_TABLE_PER_BYTE: u64 = 1024;
+
+/// No file has more rows.
+const MAX_ROWS: i64 = 1 << 48;
+
+/// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy, gzip or zstd.
+///
+/// ```
+/// use polygrad_data::Parquet;
+/// # use polygrad_core::Result;
+/// # fn read(path: &str) -> Result<()> {
+/// let houses = Parquet::open([path])?;
+/// for column in houses.columns() {
+///     println!("{}: {:?}", column.name, column.kind);
+/// }
+/// // In memory, for a `TableEncoder`.
+/// let table = houses.select(&["area", "town"])?.table()?;
+/// // Or a row at a time, as a type of yours.
+/// #[derive(serde::Deserialize)]
+/// struct House {
+///     area: f32,
+///     town: Option<String>,
+/// }
+/// let config = polygrad_data::DataLoaderConfig::from_stream(houses.rows::<House>());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Parquet {
+    files: Vec<Arc<Opened>>,
+    columns: Vec<ParquetColumn>,
+}
+
+/// A column of a Parquet file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ParquetColumn {
+    /// Its name.
+    pub name: String,
+    /// What is in its cells.
+    pub kind: ParquetKind,
+    /// Whether cells may be null.
+    pub nullable: bool,
+}
+
+/// What is in the cells of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ParquetKind {
+    /// `bool`.
+    Bool,
+    /// Whole numbers; dates and times too, as the numbers that stand in the file: days, or milliseconds, microseconds or nanoseconds.
+    Integer,
+    /// Numbers of 16, 32 or 64 bits, and decimals.
+    Float,
+    /// UTF-8.
+    Text,
+    /// Any bytes.
+    Bytes,
+    /// `Vec`s of anything.
+    List,
+    /// Values by their names.
+    Map,
+    /// A struct.
+    Struct,
+}
+
+#[derive(Debug)]
+struct Opened {
+    path: Arc<Path>,
+    metadata: Arc<ParquetMetaData>,
+    length: u64,
+}
+
+impl Parquet {
+    /// Reads what files say of themselves: their columns, and where their rows are.
+    ///
+    /// # Errors
+    /// When there are no files, one cannot be read, is damaged or encrypted, or has other columns than the first.
+    pub fn open<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Self> {
+        let (mut opened, mut columns) = (Vec::new(), Vec::new());
+        for path in files {
+            let file = Opened::open(path.as_ref())?;
+            let own = file.columns()?;
+            match opened.is_empty() {
+                true => columns = own,
+                false => join(&mut columns, &own).map_err(|what| bad(&file.path, &what))?,
+            }
+            opened.push(Arc::new(file));
+        }
+        match opened.is_empty() {
+            true => Err(Error::invalid("there are no Parquet files to read")),
+            false => Ok(Self { files: opened, columns }),
+        }
+    }
+
+    /// The columns that are read, in order.
+    pub fn columns(&self) -> &[ParquetColumn] {
+        &self.columns
+    }
+
+    /// The rows of all files.
+    pub fn row_count(&self) -> u64 {
+        let groups = self.files.iter().flat_map(|file| file.metadata.row_groups());
+        groups.map(|group| group.num_rows() as u64).sum()
+    }
+
+    /// Only the columns of these names; the bytes of others are not read.
+    ///
+    /// # Errors
+    /// When there are none, or one is not there; the error says which names come near.
+    pub fn select(&self, names: &[&str]) -> Result<Self> {
+        let column = |&name: &&str| {
+            let found = self.columns.iter().find(|column| column.name == name);
+            found.cloned().ok_or_else(|| {
+                let all = self.columns.iter().map(|column| column.name.as_str());
+                let hint = match nearest(name, all.clone()) {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None => format!("the columns are {:?}", all.collect::<Vec<_>>()),
+                };
+                bad(&self.files[0].path, &format!("has no column {name:?}")).with_hint(hint)
+            })
+        };
+        let columns: Vec<ParquetColumn> = names.iter().map(column).collect::<Result<_>>()?;
+        if columns.is_empty() {
+            return Err(Error::invalid("there are no columns to read"));
+        }
+        let files = self.files.clone();
+        Ok(Self { files, columns })
+    }
+
+    /// The rows, one at a time, each as a `T`: a type that derives serde's `Deserialize` with a field for each column that it takes. Numbers
+    /// that are null are NaN for a float; any other null takes an `Option`.
+    pub fn rows<T: DeserializeOwned>(&self) -> ParquetRows<T> {
+        ParquetRows::new(self.clone())
+    }
+
+    /// The columns in memory: numbers, where null is NaN, truth values are 0 and 1, and dates and times are as in
+    /// [`ParquetKind::Integer`]; and text.
+    ///
+    /// # Errors
+    /// A column of another kind, text that is null, no rows, what is damaged, and more memory than 256 MiB or 1,024 times the files' bytes.
+    pub fn table(&self) -> Result<Table> {
+        let mut columns = Vec::new();
+        for column in &self.columns {
+            columns.push(match column.kind {
+                ParquetKind::Bool | ParquetKind::Integer | ParquetKind::Float => Column::Numbers(Vec::new()),
+                ParquetKind::Text => Column::Text(Vec::new()),
+                kind => {
+                    let what = format!(
+                        "has a column {:?} of the kind {kind:?}, which a table cannot have",
+                        column.name
+                    );
+                    return Err(
+                        bad(&self.files[0].path, &what).with_hint("`Parquet::select` takes other columns alone")
+                    );
+                }
+            });
+        }
+        let bytes: u64 = self.files.iter().map(|file| file.length).sum();
+        let most = MAX_TABLE.max(bytes.saturating_mul(MAX_TABLE_PER_BYTE));
+        let mut left = most;
+        let mut rows = rows::Rows::new(self, None);
+        while let Some((path, number, cells)) = rows.next_row().transpose()? {
+            for ((name, cell), column) in cells.into_iter().zip(&mut columns) {
+                let fits = cell_into(cell, column, &mut left);
+                fits.map_err(|what| bad(&path, &format!("has in row {number} a cell of {name:?} that {what}")))?;
+            }
+        }
+        Table::new(self.columns.iter().map(|column| column.name.clone()).collect(), columns)
+            .ok_or_else(|| bad(&self.files[0].path, "has no rows"))
+    }
+
+    /// The schema of the columns that are read, in a file.
+    fn schema(&self, file: &Opened) -> parquet::errors::Result<SchemaDescPtr> {
+        let root = file.metadata.file_metadata().schema();
+        let field = |column: &ParquetColumn| root.get_fields().iter().find(|field| field.name() == column.name);
+        let fields = self.columns.iter().filter_map(field).cloned().collect();
+        let root = Type::group_type_builder(root.name()).with_fields(fields).build()?;
+        Ok(Arc::new(SchemaDescriptor::new(Arc::new(root))))
+    }
+}
+
+/// Sees that another file has the same columns, of which one may have nulls where the first has none.
+fn join(columns: &mut [ParquetColumn], own: &[ParquetColumn]) -> std::result::Result<(), String> {
+    if own.len() != columns.len() {
+        return Err(format!(
+            "has {} columns, and the first file {}",
+            own.len(),
+            columns.len()
+        ));
+    }
+    for column in columns {
+        let (name, kind) = (&column.name, column.kind);
+        match own.iter().find(|own| own.name == *name && own.kind == kind) {
+            Some(own) => column.nullable |= own.nullable,
+            None => {
+                return Err(format!(
+                    "has no column {name:?} of the kind {kind:?}, as the first file has"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends a cell to a column, and takes its memory from what is left.
+fn cell_into(cell: Field, column: &mut Column, left: &mut u64) -> std::result::Result<(), String> {
+    let takes = match (&cell, column) {
+        (&Field::Bool(x), Column::Numbers(numbers)) => {
+            numbers.push(f64::from(u8::from(x)));
+            8
+        }
+        (_, Column::Numbers(numbers)) => {
+            numbers.push(f64::deserialize(Cell(cell)).map_err(|e| format!("is no number: {e}"))?);
+            8
+        }
+        (Field::Null, Column::Text(_)) => return Err("is null, which text in a table cannot be".to_owned()),
+        (_, Column::Text(cells)) => {
+            let text = String::deserialize(Cell(cell)).map_err(|e| format!("is no text: {e}"))?;
+            let takes = (size_of::<String>() + text.len()) as u64;
+            cells.push(text);
+            takes
+        }
+    };
+    *left = left
+        .checked_sub(takes)
+        .ok_or("is more than a table of so small a file can hold")?;
+    Ok(())
+}
+
+impl Table {
+    /// Reads all columns of a Parquet file, as [`Parquet::table`].
+    ///
+    /// # Errors
+    /// As [`Parquet::open`] and [`Parquet::table`].
+    pub fn read_parquet(path: impl AsRef<Path>) -> Result<Self> {
+        Parquet::open([path])?.table()
+    }
+}
+
+impl Opened {
+    fn open(path: &Path) -> Result<Self> {
+        let (mut file, length) = open_file(path)?;
+        let metadata = metadata(&mut file, length, path)?;
+        let mut rows = 0_i64;
+        for group in metadata.row_groups() {
+            let held = |column: &parquet::file::metadata::ColumnChunkMetaData| {
+                let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+                let end = start.checked_add(column.compressed_size());
+                start >= 0 && column.compressed_size() >= 0 && end.is_some_and(|end| end as u64 <= length)
+            };
+            rows = rows.saturating_add(group.num_rows());
+            if group.num_rows() < 0 || rows > MAX_ROWS || !group.columns().iter().all(held) {
+                return Err(bad(path, "is damaged: it says to have rows where it has no bytes"));
+            }
+        }
+        Ok(Self {
+            path: Arc::from(path),
+            metadata: Arc::new(metadata),
+            length,
+        })
+    }
+
+    fn columns(&self) -> Result<Vec<ParquetColumn>> {
+        let fields = self.metadata.file_metadata().schema().get_fields();
+        let names: BTreeSet<&str> = fields.iter().map(|field| field.name()).collect();
+        if names.len() < fields.len() {
+            return Err(bad(&self.path, "has two columns of the same name"));
+        }
+        let column = |field: &Arc<Type>| {
+            Some(ParquetColumn {
+                name: field.name().to_owned(),
+                kind: kind(field)?,
+                nullable: field.get_basic_info().repetition() == Repetition::OPTIONAL,
+            })
+        };
+        let columns = fields.iter().map(|field| {
+            let what = || format!("has a column {:?} whose type is damaged", field.name());
+            column(field).ok_or_else(|| bad(&self.path, &what()))
+        });
+        columns.collect()
+    }
+}
+
+/// The footer of a file, once it is seen that it can be parsed.
+fn metadata(file: &mut File, length: u64, path: &Path) -> Result<ParquetMetaData> {
+    let mut read = |from: u64, count: u64| -> Result<Vec<u8>> {
+        let mut bytes = vec![0; count as usize];
+        let read = file
+            .seek(SeekFrom::Start(from))
+            .and_then(|_| file.read_exact(&mut bytes));
+        read.map_err(|e| Error::io("read", path, e))?;
+        Ok(bytes)
+    };
+    if length < 12 || read(0, 4)? != *b"PAR1" {
+        return Err(bad(path, "is no Parquet file: it does not begin with PAR1"));
+    }
+    let tail = read(length - 8, 8)?;
+    if tail[4..] == *b"PARE" {
+        return Err(bad(path, "is encrypted, which is not read"));
+    }
+    if tail[4..] != *b"PAR1" {
+        return Err(bad(path, "is truncated: it does not end with PAR1"));
+    }
+    let count = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
+    if count > length - 12 {
+        return Err(bad(path, &format!("is damaged: its footer is to have {count} bytes")));
+    }
+    let footer = read(length - 8 - count, count)?;
+    if !footer::sound(&footer) {
+        return Err(bad(path, "is damaged: its footer cannot be read"));
+    }
+    rows::guarded(|| ParquetMetaDataReader::decode_metadata(&footer)).map_err(|e| damaged(path, &e))
+}
+
+fn damaged(path: &Path, error: &parquet::errors::ParquetError) -> Error {
+    // Some errors quote a whole cell.
+    let text: String = error.to_string().chars().take(300).collect();
+    bad(
+        path,
+        &format!("is damaged, or not of a kind that is read: {}", printable(&text)),
+    )
+}
+
+/// What is in a column, or nothing if rows cannot be put together of it.
+fn kind(field: &Type) -> Option<ParquetKind> {
+    let about = field.get_basic_info();
+    if !about.has_repetition() {
+        return None;
+    }
+    let converted = about.converted_type();
+    let kind = match field {
+        Type::PrimitiveType { physical_type, .. } => match (physical_type, converted) {
+            (_, ConvertedType::DECIMAL) => ParquetKind::Float,
+            (Physical::BOOLEAN, _) => ParquetKind::Bool,
+            (Physical::INT32 | Physical::INT64 | Physical::INT96, _) => ParquetKind::Integer,
+            (Physical::FLOAT | Physical::DOUBLE, _) => ParquetKind::Float,
+            (Physical::BYTE_ARRAY, ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON) => {
+                ParquetKind::Text
+            }
+            (Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY, _) => match about.logical_type_ref() {
+                Some(LogicalType::Float16) => ParquetKind::Float,
+                _ => ParquetKind::Bytes,
+            },
+        },
+        Type::GroupType { fields, .. } => {
+            let group = fields.iter().map(|field| kind(field)).collect::<Option<Vec<_>>>()?;
+            let repeated = |field: &Type| field.get_basic_info().repetition() == Repetition::REPEATED;
+            match (converted, fields.as_slice()) {
+                (ConvertedType::LIST, [element]) if repeated(element) => ParquetKind::List,
+                (ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE, [entry]) if repeated(entry) => match entry.as_ref()
+                {
+                    Type::GroupType { fields, .. } if fields.len() <= 2 => ParquetKind::Map,
+                    _ => return None,
+                },
+                (ConvertedType::LIST | ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE, _) => return None,
+                _ if group.is_empty() => return None,
+                _ => ParquetKind::Struct,
+            }
+        }
+    };
+    match about.repetition() {
+        Repetition::REPEATED => Some(ParquetKind::List),
+        _ => Some(kind),
+    }
+}

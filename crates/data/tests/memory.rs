@@ -1,0 +1,140 @@
+//! How much memory streams take: that of what is read at a time, whatever the size of the files. A process of its own for each, whose peak is
+//! what the system says it was.
+//!
+//! The files have 64 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had, and nothing is tested.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use polygrad_data::{DataLoaderConfig, JsonLines, WebDataset};
+
+/// What one run reads, and where it is.
+const RUN: &str = "POLYGRAD_MEMORY_RUN";
+const FOLDER: &str = "POLYGRAD_MEMORY_FOLDER";
+
+const MB: u64 = 1 << 20;
+const SHARDS: u64 = 4;
+
+/// More than this is not flat.
+const MOST: u64 = 200 * MB;
+
+fn main() {
+    match std::env::var(RUN) {
+        Ok(run) => {
+            let folder = PathBuf::from(std::env::var_os(FOLDER).expect("it is set with the other one"));
+            let before = peak();
+            let bytes = match run.as_str() {
+                "tar" => shards(&folder),
+                _ => lines(&folder),
+            };
+            let grown = peak() - before;
+            println!(
+                "{run}: {} MB through a loader, a peak of {} MB more than before",
+                bytes / MB,
+                grown / MB
+            );
+            assert!(grown < MOST, "a peak of {grown} bytes more for {bytes}");
+        }
+        Err(_) if Path::new("/proc/self/status").exists() => each(),
+        Err(_) => println!("no /proc/self/status: not tested"),
+    }
+}
+
+fn each() {
+    let size = std::env::var("POLYGRAD_MEMORY_MB")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let size = size.unwrap_or(64) * MB;
+    for (run, write) in [("tar", write_shards as fn(&Path, u64)), ("json", write_lines)] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        write(folder.path(), size);
+        let program = std::env::current_exe().expect("this program");
+        let mut command = std::process::Command::new(program);
+        let status = command.env(RUN, run).env(FOLDER, folder.path()).status();
+        assert!(status.expect("it can be run again").success(), "{run}");
+    }
+}
+
+fn shard(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number}.tar"))
+}
+
+fn write_shards(folder: &Path, size: u64) {
+    // As large as a photograph.
+    let image: Vec<u8> = (0..200_000_u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    for number in 0..SHARDS {
+        let file = BufWriter::new(File::create(shard(folder, number)).expect("a temporary file"));
+        let mut shard = tar::Builder::new(file);
+        for i in 0..size / SHARDS / 200_000 {
+            let mut add = |part: &str, bytes: &[u8]| {
+                let mut header = tar::Header::new_ustar();
+                header.set_size(bytes.len() as u64);
+                let name = format!("train/{number}-{i}.{part}");
+                shard.append_data(&mut header, name, bytes).expect("a temporary file");
+            };
+            add("jpg", &image);
+            add("cls", b"3");
+        }
+        shard
+            .into_inner()
+            .and_then(|mut file| file.flush())
+            .expect("a temporary file");
+    }
+}
+
+fn shards(folder: &Path) -> u64 {
+    let samples = WebDataset::open((0..SHARDS).map(|number| shard(folder, number))).expect("sound shards");
+    let config = DataLoaderConfig::from_stream(samples.shuffle_shards(0))
+        .batch_size(16)
+        .workers(2)
+        .shuffle(0);
+    let loader = config
+        .shuffle_buffer(64)
+        .transform(|sample, _| Ok(sample.part("jpg")?.len() as u64 + sample.json::<u64>("cls")? - 3))
+        .build_with(|sizes| Ok(sizes.into_iter().sum::<u64>()))
+        .expect("a sound loader");
+    loader.iter().map(|bytes| bytes.expect("a sound batch")).sum()
+}
+
+fn write_lines(folder: &Path, size: u64) {
+    let mut file = BufWriter::new(File::create(folder.join("lines.jsonl")).expect("a temporary file"));
+    let text = "words and more words, ".repeat(180);
+    for i in 0..size / (text.len() as u64 + 20) {
+        writeln!(file, "{{\"id\":{i:8},\"text\":\"{text}\"}}").expect("a temporary file");
+    }
+    file.flush().expect("a temporary file");
+}
+
+#[derive(serde::Deserialize)]
+struct Line {
+    id: u64,
+    text: String,
+}
+
+fn lines(folder: &Path) -> u64 {
+    let lines = JsonLines::<Line>::open(folder.join("lines.jsonl")).expect("a sound file");
+    let config = DataLoaderConfig::new(lines).batch_size(64).workers(2).shuffle(0);
+    let loader = config
+        .build_with(|lines| {
+            Ok(lines
+                .iter()
+                .map(|line| line.text.len() as u64 + line.id / u64::MAX)
+                .sum::<u64>())
+        })
+        .expect("a sound loader");
+    loader.iter().map(|bytes| bytes.expect("a sound batch")).sum()
+}
+
+/// The most memory that this process ever held, in bytes.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .expect("a peak");
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kilobytes << 10
+}
