@@ -1,6 +1,6 @@
 //! Connectionist temporal classification.
 
-use polygrad_tensor::{Backend, DType, Device, Error, Result, Tensor};
+use polygrad_tensor::{Backend, DType, Device, Error, Result, Shape, Tensor};
 
 use super::Reduction;
 use super::common::{loss, misfit};
@@ -29,7 +29,8 @@ loss! {
 
 impl CTCLoss {
     /// The loss of log probabilities `[T, N, C]` against padded i64 labels `[N, S]`, of which each of the N sequences has as many steps and
-    /// labels as the lengths say. What is behind them has no influence.
+    /// labels as the lengths say. What is behind them has no influence. Labels that are not padded follow one another in one axis. One sequence
+    /// may come without its axis: `[T, C]` against `[S]`.
     ///
     /// # Errors
     /// When shapes or dtypes do not fit, a length is too large, or a label is out of range.
@@ -40,6 +41,15 @@ impl CTCLoss {
         input_lengths: &[usize],
         target_lengths: &[usize],
     ) -> Result<Tensor<B>> {
+        if (log_probs.rank(), targets.rank()) == (2, 1) {
+            let (log_probs, targets) = (log_probs.unsqueeze(1)?, targets.unsqueeze(0)?);
+            let loss = self.forward(&log_probs, &targets, input_lengths, target_lengths)?;
+            return loss.reshape(Shape::SCALAR);
+        }
+        if (log_probs.rank(), targets.rank()) == (3, 1) {
+            let targets = padded(targets, target_lengths)?;
+            return self.forward(log_probs, &targets, input_lengths, target_lengths);
+        }
         let (&[steps, batch, classes], &[rows, labels]) = (&log_probs.dims()[..], &targets.dims()[..]) else {
             let text = "takes log probabilities [T, N, C] and targets [N, S]";
             return Err(misfit(OP, &[log_probs, targets], text));
@@ -125,6 +135,25 @@ impl CTCLoss {
         let empty = mask(batch, 1, &device, |row, _| target_lengths[row] == 0)?.squeeze(1)?;
         end(0)?.logaddexp(&end(1)?.masked_fill(&empty, NEVER)?)
     }
+}
+
+/// Labels of all sequences, one after another, as rows of one length.
+fn padded<B: Backend>(targets: &Tensor<B>, lengths: &[usize]) -> Result<Tensor<B>> {
+    let total = targets.dims()[0];
+    if lengths.iter().sum::<usize>() != total {
+        let text = format!("there are {total} labels, and target lengths {lengths:?}");
+        return Err(misfit(OP, &[targets], &text));
+    }
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let begins = lengths.iter().scan(0, |next, length| {
+        let begin = *next;
+        *next += length;
+        Some(begin)
+    });
+    // Behind the end of a row stands any label.
+    let places = begins.flat_map(|begin| (begin..begin + longest).map(|place| place.min(total - 1) as i64));
+    let places = Tensor::from_vec(places.collect::<Vec<_>>(), [lengths.len() * longest], &targets.device())?;
+    targets.gather(0, &places)?.reshape([lengths.len(), longest])
 }
 
 /// Where a condition on the row and the column holds, `[rows, columns]`.

@@ -12,6 +12,7 @@ on_backends!(
     small_gradients_are_not_lost,
     options_and_lengths_are_checked,
     no_alignment_is_infinitely_unlikely,
+    labels_in_a_row_are_those_of_padded_rows,
     the_ends_of_the_ranges_have_gradients,
 );
 
@@ -309,4 +310,31 @@ fn the_ends_of_the_ranges_have_gradients<B: Backend>(device: &Device<B>) {
     assert_eq!(loss.to_f64_vec().unwrap()[1], 800.0);
     let gradients = loss.sum_all().unwrap().backward().unwrap();
     assert_eq!(gradients.require(&x).unwrap().to_f64_vec().unwrap(), [-0.5, 1.0]);
+}
+
+fn labels_in_a_row_are_those_of_padded_rows<B: Backend>(device: &Device<B>) {
+    let values = (0..5 * 3 * 4).map(|i| f64::from(i * 7 % 11)).collect();
+    let log_p = f64_of(values, &[5, 3, 4], device).log_softmax(2).unwrap();
+    let labels = |values: &[i64], dims: &[usize]| Tensor::from_slice(values, dims.to_vec(), device).unwrap();
+    let padded = labels(&[1, 2, 3, 0, 0, 0, 3, 1, 0], &[3, 3]);
+    let in_a_row = labels(&[1, 2, 3, 3, 1], &[5]);
+    let (steps, lengths) = ([5, 4, 5], [3, 0, 2]);
+    for how in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+        let loss = CTCLoss::new().reduction(how);
+        let of = |labels: &Tensor<B>| loss.forward(&log_p, labels, &steps, &lengths).unwrap();
+        assert_eq!(of(&in_a_row).to_f64_vec().unwrap(), of(&padded).to_f64_vec().unwrap());
+        let alone = loss.forward(&log_p.narrow(1, 2, 1).unwrap(), &labels(&[3, 1], &[1, 2]), &[5], &[2]);
+        let of_one = loss.forward(&log_p.select(1, 2).unwrap(), &labels(&[3, 1], &[2]), &[5], &[2]);
+        let (alone, of_one) = (alone.unwrap(), of_one.unwrap());
+        assert_eq!(of_one.rank(), 0);
+        assert_eq!(of_one.to_f64_vec().unwrap(), alone.to_f64_vec().unwrap());
+    }
+    fails(
+        ctc_loss(&log_p, &in_a_row, &steps, &[3, 1, 2]),
+        ErrorKind::Shape,
+        &["ctc_loss", "5 labels", "[3, 1, 2]"],
+    );
+    let none = labels(&[], &[0]);
+    let empty = ctc_loss(&log_p, &none, &steps, &[0, 0, 0]).unwrap();
+    assert!(empty.item().unwrap().is_finite());
 }

@@ -3,6 +3,7 @@
 
 #![cfg(feature = "cpu")]
 
+mod autocast;
 mod captured;
 mod errors;
 mod interop;
