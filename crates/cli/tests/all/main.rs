@@ -14,3 +14,4 @@ mod onnx;
 mod output;
 mod profile;
 mod resume;
+mod table;
