@@ -4,10 +4,11 @@
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
-const FEATURES: [&str; 11] = [
+const FEATURES: [&str; 12] = [
     "polygrad-cli/jpeg",
     "polygrad-cli/formats",
     "polygrad-cli/lab",
+    "polygrad-cli/tui",
     "polygrad/ndarray",
     "polygrad/text",
     "polygrad-cli/candle",

@@ -82,6 +82,10 @@ pub(crate) struct Train {
     #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,
 
+    /// Show curves, throughput and memory on the whole of the terminal; q stops, with a checkpoint
+    #[arg(long)]
+    pub(crate) tui: bool,
+
     /// The folder for what the run leaves [default: a new one under runs/]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     pub(crate) out: Option<PathBuf>,

@@ -29,6 +29,11 @@ mod convert;
 #[cfg(not(feature = "formats"))]
 #[path = "no_convert.rs"]
 mod convert;
+#[cfg(feature = "tui")]
+mod dashboard;
+#[cfg(not(feature = "tui"))]
+#[path = "no_dashboard.rs"]
+mod dashboard;
 mod data;
 mod devices;
 mod evaluation;

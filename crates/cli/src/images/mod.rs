@@ -48,8 +48,13 @@ impl Task for Config {
         fixed.option("--model", args.model.map(name), name(self.model));
         fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
         fixed.option("--size", args.size, self.input.rows);
-        if args.data.full || args.data.folder.is_some() {
-            (self.data, self.full) = (place(&args.data)?, args.data.full);
+        match &args.path {
+            Some(folder) if self.dataset == settings::IMAGES => self.data = Some(absolute(folder)?),
+            Some(path) => return Err(settings::no_place(&self.dataset, path)),
+            None if args.data.full || args.data.folder.is_some() => {
+                (self.data, self.full) = (place(&args.data)?, args.data.full);
+            }
+            None => {}
         }
         Ok(())
     }

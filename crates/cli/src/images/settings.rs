@@ -1,5 +1,7 @@
 //! From the command line to the settings of a run on images.
 
+use std::path::Path;
+
 use super::config::{Config, Input, Model};
 use super::place;
 use crate::args::Train;
@@ -24,6 +26,15 @@ fn default_lr(optimizer: Optimizer) -> f64 {
     }
 }
 
+/// A path that goes with no data set.
+pub(super) fn no_place(dataset: &str, path: &Path) -> Failure {
+    Failure::new(format!(
+        "{dataset} is a data set and takes no path, such as {}",
+        path.shown()
+    ))
+    .fix("`polygrad train images DIR` takes a folder of images, --data the folder of a data set")
+}
+
 /// The settings of a new run; its own name and what depends on the data are still empty.
 ///
 /// # Errors
@@ -41,11 +52,7 @@ pub(super) fn new(args: &Train) -> Result<Config> {
                 .fix("for example: polygrad train images pets, where pets has a folder for each class"));
         }
         (Some(path), _) => {
-            return Err(Failure::new(format!(
-                "{dataset} is a data set and takes no path, such as {}",
-                path.shown()
-            ))
-            .fix("`polygrad train images DIR` takes a folder of images, --data the folder of a data set"));
+            return Err(no_place(&dataset, path));
         }
         (None, folder) => folder,
     };

@@ -18,7 +18,7 @@ use crate::outcome::Outcome;
 use crate::progress::short;
 use crate::run::{config, resume_command};
 use crate::task::Task;
-use crate::{backend, chargpt, images, table};
+use crate::{backend, chargpt, dashboard, images, table};
 
 /// Trains a new model, or goes on with a run.
 ///
@@ -39,6 +39,9 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
 }
 
 fn train<T: Task>(args: &Train) -> Result<Outcome> {
+    if args.tui {
+        dashboard::must_be_there()?;
+    }
     match &args.resume {
         Some(path) => resume::<T>(args, path),
         None => start::<T>(args),
@@ -52,7 +55,7 @@ fn start<T: Task>(args: &Train) -> Result<Outcome> {
         Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
         None => Run::create_next("runs", &config.title().join("-"))?,
     };
-    session::run(&config, run, &data, &device, &[])
+    session::run(&config, run, &data, &device, args.tui, &[])
 }
 
 /// The settings of a new run, its device and its data.
@@ -82,7 +85,8 @@ fn resume<T: Task>(args: &Train, path: &Path) -> Result<Outcome> {
     if found != config {
         return Err(config.other_data(&found, path));
     }
-    session::run(&config, run, &data, &device, &resumed::changes(&stored, &config))
+    let changes = resumed::changes(&stored, &config);
+    session::run(&config, run, &data, &device, args.tui, &changes)
 }
 
 /// A folder that a new run cannot have.

@@ -6,6 +6,7 @@ use polygrad::train::{Callback, Control, Ended, Event, Progress, ProgressBar, Ru
 use polygrad::{Device, manual_seed};
 
 use super::explained;
+use crate::dashboard;
 use crate::failure::{Result, Shown};
 use crate::interrupt::Interrupt;
 use crate::outcome::Outcome;
@@ -13,7 +14,7 @@ use crate::progress::{clock, note, say};
 use crate::run::{curves, resume_command};
 use crate::task::Task;
 
-/// Trains in the folder of `run` to the end, or until Ctrl-C; `changes` are said before.
+/// Trains in the folder of `run` to the end, or until Ctrl-C, with a dashboard if one is wanted; `changes` are said before.
 ///
 /// # Errors
 /// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint then still is there.
@@ -22,6 +23,7 @@ pub(super) fn run<T: Task>(
     run: Run,
     data: &T::Data,
     device: &Device,
+    tui: bool,
     changes: &[String],
 ) -> Result<Outcome> {
     let settings = config.training();
@@ -42,8 +44,11 @@ pub(super) fn run<T: Task>(
         .validation_name(T::JUDGED_BY)
         .stop_flag(interrupt.flag())
         .callback(announce)
-        .callback(ProgressBar::printing(say))
         .callback(curves);
+    let options = match tui {
+        true => dashboard::show(options),
+        false => options.callback(ProgressBar::printing(say)),
+    };
     let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
     let mut trainer = config.trainer(model, steps, options)?;
     let summary = trainer

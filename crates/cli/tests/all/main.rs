@@ -15,3 +15,4 @@ mod output;
 mod profile;
 mod resume;
 mod table;
+mod tui;

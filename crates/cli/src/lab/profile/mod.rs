@@ -58,6 +58,9 @@ fn refuse_runs(args: &Training) -> Result<()> {
                 .fix(format!("leave {option} out; --trace names the file to write")));
         }
     }
+    if args.train.tui {
+        return Err(Failure::new("--tui shows a run, and a profile is none").fix("leave --tui out"));
+    }
     Ok(())
 }
 
