@@ -56,7 +56,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let (mut mae, mut rmse, mut r2) = (MeanAbsoluteError::new(), RootMeanSquaredError::new(), R2Score::new());
     for batch in &loader {
         let (x, y) = batch?;
-        let predicted = no_grad(|| Ok::<_, polygrad::Error>((model.forward(&x)? * std)?))?;
+        let predicted = no_grad(|| model.forward(&x)? * std)?;
         let y = (y * std)?;
         for metric in [&mut mae as &mut dyn Metric, &mut rmse, &mut r2] {
             metric.update(&predicted, &y)?;

@@ -1,6 +1,7 @@
 //! A run from its first step, or its last checkpoint, to its end.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use polygrad::train::{Callback, Control, Ended, Event, Progress, ProgressBar, Run, RunFolder, TrainerConfig};
 use polygrad::{Device, manual_seed};
@@ -37,6 +38,7 @@ pub(super) fn run<T: Task>(
     let curves = Curves {
         path: folder.curves(),
         title: config.title().join(", "),
+        drawn: None,
     };
     let options = TrainerConfig::epochs(settings.epochs as u64)
         .run(run)
@@ -82,21 +84,27 @@ fn announce(event: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Contr
     Ok(Control::Continue)
 }
 
+/// Drawing takes longer than a short epoch.
+const REDRAWN: Duration = Duration::from_secs(5);
+
 /// Draws the curves of a run.
 struct Curves {
     path: PathBuf,
     title: String,
+    drawn: Option<Instant>,
 }
 
 impl Callback for Curves {
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
-        if matches!(event, Event::Epoch(_) | Event::End) {
+        let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAWN);
+        if matches!(event, Event::End) || matches!(event, Event::Epoch(_)) && is_due {
             let chart = curves::Chart {
                 title: &self.title,
                 metric: progress.metrics.first().map(String::as_str),
                 judged_by: progress.validation,
             };
             chart.save(&self.path, progress.history)?;
+            self.drawn = Some(Instant::now());
         }
         Ok(Control::Continue)
     }

@@ -3,7 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::symbols::Marker;
+use ratatui::symbols::{Marker, line};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LineGauge};
 
@@ -28,13 +28,17 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let area = frame.area();
     let mut lines = lines(state);
     // One line is the bar.
-    lines.truncate(usize::from(area.height).saturating_sub(1));
+    while lines.len() > usize::from(area.height).saturating_sub(1) {
+        let least = lines.iter().enumerate().max_by_key(|(_, (rank, _))| *rank);
+        let Some((at, _)) = least else { break };
+        lines.remove(at);
+    }
     let below = lines.len().saturating_sub(1) as u16;
     let rest = area.height.saturating_sub(below + 2);
     let charts = if rest < CHART.0 { 0 } else { rest };
     let parts = [1, 1, charts, below].map(Constraint::Length);
     let [title, bar, charts, below] = Layout::vertical(parts).areas(area);
-    let mut lines = lines.into_iter();
+    let mut lines = lines.into_iter().map(|(_, line)| line);
     if let Some(line) = lines.next() {
         frame.render_widget(line, title);
     }
@@ -47,8 +51,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     }
 }
 
-/// What matters most comes first, and stands so from the top.
-fn lines(state: &State) -> Vec<Line<'static>> {
+/// Lines with their ranks, of which 0 matters most.
+fn lines(state: &State) -> Vec<(u8, Line<'static>)> {
     let place = format!(
         "epoch {}{}  step {}{}",
         state.epoch,
@@ -99,20 +103,17 @@ fn lines(state: &State) -> Vec<Line<'static>> {
         ])
     };
     let mut lines = vec![
-        Line::from(vec![Span::raw(place), Span::raw("  "), title]),
-        figures("train", &state.train, TRAIN),
-        Line::from(time),
-        keys,
+        (0, Line::from(vec![Span::raw(place), Span::raw("  "), title])),
+        (1, figures("train", &state.train, TRAIN)),
     ];
-    lines.extend(
-        state
-            .judged
-            .as_deref()
-            .map(|judged| figures(&printable(&state.validation), judged, JUDGED)),
-    );
-    lines.extend([Line::from(rate), Line::from(split)]);
-    let notices = state.notices.iter().rev().take(NOTICES);
-    lines.extend(notices.map(|notice| Line::styled(printable(notice).into_owned(), Style::new().fg(Color::Magenta))));
+    let judged = state.judged.as_deref();
+    lines.extend(judged.map(|judged| (4, figures(&printable(&state.validation), judged, JUDGED))));
+    lines.extend([(2, Line::from(time)), (5, Line::from(rate)), (6, Line::from(split))]);
+    for notice in state.notices.iter().rev().take(NOTICES).rev() {
+        let text = printable(notice).into_owned();
+        lines.push((7, Line::styled(text, Style::new().fg(Color::Magenta))));
+    }
+    lines.push((3, keys));
     lines
 }
 
@@ -123,6 +124,8 @@ fn gauge(state: &State) -> LineGauge<'static> {
     };
     LineGauge::default()
         .ratio(ratio)
+        .filled_symbol(line::THICK_HORIZONTAL)
+        .unfilled_symbol(line::HORIZONTAL)
         .filled_style(Style::new().fg(Color::Green))
         .unfilled_style(FAINT)
 }
@@ -320,7 +323,7 @@ mod tests {
         let state = state();
         let small = drawn(&state, 20, 5);
         assert!(small[0].starts_with("epoch 5/10  step 1,"), "{small:?}");
-        assert!(small[1].contains("50%"), "{small:?}");
+        assert!(small[1].contains("50% ━━━━") && small[1].contains('─'), "{small:?}");
         assert!(small[2].starts_with("train loss 0.0200"), "{small:?}");
         assert!(small[3].starts_with("1:01 so far"), "{small:?}");
         assert!(small[4].starts_with("q stops"), "{small:?}");
