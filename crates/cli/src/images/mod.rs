@@ -154,6 +154,10 @@ impl Task for Config {
 }
 
 impl Exported for Config {
+    fn network(&self) -> String {
+        name(self.model)
+    }
+
     fn input(&self) -> Result<(&'static str, Vec<usize>)> {
         let Input {
             channels, rows, cols, ..

@@ -42,8 +42,9 @@ fn export<T: Exported>(args: &ExportRun) -> Result<Outcome> {
         .extend(metadata.into_iter().map(|(key, value)| (key.to_owned(), value)));
     graph.save(&args.onnx)?;
     say(&format!(
-        "{}: the model of {}, opset {}, compared with it",
+        "{}: the {} of {}, opset {}, compared with the model",
         args.onnx.display(),
+        trained.config.network(),
         args.run.display(),
         args.opset
     ));

@@ -19,6 +19,9 @@ use crate::task::Task;
 
 /// Runs whose model is a graph from one input to one output.
 pub(crate) trait Exported: Task {
+    /// What the network is called.
+    fn network(&self) -> String;
+
     /// The name of the input, and the extents of one example.
     ///
     /// # Errors

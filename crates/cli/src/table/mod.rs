@@ -217,6 +217,10 @@ impl Task for Settings {
 }
 
 impl Exported for Settings {
+    fn network(&self) -> String {
+        "mlp".to_owned()
+    }
+
     fn input(&self) -> Result<(&'static str, Vec<usize>)> {
         Ok(("features", vec![self.encoder()?.width()]))
     }
