@@ -12,7 +12,7 @@ use polygrad_core::{Result, printable};
 use crate::progress_bar::{ProgressBar, epoch_line};
 use crate::{Callback, Control, Event, Progress};
 use screen::Screen;
-use state::State;
+use state::{State, Told};
 
 /// Time between two drawings.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -36,6 +36,7 @@ pub struct Dashboard {
     plain: ProgressBar,
     say: fn(&str),
     screen: Option<Screen>,
+    begun: Instant,
     told: Instant,
     /// What the terminal is told once it is given back.
     last: Option<String>,
@@ -61,6 +62,7 @@ impl Dashboard {
             plain: ProgressBar::printing(say),
             say,
             screen: None,
+            begun: Instant::now(),
             told: Instant::now(),
             last: None,
         }
@@ -86,7 +88,8 @@ impl Callback for Dashboard {
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> Result<Control> {
         let has_work = progress.steps.is_none_or(|steps| progress.step < steps);
         if matches!(event, Event::Begin) && has_work && std::io::stdout().is_terminal() {
-            self.screen = Screen::open(State::new(progress))?;
+            self.begun = Instant::now();
+            self.screen = Screen::open(State::new(progress, self.begun))?;
         }
         let Some(screen) = &self.screen else {
             return self.plain.on_event(event, progress);
@@ -99,7 +102,7 @@ impl Callback for Dashboard {
             }
             _ => {
                 self.told = Instant::now();
-                screen.tell(|state| state.take(event, progress));
+                screen.tell(Told::new(event, progress, self.begun));
             }
         }
         if let Event::Epoch(row) = event {

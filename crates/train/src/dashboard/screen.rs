@@ -2,7 +2,8 @@
 
 use std::io::{self, Stdout};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 
-use super::state::{State, memory};
+use super::state::{State, Told, memory};
 use super::{INTERVAL, view};
 
 /// Clocks go on where nothing else happens.
@@ -30,22 +31,15 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 pub(super) struct Screen {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    // Training must not wait for a terminal, as it would for a lock that is held while something is drawn.
+    told: Sender<Told>,
+    thread: Option<JoinHandle<State>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
-    changed: AtomicBool,
     stop: AtomicBool,
     over: AtomicBool,
-}
-
-impl Shared {
-    /// What is shown is whole after each change, so that a panic between two of them does no harm.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Screen {
@@ -64,25 +58,24 @@ impl Screen {
                 .with_hint("train without the dashboard")
         };
         let terminal = take().map_err(failed)?;
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            changed: AtomicBool::new(true),
-            stop: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
+        let (told, news) = mpsc::channel();
         let thread = std::thread::Builder::new().name("dashboard".to_owned());
-        let thread = thread.spawn(move || show(terminal, &seen)).map_err(failed)?;
+        let thread = thread
+            .spawn(move || show(terminal, state, &news, &seen))
+            .map_err(failed)?;
         Ok(Some(Self {
             shared,
+            told,
             thread: Some(thread),
         }))
     }
 
-    /// Changes what is shown.
-    pub(super) fn tell(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.shared.state());
-        self.shared.changed.store(true, Relaxed);
+    /// Shows what has happened.
+    pub(super) fn tell(&self, told: Told) {
+        // A thread that has panicked has given the terminal back, and shows nothing more.
+        let _ = self.told.send(told);
     }
 
     /// Whether somebody asked to stop.
@@ -92,17 +85,15 @@ impl Screen {
 
     /// Gives the terminal back, and the notices that were shown on it.
     pub(super) fn close(mut self) -> Vec<String> {
-        self.end();
-        self.shared.state().notices.drain(..).collect()
+        self.end().map_or_else(Vec::new, |state| state.notices.into())
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> Option<State> {
         self.shared.over.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic of its own has been told by the hook.
-            let _ = thread.join();
-        }
+        // A panic of its own has been told by the hook.
+        let state = self.thread.take().and_then(|thread| thread.join().ok());
         restore();
+        state
     }
 }
 
@@ -139,39 +130,53 @@ fn give_back_on_panic() {
     });
 }
 
-fn show(mut terminal: Terminal<CrosstermBackend<Stdout>>, shared: &Shared) {
+fn show(
+    mut terminal: Terminal<CrosstermBackend<Stdout>>,
+    mut state: State,
+    news: &Receiver<Told>,
+    shared: &Shared,
+) -> State {
     let (mut drawn, mut measured): (Option<Instant>, Option<Instant>) = (None, None);
     let is_due = |last: Option<Instant>, after: Duration| last.is_none_or(|last| last.elapsed() >= after);
+    let mut has_changed = true;
     while !shared.over.load(Relaxed) && TAKEN.load(Relaxed) {
+        for told in news.try_iter() {
+            state.take(told);
+            has_changed = true;
+        }
         if is_due(measured, IDLE) {
             measured = Some(Instant::now());
-            shared.state().memory = memory();
+            state.memory = memory();
         }
-        let has_changed = is_due(drawn, INTERVAL) && shared.changed.swap(false, Relaxed);
-        if has_changed || is_due(drawn, IDLE) {
-            drawn = Some(Instant::now());
+        if has_changed && is_due(drawn, INTERVAL) || is_due(drawn, IDLE) {
+            (drawn, has_changed) = (Some(Instant::now()), false);
             // A terminal that has gone shows nothing; training goes on.
-            let _ = terminal.draw(|frame| view::draw(frame, &shared.state()));
+            let _ = terminal.draw(|frame| view::draw(frame, &state));
         }
         match event::poll(INTERVAL).and_then(|is_there| is_there.then(event::read).transpose()) {
-            Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => heed(key, shared),
+            Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release && is_stop(key, shared) => {
+                state.stopping = true;
+                has_changed = true;
+            }
             // The new size is seen when it is drawn.
-            Ok(Some(Event::Resize(..))) => shared.changed.store(true, Relaxed),
+            Ok(Some(Event::Resize(..))) => has_changed = true,
             Ok(_) => {}
             Err(_) => std::thread::sleep(INTERVAL),
         }
     }
+    news.try_iter().for_each(|told| state.take(told));
+    state
 }
 
-fn heed(key: KeyEvent, shared: &Shared) {
+/// Whether a key asks to stop; if it does, training is told so.
+fn is_stop(key: KeyEvent, shared: &Shared) -> bool {
     let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     if !is_interrupt && key.code != KeyCode::Char('q') {
-        return;
+        return false;
     }
     if shared.stop.swap(true, Relaxed) && is_interrupt {
         restore();
         std::process::exit(INTERRUPTED);
     }
-    shared.state().stopping = true;
-    shared.changed.store(true, Relaxed);
+    true
 }

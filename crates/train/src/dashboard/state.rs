@@ -8,7 +8,7 @@ use crate::{Event, Progress, Row};
 /// So many notices are kept.
 const NOTICES: usize = 20;
 
-/// Where training stood when it last told.
+/// All that is shown.
 #[derive(Debug)]
 pub(super) struct State {
     /// The folder of the run.
@@ -17,16 +17,25 @@ pub(super) struct State {
     pub(super) validation: String,
     pub(super) rows: Vec<Row>,
     pub(super) notices: VecDeque<String>,
+    /// Figures of the last evaluation.
+    pub(super) judged: Option<String>,
+    pub(super) now: Now,
+    /// Bytes that the process has, where the system says.
+    pub(super) memory: Option<u64>,
+    pub(super) stopping: bool,
+}
+
+/// Where training stood when it last told.
+#[derive(Debug)]
+pub(super) struct Now {
     pub(super) epoch: u64,
     pub(super) epochs: Option<u64>,
     pub(super) step: u64,
     pub(super) steps: Option<u64>,
     pub(super) learning_rate: f64,
     pub(super) examples_per_second: f64,
-    /// Loss and metrics of the running epoch.
+    /// Figures of the running epoch; none before its first step.
     pub(super) train: String,
-    /// Those of the last evaluation.
-    pub(super) judged: Option<String>,
     /// Since the run began, and to its end.
     pub(super) seconds: f64,
     pub(super) seconds_left: Option<f64>,
@@ -36,68 +45,79 @@ pub(super) struct State {
     pub(super) evaluating: f64,
     pub(super) elapsed: f64,
     pub(super) told: Instant,
-    pub(super) begun: Instant,
-    /// Of the process, where the system says.
-    pub(super) memory: Option<u64>,
-    pub(super) stopping: bool,
+}
+
+/// What has happened, for the thread that draws.
+#[derive(Debug)]
+pub(super) struct Told {
+    row: Option<Row>,
+    judged: Option<String>,
+    notice: Option<String>,
+    now: Now,
+}
+
+impl Told {
+    /// `begun` is when this process began to train.
+    pub(super) fn new(event: Event<'_>, progress: &Progress<'_>, begun: Instant) -> Self {
+        let (mut row, mut judged, mut notice) = (None, None, None);
+        match event {
+            Event::Row(measured) => row = Some(measured.clone()),
+            Event::Epoch(Some(row)) => judged = Some(progress.figures(row.loss, &row.metrics)),
+            Event::Notice(text) => notice = Some(text.to_owned()),
+            _ => {}
+        }
+        let loss = progress.loss();
+        let now = Now {
+            epoch: progress.epoch,
+            epochs: progress.epochs,
+            step: progress.step,
+            steps: progress.steps,
+            learning_rate: progress.learning_rate,
+            examples_per_second: progress.examples_per_second(),
+            train: match loss.is_finite() {
+                true => progress.figures(loss, &progress.values()),
+                false => String::new(),
+            },
+            seconds: progress.seconds,
+            seconds_left: progress.seconds_left,
+            stepping: progress.training_seconds - progress.loading_seconds,
+            loading: progress.loading_seconds,
+            evaluating: progress.evaluation_seconds,
+            elapsed: begun.elapsed().as_secs_f64(),
+            told: Instant::now(),
+        };
+        Self {
+            row,
+            judged,
+            notice,
+            now,
+        }
+    }
 }
 
 impl State {
-    pub(super) fn new(progress: &Progress<'_>) -> Self {
-        let mut state = Self {
+    pub(super) fn new(progress: &Progress<'_>, begun: Instant) -> Self {
+        Self {
             title: progress.run.map_or_else(String::new, |path| path.display().to_string()),
             metrics: progress.metrics.to_vec(),
             validation: progress.validation.to_owned(),
             rows: progress.history.to_vec(),
             notices: VecDeque::new(),
-            epoch: 0,
-            epochs: None,
-            step: 0,
-            steps: None,
-            learning_rate: 0.0,
-            examples_per_second: 0.0,
-            train: String::new(),
             judged: None,
-            seconds: 0.0,
-            seconds_left: None,
-            stepping: 0.0,
-            loading: 0.0,
-            evaluating: 0.0,
-            elapsed: 0.0,
-            told: Instant::now(),
-            begun: Instant::now(),
+            now: Told::new(Event::Begin, progress, begun).now,
             memory: None,
             stopping: false,
-        };
-        state.take(Event::Begin, progress);
-        state
+        }
     }
 
-    pub(super) fn take(&mut self, event: Event<'_>, progress: &Progress<'_>) {
-        match event {
-            Event::Row(row) => self.rows.push(row.clone()),
-            Event::Epoch(Some(row)) => self.judged = Some(progress.figures(row.loss, &row.metrics)),
-            Event::Notice(text) => {
-                self.notices.push_back(text.to_owned());
-                if self.notices.len() > NOTICES {
-                    self.notices.pop_front();
-                }
-            }
-            _ => {}
+    pub(super) fn take(&mut self, told: Told) {
+        self.rows.extend(told.row);
+        self.judged = told.judged.or(self.judged.take());
+        self.notices.extend(told.notice);
+        if self.notices.len() > NOTICES {
+            self.notices.pop_front();
         }
-        (self.epoch, self.epochs) = (progress.epoch, progress.epochs);
-        (self.step, self.steps) = (progress.step, progress.steps);
-        self.learning_rate = progress.learning_rate;
-        self.examples_per_second = progress.examples_per_second();
-        if progress.loss().is_finite() {
-            self.train = progress.figures(progress.loss(), &progress.values());
-        }
-        (self.seconds, self.seconds_left) = (progress.seconds, progress.seconds_left);
-        self.loading = progress.loading_seconds;
-        self.stepping = progress.training_seconds - progress.loading_seconds;
-        self.evaluating = progress.evaluation_seconds;
-        self.told = Instant::now();
-        self.elapsed = self.begun.elapsed().as_secs_f64();
+        self.now = told.now;
     }
 }
 

@@ -55,10 +55,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 fn lines(state: &State) -> Vec<(u8, Line<'static>)> {
     let place = format!(
         "epoch {}{}  step {}{}",
-        state.epoch,
-        of(state.epochs),
-        grouped(state.step),
+        state.now.epoch,
+        of(state.now.epochs),
+        grouped(state.now.step),
         state
+            .now
             .steps
             .map_or_else(String::new, |steps| format!("/{}", grouped(steps)))
     );
@@ -73,27 +74,37 @@ fn lines(state: &State) -> Vec<(u8, Line<'static>)> {
         ),
         false => Line::styled("q stops, with a checkpoint", FAINT),
     };
-    let since = state.told.elapsed().as_secs_f64();
+    let since = state.now.told.elapsed().as_secs_f64();
     let left = state
+        .now
         .seconds_left
         .map(|left| format!("  {} left", clock((left - since).max(0.0))));
-    let time = format!("{} so far{}", clock(state.seconds + since), left.unwrap_or_default());
+    let time = format!(
+        "{} so far{}",
+        clock(state.now.seconds + since),
+        left.unwrap_or_default()
+    );
     let memory = state
         .memory
         .map(|bytes| format!("  memory {} MB", grouped(bytes / 1_000_000)));
     let rate = format!(
         "{} examples/s  learning rate {:.3e}{}",
-        grouped(state.examples_per_second as u64),
-        state.learning_rate,
+        grouped(state.now.examples_per_second as u64),
+        state.now.learning_rate,
         memory.unwrap_or_default()
     );
-    let share = |seconds: f64| format!("{:.0} %", 100.0 * (seconds / state.elapsed.max(1e-9)).clamp(0.0, 1.0));
-    let rest = state.elapsed - state.stepping - state.loading - state.evaluating;
+    let share = |seconds: f64| {
+        format!(
+            "{:.0} %",
+            100.0 * (seconds / state.now.elapsed.max(1e-9)).clamp(0.0, 1.0)
+        )
+    };
+    let rest = state.now.elapsed - state.now.stepping - state.now.loading - state.now.evaluating;
     let split = format!(
         "steps {}  data {}  evaluation {}  rest {}",
-        share(state.stepping),
-        share(state.loading),
-        share(state.evaluating),
+        share(state.now.stepping),
+        share(state.now.loading),
+        share(state.now.evaluating),
         share(rest)
     );
     let figures = |name: &str, figures: &str, colour: Color| {
@@ -104,7 +115,7 @@ fn lines(state: &State) -> Vec<(u8, Line<'static>)> {
     };
     let mut lines = vec![
         (0, Line::from(vec![Span::raw(place), Span::raw("  "), title])),
-        (1, figures("train", &state.train, TRAIN)),
+        (1, figures("train", &state.now.train, TRAIN)),
     ];
     let judged = state.judged.as_deref();
     lines.extend(judged.map(|judged| (4, figures(&printable(&state.validation), judged, JUDGED))));
@@ -118,8 +129,8 @@ fn lines(state: &State) -> Vec<(u8, Line<'static>)> {
 }
 
 fn gauge(state: &State) -> LineGauge<'static> {
-    let ratio = match state.steps {
-        Some(steps) if steps > 0 => (state.step as f64 / steps as f64).clamp(0.0, 1.0),
+    let ratio = match state.now.steps {
+        Some(steps) if steps > 0 => (state.now.step as f64 / steps as f64).clamp(0.0, 1.0),
         _ => 0.0,
     };
     LineGauge::default()
@@ -230,6 +241,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
+    use super::super::state::Now;
     use super::*;
 
     fn row(step: u64, split: Split, loss: f64) -> Row {
@@ -258,22 +270,23 @@ mod tests {
             validation: "validation".to_owned(),
             rows,
             notices: ["metrics.csv is gone\u{1b}[2J".to_owned()].into(),
-            epoch: 5,
-            epochs: Some(10),
-            step: 1234,
-            steps: Some(2468),
-            learning_rate: 0.003,
-            examples_per_second: 56_789.0,
-            train: "loss 0.0200  accuracy 98.00 %".to_owned(),
+            now: Now {
+                epoch: 5,
+                epochs: Some(10),
+                step: 1234,
+                steps: Some(2468),
+                learning_rate: 0.003,
+                examples_per_second: 56_789.0,
+                train: "loss 0.0200  accuracy 98.00 %".to_owned(),
+                seconds: 61.0,
+                seconds_left: Some(120.0),
+                stepping: 40.0,
+                loading: 10.0,
+                evaluating: 20.0,
+                elapsed: 80.0,
+                told: Instant::now(),
+            },
             judged: Some("loss 0.0240  accuracy 97.60 %".to_owned()),
-            seconds: 61.0,
-            seconds_left: Some(120.0),
-            stepping: 40.0,
-            loading: 10.0,
-            evaluating: 20.0,
-            elapsed: 80.0,
-            told: Instant::now(),
-            begun: Instant::now(),
             memory: Some(123_456_789),
             stopping: false,
         }
@@ -348,8 +361,8 @@ mod tests {
             drawn(&state, 80, 24);
         }
         state.rows.clear();
-        (state.steps, state.epochs, state.seconds_left, state.judged) = (None, None, None, None);
-        (state.train, state.elapsed) = (String::new(), 0.0);
+        (state.now.steps, state.now.epochs, state.now.seconds_left, state.judged) = (None, None, None, None);
+        (state.now.train, state.now.elapsed) = (String::new(), 0.0);
         assert!(drawn(&state, 80, 24)[0].starts_with("epoch 5  step 1,234  runs"));
     }
 
