@@ -12,9 +12,9 @@ fn without_a_terminal_there_are_lines() {
 
 #[cfg(target_os = "linux")]
 mod in_a_terminal {
-    use std::fs;
     use std::io::{Read, Write};
     use std::process::{Child, Command, Stdio};
+    use std::sync::{Arc, Mutex};
     use std::thread::JoinHandle;
     use std::time::{Duration, Instant};
 
@@ -26,7 +26,9 @@ mod in_a_terminal {
     /// A command in a terminal of its own.
     struct Session {
         child: Child,
-        output: JoinHandle<String>,
+        /// All that was written to the terminal so far.
+        written: Arc<Mutex<Vec<u8>>>,
+        reader: JoinHandle<()>,
     }
 
     impl Session {
@@ -47,32 +49,45 @@ mod in_a_terminal {
                 .spawn()
                 .unwrap();
             let mut stdout = child.stdout.take().unwrap();
-            let output = std::thread::spawn(move || {
-                let mut bytes = Vec::new();
-                stdout.read_to_end(&mut bytes).unwrap();
-                String::from_utf8_lossy(&bytes).into_owned()
+            let written = Arc::new(Mutex::new(Vec::new()));
+            let all = Arc::clone(&written);
+            let reader = std::thread::spawn(move || {
+                let mut chunk = [0; 4096];
+                while let Ok(count @ 1..) = stdout.read(&mut chunk) {
+                    all.lock().unwrap().extend(&chunk[..count]);
+                }
             });
-            Self { child, output }
+            Self { child, written, reader }
         }
 
-        /// Waits for some rows of metrics, then presses a key.
-        fn press(&mut self, scene: &Scene, run: &str, key: &[u8]) {
-            let (metrics, started) = (scene.path(run).join("metrics.csv"), Instant::now());
-            while fs::read_to_string(&metrics).unwrap_or_default().lines().count() < 5 {
-                assert!(started.elapsed() < Duration::from_secs(60), "it never got there");
-                std::thread::sleep(Duration::from_millis(2));
+        fn output(&self) -> String {
+            String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
+        }
+
+        /// Waits for a curve, then presses a key.
+        fn press(&mut self, key: &[u8]) {
+            let started = Instant::now();
+            while !self.output().contains(is_braille) {
+                assert!(started.elapsed() < Duration::from_secs(60), "{:?}", self.output());
+                std::thread::sleep(Duration::from_millis(5));
             }
-            // Long enough to be drawn.
-            std::thread::sleep(Duration::from_millis(400));
             self.child.stdin.as_mut().unwrap().write_all(key).unwrap();
         }
 
         fn end(mut self, scene: &Scene) -> String {
             self.child.wait().unwrap();
-            let output = self.output.join().unwrap();
+            while !self.reader.is_finished() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let output = self.output();
             assert_eq!(scene.read("before"), scene.read("after"), "{output}");
             output
         }
+    }
+
+    /// What curves are drawn with.
+    fn is_braille(c: char) -> bool {
+        ('\u{2801}'..='\u{28ff}').contains(&c)
     }
 
     /// What was on the screen of the dashboard, and what came after it.
@@ -85,21 +100,19 @@ mod in_a_terminal {
     fn a_key_stops_a_run_that_can_go_on() {
         let scene = Scene::new();
         let mut rows = "y,x\n".to_owned();
-        (0..90).for_each(|i| rows += &format!("{},{i}\n", i * i % 17));
+        (0..9000).for_each(|i| rows += &format!("{},{i}\n", i * i % 17));
         scene.write("t.csv", rows.as_bytes());
-        let images = "train bars --data data --model mlp --threads 1 --batch-size 1 --epochs 60";
-        let table = "train table t.csv --target y --threads 1 --batch-size 1 --epochs 80";
+        let images = "train bars --data data --model mlp --threads 1 --batch-size 1 --epochs 100";
+        let table = "train table t.csv --target y --threads 1 --batch-size 1 --epochs 30";
         for (i, (line, key)) in [(images, &b"q"[..]), (table, b"\x03")].into_iter().enumerate() {
             let (stopped, whole) = (format!("stopped-{i}"), format!("whole-{i}"));
             let mut session = Session::new(&scene, &format!("{line} --out {stopped} --tui"), [100, 30]);
-            session.press(&scene, &stopped, key);
+            session.press(key);
             let output = session.end(&scene);
             let (screen, after) = parts(&output);
             for word in ["loss", "train", "examples/s", "evaluation", "memory", "checkpoint"] {
                 assert!(screen.contains(word), "{output:?}\nshould contain {word}");
             }
-            let is_braille = |c| ('\u{2801}'..='\u{28ff}').contains(&c);
-            assert!(screen.contains(is_braille), "no curve: {output:?}");
             assert!(
                 after.contains(&format!("polygrad train --resume {stopped}")),
                 "{output:?}"
