@@ -11,7 +11,8 @@ use crate::table::SPLITS;
 
 #[derive(Debug, Args)]
 pub(crate) struct Train {
-    /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data, images and their folder, table and its file, or chargpt
+    /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data,
+    /// images and their folder, table and its file, or chargpt
     #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume")]
     pub(crate) dataset: Option<String>,
 

@@ -13,7 +13,8 @@ use crate::task::Batch;
 /// Large enough to keep all cores busy, small enough for their caches.
 const EVALUATED: usize = 250;
 
-/// The images of `split`, `[N, channels, rows, cols]`, f32, normalised, with labels `[N]`, i64, in an order that depends on the seed and the epoch alone; where the settings say so, half of them mirrored.
+/// The images of `split`, `[N, channels, rows, cols]`, f32, normalised, with labels `[N]`,
+/// i64, in an order that depends on the seed and the epoch alone; where the settings say so, half of them mirrored.
 ///
 /// # Errors
 /// Settings that make no sense.
