@@ -4,9 +4,10 @@
 use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
-const FEATURES: [&str; 12] = [
+const FEATURES: &[&str] = &[
     "polygrad-cli/jpeg",
     "polygrad-cli/lab",
+    "polygrad-cli/tui",
     "polygrad/ndarray",
     "polygrad/parquet",
     "polygrad/tar",

@@ -4,22 +4,45 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::images::config::Model;
 use crate::onnx::Given;
-use crate::run::config::{self, COUNTS, Model, Optimizer};
+use crate::run::config::{self, COUNTS, Optimizer};
+use crate::table::SPLITS;
 
 #[derive(Debug, Args)]
 pub(crate) struct Train {
-    /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data, images and their folder, or chargpt
+    /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data,
+    /// images and their folder, table and its file, or chargpt
     #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume")]
     pub(crate) dataset: Option<String>,
 
-    /// For images: a folder with a folder of PNG files for each class, or with such folders in train and test
-    #[arg(value_name = "DIR")]
+    /// For images: a folder with a folder of PNG files for each class, or with such folders in train and test; for table: a CSV file
+    #[arg(value_name = "PATH")]
     pub(crate) path: Option<PathBuf>,
 
     /// For chargpt: the text to learn from, plain or gzip-compressed [default: a million characters of Shakespeare]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
+
+    /// For table: the column to be predicted
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) target: Option<String>,
+
+    /// For table: the target is one of some whole numbers or words [default: words are classes, numbers are not]
+    #[arg(long, conflicts_with = "regress")]
+    pub(crate) classify: bool,
+
+    /// For table: the target is a number
+    #[arg(long)]
+    pub(crate) regress: bool,
+
+    /// For table: a column to leave out; may be given several times
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) ignore: Vec<String>,
+
+    /// For table: the share of the rows, drawn by the seed, that the model is judged by [default: 0.2]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) validation_split: Option<f64>,
 
     #[command(flatten)]
     pub(crate) data: Data,
@@ -36,15 +59,15 @@ pub(crate) struct Train {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
 
-    /// The network [default: cnn]
+    /// For images: the network [default: cnn]
     #[arg(long, value_enum)]
     pub(crate) model: Option<Model>,
 
-    /// How often to go through the training images; with --resume, a larger number trains on
+    /// How often to go through the training data; with --resume, a larger number trains on
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) epochs: Option<usize>,
 
-    /// Images per step
+    /// Examples per step
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) batch_size: Option<usize>,
 
@@ -60,6 +83,10 @@ pub(crate) struct Train {
     #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,
 
+    /// Show curves, throughput and memory on the whole of the terminal; q stops, with a checkpoint
+    #[arg(long)]
+    pub(crate) tui: bool,
+
     /// The folder for what the run leaves [default: a new one under runs/]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     pub(crate) out: Option<PathBuf>,
@@ -71,8 +98,8 @@ pub(crate) struct Train {
 
 #[derive(Debug, Args)]
 pub(crate) struct Data {
-    /// A folder of IDX files: MNIST, Fashion-MNIST, EMNIST or your own under the same names
-    #[arg(long = "data", value_name = "DIR")]
+    /// A folder of IDX files: MNIST, Fashion-MNIST, EMNIST or your own under the same names; of table the file
+    #[arg(long = "data", value_name = "PATH")]
     pub(crate) folder: Option<PathBuf>,
 
     /// Use all 60,000 + 10,000 images of Fashion-MNIST, downloading them if need be (31 MB)
@@ -102,11 +129,11 @@ pub(crate) struct Predict {
     /// The folder that `train` left
     pub(crate) run: PathBuf,
 
-    /// A PNG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground
-    #[arg(value_name = "IMAGE.png")]
-    pub(crate) image: PathBuf,
+    /// A PNG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground. Of a run on a table a CSV file
+    #[arg(value_name = "FILE")]
+    pub(crate) input: PathBuf,
 
-    /// Swap light and dark first, for a picture on a light ground
+    /// For images: swap light and dark first, for a picture on a light ground
     #[arg(long)]
     pub(crate) invert: bool,
 
@@ -193,7 +220,7 @@ pub(crate) struct ExportRun {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "fixed")]
     pub(crate) dynamic: Vec<String>,
 
-    /// For batches of one image alone
+    /// For batches of one example alone
     #[arg(long)]
     pub(crate) fixed: bool,
 
@@ -246,6 +273,12 @@ fn extent(text: &str) -> Result<(String, usize), String> {
 fn side(text: &str) -> Result<usize, String> {
     let side = text.parse().ok().filter(|side| (4..=1024).contains(side));
     side.ok_or_else(|| "give a whole number, 4 to 1024".into())
+}
+
+/// Of the rows of a table.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| SPLITS.contains(share));
+    share.ok_or_else(|| format!("give a share, {} to {}", SPLITS.start(), SPLITS.end()))
 }
 
 /// What `config.json` can hold, too.

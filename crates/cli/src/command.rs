@@ -6,7 +6,7 @@ use crate::args::{Devices, Eval, ExportRun, Predict, Run, Show, Train};
 use crate::chargpt::generate::Generate;
 use crate::{convert, lab};
 
-/// Train, evaluate and use image classifiers on any backend
+/// Train, evaluate and use models of images, texts and tables on any backend
 #[derive(Debug, Parser)]
 #[command(name = "polygrad", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -18,9 +18,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Train a model and leave it, its checkpoints and its curves in a run folder
     Train(Box<Train>),
-    /// Measure a trained model on its test images
+    /// Measure a trained model on data that it was not trained on
     Eval(Eval),
-    /// Say what a trained model sees in a PNG file
+    /// Say what a trained model sees in a PNG file, or predicts for the rows of a CSV file
     Predict(Predict),
     /// Write a text with a model that learnt from one
     Generate(Generate),
@@ -41,7 +41,8 @@ pub(crate) enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::config::{Model, Optimizer};
+    use crate::images::config::Model;
+    use crate::run::config::Optimizer;
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, String> {

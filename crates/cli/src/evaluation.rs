@@ -1,11 +1,17 @@
 //! How well a model does on a split.
 
+use std::fmt::Write;
+
 use polygrad::data::DataLoader;
 use polygrad::nn::{Module, Sequential, loss::cross_entropy};
 use polygrad::no_grad;
 
 use crate::failure::Result;
-use crate::loaders::Batch;
+use crate::progress::{grouped, say};
+use crate::task::Batch;
+
+/// With more classes than this the table of confusions is wider than a terminal.
+const WIDEST: usize = 16;
 
 /// Loss and answers of a model on a whole split.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +32,19 @@ impl Evaluation {
             .filter_map(|(class, row)| row.get(class))
             .sum();
         right as f64 / self.confusion.iter().flatten().sum::<u64>().max(1) as f64
+    }
+
+    /// Says all of it, of classes that are called so and examples that are called `examples`.
+    pub(crate) fn say(&self, classes: &[String], examples: &str) {
+        say(&format!(
+            "loss {:.4}  accuracy {:.2} %",
+            self.loss,
+            100.0 * self.accuracy()
+        ));
+        say(&per_class(classes, self, examples));
+        if classes.len() <= WIDEST {
+            say(&confusions(classes, self));
+        }
     }
 }
 
@@ -56,4 +75,49 @@ pub(crate) fn evaluate(model: &Sequential, loader: &DataLoader<Batch>, classes: 
         loss: loss / loader.examples().unwrap_or(0) as f64,
         confusion,
     })
+}
+
+fn width(classes: &[String]) -> usize {
+    let widths = classes.iter().map(|class| class.chars().count());
+    widths.max().unwrap_or(0).max(5)
+}
+
+/// How many of each class were told right, and what it was most often mistaken for.
+fn per_class(classes: &[String], result: &Evaluation, examples: &str) -> String {
+    let width = width(classes);
+    let mut text = format!("\n{:width$}  {examples:>6}  accuracy  most often mistaken for", "class");
+    for (class, (called, row)) in classes.iter().zip(&result.confusion).enumerate() {
+        let total: u64 = row.iter().sum();
+        let percent = |n: u64| 100.0 * n as f64 / total.max(1) as f64;
+        let _ = write!(text, "\n{called:width$}  {:>6}", grouped(total));
+        if total == 0 {
+            continue;
+        }
+        let _ = write!(text, "  {:>6.1} %", percent(row[class]));
+        let mistakes = row.iter().enumerate().filter(|&(other, &n)| other != class && n > 0);
+        // Of equals the first.
+        if let Some((other, &n)) = mistakes.rev().max_by_key(|(_, n)| **n) {
+            let _ = write!(text, "  {} ({:.1} %)", classes[other], percent(n));
+        }
+    }
+    text
+}
+
+/// The whole table: a row for each class, a column for each answer.
+fn confusions(classes: &[String], result: &Evaluation) -> String {
+    let width = width(classes);
+    let largest = result.confusion.iter().flatten().max().copied().unwrap_or(0);
+    let cell = (largest.to_string().len() + 2).max(6);
+    let mut text = format!("\n{:width$}", "taken for");
+    for class in classes {
+        let short: String = class.chars().take(cell - 1).collect();
+        let _ = write!(text, "{short:>cell$}");
+    }
+    for (class, row) in classes.iter().zip(&result.confusion) {
+        let _ = write!(text, "\n{class:width$}");
+        for n in row {
+            let _ = write!(text, "{n:>cell$}");
+        }
+    }
+    text
 }

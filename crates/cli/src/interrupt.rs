@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::dashboard;
 use crate::failure::{Failure, Result};
 use crate::progress::note;
 
@@ -23,6 +24,7 @@ impl Interrupt {
         let flag = Arc::clone(&asked);
         let installed = ctrlc::try_set_handler(move || {
             if flag.swap(true, Ordering::Relaxed) {
+                dashboard::restore();
                 std::process::exit(EXIT_STATUS.into());
             }
             note("\nstopping after this step; press Ctrl-C again to stop at once without a checkpoint");

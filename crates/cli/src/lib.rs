@@ -25,26 +25,30 @@ mod backend;
 mod chargpt;
 mod command;
 mod convert;
+#[cfg(feature = "tui")]
+mod dashboard;
+#[cfg(not(feature = "tui"))]
+#[path = "no_dashboard.rs"]
+mod dashboard;
 mod data;
 mod devices;
-mod eval;
 mod evaluation;
 mod failure;
-mod image;
+mod images;
 mod interrupt;
+mod kind;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(not(feature = "lab"))]
 #[path = "no_lab.rs"]
 mod lab;
-mod loaders;
-mod model;
 mod onnx;
 mod outcome;
 mod plot;
-mod predict;
 mod progress;
 mod run;
+mod table;
+mod task;
 mod train;
 mod trained;
 
@@ -53,7 +57,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use args::{Eval, Predict};
 use command::{Cli, Command};
+use failure::Result;
+use kind::Kind;
 use outcome::{Outcome, end};
 
 /// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `convert` or `devices`; with the feature `lab` also `check`, `bench` or `profile`) with the backends in
@@ -77,8 +84,8 @@ pub fn main() -> ExitCode {
     };
     end(match command {
         Command::Train(args) => train::command(&args),
-        Command::Eval(args) => eval::command(&args),
-        Command::Predict(args) => predict::command(&args),
+        Command::Eval(args) => eval(&args),
+        Command::Predict(args) => predict(&args),
         Command::Generate(args) => chargpt::generate::command(&args),
         Command::Run(args) => onnx::run::command(&args),
         Command::Show(args) => onnx::show::command(&args),
@@ -87,4 +94,20 @@ pub fn main() -> ExitCode {
         Command::Lab(command) => lab::run(&command),
         Command::Devices(args) => devices::command(&args),
     })
+}
+
+fn eval(args: &Eval) -> Result<Outcome> {
+    match run::kind(&args.run)? {
+        Kind::Images => images::eval::command(args),
+        Kind::Table => table::eval::command(args),
+        kind @ Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+    }
+}
+
+fn predict(args: &Predict) -> Result<Outcome> {
+    match run::kind(&args.run)? {
+        Kind::Images => images::predict::command(args),
+        Kind::Table => table::predict::command(args),
+        kind @ Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+    }
 }

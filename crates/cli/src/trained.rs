@@ -2,34 +2,35 @@
 
 use std::path::Path;
 
-use polygrad::nn::{Module, Sequential, skip_init};
+use polygrad::nn::{Module, skip_init};
 use polygrad::{Device, ErrorKind};
 
+use crate::backend;
 use crate::failure::{Failure, Result, Shown};
-use crate::run::config::Config;
-use crate::run::{self, resume_command};
-use crate::{backend, model};
+use crate::run::{self, config, resume_command};
+use crate::task::Task;
 
 /// A trained model on a device.
-pub(crate) struct Trained {
+pub(crate) struct Trained<T: Task> {
     /// The settings of its run.
-    pub(crate) config: Config,
+    pub(crate) config: T,
     /// Where it is.
     pub(crate) device: Device,
     /// The model, in evaluation mode.
-    pub(crate) model: Sequential,
+    pub(crate) model: T::Model,
 }
 
 /// Loads the model of the run in `path`, to the device that `device` and `threads` name, by default that of its training.
 ///
 /// # Errors
-/// No run, no model, files that are damaged or do not fit together; those of the device.
-pub(crate) fn load(path: &Path, device: Option<&str>, threads: Option<usize>) -> Result<Trained> {
+/// No run, or one of another kind, no model, files that are damaged or do not fit together; those of the device.
+pub(crate) fn load<T: Task>(path: &Path, device: Option<&str>, threads: Option<usize>) -> Result<Trained<T>> {
     let folder = run::open(path)?;
-    let config = Config::load(&folder.config())?;
+    let config: T = config::load(&folder.config())?;
+    let training = config.training();
     let device = match device {
         Some(device) => backend::open(device, threads)?,
-        None => backend::open(&config.backend, threads.or(config.threads))?,
+        None => backend::open(&training.backend, threads.or(training.threads))?,
     };
     let file = folder.model();
     if !file.exists() {
@@ -40,12 +41,12 @@ pub(crate) fn load(path: &Path, device: Option<&str>, threads: Option<usize>) ->
             )),
         );
     }
-    let model = skip_init(|| model::build(config.model, &config.input, config.classes.len(), &device))?;
+    let model = skip_init(|| config.model(&device))?;
     model.load(&file).map_err(|error| match error.kind() {
         ErrorKind::StateDict => Failure::from(error).fix("take config.json and model.safetensors from the same run"),
         _ => error.into(),
     })?;
-    if Config::load(&folder.config())?.run != config.run {
+    if config::load::<T>(&folder.config())?.training().run != training.run {
         return Err(
             Failure::new(format!("{} became another run while it was read", path.shown())).fix("try once more"),
         );

@@ -329,7 +329,11 @@ impl TableEncoder {
         for (name, encoding) in &self.columns {
             match encoding {
                 Encoding::Standardized { mean, std } => {
-                    let numbers = table.numbers(name)?.iter();
+                    // A column of empty cells alone is read as text.
+                    let numbers = match table.column(name)? {
+                        Column::Text(cells) if cells.iter().all(|cell| cell.trim().is_empty()) => &[],
+                        _ => table.numbers(name)?,
+                    };
                     for (row, x) in values
                         .chunks_exact_mut(width)
                         .zip(numbers)
@@ -407,6 +411,8 @@ mod tests {
         assert_eq!(values(&train), [0.0, 1.0, -1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
         let later = Table::from_csv("town,size\nc,5\n").unwrap();
         assert_eq!(values(&later), [0.0, 0.0, 3.0]);
+        let empty = Table::from_csv("town,size\na,\n").unwrap();
+        assert_eq!(values(&empty), [1.0, 0.0, 0.0]);
         let lacking = Table::from_csv("town\nc\n").unwrap();
         assert!(
             encoder

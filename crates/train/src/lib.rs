@@ -1,6 +1,8 @@
 //! Training loops, metrics and run folders: a [`Trainer`] for any model, loss and [`Metric`].
 
 mod bar;
+#[cfg(feature = "tui")]
+mod dashboard;
 mod metric;
 mod mlflow;
 mod progress_bar;
@@ -8,6 +10,8 @@ mod run;
 mod trainer;
 
 pub use bar::Bar;
+#[cfg(feature = "tui")]
+pub use dashboard::Dashboard;
 pub use metric::{
     Accuracy, Auroc, Average, CloneMetric, F1, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision,
     R2Score, Recall, RootMeanSquaredError,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use polygrad_core::{Result, printable};
 
 use crate::bar::Bar;
-use crate::{Callback, Control, Event, Progress};
+use crate::{Callback, Control, Event, Progress, Row};
 
 /// Without a terminal, a line at most this often, so that a log stays readable.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
@@ -65,15 +65,10 @@ impl Callback for ProgressBar {
                 None => {}
             },
             Event::Epoch(row) => {
-                let mut line = format!("epoch {}{}", progress.epoch, of(progress.epochs));
-                line += &format!("  train {}", progress.figures(progress.loss(), &progress.values()));
-                if let Some(row) = row {
-                    line += &format!("  {} {}", progress.validation, progress.figures(row.loss, &row.metrics));
-                }
-                line += &format!("  {}", clock(progress.seconds));
+                let line = epoch_line(progress, row);
                 self.aside(|| (self.say)(&line));
             }
-            Event::End => self.bar = None,
+            Event::End | Event::Failed => self.bar = None,
             _ => {}
         }
         Ok(Control::Continue)
@@ -84,7 +79,17 @@ fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(line));
 }
 
-fn of(all: Option<u64>) -> String {
+/// What an epoch was, in a line.
+pub(crate) fn epoch_line(progress: &Progress<'_>, row: Option<&Row>) -> String {
+    let mut line = format!("epoch {}{}", progress.epoch, of(progress.epochs));
+    line += &format!("  train {}", progress.figures(progress.loss(), &progress.values()));
+    if let Some(row) = row {
+        line += &format!("  {} {}", progress.validation, progress.figures(row.loss, &row.metrics));
+    }
+    line + &format!("  {}", clock(progress.seconds))
+}
+
+pub(crate) fn of(all: Option<u64>) -> String {
     all.map_or_else(String::new, |all| format!("/{all}"))
 }
 

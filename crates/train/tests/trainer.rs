@@ -299,6 +299,28 @@ fn a_run_in_mlflow_goes_on_without_doubled_steps() {
 }
 
 #[test]
+fn the_time_is_told_and_so_is_a_failure() {
+    let told = Rc::new(RefCell::new((0.0, false)));
+    let seen = Rc::clone(&told);
+    let watch = move |event: Event<'_>, progress: &Progress<'_>| {
+        let (loading, evaluating) = (progress.loading_seconds, progress.evaluation_seconds);
+        assert!(loading <= progress.training_seconds && progress.training_seconds + evaluating <= progress.seconds);
+        let mut seen = seen.borrow_mut();
+        seen.0 = f64::min(loading, evaluating);
+        seen.1 |= matches!(event, Event::Failed);
+        match event {
+            Event::Step if progress.step == 20 => Err(polygrad_core::Error::invalid("that is enough")),
+            _ => Ok(Control::Continue),
+        }
+    };
+    let mut trainer = trainer(TrainerConfig::epochs(4).callback(watch));
+    let error = trainer.fit(&loader(200, 0), Some(&loader(50, 0))).unwrap_err();
+    assert!(error.to_string().contains("that is enough"), "{error}");
+    let (least, has_failed) = *told.borrow();
+    assert!(least > 0.0 && has_failed, "{told:?}");
+}
+
+#[test]
 fn a_flag_stops_after_a_step() {
     let flag = Arc::new(AtomicBool::new(false));
     let raise = Arc::clone(&flag);

@@ -3,18 +3,16 @@
 use std::io::Write;
 
 use clap::Args;
-use polygrad::nn::models::{CausalLm, GenerateConfig, Gpt2};
-use polygrad::nn::{Module, skip_init};
+use polygrad::nn::models::{CausalLm, GenerateConfig};
 use polygrad::{Error, manual_seed};
 use std::path::PathBuf;
 
 use super::Settings;
 use crate::args::{number, positive, seed};
-use crate::backend;
-use crate::failure::{Failure, Result, Shown};
+use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
 use crate::progress::{self, say};
-use crate::run;
+use crate::trained::{self, Trained};
 
 #[derive(Debug, Args)]
 pub(crate) struct Generate {
@@ -55,14 +53,12 @@ pub(crate) struct Generate {
 /// # Errors
 /// A run that is missing, damaged or of something else; a prompt with a character that the model does not know; those of the device.
 pub(crate) fn command(args: &Generate) -> Result<Outcome> {
-    let folder = run::open(&args.run)?;
-    if !super::is_one(&folder) {
-        return Err(
-            Failure::new(format!("{} is no run of a model that writes", args.run.shown()))
-                .fix("give a folder that `polygrad train chargpt` left"),
-        );
-    }
-    let settings = Settings::of_run(&folder)?;
+    let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
+    let Trained {
+        config: settings,
+        model,
+        ..
+    } = trained;
     let characters: Vec<char> = settings.characters.chars().collect();
     let token = |c: char| {
         characters
@@ -77,13 +73,6 @@ pub(crate) fn command(args: &Generate) -> Result<Outcome> {
     if written.is_empty() {
         return Err(Failure::new("the prompt is empty").fix("give at least one character"));
     }
-    let device = match &args.backend {
-        Some(backend) => backend::open(backend, args.threads)?,
-        None => backend::open(&settings.backend, args.threads.or(settings.threads))?,
-    };
-    let model = skip_init(|| Gpt2::new(&settings.config(), &device))?;
-    model.load(folder.model())?;
-    model.eval();
     manual_seed(args.seed);
     let mut config = GenerateConfig::sample().temperature(args.temperature);
     if let Some(k) = args.top_k {

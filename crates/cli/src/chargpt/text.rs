@@ -10,9 +10,10 @@ use polygrad::Device;
 use polygrad::data::{DataLoader, DataLoaderConfig};
 use polygrad::nn::open_file;
 
-use super::{Batch, Settings};
+use super::Settings;
 use crate::data::source::Places;
 use crate::failure::{Failure, Result, Shown};
+use crate::task::Batch;
 
 /// More kinds of characters are no text to learn from.
 const KINDS: usize = 4096;
@@ -21,7 +22,7 @@ const KINDS: usize = 4096;
 const EVALUATED: usize = 64;
 
 /// A text.
-pub(super) struct Text {
+pub(crate) struct Text {
     characters: String,
     tokens: Arc<Vec<i64>>,
 }
@@ -93,8 +94,8 @@ impl Text {
         };
         let tokens = Arc::clone(&self.tokens);
         let train = DataLoaderConfig::new((0..end / context).collect::<Vec<usize>>())
-            .batch_size(settings.batch_size)
-            .seed(settings.seed)
+            .batch_size(settings.training.batch_size)
+            .seed(settings.training.seed)
             .transform(move |_, rng| Ok(at(&tokens, rng.below(end - context))))
             .build(device)?;
         let tokens = Arc::clone(&self.tokens);

@@ -4,13 +4,14 @@ use polygrad::DType;
 use polygrad_onnx::graph::{Dim, Graph};
 use polygrad_onnx::{Export, ExportOnnx, Input, Opset};
 
+use super::Exported;
 use crate::args::ExportRun;
 use crate::failure::{Failure, Result};
+use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::say;
-use crate::run::config::name;
-use crate::trained;
 use crate::trained::Trained;
+use crate::{images, run, table, trained};
 
 /// Writes the model of a run as an ONNX file, which has been compared with the model.
 ///
@@ -18,48 +19,51 @@ use crate::trained::Trained;
 /// A run that is missing or damaged, an extent that the model does not have, or a file that cannot be written.
 pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
     if let Some(other) = args.dynamic.iter().find(|dim| *dim != "batch") {
-        return Err(Failure::new(format!(
-            "{other:?} is no extent of this model: it takes images, [batch, channels, rows, columns]"
-        ))
-        .fix("say --dynamic batch, or nothing"));
+        return Err(
+            Failure::new(format!("{other:?} is no extent of this model: it has `batch` alone"))
+                .fix("say --dynamic batch, or nothing"),
+        );
     }
-    let trained = trained::load(&args.run, args.backend.as_deref(), args.threads)?;
+    match run::kind(&args.run)? {
+        Kind::Images => export::<images::config::Config>(args),
+        Kind::Table => export::<table::Settings>(args),
+        kind @ Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+    }
+}
+
+fn export<T: Exported>(args: &ExportRun) -> Result<Outcome> {
+    let trained = trained::load::<T>(&args.run, args.backend.as_deref(), args.threads)?;
     let opset = Opset::from_version(args.opset)?;
     let mut graph = record(&trained, opset, !args.fixed)?;
-    let config = &trained.config;
-    // What whoever runs the file must know.
-    graph.header.metadata.extend([
-        ("classes".to_owned(), config.classes.join("\n")),
-        ("mean".to_owned(), config.input.mean.to_string()),
-        ("std".to_owned(), config.input.std.to_string()),
-    ]);
+    let metadata = trained.config.metadata()?;
+    graph
+        .header
+        .metadata
+        .extend(metadata.into_iter().map(|(key, value)| (key.to_owned(), value)));
     graph.save(&args.onnx)?;
     say(&format!(
         "{}: the {} of {}, opset {}, compared with the model",
         args.onnx.display(),
-        name(config.model),
+        trained.config.network(),
         args.run.display(),
         args.opset
     ));
     Ok(Outcome::Done)
 }
 
-/// The model's graph, from `images` to `logits`.
+/// The model's graph.
 ///
 /// # Errors
 /// Those of the export.
-pub(super) fn record(trained: &Trained, opset: Opset, dynamic: bool) -> Result<Graph> {
-    let input = &trained.config.input;
+pub(super) fn record<T: Exported>(trained: &Trained<T>, opset: Opset, dynamic: bool) -> Result<Graph> {
+    let (config, model) = (&trained.config, &trained.model);
+    let (name, extents) = config.input()?;
     let batch = match dynamic {
         true => Dim::Named("batch".to_owned()),
         false => Dim::Fixed(1),
     };
-    let extents = [input.channels, input.rows, input.cols].map(Dim::Fixed);
-    let images = Input::new(
-        "images",
-        DType::F32,
-        std::iter::once(batch).chain(extents).collect::<Vec<_>>(),
-    );
-    let export = Export::new([images]).outputs(["logits"]).opset(opset);
-    Ok(trained.model.record_onnx(&export, |x| trained.model.forward(&x[0]))?)
+    let extents = std::iter::once(batch).chain(extents.into_iter().map(Dim::Fixed));
+    let input = Input::new(name, DType::F32, extents.collect::<Vec<_>>());
+    let export = Export::new([input]).outputs([config.output()]).opset(opset);
+    Ok(model.record_onnx(&export, |x| config.answer(model, &x[0]))?)
 }

@@ -11,9 +11,40 @@ pub(crate) mod show;
 use std::path::Path;
 
 pub(crate) use input::Given;
-use polygrad::ErrorKind;
+use polygrad::{ErrorKind, Tensor};
 
 use crate::failure::{Failure, Result};
+use crate::task::Task;
+
+/// Runs whose model is a graph from one input to one output.
+pub(crate) trait Exported: Task {
+    /// What the network is called.
+    fn network(&self) -> String;
+
+    /// The name of the input, and the extents of one example.
+    ///
+    /// # Errors
+    /// Settings that do not say.
+    fn input(&self) -> Result<(&'static str, Vec<usize>)>;
+
+    /// The name of the output.
+    fn output(&self) -> &'static str;
+
+    /// The output for a batch.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn answer(&self, model: &Self::Model, x: &Tensor) -> polygrad::Result<Tensor>;
+
+    /// What whoever runs the file must know.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    fn metadata(&self) -> Result<Vec<(&'static str, String)>>;
+
+    /// The model and its task in a line.
+    fn summary(&self) -> String;
+}
 
 /// Whether there is a file to begin with.
 ///

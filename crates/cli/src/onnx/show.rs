@@ -9,13 +9,13 @@ use polygrad_onnx::graph::{Body, Graph, ValueId, ValueType};
 use polygrad_onnx::{Opset, Options};
 
 use super::extents::Extents;
-use super::{about_file, export, flops, must_exist};
+use super::{Exported, about_file, export, flops, must_exist};
 use crate::args::Show;
 use crate::failure::{Failure, Result};
+use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
-use crate::run::config::name;
-use crate::trained;
+use crate::{images, run, table, trained};
 
 /// A line with names of the file.
 fn line(text: &str) {
@@ -31,7 +31,15 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
     must_exist(path)?;
     let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
     match extension.as_deref().and_then(|extension| extension.to_str()) {
-        _ if path.is_dir() => run(path, args)?,
+        _ if path.is_dir() => match run::kind(path)? {
+            Kind::Images => run::<images::config::Config>(path, args)?,
+            Kind::Table => run::<table::Settings>(path, args)?,
+            kind @ Kind::Chargpt => {
+                return Err(kind
+                    .unfit(path, &[Kind::Images, Kind::Table])
+                    .then("`polygrad show RUN/model.safetensors` lists its tensors"));
+            }
+        },
         Some("onnx") => {
             let most = args.max_memory.unwrap_or(Options::default().max_memory_bytes);
             graph(&Graph::load_within(path, most).map_err(about_file)?, args)?;
@@ -53,18 +61,9 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn run(path: &Path, args: &Show) -> Result<()> {
-    let trained = trained::load(path, Some("cpu"), None)?;
-    let config = &trained.config;
-    line(&format!(
-        "{} on {}: images of {} × {} × {} (channels, rows, columns), {} classes",
-        name(config.model),
-        config.dataset,
-        config.input.channels,
-        config.input.rows,
-        config.input.cols,
-        config.classes.len()
-    ));
+fn run<T: Exported>(path: &Path, args: &Show) -> Result<()> {
+    let trained = trained::load::<T>(path, Some("cpu"), None)?;
+    line(&trained.config.summary());
     graph(&export::record(&trained, Opset::default(), true)?, args)
 }
 

@@ -1,4 +1,4 @@
-//! `curves.png`: loss and accuracy over the epochs, on the training and the test images.
+//! `curves.png`: loss and first metric over the epochs, on the training data and those to judge by.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ const TEST: Colour = [226, 115, 28];
 
 /// One chart: its place on the picture and the range of its axes.
 struct Panel {
-    heading: &'static str,
+    heading: String,
     left: f32,
     right: f32,
     top: f32,
@@ -31,70 +31,77 @@ struct Panel {
 /// Picks what a chart shows out of a row.
 type Value = fn(&Row) -> f64;
 
-/// The share of right answers, 0 to 1: the one metric that images have.
-fn accuracy(row: &Row) -> f64 {
+/// The first metric.
+fn metric(row: &Row) -> f64 {
     row.metrics.first().copied().unwrap_or(f64::NAN)
 }
 
-fn name(split: Split) -> &'static str {
-    match split {
-        Split::Train => "train",
-        Split::Validation => "test",
+/// What the curves are called.
+pub(crate) struct Chart<'a> {
+    pub(crate) title: &'a str,
+    /// The first metric.
+    pub(crate) metric: Option<&'a str>,
+    /// The data of evaluations.
+    pub(crate) judged_by: &'a str,
+}
+
+impl Chart<'_> {
+    /// Leaves the drawing at `path`.
+    ///
+    /// # Errors
+    /// Whatever the PNG encoder or the file system says.
+    pub(crate) fn save(&self, path: &Path, rows: &[Row]) -> polygrad::Result<()> {
+        let png = self.draw(rows).map_err(|e| {
+            let message = format!("cannot draw {}: {e}", path.shown());
+            Error::new(ErrorKind::Format, message)
+        })?;
+        replace_file(path, |file| file.write_all(&png))
     }
-}
 
-/// Leaves the drawing at `path`.
-///
-/// # Errors
-/// Whatever the PNG encoder or the file system says.
-pub(crate) fn save(path: &Path, title: &str, rows: &[Row]) -> polygrad::Result<()> {
-    let png = draw(title, rows).map_err(|e| {
-        let message = format!("cannot draw {}: {e}", path.shown());
-        Error::new(ErrorKind::Format, message)
-    })?;
-    replace_file(path, |file| file.write_all(&png))
-}
-
-/// Draws both charts under `title`.
-///
-/// # Errors
-/// Whatever the PNG encoder says.
-fn draw(title: &str, rows: &[Row]) -> Result<Vec<u8>, png::EncodingError> {
-    let mut canvas = Canvas::new(WIDTH, HEIGHT, GROUND);
-    canvas.text(title, (60.0, 62.0), Align::Left, TITLE);
-    if let Some(last) = rows.iter().rfind(|row| row.split == Split::Validation) {
-        let result = format!("test accuracy {:.2} %, loss {:.4}", 100.0 * accuracy(last), last.loss);
-        canvas.text(
-            &result,
-            (WIDTH as f32 - 50.0, 62.0),
-            Align::Right,
-            Style {
+    /// Draws a chart of the loss, and one of the metric if there is one.
+    ///
+    /// # Errors
+    /// Whatever the PNG encoder says.
+    fn draw(&self, rows: &[Row]) -> Result<Vec<u8>, png::EncodingError> {
+        let mut canvas = Canvas::new(WIDTH, HEIGHT, GROUND);
+        canvas.text(self.title, (60.0, 62.0), Align::Left, TITLE);
+        // A share reads better in percent.
+        let in_percent = self.metric == Some("accuracy");
+        if let Some(last) = rows.iter().rfind(|row| row.split == Split::Validation) {
+            let metric = self.metric.map_or_else(String::new, |name| match in_percent {
+                true => format!("{name} {:.2} %, ", 100.0 * metric(last)),
+                false => format!("{name} {:.4}, ", metric(last)),
+            });
+            let style = Style {
                 colour: TEST,
                 ..HEADING
-            },
-        );
+            };
+            let result = format!("{} {metric}loss {:.4}", self.judged_by, last.loss);
+            canvas.text(&result, (WIDTH as f32 - 50.0, 62.0), Align::Right, style);
+        }
+        let epochs = rows.iter().map(|row| row.epoch).fold(0.0, f64::max);
+        let epochs = if epochs > 0.0 { epochs } else { 1.0 };
+        let mut charts: Vec<(String, f32, Value)> = vec![("loss".to_owned(), 120.0, |row| row.loss)];
+        charts.extend(self.metric.map(|name| match in_percent {
+            true => (format!("{name}, %"), 920.0, (|row| 100.0 * metric(row)) as Value),
+            false => (name.to_owned(), 920.0, metric as Value),
+        }));
+        for (heading, left, value) in charts {
+            let (low, high) = range(rows, epochs, value);
+            let panel = Panel {
+                heading,
+                left,
+                right: left + 630.0,
+                top: 150.0,
+                bottom: 600.0,
+                epochs,
+                low,
+                high,
+            };
+            panel.draw(&mut canvas, rows, value, self.judged_by);
+        }
+        canvas.to_png()
     }
-    let epochs = rows.iter().map(|row| row.epoch).fold(0.0, f64::max);
-    let epochs = if epochs > 0.0 { epochs } else { 1.0 };
-    let charts: [(&str, f32, Value); 2] = [
-        ("loss", 120.0, |row| row.loss),
-        ("accuracy, %", 920.0, |row| 100.0 * accuracy(row)),
-    ];
-    for (heading, left, value) in charts {
-        let (low, high) = range(rows, epochs, value);
-        let panel = Panel {
-            heading,
-            left,
-            right: left + 630.0,
-            top: 150.0,
-            bottom: 600.0,
-            epochs,
-            low,
-            high,
-        };
-        panel.draw(&mut canvas, rows, value);
-    }
-    canvas.to_png()
 }
 
 /// The values that the axis must show. The first twentieth of the training, where the curve plunges, may leave it.
@@ -110,7 +117,7 @@ fn range(rows: &[Row], epochs: f64, value: Value) -> (f64, f64) {
 }
 
 impl Panel {
-    fn draw(&self, canvas: &mut Canvas, rows: &[Row], value: Value) {
+    fn draw(&self, canvas: &mut Canvas, rows: &[Row], value: Value, judged_by: &str) {
         self.draw_axes(canvas);
         canvas.clip_rows(self.top, self.bottom);
         for (split, colour, thickness, opacity) in
@@ -135,17 +142,17 @@ impl Panel {
         }
         canvas.clip_rows(0.0, f32::INFINITY);
         let mut x = self.right;
-        for (split, colour) in [(Split::Validation, TEST), (Split::Train, TRAIN)] {
+        for (name, colour) in [(judged_by, TEST), ("train", TRAIN)] {
             let y = self.top - 28.0;
-            canvas.text(name(split), (x, y), Align::Right, Style { colour, ..HEADING });
-            x -= 58.0;
+            canvas.text(name, (x, y), Align::Right, Style { colour, ..HEADING });
+            x -= 14.0 + 11.0 * name.chars().count() as f32;
             canvas.strokes(&[vec![(x - 34.0, y - 7.0), (x - 8.0, y - 7.0)]], 4.0, colour, 1.0);
             x -= 66.0;
         }
     }
 
     fn draw_axes(&self, canvas: &mut Canvas) {
-        canvas.text(self.heading, (self.left, self.top - 28.0), Align::Left, HEADING);
+        canvas.text(&self.heading, (self.left, self.top - 28.0), Align::Left, HEADING);
         for (tick, label) in ticks(self.low, self.high, 6) {
             let y = self.place(0.0, tick).1.round() + 0.5;
             canvas.strokes(&[vec![(self.left, y), (self.right, y)]], 1.0, GRID, 1.0);
@@ -250,6 +257,15 @@ mod tests {
             }
         }
         halves
+    }
+
+    fn draw(title: &str, rows: &[Row]) -> Result<Vec<u8>, png::EncodingError> {
+        let chart = Chart {
+            title,
+            metric: Some("accuracy"),
+            judged_by: "test",
+        };
+        chart.draw(rows)
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::Path;
 use polygrad::train::RunFolder;
 
 use crate::failure::{Failure, Result, Shown};
+use crate::kind::Kind;
 
 /// The run that lies in `path`.
 ///
@@ -34,6 +35,14 @@ pub(crate) fn open(path: &Path) -> Result<RunFolder> {
     };
     Err(Failure::new(format!("{} {what}", path.shown()))
         .fix("give a folder that `polygrad train` left, such as runs/fashion-mnist-cnn-1"))
+}
+
+/// The kind of the run that lies in `path`.
+///
+/// # Errors
+/// As [`open`], and settings that cannot be read.
+pub(crate) fn kind(path: &Path) -> Result<Kind> {
+    config::kind(&open(path)?.config())
 }
 
 /// What to type to go on with a run.

@@ -1,11 +1,8 @@
-//! `polygrad train`: from options and data to a run.
+//! `polygrad train`: from options and data to a run, of whatever kind.
 
-pub(crate) mod learner;
-mod optimizer;
+pub(crate) mod optimizer;
+pub(crate) mod resumed;
 mod session;
-pub(crate) mod settings;
-#[cfg(test)]
-mod settings_tests;
 mod state;
 
 use std::error::Error as _;
@@ -14,47 +11,86 @@ use std::path::{Path, PathBuf};
 use polygrad::train::{NonFiniteLoss, Run, RunFolder};
 use polygrad::{Device, ErrorKind};
 
-use crate::args::{Data, Train};
-use crate::backend;
-use crate::chargpt;
-use crate::data::files::Dataset;
-use crate::data::folder;
-use crate::data::source::{Places, Request};
+use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
-use crate::interrupt::Interrupt;
-use crate::loaders::statistics;
+use crate::kind::Kind;
 use crate::outcome::Outcome;
-use crate::progress::{grouped, say, short};
-use crate::run::config::{self, Config, Input, name};
-use crate::run::resume_command;
+use crate::progress::short;
+use crate::run::{config, resume_command};
+use crate::task::Task;
+use crate::{backend, chargpt, dashboard, images, table};
 
 /// Trains a new model, or goes on with a run.
 ///
 /// # Errors
 /// Everything that options, data, devices and disks can do wrong.
 pub(crate) fn command(args: &Train) -> Result<Outcome> {
-    match &args.resume {
-        Some(path) if chargpt::is_one(&RunFolder::new(path)) => chargpt::resume(args, path),
-        Some(path) => resume(args, path),
-        None if args.dataset.as_deref() == Some(chargpt::NAME) => chargpt::start(args),
-        None => start(args),
+    let kind = match (&args.resume, &args.dataset) {
+        // What is wrong with a checkpoint that cannot be read, going on with it says.
+        (Some(path), _) => Kind::of_settings(&RunFolder::new(path).settings().unwrap_or_default()),
+        (None, Some(dataset)) => Kind::of_dataset(dataset),
+        (None, None) => Kind::Images,
+    };
+    match kind {
+        Kind::Images => train::<images::config::Config>(args),
+        Kind::Chargpt => train::<chargpt::Settings>(args),
+        Kind::Table => train::<table::Settings>(args),
     }
 }
 
-fn start(args: &Train) -> Result<Outcome> {
-    let (mut config, device, data) = prepare(args)?;
-    config.run = config::fresh_name();
+fn train<T: Task>(args: &Train) -> Result<Outcome> {
+    if args.tui {
+        dashboard::must_be_there()?;
+    }
+    match &args.resume {
+        Some(path) => resume::<T>(args, path),
+        None => start::<T>(args),
+    }
+}
+
+fn start<T: Task>(args: &Train) -> Result<Outcome> {
+    let (mut config, device, data) = prepare::<T>(args)?;
+    config.training_mut().run = config::fresh_name();
     let run = match &args.out {
         Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
-        None => Run::create_next("runs", &format!("{}-{}", config.dataset, name(config.model)))?,
+        None => Run::create_next("runs", &config.title().join("-"))?,
     };
-    introduce(&config, &data, &device);
-    let interrupt = Interrupt::install()?;
-    session::run(&config, run, &data, &device, &interrupt)
+    session::run(&config, run, &data, &device, args.tui, &[])
+}
+
+/// The settings of a new run, its device and its data.
+///
+/// # Errors
+/// Everything that options, data and devices can do wrong.
+pub(crate) fn prepare<T: Task>(args: &Train) -> Result<(T, Device, T::Data)> {
+    T::KIND.must_have(args)?;
+    let mut config = T::new(args)?;
+    let device = backend::open(&config.training().backend, config.training().threads)?;
+    let data = config.load()?;
+    config.describe(&data)?;
+    config::check(&config).map_err(|what| {
+        Failure::new(format!("cannot train with these settings: {what}")).fix("give other options, or other data")
+    })?;
+    Ok((config, device, data))
+}
+
+fn resume<T: Task>(args: &Train, path: &Path) -> Result<Outcome> {
+    let run = Run::resume(path).map_err(|error| unbegun(error, path))?;
+    let stored: T = state::settings(&run)?;
+    let config = resumed::settings(args, &stored, path)?;
+    let device = backend::open(&config.training().backend, config.training().threads)?;
+    let data = config.load()?;
+    let mut found = config.clone();
+    found.describe(&data)?;
+    if found != config {
+        return Err(config.other_data(&found, path));
+    }
+    let changes = resumed::changes(&stored, &config);
+    session::run(&config, run, &data, &device, args.tui, &changes)
 }
 
 /// A folder that a new run cannot have.
-pub(crate) fn occupied(error: polygrad::Error, out: &Path) -> Failure {
+fn occupied(error: polygrad::Error, out: &Path) -> Failure {
     let failure = Failure::from(error);
     match RunFolder::new(out) {
         folder if folder.checkpoint().exists() => failure.fix(format!(
@@ -66,7 +102,7 @@ pub(crate) fn occupied(error: polygrad::Error, out: &Path) -> Failure {
 }
 
 /// Why training has failed, and what to do about it.
-pub(crate) fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
+pub(super) fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
     if error.source().is_some_and(|source| source.is::<NonFiniteLoss>()) {
         return Failure::from(error).fix(format!("start a new run with an --lr below {}", short(lr)));
     }
@@ -97,100 +133,8 @@ fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
     }
 }
 
-/// The settings of a new run, its device and its data.
-///
-/// # Errors
-/// Everything that options, data and devices can do wrong.
-pub(crate) fn prepare(args: &Train) -> Result<(Config, Device, Dataset)> {
-    let mut config = settings::new(args)?;
-    let device = backend::open(&config.backend, config.threads)?;
-    let data = load(&config)?;
-    (config.input, config.classes) = describe(&data)?;
-    config.check().map_err(|what| {
-        Failure::new(format!("cannot train with these settings: {what}")).fix("give other options, or other data")
-    })?;
-    Ok((config, device, data))
-}
-
-fn resume(args: &Train, path: &Path) -> Result<Outcome> {
-    let run = Run::resume(path).map_err(|error| unbegun(error, path))?;
-    let stored = state::settings(&run)?;
-    let config = settings::resumed(args, &stored, path)?;
-    let device = backend::open(&config.backend, config.threads)?;
-    let data = load(&config)?;
-    let found = describe(&data)?;
-    if found != (stored.input, stored.classes.clone()) {
-        return Err(Failure::new(format!(
-            "these are not the images that {} was trained on: their number, size, brightness or classes differ",
-            path.shown()
-        ))
-        .fix("say with --data or --full where those images are now, or start a new run"));
-    }
-    introduce(&config, &data, &device);
-    for change in settings::changes(&stored, &config) {
-        say(&change);
-    }
-    let interrupt = Interrupt::install()?;
-    session::run(&config, run, &data, &device, &interrupt)
-}
-
-/// The data of a run, new or old.
-///
-/// # Errors
-/// Data that cannot be found or read.
-fn load(config: &Config) -> Result<Dataset> {
-    if let (settings::IMAGES, Some(folder)) = (config.dataset.as_str(), &config.data) {
-        return folder::load(folder, config.input.rows, config.seed);
-    }
-    let request = Request {
-        dataset: &config.dataset,
-        folder: config.data.as_deref(),
-        full: config.full,
-    };
-    Places::of_this_machine().locate(request)?.load(&config.dataset)
-}
-
-/// What the settings say about the data.
-fn describe(data: &Dataset) -> Result<(Input, Vec<String>)> {
-    let [channels, rows, cols] = data.train.shape;
-    let (mean, std) = statistics(&data.train)?;
-    let input = Input {
-        channels,
-        rows,
-        cols,
-        mean,
-        std,
-    };
-    Ok((input, data.classes.clone()))
-}
-
-/// Says what is trained on what.
-pub(crate) fn introduce(config: &Config, data: &Dataset, device: &Device) {
-    say(&format!(
-        "{}: {} training and {} test images of {} × {}, {} classes",
-        config.dataset,
-        grouped(data.train.labels.len() as u64),
-        grouped(data.test.labels.len() as u64),
-        config.input.rows,
-        config.input.cols,
-        config.classes.len()
-    ));
-    say(&format!(
-        "{} with {}, batches of {}, learning rate {}, on {device}",
-        name(config.model),
-        name(config.optimizer),
-        config.batch_size,
-        short(config.lr)
-    ));
-}
-
-/// Where the user says the data are, as settings.
-fn place(data: &Data) -> Result<Option<PathBuf>> {
-    data.folder.as_deref().map(absolute).transpose()
-}
-
 /// A folder that is there, so that it is found from anywhere.
-fn absolute(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn absolute(folder: &Path) -> Result<PathBuf> {
     folder
         .canonicalize()
         .map_err(|e| Failure::io("read the folder", folder, &e))

@@ -10,7 +10,7 @@ use crate::run::config::Optimizer;
 ///
 /// # Errors
 /// No parameters, or a learning rate that it does not take.
-pub(super) fn build(optimizer: Optimizer, lr: f64, params: Vec<Param>) -> Result<Box<dyn polygrad::optim::Optimizer>> {
+pub(crate) fn build(optimizer: Optimizer, lr: f64, params: Vec<Param>) -> Result<Box<dyn polygrad::optim::Optimizer>> {
     Ok(match optimizer {
         Optimizer::Sgd => Box::new(SGDConfig::new(lr).momentum(0.9).nesterov(true).build(params)?),
         Optimizer::Adam => Box::new(Adam::new(params, lr)?),
@@ -20,9 +20,9 @@ pub(super) fn build(optimizer: Optimizer, lr: f64, params: Vec<Param>) -> Result
 }
 
 /// A warm-up over a twentieth of all steps, then half a wave of cosine down to 0.
-pub(super) fn schedule(steps: u64) -> SequentialLR {
+pub(crate) fn schedule(steps: u64) -> SequentialLR {
     let warm_up = steps / 20;
-    SequentialLR::new(LinearLR::warm_up(warm_up)).then(warm_up, CosineAnnealingLR::new(steps - warm_up))
+    SequentialLR::new(LinearLR::warm_up(warm_up)).then(warm_up, CosineAnnealingLR::new((steps - warm_up).max(1)))
 }
 
 #[cfg(test)]

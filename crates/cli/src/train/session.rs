@@ -1,66 +1,72 @@
 //! A run from its first step, or its last checkpoint, to its end.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use polygrad::train::{Callback, Control, Ended, Event, Progress, ProgressBar, Run, RunFolder, TrainerConfig};
 use polygrad::{Device, manual_seed};
 
-use super::{explained, learner};
-use crate::data::files::Dataset;
+use super::explained;
+use crate::dashboard;
 use crate::failure::{Result, Shown};
 use crate::interrupt::Interrupt;
-use crate::loaders;
 use crate::outcome::Outcome;
 use crate::progress::{clock, note, say};
-use crate::run::config::{Config, name};
 use crate::run::{curves, resume_command};
+use crate::task::Task;
 
-/// Trains in the folder of `run` to the end, or until Ctrl-C.
+/// Trains in the folder of `run` to the end, or until Ctrl-C, with a dashboard if one is wanted; `changes` are said before.
 ///
 /// # Errors
 /// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint then still is there.
-pub(super) fn run(
-    config: &Config,
+pub(super) fn run<T: Task>(
+    config: &T,
     run: Run,
-    data: &Dataset,
+    data: &T::Data,
     device: &Device,
-    interrupt: &Interrupt,
+    tui: bool,
+    changes: &[String],
 ) -> Result<Outcome> {
-    manual_seed(config.seed);
+    let settings = config.training();
+    manual_seed(settings.seed);
+    let (train, judged_by) = config.loaders(data, device)?;
+    let model = config.model(device)?;
+    let about = config.about(data, &model, device);
+    about.iter().chain(changes).for_each(|line| say(line));
+    let interrupt = Interrupt::install()?;
     let folder = RunFolder::new(run.path());
     let curves = Curves {
         path: folder.curves(),
-        title: format!("{}, {}", config.dataset, name(config.model)),
+        title: config.title().join(", "),
+        drawn: None,
     };
-    let options = TrainerConfig::epochs(config.epochs as u64)
+    let options = TrainerConfig::epochs(settings.epochs as u64)
         .run(run)
         .settings(config)?
-        .validation_name("test")
+        .validation_name(T::JUDGED_BY)
         .stop_flag(interrupt.flag())
         .callback(announce)
-        .callback(ProgressBar::printing(say))
         .callback(curves);
-    let train = loaders::training(&data.train, config, device)?;
-    let test = loaders::evaluation(&data.test, &config.input, device)?;
-    let mut trainer = learner::build(config, &data.train, device, options)?;
+    let options = match tui {
+        true => dashboard::show(options),
+        false => options.callback(ProgressBar::printing(say)),
+    };
+    let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
+    let mut trainer = config.trainer(model, steps, options)?;
     let summary = trainer
-        .fit(&train, Some(&test))
-        .map_err(|error| explained(error, trainer.run(), config.lr))?;
+        .fit(&train, Some(&judged_by))
+        .map_err(|error| explained(error, trainer.run(), settings.lr))?;
     let path = folder.path().shown();
     if summary.ended == Ended::Stopped {
         note(&format!("stopped; to go on: {}", resume_command(&folder)));
         return Ok(Outcome::Interrupted);
     }
     if let Some(last) = summary.evaluation {
-        let accuracy = last.metrics.first().copied().unwrap_or(f64::NAN);
-        say(&format!(
-            "test accuracy {:.2} % after {}",
-            100.0 * accuracy,
-            clock(summary.seconds)
-        ));
+        say(&format!("{} after {}", config.result(&last), clock(summary.seconds)));
     }
+    let next = config.next(&path).join("\n  ");
     say(&format!(
-        "{path} holds the model, its checkpoint and its curves; now try:\n  polygrad eval {path}\n  polygrad predict {path} IMAGE.png"
+        "{path} holds the model, its checkpoint and its curves; now try:\n  {next}"
     ));
     Ok(Outcome::Done)
 }
@@ -78,16 +84,27 @@ fn announce(event: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Contr
     Ok(Control::Continue)
 }
 
+/// Drawing takes longer than a short epoch.
+const REDRAWN: Duration = Duration::from_secs(5);
+
 /// Draws the curves of a run.
 struct Curves {
     path: PathBuf,
     title: String,
+    drawn: Option<Instant>,
 }
 
 impl Callback for Curves {
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
-        if matches!(event, Event::Epoch(_) | Event::End) {
-            curves::save(&self.path, &self.title, progress.history)?;
+        let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAWN);
+        if matches!(event, Event::End) || matches!(event, Event::Epoch(_)) && is_due {
+            let chart = curves::Chart {
+                title: &self.title,
+                metric: progress.metrics.first().map(String::as_str),
+                judged_by: progress.validation,
+            };
+            chart.save(&self.path, progress.history)?;
+            self.drawn = Some(Instant::now());
         }
         Ok(Control::Continue)
     }

@@ -3,10 +3,11 @@
 use polygrad::ErrorKind;
 use polygrad::train::RunFolder;
 
-use super::settings;
+use super::resumed;
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::note;
-use crate::run::config::Config;
+use crate::run::config;
+use crate::task::Task;
 
 /// What to do about a checkpoint that cannot be gone on from.
 const ANEW: &str = "start a new run without --resume";
@@ -16,14 +17,14 @@ const ANEW: &str = "start a new run without --resume";
 /// # Errors
 /// A checkpoint that cannot be read, is damaged, or is none of a run; a file of settings that cannot be read or is damaged, or that is another
 /// run's than the checkpoint.
-pub(super) fn settings(folder: &RunFolder) -> Result<Config> {
+pub(super) fn settings<T: Task>(folder: &RunFolder) -> Result<T> {
     let stored = folder.settings().map_err(|error| match error.kind() {
         ErrorKind::Format => Failure::from(error).fix(ANEW),
         _ => error.into(),
     })?;
-    let known: Config = serde_json::from_value(stored)
+    let known: T = serde_json::from_value(stored)
         .map_err(|e| e.to_string())
-        .and_then(|config: Config| config.check().map(|()| config))
+        .and_then(|known: T| config::check(&known).map(|()| known))
         .map_err(|e| unfit(folder, &format!("its record is damaged ({e})")))?;
     let path = folder.config();
     if !path.exists() {
@@ -35,9 +36,9 @@ pub(super) fn settings(folder: &RunFolder) -> Result<Config> {
         }
         return Ok(known);
     }
-    let stored = Config::load(&path)
+    let stored = config::load(&path)
         .map_err(|e| e.fix("mend the file, or move it away: then the checkpoint's settings are taken"))?;
-    match settings::disagreements(&known, &stored).as_slice() {
+    match resumed::disagreements(&known, &stored).as_slice() {
         [] => Ok(stored),
         found => Err(unfit(folder, &found.join("; ")).fix(format!("restore config.json, or {ANEW}"))),
     }

@@ -49,15 +49,21 @@ fn what_cannot_be_learnt_or_written_is_named() {
     scene.write("bytes", &[0xff; 4000]);
     scene.fails("train chargpt --text bytes", &["bytes is no text in UTF-8"]);
     scene.fails("train chargpt --model cnn", &["--model is for images"]);
-    scene.fails("train chargpt pets", &["a folder is for images"]);
-    scene.fails("train bars --data data --text short.txt", &["--text names a text"]);
+    scene.fails("train chargpt pets", &["a path is for images"]);
+    scene.fails("train bars --data data --text short.txt", &["--text is for chargpt"]);
     scene.train("images", "--epochs 1 --model mlp");
-    scene.fails("generate images", &["no run of a model that writes", "train chargpt"]);
+    scene.fails(
+        "generate images",
+        &["is a run of images, and this is for runs of chargpt", "train chargpt"],
+    );
     scene.write("text.txt", "ab".repeat(1000).as_bytes());
     scene.ok("train chargpt --text text.txt --epochs 1 --out run --threads 1");
     scene.fails(
         "eval run",
-        &["of a model that writes, not of images", "polygrad generate"],
+        &[
+            "is a run of chargpt, and this is for runs of images",
+            "polygrad generate",
+        ],
     );
     scene.fails("generate run --prompt x", &["never seen the character 'x'"]);
     scene.fails(

@@ -14,3 +14,5 @@ mod onnx;
 mod output;
 mod profile;
 mod resume;
+mod table;
+mod tui;

@@ -4,7 +4,7 @@ use polygrad::ErrorKind;
 use polygrad::autograd::autocast;
 use polygrad::nn::loss::cross_entropy;
 use polygrad::nn::{Conv2d, Flatten, LayerNorm, LayerNormConfig, Linear, MaxPool2d, Module, ReLU, Sequential};
-use polygrad::optim::{GradScaler, Optimizer, SGD};
+use polygrad::optim::{GradScalerConfig, Optimizer, SGD};
 use polygrad::prelude::*;
 
 use crate::devices;
@@ -28,7 +28,8 @@ fn model(device: &Device) -> Result<Sequential> {
 fn losses(device: &Device, dtype: DType) -> Result<Vec<f64>> {
     let model = model(device)?;
     let mut optimizer = SGD::new(model.parameters(), 0.1)?;
-    let mut scaler = GradScaler::new();
+    // None of the gradients overflows with it.
+    let mut scaler = GradScalerConfig::new().init_scale(1024.0).build()?;
     let mut losses = Vec::new();
     for i in 0..STEPS {
         polygrad::manual_seed(i);

@@ -23,6 +23,8 @@ pub enum Event<'a> {
     Epoch(Option<&'a Row>),
     /// Training is over, or stopped.
     End,
+    /// Training ends with an error, which [`Trainer::fit`](crate::Trainer::fit) gives next.
+    Failed,
 }
 
 /// Where training stands.
@@ -41,6 +43,10 @@ pub struct Progress<'a> {
     pub examples: u64,
     /// Seconds that this process has trained, without evaluation.
     pub training_seconds: f64,
+    /// Seconds of these that it waited for batches.
+    pub loading_seconds: f64,
+    /// Seconds that this process has evaluated.
+    pub evaluation_seconds: f64,
     /// Seconds that the run has taken, over all its sessions.
     pub seconds: f64,
     /// Seconds that are left at this rate, if that is known.

@@ -49,6 +49,15 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// A loss that is not finite, naming the step; those of data, model, optimizer, callbacks, device and disk. The last checkpoint then still is
     /// there.
     pub fn fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
+        let fitted = self.try_fit(train, validation);
+        if fitted.is_err() {
+            // The error that ended training is the one to report.
+            let _ = self.tell(train, Event::Failed);
+        }
+        fitted
+    }
+
+    fn try_fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
         let notices = self.begin(train)?;
         self.clock = Some(Instant::now());
         self.running = train.state().epoch + 1;
@@ -121,6 +130,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         loop {
             let begun = Instant::now();
             let batch = batches.next().transpose()?;
+            self.loading += begun.elapsed();
             let over = batch.is_none();
             if let Some(batch) = batch {
                 let position = train.state().position;
@@ -280,7 +290,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         let mut stop = false;
         let mut row = None;
         if let Some(validation) = validation {
+            let begun = Instant::now();
             let (loss, metrics) = self.evaluate(validation)?;
+            self.evaluation += begun.elapsed();
             let state = train.state();
             let part = train
                 .examples()
@@ -351,6 +363,8 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             steps,
             examples: self.examples,
             training_seconds: self.training.as_secs_f64(),
+            loading_seconds: self.loading.as_secs_f64(),
+            evaluation_seconds: self.evaluation.as_secs_f64(),
             seconds: self.seconds(),
             seconds_left: left.map(|left| elapsed / done as f64 * left as f64),
             learning_rate: self.optimizer().lr(),

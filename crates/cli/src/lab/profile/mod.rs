@@ -13,12 +13,13 @@ use polygrad::Device;
 use polygrad::tensor::wrapped::Wrapped;
 
 use crate::failure::{Failure, Result};
+use crate::images::config::Config;
 use crate::lab::bench;
 use crate::lab::bench::select::{Chosen, chosen};
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::atomic::AtomicFile;
-use crate::{backend, train};
+use crate::{backend, images, train};
 use args::{How, Profile, Training, What};
 use record::Span;
 use recorder::Recorder;
@@ -33,8 +34,8 @@ pub(crate) fn command(args: &Profile) -> Result<Outcome> {
     match &args.what {
         What::Train(args) => {
             refuse_runs(args)?;
-            let (config, device, data) = train::prepare(&args.train)?;
-            train::introduce(&config, &data, &device);
+            let (config, device, data) = train::prepare::<Config>(&args.train)?;
+            images::about(&config, &data, &device).iter().for_each(|line| say(line));
             let config = Box::new(config);
             profile(&Subject::Training { config, data }, &device, &args.how)
         }
@@ -56,6 +57,9 @@ fn refuse_runs(args: &Training) -> Result<()> {
             return Err(Failure::new(format!("{option} names a run, and a profile leaves none"))
                 .fix(format!("leave {option} out; --trace names the file to write")));
         }
+    }
+    if args.train.tui {
+        return Err(Failure::new("--tui shows a run, and a profile is none").fix("leave --tui out"));
     }
     Ok(())
 }

@@ -9,9 +9,8 @@ use polygrad_workloads::Case;
 
 use crate::data::files::Dataset;
 use crate::failure::Result;
-use crate::loaders;
-use crate::run::config::Config;
-use crate::train::learner;
+use crate::images::config::Config;
+use crate::task::Task;
 
 /// Batches to train on, over and over.
 const BATCHES: usize = 100;
@@ -58,9 +57,11 @@ impl Subject {
 }
 
 fn training<'a>(config: &Config, data: &Dataset, device: &Device) -> Result<Work<'a>> {
-    manual_seed(config.seed);
-    let train = loaders::training(&data.train, config, device)?;
-    let mut trainer = learner::build(config, &data.train, device, TrainerConfig::epochs(config.epochs as u64))?;
+    manual_seed(config.training.seed);
+    let (train, _) = config.loaders(data, device)?;
+    let epochs = config.training.epochs;
+    let steps = (train.batches().unwrap_or(0) * epochs) as u64;
+    let mut trainer = config.trainer(config.model(device)?, steps, TrainerConfig::epochs(epochs as u64))?;
     trainer.model().train();
     let model: Rc<dyn Visit<AnyBackend>> = trainer.shared_model();
     // Made before, as the threads of a loader would.

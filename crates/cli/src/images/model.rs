@@ -3,8 +3,8 @@
 use polygrad::Device;
 use polygrad::nn::{Conv2d, Conv2dConfig, Flatten, Linear, MaxPool2d, ReLU, Sequential};
 
+use super::config::{Input, Model};
 use crate::failure::{Failure, Result};
-use crate::run::config::{Input, Model};
 
 /// Builds a network from images `[N, channels, rows, cols]` to logits `[N, classes]`, with weights from this thread's generator.
 ///

@@ -196,5 +196,5 @@ fn overlaps(start: f64, side: f64, len: usize) -> Vec<(usize, f32)> {
 }
 
 #[cfg(test)]
-#[path = "image_tests.rs"]
+#[path = "picture_tests.rs"]
 mod tests;

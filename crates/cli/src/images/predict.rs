@@ -1,22 +1,24 @@
-//! `polygrad predict`: what a trained model sees in a picture.
+//! `polygrad predict` of runs on images: what a trained model sees in a picture.
 
 use polygrad::backend::printable;
 use polygrad::{Tensor, no_grad};
 
+use super::config::Config;
+use super::picture;
 use crate::args::Predict;
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{note, say};
-use crate::{image, trained};
+use crate::trained;
 
 /// Prints the classes with their probabilities, the most likely one first.
 ///
 /// # Errors
 /// A run or a picture that is missing or damaged; those of the device.
 pub(crate) fn command(args: &Predict) -> Result<Outcome> {
-    let trained = trained::load(&args.run, args.backend.as_deref(), args.threads)?;
+    let trained = trained::load::<Config>(&args.run, args.backend.as_deref(), args.threads)?;
     let input = &trained.config.input;
-    let picture = image::load(&args.image, input.channels, input.rows, input.cols, args.invert)?;
+    let picture = picture::load(&args.input, input.channels, input.rows, input.cols, args.invert)?;
     if picture.light_ground {
         note(if args.invert {
             "the ground of this picture is light once it is inverted; if the images of training are light on dark, leave --invert out"

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
+use polygrad::Device;
 use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Normalize};
-use polygrad::{Device, Tensor};
 
+use super::config::{Config, Input};
 use crate::data::files::Split;
 use crate::failure::{Failure, Result};
-use crate::run::config::{Config, Input};
-
-/// Images `[N, channels, rows, cols]`, f32, normalised, and their labels `[N]`, i64.
-pub(crate) type Batch = (Tensor, Tensor);
+use crate::task::Batch;
 
 /// Large enough to keep all cores busy, small enough for their caches.
 const EVALUATED: usize = 250;
 
-/// The images of `split` in an order that depends on the seed and the epoch alone; where the settings say so, half of them mirrored.
+/// The images of `split`, `[N, channels, rows, cols]`, f32, normalised, with labels `[N]`,
+/// i64, in an order that depends on the seed and the epoch alone; where the settings say so, half of them mirrored.
 ///
 /// # Errors
 /// Settings that make no sense.
@@ -23,8 +22,8 @@ pub(crate) fn training(split: &Split, config: &Config, device: &Device) -> Resul
     let (normalize, mirror) = (normalize(&config.input)?, config.mirror);
     let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(Arc::clone(&split.labels))?);
     let images = images
-        .batch_size(config.batch_size)
-        .shuffle(config.seed)
+        .batch_size(config.training.batch_size)
+        .shuffle(config.training.seed)
         .workers(split.workers);
     let seen = images.transform(move |(image, label), rng| {
         let image = match mirror {

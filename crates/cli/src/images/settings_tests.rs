@@ -1,9 +1,11 @@
 use clap::Parser;
 
-use super::settings::{changes, disagreements, new, resumed};
+use super::config::{Config, Model};
+use super::settings::new;
 use crate::args::Train;
 use crate::command::{Cli, Command};
-use crate::run::config::{Config, Model, Optimizer};
+use crate::run::config::Optimizer;
+use crate::train::resumed::{changes, disagreements, settings};
 
 fn args(line: &str) -> Train {
     match Cli::try_parse_from(line.split(' ')).unwrap().command {
@@ -18,20 +20,23 @@ fn stored() -> Config {
 
 fn resume(options: &str) -> Result<Config, String> {
     let args = args(&format!("polygrad train --resume runs/a{options}"));
-    resumed(&args, &stored(), "runs/a".as_ref()).map_err(|e| e.to_string())
+    settings(&args, &stored(), "runs/a".as_ref()).map_err(|e| e.to_string())
 }
 
 #[test]
 fn options_become_settings() {
     let config = stored();
     assert_eq!((config.model, config.optimizer), (Model::Cnn, Optimizer::AdamW));
-    assert_eq!((config.epochs, config.threads, config.mirror), (4, Some(2), true));
+    assert_eq!(
+        (config.training.epochs, config.training.threads, config.mirror),
+        (4, Some(2), true)
+    );
     let config = new(&args("polygrad train mnist --optimizer sgd --model mlp --seed 7")).unwrap();
     assert_eq!(
-        (config.model, config.optimizer, config.seed),
+        (config.model, config.optimizer, config.training.seed),
         (Model::Mlp, Optimizer::Sgd, 7)
     );
-    assert!(!config.mirror && config.lr > 0.01);
+    assert!(!config.mirror && config.training.lr > 0.01);
     let error = new(&args("polygrad train mnist --data no/such/folder")).unwrap_err();
     assert!(error.to_string().contains("no/such/folder"), "{error}");
 }
@@ -41,12 +46,12 @@ fn a_run_goes_on_with_its_own_settings() {
     assert_eq!(resume("").unwrap(), stored());
     let same = format!(
         " --epochs 4 --lr {} --seed 0 --model cnn --optimizer adamw --batch-size 32",
-        stored().lr
+        stored().training.lr
     );
     assert_eq!(resume(&same).unwrap(), stored());
     assert!(changes(&stored(), &resume("").unwrap()).is_empty());
     let config = resume(" --epochs 9 --backend cpu:kernels=scalar").unwrap();
-    assert_eq!((config.epochs, config.threads), (9, None));
+    assert_eq!((config.training.epochs, config.training.threads), (9, None));
     let lines = changes(&stored(), &config).join("\n");
     for words in [
         "epochs: 9 instead of 4",
@@ -55,7 +60,7 @@ fn a_run_goes_on_with_its_own_settings() {
     ] {
         assert!(lines.contains(words), "{lines}\nshould contain {words}");
     }
-    assert_eq!(resume(" --threads 1").unwrap().threads, Some(1));
+    assert_eq!(resume(" --threads 1").unwrap().training.threads, Some(1));
 }
 
 #[test]
@@ -73,7 +78,7 @@ fn other_settings_are_refused_with_both_values() {
         assert!(error.contains(words), "{error}\nshould contain {words}");
     }
     let args = args("polygrad train mnist --resume runs/a");
-    let error = resumed(&args, &stored(), "runs/a".as_ref()).unwrap_err().to_string();
+    let error = settings(&args, &stored(), "runs/a".as_ref()).unwrap_err().to_string();
     assert!(
         error.contains("the data set is fashion-mnist there, not mnist"),
         "{error}"
@@ -84,7 +89,7 @@ fn other_settings_are_refused_with_both_values() {
 fn a_changed_config_is_noticed() {
     let mut file = resume(" --epochs 9 --threads 1").unwrap();
     assert!(disagreements(&stored(), &file).is_empty());
-    file.batch_size = 64;
+    file.training.batch_size = 64;
     assert_eq!(
         disagreements(&stored(), &file),
         ["batch_size is 32 in the checkpoint, 64 in config.json"]

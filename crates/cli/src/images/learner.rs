@@ -1,0 +1,28 @@
+//! A model that learns from labelled images.
+
+use polygrad::nn::{Module, Sequential, loss::cross_entropy};
+use polygrad::train::{Accuracy, Step, Trainer, TrainerConfig};
+
+use super::config::Config;
+use crate::failure::Result;
+use crate::task::Batch;
+use crate::train::optimizer;
+
+/// How `model` is trained in so many steps; the rest is in `options`.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) fn build(
+    config: &Config,
+    model: Sequential,
+    steps: u64,
+    options: TrainerConfig,
+) -> Result<Trainer<Sequential, Batch>> {
+    let optimizer = optimizer::build(config.optimizer, config.training.lr, model.parameters())?;
+    let options = options.schedule(optimizer::schedule(steps)).metric(Accuracy::new());
+    let loss = |model: &Sequential, (images, labels): &Batch| {
+        let logits = model.forward(images)?;
+        Ok(Step::new(cross_entropy(&logits, labels)?).outputs(logits, labels))
+    };
+    Ok(options.build_captured(model, optimizer, loss)?)
+}

@@ -1,0 +1,222 @@
+//! Runs on labelled images.
+
+pub(crate) mod config;
+pub(crate) mod eval;
+mod learner;
+mod loaders;
+mod model;
+mod picture;
+pub(crate) mod predict;
+mod settings;
+#[cfg(test)]
+mod settings_tests;
+
+use std::path::{Path, PathBuf};
+
+use polygrad::data::DataLoader;
+use polygrad::nn::Sequential;
+use polygrad::train::{Row, Trainer, TrainerConfig};
+use polygrad::{Device, Tensor};
+
+use crate::args::{Data, Train};
+use crate::data::files::Dataset;
+use crate::data::folder;
+use crate::data::source::{Places, Request};
+use crate::failure::{Failure, Result, Shown};
+use crate::kind::Kind;
+use crate::onnx::Exported;
+use crate::progress::{grouped, short};
+use crate::run::config::{Training, name};
+use crate::task::{Batch, Task};
+use crate::train::absolute;
+use crate::train::resumed::Fixed;
+use config::{Config, Input};
+
+impl Task for Config {
+    type Data = Dataset;
+    type Model = Sequential;
+
+    const KIND: Kind = Kind::Images;
+    const JUDGED_BY: &'static str = "test";
+    const PLACES: &'static [&'static str] = &["data", "full"];
+
+    fn new(args: &Train) -> Result<Self> {
+        settings::new(args)
+    }
+
+    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
+        fixed.option("--model", args.model.map(name), name(self.model));
+        fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
+        fixed.option("--size", args.size, self.input.rows);
+        match &args.path {
+            Some(folder) if self.dataset == settings::IMAGES => self.data = Some(absolute(folder)?),
+            Some(path) => return Err(settings::no_place(&self.dataset, path)),
+            None if args.data.full || args.data.folder.is_some() => {
+                (self.data, self.full) = (place(&args.data)?, args.data.full);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn training(&self) -> &Training {
+        &self.training
+    }
+
+    fn training_mut(&mut self) -> &mut Training {
+        &mut self.training
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        self.check_images()
+    }
+
+    fn dataset(&self) -> &str {
+        &self.dataset
+    }
+
+    fn title(&self) -> Vec<String> {
+        vec![self.dataset.clone(), name(self.model)]
+    }
+
+    fn place(&self) -> String {
+        match &self.data {
+            Some(folder) => folder.shown(),
+            None if self.full => "the full set".into(),
+            None => "the subset that comes with Polygrad".into(),
+        }
+    }
+
+    fn load(&self) -> Result<Dataset> {
+        if let (settings::IMAGES, Some(folder)) = (self.dataset.as_str(), &self.data) {
+            return folder::load(folder, self.input.rows, self.training.seed);
+        }
+        let request = Request {
+            dataset: &self.dataset,
+            folder: self.data.as_deref(),
+            full: self.full,
+        };
+        Places::of_this_machine().locate(request)?.load(&self.dataset)
+    }
+
+    fn describe(&mut self, data: &Dataset) -> Result<()> {
+        let [channels, rows, cols] = data.train.shape;
+        let (mean, std) = loaders::statistics(&data.train)?;
+        self.classes.clone_from(&data.classes);
+        self.input = Input {
+            channels,
+            rows,
+            cols,
+            mean,
+            std,
+        };
+        Ok(())
+    }
+
+    fn other_data(&self, _found: &Self, path: &Path) -> Failure {
+        Failure::new(format!(
+            "these are not the images that {} was trained on: their number, size, brightness or classes differ",
+            path.shown()
+        ))
+        .fix("say with --data or --full where those images are now, or start a new run")
+    }
+
+    fn loaders(&self, data: &Dataset, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
+        Ok((
+            loaders::training(&data.train, self, device)?,
+            loaders::evaluation(&data.test, &self.input, device)?,
+        ))
+    }
+
+    fn model(&self, device: &Device) -> Result<Sequential> {
+        model::build(self.model, &self.input, self.classes.len(), device)
+    }
+
+    fn about(&self, data: &Dataset, _model: &Sequential, device: &Device) -> Vec<String> {
+        about(self, data, device)
+    }
+
+    fn trainer(&self, model: Sequential, steps: u64, options: TrainerConfig) -> Result<Trainer<Sequential, Batch>> {
+        learner::build(self, model, steps, options)
+    }
+
+    fn result(&self, last: &Row) -> String {
+        let accuracy = last.metrics.first().copied().unwrap_or(f64::NAN);
+        format!("test accuracy {:.2} %", 100.0 * accuracy)
+    }
+
+    fn next(&self, path: &str) -> Vec<String> {
+        vec![
+            format!("polygrad eval {path}"),
+            format!("polygrad predict {path} IMAGE.png"),
+        ]
+    }
+}
+
+impl Exported for Config {
+    fn network(&self) -> String {
+        name(self.model)
+    }
+
+    fn input(&self) -> Result<(&'static str, Vec<usize>)> {
+        let Input {
+            channels, rows, cols, ..
+        } = self.input;
+        Ok(("images", vec![channels, rows, cols]))
+    }
+
+    fn output(&self) -> &'static str {
+        "logits"
+    }
+
+    fn answer(&self, model: &Sequential, x: &Tensor) -> polygrad::Result<Tensor> {
+        model.forward(x)
+    }
+
+    fn metadata(&self) -> Result<Vec<(&'static str, String)>> {
+        Ok(vec![
+            ("classes", self.classes.join("\n")),
+            ("mean", self.input.mean.to_string()),
+            ("std", self.input.std.to_string()),
+        ])
+    }
+
+    fn summary(&self) -> String {
+        format!(
+            "{} on {}: images of {} × {} × {} (channels, rows, columns), {} classes",
+            name(self.model),
+            self.dataset,
+            self.input.channels,
+            self.input.rows,
+            self.input.cols,
+            self.classes.len()
+        )
+    }
+}
+
+/// Says what is trained on what.
+pub(crate) fn about(config: &Config, data: &Dataset, device: &Device) -> Vec<String> {
+    vec![
+        format!(
+            "{}: {} training and {} test images of {} × {}, {} classes",
+            config.dataset,
+            grouped(data.train.labels.len() as u64),
+            grouped(data.test.labels.len() as u64),
+            config.input.rows,
+            config.input.cols,
+            config.classes.len()
+        ),
+        format!(
+            "{} with {}, batches of {}, learning rate {}, on {device}",
+            name(config.model),
+            name(config.optimizer),
+            config.training.batch_size,
+            short(config.training.lr)
+        ),
+    ]
+}
+
+/// Where the user says the data are, as settings.
+fn place(data: &Data) -> Result<Option<PathBuf>> {
+    data.folder.as_deref().map(absolute).transpose()
+}

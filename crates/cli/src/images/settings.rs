@@ -1,0 +1,87 @@
+//! From the command line to the settings of a run on images.
+
+use std::path::Path;
+
+use super::config::{Config, Input, Model};
+use super::place;
+use crate::args::Train;
+use crate::failure::{Failure, Result, Shown};
+use crate::kind::Kind;
+use crate::run::config::{Optimizer, Training};
+use crate::train::absolute;
+
+/// What a folder of images is called in place of a data set's name.
+pub(super) const IMAGES: &str = "images";
+
+const EPOCHS: usize = 8;
+const BATCH_SIZE: usize = 32;
+const SIZE: usize = 64;
+
+/// The learning rate that goes well with an optimizer on these networks.
+fn default_lr(optimizer: Optimizer) -> f64 {
+    match optimizer {
+        Optimizer::Sgd => 0.05,
+        Optimizer::Adam | Optimizer::AdamW => 0.003,
+        Optimizer::RmsProp => 0.001,
+    }
+}
+
+/// A path that goes with no data set.
+pub(super) fn no_place(dataset: &str, path: &Path) -> Failure {
+    Failure::new(format!(
+        "{dataset} is a data set and takes no path, such as {}",
+        path.shown()
+    ))
+    .fix("`polygrad train images DIR` takes a folder of images, --data the folder of a data set")
+}
+
+/// The settings of a new run; its own name and what depends on the data are still empty.
+///
+/// # Errors
+/// No name of a data set, or a folder that is not there.
+pub(super) fn new(args: &Train) -> Result<Config> {
+    let Some(dataset) = args.dataset.clone() else {
+        return Err(Failure::new("no data set was named").fix("for example: polygrad train fashion-mnist"));
+    };
+    let of_images = dataset == IMAGES;
+    let folder = match (&args.path, place(&args.data)?) {
+        (Some(path), None) if of_images => Some(absolute(path)?),
+        (None, Some(folder)) if of_images && !args.data.full => Some(folder),
+        (None, _) if of_images => {
+            return Err(Failure::new("images lie in a folder, which was not named")
+                .fix("for example: polygrad train images pets, where pets has a folder for each class"));
+        }
+        (Some(path), _) => {
+            return Err(no_place(&dataset, path));
+        }
+        (None, folder) => folder,
+    };
+    let size = match (of_images, args.size) {
+        (true, size) => size.unwrap_or(SIZE),
+        (false, None) => 0,
+        (false, Some(_)) => {
+            return Err(
+                Failure::new(format!("the images of {dataset} have a size of their own")).fix("leave --size out"),
+            );
+        }
+    };
+    let optimizer = args.optimizer.unwrap_or(Optimizer::AdamW);
+    Ok(Config {
+        training: Training::new(Kind::Images, args, EPOCHS, BATCH_SIZE, default_lr(optimizer)),
+        // Clothes look the same from both sides; digits and letters do not.
+        mirror: of_images || dataset == "fashion-mnist",
+        dataset,
+        data: folder,
+        full: args.data.full,
+        classes: Vec::new(),
+        input: Input {
+            channels: 0,
+            rows: size,
+            cols: size,
+            mean: 0.0,
+            std: 1.0,
+        },
+        model: args.model.unwrap_or(Model::Cnn),
+        optimizer,
+    })
+}

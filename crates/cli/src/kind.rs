@@ -1,0 +1,108 @@
+//! Kinds of runs: what they learn from, and which commands and options are for them.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::Train;
+use crate::failure::{Failure, Result, Shown};
+
+/// What a run learns from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// Labelled images; their settings say nothing of a kind.
+    #[default]
+    Images,
+    /// A text, to write more of it.
+    Chargpt,
+    /// A table, one of whose columns is to be predicted.
+    Table,
+}
+
+use Kind::{Chargpt, Images, Table};
+
+impl Kind {
+    /// The kind that the command line's first word names: any other word is a set of images.
+    pub(crate) fn of_dataset(name: &str) -> Self {
+        [Chargpt, Table]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .unwrap_or(Images)
+    }
+
+    /// The kind that settings say.
+    pub(crate) fn of_settings(settings: &serde_json::Value) -> Self {
+        let task = settings.get("task");
+        task.and_then(|task| Self::deserialize(task).ok()).unwrap_or_default()
+    }
+
+    /// What it is called on the command line and in settings.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Images => "images",
+            Chargpt => "chargpt",
+            Table => "table",
+        }
+    }
+
+    /// For `skip_serializing_if`.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(crate) fn is_images(&self) -> bool {
+        *self == Images
+    }
+
+    /// What to do with a run of this kind.
+    fn uses(self) -> &'static str {
+        match self {
+            Images => {
+                "`polygrad eval RUN` and `polygrad predict RUN IMAGE.png` take it; `polygrad train chargpt` makes one that writes"
+            }
+            Chargpt => "`polygrad generate RUN` lets it write",
+            Table => "`polygrad eval RUN` and `polygrad predict RUN FILE.csv` take it",
+        }
+    }
+
+    /// A run that a command cannot take, which is for runs of the kinds `wanted`.
+    pub(crate) fn unfit(self, run: &Path, wanted: &[Self]) -> Failure {
+        let wanted: Vec<&str> = wanted.iter().map(|kind| kind.name()).collect();
+        Failure::new(format!(
+            "{} is a run of {}, and this is for runs of {}",
+            run.shown(),
+            self.name(),
+            wanted.join(" and ")
+        ))
+        .fix(self.uses())
+    }
+
+    /// Fails if an option is given that runs of this kind do not have.
+    ///
+    /// # Errors
+    /// The first such option.
+    pub(crate) fn must_have(self, args: &Train) -> Result<()> {
+        let options: [(&str, bool, &[Self]); 11] = [
+            ("--model", args.model.is_some(), &[Images]),
+            ("--size", args.size.is_some(), &[Images]),
+            ("--full", args.data.full, &[Images]),
+            ("--optimizer", args.optimizer.is_some(), &[Images, Table]),
+            ("--data", args.data.folder.is_some(), &[Images, Table]),
+            ("a path", args.path.is_some(), &[Images, Table]),
+            ("--text", args.text.is_some(), &[Chargpt]),
+            ("--target", args.target.is_some(), &[Table]),
+            ("--classify or --regress", args.classify || args.regress, &[Table]),
+            ("--ignore", !args.ignore.is_empty(), &[Table]),
+            ("--validation-split", args.validation_split.is_some(), &[Table]),
+        ];
+        let foreign = options
+            .iter()
+            .find(|(_, given, kinds)| *given && !kinds.contains(&self));
+        match foreign {
+            None => Ok(()),
+            Some((option, _, kinds)) => {
+                let kinds: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+                let (kinds, own) = (kinds.join(" and "), self.name());
+                Err(Failure::new(format!("{option} is for {kinds}, and this is a run of {own}")).fix("leave it out"))
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! In place of the dashboard, in a build without the feature `tui`: `--tui` says how to get it.
+
+use polygrad::train::TrainerConfig;
+
+use crate::failure::{Failure, Result};
+
+/// # Errors
+/// Always.
+pub(crate) fn must_be_there() -> Result<()> {
+    let line: String = std::env::args().skip(1).map(|word| format!(" {word}")).collect();
+    Err(Failure::new("`--tui` is not in this build").fix(format!(
+        "switch the feature `tui` on: cargo run --release --features tui --{line}"
+    )))
+}
+
+/// Never called: [`must_be_there`] has failed before.
+pub(crate) fn show(options: TrainerConfig) -> TrainerConfig {
+    options
+}
+
+/// There is nothing to give back.
+pub(crate) fn restore() {}

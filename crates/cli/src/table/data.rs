@@ -1,0 +1,184 @@
+//! Tables from files, their parts, and what a model takes of them.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use hmac_sha256::Hash;
+use polygrad::data::{Column, DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
+use polygrad::{Device, Error};
+
+use super::settings::{Goal, Settings};
+use crate::failure::{Failure, Result, Shown};
+use crate::task::Batch;
+
+/// Rows in a batch of an evaluation.
+pub(super) const EVALUATED: usize = 1024;
+
+/// So many rows are named.
+const NAMED: usize = 5;
+
+/// A table and its file.
+pub(crate) struct Data {
+    pub(super) table: Table,
+    pub(super) place: String,
+}
+
+impl Data {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// One that cannot be read or is no table.
+    pub(super) fn load(path: &Path) -> Result<Self> {
+        let table = Table::read_csv(path).map_err(|error| match error.hint() {
+            Some(_) => error.into(),
+            None => Failure::from(error).fix("give a CSV file: a line with the columns' names, then one for each row"),
+        })?;
+        let place = path.shown();
+        Ok(Self { table, place })
+    }
+}
+
+/// An error of the library about a table.
+pub(super) fn unfit(place: &str, error: &Error) -> Failure {
+    let fix = error
+        .hint()
+        .unwrap_or("give a table with the columns that the model was trained on");
+    Failure::new(format!("{place}: {}", error.message())).fix(fix)
+}
+
+/// Rows by their numbers, counted from 1 without the line of names.
+pub(super) fn rows_named(rows: &[usize]) -> String {
+    let named: Vec<String> = rows.iter().take(NAMED).map(|row| (row + 1).to_string()).collect();
+    let named = named.join(", ");
+    let word = if rows.len() == 1 { "row" } else { "rows" };
+    match rows.len().saturating_sub(NAMED) {
+        0 => format!("{word} {named}"),
+        more => format!("{word} {named} and {more} more"),
+    }
+}
+
+struct Cells(Hash);
+
+impl Write for Cells {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.update(text);
+        Ok(())
+    }
+}
+
+/// SHA-256 of names and cells.
+pub(super) fn checksum(table: &Table) -> String {
+    let mut cells = Cells(Hash::new());
+    for name in table.names() {
+        let _ = write!(cells, "{name:?}");
+        match table.column(name) {
+            Ok(Column::Numbers(numbers)) => numbers.iter().for_each(|x| cells.0.update(x.to_bits().to_le_bytes())),
+            Ok(column) => {
+                let _ = write!(cells, "{column:?}");
+            }
+            Err(_) => {}
+        }
+    }
+    cells.0.finalize().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl Settings {
+    /// The encoder of a run that knows its table.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn encoder(&self) -> Result<&TableEncoder> {
+        let missing = || Failure::new("the settings of this run have no encoder").fix("train anew");
+        self.encoder.as_ref().ok_or_else(missing)
+    }
+
+    /// How many of so many rows the model is judged by.
+    pub(super) fn held_out(&self, rows: usize) -> usize {
+        let share = (rows as f64 * self.validation_split).round() as usize;
+        share.clamp(1, rows.max(2) - 1)
+    }
+
+    /// The rows to train on, and those to judge by.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(super) fn parts(&self, data: &Data) -> Result<(Table, Table)> {
+        let count = data.table.rows();
+        let held_out = self.held_out(count);
+        let rows: Vec<usize> = (0..count).collect();
+        let [train, rest] = random_split(rows, [count.saturating_sub(held_out), held_out], self.training.seed)?;
+        Ok((data.table.select(train.indices())?, data.table.select(rest.indices())?))
+    }
+
+    /// The rows of a table with their targets; in an order of chance by the seed, if they are to train on.
+    ///
+    /// # Errors
+    /// A table that lacks a column or has something else in it.
+    pub(super) fn loader(
+        &self,
+        table: &Table,
+        place: &str,
+        training: bool,
+        device: &Device,
+    ) -> Result<DataLoader<Batch>> {
+        let about = |error: Error| unfit(place, &error);
+        let features = self.encoder()?.encode(table).map_err(about)?;
+        let column = table.column(&self.target).map_err(about)?;
+        let targets: Vec<Option<f64>> = match &self.goal {
+            Goal::Classify { classes } => {
+                let labels = classes.iter().map(String::as_str).zip(0_u32..);
+                let labels: HashMap<&str, f64> = labels.map(|(class, label)| (class, label.into())).collect();
+                let label = |cell: &str| labels.get(cell).copied();
+                match column {
+                    Column::Numbers(numbers) => numbers.iter().map(|x| label(&x.to_string())).collect(),
+                    Column::Text(cells) => cells.iter().map(|cell| label(cell)).collect(),
+                    _ => Vec::new(),
+                }
+            }
+            Goal::Regress { mean, std } => {
+                let scaled = table
+                    .numbers(&self.target)
+                    .map_err(about)?
+                    .iter()
+                    .map(|x| (x - mean) / std);
+                scaled.map(|x| Some(x).filter(|x| x.is_finite())).collect()
+            }
+            Goal::Either => Vec::new(),
+        };
+        let bad: Vec<usize> = (0..targets.len()).filter(|&row| targets[row].is_none()).collect();
+        if !bad.is_empty() {
+            let what = match self.goal {
+                Goal::Classify { .. } => "none of the classes that the model knows",
+                _ => "no number",
+            };
+            let rows = rows_named(&bad);
+            return Err(
+                Failure::new(format!("the target {:?} is {what} in {rows}", self.target))
+                    .fix("correct these cells, or take these rows out"),
+            );
+        }
+        let targets = targets.into_iter().flatten();
+        let (size, seed) = (self.training.batch_size, self.training.seed);
+        Ok(match self.goal {
+            Goal::Classify { .. } => {
+                let labels: Vec<usize> = targets.map(|label| label as usize).collect();
+                of(DataLoaderConfig::new(features.zip(labels)?), training, size, seed).build(device)?
+            }
+            _ => {
+                let numbers: Vec<[f32; 1]> = targets.map(|x| [x as f32]).collect();
+                of(DataLoaderConfig::new(features.zip(numbers)?), training, size, seed).build(device)?
+            }
+        })
+    }
+}
+
+fn of<T: Send + 'static>(loader: DataLoaderConfig<T>, training: bool, size: usize, seed: u64) -> DataLoaderConfig<T> {
+    match training {
+        true => loader.batch_size(size).shuffle(seed),
+        false => loader.batch_size(EVALUATED),
+    }
+}

@@ -1,0 +1,74 @@
+//! `polygrad eval` of runs on tables: how well the model does on rows that it was not trained on.
+
+use polygrad::no_grad;
+use polygrad::train::{MeanAbsoluteError, Metric, R2Score, RootMeanSquaredError};
+
+use super::data::Data;
+use super::figure;
+use super::settings::{Goal, Settings, file_of};
+use crate::args::Eval;
+use crate::evaluation::evaluate;
+use crate::failure::{Failure, Result, Shown};
+use crate::outcome::Outcome;
+use crate::progress::{grouped, say};
+use crate::task::Task;
+use crate::trained::{self, Trained};
+
+/// Evaluates a run's model on the rows of its table that it was not trained on, or on all rows of `--data`.
+///
+/// # Errors
+/// A run or a table that are missing or damaged, or do not fit together; those of the device.
+pub(crate) fn command(args: &Eval) -> Result<Outcome> {
+    if args.data.full {
+        return Err(Failure::new("--full is for images, and this is a run of table").fix("leave it out"));
+    }
+    let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
+    let Trained { config, device, model } = &trained;
+    let (table, place, what) = match file_of(&args.data)? {
+        Some(file) => {
+            let data = Data::load(&file)?;
+            config.must_know(&data)?;
+            (data.table, data.place, "rows")
+        }
+        None => {
+            let data = config.load()?;
+            let mut found = config.clone();
+            found.fit(&data)?;
+            if found != *config {
+                return Err(config.other_data(&found, &args.run));
+            }
+            (config.parts(&data)?.1, data.place, "validation rows")
+        }
+    };
+    let loader = config.loader(&table, &place, false, device)?;
+    say(&format!(
+        "{}: mlp on {} {what} of {place}, on {device}",
+        args.run.shown(),
+        grouped(table.rows() as u64),
+    ));
+    let Goal::Regress { mean, std } = config.goal else {
+        let Goal::Classify { classes } = &config.goal else {
+            return Ok(Outcome::Done);
+        };
+        evaluate(model, &loader, classes.len())?.say(classes, "rows");
+        return Ok(Outcome::Done);
+    };
+    let (mut mae, mut rmse, mut r2) = (MeanAbsoluteError::new(), RootMeanSquaredError::new(), R2Score::new());
+    for batch in &loader {
+        let (x, y) = batch?;
+        let predicted = no_grad(|| model.forward(&x)? * std)?;
+        let y = (y * std)?;
+        for metric in [&mut mae as &mut dyn Metric, &mut rmse, &mut r2] {
+            metric.update(&predicted, &y)?;
+        }
+    }
+    say(&format!(
+        "mae {}  rmse {}  r2 {:.4}; the target's mean at training was {}, its standard deviation {}",
+        figure(mae.value()),
+        figure(rmse.value()),
+        r2.value(),
+        figure(mean),
+        figure(std)
+    ));
+    Ok(Outcome::Done)
+}

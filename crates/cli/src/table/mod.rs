@@ -1,0 +1,270 @@
+//! `polygrad train table`: a perceptron that predicts one column of a table from the others.
+
+mod data;
+pub(crate) mod eval;
+pub(crate) mod predict;
+mod settings;
+
+use std::path::Path;
+
+use polygrad::Device;
+use polygrad::Tensor;
+use polygrad::data::DataLoader;
+use polygrad::nn::loss::{cross_entropy, mse_loss};
+use polygrad::nn::{Linear, Module, ReLU, Sequential};
+use polygrad::train::{Accuracy, MeanAbsoluteError, RootMeanSquaredError, Row, Step, Trainer, TrainerConfig};
+
+use crate::args::Train;
+use crate::failure::{Failure, Result, Shown};
+use crate::kind::Kind;
+use crate::onnx::Exported;
+use crate::progress::{grouped, short};
+use crate::run::config::{Training, counts, name};
+use crate::task::{Batch, Task};
+use crate::train::optimizer;
+use crate::train::resumed::Fixed;
+
+use data::Data;
+use settings::Goal;
+pub(crate) use settings::{SPLITS, Settings};
+
+impl Task for Settings {
+    type Data = Data;
+    type Model = Sequential;
+
+    const KIND: Kind = Kind::Table;
+    const JUDGED_BY: &'static str = "validation";
+    const PLACES: &'static [&'static str] = &["data"];
+
+    fn new(args: &Train) -> Result<Self> {
+        Self::of_options(args)
+    }
+
+    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
+        let goal = match (args.classify, args.regress) {
+            (true, _) => Some("classify"),
+            (_, true) => Some("regress"),
+            _ => None,
+        };
+        fixed.option("the goal", goal, self.goal.name());
+        fixed.option("--target", args.target.as_deref(), &self.target);
+        let ignored = Some(args.ignore.join(", ")).filter(|ignored| !ignored.is_empty());
+        fixed.option("--ignore", ignored, self.ignored.join(", "));
+        fixed.option("--validation-split", args.validation_split, self.validation_split);
+        fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
+        if let Some(file) = settings::file(args)? {
+            self.data = Some(file);
+        }
+        Ok(())
+    }
+
+    fn training(&self) -> &Training {
+        &self.training
+    }
+
+    fn training_mut(&mut self) -> &mut Training {
+        &mut self.training
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        let width = self.encoder.as_ref().map_or(0, |encoder| encoder.width());
+        counts(&[("the inputs", width), ("the outputs", self.goal.outputs())])?;
+        let hidden: Vec<(&str, usize)> = self.hidden.iter().map(|&size| ("hidden", size)).collect();
+        counts(&hidden)?;
+        if let Goal::Regress { mean, std } = self.goal
+            && !(mean.is_finite() && std.is_finite() && std > 0.0)
+        {
+            return Err(format!(
+                "mean {} and std {} are not those of a target",
+                short(mean),
+                short(std)
+            ));
+        }
+        match SPLITS.contains(&self.validation_split) {
+            true => Ok(()),
+            false => Err(format!(
+                "validation_split: {} is not {} to {}",
+                short(self.validation_split),
+                SPLITS.start(),
+                SPLITS.end()
+            )),
+        }
+    }
+
+    fn dataset(&self) -> &str {
+        Self::KIND.name()
+    }
+
+    fn title(&self) -> Vec<String> {
+        vec![self.dataset().to_owned()]
+    }
+
+    fn place(&self) -> String {
+        self.data.as_ref().map_or_else(String::new, |file| file.shown())
+    }
+
+    fn load(&self) -> Result<Data> {
+        match &self.data {
+            Some(file) => Data::load(file),
+            None => Err(settings::no_file()),
+        }
+    }
+
+    fn describe(&mut self, data: &Data) -> Result<()> {
+        self.fit(data)
+    }
+
+    fn other_data(&self, found: &Self, path: &Path) -> Failure {
+        let what = match found.rows == self.rows {
+            true => "its cells differ".to_owned(),
+            false => format!(
+                "it had {} rows, and has {}",
+                grouped(self.rows as u64),
+                grouped(found.rows as u64)
+            ),
+        };
+        Failure::new(format!(
+            "{} is not the table that {} was trained on: {what}",
+            self.place(),
+            path.shown()
+        ))
+        .fix("bring it back, say with --data where it is now, or start a new run")
+    }
+
+    fn loaders(&self, data: &Data, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
+        let (train, held_out) = self.parts(data)?;
+        Ok((
+            self.loader(&train, &data.place, true, device)?,
+            self.loader(&held_out, &data.place, false, device)?,
+        ))
+    }
+
+    fn model(&self, device: &Device) -> Result<Sequential> {
+        let mut width = self.encoder()?.width();
+        let mut model = Sequential::new();
+        for &hidden in &self.hidden {
+            model = model.push(Linear::new(width, hidden, device)?).push(ReLU);
+            width = hidden;
+        }
+        Ok(model.push(Linear::new(width, self.goal.outputs(), device)?))
+    }
+
+    fn about(&self, data: &Data, model: &Sequential, device: &Device) -> Vec<String> {
+        let held_out = self.held_out(data.table.rows());
+        let goal = match &self.goal {
+            Goal::Classify { classes } => format!("one of {} classes", classes.len()),
+            _ => "a number".to_owned(),
+        };
+        vec![
+            format!(
+                "{}: {} training and {} validation rows; {} from {} columns is {goal}",
+                self.place(),
+                grouped((data.table.rows() - held_out) as u64),
+                grouped(held_out as u64),
+                self.target,
+                self.columns.len()
+            ),
+            format!(
+                "mlp of {} parameters with {}, batches of {}, learning rate {}, on {device}",
+                grouped(model.num_parameters() as u64),
+                name(self.optimizer),
+                self.training.batch_size,
+                short(self.training.lr)
+            ),
+        ]
+    }
+
+    fn trainer(&self, model: Sequential, steps: u64, options: TrainerConfig) -> Result<Trainer<Sequential, Batch>> {
+        let optimizer = optimizer::build(self.optimizer, self.training.lr, model.parameters())?;
+        let options = options.schedule(optimizer::schedule(steps));
+        Ok(match self.goal {
+            Goal::Regress { std, .. } => options
+                .metric(MeanAbsoluteError::new())
+                .metric(RootMeanSquaredError::new())
+                .build_captured(model, optimizer, move |model: &Sequential, (x, y): &Batch| {
+                    let predicted = model.forward(x)?;
+                    let loss = mse_loss(&predicted, y)?;
+                    // Errors in the target's units do not depend on its mean.
+                    Ok(Step::new(loss).outputs((predicted * std)?, &(y * std)?))
+                })?,
+            _ => options.metric(Accuracy::new()).build_captured(
+                model,
+                optimizer,
+                |model: &Sequential, (x, labels): &Batch| {
+                    let logits = model.forward(x)?;
+                    Ok(Step::new(cross_entropy(&logits, labels)?).outputs(logits, labels))
+                },
+            )?,
+        })
+    }
+
+    fn result(&self, last: &Row) -> String {
+        match (&self.goal, &last.metrics[..]) {
+            (Goal::Regress { .. }, &[mae, rmse]) => format!("validation mae {}, rmse {}", figure(mae), figure(rmse)),
+            (_, metrics) => {
+                let accuracy = metrics.first().copied().unwrap_or(f64::NAN);
+                format!("validation accuracy {:.2} %", 100.0 * accuracy)
+            }
+        }
+    }
+
+    fn next(&self, path: &str) -> Vec<String> {
+        vec![
+            format!("polygrad eval {path}"),
+            format!("polygrad predict {path} FILE.csv"),
+        ]
+    }
+}
+
+impl Exported for Settings {
+    fn network(&self) -> String {
+        "mlp".to_owned()
+    }
+
+    fn input(&self) -> Result<(&'static str, Vec<usize>)> {
+        Ok(("features", vec![self.encoder()?.width()]))
+    }
+
+    fn output(&self) -> &'static str {
+        match self.goal {
+            Goal::Regress { .. } => "prediction",
+            _ => "logits",
+        }
+    }
+
+    /// Numbers are in the target's units.
+    fn answer(&self, model: &Sequential, x: &Tensor) -> polygrad::Result<Tensor> {
+        let answer = model.forward(x)?;
+        match self.goal {
+            Goal::Regress { mean, std } => (answer * std)? + mean,
+            _ => Ok(answer),
+        }
+    }
+
+    fn metadata(&self) -> Result<Vec<(&'static str, String)>> {
+        let encoder = serde_json::to_string(self.encoder()?)
+            .map_err(|e| Failure::new(format!("the encoder cannot be written as JSON: {e}")))?;
+        let mut metadata = vec![("target", self.target.clone()), ("encoder", encoder)];
+        if let Goal::Classify { classes } = &self.goal {
+            metadata.push(("classes", classes.join("\n")));
+        }
+        Ok(metadata)
+    }
+
+    fn summary(&self) -> String {
+        format!(
+            "mlp on a table: {} from {} columns, {}",
+            self.target,
+            self.columns.len(),
+            match &self.goal {
+                Goal::Classify { classes } => format!("one of {} classes", classes.len()),
+                _ => "a number".to_owned(),
+            }
+        )
+    }
+}
+
+/// A number in five digits at most.
+fn figure(x: f64) -> String {
+    short(format!("{x:.4e}").parse().unwrap_or(x))
+}

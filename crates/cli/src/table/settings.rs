@@ -1,0 +1,314 @@
+//! What defines a run.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use polygrad::data::{Column, Table, TableEncoder};
+use serde::{Deserialize, Serialize};
+
+use super::data::{Data, checksum, rows_named, unfit};
+use crate::args::{Data as Place, Train};
+use crate::failure::{Failure, Result};
+use crate::kind::Kind;
+use crate::progress::{grouped, note};
+use crate::run::config::{Optimizer, Training};
+use crate::train::absolute;
+
+/// The share of the rows that may be held out.
+pub(crate) const SPLITS: RangeInclusive<f64> = 0.01..=0.9;
+
+/// Fewer rows teach nothing.
+const FEWEST: usize = 10;
+
+/// With more different texts than this a column holds names, not categories.
+const WORDS: usize = 1000;
+
+/// Larger numbers have squares that no float holds.
+const LARGEST: f64 = 1e30;
+
+/// The settings of a run, as `config.json` has them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    #[serde(flatten)]
+    pub(super) training: Training,
+    /// The file, as an absolute path.
+    #[serde(default, with = "crate::run::any_path")]
+    pub(super) data: Option<PathBuf>,
+    /// Of all its cells.
+    pub(super) checksum: String,
+    pub(super) rows: usize,
+    /// The column that is predicted.
+    pub(super) target: String,
+    /// The columns that it is predicted from.
+    pub(super) columns: Vec<String>,
+    /// Those that were left out.
+    pub(super) ignored: Vec<String>,
+    /// The share of the rows that the model is judged by.
+    pub(super) validation_split: f64,
+    pub(super) optimizer: Optimizer,
+    /// Units of the hidden layers.
+    pub(super) hidden: Vec<usize>,
+    pub(super) goal: Goal,
+    /// From the columns to what the model takes, by the training rows; none before they are known.
+    pub(super) encoder: Option<TableEncoder>,
+}
+
+/// What the target is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Goal {
+    /// Its column tells.
+    Either,
+    /// One of some words or whole numbers.
+    Classify { classes: Vec<String> },
+    /// A number, learnt as `(x - mean) / std`.
+    Regress { mean: f64, std: f64 },
+}
+
+impl Goal {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Either => "either",
+            Self::Classify { .. } => "classify",
+            Self::Regress { .. } => "regress",
+        }
+    }
+
+    /// How many numbers the model gives.
+    pub(super) fn outputs(&self) -> usize {
+        match self {
+            Self::Either => 0,
+            Self::Classify { classes } => classes.len(),
+            Self::Regress { .. } => 1,
+        }
+    }
+}
+
+/// The file that the command line names, if it does.
+///
+/// # Errors
+/// One that is not there, or two.
+pub(super) fn file(args: &Train) -> Result<Option<PathBuf>> {
+    match (&args.path, &args.data.folder) {
+        (Some(_), Some(_)) => Err(Failure::new("two files are named, one of them with --data").fix("name one")),
+        (path, data) => path.as_deref().or(data.as_deref()).map(absolute).transpose(),
+    }
+}
+
+/// The file that `--data` names, if it does.
+///
+/// # Errors
+/// One that is not there.
+pub(super) fn file_of(data: &Place) -> Result<Option<PathBuf>> {
+    data.folder.as_deref().map(absolute).transpose()
+}
+
+pub(super) fn no_file() -> Failure {
+    Failure::new("a table lies in a file, which was not named")
+        .fix("for example: polygrad train table houses.csv --target price")
+}
+
+impl Settings {
+    /// Those of a new run; what depends on the table is still empty.
+    ///
+    /// # Errors
+    /// No file, or one that is not there; no target.
+    pub(super) fn of_options(args: &Train) -> Result<Self> {
+        let data = file(args)?.ok_or_else(no_file)?;
+        let target = args.target.clone().ok_or_else(|| {
+            Failure::new("the column to be predicted was not named")
+                .fix("for example: polygrad train table houses.csv --target price")
+        })?;
+        Ok(Self {
+            training: Training::new(Kind::Table, args, 100, 64, 0.003),
+            data: Some(data),
+            checksum: String::new(),
+            rows: 0,
+            target,
+            columns: Vec::new(),
+            ignored: args.ignore.clone(),
+            validation_split: args.validation_split.unwrap_or(0.2),
+            optimizer: args.optimizer.unwrap_or(Optimizer::AdamW),
+            hidden: vec![64, 64],
+            goal: match (args.classify, args.regress) {
+                (true, _) => Goal::Classify { classes: Vec::new() },
+                (_, true) => Goal::Regress { mean: 0.0, std: 1.0 },
+                _ => Goal::Either,
+            },
+            encoder: None,
+        })
+    }
+
+    /// Fills in what depends on the table.
+    ///
+    /// # Errors
+    /// A column that is not there or that nothing can be learnt from; too few rows.
+    pub(super) fn fit(&mut self, data: &Data) -> Result<()> {
+        let (table, place) = (&data.table, &data.place);
+        let bad = |what: String, fix: String| Failure::new(format!("{place}: {what}")).fix(fix);
+        if table.rows() < FEWEST {
+            let what = format!("{} rows are too few to learn from and to be judged by", table.rows());
+            return Err(bad(what, format!("give a table of {FEWEST} rows or more")));
+        }
+        for name in [&self.target].into_iter().chain(&self.ignored) {
+            table.column(name).map_err(|e| unfit(place, &e))?;
+        }
+        let used = |name: &&String| **name != self.target && !self.ignored.contains(name);
+        self.columns = table.names().iter().filter(used).cloned().collect();
+        if self.columns.is_empty() {
+            let what = format!("there is no column to predict {:?} from", self.target);
+            return Err(bad(what, "give a table with more columns, or ignore fewer".to_owned()));
+        }
+        for name in &self.columns {
+            let column = table.column(name)?;
+            if let Column::Text(cells) = column {
+                let words = cells.iter().collect::<BTreeSet<_>>().len();
+                if words > WORDS {
+                    let what = format!("the column {name:?} has {} different texts", grouped(words as u64));
+                    return Err(bad(what, format!("leave it out: --ignore {name:?}")));
+                }
+            }
+            must_be_small(column).map_err(|what| {
+                bad(
+                    format!("the column {name:?} {what}"),
+                    format!("give it in another unit, or leave it out: --ignore {name:?}"),
+                )
+            })?;
+        }
+        self.checksum = checksum(table);
+        self.rows = table.rows();
+        let train = self.parts(data)?.0;
+        self.goal = self.goal_in(table, &train).map_err(|(what, fix)| {
+            let what = format!("the target {:?} {what}", self.target);
+            bad(what, fix)
+        })?;
+        let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        self.encoder = Some(TableEncoder::fit(&train, &columns).map_err(|e| unfit(place, &e))?);
+        Ok(())
+    }
+
+    /// Fails if a table has a column that there was none of at training: whoever trained had a reason for it, or made a mistake in its name.
+    ///
+    /// # Errors
+    /// The first such column.
+    pub(super) fn must_know(&self, data: &Data) -> Result<()> {
+        let known = |name: &String| self.columns.contains(name) || self.ignored.contains(name) || *name == self.target;
+        for name in &self.columns {
+            data.table.column(name).map_err(|e| unfit(&data.place, &e))?;
+        }
+        match data.table.names().iter().find(|name| !known(name)) {
+            None => Ok(()),
+            Some(name) => Err(Failure::new(format!(
+                "{} has a column {name:?}, which the table of training had not",
+                data.place
+            ))
+            .fix("take the column out, or train anew with it")),
+        }
+    }
+
+    /// What the target is: its classes are those of all rows, its scale that of the training rows.
+    ///
+    /// # Errors
+    /// What is wrong with it, and the fix.
+    fn goal_in(&self, table: &Table, train: &Table) -> std::result::Result<Goal, (String, String)> {
+        let column = table.column(&self.target).map_err(|e| (e.to_string(), String::new()))?;
+        let empty: Vec<usize> = match column {
+            Column::Numbers(numbers) => places(numbers, |x| !x.is_finite()),
+            Column::Text(cells) => places(cells, |cell| cell.trim().is_empty()),
+            _ => Vec::new(),
+        };
+        if !empty.is_empty() {
+            let what = format!("has empty or infinite cells: {}", rows_named(&empty));
+            return Err((what, "fill these cells, or take these rows out".to_owned()));
+        }
+        let anew = || "give rows with other values, or another --target".to_owned();
+        match (&self.goal, column) {
+            (Goal::Either | Goal::Classify { .. }, Column::Text(_)) | (Goal::Classify { .. }, _) => {
+                let classes = classes(column)?;
+                match classes.len() {
+                    0 | 1 => Err((format!("is {:?} in every row", classes.concat()), anew())),
+                    2..=WORDS => Ok(Goal::Classify { classes }),
+                    many => Err((
+                        format!(
+                            "has {} classes in {} rows",
+                            grouped(many as u64),
+                            grouped(table.rows() as u64)
+                        ),
+                        "predict a number with --regress, or give another --target".to_owned(),
+                    )),
+                }
+            }
+            (Goal::Regress { .. }, Column::Text(cells)) => {
+                let word = cells.iter().find(|cell| cell.trim().parse::<f64>().is_err());
+                let what = format!("is no number: it has {:?}", word.map_or("", String::as_str));
+                Err((what, "leave --regress out, or correct the cell".to_owned()))
+            }
+            (_, column) => {
+                must_be_small(column).map_err(|what| (what, "give it in another unit".to_owned()))?;
+                let numbers = train
+                    .numbers(&self.target)
+                    .map_err(|e| (e.to_string(), String::new()))?;
+                let count = numbers.len() as f64;
+                let mean = numbers.iter().sum::<f64>() / count;
+                let std = (numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count).sqrt();
+                if numbers.iter().all(|&x| x == numbers[0]) || std == 0.0 {
+                    return Err((format!("is {} in every training row", numbers[0]), anew()));
+                }
+                if self.goal == Goal::Either
+                    && let Some(few) = classes(column).ok().filter(|classes| classes.len() <= 10)
+                {
+                    note(&format!(
+                        "{:?} has {} different values, which are learnt as numbers; --classify makes them classes",
+                        self.target,
+                        few.len()
+                    ));
+                }
+                Ok(Goal::Regress { mean, std })
+            }
+        }
+    }
+}
+
+/// The values of a column, each once.
+///
+/// # Errors
+/// Numbers that are not whole, and the fix.
+fn classes(column: &Column) -> std::result::Result<Vec<String>, (String, String)> {
+    match column {
+        Column::Numbers(numbers) => {
+            if let Some(x) = numbers.iter().find(|x| x.fract() != 0.0 || x.abs() > 1e15) {
+                let what = format!("has {x}, which is no whole number and so no class");
+                return Err((what, "leave --classify out, or give whole numbers or words".to_owned()));
+            }
+            let distinct: BTreeSet<i64> = numbers.iter().map(|&x| x as i64).collect();
+            Ok(distinct.into_iter().map(|x| x.to_string()).collect())
+        }
+        Column::Text(cells) => {
+            let distinct: BTreeSet<&String> = cells.iter().collect();
+            Ok(distinct.into_iter().cloned().collect())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// # Errors
+/// What is wrong with it.
+fn must_be_small(column: &Column) -> std::result::Result<(), String> {
+    let Column::Numbers(numbers) = column else {
+        return Ok(());
+    };
+    match numbers.iter().find(|x| x.abs() > LARGEST) {
+        Some(x) => Err(format!("has {x:e}, which is too large to compute with")),
+        None => Ok(()),
+    }
+}
+
+fn places<T>(cells: &[T], is_bad: impl Fn(&T) -> bool) -> Vec<usize> {
+    cells
+        .iter()
+        .enumerate()
+        .filter(|(_, cell)| is_bad(cell))
+        .map(|(at, _)| at)
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! What a kind of run has of its own; all else is the same for every run.
+
+use std::path::Path;
+
+use polygrad::data::DataLoader;
+use polygrad::nn::Module;
+use polygrad::train::{Row, Trainer, TrainerConfig};
+use polygrad::{Device, Tensor};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::args::Train;
+use crate::failure::{Failure, Result};
+use crate::kind::Kind;
+use crate::run::config::Training;
+use crate::train::resumed::Fixed;
+
+/// Inputs and targets.
+pub(crate) type Batch = (Tensor, Tensor);
+
+/// The settings of a run of one kind, as `config.json` has them, and what follows from them.
+pub(crate) trait Task: Serialize + DeserializeOwned + Clone + PartialEq {
+    /// What is learnt from, in memory.
+    type Data;
+    /// What learns.
+    type Model: Module + 'static;
+
+    /// Which kind this is.
+    const KIND: Kind;
+    /// What the data are called that the model is judged by.
+    const JUDGED_BY: &'static str;
+    /// The settings that say where the data are, which may change while a run is stopped.
+    const PLACES: &'static [&'static str];
+
+    /// Those of a new run; what depends on the data is still empty.
+    ///
+    /// # Errors
+    /// Options that make no sense, or a place that is not there.
+    fn new(args: &Train) -> Result<Self>;
+
+    /// Takes the options that a run may go on with, and tells `fixed` of all others; those of every run aside.
+    ///
+    /// # Errors
+    /// A place that is not there.
+    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()>;
+
+    /// The settings that every run has.
+    fn training(&self) -> &Training;
+    fn training_mut(&mut self) -> &mut Training;
+
+    /// Fails unless every setting is one with which a run can be trained, written and read again; those of every run aside.
+    ///
+    /// # Errors
+    /// The first such setting, with its bounds.
+    fn check(&self) -> std::result::Result<(), String>;
+
+    /// What the data set is called on the command line.
+    fn dataset(&self) -> &str;
+    /// The parts of the name of the run.
+    fn title(&self) -> Vec<String>;
+    /// Where the data are.
+    fn place(&self) -> String;
+
+    /// The data of a run, new or old.
+    ///
+    /// # Errors
+    /// Data that cannot be found or read.
+    fn load(&self) -> Result<Self::Data>;
+
+    /// Fills in what depends on the data.
+    ///
+    /// # Errors
+    /// Data that nothing can be learnt from.
+    fn describe(&mut self, data: &Self::Data) -> Result<()>;
+
+    /// Says that the data, which give the settings `found`, are not those that the run in `path` began with.
+    fn other_data(&self, found: &Self, path: &Path) -> Failure;
+
+    /// The data to train on, and those to judge by.
+    ///
+    /// # Errors
+    /// Settings that make no sense; too few data.
+    fn loaders(&self, data: &Self::Data, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)>;
+
+    /// A new model with weights from this thread's generator.
+    ///
+    /// # Errors
+    /// Data that are too small for it, or a device that fails.
+    fn model(&self, device: &Device) -> Result<Self::Model>;
+
+    /// Says what is trained on what.
+    fn about(&self, data: &Self::Data, model: &Self::Model, device: &Device) -> Vec<String>;
+
+    /// How `model` is trained, which takes so many steps; the rest is in `options`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn trainer(&self, model: Self::Model, steps: u64, options: TrainerConfig) -> Result<Trainer<Self::Model, Batch>>;
+
+    /// What the last evaluation found.
+    fn result(&self, last: &Row) -> String;
+
+    /// The commands to try on the run in `path`.
+    fn next(&self, path: &str) -> Vec<String>;
+}

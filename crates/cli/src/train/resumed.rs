@@ -1,0 +1,104 @@
+//! What may change between the sessions of a run, and what may not.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::args::Train;
+use crate::failure::{Failure, Result, Shown};
+use crate::progress::short;
+use crate::task::Task;
+
+/// The settings with which a run goes on: its own, except for what may change, which is the number of epochs (it may grow), the device and the
+/// place of the data.
+///
+/// # Errors
+/// Options that ask for something else than the run has, all of them with both values; a place that is not there.
+pub(crate) fn settings<T: Task>(args: &Train, stored: &T, run: &Path) -> Result<T> {
+    T::KIND.must_have(args)?;
+    let (mut config, mut fixed) = (stored.clone(), Fixed::default());
+    let known = stored.training();
+    fixed.option("the data set", args.dataset.clone(), stored.dataset().to_owned());
+    fixed.option("--batch-size", args.batch_size, known.batch_size);
+    fixed.option("--lr", args.lr.map(short), short(known.lr));
+    fixed.option("--seed", args.seed, known.seed);
+    let fewer = args.epochs.filter(|&epochs| epochs < known.epochs);
+    fixed.option("--epochs", fewer, known.epochs);
+    config.resume(args, &mut fixed)?;
+    fixed.check(run)?;
+    let training = config.training_mut();
+    training.epochs = args.epochs.unwrap_or(training.epochs);
+    if let Some(backend) = &args.backend {
+        (training.backend, training.threads) = (backend.clone(), None);
+    }
+    training.threads = args.threads.or(training.threads);
+    Ok(config)
+}
+
+/// What a run that goes on cannot be asked to change.
+#[derive(Default)]
+pub(crate) struct Fixed(Vec<String>);
+
+impl Fixed {
+    /// An option, what it was given, and what the run has.
+    pub(crate) fn option<S: PartialEq + Display>(&mut self, option: &str, given: Option<S>, stored: S) {
+        if let Some(given) = given.filter(|given| *given != stored) {
+            self.0.push(format!("{option} is {stored} there, not {given}"));
+        }
+    }
+
+    /// Fails if an option asked for something else than the run has, naming all that did.
+    pub(crate) fn check(self, run: &Path) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "{} cannot go on with other settings: {}",
+            run.shown(),
+            self.0.join("; ")
+        ))
+        .fix("leave these options out (--epochs may grow), or start a new run without --resume"))
+    }
+}
+
+/// One line for each setting with which a run goes on that differs from how it began.
+pub(crate) fn changes<T: Task>(before: &T, now: &T) -> Vec<String> {
+    let (old, new) = (before.training(), now.training());
+    let threads = |threads: Option<usize>| threads.map_or("one per core".to_owned(), |n| n.to_string());
+    let rounding = "; losses are the same but for rounding";
+    let settings = [
+        (
+            "epochs",
+            [old.epochs, new.epochs].map(|epochs| epochs.to_string()),
+            "; the learning rate goes on as if that had been so from the start",
+        ),
+        ("backend", [old.backend.clone(), new.backend.clone()], rounding),
+        ("threads", [old.threads, new.threads].map(threads), rounding),
+        ("data", [before.place(), now.place()], ""),
+    ];
+    let changed = settings.into_iter().filter(|(_, [before, now], _)| before != now);
+    changed
+        .map(|(what, [before, now], note)| format!("{what}: {now} instead of {before}{note}"))
+        .collect()
+}
+
+/// The settings that a checkpoint and `config.json` disagree about, other than those that [`settings`] may change.
+pub(crate) fn disagreements<T: Task>(checkpoint: &T, file: &T) -> Vec<String> {
+    let all = |config: &T| match serde_json::to_value(config) {
+        Ok(Value::Object(mut settings)) => {
+            let may_change = ["epochs", "backend", "threads", "polygrad"];
+            for key in may_change.iter().chain(T::PLACES) {
+                settings.remove(*key);
+            }
+            settings
+        }
+        _ => Map::new(),
+    };
+    let file = all(file);
+    let differs = |(key, value): (String, Value)| {
+        let other = file.get(&key).filter(|other| **other != value)?;
+        Some(format!("{key} is {value} in the checkpoint, {other} in config.json"))
+    };
+    all(checkpoint).into_iter().filter_map(differs).collect()
+}
