@@ -18,8 +18,3 @@ pub(crate) fn must_be_there() -> Result<()> {
 pub(crate) fn show(options: TrainerConfig) -> TrainerConfig {
     options.callback(Dashboard::printing(say))
 }
-
-/// Gives the terminal back, if a dashboard has it.
-pub(crate) fn restore() {
-    Dashboard::restore();
-}

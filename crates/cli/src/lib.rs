@@ -35,7 +35,6 @@ mod devices;
 mod evaluation;
 mod failure;
 mod images;
-mod interrupt;
 mod kind;
 #[cfg(feature = "lab")]
 mod lab;

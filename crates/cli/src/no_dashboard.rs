@@ -17,6 +17,3 @@ pub(crate) fn must_be_there() -> Result<()> {
 pub(crate) fn show(options: TrainerConfig) -> TrainerConfig {
     options
 }
-
-/// There is nothing to give back.
-pub(crate) fn restore() {}

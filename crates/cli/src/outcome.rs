@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use crate::failure::Result;
-use crate::{interrupt, progress};
+use crate::progress;
+
+/// The exit status of a command that Ctrl-C ended, as shells have it: 128 + SIGINT.
+pub(crate) const EXIT_STATUS: u8 = 130;
 
 /// How a command ended, when nothing went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub(crate) enum Outcome {
 pub(crate) fn end(outcome: Result<Outcome>) -> ExitCode {
     match outcome.and_then(|outcome| progress::written().map(|()| outcome)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Interrupted) => ExitCode::from(interrupt::EXIT_STATUS),
+        Ok(Outcome::Interrupted) => ExitCode::from(EXIT_STATUS),
         Err(failure) => {
             progress::note(&format!("error: {failure}"));
             ExitCode::FAILURE

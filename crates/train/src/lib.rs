@@ -3,6 +3,8 @@
 mod bar;
 #[cfg(feature = "tui")]
 mod dashboard;
+#[cfg(feature = "ctrlc")]
+mod interrupt;
 mod metric;
 mod mlflow;
 mod progress_bar;

@@ -38,12 +38,6 @@ impl AtomicFile {
     pub(crate) fn commit(self) -> Result<()> {
         self.file.commit().map_err(|e| Failure::io("write", &self.path, &e))
     }
-
-    /// Writes the whole content and [commits](Self::commit) it.
-    pub(crate) fn finish(mut self, bytes: &[u8]) -> Result<()> {
-        self.append(bytes)?;
-        self.commit()
-    }
 }
 
 #[cfg(test)]
@@ -55,7 +49,11 @@ mod tests {
     #[test]
     fn errors_name_the_file_and_clean_up() {
         let dir = tempfile::tempdir().unwrap();
-        let write = |path: &Path, bytes: &[u8]| AtomicFile::create(path)?.finish(bytes);
+        let write = |path: &Path, bytes: &[u8]| {
+            let mut file = AtomicFile::create(path)?;
+            file.append(bytes)?;
+            file.commit()
+        };
         let path = dir.path().join("missing/a.json");
         let text = write(&path, b"x").unwrap_err().to_string();
         assert!(text.contains("missing/a.json"), "{text}");

@@ -9,7 +9,6 @@ use polygrad::{Device, manual_seed};
 use super::explained;
 use crate::dashboard;
 use crate::failure::{Result, Shown};
-use crate::interrupt::Interrupt;
 use crate::outcome::Outcome;
 use crate::progress::{clock, note, say};
 use crate::run::{curves, resume_command};
@@ -33,7 +32,6 @@ pub(super) fn run<T: Task>(
     let model = config.model(device)?;
     let about = config.about(data, &model, device);
     about.iter().chain(changes).for_each(|line| say(line));
-    let interrupt = Interrupt::install()?;
     let folder = RunFolder::new(run.path());
     let curves = Curves {
         path: folder.curves(),
@@ -44,7 +42,7 @@ pub(super) fn run<T: Task>(
         .run(run)
         .settings(config)?
         .validation_name(T::JUDGED_BY)
-        .stop_flag(interrupt.flag())
+        .stop_on_ctrl_c()?
         .callback(announce)
         .callback(curves);
     let options = match tui {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
-use crate::interrupt::EXIT_STATUS;
+use crate::outcome::EXIT_STATUS;
 
 /// How often somebody who waits looks.
 const LOOK: Duration = Duration::from_millis(5);

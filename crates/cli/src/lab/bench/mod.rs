@@ -90,13 +90,15 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
             }
         }
     }
-    if let Some(file) = json {
-        file.finish(format!("{:#}\n", report.to_json()).as_bytes())?;
+    if let Some(mut file) = json {
+        file.append(format!("{:#}\n", report.to_json()).as_bytes())?;
+        file.commit()?;
     }
-    if let (Some(file), Some(path)) = (plot, &args.plot) {
+    if let (Some(mut file), Some(path)) = (plot, &args.plot) {
         let chart = chart::draw(report.ratios());
         let chart = chart.map_err(|e| Failure::new(format!("cannot encode {}: {e}", path.shown())))?;
-        file.finish(&chart)?;
+        file.append(&chart)?;
+        file.commit()?;
     }
     Ok(Outcome::Done)
 }

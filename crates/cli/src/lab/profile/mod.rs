@@ -117,9 +117,10 @@ fn profile(subject: &Subject, device: &Device, how: &How) -> Result<Outcome> {
     if let Some(warning) = table::copies(&profile) {
         say(&format!("\n{warning}"));
     }
-    if let Some(file) = file {
+    if let Some(mut file) = file {
         let trace = trace::trace(&subject.title(), &profile);
-        file.finish(format!("{trace}\n").as_bytes())?;
+        file.append(format!("{trace}\n").as_bytes())?;
+        file.commit()?;
     }
     Ok(Outcome::Done)
 }
