@@ -7,6 +7,7 @@
 extern crate self as polygrad_nn;
 
 mod compile;
+pub mod distributions;
 mod init;
 mod io;
 mod layers;

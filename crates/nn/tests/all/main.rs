@@ -10,6 +10,7 @@ mod captured;
 mod compiled;
 mod derive;
 mod differences;
+mod distributions;
 mod ema;
 mod files;
 mod generation;
