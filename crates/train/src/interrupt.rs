@@ -8,9 +8,6 @@ use polygrad_core::{Error, ErrorKind, Result};
 
 use crate::TrainerConfig;
 
-/// The exit status of a process that Ctrl-C ended, as shells have it: 128 + SIGINT.
-const EXIT_STATUS: i32 = 130;
-
 /// Set once it was pressed; there from the first time that somebody asks.
 static ASKED: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
@@ -25,7 +22,7 @@ fn flag() -> Result<Arc<AtomicBool>> {
         if flag.swap(true, Ordering::Relaxed) {
             #[cfg(feature = "tui")]
             crate::Dashboard::restore();
-            std::process::exit(EXIT_STATUS);
+            std::process::exit(crate::INTERRUPTED);
         }
         let text = "\nstopping after this step; press Ctrl-C again to stop at once without a checkpoint";
         // Where it cannot be written, there is nobody to tell.

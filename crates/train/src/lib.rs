@@ -11,6 +11,10 @@ mod progress_bar;
 mod run;
 mod trainer;
 
+/// The exit status of a process that Ctrl-C ended, as shells have it: 128 + SIGINT.
+#[cfg(any(feature = "ctrlc", feature = "tui"))]
+const INTERRUPTED: i32 = 130;
+
 pub use bar::Bar;
 #[cfg(feature = "tui")]
 pub use dashboard::Dashboard;

@@ -95,7 +95,14 @@ struct Curves {
 impl Callback for Curves {
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
         let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAWN);
-        if matches!(event, Event::End) || matches!(event, Event::Epoch(_)) && is_due {
+        let draws = match event {
+            Event::End => true,
+            // A run that did not begin leaves nothing.
+            Event::Failed => !progress.history.is_empty(),
+            Event::Epoch(_) => is_due,
+            _ => false,
+        };
+        if draws {
             let chart = curves::Chart {
                 title: &self.title,
                 metric: progress.metrics.first().map(String::as_str),

@@ -20,6 +20,8 @@ mod in_a_terminal {
 
     use crate::common::Scene;
 
+    /// How long anything may take on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(300);
     const ENTER: &str = "\u{1b}[?1049h";
     const LEAVE: &str = "\u{1b}[?1049l";
 
@@ -68,15 +70,23 @@ mod in_a_terminal {
         fn press(&mut self, key: &[u8]) {
             let started = Instant::now();
             while !self.output().contains(is_braille) {
-                assert!(started.elapsed() < Duration::from_secs(60), "{:?}", self.output());
+                assert!(started.elapsed() < PATIENCE, "{:?}", self.output());
                 std::thread::sleep(Duration::from_millis(5));
             }
-            self.child.stdin.as_mut().unwrap().write_all(key).unwrap();
+            let stdin = self.child.stdin.as_mut().unwrap();
+            // The first half of what a key might send, and nothing more.
+            stdin.write_all(b"\x1b[").unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            stdin.write_all(key).unwrap();
         }
 
         fn end(mut self, scene: &Scene) -> String {
-            self.child.wait().unwrap();
-            while !self.reader.is_finished() {
+            let started = Instant::now();
+            while self.child.try_wait().unwrap().is_none() || !self.reader.is_finished() {
+                if started.elapsed() > PATIENCE {
+                    self.child.kill().unwrap();
+                    panic!("it does not end: {:?}", self.output());
+                }
                 std::thread::sleep(Duration::from_millis(5));
             }
             let output = self.output();
@@ -102,7 +112,7 @@ mod in_a_terminal {
         let mut rows = "y,x\n".to_owned();
         (0..9000).for_each(|i| rows += &format!("{},{i}\n", i * i % 17));
         scene.write("t.csv", rows.as_bytes());
-        let images = "train bars --data data --model mlp --threads 1 --batch-size 1 --epochs 100";
+        let images = "train bars --data data --model mlp --threads 1 --batch-size 1 --epochs 300";
         let table = "train table t.csv --target y --threads 1 --batch-size 1 --epochs 30";
         for (i, (line, key)) in [(images, &b"q"[..]), (table, b"\x03")].into_iter().enumerate() {
             let (stopped, whole) = (format!("stopped-{i}"), format!("whole-{i}"));

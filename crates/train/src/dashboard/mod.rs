@@ -1,5 +1,6 @@
 //! Shows how training goes on the whole of a terminal.
 
+mod keys;
 mod screen;
 mod state;
 mod view;
@@ -90,6 +91,10 @@ impl Callback for Dashboard {
         if matches!(event, Event::Begin) && has_work && std::io::stdout().is_terminal() {
             self.begun = Instant::now();
             self.screen = Screen::open(State::new(progress, self.begun))?;
+        }
+        if self.screen.as_ref().is_some_and(Screen::is_gone) {
+            // A panic somewhere, which may have been caught, gave the terminal back.
+            self.close();
         }
         let Some(screen) = &self.screen else {
             return self.plain.on_event(event, progress);

@@ -1,31 +1,39 @@
 //! The terminal, which a thread draws on and listens to.
 
+use std::cell::Cell;
 use std::io::{self, Stdout};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Once};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use polygrad_core::{Error, ErrorKind, Result};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 
+use super::keys::{Key, Keys};
 use super::state::{State, Told, memory};
 use super::{INTERVAL, view};
 
 /// Clocks go on where nothing else happens.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// As shells have it: 128 + SIGINT.
-const INTERRUPTED: i32 = 130;
+/// How long a terminal that does not take what is drawn is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether a dashboard has the terminal: there is one for the whole process.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether something is being drawn.
+static DRAWING: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this is the thread that draws.
+    static DRAWS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The terminal, until this goes.
 #[derive(Debug)]
@@ -33,7 +41,8 @@ pub(super) struct Screen {
     shared: Arc<Shared>,
     // Training must not wait for a terminal, as it would for a lock that is held while something is drawn.
     told: Sender<Told>,
-    thread: Option<JoinHandle<State>>,
+    /// What the thread leaves when it ends.
+    left: Receiver<State>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +57,7 @@ impl Screen {
     /// # Errors
     /// The system refuses.
     pub(super) fn open(state: State) -> Result<Option<Self>> {
-        if TAKEN.swap(true, Relaxed) {
+        if TAKEN.swap(true, SeqCst) {
             return Ok(None);
         }
         give_back_on_panic();
@@ -57,19 +66,20 @@ impl Screen {
             Error::new(ErrorKind::Io, format!("cannot take the terminal for a dashboard: {e}"))
                 .with_hint("train without the dashboard")
         };
+        let keys = Keys::new().map_err(failed)?;
         let terminal = take().map_err(failed)?;
         let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
         let (told, news) = mpsc::channel();
+        let (leaves, left) = mpsc::channel();
         let thread = std::thread::Builder::new().name("dashboard".to_owned());
-        let thread = thread
-            .spawn(move || show(terminal, state, &news, &seen))
-            .map_err(failed)?;
-        Ok(Some(Self {
-            shared,
-            told,
-            thread: Some(thread),
-        }))
+        let work = move || {
+            DRAWS.set(true);
+            // Whoever waited may have gone.
+            let _ = leaves.send(show(terminal, &keys, state, &news, &seen));
+        };
+        thread.spawn(work).map_err(failed)?;
+        Ok(Some(Self { shared, told, left }))
     }
 
     /// Shows what has happened.
@@ -83,15 +93,21 @@ impl Screen {
         self.shared.stop.load(Relaxed)
     }
 
+    /// Whether the terminal was given back meanwhile.
+    #[allow(clippy::unused_self, reason = "there is one for the whole process")]
+    pub(super) fn is_gone(&self) -> bool {
+        !TAKEN.load(SeqCst)
+    }
+
     /// Gives the terminal back, and the notices that were shown on it.
-    pub(super) fn close(mut self) -> Vec<String> {
+    pub(super) fn close(self) -> Vec<String> {
         self.end().map_or_else(Vec::new, |state| state.notices.into())
     }
 
-    fn end(&mut self) -> Option<State> {
+    fn end(&self) -> Option<State> {
         self.shared.over.store(true, Relaxed);
-        // A panic of its own has been told by the hook.
-        let state = self.thread.take().and_then(|thread| thread.join().ok());
+        // A panic of its own has been told by the hook; a terminal that takes nothing keeps the thread, and not the training.
+        let state = self.left.recv_timeout(PATIENCE).ok();
         restore();
         state
     }
@@ -111,7 +127,12 @@ fn take() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
 
 /// Gives the terminal back, if it was taken.
 pub(super) fn restore() {
-    if TAKEN.swap(false, Relaxed) {
+    if TAKEN.swap(false, SeqCst) {
+        // The rest of a drawing would land behind what follows.
+        let begun = Instant::now();
+        while !DRAWS.get() && DRAWING.load(SeqCst) && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // Where this fails, there is no terminal any more.
         let _ = disable_raw_mode();
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
@@ -132,6 +153,7 @@ fn give_back_on_panic() {
 
 fn show(
     mut terminal: Terminal<CrosstermBackend<Stdout>>,
+    keys: &Keys,
     mut state: State,
     news: &Receiver<Told>,
     shared: &Shared,
@@ -139,7 +161,7 @@ fn show(
     let (mut drawn, mut measured): (Option<Instant>, Option<Instant>) = (None, None);
     let is_due = |last: Option<Instant>, after: Duration| last.is_none_or(|last| last.elapsed() >= after);
     let mut has_changed = true;
-    while !shared.over.load(Relaxed) && TAKEN.load(Relaxed) {
+    while !shared.over.load(Relaxed) && TAKEN.load(SeqCst) {
         for told in news.try_iter() {
             state.take(told);
             has_changed = true;
@@ -150,17 +172,19 @@ fn show(
         }
         if has_changed && is_due(drawn, INTERVAL) || is_due(drawn, IDLE) {
             (drawn, has_changed) = (Some(Instant::now()), false);
-            // A terminal that has gone shows nothing; training goes on.
-            let _ = terminal.draw(|frame| view::draw(frame, &state));
-        }
-        match event::poll(INTERVAL).and_then(|is_there| is_there.then(event::read).transpose()) {
-            Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release && is_stop(key, shared) => {
-                state.stopping = true;
-                has_changed = true;
+            DRAWING.store(true, SeqCst);
+            if TAKEN.load(SeqCst) {
+                // A terminal that has gone shows nothing; training goes on. A new size is seen here.
+                let _ = terminal.draw(|frame| view::draw(frame, &state));
             }
-            // The new size is seen when it is drawn.
-            Ok(Some(Event::Resize(..))) => has_changed = true,
-            Ok(_) => {}
+            DRAWING.store(false, SeqCst);
+        }
+        match keys.wait(INTERVAL) {
+            Ok(Some(key)) => {
+                stop(key, shared);
+                (state.stopping, has_changed) = (true, true);
+            }
+            Ok(None) => {}
             Err(_) => std::thread::sleep(INTERVAL),
         }
     }
@@ -168,15 +192,10 @@ fn show(
     state
 }
 
-/// Whether a key asks to stop; if it does, training is told so.
-fn is_stop(key: KeyEvent, shared: &Shared) -> bool {
-    let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    if !is_interrupt && key.code != KeyCode::Char('q') {
-        return false;
-    }
-    if shared.stop.swap(true, Relaxed) && is_interrupt {
+/// Tells training to stop; a second Ctrl-C ends the process.
+fn stop(key: Key, shared: &Shared) {
+    if shared.stop.swap(true, Relaxed) && key == Key::Interrupt {
         restore();
-        std::process::exit(INTERRUPTED);
+        std::process::exit(crate::INTERRUPTED);
     }
-    true
 }
