@@ -32,7 +32,11 @@ fn main() -> Result<()> {
     // Old files have the numbers of positions among their tensors, too.
     let state = StateDict::load(file("model.safetensors"))?;
     let report = model.load_state_dict(&state, false)?;
-    eprintln!("{report:?}");
+    if let Some(missing) = report.missing.first() {
+        return Err(Error::invalid(format!(
+            "the file has no {missing}: it is of another model"
+        )));
+    }
     model.eval();
 
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

@@ -46,16 +46,10 @@ def below(bits, bound):
 
 
 def windows(seed, epoch, count, bound):
-    """Where the sequences of an epoch begin, in their order: as crates/data/src/rng.rs draws them."""
+    """Where the sequences of an epoch begin: as crates/data/src/rng.rs draws them for each example."""
     counter = 1 << 63 | epoch << 33
-    order = list(range(count))
-    bits = philox(seed, np.arange(count, dtype=np.uint64) + np.uint64(counter))
-    for last in range(count - 1, 0, -1):
-        other = below(bits[last], last + 1)
-        order[last], order[other] = order[other], order[last]
     keys = philox(seed, np.arange(count, dtype=np.uint64) + np.uint64(counter + (1 << 32)))
-    begins = [below(bits, bound) for bits in philox(keys, np.zeros(count, np.uint64))]
-    return [begins[index] for index in order]
+    return [below(bits, bound) for bits in philox(keys, np.zeros(count, np.uint64))]
 
 
 class Block(nn.Module):
@@ -111,7 +105,7 @@ def trained(settings, tokens):
     context, batch = settings["context"], settings["batch_size"]
     end = len(tokens) - len(tokens) // 10
     count = end // context
-    steps = -(-count // batch) * settings["epochs"]
+    steps = -(-count // batch)
     torch.manual_seed(settings["seed"])
     model = Gpt(settings)
     optimizer = torch.optim.AdamW(model.parameters(), settings["lr"], (0.9, 0.99), weight_decay=0.1, fused=True)
@@ -121,25 +115,22 @@ def trained(settings, tokens):
         logits = model(rows[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
-    step, seconds = 0, 0.0
-    for epoch in range(settings["epochs"]):
-        begins = windows(settings["seed"], epoch, count, end - context)
-        started = time.perf_counter()
-        for at in range(0, count, batch):
-            for group in optimizer.param_groups:
-                group["lr"] = settings["lr"] * factor(step, steps)
-            optimizer.zero_grad()
-            loss(begins[at : at + batch]).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            step += 1
-        seconds += time.perf_counter() - started
+    begins = windows(settings["seed"], 0, count, end - context)
+    started = time.perf_counter()
+    for step, at in enumerate(range(0, count, batch)):
+        for group in optimizer.param_groups:
+            group["lr"] = settings["lr"] * factor(step, steps)
+        optimizer.zero_grad()
+        loss(begins[at : at + batch]).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    seconds = time.perf_counter() - started
     begins, total = list(range(end, len(tokens) - context, context)), 0.0
     with torch.no_grad():
         for at in range(0, len(begins), EVALUATED):
             part = begins[at : at + EVALUATED]
             total += loss(part).item() * len(part)
-    return total / len(begins), seconds, count * context * settings["epochs"]
+    return total / len(begins), seconds, count * context
 
 
 def written_by_transformers(run, settings, prompt, count):
@@ -187,6 +178,8 @@ def main():
     ratios = []
     for run in map(pathlib.Path, sys.argv[1:]):
         settings = json.loads((run / "config.json").read_text())
+        # The seconds in metrics.csv would count the evaluations in between.
+        assert settings["epochs"] == 1, "give runs of one epoch"
         threads = settings["threads"] or torch.get_num_threads()
         torch.set_num_threads(threads)
         places = {c: i for i, c in enumerate(settings["characters"])}

@@ -7,8 +7,10 @@ use polygrad_core::{DType, Error, PoolParams, Result, Shape, dispatch_dtype};
 use super::geometry::Geometry;
 use super::max_rows::MaxRows;
 use super::max_values::max_values;
+use super::wide;
 use crate::CpuTensor;
 use crate::loops::Pointer;
+use crate::ops::half::Half;
 use crate::ops::{convert, floats, numbers};
 
 fn sees_nothing(op: &'static str, x: &CpuTensor) -> Error {
@@ -40,8 +42,8 @@ fn prepare(op: &'static str, x: &CpuTensor, params: &PoolParams) -> Result<(CpuT
 /// See [`polygrad_core::Backend::max_pool`].
 pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> Result<(CpuTensor, Option<CpuTensor>)> {
     numbers("max_pool", x.dtype())?;
-    if matches!(x.dtype(), DType::F16 | DType::BF16) {
-        let (values, places) = max_pool(&convert::cast(x, DType::F32)?, params, positions)?;
+    if Half::of(x.dtype()).is_some() {
+        let (values, places) = max_pool(&wide(x)?, params, positions)?;
         return Ok((convert::cast(&values, x.dtype())?, places));
     }
     let (x, shape, g) = prepare("max_pool", x, params)?;
@@ -159,9 +161,8 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
             .with_op("max_pool_backward")
             .with_operands([(*grad.shape(), grad.dtype()), (*indices.shape(), indices.dtype())]));
     }
-    if matches!(grad.dtype(), DType::F16 | DType::BF16) {
-        let wide = convert::cast(grad, DType::F32)?;
-        return convert::cast(&max_pool_backward(&wide, indices, input_shape)?, grad.dtype());
+    if Half::of(grad.dtype()).is_some() {
+        return convert::cast(&max_pool_backward(&wide(grad)?, indices, input_shape)?, grad.dtype());
     }
     let (grad, indices) = (grad.contiguous()?, indices.contiguous()?);
     let plane: usize = input_shape[2..].iter().product();
@@ -246,8 +247,8 @@ fn check_average(op: &'static str, dtype: DType, params: &PoolParams, rank: usiz
 /// See [`polygrad_core::Backend::avg_pool`].
 pub(crate) fn avg_pool(x: &CpuTensor, params: &PoolParams) -> Result<CpuTensor> {
     check_average("avg_pool", x.dtype(), params, x.shape().rank())?;
-    if matches!(x.dtype(), DType::F16 | DType::BF16) {
-        return convert::cast(&avg_pool(&convert::cast(x, DType::F32)?, params)?, x.dtype());
+    if Half::of(x.dtype()).is_some() {
+        return convert::cast(&avg_pool(&wide(x)?, params)?, x.dtype());
     }
     let (x, shape, g) = prepare("avg_pool", x, params)?;
     let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
@@ -310,9 +311,8 @@ pub(crate) fn avg_pool_backward(grad: &CpuTensor, input_shape: Shape, params: &P
         ))
         .with_op("avg_pool_backward"));
     }
-    if matches!(grad.dtype(), DType::F16 | DType::BF16) {
-        let wide = convert::cast(grad, DType::F32)?;
-        return convert::cast(&avg_pool_backward(&wide, input_shape, params)?, grad.dtype());
+    if Half::of(grad.dtype()).is_some() {
+        return convert::cast(&avg_pool_backward(&wide(grad)?, input_shape, params)?, grad.dtype());
     }
     let grad = grad.contiguous()?;
     let g = Geometry::of_pool(&input_shape, &shape, params);

@@ -51,7 +51,7 @@ impl CTCLoss {
             return self.forward(log_probs, &targets, input_lengths, target_lengths);
         }
         let (&[steps, batch, classes], &[rows, labels]) = (&log_probs.dims()[..], &targets.dims()[..]) else {
-            let text = "takes log probabilities [T, N, C] and targets [N, S]";
+            let text = "takes log probabilities [T, N, C] and targets [N, S] or in a row, or [T, C] and [S]";
             return Err(misfit(OP, &[log_probs, targets], text));
         };
         let fits = |lengths: &[usize], most| lengths.len() == batch && lengths.iter().all(|&length| length <= most);
@@ -140,7 +140,8 @@ impl CTCLoss {
 /// Labels of all sequences, one after another, as rows of one length.
 fn padded<B: Backend>(targets: &Tensor<B>, lengths: &[usize]) -> Result<Tensor<B>> {
     let total = targets.dims()[0];
-    if lengths.iter().sum::<usize>() != total {
+    let sum = lengths.iter().try_fold(0_usize, |sum, &length| sum.checked_add(length));
+    if sum != Some(total) {
         let text = format!("there are {total} labels, and target lengths {lengths:?}");
         return Err(misfit(OP, &[targets], &text));
     }

@@ -334,6 +334,11 @@ fn labels_in_a_row_are_those_of_padded_rows<B: Backend>(device: &Device<B>) {
         ErrorKind::Shape,
         &["ctc_loss", "5 labels", "[3, 1, 2]"],
     );
+    fails(
+        ctc_loss(&log_p, &in_a_row, &steps, &[usize::MAX, 3, 3]),
+        ErrorKind::Shape,
+        &["ctc_loss", "5 labels"],
+    );
     let none = labels(&[], &[0]);
     let empty = ctc_loss(&log_p, &none, &steps, &[0, 0, 0]).unwrap();
     assert!(empty.item().unwrap().is_finite());
