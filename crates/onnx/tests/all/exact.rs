@@ -307,6 +307,9 @@ fn large_floats_do_not_overflow_on_the_way() {
     };
     near(&gemm(100.0, 0.001, None), 640.0, "Gemm");
     near(&gemm(40.0, 1.0, Some(-60_000.0)), 42_400.0, "Gemm");
+    let (image, bias) = (half(&[1, 2, 1, 1], &[200.0; 2]), half(&[1], &[-40_000.0]));
+    let y = run("Conv", 11, &[image.clone(), image, bias], &[], 1).unwrap();
+    near(&floats(&y, 0), 40_000.0, "Conv");
 }
 
 /// What docs/differences.md says of these.
@@ -317,9 +320,6 @@ fn choices_are_as_they_are_written_down() {
         ints(&run("Cast", 13, &[list(&[300f32, -129.0])], &[to], 1).unwrap(), 0),
         [44, 127]
     );
-    let (image, bias) = (half(&[1, 2, 1, 1], &[200.0; 2]), half(&[1], &[-40_000.0]));
-    let y = run("Conv", 11, &[image.clone(), image, bias], &[], 1).unwrap();
-    assert_eq!(floats(&y, 0), [f64::INFINITY]);
 }
 
 #[test]
