@@ -342,20 +342,16 @@ impl TableEncoder {
 
     /// How many numbers a row becomes.
     pub fn width(&self) -> usize {
-        let width = |encoding: &Encoding| match encoding {
-            Encoding::Standardized { .. } => 1,
-            Encoding::OneHot(words) => words.len(),
-        };
-        self.columns.iter().map(|(_, encoding)| width(encoding)).sum()
+        self.columns.iter().map(|(_, encoding)| encoding.width()).sum()
     }
 
     /// `[rows, width]`, f32.
     ///
     /// # Errors
-    /// When a column is not there, or was of numbers and now has something else.
+    /// When a column is not there, or was of numbers and now has something else; [`ErrorKind::OutOfMemory`].
     pub fn encode(&self, table: &Table) -> Result<HostTensor> {
         let (rows, width) = (table.rows(), self.width());
-        let mut values = vec![0.0_f32; rows * width];
+        let mut values = self.zeros(rows, width)?;
         let mut at = 0;
         for (name, encoding) in &self.columns {
             match encoding {
@@ -387,6 +383,32 @@ impl TableEncoder {
             }
         }
         HostTensor::new(Shape::from([rows, width]), values)
+    }
+
+    fn zeros(&self, rows: usize, width: usize) -> Result<Vec<f32>> {
+        let count = rows.saturating_mul(width);
+        let mut values = Vec::new();
+        values.try_reserve_exact(count).map_err(|e| {
+            let widest = self.columns.iter().max_by_key(|(_, encoding)| encoding.width());
+            let (name, widest) = widest.map_or(("", 0), |(name, encoding)| (name, encoding.width()));
+            let bytes = width.saturating_mul(size_of::<f32>());
+            let what =
+                format!("no memory for {rows} rows × {bytes} bytes, {name:?} alone being {widest} of {width} numbers");
+            Error::new(ErrorKind::OutOfMemory, what)
+                .with_source(e)
+                .with_hint("take fewer rows, or leave this column out")
+        })?;
+        values.resize(count, 0.0);
+        Ok(values)
+    }
+}
+
+impl Encoding {
+    fn width(&self) -> usize {
+        match self {
+            Self::Standardized { .. } => 1,
+            Self::OneHot(words) => words.len(),
+        }
     }
 }
 
@@ -449,6 +471,18 @@ mod tests {
                 .to_string()
                 .contains("no column \"size\"")
         );
+    }
+
+    #[test]
+    fn too_many_rows_are_an_error() {
+        let table = Table::from_csv("size,town\n1,b\n3,a\n").unwrap();
+        let encoder = TableEncoder::fit(&table, &["size", "town"]).unwrap();
+        for rows in [usize::MAX / 8, usize::MAX] {
+            let error = encoder.zeros(rows, encoder.width()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+            let words = format!("{rows} rows × 12 bytes, \"town\" alone being 2 of 3 numbers");
+            assert!(error.to_string().contains(&words), "{error}");
+        }
     }
 
     #[test]
