@@ -5,10 +5,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use hmac_sha256::Hash;
-use polygrad::data::{Column, DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
+use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
 use polygrad::{Device, Error};
 
-use super::settings::{Goal, Settings};
+use super::settings::{Goal, Settings, whole};
 use crate::failure::{Failure, Result, Shown};
 use crate::task::Batch;
 
@@ -127,17 +127,18 @@ impl Settings {
     ) -> Result<DataLoader<Batch>> {
         let about = |error: Error| unfit(place, &error);
         let features = self.encoder()?.encode(table).map_err(about)?;
-        let column = table.column(&self.target).map_err(about)?;
         let targets: Vec<Option<f64>> = match &self.goal {
             Goal::Classify { classes } => {
                 let labels = classes.iter().map(String::as_str).zip(0_u32..);
                 let labels: HashMap<&str, f64> = labels.map(|(class, label)| (class, label.into())).collect();
-                let label = |cell: &str| labels.get(cell).copied();
-                match column {
-                    Column::Numbers(numbers) => numbers.iter().map(|x| label(&x.to_string())).collect(),
-                    Column::Text(cells) => cells.iter().map(|cell| label(cell)).collect(),
-                    _ => Vec::new(),
-                }
+                // Classes of a column of text are not all numbers.
+                let of_numbers = classes.iter().all(|class| class.parse::<i64>().is_ok());
+                let label = |cell: &str| match of_numbers {
+                    true => labels.get(whole(cell.trim().parse().ok()?)?.as_str()).copied(),
+                    false => labels.get(cell).copied(),
+                };
+                let cells = table.texts(&self.target).map_err(about)?;
+                cells.iter().map(|cell| label(cell)).collect()
             }
             Goal::Regress { mean, std } => {
                 let scaled = table

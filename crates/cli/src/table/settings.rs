@@ -277,7 +277,7 @@ impl Settings {
 fn classes(column: &Column) -> std::result::Result<Vec<String>, (String, String)> {
     match column {
         Column::Numbers(numbers) => {
-            if let Some(x) = numbers.iter().find(|x| x.fract() != 0.0 || x.abs() > 1e15) {
+            if let Some(x) = numbers.iter().find(|&&x| whole(x).is_none()) {
                 let what = format!("has {x}, which is no whole number and so no class");
                 return Err((what, "leave --classify out, or give whole numbers or words".to_owned()));
             }
@@ -290,6 +290,11 @@ fn classes(column: &Column) -> std::result::Result<Vec<String>, (String, String)
         }
         _ => Ok(Vec::new()),
     }
+}
+
+/// The class that a whole number is, however it is written.
+pub(super) fn whole(x: f64) -> Option<String> {
+    (x.fract() == 0.0 && x.abs() <= 1e15).then(|| (x as i64).to_string())
 }
 
 /// # Errors

@@ -130,6 +130,37 @@ fn words_and_whole_numbers_are_classes() {
 }
 
 #[test]
+fn a_prediction_does_not_depend_on_the_other_rows() {
+    let scene = Scene::new();
+    let codes = ["007", "1.50", "+5", "", "A"];
+    let row = |i: usize| {
+        format!(
+            "{},{i},{},{}\n",
+            codes[i % 5],
+            ["01", "-0"][i / 2 % 2],
+            ["x", "01"][i / 2 % 2]
+        )
+    };
+    let rows = |range: std::ops::Range<usize>| format!("code,x,whole,word\n{}", range.map(row).collect::<String>());
+    scene.write("all.csv", rows(0..40).as_bytes());
+    // All but the word in it looks like numbers.
+    scene.write("few.csv", rows(2..4).as_bytes());
+    for (target, other) in [("whole --classify", "word"), ("word", "whole")] {
+        scene.ok(&format!(
+            "train table all.csv --target {target} --ignore {other} --epochs 5 --out {other} {QUICK}"
+        ));
+        let (all, few) = (
+            scene.ok(&format!("predict {other} all.csv")),
+            scene.ok(&format!("predict {other} few.csv")),
+        );
+        let lines: Vec<&str> = all.lines().collect();
+        assert_eq!(few.lines().skip(1).collect::<Vec<_>>(), lines[3..5], "{all}{few}");
+        let found = scene.ok(&format!("eval {other} --data few.csv"));
+        assert!(found.contains("on 2 rows"), "{found}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_with_its_own_table_alone() {
     let scene = scene();
     let line = |run: &str, epochs: u32| {
