@@ -232,7 +232,7 @@ impl Exported for Settings {
         }
     }
 
-    /// Numbers are in the target's units.
+    /// Numbers are in the target's units, and f32: `predict` computes these in f64.
     fn answer(&self, model: &Sequential, x: &Tensor) -> polygrad::Result<Tensor> {
         let answer = model.forward(x)?;
         match self.goal {

@@ -87,6 +87,20 @@ fn a_number_is_predicted() {
 }
 
 #[test]
+fn a_number_that_is_large_to_its_spread_keeps_its_digits() {
+    let scene = Scene::new();
+    let rows: String = (0..60).map(|i| format!("{i},{}\n", 1_700_000_000 + i)).collect();
+    scene.write("times.csv", format!("x,time\n{rows}").as_bytes());
+    scene.ok(&format!("train table times.csv --target time --epochs 150 --out run {QUICK}"));
+    let predicted = scene.ok("predict run times.csv");
+    let times: Vec<f64> = predicted.lines().skip(1).map(|line| line.parse().unwrap()).collect();
+    // An f32 would be a multiple of 128.
+    for (i, time) in times.iter().enumerate() {
+        assert!((time - 1.7e9 - i as f64).abs() < 5.0, "{i} {time}");
+    }
+}
+
+#[test]
 fn words_and_whole_numbers_are_classes() {
     let scene = scene();
     let words =
