@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use polygrad::data::{Column, Table, TableEncoder};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::data::{Data, checksum, rows_named, unfit};
 use crate::args::{Data as Place, Train};
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::progress::{grouped, note};
-use crate::run::config::{Optimizer, Training};
+use crate::run::config::{LONGEST, Optimizer, Training};
 use crate::train::absolute;
 
 /// The share of the rows that may be held out.
@@ -23,6 +24,9 @@ const FEWEST: usize = 10;
 
 /// With more different texts than this a column holds names, not categories.
 const WORDS: usize = 1000;
+
+/// More than the settings take that say nothing of the table.
+const REST: u64 = 1 << 16;
 
 /// Larger numbers have squares that no float holds.
 const LARGEST: f64 = 1e30;
@@ -185,7 +189,33 @@ impl Settings {
         })?;
         let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
         self.encoder = Some(TableEncoder::fit(&train, &columns).map_err(|e| unfit(place, &e))?);
-        Ok(())
+        self.must_be_short().map_err(|(what, fix)| bad(what, fix))
+    }
+
+    /// Fails if what the settings say of the table is longer than what is read again.
+    ///
+    /// # Errors
+    /// What takes the most of it, and the fix.
+    fn must_be_short(&self) -> std::result::Result<(), (String, String)> {
+        let said = (&self.target, &self.columns, &self.ignored, &self.goal, &self.encoder);
+        let said = serde_json::to_value(said).map_err(|e| (e.to_string(), String::new()))?;
+        let length = format!("{said:#}").len() as u64;
+        if length <= LONGEST - REST {
+            return Ok(());
+        }
+        let size = |value: &&Value| value.to_string().len();
+        let columns = said[4]["columns"].as_array().into_iter().flatten();
+        let (widest, fix) = match columns.max_by_key(size) {
+            Some(column) if size(&column) > size(&&said[3]) => {
+                (&column[0], format!("leave it out: --ignore {}", column[0]))
+            }
+            _ => (&said[0], "give another --target, or shorter classes".to_owned()),
+        };
+        let length = grouped(length);
+        Err((
+            format!("texts and names would make {length} bytes of settings, which is too long, {widest} most of them"),
+            fix,
+        ))
     }
 
     /// Fails if a table has a column that there was none of at training: whoever trained had a reason for it, or made a mistake in its name.

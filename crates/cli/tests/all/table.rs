@@ -320,6 +320,12 @@ fn what_cannot_be_learnt_is_named() {
         "--target y",
         &["\"who\" has 1,100 different texts", "--ignore \"who\""],
     );
+    // In JSON these are six times as long.
+    let long = "\u{1}".repeat(120_000);
+    let long: String = (0..40).map(|i| format!("{i},{i}{long},a\n")).collect();
+    let long = format!("y,who,town\n{long}");
+    fails(&long, "--target y", &["too long, \"who\" most of them", "--ignore \"who\""]);
+    fails(&long, "--target who", &["too long, \"who\" most of them", "another --target"]);
     scene.write("bytes.csv", &[0xff; 100]);
     scene.fails("train table bytes.csv --target y", &["bytes.csv is not UTF-8"]);
     let ended = scene.run("train table houses.csv --target y --validation-split 1.5");
