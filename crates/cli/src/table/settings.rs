@@ -180,7 +180,7 @@ impl Settings {
                 )
             })?;
         }
-        self.checksum = checksum(table);
+        self.checksum = checksum(table)?;
         self.rows = table.rows();
         let train = self.parts(data)?.0;
         self.goal = self.goal_in(table, &train).map_err(|(what, fix)| {
