@@ -7,7 +7,7 @@ use super::settings::{Goal, Settings};
 use crate::args::Predict;
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
-use crate::progress::say;
+use crate::progress::give;
 use crate::trained::{self, Trained};
 
 /// Prints a line of names and then a prediction for each row, of classes with its probability.
@@ -56,7 +56,7 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
             }
             Goal::Either => String::new(),
         }));
-        say(&lines.join("\n"));
+        give(&lines.join("\n"));
         lines.clear();
     }
     Ok(Outcome::Done)

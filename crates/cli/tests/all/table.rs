@@ -175,6 +175,20 @@ fn a_prediction_does_not_depend_on_the_other_rows() {
 }
 
 #[test]
+fn csv_for_other_programs_has_cells_as_they_are() {
+    let scene = Scene::new();
+    let rows: String = (0..20).map(|i| format!("{i},\"{}\"\n", ["a\tb\u{7}", "c\r\nd"][i % 2])).collect();
+    scene.write("t.csv", format!("x,y\n{rows}").as_bytes());
+    scene.ok(&format!("train table t.csv --target y --epochs 2 --out run {QUICK}"));
+    let predicted = scene.ok("predict run t.csv");
+    let mut rest = predicted.strip_prefix("y,probability\n").unwrap();
+    while !rest.is_empty() {
+        let cell = ["a\tb\u{7},0.", "\"c\r\nd\",0."].iter().find_map(|cell| rest.strip_prefix(cell));
+        rest = cell.and_then(|rest| rest.split_once('\n')).expect(&predicted).1;
+    }
+}
+
+#[test]
 fn a_run_goes_on_with_its_own_table_alone() {
     let scene = scene();
     let line = |run: &str, epochs: u32| {
