@@ -5,7 +5,7 @@ use polygrad::train::{MeanAbsoluteError, Metric, R2Score, RootMeanSquaredError};
 
 use super::data::Data;
 use super::figure;
-use super::settings::{Goal, Settings, file_of};
+use super::settings::{Goal, Settings};
 use crate::args::Eval;
 use crate::evaluation::evaluate;
 use crate::failure::{Failure, Result, Shown};
@@ -24,7 +24,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     }
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;
-    let (table, place, what) = match file_of(&args.data)? {
+    let (table, place, what) = match args.data.place()? {
         Some(file) => {
             let data = Data::load(&file)?;
             config.must_know(&data)?;

@@ -9,12 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::data::{Data, checksum, rows_named, unfit};
-use crate::args::{Data as Place, Train};
+use crate::args::Train;
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::progress::{grouped, note};
 use crate::run::config::{LONGEST, Optimizer, Training};
-use crate::train::absolute;
 
 /// The share of the rows that may be held out.
 pub(crate) const SPLITS: RangeInclusive<f64> = 0.01..=0.9;
@@ -89,25 +88,6 @@ impl Goal {
     }
 }
 
-/// The file that the command line names, if it does.
-///
-/// # Errors
-/// One that is not there, or two.
-pub(super) fn file(args: &Train) -> Result<Option<PathBuf>> {
-    match (&args.path, &args.data.folder) {
-        (Some(_), Some(_)) => Err(Failure::new("two files are named, one of them with --data").fix("name one")),
-        (path, data) => path.as_deref().or(data.as_deref()).map(absolute).transpose(),
-    }
-}
-
-/// The file that `--data` names, if it does.
-///
-/// # Errors
-/// One that is not there.
-pub(super) fn file_of(data: &Place) -> Result<Option<PathBuf>> {
-    data.folder.as_deref().map(absolute).transpose()
-}
-
 pub(super) fn no_file() -> Failure {
     Failure::new("a table lies in a file, which was not named")
         .fix("for example: polygrad train table houses.csv --target price")
@@ -119,7 +99,7 @@ impl Settings {
     /// # Errors
     /// No file, or one that is not there; no target.
     pub(super) fn of_options(args: &Train) -> Result<Self> {
-        let data = file(args)?.ok_or_else(no_file)?;
+        let data = args.place()?.ok_or_else(no_file)?;
         let target = args.target.clone().ok_or_else(|| {
             Failure::new("the column to be predicted was not named")
                 .fix("for example: polygrad train table houses.csv --target price")

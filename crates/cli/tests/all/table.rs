@@ -218,7 +218,14 @@ fn a_run_goes_on_with_its_own_table_alone() {
     );
     scene.fails("train --resume killed --text x", &["--text is for chargpt"]);
     fs::rename(scene.path("houses.csv"), scene.path("moved.csv")).unwrap();
-    scene.fails("train --resume killed", &["houses.csv", "cannot"]);
+    for line in ["train --resume killed", "eval killed"] {
+        scene.fails(line, &["cannot read", "houses.csv", "say with --data where it is now"]);
+    }
+    scene.fails("train --resume killed --data none.csv", &["cannot read none.csv"]);
+    scene.fails(
+        "train table moved.csv --data moved.csv --resume killed",
+        &["two places are named, one of them with --data"],
+    );
     scene.write("houses.csv", houses(190).as_bytes());
     scene.fails(
         "train --resume killed",
@@ -236,7 +243,7 @@ fn a_stopped_run_goes_on_to_the_last_bit() {
 
     let scene = scene();
     let line = |run: &str| {
-        format!("train table houses.csv --target class --ignore id --epochs 30 --batch-size 1 --threads 1 --out {run}")
+        format!("train table houses.csv --target class --ignore id --epochs 300 --batch-size 1 --threads 1 --out {run}")
     };
     let mut child = common::heeding_ctrl_c(scene.command(&line("stopped"))).spawn().unwrap();
     let metrics = scene.path("stopped/metrics.csv");
