@@ -63,10 +63,13 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         }
     }
     say(&format!(
-        "mae {}  rmse {}  r2 {:.4}; the target's mean at training was {}, its standard deviation {}",
+        "mae {}  rmse {}  r2 {}; the target's mean at training was {}, its standard deviation {}",
         figure(mae.value()),
         figure(rmse.value()),
-        r2.value(),
+        // Targets that do not differ have none, such as that of one row.
+        Some(r2.value())
+            .filter(|r2| r2.is_finite())
+            .map_or("-".to_owned(), |r2| format!("{r2:.4}")),
         figure(mean),
         figure(std)
     ));

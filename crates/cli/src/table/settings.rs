@@ -104,6 +104,10 @@ impl Settings {
             Failure::new("the column to be predicted was not named")
                 .fix("for example: polygrad train table houses.csv --target price")
         })?;
+        if args.ignore.contains(&target) {
+            let what = format!("the target {target:?} cannot be left out");
+            return Err(Failure::new(what).fix("predict another column, or ignore another"));
+        }
         Ok(Self {
             training: Training::new(Kind::Table, args, 100, 64, 0.003),
             data: Some(data),

@@ -54,6 +54,12 @@ fn a_number_is_predicted() {
         found.contains("on 40 validation rows") && (found.contains("r2 0.99") || found.contains("r2 1.0")),
         "{found}"
     );
+    scene.write("row.csv", houses(1).as_bytes());
+    assert!(
+        scene
+            .ok("eval run --data row.csv")
+            .contains("  r2 -; the target's mean")
+    );
     let all = scene.ok("eval run --data houses.csv");
     assert!(all.contains("on 200 rows"), "{all}");
 
@@ -91,7 +97,9 @@ fn a_number_that_is_large_to_its_spread_keeps_its_digits() {
     let scene = Scene::new();
     let rows: String = (0..60).map(|i| format!("{i},{}\n", 1_700_000_000 + i)).collect();
     scene.write("times.csv", format!("x,time\n{rows}").as_bytes());
-    scene.ok(&format!("train table times.csv --target time --epochs 150 --out run {QUICK}"));
+    scene.ok(&format!(
+        "train table times.csv --target time --epochs 150 --out run {QUICK}"
+    ));
     let predicted = scene.ok("predict run times.csv");
     let times: Vec<f64> = predicted.lines().skip(1).map(|line| line.parse().unwrap()).collect();
     // An f32 would be a multiple of 128.
@@ -177,13 +185,17 @@ fn a_prediction_does_not_depend_on_the_other_rows() {
 #[test]
 fn csv_for_other_programs_has_cells_as_they_are() {
     let scene = Scene::new();
-    let rows: String = (0..20).map(|i| format!("{i},\"{}\"\n", ["a\tb\u{7}", "c\r\nd"][i % 2])).collect();
+    let rows: String = (0..20)
+        .map(|i| format!("{i},\"{}\"\n", ["a\tb\u{7}", "c\r\nd"][i % 2]))
+        .collect();
     scene.write("t.csv", format!("x,y\n{rows}").as_bytes());
     scene.ok(&format!("train table t.csv --target y --epochs 2 --out run {QUICK}"));
     let predicted = scene.ok("predict run t.csv");
     let mut rest = predicted.strip_prefix("y,probability\n").unwrap();
     while !rest.is_empty() {
-        let cell = ["a\tb\u{7},0.", "\"c\r\nd\",0."].iter().find_map(|cell| rest.strip_prefix(cell));
+        let cell = ["a\tb\u{7},0.", "\"c\r\nd\",0."]
+            .iter()
+            .find_map(|cell| rest.strip_prefix(cell));
         rest = cell.and_then(|rest| rest.split_once('\n')).expect(&predicted).1;
     }
 }
@@ -285,6 +297,10 @@ fn what_cannot_be_learnt_is_named() {
         &["houses.csv: there is no column \"prize\"", "did you mean \"price\"?"],
     );
     scene.fails(
+        "train table houses.csv --target price --ignore price",
+        &["the target \"price\" cannot be left out"],
+    );
+    scene.fails(
         "train table houses.csv --target price --ignore are",
         &["there is no column \"are\"", "did you mean \"area\"?"],
     );
@@ -345,8 +361,16 @@ fn what_cannot_be_learnt_is_named() {
     let long = "\u{1}".repeat(120_000);
     let long: String = (0..40).map(|i| format!("{i},{i}{long},a\n")).collect();
     let long = format!("y,who,town\n{long}");
-    fails(&long, "--target y", &["too long, \"who\" most of them", "--ignore \"who\""]);
-    fails(&long, "--target who", &["too long, \"who\" most of them", "another --target"]);
+    fails(
+        &long,
+        "--target y",
+        &["too long, \"who\" most of them", "--ignore \"who\""],
+    );
+    fails(
+        &long,
+        "--target who",
+        &["too long, \"who\" most of them", "another --target"],
+    );
     scene.write("bytes.csv", &[0xff; 100]);
     scene.fails("train table bytes.csv --target y", &["bytes.csv is not UTF-8"]);
     let ended = scene.run("train table houses.csv --target y --validation-split 1.5");
