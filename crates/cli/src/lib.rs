@@ -62,8 +62,9 @@ use failure::Result;
 use kind::Kind;
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `convert` or `devices`; with the feature `lab` also `check`, `bench` or `profile`) with the backends in
-/// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
+/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `convert` or `devices`; with the feature `lab`
+/// also `check`, `bench` or `profile`) with the backends in [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
+/// output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, and 130 after Ctrl-C. Standard output
 /// that cannot be written is an error; that its reader has gone is none.

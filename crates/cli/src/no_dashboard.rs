@@ -7,10 +7,7 @@ use crate::failure::{Failure, Result};
 /// # Errors
 /// Always.
 pub(crate) fn must_be_there() -> Result<()> {
-    let line: String = std::env::args().skip(1).map(|word| format!(" {word}")).collect();
-    Err(Failure::new("`--tui` is not in this build").fix(format!(
-        "switch the feature `tui` on: cargo run --release --features tui --{line}"
-    )))
+    Err(Failure::new("`--tui` is not in this build").fix("build with `--features tui`"))
 }
 
 /// Never called: [`must_be_there`] has failed before.

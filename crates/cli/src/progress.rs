@@ -1,6 +1,6 @@
 //! Shows how far a command has come: a bar on a terminal, plain lines elsewhere.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -16,8 +16,20 @@ static UNWRITTEN: OnceLock<String> = OnceLock::new();
 /// Writes a line to standard output. A reader that has gone (`polygrad … | head`) is no reason to stop, nor to complain; what else goes
 /// wrong, [`written`] tells at the end.
 pub(crate) fn say(line: &str) {
+    put(&lines(line));
+}
+
+/// As [`say`], of data that another program may read: only a terminal is spared what would steer it.
+pub(crate) fn give(line: &str) {
+    match std::io::stdout().is_terminal() {
+        true => say(line),
+        false => put(line),
+    }
+}
+
+fn put(line: &str) {
     let mut out = std::io::stdout();
-    keep(writeln!(out, "{}", lines(line)).and_then(|()| out.flush()));
+    keep(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
 /// Takes down why standard output could not be written, for [`written`].

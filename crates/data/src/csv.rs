@@ -1,5 +1,6 @@
 //! Tables from CSV files, and their columns as numbers that a model takes.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
@@ -28,6 +29,8 @@ use crate::image::bad;
 pub struct Table {
     names: Vec<String>,
     columns: Vec<Column>,
+    /// Of each column of numbers, how a CSV file writes them.
+    written: Vec<Option<Vec<String>>>,
     rows: usize,
 }
 
@@ -108,9 +111,11 @@ impl Table {
         if rows == 0 {
             return Err("has no rows".to_owned());
         }
+        let (columns, written) = columns.into_iter().map(Column::of).unzip();
         Ok(Self {
             names,
-            columns: columns.into_iter().map(Column::of).collect(),
+            columns,
+            written,
             rows,
         })
     }
@@ -122,7 +127,13 @@ impl Table {
             Column::Numbers(numbers) => numbers.len(),
             Column::Text(cells) => cells.len(),
         };
-        (rows > 0).then_some(Self { names, columns, rows })
+        let written = vec![None; columns.len()];
+        (rows > 0).then_some(Self {
+            names,
+            columns,
+            written,
+            rows,
+        })
     }
 
     /// The number of rows.
@@ -140,8 +151,12 @@ impl Table {
     /// # Errors
     /// When there is none; the error says which names come near.
     pub fn column(&self, name: &str) -> Result<&Column> {
+        Ok(&self.columns[self.place(name)?])
+    }
+
+    fn place(&self, name: &str) -> Result<usize> {
         match self.names.iter().position(|own| own == name) {
-            Some(at) => Ok(&self.columns[at]),
+            Some(at) => Ok(at),
             None => {
                 let hint = match nearest(name, self.names.iter().map(String::as_str)) {
                     Some(near) => format!("did you mean {near:?}?"),
@@ -169,6 +184,19 @@ impl Table {
         }
     }
 
+    /// The cells of a column as text, whatever the other cells are: as a CSV file writes them, such as `007`; numbers of a Parquet file as
+    /// `Display` writes them.
+    ///
+    /// # Errors
+    /// When there is no such column.
+    pub fn texts(&self, name: &str) -> Result<Vec<Cow<'_, str>>> {
+        let at = self.place(name)?;
+        Ok(match (&self.columns[at], &self.written[at]) {
+            (Column::Text(cells), _) | (_, Some(cells)) => cells.iter().map(Cow::from).collect(),
+            (Column::Numbers(numbers), None) => numbers.iter().map(|x| Cow::from(x.to_string())).collect(),
+        })
+    }
+
     /// The rows at some indices.
     ///
     /// # Errors
@@ -177,13 +205,15 @@ impl Table {
         if let Some(row) = rows.iter().find(|&&row| row >= self.rows) {
             return Err(Error::out_of_range(format!("row {row}, but there are {}", self.rows)));
         }
+        let texts = |cells: &Vec<String>| rows.iter().map(|&row| cells[row].clone()).collect();
         let columns = self.columns.iter().map(|column| match column {
             Column::Numbers(numbers) => Column::Numbers(rows.iter().map(|&row| numbers[row]).collect()),
-            Column::Text(cells) => Column::Text(rows.iter().map(|&row| cells[row].clone()).collect()),
+            Column::Text(cells) => Column::Text(texts(cells)),
         });
         Ok(Self {
             names: self.names.clone(),
             columns: columns.collect(),
+            written: self.written.iter().map(|cells| cells.as_ref().map(texts)).collect(),
             rows: rows.len(),
         })
     }
@@ -197,10 +227,11 @@ fn number(cell: &str) -> Option<f64> {
 }
 
 impl Column {
-    fn of(cells: Vec<String>) -> Self {
+    /// A column, and how its numbers are written.
+    fn of(cells: Vec<String>) -> (Self, Option<Vec<String>>) {
         match cells.iter().map(|cell| number(cell)).collect() {
-            Some(numbers) if cells.iter().any(|cell| !cell.trim().is_empty()) => Self::Numbers(numbers),
-            _ => Self::Text(cells),
+            Some(numbers) if cells.iter().any(|cell| !cell.trim().is_empty()) => (Self::Numbers(numbers), Some(cells)),
+            _ => (Self::Text(cells), None),
         }
     }
 }
@@ -311,20 +342,16 @@ impl TableEncoder {
 
     /// How many numbers a row becomes.
     pub fn width(&self) -> usize {
-        let width = |encoding: &Encoding| match encoding {
-            Encoding::Standardized { .. } => 1,
-            Encoding::OneHot(words) => words.len(),
-        };
-        self.columns.iter().map(|(_, encoding)| width(encoding)).sum()
+        self.columns.iter().map(|(_, encoding)| encoding.width()).sum()
     }
 
     /// `[rows, width]`, f32.
     ///
     /// # Errors
-    /// When a column is not there, or was of numbers and now has something else.
+    /// When a column is not there, or was of numbers and now has something else; [`ErrorKind::OutOfMemory`].
     pub fn encode(&self, table: &Table) -> Result<HostTensor> {
         let (rows, width) = (table.rows(), self.width());
-        let mut values = vec![0.0_f32; rows * width];
+        let mut values = self.zeros(rows, width)?;
         let mut at = 0;
         for (name, encoding) in &self.columns {
             match encoding {
@@ -345,12 +372,9 @@ impl TableEncoder {
                 }
                 Encoding::OneHot(words) => {
                     let place = |cell: &str| words.binary_search_by(|word| word.as_str().cmp(cell)).ok();
-                    let places: Vec<Option<usize>> = match table.column(name)? {
-                        Column::Text(cells) => cells.iter().map(|cell| place(cell)).collect(),
-                        Column::Numbers(numbers) => numbers.iter().map(|x| place(&x.to_string())).collect(),
-                    };
-                    for (row, place) in values.chunks_exact_mut(width).zip(places) {
-                        if let Some(place) = place {
+                    // A column of text has stretches that look like numbers.
+                    for (row, cell) in values.chunks_exact_mut(width).zip(table.texts(name)?) {
+                        if let Some(place) = place(&cell) {
                             row[at + place] = 1.0;
                         }
                     }
@@ -359,6 +383,32 @@ impl TableEncoder {
             }
         }
         HostTensor::new(Shape::from([rows, width]), values)
+    }
+
+    fn zeros(&self, rows: usize, width: usize) -> Result<Vec<f32>> {
+        let count = rows.saturating_mul(width);
+        let mut values = Vec::new();
+        values.try_reserve_exact(count).map_err(|e| {
+            let widest = self.columns.iter().max_by_key(|(_, encoding)| encoding.width());
+            let (name, widest) = widest.map_or(("", 0), |(name, encoding)| (name, encoding.width()));
+            let bytes = width.saturating_mul(size_of::<f32>());
+            let what =
+                format!("no memory for {rows} rows × {bytes} bytes, {name:?} alone being {widest} of {width} numbers");
+            Error::new(ErrorKind::OutOfMemory, what)
+                .with_source(e)
+                .with_hint("take fewer rows, or leave this column out")
+        })?;
+        values.resize(count, 0.0);
+        Ok(values)
+    }
+}
+
+impl Encoding {
+    fn width(&self) -> usize {
+        match self {
+            Self::Standardized { .. } => 1,
+            Self::OneHot(words) => words.len(),
+        }
     }
 }
 
@@ -421,5 +471,31 @@ mod tests {
                 .to_string()
                 .contains("no column \"size\"")
         );
+    }
+
+    #[test]
+    fn too_many_rows_are_an_error() {
+        let table = Table::from_csv("size,town\n1,b\n3,a\n").unwrap();
+        let encoder = TableEncoder::fit(&table, &["size", "town"]).unwrap();
+        for rows in [usize::MAX / 8, usize::MAX] {
+            let error = encoder.zeros(rows, encoder.width()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+            let words = format!("{rows} rows × 12 bytes, \"town\" alone being 2 of 3 numbers");
+            assert!(error.to_string().contains(&words), "{error}");
+        }
+    }
+
+    #[test]
+    fn words_are_told_whatever_the_other_rows_have() {
+        let codes = Table::from_csv("code,x\n007,1\n1.50,2\n+5,3\n,4\nA,5\n").unwrap();
+        let encoder = TableEncoder::fit(&codes, &["code"]).unwrap();
+        let values = |table: &Table| encoder.encode(table).unwrap().as_slice::<f32>().unwrap().to_vec();
+        let all = values(&codes);
+        for (at, cell) in ["007", "1.50", "+5", ""].into_iter().enumerate() {
+            let later = Table::from_csv(&format!("code,x\n1,1\n{cell},1\n")).unwrap();
+            assert!(later.numbers("code").is_ok());
+            assert_eq!(later.texts("code").unwrap(), ["1", cell]);
+            assert_eq!(values(&later.select(&[1]).unwrap()), all[5 * at..][..5], "{cell}");
+        }
     }
 }

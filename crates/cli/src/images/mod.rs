@@ -11,14 +11,14 @@ mod settings;
 #[cfg(test)]
 mod settings_tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use polygrad::data::DataLoader;
 use polygrad::nn::Sequential;
 use polygrad::train::{Row, Trainer, TrainerConfig};
 use polygrad::{Device, Tensor};
 
-use crate::args::{Data, Train};
+use crate::args::Train;
 use crate::data::files::Dataset;
 use crate::data::folder;
 use crate::data::source::{Places, Request};
@@ -28,7 +28,6 @@ use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Training, name};
 use crate::task::{Batch, Task};
-use crate::train::absolute;
 use crate::train::resumed::Fixed;
 use config::{Config, Input};
 
@@ -48,13 +47,9 @@ impl Task for Config {
         fixed.option("--model", args.model.map(name), name(self.model));
         fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
         fixed.option("--size", args.size, self.input.rows);
-        match &args.path {
-            Some(folder) if self.dataset == settings::IMAGES => self.data = Some(absolute(folder)?),
-            Some(path) => return Err(settings::no_place(&self.dataset, path)),
-            None if args.data.full || args.data.folder.is_some() => {
-                (self.data, self.full) = (place(&args.data)?, args.data.full);
-            }
-            None => {}
+        let place = settings::place(&self.dataset, args)?;
+        if args.data.full || place.is_some() {
+            (self.data, self.full) = (place, args.data.full);
         }
         Ok(())
     }
@@ -214,9 +209,4 @@ pub(crate) fn about(config: &Config, data: &Dataset, device: &Device) -> Vec<Str
             short(config.training.lr)
         ),
     ]
-}
-
-/// Where the user says the data are, as settings.
-fn place(data: &Data) -> Result<Option<PathBuf>> {
-    data.folder.as_deref().map(absolute).transpose()
 }

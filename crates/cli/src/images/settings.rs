@@ -1,14 +1,12 @@
 //! From the command line to the settings of a run on images.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::config::{Config, Input, Model};
-use super::place;
 use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::run::config::{Optimizer, Training};
-use crate::train::absolute;
 
 /// What a folder of images is called in place of a data set's name.
 pub(super) const IMAGES: &str = "images";
@@ -26,13 +24,22 @@ fn default_lr(optimizer: Optimizer) -> f64 {
     }
 }
 
-/// A path that goes with no data set.
-pub(super) fn no_place(dataset: &str, path: &Path) -> Failure {
-    Failure::new(format!(
-        "{dataset} is a data set and takes no path, such as {}",
-        path.shown()
-    ))
-    .fix("`polygrad train images DIR` takes a folder of images, --data the folder of a data set")
+/// Where the command line says that the data are: images lie in a folder, a data set in that of `--data`, if it is not one of ours.
+///
+/// # Errors
+/// Two places, one that is not there, or one that does not go with these data.
+pub(super) fn place(dataset: &str, args: &Train) -> Result<Option<PathBuf>> {
+    match &args.path {
+        Some(path) if dataset != IMAGES => Err(Failure::new(format!(
+            "{dataset} is a data set and takes no path, such as {}",
+            path.shown()
+        ))
+        .fix("`polygrad train images DIR` takes a folder of images, --data the folder of a data set")),
+        _ if dataset == IMAGES && args.data.full => {
+            Err(Failure::new("--full is for fashion-mnist, and images lie in a folder").fix("leave it out"))
+        }
+        _ => args.place(),
+    }
 }
 
 /// The settings of a new run; its own name and what depends on the data are still empty.
@@ -44,18 +51,11 @@ pub(super) fn new(args: &Train) -> Result<Config> {
         return Err(Failure::new("no data set was named").fix("for example: polygrad train fashion-mnist"));
     };
     let of_images = dataset == IMAGES;
-    let folder = match (&args.path, place(&args.data)?) {
-        (Some(path), None) if of_images => Some(absolute(path)?),
-        (None, Some(folder)) if of_images && !args.data.full => Some(folder),
-        (None, _) if of_images => {
-            return Err(Failure::new("images lie in a folder, which was not named")
-                .fix("for example: polygrad train images pets, where pets has a folder for each class"));
-        }
-        (Some(path), _) => {
-            return Err(no_place(&dataset, path));
-        }
-        (None, folder) => folder,
-    };
+    let folder = place(&dataset, args)?;
+    if of_images && folder.is_none() {
+        return Err(Failure::new("images lie in a folder, which was not named")
+            .fix("for example: polygrad train images pets, where pets has a folder for each class"));
+    }
     let size = match (of_images, args.size) {
         (true, size) => size.unwrap_or(SIZE),
         (false, None) => 0,

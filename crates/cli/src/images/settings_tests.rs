@@ -95,3 +95,26 @@ fn a_changed_config_is_noticed() {
         ["batch_size is 32 in the checkpoint, 64 in config.json"]
     );
 }
+
+#[test]
+fn images_lie_in_one_place() {
+    let new = |options: &str| new(&args(&format!("polygrad train images{options}")));
+    let stored = new(" src").unwrap();
+    let resume = |options: &str| {
+        let args = args(&format!("polygrad train images{options} --resume runs/a"));
+        settings(&args, &stored, "runs/a".as_ref())
+    };
+    for (options, words) in [
+        (" src --data tests", "two places are named, one of them with --data"),
+        (" src --full", "--full is for fashion-mnist"),
+        (" --full", "--full is for fashion-mnist"),
+    ] {
+        for error in [new(options).unwrap_err(), resume(options).unwrap_err()] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    for options in [" tests", " --data tests"] {
+        assert_eq!(resume(options).unwrap().data, new(options).unwrap().data);
+    }
+    assert_eq!(resume("").unwrap(), stored);
+}

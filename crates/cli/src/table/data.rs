@@ -1,14 +1,13 @@
 //! Tables from files, their parts, and what a model takes of them.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::path::Path;
 
 use hmac_sha256::Hash;
-use polygrad::data::{Column, DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
+use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
 use polygrad::{Device, Error};
 
-use super::settings::{Goal, Settings};
+use super::settings::{Goal, Settings, whole};
 use crate::failure::{Failure, Result, Shown};
 use crate::task::Batch;
 
@@ -58,32 +57,22 @@ pub(super) fn rows_named(rows: &[usize]) -> String {
     }
 }
 
-struct Cells(Hash);
-
-impl Write for Cells {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.0.update(text);
-        Ok(())
-    }
-}
-
-/// SHA-256 of names and cells.
-pub(super) fn checksum(table: &Table) -> String {
-    let mut cells = Cells(Hash::new());
+/// SHA-256 of names and cells, each after a byte that tells which it is, and its length as a little-endian u64.
+///
+/// # Errors
+/// Never: each name is that of a column.
+pub(super) fn checksum(table: &Table) -> Result<String> {
+    let mut hash = Hash::new();
+    let mut add = |tag: u8, text: &str| {
+        hash.update([tag]);
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    };
     for name in table.names() {
-        let _ = write!(cells, "{name:?}");
-        match table.column(name) {
-            Ok(Column::Numbers(numbers)) => numbers.iter().for_each(|x| cells.0.update(x.to_bits().to_le_bytes())),
-            Ok(column) => {
-                let _ = write!(cells, "{column:?}");
-            }
-            Err(_) => {}
-        }
+        add(0, name);
+        table.texts(name)?.iter().for_each(|cell| add(1, cell));
     }
-    cells.0.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl Settings {
@@ -127,17 +116,18 @@ impl Settings {
     ) -> Result<DataLoader<Batch>> {
         let about = |error: Error| unfit(place, &error);
         let features = self.encoder()?.encode(table).map_err(about)?;
-        let column = table.column(&self.target).map_err(about)?;
         let targets: Vec<Option<f64>> = match &self.goal {
             Goal::Classify { classes } => {
                 let labels = classes.iter().map(String::as_str).zip(0_u32..);
                 let labels: HashMap<&str, f64> = labels.map(|(class, label)| (class, label.into())).collect();
-                let label = |cell: &str| labels.get(cell).copied();
-                match column {
-                    Column::Numbers(numbers) => numbers.iter().map(|x| label(&x.to_string())).collect(),
-                    Column::Text(cells) => cells.iter().map(|cell| label(cell)).collect(),
-                    _ => Vec::new(),
-                }
+                // Classes of a column of text are not all numbers.
+                let of_numbers = classes.iter().all(|class| class.parse::<i64>().is_ok());
+                let label = |cell: &str| match of_numbers {
+                    true => labels.get(whole(cell.trim().parse().ok()?)?.as_str()).copied(),
+                    false => labels.get(cell).copied(),
+                };
+                let cells = table.texts(&self.target).map_err(about)?;
+                cells.iter().map(|cell| label(cell)).collect()
             }
             Goal::Regress { mean, std } => {
                 let scaled = table
@@ -180,5 +170,31 @@ fn of<T: Send + 'static>(loader: DataLoaderConfig<T>, training: bool, size: usiz
     match training {
         true => loader.batch_size(size).shuffle(seed),
         false => loader.batch_size(EVALUATED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_of_names_and_cells() {
+        let checksum = |text: &str| checksum(&Table::from_csv(text).unwrap()).unwrap();
+        let known = checksum("a,b\n1,x\n");
+        // By hashlib of Python.
+        assert_eq!(
+            known,
+            "9b040402a83e9d4f6d5051075446b4b11ac1787ca479a56b9bbd3ff60e868238"
+        );
+        assert_eq!(known, checksum("\"a\";b\r\n1;\"x\"\r\n"));
+        for other in [
+            "a,b\n1,y\n",
+            "a,b\n01,x\n",
+            "a,c\n1,x\n",
+            "b,a\nx,1\n",
+            "a,b\n1,x\n1,x\n",
+        ] {
+            assert_ne!(known, checksum(other), "{other}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use polygrad::train::{MeanAbsoluteError, Metric, R2Score, RootMeanSquaredError};
 
 use super::data::Data;
 use super::figure;
-use super::settings::{Goal, Settings, file_of};
+use super::settings::{Goal, Settings};
 use crate::args::Eval;
 use crate::evaluation::evaluate;
 use crate::failure::{Failure, Result, Shown};
@@ -24,7 +24,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     }
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;
-    let (table, place, what) = match file_of(&args.data)? {
+    let (table, place, what) = match args.data.place()? {
         Some(file) => {
             let data = Data::load(&file)?;
             config.must_know(&data)?;
@@ -63,10 +63,13 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         }
     }
     say(&format!(
-        "mae {}  rmse {}  r2 {:.4}; the target's mean at training was {}, its standard deviation {}",
+        "mae {}  rmse {}  r2 {}; the target's mean at training was {}, its standard deviation {}",
         figure(mae.value()),
         figure(rmse.value()),
-        r2.value(),
+        // Targets that do not differ have none, such as that of one row.
+        Some(r2.value())
+            .filter(|r2| r2.is_finite())
+            .map_or("-".to_owned(), |r2| format!("{r2:.4}")),
         figure(mean),
         figure(std)
     ));

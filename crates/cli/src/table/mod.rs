@@ -52,7 +52,7 @@ impl Task for Settings {
         fixed.option("--ignore", ignored, self.ignored.join(", "));
         fixed.option("--validation-split", args.validation_split, self.validation_split);
         fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
-        if let Some(file) = settings::file(args)? {
+        if let Some(file) = args.place()? {
             self.data = Some(file);
         }
         Ok(())
@@ -105,7 +105,10 @@ impl Task for Settings {
 
     fn load(&self) -> Result<Data> {
         match &self.data {
-            Some(file) => Data::load(file),
+            Some(file) => Data::load(file).map_err(|error| match file.exists() {
+                true => error,
+                false => error.fix("bring it back, or say with --data where it is now"),
+            }),
             None => Err(settings::no_file()),
         }
     }
@@ -232,7 +235,7 @@ impl Exported for Settings {
         }
     }
 
-    /// Numbers are in the target's units.
+    /// Numbers are in the target's units, and f32: `predict` computes these in f64.
     fn answer(&self, model: &Sequential, x: &Tensor) -> polygrad::Result<Tensor> {
         let answer = model.forward(x)?;
         match self.goal {

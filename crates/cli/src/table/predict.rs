@@ -6,9 +6,8 @@ use super::data::{Data, EVALUATED, unfit};
 use super::settings::{Goal, Settings};
 use crate::args::Predict;
 use crate::failure::{Failure, Result, Shown};
-use crate::onnx::Exported;
 use crate::outcome::Outcome;
-use crate::progress::say;
+use crate::progress::give;
 use crate::trained::{self, Trained};
 
 /// Prints a line of names and then a prediction for each row, of classes with its probability.
@@ -33,12 +32,13 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
         let features = config.encoder()?.encode(&table).map_err(|e| unfit(&data.place, &e))?;
         let answers = no_grad(|| -> Result<Vec<f64>> {
             let x = Tensor::from_host(features, device)?;
-            let answer = config.answer(model, &x)?;
-            let answer = match config.goal {
-                Goal::Classify { .. } => answer.softmax(1)?,
-                _ => answer,
-            };
-            Ok(answer.to_f64_vec()?)
+            let answer = model.forward(&x)?;
+            Ok(match config.goal {
+                Goal::Classify { .. } => answer.softmax(1)?.to_f64_vec()?,
+                // An f32 of a large mean would lose the digits that count.
+                Goal::Regress { mean, std } => answer.to_f64_vec()?.iter().map(|x| x * std + mean).collect(),
+                Goal::Either => Vec::new(),
+            })
         })?;
         if answers.iter().any(|x| !x.is_finite()) {
             return Err(
@@ -48,17 +48,25 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
         }
         let each = answers.chunks_exact(config.goal.outputs().max(1));
         lines.extend(each.map(|answer| match &config.goal {
+            Goal::Regress { std, .. } => answer.iter().map(|&x| digits(x, *std)).collect(),
             Goal::Classify { classes } => {
                 let likeliest = answer.iter().zip(classes).max_by(|a, b| a.0.total_cmp(b.0));
                 let (probability, class) = likeliest.map_or((f64::NAN, ""), |(p, class)| (*p, class));
                 format!("{},{probability:.4}", quoted(class))
             }
-            _ => answer.iter().map(|&x| (x as f32).to_string()).collect(),
+            Goal::Either => String::new(),
         }));
-        say(&lines.join("\n"));
+        give(&lines.join("\n"));
         lines.clear();
     }
     Ok(Outcome::Done)
+}
+
+/// A number with no more digits than sums in f32, times `std`, tell.
+fn digits(x: f64, std: f64) -> String {
+    let decimals = (6.0 - std.log10()).max(0.0) as usize;
+    let rounded: f64 = format!("{x:.decimals$}").parse().unwrap_or(x);
+    rounded.to_string()
 }
 
 /// A cell as RFC 4180 has it.
@@ -66,5 +74,18 @@ fn quoted(cell: &str) -> String {
     match cell.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),
         false => cell.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_those_that_are_known() {
+        assert_eq!(digits(1_700_000_123.456_789, 20.0), "1700000123.4568");
+        assert_eq!(digits(321_430.812_5, 91_855.0), "321430.8");
+        assert_eq!([digits(0.1 + 0.2, 1.0), digits(5e11, 1e12)], ["0.3", "500000000000"]);
+        assert_eq!(digits(1.5e-9, 1e-9), "0.0000000015");
     }
 }

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use polygrad::data::{Column, Table, TableEncoder};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::data::{Data, checksum, rows_named, unfit};
-use crate::args::{Data as Place, Train};
+use crate::args::Train;
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::progress::{grouped, note};
-use crate::run::config::{Optimizer, Training};
-use crate::train::absolute;
+use crate::run::config::{LONGEST, Optimizer, Training};
 
 /// The share of the rows that may be held out.
 pub(crate) const SPLITS: RangeInclusive<f64> = 0.01..=0.9;
@@ -23,6 +23,9 @@ const FEWEST: usize = 10;
 
 /// With more different texts than this a column holds names, not categories.
 const WORDS: usize = 1000;
+
+/// More than the settings take that say nothing of the table.
+const REST: u64 = 1 << 16;
 
 /// Larger numbers have squares that no float holds.
 const LARGEST: f64 = 1e30;
@@ -85,25 +88,6 @@ impl Goal {
     }
 }
 
-/// The file that the command line names, if it does.
-///
-/// # Errors
-/// One that is not there, or two.
-pub(super) fn file(args: &Train) -> Result<Option<PathBuf>> {
-    match (&args.path, &args.data.folder) {
-        (Some(_), Some(_)) => Err(Failure::new("two files are named, one of them with --data").fix("name one")),
-        (path, data) => path.as_deref().or(data.as_deref()).map(absolute).transpose(),
-    }
-}
-
-/// The file that `--data` names, if it does.
-///
-/// # Errors
-/// One that is not there.
-pub(super) fn file_of(data: &Place) -> Result<Option<PathBuf>> {
-    data.folder.as_deref().map(absolute).transpose()
-}
-
 pub(super) fn no_file() -> Failure {
     Failure::new("a table lies in a file, which was not named")
         .fix("for example: polygrad train table houses.csv --target price")
@@ -115,11 +99,15 @@ impl Settings {
     /// # Errors
     /// No file, or one that is not there; no target.
     pub(super) fn of_options(args: &Train) -> Result<Self> {
-        let data = file(args)?.ok_or_else(no_file)?;
+        let data = args.place()?.ok_or_else(no_file)?;
         let target = args.target.clone().ok_or_else(|| {
             Failure::new("the column to be predicted was not named")
                 .fix("for example: polygrad train table houses.csv --target price")
         })?;
+        if args.ignore.contains(&target) {
+            let what = format!("the target {target:?} cannot be left out");
+            return Err(Failure::new(what).fix("predict another column, or ignore another"));
+        }
         Ok(Self {
             training: Training::new(Kind::Table, args, 100, 64, 0.003),
             data: Some(data),
@@ -176,7 +164,7 @@ impl Settings {
                 )
             })?;
         }
-        self.checksum = checksum(table);
+        self.checksum = checksum(table)?;
         self.rows = table.rows();
         let train = self.parts(data)?.0;
         self.goal = self.goal_in(table, &train).map_err(|(what, fix)| {
@@ -185,7 +173,33 @@ impl Settings {
         })?;
         let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
         self.encoder = Some(TableEncoder::fit(&train, &columns).map_err(|e| unfit(place, &e))?);
-        Ok(())
+        self.must_be_short().map_err(|(what, fix)| bad(what, fix))
+    }
+
+    /// Fails if what the settings say of the table is longer than what is read again.
+    ///
+    /// # Errors
+    /// What takes the most of it, and the fix.
+    fn must_be_short(&self) -> std::result::Result<(), (String, String)> {
+        let said = (&self.target, &self.columns, &self.ignored, &self.goal, &self.encoder);
+        let said = serde_json::to_value(said).map_err(|e| (e.to_string(), String::new()))?;
+        let length = format!("{said:#}").len() as u64;
+        if length <= LONGEST - REST {
+            return Ok(());
+        }
+        let size = |value: &&Value| value.to_string().len();
+        let columns = said[4]["columns"].as_array().into_iter().flatten();
+        let (widest, fix) = match columns.max_by_key(size) {
+            Some(column) if size(&column) > size(&&said[3]) => {
+                (&column[0], format!("leave it out: --ignore {}", column[0]))
+            }
+            _ => (&said[0], "give another --target, or shorter classes".to_owned()),
+        };
+        let length = grouped(length);
+        Err((
+            format!("texts and names would make {length} bytes of settings, which is too long, {widest} most of them"),
+            fix,
+        ))
     }
 
     /// Fails if a table has a column that there was none of at training: whoever trained had a reason for it, or made a mistake in its name.
@@ -277,7 +291,7 @@ impl Settings {
 fn classes(column: &Column) -> std::result::Result<Vec<String>, (String, String)> {
     match column {
         Column::Numbers(numbers) => {
-            if let Some(x) = numbers.iter().find(|x| x.fract() != 0.0 || x.abs() > 1e15) {
+            if let Some(x) = numbers.iter().find(|&&x| whole(x).is_none()) {
                 let what = format!("has {x}, which is no whole number and so no class");
                 return Err((what, "leave --classify out, or give whole numbers or words".to_owned()));
             }
@@ -290,6 +304,11 @@ fn classes(column: &Column) -> std::result::Result<Vec<String>, (String, String)
         }
         _ => Ok(Vec::new()),
     }
+}
+
+/// The class that a whole number is, however it is written.
+pub(super) fn whole(x: f64) -> Option<String> {
+    (x.fract() == 0.0 && x.abs() <= 1e15).then(|| (x as i64).to_string())
 }
 
 /// # Errors

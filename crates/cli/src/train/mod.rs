@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use polygrad::train::{NonFiniteLoss, Run, RunFolder};
 use polygrad::{Device, ErrorKind};
 
-use crate::args::Train;
+use crate::args::{Data, Train};
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::outcome::Outcome;
@@ -133,9 +133,31 @@ fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
     }
 }
 
-/// A folder that is there, so that it is found from anywhere.
-pub(crate) fn absolute(folder: &Path) -> Result<PathBuf> {
-    folder
-        .canonicalize()
-        .map_err(|e| Failure::io("read the folder", folder, &e))
+/// A file or folder that is there, so that it is found from anywhere.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|e| Failure::io("read", path, &e))
+}
+
+impl Data {
+    /// Where `--data` says that the data are.
+    ///
+    /// # Errors
+    /// A place that is not there.
+    pub(crate) fn place(&self) -> Result<Option<PathBuf>> {
+        self.folder.as_deref().map(absolute).transpose()
+    }
+}
+
+impl Train {
+    /// Where the path or `--data` says that the data are.
+    ///
+    /// # Errors
+    /// Two places, or one that is not there.
+    pub(crate) fn place(&self) -> Result<Option<PathBuf>> {
+        match (&self.path, &self.data.folder) {
+            (Some(_), Some(_)) => Err(Failure::new("two places are named, one of them with --data").fix("name one")),
+            (Some(path), None) => absolute(path).map(Some),
+            (None, _) => self.data.place(),
+        }
+    }
 }

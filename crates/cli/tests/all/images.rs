@@ -54,7 +54,7 @@ fn what_is_no_folder_of_images_is_named() {
         "train images",
         &["images lie in a folder", "polygrad train images pets"],
     );
-    scene.fails("train images none", &["cannot read the folder none"]);
+    scene.fails("train images none", &["cannot read none"]);
     scene.fails(
         "train images data",
         &["does not hold a folder for each class", "data/cat/1.png"],

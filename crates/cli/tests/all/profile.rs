@@ -162,6 +162,12 @@ fn what_makes_no_sense_is_refused() {
         "profile train bars --data data --out mine",
         &["--out names a run", "--trace"],
     );
+    for kind in ["table t.csv --target y", "chargpt"] {
+        scene.fails(
+            &format!("profile train {kind}"),
+            &["of training is of images, and this is"],
+        );
+    }
     scene.fails("profile train --resume mine", &["--resume names a run"]);
     scene.fails(
         "profile train bars --data data --backend gpu",

@@ -54,6 +54,12 @@ fn a_number_is_predicted() {
         found.contains("on 40 validation rows") && (found.contains("r2 0.99") || found.contains("r2 1.0")),
         "{found}"
     );
+    scene.write("row.csv", houses(1).as_bytes());
+    assert!(
+        scene
+            .ok("eval run --data row.csv")
+            .contains("  r2 -; the target's mean")
+    );
     let all = scene.ok("eval run --data houses.csv");
     assert!(all.contains("on 200 rows"), "{all}");
 
@@ -84,6 +90,22 @@ fn a_number_is_predicted() {
     let ran = scene.ok("run houses.onnx --input features=random --dim batch=3");
     assert!(ran.contains("prediction"), "{ran}");
     assert!(scene.path("run/curves.png").is_file());
+}
+
+#[test]
+fn a_number_that_is_large_to_its_spread_keeps_its_digits() {
+    let scene = Scene::new();
+    let rows: String = (0..60).map(|i| format!("{i},{}\n", 1_700_000_000 + i)).collect();
+    scene.write("times.csv", format!("x,time\n{rows}").as_bytes());
+    scene.ok(&format!(
+        "train table times.csv --target time --epochs 150 --out run {QUICK}"
+    ));
+    let predicted = scene.ok("predict run times.csv");
+    let times: Vec<f64> = predicted.lines().skip(1).map(|line| line.parse().unwrap()).collect();
+    // An f32 would be a multiple of 128.
+    for (i, time) in times.iter().enumerate() {
+        assert!((time - 1.7e9 - i as f64).abs() < 5.0, "{i} {time}");
+    }
 }
 
 #[test]
@@ -130,6 +152,55 @@ fn words_and_whole_numbers_are_classes() {
 }
 
 #[test]
+fn a_prediction_does_not_depend_on_the_other_rows() {
+    let scene = Scene::new();
+    let codes = ["007", "1.50", "+5", "", "A"];
+    let row = |i: usize| {
+        format!(
+            "{},{i},{},{}\n",
+            codes[i % 5],
+            ["01", "-0"][i / 2 % 2],
+            ["x", "01"][i / 2 % 2]
+        )
+    };
+    let rows = |range: std::ops::Range<usize>| format!("code,x,whole,word\n{}", range.map(row).collect::<String>());
+    scene.write("all.csv", rows(0..40).as_bytes());
+    // All but the word in it looks like numbers.
+    scene.write("few.csv", rows(2..4).as_bytes());
+    for (target, other) in [("whole --classify", "word"), ("word", "whole")] {
+        scene.ok(&format!(
+            "train table all.csv --target {target} --ignore {other} --epochs 5 --out {other} {QUICK}"
+        ));
+        let (all, few) = (
+            scene.ok(&format!("predict {other} all.csv")),
+            scene.ok(&format!("predict {other} few.csv")),
+        );
+        let lines: Vec<&str> = all.lines().collect();
+        assert_eq!(few.lines().skip(1).collect::<Vec<_>>(), lines[3..5], "{all}{few}");
+        let found = scene.ok(&format!("eval {other} --data few.csv"));
+        assert!(found.contains("on 2 rows"), "{found}");
+    }
+}
+
+#[test]
+fn csv_for_other_programs_has_cells_as_they_are() {
+    let scene = Scene::new();
+    let rows: String = (0..20)
+        .map(|i| format!("{i},\"{}\"\n", ["a\tb\u{7}", "c\r\nd"][i % 2]))
+        .collect();
+    scene.write("t.csv", format!("x,y\n{rows}").as_bytes());
+    scene.ok(&format!("train table t.csv --target y --epochs 2 --out run {QUICK}"));
+    let predicted = scene.ok("predict run t.csv");
+    let mut rest = predicted.strip_prefix("y,probability\n").unwrap();
+    while !rest.is_empty() {
+        let cell = ["a\tb\u{7},0.", "\"c\r\nd\",0."]
+            .iter()
+            .find_map(|cell| rest.strip_prefix(cell));
+        rest = cell.and_then(|rest| rest.split_once('\n')).expect(&predicted).1;
+    }
+}
+
+#[test]
 fn a_run_goes_on_with_its_own_table_alone() {
     let scene = scene();
     let line = |run: &str, epochs: u32| {
@@ -159,7 +230,14 @@ fn a_run_goes_on_with_its_own_table_alone() {
     );
     scene.fails("train --resume killed --text x", &["--text is for chargpt"]);
     fs::rename(scene.path("houses.csv"), scene.path("moved.csv")).unwrap();
-    scene.fails("train --resume killed", &["houses.csv", "cannot"]);
+    for line in ["train --resume killed", "eval killed"] {
+        scene.fails(line, &["cannot read", "houses.csv", "say with --data where it is now"]);
+    }
+    scene.fails("train --resume killed --data none.csv", &["cannot read none.csv"]);
+    scene.fails(
+        "train table moved.csv --data moved.csv --resume killed",
+        &["two places are named, one of them with --data"],
+    );
     scene.write("houses.csv", houses(190).as_bytes());
     scene.fails(
         "train --resume killed",
@@ -177,7 +255,7 @@ fn a_stopped_run_goes_on_to_the_last_bit() {
 
     let scene = scene();
     let line = |run: &str| {
-        format!("train table houses.csv --target class --ignore id --epochs 30 --batch-size 1 --threads 1 --out {run}")
+        format!("train table houses.csv --target class --ignore id --epochs 300 --batch-size 1 --threads 1 --out {run}")
     };
     let mut child = common::heeding_ctrl_c(scene.command(&line("stopped"))).spawn().unwrap();
     let metrics = scene.path("stopped/metrics.csv");
@@ -217,6 +295,10 @@ fn what_cannot_be_learnt_is_named() {
     scene.fails(
         "train table houses.csv --target prize",
         &["houses.csv: there is no column \"prize\"", "did you mean \"price\"?"],
+    );
+    scene.fails(
+        "train table houses.csv --target price --ignore price",
+        &["the target \"price\" cannot be left out"],
     );
     scene.fails(
         "train table houses.csv --target price --ignore are",
@@ -274,6 +356,20 @@ fn what_cannot_be_learnt_is_named() {
         &format!("y,who\n{names}"),
         "--target y",
         &["\"who\" has 1,100 different texts", "--ignore \"who\""],
+    );
+    // In JSON these are six times as long.
+    let long = "\u{1}".repeat(120_000);
+    let long: String = (0..40).map(|i| format!("{i},{i}{long},a\n")).collect();
+    let long = format!("y,who,town\n{long}");
+    fails(
+        &long,
+        "--target y",
+        &["too long, \"who\" most of them", "--ignore \"who\""],
+    );
+    fails(
+        &long,
+        "--target who",
+        &["too long, \"who\" most of them", "another --target"],
     );
     scene.write("bytes.csv", &[0xff; 100]);
     scene.fails("train table bytes.csv --target y", &["bytes.csv is not UTF-8"]);

@@ -14,6 +14,7 @@ use polygrad::tensor::wrapped::Wrapped;
 
 use crate::failure::{Failure, Result};
 use crate::images::config::Config;
+use crate::kind::Kind;
 use crate::lab::bench;
 use crate::lab::bench::select::{Chosen, chosen};
 use crate::outcome::Outcome;
@@ -52,6 +53,14 @@ pub(crate) fn command(args: &Profile) -> Result<Outcome> {
 }
 
 fn refuse_runs(args: &Training) -> Result<()> {
+    let kind = args.train.dataset.as_deref().map_or(Kind::Images, Kind::of_dataset);
+    if kind != Kind::Images {
+        return Err(Failure::new(format!(
+            "a profile of training is of images, and this is {}",
+            kind.name()
+        ))
+        .fix("name a data set of images, such as fashion-mnist, or a case of `polygrad profile bench`"));
+    }
     for (option, given) in [("--resume", &args.train.resume), ("--out", &args.train.out)] {
         if given.is_some() {
             return Err(Failure::new(format!("{option} names a run, and a profile leaves none"))
