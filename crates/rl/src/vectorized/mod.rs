@@ -73,7 +73,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
 
     /// The same in `threads` threads, of which the caller's is one; with fewer environments there are fewer threads.
     ///
-    /// Worth it where a step of all environments takes much longer than waking a thread, some 10 µs.
+    /// Worth it where a step of all environments takes much longer than waking a thread, some 7 µs.
     ///
     /// # Errors
     /// As [`new`](Self::new); when `threads` is 0, or a thread cannot be started, as in WebAssembly.
