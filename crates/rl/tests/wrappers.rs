@@ -199,5 +199,8 @@ fn what_cannot_be_normalized_is_refused() {
     assert!(NormalizeObservation::new(poles()).unwrap().clip(0.0).is_err());
     let mut envs = NormalizeObservation::new(poles()).unwrap();
     assert!(envs.set_statistics(RunningMeanStd::new(3)).is_err());
+    let broken = r#"{"mean":[0,0,0,0],"var":[1,1,-1,1],"count":5}"#;
+    let error = envs.set_statistics(serde_json::from_str(broken).unwrap()).unwrap_err();
+    assert!(error.message().contains("a variance that no numbers have"), "{error}");
     assert!(RunningMeanStd::new(3).update(&[0.0; 4]).is_err());
 }

@@ -65,7 +65,7 @@ impl<V: VectorEnv> NormalizeObservation<V> {
     /// Goes on from saved statistics.
     ///
     /// # Errors
-    /// When they are of another number of observed numbers.
+    /// When they are of another number of observed numbers, or make no sense.
     pub fn set_statistics(&mut self, statistics: RunningMeanStd) -> Result<()> {
         check_statistics(&statistics, self.space.len())?;
         self.statistics = statistics;
@@ -184,7 +184,7 @@ impl<V: VectorEnv> NormalizeReward<V> {
     /// Goes on from a saved state.
     ///
     /// # Errors
-    /// When it is of another number of rows.
+    /// When it is of another number of rows, or its statistics make no sense.
     pub fn set_state(&mut self, state: NormalizeRewardState) -> Result<()> {
         check_statistics(&state.statistics, 1)?;
         if state.returns.len() != self.state.returns.len() {
@@ -242,10 +242,16 @@ fn checked_bound(bound: f32) -> Result<f32> {
 
 fn check_statistics(statistics: &RunningMeanStd, expected: usize) -> Result<()> {
     let (means, vars) = (statistics.mean().len(), statistics.var().len());
-    if means == expected && vars == expected {
-        return Ok(());
+    if means != expected || vars != expected {
+        return Err(Error::shape(format!(
+            "the statistics have {means} means and {vars} variances, where {expected} are needed"
+        )));
     }
-    Err(Error::shape(format!(
-        "the statistics have {means} means and {vars} variances, where {expected} are needed"
-    )))
+    let sound = |var: &f64| var.is_finite() && *var >= 0.0;
+    if !statistics.mean().iter().all(|mean| mean.is_finite()) || !statistics.var().iter().all(sound) {
+        return Err(Error::invalid(
+            "the statistics have a mean or a variance that no numbers have",
+        ));
+    }
+    Ok(())
 }
