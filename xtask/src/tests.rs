@@ -10,6 +10,7 @@ const FEATURES: &[&str] = &[
     "polygrad-cli/tui",
     "polygrad/ndarray",
     "polygrad/parquet",
+    "polygrad/rl",
     "polygrad/tar",
     "polygrad/text",
     "polygrad-cli/candle",

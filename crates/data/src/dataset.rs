@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polygrad_core::{Error, HostTensor, Result, Shape, dispatch_dtype};
 
-use crate::rng::shuffled;
+use crate::order::shuffled;
 
 /// Examples that can be had by their index. A `Vec` is one, and so is whatever reads example number `index` when it is asked for it.
 ///

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use polygrad_core::{Error, ErrorKind, HostTensor, Result, Shape, open_file, printable};
+use polygrad_core::{Error, ErrorKind, HostTensor, Result, Rng, Shape, open_file, printable};
 
 use crate::resize::resize;
-use crate::rng::Rng;
 
 /// Larger images are refused before memory is taken for them.
 const MAX_BYTES: usize = 128 << 20;

@@ -32,10 +32,10 @@ mod json_lines;
 mod loader;
 #[cfg(feature = "tar")]
 mod members;
+mod order;
 #[cfg(feature = "parquet")]
 mod parquet_file;
 mod resize;
-mod rng;
 mod stream;
 #[cfg(feature = "tar")]
 mod web_dataset;
@@ -50,7 +50,7 @@ pub use json_lines::JsonLines;
 pub use loader::{Batches, DataLoader, DataLoaderConfig, LoaderState};
 #[cfg(feature = "parquet")]
 pub use parquet_file::{Parquet, ParquetColumn, ParquetKind, ParquetRows};
-pub use rng::Rng;
+pub use polygrad_core::Rng;
 pub use stream::Stream;
 #[cfg(feature = "tar")]
 pub use web_dataset::{Sample, WebDataset};

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::image::{Image, bad};
 use crate::members::{Member, Members};
-use crate::rng::shuffled;
+use crate::order::shuffled;
 use crate::stream::Stream;
 
 /// Bytes of a sample unless another limit is set.

@@ -79,6 +79,8 @@ pub use polygrad_formats as formats;
 pub use polygrad_luminal as luminal;
 #[cfg(feature = "onnx")]
 pub use polygrad_onnx as onnx;
+#[cfg(feature = "rl")]
+pub use polygrad_rl as rl;
 #[cfg(feature = "text")]
 pub use polygrad_text as text;
 #[cfg(feature = "torch")]

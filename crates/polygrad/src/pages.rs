@@ -37,6 +37,11 @@ pages! {
     Checkpoints "how-to/checkpoints.md"
 }
 
+#[cfg(feature = "rl")]
+pages! {
+    Environments "how-to/environments.md"
+}
+
 #[cfg(feature = "text")]
 pages! {
     Tokenizers "how-to/tokenizers.md"

@@ -9,7 +9,7 @@ use crate::cargo;
 use toolchain::Toolchain;
 
 /// What is checked for Apple's machines: everything but the engines of others.
-const APPLE: [&str; 13] = [
+const APPLE: [&str; 14] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -17,6 +17,7 @@ const APPLE: [&str; 13] = [
     "polygrad-formats",
     "polygrad-data",
     "polygrad-train",
+    "polygrad-rl",
     "polygrad-cpu",
     "polygrad-compute",
     "polygrad-wgpu",
@@ -25,7 +26,7 @@ const APPLE: [&str; 13] = [
     "polygrad-cli",
 ];
 /// What is built for WebAssembly.
-const WASM: [&str; 10] = [
+const WASM: [&str; 11] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -33,6 +34,7 @@ const WASM: [&str; 10] = [
     "polygrad-formats",
     "polygrad-data",
     "polygrad-train",
+    "polygrad-rl",
     "polygrad-cpu",
     "polygrad-compute",
     "polygrad-wgpu",

@@ -2,14 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use polygrad_core::{Backend, Error, Result};
+use polygrad_core::{Backend, Error, Result, Rng};
 use polygrad_tensor::Device;
 
 use super::plan::{Batch, Batches, Example, Plan};
 use super::{DataLoader, LoaderState};
 use crate::collate::Collate;
 use crate::dataset::Dataset;
-use crate::rng::Rng;
 use crate::stream::Stream;
 
 /// What gives the batches of an epoch from a state on.

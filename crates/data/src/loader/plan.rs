@@ -1,10 +1,10 @@
 //! Which examples are in which batch.
 
-use polygrad_core::Result;
+use polygrad_core::{Result, Rng};
 
 use super::LoaderState;
 use crate::dataset::Dataset;
-use crate::rng::{Rng, shuffled};
+use crate::order::{rng_of_example, shuffled};
 use crate::stream::Stream;
 
 /// How examples become batches.
@@ -77,7 +77,7 @@ impl Plan {
             let example = move |index| {
                 Ok(Example {
                     value: dataset.example(index)?,
-                    rng: Rng::of_example(seed, epoch, index as u64),
+                    rng: rng_of_example(seed, epoch, index as u64),
                 })
             };
             Some(Ok(Batch {
@@ -102,7 +102,7 @@ impl Plan {
             examples = Box::new(mixed(
                 examples,
                 buffer,
-                Rng::of_example(seed, epoch, u64::from(u32::MAX)),
+                rng_of_example(seed, epoch, u64::from(u32::MAX)),
             ));
         }
         // One that reads from its start again must not fail where the first reading did not.
@@ -123,7 +123,7 @@ impl Plan {
             while step.len() < plan.step() {
                 match examples.next() {
                     Some(Ok(value)) => {
-                        let rng = Rng::of_example(seed, epoch, begin + step.len() as u64);
+                        let rng = rng_of_example(seed, epoch, begin + step.len() as u64);
                         step.push(Example { value, rng });
                     }
                     Some(Err(error)) => {

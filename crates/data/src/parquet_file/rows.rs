@@ -19,7 +19,7 @@ use super::cell::Cells;
 use super::pages::Group;
 use super::{Opened, Parquet, damaged};
 use crate::image::bad;
-use crate::rng::shuffled;
+use crate::order::shuffled;
 use crate::stream::Stream;
 
 /// Rows of Parquet files as a stream; made by [`Parquet::rows`]. Of a file, a page of each column is in memory. Passing over rows reads nothing

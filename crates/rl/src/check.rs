@@ -1,0 +1,218 @@
+//! Whether an environment does what it promises.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use polygrad_core::{Error, Result, Rng};
+
+use crate::fault::panic_message;
+use crate::{Env, Space, Step, episode_rng};
+
+const EPISODES: u64 = 3;
+/// Of each episode, if it does not end before.
+const STEPS: usize = 1000;
+
+/// Plays some episodes with actions of chance, and tells what the environment does against its contract.
+///
+/// What is looked for: spaces that make no sense or change; panics; observations outside of their space, or not written in full; rewards
+/// that are not finite; episodes that differ when they are played again from the same seed, since something is kept over
+/// [`reset`](Env::reset) or chance comes from elsewhere; a step after the end of an episode that panics.
+///
+/// An environment that has no end of its own is played for 3 times 1000 steps, twice.
+///
+/// # Errors
+/// When something is wrong; the error has a line for each kind of it.
+pub fn check_env<E: Env<A>, const A: usize>(env: &mut E) -> Result<()> {
+    let mut found = Vec::new();
+    match caught(|| (env.observation_space(), env.action_space())) {
+        Err(what) => found.push(format!("the spaces: {what}")),
+        Ok((observation, action)) => {
+            for (name, space) in [("observation_space", &observation), ("action_space", &action)] {
+                if let Err(error) = space.check() {
+                    found.push(format!("{name}: {}", error.message()));
+                }
+            }
+            if found.is_empty() {
+                Checked {
+                    env,
+                    observation,
+                    action,
+                }
+                .check(&mut found);
+            }
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the environment does not keep its contract:\n  {}",
+        found.join("\n  ")
+    )))
+}
+
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| panic_message(&*payload))
+}
+
+struct Checked<'a, E> {
+    env: &'a mut E,
+    observation: Space,
+    action: Space,
+}
+
+/// Where something was seen, and the bits of what was: observation, rewards, flags.
+struct Seen {
+    place: String,
+    bits: Vec<u64>,
+}
+
+impl Seen {
+    fn new(place: &str, observation: &[f32], rewards: &[f64], flags: [bool; 2]) -> Self {
+        let numbers = observation.iter().map(|x| u64::from(x.to_bits()));
+        let rewards = rewards.iter().map(|x| x.to_bits());
+        Self {
+            place: place.to_owned(),
+            bits: numbers.chain(rewards).chain(flags.map(u64::from)).collect(),
+        }
+    }
+}
+
+impl<E> Checked<'_, E> {
+    fn check<const A: usize>(&mut self, found: &mut Vec<String>)
+    where
+        E: Env<A>,
+    {
+        let first = match self.play() {
+            Ok(seen) => seen,
+            Err(what) => return found.push(what),
+        };
+        match self.play() {
+            Ok(second) => found.extend(difference(&first, &second)),
+            Err(what) => found.push(format!("{what}, which it was not when the same seed was played before")),
+        }
+        if self.env.observation_space() != self.observation || self.env.action_space() != self.action {
+            found.push("the spaces are not what they were before the first reset".to_owned());
+        }
+    }
+
+    /// Plays all episodes, and gives all that was seen.
+    fn play<const A: usize>(&mut self) -> Result<Vec<Seen>, String>
+    where
+        E: Env<A>,
+    {
+        let mut seen = Vec::new();
+        let mut choice = Rng::new(1);
+        let mut observation = vec![0.0; A * self.observation.len()];
+        let mut action = vec![0.0; A * self.action.len()];
+        for episode in 0..EPISODES {
+            let mut rng = episode_rng(0, 0, episode);
+            let place = format!("episode {episode}, reset");
+            self.written(&place, &mut observation, |env, observation| {
+                env.reset(&mut rng, observation)
+            })?;
+            seen.push(Seen::new(&place, &observation, &[], [false; 2]));
+            for number in 1..=STEPS {
+                let place = format!("episode {episode}, step {number}");
+                self.choose(&mut choice, &mut action);
+                let step = self.step(&place, &action, &mut rng, &mut observation)?;
+                seen.push(Seen::new(
+                    &place,
+                    &observation,
+                    &step.rewards,
+                    [step.terminated, step.truncated],
+                ));
+                if step.ended() {
+                    let place = format!("{place}, after the end of the episode");
+                    caught(|| self.env.step(&action, &mut rng, &mut observation))
+                        .map_err(|what| format!("{place}: {what}"))?;
+                    break;
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    fn choose(&self, choice: &mut Rng, action: &mut [f32]) {
+        for own in action.chunks_mut(self.action.len().max(1)) {
+            self.action.sample(choice, own);
+        }
+    }
+
+    fn step<const A: usize>(
+        &mut self,
+        place: &str,
+        action: &[f32],
+        rng: &mut Rng,
+        observation: &mut [f32],
+    ) -> Result<Step<A>, String>
+    where
+        E: Env<A>,
+    {
+        let step = self.written(place, observation, |env, observation| {
+            env.step(action, rng, observation)
+        })?;
+        match step.rewards.iter().position(|reward| !(*reward as f32).is_finite()) {
+            Some(agent) => Err(format!(
+                "{place}: the reward of agent {agent} is {}",
+                step.rewards[agent]
+            )),
+            None => Ok(step),
+        }
+    }
+
+    /// Has an observation written, and looks at it.
+    fn written<T>(
+        &mut self,
+        place: &str,
+        observation: &mut [f32],
+        write: impl FnOnce(&mut E, &mut [f32]) -> T,
+    ) -> Result<T, String> {
+        observation.fill(f32::NAN);
+        let result = caught(|| write(self.env, observation)).map_err(|what| format!("{place}: {what}"))?;
+        let width = self.observation.len().max(1);
+        match observation
+            .chunks(width)
+            .find_map(|own| outside(&self.observation, own))
+        {
+            Some(what) => Err(format!("{place}: {what}")),
+            None => Ok(result),
+        }
+    }
+}
+
+/// What is wrong with an observation.
+fn outside(space: &Space, value: &[f32]) -> Option<String> {
+    if space.contains(value) {
+        return None;
+    }
+    if let Some(i) = value.iter().position(|x| x.is_nan()) {
+        return Some(format!("number {i} of the observation is NaN, or was not written"));
+    }
+    let Space::Box { low, high, dtype, .. } = space else {
+        return Some(format!("the observation {value:?} is not in {space:?}"));
+    };
+    let beyond = (0..value.len()).find(|i| value[*i] < low[*i] || value[*i] > high[*i]);
+    Some(match beyond {
+        Some(i) => format!(
+            "number {i} of the observation is {}, outside of its bounds {} and {}",
+            value[i], low[i], high[i]
+        ),
+        None => format!("the observation has fractions, but is of dtype {dtype}"),
+    })
+}
+
+fn difference(first: &[Seen], second: &[Seen]) -> Option<String> {
+    let differs = first
+        .iter()
+        .zip(second)
+        .find(|(a, b)| a.bits != b.bits || a.place != b.place);
+    let place = match differs {
+        Some((seen, _)) => &seen.place,
+        None if first.len() == second.len() => return None,
+        None => "the last episode",
+    };
+    Some(format!(
+        "{place}: something else was seen when the same seed was played again, so that something is kept over `reset`, \
+         or chance comes from elsewhere than `rng`"
+    ))
+}

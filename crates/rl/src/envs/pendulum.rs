@@ -1,0 +1,79 @@
+use std::f64::consts::PI;
+
+use polygrad_core::Rng;
+
+use super::between;
+use crate::{Env, Space, Step, TimeLimit};
+
+/// Swing a pendulum up and keep it there: Gymnasium's `Pendulum`.
+///
+/// Observation `[3]`: cosine and sine of the angle from upright, and the angular velocity. Action `[1]`: the torque, clipped to −2 to 2.
+/// The reward is −(angle² + 0.1 velocity² + 0.001 torque²). The episode never terminates.
+///
+/// As in Gymnasium with NumPy 2, what is only the torque's is computed in f32.
+#[derive(Clone, Debug, Default)]
+pub struct Pendulum {
+    state: [f64; 2],
+}
+
+const MAX_SPEED: f64 = 8.0;
+const MAX_TORQUE: f32 = 2.0;
+/// Seconds from step to step.
+const DT: f64 = 0.05;
+
+impl Pendulum {
+    /// Without a time limit.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `Pendulum-v1`: 200 steps.
+    pub fn v1() -> TimeLimit<Self> {
+        TimeLimit::new(Self::new(), 200)
+    }
+
+    /// The angle in radians, which may be any number of turns, and the angular velocity.
+    pub fn state(&self) -> [f64; 2] {
+        self.state
+    }
+
+    /// Goes on from a state.
+    pub fn set_state(&mut self, state: [f64; 2]) {
+        self.state = state;
+    }
+
+    fn observe(&self, observation: &mut [f32]) {
+        let [angle, turn] = self.state;
+        observation[0] = angle.cos() as f32;
+        observation[1] = angle.sin() as f32;
+        observation[2] = turn as f32;
+    }
+}
+
+impl Env for Pendulum {
+    fn observation_space(&self) -> Space {
+        let high = [1.0, 1.0, MAX_SPEED as f32];
+        Space::boxed(&high.map(|x| -x), &high)
+    }
+
+    fn action_space(&self) -> Space {
+        Space::boxed(&[-MAX_TORQUE], &[MAX_TORQUE])
+    }
+
+    fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
+        self.state = [between(rng, -PI, PI), between(rng, -1.0, 1.0)];
+        self.observe(observation);
+    }
+
+    fn step(&mut self, action: &[f32], _rng: &mut Rng, observation: &mut [f32]) -> Step {
+        let [angle, turn] = self.state;
+        let torque = action[0].clamp(-MAX_TORQUE, MAX_TORQUE);
+        let lean = (angle + PI).rem_euclid(2.0 * PI) - PI;
+        let cost = lean * lean + 0.1 * (turn * turn) + f64::from(0.001 * (torque * torque));
+        let turn = turn + (15.0 * angle.sin() + f64::from(3.0 * torque)) * DT;
+        let turn = turn.clamp(-MAX_SPEED, MAX_SPEED);
+        self.state = [angle + turn * DT, turn];
+        self.observe(observation);
+        Step::new(-cost, false)
+    }
+}

@@ -1,0 +1,116 @@
+use polygrad_core::{Error, Result, Rng};
+
+use crate::{Env, Space, Step};
+
+/// A corridor that ends in a junction, and a sign at its beginning that says where to turn there.
+///
+/// Observation `[3]`: at the beginning (0, 1, 1) or (1, 1, 0), which is the sign, in the corridor (1, 0, 1), at the junction (0, 1, 0).
+/// Actions 0, 1, 2, 3: north, east, south, west; the corridor goes east. The first sign means north, the second south. The reward is 4 for
+/// the right turn and −0.1 for the wrong one, which both terminate, −0.1 for a step against a wall, and 0 else.
+///
+/// At the junction both signs look alike: without memory no policy turns right more often than every second time.
+///
+/// Source: Bakker, "Reinforcement learning with long short-term memory" (NeurIPS 2001).
+#[derive(Clone, Debug)]
+pub struct TMaze {
+    length: usize,
+    place: usize,
+    north: bool,
+}
+
+impl TMaze {
+    /// A corridor whose junction is `length` steps from its beginning, without a time limit.
+    ///
+    /// # Errors
+    /// When `length` is 0.
+    pub fn new(length: usize) -> Result<Self> {
+        if length == 0 {
+            let message = "a corridor of length 0 has its sign at the junction, and needs no memory";
+            return Err(Error::invalid(message).with_hint("use a length of at least 1"));
+        }
+        Ok(Self {
+            length,
+            place: 0,
+            north: false,
+        })
+    }
+
+    fn observe(&self, observation: &mut [f32]) {
+        observation.copy_from_slice(match self.place {
+            0 if self.north => &[0.0, 1.0, 1.0],
+            0 => &[1.0, 1.0, 0.0],
+            place if place < self.length => &[1.0, 0.0, 1.0],
+            _ => &[0.0, 1.0, 0.0],
+        });
+    }
+}
+
+impl Env for TMaze {
+    fn observation_space(&self) -> Space {
+        Space::multi_binary(3)
+    }
+
+    fn action_space(&self) -> Space {
+        Space::discrete(4)
+    }
+
+    fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
+        self.place = 0;
+        self.north = rng.below(2) == 0;
+        self.observe(observation);
+    }
+
+    fn step(&mut self, action: &[f32], _rng: &mut Rng, observation: &mut [f32]) -> Step {
+        let at_junction = self.place == self.length;
+        let step = match action[0] as usize {
+            turn @ (0 | 2) if at_junction => Step::new(if (turn == 0) == self.north { 4.0 } else { -0.1 }, true),
+            1 if !at_junction => {
+                self.place += 1;
+                Step::new(0.0, false)
+            }
+            3 if self.place > 0 => {
+                self.place -= 1;
+                Step::new(0.0, false)
+            }
+            _ => Step::new(-0.1, false),
+        };
+        self.observe(observation);
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goes east, and turns as `turn` says of the sign. Returns the return.
+    fn walk(seed: u64, length: usize, turn: impl Fn(&[f32]) -> f32) -> f64 {
+        let mut maze = TMaze::new(length).unwrap();
+        let (mut rng, mut observation) = (Rng::new(seed), [9.0; 3]);
+        maze.reset(&mut rng, &mut observation);
+        let sign = observation;
+        let mut total = 0.0;
+        for place in 1..=length {
+            let step = maze.step(&[1.0], &mut rng, &mut observation);
+            total += step.rewards[0];
+            assert!(!step.ended());
+            assert_eq!(observation == [1.0, 0.0, 1.0], place < length);
+        }
+        let wall = maze.step(&[1.0], &mut rng, &mut observation);
+        assert_eq!((wall.rewards, observation), ([-0.1], [0.0, 1.0, 0.0]));
+        let last = maze.step(&[turn(&sign)], &mut rng, &mut observation);
+        assert!(last.terminated);
+        total + last.rewards[0]
+    }
+
+    #[test]
+    fn the_sign_says_where_to_turn() {
+        for seed in 0..20 {
+            assert_eq!(walk(seed, 5, |sign| if sign[0] == 0.0 { 0.0 } else { 2.0 }), 4.0);
+            assert_eq!(walk(seed, 1, |sign| if sign[0] == 0.0 { 2.0 } else { 0.0 }), -0.1);
+        }
+        let right = (0..1000).filter(|seed| walk(*seed, 3, |_| 0.0) == 4.0).count();
+        assert!((440..560).contains(&right), "{right}");
+        assert!(TMaze::new(0).is_err());
+    }
+}

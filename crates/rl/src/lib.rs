@@ -1,0 +1,40 @@
+//! Environments for reinforcement learning: Gymnasium's classic ones, a trait for your own, and many of them at once.
+//!
+//! An [`Env`] is one environment, a [`VectorEnv`] many that step together and write into the caller's memory. [`Vectorized`] makes the second
+//! out of the first, in one thread or several, with the same numbers. [`check_env`] finds what an environment of your own does wrong.
+//!
+//! ```
+//! use polygrad_rl::{CartPole, StepBuffers, VectorEnv, Vectorized};
+//! # fn main() -> polygrad_core::Result<()> {
+//! let mut envs = Vectorized::new(|_| CartPole::v1(), 8)?;
+//! let mut buffers = StepBuffers::new(&envs);
+//! envs.reset(0, &mut buffers.observations)?;
+//! for step in 0..100 {
+//!     let actions = [(step % 2) as f32; 8];
+//!     envs.step(&actions, &mut buffers.as_mut())?;
+//! }
+//! assert!(buffers.rewards.iter().all(|reward| *reward == 1.0));
+//! # Ok(())
+//! # }
+//! ```
+
+mod check;
+mod env;
+mod envs;
+mod fault;
+mod space;
+mod vector;
+mod vectorized;
+mod wrappers;
+
+pub use check::check_env;
+pub use env::{Env, Step};
+pub use envs::{Acrobot, CartPole, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
+pub use polygrad_core::Rng;
+pub use space::Space;
+pub use vector::{StepBuffers, StepSlices, VectorEnv};
+pub use vectorized::{Vectorized, episode_rng};
+pub use wrappers::{
+    ActionRepeat, Episode, FrameStack, NormalizeObservation, NormalizeReward, NormalizeRewardState,
+    RecordEpisodeStatistics, RunningMeanStd, TimeLimit,
+};

@@ -1,0 +1,374 @@
+//! What actions and observations can be.
+
+use polygrad_core::{DType, Error, Result, Rng};
+
+/// A set of values, with Gymnasium's names and meanings. A value is a slice of [`len`](Self::len) numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Space {
+    /// A whole number from `start` to `start + n - 1`.
+    Discrete {
+        /// How many there are, at least one.
+        n: usize,
+        /// The first.
+        start: i64,
+    },
+    /// Numbers between bounds, which may be infinite.
+    Box {
+        /// The least value of each number, rows first.
+        low: Vec<f32>,
+        /// The greatest value of each number.
+        high: Vec<f32>,
+        /// How the numbers are laid out, such as channels, height and width.
+        shape: Vec<usize>,
+        /// The type that the numbers have outside; integers have no fractions.
+        dtype: DType,
+    },
+    /// Several whole numbers, each with a range of its own.
+    MultiDiscrete {
+        /// How many values each has, at least one.
+        nvec: Vec<usize>,
+        /// The first value of each.
+        start: Vec<i64>,
+    },
+    /// `n` numbers that are 0 or 1.
+    MultiBinary {
+        /// How many.
+        n: usize,
+    },
+}
+
+/// Above this, f32 has not all whole numbers.
+const EXACT: i64 = 1 << 24;
+
+fn is_among(value: f32, n: usize, start: i64) -> bool {
+    let place = f64::from(value) - start as f64;
+    place >= 0.0 && place < n as f64 && value.fract() == 0.0
+}
+
+/// Whether no finite number is between the bounds.
+fn is_empty(low: f32, high: f32) -> bool {
+    low.is_nan() || high.is_nan() || low > high || low == f32::INFINITY || high == f32::NEG_INFINITY
+}
+
+fn check_range(n: usize, start: i64) -> Result<()> {
+    if n == 0 {
+        return Err(Error::invalid("a discrete space has no values: n is 0"));
+    }
+    let last = i64::try_from(n).ok().and_then(|n| start.checked_add(n - 1));
+    if start < -EXACT || last.is_none_or(|last| last > EXACT) {
+        return Err(Error::invalid(format!(
+            "{n} values from {start} on: only whole numbers from -2^24 to 2^24 are exact in f32"
+        )));
+    }
+    Ok(())
+}
+
+impl Space {
+    /// `n` values from 0 on.
+    pub fn discrete(n: usize) -> Self {
+        Self::Discrete { n, start: 0 }
+    }
+
+    /// A row of f32 numbers with these bounds.
+    pub fn boxed(low: &[f32], high: &[f32]) -> Self {
+        Self::Box {
+            low: low.to_vec(),
+            high: high.to_vec(),
+            shape: vec![low.len()],
+            dtype: DType::F32,
+        }
+    }
+
+    /// f32 numbers of a shape, all with the same bounds.
+    pub fn boxed_in(low: f32, high: f32, shape: &[usize]) -> Self {
+        let len = shape.iter().product();
+        Self::Box {
+            low: vec![low; len],
+            high: vec![high; len],
+            shape: shape.to_vec(),
+            dtype: DType::F32,
+        }
+    }
+
+    /// Whole numbers from 0 on, as many values for each as `nvec` says.
+    pub fn multi_discrete(nvec: &[usize]) -> Self {
+        Self::MultiDiscrete {
+            nvec: nvec.to_vec(),
+            start: vec![0; nvec.len()],
+        }
+    }
+
+    /// `n` numbers that are 0 or 1.
+    pub fn multi_binary(n: usize) -> Self {
+        Self::MultiBinary { n }
+    }
+
+    /// How many numbers a value has.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Discrete { .. } => 1,
+            Self::Box { low, .. } => low.len(),
+            Self::MultiDiscrete { nvec, .. } => nvec.len(),
+            Self::MultiBinary { n } => *n,
+        }
+    }
+
+    /// How many numbers a network sees: whole numbers count as one-hot vectors (Gymnasium's `flatdim`).
+    pub fn flat_len(&self) -> usize {
+        match self {
+            Self::Discrete { n, .. } => *n,
+            Self::MultiDiscrete { nvec, .. } => nvec.iter().sum(),
+            Self::Box { .. } | Self::MultiBinary { .. } => self.len(),
+        }
+    }
+
+    /// Writes a value of this space as [`flat_len`](Self::flat_len) numbers, whole numbers as one-hot vectors (Gymnasium's `flatten`).
+    ///
+    /// # Errors
+    /// When a length is not the space's, or a whole number is outside of its range.
+    pub fn flatten(&self, value: &[f32], flat: &mut [f32]) -> Result<()> {
+        if value.len() != self.len() || flat.len() != self.flat_len() {
+            let (len, flat_len) = (self.len(), self.flat_len());
+            return Err(Error::shape(format!(
+                "{} and {} numbers, but a value of this space has {len}, and flat {flat_len}",
+                value.len(),
+                flat.len()
+            )));
+        }
+        match self {
+            Self::Discrete { n, start } => one_hot(value[0], *n, *start, flat),
+            Self::MultiDiscrete { nvec, start } => {
+                let mut rest = flat;
+                for ((value, n), start) in value.iter().zip(nvec).zip(start) {
+                    let (part, after) = rest.split_at_mut(*n);
+                    one_hot(*value, *n, *start, part)?;
+                    rest = after;
+                }
+                Ok(())
+            }
+            Self::Box { .. } | Self::MultiBinary { .. } => {
+                flat.copy_from_slice(value);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a value is in the space; NaN never is.
+    #[inline]
+    pub fn contains(&self, value: &[f32]) -> bool {
+        if value.len() != self.len() {
+            return false;
+        }
+        match self {
+            Self::Discrete { n, start } => is_among(value[0], *n, *start),
+            Self::Box { low, high, dtype, .. } => {
+                let within = value
+                    .iter()
+                    .zip(low)
+                    .zip(high)
+                    .all(|((x, low), high)| x >= low && x <= high);
+                within && (dtype.is_float() || value.iter().all(|x| x.fract() == 0.0))
+            }
+            Self::MultiDiscrete { nvec, start } => {
+                let mut ranges = value.iter().zip(nvec).zip(start);
+                ranges.all(|((value, n), start)| is_among(*value, *n, *start))
+            }
+            Self::MultiBinary { .. } => value.iter().all(|x| *x == 0.0 || *x == 1.0),
+        }
+    }
+
+    /// Writes a value of chance, as Gymnasium's `sample`: uniform between bounds, exponential from one bound, normal without any.
+    ///
+    /// The slice has [`len`](Self::len) numbers; what is over stays as it was.
+    pub fn sample(&self, rng: &mut Rng, value: &mut [f32]) {
+        match self {
+            Self::Discrete { n, start } => {
+                let drawn = rng.below(*n) as i64 + start;
+                value.iter_mut().take(1).for_each(|x| *x = drawn as f32);
+            }
+            Self::Box { low, high, dtype, .. } => {
+                for ((x, low), high) in value.iter_mut().zip(low).zip(high) {
+                    *x = between(*low, *high, dtype.is_float(), rng);
+                }
+            }
+            Self::MultiDiscrete { nvec, start } => {
+                for ((x, n), start) in value.iter_mut().zip(nvec).zip(start) {
+                    *x = (rng.below(*n) as i64 + start) as f32;
+                }
+            }
+            Self::MultiBinary { n } => value.iter_mut().take(*n).for_each(|x| *x = rng.below(2) as f32),
+        }
+    }
+
+    /// Whether the space makes sense.
+    ///
+    /// # Errors
+    /// When lengths of bounds differ from each other or the shape, a lower bound is NaN or above the upper one, or a range of whole
+    /// numbers is empty or beyond 2²⁴.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Self::Discrete { n, start } => check_range(*n, *start),
+            Self::Box { low, high, shape, .. } => {
+                let len: usize = shape.iter().product();
+                if low.len() != len || high.len() != len {
+                    return Err(Error::shape(format!(
+                        "a box of shape {shape:?} has {len} numbers, but {} lower and {} upper bounds",
+                        low.len(),
+                        high.len()
+                    )));
+                }
+                match low.iter().zip(high).position(|(low, high)| is_empty(*low, *high)) {
+                    Some(i) => Err(Error::invalid(format!(
+                        "bounds {i} of a box are {} and {}, between which nothing is",
+                        low[i], high[i]
+                    ))),
+                    None => Ok(()),
+                }
+            }
+            Self::MultiDiscrete { nvec, start } => {
+                if nvec.len() != start.len() {
+                    let (n, starts) = (nvec.len(), start.len());
+                    return Err(Error::shape(format!(
+                        "{n} ranges of whole numbers, but {starts} first values"
+                    )));
+                }
+                let mut ranges = nvec.iter().zip(start);
+                ranges.try_for_each(|(n, start)| check_range(*n, *start))
+            }
+            Self::MultiBinary { .. } => Ok(()),
+        }
+    }
+}
+
+fn one_hot(value: f32, n: usize, start: i64, flat: &mut [f32]) -> Result<()> {
+    if !is_among(value, n, start) {
+        return Err(Error::out_of_range(format!(
+            "{value} is none of the {n} values from {start} on"
+        )));
+    }
+    flat.fill(0.0);
+    flat[(f64::from(value) - start as f64) as usize] = 1.0;
+    Ok(())
+}
+
+fn between(low: f32, high: f32, fractions: bool, rng: &mut Rng) -> f32 {
+    let (least, greatest) = (f64::from(low), f64::from(high));
+    // Whole numbers are cut down below, and the last of them needs its share.
+    let extra = if fractions { 0.0 } else { 1.0 };
+    let drawn = match (low.is_finite(), high.is_finite()) {
+        (true, true) => least + rng.uniform() * (greatest - least + extra),
+        (true, false) => least - (1.0 - rng.uniform()).ln(),
+        (false, true) => greatest + extra + (1.0 - rng.uniform()).ln(),
+        (false, false) => rng.normal(),
+    };
+    let drawn = if fractions { drawn } else { drawn.floor() };
+    (drawn as f32).clamp(low, high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes() -> Space {
+        Space::Box {
+            low: vec![0.0; 4],
+            high: vec![255.0; 4],
+            shape: vec![2, 2],
+            dtype: DType::U8,
+        }
+    }
+
+    fn every() -> Vec<Space> {
+        vec![
+            Space::discrete(3),
+            Space::Discrete { n: 2, start: -1 },
+            Space::boxed(&[-1.0, 0.0, f32::NEG_INFINITY], &[1.0, f32::INFINITY, f32::INFINITY]),
+            Space::boxed(&[f32::NEG_INFINITY], &[3.0]),
+            bytes(),
+            Space::multi_discrete(&[2, 5]),
+            Space::multi_binary(3),
+        ]
+    }
+
+    #[test]
+    fn samples_are_inside_and_cover_the_space() {
+        for space in every() {
+            space.check().unwrap();
+            let mut rng = Rng::new(1);
+            let mut value = vec![f32::NAN; space.len()];
+            assert!(!space.contains(&value));
+            let mut seen = std::collections::HashSet::new();
+            for _ in 0..2000 {
+                space.sample(&mut rng, &mut value);
+                assert!(space.contains(&value), "{space:?}: {value:?}");
+                seen.insert(value[0].to_bits());
+            }
+            let expected = match &space {
+                Space::Discrete { n, .. } => *n..=*n,
+                Space::Box { dtype, .. } if *dtype == DType::U8 => 250..=256,
+                Space::Box { .. } => 1000..=2000,
+                _ => 2..=2,
+            };
+            assert!(expected.contains(&seen.len()), "{space:?}: {}", seen.len());
+        }
+    }
+
+    #[test]
+    fn what_is_outside_is_not_contained() {
+        let cases: [(Space, &[f32]); 9] = [
+            (Space::discrete(3), &[3.0]),
+            (Space::discrete(3), &[-1.0]),
+            (Space::discrete(3), &[0.5]),
+            (Space::discrete(3), &[0.0, 1.0]),
+            (Space::Discrete { n: 2, start: 5 }, &[4.0]),
+            (Space::boxed(&[0.0], &[1.0]), &[1.1]),
+            (bytes(), &[0.0, 1.0, 2.5, 3.0]),
+            (Space::multi_discrete(&[2, 5]), &[1.0, 5.0]),
+            (Space::multi_binary(2), &[0.0, 2.0]),
+        ];
+        for (space, value) in cases {
+            assert!(!space.contains(value), "{space:?}: {value:?}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_flat_as_one_hot_vectors() {
+        let flat = |space: Space, value: &[f32]| {
+            let mut flat = vec![9.0; space.flat_len()];
+            space.flatten(value, &mut flat).map(|()| flat)
+        };
+        assert_eq!(
+            flat(Space::Discrete { n: 3, start: -1 }, &[1.0]).unwrap(),
+            [0.0, 0.0, 1.0]
+        );
+        assert_eq!(
+            flat(Space::multi_discrete(&[2, 3]), &[1.0, 0.0]).unwrap(),
+            [0.0, 1.0, 1.0, 0.0, 0.0]
+        );
+        assert_eq!(flat(Space::boxed(&[0.0], &[4.0]), &[2.5]).unwrap(), [2.5]);
+        let error = flat(Space::discrete(3), &[3.0]).unwrap_err();
+        assert_eq!(error.message(), "3 is none of the 3 values from 0 on");
+        assert!(flat(Space::discrete(3), &[]).is_err());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        let crooked = Space::MultiDiscrete {
+            nvec: vec![2, 2],
+            start: vec![0],
+        };
+        for (space, message) in [
+            (Space::discrete(0), "n is 0"),
+            (Space::discrete(1 << 25), "2^24"),
+            (Space::boxed(&[0.0, 1.0], &[1.0]), "2 lower and 1 upper bounds"),
+            (Space::boxed(&[0.0, 2.0], &[1.0, 1.0]), "bounds 1 of a box are 2 and 1"),
+            (Space::boxed(&[f32::NAN], &[1.0]), "NaN"),
+            (Space::boxed(&[f32::INFINITY], &[f32::INFINITY]), "bounds 0"),
+            (crooked, "2 ranges of whole numbers, but 1 first values"),
+        ] {
+            let error = space.check().unwrap_err();
+            assert!(error.message().contains(message), "{error}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+use polygrad_core::Rng;
+
+use crate::{Env, Space, Step};
+
+/// Cuts episodes short after a number of steps, as Gymnasium's `TimeLimit`.
+///
+/// A step that terminates at the limit has both flags.
+#[derive(Clone, Debug)]
+pub struct TimeLimit<E> {
+    env: E,
+    limit: usize,
+    steps: usize,
+}
+
+impl<E> TimeLimit<E> {
+    /// Episodes of at most `limit` steps, and of at least one.
+    pub fn new(env: E, limit: usize) -> Self {
+        Self { env, limit, steps: 0 }
+    }
+
+    /// The environment inside.
+    pub fn env(&self) -> &E {
+        &self.env
+    }
+
+    /// The same, to be changed.
+    pub fn env_mut(&mut self) -> &mut E {
+        &mut self.env
+    }
+
+    /// How many steps an episode has at most.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+impl<E: Env<A>, const A: usize> Env<A> for TimeLimit<E> {
+    fn observation_space(&self) -> Space {
+        self.env.observation_space()
+    }
+
+    fn action_space(&self) -> Space {
+        self.env.action_space()
+    }
+
+    #[inline]
+    fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
+        self.steps = 0;
+        self.env.reset(rng, observation);
+    }
+
+    #[inline]
+    fn step(&mut self, action: &[f32], rng: &mut Rng, observation: &mut [f32]) -> Step<A> {
+        let mut step = self.env.step(action, rng, observation);
+        self.steps += 1;
+        step.truncated |= self.steps >= self.limit;
+        step
+    }
+}

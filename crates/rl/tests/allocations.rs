@@ -1,0 +1,62 @@
+//! A step allocates nothing, with resets, wrappers and threads.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use polygrad_rl::{
+    ActionRepeat, CartPole, FrameStack, NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, StepBuffers,
+    VectorEnv, Vectorized,
+};
+
+/// Counts what the process asks the system for.
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: passes everything on to the system's allocator.
+#[allow(unsafe_code, reason = "an allocator is unsafe to write")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often memory was asked for in some steps, and how many episodes ended in them.
+fn counted(threads: usize) -> (usize, usize) {
+    let make = |_| FrameStack::new(ActionRepeat::new(CartPole::v1(), 2).unwrap(), 3).unwrap();
+    let envs = RecordEpisodeStatistics::new(Vectorized::threaded(make, 6, threads).unwrap());
+    let mut envs = NormalizeReward::new(NormalizeObservation::new(envs).unwrap(), 0.99).unwrap();
+    let mut buffers = StepBuffers::new(&envs);
+    envs.reset(0, &mut buffers.observations).unwrap();
+    let (mut before, mut ended) = (0, 0);
+    for step in 0..300 {
+        // Not what is asked for once, such as room for actions.
+        if step == 50 {
+            before = COUNT.load(Ordering::Relaxed);
+        }
+        envs.step(&[(step / 3 % 2) as f32; 6], &mut buffers.as_mut()).unwrap();
+        ended += buffers.terminated.iter().filter(|ended| **ended).count();
+    }
+    (COUNT.load(Ordering::Relaxed) - before, ended)
+}
+
+/// One test, since the whole process is counted.
+#[test]
+fn steps_allocate_nothing() {
+    // The standard library makes a place to wait when a thread first has to, whenever that is.
+    for (threads, most) in [(1, 0), (3, 12)] {
+        let (count, ended) = counted(threads);
+        assert!(count <= most, "{count} in 250 steps of {threads} threads");
+        assert!(ended > 50, "{ended}");
+    }
+}
