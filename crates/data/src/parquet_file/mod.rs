@@ -1,5 +1,6 @@
 //! Parquet files.
 
+mod bounds;
 mod cell;
 mod footer;
 mod pages;
