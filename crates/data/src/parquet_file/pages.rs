@@ -248,7 +248,11 @@ impl Pages {
     /// Decompresses within what is left for the row group.
     fn decompress(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         let left = usize::try_from(self.budget.left()).unwrap_or(usize::MAX);
-        decompress(self.codec, bytes, MAX_PAGE.max(bytes.len().saturating_mul(MAX_RATIO)).min(left))
+        decompress(
+            self.codec,
+            bytes,
+            MAX_PAGE.max(bytes.len().saturating_mul(MAX_RATIO)).min(left),
+        )
     }
 }
 
@@ -309,10 +313,7 @@ fn decompress(codec: Compression, bytes: &[u8], most: usize) -> Result<Vec<u8>> 
             while !source.is_empty() && unpacked.len() <= most {
                 let decoder = ruzstd::decoding::StreamingDecoder::new(&mut source).map_err(|e| failed(&e))?;
                 let left = (most - unpacked.len()) as u64 + 1;
-                decoder
-                    .take(left)
-                    .read_to_end(&mut unpacked)
-                    .map_err(|e| failed(&e))?;
+                decoder.take(left).read_to_end(&mut unpacked).map_err(|e| failed(&e))?;
             }
         }
         other => {

@@ -174,6 +174,7 @@ impl Rows {
 
 impl Running {
     fn start(parquet: &Parquet, file: usize, group: usize) -> Result<Self> {
+        parquet.supported()?;
         let opened = Arc::clone(&parquet.files[file]);
         let file = File::open(&opened.path).map_err(|e| Error::io("read", &opened.path, e))?;
         let groups = opened.metadata.row_groups();
