@@ -74,8 +74,8 @@ impl WebDataset {
     }
 }
 
-/// Passing over samples reads 64 KiB of a plain tar file at most for each header. An error ends the stream and names shard and member: one that is
-/// damaged, cut off, too large, no file but a link, or twice in its sample, and a shard without samples.
+/// Passing over samples reads 64 KiB of a plain tar file at most for each header. An error ends the stream and names shard and member: one that
+/// is damaged, cut off, too large, no file but a link, or twice in its sample, and a shard without samples.
 impl Stream for WebDataset {
     type Item = Sample;
 
@@ -129,7 +129,7 @@ impl Sample {
             bad(
                 &self.shard,
                 &format!(
-                    "has a sample {} without {name:?}: it has {}",
+                    "has a sample {} without {name:?}: it has [{}]",
                     quoted(&self.key),
                     names.join(", ")
                 ),

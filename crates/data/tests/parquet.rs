@@ -38,7 +38,7 @@ struct House {
     embedding: Vec<f32>,
 }
 
-const HOUSES: [&str; 4] = ["snappy", "plain", "gzip", "zstd"];
+const HOUSES: [&str; 5] = ["snappy", "plain", "gzip", "zstd", "delta"];
 
 fn houses(kind: &str) -> Parquet {
     Parquet::open([source(&format!("houses-{kind}.parquet"))]).unwrap()
@@ -373,8 +373,8 @@ fn encodings_of_differences_are_read_and_their_counts_checked() {
     );
     for (written, name) in [(&packed, "DELTA_BINARY_PACKED"), (&lengths, "DELTA_LENGTH_BYTE_ARRAY")] {
         let mut bytes = std::fs::read(written.file.path()).unwrap();
-        let mut headers = (0..bytes.len() - 4).filter(|&at| matches!(bytes[at..at + 4], [0x80, 0x01, _, 100]));
-        let at = headers.next().expect("blocks of 128, and 100 values");
+        let mut headers = (0..bytes.len() - 4).filter(|&at| matches!(bytes[at..at + 4], [0x80, 1 | 2, _, 100]));
+        let at = headers.next().expect("blocks of 128 or 256, and 100 values");
         bytes[at + 3] = 127;
         std::fs::write(written.file.path(), bytes).unwrap();
         let error = written.open().unwrap().table().unwrap_err().to_string();

@@ -32,7 +32,8 @@ const MAX_TABLE_PER_BYTE: u64 = 1024;
 /// No file has more rows.
 const MAX_ROWS: i64 = 1 << 48;
 
-/// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy, gzip or zstd.
+/// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy, gzip or zstd,
+/// and in any encoding but `DELTA_BYTE_ARRAY`.
 ///
 /// ```
 /// use polygrad_data::Parquet;

@@ -295,6 +295,7 @@ fn decompress(codec: Compression, bytes: &[u8], most: usize) -> Result<Vec<u8>> 
     let failed = |e: &dyn std::fmt::Display| ParquetError::General(format!("a page that cannot be decompressed: {e}"));
     let mut unpacked = Vec::new();
     match codec {
+        Compression::UNCOMPRESSED if bytes.len() > most => return Err(too_large()),
         Compression::UNCOMPRESSED => return Ok(bytes.to_vec()),
         Compression::SNAPPY => {
             if snap::raw::decompress_len(bytes).map_err(|e| failed(&e))? > most {
@@ -335,6 +336,35 @@ mod tests {
     use parquet::basic::{GzipLevel, ZstdLevel};
 
     use super::*;
+
+    #[test]
+    fn pages_of_a_row_group_are_within_one_budget() {
+        let schema = "message m { required binary a; required binary b; }";
+        let file = tempfile::tempfile().unwrap();
+        let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+        let properties = Arc::new(parquet::file::properties::WriterProperties::builder().build());
+        let mut writer =
+            parquet::file::writer::SerializedFileWriter::new(file.try_clone().unwrap(), schema, properties).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        while let Some(mut column) = group.next_column().unwrap() {
+            let cell = ByteArray::from(vec![7; 900]);
+            let typed = column.typed::<parquet::data_type::ByteArrayType>();
+            typed.write_batch(&[cell], None, None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        let metadata = Arc::new(writer.close().unwrap());
+        let mut group = Group::new(file, 0, metadata, 0);
+        group.budget = Budget::new(1500);
+        let read = |column| group.get_column_page_reader(column).unwrap().get_next_page();
+        let mut first = group.get_column_page_reader(0).unwrap();
+        assert!(first.get_next_page().unwrap().is_some());
+        let error = read(1).unwrap_err().to_string();
+        assert!(error.contains("of more than"), "{error}");
+        drop(first);
+        assert!(read(1).is_ok());
+        assert_eq!(group.budget.left(), 1500);
+    }
 
     #[test]
     fn pages_that_grow_without_bounds_are_refused() {
