@@ -66,6 +66,15 @@ def houses():
         "houses-plain": {"compression": "none", "use_dictionary": False, "row_group_size": 64},
         "houses-gzip": {"compression": "gzip", "data_page_version": "2.0", "write_page_checksum": True},
         "houses-zstd": {"compression": "zstd", "data_page_version": "2.0", "data_page_size": 512},
+        "houses-delta": {
+            "use_dictionary": False,
+            "column_encoding": {
+                "id": "DELTA_BINARY_PACKED",
+                "rooms": "DELTA_BINARY_PACKED",
+                "town": "DELTA_LENGTH_BYTE_ARRAY",
+                "note": "DELTA_LENGTH_BYTE_ARRAY",
+            },
+        },
         "houses-lz4": {"compression": "lz4"},
     }.items():
         if name == "houses-lz4":

@@ -256,8 +256,8 @@ impl Members {
 
     fn text(&self, bytes: &[u8], what: &str) -> Result<String> {
         String::from_utf8(bytes.to_vec()).map_err(|_| {
-            let name = String::from_utf8_lossy(bytes);
-            bad(&self.path, &format!("has {what} that is not UTF-8: {name:?}"))
+            let name = quoted(&String::from_utf8_lossy(bytes));
+            bad(&self.path, &format!("has {what} that is not UTF-8: {name}"))
         })
     }
 
@@ -265,20 +265,31 @@ impl Members {
     pub(crate) fn damaged(&self, what: &str) -> Error {
         match self.name.as_str() {
             "" => bad(&self.path, &format!("is no tar file, or damaged: its beginning {what}")),
-            name => bad(&self.path, &format!("is damaged: the member {name:?} {what}")),
+            name => bad(&self.path, &format!("is damaged: the member {} {what}", quoted(name))),
         }
     }
 
     fn refused(&self, what: &str) -> Error {
-        bad(&self.path, &format!("has a member {:?} that is {what}", self.name))
-            .with_hint("shards hold whole files: `tar --dereference --hard-dereference` stores them in place of links")
+        bad(
+            &self.path,
+            &format!("has a member {} that is {what}", quoted(&self.name)),
+        )
+        .with_hint("shards hold whole files: `tar --dereference --hard-dereference` stores them in place of links")
     }
 
     fn failed(&self, error: std::io::Error) -> Error {
         let early = match self.name.as_str() {
             "" => "ends within its first header".to_owned(),
-            name => format!("ends within or behind the member {name:?}"),
+            name => format!("ends within or behind the member {}", quoted(name)),
         };
         broken(&self.path, error, &early)
+    }
+}
+
+/// The name of a member for an error: the first 200 characters of it.
+pub(crate) fn quoted(name: &str) -> String {
+    match name.char_indices().nth(200) {
+        Some((end, _)) => format!("{:?}...", &name[..end]),
+        None => format!("{name:?}"),
     }
 }

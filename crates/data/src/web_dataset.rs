@@ -8,7 +8,7 @@ use polygrad_core::{Error, Result};
 use serde::de::DeserializeOwned;
 
 use crate::image::{Image, bad};
-use crate::members::{Member, Members};
+use crate::members::{Member, Members, quoted};
 use crate::order::shuffled;
 use crate::stream::Stream;
 
@@ -74,8 +74,8 @@ impl WebDataset {
     }
 }
 
-/// Passing over samples reads no more of a plain tar file than its headers. An error ends the stream and names shard and member: one that is
-/// damaged, cut off, too large, no file but a link, or twice in its sample, and a shard without samples.
+/// Passing over samples reads 64 KiB of a plain tar file at most for each header. An error ends the stream and names shard and member: one that
+/// is damaged, cut off, too large, no file but a link, or twice in its sample, and a shard without samples.
 impl Stream for WebDataset {
     type Item = Sample;
 
@@ -125,10 +125,14 @@ impl Sample {
     /// When the sample has none of this name; the error says which it has.
     pub fn part(&self, name: &str) -> Result<&[u8]> {
         self.parts.get(name).map(Vec::as_slice).ok_or_else(|| {
-            let names: Vec<&String> = self.parts.keys().collect();
+            let names: Vec<String> = self.parts.keys().map(|name| quoted(name)).collect();
             bad(
                 &self.shard,
-                &format!("has a sample {:?} without {name:?}: it has {names:?}", self.key),
+                &format!(
+                    "has a sample {} without {name:?}: it has [{}]",
+                    quoted(&self.key),
+                    names.join(", ")
+                ),
             )
         })
     }
@@ -160,7 +164,7 @@ impl Sample {
     fn unfit(&self, name: &str, what: &str) -> Error {
         bad(
             &self.shard,
-            &format!("has a member {:?} that {what}", format!("{}.{name}", self.key)),
+            &format!("has a member {} that {what}", quoted(&format!("{}.{name}", self.key))),
         )
     }
 }
@@ -250,13 +254,13 @@ impl Shard {
                 let hint = "`max_sample_bytes` sets another limit";
                 bad(
                     &self.members.path,
-                    &format!("has a member {:?} that {what}", member.name),
+                    &format!("has a member {} that {what}", quoted(&member.name)),
                 )
                 .with_hint(hint)
             })?;
             let bytes = if wanted { self.members.read()? } else { Vec::new() };
             if parts.insert(name, bytes).is_some() {
-                let what = format!("has a member {:?} that its sample has already", member.name);
+                let what = format!("has a member {} that its sample has already", quoted(&member.name));
                 return Err(bad(&self.members.path, &what));
             }
             match self.named()? {

@@ -152,6 +152,7 @@ fn seeds() -> Vec<Seed> {
         "houses-plain",
         "houses-gzip",
         "houses-zstd",
+        "houses-delta",
         "kinds",
         "kinds",
     ] {

@@ -1,13 +1,18 @@
 //! How much memory streams take: that of what is read at a time, whatever the size of the files. A process of its own for each, whose peak is
 //! what the system says it was.
 //!
-//! The files have 64 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had, and nothing is tested.
+//! The files have 192 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had, and nothing is tested.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use polygrad_data::{DataLoaderConfig, JsonLines, WebDataset};
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use polygrad_data::{DataLoaderConfig, JsonLines, Parquet, WebDataset};
 
 /// What one run reads, and where it is.
 const RUN: &str = "POLYGRAD_MEMORY_RUN";
@@ -17,7 +22,7 @@ const MB: u64 = 1 << 20;
 const SHARDS: u64 = 4;
 
 /// More than this is not flat.
-const MOST: u64 = 200 * MB;
+const MOST: u64 = 64 * MB;
 
 fn main() {
     match std::env::var(RUN) {
@@ -26,6 +31,7 @@ fn main() {
             let before = peak();
             let bytes = match run.as_str() {
                 "tar" => shards(&folder),
+                "parquet" => cells(&folder),
                 _ => lines(&folder),
             };
             let grown = peak() - before;
@@ -45,8 +51,13 @@ fn each() {
     let size = std::env::var("POLYGRAD_MEMORY_MB")
         .ok()
         .and_then(|text| text.parse().ok());
-    let size = size.unwrap_or(64) * MB;
-    for (run, write) in [("tar", write_shards as fn(&Path, u64)), ("json", write_lines)] {
+    let size = size.unwrap_or(192) * MB;
+    let runs = [
+        ("tar", write_shards as fn(&Path, u64)),
+        ("json", write_lines),
+        ("parquet", write_cells),
+    ];
+    for (run, write) in runs {
         let folder = tempfile::tempdir().expect("a temporary folder");
         write(folder.path(), size);
         let program = std::env::current_exe().expect("this program");
@@ -60,11 +71,15 @@ fn shard(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number}.tar"))
 }
 
-fn write_shards(folder: &Path, size: u64) {
-    // As large as a photograph.
-    let image: Vec<u8> = (0..200_000_u32)
+/// As large as a photograph.
+fn image() -> Vec<u8> {
+    (0..200_000_u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect();
+        .collect()
+}
+
+fn write_shards(folder: &Path, size: u64) {
+    let image = image();
     for number in 0..SHARDS {
         let file = BufWriter::new(File::create(shard(folder, number)).expect("a temporary file"));
         let mut shard = tar::Builder::new(file);
@@ -124,6 +139,48 @@ fn lines(folder: &Path) -> u64 {
                 .map(|line| line.text.len() as u64 + line.id / u64::MAX)
                 .sum::<u64>())
         })
+        .expect("a sound loader");
+    loader.iter().map(|bytes| bytes.expect("a sound batch")).sum()
+}
+
+/// One row group, whose pages are 1 MiB.
+fn write_cells(folder: &Path, size: u64) {
+    let schema = parse_message_type("message m { required binary image; }").expect("a schema");
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None);
+    let file = File::create(folder.join("cells.parquet")).expect("a temporary file");
+    let mut writer =
+        SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties.build())).expect("a temporary file");
+    let mut group = writer.next_row_group().expect("a temporary file");
+    let mut column = group
+        .next_column()
+        .expect("a temporary file")
+        .expect("the first column");
+    let image = ByteArray::from(image());
+    for _ in 0..size / 200_000 {
+        let written = column
+            .typed::<ByteArrayType>()
+            .write_batch(&[image.clone()], None, None);
+        written.expect("a temporary file");
+    }
+    column.close().expect("a temporary file");
+    group.close().expect("a temporary file");
+    writer.close().expect("a temporary file");
+}
+
+#[derive(serde::Deserialize)]
+struct Cell {
+    image: Vec<u8>,
+}
+
+fn cells(folder: &Path) -> u64 {
+    let rows = Parquet::open([folder.join("cells.parquet")])
+        .expect("a sound file")
+        .rows::<Cell>();
+    let config = DataLoaderConfig::from_stream(rows).batch_size(16).workers(2);
+    let loader = config
+        .build_with(|cells| Ok(cells.iter().map(|cell| cell.image.len() as u64).sum::<u64>()))
         .expect("a sound loader");
     loader.iter().map(|bytes| bytes.expect("a sound batch")).sum()
 }

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use parquet::basic::Encoding;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, FixedLenByteArrayType, Int32Type, Int64Type};
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use polygrad_core::Result;
 use polygrad_data::{Column, DataLoaderConfig, Parquet, ParquetKind, Stream, Table, TableEncoder};
 use serde::de::DeserializeOwned;
@@ -32,7 +38,7 @@ struct House {
     embedding: Vec<f32>,
 }
 
-const HOUSES: [&str; 4] = ["snappy", "plain", "gzip", "zstd"];
+const HOUSES: [&str; 5] = ["snappy", "plain", "gzip", "zstd", "delta"];
 
 fn houses(kind: &str) -> Parquet {
     Parquet::open([source(&format!("houses-{kind}.parquet"))]).unwrap()
@@ -299,4 +305,198 @@ fn a_file_that_was_cut_is_an_error_anywhere() {
 fn read_error(name: &str) -> String {
     let houses = Parquet::open([source(name)]).unwrap().select(&["id"]).unwrap();
     houses.table().unwrap_err().to_string()
+}
+
+/// A file whose columns all have the same rows: a value each, or a list.
+struct Written {
+    file: tempfile::NamedTempFile,
+}
+
+impl Written {
+    fn new<T: DataType>(schema: &str, properties: WriterPropertiesBuilder, rows: &[&[T::T]], lists: bool) -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut writer =
+            SerializedFileWriter::new(file.reopen().unwrap(), schema, Arc::new(properties.build())).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        while let Some(mut column) = group.next_column().unwrap() {
+            for row in rows {
+                let starts: Vec<i16> = (0..row.len()).map(|i| i16::from(i > 0)).collect();
+                let there = vec![1; row.len()];
+                let levels = lists.then_some((&there[..], &starts[..])).unzip();
+                column.typed::<T>().write_batch(row, levels.0, levels.1).unwrap();
+            }
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+        Self { file }
+    }
+
+    fn open(&self) -> Result<Parquet> {
+        Parquet::open([self.file.path()])
+    }
+}
+
+fn plain() -> WriterPropertiesBuilder {
+    WriterProperties::builder().set_dictionary_enabled(false)
+}
+
+#[test]
+fn encodings_of_differences_are_read_and_their_counts_checked() {
+    let numbers: Vec<i64> = (0..100).map(|i| i * i).collect();
+    let texts: Vec<ByteArray> = (0..100).map(|i| format!("text {i}").as_str().into()).collect();
+    let text = |encoding| {
+        let schema = "message m { required binary x (UTF8); }";
+        Written::new::<ByteArrayType>(schema, plain().set_encoding(encoding), &[&texts], false)
+    };
+    let packed = Written::new::<Int64Type>(
+        "message m { required int64 x; }",
+        plain().set_encoding(Encoding::DELTA_BINARY_PACKED),
+        &[&numbers],
+        false,
+    );
+    let lengths = text(Encoding::DELTA_LENGTH_BYTE_ARRAY);
+    let squares = packed.open().unwrap().table().unwrap();
+    assert!(
+        squares
+            .numbers("x")
+            .unwrap()
+            .iter()
+            .zip(&numbers)
+            .all(|(&a, &b)| a == b as f64)
+    );
+    let read = lengths.open().unwrap().table().unwrap();
+    assert_eq!(
+        read.column("x").unwrap(),
+        &Column::Text((0..100).map(|i| format!("text {i}")).collect())
+    );
+    for (written, name) in [(&packed, "DELTA_BINARY_PACKED"), (&lengths, "DELTA_LENGTH_BYTE_ARRAY")] {
+        let mut bytes = std::fs::read(written.file.path()).unwrap();
+        let mut headers = (0..bytes.len() - 4).filter(|&at| matches!(bytes[at..at + 4], [0x80, 1 | 2, _, 100]));
+        let at = headers.next().expect("blocks of 128 or 256, and 100 values");
+        bytes[at + 3] = 127;
+        std::fs::write(written.file.path(), bytes).unwrap();
+        let error = written.open().unwrap().table().unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("{name} of 127 values in a page of 100")),
+            "{error}"
+        );
+    }
+    let error = text(Encoding::DELTA_BYTE_ARRAY)
+        .open()
+        .unwrap()
+        .table()
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("\"x\" in the encoding DELTA_BYTE_ARRAY"), "{error}");
+}
+
+#[test]
+fn long_lists_of_many_rows_are_read() {
+    let mut row = vec![0; 1 << 18];
+    row[7] = 3;
+    let written = Written::new::<Int32Type>(
+        "message m { required group x (LIST) { repeated group list { required int32 element (INT_8); } } }",
+        WriterProperties::builder()
+            .set_data_page_size_limit(1 << 30)
+            .set_data_page_row_count_limit(1 << 30),
+        &[&row[..]; 100],
+        true,
+    );
+    #[derive(Deserialize)]
+    struct Row {
+        x: Vec<i8>,
+    }
+    let length = written.file.as_file().metadata().unwrap().len();
+    assert!(length < 1 << 20, "{length}");
+    let rows = written.open().unwrap().rows::<Row>();
+    let sums = rows.examples(0).unwrap().map(|row| {
+        let row = row.unwrap();
+        (row.x.len(), row.x.iter().map(|&x| i64::from(x)).sum())
+    });
+    assert_eq!(sums.collect::<Vec<(usize, i64)>>(), vec![(1 << 18, 3); 100]);
+    let long = vec![0; (4 << 20) + 1];
+    let written = Written::new::<Int32Type>(
+        "message m { required group x (LIST) { repeated group list { required int32 element; } } }",
+        WriterProperties::builder(),
+        &[&long],
+        true,
+    );
+    let error = written
+        .open()
+        .unwrap()
+        .rows::<Row>()
+        .examples(0)
+        .unwrap()
+        .next()
+        .unwrap();
+    let error = error.map(|row| row.x.len()).unwrap_err().to_string();
+    assert!(
+        error.contains("more than 4194304 elements in the lists of a row"),
+        "{error}"
+    );
+}
+
+#[test]
+fn files_with_other_units_are_not_joined() {
+    let times = |unit: &str| {
+        let schema = format!("message m {{ required int64 x ({unit}); }}");
+        Written::new::<Int64Type>(&schema, plain(), &[&[1, 2]], false)
+    };
+    let (millis, micros) = (times("TIMESTAMP_MILLIS"), times("TIMESTAMP_MICROS"));
+    let other = Written::new::<Int64Type>(
+        "message m { required int64 x (TIMESTAMP_MILLIS); }",
+        plain(),
+        &[&[3]],
+        false,
+    );
+    assert_eq!(
+        Parquet::open([millis.file.path(), other.file.path()])
+            .unwrap()
+            .row_count(),
+        3
+    );
+    let error = Parquet::open([millis.file.path(), micros.file.path()])
+        .unwrap_err()
+        .to_string();
+    let words = "has a column \"x\" of another type than the first file: ";
+    assert!(
+        error.contains(words) && error.contains("MICROS") && error.contains("MILLIS"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_type_that_is_not_read_matters_where_it_is_selected() {
+    let span = parquet::data_type::FixedLenByteArray::from(vec![1; 12]);
+    let written = Written::new::<FixedLenByteArrayType>(
+        "message m { required fixed_len_byte_array(12) a; required fixed_len_byte_array(12) b (INTERVAL); }",
+        plain(),
+        &[&[span]],
+        false,
+    );
+    let both = written.open().unwrap();
+    assert_eq!(both.columns()[1].kind, ParquetKind::Unsupported);
+    assert_eq!(
+        read::<BTreeMap<String, Vec<u8>>>(both.select(&["a"]).unwrap())[0]["a"],
+        [1; 12]
+    );
+    let rows = both
+        .rows::<BTreeMap<String, Vec<u8>>>()
+        .examples(0)
+        .unwrap()
+        .next()
+        .unwrap();
+    for error in [
+        rows.unwrap_err(),
+        both.select(&["b"]).unwrap_err(),
+        both.table().unwrap_err(),
+    ] {
+        let error = error.to_string();
+        assert!(
+            error.contains("\"b\" of a type that is not read") && error.contains("INTERVAL"),
+            "{error}"
+        );
+    }
 }

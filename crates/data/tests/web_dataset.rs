@@ -327,6 +327,10 @@ fn what_cannot_be_read_is_named() {
     };
     refused(&with(pax(b"12 path=a.b\n")), "announces another member, and the end");
     refused(&with(pax(b"99 path=a.b\n")), "is followed by a damaged pax header");
+    // A name of 4,000 letters, of which 200 are told.
+    let long = pax(format!("4011 path={}\n", "n".repeat(4000)).as_bytes());
+    let link = format!("has a member \"{}\"... that is a link", "n".repeat(200));
+    refused(&with([long, of_kind(EntryType::Symlink)].concat()), &link);
     refused(&with(pax(b"9 size=x\n")), "has a size that is no number");
     let larger = [pax(b"25 size=1125899906842624\n"), file("3.txt", b"a")].concat();
     refused(&with(larger), "the member \"3.txt\" is to have 1125899906842624 bytes");

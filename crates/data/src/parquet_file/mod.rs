@@ -1,5 +1,6 @@
 //! Parquet files.
 
+mod bounds;
 mod cell;
 mod footer;
 mod pages;
@@ -31,7 +32,8 @@ const MAX_TABLE_PER_BYTE: u64 = 1024;
 /// No file has more rows.
 const MAX_ROWS: i64 = 1 << 48;
 
-/// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy, gzip or zstd.
+/// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy, gzip or zstd,
+/// and in any encoding but `DELTA_BYTE_ARRAY`.
 ///
 /// ```
 /// use polygrad_data::Parquet;
@@ -77,7 +79,8 @@ pub struct ParquetColumn {
 pub enum ParquetKind {
     /// `bool`.
     Bool,
-    /// Whole numbers; dates and times too, as the numbers that stand in the file: days, or milliseconds, microseconds or nanoseconds.
+    /// Whole numbers; dates and times too, as the numbers that stand in the file: days, or milliseconds, microseconds or nanoseconds. Times of
+    /// 96 bits (`INT96`) become milliseconds.
     Integer,
     /// Numbers of 16, 32 or 64 bits, and decimals.
     Float,
@@ -91,6 +94,8 @@ pub enum ParquetKind {
     Map,
     /// A struct.
     Struct,
+    /// What is not read: it is an error to select it.
+    Unsupported,
 }
 
 #[derive(Debug)]
@@ -106,13 +111,16 @@ impl Parquet {
     /// # Errors
     /// When there are no files, one cannot be read, is damaged or encrypted, or has other columns than the first.
     pub fn open<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Self> {
-        let (mut opened, mut columns) = (Vec::new(), Vec::new());
+        let (mut opened, mut columns) = (Vec::<Arc<Opened>>::new(), Vec::new());
         for path in files {
             let file = Opened::open(path.as_ref())?;
             let own = file.columns()?;
             match opened.is_empty() {
                 true => columns = own,
-                false => join(&mut columns, &own).map_err(|what| bad(&file.path, &what))?,
+                false => {
+                    join(&mut columns, &own).map_err(|what| bad(&file.path, &what))?;
+                    file.same_types(&opened[0])?;
+                }
             }
             opened.push(Arc::new(file));
         }
@@ -136,7 +144,7 @@ impl Parquet {
     /// Only the columns of these names; the bytes of others are not read.
     ///
     /// # Errors
-    /// When there are none, or one is not there; the error says which names come near.
+    /// When there are none, one is of a type that is not read, or one is not there; the error says which names come near.
     pub fn select(&self, names: &[&str]) -> Result<Self> {
         let column = |&name: &&str| {
             let found = self.columns.iter().find(|column| column.name == name);
@@ -154,7 +162,22 @@ impl Parquet {
             return Err(Error::invalid("there are no columns to read"));
         }
         let files = self.files.clone();
-        Ok(Self { files, columns })
+        let selected = Self { files, columns };
+        selected.supported()?;
+        Ok(selected)
+    }
+
+    /// Sees that the columns can be read.
+    fn supported(&self) -> Result<()> {
+        let unsupported = |column: &&ParquetColumn| column.kind == ParquetKind::Unsupported;
+        match self.columns.iter().find(unsupported) {
+            None => Ok(()),
+            Some(ParquetColumn { name, .. }) => {
+                let types = self.files[0].field(name).map(describe).unwrap_or_default();
+                let what = format!("has a column {name:?} of a type that is not read: {types}");
+                Err(bad(&self.files[0].path, &what).with_hint("`Parquet::select` takes other columns alone"))
+            }
+        }
     }
 
     /// The rows, one at a time, each as a `T`: a type that derives serde's `Deserialize` with a field for each column that it takes. Numbers
@@ -169,6 +192,7 @@ impl Parquet {
     /// # Errors
     /// A column of another kind, text that is null, no rows, what is damaged, and more memory than 256 MiB or 1,024 times the files' bytes.
     pub fn table(&self) -> Result<Table> {
+        self.supported()?;
         let mut columns = Vec::new();
         for column in &self.columns {
             columns.push(match column.kind {
@@ -297,18 +321,97 @@ impl Opened {
             return Err(bad(&self.path, "has two columns of the same name"));
         }
         let column = |field: &Arc<Type>| {
-            Some(ParquetColumn {
+            let about = field.get_basic_info();
+            if !about.has_repetition() {
+                let what = format!("has a column {:?} whose type is damaged", field.name());
+                return Err(bad(&self.path, &what));
+            }
+            Ok(ParquetColumn {
                 name: field.name().to_owned(),
-                kind: kind(field)?,
-                nullable: field.get_basic_info().repetition() == Repetition::OPTIONAL,
+                kind: kind(field).unwrap_or(ParquetKind::Unsupported),
+                nullable: about.repetition() == Repetition::OPTIONAL,
             })
         };
-        let columns = fields.iter().map(|field| {
-            let what = || format!("has a column {:?} whose type is damaged", field.name());
-            column(field).ok_or_else(|| bad(&self.path, &what()))
-        });
-        columns.collect()
+        fields.iter().map(column).collect()
     }
+
+    fn field(&self, name: &str) -> Option<&Type> {
+        let fields = self.metadata.file_metadata().schema().get_fields();
+        fields.iter().find(|field| field.name() == name).map(Arc::as_ref)
+    }
+
+    /// Sees that the columns have the types of the first file's, so that units are not mixed.
+    fn same_types(&self, first: &Self) -> Result<()> {
+        for field in self.metadata.file_metadata().schema().get_fields() {
+            let other = first.field(field.name());
+            if let Some(other) = other.filter(|other| !same_type(field, other, false)) {
+                let what = format!(
+                    "has a column {:?} of another type than the first file: {}, and there {}",
+                    field.name(),
+                    describe(field),
+                    describe(other)
+                );
+                return Err(bad(&self.path, &what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether values mean the same, whether or not they may be null. Writers have names of their own for what lists and maps are made of.
+fn same_type(a: &Type, b: &Type, within: bool) -> bool {
+    let (about, other) = (a.get_basic_info(), b.get_basic_info());
+    let repeated = |field: &Type| {
+        let about = field.get_basic_info();
+        about.has_repetition() && about.repetition() == Repetition::REPEATED
+    };
+    // Old writers know the converted type alone.
+    let logical = match (about.logical_type_ref(), other.logical_type_ref()) {
+        (Some(a), Some(b)) => a == b,
+        (None, None) => true,
+        _ => about.converted_type() != ConvertedType::NONE,
+    };
+    if !logical || about.converted_type() != other.converted_type() || repeated(a) != repeated(b) {
+        return false;
+    }
+    match (a, b) {
+        (
+            Type::PrimitiveType {
+                physical_type,
+                type_length,
+                scale,
+                precision,
+                ..
+            },
+            Type::PrimitiveType {
+                physical_type: physical,
+                type_length: length,
+                scale: digits,
+                precision: exact,
+                ..
+            },
+        ) => (physical_type, type_length, scale, precision) == (physical, length, digits, exact),
+        (Type::GroupType { fields: own, .. }, Type::GroupType { fields: others, .. }) => {
+            let lists = [ConvertedType::LIST, ConvertedType::MAP, ConvertedType::MAP_KEY_VALUE];
+            let container = lists.contains(&about.converted_type());
+            let same = |(a, b): (&Arc<Type>, &Arc<Type>)| {
+                (container || within || a.name() == b.name()) && same_type(a, b, container)
+            };
+            own.len() == others.len() && own.iter().zip(others).all(same)
+        }
+        _ => false,
+    }
+}
+
+/// A type as the format calls it.
+fn describe(field: &Type) -> String {
+    let mut text = Vec::new();
+    parquet::schema::printer::print_schema(&mut text, field);
+    let text = String::from_utf8_lossy(&text)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    printable(&text.chars().take(200).collect::<String>()).into_owned()
 }
 
 /// The footer of a file, once it is seen that it can be parsed.
@@ -360,17 +463,41 @@ fn kind(field: &Type) -> Option<ParquetKind> {
     let converted = about.converted_type();
     let kind = match field {
         Type::PrimitiveType { physical_type, .. } => match (physical_type, converted) {
-            (_, ConvertedType::DECIMAL) => ParquetKind::Float,
             (Physical::BOOLEAN, _) => ParquetKind::Bool,
-            (Physical::INT32 | Physical::INT64 | Physical::INT96, _) => ParquetKind::Integer,
             (Physical::FLOAT | Physical::DOUBLE, _) => ParquetKind::Float,
+            (_, ConvertedType::DECIMAL) => ParquetKind::Float,
+            (Physical::INT96, _) => ParquetKind::Integer,
+            (
+                Physical::INT32,
+                ConvertedType::NONE
+                | ConvertedType::INT_8
+                | ConvertedType::INT_16
+                | ConvertedType::INT_32
+                | ConvertedType::UINT_8
+                | ConvertedType::UINT_16
+                | ConvertedType::UINT_32
+                | ConvertedType::DATE
+                | ConvertedType::TIME_MILLIS,
+            ) => ParquetKind::Integer,
+            (
+                Physical::INT64,
+                ConvertedType::NONE
+                | ConvertedType::INT_64
+                | ConvertedType::UINT_64
+                | ConvertedType::TIME_MICROS
+                | ConvertedType::TIMESTAMP_MILLIS
+                | ConvertedType::TIMESTAMP_MICROS,
+            ) => ParquetKind::Integer,
             (Physical::BYTE_ARRAY, ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON) => {
                 ParquetKind::Text
             }
-            (Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY, _) => match about.logical_type_ref() {
+            (Physical::BYTE_ARRAY, ConvertedType::NONE | ConvertedType::BSON) => ParquetKind::Bytes,
+            (Physical::FIXED_LEN_BYTE_ARRAY, ConvertedType::NONE) => match about.logical_type_ref() {
                 Some(LogicalType::Float16) => ParquetKind::Float,
                 _ => ParquetKind::Bytes,
             },
+            // What the crate panics at.
+            _ => return None,
         },
         Type::GroupType { fields, .. } => {
             let group = fields.iter().map(|field| kind(field)).collect::<Option<Vec<_>>>()?;

@@ -2,22 +2,30 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type as Physical};
 use parquet::bloom_filter::Sbbf;
 use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::data_type::ByteArray;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::RowGroupReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::record::reader::RowIter;
-use parquet::schema::types::Type;
+use parquet::schema::types::{ColumnDescPtr, Type};
+
+use super::bounds::{Budget, Lists, Taken, differences, levels};
 
 /// A page is no larger than this when it is decompressed, or than so many times what it was.
 const MAX_PAGE: usize = 64 << 20;
 const MAX_RATIO: usize = 64;
+
+/// The pages of a row group that are in memory take no more than this, or than so many times the bytes of the file.
+const MAX_PAGES: u64 = 256 << 20;
+const MAX_PAGES_PER_BYTE: u64 = 16;
 
 /// The elements of all lists in a row are no more than this, or than so many times the bytes of the file.
 const MAX_ELEMENTS: u64 = 4 << 20;
@@ -25,12 +33,26 @@ const MAX_ELEMENTS_PER_BYTE: u64 = 4;
 
 /// A row group of a file.
 pub(super) struct Group {
-    pub(super) file: Arc<File>,
-    pub(super) length: u64,
-    pub(super) metadata: Arc<ParquetMetaData>,
-    pub(super) number: usize,
-    /// Elements of lists in the pages that were read since it was last 0.
-    pub(super) elements: Arc<AtomicU64>,
+    file: Arc<File>,
+    length: u64,
+    metadata: Arc<ParquetMetaData>,
+    number: usize,
+    budget: Arc<Budget>,
+    /// Elements in the longest lists of all columns.
+    elements: Arc<AtomicU64>,
+}
+
+impl Group {
+    pub(super) fn new(file: File, length: u64, metadata: Arc<ParquetMetaData>, number: usize) -> Self {
+        Self {
+            file: Arc::new(file),
+            length,
+            metadata,
+            number,
+            budget: Budget::new(MAX_PAGES.max(length.saturating_mul(MAX_PAGES_PER_BYTE))),
+            elements: Arc::default(),
+        }
+    }
 }
 
 impl RowGroupReader for Group {
@@ -54,8 +76,13 @@ impl RowGroupReader for Group {
         Ok(Box::new(Pages {
             pages: SerializedPageReader::new(Arc::clone(&self.file), &plain, rows, None)?,
             codec: column.compression(),
-            dictionary: false,
-            elements: (column.column_descr().max_rep_level() > 0).then(|| Arc::clone(&self.elements)),
+            column: column.column_descr_ptr(),
+            rows: rows as u64,
+            dictionary: None,
+            budget: Arc::clone(&self.budget),
+            lists: Lists::default(),
+            counted: 0,
+            elements: Arc::clone(&self.elements),
             most: MAX_ELEMENTS.max(self.length.saturating_mul(MAX_ELEMENTS_PER_BYTE)),
         }))
     }
@@ -69,35 +96,88 @@ impl RowGroupReader for Group {
     }
 }
 
+/// A page with the place of its repetition levels, if they can be followed, and where its values begin.
+struct Parts {
+    bytes: Vec<u8>,
+    lists: Option<Range<usize>>,
+    values: usize,
+}
+
 struct Pages {
     pages: SerializedPageReader<File>,
     codec: Compression,
-    /// Whether there was one, without which values that are numbers of its entries cannot be read.
-    dictionary: bool,
-    elements: Option<Arc<AtomicU64>>,
+    column: ColumnDescPtr,
+    rows: u64,
+    /// What it takes, if there was one; without it, values that are numbers of its entries cannot be read.
+    dictionary: Option<Taken>,
+    budget: Arc<Budget>,
+    lists: Lists,
+    /// What of the longest list is in `elements`.
+    counted: u64,
+    elements: Arc<AtomicU64>,
     most: u64,
 }
 
 impl Pages {
     fn unpack(&mut self, page: &mut Page) -> Result<()> {
         let values = u64::from(page.num_values());
-        let encoded = matches!(page.encoding(), Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY);
-        if page.is_data_page() && encoded && !self.dictionary {
-            return Err(ParquetError::General(
-                "a page that needs a dictionary, of which there is none".to_owned(),
-            ));
+        let encoding = page.encoding();
+        let encoded = matches!(encoding, Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY);
+        if page.is_data_page() && encoded && self.dictionary.is_none() {
+            return damaged("a page that needs a dictionary, of which there is none");
         }
-        match page {
-            Page::DictionaryPage { buf, .. } => {
-                *buf = decompress(self.codec, buf)?.into();
-                if values > buf.len() as u64 {
-                    let what = format!("a dictionary of {values} values in {} bytes", buf.len());
-                    return Err(ParquetError::General(what));
-                }
-                self.dictionary = true;
-                return Ok(());
+        let repeated = self.column.max_rep_level();
+        if page.is_data_page() && repeated == 0 && values > self.rows {
+            return damaged(format!("a page of {values} values for {} rows", self.rows));
+        }
+        if let Page::DictionaryPage { buf, .. } = page {
+            let bytes = self.decompress(buf)?;
+            let (width, cell) = self.widths();
+            if values.saturating_mul(width) > bytes.len() as u64 {
+                return damaged(format!("a dictionary of {values} values in {} bytes", bytes.len()));
             }
-            Page::DataPage { buf, .. } => *buf = decompress(self.codec, buf)?.into(),
+            self.dictionary = Some(self.budget.take(bytes.len() as u64 + values * cell)?);
+            *buf = bytes.into();
+            return Ok(());
+        }
+        let parts = self.parts(page)?;
+        match parts.lists {
+            Some(_) if repeated == 0 => {}
+            Some(lists) => self.lists.follow(&parts.bytes[lists], repeated, values),
+            None => self.lists.assume(values),
+        }
+        self.count_elements()?;
+        let lengths = self.check_encoding(encoding, &parts.bytes[parts.values..], values)?;
+        let taken = self.budget.take(parts.bytes.len() as u64 + lengths)?;
+        match page {
+            Page::DataPage { buf, .. } | Page::DataPageV2 { buf, .. } | Page::DictionaryPage { buf, .. } => {
+                *buf = taken.hold(parts.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// A page of data, decompressed.
+    fn parts(&self, page: &Page) -> Result<Parts> {
+        let values = u64::from(page.num_values());
+        let (repeated, defined) = (self.column.max_rep_level(), self.column.max_def_level());
+        let parts = match page {
+            Page::DataPage {
+                buf,
+                def_level_encoding,
+                rep_level_encoding,
+                ..
+            } => {
+                let bytes = self.decompress(buf)?;
+                let lists = levels(&bytes, 0, repeated, *rep_level_encoding, values);
+                let nulls =
+                    (lists.as_ref()).and_then(|lists| levels(&bytes, lists.end, defined, *def_level_encoding, values));
+                lists.zip(nulls).map(|(lists, nulls)| Parts {
+                    lists: (*rep_level_encoding == Encoding::RLE).then_some(lists),
+                    values: nulls.end,
+                    bytes,
+                })
+            }
             Page::DataPageV2 {
                 buf,
                 def_levels_byte_len,
@@ -105,26 +185,79 @@ impl Pages {
                 is_compressed,
                 ..
             } => {
-                let levels = u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len);
-                let Some(levels) = usize::try_from(levels).ok().filter(|&levels| levels <= buf.len()) else {
-                    return Err(ParquetError::General(
-                        "levels that are longer than their page".to_owned(),
-                    ));
-                };
-                // A page of nothing but nulls may have no values to decompress.
-                if *is_compressed && levels < buf.len() {
-                    let values = decompress(self.codec, &buf[levels..])?;
-                    *buf = [&buf[..levels], &values].concat().into();
+                let lists = *rep_levels_byte_len as usize;
+                let levels = lists.saturating_add(*def_levels_byte_len as usize);
+                match buf.split_at_checked(levels) {
+                    // A page of nothing but nulls may have no values to decompress.
+                    Some((front, packed)) if *is_compressed && !packed.is_empty() => {
+                        Some([front, &self.decompress(packed)?].concat())
+                    }
+                    Some(_) => Some(buf.to_vec()),
+                    None => None,
                 }
+                .map(|bytes| Parts {
+                    lists: Some(0..lists),
+                    values: levels,
+                    bytes,
+                })
             }
-        }
-        match &self.elements {
-            Some(elements) if elements.fetch_add(values, Ordering::Relaxed) + values > self.most => Err(
-                ParquetError::General(format!("more than {} elements in the lists of a row", self.most)),
-            ),
-            _ => Ok(()),
+            Page::DictionaryPage { .. } => None,
+        };
+        parts.ok_or_else(|| ParquetError::General("levels that are longer than their page".to_owned()))
+    }
+
+    /// The least bytes of a value in a dictionary, and those that one takes beside them in memory.
+    fn widths(&self) -> (u64, u64) {
+        let cell = size_of::<ByteArray>() as u64;
+        match self.column.physical_type() {
+            Physical::BOOLEAN => (1, 0),
+            Physical::INT32 | Physical::FLOAT => (4, 0),
+            Physical::INT64 | Physical::DOUBLE => (8, 0),
+            Physical::INT96 => (12, 0),
+            Physical::BYTE_ARRAY => (4, cell),
+            Physical::FIXED_LEN_BYTE_ARRAY => (self.column.type_length().max(1) as u64, cell),
         }
     }
+
+    /// Sees that no encoding has more values than its page; the bytes that lengths take when they are decoded.
+    fn check_encoding(&self, encoding: Encoding, bytes: &[u8], values: u64) -> Result<u64> {
+        match encoding {
+            Encoding::DELTA_BINARY_PACKED | Encoding::DELTA_LENGTH_BYTE_ARRAY => match differences(bytes) {
+                Some(count) if count > values => damaged(format!("{encoding} of {count} values in a page of {values}")),
+                Some(count) if encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY => Ok(4 * count),
+                _ => Ok(0),
+            },
+            Encoding::DELTA_BYTE_ARRAY => Err(ParquetError::NYI(format!(
+                "the column {:?} in the encoding {encoding}: write it plain or with a dictionary",
+                self.column.path().string()
+            ))),
+            _ => Ok(0),
+        }
+    }
+
+    /// Rows have no more elements than the longest lists of all columns.
+    fn count_elements(&mut self) -> Result<()> {
+        let more = self.lists.longest - self.counted;
+        self.counted = self.lists.longest;
+        match self.elements.fetch_add(more, Ordering::Relaxed) + more > self.most {
+            true => damaged(format!("more than {} elements in the lists of a row", self.most)),
+            false => Ok(()),
+        }
+    }
+
+    /// Decompresses within what is left for the row group.
+    fn decompress(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let left = usize::try_from(self.budget.left()).unwrap_or(usize::MAX);
+        decompress(
+            self.codec,
+            bytes,
+            MAX_PAGE.max(bytes.len().saturating_mul(MAX_RATIO)).min(left),
+        )
+    }
+}
+
+fn damaged<T>(what: impl Into<String>) -> Result<T> {
+    Err(ParquetError::General(what.into()))
 }
 
 impl PageReader for Pages {
@@ -157,17 +290,12 @@ impl Iterator for Pages {
     }
 }
 
-fn decompress(codec: Compression, bytes: &[u8]) -> Result<Vec<u8>> {
-    let most = MAX_PAGE.max(bytes.len().saturating_mul(MAX_RATIO));
+fn decompress(codec: Compression, bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     let too_large = || ParquetError::General(format!("a page of more than {most} bytes, from {}", bytes.len()));
     let failed = |e: &dyn std::fmt::Display| ParquetError::General(format!("a page that cannot be decompressed: {e}"));
     let mut unpacked = Vec::new();
-    let mut read = |from: &mut dyn Read| {
-        from.take(most as u64 + 1)
-            .read_to_end(&mut unpacked)
-            .map_err(|e| failed(&e))
-    };
     match codec {
+        Compression::UNCOMPRESSED if bytes.len() > most => return Err(too_large()),
         Compression::UNCOMPRESSED => return Ok(bytes.to_vec()),
         Compression::SNAPPY => {
             if snap::raw::decompress_len(bytes).map_err(|e| failed(&e))? > most {
@@ -175,18 +303,26 @@ fn decompress(codec: Compression, bytes: &[u8]) -> Result<Vec<u8>> {
             }
             return snap::raw::Decoder::new().decompress_vec(bytes).map_err(|e| failed(&e));
         }
-        Compression::GZIP(_) => read(&mut flate2::read::MultiGzDecoder::new(bytes))?,
+        Compression::GZIP(_) => {
+            let decoder = flate2::read::MultiGzDecoder::new(bytes);
+            let read = decoder.take(most as u64 + 1).read_to_end(&mut unpacked);
+            read.map_err(|e| failed(&e))?;
+        }
         Compression::ZSTD(_) => {
             let mut source = bytes;
-            let mut decoder = ruzstd::decoding::StreamingDecoder::new(&mut source).map_err(|e| failed(&e))?;
-            read(&mut decoder)?
+            // Frames may follow each other.
+            while !source.is_empty() && unpacked.len() <= most {
+                let decoder = ruzstd::decoding::StreamingDecoder::new(&mut source).map_err(|e| failed(&e))?;
+                let left = (most - unpacked.len()) as u64 + 1;
+                decoder.take(left).read_to_end(&mut unpacked).map_err(|e| failed(&e))?;
+            }
         }
         other => {
             return Err(ParquetError::NYI(format!(
                 "columns compressed by {other:?}: snappy, gzip and zstd are read"
             )));
         }
-    };
+    }
     match unpacked.len() > most {
         true => Err(too_large()),
         false => Ok(unpacked),
@@ -200,6 +336,35 @@ mod tests {
     use parquet::basic::{GzipLevel, ZstdLevel};
 
     use super::*;
+
+    #[test]
+    fn pages_of_a_row_group_are_within_one_budget() {
+        let schema = "message m { required binary a; required binary b; }";
+        let file = tempfile::tempfile().unwrap();
+        let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+        let properties = Arc::new(parquet::file::properties::WriterProperties::builder().build());
+        let mut writer =
+            parquet::file::writer::SerializedFileWriter::new(file.try_clone().unwrap(), schema, properties).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        while let Some(mut column) = group.next_column().unwrap() {
+            let cell = ByteArray::from(vec![7; 900]);
+            let typed = column.typed::<parquet::data_type::ByteArrayType>();
+            typed.write_batch(&[cell], None, None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        let metadata = Arc::new(writer.close().unwrap());
+        let mut group = Group::new(file, 0, metadata, 0);
+        group.budget = Budget::new(1500);
+        let read = |column| group.get_column_page_reader(column).unwrap().get_next_page();
+        let mut first = group.get_column_page_reader(0).unwrap();
+        assert!(first.get_next_page().unwrap().is_some());
+        let error = read(1).unwrap_err().to_string();
+        assert!(error.contains("of more than"), "{error}");
+        drop(first);
+        assert!(read(1).is_ok());
+        assert_eq!(group.budget.left(), 1500);
+    }
 
     #[test]
     fn pages_that_grow_without_bounds_are_refused() {
@@ -218,13 +383,14 @@ mod tests {
             (Compression::ZSTD(ZstdLevel::default()), zstd.clone()),
             (Compression::SNAPPY, vec![0xff, 0xff, 0xff, 0xff, 0x0f, 0]),
         ] {
-            let error = decompress(codec, &bytes).unwrap_err().to_string();
+            let error = decompress(codec, &bytes, MAX_PAGE).unwrap_err().to_string();
             assert!(error.contains("a page of more than 67108864 bytes, from"), "{error}");
         }
         let sound = [&zstd[..6], &[0x0b, 0, 0, b'x']].concat();
-        assert_eq!(
-            decompress(Compression::ZSTD(ZstdLevel::default()), &sound).unwrap(),
-            b"x"
-        );
+        let read = |bytes: &[u8]| decompress(Compression::ZSTD(ZstdLevel::default()), bytes, MAX_PAGE);
+        assert_eq!(read(&sound).unwrap(), b"x");
+        assert_eq!(read(&sound.repeat(2)).unwrap(), b"xx");
+        let error = read(&[&sound[..], &[0; 9]].concat()).unwrap_err().to_string();
+        assert!(error.contains("cannot be decompressed"), "{error}");
     }
 }

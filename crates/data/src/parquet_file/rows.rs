@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parquet::errors::ParquetError;
 use parquet::record::Field;
@@ -102,7 +101,6 @@ struct Running {
     /// The number of the next row in its file, and how many are left of the group.
     number: u64,
     left: u64,
-    elements: Arc<AtomicU64>,
 }
 
 impl Rows {
@@ -176,28 +174,22 @@ impl Rows {
 
 impl Running {
     fn start(parquet: &Parquet, file: usize, group: usize) -> Result<Self> {
+        parquet.supported()?;
         let opened = Arc::clone(&parquet.files[file]);
         let file = File::open(&opened.path).map_err(|e| Error::io("read", &opened.path, e))?;
         let groups = opened.metadata.row_groups();
         let number = groups[..group].iter().map(|group| group.num_rows() as u64).sum();
-        let elements = Arc::default();
-        let source = Group {
-            file: Arc::new(file),
-            length: opened.length,
-            metadata: Arc::clone(&opened.metadata),
-            number: group,
-            elements: Arc::clone(&elements),
-        };
+        let source = Group::new(file, opened.length, Arc::clone(&opened.metadata), group);
         let rows = guarded(|| {
             let schema: SchemaDescPtr = parquet.schema(&opened)?;
-            TreeBuilder::new().as_iter(schema, &source)
+            // More rows at a time would keep all pages that their cells are in.
+            TreeBuilder::new().with_batch_size(1).as_iter(schema, &source)
         });
         Ok(Self {
             rows: rows.map_err(|e| damaged(&opened.path, &e))?,
             left: groups[group].num_rows() as u64,
             file: opened,
             number,
-            elements,
         })
     }
 
@@ -205,7 +197,6 @@ impl Running {
         if self.left == 0 {
             return Ok(None);
         }
-        self.elements.store(0, Ordering::Relaxed);
         let row = guarded(|| self.rows.next().transpose()).map_err(|e| damaged(&self.file.path, &e))?;
         let number = self.number;
         self.number += 1;
