@@ -161,7 +161,7 @@ fn write_cells(folder: &Path, size: u64) {
     for _ in 0..size / 200_000 {
         let written = column
             .typed::<ByteArrayType>()
-            .write_batch(&[image.clone()], None, None);
+            .write_batch(std::slice::from_ref(&image), None, None);
         written.expect("a temporary file");
     }
     column.close().expect("a temporary file");
