@@ -19,9 +19,9 @@ thread_local! {
 /// # let device = Device::<Reference>::default();
 /// let trained = Linear::new(3, 2, &device)?;
 /// let model = skip_init(|| Linear::new(3, 2, &device))?;
-/// assert!(model.weight().to_vec::<f32>()?[0].is_nan());
+/// assert!(model.weight.tensor().to_vec::<f32>()?[0].is_nan());
 /// model.load_state_dict(&trained.state_dict()?, true)?;
-/// assert_eq!(model.weight().to_vec::<f32>()?, trained.weight().to_vec::<f32>()?);
+/// assert_eq!(model.weight.tensor().to_vec::<f32>()?, trained.weight.tensor().to_vec::<f32>()?);
 /// # Ok(())
 /// # }
 /// ```
