@@ -3,8 +3,8 @@
     pip install torch
     python3 scripts/make_distribution_values.py
 
-For each case in f64: parameters, values, and of them log_prob, entropy, mode and the divergence from a second distribution; and the gradients of the
-sums of all of these, each parameter's in turn.
+For each case in f64: parameters, values, and of them log_prob, entropy, mode and the divergence from a second distribution; and the
+gradients of the sums of all of these, each parameter's in turn.
 
 Made with PyTorch 2.13.0 and Python 3.11, on a CPU.
 """

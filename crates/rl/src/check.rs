@@ -20,7 +20,7 @@ const STEPS: usize = 1000;
 /// An environment that has no end of its own is played for 3 times 1000 steps, twice.
 ///
 /// # Errors
-/// When something is wrong; the error has a line for each kind of it.
+/// When something is wrong; the error tells what was found first.
 pub fn check_env<E: Env<A>, const A: usize>(env: &mut E) -> Result<()> {
     let mut found = Vec::new();
     match caught(|| (env.observation_space(), env.action_space())) {

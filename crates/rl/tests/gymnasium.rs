@@ -137,6 +137,9 @@ fn compare<E: Known>(name: &str, limited: TimeLimit<E>, tolerance: f64, of_repla
     }
 }
 
+/// Nothing with the sine of glibc; elsewhere it may differ in its last bit.
+const EXACT: f64 = if cfg!(target_env = "gnu") { 0.0 } else { 1e-7 };
+
 #[test]
 fn cart_pole_is_gymnasiums() {
     compare("CartPole-v1", CartPole::v1(), 1e-14, 1e-12);
@@ -154,12 +157,12 @@ fn mountain_car_is_gymnasiums() {
 
 #[test]
 fn mountain_car_continuous_is_gymnasiums_bit_for_bit() {
-    compare("MountainCarContinuous-v0", MountainCarContinuous::v0(), 0.0, 0.0);
+    compare("MountainCarContinuous-v0", MountainCarContinuous::v0(), EXACT, EXACT);
 }
 
 #[test]
 fn pendulum_is_gymnasiums_bit_for_bit() {
-    compare("Pendulum-v1", Pendulum::v1(), 0.0, 0.0);
+    compare("Pendulum-v1", Pendulum::v1(), EXACT, EXACT);
 }
 
 #[test]

@@ -249,6 +249,7 @@ fn wrong_calls_are_told() {
     envs.step(&[1.0; 3], &mut buffers.as_mut()).unwrap();
     let error = message(envs.step(&[1.0, 2.0, 0.5], &mut buffers.as_mut()));
     assert!(error.contains("environment 1 was given the action [2.0]"), "{error}");
+    envs.step(&[1.0; 3], &mut buffers.as_mut()).unwrap();
     let mut envs = Vectorized::new(|_| Pendulum::v1(), 1).unwrap();
     let mut buffers = StepBuffers::new(&envs);
     envs.reset(0, &mut buffers.observations).unwrap();

@@ -2,10 +2,10 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Result, Tensor, no_grad};
 
-use super::{Distribution, impossible, logits};
+use super::{Distribution, divergence, impossible, logits, must_fit};
 
-/// 0 or 1, for each logit on its own; values are floats of the logits' shape. As PyTorch's `Bernoulli(logits=…)`; [`Independent`](super::Independent)
-/// adds up those of an axis.
+/// 0 or 1, for each logit on its own; values are floats of the logits' shape. As PyTorch's `Bernoulli(logits=…)`;
+/// [`Independent`](super::Independent) adds up those of an axis.
 #[derive(Clone, Debug)]
 pub struct Bernoulli<B: Backend = AnyBackend> {
     logits: Tensor<B>,
@@ -55,6 +55,7 @@ impl<B: Backend> Distribution<B> for Bernoulli<B> {
     }
 
     fn log_prob(&self, value: &Tensor<B>) -> Result<Tensor<B>> {
+        must_fit(value, &self.logits.dims())?;
         impossible(&self.logits.mul(value)?.sub(&self.softplus()?)?)
     }
 
@@ -67,7 +68,12 @@ impl<B: Backend> Distribution<B> for Bernoulli<B> {
     }
 
     fn kl_divergence(&self, other: &Self) -> Result<Tensor<B>> {
-        let apart = self.probs()?.mul(&self.logits.sub(&other.logits)?)?;
-        apart.sub(&self.softplus()?)?.add(&other.softplus()?)
+        let probs = self.probs()?;
+        let apart = probs.mul(&self.logits.sub(&other.logits)?)?;
+        divergence(
+            &apart.sub(&self.softplus()?)?.add(&other.softplus()?)?,
+            &probs,
+            &other.logits,
+        )
     }
 }

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Error, Result, Tensor, no_grad};
 
-use super::{Distribution, MASKED, impossible, logits};
+use super::{Distribution, divergence, impossible, logits, must_fit};
 
 /// One of C classes, by logits `[…, C]`; values are i64 `[…]`. As PyTorch's `Categorical(logits=…)`.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl<B: Backend> Categorical<B> {
         Self::of(logits, None)
     }
 
-    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for none, all are equally likely.
+    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for none, everything is NaN.
     ///
     /// # Errors
     /// As [`Categorical::new`]; when the mask does not fit.
@@ -36,8 +36,13 @@ impl<B: Backend> Categorical<B> {
             );
             return Err(Error::shape(text).with_op("Categorical"));
         }
+        let mut logits = logits(given, mask)?;
+        if let Some(mask) = mask {
+            let none = mask.to_dtype(DType::F32)?.sum_keepdim(-1)?.eq(0.0)?;
+            logits = logits.masked_fill(&none.expand(logits.shape())?, f64::NAN)?;
+        }
         Ok(Self {
-            log_probs: logits(given, mask)?.log_softmax(-1)?,
+            log_probs: logits.log_softmax(-1)?,
         })
     }
 
@@ -68,6 +73,8 @@ impl<B: Backend> Distribution<B> for Categorical<B> {
             let error = Error::dtype(format!("classes are i64, not {}", value.dtype())).with_op("log_prob");
             return Err(error.with_hint("convert them with to_dtype(DType::I64)"));
         }
+        let dims = self.log_probs.dims();
+        must_fit(value, &dims[..dims.len() - 1])?;
         impossible(&self.log_probs.gather(-1, &value.unsqueeze(-1)?)?.squeeze(-1)?)
     }
 
@@ -82,13 +89,12 @@ impl<B: Backend> Distribution<B> for Categorical<B> {
     fn kl_divergence(&self, other: &Self) -> Result<Tensor<B>> {
         let probs = self.probs()?;
         let terms = probs.mul(&self.log_probs.sub(&other.log_probs)?)?;
-        let never = other.log_probs.lt(MASKED / 2.0)?.logical_and(&probs.gt(0.0)?)?;
-        terms.masked_fill(&never, f64::INFINITY)?.sum(-1)
+        divergence(&terms, &probs, &other.log_probs)?.sum(-1)
     }
 }
 
-/// Several choices at once, each among classes of its own: a [`Categorical`] for each, with logits `[…, sum of the numbers of classes]`; values are
-/// i64 `[…, choices]`.
+/// Several choices at once, each among classes of its own: a [`Categorical`] for each, with logits `[…, sum of the numbers of classes]`;
+/// values are i64 `[…, choices]`.
 #[derive(Clone, Debug)]
 pub struct MultiDiscrete<B: Backend = AnyBackend> {
     choices: Vec<Categorical<B>>,
@@ -103,8 +109,8 @@ impl<B: Backend> MultiDiscrete<B> {
         Self::of(logits, None, classes)
     }
 
-    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for none of a choice, all are equally
-    /// likely.
+    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for none of a choice, everything is
+    /// NaN.
     ///
     /// # Errors
     /// As [`MultiDiscrete::new`]; when the mask does not fit.
@@ -121,15 +127,12 @@ impl<B: Backend> MultiDiscrete<B> {
             );
             return Err(Error::shape(text).with_op("MultiDiscrete"));
         }
-        let logits = logits(given, mask)?;
         let choices = classes.iter().scan(0, |next, &classes| {
             let begin = *next;
             *next += classes;
-            Some(
-                logits
-                    .narrow(-1, begin, classes)
-                    .and_then(|logits| Categorical::new(&logits)),
-            )
+            let own = |x: &Tensor<B>| x.narrow(-1, begin, classes);
+            let mask = mask.map(own).transpose();
+            Some(mask.and_then(|mask| Categorical::of(&own(given)?, mask.as_ref())))
         });
         Ok(Self {
             choices: choices.collect::<Result<_>>()?,

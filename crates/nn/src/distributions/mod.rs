@@ -51,7 +51,7 @@ pub trait Distribution<B: Backend = AnyBackend>: Sized {
     /// [`Unsupported`](polygrad_tensor::ErrorKind::Unsupported) where no formula is known; when memory runs out.
     fn entropy(&self) -> Result<Tensor<B>>;
 
-    /// The value of the highest probability or density.
+    /// The value of the highest probability or density, but for [`TanhNormal`], which says what it gives.
     ///
     /// # Errors
     /// When memory runs out.
@@ -69,7 +69,10 @@ const MASKED: f64 = -1e30;
 
 /// Logits in f32 at least, whose range the mask needs, and where the mask is not true [`MASKED`].
 fn logits<B: Backend>(logits: &Tensor<B>, mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
+    must_be_float(logits, "logits")?;
+    // Minus infinity, as masks made by hand have it, times a probability of 0 would be NaN.
     let logits = logits.to_dtype(logits.dtype().promote(DType::F32))?;
+    let logits = logits.masked_fill(&logits.lt(MASKED)?, MASKED)?;
     let Some(mask) = mask else { return Ok(logits) };
     if mask.dtype() != DType::Bool || mask.shape() != logits.shape() {
         return Err(Error::shape(format!(
@@ -81,6 +84,29 @@ fn logits<B: Backend>(logits: &Tensor<B>, mask: Option<&Tensor<B>>) -> Result<Te
         .with_op("distribution"));
     }
     logits.masked_fill(&mask.logical_not()?, MASKED)
+}
+
+fn must_be_float<B: Backend>(x: &Tensor<B>, what: &str) -> Result<()> {
+    if x.dtype().is_float() {
+        return Ok(());
+    }
+    let error = Error::dtype(format!("{what} are floats, not {}", x.dtype())).with_op("distribution");
+    Err(error.with_hint("convert them with to_dtype"))
+}
+
+/// Values have the shape of the batch: anything else would be the log probabilities of something else.
+fn must_fit<B: Backend>(value: &Tensor<B>, batch: &[usize]) -> Result<()> {
+    if value.dims() == batch {
+        return Ok(());
+    }
+    let text = format!("values for a batch {batch:?} have its shape, not {}", value.shape());
+    Err(Error::shape(text).with_op("log_prob"))
+}
+
+/// Terms of a divergence from what cannot be, by logits such as those above, as infinity where it is possible here.
+fn divergence<B: Backend>(terms: &Tensor<B>, probs: &Tensor<B>, other: &Tensor<B>) -> Result<Tensor<B>> {
+    let never = other.lt(MASKED / 2.0)?.logical_and(&probs.gt(0.0)?)?;
+    terms.masked_fill(&never, f64::INFINITY)
 }
 
 /// Log probabilities of what cannot be, by the logits above, as minus infinity.

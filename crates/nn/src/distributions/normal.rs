@@ -4,7 +4,7 @@ use std::f64::consts::{LN_2, TAU};
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Error, Result, Tensor, no_grad};
 
-use super::Distribution;
+use super::{Distribution, must_be_float};
 
 /// Normal, for each number on its own. As PyTorch's `Normal(loc, scale)`; [`Independent`](super::Independent) adds up those of an axis.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Normal<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> Normal<B> {
-    /// By means and standard deviations, above 0, which broadcast.
+    /// By means and standard deviations, which broadcast; those that are not above 0 give NaN.
     ///
     /// # Errors
     /// When the shapes do not broadcast, or a dtype is no float.
@@ -32,6 +32,8 @@ impl<B: Backend> Normal<B> {
     }
 
     fn of(loc: &Tensor<B>, scale: Tensor<B>, log_scale: Tensor<B>) -> Result<Self> {
+        must_be_float(loc, "means")?;
+        must_be_float(&scale, "standard deviations")?;
         let shape = loc.shape().broadcast(&scale.shape()).map_err(|e| e.with_op("Normal"))?;
         Ok(Self {
             loc: loc.expand(shape)?,
@@ -108,8 +110,8 @@ impl<B: Backend> TanhNormal<B> {
         &self.base
     }
 
-    /// A draw with its log probability, both with gradients for the parameters. The log probability is right however near to −1 or 1 the draw
-    /// is, where [`Distribution::log_prob`] of it has lost the digits.
+    /// A draw with its log probability, both with gradients for the parameters. The log probability is right however near to −1 or 1 the
+    /// draw is, where [`Distribution::log_prob`] of it has lost the digits.
     ///
     /// # Errors
     /// When memory runs out.
@@ -151,7 +153,7 @@ impl<B: Backend> Distribution<B> for TanhNormal<B> {
         )
     }
 
-    /// Where the density before tanh is highest, squashed.
+    /// Where the density before tanh is highest, squashed: that of the squashed numbers may be highest elsewhere.
     fn mode(&self) -> Result<Tensor<B>> {
         self.base.mode()?.tanh()
     }

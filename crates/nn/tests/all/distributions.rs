@@ -179,7 +179,23 @@ fn what_is_masked_is_never_drawn<B: Backend>(device: &Device<B>) {
     let apart = |p: &Categorical<B>, q: &Categorical<B>| p.kl_divergence(q).unwrap().to_f64_vec().unwrap()[0];
     assert_eq!(apart(&free, &policy), f64::INFINITY);
     assert!(apart(&policy, &free).is_finite() && apart(&policy, &policy) == 0.0);
+    // A mask made by hand, and one that allows nothing.
+    let by_hand = logits
+        .masked_fill(&mask.logical_not().unwrap(), f64::NEG_INFINITY)
+        .unwrap();
+    let by_hand = Categorical::new(&by_hand).unwrap();
+    let entropy = |policy: &Categorical<B>| policy.entropy().unwrap().to_f64_vec().unwrap()[0];
+    assert_eq!(entropy(&by_hand), entropy(&policy));
+    assert_eq!(apart(&by_hand, &policy), 0.0);
+    let nothing = mask.logical_and(&mask.logical_not().unwrap()).unwrap();
+    assert!(entropy(&Categorical::masked(&logits, &nothing).unwrap()).is_nan());
     let bits = Bernoulli::masked(&logits, &mask).unwrap();
+    let free = Bernoulli::new(&logits).unwrap();
+    assert_eq!(
+        free.kl_divergence(&bits).unwrap().to_f64_vec().unwrap()[0],
+        f64::INFINITY
+    );
+    assert_eq!(bits.kl_divergence(&bits).unwrap().to_f64_vec().unwrap()[..2], [0.0; 2]);
     let drawn = bits.sample().unwrap().to_f64_vec().unwrap();
     assert!(drawn.chunks(4).all(|row| row[0] == 0.0 && row[2] == 0.0));
     assert_eq!(bits.entropy().unwrap().to_f64_vec().unwrap()[0], 0.0);
@@ -238,6 +254,29 @@ fn what_does_not_fit_is_said<B: Backend>(device: &Device<B>) {
         MultiDiscrete::new(&logits, &[2, 2]).and_then(|policy| policy.entropy()),
         ErrorKind::Shape,
         "logits for choices of [2, 2] classes are […, 4], not [2, 3]",
+    );
+    let one_of_two = Tensor::zeros([1], (device, DType::I64)).unwrap();
+    fails(
+        policy.log_prob(&one_of_two),
+        ErrorKind::Shape,
+        "values for a batch [2] have its shape, not [1]",
+    );
+    let bits = Bernoulli::new(&logits).unwrap();
+    fails(
+        bits.log_prob(&f64_of(vec![1.0], &[1], device)),
+        ErrorKind::Shape,
+        "values for a batch [2, 3]",
+    );
+    let whole = Tensor::zeros([2], (device, DType::I64)).unwrap();
+    fails(
+        Normal::new(&whole, &f64_of(vec![1.0; 2], &[2], device)).and_then(|normal| normal.sample()),
+        ErrorKind::DType,
+        "means are floats, not i64",
+    );
+    fails(
+        Bernoulli::new(&whole).and_then(|bits| bits.probs()),
+        ErrorKind::DType,
+        "logits are floats",
     );
     let two = MultiDiscrete::new(&logits, &[2, 1]).unwrap();
     let one = Tensor::zeros([2, 1], (device, DType::I64)).unwrap();

@@ -63,10 +63,8 @@ fn mixed_precision_follows_full_precision() {
                 Ok(mixed) => mixed,
                 // Those that have the dtype, but not for every op, say which.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
-                    assert!(
-                        !["cpu", "torch", "candle"].contains(&&*name),
-                        "{name}, {dtype}: {error}"
-                    );
+                    let has_both = ["cpu", "torch", "candle"].iter().any(|own| name.starts_with(own));
+                    assert!(!has_both, "{name}, {dtype}: {error}");
                     println!("skipped: {name}, {dtype}: {error}");
                     continue;
                 }

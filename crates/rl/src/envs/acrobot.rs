@@ -88,6 +88,10 @@ fn rk4(y: [f64; 4], torque: f64) -> [f64; 4] {
 }
 
 fn wrap(mut angle: f64) -> f64 {
+    // Where steps of a turn would take long, or change nothing.
+    if angle.abs() >= 1e4 {
+        return (angle + PI).rem_euclid(2.0 * PI) - PI;
+    }
     while angle > PI {
         angle -= 2.0 * PI;
     }

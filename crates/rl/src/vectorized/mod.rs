@@ -10,13 +10,13 @@ use polygrad_core::{Error, Result};
 use crate::vector::check_len;
 use crate::{Env, Space, StepSlices, VectorEnv};
 pub use shard::episode_rng;
-use shard::{Shard, Spaces};
+use shard::{Shard, Spaces, is_allowed, not_allowed};
 use worker::Worker;
 
 /// Environments of one kind, as a [`VectorEnv`].
 ///
 /// Each has a generator of its own for every episode, [`episode_rng`], so that results are the same, bit by bit, however many threads there
-/// are. A step allocates nothing.
+/// are. A step in one thread allocates nothing.
 ///
 /// An environment that panics, or gives a NaN or infinity, makes an error that names it, the seed, the episode and the step. The panic's
 /// own message still goes to standard error, and in a program built with `panic = "abort"` it ends the program.
@@ -73,7 +73,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
 
     /// The same in `threads` threads, of which the caller's is one; with fewer environments there are fewer threads.
     ///
-    /// Worth it where a step of all environments takes much longer than waking a thread, some 7 µs.
+    /// Worth it where a step of all environments takes much longer than waking a thread.
     ///
     /// # Errors
     /// As [`new`](Self::new); when `threads` is 0, or a thread cannot be started, as in WebAssembly.
@@ -145,6 +145,11 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
         let width = self.spaces.action.len();
         check_len("actions", actions.len(), self.rows() * width)?;
         out.check(self)?;
+        let mut rows = actions.chunks_exact(width.max(1));
+        if let Some(row) = rows.position(|action| !is_allowed(&self.spaces.action, action)) {
+            let action = &actions[row * width..(row + 1) * width];
+            return Err(not_allowed(&self.spaces.action, action, row / A));
+        }
         if !std::mem::replace(&mut self.ready, false) {
             let message = "`step` before `reset`, or after a step that failed";
             return Err(Error::invalid(message).with_hint("call `reset` first"));

@@ -50,7 +50,7 @@ fn is_finite(observation: &[f32]) -> Result<(), String> {
 }
 
 #[inline]
-fn is_allowed(space: &Space, action: &[f32]) -> bool {
+pub(super) fn is_allowed(space: &Space, action: &[f32]) -> bool {
     match space {
         // Beyond the bounds an environment clips.
         Space::Box { .. } => action.iter().all(|x| x.is_finite()),
@@ -59,11 +59,13 @@ fn is_allowed(space: &Space, action: &[f32]) -> bool {
 }
 
 #[cold]
-fn not_allowed(space: &Space, action: &[f32]) -> String {
-    match space {
-        Space::Box { .. } => format!("was given the action {action:?}, which is not finite"),
-        _ => format!("was given the action {action:?}, which is not in {space:?}"),
-    }
+pub(super) fn not_allowed(space: &Space, action: &[f32], index: usize) -> Error {
+    let what = match space {
+        Space::Box { .. } => "which is not finite".to_owned(),
+        _ => format!("which is not in {space:?}"),
+    };
+    Error::invalid(format!("environment {index} was given the action {action:?}, {what}"))
+        .with_hint("look at what chooses the actions; no environment has taken the step")
 }
 
 pub(super) struct Shard<E, const A: usize> {
@@ -121,12 +123,6 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
             *at = i;
             slot.step += 1;
             let action = &actions[i * A * action_len..(i + 1) * A * action_len];
-            for agent in 0..A {
-                let own = &action[agent * action_len..(agent + 1) * action_len];
-                if !is_allowed(&self.spaces.action, own) {
-                    return Err(not_allowed(&self.spaces.action, own));
-                }
-            }
             let numbers = i * width..(i + 1) * width;
             let observation = &mut out.observations[numbers.clone()];
             let step = slot.env.step(action, &mut slot.rng, observation);

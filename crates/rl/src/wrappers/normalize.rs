@@ -77,6 +77,11 @@ impl<V: VectorEnv> NormalizeObservation<V> {
         &self.env
     }
 
+    /// The same, to be changed.
+    pub fn env_mut(&mut self) -> &mut V {
+        &mut self.env
+    }
+
     fn see(&mut self, observations: &mut [f32]) -> Result<()> {
         if !self.frozen {
             self.statistics.update(observations)?;
@@ -193,6 +198,10 @@ impl<V: VectorEnv> NormalizeReward<V> {
                 "the state is of {rows} rows, the environments have {expected}"
             )));
         }
+        if let Some(total) = state.returns.iter().find(|total| !total.is_finite()) {
+            return Err(Error::invalid(format!("the state has a return of {total}"))
+                .with_hint("take a state that was saved whole"));
+        }
         self.state = state;
         Ok(())
     }
@@ -200,6 +209,11 @@ impl<V: VectorEnv> NormalizeReward<V> {
     /// The environments inside.
     pub fn env(&self) -> &V {
         &self.env
+    }
+
+    /// The same, to be changed.
+    pub fn env_mut(&mut self) -> &mut V {
+        &mut self.env
     }
 }
 
@@ -248,10 +262,12 @@ fn check_statistics(statistics: &RunningMeanStd, expected: usize) -> Result<()> 
         )));
     }
     let sound = |var: &f64| var.is_finite() && *var >= 0.0;
-    if !statistics.mean().iter().all(|mean| mean.is_finite()) || !statistics.var().iter().all(sound) {
-        return Err(Error::invalid(
-            "the statistics have a mean or a variance that no numbers have",
-        ));
+    let has_count = statistics.count().is_finite() && statistics.count() > 0.0;
+    if !has_count || !statistics.mean().iter().all(|mean| mean.is_finite()) || !statistics.var().iter().all(sound) {
+        return Err(
+            Error::invalid("the statistics have a count, a mean or a variance that no numbers have")
+                .with_hint("take statistics that were saved whole"),
+        );
     }
     Ok(())
 }

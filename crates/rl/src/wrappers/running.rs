@@ -39,12 +39,15 @@ impl RunningMeanStd {
     /// Sees more rows, one after another.
     ///
     /// # Errors
-    /// When their numbers make no whole rows.
+    /// When their numbers make no whole rows, or one is NaN or infinite.
     pub fn update(&mut self, rows: &[f32]) -> Result<()> {
         let width = self.mean.len();
         if width == 0 || !rows.len().is_multiple_of(width) {
             let message = format!("{} numbers make no rows of {width}", rows.len());
             return Err(Error::shape(message));
+        }
+        if let Some(x) = rows.iter().find(|x| !x.is_finite()) {
+            return Err(Error::invalid(format!("statistics cannot take in {x}")));
         }
         self.update_with(rows.len() / width, |row, column| f64::from(rows[row * width + column]));
         Ok(())

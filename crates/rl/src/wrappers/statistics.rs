@@ -46,6 +46,11 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
     pub fn env(&self) -> &V {
         &self.env
     }
+
+    /// The same, to be changed.
+    pub fn env_mut(&mut self) -> &mut V {
+        &mut self.env
+    }
 }
 
 impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {

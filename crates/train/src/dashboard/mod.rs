@@ -92,7 +92,7 @@ impl Callback for Dashboard {
             self.begun = Instant::now();
             self.screen = Screen::open(State::new(progress, self.begun))?;
         }
-        if self.screen.as_ref().is_some_and(Screen::is_gone) {
+        if self.screen.is_some() && !screen::is_taken() {
             // A panic somewhere, which may have been caught, gave the terminal back.
             self.close();
         }

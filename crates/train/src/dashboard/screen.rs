@@ -93,12 +93,6 @@ impl Screen {
         self.shared.stop.load(Relaxed)
     }
 
-    /// Whether the terminal was given back meanwhile.
-    #[allow(clippy::unused_self, reason = "there is one for the whole process")]
-    pub(super) fn is_gone(&self) -> bool {
-        !TAKEN.load(SeqCst)
-    }
-
     /// Gives the terminal back, and the notices that were shown on it.
     pub(super) fn close(self) -> Vec<String> {
         self.end().map_or_else(Vec::new, |state| state.notices.into())
@@ -123,6 +117,11 @@ fn take() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen)?;
     Terminal::new(CrosstermBackend::new(io::stdout()))
+}
+
+/// Whether a dashboard has the terminal.
+pub(super) fn is_taken() -> bool {
+    TAKEN.load(SeqCst)
 }
 
 /// Gives the terminal back, if it was taken.
