@@ -5,16 +5,11 @@ use polygrad::train::{Dashboard, TrainerConfig};
 use crate::failure::Result;
 use crate::progress::say;
 
-/// Whether this build has it.
+/// What has training shown so.
 ///
 /// # Errors
 /// Never.
 #[expect(clippy::unnecessary_wraps, reason = "a build without the feature has an error")]
-pub(crate) fn must_be_there() -> Result<()> {
-    Ok(())
-}
-
-/// Has training shown so.
-pub(crate) fn show(options: TrainerConfig) -> TrainerConfig {
-    options.callback(Dashboard::printing(say))
+pub(crate) fn show() -> Result<fn(TrainerConfig) -> TrainerConfig> {
+    Ok(|options| options.callback(Dashboard::printing(say)))
 }

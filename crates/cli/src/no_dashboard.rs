@@ -6,11 +6,6 @@ use crate::failure::{Failure, Result};
 
 /// # Errors
 /// Always.
-pub(crate) fn must_be_there() -> Result<()> {
+pub(crate) fn show() -> Result<fn(TrainerConfig) -> TrainerConfig> {
     Err(Failure::new("`--tui` is not in this build").fix("build with `--features tui`"))
-}
-
-/// Never called: [`must_be_there`] has failed before.
-pub(crate) fn show(options: TrainerConfig) -> TrainerConfig {
-    options
 }

@@ -29,7 +29,7 @@ use crate::image::bad;
 pub struct Table {
     names: Vec<String>,
     columns: Vec<Column>,
-    /// Of each column of numbers, how a CSV file writes them.
+    /// Of each column of numbers, how a CSV file writes them, where that is not as `Display` does.
     written: Vec<Option<Vec<String>>>,
     rows: usize,
 }
@@ -84,9 +84,12 @@ impl Table {
             line: 1,
         };
         let names = cells.row()?.unwrap_or_default();
-        let distinct: BTreeSet<&String> = names.iter().collect();
-        if distinct.len() != names.len() {
-            return Err("has two columns of the same name".to_owned());
+        let mut distinct = BTreeSet::new();
+        if let Some(twice) = names.iter().find(|&name| !distinct.insert(name)) {
+            return Err(match twice.as_str() {
+                "" => "has two columns without a name in its first line".to_owned(),
+                _ => format!("has two columns {twice:?} in its first line"),
+            });
         }
         let mut columns = vec![Vec::new(); names.len()];
         loop {
@@ -175,10 +178,11 @@ impl Table {
         match self.column(name)? {
             Column::Numbers(numbers) => Ok(numbers),
             Column::Text(cells) => {
-                let cell = cells.iter().find(|cell| number(cell).is_none());
+                let row = cells.iter().position(|cell| number(cell).is_none()).unwrap_or(0);
                 Err(Error::dtype(format!(
-                    "the column {name:?} is no column of numbers: it has {:?}",
-                    cell.map_or("", String::as_str)
+                    "the column {name:?} is no column of numbers: it has {:?} in row {}",
+                    cells[row],
+                    row + 1
                 )))
             }
         }
@@ -230,7 +234,12 @@ impl Column {
     /// A column, and how its numbers are written.
     fn of(cells: Vec<String>) -> (Self, Option<Vec<String>>) {
         match cells.iter().map(|cell| number(cell)).collect() {
-            Some(numbers) if cells.iter().any(|cell| !cell.trim().is_empty()) => (Self::Numbers(numbers), Some(cells)),
+            Some(numbers) if cells.iter().any(|cell| !cell.trim().is_empty()) => {
+                let numbers: Vec<f64> = numbers;
+                // Most columns are written as they would be again, and need not be kept.
+                let differs = numbers.iter().zip(&cells).any(|(x, cell)| x.to_string() != *cell);
+                (Self::Numbers(numbers), differs.then_some(cells))
+            }
             _ => (Self::Text(cells), None),
         }
     }
@@ -324,8 +333,9 @@ impl TableEncoder {
                     let n = known.len().max(1) as f64;
                     let mean = known.iter().sum::<f64>() / n;
                     let std = (known.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
-                    // A column in which all is the same tells nothing.
-                    let std = if std > 0.0 { std } else { 1.0 };
+                    // A column in which all is the same tells nothing; its deviation may be no 0 but what rounding leaves.
+                    let is_constant = known.windows(2).all(|pair| pair[0] == pair[1]);
+                    let std = if is_constant || std == 0.0 { 1.0 } else { std };
                     Encoding::Standardized { mean, std }
                 }
                 Column::Text(cells) => {
@@ -440,15 +450,27 @@ mod tests {
         says("a,b\n1,2\n3\n", "has 1 cells in line 3, and 2 in its first one");
         says("a,b\n1,\"2\n3\n", "has a quote in line 2 that is not closed");
         says("a,b\n1,\"2\"3\n", "has text behind a closing quote in line 2");
-        says("a,a\n1,2\n", "two columns of the same name");
+        says("a,a\n1,2\n", "two columns \"a\" in its first line");
+        says("a,,\n1,2,3\n", "two columns without a name");
         let table = Table::from_csv("price,town\n1,x\n").unwrap();
         let error = table.column("pric").unwrap_err().to_string();
         assert!(error.contains("did you mean \"price\"?"), "{error}");
         let error = table.numbers("town").unwrap_err().to_string();
         assert!(
-            error.contains("\"town\" is no column of numbers: it has \"x\""),
+            error.contains("\"town\" is no column of numbers: it has \"x\" in row 1"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_constant_column_is_not_divided_by_what_rounding_leaves() {
+        let text = format!("rate\n{}", "0.1\n".repeat(160));
+        let encoder = TableEncoder::fit(&Table::from_csv(&text).unwrap(), &["rate"]).unwrap();
+        let later = encoder.encode(&Table::from_csv("rate\n0.2\n").unwrap()).unwrap();
+        let [x] = later.as_slice::<f32>().unwrap() else {
+            panic!("one number")
+        };
+        assert!((x - 0.1).abs() < 1e-6, "{x}");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //!
 //! The files have 192 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had, and nothing is tested.
 
-use std::fs::{self, File};
+#[path = "../../formats/tests/memory/peak.rs"]
+mod peak;
+
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +15,7 @@ use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
+use peak::{peak, size};
 use polygrad_data::{DataLoaderConfig, JsonLines, Parquet, WebDataset};
 
 /// What one run reads, and where it is.
@@ -40,6 +44,8 @@ fn main() {
                 bytes / MB,
                 grown / MB
             );
+            // What frames the values takes the rest.
+            assert!(bytes > size(192) / 10 * 9, "only {bytes} bytes came out");
             assert!(grown < MOST, "a peak of {grown} bytes more for {bytes}");
         }
         Err(_) if Path::new("/proc/self/status").exists() => each(),
@@ -48,10 +54,7 @@ fn main() {
 }
 
 fn each() {
-    let size = std::env::var("POLYGRAD_MEMORY_MB")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let size = size.unwrap_or(192) * MB;
+    let size = size(192);
     let runs = [
         ("tar", write_shards as fn(&Path, u64)),
         ("json", write_lines),
@@ -183,15 +186,4 @@ fn cells(folder: &Path) -> u64 {
         .build_with(|cells| Ok(cells.iter().map(|cell| cell.image.len() as u64).sum::<u64>()))
         .expect("a sound loader");
     loader.iter().map(|bytes| bytes.expect("a sound batch")).sum()
-}
-
-/// The most memory that this process ever held, in bytes.
-fn peak() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .expect("a peak");
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    kilobytes << 10
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use polygrad::Device;
 use polygrad::data::{DataLoader, DataLoaderConfig};
 use polygrad::nn::open_file;
@@ -14,6 +14,9 @@ use super::Settings;
 use crate::data::source::Places;
 use crate::failure::{Failure, Result, Shown};
 use crate::task::Batch;
+
+/// A gigabyte of text is more than anybody means.
+const MOST: u64 = 1 << 30;
 
 /// More kinds of characters are no text to learn from.
 const KINDS: usize = 4096;
@@ -43,9 +46,11 @@ impl Text {
         open_file(&own)?.0.read_to_end(&mut bytes).map_err(failed)?;
         if bytes.starts_with(&[0x1f, 0x8b]) {
             let mut plain = Vec::new();
-            // A gigabyte of text is more than anybody means.
-            let mut decoder = GzDecoder::new(bytes.as_slice()).take(1 << 30);
+            let mut decoder = MultiGzDecoder::new(bytes.as_slice()).take(MOST + 1);
             decoder.read_to_end(&mut plain).map_err(|_| bad("is damaged"))?;
+            if plain.len() as u64 > MOST {
+                return Err(bad(&format!("is more than {MOST} bytes when it is unpacked")));
+            }
             bytes = plain;
         }
         let text = String::from_utf8(bytes).map_err(|_| bad("is no text in UTF-8"))?;

@@ -4,8 +4,8 @@ use polygrad::no_grad;
 use polygrad::train::{MeanAbsoluteError, Metric, R2Score, RootMeanSquaredError};
 
 use super::data::Data;
-use super::figure;
 use super::settings::{Goal, Settings};
+use super::{figure, no_numbers};
 use crate::args::Eval;
 use crate::evaluation::evaluate;
 use crate::failure::{Failure, Result, Shown};
@@ -50,7 +50,11 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         let Goal::Classify { classes } = &config.goal else {
             return Ok(Outcome::Done);
         };
-        evaluate(model, &loader, classes.len())?.say(classes, "rows");
+        let evaluation = evaluate(model, &loader, classes.len())?;
+        if !evaluation.loss.is_finite() {
+            return Err(no_numbers(&args.run));
+        }
+        evaluation.say(classes, "rows");
         return Ok(Outcome::Done);
     };
     let (mut mae, mut rmse, mut r2) = (MeanAbsoluteError::new(), RootMeanSquaredError::new(), R2Score::new());
@@ -61,6 +65,9 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         for metric in [&mut mae as &mut dyn Metric, &mut rmse, &mut r2] {
             metric.update(&predicted, &y)?;
         }
+    }
+    if !mae.value().is_finite() {
+        return Err(no_numbers(&args.run));
     }
     say(&format!(
         "mae {}  rmse {}  r2 {}; the target's mean at training was {}, its standard deviation {}",

@@ -3,9 +3,10 @@
 use polygrad::{Tensor, no_grad};
 
 use super::data::{Data, EVALUATED, unfit};
+use super::no_numbers;
 use super::settings::{Goal, Settings};
 use crate::args::Predict;
-use crate::failure::{Failure, Result, Shown};
+use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
 use crate::progress::give;
 use crate::trained::{self, Trained};
@@ -41,10 +42,7 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
             })
         })?;
         if answers.iter().any(|x| !x.is_finite()) {
-            return Err(
-                Failure::new(format!("the model of {} computes no numbers", args.run.shown()))
-                    .fix("look for very large numbers in the table; if there are none, train anew, perhaps with a lower --lr"),
-            );
+            return Err(no_numbers(&args.run));
         }
         let each = answers.chunks_exact(config.goal.outputs().max(1));
         lines.extend(each.map(|answer| match &config.goal {

@@ -8,14 +8,14 @@ mod state;
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
-use polygrad::train::{NonFiniteLoss, Run, RunFolder};
+use polygrad::train::{NonFiniteLoss, ProgressBar, Run, RunFolder, TrainerConfig};
 use polygrad::{Device, ErrorKind};
 
 use crate::args::{Data, Train};
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::outcome::Outcome;
-use crate::progress::short;
+use crate::progress::{say, short};
 use crate::run::{config, resume_command};
 use crate::task::Task;
 use crate::{backend, chargpt, dashboard, images, table};
@@ -38,24 +38,28 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
     }
 }
 
+/// How training is shown.
+type Show = fn(TrainerConfig) -> TrainerConfig;
+
 fn train<T: Task>(args: &Train) -> Result<Outcome> {
-    if args.tui {
-        dashboard::must_be_there()?;
-    }
+    let show = match args.tui {
+        true => dashboard::show()?,
+        false => |options: TrainerConfig| options.callback(ProgressBar::printing(say)),
+    };
     match &args.resume {
-        Some(path) => resume::<T>(args, path),
-        None => start::<T>(args),
+        Some(path) => resume::<T>(args, path, show),
+        None => start::<T>(args, show),
     }
 }
 
-fn start<T: Task>(args: &Train) -> Result<Outcome> {
+fn start<T: Task>(args: &Train, show: Show) -> Result<Outcome> {
     let (mut config, device, data) = prepare::<T>(args)?;
     config.training_mut().run = config::fresh_name();
     let run = match &args.out {
         Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
         None => Run::create_next("runs", &config.title().join("-"))?,
     };
-    session::run(&config, run, &data, &device, args.tui, &[])
+    session::run(&config, run, &data, &device, show, &[])
 }
 
 /// The settings of a new run, its device and its data.
@@ -74,7 +78,7 @@ pub(crate) fn prepare<T: Task>(args: &Train) -> Result<(T, Device, T::Data)> {
     Ok((config, device, data))
 }
 
-fn resume<T: Task>(args: &Train, path: &Path) -> Result<Outcome> {
+fn resume<T: Task>(args: &Train, path: &Path, show: Show) -> Result<Outcome> {
     let run = Run::resume(path).map_err(|error| unbegun(error, path))?;
     let stored: T = state::settings(&run)?;
     let config = resumed::settings(args, &stored, path)?;
@@ -86,7 +90,7 @@ fn resume<T: Task>(args: &Train, path: &Path) -> Result<Outcome> {
         return Err(config.other_data(&found, path));
     }
     let changes = resumed::changes(&stored, &config);
-    session::run(&config, run, &data, &device, args.tui, &changes)
+    session::run(&config, run, &data, &device, show, &changes)
 }
 
 /// A folder that a new run cannot have.

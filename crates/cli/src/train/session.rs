@@ -3,18 +3,17 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use polygrad::train::{Callback, Control, Ended, Event, Progress, ProgressBar, Run, RunFolder, TrainerConfig};
+use polygrad::train::{Callback, Control, Ended, Event, Progress, Run, RunFolder, TrainerConfig};
 use polygrad::{Device, manual_seed};
 
-use super::explained;
-use crate::dashboard;
+use super::{Show, explained};
 use crate::failure::{Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{clock, note, say};
 use crate::run::{curves, resume_command};
 use crate::task::Task;
 
-/// Trains in the folder of `run` to the end, or until Ctrl-C, with a dashboard if one is wanted; `changes` are said before.
+/// Trains in the folder of `run` to the end, or until Ctrl-C, `show`n; `changes` are said before.
 ///
 /// # Errors
 /// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint then still is there.
@@ -23,7 +22,7 @@ pub(super) fn run<T: Task>(
     run: Run,
     data: &T::Data,
     device: &Device,
-    tui: bool,
+    show: Show,
     changes: &[String],
 ) -> Result<Outcome> {
     let settings = config.training();
@@ -45,10 +44,7 @@ pub(super) fn run<T: Task>(
         .stop_on_ctrl_c()?
         .callback(announce)
         .callback(curves);
-    let options = match tui {
-        true => dashboard::show(options),
-        false => options.callback(ProgressBar::printing(say)),
-    };
+    let options = show(options);
     let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
     let mut trainer = config.trainer(model, steps, options)?;
     let summary = trainer

@@ -73,11 +73,15 @@ mod in_a_terminal {
                 assert!(started.elapsed() < PATIENCE, "{:?}", self.output());
                 std::thread::sleep(Duration::from_millis(5));
             }
-            let stdin = self.child.stdin.as_mut().unwrap();
-            // The first half of what a key might send, and nothing more.
-            stdin.write_all(b"\x1b[").unwrap();
-            std::thread::sleep(Duration::from_millis(300));
-            stdin.write_all(key).unwrap();
+            // The first half of what a key might send, and nothing more; what follows too soon may be taken for the rest.
+            let send = |session: &mut Self, bytes: &[u8]| session.child.stdin.as_mut().unwrap().write_all(bytes);
+            send(self, b"\x1b[").unwrap();
+            while self.child.try_wait().unwrap().is_none() && !self.output().contains(LEAVE) {
+                assert!(started.elapsed() < PATIENCE, "{:?}", self.output());
+                std::thread::sleep(Duration::from_secs(1));
+                // It may have ended meanwhile.
+                let _ = send(self, key);
+            }
         }
 
         fn end(mut self, scene: &Scene) -> String {

@@ -20,6 +20,10 @@ impl Budget {
         Arc::new(Self { most, left })
     }
 
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+
     pub(super) fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }

@@ -27,6 +27,8 @@ pub(super) fn sound(footer: &[u8]) -> bool {
             sound &= tree(&children);
             Some(())
         }
+        // The parser goes by the id alone.
+        (2, false) => None,
         _ => thrift.skip(kind, 0),
     });
     sound && walked.is_some()
@@ -81,10 +83,14 @@ impl Thrift<'_> {
                 return Some(());
             }
             id = match head >> 4 {
-                // Zigzag: ids are not negative.
-                0 => self.varint()? >> 1,
+                // Zigzag, where odd numbers are negative.
+                0 => Some(self.varint()?).filter(|id| id.is_multiple_of(2))? >> 1,
                 step => id + u64::from(step),
             };
+            // The parser would cut it off.
+            if id > i16::MAX as u64 {
+                return None;
+            }
             value(self, id, head & 15)?;
         }
     }
@@ -113,6 +119,7 @@ impl Thrift<'_> {
                     children = thrift.varint()? >> 1;
                     Some(())
                 }
+                (5, _) => None,
                 _ => thrift.skip(kind, 0),
             })?;
             all.push(children);
@@ -187,6 +194,15 @@ mod tests {
         let deep = |depth| [vec![1; depth], vec![0]].concat();
         assert!(sound(&footer(&deep(60))));
         assert!(!sound(&footer(&deep(100))));
+        // Ids that the parser takes for others: one beyond 16 bits, and a negative one; a number of children of another type.
+        let deep = footer(&deep(100));
+        let as_another = |id: &[u8]| [&[0x09], id, &deep[1..]].concat();
+        assert!(!sound(&as_another(&[0x04])), "id 2 in full");
+        assert!(!sound(&as_another(&[0x84, 0x80, 0x08])));
+        assert!(!sound(&[&[0x09, 0x05, 0x0c, 0x59], &deep[1..]].concat()));
+        let mut wide = footer(&[0]);
+        wide[3] = 0x56;
+        assert!(!sound(&wide));
         let whole = footer(&[2, 0, 1, 0]);
         assert!((0..whole.len()).all(|end| !sound(&whole[..end])));
     }

@@ -316,9 +316,12 @@ impl Opened {
 
     fn columns(&self) -> Result<Vec<ParquetColumn>> {
         let fields = self.metadata.file_metadata().schema().get_fields();
-        let names: BTreeSet<&str> = fields.iter().map(|field| field.name()).collect();
-        if names.len() < fields.len() {
-            return Err(bad(&self.path, "has two columns of the same name"));
+        if fields.is_empty() {
+            return Err(bad(&self.path, "has no columns"));
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = fields.iter().find(|field| !names.insert(field.name())) {
+            return Err(bad(&self.path, &format!("has two columns {:?}", twice.name())));
         }
         let column = |field: &Arc<Type>| {
             let about = field.get_basic_info();

@@ -14,6 +14,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::RowGroupReader;
 use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::{ColumnDescPtr, Type};
 
@@ -79,6 +80,7 @@ impl RowGroupReader for Group {
             column: column.column_descr_ptr(),
             rows: rows as u64,
             dictionary: None,
+            widest: 0,
             budget: Arc::clone(&self.budget),
             lists: Lists::default(),
             counted: 0,
@@ -110,6 +112,8 @@ struct Pages {
     rows: u64,
     /// What it takes, if there was one; without it, values that are numbers of its entries cannot be read.
     dictionary: Option<Taken>,
+    /// The bytes of its longest value, which each element that is that value copies.
+    widest: u64,
     budget: Arc<Budget>,
     lists: Lists,
     /// What of the longest list is in `elements`.
@@ -136,6 +140,10 @@ impl Pages {
             if values.saturating_mul(width) > bytes.len() as u64 {
                 return damaged(format!("a dictionary of {values} values in {} bytes", bytes.len()));
             }
+            self.widest = match self.column.physical_type() {
+                Physical::BYTE_ARRAY => longest(&bytes),
+                _ => width,
+            };
             self.dictionary = Some(self.budget.take(bytes.len() as u64 + values * cell)?);
             *buf = bytes.into();
             return Ok(());
@@ -239,6 +247,13 @@ impl Pages {
     fn count_elements(&mut self) -> Result<()> {
         let more = self.lists.longest - self.counted;
         self.counted = self.lists.longest;
+        // What a row takes: fields of structs have their names with them.
+        let names: usize = self.column.path().parts().iter().map(String::len).sum();
+        let each = self.widest + (names + size_of::<Field>()) as u64;
+        let bytes = self.lists.longest.saturating_mul(each);
+        if bytes > 2 * self.budget.most() {
+            return damaged(format!("a row whose lists take {bytes} bytes"));
+        }
         match self.elements.fetch_add(more, Ordering::Relaxed) + more > self.most {
             true => damaged(format!("more than {} elements in the lists of a row", self.most)),
             false => Ok(()),
@@ -254,6 +269,17 @@ impl Pages {
             MAX_PAGE.max(bytes.len().saturating_mul(MAX_RATIO)).min(left),
         )
     }
+}
+
+/// The longest of byte arrays that follow their lengths.
+fn longest(mut bytes: &[u8]) -> u64 {
+    let mut longest = 0;
+    while let Some((length, rest)) = bytes.split_first_chunk() {
+        let length = u32::from_le_bytes(*length);
+        longest = longest.max(u64::from(length));
+        bytes = rest.get(length as usize..).unwrap_or_default();
+    }
+    longest
 }
 
 fn damaged<T>(what: impl Into<String>) -> Result<T> {

@@ -61,6 +61,9 @@ mod unix {
                 return Ok(None);
             }
             let mut bytes = [0; 64];
+            if !fds[0].revents().contains(PollFlags::IN) {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             match rustix::io::read(self.fd(), &mut bytes)? {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
                 count => Ok(of_bytes(&bytes[..count])),
@@ -69,19 +72,17 @@ mod unix {
     }
 }
 
-/// Arrows, reports and other keys that take several bytes begin with an escape; of them no byte is a key.
+/// Arrows, reports and other keys that take several bytes begin with an escape; of them no letter is a key. Ctrl-C is one wherever it stands:
+/// there is no other way to press it.
 #[cfg(unix)]
 fn of_bytes(bytes: &[u8]) -> Option<Key> {
     const ESCAPE: u8 = 0x1b;
     const CTRL_C: u8 = 0x03;
-    bytes
-        .iter()
-        .take_while(|&&byte| byte != ESCAPE)
-        .find_map(|byte| match byte {
-            &CTRL_C => Some(Key::Interrupt),
-            b'q' => Some(Key::Quit),
-            _ => None,
-        })
+    if bytes.contains(&CTRL_C) {
+        return Some(Key::Interrupt);
+    }
+    let mut letters = bytes.iter().take_while(|&&byte| byte != ESCAPE);
+    letters.any(|byte| *byte == b'q').then_some(Key::Quit)
 }
 
 /// Where keys come from.
@@ -124,6 +125,7 @@ mod tests {
     fn keys_of_several_bytes_are_none_of_ours() {
         assert_eq!(of_bytes(b"xq"), Some(Key::Quit));
         assert_eq!(of_bytes(b"\x03"), Some(Key::Interrupt));
+        assert_eq!(of_bytes(b"\x1b[A\x03"), Some(Key::Interrupt));
         for other in [&b"\x1b["[..], b"\x1b[0 q", b"\x1bq", b"x", b"\xc3\xa9"] {
             assert_eq!(of_bytes(other), None, "{other:?}");
         }

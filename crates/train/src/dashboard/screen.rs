@@ -134,6 +134,10 @@ pub(super) fn restore() {
         }
         // Where this fails, there is no terminal any more.
         let _ = disable_raw_mode();
+        if !DRAWS.get() && DRAWING.load(SeqCst) {
+            // The terminal takes nothing: writing to it, too, would wait for ever.
+            return;
+        }
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! The files have 256 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had, and nothing is tested.
 
+mod peak;
+
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
+use peak::{peak, size};
 use polygrad_formats::TensorFile;
 
-#[path = "common/mod.rs"]
+#[path = "../common/mod.rs"]
 mod common;
 
 /// The file that one run reads.
@@ -24,10 +27,7 @@ fn main() {
 
 /// Reads each file in a process of its own, since a peak does not go down.
 fn each() {
-    let megabytes = std::env::var("POLYGRAD_MEMORY_MB")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(256);
+    let size = size(256);
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, write) in [
         ("model.safetensors", safetensors as fn(&Path, u64)),
@@ -35,7 +35,7 @@ fn each() {
         ("model.gguf", gguf),
     ] {
         let path = folder.path().join(name);
-        write(&path, megabytes << 20);
+        write(&path, size);
         let program = std::env::current_exe().expect("this program");
         let status = std::process::Command::new(program).env(FILE, &path).status();
         assert!(status.expect("it can be run again").success(), "{name}");
@@ -61,17 +61,6 @@ fn read(path: &Path) {
         "a peak of {} bytes for a file of {size}",
         peak()
     );
-}
-
-/// The most memory that this process ever held, in bytes.
-fn peak() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .expect("a peak");
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    kilobytes << 10
 }
 
 /// Writes the start of a file, and zeros up to its length, which take no place on the disk.
