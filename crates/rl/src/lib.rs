@@ -23,6 +23,7 @@ mod env;
 mod envs;
 mod fault;
 mod space;
+mod statistics;
 mod vector;
 mod vectorized;
 mod wrappers;
@@ -32,9 +33,9 @@ pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
 pub use polygrad_core::Rng;
 pub use space::Space;
+pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
 pub use vector::{StepBuffers, StepSlices, VectorEnv};
 pub use vectorized::{Vectorized, episode_rng};
 pub use wrappers::{
-    ActionRepeat, Episode, FrameStack, NormalizeObservation, NormalizeReward, NormalizeRewardState,
-    RecordEpisodeStatistics, RunningMeanStd, TimeLimit,
+    ActionRepeat, FrameStack, NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TimeLimit,
 };
