@@ -22,6 +22,8 @@ mod check;
 mod env;
 mod envs;
 mod fault;
+mod hash;
+mod mask;
 mod space;
 mod statistics;
 mod vector;
