@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, ErrorKind, Result};
+use serde_json::Value;
 
 use crate::Space;
 
@@ -51,6 +52,26 @@ pub trait VectorEnv {
     fn action_masks(&self) -> Option<&[bool]> {
         None
     }
+
+    /// What [`restore`](Self::restore) goes on from, bit for bit: all that later steps depend on, with what wrappers keep. It can be
+    /// written as JSON.
+    ///
+    /// # Errors
+    /// Before a reset or after a step that failed, and where it cannot be had, as by default.
+    fn state(&self) -> Result<Value> {
+        Err(no_state())
+    }
+
+    /// Goes on from a state of environments that were made alike, whether there was a reset or not, and writes what they show, as
+    /// [`reset`](Self::reset) does.
+    ///
+    /// # Errors
+    /// When a length is wrong, the state is damaged or of other environments, or an environment does not come to where it was. In the last
+    /// case only a reset or another state helps. Where it cannot be done, as by default.
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        let _ = (state, observations);
+        Err(no_state())
+    }
 }
 
 impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
@@ -80,6 +101,14 @@ impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
 
     fn action_masks(&self) -> Option<&[bool]> {
         (**self).action_masks()
+    }
+
+    fn state(&self) -> Result<Value> {
+        (**self).state()
+    }
+
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        (**self).restore(state, observations)
     }
 }
 
@@ -168,6 +197,12 @@ impl StepBuffers {
             final_observations: &mut self.final_observations,
         }
     }
+}
+
+fn no_state() -> Error {
+    let message = "these environments cannot save their state";
+    Error::new(ErrorKind::Unsupported, message)
+        .with_hint("implement `VectorEnv::state` and `restore`, or make a `Vectorized` of an `Env`")
 }
 
 pub(crate) fn check_len(name: &str, len: usize, expected: usize) -> Result<()> {

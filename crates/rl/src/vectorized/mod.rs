@@ -1,5 +1,6 @@
 //! Many environments out of one kind, in one thread or several.
 
+mod saved;
 mod shard;
 mod worker;
 
@@ -7,12 +8,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use polygrad_core::{Error, Result};
+use serde_json::Value;
 
 use crate::vector::check_len;
 use crate::{Env, Space, StepSlices, VectorEnv};
+use saved::Saved;
+pub(crate) use saved::{read, write};
 pub use shard::episode_rng;
 use shard::{Shard, Spaces, is_in, not_allowed};
-use worker::Worker;
+use worker::Workers;
 
 /// Environments of one kind, as a [`VectorEnv`].
 ///
@@ -24,9 +28,10 @@ use worker::Worker;
 pub struct Vectorized<E, const A: usize = 1> {
     spaces: Arc<Spaces>,
     num_envs: usize,
+    seed: u64,
     /// The first ones, which step in the caller's thread.
     own: Shard<E, A>,
-    workers: Vec<Worker>,
+    workers: Workers,
     /// `[rows, mask_len]`.
     masks: Vec<bool>,
     /// There was a reset, and no step has failed since.
@@ -73,7 +78,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
     pub fn new(make: impl FnMut(usize) -> E, n: usize) -> Result<Self> {
         let envs: Vec<E> = (0..n).map(make).collect();
         let spaces = Arc::new(spaces_of(&envs)?);
-        Ok(Self::of(Shard::new(envs, 0, &spaces), Vec::new(), spaces, n))
+        Ok(Self::of(Shard::new(envs, 0, &spaces), Workers::default(), spaces, n))
     }
 
     /// The same in `threads` threads, of which the caller's is one; with fewer environments there are fewer threads.
@@ -92,25 +97,41 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         let mut envs: Vec<E> = (0..n).map(make).collect();
         let spaces = Arc::new(spaces_of(&envs)?);
         let threads = threads.min(n);
-        let mut workers = Vec::new();
+        let mut shards = Vec::new();
         for index in (1..threads).rev() {
             let first = index * n / threads;
-            let shard = Shard::new(envs.split_off(first), first, &spaces);
-            workers.push(Worker::start(shard)?);
+            shards.push(Shard::new(envs.split_off(first), first, &spaces));
         }
-        workers.reverse();
+        shards.reverse();
+        let workers = Workers::start(shards, threads - 1)?;
         Ok(Self::of(Shard::new(envs, 0, &spaces), workers, spaces, n))
     }
 
-    fn of(own: Shard<E, A>, workers: Vec<Worker>, spaces: Arc<Spaces>, num_envs: usize) -> Self {
+    fn of(own: Shard<E, A>, workers: Workers, spaces: Arc<Spaces>, num_envs: usize) -> Self {
         Self {
             masks: vec![true; num_envs * A * spaces.mask_len],
             own,
             workers,
             spaces,
             num_envs,
+            seed: 0,
             ready: false,
         }
+    }
+
+    /// Reads a state, and sees whether it is of such environments.
+    fn read(&self, state: &Value) -> Result<Saved> {
+        let saved: Saved = read(STATE, state)?;
+        saved.check(self.num_envs, A, &self.spaces)?;
+        Ok(saved)
+    }
+
+    fn check_ready(&self, what: &str) -> Result<()> {
+        if self.ready {
+            return Ok(());
+        }
+        let message = format!("`{what}` before `reset`, or after a step that failed");
+        Err(Error::invalid(message).with_hint("call `reset` first"))
     }
 
     /// Whether the rows from `first` on may do these actions.
@@ -152,19 +173,20 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
         let (width, mask_len) = (self.spaces.observation.len(), self.spaces.mask_len);
         check_len("observations", observations.len(), self.rows() * width)?;
+        self.seed = seed;
         self.ready = false;
         let mut outcome = Ok(());
-        for worker in &mut self.workers {
+        for worker in &mut self.workers.all {
             outcome = outcome.and(worker.begin_reset(seed));
         }
         let observed = &mut observations[times(self.own.rows(), width)];
         let masks = &mut self.masks[times(self.own.rows(), mask_len)];
         // The first failure, since environments are in the order of the shards.
         outcome = outcome.and(self.own.reset(seed, observed, masks));
-        for worker in &mut self.workers {
+        for worker in &mut self.workers.all {
             let observed = &mut observations[times(worker.rows(), width)];
             let masks = &mut self.masks[times(worker.rows(), mask_len)];
-            outcome = outcome.and(worker.finish_reset(observed, masks));
+            outcome = outcome.and(worker.finish_observations(observed, masks));
         }
         self.ready = outcome.is_ok();
         outcome
@@ -175,12 +197,10 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
         check_len("actions", actions.len(), self.rows() * width)?;
         out.check(self)?;
         self.check_actions(0, actions)?;
-        if !std::mem::replace(&mut self.ready, false) {
-            let message = "`step` before `reset`, or after a step that failed";
-            return Err(Error::invalid(message).with_hint("call `reset` first"));
-        }
+        self.check_ready("step")?;
+        self.ready = false;
         let mut outcome = Ok(());
-        for worker in &mut self.workers {
+        for worker in &mut self.workers.all {
             outcome = outcome.and(worker.begin_step(&actions[times(worker.rows(), width)]));
         }
         let own = self.own.rows();
@@ -189,14 +209,47 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
             self.own
                 .step(&actions[times(own.clone(), width)], &mut out.part(own), masks),
         );
-        for worker in &mut self.workers {
+        for worker in &mut self.workers.all {
             let masks = &mut self.masks[times(worker.rows(), mask_len)];
             outcome = outcome.and(worker.finish_step(&mut out.part(worker.rows()), masks));
         }
         self.ready = outcome.is_ok();
         outcome
     }
+    fn state(&self) -> Result<Value> {
+        self.check_ready("state")?;
+        let mut episodes = self.own.save()?;
+        for worker in &self.workers.all {
+            episodes.extend(worker.save()?);
+        }
+        write(STATE, &Saved::new(A, &self.spaces, self.seed, episodes))
+    }
+
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        let (width, mask_len) = (self.spaces.observation.len(), self.spaces.mask_len);
+        check_len("observations", observations.len(), self.rows() * width)?;
+        let Saved { seed, mut episodes, .. } = self.read(state)?;
+        self.ready = false;
+        self.seed = seed;
+        let mut outcome = Ok(());
+        for worker in self.workers.all.iter_mut().rev() {
+            let own = episodes.split_off(worker.rows().start / A);
+            outcome = worker.begin_restore(seed, own).and(outcome);
+        }
+        let observed = &mut observations[times(self.own.rows(), width)];
+        let masks = &mut self.masks[times(self.own.rows(), mask_len)];
+        outcome = outcome.and(self.own.restore(seed, &episodes, observed, masks));
+        for worker in &mut self.workers.all {
+            let observed = &mut observations[times(worker.rows(), width)];
+            let masks = &mut self.masks[times(worker.rows(), mask_len)];
+            outcome = outcome.and(worker.finish_observations(observed, masks));
+        }
+        self.ready = outcome.is_ok();
+        outcome
+    }
 }
+
+const STATE: &str = "the environments";
 
 /// Where the numbers of rows lie.
 fn times(rows: Range<usize>, width: usize) -> Range<usize> {

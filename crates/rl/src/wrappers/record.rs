@@ -1,6 +1,7 @@
-use polygrad_core::Result;
+use polygrad_core::{Error, Result};
+use serde_json::Value;
 
-use super::as_inside;
+use super::{as_inside, nested, opened};
 use crate::{Episode, EpisodeStatistics, Space, StepSlices, VectorEnv};
 
 /// Keeps the return and the length of episodes, as Gymnasium's wrapper of the same name.
@@ -56,4 +57,23 @@ impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
         self.statistics
             .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)
     }
+    fn state(&self) -> Result<Value> {
+        nested(NAME, &self.statistics, &self.env)
+    }
+
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        let (statistics, inside): (EpisodeStatistics, _) = opened(NAME, state)?;
+        let (rows, expected) = (statistics.rows(), self.env.rows());
+        if rows != expected {
+            return Err(Error::shape(format!(
+                "the episodes are of {rows} rows, the environments have {expected}"
+            )));
+        }
+        self.env.restore(inside, observations)?;
+        self.statistics = statistics;
+        self.finished.clear();
+        Ok(())
+    }
 }
+
+const NAME: &str = "RecordEpisodeStatistics";
