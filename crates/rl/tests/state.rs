@@ -47,7 +47,7 @@ fn resumes<V: VectorEnv>(name: &str, mut envs: V, others: Vec<V>, steps: usize) 
 }
 
 fn each<E: Env<A> + Send + 'static, const A: usize>(name: &str, make: impl Fn() -> E + Copy, steps: usize) {
-    let n = 5;
+    let n = 9;
     let others = || {
         let mut used = Vectorized::new(|_| make(), n).unwrap();
         let mut buffers = StepBuffers::new(&used);
@@ -58,10 +58,18 @@ fn each<E: Env<A> + Send + 'static, const A: usize>(name: &str, make: impl Fn() 
             used,
             Vectorized::threaded(|_| make(), n, 2).unwrap(),
             Vectorized::threaded(|_| make(), n, 5).unwrap(),
+            Vectorized::asynchronous(|_| make(), n, 1).unwrap(),
+            Vectorized::asynchronous(|_| make(), n, 2).unwrap(),
         ]
     };
     resumes(name, Vectorized::new(|_| make(), n).unwrap(), others(), steps);
     resumes(name, Vectorized::threaded(|_| make(), n, 3).unwrap(), others(), steps);
+    resumes(
+        name,
+        Vectorized::asynchronous(|_| make(), n, 2).unwrap(),
+        others(),
+        steps,
+    );
 }
 
 #[test]

@@ -146,6 +146,18 @@ impl Worker {
         self.rows.clone()
     }
 
+    /// Whether the thread has something to do, or did it, that was not asked for since.
+    pub(super) fn is_busy(&self) -> bool {
+        self.job.is_none()
+    }
+
+    /// Waits for what the thread does, and forgets it.
+    pub(super) fn settle(&mut self) {
+        if self.is_busy() {
+            self.job = self.done.recv().ok();
+        }
+    }
+
     fn begin(&mut self, task: Task, prepare: impl FnOnce(&mut Job)) -> Result<()> {
         let mut job = self.job.take().ok_or_else(ended)?;
         job.task = task;

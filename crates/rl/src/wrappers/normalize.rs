@@ -7,7 +7,7 @@ use crate::{ObservationNormalizer, RewardNormalizer, Space, StepSlices, VectorEn
 /// Observations less their running mean, divided by their running standard deviation, as Gymnasium's wrapper of the same name.
 ///
 /// All rows share one [`ObservationNormalizer`]. Every observation of a reset or step is counted before it is normalized; final
-/// observations are normalized, and not counted.
+/// observations are normalized, and not counted. So that what is counted together does not depend on it, there are no groups.
 #[derive(Clone, Debug)]
 pub struct NormalizeObservation<V> {
     env: V,
@@ -138,7 +138,7 @@ const OBSERVATION: &str = "NormalizeObservation";
 
 /// Rewards divided by the running standard deviation of the discounted return, as Gymnasium's wrapper of the same name.
 ///
-/// All rows share one [`RewardNormalizer`].
+/// All rows share one [`RewardNormalizer`], and there are no groups.
 #[derive(Clone, Debug)]
 pub struct NormalizeReward<V> {
     env: V,

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use polygrad_core::{Error, Result};
 use serde_json::Value;
 
@@ -25,7 +27,7 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
         }
     }
 
-    /// The episodes that ended in the last step, by row.
+    /// The episodes that ended in the last step, or in the last one that a group has finished, by row.
     pub fn finished(&self) -> &[Episode] {
         &self.finished
     }
@@ -42,7 +44,8 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
-    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>);
+    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>,
+        groups -> usize);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
         self.statistics.reset();
@@ -57,6 +60,22 @@ impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
         self.statistics
             .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)
     }
+    fn group_rows(&self, group: usize) -> Range<usize> {
+        self.env.group_rows(group)
+    }
+
+    fn begin_step(&mut self, group: usize, actions: &[f32]) -> Result<()> {
+        self.env.begin_step(group, actions)
+    }
+
+    fn finish_step(&mut self, group: usize, out: &mut StepSlices<'_>) -> Result<()> {
+        self.finished.clear();
+        self.env.finish_step(group, out)?;
+        let rows = self.env.group_rows(group);
+        self.statistics
+            .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)
+    }
+
     fn state(&self) -> Result<Value> {
         nested(NAME, &self.statistics, &self.env)
     }
