@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use polygrad_rl::{
-    Acrobot, CartPole, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, Rng, Space, Step, StepBuffers,
-    TMaze, TimeLimit, VectorEnv, Vectorized,
+    Acrobot, CartPole, ConnectFour, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, Rng, Space, Step,
+    StepBuffers, TMaze, TimeLimit, VectorEnv, Vectorized,
 };
 
 const ENVS: usize = 64;
@@ -33,11 +33,53 @@ fn measure<E: Env<A>, const A: usize>(name: &str, make: impl Fn() -> E) -> polyg
         }
         times.push(start.elapsed().as_secs_f64());
     }
+    report(name, times);
+    Ok(())
+}
+
+/// The same with actions that masks allow, whose choice is not counted.
+fn measure_masked<E: Env<A>, const A: usize>(name: &str, make: impl Fn() -> E) -> polygrad_core::Result<()> {
+    let mut envs = Vectorized::new(|_| make(), ENVS)?;
+    let mut buffers = StepBuffers::new(&envs);
+    envs.reset(0, &mut buffers.observations)?;
+    let space = envs.action_space().clone();
+    let mut actions = vec![0.0; envs.rows() * space.len()];
+    let mut rng = Rng::new(1);
+    let mut times = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        let mut time = 0.0;
+        for _ in 0..STEPS {
+            let masks = envs
+                .action_masks()
+                .into_iter()
+                .flat_map(|masks| masks.chunks(space.flat_len()));
+            for (action, mask) in actions.chunks_mut(space.len()).zip(masks) {
+                space.sample_masked(mask, &mut rng, action);
+            }
+            let start = Instant::now();
+            envs.step(&actions, &mut buffers.as_mut())?;
+            time += start.elapsed().as_secs_f64();
+        }
+        times.push(time);
+    }
+    report(name, times);
+    Ok(())
+}
+
+fn report(name: &str, mut times: Vec<f64>) {
     times.sort_by(f64::total_cmp);
     let millions = |seconds: f64| (ENVS * STEPS) as f64 / seconds / 1e6;
     let (fastest, median) = (millions(times[0]), millions(times[RUNS / 2]));
     println!("{name:<24} {fastest:>6.1} M steps/s  (median {median:>6.1})");
-    Ok(())
+}
+
+fn report_step(name: &str, mut times: Vec<f64>) {
+    times.sort_by(f64::total_cmp);
+    println!(
+        "{name:<24} {:>6.1} µs a step  (median {:>6.1})",
+        times[0],
+        times[RUNS / 2]
+    );
 }
 
 fn main() -> polygrad_core::Result<()> {
@@ -50,6 +92,7 @@ fn main() -> polygrad_core::Result<()> {
     measure("TMaze", || maze.clone())?;
     let world = TimeLimit::new(GridWorld::new(8)?, 100);
     measure("GridWorld", || world.clone())?;
+    measure_masked("ConnectFour", ConnectFour::new)?;
     waking()?;
     overlapping()
 }
@@ -67,13 +110,7 @@ fn waking() -> polygrad_core::Result<()> {
         }
         times.push(start.elapsed().as_secs_f64() / STEPS as f64 * 1e6);
     }
-    times.sort_by(f64::total_cmp);
-    println!(
-        "{:<24} {:>6.1} µs a step  (median {:>6.1})",
-        "a second thread",
-        times[0],
-        times[RUNS / 2]
-    );
+    report_step("a second thread", times);
     Ok(())
 }
 
@@ -110,14 +147,6 @@ fn overlapping() -> polygrad_core::Result<()> {
     let mut serial = Vectorized::new(|_| Slow(each), 16)?;
     let mut apart = Vectorized::asynchronous(|_| Slow(each), 16, 1)?;
     let mut buffers = StepBuffers::new(&serial);
-    let report = |name: &str, mut times: Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        println!(
-            "{name:<24} {:>6.1} µs a step  (median {:>6.1})",
-            times[0],
-            times[RUNS / 2]
-        );
-    };
     let mut times = Vec::new();
     serial.reset(0, &mut buffers.observations)?;
     for _ in 0..RUNS {
@@ -126,7 +155,7 @@ fn overlapping() -> polygrad_core::Result<()> {
         serial.step(&[0.0; 16], &mut buffers.as_mut())?;
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
-    report("policy, then step", times);
+    report_step("policy, then step", times);
     let mut times = Vec::new();
     apart.reset(0, &mut buffers.observations)?;
     for group in 0..2 {
@@ -142,6 +171,6 @@ fn overlapping() -> polygrad_core::Result<()> {
         }
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
-    report("in two groups", times);
+    report_step("in two groups", times);
     Ok(())
 }

@@ -32,7 +32,7 @@ mod wrappers;
 
 pub use check::check_env;
 pub use env::{Env, Step};
-pub use envs::{Acrobot, CartPole, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
+pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
 pub use polygrad_core::Rng;
 pub use space::Space;
 pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Cards, Guess, MaskFlaw, Seen, choose, play};
 use polygrad_rl::{
-    CartPole, Env, NormalizeReward, Pendulum, RecordEpisodeStatistics, Rng, Space, Step, StepBuffers, TimeLimit,
-    VectorEnv, Vectorized,
+    CartPole, ConnectFour, Env, NormalizeReward, Pendulum, RecordEpisodeStatistics, Rng, Space, Step, StepBuffers,
+    TimeLimit, VectorEnv, Vectorized,
 };
 
 /// What [`play`] gives, of groups that step one or two steps apart from each other, in an order of chance.
@@ -119,6 +119,7 @@ fn groups_change_nothing() {
     each("CartPole", |_| CartPole::v1(), 13, 3000);
     each("Pendulum", |_| TimeLimit::new(Pendulum::new(), 7), 8, 300);
     each("Guess", |_| Guess::default(), 5, 300);
+    each("ConnectFour", |_| ConnectFour::new(), 6, 100);
     each("Cards", |_| Cards::new(MaskFlaw::None), 11, 300);
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Cards, Guess, MaskFlaw, choose, play_on};
 use polygrad_rl::{
-    Acrobot, ActionRepeat, CartPole, Env, FrameStack, GridWorld, MountainCar, MountainCarContinuous,
+    Acrobot, ActionRepeat, CartPole, ConnectFour, Env, FrameStack, GridWorld, MountainCar, MountainCarContinuous,
     NormalizeObservation, NormalizeReward, Pendulum, RecordEpisodeStatistics, Rng, Space, Step, StepBuffers,
     StepSlices, TMaze, TimeLimit, VectorEnv, Vectorized,
 };
@@ -82,6 +82,7 @@ fn every_environment_goes_on_bit_for_bit() {
     each("TMaze", || TimeLimit::new(TMaze::new(3).unwrap(), 20), 33);
     each("GridWorld", || TimeLimit::new(GridWorld::new(4).unwrap(), 30), 44);
     each("Guess", Guess::default, 33);
+    each("ConnectFour", ConnectFour::new, 51);
     each("Cards", || Cards::new(MaskFlaw::None), 11);
     let wrapped = || FrameStack::new(ActionRepeat::new(CartPole::v1(), 2).unwrap(), 3).unwrap();
     each("wrapped", wrapped, 77);
