@@ -22,6 +22,7 @@ mod check;
 mod env;
 mod envs;
 mod fault;
+mod policy;
 mod space;
 mod vector;
 mod vectorized;
@@ -30,6 +31,11 @@ mod wrappers;
 pub use check::check_env;
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
+pub use policy::{
+    ActionDistribution, ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, ConvLayer, EncoderConfig, MemoryConfig,
+    MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PolicyOutput, PolicyState, QNetwork,
+    QNetworkConfig,
+};
 pub use polygrad_core::Rng;
 pub use space::Space;
 pub use vector::{StepBuffers, StepSlices, VectorEnv};
