@@ -24,6 +24,7 @@ mod envs;
 mod fault;
 mod policy;
 mod space;
+mod statistics;
 mod vector;
 mod vectorized;
 mod wrappers;
@@ -38,9 +39,9 @@ pub use policy::{
 };
 pub use polygrad_core::Rng;
 pub use space::Space;
+pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
 pub use vector::{StepBuffers, StepSlices, VectorEnv};
 pub use vectorized::{Vectorized, episode_rng};
 pub use wrappers::{
-    ActionRepeat, Episode, FrameStack, NormalizeObservation, NormalizeReward, NormalizeRewardState,
-    RecordEpisodeStatistics, RunningMeanStd, TimeLimit,
+    ActionRepeat, FrameStack, NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TimeLimit,
 };
