@@ -94,7 +94,7 @@ impl Collector {
         let masked = envs.action_masks().is_some();
         Ok(Self {
             rollout: Rollout::new(config.num_steps, rows, width, &actions, masked),
-            actor: Actor::new(policy, device.clone()),
+            actor: Actor::new(device.clone(), matches!(actions, ActionSpace::Continuous(_))),
             segment: config.segment_len.unwrap_or(config.num_steps),
             bootstrap: config.bootstrap_truncated,
             groups: ranges.into_iter().map(group).collect::<Result<_>>()?,
@@ -162,6 +162,7 @@ impl Collector {
         let overlapped = self.groups.len() > 1;
         let remembers = self.groups.iter().any(|group| !group.state.parts().is_empty());
         self.rollout.states.clear();
+        self.actor.forget();
         self.rollout.final_values.fill(0.0);
         self.env_seconds = 0.0;
         for step in 0..steps {
