@@ -80,7 +80,7 @@ impl Collector {
         // The statistics of observations are those of all rows of a step.
         let together = observation_normalizer.is_some() || envs.groups() == 1;
         let ranges = match together {
-            true => vec![0..rows],
+            true => std::iter::once(0..rows).collect(),
             false => (0..envs.groups()).map(|group| envs.group_rows(group)).collect(),
         };
         let raw = space.len();
