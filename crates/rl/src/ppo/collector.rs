@@ -6,7 +6,6 @@ use std::time::Instant;
 use polygrad_core::{Error, Result, Rng};
 use polygrad_tensor::{Device, Tensor};
 
-use super::Pending;
 use super::actor::Actor;
 use super::config::{PpoConfig, wrong};
 use super::rollout::Rollout;

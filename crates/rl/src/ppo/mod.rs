@@ -412,26 +412,3 @@ fn explained_variance(values: &[f32], returns: &[f32]) -> f64 {
         1.0 - moments(&errors).1 / whole
     }
 }
-
-// PENDING
-pub(crate) trait Pending {
-    fn groups(&self) -> usize {
-        1
-    }
-    fn group_rows(&self, _g: usize) -> std::ops::Range<usize> {
-        0..0
-    }
-    fn begin_step(&mut self, _g: usize, _a: &[f32]) -> Result<()> {
-        Ok(())
-    }
-    fn finish_step(&mut self, _g: usize, _o: &mut crate::StepSlices<'_>) -> Result<()> {
-        Ok(())
-    }
-    fn state(&self) -> Result<serde_json::Value> {
-        Ok(serde_json::Value::Null)
-    }
-    fn restore(&mut self, _s: &serde_json::Value, _o: &mut [f32]) -> Result<()> {
-        Ok(())
-    }
-}
-impl<V: VectorEnv + ?Sized> Pending for V {}
