@@ -22,7 +22,9 @@ mod check;
 mod env;
 mod envs;
 mod fault;
+mod policy;
 mod space;
+mod statistics;
 mod vector;
 mod vectorized;
 mod wrappers;
@@ -30,11 +32,16 @@ mod wrappers;
 pub use check::check_env;
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
+pub use policy::{
+    ActionDistribution, ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, ConvLayer, EncoderConfig, MemoryConfig,
+    MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PolicyOutput, PolicyState, QNetwork,
+    QNetworkConfig,
+};
 pub use polygrad_core::Rng;
 pub use space::Space;
+pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
 pub use vector::{StepBuffers, StepSlices, VectorEnv};
 pub use vectorized::{Vectorized, episode_rng};
 pub use wrappers::{
-    ActionRepeat, Episode, FrameStack, NormalizeObservation, NormalizeReward, NormalizeRewardState,
-    RecordEpisodeStatistics, RunningMeanStd, TimeLimit,
+    ActionRepeat, FrameStack, NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TimeLimit,
 };

@@ -1,8 +1,9 @@
 //! What is put around environments.
 
 use polygrad_rl::{
-    ActionRepeat, CartPole, Env, FrameStack, NormalizeObservation, NormalizeReward, NormalizeRewardState, Pendulum,
-    Rng, RunningMeanStd, Space, Step, StepBuffers, TMaze, TimeLimit, VectorEnv, Vectorized, check_env,
+    ActionRepeat, CartPole, Env, EpisodeStatistics, FrameStack, NormalizeObservation, NormalizeReward,
+    ObservationNormalizer, Pendulum, RewardNormalizer, Rng, RunningMeanStd, Space, Step, StepBuffers, TMaze, TimeLimit,
+    VectorEnv, Vectorized, check_env,
 };
 
 /// Two agents who see the step's number, the second one more by 100, and get it as a reward.
@@ -113,7 +114,10 @@ fn observations_are_normalized_by_what_all_rows_have_seen() {
     let mut envs = NormalizeObservation::new(plain()).unwrap();
     let (mut number, mut ended) = (0, 0);
     rollout(&mut envs, 400, |envs, seen| {
-        let (mean, var) = (envs.statistics().mean(), envs.statistics().var());
+        let (mean, var) = (
+            envs.normalizer().statistics().mean(),
+            envs.normalizer().statistics().var(),
+        );
         let expected = |x: f32, i: usize| ((f64::from(x) - mean[i]) / (var[i] + 1e-8).sqrt()) as f32;
         for (i, x) in seen.observations.iter().enumerate() {
             assert_eq!(*x, expected(raw[number].observations[i], i % 4));
@@ -131,8 +135,15 @@ fn observations_are_normalized_by_what_all_rows_have_seen() {
     });
     assert!(ended > 50 && number == 401);
     let rows = 8.0 * 401.0;
-    assert!((envs.statistics().count() - rows).abs() < 0.01);
-    for (i, (mean, var)) in envs.statistics().mean().iter().zip(envs.statistics().var()).enumerate() {
+    assert!((envs.normalizer().statistics().count() - rows).abs() < 0.01);
+    for (i, (mean, var)) in envs
+        .normalizer()
+        .statistics()
+        .mean()
+        .iter()
+        .zip(envs.normalizer().statistics().var())
+        .enumerate()
+    {
         let column = || {
             raw.iter()
                 .flat_map(|step| step.observations.iter().skip(i).step_by(4))
@@ -158,31 +169,32 @@ fn statistics_are_saved_and_stay_when_frozen() {
         cut += seen.observations.iter().filter(|x| x.abs() == 0.5).count();
     });
     assert!(cut > 0);
-    let saved = serde_json::to_string(envs.state()).unwrap();
-    let of_observations = serde_json::to_string(envs.env().statistics()).unwrap();
-    let state: NormalizeRewardState = serde_json::from_str(&saved).unwrap();
-    let statistics: RunningMeanStd = serde_json::from_str(&of_observations).unwrap();
-    assert_eq!((&state, &statistics), (envs.state(), envs.env().statistics()));
+    let of_rewards = serde_json::to_string(envs.normalizer()).unwrap();
+    let of_observations = serde_json::to_string(envs.env().normalizer()).unwrap();
+    let of_rewards: RewardNormalizer = serde_json::from_str(&of_rewards).unwrap();
+    let of_observations: ObservationNormalizer = serde_json::from_str(&of_observations).unwrap();
+    assert_eq!(
+        (&of_rewards, &of_observations),
+        (envs.normalizer(), envs.env().normalizer())
+    );
 
     let mut observations = NormalizeObservation::new(plain()).unwrap();
-    observations.set_statistics(statistics.clone()).unwrap();
+    observations.set_normalizer(of_observations.clone()).unwrap();
+    assert_eq!(observations.observation_space(), &Space::boxed_in(-0.5, 0.5, &[3]));
     observations.freeze(true);
-    let mut rewards = NormalizeReward::new(observations, 0.99).unwrap().clip(1e-3).unwrap();
-    rewards.set_state(state.clone()).unwrap();
+    let mut rewards = NormalizeReward::new(observations, 0.99).unwrap();
+    rewards.set_normalizer(of_rewards.clone()).unwrap();
+    let mut rewards = rewards.clip(1e-3).unwrap();
     rewards.freeze(true);
     rollout(&mut rewards, 50, |_, seen| {
         assert!(seen.rewards.iter().all(|x| x.abs() <= 1e-3))
     });
-    assert_eq!(rewards.env().statistics(), &statistics);
-    assert_eq!(rewards.state().statistics, state.statistics);
+    assert_eq!(rewards.env().normalizer(), &of_observations);
+    assert_eq!(rewards.normalizer().statistics(), of_rewards.statistics());
 
-    let error = rewards
-        .set_state(NormalizeRewardState {
-            returns: vec![0.0; 3],
-            ..state
-        })
-        .unwrap_err();
-    assert_eq!(error.message(), "the state is of 3 rows, the environments have 4");
+    let other = RewardNormalizer::new(3, 0.99).unwrap();
+    let error = rewards.set_normalizer(other).unwrap_err();
+    assert_eq!(error.message(), "the normalizer is of 3 rows, the environments have 4");
 }
 
 #[test]
@@ -198,9 +210,89 @@ fn what_cannot_be_normalized_is_refused() {
     assert!(NormalizeReward::new(poles(), f64::NAN).is_err());
     assert!(NormalizeObservation::new(poles()).unwrap().clip(0.0).is_err());
     let mut envs = NormalizeObservation::new(poles()).unwrap();
-    assert!(envs.set_statistics(RunningMeanStd::new(3)).is_err());
-    let broken = r#"{"mean":[0,0,0,0],"var":[1,1,-1,1],"count":5}"#;
-    let error = envs.set_statistics(serde_json::from_str(broken).unwrap()).unwrap_err();
-    assert!(error.message().contains("a variance that no numbers have"), "{error}");
+    assert!(envs.set_normalizer(ObservationNormalizer::new(3)).is_err());
+    let read = |text: &str| {
+        serde_json::from_str::<ObservationNormalizer>(text)
+            .unwrap_err()
+            .to_string()
+    };
+    for (damaged, message) in [
+        (
+            r#"{"mean":[0],"var":[-1],"count":5}"#,
+            "a variance that no numbers have",
+        ),
+        (r#"{"mean":[0],"var":[1],"count":0}"#, "a variance that no numbers have"),
+        (r#"{"mean":[0],"var":[1,1],"count":5}"#, "1 means and 2 variances"),
+    ] {
+        let error = read(&format!(r#"{{"statistics":{damaged},"clip":null}}"#));
+        assert!(error.contains(message), "{error}");
+    }
+    let error = read(r#"{"statistics":{"mean":[0],"var":[1],"count":5},"clip":-1}"#);
+    assert!(error.contains("cut off at -1"), "{error}");
     assert!(RunningMeanStd::new(3).update(&[0.0; 4]).is_err());
+}
+
+#[test]
+fn wide_rows_are_as_each_of_their_columns() {
+    let (width, rows) = (37, 5);
+    let mut rng = Rng::new(3);
+    let mut seen: Vec<f32> = (0..width * rows).map(|_| 3.0 + rng.normal() as f32).collect();
+    let mut all = ObservationNormalizer::new(width);
+    all.update(&seen).unwrap();
+    let columns: Vec<Vec<f32>> = (0..width)
+        .map(|column| {
+            let mut own: Vec<f32> = seen.iter().skip(column).step_by(width).copied().collect();
+            let mut alone = ObservationNormalizer::new(1);
+            alone.update(&own).unwrap();
+            assert_eq!(
+                (alone.mean()[0], alone.var()[0]),
+                (all.mean()[column], all.var()[column])
+            );
+            alone.normalize(&mut own).unwrap();
+            own
+        })
+        .collect();
+    all.normalize(&mut seen).unwrap();
+    for (i, x) in seen.iter().enumerate() {
+        assert_eq!(*x, columns[i % width][i / width]);
+    }
+    assert!(all.normalize(&mut [0.0; 38]).is_err() && all.update(&[0.0; 36]).is_err());
+}
+
+#[test]
+fn rows_of_episodes_are_added_in_parts() {
+    let mut statistics = EpisodeStatistics::new(4);
+    let mut finished = Vec::new();
+    statistics
+        .add(2..4, &[1.0, 2.0], &[false; 2], &[false; 2], &mut finished)
+        .unwrap();
+    statistics
+        .add(0..2, &[5.0, 6.0], &[true, false], &[false, true], &mut finished)
+        .unwrap();
+    statistics
+        .add(2..4, &[0.5, 0.25], &[false; 2], &[false, true], &mut finished)
+        .unwrap();
+    let ended: Vec<_> = finished
+        .iter()
+        .map(|episode| (episode.row, episode.total_reward, episode.length))
+        .collect();
+    assert_eq!(ended, [(0, 5.0, 1), (1, 6.0, 1), (3, 2.25, 2)]);
+    assert_eq!(
+        (statistics.totals(), statistics.lengths()),
+        (&[0.0, 0.0, 1.5, 0.0][..], &[0, 0, 2, 0][..])
+    );
+    let saved = serde_json::to_string(&statistics).unwrap();
+    assert_eq!(serde_json::from_str::<EpisodeStatistics>(&saved).unwrap(), statistics);
+    assert!(
+        statistics
+            .add(3..5, &[0.0; 2], &[false; 2], &[false; 2], &mut finished)
+            .is_err()
+    );
+    assert!(
+        statistics
+            .add(0..2, &[0.0; 3], &[false; 2], &[false; 2], &mut finished)
+            .is_err()
+    );
+    statistics.reset();
+    assert_eq!(statistics, EpisodeStatistics::new(4));
 }

@@ -3,15 +3,13 @@
 mod action_repeat;
 mod frame_stack;
 mod normalize;
-mod running;
-mod statistics;
+mod record;
 mod time_limit;
 
 pub use action_repeat::ActionRepeat;
 pub use frame_stack::FrameStack;
-pub use normalize::{NormalizeObservation, NormalizeReward, NormalizeRewardState};
-pub use running::RunningMeanStd;
-pub use statistics::{Episode, RecordEpisodeStatistics};
+pub use normalize::{NormalizeObservation, NormalizeReward};
+pub use record::RecordEpisodeStatistics;
 pub use time_limit::TimeLimit;
 
 /// The methods of a [`VectorEnv`](crate::VectorEnv) that a wrapper leaves as they are.

@@ -1,22 +1,17 @@
 use polygrad_core::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-use super::{RunningMeanStd, as_inside};
-use crate::{Space, StepSlices, VectorEnv};
-
-/// Below the root, so that nothing is divided by 0.
-const EPSILON: f64 = 1e-8;
+use super::as_inside;
+use crate::{ObservationNormalizer, RewardNormalizer, Space, StepSlices, VectorEnv};
 
 /// Observations less their running mean, divided by their running standard deviation, as Gymnasium's wrapper of the same name.
 ///
-/// All rows share the statistics, which are f64. Every observation of a reset or step is counted before it is normalized; final
+/// All rows share one [`ObservationNormalizer`]. Every observation of a reset or step is counted before it is normalized; final
 /// observations are normalized, and not counted.
 #[derive(Clone, Debug)]
 pub struct NormalizeObservation<V> {
     env: V,
     space: Space,
-    statistics: RunningMeanStd,
-    clip: f32,
+    normalizer: ObservationNormalizer,
     frozen: bool,
 }
 
@@ -32,9 +27,8 @@ impl<V: VectorEnv> NormalizeObservation<V> {
         };
         Ok(Self {
             space: Space::boxed_in(f32::NEG_INFINITY, f32::INFINITY, shape),
-            statistics: RunningMeanStd::new(env.observation_space().len()),
+            normalizer: ObservationNormalizer::new(env.observation_space().len()),
             env,
-            clip: f32::INFINITY,
             frozen: false,
         })
     }
@@ -44,11 +38,8 @@ impl<V: VectorEnv> NormalizeObservation<V> {
     /// # Errors
     /// When `bound` is not above 0.
     pub fn clip(mut self, bound: f32) -> Result<Self> {
-        self.clip = checked_bound(bound)?;
-        self.space = match self.space {
-            Space::Box { shape, .. } => Space::boxed_in(-bound, bound, &shape),
-            other => other,
-        };
+        let normalizer = self.normalizer.clone().clip(bound)?;
+        self.set_normalizer(normalizer)?;
         Ok(self)
     }
 
@@ -58,17 +49,26 @@ impl<V: VectorEnv> NormalizeObservation<V> {
     }
 
     /// What was seen so far: to be saved, or shown to a policy elsewhere.
-    pub fn statistics(&self) -> &RunningMeanStd {
-        &self.statistics
+    pub fn normalizer(&self) -> &ObservationNormalizer {
+        &self.normalizer
     }
 
-    /// Goes on from saved statistics.
+    /// Goes on from a saved one, with its statistics and its bound.
     ///
     /// # Errors
-    /// When they are of another number of observed numbers, or make no sense.
-    pub fn set_statistics(&mut self, statistics: RunningMeanStd) -> Result<()> {
-        check_statistics(&statistics, self.space.len())?;
-        self.statistics = statistics;
+    /// When it is of another number of observed numbers.
+    pub fn set_normalizer(&mut self, normalizer: ObservationNormalizer) -> Result<()> {
+        let (width, expected) = (normalizer.width(), self.space.len());
+        if width != expected {
+            return Err(Error::shape(format!(
+                "the normalizer is of {width} numbers, but {expected} are observed"
+            )));
+        }
+        if let Space::Box { low, high, .. } = &mut self.space {
+            low.fill(-normalizer.bound());
+            high.fill(normalizer.bound());
+        }
+        self.normalizer = normalizer;
         Ok(())
     }
 
@@ -84,20 +84,9 @@ impl<V: VectorEnv> NormalizeObservation<V> {
 
     fn see(&mut self, observations: &mut [f32]) -> Result<()> {
         if !self.frozen {
-            self.statistics.update(observations)?;
+            self.normalizer.update(observations)?;
         }
-        self.normalize(observations);
-        Ok(())
-    }
-
-    fn normalize(&self, rows: &mut [f32]) {
-        let width = self.space.len();
-        for (column, (mean, var)) in self.statistics.mean().iter().zip(self.statistics.var()).enumerate() {
-            let std = (var + EPSILON).sqrt();
-            for x in rows.iter_mut().skip(column).step_by(width) {
-                *x = (((f64::from(*x) - mean) / std) as f32).clamp(-self.clip, self.clip);
-            }
-        }
+        self.normalizer.normalize(observations)
     }
 }
 
@@ -118,7 +107,8 @@ impl<V: VectorEnv> VectorEnv for NormalizeObservation<V> {
         self.see(out.observations)?;
         let width = self.space.len();
         for row in (0..out.rewards.len()).filter(|row| out.terminated[*row] || out.truncated[*row]) {
-            self.normalize(&mut out.final_observations[row * width..(row + 1) * width]);
+            self.normalizer
+                .normalize(&mut out.final_observations[row * width..(row + 1) * width])?;
         }
         Ok(())
     }
@@ -126,23 +116,11 @@ impl<V: VectorEnv> VectorEnv for NormalizeObservation<V> {
 
 /// Rewards divided by the running standard deviation of the discounted return, as Gymnasium's wrapper of the same name.
 ///
-/// All rows share the statistics, which are f64.
+/// All rows share one [`RewardNormalizer`].
 #[derive(Clone, Debug)]
 pub struct NormalizeReward<V> {
     env: V,
-    gamma: f64,
-    state: NormalizeRewardState,
-    clip: f32,
-    frozen: bool,
-}
-
-/// What [`NormalizeReward`] goes on from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NormalizeRewardState {
-    /// Mean and variance of discounted returns: rows of one number.
-    pub statistics: RunningMeanStd,
-    /// The discounted return of each row's episode so far.
-    pub returns: Vec<f64>,
+    normalizer: RewardNormalizer,
 }
 
 impl<V: VectorEnv> NormalizeReward<V> {
@@ -151,20 +129,8 @@ impl<V: VectorEnv> NormalizeReward<V> {
     /// # Errors
     /// When `gamma` is not from 0 to 1.
     pub fn new(env: V, gamma: f64) -> Result<Self> {
-        if !(0.0..=1.0).contains(&gamma) {
-            return Err(Error::invalid(format!("the discount {gamma} is not from 0 to 1")));
-        }
-        let state = NormalizeRewardState {
-            statistics: RunningMeanStd::new(1),
-            returns: vec![0.0; env.rows()],
-        };
-        Ok(Self {
-            env,
-            gamma,
-            state,
-            clip: f32::INFINITY,
-            frozen: false,
-        })
+        let normalizer = RewardNormalizer::new(env.rows(), gamma)?;
+        Ok(Self { env, normalizer })
     }
 
     /// Cuts normalized rewards off at −`bound` and `bound`; 10 is usual.
@@ -172,37 +138,32 @@ impl<V: VectorEnv> NormalizeReward<V> {
     /// # Errors
     /// When `bound` is not above 0.
     pub fn clip(mut self, bound: f32) -> Result<Self> {
-        self.clip = checked_bound(bound)?;
+        self.normalizer = self.normalizer.clip(bound)?;
         Ok(self)
     }
 
     /// Whether the statistics stay as they are, as in an evaluation.
     pub fn freeze(&mut self, frozen: bool) {
-        self.frozen = frozen;
+        self.normalizer.freeze(frozen);
     }
 
     /// What it goes on from: to be saved.
-    pub fn state(&self) -> &NormalizeRewardState {
-        &self.state
+    pub fn normalizer(&self) -> &RewardNormalizer {
+        &self.normalizer
     }
 
-    /// Goes on from a saved state.
+    /// Goes on from a saved one, with its statistics, discount and bound.
     ///
     /// # Errors
-    /// When it is of another number of rows, or its statistics make no sense.
-    pub fn set_state(&mut self, state: NormalizeRewardState) -> Result<()> {
-        check_statistics(&state.statistics, 1)?;
-        if state.returns.len() != self.state.returns.len() {
-            let (rows, expected) = (state.returns.len(), self.state.returns.len());
+    /// When it is of another number of rows.
+    pub fn set_normalizer(&mut self, normalizer: RewardNormalizer) -> Result<()> {
+        let (rows, expected) = (normalizer.rows(), self.env.rows());
+        if rows != expected {
             return Err(Error::shape(format!(
-                "the state is of {rows} rows, the environments have {expected}"
+                "the normalizer is of {rows} rows, the environments have {expected}"
             )));
         }
-        if let Some(total) = state.returns.iter().find(|total| !total.is_finite()) {
-            return Err(Error::invalid(format!("the state has a return of {total}"))
-                .with_hint("take a state that was saved whole"));
-        }
-        self.state = state;
+        self.normalizer = normalizer;
         Ok(())
     }
 
@@ -221,53 +182,12 @@ impl<V: VectorEnv> VectorEnv for NormalizeReward<V> {
     as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
-        self.state.returns.fill(0.0);
+        self.normalizer.reset();
         self.env.reset(seed, observations)
     }
 
     fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()> {
         self.env.step(actions, out)?;
-        let NormalizeRewardState { statistics, returns } = &mut self.state;
-        for (row, total) in returns.iter_mut().enumerate() {
-            let kept = if out.terminated[row] { 0.0 } else { *total * self.gamma };
-            *total = kept + f64::from(out.rewards[row]);
-        }
-        if !self.frozen {
-            statistics.update_with(returns.len(), |row, _| returns[row]);
-        }
-        let std = (statistics.var()[0] + EPSILON).sqrt();
-        for (row, total) in returns.iter_mut().enumerate() {
-            let reward = &mut out.rewards[row];
-            *reward = ((f64::from(*reward) / std) as f32).clamp(-self.clip, self.clip);
-            if out.terminated[row] || out.truncated[row] {
-                *total = 0.0;
-            }
-        }
-        Ok(())
+        self.normalizer.apply(out.rewards, out.terminated, out.truncated)
     }
-}
-
-fn checked_bound(bound: f32) -> Result<f32> {
-    if bound > 0.0 {
-        return Ok(bound);
-    }
-    Err(Error::invalid(format!("values cannot be cut off at {bound}")).with_hint("use a bound above 0, such as 10"))
-}
-
-fn check_statistics(statistics: &RunningMeanStd, expected: usize) -> Result<()> {
-    let (means, vars) = (statistics.mean().len(), statistics.var().len());
-    if means != expected || vars != expected {
-        return Err(Error::shape(format!(
-            "the statistics have {means} means and {vars} variances, where {expected} are needed"
-        )));
-    }
-    let sound = |var: &f64| var.is_finite() && *var >= 0.0;
-    let has_count = statistics.count().is_finite() && statistics.count() > 0.0;
-    if !has_count || !statistics.mean().iter().all(|mean| mean.is_finite()) || !statistics.var().iter().all(sound) {
-        return Err(
-            Error::invalid("the statistics have a count, a mean or a variance that no numbers have")
-                .with_hint("take statistics that were saved whole"),
-        );
-    }
-    Ok(())
 }

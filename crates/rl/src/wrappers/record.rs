@@ -1,18 +1,7 @@
 use polygrad_core::Result;
 
 use super::as_inside;
-use crate::{Space, StepSlices, VectorEnv};
-
-/// One row of an episode that has ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Episode {
-    /// The row: environment times agents, and the agent.
-    pub row: usize,
-    /// The sum of the rewards.
-    pub total_reward: f64,
-    /// How many steps.
-    pub length: usize,
-}
+use crate::{Episode, EpisodeStatistics, Space, StepSlices, VectorEnv};
 
 /// Keeps the return and the length of episodes, as Gymnasium's wrapper of the same name.
 ///
@@ -20,8 +9,7 @@ pub struct Episode {
 #[derive(Clone, Debug)]
 pub struct RecordEpisodeStatistics<V> {
     env: V,
-    totals: Vec<f64>,
-    lengths: Vec<usize>,
+    statistics: EpisodeStatistics,
     finished: Vec<Episode>,
 }
 
@@ -31,8 +19,7 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
         let rows = env.rows();
         Self {
             env,
-            totals: vec![0.0; rows],
-            lengths: vec![0; rows],
+            statistics: EpisodeStatistics::new(rows),
             finished: Vec::with_capacity(rows),
         }
     }
@@ -57,8 +44,7 @@ impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
     as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
-        self.totals.fill(0.0);
-        self.lengths.fill(0);
+        self.statistics.reset();
         self.finished.clear();
         self.env.reset(seed, observations)
     }
@@ -66,17 +52,8 @@ impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
     fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()> {
         self.finished.clear();
         self.env.step(actions, out)?;
-        for (row, (total_reward, length)) in self.totals.iter_mut().zip(&mut self.lengths).enumerate() {
-            *total_reward += f64::from(out.rewards[row]);
-            *length += 1;
-            if out.terminated[row] || out.truncated[row] {
-                self.finished.push(Episode {
-                    row,
-                    total_reward: std::mem::take(total_reward),
-                    length: std::mem::take(length),
-                });
-            }
-        }
-        Ok(())
+        let rows = 0..self.statistics.rows();
+        self.statistics
+            .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)
     }
 }

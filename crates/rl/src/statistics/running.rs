@@ -1,0 +1,132 @@
+use polygrad_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Mean and variance of all that was seen so far, as Gymnasium's `RunningMeanStd`: in the beginning 0 and 1, with a weight of 1e-4.
+///
+/// Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Saved")]
+pub struct RunningMeanStd {
+    mean: Vec<f64>,
+    var: Vec<f64>,
+    count: f64,
+}
+
+/// What was read, which may be anything.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    mean: Vec<f64>,
+    var: Vec<f64>,
+    count: f64,
+}
+
+impl TryFrom<Saved> for RunningMeanStd {
+    type Error = Error;
+
+    fn try_from(Saved { mean, var, count }: Saved) -> Result<Self> {
+        if mean.len() != var.len() {
+            let (means, vars) = (mean.len(), var.len());
+            return Err(Error::shape(format!(
+                "statistics have {means} means and {vars} variances"
+            )));
+        }
+        let sound = |var: &f64| var.is_finite() && *var >= 0.0;
+        let counted = count.is_finite() && count > 0.0;
+        if !counted || !mean.iter().all(|mean| mean.is_finite()) || !var.iter().all(sound) {
+            return Err(
+                Error::invalid("statistics have a count, a mean or a variance that no numbers have")
+                    .with_hint("take statistics that were saved whole"),
+            );
+        }
+        Ok(Self { mean, var, count })
+    }
+}
+
+/// How many columns are walked at once: as many f32 as a cache line has.
+pub(super) const BLOCK: usize = 16;
+
+impl RunningMeanStd {
+    /// Of rows of `len` numbers.
+    pub fn new(len: usize) -> Self {
+        Self {
+            mean: vec![0.0; len],
+            var: vec![1.0; len],
+            count: 1e-4,
+        }
+    }
+
+    /// The mean of each number.
+    pub fn mean(&self) -> &[f64] {
+        &self.mean
+    }
+
+    /// The variance of each number.
+    pub fn var(&self) -> &[f64] {
+        &self.var
+    }
+
+    /// How many rows were seen, and 1e-4.
+    pub fn count(&self) -> f64 {
+        self.count
+    }
+
+    /// Sees more rows, one after another.
+    ///
+    /// # Errors
+    /// When their numbers make no whole rows, or one is NaN or infinite.
+    pub fn update(&mut self, rows: &[f32]) -> Result<()> {
+        check_rows(rows, self.mean.len())?;
+        check_finite(rows)?;
+        self.see(rows);
+        Ok(())
+    }
+
+    /// Sees whole rows of finite numbers.
+    pub(super) fn see<T: Copy + Into<f64>>(&mut self, rows: &[T]) {
+        let width = self.mean.len();
+        if rows.is_empty() {
+            return;
+        }
+        let (seen, more) = (self.count, (rows.len() / width) as f64);
+        let total = seen + more;
+        let blocks = self.mean.chunks_mut(BLOCK).zip(self.var.chunks_mut(BLOCK));
+        for (block, (mean, var)) in blocks.enumerate() {
+            let columns = block * BLOCK..block * BLOCK + mean.len();
+            let (mut sums, mut squares) = ([0.0; BLOCK], [0.0; BLOCK]);
+            for row in rows.chunks_exact(width) {
+                for (sum, x) in sums.iter_mut().zip(&row[columns.clone()]) {
+                    *sum += (*x).into();
+                }
+            }
+            let means = sums.map(|sum| sum / more);
+            for row in rows.chunks_exact(width) {
+                for ((square, mean), x) in squares.iter_mut().zip(&means).zip(&row[columns.clone()]) {
+                    let apart = (*x).into() - mean;
+                    *square += apart * apart;
+                }
+            }
+            for (i, (mean, var)) in mean.iter_mut().zip(var).enumerate() {
+                let delta = means[i] - *mean;
+                *mean += delta * more / total;
+                *var = (*var * seen + squares[i] + delta * delta * seen * more / total) / total;
+            }
+        }
+        self.count = total;
+    }
+}
+
+pub(super) fn check_rows(rows: &[f32], width: usize) -> Result<()> {
+    if width > 0 && rows.len().is_multiple_of(width) {
+        return Ok(());
+    }
+    let message = format!("{} numbers make no rows of {width}", rows.len());
+    Err(Error::shape(message))
+}
+
+pub(super) fn check_finite(numbers: &[f32]) -> Result<()> {
+    match numbers.iter().find(|x| !x.is_finite()) {
+        Some(x) => Err(Error::invalid(format!("statistics cannot take in {x}"))),
+        None => Ok(()),
+    }
+}
