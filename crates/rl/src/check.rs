@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use polygrad_core::{Error, Result, Rng};
 
 use crate::fault::panic_message;
+use crate::hash::Hash;
 use crate::{Env, Space, Step, episode_rng};
 
 const EPISODES: u64 = 3;
@@ -14,7 +15,7 @@ const STEPS: usize = 1000;
 /// Plays some episodes with actions of chance, and tells what the environment does against its contract.
 ///
 /// What is looked for: spaces that make no sense or change; panics; observations outside of their space, or not written in full; rewards
-/// that are not finite; episodes that differ when they are played again from the same seed, since something is kept over
+/// that are not finite; masks of actions that allow none, or of actions that cannot be masked; episodes that differ when they are played again from the same seed, since something is kept over
 /// [`reset`](Env::reset) or chance comes from elsewhere; a step after the end of an episode that panics.
 ///
 /// An environment that has no end of its own is played for 3 times 1000 steps, twice.
@@ -23,19 +24,23 @@ const STEPS: usize = 1000;
 /// When something is wrong; the error tells what was found first.
 pub fn check_env<E: Env<A>, const A: usize>(env: &mut E) -> Result<()> {
     let mut found = Vec::new();
-    match caught(|| (env.observation_space(), env.action_space())) {
+    match caught(|| (env.observation_space(), env.action_space(), env.has_action_mask())) {
         Err(what) => found.push(format!("the spaces: {what}")),
-        Ok((observation, action)) => {
+        Ok((observation, action, masked)) => {
             for (name, space) in [("observation_space", &observation), ("action_space", &action)] {
                 if let Err(error) = space.check() {
                     found.push(format!("{name}: {}", error.message()));
                 }
+            }
+            if masked && !action.is_maskable() {
+                found.push(format!("actions of {action:?} cannot be masked"));
             }
             if found.is_empty() {
                 Checked {
                     env,
                     observation,
                     action,
+                    masked,
                 }
                 .check(&mut found);
             }
@@ -58,21 +63,22 @@ struct Checked<'a, E> {
     env: &'a mut E,
     observation: Space,
     action: Space,
+    masked: bool,
 }
 
-/// Where something was seen, and the bits of what was: observation, rewards, flags.
+/// Where something was seen, the reset being step 0, and the hash of what was: observation, rewards, flags, masks.
+#[derive(Clone, Copy, PartialEq)]
 struct Seen {
-    place: String,
-    bits: Vec<u64>,
+    episode: u64,
+    step: usize,
+    hash: Hash,
 }
 
 impl Seen {
-    fn new(place: &str, observation: &[f32], rewards: &[f64], flags: [bool; 2]) -> Self {
-        let numbers = observation.iter().map(|x| u64::from(x.to_bits()));
-        let rewards = rewards.iter().map(|x| x.to_bits());
-        Self {
-            place: place.to_owned(),
-            bits: numbers.chain(rewards).chain(flags.map(u64::from)).collect(),
+    fn place(episode: u64, step: usize) -> String {
+        match step {
+            0 => format!("episode {episode}, reset"),
+            _ => format!("episode {episode}, step {step}"),
         }
     }
 }
@@ -82,45 +88,57 @@ impl<E> Checked<'_, E> {
     where
         E: Env<A>,
     {
-        let first = match self.play() {
-            Ok(seen) => seen,
-            Err(what) => return found.push(what),
-        };
-        match self.play() {
-            Ok(second) => found.extend(difference(&first, &second)),
-            Err(what) => found.push(format!("{what}, which it was not when the same seed was played before")),
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        if let Err(what) = self.play(&mut first) {
+            return found.push(what);
+        }
+        let outcome = self.play(&mut second);
+        match (difference(&first, &second), outcome) {
+            (Some(what), _) => found.push(what),
+            (None, Err(what)) => found.push(format!("{what}, which it was not when the same seed was played before")),
+            (None, Ok(())) => {}
         }
         if self.env.observation_space() != self.observation || self.env.action_space() != self.action {
             found.push("the spaces are not what they were before the first reset".to_owned());
         }
+        if self.env.has_action_mask() != self.masked {
+            found.push("`has_action_mask` is not what it was before the first reset".to_owned());
+        }
     }
 
-    /// Plays all episodes, and gives all that was seen.
-    fn play<const A: usize>(&mut self) -> Result<Vec<Seen>, String>
+    /// Plays all episodes, and appends all that is seen.
+    fn play<const A: usize>(&mut self, seen: &mut Vec<Seen>) -> Result<(), String>
     where
         E: Env<A>,
     {
-        let mut seen = Vec::new();
         let mut choice = Rng::new(1);
         let mut observation = vec![0.0; A * self.observation.len()];
         let mut action = vec![0.0; A * self.action.len()];
+        let mut masks = vec![true; A * self.action.flat_len()];
         for episode in 0..EPISODES {
             let mut rng = episode_rng(0, 0, episode);
-            let place = format!("episode {episode}, reset");
+            let place = Seen::place(episode, 0);
             self.written(&place, &mut observation, |env, observation| {
                 env.reset(&mut rng, observation)
             })?;
-            seen.push(Seen::new(&place, &observation, &[], [false; 2]));
+            self.ask_masks(&place, &mut masks)?;
+            let hash = hash_of(&observation, &masks);
+            seen.push(Seen { episode, step: 0, hash });
             for number in 1..=STEPS {
-                let place = format!("episode {episode}, step {number}");
-                self.choose(&mut choice, &mut action);
+                let place = Seen::place(episode, number);
+                self.choose(&masks, &mut choice, &mut action);
                 let step = self.step(&place, &action, &mut rng, &mut observation)?;
-                seen.push(Seen::new(
-                    &place,
-                    &observation,
-                    &step.rewards,
-                    [step.terminated, step.truncated],
-                ));
+                if !step.ended() {
+                    self.ask_masks(&place, &mut masks)?;
+                }
+                let hash = hash_of(&observation, &masks)
+                    .add_all(step.rewards.map(f64::to_bits))
+                    .add_all([step.terminated, step.truncated].map(u64::from));
+                seen.push(Seen {
+                    episode,
+                    step: number,
+                    hash,
+                });
                 if step.ended() {
                     let place = format!("{place}, after the end of the episode");
                     caught(|| self.env.step(&action, &mut rng, &mut observation))
@@ -129,12 +147,26 @@ impl<E> Checked<'_, E> {
                 }
             }
         }
-        Ok(seen)
+        Ok(())
     }
 
-    fn choose(&self, choice: &mut Rng, action: &mut [f32]) {
-        for own in action.chunks_mut(self.action.len().max(1)) {
-            self.action.sample(choice, own);
+    fn ask_masks<const A: usize>(&self, place: &str, masks: &mut [bool]) -> Result<(), String>
+    where
+        E: Env<A>,
+    {
+        if !self.masked {
+            return Ok(());
+        }
+        masks.fill(true);
+        caught(|| self.env.action_mask(masks))
+            .and_then(|()| self.action.check_masks(masks))
+            .map_err(|what| format!("{place}: the mask of actions {what}"))
+    }
+
+    fn choose(&self, masks: &[bool], choice: &mut Rng, action: &mut [f32]) {
+        let masks = masks.chunks(self.action.flat_len().max(1));
+        for (own, mask) in action.chunks_mut(self.action.len().max(1)).zip(masks) {
+            self.action.sample_masked(mask, choice, own);
         }
     }
 
@@ -201,16 +233,16 @@ fn outside(space: &Space, value: &[f32]) -> Option<String> {
     })
 }
 
+fn hash_of(observation: &[f32], masks: &[bool]) -> Hash {
+    Hash::new()
+        .numbers(observation)
+        .add_all(masks.iter().map(|allowed| u64::from(*allowed)))
+}
+
+/// Where the same steps showed something else. An episode that ends elsewhere differs in its flags.
 fn difference(first: &[Seen], second: &[Seen]) -> Option<String> {
-    let differs = first
-        .iter()
-        .zip(second)
-        .find(|(a, b)| a.bits != b.bits || a.place != b.place);
-    let place = match differs {
-        Some((seen, _)) => &seen.place,
-        None if first.len() == second.len() => return None,
-        None => "the last episode",
-    };
+    let (seen, _) = first.iter().zip(second).find(|(a, b)| a != b)?;
+    let place = Seen::place(seen.episode, seen.step);
     Some(format!(
         "{place}: something else was seen when the same seed was played again, so that something is kept over `reset`, \
          or chance comes from elsewhere than `rng`"

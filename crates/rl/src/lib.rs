@@ -23,6 +23,8 @@ mod env;
 mod envs;
 mod fault;
 mod policy;
+mod hash;
+mod mask;
 mod space;
 mod statistics;
 mod vector;

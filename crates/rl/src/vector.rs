@@ -42,9 +42,15 @@ pub trait VectorEnv {
     /// Does `rows` times `action_space().len()` numbers of actions.
     ///
     /// # Errors
-    /// When a length is wrong, an action is not in its space, or an environment fails. After that only [`reset`](Self::reset) helps, and
-    /// what was written means nothing.
+    /// When a length is wrong, an action is not in its space or not allowed, or an environment fails. After that only
+    /// [`reset`](Self::reset) helps, and what was written means nothing.
     fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()>;
+
+    /// Which actions are allowed in the next step, as they are after the last reset or step, `[rows, action_space().flat_len()]`; `None`
+    /// where all always are.
+    fn action_masks(&self) -> Option<&[bool]> {
+        None
+    }
 }
 
 impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
@@ -70,6 +76,10 @@ impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
 
     fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()> {
         (**self).step(actions, out)
+    }
+
+    fn action_masks(&self) -> Option<&[bool]> {
+        (**self).action_masks()
     }
 }
 

@@ -3,6 +3,7 @@
 mod shard;
 mod worker;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use polygrad_core::{Error, Result};
@@ -10,7 +11,7 @@ use polygrad_core::{Error, Result};
 use crate::vector::check_len;
 use crate::{Env, Space, StepSlices, VectorEnv};
 pub use shard::episode_rng;
-use shard::{Shard, Spaces, is_allowed, not_allowed};
+use shard::{Shard, Spaces, is_in, not_allowed};
 use worker::Worker;
 
 /// Environments of one kind, as a [`VectorEnv`].
@@ -26,6 +27,8 @@ pub struct Vectorized<E, const A: usize = 1> {
     /// The first ones, which step in the caller's thread.
     own: Shard<E, A>,
     workers: Vec<Worker>,
+    /// `[rows, mask_len]`.
+    masks: Vec<bool>,
     /// There was a reset, and no step has failed since.
     ready: bool,
 }
@@ -35,23 +38,31 @@ fn spaces_of<E: Env<A>, const A: usize>(envs: &[E]) -> Result<Spaces> {
         let hint = "make at least one environment with at least one agent";
         return Err(Error::invalid("there is nothing that could step").with_hint(hint));
     };
-    let spaces = Spaces {
-        observation: first.observation_space(),
-        action: first.action_space(),
-    };
-    let named = |error: Error, name: &str| error.in_module(name);
-    spaces
-        .observation
+    let (observation, action) = (first.observation_space(), first.action_space());
+    observation
         .check()
-        .map_err(|error| named(error, "observation_space"))?;
-    spaces.action.check().map_err(|error| named(error, "action_space"))?;
-    let differs = |env: &E| env.observation_space() != spaces.observation || env.action_space() != spaces.action;
-    match envs.iter().position(differs) {
-        Some(index) => Err(Error::invalid(format!(
-            "environment {index} has other spaces than environment 0"
-        ))),
-        None => Ok(spaces),
+        .map_err(|error| error.in_module("observation_space"))?;
+    action.check().map_err(|error| error.in_module("action_space"))?;
+    let masked = first.has_action_mask();
+    if masked && !action.is_maskable() {
+        let message = format!("actions of {action:?} cannot be masked");
+        return Err(Error::invalid(message).with_hint("masks are for `Space::Discrete` and `Space::MultiDiscrete`"));
     }
+    for (index, env) in envs.iter().enumerate() {
+        if env.observation_space() != observation || env.action_space() != action {
+            let message = format!("environment {index} has other spaces than environment 0");
+            return Err(Error::invalid(message));
+        }
+        if env.has_action_mask() != masked {
+            let message = format!("of the environments 0 and {index} only one has action masks");
+            return Err(Error::invalid(message).with_hint("a mask may allow everything"));
+        }
+    }
+    Ok(Spaces {
+        mask_len: if masked { action.flat_len() } else { 0 },
+        observation,
+        action,
+    })
 }
 
 impl<E: Env<A>, const A: usize> Vectorized<E, A> {
@@ -62,13 +73,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
     pub fn new(make: impl FnMut(usize) -> E, n: usize) -> Result<Self> {
         let envs: Vec<E> = (0..n).map(make).collect();
         let spaces = Arc::new(spaces_of(&envs)?);
-        Ok(Self {
-            own: Shard::new(envs, 0, &spaces),
-            spaces,
-            num_envs: n,
-            workers: Vec::new(),
-            ready: false,
-        })
+        Ok(Self::of(Shard::new(envs, 0, &spaces), Vec::new(), spaces, n))
     }
 
     /// The same in `threads` threads, of which the caller's is one; with fewer environments there are fewer threads.
@@ -91,16 +96,35 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         for index in (1..threads).rev() {
             let first = index * n / threads;
             let shard = Shard::new(envs.split_off(first), first, &spaces);
-            workers.push(Worker::start(shard, first)?);
+            workers.push(Worker::start(shard)?);
         }
         workers.reverse();
-        Ok(Self {
-            own: Shard::new(envs, 0, &spaces),
-            spaces,
-            num_envs: n,
+        Ok(Self::of(Shard::new(envs, 0, &spaces), workers, spaces, n))
+    }
+
+    fn of(own: Shard<E, A>, workers: Vec<Worker>, spaces: Arc<Spaces>, num_envs: usize) -> Self {
+        Self {
+            masks: vec![true; num_envs * A * spaces.mask_len],
+            own,
             workers,
+            spaces,
+            num_envs,
             ready: false,
-        })
+        }
+    }
+
+    /// Whether the rows from `first` on may do these actions.
+    fn check_actions(&self, first: usize, actions: &[f32]) -> Result<()> {
+        let (space, mask_len) = (&self.spaces.action, self.spaces.mask_len);
+        let mut rows = (first..).zip(actions.chunks_exact(space.len().max(1)));
+        let refused = rows.find(|(row, action)| {
+            let mask = &self.masks[row * mask_len..(row + 1) * mask_len];
+            !is_in(space, action) || !mask.is_empty() && !space.allows(mask, action)
+        });
+        match refused {
+            Some((row, action)) => Err(not_allowed::<A>(space, action, row)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -121,55 +145,60 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
         &self.spaces.action
     }
 
+    fn action_masks(&self) -> Option<&[bool]> {
+        (self.spaces.mask_len > 0).then_some(&self.masks)
+    }
+
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
-        let width = self.spaces.observation.len();
+        let (width, mask_len) = (self.spaces.observation.len(), self.spaces.mask_len);
         check_len("observations", observations.len(), self.rows() * width)?;
         self.ready = false;
         let mut outcome = Ok(());
         for worker in &mut self.workers {
             outcome = outcome.and(worker.begin_reset(seed));
         }
-        let (own, mut rest) = observations.split_at_mut(self.own.rows() * width);
+        let observed = &mut observations[times(self.own.rows(), width)];
+        let masks = &mut self.masks[times(self.own.rows(), mask_len)];
         // The first failure, since environments are in the order of the shards.
-        outcome = outcome.and(self.own.reset(seed, own));
+        outcome = outcome.and(self.own.reset(seed, observed, masks));
         for worker in &mut self.workers {
-            let (part, after) = rest.split_at_mut(worker.rows() * width);
-            outcome = outcome.and(worker.finish_reset(part));
-            rest = after;
+            let observed = &mut observations[times(worker.rows(), width)];
+            let masks = &mut self.masks[times(worker.rows(), mask_len)];
+            outcome = outcome.and(worker.finish_reset(observed, masks));
         }
         self.ready = outcome.is_ok();
         outcome
     }
 
     fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()> {
-        let width = self.spaces.action.len();
+        let (width, mask_len) = (self.spaces.action.len(), self.spaces.mask_len);
         check_len("actions", actions.len(), self.rows() * width)?;
         out.check(self)?;
-        let mut rows = actions.chunks_exact(width.max(1));
-        if let Some(row) = rows.position(|action| !is_allowed(&self.spaces.action, action)) {
-            let action = &actions[row * width..(row + 1) * width];
-            return Err(not_allowed(&self.spaces.action, action, row / A));
-        }
+        self.check_actions(0, actions)?;
         if !std::mem::replace(&mut self.ready, false) {
             let message = "`step` before `reset`, or after a step that failed";
             return Err(Error::invalid(message).with_hint("call `reset` first"));
         }
-        let own = self.own.rows();
-        let (first, mut rest) = actions.split_at(own * width);
         let mut outcome = Ok(());
         for worker in &mut self.workers {
-            let (part, after) = rest.split_at(worker.rows() * width);
-            outcome = outcome.and(worker.begin_step(part));
-            rest = after;
+            outcome = outcome.and(worker.begin_step(&actions[times(worker.rows(), width)]));
         }
-        outcome = outcome.and(self.own.step(first, &mut out.part(0..own)));
-        let mut begin = own;
+        let own = self.own.rows();
+        let masks = &mut self.masks[times(own.clone(), mask_len)];
+        outcome = outcome.and(
+            self.own
+                .step(&actions[times(own.clone(), width)], &mut out.part(own), masks),
+        );
         for worker in &mut self.workers {
-            let end = begin + worker.rows();
-            outcome = outcome.and(worker.finish_step(&mut out.part(begin..end)));
-            begin = end;
+            let masks = &mut self.masks[times(worker.rows(), mask_len)];
+            outcome = outcome.and(worker.finish_step(&mut out.part(worker.rows()), masks));
         }
         self.ready = outcome.is_ok();
         outcome
     }
+}
+
+/// Where the numbers of rows lie.
+fn times(rows: Range<usize>, width: usize) -> Range<usize> {
+    rows.start * width..rows.end * width
 }

@@ -1,5 +1,6 @@
 //! The environments of one thread.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub fn episode_rng(seed: u64, index: usize, episode: u64) -> Rng {
 pub(super) struct Spaces {
     pub(super) observation: Space,
     pub(super) action: Space,
+    /// How many entries the mask of an agent has; 0 where all actions are allowed.
+    pub(super) mask_len: usize,
 }
 
 struct Slot<E> {
@@ -38,6 +41,15 @@ impl<E> Slot<E> {
         self.env.reset(&mut self.rng, observation);
         is_finite(observation)
     }
+
+    fn ask_mask<const A: usize>(&self, spaces: &Spaces, mask: &mut [bool]) -> Result<(), String>
+    where
+        E: Env<A>,
+    {
+        mask.fill(true);
+        self.env.action_mask(mask);
+        spaces.action.check_masks(mask)
+    }
 }
 
 #[inline]
@@ -50,7 +62,7 @@ fn is_finite(observation: &[f32]) -> Result<(), String> {
 }
 
 #[inline]
-pub(super) fn is_allowed(space: &Space, action: &[f32]) -> bool {
+pub(super) fn is_in(space: &Space, action: &[f32]) -> bool {
     match space {
         // Beyond the bounds an environment clips.
         Space::Box { .. } => action.iter().all(|x| x.is_finite()),
@@ -59,13 +71,22 @@ pub(super) fn is_allowed(space: &Space, action: &[f32]) -> bool {
 }
 
 #[cold]
-pub(super) fn not_allowed(space: &Space, action: &[f32], index: usize) -> Error {
+pub(super) fn not_allowed<const A: usize>(space: &Space, action: &[f32], row: usize) -> Error {
     let what = match space {
         Space::Box { .. } => "which is not finite".to_owned(),
+        _ if space.contains(action) => "which its mask does not allow".to_owned(),
         _ => format!("which is not in {space:?}"),
     };
-    Error::invalid(format!("environment {index} was given the action {action:?}, {what}"))
-        .with_hint("look at what chooses the actions; no environment has taken the step")
+    let agent = if A > 1 {
+        format!("agent {} of ", row % A)
+    } else {
+        String::new()
+    };
+    let index = row / A;
+    Error::invalid(format!(
+        "{agent}environment {index} was given the action {action:?}, {what}"
+    ))
+    .with_hint("look at what chooses the actions; no environment has taken the step")
 }
 
 pub(super) struct Shard<E, const A: usize> {
@@ -92,33 +113,48 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
         }
     }
 
-    pub(super) fn rows(&self) -> usize {
-        self.slots.len() * A
+    /// Its rows among all.
+    pub(super) fn rows(&self) -> Range<usize> {
+        self.first * A..(self.first + self.slots.len()) * A
     }
 
     pub(super) fn observation_len(&self) -> usize {
         self.spaces.observation.len()
     }
 
-    pub(super) fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
+    pub(super) fn masks_len(&self) -> usize {
+        self.rows().len() * self.spaces.mask_len
+    }
+
+    pub(super) fn reset(&mut self, seed: u64, observations: &mut [f32], masks: &mut [bool]) -> Result<()> {
         self.seed = seed;
         self.guarded(|shard, at| {
-            let width = A * shard.observation_len();
+            let (width, mask_len) = (A * shard.observation_len(), A * shard.spaces.mask_len);
             for (i, slot) in shard.slots.iter_mut().enumerate() {
                 *at = i;
                 slot.episode = 0;
                 slot.begin(seed, shard.first + i, &mut observations[i * width..(i + 1) * width])?;
+                if mask_len > 0 {
+                    slot.ask_mask(&shard.spaces, &mut masks[i * mask_len..(i + 1) * mask_len])?;
+                }
             }
             Ok(())
         })
     }
 
-    pub(super) fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()> {
-        self.guarded(|shard, at| shard.step_all(actions, out, at))
+    pub(super) fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>, masks: &mut [bool]) -> Result<()> {
+        self.guarded(|shard, at| shard.step_all(actions, out, masks, at))
     }
 
-    fn step_all(&mut self, actions: &[f32], out: &mut StepSlices<'_>, at: &mut usize) -> Result<(), String> {
+    fn step_all(
+        &mut self,
+        actions: &[f32],
+        out: &mut StepSlices<'_>,
+        masks: &mut [bool],
+        at: &mut usize,
+    ) -> Result<(), String> {
         let (width, action_len) = (A * self.observation_len(), self.spaces.action.len());
+        let mask_len = A * self.spaces.mask_len;
         for (i, slot) in self.slots.iter_mut().enumerate() {
             *at = i;
             slot.step += 1;
@@ -142,6 +178,9 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
                 out.final_observations[numbers].copy_from_slice(observation);
                 slot.episode += 1;
                 slot.begin(self.seed, self.first + i, observation)?;
+            }
+            if mask_len > 0 {
+                slot.ask_mask(&self.spaces, &mut masks[i * mask_len..(i + 1) * mask_len])?;
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! A thread with environments of its own. Memory goes there with a job and comes back with it, so that nothing is shared.
 
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
@@ -17,11 +18,13 @@ struct Job {
     task: Task,
     actions: Vec<f32>,
     buffers: StepBuffers,
+    masks: Vec<bool>,
     outcome: Result<()>,
 }
 
 pub(super) struct Worker {
-    rows: usize,
+    /// Its rows among all.
+    rows: Range<usize>,
     /// Dropped first, which ends the thread.
     jobs: Option<SyncSender<Job>>,
     done: Receiver<Job>,
@@ -37,8 +40,8 @@ fn ended() -> Error {
 fn work<E: Env<A>, const A: usize>(mut shard: Shard<E, A>, jobs: &Receiver<Job>, done: &SyncSender<Job>) {
     while let Ok(mut job) = jobs.recv() {
         job.outcome = match job.task {
-            Task::Reset(seed) => shard.reset(seed, &mut job.buffers.observations),
-            Task::Step => shard.step(&job.actions, &mut job.buffers.as_mut()),
+            Task::Reset(seed) => shard.reset(seed, &mut job.buffers.observations, &mut job.masks),
+            Task::Step => shard.step(&job.actions, &mut job.buffers.as_mut(), &mut job.masks),
         };
         if done.send(job).is_err() {
             return;
@@ -47,7 +50,7 @@ fn work<E: Env<A>, const A: usize>(mut shard: Shard<E, A>, jobs: &Receiver<Job>,
 }
 
 impl Worker {
-    pub(super) fn start<E, const A: usize>(shard: Shard<E, A>, first: usize) -> Result<Self>
+    pub(super) fn start<E, const A: usize>(shard: Shard<E, A>) -> Result<Self>
     where
         E: Env<A> + Send + 'static,
     {
@@ -55,11 +58,12 @@ impl Worker {
         let job = Job {
             task: Task::Step,
             actions: Vec::new(),
-            buffers: StepBuffers::with_rows(rows, shard.observation_len()),
+            buffers: StepBuffers::with_rows(rows.len(), shard.observation_len()),
+            masks: vec![true; shard.masks_len()],
             outcome: Ok(()),
         };
         let ((jobs, received), (sent, done)) = (sync_channel(1), sync_channel(1));
-        let builder = thread::Builder::new().name(format!("environments from {first}"));
+        let builder = thread::Builder::new().name(format!("environments from {}", rows.start / A));
         let thread = builder.spawn(move || work(shard, &received, &sent)).map_err(|error| {
             let message = format!("no thread for environments could be started: {error}");
             Error::new(ErrorKind::Unsupported, message).with_hint("`Vectorized::new` needs none")
@@ -73,8 +77,8 @@ impl Worker {
         })
     }
 
-    pub(super) fn rows(&self) -> usize {
-        self.rows
+    pub(super) fn rows(&self) -> Range<usize> {
+        self.rows.clone()
     }
 
     fn begin(&mut self, task: Task, actions: &[f32]) -> Result<()> {
@@ -87,8 +91,9 @@ impl Worker {
         jobs.send(job).map_err(|_| ended())
     }
 
-    fn finish(&mut self) -> Result<&StepBuffers> {
+    fn finish(&mut self, masks: &mut [bool]) -> Result<&StepBuffers> {
         let job = self.job.insert(self.done.recv().map_err(|_| ended())?);
+        masks.copy_from_slice(&job.masks);
         std::mem::replace(&mut job.outcome, Ok(())).map(|()| &job.buffers)
     }
 
@@ -96,8 +101,8 @@ impl Worker {
         self.begin(Task::Reset(seed), &[])
     }
 
-    pub(super) fn finish_reset(&mut self, observations: &mut [f32]) -> Result<()> {
-        observations.copy_from_slice(&self.finish()?.observations);
+    pub(super) fn finish_reset(&mut self, observations: &mut [f32], masks: &mut [bool]) -> Result<()> {
+        observations.copy_from_slice(&self.finish(masks)?.observations);
         Ok(())
     }
 
@@ -105,8 +110,8 @@ impl Worker {
         self.begin(Task::Step, actions)
     }
 
-    pub(super) fn finish_step(&mut self, out: &mut StepSlices<'_>) -> Result<()> {
-        let made = self.finish()?;
+    pub(super) fn finish_step(&mut self, out: &mut StepSlices<'_>, masks: &mut [bool]) -> Result<()> {
+        let made = self.finish(masks)?;
         out.observations.copy_from_slice(&made.observations);
         out.rewards.copy_from_slice(&made.rewards);
         out.terminated.copy_from_slice(&made.terminated);

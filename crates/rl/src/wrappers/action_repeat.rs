@@ -2,11 +2,15 @@ use polygrad_core::{Error, Result, Rng};
 
 use crate::{Env, Space, Step};
 
-/// Does every action several times, or until the episode ends. The reward is the sum, the observation the last.
+/// Does every action several times, or until the episode ends or its mask no longer allows the action. The reward is the sum, the
+/// observation the last.
 #[derive(Clone, Debug)]
 pub struct ActionRepeat<E> {
     env: E,
     times: usize,
+    action_space: Space,
+    /// Empty where all actions are allowed.
+    mask: Vec<bool>,
 }
 
 impl<E> ActionRepeat<E> {
@@ -14,11 +18,40 @@ impl<E> ActionRepeat<E> {
     ///
     /// # Errors
     /// When `times` is 0.
-    pub fn new(env: E, times: usize) -> Result<Self> {
+    pub fn new<const A: usize>(env: E, times: usize) -> Result<Self>
+    where
+        E: Env<A>,
+    {
         if times == 0 {
             return Err(Error::invalid("an action that is done 0 times has no result").with_hint("use at least 1"));
         }
-        Ok(Self { env, times })
+        let action_space = env.action_space();
+        let entries = if env.has_action_mask() {
+            A * action_space.flat_len()
+        } else {
+            0
+        };
+        Ok(Self {
+            env,
+            times,
+            action_space,
+            mask: vec![true; entries],
+        })
+    }
+
+    /// Whether the actions may be done once more.
+    fn may_repeat<const A: usize>(&mut self, action: &[f32]) -> bool
+    where
+        E: Env<A>,
+    {
+        if self.mask.is_empty() {
+            return true;
+        }
+        self.mask.fill(true);
+        self.env.action_mask(&mut self.mask);
+        let masks = self.mask.chunks(self.mask.len() / A);
+        let mut actions = masks.zip(action.chunks(self.action_space.len()));
+        actions.all(|(mask, action)| self.action_space.allows(mask, action))
     }
 }
 
@@ -28,7 +61,7 @@ impl<E: Env<A>, const A: usize> Env<A> for ActionRepeat<E> {
     }
 
     fn action_space(&self) -> Space {
-        self.env.action_space()
+        self.action_space.clone()
     }
 
     fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
@@ -38,7 +71,7 @@ impl<E: Env<A>, const A: usize> Env<A> for ActionRepeat<E> {
     fn step(&mut self, action: &[f32], rng: &mut Rng, observation: &mut [f32]) -> Step<A> {
         let mut total = self.env.step(action, rng, observation);
         for _ in 1..self.times {
-            if total.ended() {
+            if total.ended() || !self.may_repeat(action) {
                 break;
             }
             let step = self.env.step(action, rng, observation);
@@ -46,5 +79,12 @@ impl<E: Env<A>, const A: usize> Env<A> for ActionRepeat<E> {
             total = Step { rewards, ..step };
         }
         total
+    }
+    fn has_action_mask(&self) -> bool {
+        self.env.has_action_mask()
+    }
+
+    fn action_mask(&self, mask: &mut [bool]) {
+        self.env.action_mask(mask);
     }
 }

@@ -95,4 +95,11 @@ impl<E: Env<A>, const A: usize> Env<A> for FrameStack<E> {
         self.push(1, A, observation);
         step
     }
+    fn has_action_mask(&self) -> bool {
+        self.env.has_action_mask()
+    }
+
+    fn action_mask(&self, mask: &mut [bool]) {
+        self.env.action_mask(mask);
+    }
 }

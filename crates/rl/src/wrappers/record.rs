@@ -41,7 +41,7 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
-    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space);
+    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
         self.statistics.reset();

@@ -56,4 +56,11 @@ impl<E: Env<A>, const A: usize> Env<A> for TimeLimit<E> {
         step.truncated |= self.steps >= self.limit;
         step
     }
+    fn has_action_mask(&self) -> bool {
+        self.env.has_action_mask()
+    }
+
+    fn action_mask(&self, mask: &mut [bool]) {
+        self.env.action_mask(mask);
+    }
 }
