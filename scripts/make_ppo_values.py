@@ -23,8 +23,8 @@ reward of a row that is truncated and not terminated gets γ times the value of 
 where both are true, and 0 elsewhere) before advantages are estimated; then the episode ends. `starts` is whether an observation is the first of
 its episode; the state is zeros there, in the first step too.
 
-`v_trace` has the targets and advantages of Espeholt et al., "IMPALA" (2018), equation 1, with ρ̄ = c̄ = 1, for λ = 1 and, as in its remark 2, for
-another; `log_probs` are the behaviour policy's, `target_log_probs` those of the policy that learns.
+`v_trace` has the targets and advantages of Espeholt et al., "IMPALA" (2018), equation 1, with ρ̄ = c̄ = 1, for λ = 1 and, as in its remark 2,
+for another; `log_probs` are the behaviour policy's, `target_log_probs` those of the policy that learns.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11, on a CPU.
 """
@@ -63,16 +63,14 @@ def chance(*shape, p):
     return torch.rand(shape, generator=GENERATOR) < p
 
 
-class MinGRU(nn.Module):
-    """Feng et al., "Were RNNs all we needed?" (2024): h' = (1 − z)·h + z·g(W_h x + b_h)."""
+class MinGRU(nn.ModuleDict):
+    """Of one layer. Feng et al., "Were RNNs all we needed?" (2024): h' = (1 − z)·h + z·g(W_h x + b_h)."""
 
     def __init__(self, inputs, size):
-        super().__init__()
-        self.linear_z = nn.Linear(inputs, size)
-        self.linear_h = nn.Linear(inputs, size)
+        super().__init__({"0": nn.ModuleDict({name: nn.Linear(inputs, size) for name in ("linear_z", "linear_h")})})
 
     def forward(self, x, h):
-        z, new = self.linear_z(x).sigmoid(), self.linear_h(x)
+        z, new = self["0"]["linear_z"](x).sigmoid(), self["0"]["linear_h"](x)
         h = (1 - z) * h + z * torch.where(new >= 0, new + 0.5, new.sigmoid())
         return h, h
 
@@ -297,8 +295,10 @@ def v_trace(log_ratio, rollout, gamma, lam):
 
 def v_trace_case():
     rollout = {"values": randn(STEPS, ENVS), "rewards": randn(STEPS, ENVS), "terminated": chance(STEPS, ENVS, p=0.15)}
-    rollout |= {"last_values": randn(ENVS), "log_probs": -randn(STEPS, ENVS).abs()}
-    rollout["target_log_probs"] = (rollout["log_probs"] + randn(STEPS, ENVS, scale=0.4)).float().double()
+    # On a grid, so that f32 has their difference too.
+    grid = lambda x: (x * 4096).round() / 4096
+    rollout |= {"last_values": randn(ENVS), "log_probs": grid(-randn(STEPS, ENVS).abs())}
+    rollout["target_log_probs"] = rollout["log_probs"] + grid(randn(STEPS, ENVS, scale=0.4))
     log_ratio = rollout["target_log_probs"] - rollout["log_probs"]
     kept = {f"rollout/{k}": v for k, v in rollout.items()}
     for name, lam in (("lambda_1", 1.0), ("lambda_0.95", 0.95)):
