@@ -110,7 +110,11 @@ impl<B: Backend> ActionParams<B> {
             Self::MultiDiscrete(logits, nvec) => Self::MultiDiscrete(f(&logits)?, nvec),
             Self::Bernoulli(logits) => Self::Bernoulli(f(&logits)?),
             Self::Normal { mean, log_std } => Self::Normal {
-                log_std: if log_std.rank() < mean.rank() { log_std } else { f(&log_std)? },
+                log_std: if log_std.rank() < mean.rank() {
+                    log_std
+                } else {
+                    f(&log_std)?
+                },
                 mean: f(&mean)?,
             },
         })
@@ -127,7 +131,11 @@ impl<B: Backend> ActionParams<B> {
             Self::MultiDiscrete(_, nvec) => Self::MultiDiscrete(output, nvec.clone()),
             Self::Bernoulli(_) => Self::Bernoulli(output),
             Self::Normal { mean, log_std } => Self::Normal {
-                log_std: if log_std.rank() < mean.rank() { log_std.clone() } else { stack(Self::log_std)? },
+                log_std: if log_std.rank() < mean.rank() {
+                    log_std.clone()
+                } else {
+                    stack(Self::log_std)?
+                },
                 mean: output,
             },
         })

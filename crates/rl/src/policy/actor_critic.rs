@@ -77,7 +77,9 @@ impl<B: Backend> ActorCritic<B> {
             let config = LinearConfig::new(features, outputs);
             config.init(Init::orthogonal(gain)).bias_init(Init::ZEROS).build(device)
         };
-        let outputs = action.outputs().saturating_mul(1 + usize::from(config.state_dependent_std));
+        let outputs = action
+            .outputs()
+            .saturating_mul(1 + usize::from(config.state_dependent_std));
         let log_std = match is_continuous && !config.state_dependent_std {
             true => Some(Init::ZEROS.param([action.outputs()], device)?),
             false => None,

@@ -82,6 +82,7 @@ impl<B: Backend, P: Policy<B>> Policy<B> for NormalizedPolicy<P, B> {
     }
 
     fn unroll(&self, observations: &Tensor<B>, starts: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
-        self.policy.unroll(&self.normalizer.forward(observations)?, starts, state)
+        self.policy
+            .unroll(&self.normalizer.forward(observations)?, starts, state)
     }
 }

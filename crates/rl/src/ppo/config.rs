@@ -207,11 +207,19 @@ impl PpoConfig {
             ("gae_lambda", is_share(self.gae_lambda), "from 0 to 1"),
             ("learning_rate", self.learning_rate.all(is_size), "at least 0"),
             ("clip", self.clip.all(is_size), "at least 0"),
-            ("entropy_coefficient", self.entropy_coefficient.all(f64::is_finite), "finite"),
+            (
+                "entropy_coefficient",
+                self.entropy_coefficient.all(f64::is_finite),
+                "finite",
+            ),
             ("value_coefficient", is_size(self.value_coefficient), "at least 0"),
             ("max_grad_norm", is_bound(self.max_grad_norm), "above 0"),
             ("target_kl", some_bound(self.target_kl), "above 0"),
-            ("normalize_observations", some_bound(self.normalize_observations), "above 0"),
+            (
+                "normalize_observations",
+                some_bound(self.normalize_observations),
+                "above 0",
+            ),
             ("normalize_rewards", some_bound(self.normalize_rewards), "above 0"),
             ("v_trace", is_bound(trace.rho_bar) && is_bound(trace.c_bar), "above 0"),
         ];

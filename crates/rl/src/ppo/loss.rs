@@ -104,7 +104,9 @@ pub fn ppo_loss<B: Backend>(
     }
     let value = errors.mean(())?.mul(0.5)?;
     let entropy = distribution.entropy()?.mean(())?;
-    let loss = policy.sub(&entropy.mul(&entropy_weight)?)?.add(&value.mul(weights.value)?)?;
+    let loss = policy
+        .sub(&entropy.mul(&entropy_weight)?)?
+        .add(&value.mul(weights.value)?)?;
     Ok(PpoLosses {
         loss,
         policy,
@@ -118,6 +120,9 @@ pub fn ppo_loss<B: Backend>(
 /// With a mean of 0 and a standard deviation of 1, that of a sample.
 fn normalized<B: Backend>(advantages: &Tensor<B>) -> Result<Tensor<B>> {
     let centred = advantages.sub(&advantages.mean(())?)?;
-    let var = centred.square()?.sum(())?.div((advantages.numel() as f64 - 1.0).max(1.0))?;
+    let var = centred
+        .square()?
+        .sum(())?
+        .div((advantages.numel() as f64 - 1.0).max(1.0))?;
     centred.div(&var.sqrt()?.add(1e-8)?)
 }
