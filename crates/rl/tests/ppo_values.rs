@@ -34,7 +34,9 @@ impl Case {
     }
 
     fn host(&self, name: &str) -> &HostTensor {
-        self.tensors.get(name).unwrap_or_else(|| panic!("{}: {name}", self.name))
+        self.tensors
+            .get(name)
+            .unwrap_or_else(|| panic!("{}: {name}", self.name))
     }
 
     fn values(&self, name: &str) -> Vec<f64> {
@@ -95,7 +97,9 @@ impl Case {
         };
         let policy = ActorCritic::new(&config, device).unwrap();
         policy.to_dtype(DType::F64).unwrap();
-        policy.load_state_dict(&self.tensors.with_prefix("weights/"), true).unwrap();
+        policy
+            .load_state_dict(&self.tensors.with_prefix("weights/"), true)
+            .unwrap();
         policy
     }
 
@@ -110,7 +114,10 @@ impl Case {
                 let either = terminated.iter().zip(&truncated).map(|(a, b)| *a || *b);
                 // An episode that is both has ended by itself.
                 let values = self.floats(&rollout("final_values")).into_iter().zip(&terminated);
-                (either.collect(), values.map(|(value, end)| if *end { 0.0 } else { value }).collect())
+                (
+                    either.collect(),
+                    values.map(|(value, end)| if *end { 0.0 } else { value }).collect(),
+                )
             }
         };
         f(Outcomes {
@@ -141,7 +148,11 @@ impl Case {
         let has_masks = self.tensors.contains("rollout/masks");
         PpoBatch {
             observations: of_steps("rollout/observations"),
-            actions: if actions.rank() == 2 { actions.unsqueeze(-1).unwrap() } else { actions },
+            actions: if actions.rank() == 2 {
+                actions.unsqueeze(-1).unwrap()
+            } else {
+                actions
+            },
             masks: has_masks.then(|| of_steps("rollout/masks").to_dtype(DType::Bool).unwrap()),
             log_probs: of_steps("rollout/log_probs"),
             advantages: of_steps("advantages"),
@@ -198,7 +209,10 @@ fn advantages_are_pytorchs() {
 #[test]
 fn v_trace_is_that_of_the_paper() {
     let case = Case::load("v_trace");
-    let pairs = case.values("rollout/target_log_probs").into_iter().zip(case.values("rollout/log_probs"));
+    let pairs = case
+        .values("rollout/target_log_probs")
+        .into_iter()
+        .zip(case.values("rollout/log_probs"));
     let log_ratios: Vec<f32> = pairs.map(|(new, old)| (new - old) as f32).collect();
     let config = VTraceConfig {
         rho_bar: case.number("rho_clip"),
