@@ -78,7 +78,7 @@ impl Collector {
         };
         // The statistics of observations are those of all rows of a step.
         let together = observation_normalizer.is_some() || envs.groups() == 1;
-        let ranges = match together {
+        let ranges: Vec<Range<usize>> = match together {
             true => std::iter::once(0..rows).collect(),
             false => (0..envs.groups()).map(|group| envs.group_rows(group)).collect(),
         };
