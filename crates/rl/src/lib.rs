@@ -24,6 +24,8 @@ mod envs;
 mod fault;
 mod hash;
 mod mask;
+mod policy;
+mod ppo;
 mod space;
 mod statistics;
 mod vector;
@@ -33,7 +35,16 @@ mod wrappers;
 pub use check::check_env;
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
+pub use policy::{
+    ActionDistribution, ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, ConvLayer, EncoderConfig,
+    MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PolicyOutput,
+    PolicyState, QNetwork, QNetworkConfig,
+};
 pub use polygrad_core::Rng;
+pub use ppo::{
+    AdvantageNorm, Annealed, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoOptimizer, PpoWeights,
+    VTraceConfig, gae, ppo_loss, v_trace,
+};
 pub use space::Space;
 pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
 pub use vector::{StepBuffers, StepSlices, VectorEnv};

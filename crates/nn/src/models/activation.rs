@@ -55,7 +55,7 @@ impl ActivationFn {
     }
 
     /// The modules with this one behind them.
-    pub(crate) fn push_to<B: Backend>(self, modules: Sequential<B>) -> Sequential<B> {
+    pub fn push_to<B: Backend>(self, modules: Sequential<B>) -> Sequential<B> {
         match self {
             Self::Relu => modules.push(ReLU),
             Self::LeakyRelu => modules.push(LeakyReLU::default()),

@@ -10,7 +10,6 @@ mod head;
 mod lenet;
 mod llama;
 mod mlp;
-mod policy;
 mod resnet;
 mod t5;
 mod vit;
@@ -23,11 +22,6 @@ pub use gpt2::{Gpt2, Gpt2Config};
 pub use lenet::{LeNet, LeNetConfig};
 pub use llama::{GgufValue, Llama, LlamaConfig, RopeScaling, llama_from_gguf};
 pub use mlp::{Mlp, MlpConfig};
-pub use policy::{
-    ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, CnnPolicy, CnnPolicyConfig, ConvLayer, EncoderConfig,
-    LstmPolicy, LstmPolicyConfig, MlpEncoderConfig, MlpPolicy, MlpPolicyConfig, Policy, PolicyConfig, PolicyOutput,
-    PolicyState,
-};
 pub use resnet::{BasicBlock, ResNet, ResNetConfig};
 pub use t5::{T5, T5Cache, T5Config};
 pub use vit::{VisionTransformer, VitConfig};

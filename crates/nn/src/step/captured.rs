@@ -141,6 +141,11 @@ where
         &mut self.step.optimizer
     }
 
+    /// The model and the optimizer, for a checkpoint that is restored.
+    pub fn parts_mut(&mut self) -> (&M, &mut O) {
+        (&self.step.model, &mut self.step.optimizer)
+    }
+
     /// The step without what was recorded.
     pub fn into_inner(self) -> TrainStep<M, O, L> {
         self.step

@@ -25,7 +25,6 @@ mod min_gru;
 mod models;
 mod narrow;
 mod optimizers;
-mod policies;
 mod recurrent;
 mod resume;
 mod served;

@@ -14,6 +14,10 @@ use polygrad_nn::{
     MultiheadAttentionConfig, RMSNorm, RNNConfig, ReLU, Sequential, SiLU, Softplus, StateDict, Upsample,
 };
 use polygrad_onnx::{Export, Input};
+use polygrad_rl::{
+    ActionSpace, ActorCritic, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, Policy, PolicyConfig,
+    PolicyState,
+};
 use polygrad_tensor::{DType, Device, PadMode, Result, Tensor};
 
 type Run = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
@@ -212,11 +216,12 @@ fn recurrent(device: &Device) -> Result<Vec<Case>> {
         hidden: vec![8],
         ..MlpEncoderConfig::new(5)
     };
-    let config = LstmPolicyConfig {
-        hidden_size: 7,
-        ..LstmPolicyConfig::new(EncoderConfig::Mlp(encoder), ActionSpace::Discrete(3))
+    let config = PolicyConfig {
+        memory: Some(MemoryConfig::new(MemoryKind::Lstm, 7)),
+        shared: true,
+        ..PolicyConfig::new(EncoderConfig::Mlp(encoder), ActionSpace::Discrete(3))
     };
-    let policy: LstmPolicy = LstmPolicy::new(&config, device)?;
+    let policy: ActorCritic = ActorCritic::new(&config, device)?;
     let parts = policy.initial_state(1)?.parts().len();
     let mut inputs = vec![Input::new("observations", DType::F32, ("batch", 5))];
     inputs.extend((0..parts).map(|i| state(["h", "c", "h_critic", "c_critic"][i % 4], 1)));
@@ -247,9 +252,9 @@ fn recurrent(device: &Device) -> Result<Vec<Case>> {
             Ok(vec![y, h])
         })?,
         case("lstm_policy", policy, inputs, |model, x| {
-            let (action, value, state) = model.forward(&x[0], &PolicyState::new(x[1..].to_vec()))?;
-            let mut outputs = vec![action.output().clone(), value];
-            outputs.extend(state.parts().iter().cloned());
+            let answer = model.forward(&x[0], &PolicyState::new(x[1..].to_vec()))?;
+            let mut outputs = vec![answer.action.output().clone(), answer.value];
+            outputs.extend(answer.state.parts().iter().cloned());
             Ok(outputs)
         })?,
     ])

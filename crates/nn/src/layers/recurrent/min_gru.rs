@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, autocast_dtype};
 
-use crate::{Linear, LinearConfig, Module, watch};
+use crate::{Init, Linear, LinearConfig, Module, watch};
 
 /// The minimal GRU: with `z = σ(W_z x + b_z)` and `h̃ = g(W_h x + b_h)`, `g(x) = x + ½` for `x ≥ 0` and `σ(x)` below,
 ///
@@ -45,6 +45,8 @@ pub struct MinGRUConfig {
     input_size: usize,
     hidden_size: usize,
     bias: bool,
+    init: Option<Init>,
+    bias_init: Option<Init>,
 }
 
 impl MinGRUConfig {
@@ -54,6 +56,8 @@ impl MinGRUConfig {
             input_size,
             hidden_size,
             bias: true,
+            init: None,
+            bias_init: None,
         }
     }
 
@@ -64,7 +68,21 @@ impl MinGRUConfig {
         self
     }
 
-    /// The layer, on a device. Its parameters begin as those of [`Linear`].
+    /// How the weights begin. Default: as those of [`Linear`].
+    #[must_use]
+    pub const fn init(mut self, init: Init) -> Self {
+        self.init = Some(init);
+        self
+    }
+
+    /// How the biases begin. Default: as those of [`Linear`].
+    #[must_use]
+    pub const fn bias_init(mut self, init: Init) -> Self {
+        self.bias_init = Some(init);
+        self
+    }
+
+    /// The layer, on a device.
     ///
     /// # Errors
     /// When a size is 0, or memory runs out.
@@ -76,7 +94,13 @@ impl MinGRUConfig {
             ))
             .with_op(NAME));
         }
-        let linear = LinearConfig::new(self.input_size, self.hidden_size).bias(self.bias);
+        let mut linear = LinearConfig::new(self.input_size, self.hidden_size).bias(self.bias);
+        if let Some(init) = self.init {
+            linear = linear.init(init);
+        }
+        if let Some(init) = self.bias_init {
+            linear = linear.bias_init(init);
+        }
         Ok(MinGRU {
             linear_z: linear.build(device)?,
             linear_h: linear.build(device)?,

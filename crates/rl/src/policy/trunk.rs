@@ -1,10 +1,12 @@
 //! From observations to features.
 
+use polygrad_nn::models::ActivationFn;
+use polygrad_nn::{Conv2dConfig, Flatten, Init, LinearConfig, Module, Sequential};
 use polygrad_tensor::{Backend, DType, Device, Error, Result, Tensor};
 
-use super::config::{CnnEncoderConfig, EncoderConfig, MlpEncoderConfig};
-use crate::models::ActivationFn;
-use crate::{Conv2dConfig, Flatten, Init, LSTM, LSTMConfig, LinearConfig, Module, Sequential};
+use super::PolicyState;
+use super::config::{CnnEncoderConfig, EncoderConfig, MemoryConfig, MlpEncoderConfig};
+use super::memory::Memory;
 
 /// The gain of hidden layers, as in CleanRL.
 const HIDDEN_GAIN: f64 = std::f64::consts::SQRT_2;
@@ -13,7 +15,7 @@ const HIDDEN_GAIN: f64 = std::f64::consts::SQRT_2;
 #[derive(Module)]
 pub(super) struct Trunk<B: Backend> {
     network: Sequential<B>,
-    lstm: Option<LSTM<B>>,
+    memory: Option<Memory<B>>,
     /// Of one observation.
     #[module(skip)]
     observation: Vec<usize>,
@@ -44,31 +46,18 @@ impl<B: Backend> Trunk<B> {
     /// The trunk, and how many features it gives.
     pub(super) fn new(
         encoder: &EncoderConfig,
-        lstm: Option<(usize, usize)>,
+        memory: Option<MemoryConfig>,
         device: &Device<B>,
     ) -> Result<(Self, usize)> {
         let (layers, observation, scale) = match encoder {
             EncoderConfig::Mlp(config) => (mlp(config, device)?, vec![config.observation_size], 1.0),
             EncoderConfig::Cnn(config) => (cnn(config, device)?, config.observation_shape.to_vec(), config.scale),
         };
-        let mut features = layers.features;
-        let lstm = match lstm {
-            None => None,
-            Some((hidden_size, num_layers)) => {
-                let config = LSTMConfig::new(features, hidden_size).num_layers(num_layers);
-                features = hidden_size;
-                // As CleanRL has it: each matrix of all four gates as a whole.
-                Some(
-                    config
-                        .init(Init::orthogonal(1.0))
-                        .bias_init(Init::ZEROS)
-                        .build(device)?,
-                )
-            }
-        };
+        let features = memory.map_or(layers.features, |memory| memory.hidden_size);
+        let memory = memory.map(|memory| Memory::new(memory, layers.features, device));
         let trunk = Self {
             network: layers.network,
-            lstm,
+            memory: memory.transpose()?,
             observation,
             scale,
         };
@@ -77,14 +66,13 @@ impl<B: Backend> Trunk<B> {
 
     /// How many tensors of a policy's state belong to it.
     pub(super) fn state_len(&self) -> usize {
-        if self.lstm.is_some() { 2 } else { 0 }
+        self.memory.as_ref().map_or(0, Memory::state_len)
     }
 
     pub(super) fn initial_state(&self, batch: usize) -> Result<Vec<Tensor<B>>> {
-        match &self.lstm {
-            None => Ok(Vec::new()),
-            Some(lstm) => lstm.initial_state(batch).map(|(h, c)| vec![h, c]),
-        }
+        self.memory
+            .as_ref()
+            .map_or_else(|| Ok(Vec::new()), |memory| memory.initial_state(batch))
     }
 
     /// Features `[N, features]`, in the parameters' dtype, and the next state.
@@ -94,30 +82,59 @@ impl<B: Backend> Trunk<B> {
         state: &[Tensor<B>],
         dtype: DType,
     ) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
+        let x = self.encode(observations, 1, dtype)?;
+        match &self.memory {
+            None => Ok((x, Vec::new())),
+            Some(memory) => memory.step(&x, state),
+        }
+    }
+
+    /// Features `[T * N, features]` of observations `[T, N, …]`, and the state after the last step.
+    pub(super) fn unroll(
+        &self,
+        observations: &Tensor<B>,
+        starts: &Tensor<B>,
+        state: &[Tensor<B>],
+        dtype: DType,
+    ) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
+        let x = self.encode(observations, 2, dtype)?;
+        let Some(memory) = &self.memory else {
+            return Ok((x, Vec::new()));
+        };
+        let (steps, rows) = (starts.shape()[0], starts.shape()[1]);
+        let x = x.reshape([steps, rows, x.shape()[1]])?;
+        let mut state = PolicyState::new(state.to_vec());
+        let mut outputs = Vec::with_capacity(steps);
+        for (x, starts) in x.unbind(0)?.iter().zip(&starts.unbind(0)?) {
+            let (y, next) = memory.step(x, state.reset(starts)?.parts())?;
+            outputs.push(y);
+            state = PolicyState::new(next);
+        }
+        let features = Tensor::cat(&outputs.iter().collect::<Vec<_>>(), 0)?;
+        Ok((features, state.into_parts()))
+    }
+
+    /// What the network makes of observations behind so many axes of a batch, these as one.
+    fn encode(&self, observations: &Tensor<B>, axes: usize, dtype: DType) -> Result<Tensor<B>> {
         let dims = observations.dims();
-        if dims.len() != self.observation.len() + 1 || dims[1..] != self.observation {
-            return Err(
-                Error::shape(format!("observations must be [N, …] with {:?} each", self.observation))
-                    .with_op("policy")
-                    .with_operands([(observations.shape(), observations.dtype())])
-                    .with_hint("a single observation has N = 1: add it with unsqueeze(0)"),
-            );
+        if dims.len() != self.observation.len() + axes || dims[axes..] != self.observation {
+            let batch = if axes == 1 { "N" } else { "T, N" };
+            return Err(Error::shape(format!(
+                "observations must be [{batch}, …] with {:?} each",
+                self.observation
+            ))
+            .with_op("policy")
+            .with_operands([(observations.shape(), observations.dtype())])
+            .with_hint("a single observation has N = 1: add it with unsqueeze(0)"));
         }
         let mut x = observations.to_dtype(dtype)?;
+        if axes > 1 {
+            x = x.flatten(0, axes as isize - 1)?;
+        }
         if self.scale != 1.0 {
             x = (x * self.scale)?;
         }
-        let x = self.network.forward(&x)?;
-        match (&self.lstm, state) {
-            (None, _) => Ok((x, Vec::new())),
-            (Some(lstm), [h, c]) => {
-                let (y, (h, c)) = lstm.forward(&x.unsqueeze(0)?, Some((h.clone(), c.clone())))?;
-                Ok((y.squeeze(0)?, vec![h, c]))
-            }
-            (Some(_), _) => Err(Error::invalid("the state is not one of this policy")
-                .with_op("policy")
-                .with_hint("begin with initial_state(batch)")),
-        }
+        self.network.forward(&x)
     }
 }
 

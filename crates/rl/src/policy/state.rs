@@ -18,6 +18,10 @@ impl<B: Backend> PolicyState<B> {
         &self.parts
     }
 
+    pub(super) fn into_parts(self) -> Vec<Tensor<B>> {
+        self.parts
+    }
+
     /// The state with zeros, as at the beginning, where `done [N]` is not 0 (or is true): there an episode has ended.
     ///
     /// # Errors

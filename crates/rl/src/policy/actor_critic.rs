@@ -1,0 +1,183 @@
+//! The policy that configs describe.
+
+use polygrad_nn::{Init, Linear, LinearConfig, Module, Param, watch};
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+
+use super::config::PolicyConfig;
+use super::trunk::Trunk;
+use super::{ActionParams, ActionSpace, Policy, PolicyOutput, PolicyState, check_unroll};
+
+/// An actor and a critic, which share a trunk or have one each.
+///
+/// Parameters are `trunk.network.0.weight`, …, `trunk.memory.weight_ih_l0`, …, `critic_trunk.…` if it is not shared, `actor.weight`,
+/// `critic.weight`, and for continuous actions `log_std`. They begin as CleanRL's: weights orthogonal with a gain of √2 in hidden layers, 1 in
+/// recurrent ones, 0.01 in the actor's last layer and 1 in the critic's; biases and `log_std` are 0.
+///
+/// The state of a policy with memory is `h` and for an LSTM `c`, `[num_layers, N, hidden_size]` each; where actor and critic share nothing, the
+/// actor's before the critic's.
+///
+/// Source: Huang et al., "The 37 implementation details of proximal policy optimization" (2022).
+///
+/// ```
+/// use polygrad_reference::Reference;
+/// use polygrad_rl::{ActionSpace, ActorCritic, MemoryConfig, MemoryKind, Policy, PolicyConfig};
+/// use polygrad_tensor::{Device, Tensor};
+///
+/// # fn main() -> polygrad_tensor::Result<()> {
+/// let device = Device::<Reference>::default();
+/// let config = PolicyConfig {
+///     memory: Some(MemoryConfig::new(MemoryKind::Lstm, 16)),
+///     shared: true,
+///     ..PolicyConfig::mlp(3, ActionSpace::Continuous(2))
+/// };
+/// let policy = ActorCritic::new(&config, &device)?;
+/// let mut state = policy.initial_state(4)?;
+/// for _ in 0..10 {
+///     let output = policy.forward(&Tensor::ones([4, 3], &device)?, &state)?;
+///     // … act, and see which of the four episodes have ended.
+///     let done = Tensor::new([0.0f32, 1.0, 0.0, 0.0], &device)?;
+///     state = output.state.reset(&done)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module)]
+pub struct ActorCritic<B: Backend = AnyBackend> {
+    /// Of both, or the actor's.
+    trunk: Trunk<B>,
+    critic_trunk: Option<Trunk<B>>,
+    /// From features to logits, or to means and, if they depend on the observation, the logarithms of standard deviations behind them.
+    pub actor: Linear<B>,
+    /// The logarithm of the standard deviation of continuous actions where it does not depend on the observation: `[size]`.
+    pub log_std: Option<Param<B>>,
+    /// From features to the value.
+    pub critic: Linear<B>,
+    #[module(skip)]
+    config: PolicyConfig,
+}
+
+impl<B: Backend> ActorCritic<B> {
+    /// A policy with fresh parameters.
+    ///
+    /// # Errors
+    /// When there are no actions, a size is 0, convolutions do not fit the images, or memory runs out.
+    pub fn new(config: &PolicyConfig, device: &Device<B>) -> Result<Self> {
+        let action = &config.action;
+        action.check()?;
+        let is_continuous = matches!(action, ActionSpace::Continuous(_));
+        if config.state_dependent_std && !is_continuous {
+            return Err(Error::invalid("only continuous actions have a standard deviation").with_op("policy"));
+        }
+        let (trunk, features) = Trunk::new(&config.encoder, config.memory, device)?;
+        let critic_trunk = match config.shared {
+            true => None,
+            false => Some(Trunk::new(&config.encoder, config.memory, device)?.0),
+        };
+        let head = |outputs: usize, gain: f64| {
+            let config = LinearConfig::new(features, outputs);
+            config.init(Init::orthogonal(gain)).bias_init(Init::ZEROS).build(device)
+        };
+        let outputs = action
+            .outputs()
+            .saturating_mul(1 + usize::from(config.state_dependent_std));
+        let log_std = match is_continuous && !config.state_dependent_std {
+            true => Some(Init::ZEROS.param([action.outputs()], device)?),
+            false => None,
+        };
+        Ok(Self {
+            trunk,
+            critic_trunk,
+            actor: head(outputs, 0.01)?,
+            log_std,
+            critic: head(1, 1.0)?,
+            config: config.clone(),
+        })
+    }
+
+    /// How it was made.
+    pub fn config(&self) -> &PolicyConfig {
+        &self.config
+    }
+
+    /// What the heads make of features `[N, …]`, which `run` computes by one trunk and its part of the state.
+    fn answer(
+        &self,
+        state: &PolicyState<B>,
+        run: impl Fn(&Trunk<B>, &[Tensor<B>]) -> Result<(Tensor<B>, Vec<Tensor<B>>)>,
+    ) -> Result<PolicyOutput<B>> {
+        let len = self.trunk.state_len();
+        let expected = len * (1 + usize::from(self.critic_trunk.is_some()));
+        if state.parts().len() != expected {
+            return Err(Error::invalid(format!(
+                "the state has {} tensors, this policy's have {expected}",
+                state.parts().len()
+            ))
+            .with_op("policy")
+            .with_hint("begin with initial_state(batch)"));
+        }
+        let (actor_state, critic_state) = state.parts().split_at(len);
+        let (features, mut next) = run(&self.trunk, actor_state)?;
+        let output = self.actor.forward(&features)?;
+        let critic_features = match &self.critic_trunk {
+            None => features,
+            Some(trunk) => {
+                let (features, critic_next) = run(trunk, critic_state)?;
+                next.extend(critic_next);
+                features
+            }
+        };
+        let value = self.critic.forward(&critic_features)?.squeeze(1)?;
+        Ok(PolicyOutput {
+            action: self.params(output)?,
+            value,
+            state: PolicyState::new(next),
+        })
+    }
+
+    fn params(&self, output: Tensor<B>) -> Result<ActionParams<B>> {
+        Ok(match (&self.config.action, &self.log_std) {
+            (ActionSpace::Discrete(_), _) => ActionParams::Categorical(output),
+            (ActionSpace::MultiDiscrete(nvec), _) => ActionParams::MultiDiscrete(output, nvec.as_slice().into()),
+            (ActionSpace::MultiBinary(_), _) => ActionParams::Bernoulli(output),
+            (ActionSpace::Continuous(_), Some(log_std)) => ActionParams::Normal {
+                mean: output,
+                log_std: log_std.tensor(),
+            },
+            (ActionSpace::Continuous(size), None) => ActionParams::Normal {
+                mean: output.narrow(1, 0, *size)?,
+                log_std: output.narrow(1, *size, *size)?,
+            },
+        })
+    }
+}
+
+impl<B: Backend> Policy<B> for ActorCritic<B> {
+    fn initial_state(&self, batch: usize) -> Result<PolicyState<B>> {
+        let mut parts = self.trunk.initial_state(batch)?;
+        if let Some(trunk) = &self.critic_trunk {
+            parts.extend(trunk.initial_state(batch)?);
+        }
+        Ok(PolicyState::new(parts))
+    }
+
+    fn forward(&self, observations: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
+        let dtype = self.actor.weight.dtype();
+        watch::layer(self, observations, || {
+            self.answer(state, |trunk, state| trunk.forward(observations, state, dtype))
+        })
+    }
+
+    fn unroll(&self, observations: &Tensor<B>, starts: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
+        check_unroll(observations, starts)?;
+        let dtype = self.actor.weight.dtype();
+        watch::layer(self, observations, || {
+            let output = self.answer(state, |trunk, state| trunk.unroll(observations, starts, state, dtype))?;
+            let [steps, rows] = [starts.shape()[0], starts.shape()[1]];
+            Ok(PolicyOutput {
+                action: output.action.map(|x| x.reshape([steps, rows, x.shape()[1]]))?,
+                value: output.value.reshape([steps, rows])?,
+                state: output.state,
+            })
+        })
+    }
+}

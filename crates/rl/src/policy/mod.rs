@@ -1,0 +1,123 @@
+//! Policies: from observations to the parameters of a distribution over actions, and a value.
+
+mod action;
+mod actor_critic;
+mod config;
+mod memory;
+mod normalized;
+mod q_network;
+mod state;
+mod trunk;
+
+use polygrad_nn::{Module, watch};
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
+
+pub use action::{ActionDistribution, ActionParams, ActionSpace};
+pub use actor_critic::ActorCritic;
+pub use config::{
+    CnnEncoderConfig, ConvLayer, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, PolicyConfig,
+};
+pub use normalized::{NormalizedPolicy, Normalizer};
+pub use q_network::{QNetwork, QNetworkConfig};
+pub use state::PolicyState;
+
+/// What a policy answers.
+pub struct PolicyOutput<B: Backend = AnyBackend> {
+    /// The parameters of the distribution over actions.
+    pub action: ActionParams<B>,
+    /// The value of each observation, `[N]`.
+    pub value: Tensor<B>,
+    /// What the policy remembers next.
+    pub state: PolicyState<B>,
+}
+
+impl<B: Backend> watch::Output<B> for PolicyOutput<B> {
+    fn activation(&self) -> &Tensor<B> {
+        self.action.output()
+    }
+}
+
+/// A policy with a value function. Its state is carried from step to step by the caller, so that one policy can act in many places at once.
+///
+/// ```
+/// use polygrad_reference::Reference;
+/// use polygrad_rl::{ActionSpace, ActorCritic, Policy, PolicyConfig};
+/// use polygrad_tensor::{Device, Tensor};
+///
+/// # fn main() -> polygrad_tensor::Result<()> {
+/// let device = Device::<Reference>::default();
+/// let policy = ActorCritic::new(&PolicyConfig::mlp(4, ActionSpace::Discrete(2)), &device)?;
+/// let mut state = policy.initial_state(8)?;
+/// let output = policy.forward(&Tensor::ones([8, 4], &device)?, &state)?;
+/// assert_eq!((output.action.output().dims(), output.value.dims()), (vec![8, 2], vec![8]));
+/// // Where an episode ended, the next one begins with a fresh state.
+/// state = output.state.reset(&Tensor::zeros([8], &device)?)?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait Policy<B: Backend = AnyBackend>: Module<B> + Send + Sync {
+    /// The state before the first observation of `batch` episodes. Policies without memory have an empty one.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    fn initial_state(&self, batch: usize) -> Result<PolicyState<B>>;
+
+    /// One step: from observations `[N, …]`, of any dtype, and the state before them.
+    ///
+    /// # Errors
+    /// When the observations' shape or device do not fit, or the state is another policy's or of another batch.
+    fn forward(&self, observations: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>>;
+
+    /// Several steps: from observations `[T, N, …]` and the state before the first. `starts [T, N]` is not 0 (or is true) where an observation
+    /// is the first of its episode; the state is fresh there. The answer has logits or means `[T, N, …]`, values `[T, N]`, and the state after
+    /// the last step.
+    ///
+    /// # Errors
+    /// As [`Policy::forward`]; and when there is no step, or `starts` has another shape.
+    fn unroll(&self, observations: &Tensor<B>, starts: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
+        check_unroll(observations, starts)?;
+        let (mut actions, mut values) = (Vec::new(), Vec::new());
+        let mut state = state.clone();
+        for (observation, starts) in observations.unbind(0)?.iter().zip(&starts.unbind(0)?) {
+            let output = self.forward(observation, &state.reset(starts)?)?;
+            actions.push(output.action);
+            values.push(output.value);
+            state = output.state;
+        }
+        Ok(PolicyOutput {
+            action: ActionParams::stack(&actions)?,
+            value: Tensor::stack(&values.iter().collect::<Vec<_>>(), 0)?,
+            state,
+        })
+    }
+}
+
+impl<B: Backend, P: Policy<B> + ?Sized> Policy<B> for Box<P>
+where
+    Self: Module<B>,
+{
+    fn initial_state(&self, batch: usize) -> Result<PolicyState<B>> {
+        (**self).initial_state(batch)
+    }
+
+    fn forward(&self, observations: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
+        (**self).forward(observations, state)
+    }
+
+    fn unroll(&self, observations: &Tensor<B>, starts: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
+        (**self).unroll(observations, starts, state)
+    }
+}
+
+fn check_unroll<B: Backend>(observations: &Tensor<B>, starts: &Tensor<B>) -> Result<()> {
+    let dims = observations.dims();
+    if dims.len() >= 2 && dims[0] > 0 && starts.dims() == dims[..2] {
+        return Ok(());
+    }
+    Err(Error::shape(format!(
+        "observations must be [T, N, …] with T ≥ 1, and starts [T, N]; they are {} and {}",
+        observations.shape(),
+        starts.shape()
+    ))
+    .with_op("unroll"))
+}

@@ -1,0 +1,106 @@
+//! Running a policy for actions and values.
+
+use polygrad_tensor::{Compiled, DType, Device, ErrorKind, Result, Tensor, no_grad};
+
+use crate::{Policy, PolicyState};
+
+/// What a policy says of some rows, on the host.
+pub(super) struct Answer {
+    /// Logits or means, of all rows one after another.
+    pub(super) output: Vec<f32>,
+    /// Logarithms of standard deviations, of all rows or the same for each; empty for choices.
+    pub(super) log_std: Vec<f32>,
+    pub(super) values: Vec<f32>,
+    pub(super) state: PolicyState,
+}
+
+/// Runs a policy step by step, compiled for its weights as they are.
+pub(super) struct Actor {
+    device: Device,
+    has_std: bool,
+    /// For each number of rows; none where the policy cannot be compiled.
+    compiled: Vec<(usize, Option<Compiled>)>,
+    refusal: Option<String>,
+}
+
+impl Actor {
+    pub(super) fn new(device: Device, has_std: bool) -> Self {
+        Self {
+            device,
+            has_std,
+            compiled: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    /// The weights have changed.
+    pub(super) fn forget(&mut self) {
+        self.compiled.clear();
+    }
+
+    /// The answer to observations of a shape, where `starts` says which are the first of their episodes.
+    pub(super) fn run(
+        &mut self,
+        policy: &impl Policy,
+        (observations, shape): (&[f32], &[usize]),
+        starts: &[f32],
+        state: &PolicyState,
+    ) -> Result<Answer> {
+        let rows = starts.len();
+        let dims: Vec<usize> = [&[rows], shape].concat();
+        let mut inputs = vec![Tensor::from_vec(observations.to_vec(), dims, &self.device)?];
+        if !state.parts().is_empty() {
+            inputs.push(Tensor::from_vec(starts.to_vec(), [rows], &self.device)?);
+            inputs.extend(state.parts().iter().cloned());
+        }
+        let compute = || computed(policy, &inputs);
+        let index = match self.compiled.iter().position(|(other, _)| *other == rows) {
+            Some(index) => index,
+            None => {
+                let compiled = match Compiled::new(&inputs, compute) {
+                    Ok(compiled) => Some(compiled),
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {
+                        self.refusal = Some(error.message().to_owned());
+                        None
+                    }
+                    Err(error) => return Err(error),
+                };
+                self.compiled.push((rows, compiled));
+                self.compiled.len() - 1
+            }
+        };
+        let outputs = match &self.compiled[index].1 {
+            Some(compiled) => compiled.run(&inputs)?,
+            None => no_grad(compute)?,
+        };
+        let mut outputs = outputs.into_iter();
+        let mut next = || outputs.next().map_or_else(|| Ok(Vec::new()), |x| x.to_vec::<f32>());
+        Ok(Answer {
+            output: next()?,
+            values: next()?,
+            log_std: if self.has_std { next()? } else { Vec::new() },
+            state: PolicyState::new(outputs.collect()),
+        })
+    }
+
+    /// Why its runs are not replayed.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+}
+
+/// Outputs, values, logarithms of standard deviations if there are some, and the next state: of observations, and for a policy with memory where
+/// they begin episodes, and the state.
+fn computed(policy: &impl Policy, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let state = match &inputs[1..] {
+        [] => PolicyState::new(Vec::new()),
+        [starts, parts @ ..] => PolicyState::new(parts.to_vec()).reset(starts)?,
+    };
+    let answer = policy.forward(&inputs[0], &state)?;
+    let log_std = answer.action.log_std();
+    let numbers = [Some(answer.action.output()), Some(&answer.value), log_std];
+    let numbers = numbers.into_iter().flatten().map(|x| x.to_dtype(DType::F32));
+    let mut outputs = numbers.collect::<Result<Vec<_>>>()?;
+    outputs.extend(answer.state.parts().iter().cloned());
+    Ok(outputs)
+}

@@ -1,0 +1,245 @@
+//! Options of PPO.
+
+use polygrad_tensor::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// A number that may change while training goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Annealed {
+    /// Always the same.
+    Constant(f64),
+    /// From the first number at the beginning to the second at the end, in a line.
+    Linear(f64, f64),
+}
+
+impl Annealed {
+    /// What it is after a share of the training, from 0 to 1.
+    pub fn at(self, progress: f64) -> f64 {
+        match self {
+            Self::Constant(value) => value,
+            Self::Linear(from, to) => from + (to - from) * progress.clamp(0.0, 1.0),
+        }
+    }
+
+    fn all(self, holds: impl Fn(f64) -> bool) -> bool {
+        match self {
+            Self::Constant(value) => holds(value),
+            Self::Linear(from, to) => holds(from) && holds(to),
+        }
+    }
+}
+
+impl From<f64> for Annealed {
+    fn from(value: f64) -> Self {
+        Self::Constant(value)
+    }
+}
+
+/// Over which advantages their mean becomes 0 and their standard deviation 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdvantageNorm {
+    /// Over none.
+    None,
+    /// Over those of a minibatch, in each step of the optimizer.
+    #[default]
+    Minibatch,
+    /// Over those of a rollout.
+    Batch,
+}
+
+/// How the weights are updated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PpoOptimizer {
+    /// Adam with `eps` 1e-5.
+    #[default]
+    Adam,
+    /// Muon, without weight decay and with this learning rate at first, for the weights of hidden layers, and Adam for all else. Its rate is
+    /// annealed as Adam's.
+    Muon(f64),
+}
+
+/// Bounds of the importance weights of V-trace.
+///
+/// Source: Espeholt et al., "IMPALA: scalable distributed deep-RL with importance weighted actor-learner architectures" (2018).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VTraceConfig {
+    /// The greatest weight of a temporal difference, `ρ̄`. 1 in the paper.
+    pub rho_bar: f64,
+    /// The greatest trace, `c̄`. 1 in the paper.
+    pub c_bar: f64,
+}
+
+impl Default for VTraceConfig {
+    fn default() -> Self {
+        Self {
+            rho_bar: 1.0,
+            c_bar: 1.0,
+        }
+    }
+}
+
+/// Options of [`Ppo`](super::Ppo). The defaults are those of CleanRL's `ppo.py`, but that an episode that a time limit cuts short is bootstrapped.
+///
+/// ```
+/// use polygrad_rl::{Annealed, PpoConfig};
+///
+/// let config = PpoConfig {
+///     total_steps: 100_000,
+///     num_steps: 32,
+///     clip: Annealed::Linear(0.2, 0.0),
+///     ..PpoConfig::default()
+/// };
+/// # assert!(config.clip.at(0.5) == 0.1);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PpoConfig {
+    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    pub seed: u64,
+    /// Steps of all environments together, by which annealing knows the end. Default: 500,000.
+    pub total_steps: u64,
+    /// Steps of each environment in a rollout. Default: 128.
+    pub num_steps: usize,
+    /// Parts of a rollout, each of which is one step of the optimizer. Default: 4.
+    pub num_minibatches: usize,
+    /// How often the rollout is gone through. Default: 4.
+    pub update_epochs: usize,
+    /// Steps that a policy with memory is trained on in one piece, from the state that it had there. Default: a whole rollout.
+    pub segment_len: Option<usize>,
+    /// The learning rate. Default: from 2.5e-4 to 0.
+    pub learning_rate: Annealed,
+    /// The discount of a reward one step later. Default: 0.99.
+    pub gamma: f64,
+    /// `λ` of the generalized advantage estimation. Default: 0.95.
+    pub gae_lambda: f64,
+    /// How far from 1 the ratio of probabilities counts. Default: 0.2.
+    pub clip: Annealed,
+    /// Whether values are clipped too, by the same number around those of the rollout. Default: true.
+    pub clip_value: bool,
+    /// The weight of the entropy. Default: 0.01.
+    pub entropy_coefficient: Annealed,
+    /// The weight of the value loss, which is half the squared error. Default: 0.5.
+    pub value_coefficient: f64,
+    /// The greatest norm of all gradients together. Default: 0.5.
+    pub max_grad_norm: f64,
+    /// Above this divergence from the rollout's policy, an epoch is the last. Default: none.
+    pub target_kl: Option<f64>,
+    /// Whether and over what advantages are normalized. Default: over minibatches.
+    pub normalize_advantages: AdvantageNorm,
+    /// Whether observations are normalized by their running mean and variance, and clipped at this bound. Default: no.
+    pub normalize_observations: Option<f64>,
+    /// Whether rewards are divided by the running standard deviation of discounted returns, and clipped at this bound. Default: no.
+    pub normalize_rewards: Option<f64>,
+    /// Whether the value of the last observation stands in for the rewards behind a time limit. Default: true; CleanRL takes them for 0.
+    ///
+    /// Source: Pardo et al., "Time limits in reinforcement learning" (2018).
+    pub bootstrap_truncated: bool,
+    /// Whether targets and advantages are computed anew before each epoch, by the policy as it is then. Default: no.
+    ///
+    /// The old policy in the ratio of probabilities is then the one at the beginning of the epoch, and V-trace corrects for that of the rollout.
+    pub v_trace: Option<VTraceConfig>,
+    /// How the weights are updated. Default: by Adam.
+    pub optimizer: PpoOptimizer,
+}
+
+impl Default for PpoConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            total_steps: 500_000,
+            num_steps: 128,
+            num_minibatches: 4,
+            update_epochs: 4,
+            segment_len: None,
+            learning_rate: Annealed::Linear(2.5e-4, 0.0),
+            gamma: 0.99,
+            gae_lambda: 0.95,
+            clip: Annealed::Constant(0.2),
+            clip_value: true,
+            entropy_coefficient: Annealed::Constant(0.01),
+            value_coefficient: 0.5,
+            max_grad_norm: 0.5,
+            target_kl: None,
+            normalize_advantages: AdvantageNorm::Minibatch,
+            normalize_observations: None,
+            normalize_rewards: None,
+            bootstrap_truncated: true,
+            v_trace: None,
+            optimizer: PpoOptimizer::Adam,
+        }
+    }
+}
+
+impl PpoConfig {
+    /// The options of CleanRL's `ppo.py` to the last one: an episode that a time limit cuts short counts as ended.
+    pub fn cleanrl() -> Self {
+        Self {
+            bootstrap_truncated: false,
+            ..Self::default()
+        }
+    }
+
+    /// Fails unless all options make sense with so many rows of environments.
+    ///
+    /// # Errors
+    /// The first option that does not.
+    pub fn check(&self, rows: usize) -> Result<()> {
+        let counts = [
+            ("num_steps", self.num_steps),
+            ("num_minibatches", self.num_minibatches),
+            ("update_epochs", self.update_epochs),
+            ("segment_len", self.segment_len.unwrap_or(1)),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(wrong(format!("{name} is 0")));
+        }
+        let is_share = |x: f64| (0.0..=1.0).contains(&x);
+        let is_size = |x: f64| x.is_finite() && x >= 0.0;
+        let is_bound = |x: f64| x.is_finite() && x > 0.0;
+        let some_bound = |x: Option<f64>| x.is_none_or(is_bound);
+        let trace = self.v_trace.unwrap_or_default();
+        let numbers = [
+            ("gamma", is_share(self.gamma), "from 0 to 1"),
+            ("gae_lambda", is_share(self.gae_lambda), "from 0 to 1"),
+            ("learning_rate", self.learning_rate.all(is_size), "at least 0"),
+            ("clip", self.clip.all(is_size), "at least 0"),
+            (
+                "entropy_coefficient",
+                self.entropy_coefficient.all(f64::is_finite),
+                "finite",
+            ),
+            ("value_coefficient", is_size(self.value_coefficient), "at least 0"),
+            ("max_grad_norm", is_bound(self.max_grad_norm), "above 0"),
+            ("target_kl", some_bound(self.target_kl), "above 0"),
+            (
+                "normalize_observations",
+                some_bound(self.normalize_observations),
+                "above 0",
+            ),
+            ("normalize_rewards", some_bound(self.normalize_rewards), "above 0"),
+            ("v_trace", is_bound(trace.rho_bar) && is_bound(trace.c_bar), "above 0"),
+        ];
+        if let Some((name, _, range)) = numbers.iter().find(|(_, holds, _)| !holds) {
+            return Err(wrong(format!("{name} is not {range}")));
+        }
+        let segment = self.segment_len.unwrap_or(1);
+        if !self.num_steps.is_multiple_of(segment) {
+            return Err(wrong(format!(
+                "a rollout of {} steps is not cut into segments of {segment}",
+                self.num_steps
+            )));
+        }
+        match rows.checked_mul(self.num_steps) {
+            Some(_) => Ok(()),
+            None => Err(wrong(format!("{rows} times {} steps are too many", self.num_steps))),
+        }
+    }
+}
+
+pub(super) fn wrong(message: String) -> Error {
+    Error::invalid(message).with_op("PPO")
+}

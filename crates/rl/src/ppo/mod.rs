@@ -1,0 +1,414 @@
+//! Proximal policy optimization.
+
+mod actor;
+mod advantage;
+pub(crate) mod collector;
+mod config;
+mod loss;
+mod minibatch;
+mod optimizer;
+mod rollout;
+pub(crate) mod sampler;
+mod state;
+
+use std::time::Instant;
+
+use polygrad_core::{Result, Rng};
+use polygrad_nn::optim::Optimizer;
+use polygrad_tensor::{Capture, Device, Tensor};
+
+pub use advantage::{Outcomes, gae, v_trace};
+pub use config::{AdvantageNorm, Annealed, PpoConfig, PpoOptimizer, VTraceConfig};
+pub use loss::{PpoBatch, PpoLosses, PpoWeights, ppo_loss};
+
+use crate::{ActorCritic, Episode, ObservationNormalizer, Policy, VectorEnv};
+use collector::Collector;
+use config::wrong;
+use minibatch::{Layout, Seen, Step};
+use rollout::Uploaded;
+
+/// Trains a policy in environments, by proximal policy optimization.
+///
+/// Each [iteration](Ppo::iterate) lets the policy act for some steps in all environments, and then goes through what happened in minibatches. The loss and
+/// the gradients of a minibatch are one captured program.
+///
+/// The same seed gives the same training, bit for bit, and a training that was [saved](Ppo::checkpoint) and goes on ends as one that was not.
+///
+/// ```
+/// use polygrad_reference::Reference;
+/// use polygrad_rl::{ActionSpace, ActorCritic, CartPole, PolicyConfig, Ppo, PpoConfig, Vectorized};
+/// use polygrad_tensor::Device;
+///
+/// # fn main() -> polygrad_tensor::Result<()> {
+/// let device = Device::<Reference>::default().into_any();
+/// let envs = Vectorized::new(|_| CartPole::v1(), 4)?;
+/// let policy = ActorCritic::new(&PolicyConfig::mlp(4, ActionSpace::Discrete(2)), &device)?;
+/// let config = PpoConfig { total_steps: 64, num_steps: 8, ..PpoConfig::default() };
+/// let mut ppo = Ppo::new(envs, policy, config)?;
+/// while !ppo.is_done() {
+///     let iteration = ppo.iterate()?;
+///     println!("{} steps, entropy {:.3}", ppo.steps(), iteration.entropy);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Source: Schulman et al., "Proximal policy optimization algorithms" (2017).
+pub struct Ppo<P: Policy = ActorCritic> {
+    config: PpoConfig,
+    device: Device,
+    collector: Collector,
+    layout: Layout,
+    step: Step<P>,
+    evaluation: Capture,
+    iteration: u64,
+    begun: bool,
+}
+
+/// What an iteration of [`Ppo`] gave. Losses are means over the steps of the optimizer.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Iteration {
+    /// Episodes that ended, in the order of their ends; returns are of the environments' own rewards.
+    pub episodes: Vec<Episode>,
+    /// The clipped surrogate.
+    pub policy_loss: f64,
+    /// Half the mean squared error of the values.
+    pub value_loss: f64,
+    /// The mean entropy of the policy.
+    pub entropy: f64,
+    /// The divergence from the policy that has acted, as estimated in the last step.
+    pub approx_kl: f64,
+    /// The share of the ratios of probabilities that were clipped.
+    pub clip_fraction: f64,
+    /// How much of the variance of the returns the values knew before.
+    pub explained_variance: f64,
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// How often the rollout was gone through.
+    pub epochs: usize,
+    /// Seconds for the steps of the environments.
+    pub env_seconds: f64,
+    /// Seconds for choosing actions.
+    pub act_seconds: f64,
+    /// Seconds for the training.
+    pub learn_seconds: f64,
+}
+
+impl<P: Policy> Ppo<P> {
+    /// A training that has not begun, on the device of the policy's parameters.
+    ///
+    /// # Errors
+    /// When an option makes no sense, the policy has no parameters, or memory runs out.
+    pub fn new(envs: impl VectorEnv + 'static, policy: P, config: PpoConfig) -> Result<Self> {
+        let rows = envs.rows();
+        config.check(rows)?;
+        let Some(device) = policy.parameters().first().map(|param| param.device()) else {
+            return Err(wrong("the policy has no parameters".to_owned()));
+        };
+        let collector = Collector::new(Box::new(envs), &policy, &config, &device)?;
+        let state_len = policy.initial_state(1)?.parts().len();
+        let layout = Layout {
+            segment: match state_len {
+                0 => 1,
+                _ => config.segment_len.unwrap_or(config.num_steps),
+            },
+            has_masks: collector.rollout.widths.mask > 0,
+            state_len,
+            clip_value: config.clip_value,
+            value_coefficient: config.value_coefficient,
+            normalize_advantages: matches!(config.normalize_advantages, AdvantageNorm::Minibatch),
+        };
+        let segments = rows * config.num_steps / layout.segment;
+        if !segments.is_multiple_of(config.num_minibatches) {
+            let (parts, what) = (
+                config.num_minibatches,
+                if state_len == 0 { "steps" } else { "segments" },
+            );
+            return Err(wrong(format!(
+                "{segments} {what} cannot be cut into {parts} equal minibatches"
+            ))
+            .with_hint("change num_steps, num_minibatches or the number of environments"));
+        }
+        let optimizer = optimizer::build(&policy, &config)?;
+        Ok(Self {
+            step: layout.step(policy, optimizer, &config),
+            collector,
+            layout,
+            device,
+            evaluation: Capture::new(),
+            iteration: 0,
+            begun: false,
+            config,
+        })
+    }
+
+    /// The options.
+    pub fn config(&self) -> &PpoConfig {
+        &self.config
+    }
+
+    /// The policy. It sees observations that are normalized already, where the options ask for that: [`Ppo::normalizer`] has the numbers.
+    pub fn policy(&self) -> &P {
+        self.step.model()
+    }
+
+    /// What observations are normalized by, if they are.
+    pub fn normalizer(&self) -> Option<&ObservationNormalizer> {
+        self.collector.observation_normalizer.as_ref()
+    }
+
+    /// Steps of one iteration, of all environments together.
+    pub fn steps_per_iteration(&self) -> u64 {
+        (self.collector.rollout.rows * self.config.num_steps) as u64
+    }
+
+    /// Steps of all environments so far.
+    pub fn steps(&self) -> u64 {
+        self.iteration * self.steps_per_iteration()
+    }
+
+    /// Iterations so far.
+    pub fn iteration(&self) -> u64 {
+        self.iteration
+    }
+
+    /// Iterations until [`PpoConfig::total_steps`], at least one; a last one that would go beyond is left out, as in CleanRL.
+    pub fn iterations(&self) -> u64 {
+        (self.config.total_steps / self.steps_per_iteration()).max(1)
+    }
+
+    /// Whether all iterations are done.
+    pub fn is_done(&self) -> bool {
+        self.iteration >= self.iterations()
+    }
+
+    /// Why a step of the optimizer or of the policy is not replayed, if that will not change.
+    pub fn refusal(&self) -> Option<&str> {
+        self.step.refusal().or_else(|| self.collector.actor.refusal())
+    }
+
+    /// Lets the policy act, and trains it on what happened.
+    ///
+    /// # Errors
+    /// Those of the environments and the policy, and numbers that are not finite. The training can then go on from a checkpoint alone.
+    pub fn iterate(&mut self) -> Result<Iteration> {
+        if !self.begun {
+            self.collector.reset(self.config.seed)?;
+            self.begun = true;
+        }
+        let progress = self.iteration as f64 / self.iterations() as f64;
+        let learning_rate = self.set_learning_rate(progress)?;
+        let mut rng = iteration_rng(self.config.seed, self.iteration);
+        let began = Instant::now();
+        let collected = self.collector.collect(self.step.model(), &mut rng)?;
+        let acted = began.elapsed().as_secs_f64();
+        let learnt = self.learn(progress, &mut rng)?;
+        self.iteration += 1;
+        let rollout = &self.collector.rollout;
+        Ok(Iteration {
+            episodes: collected.episodes,
+            policy_loss: learnt.means[0],
+            value_loss: learnt.means[1],
+            entropy: learnt.means[2],
+            approx_kl: learnt.last_kl,
+            clip_fraction: learnt.means[4],
+            explained_variance: explained_variance(&rollout.values, &learnt.returns),
+            learning_rate,
+            epochs: learnt.epochs,
+            env_seconds: collected.env_seconds,
+            act_seconds: acted - collected.env_seconds,
+            learn_seconds: began.elapsed().as_secs_f64() - acted,
+        })
+    }
+
+    fn set_learning_rate(&mut self, progress: f64) -> Result<f64> {
+        let (first, now) = (
+            self.config.learning_rate.at(0.0),
+            self.config.learning_rate.at(progress),
+        );
+        let optimizer = self.step.optimizer_mut();
+        match self.config.optimizer {
+            PpoOptimizer::Adam => optimizer.set_lr(now),
+            PpoOptimizer::Muon(rate) => {
+                let share = if first > 0.0 { now / first } else { 1.0 };
+                optimizer.set_lrs(&[rate * share, now])?;
+            }
+        }
+        Ok(now)
+    }
+
+    fn learn(&mut self, progress: f64, rng: &mut Rng) -> Result<Learnt> {
+        let (mut advantages, mut returns) = gae(
+            self.collector.rollout.outcomes(),
+            self.config.gamma,
+            self.config.gae_lambda,
+        )?;
+        let number = |x: f64| Tensor::from_vec(vec![x as f32], (), &self.device);
+        let weights = [
+            number(self.config.clip.at(progress))?,
+            number(self.config.entropy_coefficient.at(progress))?,
+        ];
+        let shape = self.collector.shape.clone();
+        let rows = self.collector.rollout.rows;
+        let mut order: Vec<usize> = (0..rows * self.config.num_steps / self.layout.segment).collect();
+        let len = order.len() / self.config.num_minibatches;
+        let seen_returns = returns.clone();
+        let mut uploaded = self.uploaded(&shape, &mut advantages, &mut returns)?;
+        let mut seen = Vec::new();
+        let mut epochs = 0;
+        while epochs < self.config.update_epochs {
+            if let Some(trace) = self.config.v_trace {
+                self.correct(&mut uploaded, trace)?;
+            }
+            for i in (1..order.len()).rev() {
+                order.swap(i, rng.below(i + 1));
+            }
+            let batches = self.layout.minibatches(&uploaded, &order, len, rows, &self.device)?;
+            for mut batch in batches {
+                batch.extend_from_slice(&weights);
+                seen.push(self.step.step(&batch)?);
+            }
+            epochs += 1;
+            if let (Some(target), Some(last)) = (self.config.target_kl, seen.last())
+                && last.4.item()? > target
+            {
+                break;
+            }
+        }
+        Learnt::new(&seen, seen_returns, epochs)
+    }
+
+    fn uploaded(&self, shape: &[usize], advantages: &mut Vec<f32>, returns: &mut Vec<f32>) -> Result<Uploaded> {
+        if self.config.normalize_advantages == AdvantageNorm::Batch {
+            normalize(advantages);
+        }
+        let (advantages, returns) = (std::mem::take(advantages), std::mem::take(returns));
+        self.collector.rollout.upload(shape, advantages, returns, &self.device)
+    }
+
+    /// Replaces targets and advantages by those of V-trace, for the policy as it is.
+    fn correct(&mut self, rollout: &mut Uploaded, trace: VTraceConfig) -> Result<()> {
+        let memory = &self.collector.rollout;
+        let (rows, count) = (memory.rows, memory.rewards.len());
+        let segments: Vec<usize> = (0..count / self.layout.segment).collect();
+        let len = segments.len() / self.config.num_minibatches;
+        let (layout, policy) = (self.layout, self.step.model());
+        let params: Vec<Tensor> = policy
+            .parameters()
+            .iter()
+            .map(|param| param.tensor().detach())
+            .collect();
+        let mut found = [Vec::with_capacity(count), Vec::with_capacity(count)];
+        for batch in layout.minibatches(rollout, &segments, len, rows, &self.device)? {
+            let inputs = batch.iter().chain(&params).cloned().collect();
+            let (outputs, ()) = self
+                .evaluation
+                .run(0, inputs, || Ok((layout.evaluate(policy, &batch)?, ())))?;
+            for (all, x) in found.iter_mut().zip(&outputs) {
+                all.extend(x.to_vec::<f32>()?);
+            }
+        }
+        let order = layout.order(&segments, len, rows);
+        let [log_probs, values] = found.map(|found| {
+            let mut all = vec![0.0; count];
+            order.iter().zip(found).for_each(|(at, x)| all[*at as usize] = x);
+            all
+        });
+        self.collector.actor.forget();
+        let last_values = self.collector.values(self.step.model())?;
+        let memory = &self.collector.rollout;
+        let log_ratios: Vec<f32> = log_probs
+            .iter()
+            .zip(&memory.log_probs)
+            .map(|(new, old)| new - old)
+            .collect();
+        let outcomes = Outcomes {
+            values: &values,
+            last_values: &last_values,
+            ..memory.outcomes()
+        };
+        let (mut advantages, targets) =
+            v_trace(outcomes, &log_ratios, self.config.gamma, self.config.gae_lambda, trace)?;
+        if self.config.normalize_advantages == AdvantageNorm::Batch {
+            normalize(&mut advantages);
+        }
+        for (values, column) in [
+            (log_probs, &mut rollout.log_probs),
+            (values, &mut rollout.values),
+            (advantages, &mut rollout.advantages),
+            (targets, &mut rollout.returns),
+        ] {
+            *column = Tensor::from_vec(values, [count], &self.device)?;
+        }
+        Ok(())
+    }
+}
+
+struct Learnt {
+    means: [f64; 5],
+    last_kl: f64,
+    returns: Vec<f32>,
+    epochs: usize,
+}
+
+impl Learnt {
+    fn new(seen: &[Seen], returns: Vec<f32>, epochs: usize) -> Result<Self> {
+        let (mut means, mut last_kl) = ([0.0; 5], 0.0);
+        for (_, policy, value, entropy, approx_kl, clip_fraction) in seen {
+            last_kl = approx_kl.item()?;
+            let values = [
+                policy.item()?,
+                value.item()?,
+                entropy.item()?,
+                last_kl,
+                clip_fraction.item()?,
+            ];
+            for (mean, value) in means.iter_mut().zip(values) {
+                *mean += value / seen.len() as f64;
+            }
+        }
+        match means.iter().all(|mean| mean.is_finite()) {
+            true => Ok(Self {
+                means,
+                last_kl,
+                returns,
+                epochs,
+            }),
+            false => Err(wrong("the loss is NaN or infinite".to_owned()).with_hint("take a lower learning rate")),
+        }
+    }
+}
+
+/// The generator of an iteration: of its actions and of the order of its minibatches.
+fn iteration_rng(seed: u64, iteration: u64) -> Rng {
+    // The two top bits keep the counters apart from those of environments and of `Rng::new(seed)`.
+    Rng::new(Rng::at(seed, 3 << 62 | iteration).next_u64())
+}
+
+fn moments(values: &[f32]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum();
+    (mean, squares)
+}
+
+/// Brings the mean to 0 and the standard deviation, that of a sample, to 1.
+fn normalize(values: &mut [f32]) {
+    let (mean, squares) = moments(values);
+    let std = (squares / (values.len() as f64 - 1.0).max(1.0)).sqrt() + 1e-8;
+    for x in values {
+        *x = ((f64::from(*x) - mean) / std) as f32;
+    }
+}
+
+/// `1 − Var(returns − values) / Var(returns)`; NaN where all returns are the same.
+fn explained_variance(values: &[f32], returns: &[f32]) -> f64 {
+    let errors: Vec<f32> = returns.iter().zip(values).map(|(a, b)| a - b).collect();
+    let whole = moments(returns).1;
+    if whole == 0.0 {
+        f64::NAN
+    } else {
+        1.0 - moments(&errors).1 / whole
+    }
+}
