@@ -24,4 +24,8 @@ impl Hash {
     pub(crate) fn numbers(self, numbers: &[f32]) -> Self {
         self.add_all(numbers.iter().map(|x| u64::from(x.to_bits())))
     }
+
+    pub(crate) fn value(self) -> u64 {
+        self.0
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, ErrorKind, Result};
+use serde_json::Value;
 
 use crate::Space;
 
@@ -51,6 +52,56 @@ pub trait VectorEnv {
     fn action_masks(&self) -> Option<&[bool]> {
         None
     }
+
+    /// How many groups of environments can step each by itself, while the caller does something else. Each has at least one row, and all
+    /// rows are in one. With 1, as by default, there is only [`step`](Self::step), which always works, too.
+    fn groups(&self) -> usize {
+        1
+    }
+
+    /// The rows of a group; none of a group that there is not.
+    fn group_rows(&self, group: usize) -> Range<usize> {
+        0..if group == 0 { self.rows() } else { 0 }
+    }
+
+    /// Has a group begin a step, and returns at once: Gymnasium's `step_async`. The actions are those of the group's rows alone.
+    ///
+    /// # Errors
+    /// As of [`step`](Self::step); when the group has not finished its last one, or environments only step all at once.
+    fn begin_step(&mut self, group: usize, actions: &[f32]) -> Result<()> {
+        let _ = (group, actions);
+        Err(all_at_once())
+    }
+
+    /// Waits for the step that a group has begun: Gymnasium's `step_wait`. The slices are those of the group's rows alone. The group's rows
+    /// of [`action_masks`](Self::action_masks) are then new.
+    ///
+    /// # Errors
+    /// As of [`step`](Self::step); when the group has begun none.
+    fn finish_step(&mut self, group: usize, out: &mut StepSlices<'_>) -> Result<()> {
+        let _ = (group, out);
+        Err(all_at_once())
+    }
+
+    /// What [`restore`](Self::restore) goes on from, bit for bit: all that later steps depend on, with what wrappers keep. It can be
+    /// written as JSON.
+    ///
+    /// # Errors
+    /// Before a reset or after a step that failed, and where it cannot be had, as by default.
+    fn state(&self) -> Result<Value> {
+        Err(no_state())
+    }
+
+    /// Goes on from a state of environments that were made alike, whether there was a reset or not, and writes what they show, as
+    /// [`reset`](Self::reset) does.
+    ///
+    /// # Errors
+    /// When a length is wrong, the state is damaged or of other environments, or an environment does not come to where it was. In the last
+    /// case only a reset or another state helps. Where it cannot be done, as by default.
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        let _ = (state, observations);
+        Err(no_state())
+    }
 }
 
 impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
@@ -81,6 +132,30 @@ impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
     fn action_masks(&self) -> Option<&[bool]> {
         (**self).action_masks()
     }
+
+    fn groups(&self) -> usize {
+        (**self).groups()
+    }
+
+    fn group_rows(&self, group: usize) -> Range<usize> {
+        (**self).group_rows(group)
+    }
+
+    fn begin_step(&mut self, group: usize, actions: &[f32]) -> Result<()> {
+        (**self).begin_step(group, actions)
+    }
+
+    fn finish_step(&mut self, group: usize, out: &mut StepSlices<'_>) -> Result<()> {
+        (**self).finish_step(group, out)
+    }
+
+    fn state(&self) -> Result<Value> {
+        (**self).state()
+    }
+
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        (**self).restore(state, observations)
+    }
 }
 
 /// Where a step writes. Slices into a rollout's memory do, or those of [`StepBuffers`].
@@ -104,8 +179,11 @@ impl StepSlices<'_> {
     /// # Errors
     /// When one is not; the error names it.
     pub fn check<V: VectorEnv + ?Sized>(&self, env: &V) -> Result<()> {
-        let rows = env.rows();
-        let numbers = rows * env.observation_space().len();
+        self.check_rows(env.rows(), env.observation_space().len())
+    }
+
+    pub(crate) fn check_rows(&self, rows: usize, width: usize) -> Result<()> {
+        let numbers = rows * width;
         check_len("observations", self.observations.len(), numbers)?;
         check_len("rewards", self.rewards.len(), rows)?;
         check_len("terminated", self.terminated.len(), rows)?;
@@ -113,16 +191,19 @@ impl StepSlices<'_> {
         check_len("final_observations", self.final_observations.len(), numbers)
     }
 
-    /// Some of the rows.
-    pub(crate) fn part(&mut self, rows: Range<usize>) -> StepSlices<'_> {
+    /// Some of the rows, such as those of a group. Slices that do not have them are empty, which a step refuses.
+    pub fn rows(&mut self, rows: Range<usize>) -> StepSlices<'_> {
+        fn part<T>(all: &mut [T], range: Range<usize>) -> &mut [T] {
+            all.get_mut(range).unwrap_or_default()
+        }
         let width = self.observations.len() / self.rewards.len().max(1);
         let numbers = rows.start * width..rows.end * width;
         StepSlices {
-            observations: &mut self.observations[numbers.clone()],
-            rewards: &mut self.rewards[rows.clone()],
-            terminated: &mut self.terminated[rows.clone()],
-            truncated: &mut self.truncated[rows],
-            final_observations: &mut self.final_observations[numbers],
+            observations: part(self.observations, numbers.clone()),
+            rewards: part(self.rewards, rows.clone()),
+            terminated: part(self.terminated, rows.clone()),
+            truncated: part(self.truncated, rows),
+            final_observations: part(self.final_observations, numbers),
         }
     }
 }
@@ -168,6 +249,17 @@ impl StepBuffers {
             final_observations: &mut self.final_observations,
         }
     }
+}
+
+pub(crate) fn all_at_once() -> Error {
+    let message = "these environments step all at once";
+    Error::new(ErrorKind::Unsupported, message).with_hint("`step` does, and `Vectorized::asynchronous` makes groups")
+}
+
+fn no_state() -> Error {
+    let message = "these environments cannot save their state";
+    Error::new(ErrorKind::Unsupported, message)
+        .with_hint("implement `VectorEnv::state` and `restore`, or make a `Vectorized` of an `Env`")
 }
 
 pub(crate) fn check_len(name: &str, len: usize, expected: usize) -> Result<()> {

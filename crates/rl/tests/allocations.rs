@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use polygrad_rl::{
     ActionRepeat, CartPole, FrameStack, NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, StepBuffers,
-    VectorEnv, Vectorized,
+    TimeLimit, VectorEnv, Vectorized,
 };
 
 /// Counts what the process asks the system for.
@@ -31,10 +31,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+fn env(_index: usize) -> FrameStack<ActionRepeat<TimeLimit<CartPole>>> {
+    FrameStack::new(ActionRepeat::new(CartPole::v1(), 2).unwrap(), 3).unwrap()
+}
+
 /// How often memory was asked for in some steps, and how many episodes ended in them.
-fn counted(threads: usize) -> (usize, usize) {
-    let make = |_| FrameStack::new(ActionRepeat::new(CartPole::v1(), 2).unwrap(), 3).unwrap();
-    let envs = RecordEpisodeStatistics::new(Vectorized::threaded(make, 6, threads).unwrap());
+fn counted<V: VectorEnv>(envs: V) -> (usize, usize) {
+    let envs = RecordEpisodeStatistics::new(envs);
     let mut envs = NormalizeReward::new(NormalizeObservation::new(envs).unwrap(), 0.99).unwrap();
     let mut buffers = StepBuffers::new(&envs);
     envs.reset(0, &mut buffers.observations).unwrap();
@@ -44,7 +47,7 @@ fn counted(threads: usize) -> (usize, usize) {
         if step == 50 {
             before = COUNT.load(Ordering::Relaxed);
         }
-        envs.step(&[(step / 3 % 2) as f32; 6], &mut buffers.as_mut()).unwrap();
+        envs.step(&[(step / 3 % 2) as f32; 8], &mut buffers.as_mut()).unwrap();
         ended += buffers.terminated.iter().filter(|ended| **ended).count();
     }
     (COUNT.load(Ordering::Relaxed) - before, ended)
@@ -53,10 +56,14 @@ fn counted(threads: usize) -> (usize, usize) {
 /// One test, since the whole process is counted.
 #[test]
 fn steps_allocate_nothing() {
+    let (count, ended) = counted(Vectorized::new(env, 8).unwrap());
+    assert!(count == 0 && ended > 50, "{count}, {ended} episodes");
     // The standard library makes a place to wait when a thread first has to, whenever that is.
-    for (threads, most) in [(1, 0), (3, 12)] {
-        let (count, ended) = counted(threads);
-        assert!(count <= most, "{count} in 250 steps of {threads} threads");
-        assert!(ended > 50, "{ended}");
+    for envs in [
+        Vectorized::threaded(env, 8, 3).unwrap(),
+        Vectorized::asynchronous(env, 8, 1).unwrap(),
+    ] {
+        let (count, ended) = counted(envs);
+        assert!(count <= 12 && ended > 50, "{count}, {ended} episodes");
     }
 }

@@ -1,113 +1,25 @@
 //! Masks of actions: who asks for them, who passes them on, and what is told.
 
+mod common;
+
+use common::{Cards, MaskFlaw, choose, play};
 use polygrad_rl::{
     ActionRepeat, Env, FrameStack, NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, Rng, Space, Step,
     StepBuffers, TimeLimit, VectorEnv, Vectorized, check_env,
 };
 
-/// What is wrong with a mask of [`Cards`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Flaw {
-    None,
-    Empty,
-    EmptyLater,
-    Panic,
-    Chance,
-}
-
-/// Two agents who play each of their five cards once.
-#[derive(Clone)]
-struct Cards {
-    left: [[bool; 5]; 2],
-    played: usize,
-    flaw: Flaw,
-    asked: std::cell::Cell<usize>,
-}
-
-impl Cards {
-    fn new(flaw: Flaw) -> Self {
-        Self {
-            left: [[true; 5]; 2],
-            played: 0,
-            flaw,
-            asked: std::cell::Cell::new(0),
-        }
-    }
-}
-
-impl Env<2> for Cards {
-    fn observation_space(&self) -> Space {
-        Space::boxed(&[0.0], &[5.0])
-    }
-    fn action_space(&self) -> Space {
-        Space::Discrete { n: 5, start: 1 }
-    }
-    fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
-        self.left = [[true; 5]; 2];
-        // One card of each is lost.
-        for own in &mut self.left {
-            own[rng.below(5)] = false;
-        }
-        self.played = 0;
-        observation.fill(0.0);
-    }
-    fn step(&mut self, action: &[f32], _rng: &mut Rng, observation: &mut [f32]) -> Step<2> {
-        for (own, action) in self.left.iter_mut().zip(action) {
-            assert!(
-                self.played >= 4 || std::mem::take(&mut own[*action as usize - 1]),
-                "no such card"
-            );
-        }
-        self.played = (self.played + 1).min(4);
-        observation.fill(self.played as f32);
-        let reward = f64::from(action[0] - action[1]);
-        Step {
-            rewards: [reward, -reward],
-            terminated: self.played == 4,
-            truncated: false,
-        }
-    }
-    fn has_action_mask(&self) -> bool {
-        true
-    }
-    fn action_mask(&self, mask: &mut [bool]) {
-        assert!(self.left != [[false; 5]; 2], "asked after the end of the episode");
-        mask.copy_from_slice(self.left.as_flattened());
-        self.asked.set(self.asked.get() + 1);
-        match self.flaw {
-            Flaw::Empty => mask[5..].fill(false),
-            Flaw::EmptyLater if self.played == 2 => mask[..5].fill(false),
-            Flaw::Panic if self.played == 3 => panic!("no mask"),
-            // Three episodes ask twelve times.
-            Flaw::Chance if self.played == 0 && self.asked.get() > 12 => mask[..5].fill(true),
-            _ => {}
-        }
-    }
-}
-
-/// Plays what masks allow, and gives the masks before each step.
-fn play<V: VectorEnv>(envs: &mut V, steps: usize) -> (Vec<Vec<bool>>, Vec<StepBuffers>) {
-    let mut buffers = StepBuffers::new(envs);
-    let mut rng = Rng::new(3);
-    let (space, rows) = (envs.action_space().clone(), envs.rows());
-    let mut actions = vec![0.0; rows * space.len()];
-    envs.reset(1, &mut buffers.observations).unwrap();
-    let (mut masks, mut seen) = (Vec::new(), Vec::new());
-    for _ in 0..steps {
-        let mask = envs.action_masks().unwrap().to_vec();
-        for (action, mask) in actions.chunks_mut(space.len()).zip(mask.chunks(space.flat_len())) {
-            space.sample_masked(mask, &mut rng, action);
-        }
-        masks.push(mask);
-        envs.step(&actions, &mut buffers.as_mut()).unwrap();
-        seen.push(buffers.clone());
-    }
-    (masks, seen)
+/// The masks before each step, and what the steps wrote.
+fn masked(envs: impl VectorEnv, steps: usize) -> (Vec<Vec<bool>>, Vec<StepBuffers>) {
+    let mut seen = play(envs, 1, steps);
+    let last = seen.pop().unwrap();
+    let masks = seen.iter().map(|(_, masks)| masks.clone().unwrap()).collect();
+    let written = seen.into_iter().chain([last]).map(|(buffers, _)| buffers);
+    (masks, written.collect())
 }
 
 #[test]
 fn masks_are_those_of_the_next_step() {
-    let expected = play(&mut Vectorized::new(|_| Cards::new(Flaw::None), 5).unwrap(), 40);
+    let expected = masked(Vectorized::new(|_| Cards::new(MaskFlaw::None), 5).unwrap(), 40);
     for (step, masks) in expected.0.iter().enumerate() {
         assert_eq!(masks.len(), 5 * 2 * 5);
         for mask in masks.chunks(5) {
@@ -116,28 +28,28 @@ fn masks_are_those_of_the_next_step() {
         }
     }
     for threads in [2, 3, 5] {
-        let mut envs = Vectorized::threaded(|_| Cards::new(Flaw::None), 5, threads).unwrap();
-        assert!(play(&mut envs, 40) == expected, "{threads} threads");
+        let envs = Vectorized::threaded(|_| Cards::new(MaskFlaw::None), 5, threads).unwrap();
+        assert!(masked(envs, 40) == expected, "{threads} threads");
     }
 }
 
 #[test]
 fn wrappers_pass_masks_on() {
-    let expected = play(&mut Vectorized::new(|_| Cards::new(Flaw::None), 3).unwrap(), 12).0;
-    let wrapped = |_| FrameStack::new(TimeLimit::new(Cards::new(Flaw::None), 100), 2).unwrap();
+    let expected = masked(Vectorized::new(|_| Cards::new(MaskFlaw::None), 3).unwrap(), 12).0;
+    let wrapped = |_| FrameStack::new(TimeLimit::new(Cards::new(MaskFlaw::None), 100), 2).unwrap();
     let envs = RecordEpisodeStatistics::new(Vectorized::new(wrapped, 3).unwrap());
     let envs = NormalizeReward::new(NormalizeObservation::new(envs).unwrap(), 0.9).unwrap();
-    let mut envs: Box<dyn VectorEnv> = Box::new(envs);
-    assert_eq!(play(&mut envs, 12).0, expected);
+    let envs: Box<dyn VectorEnv> = Box::new(envs);
+    assert_eq!(masked(envs, 12).0, expected);
     // A card cannot be played twice, so that nothing is repeated.
-    let repeated = |_| ActionRepeat::new(Cards::new(Flaw::None), 3).unwrap();
-    assert_eq!(play(&mut Vectorized::new(repeated, 3).unwrap(), 12).0, expected);
+    let repeated = |_| ActionRepeat::new(Cards::new(MaskFlaw::None), 3).unwrap();
+    assert_eq!(masked(Vectorized::new(repeated, 3).unwrap(), 12).0, expected);
 }
 
 #[test]
 fn what_a_mask_forbids_is_not_done() {
     for threads in [1, 2] {
-        let mut envs = Vectorized::threaded(|_| Cards::new(Flaw::None), 2, threads).unwrap();
+        let mut envs = Vectorized::threaded(|_| Cards::new(MaskFlaw::None), 2, threads).unwrap();
         let mut buffers = StepBuffers::new(&envs);
         envs.reset(0, &mut buffers.observations).unwrap();
         let masks = envs.action_masks().unwrap().to_vec();
@@ -161,7 +73,7 @@ fn what_a_mask_forbids_is_not_done() {
 #[test]
 fn wrong_masks_are_named() {
     let fail = |flaw, threads| {
-        let make = |index| Cards::new(if index == 1 { flaw } else { Flaw::None });
+        let make = |index| Cards::new(if index == 1 { flaw } else { MaskFlaw::None });
         let mut envs = Vectorized::threaded(make, 2, threads).unwrap();
         let mut buffers = StepBuffers::new(&envs);
         let mut rng = Rng::new(0);
@@ -169,12 +81,8 @@ fn wrong_masks_are_named() {
             return error;
         }
         loop {
-            let space = envs.action_space();
-            let masks = envs.action_masks().unwrap().chunks(5);
             let mut actions = [0.0; 4];
-            for (action, mask) in actions.chunks_mut(1).zip(masks) {
-                space.sample_masked(mask, &mut rng, action);
-            }
+            choose(&envs, &mut rng, &mut actions);
             if let Err(error) = envs.step(&actions, &mut buffers.as_mut()) {
                 return error;
             }
@@ -183,15 +91,15 @@ fn wrong_masks_are_named() {
     for threads in [1, 2] {
         let message = |flaw| fail(flaw, threads).message().to_owned();
         assert_eq!(
-            message(Flaw::Empty),
+            message(MaskFlaw::Empty),
             "environment 1 allows no action to agent 1 (seed 4, episode 0, its reset)"
         );
         assert_eq!(
-            message(Flaw::EmptyLater),
+            message(MaskFlaw::EmptyLater),
             "environment 1 allows no action to agent 0 (seed 4, episode 0, step 2)"
         );
         assert_eq!(
-            message(Flaw::Panic),
+            message(MaskFlaw::Panic),
             "environment 1 panicked: no mask (seed 4, episode 0, step 3)"
         );
     }
@@ -242,19 +150,22 @@ fn masks_that_make_no_sense_are_refused() {
 
 #[test]
 fn masks_are_checked() {
-    check_env(&mut Cards::new(Flaw::None)).unwrap();
-    check_env(&mut ActionRepeat::new(Cards::new(Flaw::None), 3).unwrap()).unwrap();
+    check_env(&mut Cards::new(MaskFlaw::None)).unwrap();
+    check_env(&mut ActionRepeat::new(Cards::new(MaskFlaw::None), 3).unwrap()).unwrap();
     for (flaw, message) in [
         (
-            Flaw::Empty,
+            MaskFlaw::Empty,
             "episode 0, reset: the mask of actions allows no action to agent 1",
         ),
         (
-            Flaw::EmptyLater,
+            MaskFlaw::EmptyLater,
             "episode 0, step 2: the mask of actions allows no action to agent 0",
         ),
-        (Flaw::Panic, "episode 0, step 3: the mask of actions panicked: no mask"),
-        (Flaw::Chance, "episode 0, reset: something else was seen"),
+        (
+            MaskFlaw::Panic,
+            "episode 0, step 3: the mask of actions panicked: no mask",
+        ),
+        (MaskFlaw::Chance, "episode 0, reset: something else was seen"),
     ] {
         let error = check_env(&mut Cards::new(flaw)).unwrap_err();
         assert!(error.message().contains(message), "{flaw:?}: {error}");

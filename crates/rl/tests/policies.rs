@@ -112,11 +112,18 @@ fn answers_have_their_shapes(device: &Device) {
         let (config, state) = (policy.config(), policy.initial_state(4).unwrap());
         let size = config.action.outputs();
         // Bytes, as images are stored, do as well.
-        let bytes = (randn(&[&[4], &shape[..]].concat(), device) * 40.0).unwrap().abs().unwrap();
+        let bytes = (randn(&[&[4], &shape[..]].concat(), device) * 40.0)
+            .unwrap()
+            .abs()
+            .unwrap();
         for x in [bytes.to_dtype(DType::U8).unwrap(), bytes] {
             let output = policy.forward(&x, &state).unwrap();
             assert_eq!(output.action.output().dims(), [4, size], "{name}");
-            assert_eq!((output.value.dims(), output.value.dtype()), (vec![4], DType::F32), "{name}");
+            assert_eq!(
+                (output.value.dims(), output.value.dtype()),
+                (vec![4], DType::F32),
+                "{name}"
+            );
             let std = output.action.log_std().map(|log_std| log_std.dims());
             let expected = match (&config.action, config.state_dependent_std) {
                 (ActionSpace::Continuous(_), true) => Some(vec![4, size]),
@@ -235,7 +242,10 @@ fn a_memory_lasts_until_it_is_reset(device: &Device) {
 
 fn assert_close(a: &Tensor, b: &Tensor, what: &str) {
     let (a, b) = (a.to_f64_vec().unwrap(), b.to_f64_vec().unwrap());
-    assert!(a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-12), "{what}: {a:?}, {b:?}");
+    assert!(
+        a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-12),
+        "{what}: {a:?}, {b:?}"
+    );
 }
 
 fn unrolled_steps_are_those_one_by_one(device: &Device) {
@@ -245,11 +255,18 @@ fn unrolled_steps_are_those_one_by_one(device: &Device) {
         let starts = Tensor::new([[0.0f32, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]], device).unwrap();
         let mut state = policy.initial_state(2).unwrap();
         let all = policy.unroll(&x, &starts, &state).unwrap();
-        assert_eq!((all.action.output().dims(), all.value.dims()), (vec![4, 2, 2], vec![4, 2]));
+        assert_eq!(
+            (all.action.output().dims(), all.value.dims()),
+            (vec![4, 2, 2], vec![4, 2])
+        );
         for step in 0..4 {
             state = state.reset(&starts.select(0, step).unwrap()).unwrap();
             let one = policy.forward(&x.select(0, step).unwrap(), &state).unwrap();
-            assert_close(one.action.output(), &all.action.output().select(0, step).unwrap(), "output");
+            assert_close(
+                one.action.output(),
+                &all.action.output().select(0, step).unwrap(),
+                "output",
+            );
             assert_close(&one.value, &all.value.select(0, step).unwrap(), "value");
             state = one.state;
         }
@@ -292,14 +309,20 @@ fn observations_are_normalized(device: &Device) {
     let seen = normalizer.forward(&x).unwrap();
     let expected = [1.0, 0.0, 0.0, 1.5];
     let found = seen.to_f64_vec().unwrap();
-    assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{found:?}");
+    assert!(
+        found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6),
+        "{found:?}"
+    );
     let policy = NormalizedPolicy {
         normalizer,
         policy: inner(),
     };
     let state = policy.initial_state(2).unwrap();
     let value = |output: Result<PolicyOutput>| output.unwrap().value.to_f64_vec().unwrap();
-    assert_eq!(value(policy.forward(&x, &state)), value(policy.policy.forward(&seen, &state)));
+    assert_eq!(
+        value(policy.forward(&x, &state)),
+        value(policy.policy.forward(&seen, &state))
+    );
     let names: Vec<String> = policy.state_dict().unwrap().keys().map(str::to_owned).collect();
     assert!(names.contains(&"normalizer.mean".to_owned()), "{names:?}");
 }
@@ -321,10 +344,20 @@ fn actions_have_values(device: &Device) {
             }
             if dueling {
                 let network_value = network.value.as_ref().unwrap();
-                network_value.bias.as_ref().unwrap().set(&Tensor::new([10.0f32], device).unwrap()).unwrap();
-                let higher = network.forward(&Tensor::zeros([&[1], &shape[..]].concat(), device).unwrap()).unwrap();
+                network_value
+                    .bias
+                    .as_ref()
+                    .unwrap()
+                    .set(&Tensor::new([10.0f32], device).unwrap())
+                    .unwrap();
+                let higher = network
+                    .forward(&Tensor::zeros([&[1], &shape[..]].concat(), device).unwrap())
+                    .unwrap();
                 let mean = higher.mean(()).unwrap().to_f64_vec().unwrap()[0];
-                assert!((mean - 10.0).abs() < 1e-5, "the mean of all actions is the state's value, not {mean}");
+                assert!(
+                    (mean - 10.0).abs() < 1e-5,
+                    "the mean of all actions is the state's value, not {mean}"
+                );
             }
         }
     }
@@ -345,14 +378,20 @@ fn bad_input_is_told(device: &Device) {
         let policy = remembering(kind, true, device);
         let state = policy.initial_state(2).unwrap();
         let x = randn(&[2, 3], device);
-        told(policy.forward(&randn(&[2, 4], device), &state).err(), "[N, …] with [3] each");
+        told(
+            policy.forward(&randn(&[2, 4], device), &state).err(),
+            "[N, …] with [3] each",
+        );
         let none = PolicyState::new(Vec::new());
         told(policy.forward(&x, &none).err(), "0 tensors, this policy's have");
         assert!(policy.forward(&x, &policy.initial_state(3).unwrap()).is_err());
         let three = Tensor::zeros([3], device).unwrap();
         told(state.reset(&three).err(), "one element for each episode");
         let starts = Tensor::zeros([2, 1], device).unwrap();
-        told(policy.unroll(&x.unsqueeze(0).unwrap(), &starts, &state).err(), "starts [T, N]");
+        told(
+            policy.unroll(&x.unsqueeze(0).unwrap(), &starts, &state).err(),
+            "starts [T, N]",
+        );
     }
     for action in [
         ActionSpace::Discrete(0),
@@ -360,7 +399,10 @@ fn bad_input_is_told(device: &Device) {
         ActionSpace::MultiDiscrete(vec![2, 0]),
         ActionSpace::Continuous(0),
     ] {
-        told(ActorCritic::new(&PolicyConfig::mlp(3, action), device).err(), "no actions");
+        told(
+            ActorCritic::new(&PolicyConfig::mlp(3, action), device).err(),
+            "no actions",
+        );
     }
     let without_std = PolicyConfig {
         state_dependent_std: true,

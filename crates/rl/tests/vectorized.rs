@@ -1,62 +1,19 @@
 //! Many environments at once: the same for any number of threads, and errors that name who did what.
 
+mod common;
+
+use common::Guess;
 use polygrad_rl::{
     CartPole, Env, Pendulum, RecordEpisodeStatistics, Rng, Space, Step, StepBuffers, TMaze, TimeLimit, VectorEnv,
     Vectorized, episode_rng,
 };
 
-fn choose(rng: &mut Rng, space: &Space, actions: &mut [f32]) {
-    for action in actions.chunks_mut(space.len()) {
-        space.sample(rng, action);
-    }
-}
-
 /// Everything that is written in some steps.
-fn play<V: VectorEnv>(mut envs: V, seed: u64, steps: usize) -> Vec<StepBuffers> {
-    let mut buffers = StepBuffers::new(&envs);
-    let mut rng = Rng::new(9);
-    let mut actions = vec![0.0; envs.rows() * envs.action_space().len()];
-    envs.reset(seed, &mut buffers.observations).unwrap();
-    let mut seen = vec![buffers.clone()];
-    for _ in 0..steps {
-        choose(&mut rng, envs.action_space(), &mut actions);
-        envs.step(&actions, &mut buffers.as_mut()).unwrap();
-        seen.push(buffers.clone());
-    }
-    seen
-}
-
-/// Two agents who guess a number of chance; whoever is right gets a point, and ten points end the episode.
-#[derive(Clone, Default)]
-struct Guess {
-    number: usize,
-    points: usize,
-}
-
-impl Env<2> for Guess {
-    fn observation_space(&self) -> Space {
-        Space::boxed(&[0.0, 0.0], &[1.0, 20.0])
-    }
-    fn action_space(&self) -> Space {
-        Space::discrete(3)
-    }
-    fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
-        self.points = 0;
-        self.number = rng.below(3);
-        observation.copy_from_slice(&[0.0, 0.0, 1.0, 0.0]);
-    }
-    fn step(&mut self, action: &[f32], rng: &mut Rng, observation: &mut [f32]) -> Step<2> {
-        let rewards = [0, 1].map(|agent| f64::from(u8::from(action[agent] == self.number as f32)));
-        self.points += rewards.iter().sum::<f64>() as usize;
-        self.number = rng.below(3);
-        let points = self.points as f32;
-        observation.copy_from_slice(&[0.0, points, 1.0, points]);
-        Step {
-            rewards,
-            terminated: self.points >= 10,
-            truncated: false,
-        }
-    }
+fn play<V: VectorEnv>(envs: V, seed: u64, steps: usize) -> Vec<StepBuffers> {
+    common::play(envs, seed, steps)
+        .into_iter()
+        .map(|(buffers, _)| buffers)
+        .collect()
 }
 
 #[test]
@@ -103,7 +60,9 @@ fn an_episode_can_be_played_again_alone() {
     assert_eq!(observation, seen[0].observations[8..12]);
     for seen in &seen[1..] {
         let mut chosen = [0.0; 4];
-        choose(&mut actions, &Space::discrete(2), &mut chosen);
+        chosen
+            .chunks_mut(1)
+            .for_each(|action| Space::discrete(2).sample(&mut actions, action));
         let step = env.step(&chosen[index..=index], &mut rng, &mut observation);
         assert_eq!(
             (step.terminated, step.truncated),

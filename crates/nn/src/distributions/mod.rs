@@ -72,7 +72,7 @@ fn logits<B: Backend>(logits: &Tensor<B>, mask: Option<&Tensor<B>>) -> Result<Te
     must_be_float(logits, "logits")?;
     // Minus infinity, as masks made by hand have it, times a probability of 0 would be NaN.
     let logits = logits.to_dtype(logits.dtype().promote(DType::F32))?;
-    let logits = logits.masked_fill(&logits.lt(MASKED)?, MASKED)?;
+    let logits = logits.clamp(Some(MASKED), None)?;
     let Some(mask) = mask else { return Ok(logits) };
     if mask.dtype() != DType::Bool || mask.shape() != logits.shape() {
         return Err(Error::shape(format!(

@@ -44,6 +44,8 @@ macro_rules! tuple {
 tuple!(loss: Tensor, a: Tensor);
 tuple!(loss: Tensor, a: Tensor, b: Tensor);
 tuple!(loss: Tensor, a: Tensor, b: Tensor, c: Tensor);
+tuple!(loss: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor);
+tuple!(loss: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor);
 
 fn exactly<B: Backend, const N: usize>(tensors: Vec<Tensor<B>>) -> Result<[Tensor<B>; N]> {
     let count = tensors.len();

@@ -15,7 +15,8 @@ use polygrad_nn::{
 };
 use polygrad_onnx::{Export, Input};
 use polygrad_rl::{
-    ActionSpace, ActorCritic, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, Policy, PolicyConfig, PolicyState,
+    ActionSpace, ActorCritic, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, Policy, PolicyConfig,
+    PolicyState,
 };
 use polygrad_tensor::{DType, Device, PadMode, Result, Tensor};
 

@@ -2,6 +2,7 @@
 
 mod acrobot;
 mod cart_pole;
+mod connect_four;
 mod grid_world;
 mod mountain_car;
 mod mountain_car_continuous;
@@ -10,6 +11,7 @@ mod t_maze;
 
 pub use acrobot::Acrobot;
 pub use cart_pole::CartPole;
+pub use connect_four::ConnectFour;
 pub use grid_world::GridWorld;
 pub use mountain_car::MountainCar;
 pub use mountain_car_continuous::MountainCarContinuous;

@@ -1,7 +1,6 @@
 //! Running a policy for actions and values.
 
-use polygrad_nn::{Module, Param};
-use polygrad_tensor::{Capture, DType, Device, Result, Tensor, no_grad};
+use polygrad_tensor::{Compiled, DType, Device, ErrorKind, Result, Tensor, no_grad};
 
 use crate::{Policy, PolicyState};
 
@@ -15,26 +14,28 @@ pub(super) struct Answer {
     pub(super) state: PolicyState,
 }
 
-/// Replays a policy's forward for one step.
+/// Runs a policy step by step, compiled for its weights as they are.
 pub(super) struct Actor {
-    params: Vec<Param>,
-    capture: Capture<Parts>,
     device: Device,
-}
-
-/// Which outputs of the recording are what.
-#[derive(Clone, Copy)]
-struct Parts {
     has_std: bool,
+    /// For each number of rows; none where the policy cannot be compiled.
+    compiled: Vec<(usize, Option<Compiled>)>,
+    refusal: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn new(policy: &impl Module, device: Device) -> Self {
+    pub(super) fn new(device: Device, has_std: bool) -> Self {
         Self {
-            params: policy.parameters(),
-            capture: Capture::new(),
             device,
+            has_std,
+            compiled: Vec::new(),
+            refusal: None,
         }
+    }
+
+    /// The weights have changed.
+    pub(super) fn forget(&mut self) {
+        self.compiled.clear();
     }
 
     /// The answer to observations of a shape, where `starts` says which are the first of their episodes.
@@ -47,48 +48,59 @@ impl Actor {
     ) -> Result<Answer> {
         let rows = starts.len();
         let dims: Vec<usize> = [&[rows], shape].concat();
-        let observations = Tensor::from_vec(observations.to_vec(), dims, &self.device)?;
-        let mut inputs = vec![observations.clone()];
-        let has_state = !state.parts().is_empty();
-        let starts = match has_state {
-            true => Some(Tensor::from_vec(starts.to_vec(), [rows], &self.device)?),
-            false => None,
+        let mut inputs = vec![Tensor::from_vec(observations.to_vec(), dims, &self.device)?];
+        if !state.parts().is_empty() {
+            inputs.push(Tensor::from_vec(starts.to_vec(), [rows], &self.device)?);
+            inputs.extend(state.parts().iter().cloned());
+        }
+        let compute = || computed(policy, &inputs);
+        let index = match self.compiled.iter().position(|(other, _)| *other == rows) {
+            Some(index) => index,
+            None => {
+                let compiled = match Compiled::new(&inputs, compute) {
+                    Ok(compiled) => Some(compiled),
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {
+                        self.refusal = Some(error.message().to_owned());
+                        None
+                    }
+                    Err(error) => return Err(error),
+                };
+                self.compiled.push((rows, compiled));
+                self.compiled.len() - 1
+            }
         };
-        inputs.extend(starts.clone());
-        inputs.extend(state.parts().iter().cloned());
-        inputs.extend(self.params.iter().map(|param| param.tensor().detach()));
-        let (outputs, parts) = self.capture.run(0, inputs, || {
-            no_grad(|| {
-                let state = match &starts {
-                    Some(starts) => state.reset(starts)?,
-                    None => state.clone(),
-                };
-                let answer = policy.forward(&observations, &state)?;
-                let as_f32 = |x: &Tensor| x.to_dtype(DType::F32);
-                let mut outputs = vec![as_f32(answer.action.output())?, as_f32(&answer.value)?];
-                let log_std = answer.action.log_std();
-                if let Some(log_std) = log_std {
-                    outputs.push(as_f32(log_std)?);
-                }
-                let parts = Parts {
-                    has_std: log_std.is_some(),
-                };
-                outputs.extend(answer.state.parts().iter().cloned());
-                Ok((outputs, parts))
-            })
-        })?;
+        let outputs = match &self.compiled[index].1 {
+            Some(compiled) => compiled.run(&inputs)?,
+            None => no_grad(compute)?,
+        };
         let mut outputs = outputs.into_iter();
         let mut next = || outputs.next().map_or_else(|| Ok(Vec::new()), |x| x.to_vec::<f32>());
         Ok(Answer {
             output: next()?,
             values: next()?,
-            log_std: if parts.has_std { next()? } else { Vec::new() },
+            log_std: if self.has_std { next()? } else { Vec::new() },
             state: PolicyState::new(outputs.collect()),
         })
     }
 
-    /// Why its last run was no replay, if none will be.
+    /// Why its runs are not replayed.
     pub(super) fn refusal(&self) -> Option<&str> {
-        self.capture.refusal()
+        self.refusal.as_deref()
     }
+}
+
+/// Outputs, values, logarithms of standard deviations if there are some, and the next state: of observations, and for a policy with memory where
+/// they begin episodes, and the state.
+fn computed(policy: &impl Policy, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let state = match &inputs[1..] {
+        [] => PolicyState::new(Vec::new()),
+        [starts, parts @ ..] => PolicyState::new(parts.to_vec()).reset(starts)?,
+    };
+    let answer = policy.forward(&inputs[0], &state)?;
+    let log_std = answer.action.log_std();
+    let numbers = [Some(answer.action.output()), Some(&answer.value), log_std];
+    let numbers = numbers.into_iter().flatten().map(|x| x.to_dtype(DType::F32));
+    let mut outputs = numbers.collect::<Result<Vec<_>>>()?;
+    outputs.extend(answer.state.parts().iter().cloned());
+    Ok(outputs)
 }

@@ -6,7 +6,6 @@ use std::time::Instant;
 use polygrad_core::{Error, Result, Rng};
 use polygrad_tensor::{Device, Tensor};
 
-use super::Pending;
 use super::actor::Actor;
 use super::config::{PpoConfig, wrong};
 use super::rollout::Rollout;
@@ -79,8 +78,8 @@ impl Collector {
         };
         // The statistics of observations are those of all rows of a step.
         let together = observation_normalizer.is_some() || envs.groups() == 1;
-        let ranges = match together {
-            true => vec![0..rows],
+        let ranges: Vec<Range<usize>> = match together {
+            true => std::iter::once(0..rows).collect(),
             false => (0..envs.groups()).map(|group| envs.group_rows(group)).collect(),
         };
         let raw = space.len();
@@ -94,7 +93,7 @@ impl Collector {
         let masked = envs.action_masks().is_some();
         Ok(Self {
             rollout: Rollout::new(config.num_steps, rows, width, &actions, masked),
-            actor: Actor::new(policy, device.clone()),
+            actor: Actor::new(device.clone(), matches!(actions, ActionSpace::Continuous(_))),
             segment: config.segment_len.unwrap_or(config.num_steps),
             bootstrap: config.bootstrap_truncated,
             groups: ranges.into_iter().map(group).collect::<Result<_>>()?,
@@ -162,6 +161,7 @@ impl Collector {
         let overlapped = self.groups.len() > 1;
         let remembers = self.groups.iter().any(|group| !group.state.parts().is_empty());
         self.rollout.states.clear();
+        self.actor.forget();
         self.rollout.final_values.fill(0.0);
         self.env_seconds = 0.0;
         for step in 0..steps {

@@ -1,30 +1,38 @@
 //! The loss of PPO.
 
 use polygrad_nn::distributions::Distribution;
-use polygrad_tensor::{AnyBackend, Backend, Result, Tensor, no_grad};
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor, no_grad};
 
-use crate::{Policy, PolicyState};
+use crate::{Policy, PolicyOutput, PolicyState};
 
-/// Steps that a policy is trained on, `[T, N]` of them; `T` is 1 for a policy without memory.
+/// Steps that a policy is trained on: `[T, N]` of them, in the order in which they happened, or, for a policy without memory, `[N]` in any order.
 pub struct PpoBatch<B: Backend = AnyBackend> {
-    /// `[T, N, …]`.
+    /// `[T, N, …]` or `[N, …]`, as everything but the state.
     pub observations: Tensor<B>,
-    /// `[T, N, len]`.
+    /// Numbers of each action behind the steps.
     pub actions: Tensor<B>,
-    /// Which actions were allowed, bool `[T, N, outputs]`; all without it.
+    /// Which actions were allowed, bool, as many for each step as a policy has outputs; all without it.
     pub masks: Option<Tensor<B>>,
-    /// The logarithm of the probability of each action when it was chosen, `[T, N]`.
+    /// The logarithm of the probability of each action when it was chosen.
     pub log_probs: Tensor<B>,
-    /// `[T, N]`.
+    /// What each action was worth beyond what was to be expected.
     pub advantages: Tensor<B>,
-    /// What values are to become, `[T, N]`.
+    /// What values are to become.
     pub returns: Tensor<B>,
-    /// The values when the actions were chosen, `[T, N]`.
+    /// The values when the actions were chosen.
     pub values: Tensor<B>,
-    /// Not 0 where an observation is the first of its episode, `[T, N]`.
-    pub starts: Tensor<B>,
-    /// The state before the first step.
-    pub state: PolicyState<B>,
+    /// Where there are `T` steps: not 0 where an observation is the first of its episode, `[T, N]`, and the state before the first step.
+    pub sequence: Option<(Tensor<B>, PolicyState<B>)>,
+}
+
+impl<B: Backend> PpoBatch<B> {
+    /// What a policy says of the observations.
+    pub(super) fn answer(&self, policy: &(impl Policy<B> + ?Sized)) -> Result<PolicyOutput<B>> {
+        match &self.sequence {
+            Some((starts, state)) => policy.unroll(&self.observations, starts, state),
+            None => policy.forward(&self.observations, &PolicyState::new(Vec::new())),
+        }
+    }
 }
 
 /// What [`ppo_loss`] weighs its parts by. Those that change are tensors of rank 0, so that a captured step sees them change.
@@ -70,7 +78,7 @@ pub fn ppo_loss<B: Backend>(
     batch: &PpoBatch<B>,
     weights: &PpoWeights<B>,
 ) -> Result<PpoLosses<B>> {
-    let output = policy.unroll(&batch.observations, &batch.starts, &batch.state)?;
+    let output = batch.answer(policy)?;
     let dtype = output.value.dtype();
     let as_computed = |x: &Tensor<B>| x.to_dtype(dtype);
     let distribution = output.action.distribution(batch.masks.as_ref())?;
@@ -91,16 +99,27 @@ pub fn ppo_loss<B: Backend>(
         advantages = normalized(&advantages)?;
     }
     let gain = advantages.mul(&ratio)?;
-    let (least, most) = (clip.neg()?.add(1.0)?, clip.add(1.0)?);
-    let clipped_gain = advantages.mul(&ratio.clamp(Some(&least), Some(&most))?)?;
-    let policy = gain.minimum(&clipped_gain)?.mean(())?.neg()?;
+    // Where the clipped gain is the smaller one it is constant: nothing of it needs a gradient.
+    let (clipped, is_clipped) = no_grad(|| {
+        let within = ratio.maximum(&clip.neg()?.add(1.0)?)?.minimum(&clip.add(1.0)?)?;
+        let clipped = advantages.mul(&within)?;
+        Ok::<_, Error>((clipped.detach(), clipped.lt(&gain)?))
+    })?;
+    let policy = Tensor::where_(&is_clipped, &clipped, &gain)?.mean(())?.neg()?;
 
     let returns = as_computed(&batch.returns)?;
     let mut errors = output.value.sub(&returns)?.square()?;
     if weights.clip_value {
-        let old = as_computed(&batch.values)?;
-        let change = output.value.sub(&old)?.clamp(Some(&clip.neg()?), Some(&clip))?;
-        errors = errors.maximum(&old.add(&change)?.sub(&returns)?.square()?)?;
+        // As above, but that a value within the bounds, to rounding, is no constant.
+        let (clipped, is_clipped) = no_grad(|| {
+            let old = as_computed(&batch.values)?;
+            let change = output.value.sub(&old)?;
+            let within = change.maximum(&clip.neg()?)?.minimum(&clip)?;
+            let clipped = old.add(&within)?.sub(&returns)?.square()?;
+            let is_clipped = change.ne(&within)?.logical_and(&clipped.gt(&errors)?)?;
+            Ok::<_, Error>((clipped.detach(), is_clipped))
+        })?;
+        errors = Tensor::where_(&is_clipped, &clipped, &errors)?;
     }
     let value = errors.mean(())?.mul(0.5)?;
     let entropy = distribution.entropy()?.mean(())?;

@@ -1,5 +1,6 @@
 //! From a rollout on a device to what one step of the optimizer sees.
 
+use polygrad_nn::distributions::Distribution;
 use polygrad_nn::optim::Optimizer;
 use polygrad_nn::{CapturedStep, TrainStep};
 use polygrad_tensor::{Device, Result, Tensor, no_grad};
@@ -10,138 +11,147 @@ use super::rollout::Uploaded;
 use crate::{Policy, PolicyState};
 
 pub(super) type BoxedOptimizer = Box<dyn Optimizer + Send>;
-type Loss<P> = Box<dyn Fn(&P, &[Tensor]) -> Result<(Tensor, Tensor)> + Send>;
-/// Gives the loss, and beside it what [`Statistics`] are made of.
+type Loss<P> = Box<dyn Fn(&P, &[Tensor]) -> Result<Seen> + Send>;
+/// The loss, and of the policy, of the values, the entropy, the divergence and the share of what was clipped.
+pub(super) type Seen = (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor);
 pub(super) type Step<P> = CapturedStep<P, BoxedOptimizer, Loss<P>>;
 
-/// How a minibatch is cut out of a rollout.
+/// How a rollout is cut into minibatches.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// Steps of a segment: 1 for a policy without memory.
     pub(super) segment: usize,
     pub(super) has_masks: bool,
-    /// Tensors of a policy's state.
+    /// Tensors of a policy's state; 0 without memory.
     pub(super) state_len: usize,
     pub(super) clip_value: bool,
     pub(super) value_coefficient: f64,
     pub(super) normalize_advantages: bool,
 }
 
-/// A rollout as the inputs of a captured step, all but indices and weights.
-pub(super) fn inputs(rollout: &Uploaded) -> Vec<Tensor> {
-    let Uploaded {
-        observations,
-        actions,
-        masks,
-        log_probs,
-        values,
-        starts,
-        advantages,
-        returns,
-        states,
-    } = rollout;
-    let columns = [observations, actions, log_probs, values, starts, advantages, returns];
-    let parts = columns.into_iter().chain(masks).chain(states);
-    parts.cloned().collect()
-}
-
 impl Layout {
-    /// Which rows of a rollout of `rows` rows belong to segments, a segment in each column: `[segment, segments]`. A segment is known by its
-    /// number: which one in time, times the rows, plus the row.
-    pub(super) fn places(&self, segments: &[usize], rows: usize) -> Vec<i64> {
-        let first = |segment: &usize| segment / rows * self.segment * rows + segment % rows;
-        let at = |step: usize| {
-            segments
-                .iter()
-                .map(move |segment| (first(segment) + step * rows) as i64)
-        };
-        (0..self.segment).flat_map(at).collect()
+    /// Which rows of a rollout of `rows` rows belong to segments, step after step. A segment is known by its number: which one in time, times
+    /// the rows, plus the row.
+    fn places(&self, segments: &[usize], rows: usize) -> impl Iterator<Item = usize> {
+        let first = move |segment: usize| segment / rows * self.segment * rows + segment % rows;
+        (0..self.segment).flat_map(move |step| segments.iter().map(move |segment| first(*segment) + step * rows))
     }
 
-    /// The inputs of a step on these segments.
-    pub(super) fn select(
+    /// Where each step of minibatches of `len` segments each, taken in this order, stands in a rollout.
+    pub(super) fn order(&self, segments: &[usize], len: usize, rows: usize) -> Vec<i64> {
+        let parts = segments.chunks(len);
+        parts
+            .flat_map(|part| self.places(part, rows))
+            .map(|at| at as i64)
+            .collect()
+    }
+
+    /// The inputs of steps on minibatches of `len` segments each, taken in this order, all but the weights.
+    pub(super) fn minibatches(
         &self,
-        mut inputs: Vec<Tensor>,
+        rollout: &Uploaded,
         segments: &[usize],
+        len: usize,
         rows: usize,
-        weights: [f64; 2],
         device: &Device,
-    ) -> Result<Vec<Tensor>> {
-        let places = self.places(segments, rows);
-        let len = places.len();
-        inputs.push(Tensor::from_vec(places, [len], device)?);
-        if self.state_len > 0 {
-            let numbers: Vec<i64> = segments.iter().map(|segment| *segment as i64).collect();
-            inputs.push(Tensor::from_vec(numbers, [segments.len()], device)?);
+    ) -> Result<Vec<Vec<Tensor>>> {
+        let order = self.order(segments, len, rows);
+        let count = order.len();
+        let order = Tensor::from_vec(order, [count], device)?;
+        let remembers = self.state_len > 0;
+        let columns = [
+            Some(&rollout.observations),
+            Some(&rollout.actions),
+            rollout.masks.as_ref(),
+            Some(&rollout.log_probs),
+            Some(&rollout.values),
+            Some(&rollout.advantages),
+            Some(&rollout.returns),
+            remembers.then_some(&rollout.starts),
+        ];
+        let ordered = columns.into_iter().flatten().map(|x| x.index_select(0, &order));
+        let ordered = ordered.collect::<Result<Vec<_>>>()?;
+        let mut states = Vec::new();
+        if remembers {
+            let numbers = segments.iter().map(|segment| *segment as i64).collect();
+            let numbers = Tensor::from_vec(numbers, [segments.len()], device)?;
+            for part in &rollout.states {
+                states.push(part.index_select(1, &numbers)?);
+            }
         }
-        for weight in weights {
-            inputs.push(Tensor::from_vec(vec![weight as f32], (), device)?);
-        }
-        Ok(inputs)
+        let cut = |i: usize| {
+            let own = |x: &Tensor| {
+                let steps = len * self.segment;
+                let x = x.narrow(0, i * steps, steps)?;
+                match remembers {
+                    true => x.reshape([&[self.segment, len], &x.dims()[1..]].concat()),
+                    false => Ok(x),
+                }
+            };
+            let states = states.iter().map(|part| part.narrow(1, i * len, len));
+            ordered.iter().map(own).chain(states).collect()
+        };
+        (0..segments.len() / len).map(cut).collect()
     }
 
-    /// The reverse of [`inputs`] and [`Layout::select`], as a recording sees it.
-    fn unpack(&self, inputs: &[Tensor]) -> Result<(PpoBatch, PpoWeights)> {
-        let (columns, rest) = inputs.split_at(7);
-        let (masks, rest) = rest.split_at(usize::from(self.has_masks));
-        let (states, rest) = rest.split_at(self.state_len);
-        let (places, rest) = rest.split_at(1);
-        let (numbers, weights) = rest.split_at(usize::from(self.state_len > 0));
-        let count = places[0].numel() / self.segment;
-        let rows = |x: &Tensor| {
-            let shape = [&[self.segment, count], &x.dims()[1..]].concat();
-            x.index_select(0, &places[0])?.reshape(shape)
-        };
-        let state = states.iter().map(|part| part.index_select(1, &numbers[0]));
+    /// The reverse of [`Layout::minibatches`], as a recording sees it; and the weights behind them.
+    fn unpack<'a>(&self, inputs: &'a [Tensor]) -> (PpoBatch, &'a [Tensor]) {
+        let mut rest = inputs.iter().cloned();
+        let mut next = || rest.next().unwrap_or_else(|| inputs[0].clone());
+        let (observations, actions) = (next(), next());
+        let masks = self.has_masks.then(&mut next);
+        let [log_probs, values, advantages, returns] = [next(), next(), next(), next()];
+        let sequence = (self.state_len > 0).then(|| {
+            let starts = next();
+            (starts, PolicyState::new((0..self.state_len).map(|_| next()).collect()))
+        });
         let batch = PpoBatch {
-            observations: rows(&columns[0])?,
-            actions: rows(&columns[1])?,
-            masks: masks.first().map(rows).transpose()?,
-            log_probs: rows(&columns[2])?,
-            values: rows(&columns[3])?,
-            starts: rows(&columns[4])?,
-            advantages: rows(&columns[5])?,
-            returns: rows(&columns[6])?,
-            state: PolicyState::new(state.collect::<Result<_>>()?),
+            observations,
+            actions,
+            masks,
+            log_probs,
+            values,
+            advantages,
+            returns,
+            sequence,
         };
-        let weights = PpoWeights {
-            clip: weights[0].clone(),
-            entropy: weights[1].clone(),
-            value: self.value_coefficient,
-            clip_value: self.clip_value,
-            normalize_advantages: self.normalize_advantages,
-        };
-        Ok((batch, weights))
+        (batch, &inputs[inputs.len() - rest.len()..])
     }
 
     /// The step of the optimizer.
     pub(super) fn step<P: Policy>(self, policy: P, optimizer: BoxedOptimizer, config: &PpoConfig) -> Step<P> {
         let loss: Loss<P> = Box::new(move |policy, inputs| {
-            let (batch, weights) = self.unpack(inputs)?;
+            let (batch, weights) = self.unpack(inputs);
+            let weights = PpoWeights {
+                clip: weights[0].clone(),
+                entropy: weights[1].clone(),
+                value: self.value_coefficient,
+                clip_value: self.clip_value,
+                normalize_advantages: self.normalize_advantages,
+            };
             let losses = ppo_loss(policy, &batch, &weights)?;
-            let seen = [
-                &losses.policy,
-                &losses.value,
-                &losses.entropy,
-                &losses.approx_kl,
-                &losses.clip_fraction,
-            ];
-            let seen = no_grad(|| Tensor::stack(&seen.map(Tensor::detach).each_ref(), 0))?;
-            Ok((losses.loss, seen))
+            Ok((
+                losses.loss,
+                losses.policy,
+                losses.value,
+                losses.entropy,
+                losses.approx_kl,
+                losses.clip_fraction,
+            ))
         });
         TrainStep::new(policy, optimizer, loss)
             .clip_grad_norm(config.max_grad_norm)
             .captured()
     }
 
-    /// The logarithms of the probabilities of actions, and values, of segments, by the policy as it is: `[segment * segments]` each.
-    pub(super) fn evaluate<P: Policy>(&self, policy: &P, inputs: &[Tensor]) -> Result<[Tensor; 2]> {
+    /// The logarithms of the probabilities of a minibatch's actions, and its values, by the policy as it is: `[steps]` each.
+    pub(super) fn evaluate<P: Policy>(&self, policy: &P, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         no_grad(|| {
-            let (batch, _) = self.unpack(inputs)?;
-            let output = policy.unroll(&batch.observations, &batch.starts, &batch.state)?;
+            let (batch, _) = self.unpack(inputs);
+            let output = batch.answer(policy)?;
             let distribution = output.action.distribution(batch.masks.as_ref())?;
-            let log_probs = polygrad_nn::distributions::Distribution::log_prob(&distribution, &batch.actions)?;
-            Ok([log_probs.flatten(0, 1)?, output.value.flatten(0, 1)?])
+            let flat = |x: Tensor| x.reshape([-1]);
+            Ok(vec![flat(distribution.log_prob(&batch.actions)?)?, flat(output.value)?])
         })
     }
 }

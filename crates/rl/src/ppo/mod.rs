@@ -24,7 +24,7 @@ pub use loss::{PpoBatch, PpoLosses, PpoWeights, ppo_loss};
 use crate::{ActorCritic, Episode, ObservationNormalizer, Policy, VectorEnv};
 use collector::Collector;
 use config::wrong;
-use minibatch::{Layout, Step, inputs};
+use minibatch::{Layout, Seen, Step};
 use rollout::Uploaded;
 
 /// Trains a policy in environments, by proximal policy optimization.
@@ -244,9 +244,10 @@ impl<P: Policy> Ppo<P> {
             self.config.gamma,
             self.config.gae_lambda,
         )?;
+        let number = |x: f64| Tensor::from_vec(vec![x as f32], (), &self.device);
         let weights = [
-            self.config.clip.at(progress),
-            self.config.entropy_coefficient.at(progress),
+            number(self.config.clip.at(progress))?,
+            number(self.config.entropy_coefficient.at(progress))?,
         ];
         let shape = self.collector.shape.clone();
         let rows = self.collector.rollout.rows;
@@ -258,21 +259,19 @@ impl<P: Policy> Ppo<P> {
         let mut epochs = 0;
         while epochs < self.config.update_epochs {
             if let Some(trace) = self.config.v_trace {
-                self.correct(&mut uploaded, trace, weights)?;
+                self.correct(&mut uploaded, trace)?;
             }
             for i in (1..order.len()).rev() {
                 order.swap(i, rng.below(i + 1));
             }
-            let whole = inputs(&uploaded);
-            for segments in order.chunks(len) {
-                let batch = self
-                    .layout
-                    .select(whole.clone(), segments, rows, weights, &self.device)?;
-                seen.push(self.step.step(&batch)?.1);
+            let batches = self.layout.minibatches(&uploaded, &order, len, rows, &self.device)?;
+            for mut batch in batches {
+                batch.extend_from_slice(&weights);
+                seen.push(self.step.step(&batch)?);
             }
             epochs += 1;
             if let (Some(target), Some(last)) = (self.config.target_kl, seen.last())
-                && last.to_vec::<f32>()?[KL] > target as f32
+                && last.4.item()? > target
             {
                 break;
             }
@@ -289,29 +288,34 @@ impl<P: Policy> Ppo<P> {
     }
 
     /// Replaces targets and advantages by those of V-trace, for the policy as it is.
-    fn correct(&mut self, rollout: &mut Uploaded, trace: VTraceConfig, weights: [f64; 2]) -> Result<()> {
+    fn correct(&mut self, rollout: &mut Uploaded, trace: VTraceConfig) -> Result<()> {
         let memory = &self.collector.rollout;
         let (rows, count) = (memory.rows, memory.rewards.len());
-        let whole = inputs(rollout);
         let segments: Vec<usize> = (0..count / self.layout.segment).collect();
-        let (mut log_probs, mut values) = (vec![0.0; count], vec![0.0; count]);
+        let len = segments.len() / self.config.num_minibatches;
         let (layout, policy) = (self.layout, self.step.model());
-        for part in segments.chunks(segments.len() / self.config.num_minibatches) {
-            let batch = layout.select(whole.clone(), part, rows, weights, &self.device)?;
-            let params = policy.parameters();
-            let params = params.iter().map(|param| param.tensor().detach());
+        let params: Vec<Tensor> = policy
+            .parameters()
+            .iter()
+            .map(|param| param.tensor().detach())
+            .collect();
+        let mut found = [Vec::with_capacity(count), Vec::with_capacity(count)];
+        for batch in layout.minibatches(rollout, &segments, len, rows, &self.device)? {
+            let inputs = batch.iter().chain(&params).cloned().collect();
             let (outputs, ()) = self
                 .evaluation
-                .run(0, batch.iter().cloned().chain(params).collect(), || {
-                    Ok((layout.evaluate(policy, &batch)?.to_vec(), ()))
-                })?;
-            let places = layout.places(part, rows);
-            for (x, all) in outputs.iter().zip([&mut log_probs, &mut values]) {
-                for (value, at) in x.to_vec::<f32>()?.into_iter().zip(&places) {
-                    all[*at as usize] = value;
-                }
+                .run(0, inputs, || Ok((layout.evaluate(policy, &batch)?, ())))?;
+            for (all, x) in found.iter_mut().zip(&outputs) {
+                all.extend(x.to_vec::<f32>()?);
             }
         }
+        let order = layout.order(&segments, len, rows);
+        let [log_probs, values] = found.map(|found| {
+            let mut all = vec![0.0; count];
+            order.iter().zip(found).for_each(|(at, x)| all[*at as usize] = x);
+            all
+        });
+        self.collector.actor.forget();
         let last_values = self.collector.values(self.step.model())?;
         let memory = &self.collector.rollout;
         let log_ratios: Vec<f32> = log_probs
@@ -341,9 +345,6 @@ impl<P: Policy> Ppo<P> {
     }
 }
 
-/// Where the estimate of the divergence stands in what a step gives.
-const KL: usize = 3;
-
 struct Learnt {
     means: [f64; 5],
     last_kl: f64,
@@ -352,14 +353,20 @@ struct Learnt {
 }
 
 impl Learnt {
-    fn new(seen: &[Tensor], returns: Vec<f32>, epochs: usize) -> Result<Self> {
+    fn new(seen: &[Seen], returns: Vec<f32>, epochs: usize) -> Result<Self> {
         let (mut means, mut last_kl) = ([0.0; 5], 0.0);
-        for step in seen {
-            let values = step.to_vec::<f32>()?;
-            for (mean, value) in means.iter_mut().zip(&values) {
-                *mean += f64::from(*value) / seen.len() as f64;
+        for (_, policy, value, entropy, approx_kl, clip_fraction) in seen {
+            last_kl = approx_kl.item()?;
+            let values = [
+                policy.item()?,
+                value.item()?,
+                entropy.item()?,
+                last_kl,
+                clip_fraction.item()?,
+            ];
+            for (mean, value) in means.iter_mut().zip(values) {
+                *mean += value / seen.len() as f64;
             }
-            last_kl = f64::from(values[KL]);
         }
         match means.iter().all(|mean| mean.is_finite()) {
             true => Ok(Self {
@@ -405,26 +412,3 @@ fn explained_variance(values: &[f32], returns: &[f32]) -> f64 {
         1.0 - moments(&errors).1 / whole
     }
 }
-
-// PENDING
-pub(crate) trait Pending {
-    fn groups(&self) -> usize {
-        1
-    }
-    fn group_rows(&self, _g: usize) -> std::ops::Range<usize> {
-        0..0
-    }
-    fn begin_step(&mut self, _g: usize, _a: &[f32]) -> Result<()> {
-        Ok(())
-    }
-    fn finish_step(&mut self, _g: usize, _o: &mut crate::StepSlices<'_>) -> Result<()> {
-        Ok(())
-    }
-    fn state(&self) -> Result<serde_json::Value> {
-        Ok(serde_json::Value::Null)
-    }
-    fn restore(&mut self, _s: &serde_json::Value, _o: &mut [f32]) -> Result<()> {
-        Ok(())
-    }
-}
-impl<V: VectorEnv + ?Sized> Pending for V {}

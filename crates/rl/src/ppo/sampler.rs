@@ -55,12 +55,13 @@ pub(super) fn choose(
             let numbers = action.iter_mut().zip(params.output).zip(params.log_std);
             let terms = numbers.map(|((x, mean), log_std)| {
                 let (mean, log_std) = (f64::from(*mean), f64::from(*log_std));
+                let std = log_std.exp();
                 *x = match rng.as_deref_mut() {
-                    Some(rng) => (mean + log_std.exp() * rng.normal()) as f32,
+                    Some(rng) => (mean + std * rng.normal()) as f32,
                     None => mean as f32,
                 };
                 // Of the number as it was rounded.
-                let apart = (f64::from(*x) - mean) / log_std.exp();
+                let apart = (f64::from(*x) - mean) / std;
                 -0.5 * apart * apart - log_std - half_log_tau
             });
             terms.sum()

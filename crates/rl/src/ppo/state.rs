@@ -5,7 +5,7 @@ use polygrad_tensor::{Error, ErrorKind, Result, Tensor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Pending, Ppo};
+use super::Ppo;
 use crate::{EpisodeStatistics, ObservationNormalizer, Policy, PolicyState, RewardNormalizer};
 
 /// Under this name a checkpoint has what is beside weights and moments.

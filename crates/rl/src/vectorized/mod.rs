@@ -1,5 +1,6 @@
 //! Many environments out of one kind, in one thread or several.
 
+mod saved;
 mod shard;
 mod worker;
 
@@ -7,12 +8,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use polygrad_core::{Error, Result};
+use serde_json::Value;
 
-use crate::vector::check_len;
+use crate::vector::{all_at_once, check_len};
 use crate::{Env, Space, StepSlices, VectorEnv};
+use saved::Saved;
+pub(crate) use saved::{read, write};
 pub use shard::episode_rng;
 use shard::{Shard, Spaces, is_in, not_allowed};
-use worker::Worker;
+use worker::{Worker, Workers};
 
 /// Environments of one kind, as a [`VectorEnv`].
 ///
@@ -24,9 +28,10 @@ use worker::Worker;
 pub struct Vectorized<E, const A: usize = 1> {
     spaces: Arc<Spaces>,
     num_envs: usize,
+    seed: u64,
     /// The first ones, which step in the caller's thread.
     own: Shard<E, A>,
-    workers: Vec<Worker>,
+    workers: Workers,
     /// `[rows, mask_len]`.
     masks: Vec<bool>,
     /// There was a reset, and no step has failed since.
@@ -73,7 +78,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
     pub fn new(make: impl FnMut(usize) -> E, n: usize) -> Result<Self> {
         let envs: Vec<E> = (0..n).map(make).collect();
         let spaces = Arc::new(spaces_of(&envs)?);
-        Ok(Self::of(Shard::new(envs, 0, &spaces), Vec::new(), spaces, n))
+        Ok(Self::of(Shard::new(envs, 0, &spaces), Workers::default(), spaces, n))
     }
 
     /// The same in `threads` threads, of which the caller's is one; with fewer environments there are fewer threads.
@@ -87,30 +92,121 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         E: Send + 'static,
     {
         if threads == 0 {
-            return Err(Error::invalid("0 threads can step no environment").with_hint("1 is the caller's thread alone"));
+            return Err(no_threads());
         }
         let mut envs: Vec<E> = (0..n).map(make).collect();
         let spaces = Arc::new(spaces_of(&envs)?);
         let threads = threads.min(n);
-        let mut workers = Vec::new();
-        for index in (1..threads).rev() {
-            let first = index * n / threads;
-            let shard = Shard::new(envs.split_off(first), first, &spaces);
-            workers.push(Worker::start(shard)?);
-        }
-        workers.reverse();
+        let shards = split(&mut envs, 1, threads, &spaces);
+        let workers = Workers::start(shards, threads - 1)?;
         Ok(Self::of(Shard::new(envs, 0, &spaces), workers, spaces, n))
     }
 
-    fn of(own: Shard<E, A>, workers: Vec<Worker>, spaces: Arc<Spaces>, num_envs: usize) -> Self {
+    /// All environments in `threads` threads that are not the caller's, in groups: while a group steps, the caller computes the actions of
+    /// another. The numbers are those of [`new`](Self::new), bit by bit.
+    ///
+    /// There is a group for each thread, and with one thread there are two, which it steps in turn. So the time of a step is the longer of
+    /// the two, the environments' and the policy's, where it was their sum: worth it where both take much longer than waking a thread.
+    /// A group has at least 4 rows, since products of fewer may round otherwise and a policy would see it; so few environments make
+    /// fewer groups, and fewer threads.
+    ///
+    /// ```
+    /// use polygrad_rl::{CartPole, StepBuffers, VectorEnv, Vectorized};
+    /// # fn main() -> polygrad_core::Result<()> {
+    /// let mut envs = Vectorized::asynchronous(|_| CartPole::v1(), 8, 1)?;
+    /// let mut buffers = StepBuffers::new(&envs);
+    /// envs.reset(0, &mut buffers.observations)?;
+    /// for group in 0..envs.groups() {
+    ///     envs.begin_step(group, &[1.0; 4])?;
+    /// }
+    /// for group in 0..envs.groups() {
+    ///     let rows = envs.group_rows(group);
+    ///     envs.finish_step(group, &mut buffers.as_mut().rows(rows))?;
+    ///     // What is seen leads to actions, while the other group steps.
+    ///     envs.begin_step(group, &[0.0; 4])?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`threaded`](Self::threaded).
+    pub fn asynchronous(make: impl FnMut(usize) -> E, n: usize, threads: usize) -> Result<Self>
+    where
+        E: Send + 'static,
+    {
+        if threads == 0 {
+            return Err(no_threads());
+        }
+        let mut envs: Vec<E> = (0..n).map(make).collect();
+        let spaces = Arc::new(spaces_of(&envs)?);
+        let most = n / LEAST_ROWS.div_ceil(A);
+        let groups = threads.max(2).min(most.max(1));
+        let shards = split(&mut envs, 0, groups, &spaces);
+        let workers = Workers::start(shards, threads.min(groups))?;
+        Ok(Self::of(Shard::new(envs, 0, &spaces), workers, spaces, n))
+    }
+
+    fn of(own: Shard<E, A>, workers: Workers, spaces: Arc<Spaces>, num_envs: usize) -> Self {
         Self {
             masks: vec![true; num_envs * A * spaces.mask_len],
             own,
             workers,
             spaces,
             num_envs,
+            seed: 0,
             ready: false,
         }
+    }
+
+    /// Reads a state, and sees whether it is of such environments.
+    fn read(&self, state: &Value) -> Result<Saved> {
+        let saved: Saved = read(STATE, state)?;
+        saved.check(self.num_envs, A, &self.spaces)?;
+        Ok(saved)
+    }
+
+    /// Waits for groups that step, before all that they do is forgotten.
+    fn settle(&mut self) {
+        self.ready = false;
+        self.workers.all.iter_mut().for_each(Worker::settle);
+    }
+
+    /// Whether a group can begin a step, or finish one.
+    fn check_group(&self, group: usize, busy: bool) -> Result<()> {
+        let groups = self.groups();
+        if !self.is_asynchronous() {
+            return Err(all_at_once());
+        }
+        match self.workers.all.get(group) {
+            None => Err(Error::out_of_range(format!("there is no group {group} of {groups}"))),
+            Some(worker) if worker.is_busy() == busy => Ok(()),
+            Some(_) if busy => {
+                let message = format!("group {group} has begun no step");
+                Err(Error::invalid(message).with_hint("call `begin_step` first"))
+            }
+            Some(_) => Err(still_stepping(group)),
+        }
+    }
+
+    /// Whether all environments are in threads that are not the caller's.
+    fn is_asynchronous(&self) -> bool {
+        self.own.rows().is_empty()
+    }
+
+    fn check_ready(&self, what: &str) -> Result<()> {
+        if let Some(group) = self.workers.all.iter().position(Worker::is_busy) {
+            return Err(still_stepping(group));
+        }
+        self.check_reset(what)
+    }
+
+    fn check_reset(&self, what: &str) -> Result<()> {
+        if self.ready {
+            return Ok(());
+        }
+        let message = format!("`{what}` before `reset`, or after a step that failed");
+        Err(Error::invalid(message).with_hint("call `reset` first"))
     }
 
     /// Whether the rows from `first` on may do these actions.
@@ -152,19 +248,20 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
         let (width, mask_len) = (self.spaces.observation.len(), self.spaces.mask_len);
         check_len("observations", observations.len(), self.rows() * width)?;
-        self.ready = false;
+        self.settle();
+        self.seed = seed;
         let mut outcome = Ok(());
-        for worker in &mut self.workers {
+        for worker in &mut self.workers.all {
             outcome = outcome.and(worker.begin_reset(seed));
         }
         let observed = &mut observations[times(self.own.rows(), width)];
         let masks = &mut self.masks[times(self.own.rows(), mask_len)];
         // The first failure, since environments are in the order of the shards.
         outcome = outcome.and(self.own.reset(seed, observed, masks));
-        for worker in &mut self.workers {
+        for worker in &mut self.workers.all {
             let observed = &mut observations[times(worker.rows(), width)];
             let masks = &mut self.masks[times(worker.rows(), mask_len)];
-            outcome = outcome.and(worker.finish_reset(observed, masks));
+            outcome = outcome.and(worker.finish_observations(observed, masks));
         }
         self.ready = outcome.is_ok();
         outcome
@@ -174,28 +271,122 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
         let (width, mask_len) = (self.spaces.action.len(), self.spaces.mask_len);
         check_len("actions", actions.len(), self.rows() * width)?;
         out.check(self)?;
+        self.check_ready("step")?;
         self.check_actions(0, actions)?;
-        if !std::mem::replace(&mut self.ready, false) {
-            let message = "`step` before `reset`, or after a step that failed";
-            return Err(Error::invalid(message).with_hint("call `reset` first"));
-        }
+        self.ready = false;
         let mut outcome = Ok(());
-        for worker in &mut self.workers {
+        for worker in &mut self.workers.all {
             outcome = outcome.and(worker.begin_step(&actions[times(worker.rows(), width)]));
         }
         let own = self.own.rows();
         let masks = &mut self.masks[times(own.clone(), mask_len)];
         outcome = outcome.and(
             self.own
-                .step(&actions[times(own.clone(), width)], &mut out.part(own), masks),
+                .step(&actions[times(own.clone(), width)], &mut out.rows(own), masks),
         );
-        for worker in &mut self.workers {
+        for worker in &mut self.workers.all {
             let masks = &mut self.masks[times(worker.rows(), mask_len)];
-            outcome = outcome.and(worker.finish_step(&mut out.part(worker.rows()), masks));
+            outcome = outcome.and(worker.finish_step(&mut out.rows(worker.rows()), masks));
         }
         self.ready = outcome.is_ok();
         outcome
     }
+    fn groups(&self) -> usize {
+        if self.is_asynchronous() {
+            self.workers.all.len()
+        } else {
+            1
+        }
+    }
+
+    fn group_rows(&self, group: usize) -> Range<usize> {
+        match self.workers.all.get(group) {
+            Some(worker) if self.is_asynchronous() => worker.rows(),
+            _ if group == 0 => 0..self.rows(),
+            _ => 0..0,
+        }
+    }
+
+    fn begin_step(&mut self, group: usize, actions: &[f32]) -> Result<()> {
+        self.check_group(group, false)?;
+        let rows = self.group_rows(group);
+        check_len("actions", actions.len(), rows.len() * self.spaces.action.len())?;
+        self.check_reset("begin_step")?;
+        self.check_actions(rows.start, actions)?;
+        self.workers.all[group].begin_step(actions)
+    }
+
+    fn finish_step(&mut self, group: usize, out: &mut StepSlices<'_>) -> Result<()> {
+        self.check_group(group, true)?;
+        let rows = self.group_rows(group);
+        out.check_rows(rows.len(), self.spaces.observation.len())?;
+        let masks = &mut self.masks[times(rows, self.spaces.mask_len)];
+        let outcome = self.workers.all[group].finish_step(out, masks);
+        self.ready &= outcome.is_ok();
+        outcome
+    }
+
+    fn state(&self) -> Result<Value> {
+        self.check_ready("state")?;
+        let mut episodes = self.own.save()?;
+        for worker in &self.workers.all {
+            episodes.extend(worker.save()?);
+        }
+        write(STATE, &Saved::new(A, &self.spaces, self.seed, episodes))
+    }
+
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        let (width, mask_len) = (self.spaces.observation.len(), self.spaces.mask_len);
+        check_len("observations", observations.len(), self.rows() * width)?;
+        let Saved { seed, mut episodes, .. } = self.read(state)?;
+        self.settle();
+        self.seed = seed;
+        let mut outcome = Ok(());
+        for worker in self.workers.all.iter_mut().rev() {
+            let own = episodes.split_off(worker.rows().start / A);
+            outcome = worker.begin_restore(seed, own).and(outcome);
+        }
+        let observed = &mut observations[times(self.own.rows(), width)];
+        let masks = &mut self.masks[times(self.own.rows(), mask_len)];
+        outcome = outcome.and(self.own.restore(seed, &episodes, observed, masks));
+        for worker in &mut self.workers.all {
+            let observed = &mut observations[times(worker.rows(), width)];
+            let masks = &mut self.masks[times(worker.rows(), mask_len)];
+            outcome = outcome.and(worker.finish_observations(observed, masks));
+        }
+        self.ready = outcome.is_ok();
+        outcome
+    }
+}
+
+const STATE: &str = "the environments";
+
+/// How many rows a group has at least. The CPU backend multiplies fewer in another order.
+const LEAST_ROWS: usize = 4;
+
+fn still_stepping(group: usize) -> Error {
+    Error::invalid(format!("group {group} is still stepping")).with_hint("call `finish_step` first")
+}
+
+fn no_threads() -> Error {
+    Error::invalid("0 threads can step no environment").with_hint("use at least 1")
+}
+
+/// Takes the shards from `first` on out of environments that are dealt to so many.
+fn split<E: Env<A>, const A: usize>(
+    envs: &mut Vec<E>,
+    first: usize,
+    shards: usize,
+    spaces: &Arc<Spaces>,
+) -> Vec<Shard<E, A>> {
+    let n = envs.len();
+    let begin = |index: usize| index * n / shards;
+    let mut taken: Vec<_> = (first..shards)
+        .rev()
+        .map(|index| Shard::new(envs.split_off(begin(index)), begin(index), spaces))
+        .collect();
+    taken.reverse();
+    taken
 }
 
 /// Where the numbers of rows lie.

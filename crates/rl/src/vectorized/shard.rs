@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use polygrad_core::{Error, Result, Rng};
 
+use super::saved::{Episode, MOST_STEPS};
 use crate::fault::{not_finite, panic_message};
-use crate::{Env, Space, StepSlices};
+use crate::hash::Hash;
+use crate::{Env, Space, Step, StepSlices};
 
 /// The generator of an episode in [`Vectorized`](crate::Vectorized): with it, one environment alone does again what it did there.
 ///
@@ -29,6 +31,8 @@ struct Slot<E> {
     rng: Rng,
     episode: u64,
     step: u64,
+    /// Those of the running episode, the first [`MOST_STEPS`].
+    actions: Vec<f32>,
 }
 
 impl<E> Slot<E> {
@@ -37,9 +41,72 @@ impl<E> Slot<E> {
         E: Env<A>,
     {
         self.step = 0;
+        self.actions.clear();
         self.rng = episode_rng(seed, index, self.episode);
         self.env.reset(&mut self.rng, observation);
         is_finite(observation)
+    }
+
+    #[inline]
+    fn step<const A: usize>(&mut self, action: &[f32], observation: &mut [f32]) -> Result<Step<A>, String>
+    where
+        E: Env<A>,
+    {
+        self.step += 1;
+        if self.step <= MOST_STEPS {
+            match action {
+                // The usual case, without a call to copy memory.
+                [one] => self.actions.push(*one),
+                _ => self.actions.extend_from_slice(action),
+            }
+        }
+        let step = self.env.step(action, &mut self.rng, observation);
+        is_finite(observation)?;
+        Ok(step)
+    }
+
+    /// Plays the episode to where it was when it was saved.
+    fn play_again<const A: usize>(
+        &mut self,
+        spaces: &Spaces,
+        saved: &Episode,
+        observation: &mut [f32],
+        mask: &mut [bool],
+    ) -> Result<(), String>
+    where
+        E: Env<A>,
+    {
+        let width = A * spaces.action.len();
+        if !mask.is_empty() {
+            self.ask_mask(spaces, mask)?;
+        }
+        for number in 0..saved.steps as usize {
+            let action = &saved.actions[number * width..(number + 1) * width];
+            if !mask.is_empty() {
+                let mut own = mask.chunks(spaces.mask_len).zip(action.chunks(spaces.action.len()));
+                if !own.all(|(mask, action)| spaces.action.allows(mask, action)) {
+                    return Err("no longer allows an action of its saved episode".to_owned());
+                }
+            }
+            if self.step(action, observation)?.ended() {
+                return Err("ended its saved episode before the last of its actions".to_owned());
+            }
+            if !mask.is_empty() {
+                self.ask_mask(spaces, mask)?;
+            }
+        }
+        if self.hash(observation) != saved.seen {
+            return Err("shows something else than it did when it was saved".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Of what is seen, and of the generator.
+    fn hash(&self, observation: &[f32]) -> u64 {
+        Hash::new()
+            .numbers(observation)
+            .add(self.rng.clone().next_u64())
+            .value()
     }
 
     fn ask_mask<const A: usize>(&self, spaces: &Spaces, mask: &mut [bool]) -> Result<(), String>
@@ -95,6 +162,8 @@ pub(super) struct Shard<E, const A: usize> {
     first: usize,
     seed: u64,
     spaces: Arc<Spaces>,
+    /// What is seen, `[rows, observation_space().len()]`.
+    seen: Vec<f32>,
 }
 
 impl<E: Env<A>, const A: usize> Shard<E, A> {
@@ -104,8 +173,11 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
             rng: Rng::new(0),
             episode: 0,
             step: 0,
+            // It grows with longer episodes.
+            actions: Vec::with_capacity(A * spaces.action.len() * 128),
         };
         Self {
+            seen: vec![0.0; envs.len() * A * spaces.observation.len()],
             slots: envs.into_iter().map(slot).collect(),
             first,
             seed: 0,
@@ -138,6 +210,7 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
                     slot.ask_mask(&shard.spaces, &mut masks[i * mask_len..(i + 1) * mask_len])?;
                 }
             }
+            shard.seen.copy_from_slice(observations);
             Ok(())
         })
     }
@@ -157,12 +230,10 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
         let mask_len = A * self.spaces.mask_len;
         for (i, slot) in self.slots.iter_mut().enumerate() {
             *at = i;
-            slot.step += 1;
             let action = &actions[i * A * action_len..(i + 1) * A * action_len];
             let numbers = i * width..(i + 1) * width;
             let observation = &mut out.observations[numbers.clone()];
-            let step = slot.env.step(action, &mut slot.rng, observation);
-            is_finite(observation)?;
+            let step = slot.step(action, observation)?;
             for (agent, reward) in step.rewards.iter().enumerate() {
                 let row = i * A + agent;
                 // Too large for f32 is infinite too.
@@ -183,7 +254,53 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
                 slot.ask_mask(&self.spaces, &mut masks[i * mask_len..(i + 1) * mask_len])?;
             }
         }
+        self.seen.copy_from_slice(out.observations);
         Ok(())
+    }
+
+    /// What the running episodes go on from.
+    pub(super) fn save(&self) -> Result<Vec<Episode>> {
+        let width = A * self.observation_len();
+        let save = |(i, slot): (usize, &Slot<E>)| {
+            if slot.step > MOST_STEPS {
+                let (index, steps) = (self.first + i, slot.step);
+                return Err(Error::invalid(format!(
+                    "environment {index} has done {steps} steps in its episode, of which only {MOST_STEPS} are kept"
+                ))
+                .with_hint("a `TimeLimit` makes episodes shorter"));
+            }
+            Ok(Episode {
+                number: slot.episode,
+                steps: slot.step,
+                actions: slot.actions.clone(),
+                seen: slot.hash(&self.seen[i * width..(i + 1) * width]),
+            })
+        };
+        self.slots.iter().enumerate().map(save).collect()
+    }
+
+    /// Goes on from what [`save`](Self::save) gave of as many environments.
+    pub(super) fn restore(
+        &mut self,
+        seed: u64,
+        episodes: &[Episode],
+        observations: &mut [f32],
+        masks: &mut [bool],
+    ) -> Result<()> {
+        self.seed = seed;
+        self.guarded(|shard, at| {
+            let (width, mask_len) = (A * shard.observation_len(), A * shard.spaces.mask_len);
+            for (i, (slot, saved)) in shard.slots.iter_mut().zip(episodes).enumerate() {
+                *at = i;
+                slot.episode = saved.number;
+                let observation = &mut observations[i * width..(i + 1) * width];
+                slot.begin(seed, shard.first + i, observation)?;
+                let mask = &mut masks[i * mask_len..(i + 1) * mask_len];
+                slot.play_again(&shard.spaces, saved, observation, mask)?;
+            }
+            shard.seen.copy_from_slice(observations);
+            Ok(())
+        })
     }
 
     /// Runs what steps environments, and says which of them failed where.

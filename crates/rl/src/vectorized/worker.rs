@@ -1,4 +1,4 @@
-//! A thread with environments of its own. Memory goes there with a job and comes back with it, so that nothing is shared.
+//! Threads with environments of their own. Memory goes there with a job and comes back with it, so that nothing is shared.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -6,89 +6,163 @@ use std::thread::{self, JoinHandle};
 
 use polygrad_core::{Error, ErrorKind, Result};
 
+use super::saved::Episode;
 use super::shard::Shard;
 use crate::{Env, StepBuffers, StepSlices};
 
+#[derive(Clone, Copy)]
 enum Task {
     Reset(u64),
     Step,
+    Save,
+    Restore(u64),
 }
 
 struct Job {
     task: Task,
+    /// Whose it is, among those of the thread.
+    shard: usize,
     actions: Vec<f32>,
     buffers: StepBuffers,
     masks: Vec<bool>,
+    /// What is saved or restored.
+    episodes: Vec<Episode>,
     outcome: Result<()>,
 }
 
+impl Job {
+    fn new(shard: usize, rows: usize, width: usize, masks: usize) -> Self {
+        Self {
+            task: Task::Step,
+            shard,
+            actions: Vec::new(),
+            buffers: StepBuffers::with_rows(rows, width),
+            masks: vec![true; masks],
+            episodes: Vec::new(),
+            outcome: Ok(()),
+        }
+    }
+
+    fn run<E: Env<A>, const A: usize>(&mut self, shard: &mut Shard<E, A>) -> Result<()> {
+        let (observations, masks) = (&mut self.buffers.observations, &mut self.masks);
+        match self.task {
+            Task::Reset(seed) => shard.reset(seed, observations, masks),
+            Task::Step => shard.step(&self.actions, &mut self.buffers.as_mut(), masks),
+            Task::Save => {
+                self.episodes = shard.save()?;
+                Ok(())
+            }
+            Task::Restore(seed) => shard.restore(seed, &std::mem::take(&mut self.episodes), observations, masks),
+        }
+    }
+}
+
+/// Threads, and what they are asked by: the workers are dropped first, which ends the threads.
+#[derive(Default)]
+pub(super) struct Workers {
+    pub(super) all: Vec<Worker>,
+    threads: Vec<Joined>,
+}
+
+/// Waits for its thread when it is dropped.
+struct Joined(Option<JoinHandle<()>>);
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // It only fails if an environment panics when it is dropped, and that has been printed.
+            thread.join().ok();
+        }
+    }
+}
+
+/// One shard, in a thread that may have others.
 pub(super) struct Worker {
     /// Its rows among all.
     rows: Range<usize>,
-    /// Dropped first, which ends the thread.
-    jobs: Option<SyncSender<Job>>,
+    shard: usize,
+    jobs: SyncSender<Job>,
     done: Receiver<Job>,
     /// None while the thread has it.
     job: Option<Job>,
-    thread: Option<JoinHandle<()>>,
 }
 
 fn ended() -> Error {
     Error::invalid("a thread of environments has ended").with_hint("make the environments anew")
 }
 
-fn work<E: Env<A>, const A: usize>(mut shard: Shard<E, A>, jobs: &Receiver<Job>, done: &SyncSender<Job>) {
+fn work<E: Env<A>, const A: usize>(mut shards: Vec<(Shard<E, A>, SyncSender<Job>)>, jobs: &Receiver<Job>) {
     while let Ok(mut job) = jobs.recv() {
-        job.outcome = match job.task {
-            Task::Reset(seed) => shard.reset(seed, &mut job.buffers.observations, &mut job.masks),
-            Task::Step => shard.step(&job.actions, &mut job.buffers.as_mut(), &mut job.masks),
-        };
+        let (shard, done) = &mut shards[job.shard];
+        job.outcome = job.run(shard);
         if done.send(job).is_err() {
             return;
         }
     }
 }
 
-impl Worker {
-    pub(super) fn start<E, const A: usize>(shard: Shard<E, A>) -> Result<Self>
+impl Workers {
+    /// A worker for each shard, in so many threads, each of which has every so manieth.
+    pub(super) fn start<E, const A: usize>(shards: Vec<Shard<E, A>>, threads: usize) -> Result<Self>
     where
         E: Env<A> + Send + 'static,
     {
-        let rows = shard.rows();
-        let job = Job {
-            task: Task::Step,
-            actions: Vec::new(),
-            buffers: StepBuffers::with_rows(rows.len(), shard.observation_len()),
-            masks: vec![true; shard.masks_len()],
-            outcome: Ok(()),
-        };
-        let ((jobs, received), (sent, done)) = (sync_channel(1), sync_channel(1));
-        let builder = thread::Builder::new().name(format!("environments from {}", rows.start / A));
-        let thread = builder.spawn(move || work(shard, &received, &sent)).map_err(|error| {
-            let message = format!("no thread for environments could be started: {error}");
-            Error::new(ErrorKind::Unsupported, message).with_hint("`Vectorized::new` needs none")
-        })?;
-        Ok(Self {
-            rows,
-            jobs: Some(jobs),
-            done,
-            job: Some(job),
-            thread: Some(thread),
-        })
+        let mut workers = Self::default();
+        let mut channels = Vec::new();
+        for _ in 0..threads {
+            channels.push((sync_channel(shards.len()), Vec::new()));
+        }
+        for (index, shard) in shards.into_iter().enumerate() {
+            let ((jobs, _), own) = &mut channels[index % threads];
+            let (sent, done) = sync_channel(1);
+            workers.all.push(Worker {
+                rows: shard.rows(),
+                shard: own.len(),
+                jobs: jobs.clone(),
+                done,
+                job: Some(Job::new(
+                    own.len(),
+                    shard.rows().len(),
+                    shard.observation_len(),
+                    shard.masks_len(),
+                )),
+            });
+            own.push((shard, sent));
+        }
+        for (index, ((_, received), own)) in channels.into_iter().enumerate() {
+            let builder = thread::Builder::new().name(format!("environments {index}"));
+            let thread = builder.spawn(move || work(own, &received)).map_err(|error| {
+                let message = format!("no thread for environments could be started: {error}");
+                Error::new(ErrorKind::Unsupported, message).with_hint("`Vectorized::new` needs none")
+            })?;
+            workers.threads.push(Joined(Some(thread)));
+        }
+        Ok(workers)
     }
+}
 
+impl Worker {
     pub(super) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    fn begin(&mut self, task: Task, actions: &[f32]) -> Result<()> {
-        let (Some(mut job), Some(jobs)) = (self.job.take(), &self.jobs) else {
-            return Err(ended());
-        };
+    /// Whether the thread has something to do, or did it, that was not asked for since.
+    pub(super) fn is_busy(&self) -> bool {
+        self.job.is_none()
+    }
+
+    /// Waits for what the thread does, and forgets it.
+    pub(super) fn settle(&mut self) {
+        if self.is_busy() {
+            self.job = self.done.recv().ok();
+        }
+    }
+
+    fn begin(&mut self, task: Task, prepare: impl FnOnce(&mut Job)) -> Result<()> {
+        let mut job = self.job.take().ok_or_else(ended)?;
         job.task = task;
-        job.actions.clear();
-        job.actions.extend_from_slice(actions);
-        jobs.send(job).map_err(|_| ended())
+        prepare(&mut job);
+        self.jobs.send(job).map_err(|_| ended())
     }
 
     fn finish(&mut self, masks: &mut [bool]) -> Result<&StepBuffers> {
@@ -98,16 +172,24 @@ impl Worker {
     }
 
     pub(super) fn begin_reset(&mut self, seed: u64) -> Result<()> {
-        self.begin(Task::Reset(seed), &[])
+        self.begin(Task::Reset(seed), |_| {})
     }
 
-    pub(super) fn finish_reset(&mut self, observations: &mut [f32], masks: &mut [bool]) -> Result<()> {
+    pub(super) fn begin_restore(&mut self, seed: u64, episodes: Vec<Episode>) -> Result<()> {
+        self.begin(Task::Restore(seed), |job| job.episodes = episodes)
+    }
+
+    /// What a reset or a restored episode shows.
+    pub(super) fn finish_observations(&mut self, observations: &mut [f32], masks: &mut [bool]) -> Result<()> {
         observations.copy_from_slice(&self.finish(masks)?.observations);
         Ok(())
     }
 
     pub(super) fn begin_step(&mut self, actions: &[f32]) -> Result<()> {
-        self.begin(Task::Step, actions)
+        self.begin(Task::Step, |job| {
+            job.actions.clear();
+            job.actions.extend_from_slice(actions);
+        })
     }
 
     pub(super) fn finish_step(&mut self, out: &mut StepSlices<'_>, masks: &mut [bool]) -> Result<()> {
@@ -123,14 +205,13 @@ impl Worker {
         }
         Ok(())
     }
-}
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // It only fails if an environment panics when it is dropped, and that has been printed.
-            thread.join().ok();
-        }
+    /// Asks for the episodes with a job of its own, while the thread has none.
+    pub(super) fn save(&self) -> Result<Vec<Episode>> {
+        let mut job = Job::new(self.shard, 0, 0, 0);
+        job.task = Task::Save;
+        self.jobs.send(job).map_err(|_| ended())?;
+        let job = self.done.recv().map_err(|_| ended())?;
+        job.outcome.map(|()| job.episodes)
     }
 }

@@ -12,6 +12,30 @@ pub use normalize::{NormalizeObservation, NormalizeReward};
 pub use record::RecordEpisodeStatistics;
 pub use time_limit::TimeLimit;
 
+use polygrad_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::VectorEnv;
+use crate::vectorized::{read, write};
+
+/// What a wrapper keeps, and what is kept inside of it.
+fn nested<T: Serialize>(wrapper: &str, own: &T, env: &impl VectorEnv) -> Result<Value> {
+    Ok(json!({ wrapper: write(wrapper, own)?, "env": env.state()? }))
+}
+
+/// The two that [`nested`] put together.
+fn opened<'a, T: Deserialize<'a>>(wrapper: &str, state: &'a Value) -> Result<(T, &'a Value)> {
+    match (state.get(wrapper), state.get("env")) {
+        (Some(own), Some(env)) => Ok((read(wrapper, own)?, env)),
+        _ => {
+            let message = format!("the state has nothing of a {wrapper} around environments");
+            Err(Error::new(ErrorKind::StateDict, message)
+                .with_hint("use the wrappers that were there when it was saved"))
+        }
+    }
+}
+
 /// The methods of a [`VectorEnv`](crate::VectorEnv) that a wrapper leaves as they are.
 macro_rules! as_inside {
     ($($method:ident -> $result:ty),*) => {$(

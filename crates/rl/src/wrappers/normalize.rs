@@ -1,12 +1,13 @@
 use polygrad_core::{Error, Result};
+use serde_json::Value;
 
-use super::as_inside;
+use super::{as_inside, nested, opened};
 use crate::{ObservationNormalizer, RewardNormalizer, Space, StepSlices, VectorEnv};
 
 /// Observations less their running mean, divided by their running standard deviation, as Gymnasium's wrapper of the same name.
 ///
 /// All rows share one [`ObservationNormalizer`]. Every observation of a reset or step is counted before it is normalized; final
-/// observations are normalized, and not counted.
+/// observations are normalized, and not counted. So that what is counted together does not depend on it, there are no groups.
 #[derive(Clone, Debug)]
 pub struct NormalizeObservation<V> {
     env: V,
@@ -58,12 +59,7 @@ impl<V: VectorEnv> NormalizeObservation<V> {
     /// # Errors
     /// When it is of another number of observed numbers.
     pub fn set_normalizer(&mut self, normalizer: ObservationNormalizer) -> Result<()> {
-        let (width, expected) = (normalizer.width(), self.space.len());
-        if width != expected {
-            return Err(Error::shape(format!(
-                "the normalizer is of {width} numbers, but {expected} are observed"
-            )));
-        }
+        self.check(&normalizer)?;
         if let Space::Box { low, high, .. } = &mut self.space {
             low.fill(-normalizer.bound());
             high.fill(normalizer.bound());
@@ -80,6 +76,16 @@ impl<V: VectorEnv> NormalizeObservation<V> {
     /// The same, to be changed.
     pub fn env_mut(&mut self) -> &mut V {
         &mut self.env
+    }
+
+    fn check(&self, normalizer: &ObservationNormalizer) -> Result<()> {
+        let (width, expected) = (normalizer.width(), self.space.len());
+        if width == expected {
+            return Ok(());
+        }
+        Err(Error::shape(format!(
+            "the normalizer is of {width} numbers, but {expected} are observed"
+        )))
     }
 
     fn see(&mut self, observations: &mut [f32]) -> Result<()> {
@@ -112,11 +118,27 @@ impl<V: VectorEnv> VectorEnv for NormalizeObservation<V> {
         }
         Ok(())
     }
+
+    fn state(&self) -> Result<Value> {
+        nested(OBSERVATION, &(&self.normalizer, self.frozen), &self.env)
+    }
+
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        let ((normalizer, frozen), inside): ((ObservationNormalizer, bool), _) = opened(OBSERVATION, state)?;
+        self.check(&normalizer)?;
+        self.env.restore(inside, observations)?;
+        self.frozen = frozen;
+        self.set_normalizer(normalizer)?;
+        // The last ones had been counted before they were normalized.
+        self.normalizer.normalize(observations)
+    }
 }
+
+const OBSERVATION: &str = "NormalizeObservation";
 
 /// Rewards divided by the running standard deviation of the discounted return, as Gymnasium's wrapper of the same name.
 ///
-/// All rows share one [`RewardNormalizer`].
+/// All rows share one [`RewardNormalizer`], and there are no groups.
 #[derive(Clone, Debug)]
 pub struct NormalizeReward<V> {
     env: V,
@@ -157,14 +179,19 @@ impl<V: VectorEnv> NormalizeReward<V> {
     /// # Errors
     /// When it is of another number of rows.
     pub fn set_normalizer(&mut self, normalizer: RewardNormalizer) -> Result<()> {
-        let (rows, expected) = (normalizer.rows(), self.env.rows());
-        if rows != expected {
-            return Err(Error::shape(format!(
-                "the normalizer is of {rows} rows, the environments have {expected}"
-            )));
-        }
+        self.check(&normalizer)?;
         self.normalizer = normalizer;
         Ok(())
+    }
+
+    fn check(&self, normalizer: &RewardNormalizer) -> Result<()> {
+        let (rows, expected) = (normalizer.rows(), self.env.rows());
+        if rows == expected {
+            return Ok(());
+        }
+        Err(Error::shape(format!(
+            "the normalizer is of {rows} rows, the environments have {expected}"
+        )))
     }
 
     /// The environments inside.
@@ -190,4 +217,17 @@ impl<V: VectorEnv> VectorEnv for NormalizeReward<V> {
         self.env.step(actions, out)?;
         self.normalizer.apply(out.rewards, out.terminated, out.truncated)
     }
+    fn state(&self) -> Result<Value> {
+        nested(REWARD, &self.normalizer, &self.env)
+    }
+
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        let (normalizer, inside) = opened(REWARD, state)?;
+        self.check(&normalizer)?;
+        self.env.restore(inside, observations)?;
+        self.normalizer = normalizer;
+        Ok(())
+    }
 }
+
+const REWARD: &str = "NormalizeReward";

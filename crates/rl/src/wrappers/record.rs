@@ -1,6 +1,9 @@
-use polygrad_core::Result;
+use std::ops::Range;
 
-use super::as_inside;
+use polygrad_core::{Error, Result};
+use serde_json::Value;
+
+use super::{as_inside, nested, opened};
 use crate::{Episode, EpisodeStatistics, Space, StepSlices, VectorEnv};
 
 /// Keeps the return and the length of episodes, as Gymnasium's wrapper of the same name.
@@ -24,7 +27,7 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
         }
     }
 
-    /// The episodes that ended in the last step, by row.
+    /// The episodes that ended in the last step, or in the last one that a group has finished, by row.
     pub fn finished(&self) -> &[Episode] {
         &self.finished
     }
@@ -41,7 +44,8 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
-    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>);
+    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>,
+        groups -> usize);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
         self.statistics.reset();
@@ -56,4 +60,39 @@ impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
         self.statistics
             .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)
     }
+    fn group_rows(&self, group: usize) -> Range<usize> {
+        self.env.group_rows(group)
+    }
+
+    fn begin_step(&mut self, group: usize, actions: &[f32]) -> Result<()> {
+        self.env.begin_step(group, actions)
+    }
+
+    fn finish_step(&mut self, group: usize, out: &mut StepSlices<'_>) -> Result<()> {
+        self.finished.clear();
+        self.env.finish_step(group, out)?;
+        let rows = self.env.group_rows(group);
+        self.statistics
+            .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)
+    }
+
+    fn state(&self) -> Result<Value> {
+        nested(NAME, &self.statistics, &self.env)
+    }
+
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        let (statistics, inside): (EpisodeStatistics, _) = opened(NAME, state)?;
+        let (rows, expected) = (statistics.rows(), self.env.rows());
+        if rows != expected {
+            return Err(Error::shape(format!(
+                "the episodes are of {rows} rows, the environments have {expected}"
+            )));
+        }
+        self.env.restore(inside, observations)?;
+        self.statistics = statistics;
+        self.finished.clear();
+        Ok(())
+    }
 }
+
+const NAME: &str = "RecordEpisodeStatistics";
