@@ -129,7 +129,7 @@ impl Case {
         })
     }
 
-    /// Minibatch `k`: some rows, `[1, n, …]`, or all steps of some environments, `[T, n, …]`.
+    /// Minibatch `k`: some rows, `[n, …]`, or all steps of some environments, `[T, n, …]`.
     fn minibatch<B: Backend>(&self, k: usize, device: &Device<B>) -> PpoBatch<B> {
         let indices = self.tensor(&format!("minibatch.{k}/indices"), device);
         let has_memory = self.tensors.contains("rollout/state_0");
@@ -137,7 +137,7 @@ impl Case {
             let x = self.tensor(name, device);
             match has_memory {
                 true => x.index_select(1, &indices),
-                false => x.flatten(0, 1).and_then(|x| x.index_select(0, &indices)?.unsqueeze(0)),
+                false => x.flatten(0, 1).and_then(|x| x.index_select(0, &indices)),
             }
             .unwrap()
         };
@@ -148,7 +148,7 @@ impl Case {
         let has_masks = self.tensors.contains("rollout/masks");
         PpoBatch {
             observations: of_steps("rollout/observations"),
-            actions: if actions.rank() == 2 {
+            actions: if self.host("rollout/actions").shape().rank() == 2 {
                 actions.unsqueeze(-1).unwrap()
             } else {
                 actions
@@ -158,8 +158,7 @@ impl Case {
             advantages: of_steps("advantages"),
             returns: of_steps("returns"),
             values: of_steps("rollout/values"),
-            starts: of_steps("rollout/starts"),
-            state: PolicyState::new(state.collect()),
+            sequence: has_memory.then(|| (of_steps("rollout/starts"), PolicyState::new(state.collect()))),
         }
     }
 
