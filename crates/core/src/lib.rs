@@ -22,6 +22,7 @@ mod nearest;
 pub mod observe;
 mod open;
 mod ops;
+mod panic;
 mod printable;
 pub mod program;
 mod random;
@@ -50,6 +51,7 @@ pub use ops::{
 };
 #[doc(hidden)]
 pub use ops::{Owned, Tensors};
+pub use panic::panic_message;
 pub use printable::printable;
 pub use random::{Distribution, RandomKey, check as check_distribution, draw, philox4x32, random_host};
 pub use registry::{Availability, BackendEntry, BuiltIn, Candidate, DeviceInfo, Registry};

@@ -88,9 +88,9 @@ fn main() -> polygrad_core::Result<()> {
     measure("MountainCar-v0", MountainCar::v0)?;
     measure("MountainCarContinuous-v0", MountainCarContinuous::v0)?;
     measure("Pendulum-v1", Pendulum::v1)?;
-    let maze = TimeLimit::new(TMaze::new(10)?, 100);
+    let maze = TimeLimit::new(TMaze::new(10)?, 100)?;
     measure("TMaze", || maze.clone())?;
-    let world = TimeLimit::new(GridWorld::new(8)?, 100);
+    let world = TimeLimit::new(GridWorld::new(8)?, 100)?;
     measure("GridWorld", || world.clone())?;
     measure_masked("ConnectFour", ConnectFour::new)?;
     waking()?;

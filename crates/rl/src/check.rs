@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polygrad_core::{Error, Result, Rng};
 
-use crate::fault::panic_message;
+use crate::fault::panicked;
 use crate::hash::Hash;
 use crate::{Env, Space, Step, episode_rng};
 
@@ -56,7 +56,7 @@ pub fn check_env<E: Env<A>, const A: usize>(env: &mut E) -> Result<()> {
 }
 
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| panic_message(&*payload))
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| panicked(&*payload))
 }
 
 struct Checked<'a, E> {

@@ -2,12 +2,11 @@
 
 use std::any::Any;
 
-/// What a panic said.
+use polygrad_core::panic_message;
+
 #[cold]
-pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-    format!("panicked: {}", text.unwrap_or("without a message"))
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
+    format!("panicked: {}", panic_message(panic).unwrap_or("without a message"))
 }
 
 /// Names the first number of an observation that is not finite.

@@ -42,10 +42,10 @@ impl Space {
         let mut rest = mask;
         for ((n, start), value) in self.choices().zip(value) {
             let (own, after) = rest.split_at(n.min(rest.len()));
-            let allowed = || (start..).zip(own).filter(|(_, allowed)| **allowed);
+            let allowed = || own.iter().enumerate().filter(|(_, allowed)| **allowed);
             let drawn = rng.below(allowed().count());
             if let Some((drawn, _)) = allowed().nth(drawn) {
-                *value = drawn as f32;
+                *value = (drawn as f64 + start as f64) as f32;
             }
             rest = after;
         }

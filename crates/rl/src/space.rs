@@ -184,8 +184,8 @@ impl Space {
     pub fn sample(&self, rng: &mut Rng, value: &mut [f32]) {
         match self {
             Self::Discrete { n, start } => {
-                let drawn = rng.below(*n) as i64 + start;
-                value.iter_mut().take(1).for_each(|x| *x = drawn as f32);
+                let drawn = whole(*n, *start, rng);
+                value.iter_mut().take(1).for_each(|x| *x = drawn);
             }
             Self::Box { low, high, dtype, .. } => {
                 for ((x, low), high) in value.iter_mut().zip(low).zip(high) {
@@ -194,7 +194,7 @@ impl Space {
             }
             Self::MultiDiscrete { nvec, start } => {
                 for ((x, n), start) in value.iter_mut().zip(nvec).zip(start) {
-                    *x = (rng.below(*n) as i64 + start) as f32;
+                    *x = whole(*n, *start, rng);
                 }
             }
             Self::MultiBinary { n } => value.iter_mut().take(*n).for_each(|x| *x = rng.below(2) as f32),
@@ -210,8 +210,9 @@ impl Space {
         match self {
             Self::Discrete { n, start } => check_range(*n, *start),
             Self::Box { low, high, shape, .. } => {
-                let len: usize = shape.iter().product();
-                if low.len() != len || high.len() != len {
+                let len = shape.iter().try_fold(1, |len: usize, extent| len.checked_mul(*extent));
+                if len != Some(low.len()) || len != Some(high.len()) {
+                    let len = len.map_or("too many".to_owned(), |len| len.to_string());
                     return Err(Error::shape(format!(
                         "a box of shape {shape:?} has {len} numbers, but {} lower and {} upper bounds",
                         low.len(),
@@ -252,6 +253,10 @@ fn one_hot(value: f32, n: usize, start: i64, flat: &mut [f32]) -> Result<()> {
     Ok(())
 }
 
+fn whole(n: usize, start: i64, rng: &mut Rng) -> f32 {
+    (rng.below(n) as f64 + start as f64) as f32
+}
+
 fn between(low: f32, high: f32, fractions: bool, rng: &mut Rng) -> f32 {
     let (least, greatest) = (f64::from(low), f64::from(high));
     // Whole numbers are cut down below, and the last of them needs its share.
@@ -263,7 +268,8 @@ fn between(low: f32, high: f32, fractions: bool, rng: &mut Rng) -> f32 {
         (false, false) => rng.normal(),
     };
     let drawn = if fractions { drawn } else { drawn.floor() };
-    (drawn as f32).clamp(low, high)
+    // Not `clamp`, which panics for bounds that `check` refuses.
+    (drawn as f32).max(low).min(high)
 }
 
 #[cfg(test)]
@@ -358,7 +364,16 @@ mod tests {
             nvec: vec![2, 2],
             start: vec![0],
         };
+        let endless = Space::Box {
+            low: vec![0.0],
+            high: vec![1.0],
+            shape: vec![usize::MAX, 2],
+            dtype: DType::F32,
+        };
+        let far = Space::Discrete { n: 3, start: i64::MAX };
         for (space, message) in [
+            (endless, "has too many numbers"),
+            (far, "2^24"),
             (Space::discrete(0), "n is 0"),
             (Space::discrete(1 << 25), "2^24"),
             (Space::boxed(&[0.0, 1.0], &[1.0]), "2 lower and 1 upper bounds"),
@@ -369,6 +384,9 @@ mod tests {
         ] {
             let error = space.check().unwrap_err();
             assert!(error.message().contains(message), "{error}");
+            // A value of such a space is none, but to draw one does not panic.
+            space.sample(&mut Rng::new(0), &mut [0.0; 3]);
+            space.sample_masked(&[true; 4], &mut Rng::new(0), &mut [0.0; 3]);
         }
     }
 }

@@ -117,7 +117,7 @@ fn each<E: Env<A> + Send + 'static, const A: usize>(
 #[test]
 fn groups_change_nothing() {
     each("CartPole", |_| CartPole::v1(), 13, 3000);
-    each("Pendulum", |_| TimeLimit::new(Pendulum::new(), 7), 8, 300);
+    each("Pendulum", |_| TimeLimit::new(Pendulum::new(), 7).unwrap(), 8, 300);
     each("Guess", |_| Guess::default(), 5, 300);
     each("ConnectFour", |_| ConnectFour::new(), 6, 100);
     each("Cards", |_| Cards::new(MaskFlaw::None), 11, 300);

@@ -36,7 +36,7 @@ fn masks_are_those_of_the_next_step() {
 #[test]
 fn wrappers_pass_masks_on() {
     let expected = masked(Vectorized::new(|_| Cards::new(MaskFlaw::None), 3).unwrap(), 12).0;
-    let wrapped = |_| FrameStack::new(TimeLimit::new(Cards::new(MaskFlaw::None), 100), 2).unwrap();
+    let wrapped = |_| FrameStack::new(TimeLimit::new(Cards::new(MaskFlaw::None), 100).unwrap(), 2).unwrap();
     let envs = RecordEpisodeStatistics::new(Vectorized::new(wrapped, 3).unwrap());
     let envs = NormalizeReward::new(NormalizeObservation::new(envs).unwrap(), 0.9).unwrap();
     let envs: Box<dyn VectorEnv> = Box::new(envs);

@@ -148,7 +148,7 @@ impl Case {
         let has_masks = self.tensors.contains("rollout/masks");
         PpoBatch {
             observations: of_steps("rollout/observations"),
-            actions: if self.host("rollout/actions").shape().rank() == 2 {
+            actions: if actions.rank() == of_steps("advantages").rank() {
                 actions.unsqueeze(-1).unwrap()
             } else {
                 actions

@@ -79,8 +79,12 @@ fn every_environment_goes_on_bit_for_bit() {
     each("MountainCar", MountainCar::v0, 222);
     each("MountainCarContinuous", MountainCarContinuous::v0, 1111);
     each("Pendulum", Pendulum::v1, 222);
-    each("TMaze", || TimeLimit::new(TMaze::new(3).unwrap(), 20), 33);
-    each("GridWorld", || TimeLimit::new(GridWorld::new(4).unwrap(), 30), 44);
+    each("TMaze", || TimeLimit::new(TMaze::new(3).unwrap(), 20).unwrap(), 33);
+    each(
+        "GridWorld",
+        || TimeLimit::new(GridWorld::new(4).unwrap(), 30).unwrap(),
+        44,
+    );
     each("Guess", Guess::default, 33);
     each("ConnectFour", ConnectFour::new, 51);
     each("Cards", || Cards::new(MaskFlaw::None), 11);
@@ -224,7 +228,7 @@ fn states_of_others_are_refused() {
     let cars = || Box::new(Vectorized::new(|_| MountainCar::v0(), 3).unwrap());
     assert!(refused(cars(), &state).contains("other spaces"));
     // Spaces are alike, but not what they show.
-    let moody = Vectorized::new(|_| TimeLimit::new(CartPole::new(), 2), 3).unwrap();
+    let moody = Vectorized::new(|_| TimeLimit::new(CartPole::new(), 2).unwrap(), 3).unwrap();
     let message = refused(Box::new(moody), &state);
     assert!(
         message.contains("environment 0 ended its saved episode before"),

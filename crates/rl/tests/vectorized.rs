@@ -232,7 +232,7 @@ fn nothing_is_made_of_nothing() {
 
 #[test]
 fn returns_and_lengths_are_kept() {
-    let maze = TimeLimit::new(TMaze::new(2).unwrap(), 10);
+    let maze = TimeLimit::new(TMaze::new(2).unwrap(), 10).unwrap();
     let mut envs = RecordEpisodeStatistics::new(Vectorized::new(|_| maze.clone(), 3).unwrap());
     let mut buffers = StepBuffers::new(&envs);
     envs.reset(0, &mut buffers.observations).unwrap();

@@ -80,7 +80,7 @@ fn rewards_of_repeated_actions_add_up() {
 
 #[test]
 fn a_limit_counts_from_the_reset() {
-    let mut env = TimeLimit::new(Count::default(), 5);
+    let mut env = TimeLimit::new(Count::default(), 5).unwrap();
     let mut rng = Rng::new(0);
     let mut seen = [0.0; 4];
     for _ in 0..2 {
@@ -89,6 +89,7 @@ fn a_limit_counts_from_the_reset() {
         assert!(ends[..4].iter().all(|step| !step.ended()));
         assert!(ends[4].terminated && ends[4].truncated);
     }
+    assert!(TimeLimit::new(CartPole::new(), 0).is_err());
 }
 
 fn rollout<V: VectorEnv>(envs: &mut V, steps: usize, mut look: impl FnMut(&V, &StepBuffers)) {

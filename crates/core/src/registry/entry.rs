@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{AnyDevice, DeviceSpec, Error, ErrorKind, Result};
+use crate::{AnyDevice, DeviceSpec, Error, ErrorKind, Result, panic_message};
 
 /// Whether a device can be used, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,11 +177,6 @@ impl BackendEntry {
 
 /// Foreign engines may panic when a library is missing: for the user that is one more reason why they are absent.
 pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned());
-        format!("it panicked: {}", text.unwrap_or_default())
-    })
+    catch_unwind(AssertUnwindSafe(f))
+        .map_err(|panic| format!("it panicked: {}", panic_message(&*panic).unwrap_or_default()))
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_core::{Error, ErrorKind, Result, panic_message};
 
 use super::{Batch, DataLoader, plan};
 
@@ -212,13 +212,9 @@ impl<T> Shared<T> {
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
-    let words = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied());
     Error::invalid(format!(
         "what makes the batches panicked: {}",
-        words.unwrap_or("it did not say why")
+        panic_message(panic).unwrap_or("it did not say why")
     ))
     .with_op("DataLoader")
 }

@@ -32,7 +32,7 @@ impl Acrobot {
 
     /// `Acrobot-v1`: at most 500 steps.
     pub fn v1() -> TimeLimit<Self> {
-        TimeLimit::new(Self::new(), 500)
+        TimeLimit::at(Self::new(), 500)
     }
 
     /// Both angles in radians, and both angular velocities.

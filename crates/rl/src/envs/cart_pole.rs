@@ -37,7 +37,7 @@ impl CartPole {
 
     /// `CartPole-v1`: at most 500 steps.
     pub fn v1() -> TimeLimit<Self> {
-        TimeLimit::new(Self::new(), 500)
+        TimeLimit::at(Self::new(), 500)
     }
 
     /// Rewards of 0 for each step and −1 for the fall, in place of 1 for each step.

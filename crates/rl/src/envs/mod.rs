@@ -8,6 +8,7 @@ mod mountain_car;
 mod mountain_car_continuous;
 mod pendulum;
 mod t_maze;
+mod valley;
 
 pub use acrobot::Acrobot;
 pub use cart_pole::CartPole;

@@ -1,6 +1,6 @@
 use polygrad_core::Rng;
 
-use super::between;
+use super::{between, valley};
 use crate::{Env, Space, Step, TimeLimit};
 
 /// Drive out of a valley with a motor too weak to climb at once: Gymnasium's `MountainCar`.
@@ -14,12 +14,8 @@ pub struct MountainCar {
     state: [f64; 2],
 }
 
-const LEFT: f64 = -1.2;
-const RIGHT: f64 = 0.6;
-const MAX_SPEED: f64 = 0.07;
 const GOAL: f64 = 0.5;
 const FORCE: f64 = 0.001;
-const GRAVITY: f64 = 0.0025;
 
 impl MountainCar {
     /// Without a time limit.
@@ -29,7 +25,7 @@ impl MountainCar {
 
     /// `MountainCar-v0`: at most 200 steps.
     pub fn v0() -> TimeLimit<Self> {
-        TimeLimit::new(Self::new(), 200)
+        TimeLimit::at(Self::new(), 200)
     }
 
     /// Position and velocity.
@@ -41,17 +37,11 @@ impl MountainCar {
     pub fn set_state(&mut self, state: [f64; 2]) {
         self.state = state;
     }
-
-    fn observe(&self, observation: &mut [f32]) {
-        observation[0] = self.state[0] as f32;
-        observation[1] = self.state[1] as f32;
-    }
 }
 
 impl Env for MountainCar {
     fn observation_space(&self) -> Space {
-        let speed = MAX_SPEED as f32;
-        Space::boxed(&[LEFT as f32, -speed], &[RIGHT as f32, speed])
+        valley::observation_space()
     }
 
     fn action_space(&self) -> Space {
@@ -60,21 +50,16 @@ impl Env for MountainCar {
 
     fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
         self.state = [between(rng, -0.6, -0.4), 0.0];
-        self.observe(observation);
+        valley::observe(self.state, observation);
     }
 
     #[inline]
     fn step(&mut self, action: &[f32], _rng: &mut Rng, observation: &mut [f32]) -> Step {
-        let [position, velocity] = self.state;
-        let pull = (3.0 * position).cos() * -GRAVITY;
-        let velocity = velocity + ((f64::from(action[0]) - 1.0) * FORCE + pull);
-        let mut velocity = velocity.clamp(-MAX_SPEED, MAX_SPEED);
-        let position = (position + velocity).clamp(LEFT, RIGHT);
-        if position == LEFT && velocity < 0.0 {
-            velocity = 0.0;
-        }
-        self.state = [position, velocity];
-        self.observe(observation);
-        Step::new(-1.0, position >= GOAL && velocity >= 0.0)
+        let force = (f64::from(action[0]) - 1.0) * FORCE;
+        let gained = force - valley::pull(self.state[0], |x| x);
+        let arrived;
+        (self.state, arrived) = valley::drive(self.state, gained, GOAL, |x| x);
+        valley::observe(self.state, observation);
+        Step::new(-1.0, arrived)
     }
 }

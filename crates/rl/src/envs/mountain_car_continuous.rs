@@ -1,6 +1,6 @@
 use polygrad_core::Rng;
 
-use super::between;
+use super::{between, valley};
 use crate::{Env, Space, Step, TimeLimit};
 
 /// [`MountainCar`](crate::MountainCar) with a force of any size: Gymnasium's `MountainCarContinuous`.
@@ -11,64 +11,41 @@ use crate::{Env, Space, Step, TimeLimit};
 /// As Gymnasium's with NumPy 2, it computes in f64 in the first step, and in f32 from then on.
 ///
 /// Source: Moore, "Efficient memory-based learning for robot control" (1990).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MountainCarContinuous {
-    state: State,
+    state: [f64; 2],
+    /// Whether a step was done, after which the state is in f32.
+    narrow: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum State {
-    First([f64; 2]),
-    Later([f32; 2]),
-}
-
-const LEFT: f64 = -1.2;
-const RIGHT: f64 = 0.6;
-const MAX_SPEED: f64 = 0.07;
 const GOAL: f64 = 0.45;
 const POWER: f64 = 0.0015;
 
 impl MountainCarContinuous {
     /// Without a time limit.
     pub fn new() -> Self {
-        Self {
-            state: State::First([0.0; 2]),
-        }
+        Self::default()
     }
 
     /// `MountainCarContinuous-v0`: at most 999 steps.
     pub fn v0() -> TimeLimit<Self> {
-        TimeLimit::new(Self::new(), 999)
+        TimeLimit::at(Self::new(), 999)
     }
 
     /// Position and velocity.
     pub fn state(&self) -> [f64; 2] {
-        match self.state {
-            State::First(state) => state,
-            State::Later(state) => state.map(f64::from),
-        }
+        self.state
     }
 
     /// Goes on from a state, in f64 for the first step if it is that of a reset, or else in f32.
     pub fn set_state(&mut self, state: [f64; 2], after_reset: bool) {
-        self.state = if after_reset {
-            State::First(state)
-        } else {
-            State::Later(state.map(|x| x as f32))
-        };
-    }
-
-    fn observe(&self, observation: &mut [f32]) {
-        let [position, velocity] = self.state();
-        observation[0] = position as f32;
-        observation[1] = velocity as f32;
+        self.state = if after_reset { state } else { state.map(narrowed) };
+        self.narrow = !after_reset;
     }
 }
 
-impl Default for MountainCarContinuous {
-    fn default() -> Self {
-        Self::new()
-    }
+fn narrowed(x: f64) -> f64 {
+    f64::from(x as f32)
 }
 
 /// What the velocity changes by. A force within the bounds is an f32, and what is clipped is a number of Python.
@@ -82,31 +59,9 @@ fn gained(force: f32, pull: f64) -> f64 {
     }
 }
 
-fn first_step([position, velocity]: [f64; 2], force: f32) -> ([f32; 2], bool) {
-    let velocity = velocity + gained(force, 0.0025 * (3.0 * position).cos());
-    let mut velocity = velocity.clamp(-MAX_SPEED, MAX_SPEED);
-    let position = (position + velocity).clamp(LEFT, RIGHT);
-    if position == LEFT && velocity < 0.0 {
-        velocity = 0.0;
-    }
-    ([position as f32, velocity as f32], position >= GOAL && velocity >= 0.0)
-}
-
-fn later_step([position, velocity]: [f32; 2], force: f32) -> ([f32; 2], bool) {
-    let pull = 0.0025 * f64::from(3.0 * position).cos();
-    let velocity = velocity + gained(force, pull) as f32;
-    let mut velocity = velocity.clamp(-MAX_SPEED as f32, MAX_SPEED as f32);
-    let position = (position + velocity).clamp(LEFT as f32, RIGHT as f32);
-    if position == LEFT as f32 && velocity < 0.0 {
-        velocity = 0.0;
-    }
-    ([position, velocity], position >= GOAL as f32 && velocity >= 0.0)
-}
-
 impl Env for MountainCarContinuous {
     fn observation_space(&self) -> Space {
-        let speed = MAX_SPEED as f32;
-        Space::boxed(&[LEFT as f32, -speed], &[RIGHT as f32, speed])
+        valley::observation_space()
     }
 
     fn action_space(&self) -> Space {
@@ -114,18 +69,17 @@ impl Env for MountainCarContinuous {
     }
 
     fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
-        self.state = State::First([between(rng, -0.6, -0.4), 0.0]);
-        self.observe(observation);
+        self.set_state([between(rng, -0.6, -0.4), 0.0], true);
+        valley::observe(self.state, observation);
     }
 
     fn step(&mut self, action: &[f32], _rng: &mut Rng, observation: &mut [f32]) -> Step {
-        let force = action[0];
-        let (state, arrived) = match self.state {
-            State::First(state) => first_step(state, force),
-            State::Later(state) => later_step(state, force),
-        };
-        self.state = State::Later(state);
-        self.observe(observation);
+        let (force, narrow) = (action[0], self.narrow);
+        let round = |x| if narrow { narrowed(x) } else { x };
+        let gained = round(gained(force, valley::pull(self.state[0], round)));
+        let (state, arrived) = valley::drive(self.state, gained, GOAL, round);
+        self.set_state(state, false);
+        valley::observe(self.state, observation);
         let square = f64::from(force) * f64::from(force);
         Step::new(if arrived { 100.0 } else { 0.0 } - square * 0.1, arrived)
     }

@@ -29,7 +29,7 @@ impl Pendulum {
 
     /// `Pendulum-v1`: 200 steps.
     pub fn v1() -> TimeLimit<Self> {
-        TimeLimit::new(Self::new(), 200)
+        TimeLimit::at(Self::new(), 200)
     }
 
     /// The angle in radians, which may be any number of turns, and the angular velocity.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use polygrad_core::{Error, Result, Rng};
 
 use super::saved::{Episode, MOST_STEPS};
-use crate::fault::{not_finite, panic_message};
+use crate::fault::{not_finite, panicked};
 use crate::hash::Hash;
 use crate::{Env, Space, Step, StepSlices};
 
@@ -308,7 +308,7 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
         let mut at = 0;
         // One guard for all: after a panic they are only reset.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, &mut at)));
-        let Err(what) = outcome.unwrap_or_else(|payload| Err(panic_message(&*payload))) else {
+        let Err(what) = outcome.unwrap_or_else(|payload| Err(panicked(&*payload))) else {
             return Ok(());
         };
         let (index, seed, slot) = (self.first + at, self.seed, &self.slots[at]);

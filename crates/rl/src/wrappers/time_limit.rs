@@ -1,4 +1,4 @@
-use polygrad_core::Rng;
+use polygrad_core::{Error, Result, Rng};
 
 use crate::{Env, Space, Step};
 
@@ -13,8 +13,19 @@ pub struct TimeLimit<E> {
 }
 
 impl<E> TimeLimit<E> {
-    /// Episodes of at most `limit` steps, and of at least one.
-    pub fn new(env: E, limit: usize) -> Self {
+    /// Episodes of at most `limit` steps.
+    ///
+    /// # Errors
+    /// When `limit` is 0.
+    pub fn new(env: E, limit: usize) -> Result<Self> {
+        if limit == 0 {
+            return Err(Error::invalid("an episode of 0 steps is none").with_hint("use at least 1"));
+        }
+        Ok(Self::at(env, limit))
+    }
+
+    /// The same with a limit that is above 0.
+    pub(crate) fn at(env: E, limit: usize) -> Self {
         Self { env, limit, steps: 0 }
     }
 
