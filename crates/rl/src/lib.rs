@@ -31,6 +31,7 @@ mod statistics;
 mod vector;
 mod vectorized;
 mod wrappers;
+pub mod zoo;
 
 pub use check::check_env;
 pub use env::{Env, Step};

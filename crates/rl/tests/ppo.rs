@@ -161,7 +161,10 @@ fn everything(ppo: &Ppo) -> Vec<u8> {
 fn weights(ppo: &Ppo) -> Vec<Vec<u32>> {
     let params = ppo.policy().parameters();
     let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect();
-    params.iter().map(|param| bits(param.tensor().to_vec().unwrap())).collect()
+    params
+        .iter()
+        .map(|param| bits(param.tensor().to_vec().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -187,7 +190,9 @@ fn a_training_goes_on_as_if_it_had_not_stopped() {
     for case in CASES {
         let mut whole = training(case, Mode::Serial).unwrap();
         let mut parts = training(case, Mode::Serial).unwrap();
-        let mut modes = [Mode::Threads(2), Mode::Asynchronous(2), Mode::Serial].into_iter().cycle();
+        let mut modes = [Mode::Threads(2), Mode::Asynchronous(2), Mode::Serial]
+            .into_iter()
+            .cycle();
         while !whole.is_done() {
             let file = tempfile::NamedTempFile::new().unwrap();
             parts.checkpoint().unwrap().save(file.path()).unwrap();
@@ -242,10 +247,7 @@ fn a_checkpoint_of_something_else_is_refused() {
 fn what_is_seen_is_learnt() {
     let device = device();
     manual_seed(0);
-    let policy = ActorCritic::new(
-        &PolicyConfig::mlp(3, ActionSpace::MultiDiscrete(vec![3, 3])),
-        &device,
-    );
+    let policy = ActorCritic::new(&PolicyConfig::mlp(3, ActionSpace::MultiDiscrete(vec![3, 3])), &device);
     let config = PpoConfig {
         total_steps: 8_000,
         num_steps: 25,
@@ -258,7 +260,10 @@ fn what_is_seen_is_learnt() {
         ppo.iterate().unwrap();
     }
     let mean = ppo.mean_return().unwrap();
-    assert!(mean > 19.0, "20 numbers are copied in an episode, {mean} of them rightly");
+    assert!(
+        mean > 19.0,
+        "20 numbers are copied in an episode, {mean} of them rightly"
+    );
 }
 
 #[test]
@@ -270,13 +275,55 @@ fn options_that_make_no_sense_are_told() {
         assert!(error.contains(part), "{error}");
     };
     let default = PpoConfig::default;
-    told(PpoConfig { num_steps: 0, ..default() }, "num_steps is 0");
-    told(PpoConfig { gamma: 1.5, ..default() }, "gamma is not from 0 to 1");
-    told(PpoConfig { num_steps: 9, ..default() }, "27 steps cannot be cut into 4");
-    told(PpoConfig { segment_len: Some(3), ..default() }, "segments of 3");
-    told(PpoConfig { clip: Annealed::Linear(0.1, f64::NAN), ..default() }, "clip");
-    told(PpoConfig { normalize_rewards: Some(0.0), ..default() }, "normalize_rewards");
-    told(PpoConfig { learning_rate: (-1.0).into(), ..default() }, "learning_rate");
+    told(
+        PpoConfig {
+            num_steps: 0,
+            ..default()
+        },
+        "num_steps is 0",
+    );
+    told(
+        PpoConfig {
+            gamma: 1.5,
+            ..default()
+        },
+        "gamma is not from 0 to 1",
+    );
+    told(
+        PpoConfig {
+            num_steps: 9,
+            ..default()
+        },
+        "27 steps cannot be cut into 4",
+    );
+    told(
+        PpoConfig {
+            segment_len: Some(3),
+            ..default()
+        },
+        "segments of 3",
+    );
+    told(
+        PpoConfig {
+            clip: Annealed::Linear(0.1, f64::NAN),
+            ..default()
+        },
+        "clip",
+    );
+    told(
+        PpoConfig {
+            normalize_rewards: Some(0.0),
+            ..default()
+        },
+        "normalize_rewards",
+    );
+    told(
+        PpoConfig {
+            learning_rate: (-1.0).into(),
+            ..default()
+        },
+        "learning_rate",
+    );
     let rewarded = Vectorized::new(|_| GridWorld::new(4, 4).unwrap(), 4).unwrap();
     let policy = ActorCritic::new(&PolicyConfig::mlp(16, ActionSpace::Discrete(4)), &device()).unwrap();
     let config = PpoConfig {
@@ -297,5 +344,8 @@ fn a_rate_that_is_too_high_ends_in_an_error() {
     };
     let mut ppo = Ppo::new(Vectorized::new(|_| Pendulum::v1(), 4).unwrap(), policy, config).unwrap();
     let error = (0..5).find_map(|_| ppo.iterate().err()).unwrap().to_string();
-    assert!(error.contains("learning rate") || error.contains("not finite"), "{error}");
+    assert!(
+        error.contains("learning rate") || error.contains("not finite"),
+        "{error}"
+    );
 }

@@ -26,8 +26,8 @@ pub use loss::{PpoBatch, PpoLosses, PpoWeights, ppo_loss};
 use crate::{ActorCritic, Episode, ObservationNormalizer, Policy, VectorEnv};
 use collector::Collector;
 use config::wrong;
-use recent::Recent;
 use minibatch::{Layout, Seen, Step};
+use recent::Recent;
 use rollout::Uploaded;
 
 /// Trains a policy in environments, by proximal policy optimization.

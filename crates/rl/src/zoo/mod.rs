@@ -1,0 +1,181 @@
+//! The environments that are known by name, each with settings that PPO solves it with.
+//!
+//! An environment of your own needs no name: make a [`Vectorized`] of it, and hand it to [`Ppo`](crate::Ppo).
+//!
+//! ```
+//! use polygrad_reference::Reference;
+//! use polygrad_rl::zoo::{self, Stepping};
+//! use polygrad_rl::{ActorCritic, Ppo, PpoConfig, VectorEnv};
+//! use polygrad_tensor::Device;
+//!
+//! # fn main() -> polygrad_tensor::Result<()> {
+//! let cartpole = zoo::find("cartpole")?;
+//! let settings = cartpole.hyperparameters();
+//! let envs = cartpole.make(settings.num_envs, Stepping::Serial)?;
+//! let device = Device::<Reference>::default().into_any();
+//! let policy = ActorCritic::new(&settings.policy, &device)?;
+//! let ppo = Ppo::new(envs, policy, PpoConfig { seed: 1, ..settings.ppo })?;
+//! assert_eq!(ppo.iterations(), 390);
+//! # Ok(())
+//! # }
+//! ```
+
+mod hyperparameters;
+
+use polygrad_core::{Error, Result};
+
+use crate::{
+    Acrobot, CartPole, ConnectFour, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze, TimeLimit,
+    VectorEnv, Vectorized,
+};
+pub use hyperparameters::Hyperparameters;
+
+/// An environment that is known by name.
+pub struct EnvSpec {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What there is to do, in a line.
+    pub description: &'static str,
+    /// How many steps an episode has at most.
+    pub max_episode_steps: usize,
+    /// The mean return from which on it counts as solved, where Gymnasium says.
+    pub reward_threshold: Option<f64>,
+    factory: &'static dyn Factory,
+    hyperparameters: fn() -> Hyperparameters,
+}
+
+/// Where environments step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stepping {
+    /// In the caller's thread: [`Vectorized::new`].
+    #[default]
+    Serial,
+    /// In so many threads, the caller's among them: [`Vectorized::threaded`].
+    Threaded(usize),
+    /// In so many threads that are not the caller's, while it computes: [`Vectorized::asynchronous`].
+    Asynchronous(usize),
+}
+
+impl EnvSpec {
+    /// `num_envs` of them.
+    ///
+    /// # Errors
+    /// When `num_envs` or the number of threads is 0, or a thread cannot be started.
+    pub fn make(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>> {
+        self.factory.vectorize(num_envs, stepping)
+    }
+
+    /// Settings to train a policy with.
+    pub fn hyperparameters(&self) -> Hyperparameters {
+        (self.hyperparameters)()
+    }
+}
+
+/// Makes environments of one kind.
+trait Factory: Sync {
+    fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>>;
+}
+
+struct Of<E, const A: usize>(fn() -> Result<E>);
+
+impl<E: Env<A> + Clone + Send + 'static, const A: usize> Factory for Of<E, A> {
+    fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>> {
+        let env = (self.0)()?;
+        let make = |_| env.clone();
+        Ok(Box::new(match stepping {
+            Stepping::Serial => Vectorized::new(make, num_envs)?,
+            Stepping::Threaded(threads) => Vectorized::threaded(make, num_envs, threads)?,
+            Stepping::Asynchronous(threads) => Vectorized::asynchronous(make, num_envs, threads)?,
+        }))
+    }
+}
+
+/// All of them.
+pub fn all() -> &'static [EnvSpec] {
+    &ENVS
+}
+
+/// The environment of a name.
+///
+/// # Errors
+/// When there is none; the error names those that there are.
+pub fn find(name: &str) -> Result<&'static EnvSpec> {
+    ENVS.iter().find(|spec| spec.name == name).ok_or_else(|| {
+        let names: Vec<&str> = ENVS.iter().map(|spec| spec.name).collect();
+        Error::invalid(format!("there is no environment {name:?}")).with_hint(format!("there are {}", names.join(", ")))
+    })
+}
+
+/// Steps from the sign to the junction.
+const CORRIDOR: usize = 10;
+const MAZE_STEPS: usize = 100;
+/// Fields along a side.
+const GRID: usize = 8;
+const GRID_STEPS: usize = 100;
+
+static ENVS: [EnvSpec; 8] = [
+    EnvSpec {
+        name: "cartpole",
+        description: "balance a pole on a cart",
+        max_episode_steps: 500,
+        reward_threshold: Some(475.0),
+        factory: &Of::<_, 1>(|| Ok(CartPole::v1())),
+        hyperparameters: hyperparameters::cart_pole,
+    },
+    EnvSpec {
+        name: "acrobot",
+        description: "swing two links up by a motor between them",
+        max_episode_steps: 500,
+        reward_threshold: Some(-100.0),
+        factory: &Of::<_, 1>(|| Ok(Acrobot::v1())),
+        hyperparameters: hyperparameters::acrobot,
+    },
+    EnvSpec {
+        name: "mountain-car",
+        description: "drive out of a valley with a motor too weak to climb at once",
+        max_episode_steps: 200,
+        reward_threshold: Some(-110.0),
+        factory: &Of::<_, 1>(|| Ok(MountainCar::v0())),
+        hyperparameters: hyperparameters::mountain_car,
+    },
+    EnvSpec {
+        name: "mountain-car-continuous",
+        description: "the same with a force of any size, which costs",
+        max_episode_steps: 999,
+        reward_threshold: Some(90.0),
+        factory: &Of::<_, 1>(|| Ok(MountainCarContinuous::v0())),
+        hyperparameters: hyperparameters::mountain_car_continuous,
+    },
+    EnvSpec {
+        name: "pendulum",
+        description: "swing a pendulum up and keep it there",
+        max_episode_steps: 200,
+        reward_threshold: None,
+        factory: &Of::<_, 1>(|| Ok(Pendulum::v1())),
+        hyperparameters: hyperparameters::pendulum,
+    },
+    EnvSpec {
+        name: "t-maze",
+        description: "remember a sign until the end of a corridor",
+        max_episode_steps: MAZE_STEPS,
+        reward_threshold: None,
+        factory: &Of::<_, 1>(|| TimeLimit::new(TMaze::new(CORRIDOR)?, MAZE_STEPS)),
+        hyperparameters: hyperparameters::t_maze,
+    },
+    EnvSpec {
+        name: "grid-world",
+        description: "walk to a target on a square of fields",
+        max_episode_steps: GRID_STEPS,
+        reward_threshold: None,
+        factory: &Of::<_, 1>(|| TimeLimit::new(GridWorld::new(GRID)?, GRID_STEPS)),
+        hyperparameters: hyperparameters::grid_world,
+    },
+    EnvSpec {
+        name: "connect-four",
+        description: "bring four discs into a line before the other player does",
+        max_episode_steps: 42,
+        reward_threshold: None,
+        factory: &Of::<_, 2>(|| Ok(ConnectFour::new())),
+        hyperparameters: hyperparameters::connect_four,
+    },
+];
