@@ -81,7 +81,10 @@ fn note(line: &str) {
 
 /// What an epoch was, in a line.
 pub(crate) fn epoch_line(progress: &Progress<'_>, row: Option<&Row>) -> String {
-    let mut line = format!("epoch {}{}", progress.epoch, of(progress.epochs));
+    let mut line = match progress.epoch {
+        0 => place(progress),
+        epoch => format!("epoch {epoch}{}", of(progress.epochs)),
+    };
     line += &format!("  train {}", progress.figures(progress.loss(), &progress.values()));
     if let Some(row) = row {
         line += &format!("  {} {}", progress.validation, progress.figures(row.loss, &row.metrics));
@@ -89,19 +92,24 @@ pub(crate) fn epoch_line(progress: &Progress<'_>, row: Option<&Row>) -> String {
     line + &format!("  {}", clock(progress.seconds))
 }
 
-pub(crate) fn of(all: Option<u64>) -> String {
+pub(crate) fn of(all: Option<impl std::fmt::Display>) -> String {
     all.map_or_else(String::new, |all| format!("/{all}"))
 }
 
-fn status(progress: &Progress<'_>) -> String {
-    let place = match progress.epochs {
+/// How far it has come.
+fn place(progress: &Progress<'_>) -> String {
+    match progress.epochs {
         Some(epochs) => format!("epoch {}/{epochs}", progress.epoch),
-        None => format!("step {}{}", grouped(progress.step), of(progress.steps)),
-    };
+        None => format!("step {}{}", grouped(progress.step), of(progress.steps.map(grouped))),
+    }
+}
+
+fn status(progress: &Progress<'_>) -> String {
     let figures = progress.figures(progress.loss(), &progress.values());
     let rate = grouped(progress.examples_per_second() as u64);
     let left = progress.seconds_left.map(|left| format!("  {} left", clock(left)));
-    format!("{place}  {figures}  {rate} examples/s{}", left.unwrap_or_default())
+    let (place, unit) = (place(progress), progress.unit);
+    format!("{place}  {figures}  {rate} {unit}/s{}", left.unwrap_or_default())
 }
 
 /// A duration as `0:07`, `12:34` or `1:02:03`.

@@ -4,9 +4,11 @@ mod actor;
 mod advantage;
 pub(crate) mod collector;
 mod config;
+mod learner;
 mod loss;
 mod minibatch;
 mod optimizer;
+mod recent;
 mod rollout;
 pub(crate) mod sampler;
 mod state;
@@ -25,6 +27,7 @@ use crate::{ActorCritic, Episode, ObservationNormalizer, Policy, VectorEnv};
 use collector::Collector;
 use config::wrong;
 use minibatch::{Layout, Seen, Step};
+use recent::Recent;
 use rollout::Uploaded;
 
 /// Trains a policy in environments, by proximal policy optimization.
@@ -61,6 +64,7 @@ pub struct Ppo<P: Policy = ActorCritic> {
     layout: Layout,
     step: Step<P>,
     evaluation: Capture,
+    recent: Recent,
     iteration: u64,
     begun: bool,
 }
@@ -137,6 +141,7 @@ impl<P: Policy> Ppo<P> {
             layout,
             device,
             evaluation: Capture::new(),
+            recent: Recent::default(),
             iteration: 0,
             begun: false,
             config,
@@ -183,6 +188,11 @@ impl<P: Policy> Ppo<P> {
         self.iteration >= self.iterations()
     }
 
+    /// The mean return of the last 100 episodes, or of those that there were; none before the first end of an episode.
+    pub fn mean_return(&self) -> Option<f64> {
+        self.recent.mean_return()
+    }
+
     /// Why a step of the optimizer or of the policy is not replayed, if that will not change.
     pub fn refusal(&self) -> Option<&str> {
         self.step.refusal().or_else(|| self.collector.actor.refusal())
@@ -205,6 +215,7 @@ impl<P: Policy> Ppo<P> {
         let acted = began.elapsed().as_secs_f64();
         let learnt = self.learn(progress, &mut rng)?;
         self.iteration += 1;
+        self.recent.add(&collected.episodes);
         let rollout = &self.collector.rollout;
         Ok(Iteration {
             episodes: collected.episodes,

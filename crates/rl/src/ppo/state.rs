@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Ppo;
+use super::recent::Recent;
 use crate::{EpisodeStatistics, ObservationNormalizer, Policy, PolicyState, RewardNormalizer};
 
 /// Under this name a checkpoint has what is beside weights and moments.
@@ -21,6 +22,7 @@ struct Record {
     environments: Option<Value>,
     starts: Vec<bool>,
     statistics: EpisodeStatistics,
+    recent: Recent,
     observation_normalizer: Option<ObservationNormalizer>,
     reward_normalizer: Option<RewardNormalizer>,
 }
@@ -48,6 +50,7 @@ impl<P: Policy> Ppo<P> {
             environments: self.begun.then(|| collector.envs.state()).transpose()?,
             starts: collector.starts.iter().map(|start| *start != 0.0).collect(),
             statistics: collector.statistics.clone(),
+            recent: self.recent.clone(),
             observation_normalizer: collector.observation_normalizer.clone(),
             reward_normalizer: collector.reward_normalizer.clone(),
         };
@@ -119,6 +122,7 @@ impl<P: Policy> Ppo<P> {
         collector.reward_normalizer = record.reward_normalizer;
         let (policy, optimizer) = self.step.parts_mut();
         checkpoint.restore(policy, optimizer)?;
+        self.recent = record.recent;
         self.iteration = record.iteration;
         self.begun = record.environments.is_some();
         Ok(())

@@ -34,6 +34,7 @@ pub(super) struct Now {
     pub(super) steps: Option<u64>,
     pub(super) learning_rate: f64,
     pub(super) examples_per_second: f64,
+    pub(super) unit: String,
     /// Figures of the running epoch; none before its first step.
     pub(super) train: String,
     /// Since the run began, and to its end.
@@ -74,6 +75,7 @@ impl Told {
             steps: progress.steps,
             learning_rate: progress.learning_rate,
             examples_per_second: progress.examples_per_second(),
+            unit: progress.unit.to_owned(),
             train: match loss.is_finite() {
                 true => progress.figures(loss, &progress.values()),
                 false => String::new(),

@@ -53,16 +53,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 
 /// Lines with their ranks, of which 0 matters most.
 fn lines(state: &State) -> Vec<(u8, Line<'static>)> {
-    let place = format!(
-        "epoch {}{}  step {}{}",
-        state.now.epoch,
-        of(state.now.epochs),
-        grouped(state.now.step),
-        state
-            .now
-            .steps
-            .map_or_else(String::new, |steps| format!("/{}", grouped(steps)))
-    );
+    let mut place = match state.now.epoch {
+        0 => String::new(),
+        epoch => format!("epoch {epoch}{}  ", of(state.now.epochs)),
+    };
+    place += &format!("step {}{}", grouped(state.now.step), of(state.now.steps.map(grouped)));
     let title = Span::styled(
         printable(&state.title).into_owned(),
         Style::new().add_modifier(Modifier::BOLD),
@@ -88,8 +83,9 @@ fn lines(state: &State) -> Vec<(u8, Line<'static>)> {
         .memory
         .map(|bytes| format!("  memory {} MB", grouped(bytes / 1_000_000)));
     let rate = format!(
-        "{} examples/s  learning rate {:.3e}{}",
+        "{} {}/s  learning rate {:.3e}{}",
         grouped(state.now.examples_per_second as u64),
+        state.now.unit,
         state.now.learning_rate,
         memory.unwrap_or_default()
     );
@@ -190,12 +186,14 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State, name: &str, valu
     ]);
     let chart = Chart::new(vec![set(&train, TRAIN), set(&judged, JUDGED)])
         .block(Block::bordered().border_style(FAINT).title(title))
-        .x_axis(
-            Axis::default()
-                .style(FAINT)
-                .bounds([0.0, last.max(1e-9)])
-                .labels(["0".to_owned(), format!("epoch {}", short(last))]),
-        )
+        .x_axis(Axis::default().style(FAINT).bounds([0.0, last.max(1e-9)]).labels([
+            "0".to_owned(),
+            format!(
+                "{} {}",
+                if state.now.epoch == 0 { "step" } else { "epoch" },
+                short(last)
+            ),
+        ]))
         .y_axis(
             Axis::default()
                 .style(FAINT)
@@ -277,6 +275,7 @@ mod tests {
                 steps: Some(2468),
                 learning_rate: 0.003,
                 examples_per_second: 56_789.0,
+                unit: "examples".to_owned(),
                 train: "loss 0.0200  accuracy 98.00 %".to_owned(),
                 seconds: 61.0,
                 seconds_left: Some(120.0),

@@ -252,7 +252,7 @@ impl TrainerConfig {
         (self.autocast == Some(DType::F16)).then(GradScaler::new)
     }
 
-    fn checked(self) -> Result<Self> {
+    pub(super) fn checked(self) -> Result<Self> {
         let fail = |text: String| Err(Error::invalid(text).with_op("Trainer"));
         let zero = [
             ("epochs", self.length == Length::Epochs(0)),

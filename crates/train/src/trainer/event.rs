@@ -4,7 +4,6 @@ use std::path::Path;
 
 use polygrad_core::Result;
 
-use super::tally::Tally;
 use crate::run::Row;
 
 /// What has just happened.
@@ -31,7 +30,7 @@ pub enum Event<'a> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Progress<'a> {
-    /// The running epoch, counted from 1; at its end the one that is over.
+    /// The running epoch, counted from 1; at its end the one that is over. 0 where there are none.
     pub epoch: u64,
     /// Epochs in all, if that is how the end is known.
     pub epochs: Option<u64>,
@@ -41,6 +40,8 @@ pub struct Progress<'a> {
     pub steps: Option<u64>,
     /// Examples trained on by this process.
     pub examples: u64,
+    /// What they are called: `examples`, or a [`Learner`](crate::Learner)'s own word.
+    pub unit: &'a str,
     /// Seconds that this process has trained, without evaluation.
     pub training_seconds: f64,
     /// Seconds of these that it waited for batches.
@@ -61,25 +62,37 @@ pub struct Progress<'a> {
     pub run: Option<&'a Path>,
     /// Every measurement so far, oldest first.
     pub history: &'a [Row],
-    pub(super) tally: &'a Tally,
+    pub(super) figures: &'a dyn Figures,
+}
+
+/// What was measured of the running epoch.
+pub(super) trait Figures: std::fmt::Debug {
+    fn loss(&self) -> f64;
+
+    fn values(&self) -> Vec<f64>;
+
+    /// A value of a metric, with its name, as one reads it.
+    fn shown(&self, metric: usize, value: f64) -> Option<String>;
 }
 
 impl Progress<'_> {
     /// The mean training loss of the epoch so far; NaN before its first step.
     pub fn loss(&self) -> f64 {
-        self.tally.loss()
+        self.figures.loss()
     }
 
     /// The metrics of the epoch so far, on training batches.
     pub fn values(&self) -> Vec<f64> {
-        self.tally.values()
+        self.figures.values()
     }
 
     /// A loss and values of the metrics as one reads them: `loss 0.4213  accuracy 85.10 %`.
     pub fn figures(&self, loss: f64, values: &[f64]) -> String {
         let mut text = format!("loss {loss:.4}");
-        for (metric, &value) in self.tally.metrics().iter().zip(values) {
-            text += &format!("  {} {}", metric.name(), metric.shown(value));
+        for (metric, &value) in values.iter().enumerate() {
+            if let Some(figure) = self.figures.shown(metric, value) {
+                text += &format!("  {figure}");
+            }
         }
         text
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Trainer;
 use super::tally::TallyState;
-use crate::run::{Columns, Mark, Row, Rows, Split, SummaryWriter, shown, write};
+use crate::run::{Columns, Mark, Row, Rows, RunFolder, Split, SummaryWriter, shown, write};
 
 /// Under this name a checkpoint has the moving average.
 const EMA: &str = "ema";
@@ -37,6 +37,31 @@ struct Record {
 }
 
 impl Files {
+    /// Of a run that begins.
+    pub(super) fn create(run: &RunFolder, columns: Columns) -> Result<Self> {
+        Ok(Self {
+            rows: Rows::create(&run.metrics(), columns.clone(), Vec::new())?,
+            events: SummaryWriter::create(run.events())?,
+            columns,
+        })
+    }
+
+    /// Of a run that goes on after so many steps; and what the user should know.
+    pub(super) fn resume(run: &RunFolder, columns: Columns, step: u64, mark: &Mark) -> Result<(Self, Vec<String>)> {
+        let (rows, notice) = Rows::resume(&run.metrics(), columns.clone(), step, mark)?;
+        let mut notices = Vec::from_iter(notice);
+        if step > 0 && !run.events().exists() {
+            let path = shown(&run.events());
+            notices.push(format!("{path} is gone: a new one begins after step {step}"));
+        }
+        let events = SummaryWriter::resume(run.events(), step)?;
+        Ok((Self { rows, events, columns }, notices))
+    }
+
+    pub(super) fn mark(&self) -> Result<Mark> {
+        self.rows.mark()
+    }
+
     pub(super) fn rows(&self) -> &[Row] {
         self.rows.rows()
     }
@@ -61,6 +86,13 @@ impl Files {
     }
 }
 
+/// A checkpoint that cannot be gone on from.
+pub(super) fn unfit(run: &RunFolder, what: &str) -> Error {
+    let path = shown(&run.checkpoint());
+    Error::new(ErrorKind::StateDict, format!("cannot go on from {path}: {what}"))
+        .with_hint("go on with the program that left it, or start a new run")
+}
+
 impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     fn columns(&self) -> Columns {
         Columns {
@@ -81,11 +113,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             // The checkpoint makes it a run, since all else can be made from it: a kill before it leaves nothing, one after it a run to go on with.
             self.write_checkpoint(train, Mark::default())?;
             write(&run.config(), self.config.config.as_bytes())?;
-            Ok(Files {
-                rows: Rows::create(&run.metrics(), self.columns(), Vec::new())?,
-                events: SummaryWriter::create(run.events())?,
-                columns: self.columns(),
-            })
+            Files::create(run, self.columns())
         })();
         // A run that cannot begin must not keep the folder from the next attempt.
         self.files = Some(begun.inspect_err(|_: &Error| run.clear())?);
@@ -96,17 +124,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         let Some(run) = &self.config.run else {
             return Ok(Vec::new());
         };
-        let path = run.checkpoint();
-        let checkpoint = Checkpoint::load(&path)?;
-        let unfit = |what: String| {
-            Error::new(
-                ErrorKind::StateDict,
-                format!("cannot go on from {}: {what}", shown(&path)),
-            )
-            .with_hint("go on with the program that left it, or start a new run")
-        };
-        let record: Record = serde_json::from_value(checkpoint.config.clone())
-            .map_err(|e| unfit(format!("its record is damaged ({e})")))?;
+        let checkpoint = Checkpoint::load(run.checkpoint())?;
+        let record =
+            Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
         self.epoch.load_state(&record.epoch)?;
         self.row.load_state(&record.row)?;
         if let Some(ema) = &mut self.ema {
@@ -120,29 +140,17 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             .examples()
             .filter(|&length| record.loader.position > length as u64)
         {
-            return Err(unfit(format!(
-                "it stands at example {} of an epoch of {length}",
-                record.loader.position
-            )));
+            let position = record.loader.position;
+            let what = format!("it stands at example {position} of an epoch of {length}");
+            return Err(unfit(run, &what));
         }
         train.set_state(record.loader);
         (self.best, self.since_best) = (record.best, record.since_best);
         self.before = (self.step, record.seconds);
 
-        let mut notices = Vec::new();
-        let (rows, notice) = Rows::resume(&run.metrics(), self.columns(), self.step, &record.rows)?;
-        notices.extend(notice);
-        if self.step > 0 && !run.events().exists() {
-            let path = shown(&run.events());
-            notices.push(format!("{path} is gone: a new one begins after step {}", self.step));
-        }
-        let events = SummaryWriter::resume(run.events(), self.step)?;
+        let (files, notices) = Files::resume(run, self.columns(), self.step, &record.rows)?;
         write(&run.config(), self.config.config.as_bytes())?;
-        self.files = Some(Files {
-            rows,
-            events,
-            columns: self.columns(),
-        });
+        self.files = Some(files);
         Ok(notices)
     }
 
@@ -152,7 +160,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             return Ok(());
         };
         run.check()?;
-        let saved = files.rows.mark().and_then(|mark| self.write_checkpoint(train, mark));
+        let saved = files.mark().and_then(|mark| self.write_checkpoint(train, mark));
         saved.map_err(|e| self.lost(e))?;
         self.save_model()
     }

@@ -10,6 +10,7 @@ use polygrad_nn::optim::{Schedule, clip_grad_norm};
 use polygrad_tensor::{Gradients, no_grad};
 
 use super::config::Length;
+use super::event::Figures;
 use super::{Control, Ended, Event, Progress, Step, Summary, Trainer};
 use crate::{Row, Split};
 
@@ -362,6 +363,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             step: self.step,
             steps,
             examples: self.examples,
+            unit: "examples",
             training_seconds: self.training.as_secs_f64(),
             loading_seconds: self.loading.as_secs_f64(),
             evaluation_seconds: self.evaluation.as_secs_f64(),
@@ -372,7 +374,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             validation: &self.config.validation,
             run: self.config.run.as_ref().map(|run| run.path()),
             history: self.history(),
-            tally: &self.epoch,
+            figures: &self.epoch,
         }
     }
 }

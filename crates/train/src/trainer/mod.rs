@@ -4,6 +4,7 @@ mod config;
 mod event;
 mod files;
 mod fit;
+mod learner;
 mod step;
 mod tally;
 
@@ -19,9 +20,11 @@ use polygrad_tensor::no_grad;
 pub use config::TrainerConfig;
 pub use event::{Callback, Control, Event, Progress};
 pub use fit::NonFiniteLoss;
+pub use learner::{Learner, Measured};
 pub use step::{Step, Tensors};
 
 use crate::{Row, Run};
+use event::Figures;
 use files::Files;
 use step::{Loss, Stepper};
 use tally::Tally;

@@ -4,6 +4,7 @@ use polygrad_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Step;
+use super::event::Figures;
 use crate::Metric;
 
 /// The mean loss so far, and the metrics.
@@ -66,19 +67,6 @@ impl Tally {
         self.steps
     }
 
-    /// NaN of nothing.
-    pub(super) fn loss(&self) -> f64 {
-        self.loss / self.examples as f64
-    }
-
-    pub(super) fn values(&self) -> Vec<f64> {
-        self.metrics.iter().map(|metric| metric.value()).collect()
-    }
-
-    pub(super) fn metrics(&self) -> &[Box<dyn Metric>] {
-        &self.metrics
-    }
-
     pub(super) fn state(&self) -> TallyState {
         TallyState {
             loss: self.loss,
@@ -103,6 +91,22 @@ impl Tally {
         (self.loss, self.examples, self.steps) = (state.loss, state.examples, state.steps);
         let mut pairs = self.metrics.iter_mut().zip(&state.metrics);
         pairs.try_for_each(|(metric, state)| metric.load_state(state))
+    }
+}
+
+impl Figures for Tally {
+    /// NaN of nothing.
+    fn loss(&self) -> f64 {
+        self.loss / self.examples as f64
+    }
+
+    fn values(&self) -> Vec<f64> {
+        self.metrics.iter().map(|metric| metric.value()).collect()
+    }
+
+    fn shown(&self, metric: usize, value: f64) -> Option<String> {
+        let metric = self.metrics.get(metric)?;
+        Some(format!("{} {}", metric.name(), metric.shown(value)))
     }
 }
 

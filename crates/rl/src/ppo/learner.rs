@@ -1,0 +1,94 @@
+//! PPO as something that a [`TrainerConfig`](polygrad_train::TrainerConfig) trains.
+
+use std::path::Path;
+
+use polygrad_nn::{Checkpoint, Module};
+use polygrad_tensor::Result;
+use polygrad_train::{Learner, Measured};
+
+use super::Ppo;
+use crate::{NormalizedPolicy, Normalizer, Policy};
+
+/// The best model is judged by as many episodes as [`Ppo::mean_return`] looks back, once there are so many.
+const JUDGED_BY: usize = 20;
+
+const METRICS: [&str; 6] = [
+    "return",
+    "length",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "explained_variance",
+];
+
+impl<P: Policy> Learner for Ppo<P> {
+    fn unit(&self) -> &'static str {
+        "steps"
+    }
+
+    /// `return` and `length` are means of the last 100 episodes of training; the loss is the clipped surrogate.
+    fn metrics(&self) -> &'static [&'static str] {
+        &METRICS
+    }
+
+    fn steps(&self) -> u64 {
+        Ppo::steps(self)
+    }
+
+    fn is_done(&self) -> bool {
+        Ppo::is_done(self)
+    }
+
+    fn advance(&mut self) -> Result<Measured> {
+        let iteration = self.iterate()?;
+        Ok(Measured {
+            loss: iteration.policy_loss,
+            metrics: vec![
+                self.recent.mean_return().unwrap_or(f64::NAN),
+                self.recent.mean_length().unwrap_or(f64::NAN),
+                iteration.value_loss,
+                iteration.entropy,
+                iteration.approx_kl,
+                iteration.explained_variance,
+            ],
+            learning_rate: iteration.learning_rate,
+            loading_seconds: iteration.env_seconds,
+        })
+    }
+
+    fn score(&self) -> Option<f64> {
+        self.recent.mean_return().filter(|_| self.recent.len() >= JUDGED_BY)
+    }
+
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        Ppo::checkpoint(self)
+    }
+
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        Ppo::restore(self, checkpoint)
+    }
+
+    fn save_model(&self, path: &Path) -> Result<()> {
+        self.save_policy(path)
+    }
+}
+
+impl<P: Policy> Ppo<P> {
+    /// Writes the policy for use: the weights under the names of a [`NormalizedPolicy`] where observations are normalized, those of the policy
+    /// alone else.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save_policy(&self, path: impl AsRef<Path>) -> Result<()> {
+        let Some(found) = self.normalizer() else {
+            return self.policy().save(path);
+        };
+        let normalizer = Normalizer::new(found.width(), None, &self.device)?;
+        normalizer.set(found.mean(), found.var())?;
+        NormalizedPolicy {
+            normalizer,
+            policy: self.policy(),
+        }
+        .save(path)
+    }
+}

@@ -1,0 +1,351 @@
+//! PPO: that it learns, that nothing but the seed decides how, and that it can be stopped anywhere.
+
+use polygrad_nn::{Checkpoint, Module};
+use polygrad_rl::*;
+use polygrad_tensor::{Device, Result, manual_seed};
+
+fn device() -> Device {
+    Device::<polygrad_cpu::Cpu>::default().into_any()
+}
+
+/// Two choices and a mask, for a policy of two heads: the first must be the number that is seen, the second is never 2.
+struct Copycat {
+    seen: usize,
+    steps: usize,
+}
+
+impl Env for Copycat {
+    fn observation_space(&self) -> Space {
+        Space::discrete(3)
+    }
+
+    fn action_space(&self) -> Space {
+        Space::multi_discrete(&[3, 3])
+    }
+
+    fn has_action_mask(&self) -> bool {
+        true
+    }
+
+    fn action_mask(&self, mask: &mut [bool]) {
+        mask.copy_from_slice(&[true, true, true, true, true, false]);
+    }
+
+    fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
+        self.steps = 0;
+        self.seen = rng.below(3);
+        observation[0] = self.seen as f32;
+    }
+
+    fn step(&mut self, action: &[f32], rng: &mut Rng, observation: &mut [f32]) -> Step {
+        assert!(action[1] != 2.0, "a masked action was taken");
+        let reward = f64::from(action[0] as usize == self.seen);
+        self.steps += 1;
+        self.seen = rng.below(3);
+        observation[0] = self.seen as f32;
+        Step {
+            truncated: self.steps == 20,
+            ..Step::new(reward, false)
+        }
+    }
+}
+
+/// How environments step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Serial,
+    Threads(usize),
+    Asynchronous(usize),
+}
+
+fn vectorized<E: Env<A> + Send + 'static, const A: usize>(
+    make: fn() -> E,
+    n: usize,
+    mode: Mode,
+) -> Result<Vectorized<E, A>> {
+    match mode {
+        Mode::Serial => Vectorized::new(|_| make(), n),
+        Mode::Threads(threads) => Vectorized::threaded(|_| make(), n, threads),
+        Mode::Asynchronous(threads) => Vectorized::asynchronous(|_| make(), n, threads),
+    }
+}
+
+const CASES: [&str; 7] = ["mlp", "lstm", "gru", "min_gru", "masked", "two players", "continuous"];
+
+/// A training of each kind that differs from the others in what it needs.
+fn training(case: &str, mode: Mode) -> Result<Ppo> {
+    let device = device();
+    manual_seed(5);
+    let config = PpoConfig {
+        total_steps: 4 * 16 * 16,
+        num_steps: 16,
+        update_epochs: 2,
+        seed: 7,
+        ..PpoConfig::default()
+    };
+    let memory = |kind| PolicyConfig {
+        memory: Some(MemoryConfig::new(kind, 8)),
+        shared: true,
+        ..PolicyConfig::mlp(3, ActionSpace::Discrete(4))
+    };
+    let maze = |kind, segment_len| {
+        let policy = ActorCritic::new(&memory(kind), &device)?;
+        let envs = vectorized(|| TimeLimit::new(TMaze::new(3).unwrap(), 12).unwrap(), 16, mode)?;
+        let config = PpoConfig {
+            segment_len,
+            ..config.clone()
+        };
+        Ppo::new(envs, policy, config)
+    };
+    let policy = |observation, action| ActorCritic::new(&PolicyConfig::mlp(observation, action), &device);
+    match case {
+        "mlp" => Ppo::new(
+            vectorized(CartPole::v1, 16, mode)?,
+            policy(4, ActionSpace::Discrete(2))?,
+            PpoConfig {
+                v_trace: Some(VTraceConfig::default()),
+                optimizer: PpoOptimizer::Muon(0.02),
+                ..config
+            },
+        ),
+        "lstm" => maze(MemoryKind::Lstm, None),
+        "gru" => maze(MemoryKind::Gru, Some(4)),
+        "min_gru" => maze(MemoryKind::MinGru, Some(8)),
+        "masked" => Ppo::new(
+            vectorized(|| Copycat { seen: 0, steps: 0 }, 16, mode)?,
+            policy(3, ActionSpace::MultiDiscrete(vec![3, 3]))?,
+            PpoConfig {
+                normalize_advantages: AdvantageNorm::Batch,
+                target_kl: Some(0.05),
+                ..config
+            },
+        ),
+        "two players" => {
+            let encoder = CnnEncoderConfig {
+                convolutions: vec![ConvLayer {
+                    channels: 4,
+                    kernel: 3,
+                    stride: 1,
+                }],
+                hidden: vec![8],
+                scale: 1.0,
+                ..CnnEncoderConfig::new([3, 6, 7])
+            };
+            let policy = PolicyConfig::new(EncoderConfig::Cnn(encoder), ActionSpace::Discrete(7));
+            let envs = vectorized::<_, 2>(ConnectFour::new, 8, mode)?;
+            Ppo::new(envs, ActorCritic::new(&policy, &device)?, config)
+        }
+        _ => {
+            let policy = PolicyConfig {
+                state_dependent_std: true,
+                ..PolicyConfig::mlp(3, ActionSpace::Continuous(1))
+            };
+            let config = PpoConfig {
+                normalize_observations: Some(10.0),
+                normalize_rewards: Some(10.0),
+                ..config
+            };
+            let envs = vectorized(Pendulum::v1, 16, mode)?;
+            Ppo::new(envs, ActorCritic::new(&policy, &device)?, config)
+        }
+    }
+}
+
+/// Every weight, and all else that a checkpoint has.
+fn everything(ppo: &Ppo) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    ppo.checkpoint().unwrap().save(file.path()).unwrap();
+    std::fs::read(file.path()).unwrap()
+}
+
+fn weights(ppo: &Ppo) -> Vec<Vec<u32>> {
+    let params = ppo.policy().parameters();
+    let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect();
+    params
+        .iter()
+        .map(|param| bits(param.tensor().to_vec().unwrap()))
+        .collect()
+}
+
+#[test]
+fn threads_change_nothing() {
+    for case in CASES {
+        let trained = |mode| {
+            let mut ppo = training(case, mode).unwrap();
+            while !ppo.is_done() {
+                ppo.iterate().unwrap();
+            }
+            assert_eq!(ppo.refusal(), None, "{case}");
+            weights(&ppo)
+        };
+        let expected = trained(Mode::Serial);
+        for mode in [Mode::Threads(2), Mode::Asynchronous(1), Mode::Asynchronous(2)] {
+            assert!(trained(mode) == expected, "{case}, {mode:?}");
+        }
+    }
+}
+
+#[test]
+fn a_training_goes_on_as_if_it_had_not_stopped() {
+    for case in CASES {
+        let mut whole = training(case, Mode::Serial).unwrap();
+        let mut parts = training(case, Mode::Serial).unwrap();
+        let mut modes = [Mode::Threads(2), Mode::Asynchronous(2), Mode::Serial]
+            .into_iter()
+            .cycle();
+        while !whole.is_done() {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            parts.checkpoint().unwrap().save(file.path()).unwrap();
+            parts = training(case, modes.next().unwrap()).unwrap();
+            parts.restore(&Checkpoint::load(file.path()).unwrap()).unwrap();
+            let (a, b) = (whole.iterate().unwrap(), parts.iterate().unwrap());
+            assert_eq!(a.episodes, b.episodes, "{case}");
+            assert_eq!(a.policy_loss.to_bits(), b.policy_loss.to_bits(), "{case}");
+            assert_eq!(whole.mean_return(), parts.mean_return(), "{case}");
+        }
+        assert!(everything(&whole) == everything(&parts), "{case}");
+    }
+}
+
+#[test]
+fn the_seed_decides() {
+    let trained = |seed| {
+        let config = PpoConfig {
+            total_steps: 128,
+            num_steps: 16,
+            seed,
+            ..PpoConfig::default()
+        };
+        manual_seed(1);
+        let policy = ActorCritic::new(&PolicyConfig::mlp(4, ActionSpace::Discrete(2)), &device()).unwrap();
+        let mut ppo = Ppo::new(Vectorized::new(|_| CartPole::v1(), 8).unwrap(), policy, config).unwrap();
+        ppo.iterate().unwrap();
+        weights(&ppo)
+    };
+    assert!(trained(0) == trained(0));
+    assert!(trained(0) != trained(1));
+}
+
+#[test]
+fn a_checkpoint_of_something_else_is_refused() {
+    let told = |case: &str, other: &str| {
+        let mut there = training(case, Mode::Serial).unwrap();
+        there.iterate().unwrap();
+        let checkpoint = there.checkpoint().unwrap();
+        let error = training(other, Mode::Serial).unwrap().restore(&checkpoint).unwrap_err();
+        error.to_string()
+    };
+    assert!(told("mlp", "continuous").contains("normalized"));
+    assert!(!told("mlp", "lstm").is_empty());
+    assert!(!told("lstm", "gru").is_empty());
+    let mut ppo = training("mlp", Mode::Serial).unwrap();
+    let other = ppo.checkpoint().unwrap().with_config(serde_json::json!({}));
+    assert!(ppo.restore(&other).unwrap_err().to_string().contains("none of PPO"));
+}
+
+#[test]
+fn what_is_seen_is_learnt() {
+    let device = device();
+    manual_seed(0);
+    let policy = ActorCritic::new(&PolicyConfig::mlp(3, ActionSpace::MultiDiscrete(vec![3, 3])), &device);
+    let config = PpoConfig {
+        total_steps: 8_000,
+        num_steps: 25,
+        learning_rate: 3e-3.into(),
+        ..PpoConfig::default()
+    };
+    let envs = Vectorized::new(|_| Copycat { seen: 0, steps: 0 }, 8).unwrap();
+    let mut ppo = Ppo::new(envs, policy.unwrap(), config).unwrap();
+    while !ppo.is_done() {
+        ppo.iterate().unwrap();
+    }
+    let mean = ppo.mean_return().unwrap();
+    assert!(
+        mean > 19.0,
+        "20 numbers are copied in an episode, {mean} of them rightly"
+    );
+}
+
+#[test]
+fn options_that_make_no_sense_are_told() {
+    let told = |config: PpoConfig, part: &str| {
+        let policy = ActorCritic::new(&PolicyConfig::mlp(4, ActionSpace::Discrete(2)), &device()).unwrap();
+        let envs = Vectorized::new(|_| CartPole::v1(), 3).unwrap();
+        let error = Ppo::new(envs, policy, config).err().unwrap().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    let default = PpoConfig::default;
+    told(
+        PpoConfig {
+            num_steps: 0,
+            ..default()
+        },
+        "num_steps is 0",
+    );
+    told(
+        PpoConfig {
+            gamma: 1.5,
+            ..default()
+        },
+        "gamma is not from 0 to 1",
+    );
+    told(
+        PpoConfig {
+            num_steps: 9,
+            ..default()
+        },
+        "27 steps cannot be cut into 4",
+    );
+    told(
+        PpoConfig {
+            segment_len: Some(3),
+            ..default()
+        },
+        "segments of 3",
+    );
+    told(
+        PpoConfig {
+            clip: Annealed::Linear(0.1, f64::NAN),
+            ..default()
+        },
+        "clip",
+    );
+    told(
+        PpoConfig {
+            normalize_rewards: Some(0.0),
+            ..default()
+        },
+        "normalize_rewards",
+    );
+    told(
+        PpoConfig {
+            learning_rate: (-1.0).into(),
+            ..default()
+        },
+        "learning_rate",
+    );
+    let rewarded = Vectorized::new(|_| GridWorld::new(4).unwrap(), 4).unwrap();
+    let policy = ActorCritic::new(&PolicyConfig::mlp(16, ActionSpace::Discrete(4)), &device()).unwrap();
+    let config = PpoConfig {
+        normalize_observations: Some(10.0),
+        ..default()
+    };
+    let error = Ppo::new(rewarded, policy, config).err().unwrap().to_string();
+    assert!(error.contains("have no mean"), "{error}");
+}
+
+#[test]
+fn a_rate_that_is_too_high_ends_in_an_error() {
+    let policy = ActorCritic::new(&PolicyConfig::mlp(3, ActionSpace::Continuous(1)), &device()).unwrap();
+    let config = PpoConfig {
+        learning_rate: 1e30.into(),
+        num_steps: 16,
+        ..PpoConfig::default()
+    };
+    let mut ppo = Ppo::new(Vectorized::new(|_| Pendulum::v1(), 4).unwrap(), policy, config).unwrap();
+    let error = (0..5).find_map(|_| ppo.iterate().err()).unwrap().to_string();
+    assert!(
+        error.contains("learning rate") || error.contains("not finite"),
+        "{error}"
+    );
+}

@@ -1,0 +1,434 @@
+//! Training of what learns by itself, step by step.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_nn::Checkpoint;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::config::{Length, TrainerConfig};
+use super::event::Figures;
+use super::files::{Files, unfit};
+use super::{Control, Ended, Event, Progress, Summary};
+use crate::run::{Columns, Mark, write};
+use crate::{Row, Split};
+
+/// Parts of a training: rows of measurements, checkpoints, and lines of the progress bar, where nothing else is asked for.
+const ROWS: u64 = 200;
+const CHECKPOINTS: u64 = 20;
+const LINES: u64 = 10;
+
+/// Something that learns step by step and finds its own data, such as reinforcement learning. [`TrainerConfig::train`] trains it.
+pub trait Learner {
+    /// What is counted as a step, in the plural: `environment steps`.
+    fn unit(&self) -> &'static str;
+
+    /// What is measured beside the loss, in the order of [`Measured::metrics`].
+    fn metrics(&self) -> &'static [&'static str];
+
+    /// Steps so far.
+    fn steps(&self) -> u64;
+
+    /// Whether there is nothing more to learn.
+    fn is_done(&self) -> bool;
+
+    /// Learns for some steps.
+    ///
+    /// # Errors
+    /// What ends the training.
+    fn advance(&mut self) -> Result<Measured>;
+
+    /// How good it is, by which the best model is kept: the higher the better; none while that is unknown.
+    fn score(&self) -> Option<f64>;
+
+    /// All that is needed to go on from here. Its `config` is an object.
+    ///
+    /// # Errors
+    /// What cannot be saved.
+    fn checkpoint(&self) -> Result<Checkpoint>;
+
+    /// Goes on from a checkpoint.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()>;
+
+    /// Writes the model, for use.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    fn save_model(&self, path: &Path) -> Result<()>;
+}
+
+/// What [`Learner::advance`] has measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The loss.
+    pub loss: f64,
+    /// The metrics; NaN of what there was nothing to measure of.
+    pub metrics: Vec<f64>,
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// Seconds that it waited for data, such as for environments.
+    pub loading_seconds: f64,
+}
+
+/// Means of measurements; what is NaN is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Means {
+    names: Vec<String>,
+    /// Sums and counts, of the loss first.
+    sums: Vec<(f64, u64)>,
+}
+
+impl Means {
+    fn new(names: &[&str]) -> Self {
+        Self {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            sums: vec![(0.0, 0); names.len() + 1],
+        }
+    }
+
+    fn add(&mut self, measured: &Measured) {
+        let values = std::iter::once(&measured.loss).chain(&measured.metrics);
+        for ((sum, count), value) in self.sums.iter_mut().zip(values).filter(|(_, value)| !value.is_nan()) {
+            *sum += value;
+            *count += 1;
+        }
+    }
+
+    fn reset(&mut self) {
+        self.sums.fill((0.0, 0));
+    }
+
+    fn mean(&self, at: usize) -> f64 {
+        self.sums.get(at).map_or(f64::NAN, |(sum, count)| sum / *count as f64)
+    }
+}
+
+impl Figures for Means {
+    fn loss(&self) -> f64 {
+        self.mean(0)
+    }
+
+    fn values(&self) -> Vec<f64> {
+        (1..self.sums.len()).map(|at| self.mean(at)).collect()
+    }
+
+    fn shown(&self, at: usize, value: f64) -> Option<String> {
+        let text = match value.abs() {
+            x if x >= 100.0 => format!("{value:.1}"),
+            _ => format!("{value:.4}"),
+        };
+        Some(format!("{} {text}", self.names.get(at)?))
+    }
+}
+
+/// What a checkpoint holds beside what the learner has in it.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    settings: Value,
+    seconds: f64,
+    best: Option<f64>,
+    row: Means,
+    part: Means,
+    rows: Mark,
+}
+
+/// A learner that is being trained.
+struct Training<'a, L: Learner + ?Sized> {
+    learner: &'a mut L,
+    config: TrainerConfig,
+    total: u64,
+    names: Vec<String>,
+    /// Since the last row, and since the last line.
+    row: Means,
+    part: Means,
+    best: Option<f64>,
+    /// Steps and seconds when this process took over.
+    before: (u64, f64),
+    clock: Instant,
+    training: Duration,
+    loading: f64,
+    learning_rate: f64,
+    history: Vec<Row>,
+    files: Option<Files>,
+}
+
+impl TrainerConfig {
+    /// Trains something that learns by itself, to the [steps](TrainerConfig::steps) or to its own end, or goes on to it from where the run stands.
+    ///
+    /// Of the options those count that are about the length, the run, settings, rows, checkpoints, callbacks and stopping. Rows are means of what
+    /// was measured since the row before; by default there are 200, and 20 checkpoints. [`Row::step`] and [`Row::epoch`] are both the learner's
+    /// steps. The model of the best [score](Learner::score) at a checkpoint is kept as that.
+    ///
+    /// # Errors
+    /// An option that is for batches; those of the learner, of callbacks and of the disk. The last checkpoint then still is there.
+    pub fn train(self, learner: &mut (impl Learner + ?Sized)) -> Result<Summary> {
+        let Length::Steps(total) = self.length else {
+            return Err(wrong("a learner has steps, and no epochs").with_hint("TrainerConfig::steps"));
+        };
+        let foreign = [
+            ("accumulate", self.accumulate != 1),
+            ("clip_grad_norm", self.max_norm.is_some()),
+            ("schedule", self.schedule.is_some()),
+            ("ema", self.ema.is_some()),
+            ("autocast", self.autocast.is_some()),
+            ("metric", !self.metrics.is_empty()),
+            ("monitor", self.monitor.is_some()),
+            ("early_stopping", self.patience.is_some()),
+            ("restore_best", self.restore_best),
+        ];
+        if let Some((name, _)) = foreign.iter().find(|(_, given)| *given) {
+            return Err(wrong(&format!(
+                "{name} is for a Trainer: a learner knows how it learns"
+            )));
+        }
+        let config = self.checked()?;
+        let metrics = learner.metrics();
+        let mut training = Training {
+            names: metrics.iter().map(|name| (*name).to_owned()).collect(),
+            row: Means::new(metrics),
+            part: Means::new(metrics),
+            learner,
+            config,
+            total,
+            best: None,
+            before: (0, 0.0),
+            clock: Instant::now(),
+            training: Duration::ZERO,
+            loading: 0.0,
+            learning_rate: 0.0,
+            history: Vec::new(),
+            files: None,
+        };
+        let trained = training.run();
+        if trained.is_err() {
+            // The error that ended training is the one to report.
+            let _ = training.tell(Event::Failed);
+        }
+        trained
+    }
+}
+
+fn wrong(message: &str) -> Error {
+    Error::invalid(message.to_owned()).with_op("Trainer")
+}
+
+/// Whether going from `before` to `now` steps passes a multiple of `every`.
+fn passes(before: u64, now: u64, every: u64) -> bool {
+    before / every != now / every
+}
+
+impl<L: Learner + ?Sized> Training<'_, L> {
+    fn run(&mut self) -> Result<Summary> {
+        let notices = self.begin()?;
+        self.clock = Instant::now();
+        self.before.0 = self.learner.steps();
+        let mut stop = self.tell(Event::Begin)?;
+        for notice in &notices {
+            stop |= self.tell(Event::Notice(notice))?;
+        }
+        let part = |parts: u64| (self.total / parts).max(1);
+        let (row, line) = (self.config.log_every.unwrap_or(part(ROWS)), part(LINES));
+        let checkpoint = self.config.checkpoint_every.unwrap_or(part(CHECKPOINTS));
+        let mut ended = Ended::Done;
+        while !self.is_done() {
+            if stop {
+                ended = Ended::Stopped;
+                break;
+            }
+            let (before, begun) = (self.learner.steps(), Instant::now());
+            let measured = self.learner.advance()?;
+            self.training += begun.elapsed();
+            self.loading += measured.loading_seconds;
+            self.learning_rate = measured.learning_rate;
+            self.row.add(&measured);
+            self.part.add(&measured);
+            let (now, is_done) = (self.learner.steps(), self.is_done());
+            stop |= self.tell(Event::Step)?;
+            if is_done || passes(before, now, row) {
+                stop |= self.add_row()?;
+            }
+            if is_done || passes(before, now, line) {
+                stop |= self.tell(Event::Epoch(None))?;
+                self.part.reset();
+            }
+            if is_done || passes(before, now, checkpoint) {
+                self.save()?;
+            }
+        }
+        if ended == Ended::Stopped {
+            self.save()?;
+        }
+        if let Some(run) = &self.config.run {
+            run.check()?;
+            // A kill between the last checkpoint and here would otherwise leave it out for good.
+            self.learner.save_model(&run.model())?;
+        }
+        self.tell(Event::End)?;
+        Ok(Summary {
+            ended,
+            steps: self.learner.steps(),
+            epochs: 0,
+            evaluation: None,
+            best: self.best,
+            seconds: self.seconds(),
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        self.learner.is_done() || self.learner.steps() >= self.total
+    }
+
+    fn columns(&self) -> Columns {
+        Columns {
+            metrics: self.names.clone(),
+            validation: self.config.validation.clone(),
+        }
+    }
+
+    /// Begins the run in its folder, or goes on with it; gives what the user should know.
+    fn begin(&mut self) -> Result<Vec<String>> {
+        let Some(run) = &self.config.run else {
+            return Ok(Vec::new());
+        };
+        if run.checkpoint().exists() {
+            return self.resume();
+        }
+        let begun = (|| {
+            self.write_checkpoint(Mark::default())?;
+            write(&run.config(), self.config.config.as_bytes())?;
+            Files::create(run, self.columns())
+        })();
+        // A run that cannot begin must not keep the folder from the next attempt.
+        self.files = Some(begun.inspect_err(|_| run.clear())?);
+        Ok(Vec::new())
+    }
+
+    fn resume(&mut self) -> Result<Vec<String>> {
+        let Some(run) = &self.config.run else {
+            return Ok(Vec::new());
+        };
+        let checkpoint = Checkpoint::load(run.checkpoint())?;
+        let record =
+            Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
+        self.learner.restore(&checkpoint)?;
+        (self.row, self.part, self.best) = (record.row, record.part, record.best);
+        self.before.1 = record.seconds;
+        let (files, notices) = Files::resume(run, self.columns(), self.learner.steps(), &record.rows)?;
+        write(&run.config(), self.config.config.as_bytes())?;
+        self.files = Some(files);
+        Ok(notices)
+    }
+
+    fn add_row(&mut self) -> Result<bool> {
+        let row = Row {
+            step: self.learner.steps(),
+            epoch: self.learner.steps() as f64,
+            split: Split::Train,
+            loss: self.row.loss(),
+            metrics: self.row.values(),
+            learning_rate: self.learning_rate,
+            seconds: self.seconds(),
+        };
+        self.row.reset();
+        match (&self.config.run, &mut self.files) {
+            (Some(run), Some(files)) => {
+                run.check()?;
+                files.append(&row)?;
+            }
+            _ => self.history.push(row.clone()),
+        }
+        self.tell(Event::Row(&row))
+    }
+
+    /// Leaves all that is needed to go on from here, and the model.
+    fn save(&mut self) -> Result<()> {
+        let (Some(run), Some(files)) = (&self.config.run, &self.files) else {
+            return Ok(());
+        };
+        run.check()?;
+        let score = self.learner.score();
+        let is_best = score.is_some_and(|score| self.best.is_none_or(|best| score > best));
+        if is_best {
+            self.best = score;
+            self.learner.save_model(&run.best())?;
+        }
+        self.write_checkpoint(files.mark()?)?;
+        self.learner.save_model(&run.model())
+    }
+
+    fn write_checkpoint(&self, rows: Mark) -> Result<()> {
+        let Some(run) = &self.config.run else { return Ok(()) };
+        let record = Record {
+            settings: self.config.settings.clone(),
+            seconds: self.seconds(),
+            best: self.best,
+            row: self.row.clone(),
+            part: self.part.clone(),
+            rows,
+        };
+        let unwritable = |what: &str| {
+            let message = format!("the state of the run cannot be written: {what}");
+            Error::new(ErrorKind::Format, message)
+        };
+        let mut checkpoint = self.learner.checkpoint()?;
+        let (Value::Object(all), Ok(Value::Object(own))) = (&mut checkpoint.config, serde_json::to_value(record))
+        else {
+            return Err(unwritable("it is no JSON object"));
+        };
+        for (name, value) in own {
+            if all.insert(name.clone(), value).is_some() {
+                return Err(unwritable(&format!("the learner's part has a field {name:?}, too")));
+            }
+        }
+        checkpoint.save(run.checkpoint())
+    }
+
+    fn seconds(&self) -> f64 {
+        self.before.1 + self.clock.elapsed().as_secs_f64()
+    }
+
+    /// Tells the callbacks; whether one of them, or the flag, asks to stop.
+    fn tell(&mut self, event: Event<'_>) -> Result<bool> {
+        let mut callbacks = std::mem::take(&mut self.config.callbacks);
+        let progress = self.progress();
+        let mut stop = false;
+        let told = callbacks.iter_mut().try_for_each(|callback| {
+            stop |= callback.on_event(event, &progress)? == Control::Stop;
+            Ok(())
+        });
+        self.config.callbacks = callbacks;
+        let flag = self.config.stop.as_ref();
+        told.map(|()| stop || flag.is_some_and(|flag| flag.load(Ordering::Relaxed)))
+    }
+
+    fn progress(&self) -> Progress<'_> {
+        let (step, elapsed) = (self.learner.steps(), self.clock.elapsed().as_secs_f64());
+        let done = step - self.before.0.min(step);
+        let left = self.total.saturating_sub(step);
+        Progress {
+            epoch: 0,
+            epochs: None,
+            step,
+            steps: Some(self.total),
+            examples: done,
+            unit: self.learner.unit(),
+            training_seconds: self.training.as_secs_f64(),
+            loading_seconds: self.loading,
+            evaluation_seconds: 0.0,
+            seconds: self.seconds(),
+            seconds_left: (done > 0).then(|| elapsed / done as f64 * left as f64),
+            learning_rate: self.learning_rate,
+            metrics: &self.names,
+            validation: &self.config.validation,
+            run: self.config.run.as_ref().map(|run| run.path()),
+            history: self.files.as_ref().map_or(&self.history, |files| files.rows()),
+            figures: &self.part,
+        }
+    }
+}
