@@ -271,7 +271,6 @@ mod tests {
             metric: Some("accuracy"),
             judged_by: "test",
             axis: "epoch",
-            axis: "epoch",
         };
         chart.draw(rows)
     }
