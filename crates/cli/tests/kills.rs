@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use common::{Ended, Scene, heeding_ctrl_c};
 
-const OPTIONS: &str = "--model mlp --batch-size 4 --epochs 3";
+/// What begins a run; its folder is behind it.
+const IMAGES: &str = "train bars --data data --threads 1 --model mlp --batch-size 4 --epochs 3 --out";
+const POLICY: &str = "train mountain-car --threads 1 --total-steps 50000 --out";
 
 /// Marsaglia's xorshift.
 struct Random(u64);
@@ -45,19 +47,33 @@ fn ctrl_c_twice(child: &Child, gap: Duration) {
 
 #[test]
 fn every_killed_run_ends_as_if_it_had_not_been_killed() {
+    survives(IMAGES, &[""], number("POLYGRAD_KILLS", 20));
+}
+
+#[test]
+fn so_does_every_policy_however_its_environments_step() {
+    let ways = ["", " --env-threads 2", " --async", " --async --env-threads 2"];
+    survives(POLICY, &ways, number("POLYGRAD_KILLS", 6));
+}
+
+/// Kills runs that `start` begins; each part of a run has one of the options in `ways`, by turns.
+fn survives(start: &str, ways: &[&str], count: u64) {
     let scene = Scene::new();
     let started = Instant::now();
-    scene.train("whole", OPTIONS);
+    scene.ok(&format!("{start} whole"));
     let whole = started.elapsed().as_millis() as u64;
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ number("POLYGRAD_KILLS_SEED", 1));
     let (mut ended, mut early, mut anew) = (0, 0, 0);
-    let count = number("POLYGRAD_KILLS", 20);
+    let start = format!("{start} killed");
+    let mut ways = ways.iter().cycle();
     for trial in 0..count {
-        let start = format!("train bars --data data --threads 1 --out killed {OPTIONS}");
         // As a user would go on: with a run that has begun, else anew.
-        let go_on = || match scene.path("killed/checkpoint.safetensors").exists() {
-            true => "train --resume killed".to_owned(),
-            false => start.clone(),
+        let mut go_on = || {
+            let way = ways.next().unwrap();
+            match scene.path("killed/checkpoint.safetensors").exists() {
+                true => format!("train --resume killed{way}"),
+                false => format!("{start}{way}"),
+            }
         };
         let mut story = format!("trial {trial}:");
         for _ in 0..=random.below(3) {
@@ -87,7 +103,7 @@ fn every_killed_run_ends_as_if_it_had_not_been_killed() {
             early += u64::from(at < 200_000);
         }
         let line = go_on();
-        anew += u64::from(line == start);
+        anew += u64::from(line.starts_with(&start));
         let last = scene.run(&line);
         assert_eq!(last.code, Some(0), "{story} `{line}`\n{}{}", last.stdout, last.stderr);
         assert!(!last.stderr.contains("is gone"), "{story}\n{}", last.stderr);
