@@ -25,8 +25,8 @@ mod hyperparameters;
 use polygrad_core::{Error, Result};
 
 use crate::{
-    Acrobot, CartPole, ConnectFour, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze, TimeLimit,
-    VectorEnv, Vectorized,
+    Acrobot, CartPole, ConnectFour, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, Play, Policy, Render,
+    TMaze, TimeLimit, VectorEnv, Vectorized,
 };
 pub use hyperparameters::Hyperparameters;
 
@@ -65,6 +65,14 @@ impl EnvSpec {
         self.factory.vectorize(num_envs, stepping)
     }
 
+    /// A policy that plays in one of them.
+    ///
+    /// # Errors
+    /// Those of [`Play::new`].
+    pub fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>> {
+        self.factory.play(policy, seed)
+    }
+
     /// Settings to train a policy with.
     pub fn hyperparameters(&self) -> Hyperparameters {
         (self.hyperparameters)()
@@ -74,11 +82,12 @@ impl EnvSpec {
 /// Makes environments of one kind.
 trait Factory: Sync {
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>>;
+    fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>>;
 }
 
 struct Of<E, const A: usize>(fn() -> Result<E>);
 
-impl<E: Env<A> + Clone + Send + 'static, const A: usize> Factory for Of<E, A> {
+impl<E: Env<A> + Render + Clone + Send + 'static, const A: usize> Factory for Of<E, A> {
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>> {
         let env = (self.0)()?;
         let make = |_| env.clone();
@@ -87,6 +96,10 @@ impl<E: Env<A> + Clone + Send + 'static, const A: usize> Factory for Of<E, A> {
             Stepping::Threaded(threads) => Vectorized::threaded(make, num_envs, threads)?,
             Stepping::Asynchronous(threads) => Vectorized::asynchronous(make, num_envs, threads)?,
         }))
+    }
+
+    fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>> {
+        Play::new((self.0)()?, policy, seed)
     }
 }
 
