@@ -160,6 +160,9 @@ impl Canvas {
 
     /// Marks what a part of a row covers, at one of the heights.
     fn cover_span(&mut self, row: usize, from: f32, to: f32) {
+        if from.is_nan() || to.is_nan() {
+            return;
+        }
         let (from, to) = (from.max(0.0), to.min(self.width as f32));
         let columns = from as usize..(to.ceil() as usize).min(self.width);
         for column in columns {

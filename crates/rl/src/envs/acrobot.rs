@@ -146,7 +146,8 @@ impl Render for Acrobot {
         let [first, second, ..] = self.state;
         // Pixels of a link's length.
         let scale = 500.0 / 4.4;
-        canvas.line(&[(0.0, 250.0 - scale), (500.0, 250.0 - scale)], 1.0, BLACK);
+        let height = (250.0 - scale).floor() + 0.5;
+        canvas.line(&[(0.0, height), (500.0, height)], 1.0, BLACK);
         let half = 0.1 * scale;
         let mut joint = (250.0, 250.0);
         for angle in [first, first + second] {

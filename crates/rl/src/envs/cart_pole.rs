@@ -128,7 +128,7 @@ impl Render for CartPole {
         let [position, _, angle, _] = self.state;
         let scale = 600.0 / (2.0 * MAX_X) as f32;
         let (x, y) = (300.0 + scale * position as f32, 100.0);
-        canvas.line(&[(0.0, 400.0 - y), (600.0, 400.0 - y)], 1.0, BLACK);
+        canvas.line(&[(0.0, 399.5 - y), (600.0, 399.5 - y)], 1.0, BLACK);
         let cart = [(-25.0, -15.0), (25.0, -15.0), (25.0, 15.0), (-25.0, 15.0)];
         canvas.polygon(&placed(&cart, (x, y), 400.0), BLACK);
         let top = 2.0 * LENGTH as f32 * scale - 5.0;

@@ -55,7 +55,7 @@ pub(super) fn draw(canvas: &mut Canvas, position: f64, goal: f64) {
     let ground: Vec<Point> = (0..100)
         .map(|i| place(LEFT + (RIGHT - LEFT) * f64::from(i) / 99.0))
         .collect();
-    canvas.line(&placed(&ground, (0.0, 0.0), 400.0), 1.0, BLACK);
+    canvas.line(&placed(&ground, (0.5, 0.5), 400.0), 1.0, BLACK);
     let (x, y) = place(position);
     let slope = (3.0 * position).cos();
     let car = turned(&[(-20.0, 0.0), (20.0, 0.0), (20.0, 20.0), (-20.0, 20.0)], slope);
@@ -64,7 +64,11 @@ pub(super) fn draw(canvas: &mut Canvas, position: f64, goal: f64) {
         canvas.disc(wheel, 8.0, GREY);
     }
     let flag = place(goal);
-    canvas.line(&placed(&[(0.0, 0.0), (0.0, 50.0)], flag, 400.0), 1.0, BLACK);
+    canvas.line(
+        &placed(&[(0.0, 0.0), (0.0, 50.0)], (flag.0.floor() + 0.5, flag.1), 400.0),
+        1.0,
+        BLACK,
+    );
     let cloth = [(0.0, 50.0), (0.0, 40.0), (25.0, 45.0)];
     canvas.polygon(&placed(&cloth, flag, 400.0), YELLOW);
 }
