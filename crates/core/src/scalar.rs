@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::{DType, bf16, f16};
 
-/// One number of any kind, before it takes a tensor's dtype.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// One number of any kind, before it takes a tensor's dtype. Two are the same if their bits are: NaN is NaN, and 0 is not −0.
+#[derive(Clone, Copy, Debug)]
 pub enum Scalar {
     /// A truth value.
     Bool(bool),
@@ -14,6 +14,19 @@ pub enum Scalar {
     /// A real number.
     Float(f64),
 }
+
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bool(a), Self::Bool(b)) => a == b,
+            (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Scalar {}
 
 impl Scalar {
     /// As a real number.

@@ -324,7 +324,7 @@ fn options_that_make_no_sense_are_told() {
         },
         "learning_rate",
     );
-    let rewarded = Vectorized::new(|_| GridWorld::new(4, 4).unwrap(), 4).unwrap();
+    let rewarded = Vectorized::new(|_| GridWorld::new(4).unwrap(), 4).unwrap();
     let policy = ActorCritic::new(&PolicyConfig::mlp(16, ActionSpace::Discrete(4)), &device()).unwrap();
     let config = PpoConfig {
         normalize_observations: Some(10.0),

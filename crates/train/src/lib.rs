@@ -26,5 +26,6 @@ pub use mlflow::MlflowLogger;
 pub use progress_bar::{ProgressBar, clock, grouped};
 pub use run::{HParam, Row, Run, RunFolder, Split, SummaryWriter};
 pub use trainer::{
-    Callback, Control, Ended, Event, Learner, Measured, NonFiniteLoss, Progress, Step, Summary, Tensors, Trainer, TrainerConfig,
+    Callback, Control, Ended, Event, Learner, Measured, NonFiniteLoss, Progress, Step, Summary, Tensors, Trainer,
+    TrainerConfig,
 };

@@ -83,7 +83,10 @@ impl Collector {
         let group = |rows: Range<usize>| -> Result<Group> {
             Ok(Group {
                 buffers: StepBuffers::with_rows(rows.len(), raw),
-                state: policy.initial_state(rows.len())?,
+                state: {
+                    let state = policy.initial_state(rows.len())?;
+                    PolicyState::new(state.parts().iter().map(whole).collect::<Result<_>>()?)
+                },
                 rows,
             })
         };
@@ -146,7 +149,7 @@ impl Collector {
     /// Goes on from such a state.
     pub(super) fn set_state(&mut self, state: &PolicyState) -> Result<()> {
         for group in &mut self.groups {
-            let own = |part: &Tensor| part.narrow(1, group.rows.start, group.rows.len());
+            let own = |part: &Tensor| whole(&part.narrow(1, group.rows.start, group.rows.len())?);
             group.state = PolicyState::new(state.parts().iter().map(own).collect::<Result<_>>()?);
         }
         Ok(())
@@ -311,6 +314,11 @@ pub(crate) fn observation_shape(space: &Space) -> Vec<usize> {
         Space::Box { shape, .. } => shape.clone(),
         _ => vec![space.flat_len()],
     }
+}
+
+/// The same numbers in memory of their own: a view, such as zeros that are one zero, is not rounded as such a tensor in every product.
+fn whole(x: &Tensor) -> Result<Tensor> {
+    Tensor::from_host(x.to_host()?, &x.device())
 }
 
 /// Observations as a policy sees them: whole numbers as one-hot vectors.

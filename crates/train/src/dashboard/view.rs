@@ -186,12 +186,14 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State, name: &str, valu
     ]);
     let chart = Chart::new(vec![set(&train, TRAIN), set(&judged, JUDGED)])
         .block(Block::bordered().border_style(FAINT).title(title))
-        .x_axis(
-            Axis::default()
-                .style(FAINT)
-                .bounds([0.0, last.max(1e-9)])
-                .labels(["0".to_owned(), format!("{} {}", if state.now.epoch == 0 { "step" } else { "epoch" }, short(last))]),
-        )
+        .x_axis(Axis::default().style(FAINT).bounds([0.0, last.max(1e-9)]).labels([
+            "0".to_owned(),
+            format!(
+                "{} {}",
+                if state.now.epoch == 0 { "step" } else { "epoch" },
+                short(last)
+            ),
+        ]))
         .y_axis(
             Axis::default()
                 .style(FAINT)

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Trainer;
 use super::tally::TallyState;
-use crate::run::{Columns, Mark, Row, RunFolder, Rows, Split, SummaryWriter, shown, write};
+use crate::run::{Columns, Mark, Row, Rows, RunFolder, Split, SummaryWriter, shown, write};
 
 /// Under this name a checkpoint has the moving average.
 const EMA: &str = "ema";
@@ -125,8 +125,8 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             return Ok(Vec::new());
         };
         let checkpoint = Checkpoint::load(run.checkpoint())?;
-        let record = Record::deserialize(&checkpoint.config)
-            .map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
+        let record =
+            Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
         self.epoch.load_state(&record.epoch)?;
         self.row.load_state(&record.row)?;
         if let Some(ema) = &mut self.ema {

@@ -183,7 +183,9 @@ impl TrainerConfig {
             ("restore_best", self.restore_best),
         ];
         if let Some((name, _)) = foreign.iter().find(|(_, given)| *given) {
-            return Err(wrong(&format!("{name} is for a Trainer: a learner knows how it learns")));
+            return Err(wrong(&format!(
+                "{name} is for a Trainer: a learner knows how it learns"
+            )));
         }
         let config = self.checked()?;
         let metrics = learner.metrics();
@@ -291,7 +293,9 @@ impl<L: Learner + ?Sized> Training<'_, L> {
 
     /// Begins the run in its folder, or goes on with it; gives what the user should know.
     fn begin(&mut self) -> Result<Vec<String>> {
-        let Some(run) = &self.config.run else { return Ok(Vec::new()) };
+        let Some(run) = &self.config.run else {
+            return Ok(Vec::new());
+        };
         if run.checkpoint().exists() {
             return self.resume();
         }
@@ -306,9 +310,12 @@ impl<L: Learner + ?Sized> Training<'_, L> {
     }
 
     fn resume(&mut self) -> Result<Vec<String>> {
-        let Some(run) = &self.config.run else { return Ok(Vec::new()) };
+        let Some(run) = &self.config.run else {
+            return Ok(Vec::new());
+        };
         let checkpoint = Checkpoint::load(run.checkpoint())?;
-        let record = Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
+        let record =
+            Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
         self.learner.restore(&checkpoint)?;
         (self.row, self.part, self.best) = (record.row, record.part, record.best);
         self.before.1 = record.seconds;
@@ -370,7 +377,8 @@ impl<L: Learner + ?Sized> Training<'_, L> {
             Error::new(ErrorKind::Format, message)
         };
         let mut checkpoint = self.learner.checkpoint()?;
-        let (Value::Object(all), Ok(Value::Object(own))) = (&mut checkpoint.config, serde_json::to_value(record)) else {
+        let (Value::Object(all), Ok(Value::Object(own))) = (&mut checkpoint.config, serde_json::to_value(record))
+        else {
             return Err(unwritable("it is no JSON object"));
         };
         for (name, value) in own {
