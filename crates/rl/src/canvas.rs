@@ -249,38 +249,27 @@ mod tests {
 
     #[test]
     fn shapes_cover_their_areas() {
-        let shapes: [(f32, Box<dyn Fn(&mut Canvas)>); 5] = [
-            (
-                6.0,
-                Box::new(|canvas| canvas.rectangle((10.0, 10.0), (13.0, 12.0), BLACK)),
-            ),
-            (
-                3.75,
-                Box::new(|canvas| canvas.rectangle((10.5, 10.25), (13.0, 11.75), BLACK)),
-            ),
-            (
-                200.0,
-                Box::new(|canvas| canvas.polygon(&[(5.0, 5.0), (25.0, 5.0), (5.0, 25.0)], BLACK)),
-            ),
-            // A turned square.
-            (
-                200.0,
-                Box::new(|canvas| canvas.polygon(&[(20.0, 10.0), (30.0, 20.0), (20.0, 30.0), (10.0, 20.0)], BLACK)),
-            ),
-            (
-                std::f32::consts::PI * 144.0,
-                Box::new(|canvas| canvas.disc((20.0, 20.0), 12.0, BLACK)),
-            ),
-        ];
-        for (expected, draw) in shapes {
-            let mut canvas = Canvas::new(40, 40, WHITE);
-            draw(&mut canvas);
-            let found = area(&canvas);
+        let near = |canvas: &Canvas, expected: f32| {
+            let found = area(canvas);
             assert!(
                 (found - expected).abs() < 0.02 * expected + 0.05,
                 "{found} for {expected}"
             );
+        };
+        let box_from = |x: f32, y: f32| [(x, y), (13.0, y), (13.0, 12.0), (x, 12.0)];
+        for (expected, corners) in [
+            (6.0, &box_from(10.0, 10.0)[..]),
+            (4.375, &box_from(10.5, 10.25)),
+            (200.0, &[(5.0, 5.0), (25.0, 5.0), (5.0, 25.0)]),
+            (200.0, &[(20.0, 10.0), (30.0, 20.0), (20.0, 30.0), (10.0, 20.0)]),
+        ] {
+            let mut canvas = Canvas::new(40, 40, WHITE);
+            canvas.polygon(corners, BLACK);
+            near(&canvas, expected);
         }
+        let mut canvas = Canvas::new(40, 40, WHITE);
+        canvas.disc((20.0, 20.0), 12.0, BLACK);
+        near(&canvas, std::f32::consts::PI * 144.0);
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Render for Acrobot {
     fn render(&self, canvas: &mut Canvas) {
         let [first, second, ..] = self.state;
         // Pixels of a link's length.
-        let scale = 500.0 / 4.4;
+        let scale: f32 = 500.0 / 4.4;
         let height = (250.0 - scale).floor() + 0.5;
         canvas.line(&[(0.0, height), (500.0, height)], 1.0, BLACK);
         let half = 0.1 * scale;
