@@ -6,13 +6,14 @@ use clap::Args;
 
 use crate::images::config::Model;
 use crate::onnx::Given;
+use crate::rl::PolicyKind;
 use crate::run::config::{self, COUNTS, Optimizer};
 use crate::table::SPLITS;
 
 #[derive(Debug, Args)]
 pub(crate) struct Train {
     /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data,
-    /// images and their folder, table and its file, or chargpt
+    /// images and their folder, table and its file, or chargpt; or an environment, such as cartpole
     #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume")]
     pub(crate) dataset: Option<String>,
 
@@ -83,6 +84,9 @@ pub(crate) struct Train {
     #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,
 
+    #[command(flatten)]
+    pub(crate) rl: Rl,
+
     /// Show curves, throughput and memory on the whole of the terminal; q stops, with a checkpoint
     #[arg(long)]
     pub(crate) tui: bool,
@@ -94,6 +98,30 @@ pub(crate) struct Train {
     /// Go on with the run in this folder from its last checkpoint, with its own settings
     #[arg(long, value_name = "RUN")]
     pub(crate) resume: Option<PathBuf>,
+}
+
+/// What only runs in environments have.
+#[derive(Debug, Args)]
+pub(crate) struct Rl {
+    /// For environments: how many step together
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) envs: Option<usize>,
+
+    /// For environments: the policy [default: what the environment needs]
+    #[arg(long, value_enum)]
+    pub(crate) policy: Option<PolicyKind>,
+
+    /// For environments: steps of all of them together; with --resume, a larger number trains on
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 48))]
+    pub(crate) total_steps: Option<u64>,
+
+    /// For environments: threads that step them [default: 1]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) env_threads: Option<usize>,
+
+    /// For environments: let them step in threads of their own while the policy computes
+    #[arg(long = "async")]
+    pub(crate) asynchronous: bool,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
+use crate::rl;
 
 /// What a run learns from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,17 +19,20 @@ pub(crate) enum Kind {
     Chargpt,
     /// A table, one of whose columns is to be predicted.
     Table,
+    /// An environment, for a policy to act in.
+    Rl,
 }
 
-use Kind::{Chargpt, Images, Table};
+use Kind::{Chargpt, Images, Rl, Table};
 
 impl Kind {
     /// The kind that the command line's first word names: any other word is a set of images.
     pub(crate) fn of_dataset(name: &str) -> Self {
-        [Chargpt, Table]
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .unwrap_or(Images)
+        match [Chargpt, Table].into_iter().find(|kind| kind.name() == name) {
+            Some(kind) => kind,
+            None if rl::is_environment(name) => Rl,
+            None => Images,
+        }
     }
 
     /// The kind that settings say.
@@ -43,6 +47,7 @@ impl Kind {
             Images => "images",
             Chargpt => "chargpt",
             Table => "table",
+            Rl => "rl",
         }
     }
 
@@ -60,6 +65,7 @@ impl Kind {
             }
             Chargpt => "`polygrad generate RUN` lets it write",
             Table => "`polygrad eval RUN` and `polygrad predict RUN FILE.csv` take it",
+            Rl => "`polygrad play RUN` and `polygrad eval RUN` take it",
         }
     }
 
@@ -80,7 +86,7 @@ impl Kind {
     /// # Errors
     /// The first such option.
     pub(crate) fn must_have(self, args: &Train) -> Result<()> {
-        let options: [(&str, bool, &[Self]); 11] = [
+        let options: [(&str, bool, &[Self]); 18] = [
             ("--model", args.model.is_some(), &[Images]),
             ("--size", args.size.is_some(), &[Images]),
             ("--full", args.data.full, &[Images]),
@@ -92,6 +98,13 @@ impl Kind {
             ("--classify or --regress", args.classify || args.regress, &[Table]),
             ("--ignore", !args.ignore.is_empty(), &[Table]),
             ("--validation-split", args.validation_split.is_some(), &[Table]),
+            ("--epochs", args.epochs.is_some(), &[Images, Chargpt, Table]),
+            ("--batch-size", args.batch_size.is_some(), &[Images, Chargpt, Table]),
+            ("--envs", args.rl.envs.is_some(), &[Rl]),
+            ("--policy", args.rl.policy.is_some(), &[Rl]),
+            ("--total-steps", args.rl.total_steps.is_some(), &[Rl]),
+            ("--env-threads", args.rl.env_threads.is_some(), &[Rl]),
+            ("--async", args.rl.asynchronous, &[Rl]),
         ];
         let foreign = options
             .iter()

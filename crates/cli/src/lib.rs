@@ -45,6 +45,7 @@ mod onnx;
 mod outcome;
 mod plot;
 mod progress;
+mod rl;
 mod run;
 mod table;
 mod task;
@@ -100,7 +101,7 @@ fn eval(args: &Eval) -> Result<Outcome> {
     match run::kind(&args.run)? {
         Kind::Images => images::eval::command(args),
         Kind::Table => table::eval::command(args),
-        kind @ Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+        kind @ (Kind::Chargpt | Kind::Rl) => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
     }
 }
 
@@ -108,6 +109,6 @@ fn predict(args: &Predict) -> Result<Outcome> {
     match run::kind(&args.run)? {
         Kind::Images => images::predict::command(args),
         Kind::Table => table::predict::command(args),
-        kind @ Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+        kind @ (Kind::Chargpt | Kind::Rl) => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
     }
 }

@@ -12,25 +12,46 @@ use serde::de::DeserializeOwned;
 use crate::args::Train;
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
-use crate::run::config::Training;
+use crate::run::config::{Base, Training};
 use crate::train::resumed::Fixed;
 
 /// Inputs and targets.
 pub(crate) type Batch = (Tensor, Tensor);
 
-/// The settings of a run of one kind, as `config.json` has them, and what follows from them.
-pub(crate) trait Task: Serialize + DeserializeOwned + Clone + PartialEq {
-    /// What is learnt from, in memory.
-    type Data;
+/// The settings of a run of one kind, as `config.json` has them, and the model that they describe.
+pub(crate) trait RunSettings: Serialize + DeserializeOwned + Clone + PartialEq {
     /// What learns.
     type Model: Module + 'static;
 
     /// Which kind this is.
     const KIND: Kind;
+    /// The settings that may change while a run is stopped, those of every run aside: where the data are, and how long it is.
+    const MAY_CHANGE: &'static [&'static str];
+
+    /// The settings that every run has.
+    fn base(&self) -> &Base;
+    fn base_mut(&mut self) -> &mut Base;
+
+    /// Fails unless every setting is one with which a run can be trained, written and read again; those of every run aside.
+    ///
+    /// # Errors
+    /// The first such setting, with its bounds.
+    fn check(&self) -> std::result::Result<(), String>;
+
+    /// A new model with weights from this thread's generator.
+    ///
+    /// # Errors
+    /// Data that are too small for it, or a device that fails.
+    fn model(&self, device: &Device) -> Result<Self::Model>;
+}
+
+/// What training on examples, epoch after epoch, has of its own for each kind of run.
+pub(crate) trait Task: RunSettings {
+    /// What is learnt from, in memory.
+    type Data;
+
     /// What the data are called that the model is judged by.
     const JUDGED_BY: &'static str;
-    /// The settings that say where the data are, which may change while a run is stopped.
-    const PLACES: &'static [&'static str];
 
     /// Those of a new run; what depends on the data is still empty.
     ///
@@ -44,15 +65,9 @@ pub(crate) trait Task: Serialize + DeserializeOwned + Clone + PartialEq {
     /// A place that is not there.
     fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()>;
 
-    /// The settings that every run has.
+    /// The settings that all training on examples has.
     fn training(&self) -> &Training;
     fn training_mut(&mut self) -> &mut Training;
-
-    /// Fails unless every setting is one with which a run can be trained, written and read again; those of every run aside.
-    ///
-    /// # Errors
-    /// The first such setting, with its bounds.
-    fn check(&self) -> std::result::Result<(), String>;
 
     /// What the data set is called on the command line.
     fn dataset(&self) -> &str;
@@ -81,12 +96,6 @@ pub(crate) trait Task: Serialize + DeserializeOwned + Clone + PartialEq {
     /// # Errors
     /// Settings that make no sense; too few data.
     fn loaders(&self, data: &Self::Data, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)>;
-
-    /// A new model with weights from this thread's generator.
-    ///
-    /// # Errors
-    /// Data that are too small for it, or a device that fails.
-    fn model(&self, device: &Device) -> Result<Self::Model>;
 
     /// Says what is trained on what.
     fn about(&self, data: &Self::Data, model: &Self::Model, device: &Device) -> Vec<String>;

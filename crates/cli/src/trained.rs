@@ -8,10 +8,10 @@ use polygrad::{Device, ErrorKind};
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
 use crate::run::{self, config, resume_command};
-use crate::task::Task;
+use crate::task::RunSettings;
 
 /// A trained model on a device.
-pub(crate) struct Trained<T: Task> {
+pub(crate) struct Trained<T: RunSettings> {
     /// The settings of its run.
     pub(crate) config: T,
     /// Where it is.
@@ -24,13 +24,13 @@ pub(crate) struct Trained<T: Task> {
 ///
 /// # Errors
 /// No run, or one of another kind, no model, files that are damaged or do not fit together; those of the device.
-pub(crate) fn load<T: Task>(path: &Path, device: Option<&str>, threads: Option<usize>) -> Result<Trained<T>> {
+pub(crate) fn load<T: RunSettings>(path: &Path, device: Option<&str>, threads: Option<usize>) -> Result<Trained<T>> {
     let folder = run::open(path)?;
     let config: T = config::load(&folder.config())?;
-    let training = config.training();
+    let base = config.base();
     let device = match device {
         Some(device) => backend::open(device, threads)?,
-        None => backend::open(&training.backend, threads.or(training.threads))?,
+        None => backend::open(&base.backend, threads.or(base.threads))?,
     };
     let file = folder.model();
     if !file.exists() {
@@ -46,7 +46,7 @@ pub(crate) fn load<T: Task>(path: &Path, device: Option<&str>, threads: Option<u
         ErrorKind::StateDict => Failure::from(error).fix("take config.json and model.safetensors from the same run"),
         _ => error.into(),
     })?;
-    if config::load::<T>(&folder.config())?.training().run != training.run {
+    if config::load::<T>(&folder.config())?.base().run != base.run {
         return Err(
             Failure::new(format!("{} became another run while it was read", path.shown())).fix("try once more"),
         );

@@ -81,8 +81,8 @@ pub trait Env<const A: usize = 1> {
 
     /// Does the actions of every agent, and writes what they then observe.
     ///
-    /// Discrete actions are in their space and allowed by the mask, continuous ones finite: callers see to that. Whether an action beyond the bounds of a
-    /// [`Space::Box`] is clipped is the environment's own affair, as in Gymnasium.
+    /// Discrete actions are in their space and allowed by the mask, continuous ones finite: callers see to that. Whether an action beyond
+    /// the bounds of a [`Space::Box`] is clipped is the environment's own affair, as in Gymnasium.
     /// What a step after the end of an episode gives means nothing, but it does not panic.
     fn step(&mut self, action: &[f32], rng: &mut Rng, observation: &mut [f32]) -> Step<A>;
 

@@ -37,6 +37,8 @@ struct Signature {
     variant: u64,
     autocast: Option<DType>,
     inputs: Vec<(Shape, DType)>,
+    /// Inputs that were one tensor, which a recording takes for one value.
+    shared: Vec<(usize, usize)>,
     /// A tensor on the device.
     witness: AnyTensor,
 }
@@ -74,10 +76,7 @@ impl<S: Clone> Capture<S> {
         f: impl FnOnce() -> Result<(Vec<Tensor>, S)>,
     ) -> Result<(Vec<Tensor>, S)> {
         let inputs: Vec<AnyTensor> = inputs.into_iter().map(|x| x.value).collect();
-        let found = self
-            .entries
-            .iter_mut()
-            .find(|entry| entry.signature.fits(variant, &inputs));
+        let found = self.entries.iter_mut().find(|entry| entry.fits(variant, &inputs));
         let Some(entry) = found else {
             if self.entries.len() == MAX_PROGRAMS {
                 self.refusal = Some(format!(
@@ -128,6 +127,20 @@ impl<S: Clone> Capture<S> {
     }
 }
 
+impl<S> Entry<S> {
+    fn fits(&self, variant: u64, inputs: &[AnyTensor]) -> bool {
+        // A replay does with more that are one tensor; a second recording has to be as the first.
+        let is_first = matches!(self.state, State::Once(_));
+        self.signature.fits(variant, inputs) && (!is_first || self.signature.shared == shared(inputs))
+    }
+}
+
+/// Pairs of inputs that are one tensor.
+pub(crate) fn shared(inputs: &[AnyTensor]) -> Vec<(usize, usize)> {
+    let first = |i: usize| Some((inputs[..i].iter().position(|x| x.is(&inputs[i]))?, i));
+    (0..inputs.len()).filter_map(first).collect()
+}
+
 impl Signature {
     fn of(variant: u64, inputs: &[AnyTensor]) -> Result<Self> {
         let device = AnyBackend::device(&inputs[0]);
@@ -135,6 +148,7 @@ impl Signature {
             variant,
             autocast: autocast_dtype(),
             inputs: inputs.iter().map(|x| (x.shape(), x.dtype())).collect(),
+            shared: shared(inputs),
             witness: AnyBackend::zeros(Shape::SCALAR, inputs[0].dtype(), &device)?,
         })
     }
@@ -146,6 +160,7 @@ impl Signature {
         (self.variant, self.autocast) == (variant, autocast_dtype())
             && self.inputs.len() == inputs.len()
             && inputs.iter().zip(&self.inputs).all(same)
+            && self.shared.iter().all(|&(a, b)| inputs[a].is(&inputs[b]))
     }
 }
 

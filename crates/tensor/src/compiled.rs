@@ -5,7 +5,7 @@ use std::fmt;
 use polygrad_core::program::Replay;
 use polygrad_core::{AnyBackend, AnyTensor, Backend, Error, ErrorKind, Result, Shape};
 
-use crate::capture::{recorded, replay, tensors};
+use crate::capture::{recorded, replay, shared, tensors};
 use crate::graph::needs_graph;
 use crate::random::next_key;
 use crate::{Tensor, no_grad};
@@ -28,9 +28,15 @@ impl Compiled {
     ///
     /// # Errors
     /// Those of `f`; [`ErrorKind::Unsupported`] where it cannot be recorded: it reads values on the host ([`Tensor::item`],
-    /// [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each time.
+    /// [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each time; and where two inputs are one tensor.
     pub fn new(inputs: &[Tensor], f: impl Fn() -> Result<Vec<Tensor>>) -> Result<Self> {
         let inputs: Vec<AnyTensor> = inputs.iter().map(|x| x.value.clone()).collect();
+        if let Some((a, b)) = shared(&inputs).first() {
+            let error = refused(format!(
+                "inputs {a} and {b} are one tensor, and could not be told apart"
+            ));
+            return Err(error.with_hint("give a tensor of its own for each input"));
+        }
         let record = || {
             let (_, (), program) = recorded(&inputs, || no_grad(|| Ok((f()?, ()))))?;
             program.map_err(refused)

@@ -18,21 +18,47 @@ use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::progress::{grouped, short};
-use crate::run::config::Training;
-use crate::task::{Batch, Task};
+use crate::run::config::{Base, Training};
+use crate::task::{Batch, RunSettings, Task};
 use crate::train::optimizer::schedule;
 use crate::train::resumed::Fixed;
 
 pub(crate) use settings::Settings;
 use text::Text;
 
-impl Task for Settings {
-    type Data = Text;
+impl RunSettings for Settings {
     type Model = Gpt2;
 
     const KIND: Kind = Kind::Chargpt;
+    const MAY_CHANGE: &'static [&'static str] = &["epochs"];
+
+    fn base(&self) -> &Base {
+        &self.training.base
+    }
+
+    fn base_mut(&mut self) -> &mut Base {
+        &mut self.training.base
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        self.training.check()?;
+        let sizes = [self.context, self.layers, self.heads, self.width];
+        // Nonsense must not get as far as asking for memory.
+        match sizes.iter().all(|size| (1..=1 << 12).contains(size)) && !self.characters.is_empty() {
+            true => Ok(()),
+            false => Err("its settings make no sense".to_owned()),
+        }
+    }
+
+    fn model(&self, device: &Device) -> Result<Gpt2> {
+        Ok(Gpt2::new(&self.config(), device)?)
+    }
+}
+
+impl Task for Settings {
+    type Data = Text;
+
     const JUDGED_BY: &'static str = "validation";
-    const PLACES: &'static [&'static str] = &[];
 
     fn new(args: &Train) -> Result<Self> {
         let text = args
@@ -67,15 +93,6 @@ impl Task for Settings {
         &mut self.training
     }
 
-    fn check(&self) -> std::result::Result<(), String> {
-        let sizes = [self.context, self.layers, self.heads, self.width];
-        // Nonsense must not get as far as asking for memory.
-        match sizes.iter().all(|size| (1..=1 << 12).contains(size)) && !self.characters.is_empty() {
-            true => Ok(()),
-            false => Err("its settings make no sense".to_owned()),
-        }
-    }
-
     fn dataset(&self) -> &str {
         Self::KIND.name()
     }
@@ -105,10 +122,6 @@ impl Task for Settings {
 
     fn loaders(&self, data: &Text, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
         data.loaders(self, device)
-    }
-
-    fn model(&self, device: &Device) -> Result<Gpt2> {
-        Ok(Gpt2::new(&self.config(), device)?)
     }
 
     fn about(&self, data: &Text, model: &Gpt2, device: &Device) -> Vec<String> {

@@ -26,18 +26,39 @@ use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::onnx::Exported;
 use crate::progress::{grouped, short};
-use crate::run::config::{Training, name};
-use crate::task::{Batch, Task};
+use crate::run::config::{Base, Training, name};
+use crate::task::{Batch, RunSettings, Task};
 use crate::train::resumed::Fixed;
 use config::{Config, Input};
 
-impl Task for Config {
-    type Data = Dataset;
+impl RunSettings for Config {
     type Model = Sequential;
 
     const KIND: Kind = Kind::Images;
+    const MAY_CHANGE: &'static [&'static str] = &["epochs", "data", "full"];
+
+    fn base(&self) -> &Base {
+        &self.training.base
+    }
+
+    fn base_mut(&mut self) -> &mut Base {
+        &mut self.training.base
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        self.training.check()?;
+        self.check_images()
+    }
+
+    fn model(&self, device: &Device) -> Result<Sequential> {
+        model::build(self.model, &self.input, self.classes.len(), device)
+    }
+}
+
+impl Task for Config {
+    type Data = Dataset;
+
     const JUDGED_BY: &'static str = "test";
-    const PLACES: &'static [&'static str] = &["data", "full"];
 
     fn new(args: &Train) -> Result<Self> {
         settings::new(args)
@@ -60,10 +81,6 @@ impl Task for Config {
 
     fn training_mut(&mut self) -> &mut Training {
         &mut self.training
-    }
-
-    fn check(&self) -> std::result::Result<(), String> {
-        self.check_images()
     }
 
     fn dataset(&self) -> &str {
@@ -121,10 +138,6 @@ impl Task for Config {
             loaders::training(&data.train, self, device)?,
             loaders::evaluation(&data.test, &self.input, device)?,
         ))
-    }
-
-    fn model(&self, device: &Device) -> Result<Sequential> {
-        model::build(self.model, &self.input, self.classes.len(), device)
     }
 
     fn about(&self, data: &Dataset, _model: &Sequential, device: &Device) -> Vec<String> {

@@ -28,7 +28,7 @@ fn options_become_settings() {
     let config = stored();
     assert_eq!((config.model, config.optimizer), (Model::Cnn, Optimizer::AdamW));
     assert_eq!(
-        (config.training.epochs, config.training.threads, config.mirror),
+        (config.training.epochs, config.training.base.threads, config.mirror),
         (4, Some(2), true)
     );
     let config = new(&args("polygrad train mnist --optimizer sgd --model mlp --seed 7")).unwrap();
@@ -51,7 +51,7 @@ fn a_run_goes_on_with_its_own_settings() {
     assert_eq!(resume(&same).unwrap(), stored());
     assert!(changes(&stored(), &resume("").unwrap()).is_empty());
     let config = resume(" --epochs 9 --backend cpu:kernels=scalar").unwrap();
-    assert_eq!((config.training.epochs, config.training.threads), (9, None));
+    assert_eq!((config.training.epochs, config.training.base.threads), (9, None));
     let lines = changes(&stored(), &config).join("\n");
     for words in [
         "epochs: 9 instead of 4",
@@ -60,7 +60,7 @@ fn a_run_goes_on_with_its_own_settings() {
     ] {
         assert!(lines.contains(words), "{lines}\nshould contain {words}");
     }
-    assert_eq!(resume(" --threads 1").unwrap().training.threads, Some(1));
+    assert_eq!(resume(" --threads 1").unwrap().training.base.threads, Some(1));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
     match run::kind(&args.run)? {
         Kind::Images => export::<images::config::Config>(args),
         Kind::Table => export::<table::Settings>(args),
-        kind @ Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+        kind @ (Kind::Chargpt | Kind::Rl) => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
     }
 }
 

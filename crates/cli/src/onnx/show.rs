@@ -34,7 +34,7 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
         _ if path.is_dir() => match run::kind(path)? {
             Kind::Images => run::<images::config::Config>(path, args)?,
             Kind::Table => run::<table::Settings>(path, args)?,
-            kind @ Kind::Chargpt => {
+            kind @ (Kind::Chargpt | Kind::Rl) => {
                 return Err(kind
                     .unfit(path, &[Kind::Images, Kind::Table])
                     .then("`polygrad show RUN/model.safetensors` lists its tensors"));

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
-use crate::task::Task;
+use crate::task::RunSettings;
 
 /// Raised when an older program could no longer read the file.
 const FORMAT: u32 = 1;
@@ -42,7 +42,7 @@ pub(crate) enum Optimizer {
 
 /// The settings that every run has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Training {
+pub(crate) struct Base {
     /// The form of this file.
     format: u32,
     /// The kind of run, which runs of images do not say.
@@ -57,6 +57,13 @@ pub(crate) struct Training {
     pub(crate) backend: String,
     /// Threads of the CPU backend; none means one per core.
     pub(crate) threads: Option<usize>,
+}
+
+/// The settings of training on examples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Training {
+    #[serde(flatten)]
+    pub(crate) base: Base,
     /// Epochs in all.
     pub(crate) epochs: usize,
     /// Examples per step.
@@ -67,9 +74,9 @@ pub(crate) struct Training {
     pub(crate) seed: u64,
 }
 
-impl Training {
-    /// Those of a new run, where the command line does not say: so many epochs, examples per step, and this learning rate.
-    pub(crate) fn new(kind: Kind, args: &Train, epochs: usize, batch_size: usize, lr: f64) -> Self {
+impl Base {
+    /// Those of a new run.
+    pub(crate) fn new(kind: Kind, args: &Train) -> Self {
         Self {
             format: FORMAT,
             task: kind,
@@ -77,6 +84,23 @@ impl Training {
             run: String::new(),
             backend: args.backend.clone().unwrap_or_else(|| "cpu".into()),
             threads: args.threads,
+        }
+    }
+
+    /// Takes the device that the command line asks for.
+    pub(crate) fn resume(&mut self, args: &Train) {
+        if let Some(backend) = &args.backend {
+            (self.backend, self.threads) = (backend.clone(), None);
+        }
+        self.threads = args.threads.or(self.threads);
+    }
+}
+
+impl Training {
+    /// Those of a new run, where the command line does not say: so many epochs, examples per step, and this learning rate.
+    pub(crate) fn new(kind: Kind, args: &Train, epochs: usize, batch_size: usize, lr: f64) -> Self {
+        Self {
+            base: Base::new(kind, args),
             epochs: args.epochs.unwrap_or(epochs),
             batch_size: args.batch_size.unwrap_or(batch_size),
             lr: args.lr.unwrap_or(lr),
@@ -88,14 +112,7 @@ impl Training {
     ///
     /// # Errors
     /// The first such setting.
-    fn check(&self) -> std::result::Result<(), String> {
-        if self.format != FORMAT {
-            return Err(format!(
-                "its format is {}, Polygrad {} reads {FORMAT}",
-                self.format,
-                env!("CARGO_PKG_VERSION")
-            ));
-        }
+    pub(crate) fn check(&self) -> std::result::Result<(), String> {
         counts(&[("epochs", self.epochs), ("batch_size", self.batch_size)])?;
         learning_rate(self.lr).map_err(|why| format!("lr: {why}"))
     }
@@ -128,7 +145,7 @@ pub(crate) fn kind(path: &Path) -> Result<Kind> {
 ///
 /// # Errors
 /// A file that cannot be read, is no JSON, is of another kind of run, lacks a setting, or has an impossible one.
-pub(crate) fn load<T: Task>(path: &Path) -> Result<T> {
+pub(crate) fn load<T: RunSettings>(path: &Path) -> Result<T> {
     let text = read(path)?;
     match serde_json::from_str(&text) {
         Ok(Told { task }) if task != T::KIND => return Err(task.unfit(path, &[T::KIND])),
@@ -143,8 +160,12 @@ pub(crate) fn load<T: Task>(path: &Path) -> Result<T> {
 ///
 /// # Errors
 /// The first such setting.
-pub(crate) fn check<T: Task>(config: &T) -> std::result::Result<(), String> {
-    config.training().check()?;
+pub(crate) fn check<T: RunSettings>(config: &T) -> std::result::Result<(), String> {
+    let format = config.base().format;
+    if format != FORMAT {
+        let version = env!("CARGO_PKG_VERSION");
+        return Err(format!("its format is {format}, Polygrad {version} reads {FORMAT}"));
+    }
     config.check()
 }
 

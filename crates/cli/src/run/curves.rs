@@ -16,8 +16,9 @@ const TRAIN: Colour = [62, 116, 190];
 const TEST: Colour = [226, 115, 28];
 
 /// One chart: its place on the picture and the range of its axes.
-struct Panel {
+struct Panel<'a> {
     heading: String,
+    axis: &'a str,
     left: f32,
     right: f32,
     top: f32,
@@ -42,6 +43,8 @@ pub(crate) struct Chart<'a> {
     pub(crate) metric: Option<&'a str>,
     /// The data of evaluations.
     pub(crate) judged_by: &'a str,
+    /// What [`Row::epoch`] is.
+    pub(crate) axis: &'a str,
 }
 
 impl Chart<'_> {
@@ -89,6 +92,7 @@ impl Chart<'_> {
             let (low, high) = range(rows, epochs, value);
             let panel = Panel {
                 heading,
+                axis: self.axis,
                 left,
                 right: left + 630.0,
                 top: 150.0,
@@ -115,7 +119,7 @@ fn range(rows: &[Row], epochs: f64, value: Value) -> (f64, f64) {
     (low - margin, high + margin)
 }
 
-impl Panel {
+impl Panel<'_> {
     fn draw(&self, canvas: &mut Canvas, rows: &[Row], value: Value, judged_by: &str) {
         self.draw_axes(canvas);
         canvas.clip_rows(self.top, self.bottom);
@@ -141,7 +145,9 @@ impl Panel {
         }
         canvas.clip_rows(0.0, f32::INFINITY);
         let mut x = self.right;
-        for (name, colour) in [(judged_by, TEST), ("train", TRAIN)] {
+        let judged = rows.iter().any(|row| row.split == Split::Validation);
+        let names = [(judged_by, TEST), ("train", TRAIN)];
+        for &(name, colour) in &names[usize::from(!judged)..] {
             let y = self.top - 28.0;
             canvas.text(name, (x, y), Align::Right, Style { colour, ..HEADING });
             x -= 14.0 + 11.0 * name.chars().count() as f32;
@@ -165,7 +171,7 @@ impl Panel {
             canvas.text(&label, (x, floor + 33.0), Align::Centre, LABEL);
         }
         let middle = (self.left + self.right) / 2.0;
-        canvas.text("epoch", (middle, floor + 70.0), Align::Centre, LABEL);
+        canvas.text(self.axis, (middle, floor + 70.0), Align::Centre, LABEL);
     }
 
     /// Where a value lies on the picture, which may be above or below the chart, but not without limit.
@@ -263,6 +269,7 @@ mod tests {
             title,
             metric: Some("accuracy"),
             judged_by: "test",
+            axis: "epoch",
         };
         chart.draw(rows)
     }

@@ -19,8 +19,8 @@ use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::onnx::Exported;
 use crate::progress::{grouped, short};
-use crate::run::config::{Training, counts, name};
-use crate::task::{Batch, Task};
+use crate::run::config::{Base, Training, counts, name};
+use crate::task::{Batch, RunSettings, Task};
 use crate::train::optimizer;
 use crate::train::resumed::Fixed;
 
@@ -28,13 +28,61 @@ use data::Data;
 use settings::Goal;
 pub(crate) use settings::{SPLITS, Settings};
 
-impl Task for Settings {
-    type Data = Data;
+impl RunSettings for Settings {
     type Model = Sequential;
 
     const KIND: Kind = Kind::Table;
+    const MAY_CHANGE: &'static [&'static str] = &["epochs", "data"];
+
+    fn base(&self) -> &Base {
+        &self.training.base
+    }
+
+    fn base_mut(&mut self) -> &mut Base {
+        &mut self.training.base
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        self.training.check()?;
+        let width = self.encoder.as_ref().map_or(0, |encoder| encoder.width());
+        counts(&[("the inputs", width), ("the outputs", self.goal.outputs())])?;
+        let hidden: Vec<(&str, usize)> = self.hidden.iter().map(|&size| ("hidden", size)).collect();
+        counts(&hidden)?;
+        if let Goal::Regress { mean, std } = self.goal
+            && !(mean.is_finite() && std.is_finite() && std > 0.0)
+        {
+            return Err(format!(
+                "mean {} and std {} are not those of a target",
+                short(mean),
+                short(std)
+            ));
+        }
+        match SPLITS.contains(&self.validation_split) {
+            true => Ok(()),
+            false => Err(format!(
+                "validation_split: {} is not {} to {}",
+                short(self.validation_split),
+                SPLITS.start(),
+                SPLITS.end()
+            )),
+        }
+    }
+
+    fn model(&self, device: &Device) -> Result<Sequential> {
+        let mut width = self.encoder()?.width();
+        let mut model = Sequential::new();
+        for &hidden in &self.hidden {
+            model = model.push(Linear::new(width, hidden, device)?).push(ReLU);
+            width = hidden;
+        }
+        Ok(model.push(Linear::new(width, self.goal.outputs(), device)?))
+    }
+}
+
+impl Task for Settings {
+    type Data = Data;
+
     const JUDGED_BY: &'static str = "validation";
-    const PLACES: &'static [&'static str] = &["data"];
 
     fn new(args: &Train) -> Result<Self> {
         Self::of_options(args)
@@ -64,31 +112,6 @@ impl Task for Settings {
 
     fn training_mut(&mut self) -> &mut Training {
         &mut self.training
-    }
-
-    fn check(&self) -> std::result::Result<(), String> {
-        let width = self.encoder.as_ref().map_or(0, |encoder| encoder.width());
-        counts(&[("the inputs", width), ("the outputs", self.goal.outputs())])?;
-        let hidden: Vec<(&str, usize)> = self.hidden.iter().map(|&size| ("hidden", size)).collect();
-        counts(&hidden)?;
-        if let Goal::Regress { mean, std } = self.goal
-            && !(mean.is_finite() && std.is_finite() && std > 0.0)
-        {
-            return Err(format!(
-                "mean {} and std {} are not those of a target",
-                short(mean),
-                short(std)
-            ));
-        }
-        match SPLITS.contains(&self.validation_split) {
-            true => Ok(()),
-            false => Err(format!(
-                "validation_split: {} is not {} to {}",
-                short(self.validation_split),
-                SPLITS.start(),
-                SPLITS.end()
-            )),
-        }
     }
 
     fn dataset(&self) -> &str {
@@ -140,16 +163,6 @@ impl Task for Settings {
             self.loader(&train, &data.place, true, device)?,
             self.loader(&held_out, &data.place, false, device)?,
         ))
-    }
-
-    fn model(&self, device: &Device) -> Result<Sequential> {
-        let mut width = self.encoder()?.width();
-        let mut model = Sequential::new();
-        for &hidden in &self.hidden {
-            model = model.push(Linear::new(width, hidden, device)?).push(ReLU);
-            width = hidden;
-        }
-        Ok(model.push(Linear::new(width, self.goal.outputs(), device)?))
     }
 
     fn about(&self, data: &Data, model: &Sequential, device: &Device) -> Vec<String> {

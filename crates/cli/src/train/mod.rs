@@ -2,8 +2,8 @@
 
 pub(crate) mod optimizer;
 pub(crate) mod resumed;
-mod session;
-mod state;
+pub(crate) mod session;
+pub(crate) mod state;
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::outcome::Outcome;
 use crate::progress::{say, short};
 use crate::run::{config, resume_command};
 use crate::task::Task;
-use crate::{backend, chargpt, dashboard, images, table};
+use crate::{backend, chargpt, dashboard, images, rl, table};
 
 /// Trains a new model, or goes on with a run.
 ///
@@ -35,17 +35,25 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
         Kind::Images => train::<images::config::Config>(args),
         Kind::Chargpt => train::<chargpt::Settings>(args),
         Kind::Table => train::<table::Settings>(args),
+        Kind::Rl => match &args.resume {
+            Some(path) => rl::resume(args, path, show(args)?),
+            None => rl::start(args, show(args)?),
+        },
     }
 }
 
 /// How training is shown.
-type Show = fn(TrainerConfig) -> TrainerConfig;
+pub(crate) type Show = fn(TrainerConfig) -> TrainerConfig;
+
+fn show(args: &Train) -> Result<Show> {
+    match args.tui {
+        true => dashboard::show(),
+        false => Ok(|options: TrainerConfig| options.callback(ProgressBar::printing(say))),
+    }
+}
 
 fn train<T: Task>(args: &Train) -> Result<Outcome> {
-    let show = match args.tui {
-        true => dashboard::show()?,
-        false => |options: TrainerConfig| options.callback(ProgressBar::printing(say)),
-    };
+    let show = show(args)?;
     match &args.resume {
         Some(path) => resume::<T>(args, path, show),
         None => start::<T>(args, show),
@@ -54,7 +62,7 @@ fn train<T: Task>(args: &Train) -> Result<Outcome> {
 
 fn start<T: Task>(args: &Train, show: Show) -> Result<Outcome> {
     let (mut config, device, data) = prepare::<T>(args)?;
-    config.training_mut().run = config::fresh_name();
+    config.base_mut().run = config::fresh_name();
     let run = match &args.out {
         Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
         None => Run::create_next("runs", &config.title().join("-"))?,
@@ -69,7 +77,7 @@ fn start<T: Task>(args: &Train, show: Show) -> Result<Outcome> {
 pub(crate) fn prepare<T: Task>(args: &Train) -> Result<(T, Device, T::Data)> {
     T::KIND.must_have(args)?;
     let mut config = T::new(args)?;
-    let device = backend::open(&config.training().backend, config.training().threads)?;
+    let device = backend::open(&config.base().backend, config.base().threads)?;
     let data = config.load()?;
     config.describe(&data)?;
     config::check(&config).map_err(|what| {
@@ -82,7 +90,7 @@ fn resume<T: Task>(args: &Train, path: &Path, show: Show) -> Result<Outcome> {
     let run = Run::resume(path).map_err(|error| unbegun(error, path))?;
     let stored: T = state::settings(&run)?;
     let config = resumed::settings(args, &stored, path)?;
-    let device = backend::open(&config.training().backend, config.training().threads)?;
+    let device = backend::open(&config.base().backend, config.base().threads)?;
     let data = config.load()?;
     let mut found = config.clone();
     found.describe(&data)?;
@@ -94,7 +102,7 @@ fn resume<T: Task>(args: &Train, path: &Path, show: Show) -> Result<Outcome> {
 }
 
 /// A folder that a new run cannot have.
-fn occupied(error: polygrad::Error, out: &Path) -> Failure {
+pub(crate) fn occupied(error: polygrad::Error, out: &Path) -> Failure {
     let failure = Failure::from(error);
     match RunFolder::new(out) {
         folder if folder.checkpoint().exists() => failure.fix(format!(
@@ -125,7 +133,7 @@ pub(super) fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> F
 }
 
 /// A folder that there is no run in to go on with.
-fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
+pub(crate) fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
     let (folder, failure) = (RunFolder::new(path), Failure::from(error));
     let has_begun = folder.checkpoint().exists() || folder.config().is_file();
     match !has_begun && path.join("run.lock").is_file() {

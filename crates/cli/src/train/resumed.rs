@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::short;
-use crate::task::Task;
+use crate::run::config::Base;
+use crate::task::{RunSettings, Task};
 
 /// The settings with which a run goes on: its own, except for what may change, which is the number of epochs (it may grow), the device and the
 /// place of the data.
@@ -29,10 +30,7 @@ pub(crate) fn settings<T: Task>(args: &Train, stored: &T, run: &Path) -> Result<
     fixed.check(run)?;
     let training = config.training_mut();
     training.epochs = args.epochs.unwrap_or(training.epochs);
-    if let Some(backend) = &args.backend {
-        (training.backend, training.threads) = (backend.clone(), None);
-    }
-    training.threads = args.threads.or(training.threads);
+    training.base.resume(args);
     Ok(config)
 }
 
@@ -65,30 +63,44 @@ impl Fixed {
 /// One line for each setting with which a run goes on that differs from how it began.
 pub(crate) fn changes<T: Task>(before: &T, now: &T) -> Vec<String> {
     let (old, new) = (before.training(), now.training());
-    let threads = |threads: Option<usize>| threads.map_or("one per core".to_owned(), |n| n.to_string());
-    let rounding = "; losses are the same but for rounding";
     let settings = [
         (
             "epochs",
             [old.epochs, new.epochs].map(|epochs| epochs.to_string()),
             "; the learning rate goes on as if that had been so from the start",
         ),
-        ("backend", [old.backend.clone(), new.backend.clone()], rounding),
-        ("threads", [old.threads, new.threads].map(threads), rounding),
         ("data", [before.place(), now.place()], ""),
     ];
-    let changed = settings.into_iter().filter(|(_, [before, now], _)| before != now);
-    changed
+    changed(settings.into_iter().chain(of_base(before.base(), now.base())))
+}
+
+/// A setting, before and now, and what that means.
+pub(crate) type Change = (&'static str, [String; 2], &'static str);
+
+/// Those that every run may change.
+pub(crate) fn of_base(before: &Base, now: &Base) -> [Change; 2] {
+    let threads = |threads: Option<usize>| threads.map_or("one per core".to_owned(), |n| n.to_string());
+    let rounding = "; losses are the same but for rounding";
+    [
+        ("backend", [before.backend.clone(), now.backend.clone()], rounding),
+        ("threads", [before.threads, now.threads].map(threads), rounding),
+    ]
+}
+
+/// A line for each that has changed.
+pub(crate) fn changed(settings: impl Iterator<Item = Change>) -> Vec<String> {
+    settings
+        .filter(|(_, [before, now], _)| before != now)
         .map(|(what, [before, now], note)| format!("{what}: {now} instead of {before}{note}"))
         .collect()
 }
 
 /// The settings that a checkpoint and `config.json` disagree about, other than those that [`settings`] may change.
-pub(crate) fn disagreements<T: Task>(checkpoint: &T, file: &T) -> Vec<String> {
+pub(crate) fn disagreements<T: RunSettings>(checkpoint: &T, file: &T) -> Vec<String> {
     let all = |config: &T| match serde_json::to_value(config) {
         Ok(Value::Object(mut settings)) => {
-            let may_change = ["epochs", "backend", "threads", "polygrad"];
-            for key in may_change.iter().chain(T::PLACES) {
+            let may_change = ["backend", "threads", "polygrad"];
+            for key in may_change.iter().chain(T::MAY_CHANGE) {
                 settings.remove(*key);
             }
             settings

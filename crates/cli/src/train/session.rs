@@ -32,17 +32,13 @@ pub(super) fn run<T: Task>(
     let about = config.about(data, &model, device);
     about.iter().chain(changes).for_each(|line| say(line));
     let folder = RunFolder::new(run.path());
-    let curves = Curves {
-        path: folder.curves(),
-        title: config.title().join(", "),
-        drawn: None,
-    };
+    let curves = Curves::new(folder.curves(), config.title().join(", "), "epoch");
     let options = TrainerConfig::epochs(settings.epochs as u64)
         .run(run)
         .settings(config)?
         .validation_name(T::JUDGED_BY)
         .stop_on_ctrl_c()?
-        .callback(announce)
+        .callback(announce("--epochs"))
         .callback(curves);
     let options = show(options);
     let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
@@ -65,27 +61,42 @@ pub(super) fn run<T: Task>(
     Ok(Outcome::Done)
 }
 
-/// Says where the run is, before its first step.
-fn announce(event: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
-    if let Event::Begin = event {
-        match progress.run {
-            Some(run) if progress.steps.is_none_or(|steps| progress.step < steps) => {
-                say(&format!("run folder: {}", run.shown()));
+/// Says where the run is, before its first step; `longer` is the option for a longer one.
+pub(crate) fn announce(longer: &'static str) -> impl Callback {
+    move |event: Event<'_>, progress: &Progress<'_>| {
+        if let Event::Begin = event {
+            match progress.run {
+                Some(run) if progress.steps.is_none_or(|steps| progress.step < steps) => {
+                    say(&format!("run folder: {}", run.shown()));
+                }
+                _ => say(&format!("this run is complete; a larger number of {longer} trains on")),
             }
-            _ => say("this run is complete; a larger number of --epochs trains on"),
         }
+        Ok(Control::Continue)
     }
-    Ok(Control::Continue)
 }
 
 /// Drawing takes longer than a short epoch.
 const REDRAWN: Duration = Duration::from_secs(5);
 
 /// Draws the curves of a run.
-struct Curves {
+pub(crate) struct Curves {
     path: PathBuf,
     title: String,
+    /// What the axis below shows.
+    axis: &'static str,
     drawn: Option<Instant>,
+}
+
+impl Curves {
+    pub(crate) fn new(path: PathBuf, title: String, axis: &'static str) -> Self {
+        Self {
+            path,
+            title,
+            axis,
+            drawn: None,
+        }
+    }
 }
 
 impl Callback for Curves {
@@ -103,6 +114,7 @@ impl Callback for Curves {
                 title: &self.title,
                 metric: progress.metrics.first().map(String::as_str),
                 judged_by: progress.validation,
+                axis: self.axis,
             };
             chart.save(&self.path, progress.history)?;
             self.drawn = Some(Instant::now());

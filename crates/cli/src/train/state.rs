@@ -7,7 +7,7 @@ use super::resumed;
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::note;
 use crate::run::config;
-use crate::task::Task;
+use crate::task::RunSettings;
 
 /// What to do about a checkpoint that cannot be gone on from.
 const ANEW: &str = "start a new run without --resume";
@@ -17,7 +17,7 @@ const ANEW: &str = "start a new run without --resume";
 /// # Errors
 /// A checkpoint that cannot be read, is damaged, or is none of a run; a file of settings that cannot be read or is damaged, or that is another
 /// run's than the checkpoint.
-pub(super) fn settings<T: Task>(folder: &RunFolder) -> Result<T> {
+pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
     let stored = folder.settings().map_err(|error| match error.kind() {
         ErrorKind::Format => Failure::from(error).fix(ANEW),
         _ => error.into(),

@@ -70,6 +70,11 @@ impl AnyTensor {
         Arc::as_ptr(&self.erased).cast::<()>().addr()
     }
 
+    /// Whether both are handles of one tensor.
+    pub fn is(&self, other: &Self) -> bool {
+        self.address() == other.address()
+    }
+
     /// What tells this very tensor from any other, also after it is gone.
     pub fn identity(&self) -> Identity {
         Identity(Arc::downgrade(&self.erased))

@@ -9,6 +9,8 @@ mod errors;
 mod interop;
 mod losses;
 mod moving;
+#[cfg(feature = "rl")]
+mod ppo;
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -174,12 +174,14 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
 
     /// Whether a group can begin a step, or finish one.
     fn check_group(&self, group: usize, busy: bool) -> Result<()> {
-        let groups = self.groups();
         if !self.is_asynchronous() {
             return Err(all_at_once());
         }
         match self.workers.all.get(group) {
-            None => Err(Error::out_of_range(format!("there is no group {group} of {groups}"))),
+            None => {
+                let message = format!("there is no group {group} of {}", self.groups());
+                Err(Error::out_of_range(message))
+            }
             Some(worker) if worker.is_busy() == busy => Ok(()),
             Some(_) if busy => {
                 let message = format!("group {group} has begun no step");

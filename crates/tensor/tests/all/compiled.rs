@@ -3,7 +3,7 @@
 use polygrad_core::{Activation, ConvParams, ErrorKind, PoolParams};
 use polygrad_cpu::Cpu;
 use polygrad_reference::Reference;
-use polygrad_tensor::{Compiled, Device, Result, Tensor, manual_seed};
+use polygrad_tensor::{Capture, Compiled, Device, Result, Tensor, manual_seed};
 
 /// The names of the ops that are left, after a look at the values.
 fn ops(device: &Device, shape: &[usize], f: impl Fn(&Tensor) -> Result<Tensor>) -> Vec<&'static str> {
@@ -142,4 +142,37 @@ fn inputs_that_were_not_compiled_for_are_refused() {
         [1.0f32.exp(); 2]
     );
     Compiled::new(&[], || Ok(Vec::new())).unwrap_err();
+}
+
+#[test]
+fn inputs_that_were_one_tensor_need_not_be_one_later() {
+    for device in devices() {
+        let x = |value: f32| Tensor::full([2], value, &device).unwrap();
+        let both = [x(1.0), x(1.0)];
+        let twice = [both[0].clone(), both[0].clone()];
+        let difference = |inputs: &[Tensor]| Ok(vec![inputs[0].sub(&inputs[1])?.exp()?]);
+        let error = Compiled::new(&twice, || difference(&twice)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("inputs 0 and 1 are one tensor"), "{error}");
+        let compiled = Compiled::new(&both, || difference(&both)).unwrap();
+        let mut capture = Capture::new();
+        // As an encoder that is to give back what it was given, and an LSTM whose two states begin with zeros.
+        for inputs in [
+            &twice,
+            &twice,
+            &twice,
+            &both,
+            &[x(3.0), x(1.0)],
+            &twice,
+            &[x(1.0), x(4.0)],
+        ] {
+            let expected = difference(inputs).unwrap()[0].to_vec::<f32>().unwrap();
+            let (found, ()) = capture
+                .run(0, inputs.to_vec(), || Ok((difference(inputs)?, ())))
+                .unwrap();
+            assert_eq!(found[0].to_vec::<f32>().unwrap(), expected);
+            assert_eq!(compiled.run(inputs).unwrap()[0].to_vec::<f32>().unwrap(), expected);
+            assert_eq!(capture.refusal(), None);
+        }
+    }
 }

@@ -10,7 +10,7 @@ use polygrad_workloads::Case;
 use crate::data::files::Dataset;
 use crate::failure::Result;
 use crate::images::config::Config;
-use crate::task::Task;
+use crate::task::{RunSettings, Task};
 
 /// Batches to train on, over and over.
 const BATCHES: usize = 100;

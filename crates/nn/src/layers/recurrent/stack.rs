@@ -75,12 +75,9 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
     /// When memory runs out.
     pub fn initial_state(&self, batch: usize) -> Result<K::State<B>> {
         let shape = [self.weights.len(), batch, self.config.sizes.hidden];
-        let zeros = || {
-            let weight = &self.weights[0].weight_ih;
-            Tensor::full(shape, 0.0, (&weight.device(), weight.dtype()))
-        };
-        zeros()
-            .map(|zeros| K::State::filled(&zeros))
+        let weight = &self.weights[0].weight_ih;
+        // Each part is a tensor of its own, so that a recording tells them apart.
+        K::State::merge(&[], |_| Tensor::full(shape, 0.0, (&weight.device(), weight.dtype())))
             .map_err(|e| self.locate(e))
     }
 
