@@ -123,6 +123,11 @@ impl<'p> Play<'p> {
         fault.map_err(|what| Error::invalid(format!("the environment {what} (step {})", self.steps)))
     }
 
+    /// What one agent does.
+    pub fn action_space(&self) -> &Space {
+        self.player.action_space()
+    }
+
     /// The last actions, as the environment was given them, agents one after another.
     pub fn actions(&self) -> &[f32] {
         &self.actions

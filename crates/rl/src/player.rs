@@ -111,6 +111,11 @@ impl<'p> Player<'p> {
         Ok(())
     }
 
+    /// What one row does.
+    pub fn action_space(&self) -> &Space {
+        &self.action_space
+    }
+
     /// Says of each row whether an episode begins with its next observation.
     ///
     /// # Errors
