@@ -28,10 +28,13 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     };
     let mut envs = spec.make(ENVIRONMENTS.min(options.episodes), Stepping::Serial)?;
     say(&format!(
-        "{}: {} in {} episodes of {}, {}, on {device}",
+        "{}: {} in {} of {}, {}, on {device}",
         args.run.shown(),
         config.network(),
-        grouped(options.episodes as u64),
+        match options.episodes {
+            1 => "an episode".to_owned(),
+            episodes => format!("{} episodes", grouped(episodes as u64)),
+        },
         spec.name,
         if args.sample {
             "actions by chance"

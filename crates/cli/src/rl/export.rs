@@ -57,7 +57,7 @@ pub(crate) fn summary(trained: &Trained<Settings>) -> Result<String> {
 }
 
 /// The policy's graph: `observation`, where not all actions are always allowed `mask`, and `state_0`, … to `logits` or `mean` and
-/// `log_std`, `value`, and `next_state_0`, …. Logits of actions that the mask forbids are −∞.
+/// `std`, `value`, and `next_state_0`, …. Logits of actions that the mask forbids are −∞.
 ///
 /// # Errors
 /// Those of the export.
@@ -78,7 +78,7 @@ pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -
     }
     let is_continuous = matches!(config.policy.action, ActionSpace::Continuous(_));
     let mut outputs: Vec<String> = match is_continuous {
-        true => vec!["mean".to_owned(), "log_std".to_owned()],
+        true => vec!["mean".to_owned(), "std".to_owned()],
         false => vec!["logits".to_owned()],
     };
     outputs.push("value".to_owned());
@@ -99,7 +99,8 @@ pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -
             [mask] => output.masked_fill(&mask.logical_not()?, f64::NEG_INFINITY)?,
             _ => output.clone(),
         };
-        let numbers = [Some(&output), answer.action.log_std(), Some(&answer.value)];
+        let std = answer.action.log_std().map(Tensor::exp).transpose()?;
+        let numbers = [Some(&output), std.as_ref(), Some(&answer.value)];
         Ok(numbers
             .into_iter()
             .flatten()

@@ -16,32 +16,18 @@ pub(crate) fn command() -> Result<Outcome> {
     for spec in zoo::all() {
         describe(spec)?;
     }
-    say(
-        "policies: mlp, lstm, gru, mingru (polygrad train NAME --policy KIND); environments of your own are for a program of yours",
-    );
+    say("policies: mlp, lstm, gru, mingru (polygrad train NAME --policy KIND)");
     Ok(Outcome::Done)
 }
 
 fn describe(spec: &EnvSpec) -> Result<()> {
     let envs = spec.make(1, Stepping::Serial)?;
     let settings = spec.hyperparameters();
-    say(&format!("{}: {}", spec.name, spec.description));
-    say(&format!(
-        "  observation  {}: {}",
-        shown(envs.observation_space()),
-        spec.observations.join(", ")
-    ));
-    let masked = if envs.action_masks().is_some() {
-        ", not all always allowed"
-    } else {
-        ""
+    let masked = match envs.action_masks() {
+        Some(_) => "; not all are always allowed",
+        None => "",
     };
-    say(&format!(
-        "  action       {}{masked}: {}",
-        shown(envs.action_space()),
-        spec.actions.join(", ")
-    ));
-    let agents = match envs.agents() {
+    let players = match envs.agents() {
         1 => String::new(),
         agents => format!("{agents} players, "),
     };
@@ -49,8 +35,17 @@ fn describe(spec: &EnvSpec) -> Result<()> {
         Some(threshold) => format!(", solved from a mean return of {} on", short(threshold)),
         None => String::new(),
     };
+    say(&format!("{}: {}", spec.name, spec.description));
     say(&format!(
-        "  episode      {agents}at most {} steps{solved}",
+        "  observation  {}",
+        shown(envs.observation_space(), spec.observations)
+    ));
+    say(&format!(
+        "  action       {}{masked}",
+        shown(envs.action_space(), spec.actions)
+    ));
+    say(&format!(
+        "  episode      {players}at most {} steps{solved}",
         spec.max_episode_steps
     ));
     say(&format!(
@@ -62,20 +57,30 @@ fn describe(spec: &EnvSpec) -> Result<()> {
     Ok(())
 }
 
-/// A space in few words.
-pub(super) fn shown(space: &Space) -> String {
-    let extents = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
-    match space {
+/// A space in few words, and what its numbers or choices are called.
+fn shown(space: &Space, names: &[&str]) -> String {
+    let numbers = |values: &[usize]| values.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let what = match space {
         Space::Discrete { n, .. } => format!("one of {n}"),
-        Space::MultiDiscrete { nvec, .. } => format!("whole numbers below {}", extents(nvec).replace(" x", ",")),
+        Space::MultiDiscrete { nvec, .. } => format!("whole numbers below {}", numbers(nvec)),
         Space::MultiBinary { n } => format!("{n} bits"),
-        Space::Box { low, high, shape, .. } => {
-            let end = |bounds: &[f32], pick: fn(f32, f32) -> f32| bounds.iter().copied().reduce(pick).unwrap_or(0.0);
-            let (low, high) = (end(low, f32::min), end(high, f32::max));
-            match low.is_finite() && high.is_finite() {
-                true => format!("{} numbers from {low:.4} to {high:.4}", extents(shape)).replace("0000 ", " "),
-                false => format!("{} numbers", extents(shape)),
-            }
-        }
+        Space::Box { shape, .. } => format!("box [{}]", numbers(shape)),
+    };
+    let bounds: Vec<String> = match space {
+        Space::Box { low, high, .. } if low.len() == names.len() => low.iter().zip(high).map(range).collect(),
+        _ => vec![String::new(); names.len()],
+    };
+    let named = names
+        .iter()
+        .zip(&bounds)
+        .map(|(name, bounds)| format!("{name}{bounds}"));
+    format!("{what}: {}", named.collect::<Vec<_>>().join(", "))
+}
+
+fn range((low, high): (&f32, &f32)) -> String {
+    let rounded = |x: f32| short((f64::from(x) * 1e4).round() / 1e4);
+    match low.is_finite() && high.is_finite() {
+        true => format!(" ({} to {})", rounded(*low), rounded(*high)),
+        false => String::new(),
     }
 }

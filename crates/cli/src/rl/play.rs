@@ -209,6 +209,13 @@ impl Names {
                 }
                 _ => format!("{} {x:.4}", self.actions.get(i).unwrap_or(&"action")),
             });
-        named.collect::<Vec<_>>().join(" and ")
+        let named: Vec<String> = match play.returns().len() {
+            1 => named.collect(),
+            _ => named
+                .enumerate()
+                .map(|(i, name)| format!("player {} {name}", i + 1))
+                .collect(),
+        };
+        named.join(", ")
     }
 }
