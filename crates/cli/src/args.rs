@@ -143,6 +143,48 @@ pub(crate) struct Eval {
     #[command(flatten)]
     pub(crate) data: Data,
 
+    /// Of a run in an environment: how many episodes to play [default: 100]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) episodes: Option<usize>,
+
+    /// Of a run in an environment: draw actions by chance, as in training, in place of the likeliest ones
+    #[arg(long)]
+    pub(crate) sample: bool,
+
+    /// Of a run in an environment: where the random numbers start [default: 0]
+    #[arg(long, value_name = "N", value_parser = seed)]
+    pub(crate) seed: Option<u64>,
+
+    /// What to compute with [default: what the run was trained on]
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+
+    /// Threads of the CPU backend [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Play {
+    /// The folder that `train` left
+    pub(crate) run: PathBuf,
+
+    /// How many episodes to play
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
+    pub(crate) episodes: usize,
+
+    /// Write the pictures to this file, which browsers show as a film
+    #[arg(long, value_name = "FILE.png")]
+    pub(crate) apng: Option<PathBuf>,
+
+    /// Draw actions by chance, as in training, in place of the likeliest ones
+    #[arg(long)]
+    pub(crate) sample: bool,
+
+    /// Where the random numbers start
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
+    pub(crate) seed: u64,
+
     /// What to compute with [default: what the run was trained on]
     #[arg(long)]
     pub(crate) backend: Option<String>,

@@ -2,11 +2,11 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::args::{Devices, Eval, ExportRun, Predict, Run, Show, Train};
+use crate::args::{Devices, Eval, ExportRun, Play, Predict, Run, Show, Train};
 use crate::chargpt::generate::Generate;
 use crate::{convert, lab};
 
-/// Train, evaluate and use models of images, texts and tables on any backend
+/// Train, evaluate and use models of images, texts and tables, and policies in environments, on any backend
 #[derive(Debug, Parser)]
 #[command(name = "polygrad", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -18,8 +18,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Train a model and leave it, its checkpoints and its curves in a run folder
     Train(Box<Train>),
-    /// Measure a trained model on data that it was not trained on
+    /// Measure a trained model on data that it was not trained on, or in episodes of its environment
     Eval(Eval),
+    /// Show how a trained policy plays, in the terminal or as a film
+    Play(Play),
     /// Say what a trained model sees in a PNG file, or predicts for the rows of a CSV file
     Predict(Predict),
     /// Write a text with a model that learnt from one
@@ -34,6 +36,8 @@ pub(crate) enum Command {
     Convert(convert::Convert),
     #[command(flatten)]
     Lab(lab::Command),
+    /// List the environments for policies to learn in
+    List,
     /// List the backends, their devices, and why others are missing
     Devices(Devices),
 }

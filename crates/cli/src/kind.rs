@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::Train;
+use crate::args::{Eval, Train};
 use crate::failure::{Failure, Result, Shown};
 use crate::rl;
 
@@ -86,7 +86,7 @@ impl Kind {
     /// # Errors
     /// The first such option.
     pub(crate) fn must_have(self, args: &Train) -> Result<()> {
-        let options: [(&str, bool, &[Self]); 18] = [
+        self.check_options(&[
             ("--model", args.model.is_some(), &[Images]),
             ("--size", args.size.is_some(), &[Images]),
             ("--full", args.data.full, &[Images]),
@@ -105,7 +105,25 @@ impl Kind {
             ("--total-steps", args.rl.total_steps.is_some(), &[Rl]),
             ("--env-threads", args.rl.env_threads.is_some(), &[Rl]),
             ("--async", args.rl.asynchronous, &[Rl]),
-        ];
+        ])
+    }
+
+    /// The same of an evaluation.
+    ///
+    /// # Errors
+    /// The first such option.
+    pub(crate) fn must_evaluate(self, args: &Eval) -> Result<()> {
+        self.check_options(&[
+            ("--full", args.data.full, &[Images]),
+            ("--data", args.data.folder.is_some(), &[Images, Table]),
+            ("--episodes", args.episodes.is_some(), &[Rl]),
+            ("--sample", args.sample, &[Rl]),
+            ("--seed", args.seed.is_some(), &[Rl]),
+        ])
+    }
+
+    /// Options with whether they are given and for which kinds they are.
+    fn check_options(self, options: &[(&str, bool, &[Self])]) -> Result<()> {
         let foreign = options
             .iter()
             .find(|(_, given, kinds)| *given && !kinds.contains(&self));

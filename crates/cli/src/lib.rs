@@ -63,8 +63,8 @@ use failure::Result;
 use kind::Kind;
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `eval`, `predict`, `run`, `show`, `export`, `convert` or `devices`; with the feature `lab`
-/// also `check`, `bench` or `profile`) with the backends in [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
+/// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `convert`, `list` or `devices`; with the
+/// feature `lab` also `check`, `bench` or `profile`) with the backends in [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
 /// output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, and 130 after Ctrl-C. Standard output
@@ -86,6 +86,7 @@ pub fn main() -> ExitCode {
     end(match command {
         Command::Train(args) => train::command(&args),
         Command::Eval(args) => eval(&args),
+        Command::Play(args) => rl::play::command(&args),
         Command::Predict(args) => predict(&args),
         Command::Generate(args) => chargpt::generate::command(&args),
         Command::Run(args) => onnx::run::command(&args),
@@ -93,15 +94,19 @@ pub fn main() -> ExitCode {
         Command::Export(args) => onnx::export::command(&args),
         Command::Convert(args) => convert::command(&args),
         Command::Lab(command) => lab::run(&command),
+        Command::List => rl::list::command(),
         Command::Devices(args) => devices::command(&args),
     })
 }
 
 fn eval(args: &Eval) -> Result<Outcome> {
-    match run::kind(&args.run)? {
+    let kind = run::kind(&args.run)?;
+    kind.must_evaluate(args)?;
+    match kind {
         Kind::Images => images::eval::command(args),
         Kind::Table => table::eval::command(args),
-        kind @ (Kind::Chargpt | Kind::Rl) => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+        Kind::Rl => rl::eval::command(args),
+        Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl])),
     }
 }
 

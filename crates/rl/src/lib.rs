@@ -18,14 +18,19 @@
 //! # }
 //! ```
 
+mod canvas;
 mod check;
 mod env;
 mod envs;
+mod evaluate;
 mod fault;
 mod hash;
 mod mask;
+mod play;
+mod player;
 mod policy;
 mod ppo;
+mod render;
 mod space;
 mod statistics;
 mod vector;
@@ -33,9 +38,13 @@ mod vectorized;
 mod wrappers;
 pub mod zoo;
 
+pub use canvas::{Canvas, Colour, Point};
 pub use check::check_env;
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
+pub use evaluate::{EvaluateConfig, Evaluation, evaluate};
+pub use play::Play;
+pub use player::Player;
 pub use policy::{
     ActionDistribution, ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, ConvLayer, EncoderConfig,
     MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PolicyOutput,
@@ -46,6 +55,7 @@ pub use ppo::{
     AdvantageNorm, Annealed, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoOptimizer, PpoWeights,
     VTraceConfig, gae, ppo_loss, v_trace,
 };
+pub use render::Render;
 pub use space::Space;
 pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
 pub use vector::{StepBuffers, StepSlices, VectorEnv};

@@ -33,7 +33,7 @@ impl Bar {
             return;
         }
         self.drawn = Some(Instant::now());
-        self.line = line(position, self.length, &words(), width());
+        self.line = line(position, self.length, &words(), terminal_size().0);
         self.draw();
     }
 
@@ -76,16 +76,17 @@ fn line(position: u64, length: u64, words: &str, width: usize) -> String {
     whole.chars().take(width.saturating_sub(1)).collect()
 }
 
-/// Columns of the terminal, by the feature `terminal` or the variable `COLUMNS`; 80 where neither says.
-fn width() -> usize {
+/// Columns and lines of the terminal, by the feature `terminal` or the variables `COLUMNS` and `LINES`; 80 and 24 where neither says.
+pub fn terminal_size() -> (usize, usize) {
     #[cfg(all(unix, feature = "terminal"))]
     if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stderr())
         && size.ws_col > 0
+        && size.ws_row > 0
     {
-        return usize::from(size.ws_col);
+        return (usize::from(size.ws_col), usize::from(size.ws_row));
     }
-    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    columns.unwrap_or(80)
+    let said = |name: &str| std::env::var(name).ok().and_then(|number| number.parse().ok());
+    (said("COLUMNS").unwrap_or(80), said("LINES").unwrap_or(24))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod trainer;
 #[cfg(any(feature = "ctrlc", feature = "tui"))]
 const INTERRUPTED: i32 = 130;
 
-pub use bar::Bar;
+pub use bar::{Bar, terminal_size};
 #[cfg(feature = "tui")]
 pub use dashboard::Dashboard;
 pub use metric::{

@@ -11,7 +11,7 @@ use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::trained::Trained;
-use crate::{images, run, table, trained};
+use crate::{images, rl, run, table, trained};
 
 /// Writes the model of a run as an ONNX file, which has been compared with the model.
 ///
@@ -27,7 +27,8 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
     match run::kind(&args.run)? {
         Kind::Images => export::<images::config::Config>(args),
         Kind::Table => export::<table::Settings>(args),
-        kind @ (Kind::Chargpt | Kind::Rl) => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+        Kind::Rl => rl::export::command(args),
+        kind @ Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl])),
     }
 }
 
@@ -51,6 +52,14 @@ fn export<T: Exported>(args: &ExportRun) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// The first extent of inputs.
+pub(crate) fn batch(dynamic: bool) -> Dim {
+    match dynamic {
+        true => Dim::Named("batch".to_owned()),
+        false => Dim::Fixed(1),
+    }
+}
+
 /// The model's graph.
 ///
 /// # Errors
@@ -58,11 +67,7 @@ fn export<T: Exported>(args: &ExportRun) -> Result<Outcome> {
 pub(super) fn record<T: Exported>(trained: &Trained<T>, opset: Opset, dynamic: bool) -> Result<Graph> {
     let (config, model) = (&trained.config, &trained.model);
     let (name, extents) = config.input()?;
-    let batch = match dynamic {
-        true => Dim::Named("batch".to_owned()),
-        false => Dim::Fixed(1),
-    };
-    let extents = std::iter::once(batch).chain(extents.into_iter().map(Dim::Fixed));
+    let extents = std::iter::once(batch(dynamic)).chain(extents.into_iter().map(Dim::Fixed));
     let input = Input::new(name, DType::F32, extents.collect::<Vec<_>>());
     let export = Export::new([input]).outputs([config.output()]).opset(opset);
     Ok(model.record_onnx(&export, |x| config.answer(model, &x[0]))?)

@@ -5,8 +5,7 @@
 //! `~` an open and `o` a closed quadratic B-spline (a curve that touches the middle of each side of its control polygon),
 //! `.` a dot.
 
-/// A point, x to the right and y down.
-pub(crate) type Point = (f32, f32);
+use super::canvas::Point;
 
 /// Grid units from the top of capitals to the baseline.
 const CAP_HEIGHT: f32 = 12.0;

@@ -1,4 +1,4 @@
-//! A drawing surface and a font, enough for charts of lines and dots.
+//! A font and colours, for charts of lines and dots.
 
 pub(crate) mod canvas;
 pub(crate) mod colours;

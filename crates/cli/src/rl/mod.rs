@@ -1,5 +1,10 @@
 //! `polygrad train cartpole` and its kin: policies that learn in environments.
 
+pub(crate) mod eval;
+pub(crate) mod export;
+pub(crate) mod list;
+pub(crate) mod play;
+mod screen;
 mod settings;
 
 use std::path::Path;

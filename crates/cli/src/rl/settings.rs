@@ -164,15 +164,20 @@ impl Settings {
 
     /// What the policy is, in a word or two.
     pub(crate) fn network(&self) -> String {
-        let memory = PolicyKind::of(&self.policy);
-        let encoder = match self.policy.encoder {
-            EncoderConfig::Mlp(_) => "mlp",
-            EncoderConfig::Cnn(_) => "cnn",
-        };
-        match memory {
-            PolicyKind::Mlp => encoder.to_owned(),
-            _ => memory.name(),
-        }
+        network(&self.policy)
+    }
+}
+
+/// What a policy is, in a word or two.
+pub(super) fn network(policy: &PolicyConfig) -> String {
+    let memory = PolicyKind::of(policy);
+    let encoder = match policy.encoder {
+        EncoderConfig::Mlp(_) => "mlp",
+        EncoderConfig::Cnn(_) => "cnn",
+    };
+    match memory {
+        PolicyKind::Mlp => encoder.to_owned(),
+        _ => memory.name(),
     }
 }
 

@@ -7,9 +7,8 @@ use polygrad::train::{Row, Split};
 use polygrad::{Error, ErrorKind};
 
 use crate::failure::Shown;
-use crate::plot::canvas::{Align, Canvas, Colour, Style};
+use crate::plot::canvas::{Align, Canvas, Colour, Picture as _, Point, Style};
 use crate::plot::colours::{FAINT, GRID, GROUND, HEADING, LABEL, TITLE};
-use crate::plot::font::Point;
 
 const WIDTH: usize = 1600;
 const HEIGHT: usize = 700;

@@ -8,7 +8,7 @@ use super::settings::{Goal, Settings};
 use super::{figure, no_numbers};
 use crate::args::Eval;
 use crate::evaluation::evaluate;
-use crate::failure::{Failure, Result, Shown};
+use crate::failure::{Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
 use crate::task::Task;
@@ -19,9 +19,6 @@ use crate::trained::{self, Trained};
 /// # Errors
 /// A run or a table that are missing or damaged, or do not fit together; those of the device.
 pub(crate) fn command(args: &Eval) -> Result<Outcome> {
-    if args.data.full {
-        return Err(Failure::new("--full is for images, and this is a run of table").fix("leave it out"));
-    }
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;
     let (table, place, what) = match args.data.place()? {

@@ -14,5 +14,6 @@ mod onnx;
 mod output;
 mod profile;
 mod resume;
+mod rl;
 mod table;
 mod tui;

@@ -2,8 +2,8 @@ use std::f64::consts::PI;
 
 use polygrad_core::Rng;
 
-use super::between;
-use crate::{Env, Space, Step, TimeLimit};
+use super::{BLACK, YELLOW, between, placed, turned};
+use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// Swing two links up by a motor between them: Gymnasium's `Acrobot`.
 ///
@@ -130,5 +130,33 @@ impl Env for Acrobot {
         let [first, second, ..] = self.state;
         let up = -first.cos() - (second + first).cos() > 1.0;
         Step::new(if up { 0.0 } else { -1.0 }, up)
+    }
+}
+
+impl Render for Acrobot {
+    fn size(&self) -> [f32; 2] {
+        [500.0; 2]
+    }
+
+    fn fps(&self) -> f64 {
+        15.0
+    }
+
+    fn render(&self, canvas: &mut Canvas) {
+        let [first, second, ..] = self.state;
+        // Pixels of a link's length.
+        let scale: f32 = 500.0 / 4.4;
+        let height = (250.0 - scale).floor() + 0.5;
+        canvas.line(&[(0.0, height), (500.0, height)], 1.0, BLACK);
+        let half = 0.1 * scale;
+        let mut joint = (250.0, 250.0);
+        for angle in [first, first + second] {
+            let corners = [(0.0, -half), (scale, -half), (scale, half), (0.0, half)];
+            let link = turned(&corners, angle - PI / 2.0);
+            canvas.polygon(&placed(&link, joint, 500.0), [0, 204, 204]);
+            canvas.disc((joint.0, 500.0 - joint.1), half, YELLOW);
+            joint.0 += scale * angle.sin() as f32;
+            joint.1 -= scale * angle.cos() as f32;
+        }
     }
 }

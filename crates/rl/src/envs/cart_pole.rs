@@ -1,7 +1,7 @@
 use polygrad_core::Rng;
 
-use super::between;
-use crate::{Env, Space, Step, TimeLimit};
+use super::{BLACK, between, placed, turned};
+use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// Balance a pole on a cart: Gymnasium's `CartPole`.
 ///
@@ -112,5 +112,28 @@ impl Env for CartPole {
         let reward = self.reward(fell);
         self.fallen = fell;
         Step::new(reward, fell)
+    }
+}
+
+impl Render for CartPole {
+    fn size(&self) -> [f32; 2] {
+        [600.0, 400.0]
+    }
+
+    fn fps(&self) -> f64 {
+        1.0 / TAU
+    }
+
+    fn render(&self, canvas: &mut Canvas) {
+        let [position, _, angle, _] = self.state;
+        let scale = 600.0 / (2.0 * MAX_X) as f32;
+        let (x, y) = (300.0 + scale * position as f32, 100.0);
+        canvas.line(&[(0.0, 399.5 - y), (600.0, 399.5 - y)], 1.0, BLACK);
+        let cart = [(-25.0, -15.0), (25.0, -15.0), (25.0, 15.0), (-25.0, 15.0)];
+        canvas.polygon(&placed(&cart, (x, y), 400.0), BLACK);
+        let top = 2.0 * LENGTH as f32 * scale - 5.0;
+        let pole = turned(&[(-5.0, -5.0), (5.0, -5.0), (5.0, top), (-5.0, top)], -angle);
+        canvas.polygon(&placed(&pole, (x, y + 7.5), 400.0), [202, 152, 101]);
+        canvas.disc((x, 400.0 - y - 7.5), 5.0, [129, 132, 203]);
     }
 }

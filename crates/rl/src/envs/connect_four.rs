@@ -1,6 +1,7 @@
 use polygrad_core::Rng;
 
-use crate::{Env, Space, Step};
+use super::{WHITE, YELLOW};
+use crate::{Canvas, Env, Render, Space, Step};
 
 /// Drop discs into the columns of an upright board, by turns, until four of one's own are in a line: across, upright or diagonal.
 ///
@@ -123,6 +124,30 @@ impl Env<2> for ConnectFour {
                     column == 0
                 };
             }
+        }
+    }
+}
+impl Render for ConnectFour {
+    fn size(&self) -> [f32; 2] {
+        [700.0, 600.0]
+    }
+
+    fn fps(&self) -> f64 {
+        2.0
+    }
+
+    /// Agent 0 has the red discs.
+    fn render(&self, canvas: &mut Canvas) {
+        canvas.rectangle((0.0, 0.0), (700.0, 600.0), [30, 70, 180]);
+        for (column, above) in (0..COLUMNS).flat_map(|column| (0..ROWS).map(move |above| (column, above))) {
+            let bit = column * NEXT + above;
+            let colour = match self.discs.map(|discs| discs >> bit & 1 == 1) {
+                [true, _] => [210, 40, 40],
+                [_, true] => YELLOW,
+                _ => WHITE,
+            };
+            let middle = (100.0 * column as f32 + 50.0, 100.0 * (ROWS - 1 - above) as f32 + 50.0);
+            canvas.disc(middle, 40.0, colour);
         }
     }
 }

@@ -1,6 +1,7 @@
 use polygrad_core::{Error, Result, Rng};
 
-use crate::{Env, Space, Step};
+use super::BLACK;
+use crate::{Canvas, Env, Render, Space, Step};
 
 /// Walk to a target on a square of `size` by `size` fields, as in Gymnasium's tutorial.
 ///
@@ -68,6 +69,30 @@ impl Env for GridWorld {
         self.observe(observation);
         let arrived = self.agent == self.target;
         Step::new(f64::from(u8::from(arrived)), arrived)
+    }
+}
+impl Render for GridWorld {
+    fn size(&self) -> [f32; 2] {
+        [512.0; 2]
+    }
+
+    fn fps(&self) -> f64 {
+        4.0
+    }
+
+    /// Row 0 is below.
+    fn render(&self, canvas: &mut Canvas) {
+        let side = 512.0 / self.size as f32;
+        let left_top = |[column, row]: [usize; 2]| (side * column as f32, side * (self.size - 1 - row) as f32);
+        let (x, y) = left_top(self.target);
+        canvas.rectangle((x, y), (x + side, y + side), [255, 0, 0]);
+        let (x, y) = left_top(self.agent);
+        canvas.disc((x + side / 2.0, y + side / 2.0), side / 3.0, [0, 0, 255]);
+        for line in 0..=self.size {
+            let at = side * line as f32;
+            canvas.line(&[(0.0, at), (512.0, at)], 3.0, BLACK);
+            canvas.line(&[(at, 0.0), (at, 512.0)], 3.0, BLACK);
+        }
     }
 }
 

@@ -21,6 +21,30 @@ pub use t_maze::TMaze;
 
 use polygrad_core::Rng;
 
+use crate::{Colour, Point};
+
+const BLACK: Colour = [0; 3];
+const WHITE: Colour = [255; 3];
+const GREY: Colour = [128; 3];
+const YELLOW: Colour = [204, 204, 0];
+
+/// Corners turned by an angle around (0, 0), in a picture whose heights are counted upwards.
+fn turned(corners: &[Point], angle: f64) -> Vec<Point> {
+    let (sin, cos) = (angle.sin() as f32, angle.cos() as f32);
+    corners
+        .iter()
+        .map(|(x, y)| (x * cos - y * sin, x * sin + y * cos))
+        .collect()
+}
+
+/// Corners moved to a place, in a picture so high whose heights are counted upwards, as a canvas has them.
+fn placed(corners: &[Point], (x, y): Point, height: f32) -> Vec<Point> {
+    corners
+        .iter()
+        .map(|corner| (corner.0 + x, height - corner.1 - y))
+        .collect()
+}
+
 fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low + (high - low) * rng.uniform()
 }

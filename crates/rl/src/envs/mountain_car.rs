@@ -1,7 +1,7 @@
 use polygrad_core::Rng;
 
 use super::{between, valley};
-use crate::{Env, Space, Step, TimeLimit};
+use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// Drive out of a valley with a motor too weak to climb at once: Gymnasium's `MountainCar`.
 ///
@@ -61,5 +61,19 @@ impl Env for MountainCar {
         (self.state, arrived) = valley::drive(self.state, gained, GOAL, |x| x);
         valley::observe(self.state, observation);
         Step::new(-1.0, arrived)
+    }
+}
+
+impl Render for MountainCar {
+    fn size(&self) -> [f32; 2] {
+        valley::SIZE
+    }
+
+    fn fps(&self) -> f64 {
+        30.0
+    }
+
+    fn render(&self, canvas: &mut Canvas) {
+        valley::draw(canvas, self.state[0], GOAL);
     }
 }

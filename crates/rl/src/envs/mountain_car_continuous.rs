@@ -1,7 +1,7 @@
 use polygrad_core::Rng;
 
 use super::{between, valley};
-use crate::{Env, Space, Step, TimeLimit};
+use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// [`MountainCar`](crate::MountainCar) with a force of any size: Gymnasium's `MountainCarContinuous`.
 ///
@@ -82,5 +82,19 @@ impl Env for MountainCarContinuous {
         valley::observe(self.state, observation);
         let square = f64::from(force) * f64::from(force);
         Step::new(if arrived { 100.0 } else { 0.0 } - square * 0.1, arrived)
+    }
+}
+
+impl Render for MountainCarContinuous {
+    fn size(&self) -> [f32; 2] {
+        valley::SIZE
+    }
+
+    fn fps(&self) -> f64 {
+        30.0
+    }
+
+    fn render(&self, canvas: &mut Canvas) {
+        valley::draw(canvas, self.state[0], GOAL);
     }
 }

@@ -2,8 +2,8 @@ use std::f64::consts::PI;
 
 use polygrad_core::Rng;
 
-use super::between;
-use crate::{Env, Space, Step, TimeLimit};
+use super::{BLACK, between, placed, turned};
+use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// Swing a pendulum up and keep it there: Gymnasium's `Pendulum`.
 ///
@@ -75,5 +75,29 @@ impl Env for Pendulum {
         self.state = [angle + turn * DT, turn];
         self.observe(observation);
         Step::new(-cost, false)
+    }
+}
+
+impl Render for Pendulum {
+    fn size(&self) -> [f32; 2] {
+        [500.0; 2]
+    }
+
+    fn fps(&self) -> f64 {
+        30.0
+    }
+
+    fn render(&self, canvas: &mut Canvas) {
+        // Pixels of the rod's length.
+        let scale = 500.0 / 4.4;
+        let (half, red) = (0.1 * scale, [204, 77, 77]);
+        let middle = (250.0, 250.0);
+        let corners = [(0.0, -half), (scale, -half), (scale, half), (0.0, half)];
+        let upright = self.state[0] + PI / 2.0;
+        canvas.polygon(&placed(&turned(&corners, upright), middle, 500.0), red);
+        for end in placed(&turned(&[(0.0, 0.0), (scale, 0.0)], upright), middle, 500.0) {
+            canvas.disc(end, half, red);
+        }
+        canvas.disc(middle, 0.05 * scale, BLACK);
     }
 }

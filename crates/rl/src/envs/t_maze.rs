@@ -1,6 +1,7 @@
 use polygrad_core::{Error, Result, Rng};
 
-use crate::{Env, Space, Step};
+use super::{GREY, WHITE};
+use crate::{Canvas, Env, Point, Render, Space, Step};
 
 /// A corridor that ends in a junction, and a sign at its beginning that says where to turn there.
 ///
@@ -76,6 +77,38 @@ impl Env for TMaze {
         };
         self.observe(observation);
         step
+    }
+}
+impl Render for TMaze {
+    /// A field is a square of 40 pixels.
+    fn size(&self) -> [f32; 2] {
+        [40.0 * (self.length + 3) as f32, 200.0]
+    }
+
+    fn fps(&self) -> f64 {
+        5.0
+    }
+
+    /// The sign points to where to turn. There the goal is green.
+    fn render(&self, canvas: &mut Canvas) {
+        let [width, height] = self.size();
+        canvas.rectangle((0.0, 0.0), (width, height), GREY);
+        let left = |column: usize| 40.0 * (column + 1) as f32;
+        let mut field = |column: usize, row: f32, colour| {
+            canvas.rectangle(
+                (left(column), 80.0 + 40.0 * row),
+                (left(column) + 40.0, 120.0 + 40.0 * row),
+                colour,
+            );
+        };
+        (0..=self.length).for_each(|column| field(column, 0.0, WHITE));
+        for (row, is_goal) in [(-1.0, self.north), (1.0, !self.north)] {
+            field(self.length, row, if is_goal { [60, 180, 90] } else { WHITE });
+        }
+        let up: f32 = if self.north { -1.0 } else { 1.0 };
+        let sign: [Point; 3] = [(48.0, 100.0), (72.0, 100.0), (60.0, 100.0 + 16.0 * up)];
+        canvas.polygon(&sign, [60, 180, 90]);
+        canvas.disc((left(self.place) + 20.0, 100.0), 10.0, [40, 80, 220]);
     }
 }
 

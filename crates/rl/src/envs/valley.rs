@@ -1,6 +1,7 @@
 //! What the cars on the mountain have in common. A state is position and velocity.
 
-use crate::Space;
+use super::{BLACK, GREY, YELLOW, placed, turned};
+use crate::{Canvas, Point, Space};
 
 const LEFT: f64 = -1.2;
 const RIGHT: f64 = 0.6;
@@ -38,4 +39,36 @@ pub(super) fn drive(
         velocity = 0.0;
     }
     ([position, velocity], position >= round(goal) && velocity >= 0.0)
+}
+
+/// Width and height of a picture.
+pub(super) const SIZE: [f32; 2] = [600.0, 400.0];
+
+fn place(position: f64) -> Point {
+    let scale = 600.0 / (RIGHT - LEFT);
+    let height = (3.0 * position).sin() * 0.45 + 0.55;
+    (((position - LEFT) * scale) as f32, (height * scale) as f32)
+}
+
+/// Draws the car at a position, and the flag at the goal.
+pub(super) fn draw(canvas: &mut Canvas, position: f64, goal: f64) {
+    let ground: Vec<Point> = (0..100)
+        .map(|i| place(LEFT + (RIGHT - LEFT) * f64::from(i) / 99.0))
+        .collect();
+    canvas.line(&placed(&ground, (0.5, 0.5), 400.0), 1.0, BLACK);
+    let (x, y) = place(position);
+    let slope = (3.0 * position).cos();
+    let car = turned(&[(-20.0, 0.0), (20.0, 0.0), (20.0, 20.0), (-20.0, 20.0)], slope);
+    canvas.polygon(&placed(&car, (x, y + 10.0), 400.0), BLACK);
+    for wheel in placed(&turned(&[(10.0, 0.0), (-10.0, 0.0)], slope), (x, y + 10.0), 400.0) {
+        canvas.disc(wheel, 8.0, GREY);
+    }
+    let flag = place(goal);
+    canvas.line(
+        &placed(&[(0.0, 0.0), (0.0, 50.0)], (flag.0.floor() + 0.5, flag.1), 400.0),
+        1.0,
+        BLACK,
+    );
+    let cloth = [(0.0, 50.0), (0.0, 40.0), (25.0, 45.0)];
+    canvas.polygon(&placed(&cloth, flag, 400.0), YELLOW);
 }

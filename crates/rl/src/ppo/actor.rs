@@ -2,20 +2,37 @@
 
 use polygrad_tensor::{Compiled, DType, Device, ErrorKind, Result, Tensor, no_grad};
 
+use super::sampler::RowParams;
 use crate::{Policy, PolicyState};
 
 /// What a policy says of some rows, on the host.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Logits or means, of all rows one after another.
-    pub(super) output: Vec<f32>,
+    pub(crate) output: Vec<f32>,
     /// Logarithms of standard deviations, of all rows or the same for each; empty for choices.
-    pub(super) log_std: Vec<f32>,
-    pub(super) values: Vec<f32>,
-    pub(super) state: PolicyState,
+    pub(crate) log_std: Vec<f32>,
+    pub(crate) values: Vec<f32>,
+    pub(crate) state: PolicyState,
+}
+
+impl Answer {
+    /// The parameters of one of so many rows.
+    pub(crate) fn row<'a>(&'a self, row: usize, rows: usize, mask: Option<&'a [bool]>) -> RowParams<'a> {
+        let outputs = self.output.len() / rows;
+        let own = row * outputs..(row + 1) * outputs;
+        RowParams {
+            log_std: match self.log_std.len() == self.output.len() {
+                true => &self.log_std[own.clone()],
+                false => &self.log_std,
+            },
+            output: &self.output[own],
+            mask,
+        }
+    }
 }
 
 /// Runs a policy step by step, compiled for its weights as they are.
-pub(super) struct Actor {
+pub(crate) struct Actor {
     device: Device,
     has_std: bool,
     /// For each number of rows; none where the policy cannot be compiled.
@@ -24,7 +41,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub(super) fn new(device: Device, has_std: bool) -> Self {
+    pub(crate) fn new(device: Device, has_std: bool) -> Self {
         Self {
             device,
             has_std,
@@ -34,14 +51,14 @@ impl Actor {
     }
 
     /// The weights have changed.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.compiled.clear();
     }
 
     /// The answer to observations of a shape, where `starts` says which are the first of their episodes.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
-        policy: &impl Policy,
+        policy: &(impl Policy + ?Sized),
         (observations, shape): (&[f32], &[usize]),
         starts: &[f32],
         state: &PolicyState,
@@ -84,14 +101,14 @@ impl Actor {
     }
 
     /// Why its runs are not replayed.
-    pub(super) fn refusal(&self) -> Option<&str> {
+    pub(crate) fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
 }
 
 /// Outputs, values, logarithms of standard deviations if there are some, and the next state: of observations, and for a policy with memory where
 /// they begin episodes, and the state.
-fn computed(policy: &impl Policy, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+fn computed(policy: &(impl Policy + ?Sized), inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let state = match &inputs[1..] {
         [] => PolicyState::new(Vec::new()),
         [starts, parts @ ..] => PolicyState::new(parts.to_vec()).reset(starts)?,

@@ -9,7 +9,7 @@ use polygrad_tensor::{Device, Tensor};
 use super::actor::Actor;
 use super::config::{PpoConfig, wrong};
 use super::rollout::Rollout;
-use super::sampler::{RowParams, choose};
+use super::sampler::choose;
 use crate::{
     ActionSpace, Episode, EpisodeStatistics, ObservationNormalizer, Policy, PolicyState, RewardNormalizer, Space,
     StepBuffers, VectorEnv,
@@ -61,10 +61,7 @@ impl Collector {
     ) -> Result<Self> {
         let rows = envs.rows();
         let (space, actions) = (envs.observation_space(), ActionSpace::from(envs.action_space()));
-        let shape = match space {
-            Space::Box { shape, .. } => shape.clone(),
-            _ => vec![space.flat_len()],
-        };
+        let shape = observation_shape(space);
         let width = space.flat_len();
         let is_box = matches!(space, Space::Box { .. });
         let observation_normalizer = match config.normalize_observations {
@@ -241,17 +238,11 @@ impl Collector {
             .actor
             .run(policy, (seen, &self.shape), &self.starts[rows.clone()], &group.state)?;
         rollout.values[at.clone()].copy_from_slice(&answer.values);
-        let outputs = answer.output.len() / rows.len();
+        let count = rows.len();
         for (i, row) in rows.enumerate() {
             let at = at.start + i;
-            let params = RowParams {
-                output: &answer.output[i * outputs..(i + 1) * outputs],
-                log_std: match answer.log_std.len() == answer.output.len() {
-                    true => &answer.log_std[i * outputs..(i + 1) * outputs],
-                    false => &answer.log_std,
-                },
-                mask: (widths.mask > 0).then(|| &rollout.masks[at * widths.mask..(at + 1) * widths.mask]),
-            };
+            let mask = (widths.mask > 0).then(|| &rollout.masks[at * widths.mask..(at + 1) * widths.mask]);
+            let params = answer.row(i, count, mask);
             let action = &mut rollout.actions[at * widths.action..(at + 1) * widths.action];
             let log_prob = choose(&self.actions, &params, Some(rng), action);
             if !log_prob.is_finite() || !rollout.values[at].is_finite() {
@@ -311,6 +302,14 @@ impl Collector {
         let outcome = self.see(rows, &raw);
         self.groups[number].buffers.observations = raw;
         outcome
+    }
+}
+
+/// The shape of an observation as a policy sees it.
+pub(crate) fn observation_shape(space: &Space) -> Vec<usize> {
+    match space {
+        Space::Box { shape, .. } => shape.clone(),
+        _ => vec![space.flat_len()],
     }
 }
 

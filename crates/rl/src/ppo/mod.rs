@@ -1,6 +1,6 @@
 //! Proximal policy optimization.
 
-mod actor;
+pub(crate) mod actor;
 mod advantage;
 pub(crate) mod collector;
 mod config;

@@ -5,17 +5,17 @@ use polygrad_core::Rng;
 use crate::ActionSpace;
 
 /// The parameters of one row's distribution, as a policy gives them.
-pub(super) struct RowParams<'a> {
+pub(crate) struct RowParams<'a> {
     /// Logits or means.
-    pub(super) output: &'a [f32],
+    pub(crate) output: &'a [f32],
     /// Logarithms of standard deviations, for continuous actions.
-    pub(super) log_std: &'a [f32],
-    pub(super) mask: Option<&'a [bool]>,
+    pub(crate) log_std: &'a [f32],
+    pub(crate) mask: Option<&'a [bool]>,
 }
 
 /// Writes an action, drawn by `rng` or, without it, the likeliest, and gives the logarithm of its probability, as
 /// [`ActionDistribution`](crate::ActionDistribution) has it; NaN where the policy computes no numbers.
-pub(super) fn choose(
+pub(crate) fn choose(
     space: &ActionSpace,
     params: &RowParams<'_>,
     mut rng: Option<&mut Rng>,

@@ -1,5 +1,6 @@
 //! What is counted over steps: returns, means and variances. Wrappers and trainers keep it, serde writes and reads it.
 
+pub(crate) mod bootstrap;
 mod episodes;
 mod normalizer;
 mod running;

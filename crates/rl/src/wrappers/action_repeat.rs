@@ -1,5 +1,6 @@
 use polygrad_core::{Error, Result, Rng};
 
+use super::drawn_as_inside;
 use crate::{Env, Space, Step};
 
 /// Does every action several times, or until the episode ends or its mask no longer allows the action. The reward is the sum, the
@@ -88,3 +89,5 @@ impl<E: Env<A>, const A: usize> Env<A> for ActionRepeat<E> {
         self.env.action_mask(mask);
     }
 }
+
+drawn_as_inside!(ActionRepeat);

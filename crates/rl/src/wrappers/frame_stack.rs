@@ -1,5 +1,6 @@
 use polygrad_core::{Error, Result, Rng};
 
+use super::drawn_as_inside;
 use crate::{Env, Space, Step};
 
 /// Shows the last observations together, the newest last, as Gymnasium's `FrameStackObservation`. At first all are the first one.
@@ -103,3 +104,5 @@ impl<E: Env<A>, const A: usize> Env<A> for FrameStack<E> {
         self.env.action_mask(mask);
     }
 }
+
+drawn_as_inside!(FrameStack);

@@ -45,3 +45,23 @@ macro_rules! as_inside {
     )*};
 }
 use as_inside;
+
+/// A wrapper around one environment looks as what is inside.
+macro_rules! drawn_as_inside {
+    ($wrapper:ident) => {
+        impl<E: crate::Render> crate::Render for $wrapper<E> {
+            fn size(&self) -> [f32; 2] {
+                self.env.size()
+            }
+
+            fn fps(&self) -> f64 {
+                self.env.fps()
+            }
+
+            fn render(&self, canvas: &mut crate::Canvas) {
+                self.env.render(canvas);
+            }
+        }
+    };
+}
+use drawn_as_inside;

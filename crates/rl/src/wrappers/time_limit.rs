@@ -1,5 +1,6 @@
 use polygrad_core::{Error, Result, Rng};
 
+use super::drawn_as_inside;
 use crate::{Env, Space, Step};
 
 /// Cuts episodes short after a number of steps, as Gymnasium's `TimeLimit`.
@@ -75,3 +76,5 @@ impl<E: Env<A>, const A: usize> Env<A> for TimeLimit<E> {
         self.env.action_mask(mask);
     }
 }
+
+drawn_as_inside!(TimeLimit);

@@ -25,8 +25,8 @@ mod hyperparameters;
 use polygrad_core::{Error, Result};
 
 use crate::{
-    Acrobot, CartPole, ConnectFour, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze, TimeLimit,
-    VectorEnv, Vectorized,
+    Acrobot, CartPole, ConnectFour, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, Play, Policy, Render,
+    TMaze, TimeLimit, VectorEnv, Vectorized,
 };
 pub use hyperparameters::Hyperparameters;
 
@@ -40,6 +40,10 @@ pub struct EnvSpec {
     pub max_episode_steps: usize,
     /// The mean return from which on it counts as solved, where Gymnasium says.
     pub reward_threshold: Option<f64>,
+    /// What each number of an observation is; of images, what each channel is.
+    pub observations: &'static [&'static str],
+    /// What each choice is, or each number of an action.
+    pub actions: &'static [&'static str],
     factory: &'static dyn Factory,
     hyperparameters: fn() -> Hyperparameters,
 }
@@ -65,6 +69,14 @@ impl EnvSpec {
         self.factory.vectorize(num_envs, stepping)
     }
 
+    /// A policy that plays in one of them.
+    ///
+    /// # Errors
+    /// Those of [`Play::new`].
+    pub fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>> {
+        self.factory.play(policy, seed)
+    }
+
     /// Settings to train a policy with.
     pub fn hyperparameters(&self) -> Hyperparameters {
         (self.hyperparameters)()
@@ -74,11 +86,12 @@ impl EnvSpec {
 /// Makes environments of one kind.
 trait Factory: Sync {
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>>;
+    fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>>;
 }
 
 struct Of<E, const A: usize>(fn() -> Result<E>);
 
-impl<E: Env<A> + Clone + Send + 'static, const A: usize> Factory for Of<E, A> {
+impl<E: Env<A> + Render + Clone + Send + 'static, const A: usize> Factory for Of<E, A> {
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>> {
         let env = (self.0)()?;
         let make = |_| env.clone();
@@ -87,6 +100,10 @@ impl<E: Env<A> + Clone + Send + 'static, const A: usize> Factory for Of<E, A> {
             Stepping::Threaded(threads) => Vectorized::threaded(make, num_envs, threads)?,
             Stepping::Asynchronous(threads) => Vectorized::asynchronous(make, num_envs, threads)?,
         }))
+    }
+
+    fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>> {
+        Play::new((self.0)()?, policy, seed)
     }
 }
 
@@ -119,6 +136,8 @@ static ENVS: [EnvSpec; 8] = [
         description: "balance a pole on a cart",
         max_episode_steps: 500,
         reward_threshold: Some(475.0),
+        observations: &["cart position", "cart velocity", "pole angle", "pole angular velocity"],
+        actions: &["push left", "push right"],
         factory: &Of::<_, 1>(|| Ok(CartPole::v1())),
         hyperparameters: hyperparameters::cart_pole,
     },
@@ -127,6 +146,15 @@ static ENVS: [EnvSpec; 8] = [
         description: "swing two links up by a motor between them",
         max_episode_steps: 500,
         reward_threshold: Some(-100.0),
+        observations: &[
+            "cosine of angle 1",
+            "sine of angle 1",
+            "cosine of angle 2",
+            "sine of angle 2",
+            "angular velocity 1",
+            "angular velocity 2",
+        ],
+        actions: &["torque -1", "torque 0", "torque 1"],
         factory: &Of::<_, 1>(|| Ok(Acrobot::v1())),
         hyperparameters: hyperparameters::acrobot,
     },
@@ -135,6 +163,8 @@ static ENVS: [EnvSpec; 8] = [
         description: "drive out of a valley with a motor too weak to climb at once",
         max_episode_steps: 200,
         reward_threshold: Some(-110.0),
+        observations: &["position", "velocity"],
+        actions: &["push left", "coast", "push right"],
         factory: &Of::<_, 1>(|| Ok(MountainCar::v0())),
         hyperparameters: hyperparameters::mountain_car,
     },
@@ -143,6 +173,8 @@ static ENVS: [EnvSpec; 8] = [
         description: "the same with a force of any size, which costs",
         max_episode_steps: 999,
         reward_threshold: Some(90.0),
+        observations: &["position", "velocity"],
+        actions: &["force"],
         factory: &Of::<_, 1>(|| Ok(MountainCarContinuous::v0())),
         hyperparameters: hyperparameters::mountain_car_continuous,
     },
@@ -151,6 +183,8 @@ static ENVS: [EnvSpec; 8] = [
         description: "swing a pendulum up and keep it there",
         max_episode_steps: 200,
         reward_threshold: None,
+        observations: &["cosine of angle", "sine of angle", "angular velocity"],
+        actions: &["torque"],
         factory: &Of::<_, 1>(|| Ok(Pendulum::v1())),
         hyperparameters: hyperparameters::pendulum,
     },
@@ -159,6 +193,8 @@ static ENVS: [EnvSpec; 8] = [
         description: "remember a sign until the end of a corridor",
         max_episode_steps: MAZE_STEPS,
         reward_threshold: None,
+        observations: &["bit 1", "bit 2", "bit 3"],
+        actions: &["north", "east", "south", "west"],
         factory: &Of::<_, 1>(|| TimeLimit::new(TMaze::new(CORRIDOR)?, MAZE_STEPS)),
         hyperparameters: hyperparameters::t_maze,
     },
@@ -167,6 +203,8 @@ static ENVS: [EnvSpec; 8] = [
         description: "walk to a target on a square of fields",
         max_episode_steps: GRID_STEPS,
         reward_threshold: None,
+        observations: &["agent column", "agent row", "target column", "target row"],
+        actions: &["right", "up", "left", "down"],
         factory: &Of::<_, 1>(|| TimeLimit::new(GridWorld::new(GRID)?, GRID_STEPS)),
         hyperparameters: hyperparameters::grid_world,
     },
@@ -175,6 +213,10 @@ static ENVS: [EnvSpec; 8] = [
         description: "bring four discs into a line before the other player does",
         max_episode_steps: 42,
         reward_threshold: None,
+        observations: &["own discs", "other discs", "own turn"],
+        actions: &[
+            "column 1", "column 2", "column 3", "column 4", "column 5", "column 6", "column 7",
+        ],
         factory: &Of::<_, 2>(|| Ok(ConnectFour::new())),
         hyperparameters: hyperparameters::connect_four,
     },

@@ -1,7 +1,7 @@
 //! How many times Polygrad's time each peer takes: a row for each case, a dot for each peer, a logarithmic axis.
 
 use super::report::Ratios;
-use crate::plot::canvas::{Align, Canvas, Colour, Style};
+use crate::plot::canvas::{Align, Canvas, Colour, Picture as _, Style};
 use crate::plot::colours::{FAINT, GRID, GROUND, INK, LINES};
 
 const WIDTH: f32 = 1100.0;

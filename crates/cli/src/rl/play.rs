@@ -1,0 +1,221 @@
+//! `polygrad play`: how a policy does, to look at.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use polygrad::rl::zoo::EnvSpec;
+use polygrad::rl::{Play, Policy, Space};
+
+use super::Settings;
+use super::screen::Screen;
+use crate::args;
+use crate::failure::{Failure, Result, Shown};
+use crate::outcome::Outcome;
+use crate::progress::{say, short};
+use crate::run::atomic::AtomicFile;
+use crate::trained::{self, Trained};
+
+/// Milliseconds that the last picture of an episode stays.
+const PAUSE: u16 = 1000;
+
+/// Plays episodes with a run's policy: on a terminal as pictures, elsewhere in words, and with `--apng` as a film.
+///
+/// # Errors
+/// A run that is missing or damaged, a policy that computes no numbers, or a file that cannot be written; those of the device.
+pub(crate) fn command(args: &args::Play) -> Result<Outcome> {
+    let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
+    let Trained { config, device, model } = &trained;
+    let spec = config.spec()?;
+    let show = Show {
+        args,
+        spec,
+        model: &**model,
+    };
+    say(&format!(
+        "{}: {} in {}, on {device}",
+        args.run.shown(),
+        config.network(),
+        spec.name
+    ));
+    match &args.apng {
+        Some(file) => show.film(file)?,
+        None if std::io::stdout().is_terminal() => show.pictures()?,
+        None => show.words()?,
+    }
+    Ok(Outcome::Done)
+}
+
+struct Show<'a> {
+    args: &'a args::Play,
+    spec: &'a EnvSpec,
+    model: &'a dyn Policy,
+}
+
+impl<'a> Show<'a> {
+    /// From the first episode on; the same whenever it begins.
+    fn begin(&self) -> Result<Play<'a>> {
+        let play = self.spec.play(self.model, self.args.seed)?;
+        Ok(if self.args.sample { play.sampled() } else { play })
+    }
+
+    /// Plays all episodes. `see` is told of every state, and whether it is the last of its episode.
+    fn run(&self, mut see: impl FnMut(&Play<'_>, bool) -> Result<()>) -> Result<()> {
+        let mut play = self.begin()?;
+        for _ in 0..self.args.episodes {
+            play.reset()?;
+            see(&play, false)?;
+            let mut ended = false;
+            while !ended {
+                ended = play.step()?;
+                see(&play, ended)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pictures(&self) -> Result<()> {
+        let mut screen = Screen::default();
+        let mut episode = 0;
+        self.run(|play, ended| {
+            let words = format!(
+                "episode {}, step {}, return {}",
+                episode + 1,
+                play.steps(),
+                returns(play)
+            );
+            screen.show(play, &words);
+            episode += usize::from(ended);
+            if ended {
+                screen.leave();
+            }
+            Ok(())
+        })
+    }
+
+    fn words(&self) -> Result<()> {
+        let names = Names::new(self.spec);
+        let mut episode = 0;
+        self.run(|play, ended| {
+            let seen = names.observation(play);
+            match play.steps() {
+                0 => {
+                    episode += 1;
+                    say(&format!("episode {episode}{seen}"));
+                }
+                step => say(&format!(
+                    "step {step}: {}{seen}; return {}",
+                    names.action(play),
+                    returns(play)
+                )),
+            }
+            if ended {
+                say(&outcome(episode, play));
+            }
+            Ok(())
+        })
+    }
+
+    /// The file must know how many pictures there are before the first: all is played twice.
+    fn film(&self, file: &Path) -> Result<()> {
+        let mut count = 0u32;
+        self.run(|_, _| {
+            count += 1;
+            Ok(())
+        })?;
+        let mut bytes = Vec::new();
+        let play = self.begin()?;
+        let [width, height] = play.size().map(|extent| extent.round() as usize);
+        let failed = |error: png::EncodingError| Failure::new(format!("cannot make {}: {error}", file.shown()));
+        let mut encoder = png::Encoder::new(&mut bytes, width as u32, height as u32);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_animated(count, 0).map_err(failed)?;
+        let rate = (1000.0 / play.fps()).round() as u16;
+        let mut writer = encoder.write_header().map_err(failed)?;
+        let (mut episode, mut seconds) = (0, 0.0);
+        self.run(|play, ended| {
+            let delay = if ended { PAUSE } else { rate };
+            seconds += f64::from(delay) / 1000.0;
+            writer.set_frame_delay(delay, 1000).map_err(failed)?;
+            let picture = play.picture(width, height);
+            writer
+                .write_image_data(picture.pixels().as_flattened())
+                .map_err(failed)?;
+            if ended {
+                episode += 1;
+                say(&outcome(episode, play));
+            }
+            Ok(())
+        })?;
+        writer.finish().map_err(failed)?;
+        let mut whole = AtomicFile::create(file)?;
+        whole.append(&bytes)?;
+        whole.commit()?;
+        say(&format!(
+            "{}: {count} pictures of {width} by {height}, {seconds:.1} s",
+            file.shown()
+        ));
+        Ok(())
+    }
+}
+
+fn outcome(episode: usize, play: &Play<'_>) -> String {
+    format!(
+        "episode {episode}: return {} after {} steps",
+        returns(play),
+        play.steps()
+    )
+}
+
+/// Of all players, in four digits behind the point.
+fn returns(play: &Play<'_>) -> String {
+    let rounded = play.returns().iter().map(|x| short((x * 1e4).round() / 1e4 + 0.0));
+    rounded.collect::<Vec<_>>().join(" and ")
+}
+
+/// What observations and actions are called.
+struct Names {
+    observations: &'static [&'static str],
+    actions: &'static [&'static str],
+}
+
+impl Names {
+    fn new(spec: &EnvSpec) -> Self {
+        Self {
+            observations: spec.observations,
+            actions: spec.actions,
+        }
+    }
+
+    /// Where each number has a name.
+    fn observation(&self, play: &Play<'_>) -> String {
+        if play.observations().len() != self.observations.len() {
+            return String::new();
+        }
+        let named = self.observations.iter().zip(play.observations());
+        let named = named.map(|(name, x)| format!("{name} {x:.4}"));
+        format!("; {}", named.collect::<Vec<_>>().join(", "))
+    }
+
+    fn action(&self, play: &Play<'_>) -> String {
+        let named = play
+            .actions()
+            .iter()
+            .enumerate()
+            .map(|(i, x)| match play.action_space() {
+                Space::Discrete { start, .. } => {
+                    let name = self.actions.get((f64::from(*x) - *start as f64) as usize);
+                    name.map_or_else(|| x.to_string(), |name| (*name).to_owned())
+                }
+                _ => format!("{} {x:.4}", self.actions.get(i).unwrap_or(&"action")),
+            });
+        let named: Vec<String> = match play.returns().len() {
+            1 => named.collect(),
+            _ => named
+                .enumerate()
+                .map(|(i, name)| format!("player {} {name}", i + 1))
+                .collect(),
+        };
+        named.join(", ")
+    }
+}

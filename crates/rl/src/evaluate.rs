@@ -1,0 +1,147 @@
+//! How well a policy does.
+
+use polygrad_core::{Error, Result, Rng};
+
+use crate::statistics::bootstrap::{bootstrap_interval, iqm, mean, std_error};
+use crate::{EpisodeStatistics, Player, Policy, StepBuffers, VectorEnv};
+
+/// Options of [`evaluate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvaluateConfig {
+    /// How many episodes count. Default: 100.
+    pub episodes: usize,
+    /// Where the random numbers start. The episodes are none of those that a training with the same seed has. Default: 0.
+    pub seed: u64,
+    /// Whether actions are drawn by chance, as in training, in place of the likeliest ones. Default: false.
+    pub sample: bool,
+}
+
+impl Default for EvaluateConfig {
+    fn default() -> Self {
+        Self {
+            episodes: 100,
+            seed: 0,
+            sample: false,
+        }
+    }
+}
+
+/// The episodes of an [evaluation](evaluate), by environment: first all of environment 0, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation {
+    /// The sum of the rewards of each; where there are several agents, those of agent 0.
+    pub returns: Vec<f64>,
+    /// How many steps each had.
+    pub lengths: Vec<usize>,
+}
+
+/// How sure the intervals of an [`Evaluation`] are.
+const LEVEL: f64 = 0.95;
+
+impl Evaluation {
+    /// The mean return.
+    pub fn mean(&self) -> f64 {
+        mean(&self.returns)
+    }
+
+    /// The standard error of the mean return; NaN of one episode.
+    pub fn std_error(&self) -> f64 {
+        std_error(&self.returns)
+    }
+
+    /// The interquartile mean of the returns: the mean without the best and the worst quarter.
+    ///
+    /// Source: Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice" (2021).
+    pub fn iqm(&self) -> f64 {
+        iqm(&self.returns)
+    }
+
+    /// An interval that has the mean return in it with 95 %, by the percentile bootstrap; the same whenever it is asked.
+    pub fn mean_interval(&self) -> (f64, f64) {
+        bootstrap_interval(&self.returns, mean, LEVEL)
+    }
+
+    /// The same of the interquartile mean.
+    pub fn iqm_interval(&self) -> (f64, f64) {
+        bootstrap_interval(&self.returns, iqm, LEVEL)
+    }
+
+    /// The mean length.
+    pub fn mean_length(&self) -> f64 {
+        self.lengths.iter().sum::<usize>() as f64 / self.lengths.len() as f64
+    }
+}
+
+/// What environments begin with in an evaluation.
+pub(crate) fn evaluation_seed(seed: u64) -> u64 {
+    // The second bit keeps the counter apart from those of episodes and of a training's iterations.
+    Rng::at(seed, 1 << 62).next_u64()
+}
+
+/// Plays episodes with a policy, in environments that end them, as with a [`TimeLimit`](crate::TimeLimit).
+///
+/// Each environment plays as many episodes as any other, or the first ones one more, and the first that it plays count: if those counted that
+/// end first, short episodes would do so more often. The same seed and number of environments give the same episodes.
+///
+/// A policy that is trained on normalized observations is a [`NormalizedPolicy`](crate::NormalizedPolicy) here.
+///
+/// ```
+/// use polygrad_reference::Reference;
+/// use polygrad_rl::{ActionSpace, ActorCritic, CartPole, EvaluateConfig, PolicyConfig, Vectorized, evaluate};
+/// use polygrad_tensor::Device;
+///
+/// # fn main() -> polygrad_tensor::Result<()> {
+/// let device = Device::<Reference>::default().into_any();
+/// let policy = ActorCritic::new(&PolicyConfig::mlp(4, ActionSpace::Discrete(2)), &device)?;
+/// let mut envs = Vectorized::new(|_| CartPole::v1(), 4)?;
+/// let config = EvaluateConfig { episodes: 10, ..EvaluateConfig::default() };
+/// let evaluation = evaluate(&policy, &mut envs, &config)?;
+/// assert_eq!(evaluation.returns.len(), 10);
+/// println!("{:.1} ± {:.1}", evaluation.mean(), evaluation.std_error());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When there are to be no episodes; those of the environments and the policy.
+pub fn evaluate<V: VectorEnv + ?Sized>(
+    policy: &dyn Policy,
+    envs: &mut V,
+    config: &EvaluateConfig,
+) -> Result<Evaluation> {
+    if config.episodes == 0 {
+        return Err(Error::invalid("0 episodes say nothing").with_hint("use at least 1"));
+    }
+    let (num_envs, agents, rows) = (envs.num_envs(), envs.agents(), envs.rows());
+    let quota = |env: usize| config.episodes / num_envs + usize::from(env < config.episodes % num_envs);
+    let seed = evaluation_seed(config.seed);
+    let mut player = Player::new(policy, envs.observation_space(), envs.action_space(), rows)?;
+    if config.sample {
+        player = player.sampled(Rng::new(seed));
+    }
+    let mut buffers = StepBuffers::new(envs);
+    let mut actions = vec![0.0; rows * envs.action_space().len()];
+    let mut statistics = EpisodeStatistics::new(rows);
+    let mut finished = Vec::new();
+    let mut played: Vec<Vec<(f64, usize)>> = vec![Vec::new(); num_envs];
+    envs.reset(seed, &mut buffers.observations)?;
+    let mut missing = config.episodes;
+    while missing > 0 {
+        player.act(&buffers.observations, envs.action_masks(), &mut actions)?;
+        envs.step(&actions, &mut buffers.as_mut())?;
+        let (terminated, truncated) = (&buffers.terminated, &buffers.truncated);
+        let ended: Vec<bool> = terminated.iter().zip(truncated).map(|(a, b)| *a || *b).collect();
+        player.begin(&ended)?;
+        finished.clear();
+        statistics.add(0..rows, &buffers.rewards, terminated, truncated, &mut finished)?;
+        for episode in finished.iter().filter(|episode| episode.row % agents == 0) {
+            let env = episode.row / agents;
+            if played[env].len() < quota(env) {
+                played[env].push((episode.total_reward, episode.length));
+                missing -= 1;
+            }
+        }
+    }
+    let (returns, lengths) = played.into_iter().flatten().unzip();
+    Ok(Evaluation { returns, lengths })
+}
