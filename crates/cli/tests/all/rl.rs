@@ -148,7 +148,7 @@ fn memory_and_what_normalizes_are_exported() {
     assert!(shown.contains("input state_0: float[1, batch, 32]"), "{shown}");
     scene.ok("run policy.onnx --input observation=random --input state_0=random --input state_1=random --dim batch=3");
 
-    let scene = trained("mountain-car-continuous", "--total-steps 8192");
+    let scene = trained("mountain-car-continuous", "--total-steps 16384");
     scene.ok("export run --onnx policy.onnx");
     let shown = scene.ok("show policy.onnx");
     let (inputs, outputs) = ("input observation: float[batch, 2]", "output mean: float[batch, 1]");
