@@ -26,6 +26,9 @@ mod onnx_judges;
 mod onnxruntime;
 mod packages;
 mod pytorch;
+#[allow(dead_code, unreachable_pub, reason = "it is a part of polygrad-rl's interface")]
+#[path = "../../crates/rl/src/canvas.rs"]
+mod shapes;
 mod targets;
 mod tests;
 mod torch;

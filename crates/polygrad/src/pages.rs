@@ -40,6 +40,7 @@ pages! {
 #[cfg(feature = "rl")]
 pages! {
     Environments "how-to/environments.md"
+    ReinforcementLearning "how-to/reinforcement-learning.md"
 }
 
 #[cfg(feature = "text")]

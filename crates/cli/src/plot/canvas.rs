@@ -1,6 +1,6 @@
 //! Text on a picture, and pictures as PNG files.
 
-pub(crate) use polygrad::rl::{Canvas, Colour, Point};
+pub(crate) use super::shapes::{Canvas, Colour, Point};
 
 use super::font;
 
