@@ -3,9 +3,8 @@
 
 use super::experiments::Experiment;
 use super::training::{POINTS, Trained};
-use crate::plot::canvas::{Align, Canvas, Colour, Picture as _, Style};
+use crate::plot::canvas::{Align, Canvas, Colour, Picture as _, Point, Style};
 use crate::plot::colours::{FAINT, GRID, GROUND, HEADING, LABEL, LINES};
-use crate::plot::font::Point;
 use crate::run::curves::ticks;
 
 const WIDTH: usize = 1600;
@@ -79,7 +78,11 @@ impl<'a> Panel<'a> {
         let high = points().map(|at| at.best).fold(f64::NEG_INFINITY, f64::max);
         // Half a percent of it is behind the last point.
         let steps = points().map(|at| at.steps).fold(1.0, f64::max) * 1.005;
-        let (low, high) = if low < high { (low, high) } else { (low - 1.0, low + 1.0) };
+        let (low, high) = if low < high {
+            (low, high)
+        } else {
+            (low - 1.0, low + 1.0)
+        };
         let margin = 0.04 * (high - low);
         Self {
             corner,

@@ -125,12 +125,22 @@ mod tests {
     fn a_part_of_a_name_stands_for_all_that_begin_with_it() {
         let names = |asked: &[&str]| -> Vec<&str> {
             let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
-            chosen(&asked).unwrap().iter().map(|experiment| experiment.name).collect()
+            chosen(&asked)
+                .unwrap()
+                .iter()
+                .map(|experiment| experiment.name)
+                .collect()
         };
-        assert_eq!(names(&["cartpole", "t-maze/mlp"]), ["cartpole/cleanrl", "cartpole/zoo", "t-maze/mlp"]);
+        assert_eq!(
+            names(&["cartpole", "t-maze/mlp"]),
+            ["cartpole/cleanrl", "cartpole/zoo", "t-maze/mlp"]
+        );
         assert_eq!(names(&[]).len(), EXPERIMENTS.len());
         let error = chosen(&["cart".to_owned()]).err().unwrap().to_string();
-        assert!(error.contains("no training \"cart\"") && error.contains("cartpole/zoo"), "{error}");
+        assert!(
+            error.contains("no training \"cart\"") && error.contains("cartpole/zoo"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -152,9 +162,16 @@ mod tests {
         let device = Device::new("cpu:threads=1").unwrap();
         for experiment in &EXPERIMENTS {
             let known = experiment.environment().unwrap();
-            assert_eq!(experiment.settings(known).policy.action, known.hyperparameters().policy.action);
+            assert_eq!(
+                experiment.settings(known).policy.action,
+                known.hyperparameters().policy.action
+            );
         }
-        let (quick, _) = EXPERIMENTS.iter().map(|e| (e, e.name)).find(|(_, name)| *name == "cartpole/zoo").unwrap();
+        let (quick, _) = EXPERIMENTS
+            .iter()
+            .map(|e| (e, e.name))
+            .find(|(_, name)| *name == "cartpole/zoo")
+            .unwrap();
         let [first, again] = [(); 2].map(|()| train(quick, 0, &device).unwrap());
         assert_eq!((&first.figures, first.steps), (&again.figures, again.steps));
         let drawn = chart::draw(&[(quick, vec![first, again])]).unwrap();

@@ -1,8 +1,10 @@
 //! Training a policy with one seed.
 
-use polygrad::rl::zoo::Stepping;
 use polygrad::nn::Module as _;
-use polygrad::rl::{ActorCritic, EvaluateConfig, Evaluation, NormalizedPolicy, Normalizer, Policy, Ppo, PpoConfig, evaluate};
+use polygrad::rl::zoo::Stepping;
+use polygrad::rl::{
+    ActorCritic, EvaluateConfig, Evaluation, NormalizedPolicy, Normalizer, Policy, Ppo, PpoConfig, evaluate,
+};
 use polygrad::{Device, Result, manual_seed};
 
 use super::experiments::{Experiment, Measure};
@@ -35,7 +37,12 @@ pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Resu
     while !ppo.is_done() {
         let iteration = ppo.iterate()?;
         seconds += iteration.env_seconds + iteration.act_seconds + iteration.learn_seconds;
-        ended.extend(iteration.episodes.iter().map(|episode| (ppo.steps(), episode.total_reward)));
+        ended.extend(
+            iteration
+                .episodes
+                .iter()
+                .map(|episode| (ppo.steps(), episode.total_reward)),
+        );
     }
     let steps = ppo.steps();
     let policy = usable(&ppo, ActorCritic::new(&settings.policy, device)?, device)?;
