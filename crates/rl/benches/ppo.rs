@@ -10,8 +10,8 @@ use polygrad_cpu::{Cpu, CpuDevice, Kernels};
 use polygrad_nn::distributions::Distribution;
 use polygrad_nn::models::ActivationFn;
 use polygrad_rl::{
-    ActionSpace, ActorCritic, Annealed, CartPole, EncoderConfig, MlpEncoderConfig, Pendulum, Policy, PolicyConfig,
-    PolicyState, Ppo, PpoConfig, VectorEnv, Vectorized,
+    ActionSpace, ActorCritic, Annealed, CartPole, EncoderConfig, MlpEncoderConfig, Pendulum, Player, Policy,
+    PolicyConfig, PolicyState, Ppo, PpoConfig, Rng, VectorEnv, Vectorized,
 };
 use polygrad_tensor::{Compiled, Device, Error, Result, Tensor, manual_seed};
 
@@ -193,17 +193,30 @@ fn act(options: &Options) -> Result<()> {
         let log_prob = distribution.log_prob(&action)?;
         Ok(vec![action, log_prob, answer.value])
     })?;
-    for (name, compiled) in [("actor", actor), ("actor, critic, sample, log-probability", whole)] {
-        let mut fastest = f64::INFINITY;
-        for _ in 0..100 * options.runs {
-            let start = Instant::now();
-            for _ in 0..1000 {
-                black_box(compiled.run(&inputs)?);
-            }
-            fastest = fastest.min(start.elapsed().as_secs_f64() * 1e3);
-        }
-        println!("{ACT:<18} {fastest:>9.2} µs  {name}: {}", compiled.ops().join(" "));
+    let compiled = [("actor", actor), ("actor, critic, sample, log-probability", whole)];
+    for (name, compiled) in &compiled {
+        let ops = compiled.ops().join(" ");
+        fastest_call(options, &format!("{name}: {ops}"), || compiled.run(&inputs))?;
     }
+    let envs = cart_poles::<1>()?;
+    let player = Player::new(&policy, envs.observation_space(), envs.action_space(), 1)?;
+    let (mut player, mut action) = (player.sampled(Rng::new(options.seed)), [0.0]);
+    let observation = inputs[0].to_vec::<f32>()?;
+    fastest_call(options, "Player, from numbers to an action", || {
+        player.act(&observation, None, &mut action)
+    })
+}
+
+fn fastest_call<T>(options: &Options, name: &str, mut call: impl FnMut() -> Result<T>) -> Result<()> {
+    let mut fastest = f64::INFINITY;
+    for _ in 0..100 * options.runs {
+        let start = Instant::now();
+        for _ in 0..1000 {
+            black_box(call()?);
+        }
+        fastest = fastest.min(start.elapsed().as_secs_f64() * 1e3);
+    }
+    println!("{ACT:<18} {fastest:>9.2} µs  {name}");
     Ok(())
 }
 

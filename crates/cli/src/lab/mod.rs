@@ -1,4 +1,5 @@
-//! What holds backends to PyTorch and times them: `check`, `bench`, `profile` and `returns`, with the feature `lab`.
+//! What holds backends to PyTorch and times them, and trainings to published ones: `check`, `bench`, `profile` and `returns`, with the feature
+//! `lab`.
 
 mod args;
 mod bench;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Networks' features are kept in panels, as in the perceptrons of the floor; bias, tanh and tanh's gradient are taken tile by tile of the
-//! products, loss and gradient in one pass over the rows, and nothing is allocated in an iteration. The arithmetic is that of CleanRL's `ppo.py`,
-//! in f32; the environment's in f64.
+//! products, loss and gradient in one pass over the rows, and nothing is allocated in an iteration. The arithmetic is that of CleanRL's
+//! `ppo.py`, in f32; the environment's in f64.
 
 #[path = "../loss.rs"]
 #[allow(dead_code, reason = "perceptrons need the rest")]
