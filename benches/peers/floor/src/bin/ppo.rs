@@ -87,7 +87,7 @@ fn tanh(x: f32) -> f32 {
         over = over.mul_add(y, c);
     }
     let mut under = 1.198_258_4e-6f32;
-    for c in [1.185_347_1e-4, 2.268_434_7e-3, 4.893_525_2e-3] {
+    for c in [1.185_347_1e-4, 2.268_434_7e-3, 4.893_525e-3] {
         under = under.mul_add(y, c);
     }
     x * over / under
