@@ -3,9 +3,8 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::canvas::{Align, Canvas, Style};
+use crate::canvas::{Align, Canvas, Picture as _, Point, Style};
 use crate::colours::{FAINT, GRID, GROUND, HEADING, LABEL, LINES, TITLE};
-use crate::font::Point;
 use crate::{cargo, torch};
 
 const FEATURES: &str = "compute,candle,burn,luminal";

@@ -4,6 +4,8 @@
 //! `cargo xtask check-wasm`, `cargo xtask book`,
 //! `cargo xtask every-backend`.
 
+extern crate self as polygrad;
+
 mod bench;
 mod blas;
 mod book;
@@ -26,6 +28,10 @@ mod onnx_judges;
 mod onnxruntime;
 mod packages;
 mod pytorch;
+// What the canvas of polygrad-cli calls `polygrad::rl`: of that crate it needs this file alone.
+#[allow(dead_code, unreachable_pub, reason = "as for the canvas")]
+#[path = "../../crates/rl/src/canvas.rs"]
+mod rl;
 mod targets;
 mod tests;
 mod torch;
