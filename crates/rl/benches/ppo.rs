@@ -1,4 +1,5 @@
-//! PPO's speed: `cargo bench -p polygrad-rl --bench ppo`, or a part of it: `… --bench ppo -- cartpole-cleanrl act --threads 1 --seed 3 --runs 5`.
+//! PPO's speed: `cargo bench -p polygrad-rl --bench ppo`, or a part of it:
+//! `… --bench ppo -- cartpole-cleanrl act --threads 1 --seed 3 --runs 5`.
 //!
 //! Whole trainings, each beside the mean return of its last 100 episodes, so that one that learns nothing is not taken for a fast one; and
 //! `act`, what an action costs. The fastest of some runs, as other load on the machine only makes them slower.
@@ -164,7 +165,8 @@ impl Training {
         } = fastest;
         let [env, act, learn] = shares.map(|share| 100.0 * share);
         println!(
-            "{:<18} {:>9.0} steps/s  {seconds:.3} s  threads {threads}  environments {env:.1} %, acting {act:.1} %, learning {learn:.1} %  return {:.1}",
+            "{:<18} {:>9.0} steps/s  {seconds:.3} s  threads {threads}  return {:.1}  \
+             environments {env:.1} %, acting {act:.1} %, learning {learn:.1} %",
             self.name,
             steps as f64 / seconds,
             mean_return.unwrap_or(f64::NAN)
