@@ -64,7 +64,8 @@ use kind::Kind;
 use outcome::{Outcome, end};
 
 /// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `convert`, `list` or `devices`; with the
-/// feature `lab` also `check`, `bench` or `profile`) with the backends in [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
+/// feature `lab` also `check`, `bench`, `profile` or `returns`) with the backends in
+/// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
 /// output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, and 130 after Ctrl-C. Standard output

@@ -13,6 +13,8 @@ pub(crate) enum Command {
     Bench(Line),
     #[command(hide = true, disable_help_flag = true)]
     Profile(Line),
+    #[command(hide = true, disable_help_flag = true)]
+    Returns(Line),
 }
 
 #[derive(Debug, Args)]
@@ -28,6 +30,7 @@ pub(crate) fn run(command: &Command) -> Result<Outcome> {
         Command::Check(line) => ("check", line),
         Command::Bench(line) => ("bench", line),
         Command::Profile(line) => ("profile", line),
+        Command::Returns(line) => ("returns", line),
     };
     let line: String = words.iter().map(|word| format!(" {word}")).collect();
     Err(

@@ -50,7 +50,7 @@ const LARGE: f32 = 12_582_912.0;
 
 /// e^x without branches, for x of at most 0, to some units of the last place.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+pub fn exp(x: f32) -> f32 {
     let x = if x > -87.0 { x } else { -87.0 };
     // So large a number that the last bit of the sum is 1: it is rounded, and the power stands in the lowest bits.
     let shifted = x.mul_add(std::f32::consts::LOG2_E, LARGE);

@@ -15,6 +15,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Say where the time of training steps goes: by op, shape and module, as tables and as a trace
     Profile(Profile),
+    /// Train policies with several seeds, and compare what they reach with what is published
+    Returns(Returns),
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +91,29 @@ pub(crate) struct Bench {
     /// Write the figures to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Returns {
+    /// What to train: an environment such as cartpole, or one training, such as cartpole/cleanrl [default: all]
+    #[arg(value_name = "ENVIRONMENT[/SETTINGS]")]
+    pub(crate) trainings: Vec<String>,
+
+    /// How often to train, with the seeds 0, 1 and so on
+    #[arg(long, value_name = "N", default_value = "5", value_parser = positive)]
+    pub(crate) seeds: usize,
+
+    /// What to compute with, such as cpu; `polygrad devices` lists what there is
+    #[arg(long, default_value = "cpu")]
+    pub(crate) backend: String,
+
+    /// Threads of the CPU backend [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+
+    /// Draw the returns over the steps, to this file
+    #[arg(long, value_name = "FILE.png")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 /// The questions of `check`.

@@ -1,9 +1,11 @@
-//! What holds backends to PyTorch and times them: `check`, `bench` and `profile`, with the feature `lab`.
+//! What holds backends to PyTorch and times them, and trainings to published ones: `check`, `bench`, `profile` and `returns`, with the feature
+//! `lab`.
 
 mod args;
 mod bench;
 mod check;
 mod profile;
+mod returns;
 
 pub(crate) use args::Command;
 
@@ -17,5 +19,6 @@ pub(crate) fn run(command: &Command) -> Result<Outcome> {
         Command::Check(args) => check::command(args),
         Command::Bench(args) => bench::command(args),
         Command::Profile(args) => profile::command(args),
+        Command::Returns(args) => returns::command(args),
     }
 }

@@ -186,7 +186,7 @@ impl Panel<'_> {
 }
 
 /// At most about `most` round numbers between `low` and `high`, with as many decimals as they need.
-fn ticks(low: f64, high: f64, most: u8) -> Vec<(f64, String)> {
+pub(crate) fn ticks(low: f64, high: f64, most: u8) -> Vec<(f64, String)> {
     let raw = (high - low) / f64::from(most);
     if !(raw.is_finite() && raw > 0.0) {
         return Vec::new();

@@ -101,7 +101,8 @@ pub(super) fn mountain_car_continuous() -> Hyperparameters {
     }
 }
 
-/// Without the exploration that depends on states.
+/// Without the exploration that depends on states, and with rewards that are normalized: the values' gradient is so large without it that little
+/// of the policy's is left within the norm of both.
 pub(super) fn pendulum() -> Hyperparameters {
     Hyperparameters {
         num_envs: 4,
@@ -113,6 +114,7 @@ pub(super) fn pendulum() -> Hyperparameters {
             update_epochs: 10,
             learning_rate: 1e-3.into(),
             gamma: 0.9,
+            normalize_rewards: Some(10.0),
             ..stable_baselines()
         },
     }

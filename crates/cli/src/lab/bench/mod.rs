@@ -6,7 +6,7 @@ mod group;
 mod memory;
 mod native;
 mod peer;
-mod report;
+pub(crate) mod report;
 mod rounds;
 pub(crate) mod select;
 mod serve;

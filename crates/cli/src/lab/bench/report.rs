@@ -136,7 +136,7 @@ pub(crate) fn throughput(case: &Case, seconds: f64) -> Vec<(f64, &'static str)> 
 }
 
 /// The processor and how many of its cores this process may use.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name))?;
@@ -148,7 +148,7 @@ fn machine() -> String {
 }
 
 /// The day by UTC, as 2026-11-22.
-fn today() -> String {
+pub(crate) fn today() -> String {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()

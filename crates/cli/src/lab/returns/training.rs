@@ -1,0 +1,101 @@
+//! Training a policy with one seed.
+
+use polygrad::nn::Module as _;
+use polygrad::rl::zoo::Stepping;
+use polygrad::rl::{
+    ActorCritic, EvaluateConfig, Evaluation, NormalizedPolicy, Normalizer, Policy, Ppo, PpoConfig, evaluate,
+};
+use polygrad::{Device, Result, manual_seed};
+
+use super::experiments::{Experiment, Measure};
+
+/// Points of a curve.
+pub(super) const POINTS: usize = 100;
+
+/// What a seed gave.
+pub(super) struct Trained {
+    pub(super) figures: Vec<f64>,
+    /// The mean return of the episodes that ended in each hundredth of the training; NaN where none did.
+    pub(super) curve: Vec<f64>,
+    pub(super) steps: u64,
+    pub(super) seconds: f64,
+}
+
+/// Trains with a seed, and takes all figures.
+///
+/// # Errors
+/// Those of training.
+pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Result<Trained> {
+    let known = experiment.environment()?;
+    let settings = experiment.settings(known);
+    manual_seed(seed);
+    let policy = ActorCritic::new(&settings.policy, device)?;
+    let envs = known.make(settings.num_envs, Stepping::Serial)?;
+    let mut ppo = Ppo::new(envs, policy, PpoConfig { seed, ..settings.ppo })?;
+    let mut ended: Vec<(u64, f64)> = Vec::new();
+    let mut seconds = 0.0;
+    while !ppo.is_done() {
+        let iteration = ppo.iterate()?;
+        seconds += iteration.env_seconds + iteration.act_seconds + iteration.learn_seconds;
+        ended.extend(
+            iteration
+                .episodes
+                .iter()
+                .map(|episode| (ppo.steps(), episode.total_reward)),
+        );
+    }
+    let steps = ppo.steps();
+    let policy = usable(&ppo, ActorCritic::new(&settings.policy, device)?, device)?;
+    let mut envs = known.make(settings.num_envs, Stepping::Serial)?;
+    let mut play = |episodes: usize| -> Result<Evaluation> {
+        let config = EvaluateConfig {
+            episodes,
+            seed,
+            ..EvaluateConfig::default()
+        };
+        evaluate(&*policy, &mut envs, &config)
+    };
+    let take = |measure: Measure| -> Result<f64> {
+        Ok(match measure {
+            Measure::First(first) => mean(ended.iter().filter(|(steps, _)| *steps <= first).map(|(_, x)| *x)),
+            Measure::Last => mean(ended.iter().rev().take(100).map(|(_, x)| *x)),
+            Measure::Greedy(episodes) => play(episodes)?.mean(),
+            Measure::Won(episodes) => {
+                let won = play(episodes)?.returns.into_iter().map(|x| f64::from(x > 0.0));
+                100.0 * mean(won)
+            }
+        })
+    };
+    let figures = experiment.figures.iter().map(|figure| figure.measure).map(take);
+    Ok(Trained {
+        figures: figures.collect::<Result<_>>()?,
+        curve: curve(&ended, steps),
+        steps,
+        seconds,
+    })
+}
+
+/// The policy as it is used: with what normalizes its observations.
+fn usable(ppo: &Ppo, policy: ActorCritic, device: &Device) -> Result<Box<dyn Policy>> {
+    policy.load_state_dict(&ppo.policy().state_dict()?, true)?;
+    let Some(found) = ppo.normalizer() else {
+        return Ok(Box::new(policy));
+    };
+    let normalizer = Normalizer::new(found.width(), ppo.config().normalize_observations, device)?;
+    normalizer.set(found.mean(), found.var())?;
+    Ok(Box::new(NormalizedPolicy { normalizer, policy }))
+}
+
+fn curve(ended: &[(u64, f64)], steps: u64) -> Vec<f64> {
+    let mut parts = vec![(0.0, 0usize); POINTS];
+    for (step, total) in ended {
+        let part = &mut parts[((step - 1) * POINTS as u64 / steps) as usize];
+        *part = (part.0 + total, part.1 + 1);
+    }
+    parts.into_iter().map(|(sum, count)| sum / count as f64).collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), x| (sum + x, count + 1));
+    sum / count as f64
+}
