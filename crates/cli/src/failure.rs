@@ -70,6 +70,7 @@ fn fix_for(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "the disk is full: free some space, or choose a folder on another disk with --out"
         }
+        ErrorKind::IsADirectory => "a folder is there: name a file",
         ErrorKind::NotADirectory => "a part of this path is a file, not a folder",
         _ => return None,
     })

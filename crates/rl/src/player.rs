@@ -3,7 +3,7 @@
 use polygrad_core::{Error, Result, Rng};
 
 use crate::ppo::actor::Actor;
-use crate::ppo::collector::{flatten, for_environment, observation_shape};
+use crate::ppo::collector::{check_spaces, flatten, for_environment, observation_shape};
 use crate::ppo::sampler::choose;
 use crate::vector::check_len;
 use crate::{ActionSpace, Policy, PolicyState, Space};
@@ -53,11 +53,12 @@ impl<'p> Player<'p> {
         let Some(device) = policy.parameters().first().map(|param| param.device()) else {
             return Err(Error::invalid("the policy has no parameters"));
         };
+        check_spaces(observation_space, action_space)?;
         let actions = ActionSpace::from(action_space);
         Ok(Self {
             policy,
             shape: observation_shape(observation_space),
-            actor: Actor::new(device, matches!(actions, ActionSpace::Continuous(_))),
+            actor: Actor::new(device, actions.clone()),
             state: policy.initial_state(rows)?,
             starts: vec![1.0; rows],
             seen: vec![0.0; rows * observation_space.flat_len()],

@@ -2,7 +2,7 @@
 
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_rl::*;
-use polygrad_tensor::{Device, Result, manual_seed};
+use polygrad_tensor::{Device, Result, Tensor, manual_seed};
 
 fn device() -> Device {
     Device::<polygrad_cpu::Cpu>::default().into_any()
@@ -332,6 +332,61 @@ fn options_that_make_no_sense_are_told() {
     };
     let error = Ppo::new(rewarded, policy, config).err().unwrap().to_string();
     assert!(error.contains("have no mean"), "{error}");
+}
+
+#[test]
+fn a_policy_for_other_actions_or_observations_is_told() {
+    let told = |policy: PolicyConfig, part: &str| {
+        let policy = ActorCritic::new(&policy, &device()).unwrap();
+        let envs = Vectorized::new(|_| Pendulum::v1(), 4).unwrap();
+        let error = Ppo::new(envs, policy, PpoConfig::default())
+            .unwrap()
+            .iterate()
+            .unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    told(
+        PolicyConfig::mlp(3, ActionSpace::Continuous(2)),
+        "among Continuous(2), the environments have Continuous(1)",
+    );
+    told(
+        PolicyConfig::mlp(3, ActionSpace::Discrete(1)),
+        "among Discrete(1), the environments have Continuous(1)",
+    );
+    told(PolicyConfig::mlp(4, ActionSpace::Continuous(1)), "[N, …] with [4] each");
+    let policy = ActorCritic::new(&PolicyConfig::mlp(3, ActionSpace::Continuous(1)), &device()).unwrap();
+    let (fine, upside_down) = (Space::boxed(&[-1.0; 3], &[1.0; 3]), Space::boxed(&[1.0], &[-1.0]));
+    let error = Player::new(&policy, &fine, &upside_down, 1).err().unwrap().to_string();
+    assert!(
+        error.contains("action_space") && error.contains("between which nothing is"),
+        "{error}"
+    );
+    let nothing = Space::multi_discrete(&[]);
+    let error = Player::new(&policy, &nothing, &fine, 1).err().unwrap().to_string();
+    assert!(error.contains("the observation_space has no numbers"), "{error}");
+}
+
+#[test]
+fn the_trained_policy_normalizes_as_the_training_did() {
+    let mut ppo = training("continuous", Mode::Serial).unwrap();
+    ppo.iterate().unwrap();
+    let found = ppo.normalizer().unwrap();
+    let mut seen = [0.3, -0.8, 40.0];
+    let raw = Tensor::new([seen], &device()).unwrap();
+    found.normalize(&mut seen).unwrap();
+    let state = PolicyState::new(Vec::new());
+    let value = |output: Result<PolicyOutput>| output.unwrap().value.to_vec::<f32>().unwrap()[0];
+    let inner = value(ppo.policy().forward(&Tensor::new([seen], &device()).unwrap(), &state));
+    let whole = value(ppo.trained_policy().unwrap().forward(&raw, &state));
+    assert_eq!(seen[2], 10.0, "it is clipped");
+    assert!((inner - whole).abs() < 1e-5, "{inner}, {whole}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    ppo.save_policy(file.path()).unwrap();
+    let names = polygrad_nn::StateDict::load(file.path()).unwrap();
+    assert!(
+        names.contains("normalizer.mean") && names.contains("policy.actor.weight"),
+        "{names:?}"
+    );
 }
 
 #[test]

@@ -150,9 +150,7 @@ impl<'a> Show<'a> {
         writer.finish().map_err(failed)?;
         let mut whole = AtomicFile::create(file)?;
         whole.append(&bytes)?;
-        whole
-            .commit()
-            .map_err(|e| e.fix("name a file in a folder that can be written"))?;
+        whole.commit()?;
         say(&format!(
             "{}: {count} pictures of {width} by {height}, {seconds:.1} s",
             file.shown()

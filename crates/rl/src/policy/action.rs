@@ -95,6 +95,17 @@ impl<B: Backend> ActionParams<B> {
         }
     }
 
+    /// What actions these are of.
+    pub fn space(&self) -> ActionSpace {
+        let outputs = self.output().dims().last().copied().unwrap_or(0);
+        match self {
+            Self::Categorical(_) => ActionSpace::Discrete(outputs),
+            Self::MultiDiscrete(_, nvec) => ActionSpace::MultiDiscrete(nvec.to_vec()),
+            Self::Bernoulli(_) => ActionSpace::MultiBinary(outputs),
+            Self::Normal { .. } => ActionSpace::Continuous(outputs),
+        }
+    }
+
     /// The logarithms of standard deviations, for continuous actions.
     pub fn log_std(&self) -> Option<&Tensor<B>> {
         match self {

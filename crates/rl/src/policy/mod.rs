@@ -92,22 +92,31 @@ pub trait Policy<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     }
 }
 
-impl<B: Backend, P: Policy<B> + ?Sized> Policy<B> for Box<P>
-where
-    Self: Module<B>,
-{
-    fn initial_state(&self, batch: usize) -> Result<PolicyState<B>> {
-        (**self).initial_state(batch)
-    }
+/// A policy behind a pointer is one.
+macro_rules! behind {
+    ($($type:ty)*) => {$(
+        impl<B: Backend, P: Policy<B> + ?Sized> Policy<B> for $type {
+            fn initial_state(&self, batch: usize) -> Result<PolicyState<B>> {
+                (**self).initial_state(batch)
+            }
 
-    fn forward(&self, observations: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
-        (**self).forward(observations, state)
-    }
+            fn forward(&self, observations: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
+                (**self).forward(observations, state)
+            }
 
-    fn unroll(&self, observations: &Tensor<B>, starts: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
-        (**self).unroll(observations, starts, state)
-    }
+            fn unroll(
+                &self,
+                observations: &Tensor<B>,
+                starts: &Tensor<B>,
+                state: &PolicyState<B>,
+            ) -> Result<PolicyOutput<B>> {
+                (**self).unroll(observations, starts, state)
+            }
+        }
+    )*};
 }
+
+behind!(Box<P> &P);
 
 fn check_unroll<B: Backend>(observations: &Tensor<B>, starts: &Tensor<B>) -> Result<()> {
     let dims = observations.dims();

@@ -1,9 +1,9 @@
 //! Running a policy for actions and values.
 
-use polygrad_tensor::{Compiled, DType, Device, ErrorKind, Result, Tensor, no_grad};
+use polygrad_tensor::{Compiled, DType, Device, Error, ErrorKind, Result, Tensor, no_grad};
 
 use super::sampler::RowParams;
-use crate::{Policy, PolicyState};
+use crate::{ActionSpace, Policy, PolicyState};
 
 /// What a policy says of some rows, on the host.
 pub(crate) struct Answer {
@@ -34,17 +34,18 @@ impl Answer {
 /// Runs a policy step by step, compiled for its weights as they are.
 pub(crate) struct Actor {
     device: Device,
-    has_std: bool,
+    actions: ActionSpace,
     /// For each number of rows; none where the policy cannot be compiled.
     compiled: Vec<(usize, Option<Compiled>)>,
     refusal: Option<String>,
 }
 
 impl Actor {
-    pub(crate) fn new(device: Device, has_std: bool) -> Self {
+    /// For a policy on this device that is to choose among these actions.
+    pub(crate) fn new(device: Device, actions: ActionSpace) -> Self {
         Self {
             device,
-            has_std,
+            actions,
             compiled: Vec::new(),
             refusal: None,
         }
@@ -70,7 +71,7 @@ impl Actor {
             inputs.push(Tensor::from_vec(starts.to_vec(), [rows], &self.device)?);
             inputs.extend(state.parts().iter().cloned());
         }
-        let compute = || computed(policy, &inputs);
+        let compute = || computed(policy, &self.actions, &inputs);
         let index = match self.compiled.iter().position(|(other, _)| *other == rows) {
             Some(index) => index,
             None => {
@@ -95,7 +96,10 @@ impl Actor {
         Ok(Answer {
             output: next()?,
             values: next()?,
-            log_std: if self.has_std { next()? } else { Vec::new() },
+            log_std: match self.actions {
+                ActionSpace::Continuous(_) => next()?,
+                _ => Vec::new(),
+            },
             state: PolicyState::new(outputs.collect()),
         })
     }
@@ -108,12 +112,29 @@ impl Actor {
 
 /// Outputs, values, logarithms of standard deviations if there are some, and the next state: of observations, and for a policy with memory where
 /// they begin episodes, and the state.
-fn computed(policy: &(impl Policy + ?Sized), inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+///
+/// # Errors
+/// Those of the policy; when it does not choose among `actions`.
+fn computed(policy: &(impl Policy + ?Sized), actions: &ActionSpace, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let state = match &inputs[1..] {
         [] => PolicyState::new(Vec::new()),
         [starts, parts @ ..] => PolicyState::new(parts.to_vec()).reset(starts)?,
     };
     let answer = policy.forward(&inputs[0], &state)?;
+    let (own, rows) = (answer.action.space(), inputs[0].shape()[0]);
+    if own != *actions {
+        let text = format!("the policy chooses among {own:?}, the environments have {actions:?}");
+        return Err(Error::invalid(text)
+            .with_op("policy")
+            .with_hint("make the policy for the environments' action space"));
+    }
+    if answer.value.dims() != [rows] {
+        let text = format!(
+            "the policy gives values {} for {rows} observations",
+            answer.value.shape()
+        );
+        return Err(Error::shape(text).with_op("policy"));
+    }
     let log_std = answer.action.log_std();
     let numbers = [Some(answer.action.output()), Some(&answer.value), log_std];
     let numbers = numbers.into_iter().flatten().map(|x| x.to_dtype(DType::F32));

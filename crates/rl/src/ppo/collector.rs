@@ -10,6 +10,7 @@ use super::actor::Actor;
 use super::config::{PpoConfig, wrong};
 use super::rollout::Rollout;
 use super::sampler::choose;
+use crate::vector::check_len;
 use crate::{
     ActionSpace, Episode, EpisodeStatistics, ObservationNormalizer, Policy, PolicyState, RewardNormalizer, Space,
     StepBuffers, VectorEnv,
@@ -60,6 +61,7 @@ impl Collector {
         device: &Device,
     ) -> Result<Self> {
         let rows = envs.rows();
+        check_spaces(envs.observation_space(), envs.action_space())?;
         let (space, actions) = (envs.observation_space(), ActionSpace::from(envs.action_space()));
         let shape = observation_shape(space);
         let width = space.flat_len();
@@ -87,10 +89,14 @@ impl Collector {
                 rows,
             })
         };
-        let masked = envs.action_masks().is_some();
+        let masks = envs.action_masks();
+        if let Some(masks) = masks {
+            check_len("action_masks", masks.len(), rows * actions.outputs())?;
+        }
+        let masked = masks.is_some();
         Ok(Self {
             rollout: Rollout::new(config.num_steps, rows, width, &actions, masked),
-            actor: Actor::new(device.clone(), matches!(actions, ActionSpace::Continuous(_))),
+            actor: Actor::new(device.clone(), actions.clone()),
             segment: config.segment_len.unwrap_or(config.num_steps),
             bootstrap: config.bootstrap_truncated,
             groups: ranges.into_iter().map(group).collect::<Result<_>>()?,
@@ -311,6 +317,17 @@ pub(crate) fn observation_shape(space: &Space) -> Vec<usize> {
         Space::Box { shape, .. } => shape.clone(),
         _ => vec![space.flat_len()],
     }
+}
+
+/// Fails unless a policy can see and do something there.
+pub(crate) fn check_spaces(observation: &Space, action: &Space) -> Result<()> {
+    for (name, space) in [("observation_space", observation), ("action_space", action)] {
+        space.check().map_err(|error| error.in_module(name))?;
+        if space.len() == 0 {
+            return Err(wrong(format!("the {name} has no numbers")));
+        }
+    }
+    Ok(())
 }
 
 /// Observations as a policy sees them: whole numbers as one-hot vectors.

@@ -7,9 +7,9 @@ use polygrad_tensor::Result;
 use polygrad_train::{Learner, Measured};
 
 use super::Ppo;
-use crate::{NormalizedPolicy, Normalizer, Policy};
+use crate::Policy;
 
-/// The best model is judged by as many episodes as [`Ppo::mean_return`] looks back, once there are so many.
+/// The mean return says how good a model is once it is that of so many episodes.
 const JUDGED_BY: usize = 20;
 
 const METRICS: [&str; 6] = [
@@ -74,21 +74,12 @@ impl<P: Policy> Learner for Ppo<P> {
 }
 
 impl<P: Policy> Ppo<P> {
-    /// Writes the policy for use: the weights under the names of a [`NormalizedPolicy`] where observations are normalized, those of the policy
+    /// Writes the policy for use: the weights under the names of a [`NormalizedPolicy`](crate::NormalizedPolicy) where observations are normalized, those of the policy
     /// alone else.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn save_policy(&self, path: impl AsRef<Path>) -> Result<()> {
-        let Some(found) = self.normalizer() else {
-            return self.policy().save(path);
-        };
-        let normalizer = Normalizer::new(found.width(), None, &self.device)?;
-        normalizer.set(found.mean(), found.var())?;
-        NormalizedPolicy {
-            normalizer,
-            policy: self.policy(),
-        }
-        .save(path)
+        self.trained_policy()?.save(path)
     }
 }

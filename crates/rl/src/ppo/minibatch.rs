@@ -5,7 +5,7 @@ use polygrad_nn::optim::Optimizer;
 use polygrad_nn::{CapturedStep, TrainStep};
 use polygrad_tensor::{Device, Result, Tensor, no_grad};
 
-use super::config::PpoConfig;
+use super::config::{PpoConfig, wrong};
 use super::loss::{PpoBatch, PpoWeights, ppo_loss};
 use super::rollout::Uploaded;
 use crate::{Policy, PolicyState};
@@ -95,16 +95,23 @@ impl Layout {
     }
 
     /// The reverse of [`Layout::minibatches`], as a recording sees it; and the weights behind them.
-    fn unpack<'a>(&self, inputs: &'a [Tensor]) -> (PpoBatch, &'a [Tensor]) {
+    fn unpack<'a>(&self, inputs: &'a [Tensor]) -> Result<(PpoBatch, &'a [Tensor])> {
         let mut rest = inputs.iter().cloned();
-        let mut next = || rest.next().unwrap_or_else(|| inputs[0].clone());
-        let (observations, actions) = (next(), next());
-        let masks = self.has_masks.then(&mut next);
-        let [log_probs, values, advantages, returns] = [next(), next(), next(), next()];
-        let sequence = (self.state_len > 0).then(|| {
-            let starts = next();
-            (starts, PolicyState::new((0..self.state_len).map(|_| next()).collect()))
-        });
+        let mut next = || {
+            let missing = || wrong(format!("a minibatch of {} tensors lacks one", inputs.len()));
+            rest.next().ok_or_else(missing)
+        };
+        let (observations, actions) = (next()?, next()?);
+        let masks = self.has_masks.then(&mut next).transpose()?;
+        let [log_probs, values, advantages, returns] = [next()?, next()?, next()?, next()?];
+        let sequence = match self.state_len {
+            0 => None,
+            parts => {
+                let starts = next()?;
+                let state = (0..parts).map(|_| next()).collect::<Result<_>>()?;
+                Some((starts, PolicyState::new(state)))
+            }
+        };
         let batch = PpoBatch {
             observations,
             actions,
@@ -115,16 +122,19 @@ impl Layout {
             returns,
             sequence,
         };
-        (batch, &inputs[inputs.len() - rest.len()..])
+        Ok((batch, &inputs[inputs.len() - rest.len()..]))
     }
 
     /// The step of the optimizer.
     pub(super) fn step<P: Policy>(self, policy: P, optimizer: BoxedOptimizer, config: &PpoConfig) -> Step<P> {
         let loss: Loss<P> = Box::new(move |policy, inputs| {
-            let (batch, weights) = self.unpack(inputs);
+            let (batch, weights) = self.unpack(inputs)?;
+            let [clip, entropy] = weights else {
+                return Err(wrong(format!("a minibatch has {} weights instead of 2", weights.len())));
+            };
             let weights = PpoWeights {
-                clip: weights[0].clone(),
-                entropy: weights[1].clone(),
+                clip: clip.clone(),
+                entropy: entropy.clone(),
                 value: self.value_coefficient,
                 clip_value: self.clip_value,
                 normalize_advantages: self.normalize_advantages,
@@ -147,7 +157,7 @@ impl Layout {
     /// The logarithms of the probabilities of a minibatch's actions, and its values, by the policy as it is: `[steps]` each.
     pub(super) fn evaluate<P: Policy>(&self, policy: &P, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         no_grad(|| {
-            let (batch, _) = self.unpack(inputs);
+            let (batch, _) = self.unpack(inputs)?;
             let output = batch.answer(policy)?;
             let distribution = output.action.distribution(batch.masks.as_ref())?;
             let flat = |x: Tensor| x.reshape([-1]);

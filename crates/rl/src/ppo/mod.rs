@@ -23,7 +23,7 @@ pub use advantage::{Outcomes, gae, v_trace};
 pub use config::{AdvantageNorm, Annealed, PpoConfig, PpoOptimizer, VTraceConfig};
 pub use loss::{PpoBatch, PpoLosses, PpoWeights, ppo_loss};
 
-use crate::{ActorCritic, Episode, ObservationNormalizer, Policy, VectorEnv};
+use crate::{ActorCritic, Episode, NormalizedPolicy, Normalizer, ObservationNormalizer, Policy, VectorEnv};
 use collector::Collector;
 use config::wrong;
 use minibatch::{Layout, Seen, Step};
@@ -153,9 +153,23 @@ impl<P: Policy> Ppo<P> {
         &self.config
     }
 
-    /// The policy. It sees observations that are normalized already, where the options ask for that: [`Ppo::normalizer`] has the numbers.
+    /// The policy. It sees observations that are normalized already, where the options ask for that: [`Ppo::trained_policy`] takes them as they are.
     pub fn policy(&self) -> &P {
         self.step.model()
+    }
+
+    /// The policy as it is used elsewhere: with a [`Normalizer`] before it, where the options ask for normalized observations.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn trained_policy(&self) -> Result<Box<dyn Policy + '_>> {
+        let Some(found) = self.normalizer() else {
+            return Ok(Box::new(self.policy()));
+        };
+        let normalizer = Normalizer::new(found.width(), self.config.normalize_observations, &self.device)?;
+        normalizer.set(found.mean(), found.var())?;
+        let policy = self.policy();
+        Ok(Box::new(NormalizedPolicy { normalizer, policy }))
     }
 
     /// What observations are normalized by, if they are.
@@ -250,7 +264,7 @@ impl<P: Policy> Ppo<P> {
     }
 
     fn learn(&mut self, progress: f64, rng: &mut Rng) -> Result<Learnt> {
-        let (mut advantages, mut returns) = gae(
+        let (mut advantages, returns) = gae(
             self.collector.rollout.outcomes(),
             self.config.gamma,
             self.config.gae_lambda,
@@ -260,12 +274,16 @@ impl<P: Policy> Ppo<P> {
             number(self.config.clip.at(progress))?,
             number(self.config.entropy_coefficient.at(progress))?,
         ];
-        let shape = self.collector.shape.clone();
+        if self.config.normalize_advantages == AdvantageNorm::Batch {
+            normalize(&mut advantages);
+        }
         let rows = self.collector.rollout.rows;
         let mut order: Vec<usize> = (0..rows * self.config.num_steps / self.layout.segment).collect();
         let len = order.len() / self.config.num_minibatches;
-        let seen_returns = returns.clone();
-        let mut uploaded = self.uploaded(&shape, &mut advantages, &mut returns)?;
+        let collector = &self.collector;
+        let mut uploaded = collector
+            .rollout
+            .upload(&collector.shape, advantages, returns.clone(), &self.device)?;
         let mut seen = Vec::new();
         let mut epochs = 0;
         while epochs < self.config.update_epochs {
@@ -287,15 +305,7 @@ impl<P: Policy> Ppo<P> {
                 break;
             }
         }
-        Learnt::new(&seen, seen_returns, epochs)
-    }
-
-    fn uploaded(&self, shape: &[usize], advantages: &mut Vec<f32>, returns: &mut Vec<f32>) -> Result<Uploaded> {
-        if self.config.normalize_advantages == AdvantageNorm::Batch {
-            normalize(advantages);
-        }
-        let (advantages, returns) = (std::mem::take(advantages), std::mem::take(returns));
-        self.collector.rollout.upload(shape, advantages, returns, &self.device)
+        Learnt::new(&seen, returns, epochs)
     }
 
     /// Replaces targets and advantages by those of V-trace, for the policy as it is.

@@ -89,7 +89,25 @@ fn min_gru(mut known: Hyperparameters) -> Hyperparameters {
     known
 }
 
-const INFINITY: f64 = f64::INFINITY;
+/// At least so much in 100 episodes.
+const fn greedy(least: f64, published: &'static str) -> Figure {
+    Figure {
+        measure: Measure::Greedy(100),
+        wanted: (least, f64::INFINITY),
+        judged: Judged::Seeds,
+        published,
+    }
+}
+
+/// In a maze, from so many percent to so many.
+const fn turns_right(least: f64, most: f64) -> Figure {
+    Figure {
+        measure: Measure::Won(1000),
+        wanted: (least, most),
+        judged: Judged::Seeds,
+        published: "",
+    }
+}
 
 /// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md`, returns of training, three seeds; rl-zoo3, `benchmark.md`, one policy,
 /// its standard deviation over episodes.
@@ -106,7 +124,7 @@ pub(super) static EXPERIMENTS: [Experiment; 10] = [
             },
             Figure {
                 measure: Measure::Last,
-                wanted: (475.0, INFINITY),
+                wanted: (475.0, f64::INFINITY),
                 judged: Judged::Seeds,
                 published: "490.0 ± 6.1",
             },
@@ -115,12 +133,7 @@ pub(super) static EXPERIMENTS: [Experiment; 10] = [
     Experiment {
         name: "cartpole/zoo",
         settings: own,
-        figures: &[Figure {
-            measure: Measure::Greedy(100),
-            wanted: (490.0, INFINITY),
-            judged: Judged::Seeds,
-            published: "500.0 ± 0.0",
-        }],
+        figures: &[greedy(490.0, "500.0 ± 0.0")],
     },
     Experiment {
         name: "acrobot/cleanrl",
@@ -135,12 +148,7 @@ pub(super) static EXPERIMENTS: [Experiment; 10] = [
     Experiment {
         name: "acrobot/zoo",
         settings: own,
-        figures: &[Figure {
-            measure: Measure::Greedy(100),
-            wanted: (-85.0, INFINITY),
-            judged: Judged::Seeds,
-            published: "−73.5 ± 18.2",
-        }],
+        figures: &[greedy(-85.0, "−73.5 ± 18.2")],
     },
     Experiment {
         name: "mountain-car/cleanrl",
@@ -155,51 +163,26 @@ pub(super) static EXPERIMENTS: [Experiment; 10] = [
     Experiment {
         name: "mountain-car/zoo",
         settings: own,
-        figures: &[Figure {
-            measure: Measure::Greedy(100),
-            wanted: (-130.0, INFINITY),
-            judged: Judged::Seeds,
-            published: "−110.4 ± 19.5",
-        }],
+        figures: &[greedy(-130.0, "−110.4 ± 19.5")],
     },
     Experiment {
         name: "pendulum/zoo",
         settings: own,
-        figures: &[Figure {
-            measure: Measure::Greedy(100),
-            wanted: (-200.0, INFINITY),
-            judged: Judged::Seeds,
-            published: "−172.2 ± 104.0",
-        }],
+        figures: &[greedy(-200.0, "−172.2 ± 104.0")],
     },
     Experiment {
         name: "t-maze/lstm",
         settings: own,
-        figures: &[Figure {
-            measure: Measure::Won(1000),
-            wanted: (95.0, 100.0),
-            judged: Judged::Seeds,
-            published: "",
-        }],
+        figures: &[turns_right(95.0, 100.0)],
     },
     Experiment {
         name: "t-maze/mingru",
         settings: min_gru,
-        figures: &[Figure {
-            measure: Measure::Won(1000),
-            wanted: (95.0, 100.0),
-            judged: Judged::Seeds,
-            published: "",
-        }],
+        figures: &[turns_right(95.0, 100.0)],
     },
     Experiment {
         name: "t-maze/mlp",
         settings: without_memory,
-        figures: &[Figure {
-            measure: Measure::Won(1000),
-            wanted: (45.0, 55.0),
-            judged: Judged::Seeds,
-            published: "",
-        }],
+        figures: &[turns_right(45.0, 55.0)],
     },
 ];

@@ -1,10 +1,7 @@
 //! Training a policy with one seed.
 
-use polygrad::nn::Module as _;
 use polygrad::rl::zoo::Stepping;
-use polygrad::rl::{
-    ActorCritic, EvaluateConfig, Evaluation, NormalizedPolicy, Normalizer, Policy, Ppo, PpoConfig, evaluate,
-};
+use polygrad::rl::{ActorCritic, EvaluateConfig, Evaluation, Ppo, PpoConfig, evaluate};
 use polygrad::{Device, Result, manual_seed};
 
 use super::experiments::{Experiment, Measure};
@@ -45,7 +42,7 @@ pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Resu
         );
     }
     let steps = ppo.steps();
-    let policy = usable(&ppo, ActorCritic::new(&settings.policy, device)?, device)?;
+    let policy = ppo.trained_policy()?;
     let mut envs = known.make(settings.num_envs, Stepping::Serial)?;
     let mut play = |episodes: usize| -> Result<Evaluation> {
         let config = EvaluateConfig {
@@ -73,17 +70,6 @@ pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Resu
         steps,
         seconds,
     })
-}
-
-/// The policy as it is used: with what normalizes its observations.
-fn usable(ppo: &Ppo, policy: ActorCritic, device: &Device) -> Result<Box<dyn Policy>> {
-    policy.load_state_dict(&ppo.policy().state_dict()?, true)?;
-    let Some(found) = ppo.normalizer() else {
-        return Ok(Box::new(policy));
-    };
-    let normalizer = Normalizer::new(found.width(), ppo.config().normalize_observations, device)?;
-    normalizer.set(found.mean(), found.var())?;
-    Ok(Box::new(NormalizedPolicy { normalizer, policy }))
 }
 
 fn curve(ended: &[(u64, f64)], steps: u64) -> Vec<f64> {
