@@ -41,6 +41,8 @@ pub enum ErrorKind {
     Format,
     /// A state dict or checkpoint does not fit the model that it is loaded into.
     StateDict,
+    /// Processes could not exchange values: a peer is gone, or did not answer in time.
+    Communication,
     /// The user asked to stop.
     Interrupted,
 }
@@ -63,6 +65,7 @@ impl ErrorKind {
             Self::Io => "input/output error",
             Self::Format => "malformed data",
             Self::StateDict => "state dict mismatch",
+            Self::Communication => "communication failed",
             Self::Interrupted => "interrupted",
         }
     }

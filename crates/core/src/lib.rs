@@ -10,6 +10,7 @@ mod any;
 mod arrays;
 mod backend;
 mod capabilities;
+pub mod communicator;
 pub mod compute;
 pub mod decompose;
 mod dispatch;

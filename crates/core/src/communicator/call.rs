@@ -1,0 +1,117 @@
+//! What a rank asks for, so that ranks can be compared.
+
+use std::fmt;
+
+use super::{HostSlice, Reduction};
+use crate::DType;
+
+/// One collective, but for the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) kind: Collective,
+    dtype: DType,
+    len: usize,
+    op: Option<Reduction>,
+    root: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Collective {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+    Broadcast,
+    Barrier,
+}
+
+const COLLECTIVES: [Collective; 5] = [
+    Collective::AllReduce,
+    Collective::ReduceScatter,
+    Collective::AllGather,
+    Collective::Broadcast,
+    Collective::Barrier,
+];
+const REDUCTIONS: [Reduction; 3] = [Reduction::Sum, Reduction::Min, Reduction::Max];
+const NONE: u64 = u64::MAX;
+
+impl Collective {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllGather => "all_gather",
+            Self::Broadcast => "broadcast",
+            Self::Barrier => "barrier",
+        }
+    }
+}
+
+impl Call {
+    pub(super) fn new(kind: Collective, values: HostSlice<'_>) -> Self {
+        Self {
+            kind,
+            dtype: values.dtype(),
+            len: values.len(),
+            op: None,
+            root: None,
+        }
+    }
+
+    pub(super) fn barrier() -> Self {
+        Self::new(Collective::Barrier, HostSlice::new::<u8>(&[]))
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(super) fn by(self, op: Reduction) -> Self {
+        Self { op: Some(op), ..self }
+    }
+
+    pub(super) fn rooted(self, root: usize) -> Self {
+        Self {
+            root: Some(root),
+            ..self
+        }
+    }
+
+    /// As numbers, to be sent.
+    pub(super) fn numbers(&self) -> [u64; 5] {
+        [
+            self.kind as u64,
+            self.dtype as u64,
+            self.len as u64,
+            self.op.map_or(NONE, |op| op as u64),
+            self.root.map_or(NONE, |root| root as u64),
+        ]
+    }
+
+    /// From numbers that another rank sent.
+    pub(super) fn from_numbers([kind, dtype, len, op, root]: [u64; 5]) -> Option<Self> {
+        Some(Self {
+            kind: COLLECTIVES.into_iter().find(|x| *x as u64 == kind)?,
+            dtype: DType::ALL.into_iter().find(|x| *x as u64 == dtype)?,
+            len: usize::try_from(len).ok()?,
+            op: REDUCTIONS.into_iter().find(|x| *x as u64 == op),
+            root: (root != NONE).then_some(root as usize),
+        })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        if self.kind == Collective::Barrier {
+            return Ok(());
+        }
+        write!(f, " of {} {}", self.len, self.dtype)?;
+        if let Some(op) = self.op {
+            write!(f, " by {}", op.as_str())?;
+        }
+        match self.root {
+            Some(root) => write!(f, " from rank {root}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Collectives that are compared before they are made.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::call::{Call, Collective};
+use super::{Communicator, HostSlice, HostSliceMut, Reduction};
+use crate::{Error, Result};
+
+/// A group whose ranks tell each other what they are about to call, so that one which calls something else is named, where the engine would
+/// wait for it or mix values up. Each collective costs two.
+#[derive(Debug)]
+pub struct Checked {
+    inner: Arc<dyn Communicator>,
+    calls: AtomicU64,
+}
+
+impl Checked {
+    /// The same group, with its calls compared.
+    pub fn new(inner: Arc<dyn Communicator>) -> Self {
+        Self {
+            inner,
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    fn compare(&self, call: Call) -> Result<()> {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        let [kind, dtype, len, op, root] = call.numbers();
+        let own = [number, kind, dtype, len, op, root].map(u64::cast_signed);
+        let mut all = vec![0i64; own.len() * self.size()];
+        // Whatever the calls differ in, this one is the same for all.
+        self.inner
+            .all_gather(HostSlice::new(&own), HostSliceMut::new(&mut all))?;
+        let (calls, _) = all.as_chunks::<6>();
+        match calls.iter().position(|call| *call != calls[0]) {
+            Some(other) => {
+                let message = format!(
+                    "rank 0 calls {}, rank {other} {}",
+                    shown(&calls[0]),
+                    shown(&calls[other])
+                );
+                Err(Error::invalid(message)
+                    .with_op(call.kind.name())
+                    .with_hint("every rank calls the same collectives in the same order, with as many values"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn shown(numbers: &[i64; 6]) -> String {
+    let [number, call @ ..] = numbers.map(i64::cast_unsigned);
+    let call = Call::from_numbers(call).map_or_else(|| "something unknown".to_owned(), |call| call.to_string());
+    format!("{call} (its call {})", number + 1)
+}
+
+impl Communicator for Checked {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.inner.timeout()
+    }
+
+    fn all_reduce(&self, values: HostSliceMut<'_>, op: Reduction) -> Result<()> {
+        self.compare(Call::new(Collective::AllReduce, values.as_slice()).by(op))?;
+        self.inner.all_reduce(values, op)
+    }
+
+    fn reduce_scatter(&self, values: HostSlice<'_>, own: HostSliceMut<'_>, op: Reduction) -> Result<()> {
+        self.compare(Call::new(Collective::ReduceScatter, values).by(op))?;
+        self.inner.reduce_scatter(values, own, op)
+    }
+
+    fn all_gather(&self, own: HostSlice<'_>, all: HostSliceMut<'_>) -> Result<()> {
+        self.compare(Call::new(Collective::AllGather, own))?;
+        self.inner.all_gather(own, all)
+    }
+
+    fn broadcast(&self, values: HostSliceMut<'_>, root: usize) -> Result<()> {
+        self.compare(Call::new(Collective::Broadcast, values.as_slice()).rooted(root))?;
+        self.inner.broadcast(values, root)
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.compare(Call::barrier())?;
+        self.inner.barrier()
+    }
+
+    fn shrink(&self) -> Result<Arc<dyn Communicator>> {
+        Ok(Arc::new(Self::new(self.inner.shrink()?)))
+    }
+
+    fn abort(&self, why: &str) {
+        self.inner.abort(why);
+    }
+}

@@ -1,0 +1,341 @@
+//! Ranks that are threads of one process.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::call::{Call, Collective};
+use super::{Communicator, HostBuffer, HostSlice, HostSliceMut, Reduction, check};
+use crate::{Error, Result};
+
+/// Ranks that are threads of one process: for tests, and the meaning of every collective.
+///
+/// Sums are made in the order of the ranks. A thread that drops its end, because it is done or has failed, is gone for the others.
+pub struct Threads {
+    rank: usize,
+    shared: Arc<Shared>,
+    timeout: Duration,
+}
+
+struct Shared {
+    /// By the rank in this group, the one that it began with.
+    names: Vec<usize>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// What each rank has brought to the running collective.
+    brought: Vec<Option<Brought>>,
+    /// How many have not taken the result with them yet; none while it is still being brought together.
+    taking: usize,
+    /// What each rank that left said.
+    gone: Vec<Option<String>>,
+    /// Why the group is of no more use.
+    failed: Option<Failure>,
+    /// Who has agreed to go on without those that are gone, and the group that they form.
+    agreed: Vec<usize>,
+    next: Option<Arc<Shared>>,
+}
+
+#[derive(Clone)]
+struct Failure {
+    rank: usize,
+    what: String,
+}
+
+#[derive(Clone)]
+struct Brought {
+    call: Call,
+    bytes: Arc<HostBuffer>,
+}
+
+impl Threads {
+    /// The ends of a group of `size` ranks, at least 1, to be moved to a thread each.
+    ///
+    /// # Errors
+    /// A size of 0.
+    pub fn group(size: usize, timeout: Duration) -> Result<Vec<Self>> {
+        if size == 0 {
+            return Err(Error::invalid("a group has at least one rank"));
+        }
+        let shared = Arc::new(Shared::new((0..size).collect()));
+        let end = |rank| Self {
+            rank,
+            shared: Arc::clone(&shared),
+            timeout,
+        };
+        Ok((0..size).map(end).collect())
+    }
+
+    /// What every rank has brought to one collective, by rank.
+    fn exchange(&self, call: Call, bytes: &[u8]) -> Result<Vec<Brought>> {
+        self.exchanged(call, bytes).map_err(|e| e.with_op(call.kind.name()))
+    }
+
+    fn exchanged(&self, call: Call, bytes: &[u8]) -> Result<Vec<Brought>> {
+        let shared = &*self.shared;
+        let begun = Instant::now();
+        // The one before may not have been taken by all.
+        let mut state = self.wait(shared.lock(), begun, &|state| state.taking == 0)?;
+        state.brought[self.rank] = Some(Brought {
+            call,
+            bytes: Arc::new(HostBuffer::copied(bytes)?),
+        });
+        let size = shared.names.len();
+        if state.brought.iter().all(Option::is_some) {
+            state.taking = size;
+            shared.changed.notify_all();
+        }
+        state = self.wait(state, begun, &|state| state.taking > 0)?;
+        let brought: Vec<Brought> = state.brought.iter().flatten().cloned().collect();
+        state.taking -= 1;
+        if state.taking == 0 {
+            state.brought.fill(None);
+            shared.changed.notify_all();
+        }
+        drop(state);
+        match brought.iter().position(|other| other.call != brought[0].call) {
+            Some(other) => {
+                let message = format!("rank 0 calls {}, rank {other} {}", brought[0].call, brought[other].call);
+                Err(Error::invalid(message).with_hint("every rank calls the same collectives in the same order"))
+            }
+            None => Ok(brought),
+        }
+    }
+
+    /// Waits until something is so, a peer is gone, or time is up.
+    fn wait<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        begun: Instant,
+        done: &dyn Fn(&State) -> bool,
+    ) -> Result<MutexGuard<'a, State>> {
+        loop {
+            if let Some(Failure { rank, what }) = &state.failed {
+                return Err(Error::lost_peer(*rank, what));
+            }
+            if done(&state) {
+                return Ok(state);
+            }
+            // Who left after its last collective is missed only by those who still wait for it.
+            if let Some(rank) =
+                (0..state.gone.len()).find(|&rank| state.gone[rank].is_some() && state.brought[rank].is_none())
+            {
+                let what = state.gone[rank].clone().unwrap_or_default();
+                return Err(self.fail(state, rank, what));
+            }
+            let Some(left) = self.timeout.checked_sub(begun.elapsed()) else {
+                let late = |rank: &usize| state.brought[*rank].is_none();
+                let rank = (0..state.brought.len()).find(late).unwrap_or(self.rank);
+                let what = format!("did not come within {:?}", self.timeout);
+                return Err(self.fail(state, rank, what));
+            };
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn fail(&self, mut state: MutexGuard<'_, State>, rank: usize, what: String) -> Error {
+        let error = Error::lost_peer(rank, &what);
+        state.failed = Some(Failure { rank, what });
+        self.shared.changed.notify_all();
+        error
+    }
+}
+
+impl Shared {
+    fn new(names: Vec<usize>) -> Self {
+        let size = names.len();
+        let state = State {
+            brought: vec![None; size],
+            taking: 0,
+            gone: vec![None; size],
+            failed: None,
+            agreed: Vec::new(),
+            next: None,
+        };
+        Self {
+            names,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Communicator for Threads {
+    fn name(&self) -> String {
+        "threads".to_owned()
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.shared.names.len()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn all_reduce(&self, mut values: HostSliceMut<'_>, op: Reduction) -> Result<()> {
+        check::all_reduce(&values, op)?;
+        let call = Call::new(Collective::AllReduce, values.as_slice()).by(op);
+        let brought = self.exchange(call, values.as_slice().bytes())?;
+        values.bytes_mut().copy_from_slice(brought[0].bytes.bytes());
+        for other in &brought[1..] {
+            op.apply(&mut values, HostSlice::from_bytes(call.dtype(), other.bytes.bytes())?)?;
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(&self, values: HostSlice<'_>, mut own: HostSliceMut<'_>, op: Reduction) -> Result<()> {
+        check::reduce_scatter(values, &own, op, self.size())?;
+        let call = Call::new(Collective::ReduceScatter, values).by(op);
+        let brought = self.exchange(call, values.bytes())?;
+        let len = own.bytes_mut().len();
+        let part = self.rank * len..(self.rank + 1) * len;
+        own.bytes_mut().copy_from_slice(&brought[0].bytes.bytes()[part.clone()]);
+        for other in &brought[1..] {
+            op.apply(
+                &mut own,
+                HostSlice::from_bytes(call.dtype(), &other.bytes.bytes()[part.clone()])?,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn all_gather(&self, own: HostSlice<'_>, mut all: HostSliceMut<'_>) -> Result<()> {
+        check::parts(all.as_slice(), own, self.size())?;
+        let brought = self.exchange(Call::new(Collective::AllGather, own), own.bytes())?;
+        let mut places = all.bytes_mut().chunks_exact_mut(own.bytes().len().max(1));
+        for (place, other) in places.by_ref().zip(&brought) {
+            place.copy_from_slice(other.bytes.bytes());
+        }
+        Ok(())
+    }
+
+    fn broadcast(&self, mut values: HostSliceMut<'_>, root: usize) -> Result<()> {
+        check::root(root, self.size())?;
+        let call = Call::new(Collective::Broadcast, values.as_slice()).rooted(root);
+        let bytes = match root == self.rank {
+            true => values.as_slice().bytes(),
+            false => &[],
+        };
+        let brought = self.exchange(call, bytes)?;
+        values.bytes_mut().copy_from_slice(brought[root].bytes.bytes());
+        Ok(())
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.exchange(Call::barrier(), &[]).map(drop)
+    }
+
+    fn shrink(&self) -> Result<Arc<dyn Communicator>> {
+        let begun = Instant::now();
+        let mut state = self.shared.lock();
+        state.agreed.push(self.rank);
+        loop {
+            let left = state.gone.iter().filter(|gone| gone.is_none()).count();
+            if state.next.is_none() && state.agreed.len() >= left {
+                let mut agreed = state.agreed.clone();
+                agreed.retain(|&rank| state.gone[rank].is_none());
+                agreed.sort_unstable();
+                state.next = Some(Arc::new(Shared::new(agreed)));
+                self.shared.changed.notify_all();
+            }
+            if let Some(next) = &state.next {
+                let place = next.names.iter().position(|&rank| rank == self.rank);
+                let Some(rank) = place else {
+                    return Err(Error::communication("the others went on without this rank").with_op("shrink"));
+                };
+                let (shared, timeout) = (Arc::clone(next), self.timeout);
+                return Ok(Arc::new(Self { rank, shared, timeout }));
+            }
+            let Some(rest) = self.timeout.checked_sub(begun.elapsed()) else {
+                return Err(Error::communication("not every rank that is left came to agree").with_op("shrink"));
+            };
+            // Who is gone is not waited for.
+            let waited = self.shared.changed.wait_timeout(state, rest);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn abort(&self, why: &str) {
+        self.shared.lock().gone[self.rank] = Some(format!("gave up: {why}"));
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.lock().gone[self.rank].get_or_insert_with(|| "left the group".to_owned());
+        self.shared.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Threads(rank {} of {})", self.rank, self.size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::{Checked, LostPeer};
+    use std::error::Error as _;
+
+    fn ranks<R: Send>(size: usize, f: impl Fn(Threads) -> R + Sync) -> Vec<R> {
+        let ends = Threads::group(size, Duration::from_secs(5)).unwrap();
+        std::thread::scope(|scope| {
+            let started: Vec<_> = ends.into_iter().map(|end| scope.spawn(|| f(end))).collect();
+            started.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn who_leaves_is_named_and_the_others_go_on() {
+        let found = ranks(3, |end| {
+            if end.rank() == 1 {
+                return Vec::new();
+            }
+            let error = end.barrier().unwrap_err();
+            let lost = error.source().and_then(|source| source.downcast_ref::<LostPeer>());
+            assert_eq!(lost, Some(&LostPeer { rank: 1 }), "{error}");
+            let left = end.shrink().unwrap();
+            let mut all = vec![0i32; left.size()];
+            left.all_gather(HostSlice::new(&[end.rank() as i32]), HostSliceMut::new(&mut all))
+                .unwrap();
+            all
+        });
+        assert_eq!(found, [vec![0, 2], vec![], vec![0, 2]]);
+    }
+
+    #[test]
+    fn another_call_is_named() {
+        for checked in [false, true] {
+            let errors = ranks(2, |end| {
+                let rank = end.rank();
+                let end: Arc<dyn Communicator> = match checked {
+                    true => Arc::new(Checked::new(Arc::new(end))),
+                    false => Arc::new(end),
+                };
+                let mut values = vec![0f32; 2 + rank];
+                end.all_reduce(HostSliceMut::new(&mut values), Reduction::Sum)
+                    .unwrap_err()
+                    .to_string()
+            });
+            for error in errors {
+                assert!(error.contains("rank 0 calls all_reduce of 2 f32 by sum"), "{error}");
+                assert!(error.contains("rank 1 all_reduce of 3 f32 by sum"), "{error}");
+            }
+        }
+    }
+}
