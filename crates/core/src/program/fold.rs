@@ -42,7 +42,7 @@ fn compute(program: &Program, step: &Step, values: &[Option<AnyTensor>]) -> Resu
             step,
             dtype,
         } => AnyBackend::iota(*len, *start, *step, *dtype, device).map(|x| Some(vec![x])),
-        Action::Op(Op::AccumulateGrad | Op::SliceScatter { .. }) | Action::Random { .. } => Ok(None),
+        Action::Op(Op::AccumulateGrad | Op::SliceScatter { .. }) | Action::Random { .. } | Action::Call(_) => Ok(None),
         Action::Op(op) => {
             let Some(inputs) = step.inputs.iter().map(value).collect::<Option<Vec<&AnyTensor>>>() else {
                 return Ok(None);

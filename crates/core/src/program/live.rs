@@ -10,9 +10,9 @@ pub(super) fn sweep(program: &mut Program) {
     }
     let mut kept = Vec::with_capacity(program.steps.len());
     for step in program.steps.drain(..).rev() {
-        // A draw takes its numbers from the stream whether they are wanted or not.
-        let draws = matches!(step.action, Action::Random { .. });
-        if draws || step.outputs.iter().any(|slot| needed[slot.index()]) {
+        // A draw takes its numbers from the stream, and a call does what it does, whether their results are wanted or not.
+        let acts = matches!(step.action, Action::Random { .. } | Action::Call(_));
+        if acts || step.outputs.iter().any(|slot| needed[slot.index()]) {
             for slot in &step.inputs {
                 needed[slot.index()] = true;
             }

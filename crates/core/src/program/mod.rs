@@ -3,6 +3,7 @@
 //! A [`Program`] is a list of steps, each an op on numbered values: inputs, constants and results of earlier steps. It is recorded by
 //! [`record`], made shorter by its passes, and run by the [`Replay`] that [`Program::compile`] gives, on the backend that it was recorded on.
 
+mod call;
 mod fold;
 mod fuse;
 mod live;
@@ -11,6 +12,7 @@ mod replay;
 
 use std::fmt;
 
+pub use call::{Call, call};
 pub use record::{Recorded, record, refuse};
 pub(crate) use record::{is_recording, note, note_draw};
 pub(crate) use replay::compile;
@@ -64,6 +66,7 @@ pub(crate) enum Action {
         distribution: Distribution,
         dtype: DType,
     },
+    Call(call::Shared),
 }
 
 /// A draw of random numbers that was recorded.
@@ -99,6 +102,7 @@ impl Action {
             Self::Full { .. } => "full",
             Self::Iota { .. } => "arange",
             Self::Random { .. } => "random",
+            Self::Call(call) => call.0.name(),
         }
     }
 }
@@ -145,6 +149,7 @@ impl Program {
         fold::constants(self)?;
         fuse::fuse(self)?;
         live::sweep(self);
+        call::hoist(self);
         Ok(())
     }
 

@@ -63,6 +63,19 @@ pub(crate) fn is_recording() -> bool {
     ON.get()
 }
 
+/// Runs `f`, whose calls are not taken down.
+pub(super) fn paused<R>(f: impl FnOnce() -> R) -> R {
+    /// Goes on when `f` panics, too.
+    struct Paused(bool);
+    impl Drop for Paused {
+        fn drop(&mut self) {
+            ON.set(self.0);
+        }
+    }
+    let _paused = Paused(ON.replace(false));
+    f()
+}
+
 /// Takes down a call.
 #[cold]
 pub(crate) fn note<'a>(action: Action, inputs: &[&AnyTensor], outputs: impl Iterator<Item = &'a AnyTensor>) {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Action, Program, Replay, Slot, Step};
+use super::{Action, Call, Program, Replay, Slot, Step};
 use crate::dyn_backend::{place, typed};
 use crate::{AnyTensor, Backend, DType, Error, Op, Outputs, RandomKey, Result, Shape, dispatch};
 
@@ -91,6 +91,14 @@ impl<B: Backend> Compiled<B> {
         }
         let device = place::<B>(&program.device)?;
         for step in &program.steps {
+            if let Action::Call(call) = &step.action {
+                let run = run_call::<B>(&*call.0, step, values);
+                run.map_err(|e| explain::<B>(e, step, values))?;
+                for slot in &step.last {
+                    values[slot.index()] = None;
+                }
+                continue;
+            }
             let mut outputs = compute::<B>(step, values, device, key).map_err(|e| explain::<B>(e, step, values))?;
             for (i, slot) in step.outputs.iter().enumerate() {
                 values[slot.index()] = Some(outputs.take(i)?);
@@ -118,6 +126,27 @@ impl<B: Backend> Compiled<B> {
             values[slot.index()] = None;
         }
     }
+}
+
+/// Puts the results of a call in their places.
+fn run_call<B: Backend>(call: &dyn Call, step: &Step, values: &mut Workspace<B>) -> Result<()> {
+    let input = |slot: &Slot| {
+        values[slot.index()]
+            .clone()
+            .map(AnyTensor::new::<B>)
+            .ok_or_else(missing)
+    };
+    let outputs = call.run(&step.inputs.iter().map(input).collect::<Result<Vec<_>>>()?)?;
+    if outputs.len() != step.outputs.len() {
+        let (found, wanted) = (outputs.len(), step.outputs.len());
+        return Err(Error::invalid(format!(
+            "it gave {found} results, and {wanted} when it was recorded"
+        )));
+    }
+    for (slot, output) in step.outputs.iter().zip(&outputs) {
+        values[slot.index()] = Some(typed::<B>(output)?.clone());
+    }
+    Ok(())
 }
 
 #[cold]
@@ -169,6 +198,7 @@ fn compute<B: Backend>(
             distribution,
             dtype,
         } => B::random(*shape, *distribution, *dtype, key(shape.numel()), device).map(Outputs::one),
+        Action::Call(_) => unreachable!("calls are run before"),
     }
 }
 

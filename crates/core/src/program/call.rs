@@ -1,0 +1,80 @@
+//! Steps that are no ops: what a computation does with others, such as sending values to them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Action, Program, Step, live, record};
+use crate::{AnyTensor, Result};
+
+/// Something that is done with tensors each time a computation runs, recorded or replayed, whether anybody asks for its results or not.
+pub trait Call: Send + Sync {
+    /// For error messages and lists of steps.
+    fn name(&self) -> &'static str;
+
+    /// Does it. It may read values on the host; it draws no random numbers. Results have the same shapes and dtypes for inputs of the same ones.
+    ///
+    /// # Errors
+    /// Whatever goes wrong.
+    fn run(&self, inputs: &[AnyTensor]) -> Result<Vec<AnyTensor>>;
+}
+
+/// A call, which is the same as another if it is that very object.
+#[derive(Clone)]
+pub(crate) struct Shared(pub(super) Arc<dyn Call>);
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+/// Does what `call` does, and takes it down as a step of what this thread records, if it records.
+///
+/// # Errors
+/// Those of the call, with its name.
+pub fn call(call: &Arc<dyn Call>, inputs: &[&AnyTensor]) -> Result<Vec<AnyTensor>> {
+    let given: Vec<AnyTensor> = inputs.iter().map(|x| (*x).clone()).collect();
+    let outputs = record::paused(|| call.run(&given)).map_err(|e| e.with_op(call.name()))?;
+    if record::is_recording() {
+        record::note(Action::Call(Shared(Arc::clone(call))), inputs, outputs.iter());
+    }
+    Ok(outputs)
+}
+
+/// Moves calls without results to where their inputs are ready, so that others have the values while the rest is computed. Calls keep their order.
+pub(super) fn hoist(program: &mut Program) {
+    let mut ready = vec![0; program.types.len()];
+    let (mut after, mut last_call) = (Vec::with_capacity(program.steps.len()), 0);
+    for (i, step) in program.steps.iter().enumerate() {
+        let place = i + 1;
+        for slot in &step.outputs {
+            ready[slot.index()] = place;
+        }
+        let is_call = matches!(step.action, Action::Call(_));
+        let place = match is_call && step.outputs.is_empty() {
+            true => step
+                .inputs
+                .iter()
+                .map(|slot| ready[slot.index()])
+                .max()
+                .unwrap_or(place)
+                .max(last_call),
+            false => place,
+        };
+        if is_call {
+            last_call = place;
+        }
+        after.push(place);
+    }
+    // Stable: a call that moved comes behind the step that it waited for.
+    let mut order: Vec<(usize, Step)> = after.into_iter().zip(program.steps.drain(..)).collect();
+    order.sort_by_key(|(place, step)| (*place, matches!(step.action, Action::Call(_))));
+    program.steps = order.into_iter().map(|(_, step)| step).collect();
+    live::mark(program);
+}
