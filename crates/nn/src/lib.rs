@@ -42,5 +42,5 @@ pub use module::{
 pub use polygrad_derive::Module;
 pub use polygrad_tensor::AnyBackend;
 pub use sequential::Sequential;
-pub use step::{CapturedStep, StepOutputs, TrainStep};
+pub use step::{CapturedStep, GradientSync, StepOutputs, TrainStep};
 pub use store::VarStore;

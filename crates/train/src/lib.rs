@@ -7,6 +7,7 @@ mod dashboard;
 mod interrupt;
 mod metric;
 mod mlflow;
+mod parallel;
 mod progress_bar;
 mod run;
 mod trainer;
@@ -23,6 +24,7 @@ pub use metric::{
     R2Score, Recall, RootMeanSquaredError,
 };
 pub use mlflow::MlflowLogger;
+pub use parallel::{DataParallel, Span};
 pub use progress_bar::{ProgressBar, clock, grouped};
 pub use run::{HParam, Row, Run, RunFolder, Split, SummaryWriter};
 pub use trainer::{

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use polygrad_core::{Backend, Error, Result, Rng};
 use polygrad_tensor::Device;
 
-use super::plan::{Batch, Batches, Example, Plan};
+use super::plan::{Batch, Batches, Example, Plan, Shard};
 use super::{DataLoader, LoaderState};
 use crate::collate::Collate;
 use crate::dataset::Dataset;
@@ -70,8 +70,7 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
                 batch_size: 1,
                 drop_last: false,
                 shuffle: None,
-                rank: 0,
-                ranks: 1,
+                shard: Shard::WHOLE,
             },
             seed: 0,
             workers: 0,
@@ -134,7 +133,11 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
     /// that another number of them can go on.
     #[must_use]
     pub fn shard(mut self, rank: usize, ranks: usize) -> Self {
-        (self.plan.rank, self.plan.ranks) = (rank, ranks);
+        self.plan.shard = Shard {
+            rank,
+            ranks,
+            fills: false,
+        };
         self
     }
 
@@ -196,8 +199,7 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         let Plan {
             batch_size,
             shuffle,
-            rank,
-            ranks,
+            shard: Shard { rank, ranks, .. },
             ..
         } = self.plan;
         if batch_size == 0 {
@@ -216,7 +218,7 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
             source: then(self.source, move |examples| {
                 collate(examples.into_iter().map(|example| example.value).collect())
             }),
-            plan: self.plan,
+            plan: Mutex::new(self.plan),
             length: self.length,
             workers: self.workers,
             prefetch: self.prefetch.unwrap_or(2 * self.workers).max(1),

@@ -4,14 +4,14 @@ mod batches;
 mod config;
 mod plan;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use polygrad_core::Result;
+use polygrad_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 pub use batches::Batches;
 pub use config::DataLoaderConfig;
-use plan::{Batch, Plan};
+use plan::{Batch, Plan, Shard};
 
 /// Where a loader stands: with the same dataset and options, another loader goes on from here with the same batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct LoaderState {
 ///
 /// The batches are the same for any number of workers. An error ends the loop, and the next one tries the same batch again.
 pub struct DataLoader<T> {
-    plan: Plan,
+    plan: Mutex<Plan>,
     source: config::Source<T>,
     length: Option<usize>,
     workers: usize,
@@ -52,7 +52,7 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// Batches in an epoch; `None` for a stream, whose end nobody knows.
     pub fn batches(&self) -> Option<usize> {
-        self.length.map(|length| self.plan.batches(length))
+        self.length.map(|length| self.plan().batches(length))
     }
 
     /// Examples in an epoch, those of all ranks; `None` for a stream.
@@ -62,7 +62,28 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// Examples in each batch but perhaps the last one.
     pub fn batch_size(&self) -> usize {
-        self.plan.batch_size
+        self.plan().batch_size
+    }
+
+    /// Takes the part of process `rank` out of `ranks` from now on, as [`DataLoaderConfig::shard`]; a loop that runs meanwhile is not affected. With
+    /// `fills`, a process for which nothing is left of the last batch gets an example of another one, so that all have as many batches:
+    /// [`DataLoader::share`] says that none of it is its own.
+    ///
+    /// # Errors
+    /// A rank that is not below the number of ranks.
+    pub fn set_shard(&self, rank: usize, ranks: usize, fills: bool) -> Result<()> {
+        let mut plan = self.plan();
+        if rank >= ranks || plan.batch_size.checked_mul(ranks).is_none() {
+            let message = format!("rank {rank} of {ranks}: ranks are counted from 0");
+            return Err(Error::invalid(message).with_op("DataLoader"));
+        }
+        plan.shard = Shard { rank, ranks, fills };
+        Ok(())
+    }
+
+    /// How many examples are this process's own of a step with `count` examples of all processes together.
+    pub fn share(&self, count: usize) -> usize {
+        self.plan().shard.part(count).len()
     }
 
     /// The batches that are left of the running epoch.
@@ -70,12 +91,16 @@ impl<T: Send + 'static> DataLoader<T> {
         Batches::new(self)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LoaderState> {
+    fn lock(&self) -> MutexGuard<'_, LoaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn started(&self) -> Result<plan::Batches<T>> {
-        (self.source)(&self.plan, self.state())
+        (self.source)(&self.plan(), self.state())
     }
 }
 

@@ -14,8 +14,39 @@ pub(super) struct Plan {
     pub(super) drop_last: bool,
     /// Examples of a stream that wait to be drawn from; of a dataset all are, if any.
     pub(super) shuffle: Option<usize>,
+    pub(super) shard: Shard,
+}
+
+/// Which part of each batch is whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shard {
     pub(super) rank: usize,
     pub(super) ranks: usize,
+    /// Whether a rank for which nothing is left of the last batch gets an example of another one, so that all have as many batches.
+    pub(super) fills: bool,
+}
+
+impl Shard {
+    /// All of each batch.
+    pub(super) const WHOLE: Self = Self {
+        rank: 0,
+        ranks: 1,
+        fills: false,
+    };
+
+    /// This rank's part of a step with `count` examples: the parts of all ranks together are all of them, and differ by one at most.
+    pub(super) fn part(self, count: usize) -> std::ops::Range<usize> {
+        let begin = |rank: usize| rank * (count / self.ranks) + rank.min(count % self.ranks);
+        begin(self.rank)..begin(self.rank + 1)
+    }
+
+    /// The same with what fills up.
+    fn filled(self, count: usize) -> std::ops::Range<usize> {
+        match self.part(count) {
+            part if part.is_empty() && self.fills && count > 0 => 0..1,
+            part => part,
+        }
+    }
 }
 
 /// An example with the chance decisions that are made about it.
@@ -36,19 +67,13 @@ pub(super) type Batches<T> = Box<dyn Iterator<Item = Result<Batch<T>>> + Send>;
 impl Plan {
     /// The examples of all ranks in one step.
     fn step(&self) -> usize {
-        self.batch_size * self.ranks
-    }
-
-    /// This rank's part of a step with `count` examples: the parts of all ranks together are all of them, and differ by one at most.
-    fn part(&self, count: usize) -> std::ops::Range<usize> {
-        let begin = |rank: usize| rank * (count / self.ranks) + rank.min(count % self.ranks);
-        begin(self.rank)..begin(self.rank + 1)
+        self.batch_size * self.shard.ranks
     }
 
     /// Batches in an epoch of `length` examples.
     pub(super) fn batches(&self, length: usize) -> usize {
         let (whole, rest) = (length / self.step(), length % self.step());
-        whole + usize::from(!self.drop_last && !self.part(rest).is_empty())
+        whole + usize::from(!self.drop_last && !self.shard.filled(rest).is_empty())
     }
 
     /// The batches of a dataset from a state on.
@@ -63,7 +88,7 @@ impl Plan {
         let mut begin = usize::try_from(position).unwrap_or(usize::MAX).min(length);
         Box::new(std::iter::from_fn(move || {
             let count = plan.step().min(length - begin);
-            let part = plan.part(count);
+            let part = plan.shard.filled(count);
             if part.is_empty() || plan.drop_last && count < plan.step() {
                 return None;
             }
@@ -136,7 +161,7 @@ impl Plan {
                     }
                 }
             }
-            let (count, part) = (step.len(), plan.part(step.len()));
+            let (count, part) = (step.len(), plan.shard.filled(step.len()));
             if part.is_empty() || plan.drop_last && count < plan.step() {
                 return None;
             }

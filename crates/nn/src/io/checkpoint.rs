@@ -66,14 +66,9 @@ struct Header {
 }
 
 impl Header {
-    /// That of a file with these texts in its header.
-    fn of(metadata: &BTreeMap<String, String>, path: &Path) -> Result<Self> {
-        let fail = |what: String| {
-            Error::new(
-                ErrorKind::Format,
-                format!("cannot resume from {}: {what}", printable(&path.to_string_lossy())),
-            )
-        };
+    /// That of a file with these texts in its header; `place` is where it is.
+    fn of(metadata: &BTreeMap<String, String>, place: &str) -> Result<Self> {
+        let fail = |what: String| Error::new(ErrorKind::Format, format!("cannot resume from {place}: {what}"));
         let header = metadata.get(KEY).ok_or_else(|| {
             fail("it holds tensors, and no state of a run".to_owned())
                 .with_hint("load a file of weights alone with StateDict::load")
@@ -90,6 +85,11 @@ impl Header {
         }
         Ok(header)
     }
+}
+
+/// A path in messages.
+fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into()
 }
 
 impl Checkpoint {
@@ -151,6 +151,20 @@ impl Checkpoint {
     /// # Errors
     /// When the file cannot be written; the old one, if any, is then untouched.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (tensors, metadata) = self.content()?;
+        tensors.save_with_metadata(path, &metadata)
+    }
+
+    /// The content of the file, to be sent elsewhere.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::save`], but for those of the disk.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let (tensors, metadata) = self.content()?;
+        tensors.to_bytes(&metadata)
+    }
+
+    fn content(&self) -> Result<(StateDict, BTreeMap<String, String>)> {
         let header = Header {
             version: VERSION,
             step: self.step,
@@ -177,7 +191,7 @@ impl Checkpoint {
                     .map(|(name, value)| (format!("{prefix}{name}"), value.clone())),
             );
         }
-        tensors.save_with_metadata(path, &BTreeMap::from([(KEY.to_owned(), header)]))
+        Ok((tensors, BTreeMap::from([(KEY.to_owned(), header)])))
     }
 
     /// Reads the file.
@@ -187,7 +201,19 @@ impl Checkpoint {
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let (state, metadata) = StateDict::load_with_metadata(path)?;
-        let header = Header::of(&metadata, path)?;
+        Self::of(&state, Header::of(&metadata, &shown(path))?)
+    }
+
+    /// From the content of a file.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`], but for those of the disk.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let (state, metadata) = StateDict::from_bytes(bytes)?;
+        Self::of(&state, Header::of(&metadata, "these bytes")?)
+    }
+
+    fn of(state: &StateDict, header: Header) -> Result<Self> {
         let mut parts = BTreeMap::<_, StateDict>::new();
         for (name, value) in state.iter() {
             if let Some((part, name)) = name.strip_prefix(PART).and_then(|name| name.split_once('.')) {
@@ -215,7 +241,7 @@ impl Checkpoint {
         let path = path.as_ref();
         let (file, length) = open_file(path)?;
         let header = SafetensorsHeader::read(file, length).map_err(|e| in_file(e, "read", path))?;
-        Ok(Header::of(&header.metadata, path)?.config)
+        Ok(Header::of(&header.metadata, &shown(path))?.config)
     }
 
     /// Brings a model, an optimizer and this thread's stream of random numbers to this state; gives the number of steps.

@@ -2,14 +2,17 @@
 
 mod captured;
 mod outputs;
+mod sync;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Gradients, Result, Tensor};
 
 pub use captured::CapturedStep;
 pub use outputs::StepOutputs;
+pub use sync::GradientSync;
 
 use crate::Module;
 use crate::optim::{Optimizer, clip_grad_norm};
@@ -44,6 +47,7 @@ pub struct TrainStep<M, O, L, B: Backend = AnyBackend> {
     optimizer: O,
     loss: L,
     max_norm: Option<f64>,
+    sync: Option<Arc<dyn GradientSync<B>>>,
     backend: PhantomData<B>,
 }
 
@@ -63,6 +67,7 @@ where
             optimizer,
             loss,
             max_norm: None,
+            sync: None,
             backend: PhantomData,
         }
     }
@@ -71,6 +76,13 @@ where
     #[must_use]
     pub fn clip_grad_norm(mut self, max_norm: f64) -> Self {
         self.max_norm = Some(max_norm);
+        self
+    }
+
+    /// Trains together with other processes: the optimizer takes the gradients that `sync` makes of everybody's. Default: alone.
+    #[must_use]
+    pub fn gradient_sync(mut self, sync: Arc<dyn GradientSync<B>>) -> Self {
+        self.sync = Some(sync);
         self
     }
 
@@ -96,18 +108,25 @@ where
 
     fn computed(&self, batch: &[Tensor<B>]) -> Result<(Vec<Tensor<B>>, Gradients<B>)> {
         let outputs = (self.loss)(&self.model, batch)?.into_tensors();
-        let seen = outputs.iter().map(Tensor::detach).collect();
+        let seen: Vec<Tensor<B>> = outputs.iter().map(Tensor::detach).collect();
         let Some(loss) = outputs.into_iter().next() else {
             return Err(Error::invalid("a loss function gave no tensor"));
         };
-        Ok((seen, loss.backward()?))
+        let gradients = loss.backward()?;
+        if let Some(sync) = &self.sync {
+            sync.ready(&seen[0], &gradients)?;
+        }
+        Ok((seen, gradients))
     }
 
     /// The second half of [`TrainStep::step`]: changes the parameters by gradients.
     ///
     /// # Errors
-    /// Those of [`clip_grad_norm`] and of [`Optimizer::step`].
+    /// Those of [`GradientSync::finish`], of [`clip_grad_norm`] and of [`Optimizer::step`].
     pub fn update(&mut self, mut gradients: Gradients<B>) -> Result<()> {
+        if let Some(sync) = &self.sync {
+            gradients = sync.finish(gradients)?;
+        }
         if let Some(max_norm) = self.max_norm {
             clip_grad_norm(&mut gradients, max_norm)?;
         }

@@ -86,6 +86,12 @@ impl Confusion {
         ]
     }
 
+    fn merge(&mut self, other: &Self) {
+        for (at, &count) in other.counts.iter().enumerate() {
+            self.add(at / other.classes, at % other.classes, count);
+        }
+    }
+
     fn total(&self) -> f64 {
         self.counts.iter().sum::<u64>() as f64
     }
@@ -194,6 +200,13 @@ macro_rules! of_classes {
 
             fn load_state(&mut self, state: &[f64]) -> Result<()> {
                 self.confusion.load_state($name, state)
+            }
+
+            fn merge(&mut self, state: &[f64]) -> Result<()> {
+                let mut other = Confusion::default();
+                other.load_state($name, state)?;
+                self.confusion.merge(&other);
+                Ok(())
             }
         }
     )*};

@@ -47,6 +47,19 @@ pub trait Metric: CloneMetric {
     /// # Errors
     /// One that another metric left.
     fn load_state(&mut self, state: &[f64]) -> Result<()>;
+
+    /// Takes in what another process has, by its state: as if all had been taken in here.
+    ///
+    /// # Errors
+    /// A state that another metric left; by default that the metric cannot do this, which training by several processes asks for.
+    fn merge(&mut self, state: &[f64]) -> Result<()> {
+        let _ = state;
+        let message = format!(
+            "the metric {} cannot be put together from several processes",
+            self.name()
+        );
+        Err(Error::unsupported(message).with_hint("implement Metric::merge"))
+    }
 }
 
 /// Metrics can be cloned behind a pointer, as whatever is `Clone`.

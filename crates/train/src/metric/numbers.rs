@@ -33,6 +33,22 @@ impl Sums {
         }
         Ok(())
     }
+
+    fn merge(&mut self, other: Self) {
+        let count = self.count + other.count;
+        if other.count == 0.0 {
+            return;
+        }
+        // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
+        let apart = other.mean - self.mean;
+        *self = Self {
+            count,
+            absolute: self.absolute + other.absolute,
+            square: self.square + other.square,
+            mean: self.mean + apart * other.count / count,
+            spread: self.spread + other.spread + apart * apart * self.count * other.count / count,
+        };
+    }
 }
 
 macro_rules! of_numbers {
@@ -81,6 +97,13 @@ macro_rules! of_numbers {
                     return Err(foreign($name, state));
                 };
                 self.0 = Sums { count, absolute, square, mean, spread };
+                Ok(())
+            }
+
+            fn merge(&mut self, state: &[f64]) -> Result<()> {
+                let mut other = Self::new();
+                other.load_state(state)?;
+                self.0.merge(other.0);
                 Ok(())
             }
         }

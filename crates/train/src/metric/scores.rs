@@ -86,6 +86,13 @@ impl Metric for Auroc {
         self.scores = state.to_vec();
         Ok(())
     }
+
+    fn merge(&mut self, state: &[f64]) -> Result<()> {
+        let mut other = Self::new();
+        other.load_state(state)?;
+        self.scores.extend(other.scores);
+        Ok(())
+    }
 }
 
 /// e to the mean cross entropy: among how many equally likely tokens the model seems to choose. Predictions are logits `[N, C]` (or `[N, C, …]`)
@@ -138,6 +145,14 @@ impl Metric for Perplexity {
             return Err(foreign("perplexity", state));
         };
         *self = Self { sum, count };
+        Ok(())
+    }
+
+    fn merge(&mut self, state: &[f64]) -> Result<()> {
+        let mut other = Self::new();
+        other.load_state(state)?;
+        self.sum += other.sum;
+        self.count += other.count;
         Ok(())
     }
 }

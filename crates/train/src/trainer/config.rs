@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use polygrad_core::communicator::Communicator;
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_nn::Module;
 use polygrad_nn::optim::{EmaConfig, GradScaler, Optimizer, Schedule};
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use super::step::{Loss, Step, Stepper, Tensors};
 use super::{Callback, Trainer};
-use crate::{Metric, Run};
+use crate::{DataParallel, Metric, Run};
 
 /// When training ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub struct TrainerConfig {
     pub(super) validation: String,
     pub(super) callbacks: Vec<Box<dyn Callback>>,
     pub(super) stop: Option<Arc<AtomicBool>>,
+    pub(super) communicator: Option<Arc<dyn Communicator>>,
 }
 
 impl TrainerConfig {
@@ -76,6 +78,7 @@ impl TrainerConfig {
             validation: "validation".to_owned(),
             callbacks: Vec::new(),
             stop: None,
+            communicator: None,
         }
     }
 
@@ -206,6 +209,19 @@ impl TrainerConfig {
         self
     }
 
+    /// Trains together with the other processes of a group, each on a part of every batch: with `n` of them a step sees `n` times the batch size.
+    /// Gradients, losses and metrics are those of the joined batch, the loss being a mean over examples; layers that mix examples, such as batch
+    /// normalisation, see this process's part alone, and their buffers are those of rank 0.
+    ///
+    /// Every process makes the same model of the same seed, the same loaders, and the same options; that is checked when training begins. Rank 0
+    /// alone keeps a [run](TrainerConfig::run), whose checkpoint is an ordinary one: any number of processes goes on from it.
+    /// Random numbers of the training are others on every rank. Whoever is asked to stop stops all, after the next step.
+    #[must_use]
+    pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Self {
+        self.communicator = Some(communicator);
+        self
+    }
+
     /// A trainer for a model, an optimizer of its parameters, and a function that gives the loss of a batch.
     ///
     /// # Errors
@@ -218,7 +234,8 @@ impl TrainerConfig {
     ) -> Result<Trainer<M, T>> {
         let stepper = Stepper::Written(Box::new(optimizer) as Box<dyn Optimizer>);
         let loss = self.loss(loss);
-        self.checked()?.trainer(Rc::new(model), stepper, loss)
+        let parallel = self.data_parallel(&model)?;
+        self.checked()?.trainer(Rc::new(model), stepper, loss, parallel)
     }
 
     /// The same, whose steps are recorded and replayed: see [`CapturedStep`](polygrad_nn::CapturedStep) for what that asks of the function.
@@ -234,8 +251,26 @@ impl TrainerConfig {
         let loss = self.loss(loss);
         let model = Rc::new(model);
         let is_scaled = self.grad_scaler().is_some();
-        let stepper = Stepper::captured(&model, Box::new(optimizer), Rc::clone(&loss), is_scaled);
-        self.checked()?.trainer(model, stepper, loss)
+        let parallel = self.data_parallel(&*model)?;
+        let stepper = Stepper::captured(
+            &model,
+            Box::new(optimizer),
+            Rc::clone(&loss),
+            is_scaled,
+            parallel.clone(),
+        );
+        self.checked()?.trainer(model, stepper, loss, parallel)
+    }
+
+    fn data_parallel(&self, model: &impl Module) -> Result<Option<Arc<DataParallel>>> {
+        let Some(communicator) = &self.communicator else {
+            return Ok(None);
+        };
+        if communicator.rank() > 0 && self.run.is_some() {
+            let message = format!("rank {} has a run, which rank 0 alone keeps", communicator.rank());
+            return Err(Error::invalid(message).with_op("Trainer"));
+        }
+        DataParallel::new(Arc::clone(communicator), model).map(|parallel| Some(Arc::new(parallel)))
     }
 
     /// The loss in the precision that was asked for.

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Trainer;
-use super::tally::TallyState;
+use super::ranks::Found;
+use super::tally::{Tally, TallyState};
 use crate::run::{Columns, Mark, Row, Rows, RunFolder, Split, SummaryWriter, shown, write};
 
 /// Under this name a checkpoint has the moving average.
@@ -101,34 +102,70 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         }
     }
 
-    /// Begins the run in its folder, or goes on with it; gives what the user should know.
+    /// Begins the run in its folder, or goes on with it, together with all ranks; gives what the user should know.
     pub(super) fn begin(&mut self, train: &DataLoader<T>) -> Result<Vec<String>> {
-        let Some(run) = self.config.run.as_ref().filter(|_| self.files.is_none()) else {
-            return Ok(Vec::new());
+        self.take_part(train, true)?;
+        let run = self.config.run.as_ref().filter(|_| self.files.is_none());
+        let mut found = match run {
+            None => Found::Nothing,
+            Some(run) if run.checkpoint().exists() => Found::Run,
+            Some(_) => Found::New,
         };
-        if run.checkpoint().exists() {
-            return self.resume(train);
+        if let Some(ranks) = &mut self.ranks {
+            found = ranks.agree(found)?;
         }
+        let notices = match found {
+            Found::Nothing => Vec::new(),
+            Found::New => self.create(train)?,
+            Found::Run => self.resume(train)?,
+        };
+        self.check_ranks(train)?;
+        self.settle()?;
+        Ok(notices)
+    }
+
+    fn create(&mut self, train: &DataLoader<T>) -> Result<Vec<String>> {
         let begun = (|| {
             // The checkpoint makes it a run, since all else can be made from it: a kill before it leaves nothing, one after it a run to go on with.
             self.write_checkpoint(train, Mark::default())?;
+            let Some(run) = &self.config.run else { return Ok(None) };
             write(&run.config(), self.config.config.as_bytes())?;
-            Files::create(run, self.columns())
+            Files::create(run, self.columns()).map(Some)
         })();
         // A run that cannot begin must not keep the folder from the next attempt.
-        self.files = Some(begun.inspect_err(|_: &Error| run.clear())?);
+        self.files = begun.inspect_err(|_: &Error| {
+            if let Some(run) = &self.config.run {
+                run.clear();
+            }
+        })?;
         Ok(Vec::new())
     }
 
     fn resume(&mut self, train: &DataLoader<T>) -> Result<Vec<String>> {
-        let Some(run) = &self.config.run else {
+        let run = self.config.run.as_ref();
+        let mut checkpoint = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
+        if let Some(ranks) = &self.ranks {
+            checkpoint = Some(ranks.share(checkpoint)?);
+        }
+        let Some(checkpoint) = checkpoint else {
             return Ok(Vec::new());
         };
-        let checkpoint = Checkpoint::load(run.checkpoint())?;
+        let unfit = |what: &str| match run {
+            Some(run) => unfit(run, what),
+            None => Error::new(
+                ErrorKind::StateDict,
+                format!("cannot go on from the checkpoint of rank 0: {what}"),
+            ),
+        };
         let record =
-            Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
+            Record::deserialize(&checkpoint.config).map_err(|e| unfit(&format!("its record is damaged ({e})")))?;
         self.epoch.load_state(&record.epoch)?;
         self.row.load_state(&record.row)?;
+        if run.is_none() {
+            // Rank 0 has what all had together.
+            self.epoch.reset_metrics();
+            self.row.reset_metrics();
+        }
         if let Some(ema) = &mut self.ema {
             ema.load_state_dict(checkpoint.part(EMA)?)?;
         }
@@ -142,12 +179,12 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         {
             let position = record.loader.position;
             let what = format!("it stands at example {position} of an epoch of {length}");
-            return Err(unfit(run, &what));
+            return Err(unfit(&what));
         }
         train.set_state(record.loader);
         (self.best, self.since_best) = (record.best, record.since_best);
         self.before = (self.step, record.seconds);
-
+        let Some(run) = run else { return Ok(Vec::new()) };
         let (files, notices) = Files::resume(run, self.columns(), self.step, &record.rows)?;
         write(&run.config(), self.config.config.as_bytes())?;
         self.files = Some(files);
@@ -157,7 +194,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// Leaves all that is needed to go on from here, and the model.
     pub(super) fn save(&self, train: &DataLoader<T>) -> Result<()> {
         let (Some(run), Some(files)) = (&self.config.run, &self.files) else {
-            return Ok(());
+            return self.write_checkpoint(train, Mark::default());
         };
         run.check()?;
         let saved = files.mark().and_then(|mark| self.write_checkpoint(train, mark));
@@ -213,15 +250,20 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     }
 
     fn write_checkpoint(&self, train: &DataLoader<T>, rows: Mark) -> Result<()> {
-        let Some(run) = &self.config.run else {
+        if !self.saves() {
             return Ok(());
+        }
+        self.settle()?;
+        let state = |tally: &Tally| match &self.ranks {
+            Some(ranks) => ranks.merged(tally).map(|merged| merged.state()),
+            None => Ok(tally.state()),
         };
         let record = Record {
             settings: self.config.settings.clone(),
             loader: train.state(),
             seconds: self.seconds(),
-            epoch: self.epoch.state(),
-            row: self.row.state(),
+            epoch: state(&self.epoch)?,
+            row: state(&self.row)?,
             best: self.best,
             since_best: self.since_best,
             rows,
@@ -237,6 +279,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         if let Some(scaler) = &self.scaler {
             checkpoint = checkpoint.with_part(GRAD_SCALER, scaler.state_dict());
         }
-        checkpoint.save(run.checkpoint())
+        match &self.config.run {
+            Some(run) => checkpoint.save(run.checkpoint()),
+            None => Ok(()),
+        }
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_data::DataLoader;
 use polygrad_nn::Module;
-use polygrad_nn::optim::{Schedule, clip_grad_norm};
+use polygrad_nn::optim::{GradScaler, Schedule, clip_grad_norm};
 use polygrad_tensor::{Gradients, no_grad};
 
 use super::config::Length;
@@ -51,7 +51,10 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// there.
     pub fn fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
         let fitted = self.try_fit(train, validation);
-        if fitted.is_err() {
+        if let Err(error) = &fitted {
+            if let Some(ranks) = self.ranks.as_ref().filter(|_| error.kind() != ErrorKind::Communication) {
+                ranks.communicator().abort(&error.to_string());
+            }
             // The error that ended training is the one to report.
             let _ = self.tell(train, Event::Failed);
         }
@@ -67,6 +70,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             stop |= self.tell(train, Event::Notice(notice))?;
         }
         let ended = self.train(train, validation, stop)?;
+        self.settle()?;
         self.model.eval();
         if let Some(run) = &self.config.run {
             run.check()?;
@@ -134,22 +138,39 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             self.loading += begun.elapsed();
             let over = batch.is_none();
             if let Some(batch) = batch {
-                let position = train.state().position;
+                let examples = train.state().position - before;
+                before += examples;
+                let own = train.share(examples as usize) as u64;
+                count += 1;
+                let is_full = count == self.config.accumulate;
+                if let Some(ranks) = &mut self.ranks {
+                    ranks.enter(own, examples, is_full);
+                }
                 let (step, loss, gradients) = self.learn(&batch)?;
-                let examples = position - before;
-                before = position;
                 for tally in [&mut self.epoch, &mut self.row] {
-                    no_grad(|| tally.add(loss, examples, &step))?;
+                    if own > 0 {
+                        no_grad(|| tally.add_outputs(&step))?;
+                    }
+                    if self.ranks.is_none() {
+                        tally.add_loss(loss, examples);
+                    }
                 }
                 self.examples += examples;
-                count += 1;
                 match &mut sum {
+                    Some(_) if self.ranks.is_some() => {}
                     Some(sum) => sum.accumulate(gradients)?,
                     None => sum = Some(gradients),
                 }
             }
             let full = over || count == self.config.accumulate;
-            let gradients = if full { sum.take() } else { None };
+            let mut gradients = if full { sum.take() } else { None };
+            if let (Some(own), true) = (&mut gradients, self.ranks.is_some()) {
+                let (loss, examples);
+                (*own, loss, examples) = self.landed(count)?;
+                for tally in [&mut self.epoch, &mut self.row] {
+                    tally.add_loss(loss, examples);
+                }
+            }
             let has_stepped = gradients.is_some();
             if let Some(gradients) = gradients {
                 self.update(gradients, count)?;
@@ -184,19 +205,49 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// # Errors
     /// Those of [`Trainer::fit`] but for files.
     pub fn step(&mut self, batch: &T) -> Result<f64> {
-        let (_, loss, gradients) = self.learn(batch)?;
+        if let Some(ranks) = &mut self.ranks {
+            ranks.enter(1, ranks.communicator().size() as u64, true);
+        }
+        let (_, mut loss, mut gradients) = self.learn(batch)?;
+        if self.ranks.is_some() {
+            (gradients, loss, _) = self.landed(1)?;
+        }
         self.update(gradients, 1)?;
         Ok(loss)
     }
 
+    /// The gradients of all ranks together, whose loss is that of this step; and the loss with its examples.
+    fn landed(&mut self, count: u64) -> Result<(Gradients, f64, u64)> {
+        let Some(ranks) = &mut self.ranks else {
+            return Err(Error::invalid("there are no other ranks"));
+        };
+        if count < self.config.accumulate {
+            ranks.parallel.flush()?;
+        }
+        let (gradients, loss, examples) = ranks.landed(count)?;
+        let scale = self.scaler.as_ref().map_or(1.0, GradScaler::get_scale);
+        Ok((gradients, self.finite(loss / scale)?, examples))
+    }
+
     /// What the loss function gives for a batch, its loss, and the gradients.
     fn learn(&mut self, batch: &T) -> Result<(Step, f64, Gradients)> {
+        let parallel = self.ranks.as_ref().map(|ranks| &*ranks.parallel);
+        let scaler = self.scaler.as_ref();
         let (step, gradients) = self
             .stepper
-            .backward(&self.model, &self.loss, batch, self.scaler.as_ref())?;
-        let loss = step.loss.item()?;
+            .backward(&self.model, &self.loss, batch, scaler, parallel)?;
+        if self.ranks.is_some() {
+            // That of all ranks comes with their gradients.
+            return Ok((step, f64::NAN, gradients));
+        }
+        let loss = self.finite(step.loss.item()?)?;
+        Ok((step, loss, gradients))
+    }
+
+    /// A loss from which something is learnt.
+    fn finite(&self, loss: f64) -> Result<f64> {
         if loss.is_finite() {
-            return Ok((step, loss, gradients));
+            return Ok(loss);
         }
         let found = NonFiniteLoss {
             loss,
@@ -259,12 +310,11 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             (None, false) => 0.0,
             (_, true) => 1.0,
         };
-        let row = self.row_of(
-            Split::Train,
-            (self.running - 1) as f64 + part,
-            self.row.loss(),
-            self.row.values(),
-        );
+        let values = match &self.ranks {
+            Some(ranks) => ranks.merged(&self.row)?.values(),
+            None => self.row.values(),
+        };
+        let row = self.row_of(Split::Train, (self.running - 1) as f64 + part, self.row.loss(), values);
         self.row.reset();
         self.add_row(train, row)
     }
@@ -345,8 +395,13 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             Ok(())
         });
         self.config.callbacks = callbacks;
+        told?;
         let flag = self.config.stop.as_ref();
-        told.map(|()| stop || flag.is_some_and(|flag| flag.load(Ordering::Relaxed)))
+        stop |= flag.is_some_and(|flag| flag.load(Ordering::Relaxed));
+        Ok(match &mut self.ranks {
+            Some(ranks) => ranks.stops(stop),
+            None => stop,
+        })
     }
 
     fn progress(&self, train: &DataLoader<T>) -> Progress<'_> {

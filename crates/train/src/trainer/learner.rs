@@ -181,6 +181,7 @@ impl TrainerConfig {
             ("monitor", self.monitor.is_some()),
             ("early_stopping", self.patience.is_some()),
             ("restore_best", self.restore_best),
+            ("parallel", self.communicator.is_some()),
         ];
         if let Some((name, _)) = foreign.iter().find(|(_, given)| *given) {
             return Err(wrong(&format!(

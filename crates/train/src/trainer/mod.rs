@@ -5,10 +5,12 @@ mod event;
 mod files;
 mod fit;
 mod learner;
+mod ranks;
 mod step;
 mod tally;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polygrad_core::Result;
@@ -23,9 +25,10 @@ pub use fit::NonFiniteLoss;
 pub use learner::{Learner, Measured};
 pub use step::{Step, Tensors};
 
-use crate::{Row, Run};
+use crate::{DataParallel, Row, Run};
 use event::Figures;
 use files::Files;
+use ranks::Ranks;
 use step::{Loss, Stepper};
 use tally::Tally;
 
@@ -87,6 +90,8 @@ pub struct Trainer<M: Module, T> {
     examples: u64,
     history: Vec<Row>,
     files: Option<Files>,
+    /// Where it is one of several.
+    ranks: Option<Ranks>,
 }
 
 /// How training ended.
@@ -125,6 +130,7 @@ impl TrainerConfig {
         model: Rc<M>,
         stepper: Stepper<M, T>,
         loss: Loss<M, T>,
+        parallel: Option<Arc<DataParallel>>,
     ) -> Result<Trainer<M, T>> {
         let tally = Tally::new(self.metrics.clone());
         Ok(Trainer {
@@ -150,6 +156,7 @@ impl TrainerConfig {
             examples: 0,
             history: Vec::new(),
             files: None,
+            ranks: parallel.map(Ranks::new),
         })
     }
 }
@@ -184,10 +191,11 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     }
 
     /// Loss and metrics of the model, or of its moving average, in evaluation mode over one epoch of data, from its beginning: whatever has been
-    /// taken from the loader before. The model is left in evaluation mode.
+    /// taken from the loader before. The model is left in evaluation mode. Of several [ranks](TrainerConfig::parallel) each takes a part of the data, and all
+    /// have to call it.
     ///
     /// # Errors
-    /// Those of the data, the model and the device.
+    /// Those of the data, the model, the device and the other ranks.
     pub fn evaluate(&self, data: &DataLoader<T>) -> Result<(f64, Vec<f64>)> {
         let state = LoaderState {
             position: 0,
@@ -200,6 +208,8 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     }
 
     fn evaluated(&self, data: &DataLoader<T>) -> Result<(f64, Vec<f64>)> {
+        self.settle()?;
+        self.take_part(data, false)?;
         self.model.eval();
         let mut tally = Tally::new(self.config.metrics.clone());
         let mut before = 0;
@@ -207,10 +217,16 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         while let Some(batch) = batches.next().transpose()? {
             let position = data.state().position;
             let step = (self.loss)(&self.model, &batch)?;
-            tally.add(step.loss.item()?, position - before, &step)?;
+            tally.add_loss(step.loss.item()?, data.share((position - before) as usize) as u64);
+            tally.add_outputs(&step)?;
             before = position;
         }
-        Ok((tally.loss(), tally.values()))
+        let Some(ranks) = &self.ranks else {
+            return Ok((tally.loss(), tally.values()));
+        };
+        let (loss, examples) = tally.sums();
+        let [loss, examples] = ranks.sums([loss, examples as f64])?;
+        Ok((loss / examples, ranks.merged(&tally)?.values()))
     }
 
     /// Runs `f` while the model has its moving average, if there is one.

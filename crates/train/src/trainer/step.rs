@@ -1,11 +1,14 @@
 //! One step: from a batch to gradients.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use polygrad_core::{Error, Result};
 use polygrad_nn::optim::{GradScaler, Optimizer};
-use polygrad_nn::{CapturedStep, Module, StepOutputs, TrainStep};
+use polygrad_nn::{CapturedStep, GradientSync, Module, StepOutputs, TrainStep};
 use polygrad_tensor::{DType, Gradients, Tensor, no_grad};
+
+use crate::DataParallel;
 
 /// What a trainer needs to know of a batch: the loss, and for metrics the predictions with their targets.
 #[derive(Debug)]
@@ -128,7 +131,13 @@ pub(super) enum Stepper<M: Module, T> {
 
 impl<M: Module + 'static, T: 'static> Stepper<M, T> {
     /// Whether the loss `is_scaled`: then the scale follows the tensors of the batch.
-    pub(super) fn captured(model: &Rc<M>, optimizer: Box<dyn Optimizer>, loss: Loss<M, T>, is_scaled: bool) -> Self
+    pub(super) fn captured(
+        model: &Rc<M>,
+        optimizer: Box<dyn Optimizer>,
+        loss: Loss<M, T>,
+        is_scaled: bool,
+        parallel: Option<Arc<DataParallel>>,
+    ) -> Self
     where
         T: Tensors,
     {
@@ -140,7 +149,10 @@ impl<M: Module + 'static, T: 'static> Stepper<M, T> {
             }
             _ => loss(model, &T::from_tensors(inputs)?),
         };
-        let step = TrainStep::new(Rc::clone(model), optimizer, Box::new(loss) as CapturedLoss<M>);
+        let mut step = TrainStep::new(Rc::clone(model), optimizer, Box::new(loss) as CapturedLoss<M>);
+        if let Some(parallel) = parallel {
+            step = step.gradient_sync(parallel);
+        }
         Self::Captured(Box::new(step.captured()), T::to_tensors)
     }
 
@@ -151,6 +163,7 @@ impl<M: Module + 'static, T: 'static> Stepper<M, T> {
         loss: &Loss<M, T>,
         batch: &T,
         scaler: Option<&GradScaler>,
+        parallel: Option<&DataParallel>,
     ) -> Result<(Step, Gradients)> {
         match (self, scaler) {
             (Self::Written(_), _) => {
@@ -160,7 +173,12 @@ impl<M: Module + 'static, T: 'static> Stepper<M, T> {
                     Some(scaler) => scaler.scale(step.loss)?,
                     None => step.loss,
                 };
-                Ok((detached, loss.backward()?))
+                let seen = loss.detach();
+                let gradients = loss.backward()?;
+                if let Some(parallel) = parallel {
+                    parallel.ready(&seen, &gradients)?;
+                }
+                Ok((detached, gradients))
             }
             (Self::Captured(step, tensors), None) => step.backward(&tensors(batch)),
             (Self::Captured(step, tensors), Some(scaler)) => {

@@ -35,10 +35,14 @@ impl Tally {
         }
     }
 
-    /// Takes in a batch of so many examples, whose mean loss is `loss`.
-    pub(super) fn add(&mut self, loss: f64, examples: u64, step: &Step) -> Result<()> {
+    /// Takes in the mean loss of so many examples.
+    pub(super) fn add_loss(&mut self, loss: f64, examples: u64) {
         self.loss += loss * examples as f64;
         self.examples += examples;
+    }
+
+    /// Takes in what the metrics compare.
+    pub(super) fn add_outputs(&mut self, step: &Step) -> Result<()> {
         match &step.outputs {
             Some((predictions, targets)) => {
                 let mut metrics = self.metrics.iter_mut();
@@ -54,7 +58,21 @@ impl Tally {
 
     pub(super) fn reset(&mut self) {
         (self.loss, self.examples, self.steps) = (0.0, 0, 0);
+        self.reset_metrics();
+    }
+
+    /// Forgets what the metrics have taken in.
+    pub(super) fn reset_metrics(&mut self) {
         self.metrics.iter_mut().for_each(|metric| metric.reset());
+    }
+
+    pub(super) fn metrics_mut(&mut self) -> &mut [Box<dyn Metric>] {
+        &mut self.metrics
+    }
+
+    /// The sum of the losses, and of how many examples.
+    pub(super) fn sums(&self) -> (f64, u64) {
+        (self.loss, self.examples)
     }
 
     /// An optimizer step was taken.

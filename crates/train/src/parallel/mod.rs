@@ -1,0 +1,291 @@
+//! One model, trained by several processes on a part of each batch each.
+
+mod bucket;
+mod queue;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use polygrad_core::communicator::Communicator;
+use polygrad_core::program::{Call, call};
+use polygrad_core::{DType, Error, ErrorKind, Result};
+use polygrad_nn::{GradientSync, Module, Param};
+use polygrad_tensor::{Gradients, Tensor, no_grad};
+
+use bucket::{Add, Bucket, Member, Round};
+use queue::Queue;
+
+pub use queue::Span;
+
+/// Bytes of gradients that travel together, where nothing else is asked for.
+const BUCKET_BYTES: usize = 1 << 20;
+
+/// Sums up the gradients of all ranks, which each have a part of the batch, while the backward pass still computes others.
+///
+/// Gradients are sent in buckets, those of the last layers first. In a captured step a bucket is sent as soon as its gradients are
+/// there; in a step that is not captured, at the end of the backward pass. Sums are made in f32, or in f64 for parameters of f64.
+///
+/// Every rank has to have the same parameters with the same values, and to take the same steps. A [`Trainer`](crate::Trainer) does all of this by
+/// [`TrainerConfig::parallel`](crate::TrainerConfig::parallel); a loop of one's own gives it to [`TrainStep::gradient_sync`](polygrad_nn::TrainStep::gradient_sync):
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use polygrad_core::communicator::Threads;
+/// use polygrad_nn::{Linear, Module, TrainStep, loss::mse_loss, optim::SGD};
+/// use polygrad_tensor::{Device, Result, Tensor, manual_seed};
+/// use polygrad_train::DataParallel;
+///
+/// # fn main() -> Result<()> {
+/// let ranks = Threads::group(2, Duration::from_secs(60))?;
+/// let weights: Vec<f32> = std::thread::scope(|scope| {
+///     let rank = |end: Threads| -> Result<f32> {
+///         let device = Device::<polygrad_cpu::Cpu>::default().into_any();
+///         manual_seed(0);
+///         let model = Linear::new(1, 1, &device)?;
+///         let x = Tensor::full([4, 1], 1.0 + polygrad_core::communicator::Communicator::rank(&end) as f32, &device)?;
+///         let parallel = Arc::new(DataParallel::new(Arc::new(end), &model)?);
+///         let optimizer = SGD::new(model.parameters(), 0.1)?;
+///         let loss = |model: &Linear, batch: &[Tensor]| mse_loss(&model.forward(&batch[0])?, &batch[0]);
+///         let mut step = TrainStep::new(model, optimizer, loss).gradient_sync(parallel).captured();
+///         for _ in 0..10 {
+///             step.step(std::slice::from_ref(&x))?;
+///         }
+///         Ok(step.model().weight.tensor().item()? as f32)
+///     };
+///     let started: Vec<_> = ranks.into_iter().map(|end| scope.spawn(move || rank(end))).collect();
+///     started.into_iter().map(|rank| rank.join().expect("no panic")).collect::<Result<_>>()
+/// })?;
+/// assert_eq!(weights[0].to_bits(), weights[1].to_bits());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training" (2020).
+pub struct DataParallel {
+    communicator: Arc<dyn Communicator>,
+    queue: Arc<Queue>,
+    params: Vec<Param>,
+    names: Vec<String>,
+    buckets: Vec<Arc<Bucket>>,
+    round: Arc<Mutex<Round>>,
+    /// A recording has to find the same call again.
+    calls: Mutex<Vec<Known>>,
+}
+
+/// What sends a bucket, of which these members have a gradient.
+struct Known {
+    bucket: usize,
+    present: Vec<usize>,
+    call: Arc<dyn Call>,
+}
+
+/// The gradients of all ranks together.
+#[derive(Debug)]
+pub(crate) struct Reduced {
+    pub(crate) gradients: Gradients,
+    /// The mean loss over the joined batches, times their number.
+    pub(crate) loss: f64,
+    /// Whether any rank wants to stop.
+    pub(crate) stops: bool,
+}
+
+impl DataParallel {
+    /// For a model's trainable parameters, in buckets of 1 MiB, each rank having as many examples as any other.
+    ///
+    /// # Errors
+    /// A model without parameters that are trained; when no thread can be started.
+    pub fn new(communicator: Arc<dyn Communicator>, model: &(impl Module + ?Sized)) -> Result<Self> {
+        Self::with_bucket_bytes(communicator, model, BUCKET_BYTES)
+    }
+
+    /// The same in buckets of so many bytes, or of one gradient that is larger.
+    ///
+    /// # Errors
+    /// As [`DataParallel::new`].
+    pub fn with_bucket_bytes(
+        communicator: Arc<dyn Communicator>,
+        model: &(impl Module + ?Sized),
+        bytes: usize,
+    ) -> Result<Self> {
+        let named = model.named_parameters();
+        let (names, params): (Vec<String>, Vec<Param>) = named.into_iter().filter(|(_, p)| p.is_trainable()).unzip();
+        if params.is_empty() {
+            return Err(Error::invalid("the model has no parameters to train").with_op("DataParallel"));
+        }
+        let round = Round {
+            weight: 1.0 / communicator.size() as f64,
+            sends: true,
+            stops: false,
+        };
+        Ok(Self {
+            queue: Arc::new(Queue::start(Arc::clone(&communicator))?),
+            buckets: buckets(&params, bytes),
+            communicator,
+            params,
+            names,
+            round: Arc::new(Mutex::new(round)),
+            calls: Mutex::default(),
+        })
+    }
+
+    /// The group.
+    pub fn communicator(&self) -> &Arc<dyn Communicator> {
+        &self.communicator
+    }
+
+    /// How many buckets there are.
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// When the sums were made since this was last asked: to see how far they overlap with the backward pass.
+    pub fn take_spans(&self) -> Vec<Span> {
+        self.queue.take_spans()
+    }
+
+    /// Says how the gradients of the next batches count. Default: those of every rank alike, and each for itself.
+    pub(crate) fn set_round(&self, weight: f64, sends: bool, stops: bool) {
+        *self.round.lock().unwrap_or_else(PoisonError::into_inner) = Round { weight, sends, stops };
+    }
+
+    /// Sends what was added up without being sent: the epoch is over before the next batch.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let round = Round {
+            weight: 0.0,
+            sends: true,
+            stops: false,
+        };
+        let nothing = polygrad_core::HostTensor::scalar(0f32);
+        for bucket in &self.buckets {
+            bucket.add(&[], std::slice::from_ref(&nothing), round, &self.queue)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the gradients of all ranks. What no rank has a gradient for has none.
+    pub(crate) fn reduced(&self) -> Result<Reduced> {
+        let (mut found, mut notes) = (Vec::with_capacity(self.params.len()), [0.0; bucket::NOTES]);
+        for bucket in &self.buckets {
+            let landed = bucket.land()?;
+            let device = self.params[bucket.members[0].param].device();
+            let whole = Tensor::from_host(landed.values, &device)?;
+            for (member, has_gradient) in bucket.members.iter().zip(landed.has_gradient) {
+                if has_gradient {
+                    let own = whole.narrow(0, member.start, member.shape.numel())?;
+                    let own = no_grad(|| own.reshape(member.shape)?.to_dtype(member.dtype))?;
+                    found.push((&self.params[member.param], own));
+                }
+            }
+            notes = landed.notes;
+        }
+        let [loss, stops] = notes;
+        Ok(Reduced {
+            gradients: Gradients::new(found),
+            loss,
+            stops: stops > 0.0,
+        })
+    }
+
+    fn call(&self, bucket: &Arc<Bucket>, present: Vec<usize>) -> Arc<dyn Call> {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |known: &&Known| known.bucket == bucket.number && known.present == present;
+        if let Some(known) = calls.iter().find(is_it) {
+            return Arc::clone(&known.call);
+        }
+        let call: Arc<dyn Call> = Arc::new(Add {
+            bucket: Arc::clone(bucket),
+            present: present.clone(),
+            round: Arc::clone(&self.round),
+            queue: Arc::clone(&self.queue),
+        });
+        calls.push(Known {
+            bucket: bucket.number,
+            present,
+            call: Arc::clone(&call),
+        });
+        call
+    }
+}
+
+/// The parameters in buckets, the last ones first, since their gradients come first.
+fn buckets(params: &[Param], bytes: usize) -> Vec<Arc<Bucket>> {
+    let mut parts: Vec<(DType, Vec<Member>)> = Vec::new();
+    for (i, param) in params.iter().enumerate().rev() {
+        let (shape, dtype) = (param.shape(), param.dtype());
+        let sum = match dtype {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
+        };
+        let end = |members: &[Member]| members.last().map_or(0, |last| last.start + last.shape.numel());
+        let room = |(of, members): &&mut (DType, Vec<Member>)| {
+            *of == sum && (end(members) + shape.numel()) * sum.size() <= bytes
+        };
+        let member = |start| Member {
+            param: i,
+            shape,
+            dtype,
+            start,
+        };
+        match parts.last_mut().filter(room) {
+            Some((_, members)) => members.push(member(end(members))),
+            None => parts.push((sum, vec![member(0)])),
+        }
+    }
+    let last = parts.len() - 1;
+    let bucket = |(i, (dtype, members))| Arc::new(Bucket::new(i, dtype, members, i == last));
+    parts.into_iter().enumerate().map(bucket).collect()
+}
+
+impl GradientSync for DataParallel {
+    fn ready(&self, loss: &Tensor, gradients: &Gradients) -> Result<()> {
+        let mut known = 0;
+        for bucket in &self.buckets {
+            let members = bucket.members.iter().enumerate();
+            let found = members.filter_map(|(i, member)| Some((i, gradients.get(&self.params[member.param])?)));
+            let (present, mut values): (Vec<usize>, Vec<_>) = found.map(|(i, gradient)| (i, gradient.inner())).unzip();
+            known += present.len();
+            if bucket.is_last {
+                values.push(loss.inner());
+            }
+            call(&self.call(bucket, present), &values)?;
+        }
+        match gradients.len() == known {
+            true => Ok(()),
+            false => Err(self.unknown(gradients)),
+        }
+    }
+
+    fn finish(&self, gradients: Gradients) -> Result<Gradients> {
+        // Its own have been added in.
+        drop(gradients);
+        Ok(self.reduced()?.gradients)
+    }
+}
+
+impl DataParallel {
+    #[cold]
+    fn unknown(&self, gradients: &Gradients) -> Error {
+        let names = gradients.iter().filter_map(|(name, _)| name);
+        let unknown: Vec<&str> = names.filter(|name| !self.names.iter().any(|own| own == name)).collect();
+        let message = match unknown.is_empty() {
+            true => "there are gradients of tensors that are no parameters of the model".to_owned(),
+            false => format!(
+                "there are gradients of {}, which were not trained or not there when training began",
+                unknown.join(", ")
+            ),
+        };
+        Error::new(ErrorKind::InvalidArgument, message)
+            .with_op("DataParallel")
+            .with_hint("unfreeze parameters before the ranks are joined")
+    }
+}
+
+impl std::fmt::Debug for DataParallel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DataParallel")
+            .field("communicator", &self.communicator)
+            .field("buckets", &self.buckets.len())
+            .finish_non_exhaustive()
+    }
+}
