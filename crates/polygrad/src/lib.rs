@@ -88,6 +88,9 @@ pub use polygrad_torch as torch;
 #[cfg(feature = "wgpu")]
 pub use polygrad_wgpu as wgpu;
 
+/// Processes that train together: the seam to MPI, Gloo and NCCL.
+#[doc(inline)]
+pub use polygrad_core::communicator;
 /// Datasets, transforms and loaders.
 #[doc(inline)]
 pub use polygrad_data as data;

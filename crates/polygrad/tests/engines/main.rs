@@ -9,6 +9,7 @@ mod errors;
 mod interop;
 mod losses;
 mod moving;
+mod parallel;
 #[cfg(feature = "rl")]
 mod ppo;
 
