@@ -40,6 +40,11 @@ pub(super) trait Rule<B: Backend>: Options {
     /// What each tensor that is remembered about a parameter is called.
     fn fields(&self) -> &'static [&'static str];
 
+    /// Whether each element of a parameter is changed by its own gradient and state alone.
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
     /// Changes a parameter's value by its gradient, and its state, which has one tensor for each field, zeros at first; `step` is the number
     /// of this step, from 1. Changes all that it is given, or nothing when it fails.
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()>;
@@ -92,6 +97,10 @@ macro_rules! by_groups {
 
             fn error_if_nonfinite(&mut self, error: bool) {
                 self.groups.error_if_nonfinite = error;
+            }
+
+            fn is_elementwise(&self) -> bool {
+                self.groups.is_elementwise()
             }
 
             fn lrs(&self) -> Vec<f64> {

@@ -46,6 +46,9 @@ pub trait UpdateRule<B: Backend = AnyBackend> {
     /// What each tensor that is remembered about a parameter is called, in state dicts and checkpoints. Default: nothing is remembered.
     const STATE: &'static [&'static str] = &[];
 
+    /// Whether each element of a parameter is changed by its own gradient and state alone, so that parameters can be cut into pieces. Default: false.
+    const ELEMENTWISE: bool = false;
+
     /// The learning rate.
     fn lr(&self) -> f64;
 
@@ -109,6 +112,10 @@ impl<B: Backend, R: UpdateRule<B>> Options for Own<R, B> {
 impl<B: Backend, R: UpdateRule<B>> Rule<B> for Own<R, B> {
     fn fields(&self) -> &'static [&'static str] {
         R::STATE
+    }
+
+    fn is_elementwise(&self) -> bool {
+        R::ELEMENTWISE
     }
 
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {

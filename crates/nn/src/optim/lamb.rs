@@ -57,6 +57,10 @@ impl<B: Backend> Rule<B> for LAMBConfig {
         &["exp_avg", "exp_avg_sq"]
     }
 
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()> {
         let steps = step as f64;
         let correction = |beta: f64| 1.0 - beta.powf(steps);

@@ -132,6 +132,11 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// parameters NaN. It costs a reduction of each gradient, and waits for the device in each step. Default: false, as in PyTorch.
     fn error_if_nonfinite(&mut self, error: bool);
 
+    /// Whether each element of a parameter is changed by its own gradient and state alone, so that parameters can be cut into pieces. Default: false.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     /// The learning rate of the first group.
     fn lr(&self) -> f64;
 
@@ -176,6 +181,10 @@ impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
 
     fn error_if_nonfinite(&mut self, error: bool) {
         (**self).error_if_nonfinite(error);
+    }
+
+    fn is_elementwise(&self) -> bool {
+        (**self).is_elementwise()
     }
 
     fn lr(&self) -> f64 {

@@ -201,6 +201,10 @@ impl<B: Backend> Rule<B> for MuonConfig {
         .with_hint("give it the parameters of rank 2, and the others to AdamW"))
     }
 
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     fn fields(&self) -> &'static [&'static str] {
         &["momentum_buffer"]
     }

@@ -248,6 +248,10 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
         }
     }
 
+    pub(super) fn is_elementwise(&self) -> bool {
+        self.groups.iter().all(|group| group.config.is_elementwise())
+    }
+
     pub(super) fn lrs(&self) -> Vec<f64> {
         self.groups.iter().map(|group| group.config.lr()).collect()
     }

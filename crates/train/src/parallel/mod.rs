@@ -2,6 +2,7 @@
 
 mod bucket;
 mod queue;
+mod sharded;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +16,7 @@ use bucket::{Add, Bucket, Member, Round};
 use queue::Queue;
 
 pub use queue::Span;
+pub use sharded::ShardedOptimizer;
 
 /// Bytes of gradients that travel together, where nothing else is asked for.
 const BUCKET_BYTES: usize = 1 << 20;
