@@ -87,6 +87,9 @@ pub(crate) struct Train {
     #[command(flatten)]
     pub(crate) rl: Rl,
 
+    #[command(flatten)]
+    pub(crate) together: Together,
+
     /// Show curves, throughput and memory on the whole of the terminal; q stops, with a checkpoint
     #[arg(long)]
     pub(crate) tui: bool,
@@ -98,6 +101,19 @@ pub(crate) struct Train {
     /// Go on with the run in this folder from its last checkpoint, with its own settings
     #[arg(long, value_name = "RUN")]
     pub(crate) resume: Option<PathBuf>,
+}
+
+/// How several processes train together.
+#[derive(Debug, Args)]
+pub(crate) struct Together {
+    /// Train together with the other processes that a launcher has started, each with batches of its own: mpi for those of mpirun,
+    /// gloo for those of torchrun; gloo:timeout=60 gives up on them after a minute
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) parallel: Option<String>,
+
+    /// Spread the optimizer's moments over the processes
+    #[arg(long, requires = "parallel")]
+    pub(crate) shard_optimizer: bool,
 }
 
 /// What only runs in environments have.

@@ -100,6 +100,11 @@ impl Kind {
             ("--validation-split", args.validation_split.is_some(), &[Table]),
             ("--epochs", args.epochs.is_some(), &[Images, Chargpt, Table]),
             ("--batch-size", args.batch_size.is_some(), &[Images, Chargpt, Table]),
+            (
+                "--parallel",
+                args.together.parallel.is_some(),
+                &[Images, Chargpt, Table],
+            ),
             ("--envs", args.rl.envs.is_some(), &[Rl]),
             ("--policy", args.rl.policy.is_some(), &[Rl]),
             ("--total-steps", args.rl.total_steps.is_some(), &[Rl]),

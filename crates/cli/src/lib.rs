@@ -49,6 +49,7 @@ mod rl;
 mod run;
 mod table;
 mod task;
+mod team;
 mod train;
 mod trained;
 

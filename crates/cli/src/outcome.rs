@@ -23,7 +23,7 @@ pub(crate) fn end(outcome: Result<Outcome>) -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Interrupted) => ExitCode::from(EXIT_STATUS),
         Err(failure) => {
-            progress::note(&format!("error: {failure}"));
+            progress::complain(&failure);
             ExitCode::FAILURE
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use polygrad::backend::printable;
@@ -13,10 +14,32 @@ use crate::failure::{Failure, Result};
 /// The first reason why standard output could not be written.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
+/// Which of several processes this is.
+static RANK: AtomicUsize = AtomicUsize::new(0);
+
+/// Takes down which of several processes this is: the first one alone says something, the others their errors.
+pub(crate) fn speak_as(rank: usize) {
+    RANK.store(rank, Ordering::Relaxed);
+}
+
+fn is_heard() -> bool {
+    RANK.load(Ordering::Relaxed) == 0
+}
+
+/// Writes why a command failed to standard error, and in which of several processes.
+pub(crate) fn complain(error: &Failure) {
+    match RANK.load(Ordering::Relaxed) {
+        0 => write_error(&format!("error: {error}")),
+        rank => write_error(&format!("error of rank {rank}: {error}")),
+    }
+}
+
 /// Writes a line to standard output. A reader that has gone (`polygrad … | head`) is no reason to stop, nor to complain; what else goes
 /// wrong, [`written`] tells at the end.
 pub(crate) fn say(line: &str) {
-    put(&lines(line));
+    if is_heard() {
+        put(&lines(line));
+    }
 }
 
 /// As [`say`], of data that another program may read: only a terminal is spared what would steer it.
@@ -55,6 +78,12 @@ pub(crate) fn written() -> Result<()> {
 
 /// Writes a line to standard error. Where that cannot be written, there is nobody left to tell.
 pub(crate) fn note(line: &str) {
+    if is_heard() {
+        write_error(line);
+    }
+}
+
+fn write_error(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", lines(line));
 }
 

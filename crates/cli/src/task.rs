@@ -13,6 +13,7 @@ use crate::args::Train;
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::run::config::{Base, Training};
+use crate::team::Team;
 use crate::train::resumed::Fixed;
 
 /// Inputs and targets.
@@ -100,11 +101,17 @@ pub(crate) trait Task: RunSettings {
     /// Says what is trained on what.
     fn about(&self, data: &Self::Data, model: &Self::Model, device: &Device) -> Vec<String>;
 
-    /// How `model` is trained, which takes so many steps; the rest is in `options`.
+    /// How `model` is trained by `team`, which takes so many steps; the rest is in `options`.
     ///
     /// # Errors
     /// Those of the device.
-    fn trainer(&self, model: Self::Model, steps: u64, options: TrainerConfig) -> Result<Trainer<Self::Model, Batch>>;
+    fn trainer(
+        &self,
+        model: Self::Model,
+        steps: u64,
+        options: TrainerConfig,
+        team: &Team,
+    ) -> Result<Trainer<Self::Model, Batch>>;
 
     /// What the last evaluation found.
     fn result(&self, last: &Row) -> String;

@@ -88,9 +88,6 @@ pub use polygrad_torch as torch;
 #[cfg(feature = "wgpu")]
 pub use polygrad_wgpu as wgpu;
 
-/// Processes that train together: the seam to MPI, Gloo and NCCL.
-#[doc(inline)]
-pub use polygrad_core::communicator;
 /// Datasets, transforms and loaders.
 #[doc(inline)]
 pub use polygrad_data as data;
@@ -125,6 +122,8 @@ macro_rules! tensor {
         $crate::Tensor::new($data, $place)
     };
 }
+
+pub mod communicator;
 
 /// Layers, losses, models, and checkpoints.
 pub mod nn {

@@ -20,6 +20,7 @@ use crate::kind::Kind;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training};
 use crate::task::{Batch, RunSettings, Task};
+use crate::team::Team;
 use crate::train::optimizer::schedule;
 use crate::train::resumed::Fixed;
 
@@ -134,15 +135,13 @@ impl Task for Settings {
         )]
     }
 
-    fn trainer(&self, model: Gpt2, steps: u64, options: TrainerConfig) -> Result<Trainer<Gpt2, Batch>> {
+    fn trainer(&self, model: Gpt2, steps: u64, options: TrainerConfig, team: &Team) -> Result<Trainer<Gpt2, Batch>> {
         let options = options
             .schedule(schedule(steps))
             .clip_grad_norm(1.0)
             .metric(Perplexity::new());
-        let optimizer = AdamConfig::adamw(self.training.lr)
-            .betas(0.9, 0.99)
-            .weight_decay(0.1)
-            .build(model.parameters())?;
+        let adam = AdamConfig::adamw(self.training.lr).betas(0.9, 0.99).weight_decay(0.1);
+        let optimizer = team.optimizer(model.parameters(), |params| adam.build(params))?;
         let loss = |model: &Gpt2, (x, y): &Batch| {
             let logits = model.forward(x)?.flatten(0, 1)?;
             let targets = y.flatten(0, 1)?;

@@ -6,9 +6,10 @@ use polygrad::train::{Accuracy, Step, Trainer, TrainerConfig};
 use super::config::Config;
 use crate::failure::Result;
 use crate::task::Batch;
+use crate::team::Team;
 use crate::train::optimizer;
 
-/// How `model` is trained in so many steps; the rest is in `options`.
+/// How `model` is trained by `team` in so many steps; the rest is in `options`.
 ///
 /// # Errors
 /// Those of the device.
@@ -17,8 +18,9 @@ pub(crate) fn build(
     model: Sequential,
     steps: u64,
     options: TrainerConfig,
+    team: &Team,
 ) -> Result<Trainer<Sequential, Batch>> {
-    let optimizer = optimizer::build(config.optimizer, config.training.lr, model.parameters())?;
+    let optimizer = optimizer::build(config.optimizer, config.training.lr, model.parameters(), team)?;
     let options = options.schedule(optimizer::schedule(steps)).metric(Accuracy::new());
     let loss = |model: &Sequential, (images, labels): &Batch| {
         let logits = model.forward(images)?;

@@ -28,6 +28,7 @@ use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training, name};
 use crate::task::{Batch, RunSettings, Task};
+use crate::team::Team;
 use crate::train::resumed::Fixed;
 use config::{Config, Input};
 
@@ -144,8 +145,14 @@ impl Task for Config {
         about(self, data, device)
     }
 
-    fn trainer(&self, model: Sequential, steps: u64, options: TrainerConfig) -> Result<Trainer<Sequential, Batch>> {
-        learner::build(self, model, steps, options)
+    fn trainer(
+        &self,
+        model: Sequential,
+        steps: u64,
+        options: TrainerConfig,
+        team: &Team,
+    ) -> Result<Trainer<Sequential, Batch>> {
+        learner::build(self, model, steps, options, team)
     }
 
     fn result(&self, last: &Row) -> String {

@@ -21,6 +21,7 @@ use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training, counts, name};
 use crate::task::{Batch, RunSettings, Task};
+use crate::team::Team;
 use crate::train::optimizer;
 use crate::train::resumed::Fixed;
 
@@ -190,8 +191,14 @@ impl Task for Settings {
         ]
     }
 
-    fn trainer(&self, model: Sequential, steps: u64, options: TrainerConfig) -> Result<Trainer<Sequential, Batch>> {
-        let optimizer = optimizer::build(self.optimizer, self.training.lr, model.parameters())?;
+    fn trainer(
+        &self,
+        model: Sequential,
+        steps: u64,
+        options: TrainerConfig,
+        team: &Team,
+    ) -> Result<Trainer<Sequential, Batch>> {
+        let optimizer = optimizer::build(self.optimizer, self.training.lr, model.parameters(), team)?;
         let options = options.schedule(optimizer::schedule(steps));
         Ok(match self.goal {
             Goal::Regress { std, .. } => options

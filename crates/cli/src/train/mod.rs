@@ -18,6 +18,7 @@ use crate::outcome::Outcome;
 use crate::progress::{say, short};
 use crate::run::{config, resume_command};
 use crate::task::Task;
+use crate::team::Team;
 use crate::{backend, chargpt, dashboard, images, rl, table};
 
 /// Trains a new model, or goes on with a run.
@@ -25,16 +26,19 @@ use crate::{backend, chargpt, dashboard, images, rl, table};
 /// # Errors
 /// Everything that options, data, devices and disks can do wrong.
 pub(crate) fn command(args: &Train) -> Result<Outcome> {
-    let kind = match (&args.resume, &args.dataset) {
-        // What is wrong with a checkpoint that cannot be read, going on with it says.
-        (Some(path), _) => Kind::of_settings(&RunFolder::new(path).settings().unwrap_or_default()),
-        (None, Some(dataset)) => Kind::of_dataset(dataset),
-        (None, None) => Kind::Images,
-    };
+    let team = Team::join(&args.together)?;
+    let kind = team.share(|| {
+        Ok(match (&args.resume, &args.dataset) {
+            // What is wrong with a checkpoint that cannot be read, going on with it says.
+            (Some(path), _) => Kind::of_settings(&RunFolder::new(path).settings().unwrap_or_default()),
+            (None, Some(dataset)) => Kind::of_dataset(dataset),
+            (None, None) => Kind::Images,
+        })
+    })?;
     match kind {
-        Kind::Images => train::<images::config::Config>(args),
-        Kind::Chargpt => train::<chargpt::Settings>(args),
-        Kind::Table => train::<table::Settings>(args),
+        Kind::Images => train::<images::config::Config>(args, &team),
+        Kind::Chargpt => train::<chargpt::Settings>(args, &team),
+        Kind::Table => train::<table::Settings>(args, &team),
         Kind::Rl => match &args.resume {
             Some(path) => rl::resume(args, path, show(args)?),
             None => rl::start(args, show(args)?),
@@ -52,22 +56,37 @@ fn show(args: &Train) -> Result<Show> {
     }
 }
 
-fn train<T: Task>(args: &Train) -> Result<Outcome> {
+fn train<T: Task>(args: &Train, team: &Team) -> Result<Outcome> {
     let show = show(args)?;
     match &args.resume {
-        Some(path) => resume::<T>(args, path, show),
-        None => start::<T>(args, show),
+        Some(path) => resume::<T>(args, path, show, team),
+        None => start::<T>(args, show, team),
     }
 }
 
-fn start<T: Task>(args: &Train, show: Show) -> Result<Outcome> {
+fn start<T: Task>(args: &Train, show: Show, team: &Team) -> Result<Outcome> {
+    if team.is_restarted() {
+        let Some(out) = &args.out else {
+            return Err(
+                Failure::new("the processes were started anew, and it is not known where their run was")
+                    .fix("give --out DIR"),
+            );
+        };
+        if team.share(|| Ok(RunFolder::new(out).checkpoint().exists()))? {
+            return resume::<T>(args, out, show, team);
+        }
+    }
     let (mut config, device, data) = prepare::<T>(args)?;
     config.base_mut().run = config::fresh_name();
-    let run = match &args.out {
-        Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
-        None => Run::create_next("runs", &config.title().join("-"))?,
-    };
-    session::run(&config, run, &data, &device, show, &[])
+    let (mut run, name) = (None, config.title().join("-"));
+    let path = team.share(|| {
+        let made = match &args.out {
+            Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
+            None => Run::create_next("runs", &name)?,
+        };
+        Ok(run.insert(made).path().to_owned())
+    })?;
+    session::run(&config, (RunFolder::new(path), run), &data, &device, show, &[], team)
 }
 
 /// The settings of a new run, its device and its data.
@@ -86,9 +105,12 @@ pub(crate) fn prepare<T: Task>(args: &Train) -> Result<(T, Device, T::Data)> {
     Ok((config, device, data))
 }
 
-fn resume<T: Task>(args: &Train, path: &Path, show: Show) -> Result<Outcome> {
-    let run = Run::resume(path).map_err(|error| unbegun(error, path))?;
-    let stored: T = state::settings(&run)?;
+fn resume<T: Task>(args: &Train, path: &Path, show: Show, team: &Team) -> Result<Outcome> {
+    let mut run = None;
+    let stored: T = team.share(|| {
+        let found = Run::resume(path).map_err(|error| unbegun(error, path))?;
+        state::settings(run.insert(found))
+    })?;
     let config = resumed::settings(args, &stored, path)?;
     let device = backend::open(&config.base().backend, config.base().threads)?;
     let data = config.load()?;
@@ -98,7 +120,15 @@ fn resume<T: Task>(args: &Train, path: &Path, show: Show) -> Result<Outcome> {
         return Err(config.other_data(&found, path));
     }
     let changes = resumed::changes(&stored, &config);
-    session::run(&config, run, &data, &device, show, &changes)
+    session::run(
+        &config,
+        (RunFolder::new(path), run),
+        &data,
+        &device,
+        show,
+        &changes,
+        team,
+    )
 }
 
 /// A folder that a new run cannot have.

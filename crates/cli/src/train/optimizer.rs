@@ -5,18 +5,27 @@ use polygrad::optim::{Adam, AdamConfig, CosineAnnealingLR, LinearLR, RMSprop, SG
 
 use crate::failure::Result;
 use crate::run::config::Optimizer;
+use crate::team::Team;
 
-/// Makes the optimizer for `params`.
+/// Makes the optimizer for `params`, or for this process's pieces of them.
 ///
 /// # Errors
 /// No parameters, or a learning rate that it does not take.
-pub(crate) fn build(optimizer: Optimizer, lr: f64, params: Vec<Param>) -> Result<Box<dyn polygrad::optim::Optimizer>> {
+pub(crate) fn build(
+    optimizer: Optimizer,
+    lr: f64,
+    params: Vec<Param>,
+    team: &Team,
+) -> Result<Box<dyn polygrad::optim::Optimizer>> {
     Ok(match optimizer {
-        Optimizer::Sgd => Box::new(SGDConfig::new(lr).momentum(0.9).nesterov(true).build(params)?),
-        Optimizer::Adam => Box::new(Adam::new(params, lr)?),
-        Optimizer::AdamW => Box::new(AdamConfig::adamw(lr).build(params)?),
-        Optimizer::RmsProp => Box::new(RMSprop::new(params, lr)?),
-    })
+        Optimizer::Sgd => {
+            let sgd = SGDConfig::new(lr).momentum(0.9).nesterov(true);
+            team.optimizer(params, |params| sgd.build(params))
+        }
+        Optimizer::Adam => team.optimizer(params, |params| Adam::new(params, lr)),
+        Optimizer::AdamW => team.optimizer(params, |params| AdamConfig::adamw(lr).build(params)),
+        Optimizer::RmsProp => team.optimizer(params, |params| RMSprop::new(params, lr)),
+    }?)
 }
 
 /// A warm-up over a twentieth of all steps, then half a wave of cosine down to 0.

@@ -12,37 +12,43 @@ use crate::outcome::Outcome;
 use crate::progress::{clock, note, say};
 use crate::run::{curves, resume_command};
 use crate::task::Task;
+use crate::team::Team;
 
-/// Trains in the folder of `run` to the end, or until Ctrl-C, `show`n; `changes` are said before.
+/// Trains to the end, or until Ctrl-C, `show`n, in the folder of a run that the first of the team keeps; `changes` are said before.
 ///
 /// # Errors
 /// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint then still is there.
 pub(super) fn run<T: Task>(
     config: &T,
-    run: Run,
+    (folder, run): (RunFolder, Option<Run>),
     data: &T::Data,
     device: &Device,
     show: Show,
     changes: &[String],
+    team: &Team,
 ) -> Result<Outcome> {
     let settings = config.training();
     manual_seed(settings.seed);
     let (train, judged_by) = config.loaders(data, device)?;
+    team.share_out(&train)?;
     let model = config.model(device)?;
     let about = config.about(data, &model, device);
-    about.iter().chain(changes).for_each(|line| say(line));
-    let folder = RunFolder::new(run.path());
+    about
+        .iter()
+        .chain(&team.about())
+        .chain(changes)
+        .for_each(|line| say(line));
     let curves = Curves::new(folder.curves(), config.title().join(", "), "epoch");
-    let options = TrainerConfig::epochs(settings.epochs as u64)
-        .run(run)
+    let mut options = team
+        .options(TrainerConfig::epochs(settings.epochs as u64))
         .settings(config)?
         .validation_name(T::JUDGED_BY)
-        .stop_on_ctrl_c()?
-        .callback(announce("--epochs"))
-        .callback(curves);
-    let options = show(options);
+        .stop_on_ctrl_c()?;
+    if let Some(run) = run {
+        options = show(options.run(run).callback(announce("--epochs")).callback(curves));
+    }
     let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
-    let mut trainer = config.trainer(model, steps, options)?;
+    let mut trainer = config.trainer(model, steps, options, team)?;
     let summary = trainer
         .fit(&train, Some(&judged_by))
         .map_err(|error| explained(error, trainer.run(), settings.lr))?;

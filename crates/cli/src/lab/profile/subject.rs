@@ -11,6 +11,7 @@ use crate::data::files::Dataset;
 use crate::failure::Result;
 use crate::images::config::Config;
 use crate::task::{RunSettings, Task};
+use crate::team::Team;
 
 /// Batches to train on, over and over.
 const BATCHES: usize = 100;
@@ -61,7 +62,12 @@ fn training<'a>(config: &Config, data: &Dataset, device: &Device) -> Result<Work
     let (train, _) = config.loaders(data, device)?;
     let epochs = config.training.epochs;
     let steps = (train.batches().unwrap_or(0) * epochs) as u64;
-    let mut trainer = config.trainer(config.model(device)?, steps, TrainerConfig::epochs(epochs as u64))?;
+    let mut trainer = config.trainer(
+        config.model(device)?,
+        steps,
+        TrainerConfig::epochs(epochs as u64),
+        &Team::alone(),
+    )?;
     trainer.model().train();
     let model: Rc<dyn Visit<AnyBackend>> = trainer.shared_model();
     // Made before, as the threads of a loader would.

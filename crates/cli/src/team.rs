@@ -1,0 +1,128 @@
+//! The processes that train together.
+
+use std::sync::Arc;
+
+use polygrad::communicator::{self, Communicator, HostSliceMut};
+use polygrad::data::DataLoader;
+use polygrad::nn::Param;
+use polygrad::optim::Optimizer;
+use polygrad::train::{ShardedOptimizer, TrainerConfig};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::args::Together;
+use crate::failure::{Failure, Result};
+use crate::progress;
+
+/// What `torchrun` counts its restarts in.
+const RESTARTS: &str = "TORCHELASTIC_RESTART_COUNT";
+
+/// This process, and the others where there are any.
+pub(crate) struct Team {
+    group: Option<Arc<dyn Communicator>>,
+    shards: bool,
+}
+
+impl Team {
+    /// This process by itself.
+    #[cfg(feature = "lab")]
+    pub(crate) fn alone() -> Self {
+        Self {
+            group: None,
+            shards: false,
+        }
+    }
+
+    /// Joins those that a launcher has started, if there are to be others. From then on rank 0 alone speaks.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn join(args: &Together) -> Result<Self> {
+        let group = args.parallel.as_deref().map(communicator::open).transpose()?;
+        if let Some(group) = &group {
+            progress::speak_as(group.rank());
+        }
+        Ok(Self {
+            group,
+            shards: args.shard_optimizer,
+        })
+    }
+
+    /// Whether the launcher has started the processes anew after one was lost.
+    pub(crate) fn is_restarted(&self) -> bool {
+        let restarts = std::env::var(RESTARTS).ok().and_then(|count| count.parse::<u64>().ok());
+        self.group.is_some() && restarts.is_some_and(|count| count > 0)
+    }
+
+    /// What the first process finds, for all of them; where it fails, all do.
+    ///
+    /// # Errors
+    /// Those of `f`, and of the engine.
+    pub(crate) fn share<T: Serialize + DeserializeOwned>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(group) = &self.group else { return f() };
+        if group.rank() == 0 {
+            let found = f();
+            let told: std::result::Result<&T, String> = found.as_ref().map_err(ToString::to_string);
+            let mut text = serde_json::to_vec(&told).map_err(|e| Failure::new(e.to_string()))?;
+            group.broadcast(HostSliceMut::new(&mut [text.len() as i64]), 0)?;
+            group.broadcast(HostSliceMut::new(&mut text), 0)?;
+            return found;
+        }
+        let mut len = [0i64];
+        group.broadcast(HostSliceMut::new(&mut len), 0)?;
+        let mut text = vec![0u8; usize::try_from(len[0]).unwrap_or(0)];
+        group.broadcast(HostSliceMut::new(&mut text), 0)?;
+        let told: std::result::Result<T, String> =
+            serde_json::from_slice(&text).map_err(|e| Failure::new(e.to_string()))?;
+        told.map_err(|why| Failure::new(format!("rank 0 has failed: {why}")))
+    }
+
+    /// This process's part of the data, so that all have as many batches.
+    ///
+    /// # Errors
+    /// More ranks than there can be examples.
+    pub(crate) fn share_out<T: Send + 'static>(&self, data: &DataLoader<T>) -> Result<()> {
+        match &self.group {
+            Some(group) => Ok(data.set_shard(group.rank(), group.size(), true)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The options of a trainer that is one of these.
+    pub(crate) fn options(&self, options: TrainerConfig) -> TrainerConfig {
+        match &self.group {
+            Some(group) => options.parallel(Arc::clone(group)),
+            None => options,
+        }
+    }
+
+    /// An optimizer of these parameters, or of this process's pieces of them.
+    ///
+    /// # Errors
+    /// Those of `build`.
+    pub(crate) fn optimizer<O: Optimizer + 'static>(
+        &self,
+        params: Vec<Param>,
+        build: impl FnOnce(Vec<Param>) -> polygrad::Result<O>,
+    ) -> polygrad::Result<Box<dyn Optimizer>> {
+        Ok(match &self.group {
+            Some(group) if self.shards => Box::new(ShardedOptimizer::new(Arc::clone(group), params, build)?),
+            _ => Box::new(build(params)?),
+        })
+    }
+
+    /// Who trains, beside the device.
+    pub(crate) fn about(&self) -> Option<String> {
+        let group = self.group.as_ref()?;
+        let spread = if self.shards {
+            ", the optimizer's moments spread over them"
+        } else {
+            ""
+        };
+        Some(format!(
+            "{} processes by {}, each with batches of its own{spread}",
+            group.size(),
+            group.name()
+        ))
+    }
+}
