@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Trainer;
-use super::ranks::Found;
+use super::ranks::{Found, share};
 use super::tally::{Tally, TallyState};
+use crate::Run;
 use crate::run::{Columns, Mark, Row, Rows, RunFolder, Split, SummaryWriter, shown, write};
 
 /// Under this name a checkpoint has the moving average.
@@ -88,9 +89,12 @@ impl Files {
 }
 
 /// A checkpoint that cannot be gone on from.
-pub(super) fn unfit(run: &RunFolder, what: &str) -> Error {
-    let path = shown(&run.checkpoint());
-    Error::new(ErrorKind::StateDict, format!("cannot go on from {path}: {what}"))
+pub(super) fn unfit(run: Option<&Run>, what: &str) -> Error {
+    let place = match run {
+        Some(run) => shown(&run.checkpoint()),
+        None => "the checkpoint of rank 0".into(),
+    };
+    Error::new(ErrorKind::StateDict, format!("cannot go on from {place}: {what}"))
         .with_hint("go on with the program that left it, or start a new run")
 }
 
@@ -106,11 +110,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     pub(super) fn begin(&mut self, train: &DataLoader<T>) -> Result<Vec<String>> {
         self.take_part(train, true)?;
         let run = self.config.run.as_ref().filter(|_| self.files.is_none());
-        let mut found = match run {
-            None => Found::Nothing,
-            Some(run) if run.checkpoint().exists() => Found::Run,
-            Some(_) => Found::New,
-        };
+        let mut found = Found::of(run);
         if let Some(ranks) = &mut self.ranks {
             found = ranks.agree(found)?;
         }
@@ -145,18 +145,12 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         let run = self.config.run.as_ref();
         let mut checkpoint = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
         if let Some(ranks) = &self.ranks {
-            checkpoint = Some(ranks.share(checkpoint)?);
+            checkpoint = Some(share(ranks.communicator(), checkpoint)?);
         }
         let Some(checkpoint) = checkpoint else {
             return Ok(Vec::new());
         };
-        let unfit = |what: &str| match run {
-            Some(run) => unfit(run, what),
-            None => Error::new(
-                ErrorKind::StateDict,
-                format!("cannot go on from the checkpoint of rank 0: {what}"),
-            ),
-        };
+        let unfit = |what: &str| unfit(run, what);
         let record =
             Record::deserialize(&checkpoint.config).map_err(|e| unfit(&format!("its record is damaged ({e})")))?;
         self.epoch.load_state(&record.epoch)?;
