@@ -98,7 +98,8 @@ pub trait Communicator: Debug + Send + Sync {
             .with_hint("start all of them again: they go on from the last checkpoint; MPI with ULFM can go on (mpirun --with-ft ulfm)"))
     }
 
-    /// Tells the peers, as far as the engine can, that this process gives up, so that they need not wait for it. Default: nothing.
+    /// Tells the peers, as far as the engine can, that this process gives up for a reason of its own, so that they need not wait for it, and do not
+    /// go on. Default: nothing.
     fn abort(&self, _why: &str) {}
 }
 

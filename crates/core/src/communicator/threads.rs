@@ -33,6 +33,8 @@ struct State {
     gone: Vec<Option<String>>,
     /// Why the group is of no more use.
     failed: Option<Failure>,
+    /// Who ended the work of all, and why.
+    aborted: Option<Failure>,
     /// Who has agreed to go on without those that are gone, and the group that they form.
     agreed: Vec<usize>,
     next: Option<Arc<Shared>>,
@@ -152,6 +154,7 @@ impl Shared {
             taking: 0,
             gone: vec![None; size],
             failed: None,
+            aborted: None,
             agreed: Vec::new(),
             next: None,
         };
@@ -242,6 +245,9 @@ impl Communicator for Threads {
         let mut state = self.shared.lock();
         state.agreed.push(self.rank);
         loop {
+            if let Some(Failure { rank, what }) = &state.aborted {
+                return Err(Error::unsupported(format!("rank {rank} {what}")).with_op("shrink"));
+            }
             let left = state.gone.iter().filter(|gone| gone.is_none()).count();
             if state.next.is_none() && state.agreed.len() >= left {
                 let mut agreed = state.agreed.clone();
@@ -268,7 +274,10 @@ impl Communicator for Threads {
     }
 
     fn abort(&self, why: &str) {
-        self.shared.lock().gone[self.rank] = Some(format!("gave up: {why}"));
+        let (rank, what) = (self.rank, format!("gave up: {why}"));
+        let mut state = self.shared.lock();
+        state.gone[rank] = Some(what.clone());
+        state.aborted = Some(Failure { rank, what });
         self.shared.changed.notify_all();
     }
 }

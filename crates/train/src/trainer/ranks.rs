@@ -1,6 +1,7 @@
 //! A trainer that is one of several.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, Reduction};
@@ -8,9 +9,11 @@ use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_data::DataLoader;
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_tensor::{GeneratorState, Gradients, Tensor};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::Trainer;
 use super::tally::Tally;
+use super::{Step, Trainer};
 use crate::parallel::DataParallel;
 
 /// What a trainer keeps of the others.
@@ -19,8 +22,10 @@ pub(super) struct Ranks {
     /// Whether this rank wants to stop, and whether all know that one does.
     wishes: bool,
     agreed: bool,
-    /// Whether rank 0 keeps a run.
-    saves: bool,
+    /// The run that rank 0 keeps.
+    pub(super) run: Option<SharedRun>,
+    /// What is added to the figures once the gradients of all ranks are there.
+    pub(super) pending: Vec<Step>,
     /// Examples of all ranks whose gradients are being added up.
     examples: u64,
 }
@@ -36,19 +41,33 @@ pub(super) enum Found {
     Run,
 }
 
+/// Where rank 0 keeps the run, so that another one can when it is lost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SharedRun {
+    pub(super) path: PathBuf,
+    pub(super) settings: Value,
+    pub(super) config: String,
+}
+
+#[cold]
+fn unknown() -> Error {
+    Error::communication("rank 0 sent something else than a trainer does")
+}
+
 impl Ranks {
     pub(super) fn new(parallel: Arc<DataParallel>) -> Self {
         Self {
             parallel,
             wishes: false,
             agreed: false,
-            saves: false,
+            run: None,
+            pending: Vec::new(),
             examples: 0,
         }
     }
 
-    pub(super) fn communicator(&self) -> &dyn Communicator {
-        &**self.parallel.communicator()
+    pub(super) fn communicator(&self) -> Arc<dyn Communicator> {
+        self.parallel.communicator()
     }
 
     /// Whether somebody wants to stop, as far as all know it; and whether this rank does, which all will know after the next step.
@@ -78,19 +97,43 @@ impl Ranks {
         self.communicator().broadcast(HostSliceMut::new(&mut code), 0)?;
         let known = [Found::Nothing, Found::New, Found::Run];
         let found = known.into_iter().find(|found| *found as i64 == code[0]);
-        let found = found.ok_or_else(|| Error::communication("rank 0 sent something else than a trainer does"))?;
-        self.saves |= found != Found::Nothing;
-        Ok(found)
+        found.ok_or_else(unknown)
     }
 
-    /// Rank 0's checkpoint, which the others have not.
-    pub(super) fn share(&self, checkpoint: Option<Checkpoint>) -> Result<Checkpoint> {
-        let mut bytes = checkpoint.as_ref().map_or(Ok(Vec::new()), Checkpoint::to_bytes)?;
-        let mut len = [bytes.len() as i64];
-        self.communicator().broadcast(HostSliceMut::new(&mut len), 0)?;
-        bytes.resize(usize::try_from(len[0]).unwrap_or(0), 0);
-        self.communicator().broadcast(HostSliceMut::new(&mut bytes), 0)?;
+    /// What all know of the run of rank 0, who gives it.
+    pub(super) fn share_run(&mut self, run: Option<SharedRun>) -> Result<()> {
+        let bytes = run.as_ref().map_or(Ok(Vec::new()), serde_json::to_vec);
+        let bytes = self.share_bytes(bytes.map_err(|e| Error::invalid(e.to_string()))?, 0)?;
+        self.run = Some(serde_json::from_slice(&bytes).map_err(|_| unknown())?);
+        Ok(())
+    }
+
+    /// The checkpoint of rank `root`, which the others have not.
+    pub(super) fn share(&self, checkpoint: Option<Checkpoint>, root: usize) -> Result<Checkpoint> {
+        let bytes = checkpoint.as_ref().map_or(Ok(Vec::new()), Checkpoint::to_bytes)?;
+        let bytes = self.share_bytes(bytes, root)?;
         checkpoint.map_or_else(|| Checkpoint::from_bytes(&bytes), Ok)
+    }
+
+    fn share_bytes(&self, mut bytes: Vec<u8>, root: usize) -> Result<Vec<u8>> {
+        let mut len = [bytes.len() as i64];
+        self.communicator().broadcast(HostSliceMut::new(&mut len), root)?;
+        bytes.resize(usize::try_from(len[0]).unwrap_or(0), 0);
+        self.communicator().broadcast(HostSliceMut::new(&mut bytes), root)?;
+        Ok(bytes)
+    }
+
+    /// Goes on with those who are left.
+    pub(super) fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<()> {
+        self.parallel.rejoin(group)?;
+        self.examples = 0;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Whether all know that one wants to stop.
+    pub(super) fn agreed(&mut self) -> &mut bool {
+        &mut self.agreed
     }
 
     /// The sums of some numbers over all ranks.
@@ -222,7 +265,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
 
     /// Whether this rank takes part in writing checkpoints.
     pub(super) fn saves(&self) -> bool {
-        self.config.run.is_some() || self.ranks.as_ref().is_some_and(|ranks| ranks.saves)
+        self.config.run.is_some() || self.ranks.as_ref().is_some_and(|ranks| ranks.run.is_some())
     }
 }
 
