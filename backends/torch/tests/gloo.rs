@@ -7,7 +7,10 @@ use std::net::TcpListener;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use std::sync::Arc;
+
 use libtest_mimic::{Arguments, Failed, Trial};
+use polygrad_conformance::communicator::{self, Call, Ending, Options, Report};
 use polygrad_core::communicator::{Communicator, HostSliceMut, LostPeer, Reduction};
 use polygrad_core::{Error, ErrorKind};
 use polygrad_torch::gloo::Gloo;
@@ -15,6 +18,7 @@ use polygrad_torch::gloo::Gloo;
 const LIMIT: Duration = Duration::from_secs(3);
 /// What finding out who is to blame may take beyond the limit, on a machine that is busy.
 const MARGIN: Duration = Duration::from_secs(5);
+const ENDINGS: [Ending; 3] = [Ending::Late, Ending::Leaves, Ending::Aborts];
 
 /// The variable that makes this program a rank, and says of which test.
 const ROLE: &str = "POLYGRAD_GLOO_TEST";
@@ -32,6 +36,14 @@ fn main() -> ExitCode {
         Trial::test("a_peer_that_never_comes_is_named", || absent()),
         Trial::test("a_second_group_meets_on_the_same_store", || run("again", 2, &[])),
     ];
+    trials.extend((1..=4).map(|size| Trial::test(format!("suite_{size}"), move || run("suite", size, &[]))));
+    for size in [2, 3] {
+        for ending in ENDINGS {
+            trials.push(Trial::test(format!("suite_{size}_{ending:?}"), move || {
+                run(&format!("ends-{ending:?}"), size, &[])
+            }));
+        }
+    }
     let python = torchrun();
     let lacks = python.is_none();
     trials.push(
@@ -50,6 +62,8 @@ fn rank(role: &str) -> ExitCode {
         ("killed", rank) => loses(rank.parse().unwrap_or(usize::MAX)),
         ("absent", rank) => misses(rank.parse().unwrap_or(usize::MAX)),
         ("again", _) => meets_again(),
+        ("suite", _) => suite(),
+        ("ends", ending) => ends_so(ending),
         ("elastic", file) => restarts(file),
         _ => Err(format!("there is no role {role}")),
     };
@@ -125,6 +139,34 @@ fn misses(lost: usize) -> Result<(), String> {
         Ok(_) => Err("a group without one of its ranks begins".to_owned()),
         Err(error) => named(&error, lost, begun),
     }
+}
+
+fn passed(report: &Report) -> Result<(), String> {
+    match report.passed() {
+        true => Ok(()),
+        false => Err(report.to_string()),
+    }
+}
+
+fn suite() -> Result<(), String> {
+    // 4 ranks share what memory and processors there are.
+    let options = Options {
+        most: 1_000_000,
+        ..Options::default()
+    };
+    let group = Gloo::from_env(Duration::from_secs(60)).map_err(|e| said(&e))?;
+    let group: Arc<dyn Communicator> = Arc::new(group);
+    passed(&communicator::run(&group, &options))
+}
+
+/// Every collective, in a group of its own.
+fn ends_so(ending: &str) -> Result<(), String> {
+    let ending = ENDINGS.into_iter().find(|known| format!("{known:?}") == ending);
+    let ending = ending.ok_or("there is no such ending")?;
+    for call in Call::ALL {
+        passed(&communicator::ends(Arc::new(met()?), ending, call, &Options::default()))?;
+    }
+    Ok(())
 }
 
 fn meets_again() -> Result<(), String> {

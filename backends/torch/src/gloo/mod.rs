@@ -23,8 +23,9 @@ mod options;
 mod peers;
 
 use std::fmt;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polygrad_core::communicator::{Communicator, HostBuffer, HostSlice, HostSliceMut, Reduction, check};
 use polygrad_core::{Error, Result};
@@ -33,6 +34,9 @@ pub use options::GlooOptions;
 
 use ffi::{Group, Op, Said, Store};
 use peers::{Failure, Peers};
+
+/// Between two tries to reach the store.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A rank of a group over LibTorch's Gloo.
 ///
@@ -162,15 +166,42 @@ fn store(options: &GlooOptions) -> Result<Store> {
         ..
     } = options;
     let serve = options.serve && options.rank == 0;
-    Store::connect(host, *port, group, serve, *timeout).map_err(|said| match (serve, options.serve) {
-        (true, _) => Error::communication(format!("rank 0 cannot serve the store at port {port}: {said}"))
-            .with_hint("set MASTER_PORT to a port that nobody uses"),
-        (false, true) => Error::lost_peer(
-            0,
-            &format!("does not answer at {host}:{port} within {timeout:?}: {said}"),
-        ),
-        (false, false) => Error::communication(format!("torchrun's store does not answer at {host}:{port}: {said}")),
+    if serve {
+        return Store::connect(host, *port, group, true, *timeout).map_err(|said| {
+            Error::communication(format!("rank 0 cannot serve the store at port {port}: {said}"))
+                .with_hint("set MASTER_PORT to a port that nobody uses")
+        });
+    }
+    let connected = answers(host, *port, *timeout).and_then(|left| Store::connect(host, *port, group, false, left));
+    connected.map_err(|said| match options.serve {
+        true => {
+            let what = format!("does not answer at {host}:{port} within {timeout:?}: {said}");
+            Error::lost_peer(0, &what)
+        }
+        false => {
+            let message = format!("the store at {host}:{port} does not answer within {timeout:?}: {said}");
+            Error::communication(message).with_hint("torchrun serves it; is it still there?")
+        }
     })
+}
+
+/// Waits until somebody listens, since LibTorch does so for longer than it is told to, and loudly. How much time is left then.
+fn answers(host: &str, port: u16, limit: Duration) -> Said<Duration> {
+    let begun = Instant::now();
+    loop {
+        let left = limit.saturating_sub(begun.elapsed());
+        let said = match (host, port).to_socket_addrs() {
+            Ok(mut places) => match places.find_map(|place| TcpStream::connect_timeout(&place, left.max(PAUSE)).ok()) {
+                Some(_) => return Ok(left.max(PAUSE)),
+                None => "nobody listens there".to_owned(),
+            },
+            Err(e) => e.to_string(),
+        };
+        if left.is_zero() {
+            return Err(said);
+        }
+        std::thread::sleep(PAUSE.min(left));
+    }
 }
 
 impl Communicator for Gloo {
