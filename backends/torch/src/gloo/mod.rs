@@ -130,7 +130,11 @@ impl Gloo {
         let (dtype, len) = (values.dtype(), values.len());
         let op = match op {
             _ if len == 0 => return self.collective(name, Group::barrier),
-            Reduction::Min | Reduction::Max if dtype.is_float() => return self.compared(name, values, op),
+            Reduction::Min | Reduction::Max if dtype.is_float() => {
+                return op.gathered(&mut values, self.size(), |own, mut all| {
+                    self.gathered(name, own.bytes(), all.bytes_mut())
+                });
+            }
             Reduction::Sum => Op::Sum,
             Reduction::Min => Op::Min,
             Reduction::Max => Op::Max,
@@ -141,18 +145,6 @@ impl Gloo {
             dtype => crate::ffi::code(dtype),
         };
         self.collective(name, |group| group.all_reduce(values.bytes_mut(), len, code, op))
-    }
-
-    /// The smallest or largest floats.
-    fn compared(&self, name: &'static str, mut values: HostSliceMut<'_>, op: Reduction) -> Result<()> {
-        let (dtype, len) = (values.dtype(), values.bytes_mut().len());
-        let mut all = HostBuffer::new(len * self.size())?;
-        self.gathered(name, values.as_slice().bytes(), all.bytes_mut())?;
-        let mut ranks = all.bytes().chunks_exact(len);
-        if let Some(first) = ranks.next() {
-            values.bytes_mut().copy_from_slice(first);
-        }
-        ranks.try_for_each(|rank| op.apply(&mut values, HostSlice::from_bytes(dtype, rank)?))
     }
 }
 
