@@ -15,8 +15,9 @@
 //! # }
 //! ```
 //!
-//! Gloo listens on the network interface that the host's name leads to. Where it leads nowhere, Gloo takes the loopback and warns of it; where it
-//! leads to the loopback, as on many a Debian, processes of other machines do not come through. `GLOO_SOCKET_IFNAME=eth0` names the interface.
+//! Gloo listens on the network interface that the host's name leads to. Where it leads nowhere, Gloo takes the loopback and warns of it;
+//! where it leads to the loopback, as on many a Debian, processes of other machines do not come through. `GLOO_SOCKET_IFNAME=eth0` names the
+//! interface.
 
 mod ffi;
 mod options;
@@ -40,12 +41,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A rank of a group over LibTorch's Gloo.
 ///
-/// - Sums are Gloo's own, in a ring; f16 and bf16 are added in f32 and rounded each time. Since Gloo's minimum and maximum may lose NaN, those of
-///   floats are made here, from the values of all ranks.
+/// - Sums are Gloo's own, in a ring; f16 and bf16 are added in f32 and rounded each time. Since Gloo's minimum and maximum may lose NaN, those
+///   of floats are made here, from the values of all ranks.
 /// - `reduce_scatter` costs as much as `all_reduce`, from which this LibTorch makes it.
 /// - Each step of a collective, of which there are no more than twice as many as ranks, may take the time limit.
-/// - When a collective fails, the ranks tell each other through the store, and who does not is named; that takes up to 2 s. One that computes for
-///   longer than that while another dies may be named in its place.
+/// - When a collective fails, the ranks tell each other through the store, and who does not is named; that takes up to 2 s. One that computes
+///   for longer than that while another dies may be named in its place.
 pub struct Gloo {
     peers: Peers,
     timeout: Duration,

@@ -50,8 +50,8 @@ impl Reduction {
         }
     }
 
-    /// Replaces `values` by those of all ranks, which `gather` brings one after the other, reduced in their order: for engines whose own reduction
-    /// means something else.
+    /// Replaces `values` by those of all ranks, which `gather` brings one after the other, reduced in their order: for engines whose own
+    /// reduction means something else.
     ///
     /// # Errors
     /// Those of `gather`; [`OutOfMemory`](crate::ErrorKind::OutOfMemory) without room for the values of all.
