@@ -1,5 +1,8 @@
 //! Gloo between processes: this program starts itself as their ranks.
 
+#[path = "gloo/hosts.rs"]
+mod hosts;
+
 use std::env;
 use std::error::Error as _;
 use std::io::Read;
@@ -44,6 +47,8 @@ fn main() -> ExitCode {
             }));
         }
     }
+    let hosts = hosts::allowed();
+    trials.push(Trial::test("a_host_that_is_cut_off_is_named", || Ok(hosts::cut()?)).with_ignored_flag(!hosts));
     let python = torchrun();
     let lacks = python.is_none();
     trials.push(
@@ -62,6 +67,7 @@ fn rank(role: &str) -> ExitCode {
         ("killed", rank) => loses(rank.parse().unwrap_or(usize::MAX)),
         ("absent", rank) => misses(rank.parse().unwrap_or(usize::MAX)),
         ("again", _) => meets_again(),
+        ("cut", rank) => is_cut_off(rank.parse().unwrap_or(usize::MAX)),
         ("suite", _) => suite(),
         ("ends", ending) => ends_so(ending),
         ("elastic", file) => restarts(file),
@@ -141,6 +147,23 @@ fn misses(lost: usize) -> Result<(), String> {
     }
 }
 
+/// Works until the link to the last rank is cut.
+fn is_cut_off(lost: usize) -> Result<(), String> {
+    let group = met()?;
+    let ends = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < ends {
+        let begun = Instant::now();
+        let mut values = vec![1f32; 1000];
+        if let Err(error) = sum(&group, &mut values) {
+            // Who is cut off misses the host of the store.
+            let missed = if group.rank() == lost { 0 } else { lost };
+            return named(&error, missed, begun);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err("nothing is cut".to_owned())
+}
+
 fn passed(report: &Report) -> Result<(), String> {
     match report.passed() {
         true => Ok(()),
@@ -205,14 +228,18 @@ fn free_port() -> Result<u16, String> {
     Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
 }
 
-fn start(role: &str, rank: usize, size: usize, port: u16) -> Result<Child, String> {
-    let program = env::current_exe().map_err(|e| e.to_string())?;
-    let mut command = Command::new(program);
+/// A rank of a test, started by a command that this program's name is put behind.
+fn start(
+    mut command: Command,
+    role: &str,
+    (rank, size): (usize, usize),
+    (host, port): (&str, u16),
+) -> Result<Child, String> {
     command
         .env(ROLE, role)
         .env("RANK", rank.to_string())
         .env("WORLD_SIZE", size.to_string())
-        .env("MASTER_ADDR", "127.0.0.1")
+        .env("MASTER_ADDR", host)
         .env("MASTER_PORT", port.to_string())
         .env_remove("TORCHELASTIC_USE_AGENT_STORE")
         .env_remove("TORCHELASTIC_RESTART_COUNT")
@@ -244,10 +271,10 @@ fn ended(mut child: Child) -> Result<(bool, String), String> {
 
 /// Runs the ranks that are named, of a group of `size`; those of `killed` end badly, the others succeed.
 fn run_some(role: &str, ranks: &[usize], size: usize, killed: &[usize]) -> Result<(), Failed> {
-    let port = free_port()?;
+    let (program, place) = (env::current_exe()?, ("127.0.0.1", free_port()?));
     let started: Vec<_> = ranks
         .iter()
-        .map(|&rank| Ok((rank, start(role, rank, size, port)?)))
+        .map(|&rank| Ok((rank, start(Command::new(&program), role, (rank, size), place)?)))
         .collect::<Result<_, String>>()?;
     let ends: Vec<_> = started.into_iter().map(|(rank, child)| (rank, ended(child))).collect();
     for (rank, end) in ends {
