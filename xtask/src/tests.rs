@@ -10,6 +10,7 @@ const FEATURES: &[&str] = &[
     "polygrad-cli/tui",
     "polygrad/ndarray",
     "polygrad/parquet",
+    "polygrad/nccl",
     "polygrad/rl",
     "polygrad/tar",
     "polygrad/text",
@@ -43,7 +44,7 @@ const SET_UPS: [SetUp; 5] = [
     SetUp {
         name: "torch",
         packages: &["polygrad-torch"],
-        features: &["polygrad-cli/torch"],
+        features: &["polygrad-cli/torch", "polygrad-cli/gloo"],
         prepare: torch::environment,
     },
     SetUp {
