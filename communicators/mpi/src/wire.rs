@@ -1,7 +1,8 @@
 //! Values as MPI reduces them.
 //!
-//! MPI has no half precision, says nothing about NaN in its minimum and maximum, and lets signed integers overflow. So half precision travels as f32,
-//! floats of which the smallest or largest is wanted as integers of the same order, and integers that are added as unsigned ones.
+//! MPI has no half precision, says nothing about NaN in its minimum and maximum, and lets signed integers overflow; the sums of bytes saturate in
+//! Open MPI 5. So half precision travels as f32, floats of which the smallest or largest is wanted as integers of the same order, integers that are
+//! added as unsigned ones, and bytes that are added as longer ones.
 
 use polygrad_core::communicator::Reduction;
 use polygrad_core::{DType, bf16, f16};
@@ -19,8 +20,8 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(dtype: DType, op: Reduction) -> Self {
         let datatype = match (dtype, op) {
+            (DType::U8 | DType::I32, Reduction::Sum) => Datatype::U32,
             (DType::U8 | DType::Bool, _) => Datatype::U8,
-            (DType::I32, Reduction::Sum) => Datatype::U32,
             (DType::I64, Reduction::Sum) => Datatype::U64,
             (DType::F16 | DType::BF16 | DType::F32, Reduction::Sum) => Datatype::F32,
             (DType::F64, Reduction::Sum) => Datatype::F64,
@@ -42,6 +43,7 @@ impl Wire {
     pub(crate) fn encode(self, values: &[u8], to: &mut [u8]) {
         let sum = self.op == Reduction::Sum;
         match self.dtype {
+            DType::U8 if sum => each(values, to, |x: u8| u32::from(x)),
             DType::F16 if sum => each(values, to, f16::to_f32),
             DType::BF16 if sum => each(values, to, bf16::to_f32),
             DType::F16 => each(values, to, |x: f16| self.key(x.to_f32())),
@@ -56,6 +58,7 @@ impl Wire {
     pub(crate) fn decode(self, values: &[u8], to: &mut [u8]) {
         let sum = self.op == Reduction::Sum;
         match self.dtype {
+            DType::U8 if sum => each(values, to, |x: u32| x as u8),
             DType::F16 if sum => each(values, to, f16::from_f32),
             DType::BF16 if sum => each(values, to, bf16::from_f32),
             DType::F16 => each(values, to, |key| f16::from_f32(self.float(key))),

@@ -56,7 +56,10 @@ fn suite() -> ExitCode {
 fn ending(ending: Ending, call: &str) -> ExitCode {
     let comm = Mpi::init(SHORT).unwrap();
     let (rank, size) = (comm.rank(), comm.size());
-    let call = Call::ALL.into_iter().find(|known| format!("{known:?}") == call).unwrap();
+    let call = Call::ALL
+        .into_iter()
+        .find(|known| format!("{known:?}") == call)
+        .unwrap();
     let report = ends(Arc::new(comm), ending, call, &Options::default());
     write(rank, &report.to_string());
     // A launcher ends all ranks as soon as one is done without MPI_Finalize.
@@ -103,7 +106,8 @@ fn killed() -> ExitCode {
     let left = comm.shrink().unwrap();
     drop(comm);
     let mut ranks = vec![0i64; left.size()];
-    left.all_gather(HostSlice::new(&[rank as i64]), HostSliceMut::new(&mut ranks)).unwrap();
+    left.all_gather(HostSlice::new(&[rank as i64]), HostSliceMut::new(&mut ranks))
+        .unwrap();
     for _ in 0..200 {
         values.fill(1.0);
         left.all_reduce(HostSliceMut::new(&mut values), Reduction::Sum).unwrap();
@@ -113,7 +117,10 @@ fn killed() -> ExitCode {
     let expected: Vec<i64> = (0..size as i64 - 1).collect();
     let well = ranks == expected && took < Duration::from_secs(5) && named.is_none_or(|rank| rank == size - 1);
     let word = if well { "0 failed" } else { "wrong" };
-    write(rank, &format!("{word}: {error}, after {turns} turns; {ranks:?} went on {took:?} later"));
+    write(
+        rank,
+        &format!("{word}: {error}, after {turns} turns; {ranks:?} went on {took:?} later"),
+    );
     ExitCode::SUCCESS
 }
 
@@ -143,7 +150,10 @@ fn cut() -> ExitCode {
 
 fn lost(error: &polygrad_core::Error) -> Option<usize> {
     use std::error::Error;
-    error.source().and_then(|source| source.downcast_ref::<LostPeer>()).map(|peer| peer.rank)
+    error
+        .source()
+        .and_then(|source| source.downcast_ref::<LostPeer>())
+        .map(|peer| peer.rank)
 }
 
 fn file(rank: usize) -> PathBuf {
@@ -180,8 +190,8 @@ impl Launcher {
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let kind = match &said {
             said if said.contains("HYDRA") => Kind::Mpich,
-            said if said.contains("Open MPI) 4") => Kind::OpenMpi4,
-            said if said.contains("Open MPI) 5") => Kind::OpenMpi5,
+            said if said.contains("(Open MPI) 4") || said.contains("(OpenRTE) 4") => Kind::OpenMpi4,
+            said if said.contains("(Open MPI) 5") => Kind::OpenMpi5,
             _ => return Err(format!("{path} is none of the launchers known here")),
         };
         let name = match kind {
@@ -217,7 +227,9 @@ impl Launcher {
     fn start(&self, ranks: usize, role: &str, options: &[&str]) -> Result<Ended, String> {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let mut command = self.command(ranks, role, folder.path());
-        command.args(options).arg(std::env::current_exe().map_err(|e| e.to_string())?);
+        command
+            .args(options)
+            .arg(std::env::current_exe().map_err(|e| e.to_string())?);
         let output = limited(command)?;
         let read = |rank: usize| std::fs::read_to_string(folder.path().join(rank.to_string())).ok();
         let found = (0..ranks).map(read).collect();
@@ -240,13 +252,18 @@ impl Ended {
 
     /// Whether the first so many ranks wrote something that contains a text.
     fn all(&self, ranks: usize, text: &str) -> bool {
-        self.found[..ranks].iter().all(|found| found.as_ref().is_some_and(|found| found.contains(text)))
+        self.found[..ranks]
+            .iter()
+            .all(|found| found.as_ref().is_some_and(|found| found.contains(text)))
     }
 }
 
 /// A command that may hang.
 fn limited(mut command: Command) -> Result<Output, String> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
     let (id, begun) = (child.id().to_string(), Instant::now());
     let waits = std::thread::spawn(move || child.wait_with_output());
@@ -257,7 +274,10 @@ fn limited(mut command: Command) -> Result<Output, String> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    waits.join().map_err(|_| "no output".to_owned())?.map_err(|e| e.to_string())
+    waits
+        .join()
+        .map_err(|_| "no output".to_owned())?
+        .map_err(|e| e.to_string())
 }
 
 fn holds(holds: bool, ended: &Ended) -> Result<(), Failed> {
@@ -315,7 +335,10 @@ fn of(launcher: &Launcher, trials: &mut Vec<Trial>) {
         Box::new(|launcher| {
             let ended = launcher.start(3, "aborts", &[])?;
             let says = ended.told().contains("rank 2 of 3 gives up: its disk is full");
-            holds(says && !ended.output.status.success() && ended.found.iter().all(Option::is_none), &ended)
+            holds(
+                says && !ended.output.status.success() && ended.found.iter().all(Option::is_none),
+                &ended,
+            )
         }),
     );
     if launcher.kind == Kind::OpenMpi5 {
