@@ -130,9 +130,17 @@ impl Notes {
         self.settle()
     }
 
-    /// Whether another one waits in a call.
+    /// Which call a rank waits in, as far as it has told.
+    fn waits_in(&self, other: usize) -> u64 {
+        match self.heard[other] {
+            Some(Note::Here(call)) => call,
+            _ => 0,
+        }
+    }
+
+    /// Whether another one waits in a call, or still in the one before.
     pub(crate) fn waited_for(&self, call: u64) -> bool {
-        self.heard.contains(&Some(Note::Here(call)))
+        self.others().any(|other| self.waits_in(other) + 1 >= call.max(2))
     }
 
     /// What those who have left or given up make of a call.
@@ -152,10 +160,12 @@ impl Notes {
         Err(Lost::named(vec![rank], what))
     }
 
-    /// Who has not come to a call, as far as is known.
+    /// Who has not come to a call, as far as is known: those that are furthest behind, since the others may wait for them.
     pub(crate) fn missing(&self, call: u64) -> Vec<usize> {
-        self.others()
-            .filter(|&other| self.heard[other] != Some(Note::Here(call)))
-            .collect()
+        let last = self.others().map(|other| self.waits_in(other)).min();
+        let Some(last) = last.filter(|&last| last < call) else {
+            return Vec::new();
+        };
+        self.others().filter(|&other| self.waits_in(other) == last).collect()
     }
 }
