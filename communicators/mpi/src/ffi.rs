@@ -15,7 +15,7 @@ use polygrad_core::{Error, ErrorKind};
 #[repr(transparent)]
 pub(crate) struct Handle(*mut c_void);
 
-// SAFETY: a handle is a name, which only MPI looks behind; MPI is asked for MPI_THREAD_SERIALIZED, and called by one thread at a time.
+// SAFETY: a handle is a name, which only MPI looks behind; what may come from two threads at once is MPI_Abort alone.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -213,14 +213,12 @@ impl Mpi {
     /// Starts it, if it has not been started; gives whether any thread may call it. Errors are returned from now on.
     pub(crate) fn start(&self, started: bool) -> Result<bool, Failed> {
         let serialized = self.constants.serialized;
-        let level = match started {
-            // SAFETY: MPI takes no arguments where it is given none.
-            false => {
-                self.number(|level| unsafe { (self.functions.init_thread)(null_mut(), null_mut(), serialized, level) })
-            }
+        let level = self.number(|level| match started {
             // SAFETY: it has been started.
-            true => self.number(|level| unsafe { (self.functions.query_thread)(level) }),
-        }?;
+            true => unsafe { (self.functions.query_thread)(level) },
+            // SAFETY: MPI takes no arguments where it is given none.
+            false => unsafe { (self.functions.init_thread)(null_mut(), null_mut(), serialized, level) },
+        })?;
         for comm in [self.constants.world, self.constants.this] {
             self.returns_errors(Comm(comm))?;
         }

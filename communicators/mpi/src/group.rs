@@ -1,17 +1,15 @@
 //! A group of processes, and its collectives.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polygrad_core::communicator::{Communicator, HostBuffer, HostSlice, HostSliceMut, Reduction, check};
-use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_core::{Error, Result};
 
-use crate::ffi::{self, Comm, Memory};
-use crate::find;
+use crate::ffi::{Comm, Failed, Memory, Mpi as Library, Request};
 use crate::notes::{Note, Notes};
+use crate::session::{START, Session};
 use crate::waiting::{Lost, Waiting};
 use crate::wire::Wire;
 
@@ -19,9 +17,8 @@ use crate::wire::Wire;
 const PIECE: usize = 1 << 25;
 /// How long a rank that gives up waits for the others to hear of it.
 const FAREWELL: Duration = Duration::from_millis(50);
-
-/// MPI, which starts once in a process.
-static STARTED: AtomicBool = AtomicBool::new(false);
+/// How much longer than its time limit a call may take that knows more than that it took too long.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// One process's end of a group of processes that `mpirun` started.
 pub struct Mpi {
@@ -33,77 +30,56 @@ pub struct Mpi {
     state: Mutex<State>,
 }
 
-struct Session {
-    library: &'static ffi::Mpi,
-    name: String,
-    /// Whether it was started here.
-    ours: bool,
-    /// Whether all ranks left together.
-    clean: AtomicBool,
-}
-
 struct State {
     failed: Option<Lost>,
     calls: u64,
     /// What the last call used, so that the next one need not ask for it.
     memory: Memory,
-    notes: Notes,
+    /// The thread of MPI has them while it works.
+    notes: Arc<Mutex<Notes>>,
 }
 
 /// A collective while it is made.
 struct Running<'a> {
-    waiting: Waiting<'a>,
-    memory: &'a mut Memory,
+    group: &'a Mpi,
+    state: &'a mut State,
+    begun: Instant,
 }
 
 impl Mpi {
     /// Loads MPI, starts it and joins the group of all processes. A process that `mpirun` did not start is a group of its own.
     ///
     /// # Errors
-    /// [`BackendUnavailable`](ErrorKind::BackendUnavailable) without an MPI, and with another one than the processes were started by; a second call
-    /// in a process.
+    /// [`BackendUnavailable`](polygrad_core::ErrorKind::BackendUnavailable) without an MPI, and with another one than the processes were
+    /// started by; [`InvalidArgument`](polygrad_core::ErrorKind::InvalidArgument) for a second call in a process;
+    /// [`Communication`](polygrad_core::ErrorKind::Communication) when the others do not come in time.
     pub fn init(timeout: Duration) -> Result<Self> {
-        let library = find::load()?;
-        let (started, over) = library.state()?;
-        if STARTED.swap(true, Ordering::SeqCst) || over {
-            let message = "MPI has been started before, and starts once in a process";
-            return Err(Error::invalid(message).with_hint("share the communicator in an Arc"));
-        }
-        if !library.start(started)? {
-            let message = "MPI was built or started for programs of one thread";
-            return Err(
-                Error::new(ErrorKind::BackendUnavailable, message).with_hint("it has to grant MPI_THREAD_SERIALIZED")
-            );
-        }
-        let session = Session {
-            library,
-            name: named(&library.version()?),
-            ours: !started,
-            clean: AtomicBool::new(false),
-        };
-        let size = library.size(library.world())?;
-        if let Some(launched) = find::launched(|name| std::env::var_os(name)).filter(|&count| count != size) {
-            let message = format!(
-                "{} finds {size} of the {launched} processes: another MPI started them",
-                session.name
-            );
-            let hint = format!(
-                "use the mpirun of {}, or let {} name the library of the other",
-                session.name,
-                find::VARIABLE
-            );
-            return Err(Error::new(ErrorKind::BackendUnavailable, message).with_hint(hint));
-        }
-        let comm = library.duplicate(library.world())?;
-        Self::of(Arc::new(session), comm, timeout)
+        let session = Arc::new(Session::start(timeout)?);
+        let library = session.library;
+        Self::of(&session, timeout, START.max(timeout), move || {
+            library.duplicate(library.world())
+        })
     }
 
-    fn of(session: Arc<Session>, comm: Comm, timeout: Duration) -> Result<Self> {
+    /// A group that the thread of MPI makes.
+    fn of(
+        session: &Arc<Session>,
+        timeout: Duration,
+        limit: Duration,
+        f: impl FnOnce() -> Result<Comm, Failed> + Send + 'static,
+    ) -> Result<Self> {
         let library = session.library;
-        let (rank, size) = (library.rank(comm)?, library.size(comm)?);
-        let notes = Notes::new(library, library.duplicate(comm)?, rank, size);
+        let made = session.within(limit, move || {
+            let comm = f()?;
+            let (rank, size) = (library.rank(comm)?, library.size(comm)?);
+            let mut notes = Notes::new(library, library.duplicate(comm)?, rank, size);
+            notes.greet()?;
+            Ok::<_, Failed>((comm, rank, size, notes))
+        });
+        let late = || Error::communication(format!("not every rank came to form a group within {limit:?}"));
+        let (comm, rank, size, notes) = made.ok_or_else(late)??;
         Ok(Self {
-            session,
+            session: Arc::clone(session),
             comm,
             rank,
             size,
@@ -112,7 +88,7 @@ impl Mpi {
                 failed: None,
                 calls: 0,
                 memory: Memory::default(),
-                notes,
+                notes: Arc::new(Mutex::new(notes)),
             }),
         })
     }
@@ -124,37 +100,27 @@ impl Mpi {
         (send, receive): (usize, usize),
         f: impl FnOnce(&mut Running<'_>) -> Result<(), Lost>,
     ) -> Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State {
-            failed,
-            calls,
-            memory,
-            notes,
-        } = &mut *state;
-        if let Some(lost) = failed {
+        let (group, begun) = (self, Instant::now());
+        let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lost) = &state.failed {
             return Err(lost.error().with_op(name));
         }
+        let memory = &mut state.memory;
         let room = reserve(&mut memory.send, send).and_then(|()| reserve(&mut memory.receive, receive));
         room.map_err(|e| e.with_op(name))?;
-        *calls += 1;
-        let note = Note::Here(*calls);
-        let waiting = Waiting::new(self.session.library, self.comm, notes, note, self.timeout);
-        let Err(lost) = f(&mut Running { waiting, memory }) else {
-            return Ok(());
-        };
-        let error = lost.error().with_op(name);
-        // Who is not reached hears of it by its own time limit.
-        let _ = notes.tell(Note::GaveUp(lost.rank()));
-        notes.flush(FAREWELL);
-        *failed = Some(lost);
-        Err(error)
+        state.calls += 1;
+        let mut running = Running { group, state, begun };
+        f(&mut running).map_err(|lost| {
+            let error = lost.error().with_op(name);
+            running.state.failed = Some(lost);
+            error
+        })
     }
 
     /// What a collective of nothing does.
     fn meet(&self, name: &'static str) -> Result<()> {
         self.call(name, (0, 0), |call| {
-            let barrier = call.waiting.library.barrier(call.waiting.comm);
-            call.waiting.complete(barrier, 0).map(drop)
+            call.make(0, |library, comm, _| library.barrier(comm))
         })
     }
 
@@ -165,8 +131,29 @@ impl Mpi {
 }
 
 impl Running<'_> {
-    fn library(&self) -> (&'static ffi::Mpi, Comm) {
-        (self.waiting.library, self.waiting.comm)
+    /// Lets MPI do something with the memory, of which so many bytes travel, and waits for it.
+    fn make(
+        &mut self,
+        bytes: usize,
+        f: impl FnOnce(&Library, Comm, Memory) -> Result<Request, Failed> + Send + 'static,
+    ) -> Result<(), Lost> {
+        let (library, comm, timeout) = (self.group.session.library, self.group.comm, self.group.timeout);
+        let (memory, notes) = (std::mem::take(&mut self.state.memory), Arc::clone(&self.state.notes));
+        let (note, begun) = (Note::Here(self.state.calls), self.begun);
+        let limit = (timeout + GRACE).saturating_sub(begun.elapsed());
+        let made = self.group.session.within(limit, move || {
+            let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = Waiting::new(library, comm, &mut notes, note, timeout, begun);
+            let done = waiting.complete(f(library, comm, memory), bytes);
+            done.inspect_err(|lost| {
+                // Who is not reached hears of it by its own time limit.
+                let _ = notes.tell(Note::GaveUp(lost.rank()));
+                notes.flush(FAREWELL);
+            })
+        });
+        let hangs = || format!("MPI does not return within {timeout:?}: a rank is gone, or too late");
+        self.state.memory = made.unwrap_or_else(|| Err(Lost::named(Vec::new(), hangs())))?;
+        Ok(())
     }
 }
 
@@ -175,17 +162,6 @@ fn reserve(buffer: &mut HostBuffer, len: usize) -> Result<()> {
         *buffer = HostBuffer::new(len)?;
     }
     Ok(())
-}
-
-/// `Open MPI v5.0.11, package: ...` and `MPICH Version: 5.0.2` as `Open MPI 5.0.11` and `MPICH 5.0.2`.
-fn named(version: &str) -> String {
-    let first = version.lines().next().unwrap_or_default();
-    let first = first.split(',').next().unwrap_or_default().replace("Version:", " ");
-    let words = first.split_whitespace().map(|word| match word.strip_prefix('v') {
-        Some(number) if number.starts_with(|c: char| c.is_ascii_digit()) => number,
-        _ => word,
-    });
-    words.collect::<Vec<_>>().join(" ")
 }
 
 impl Communicator for Mpi {
@@ -214,14 +190,13 @@ impl Communicator for Mpi {
         let (bytes, wide) = (values.dtype().size(), wire.datatype.size());
         let most = self.piece(wide, 1).min(values.len());
         self.call("all_reduce", (0, most * wide), |call| {
-            let (library, comm) = call.library();
             for piece in values.bytes_mut().chunks_mut(most * bytes) {
                 let count = piece.len() / bytes;
-                let mut memory = std::mem::take(call.memory);
-                wire.encode(piece, &mut memory.receive.bytes_mut()[..count * wide]);
-                let request = library.all_reduce(comm, memory, count, wire.datatype, wire.operation());
-                *call.memory = call.waiting.complete(request, count * wide)?;
-                wire.decode(&call.memory.receive.bytes()[..count * wide], piece);
+                wire.encode(piece, &mut call.state.memory.receive.bytes_mut()[..count * wide]);
+                call.make(count * wide, move |library, comm, memory| {
+                    library.all_reduce(comm, memory, count, wire.datatype, wire.operation())
+                })?;
+                wire.decode(&call.state.memory.receive.bytes()[..count * wide], piece);
             }
             Ok(())
         })
@@ -236,18 +211,17 @@ impl Communicator for Mpi {
         let (bytes, wide, size) = (values.dtype().size(), wire.datatype.size(), self.size);
         let most = self.piece(wide, size).min(own.len());
         self.call("reduce_scatter", (most * wide * size, most * wide), |call| {
-            let (library, comm) = call.library();
             let part = own.bytes_mut().len();
             for (index, piece) in own.bytes_mut().chunks_mut(most * bytes).enumerate() {
                 let (from, count) = (index * most * bytes, piece.len() / bytes);
-                let mut memory = std::mem::take(call.memory);
-                let places = memory.send.bytes_mut().chunks_exact_mut(count * wide);
+                let places = call.state.memory.send.bytes_mut().chunks_exact_mut(count * wide);
                 for (place, values) in places.zip(values.bytes().chunks_exact(part)) {
                     wire.encode(&values[from..from + piece.len()], place);
                 }
-                let request = library.reduce_scatter(comm, memory, (count, size), wire.datatype, wire.operation());
-                *call.memory = call.waiting.complete(request, count * wide * size)?;
-                wire.decode(&call.memory.receive.bytes()[..count * wide], piece);
+                call.make(count * wide * size, move |library, comm, memory| {
+                    library.reduce_scatter(comm, memory, (count, size), wire.datatype, wire.operation())
+                })?;
+                wire.decode(&call.state.memory.receive.bytes()[..count * wide], piece);
             }
             Ok(())
         })
@@ -261,14 +235,13 @@ impl Communicator for Mpi {
         let (own, size) = (own.bytes(), self.size);
         let most = self.piece(1, size).min(own.len());
         self.call("all_gather", (most, most * size), |call| {
-            let (library, comm) = call.library();
             for (index, piece) in own.chunks(most).enumerate() {
                 let (from, count) = (index * most, piece.len());
-                let mut memory = std::mem::take(call.memory);
-                memory.send.bytes_mut()[..count].copy_from_slice(piece);
-                let request = library.all_gather(comm, memory, (count, size));
-                *call.memory = call.waiting.complete(request, count * size)?;
-                let parts = call.memory.receive.bytes().chunks_exact(count);
+                call.state.memory.send.bytes_mut()[..count].copy_from_slice(piece);
+                call.make(count * size, move |library, comm, memory| {
+                    library.all_gather(comm, memory, (count, size))
+                })?;
+                let parts = call.state.memory.receive.bytes().chunks_exact(count);
                 for (part, place) in parts.zip(all.bytes_mut().chunks_exact_mut(own.len())) {
                     place[from..from + count].copy_from_slice(part);
                 }
@@ -285,15 +258,15 @@ impl Communicator for Mpi {
         let bytes = values.bytes_mut();
         let most = self.piece(1, 1).min(bytes.len());
         self.call("broadcast", (0, most), |call| {
-            let (library, comm) = call.library();
             for piece in bytes.chunks_mut(most) {
-                let mut memory = std::mem::take(call.memory);
+                let count = piece.len();
                 if root == self.rank {
-                    memory.receive.bytes_mut()[..piece.len()].copy_from_slice(piece);
+                    call.state.memory.receive.bytes_mut()[..count].copy_from_slice(piece);
                 }
-                let request = library.broadcast(comm, memory, piece.len(), root);
-                *call.memory = call.waiting.complete(request, piece.len())?;
-                piece.copy_from_slice(&call.memory.receive.bytes()[..piece.len()]);
+                call.make(count, move |library, comm, memory| {
+                    library.broadcast(comm, memory, count, root)
+                })?;
+                piece.copy_from_slice(&call.state.memory.receive.bytes()[..count]);
             }
             Ok(())
         })
@@ -317,20 +290,12 @@ impl Communicator for Mpi {
         state
             .failed
             .get_or_insert_with(|| Lost::named(Vec::new(), "the group has been shrunk".to_owned()));
-        let (session, comm, notes) = (Arc::clone(&self.session), self.comm, state.notes.comm());
-        let (timeout, (done, waits)) = (self.timeout, mpsc::channel());
-        // It may wait without end for one that is alive and does not come.
-        std::thread::spawn(move || {
-            let shrunk = library.shrink(comm, notes).map_err(Error::from);
-            let _ = done.send(shrunk.and_then(|comm| Self::of(session, comm, timeout)));
+        let (comm, notes) = (self.comm, Arc::clone(&state.notes));
+        let group = Self::of(&self.session, self.timeout, self.timeout, move || {
+            let notes = notes.lock().unwrap_or_else(PoisonError::into_inner).comm();
+            library.shrink(comm, notes)
         });
-        match waits.recv_timeout(timeout) {
-            Ok(group) => Ok(Arc::new(group.map_err(|e| e.with_op("shrink"))?)),
-            Err(_) => {
-                let message = format!("not every rank that is left came to agree within {timeout:?}");
-                Err(Error::communication(message).with_op("shrink"))
-            }
-        }
+        Ok(Arc::new(group.map_err(|e| e.with_op("shrink"))?))
     }
 
     fn abort(&self, why: &str) {
@@ -345,22 +310,18 @@ impl Drop for Mpi {
         if state.failed.is_some() || std::thread::panicking() {
             return;
         }
-        // Not on the group itself, where others may be in a collective.
-        let (library, notes) = (self.session.library, &mut state.notes);
-        let comm = notes.comm();
-        let mut waiting = Waiting::new(library, comm, notes, Note::Left(state.calls), self.timeout);
-        if waiting.complete(library.barrier(comm), 0).is_ok() {
-            let _ = state.notes.listen();
-            self.session.clean.store(true, Ordering::SeqCst);
-        }
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // It would wait for those who are gone.
-        if self.ours && self.clean.load(Ordering::SeqCst) {
-            let _ = self.library.finalize();
+        let (library, timeout, notes) = (self.session.library, self.timeout, Arc::clone(&state.notes));
+        let note = Note::Left(state.calls);
+        let left = self.session.within(timeout + GRACE, move || {
+            let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+            // Not on the group itself, where others may be in a collective.
+            let comm = notes.comm();
+            let mut waiting = Waiting::new(library, comm, &mut notes, note, timeout, Instant::now());
+            let left = waiting.complete(library.barrier(comm), 0);
+            left.is_ok() && notes.listen().is_ok()
+        });
+        if left == Some(true) {
+            self.session.ends_well();
         }
     }
 }
@@ -368,17 +329,5 @@ impl Drop for Session {
 impl fmt::Debug for Mpi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (rank {} of {})", self.session.name, self.rank, self.size)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::named;
-
-    #[test]
-    fn names_are_short() {
-        let open_mpi = "Open MPI v5.0.11, package: Open MPI x@y Distribution, ident: 5.0.11, repo rev: v5.0.11";
-        assert_eq!(named(open_mpi), "Open MPI 5.0.11");
-        assert_eq!(named("MPICH Version:      5.0.2\nMPICH Release date: 1"), "MPICH 5.0.2");
     }
 }

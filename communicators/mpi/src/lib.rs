@@ -25,6 +25,7 @@ mod ffi;
 mod find;
 mod group;
 mod notes;
+mod session;
 mod waiting;
 mod wire;
 

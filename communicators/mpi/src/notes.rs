@@ -20,6 +20,9 @@ pub(crate) enum Note {
 
 type Words = [u64; 2];
 
+/// More would be too many connections of a process.
+const MOST_GREETED: usize = 256;
+
 impl Note {
     fn words(self) -> Words {
         match self {
@@ -68,6 +71,19 @@ impl Notes {
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let rank = self.rank;
         (0..self.heard.len()).filter(move |&other| other != rank)
+    }
+
+    /// Says hello, since MPI may wait without end for one that it has not met before and that is gone. Every rank calls it.
+    pub(crate) fn greet(&mut self) -> Result<(), Failed> {
+        if self.heard.len() > MOST_GREETED {
+            return Ok(());
+        }
+        self.tell(Note::Here(0))?;
+        while self.others().any(|other| self.heard[other].is_none()) {
+            self.listen()?;
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// Tells all others, once.

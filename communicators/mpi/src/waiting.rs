@@ -50,19 +50,25 @@ impl Lost {
 
 /// One collective that is being waited for.
 pub(crate) struct Waiting<'a> {
-    pub(crate) library: &'static Mpi,
-    pub(crate) comm: Comm,
-    pub(crate) notes: &'a mut Notes,
+    library: &'static Mpi,
+    comm: Comm,
+    notes: &'a mut Notes,
     /// What this rank tells those who wait for it.
-    pub(crate) note: Note,
-    pub(crate) timeout: Duration,
+    note: Note,
+    timeout: Duration,
     begun: Instant,
     listened: Instant,
 }
 
 impl<'a> Waiting<'a> {
-    pub(crate) fn new(library: &'static Mpi, comm: Comm, notes: &'a mut Notes, note: Note, timeout: Duration) -> Self {
-        let begun = Instant::now();
+    pub(crate) fn new(
+        library: &'static Mpi,
+        comm: Comm,
+        notes: &'a mut Notes,
+        note: Note,
+        timeout: Duration,
+        begun: Instant,
+    ) -> Self {
         Self {
             library,
             comm,
@@ -70,7 +76,7 @@ impl<'a> Waiting<'a> {
             note,
             timeout,
             begun,
-            listened: begun,
+            listened: Instant::now(),
         }
     }
 

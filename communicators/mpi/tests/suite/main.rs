@@ -163,9 +163,11 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
+type Test = Box<dyn Fn(&Launcher) -> Result<(), Failed> + Send>;
+
 fn of(launcher: &Launcher, trials: &mut Vec<Trial>) {
     let name = &launcher.name;
-    let mut add = |what: String, test: Box<dyn Fn(&Launcher) -> Result<(), Failed> + Send>| {
+    let mut add = |what: String, test: Test| {
         let launcher = launcher.clone();
         trials.push(Trial::test(format!("{name} {what}"), move || test(&launcher)));
     };
