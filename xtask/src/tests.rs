@@ -1,7 +1,7 @@
 //! All tests, in one build with every feature that can be set up: those of the README's command, those of the members that are not default
 //! ones, and those that features change.
 
-use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
+use crate::{blas, cargo, mpi, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
 const FEATURES: &[&str] = &[
@@ -34,7 +34,7 @@ struct SetUp {
 
 type Environment = Vec<(String, String)>;
 
-const SET_UPS: [SetUp; 5] = [
+const SET_UPS: [SetUp; 7] = [
     SetUp {
         name: "blas",
         packages: &[],
@@ -65,12 +65,27 @@ const SET_UPS: [SetUp; 5] = [
         features: &["polygrad-cli/ort", "polygrad-judging/ort"],
         prepare: onnxruntime::environment,
     },
+    SetUp {
+        name: "mpi",
+        packages: &["polygrad-mpi"],
+        features: &[],
+        prepare: mpi::environment,
+    },
+    SetUp {
+        name: "mpi of the system",
+        packages: &[],
+        features: &[],
+        prepare: mpi::of_system,
+    },
 ];
 
-/// Adds a variable; folders of libraries come after those that others have put there.
+/// Variables that hold lists, as `PATH` does.
+const LISTS: [&str; 2] = ["LD_LIBRARY_PATH", "POLYGRAD_MPI_LAUNCHERS"];
+
+/// Adds a variable; what is in a list comes after what others have put there.
 fn add(environment: &mut Environment, (name, value): (String, String)) {
     match environment.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, folders)) if name == "LD_LIBRARY_PATH" => *folders = format!("{folders}:{value}"),
+        Some((_, list)) if LISTS.contains(&name.as_str()) => *list = format!("{list}:{value}"),
         _ => environment.push((name, value)),
     }
 }
