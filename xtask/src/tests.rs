@@ -18,6 +18,7 @@ const FEATURES: &[&str] = &[
     "polygrad-cli/burn",
     "polygrad/burn-tensor",
     "polygrad-cli/luminal",
+    "polygrad-cli/mpi",
     "polygrad-cli/rten",
     "polygrad-judging/rten",
 ];
