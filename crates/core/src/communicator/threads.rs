@@ -361,7 +361,11 @@ mod tests {
                         .map(|()| values[0])
                 };
                 // Rank 0 waits in one group while rank 1 waits in another.
-                let (early, late) = if end.rank() == 0 { (&second, &third) } else { (&third, &second) };
+                let (early, late) = if end.rank() == 0 {
+                    (&second, &third)
+                } else {
+                    (&third, &second)
+                };
                 let sums = std::thread::scope(|scope| {
                     let other = scope.spawn(|| sum(early, 10).unwrap());
                     std::thread::sleep(Duration::from_millis(20));
