@@ -1,15 +1,18 @@
-"""Record how PyTorch's DistributedDataParallel trains small models on Gloo: the losses that Polygrad's ranks must find from the same weights and data.
+"""Record how PyTorch's DistributedDataParallel trains small models on Gloo.
 
     python3 scripts/compare_ddp.py
 
-Writes crates/train/tests/data/ddp: `ddp.safetensors`, the initial weights and the data of each model, and `losses.json`, for 2 and 3 ranks the mean loss
-of the joined batch in each of 50 steps. crates/train/tests/ddp_values.rs reads both.
+Writes crates/train/tests/data/ddp: `ddp.safetensors`, the initial weights and the data of each model, and
+`losses.json`, for 2 and 3 ranks the mean loss of the joined batch in each of 50 steps.
+crates/train/tests/ddp_values.rs starts from the same weights and data and has to find the same losses.
 
-A step takes 4 examples for each rank, in order, the first part for rank 0; at the end of the data the rest is split as evenly as it goes (`lstm`), and each
-rank's loss counts by its examples. `gpt` adds up two such batches for a step and clips. PyTorch's SyncBatchNorm takes no tensors of the
-CPU: `cnn_sync` is what it is defined by, plain batch normalisation in one process on the joined batch.
+A step takes 4 examples for each rank, in order, the first part for rank 0; at the end of the data the rest is
+split as evenly as it goes (`lstm`), and each rank's loss counts by its examples. `gpt` adds up two such batches for
+a step and clips. PyTorch's SyncBatchNorm takes no tensors of the CPU: `cnn_sync` is what it is defined by, plain
+batch normalisation in one process on the joined batch.
 
-Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11 on x86-64, one thread for each rank; any CPU build of PyTorch with Gloo runs it.
+Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11 on x86-64, one thread for each rank; any CPU build of
+PyTorch with Gloo runs it.
 """
 
 import contextlib

@@ -88,8 +88,8 @@ pub trait Communicator: Debug + Send + Sync {
     /// Those of the engine.
     fn barrier(&self) -> Result<()>;
 
-    /// A second group of the same ranks, whose collectives do not mix with this one's: one thread may make those of one group while another makes
-    /// those of the other, in any order. Every rank has to call it, as a collective.
+    /// A second group of the same ranks, whose collectives do not mix with this one's: one thread may make those of one group while another
+    /// makes those of the other, in any order. Every rank has to call it, as a collective.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) by default; those of the engine.

@@ -9,8 +9,9 @@ use crate::{Buffer, Init, Mode, Module, Param, watch};
 /// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of `[N, C, …]` is brought to
 /// mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
 ///
-/// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in evaluation the
-/// running ones are used. Names and behaviour are PyTorch's. [`sync_batch_norm`](crate::sync_batch_norm) takes the batches of several processes for one.
+/// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in evaluation the running
+/// ones are used. Names and behaviour are PyTorch's. [`sync_batch_norm`](crate::sync_batch_norm) takes the batches of several processes for
+/// one.
 ///
 /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
 #[derive(Debug, Module)]

@@ -108,7 +108,7 @@ fn compare(device: &Device, make: Make, shape: &[usize], outputs: usize, dtype: 
         let mut dims = vec![count];
         dims.extend(shape);
         // Far from 0, where sums of squares would lose what they are for.
-        let x = (randn(&dims, device) * 2.0).unwrap().add(&randn(&[1], device)).unwrap();
+        let x = (randn(&dims, device) * 2.0).unwrap();
         let x = (x + 20.0).unwrap().to_dtype(dtype).unwrap();
         let slopes = randn(&[count, outputs], device).to_dtype(dtype).unwrap();
         let passes = |model: &Sequential, x: &Tensor, slopes: &Tensor| {
@@ -512,6 +512,11 @@ fn what_cannot_be_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("single has no second group"), "{error}");
     assert!(SyncGroup::of(&layer).is_none());
+    // Nor is one asked for where there is nothing to synchronize.
+    assert_eq!(
+        sync_batch_norm(&Linear::new(1, 1, device).unwrap(), &Single(None)).unwrap(),
+        0
+    );
 
     ranks(2, |group| {
         let layer = BatchNorm1d::<AnyBackend>::new(1, device).unwrap();
