@@ -98,8 +98,13 @@ impl Communicator for Checked {
     }
 
     fn barrier(&self) -> Result<()> {
-        self.compare(Call::barrier())?;
+        self.compare(Call::bare(Collective::Barrier))?;
         self.inner.barrier()
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.compare(Call::bare(Collective::Duplicate))?;
+        Ok(Arc::new(Self::new(self.inner.duplicate()?)))
     }
 
     fn shrink(&self) -> Result<Arc<dyn Communicator>> {
