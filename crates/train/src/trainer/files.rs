@@ -118,6 +118,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             Some(_) => Found::New,
         };
         if let Some(ranks) = &mut self.ranks {
+            ranks.find_sync(&*self.model);
             found = ranks.agree(found)?;
         }
         if let Some(ranks) = self.ranks.as_mut().filter(|_| found != Found::Nothing) {

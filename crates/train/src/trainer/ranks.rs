@@ -7,7 +7,7 @@ use std::sync::Arc;
 use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, Reduction};
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_data::DataLoader;
-use polygrad_nn::{Checkpoint, Module};
+use polygrad_nn::{Checkpoint, Module, SyncGroup, sync_batch_norm};
 use polygrad_tensor::{GeneratorState, Gradients, Tensor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,6 +24,8 @@ pub(super) struct Ranks {
     agreed: bool,
     /// The run that rank 0 keeps.
     pub(super) run: Option<SharedRun>,
+    /// What the model's batch normalisations are synchronized by, if they are.
+    sync: Option<Arc<SyncGroup>>,
     /// What is added to the figures once the gradients of all ranks are there.
     pub(super) pending: Vec<Step>,
     /// Examples of all ranks whose gradients are being added up.
@@ -61,6 +63,7 @@ impl Ranks {
             wishes: false,
             agreed: false,
             run: None,
+            sync: None,
             pending: Vec::new(),
             examples: 0,
         }
@@ -80,6 +83,9 @@ impl Ranks {
     pub(super) fn enter(&mut self, own: u64, examples: u64, is_full: bool) {
         self.examples += examples;
         let weight = own as f64 / examples.max(1) as f64;
+        if let Some(sync) = &self.sync {
+            sync.set_weight(weight);
+        }
         self.parallel.set_round(weight, is_full, self.wishes);
     }
 
@@ -128,6 +134,20 @@ impl Ranks {
         self.parallel.rejoin(group)?;
         self.examples = 0;
         self.pending.clear();
+        Ok(())
+    }
+
+    /// Takes down what the model is synchronized by.
+    pub(super) fn find_sync(&mut self, model: &impl Module) {
+        self.sync = SyncGroup::of(model);
+    }
+
+    /// Synchronizes the model anew, if it was, over the group as it is now.
+    pub(super) fn sync_again(&mut self, model: &impl Module) -> Result<()> {
+        if self.sync.is_some() {
+            sync_batch_norm(model, &*self.communicator())?;
+            self.find_sync(model);
+        }
         Ok(())
     }
 

@@ -46,6 +46,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             return Ok(None);
         }
         ranks.rejoin(&group)?;
+        ranks.sync_again(&*self.model)?;
         let own: Stand = [
             self.step.cast_signed(),
             self.committed.epoch.cast_signed(),
