@@ -35,6 +35,7 @@ pub(super) fn all(rank: &mut Rank, most: usize) -> Result<()> {
     long(rank, most)?;
     refusals(rank)?;
     threads(rank)?;
+    second_groups(rank)?;
     tensors(rank)?;
     mismatches(rank)?;
     every_rank_passes(rank)
@@ -342,6 +343,44 @@ fn threads(rank: &mut Rank) -> Result<()> {
         holds(rank, "from the old one", different(&got, &joined(&all)?));
     }
     rank.compare()
+}
+
+/// While some ranks wait in one group, others wait in the other.
+fn second_groups(rank: &mut Rank) -> Result<()> {
+    rank.case("duplicate");
+    let first = rank.comm()?;
+    let second = match first.duplicate() {
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+        found => found?,
+    };
+    let same = (second.rank(), second.size()) == (first.rank(), first.size());
+    rank.expect(same, || "other ranks".to_owned());
+    let sum = |group: &dyn Communicator, value: i64| {
+        let mut values = [value];
+        group.all_reduce(HostSliceMut::new(&mut values), Reduction::Sum)?;
+        Ok::<_, polygrad_core::Error>(values[0])
+    };
+    let size = rank.size() as i64;
+    for _ in 0..10 {
+        let (early, late) = match rank.rank() {
+            0 => ((&*second, 100), (&*first, 1)),
+            _ => ((&*first, 1), (&*second, 100)),
+        };
+        let sums = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| sum(early.0, early.1));
+            std::thread::sleep(Duration::from_millis(2));
+            let own = sum(late.0, late.1);
+            (waits.join(), own)
+        });
+        let (Ok(waited), own) = sums else {
+            rank.fails("a thread panics".to_owned());
+            return Ok(());
+        };
+        let (waited, own) = (waited?, own?);
+        let right = (waited, own) == (early.1 * size, late.1 * size);
+        rank.expect(right, || format!("the sums are {waited} and {own}"));
+    }
+    Ok(())
 }
 
 fn tensors(rank: &mut Rank) -> Result<()> {

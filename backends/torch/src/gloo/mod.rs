@@ -25,6 +25,7 @@ mod peers;
 
 use std::fmt;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -48,9 +49,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// - When a collective fails, the ranks tell each other through the store, and who does not is named; that takes up to 2 s. One that computes
 ///   for longer than that while another dies may be named in its place.
 pub struct Gloo {
+    options: GlooOptions,
     peers: Peers,
     timeout: Duration,
     state: Mutex<State>,
+    /// Second groups so far.
+    duplicates: AtomicUsize,
 }
 
 enum State {
@@ -66,7 +70,7 @@ impl Gloo {
     /// time limit.
     pub fn new(options: &GlooOptions) -> Result<Self> {
         options.check()?;
-        Self::met(options).map_err(|e| e.with_op("gloo"))
+        Self::met(options, options.serve && options.rank == 0).map_err(|e| e.with_op("gloo"))
     }
 
     /// The same with [`GlooOptions::from_env`].
@@ -77,10 +81,11 @@ impl Gloo {
         Self::new(&GlooOptions::from_env(timeout)?)
     }
 
-    fn met(options: &GlooOptions) -> Result<Self> {
+    /// Whether this process `serves` the store.
+    fn met(options: &GlooOptions, serves: bool) -> Result<Self> {
         let (rank, size, timeout) = (options.rank, options.size, options.timeout);
         let peers = Peers {
-            store: Arc::new(store(options)?),
+            store: Arc::new(store(options, serves)?),
             rank,
             size,
             host: options.serve.then_some(0),
@@ -92,9 +97,11 @@ impl Gloo {
             Err(said) => return Err(peers.blame(format!("cannot connect: {said}"), timeout).error()),
         };
         Ok(Self {
+            options: options.clone(),
             peers,
             timeout,
             state: Mutex::new(State::Connected(group)),
+            duplicates: AtomicUsize::new(0),
         })
     }
 
@@ -150,7 +157,7 @@ impl Gloo {
 }
 
 /// Where the ranks meet.
-fn store(options: &GlooOptions) -> Result<Store> {
+fn store(options: &GlooOptions, serves: bool) -> Result<Store> {
     let GlooOptions {
         host,
         port,
@@ -158,8 +165,7 @@ fn store(options: &GlooOptions) -> Result<Store> {
         timeout,
         ..
     } = options;
-    let serve = options.serve && options.rank == 0;
-    if serve {
+    if serves {
         return Store::connect(host, *port, group, true, *timeout).map_err(|said| {
             Error::communication(format!("rank 0 cannot serve the store at port {port}: {said}"))
                 .with_hint("set MASTER_PORT to a port that nobody uses")
@@ -245,6 +251,17 @@ impl Communicator for Gloo {
 
     fn barrier(&self) -> Result<()> {
         self.collective("barrier", Group::barrier)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        let number = self.duplicates.fetch_add(1, Ordering::Relaxed);
+        let options = GlooOptions {
+            group: format!("{}/duplicate_{number}", self.options.group),
+            ..self.options.clone()
+        };
+        // The store is there.
+        let second = Self::met(&options, false).map_err(|e| e.with_op("duplicate"))?;
+        Ok(Arc::new(second))
     }
 
     fn abort(&self, why: &str) {
