@@ -161,8 +161,8 @@ impl Mpi {
     /// What the loader says, or which interface the library lacks.
     pub(crate) fn load(path: &Path) -> Result<&'static Self, String> {
         // SAFETY: loading an MPI runs its initializers, which is what is asked for.
-        let library = unsafe { Library::new(path) }.map_err(|e| e.to_string())?;
-        let lacks = |e: libloading::Error| format!("{} is no MPI: {e}", path.display());
+        let library = unsafe { Library::new(path) }.map_err(|e| reason(&e))?;
+        let lacks = |e: libloading::Error| format!("{}, so that it is no MPI", reason(&e));
         let functions = Functions::load(&library).map_err(lacks)?;
         let constants = constants(&library).ok_or_else(|| {
             let path = path.display();
@@ -485,6 +485,11 @@ impl Datatype {
 /// Where memory is, which has to be as long as said.
 fn place(buffer: &mut HostBuffer, len: usize) -> *mut c_void {
     buffer.bytes_mut()[..len].as_mut_ptr().cast()
+}
+
+/// What the loader says.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// A text up to its end.

@@ -13,8 +13,10 @@ use crate::session::{START, Session};
 use crate::waiting::{Lost, Waiting};
 use crate::wire::Wire;
 
-/// How many bytes a collective moves at once: enough for speed, and far from where MPI's counts end.
-const PIECE: usize = 1 << 25;
+/// How many bytes a collective moves at once: enough for speed, few enough for a cache, and far from where MPI's counts end.
+const PIECE: usize = 1 << 22;
+/// How many values of each of many ranks it moves at once at least.
+const LEAST: usize = 1 << 12;
 /// How long a rank that gives up waits for the others to hear of it.
 const FAREWELL: Duration = Duration::from_millis(50);
 /// How much longer than its time limit a call may take that knows more than that it took too long.
@@ -73,7 +75,7 @@ impl Mpi {
             let comm = f()?;
             let (rank, size) = (library.rank(comm)?, library.size(comm)?);
             let mut notes = Notes::new(library, library.duplicate(comm)?, rank, size);
-            notes.greet()?;
+            notes.greet(limit)?;
             Ok::<_, Failed>((comm, rank, size, notes))
         });
         let late = || Error::communication(format!("not every rank came to form a group within {limit:?}"));
@@ -126,7 +128,7 @@ impl Mpi {
 
     /// How many values of so many bytes travel at once, to or from so many ranks.
     fn piece(&self, bytes: usize, ranks: usize) -> usize {
-        (PIECE / bytes / ranks).max(1)
+        (PIECE / bytes / ranks).max(LEAST)
     }
 }
 

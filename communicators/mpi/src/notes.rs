@@ -1,4 +1,5 @@
-//! What ranks tell each other when a collective takes long, so that the one who does not come is known by name. Nothing is sent while all is well.
+//! What ranks tell each other when a collective takes long, so that the one who does not come is known by name. Nothing is sent while
+//! all is well.
 
 use std::time::{Duration, Instant};
 
@@ -74,12 +75,14 @@ impl Notes {
     }
 
     /// Says hello, since MPI may wait without end for one that it has not met before and that is gone. Every rank calls it.
-    pub(crate) fn greet(&mut self) -> Result<(), Failed> {
+    pub(crate) fn greet(&mut self, limit: Duration) -> Result<(), Failed> {
         if self.heard.len() > MOST_GREETED {
             return Ok(());
         }
+        let begun = Instant::now();
         self.tell(Note::Here(0))?;
-        while self.others().any(|other| self.heard[other].is_none()) {
+        // Who does not come is missed by the first collective.
+        while self.others().any(|other| self.heard[other].is_none()) && begun.elapsed() < limit {
             self.listen()?;
             std::thread::yield_now();
         }

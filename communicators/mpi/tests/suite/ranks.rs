@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polygrad_conformance::communicator::{Call, Ending, Options, ends, run};
+use polygrad_core::ErrorKind;
 use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, LostPeer, Reduction};
 use polygrad_mpi::Mpi;
 
@@ -19,8 +20,9 @@ pub(crate) fn rank(role: &str) -> ExitCode {
         ["late", call] => ending(Ending::Late, call),
         ["leaves", call] => ending(Ending::Leaves, call),
         ["aborts"] => aborts(),
-        ["killed"] => killed(),
+        ["killed", victim] => killed(victim.parse().unwrap()),
         ["cut"] => cut(),
+        ["missing"] => missing(),
         _ => panic!("no such role: {role}"),
     }
 }
@@ -63,8 +65,8 @@ fn aborts() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The last rank kills itself in a loop of sums; the others shrink and go on.
-fn killed() -> ExitCode {
+/// One rank kills itself in a loop of sums; the others shrink and go on.
+fn killed(victim: usize) -> ExitCode {
     let comm: Arc<dyn Communicator> = Arc::new(Mpi::init(Duration::from_secs(30)).unwrap());
     let (rank, size) = (comm.rank(), comm.size());
     let mut values = vec![1f32; 10_000];
@@ -76,7 +78,7 @@ fn killed() -> ExitCode {
         }
         assert_eq!(values[9999], size as f32);
         turns += 1;
-        if turns == 200 && rank == size - 1 {
+        if turns == 200 && rank == victim {
             let own = std::process::id().to_string();
             Command::new("kill").args(["-9", &own]).status().unwrap();
             std::thread::sleep(LIMIT);
@@ -95,8 +97,8 @@ fn killed() -> ExitCode {
         assert_eq!(values[0], size as f32 - 1.0);
     }
     let took = begun.elapsed();
-    let expected: Vec<i64> = (0..size as i64 - 1).collect();
-    let well = ranks == expected && took < Duration::from_secs(5) && named.is_none_or(|rank| rank == size - 1);
+    let expected: Vec<i64> = (0..size as i64).filter(|&rank| rank != victim as i64).collect();
+    let well = ranks == expected && took < Duration::from_secs(5) && named.is_none_or(|rank| rank == victim);
     let word = if well { "0 failed" } else { "wrong" };
     write(
         rank,
@@ -128,6 +130,19 @@ fn cut() -> ExitCode {
             write(rank, "runs");
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Without a library there is an error that says what was tried.
+fn missing() -> ExitCode {
+    let error = Mpi::init(LIMIT).unwrap_err();
+    let says = error.to_string();
+    match error.kind() == ErrorKind::BackendUnavailable && says.contains("/no/libmpi.so") && says.contains("install") {
+        true => ExitCode::SUCCESS,
+        false => {
+            eprintln!("{error:?}");
+            ExitCode::FAILURE
+        }
     }
 }
 
