@@ -278,6 +278,14 @@ impl Communicator for Mpi {
         self.meet("barrier")
     }
 
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        let (library, comm) = (self.session.library, self.comm);
+        let second = Self::of(&self.session, self.timeout, self.timeout, move || {
+            library.duplicate(comm)
+        });
+        Ok(Arc::new(second.map_err(|e| e.with_op("duplicate"))?))
+    }
+
     fn shrink(&self) -> Result<Arc<dyn Communicator>> {
         let tolerant =
             std::env::var("OMPI_MCA_mpi_ft_enable").is_ok_and(|value| ["1", "true"].contains(&value.as_str()));

@@ -1,7 +1,9 @@
 //! The thread that calls MPI. Callers wait for it with a limit: functions of MPI that never wait do so nevertheless when a peer is gone.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use polygrad_core::{Error, ErrorKind, Result};
@@ -29,6 +31,26 @@ pub(crate) struct Session {
     jobs: Sender<Job>,
 }
 
+thread_local! {
+    /// What the thread of MPI is to do next.
+    static NEXT: RefCell<Option<Rc<Receiver<Job>>>> = const { RefCell::new(None) };
+}
+
+fn work(next: Receiver<Job>) {
+    let next = Rc::new(next);
+    NEXT.set(Some(Rc::clone(&next)));
+    next.iter().for_each(|job| job());
+}
+
+/// Does what else the thread of MPI has been asked for, while it waits: another group may have a collective, too, and other ranks may wait for that
+/// one first.
+pub(crate) fn meanwhile() {
+    let next = NEXT.with_borrow(Clone::clone);
+    if let Some(job) = next.and_then(|next| next.try_recv().ok()) {
+        job();
+    }
+}
+
 impl Session {
     /// Loads MPI, and starts it.
     pub(crate) fn start(limit: Duration) -> Result<Self> {
@@ -41,7 +63,7 @@ impl Session {
         let (jobs, next) = channel::<Job>();
         std::thread::Builder::new()
             .name("mpi".to_owned())
-            .spawn(move || next.into_iter().for_each(|job| job()))
+            .spawn(move || work(next))
             .map_err(|e| Error::communication(format!("no thread for MPI: {e}")))?;
         let mut session = Self {
             library,

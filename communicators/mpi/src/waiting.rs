@@ -7,6 +7,7 @@ use polygrad_core::communicator::LostPeer;
 
 use crate::ffi::{Comm, Failed, Memory, Mpi, Request};
 use crate::notes::{Note, Notes};
+use crate::session::meanwhile;
 
 /// How long a rank asks again and again, with room for others between.
 const BUSY: Duration = Duration::from_micros(200);
@@ -90,6 +91,7 @@ impl<'a> Waiting<'a> {
             if let Some(memory) = self.library.test(&mut request).map_err(|e| self.lost(e))? {
                 return Ok(memory);
             }
+            meanwhile();
             let now = Instant::now();
             if now - begun < busy {
                 std::thread::yield_now();
