@@ -1,5 +1,6 @@
 """PyTorch as a peer of `polygrad bench`: eager, or by torch.compile with --compile; on a GPU with --device cuda, where products of f32 round
-their factors to TF32 with --tf32 alone.
+their factors to TF32 with --tf32 alone. With --ddp it is one of several processes that torchrun has started, each with a batch of its own, and the
+first of them speaks: DistributedDataParallel on Gloo.
 
 Fused optimizers, fused attention, images and convolutions in the memory format `channels_last` (by which a step of `cnn` takes two thirds of
 the time), and the number of threads that was asked for.
@@ -18,6 +19,7 @@ from torch import nn  # noqa: E402
 from protocol import INPUT, TARGET, classes, device, noise, serve, threads, weights  # noqa: E402
 
 COMPILE = "--compile" in sys.argv
+DDP = "--ddp" in sys.argv
 DEVICE = torch.device(device())
 
 
@@ -52,6 +54,8 @@ def training(model, optimizer, x, rows, of):
     }[optimizer](model.parameters())
     target = tensor(classes(rows, of, TARGET))
     forward = torch.compile(model) if COMPILE else model
+    if DDP:
+        forward = nn.parallel.DistributedDataParallel(model)
     if COMPILE:
         # Both passes are compiled here, which takes minutes the first time, and not by the first step. No weight changes.
         F.cross_entropy(forward(x), target).backward()
@@ -256,11 +260,25 @@ def make(case):
     return None
 
 
+def asked():
+    """The questions that the first process reads, for all."""
+    while True:
+        line = [sys.stdin.readline() if torch.distributed.get_rank() == 0 else None]
+        torch.distributed.broadcast_object_list(line, src=0)
+        if not line[0]:
+            return
+        yield line[0]
+
+
 torch.set_num_threads(threads())
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "--tf32" in sys.argv
 torch.backends.cudnn.benchmark = True
 name = f"torch{'.compile' if COMPILE else ''} {torch.__version__}"
-if DEVICE.type == "cpu":
+if DDP:
+    torch.distributed.init_process_group("gloo")
+    count = torch.distributed.get_world_size()
+    serve(f"torch-ddp {torch.__version__} of {count}", make, questions=asked(), speaks=torch.distributed.get_rank() == 0)
+elif DEVICE.type == "cpu":
     serve(name, make)
 else:
     serve(f"{name} on {torch.cuda.get_device_name()}", make, torch.cuda.synchronize)

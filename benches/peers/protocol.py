@@ -46,15 +46,15 @@ def threads():
     return int(sys.argv[sys.argv.index("--threads") + 1]) if "--threads" in sys.argv else 1
 
 
-def serve(name, make, finish=lambda: None):
-    """Answers questions until there are no more. `make(case)` gives a step, or None where the case is not written; a step gives the loss
+def serve(name, make, finish=lambda: None, questions=sys.stdin, speaks=True):
+    """Answers questions until there are no more, if it `speaks`. `make(case)` gives a step, or None where the case is not written; a step gives the loss
     as a number, or None. What a step has started is done when it returns, or else when `finish` does."""
     # Whatever else is printed goes where it disturbs nobody.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    answers = os.fdopen(os.dup(1), "w", buffering=1) if speaks else open(os.devnull, "w")
     os.dup2(2, 1)
     answers.write(f"peer {name}\n")
     step = None
-    for line in sys.stdin:
+    for line in questions:
         question, _, rest = line.strip().partition(" ")
         try:
             if question == "case":

@@ -22,6 +22,7 @@
 //! cases; [`Wrapped`] watches a device, and [`Faults`] lets it fail.
 
 mod case;
+pub mod communicator;
 mod compare;
 pub mod driver;
 mod errors;

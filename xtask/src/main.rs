@@ -1,5 +1,5 @@
 //! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`,
-//! `cargo xtask setup onnxruntime`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`,
+//! `cargo xtask setup onnxruntime`, `cargo xtask setup mpi`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`,
 //! `cargo xtask instructions`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask gpu-bundle`, `cargo xtask check-apple`,
 //! `cargo xtask check-wasm`, `cargo xtask book`,
 //! `cargo xtask every-backend`.
@@ -21,6 +21,7 @@ mod every_backend;
 mod font;
 mod gpu_bundle;
 mod instructions;
+mod mpi;
 mod nvrtc;
 mod onnx_judges;
 mod onnxruntime;
@@ -36,7 +37,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
 
 test         everything in one build: the default members, the other engines, and what needs more than a Rust toolchain. What cannot
              be set up here is skipped by name and counted; with CI=true it is a failure.
@@ -47,6 +48,8 @@ setup nvrtc  NVIDIA's compiler, which the tests of the CUDA driver compile its k
 setup onnxruntime
              the library of ONNX Runtime, which the engine `ort` loads at run time, in the cache folder, unless ORT_DYLIB_PATH names
              one; prints what to export
+setup mpi    Open MPI 5 and MPICH 5, which `polygrad-mpi` is tested under besides Debian's Open MPI 4, in the cache folder; prints what to
+             export
 setup pytorch
              Python packages for `onnx-judges` (PyTorch for the CPU, ONNX, ONNX Runtime and what they need) for Python 3.11, in the cache
              folder, unless PYTHON names a Python; prints what to export
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         ["setup", "torch"] => torch::command(),
         ["setup", "nvrtc"] => nvrtc::command(),
         ["setup", "onnxruntime"] => onnxruntime::command(),
+        ["setup", "mpi"] => mpi::command(),
         ["setup", "pytorch"] => pytorch::command(),
         ["setup", "peers", names @ ..] => bench::setup(names).map(drop),
         ["bench", arguments @ ..] => bench::run(arguments),

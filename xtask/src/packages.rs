@@ -157,7 +157,12 @@ pub(crate) fn unpack(package: &Package, file: &Path, to: &Path) -> Result<(), Bo
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        io::copy(&mut archive.by_name(&name)?, &mut File::create(&path)?)?;
+        let mut entry = archive.by_name(&name)?;
+        io::copy(&mut entry, &mut File::create(&path)?)?;
+        #[cfg(unix)]
+        if let Some(mode) = entry.unix_mode().filter(|mode| mode & 0o111 != 0) {
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode & 0o777))?;
+        }
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -1,7 +1,7 @@
 //! All tests, in one build with every feature that can be set up: those of the README's command, those of the members that are not default
 //! ones, and those that features change.
 
-use crate::{blas, cargo, nvrtc, onnxruntime, torch, vulkan};
+use crate::{blas, cargo, mpi, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
 const FEATURES: &[&str] = &[
@@ -10,6 +10,7 @@ const FEATURES: &[&str] = &[
     "polygrad-cli/tui",
     "polygrad/ndarray",
     "polygrad/parquet",
+    "polygrad/nccl",
     "polygrad/rl",
     "polygrad/tar",
     "polygrad/text",
@@ -17,6 +18,7 @@ const FEATURES: &[&str] = &[
     "polygrad-cli/burn",
     "polygrad/burn-tensor",
     "polygrad-cli/luminal",
+    "polygrad-cli/mpi",
     "polygrad-cli/rten",
     "polygrad-judging/rten",
 ];
@@ -33,7 +35,7 @@ struct SetUp {
 
 type Environment = Vec<(String, String)>;
 
-const SET_UPS: [SetUp; 5] = [
+const SET_UPS: [SetUp; 7] = [
     SetUp {
         name: "blas",
         packages: &[],
@@ -43,7 +45,7 @@ const SET_UPS: [SetUp; 5] = [
     SetUp {
         name: "torch",
         packages: &["polygrad-torch"],
-        features: &["polygrad-cli/torch"],
+        features: &["polygrad-cli/torch", "polygrad-cli/gloo"],
         prepare: torch::environment,
     },
     SetUp {
@@ -64,12 +66,27 @@ const SET_UPS: [SetUp; 5] = [
         features: &["polygrad-cli/ort", "polygrad-judging/ort"],
         prepare: onnxruntime::environment,
     },
+    SetUp {
+        name: "mpi",
+        packages: &["polygrad-mpi"],
+        features: &[],
+        prepare: mpi::environment,
+    },
+    SetUp {
+        name: "mpi of the system",
+        packages: &[],
+        features: &[],
+        prepare: mpi::of_system,
+    },
 ];
 
-/// Adds a variable; folders of libraries come after those that others have put there.
+/// Variables that hold lists, as `PATH` does.
+const LISTS: [&str; 2] = ["LD_LIBRARY_PATH", "POLYGRAD_MPI_LAUNCHERS"];
+
+/// Adds a variable; what is in a list comes after what others have put there.
 fn add(environment: &mut Environment, (name, value): (String, String)) {
     match environment.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, folders)) if name == "LD_LIBRARY_PATH" => *folders = format!("{folders}:{value}"),
+        Some((_, list)) if LISTS.contains(&name.as_str()) => *list = format!("{list}:{value}"),
         _ => environment.push((name, value)),
     }
 }

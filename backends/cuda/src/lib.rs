@@ -17,6 +17,8 @@
 //! ```
 
 mod driver;
+#[cfg(feature = "nccl")]
+mod nccl;
 mod program;
 pub mod runtime;
 mod source;
@@ -24,3 +26,5 @@ mod strides;
 mod table;
 
 pub use driver::{CudaDriver, Graph};
+#[cfg(feature = "nccl")]
+pub use nccl::Nccl;

@@ -26,6 +26,8 @@ mod entropy;
 mod error;
 mod ffi;
 mod fused;
+#[cfg(feature = "gloo")]
+pub mod gloo;
 mod index;
 mod memory;
 mod movement;

@@ -14,7 +14,7 @@ struct Library {
     later: Option<&'static str>,
 }
 
-const LIBRARIES: [Library; 4] = [
+const LIBRARIES: [Library; 5] = [
     Library {
         file: "libcuda.so.1",
         carried: &[],
@@ -34,6 +34,12 @@ const LIBRARIES: [Library; 4] = [
         file: "libvulkan.so.1",
         carried: &["libvulkan.so.1"],
         later: None,
+    },
+    // What is installed without headers has the second name alone.
+    Library {
+        file: "libnccl.so",
+        carried: &[],
+        later: Some("libnccl.so.2"),
     },
 ];
 

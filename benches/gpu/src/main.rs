@@ -1,7 +1,7 @@
 //! The program of the bundle that `cargo xtask gpu-bundle` makes: the `polygrad` command with `cuda` and `wgpu`, and what proves them on a
 //! graphics card.
 //!
-//! `polygrad-gpu report` runs it all and writes one report; `drivers`, `losses`, `memory` and `graphs` are parts of it that the command line does not
+//! `polygrad-gpu report` runs it all and writes one report; `drivers`, `losses`, `memory`, `nccl` and `graphs` are parts of it that the command line does not
 //! have. Any other word is the command line's.
 
 mod drivers;
@@ -9,6 +9,7 @@ mod graphs;
 mod libraries;
 mod losses;
 mod memory;
+mod nccl;
 mod report;
 mod trainer;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         ["losses", device, cases @ ..] => losses::command(device, cases),
         ["memory", peers @ ..] => memory::command(peers),
         ["graphs"] => graphs::command(),
+        ["nccl"] => nccl::command(),
         _ => return polygrad_cli::main(),
     };
     match done {

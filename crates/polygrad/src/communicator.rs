@@ -6,6 +6,10 @@ use std::time::Duration;
 use polygrad_core::{DeviceSpec, Error, ErrorKind, Result};
 
 pub use polygrad_core::communicator::*;
+#[cfg(feature = "mpi")]
+pub use polygrad_mpi::Mpi;
+#[cfg(feature = "gloo")]
+pub use polygrad_torch::gloo::{Gloo, GlooOptions};
 
 /// An engine that a launcher's processes are joined by.
 struct Engine {
@@ -22,11 +26,17 @@ const ENGINES: [Engine; 2] = [
     Engine {
         name: "mpi",
         launcher: "mpirun -n 2",
+        #[cfg(feature = "mpi")]
+        open: Some(|timeout| Ok(Arc::new(Mpi::init(timeout)?))),
+        #[cfg(not(feature = "mpi"))]
         open: None,
     },
     Engine {
         name: "gloo",
         launcher: "torchrun --no-python --nproc-per-node 2",
+        #[cfg(feature = "gloo")]
+        open: Some(|timeout| Ok(Arc::new(Gloo::from_env(timeout)?))),
+        #[cfg(not(feature = "gloo"))]
         open: None,
     },
 ];

@@ -1,5 +1,6 @@
 //! What several ranks do together: one checkpoint for any number of them, moments that are spread, and errors that all of them see.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,7 +25,7 @@ fn device() -> Device {
 
 /// Runs `f` on so many ranks; what each gives, in their order.
 fn ranks<R: Send>(size: usize, f: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
-    let ends = Threads::group(size, Duration::from_secs(60)).unwrap();
+    let ends = Threads::group(size, Duration::from_secs(20)).unwrap();
     std::thread::scope(|scope| {
         let f = &f;
         let started: Vec<_> = ends
@@ -336,5 +337,84 @@ fn metrics_of_parts_are_those_of_the_whole() {
             merged.value()
         );
         assert!(merged.merge(&[0.5; 3]).is_err() || metric.name() == "perplexity");
+    }
+}
+
+thread_local! {
+    static SEEN: std::cell::RefCell<Vec<i64>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Trains with a loss that takes down what it sees; gives what was seen in steps that were taken, unless this rank fails, and the weights.
+fn counted(group: &Arc<dyn Communicator>, run: Option<Run>, failing: usize, at: u64) -> (Vec<i64>, Option<StateDict>) {
+    manual_seed(5);
+    let device = device();
+    let examples: Vec<([f32; 2], i64)> = (0..211).map(|i| ([i as f32, 1.0], i % 2)).collect();
+    let data = DataLoaderConfig::new(examples)
+        .batch_size(4)
+        .shuffle(1)
+        .build(&device)
+        .unwrap();
+    let model = Linear::new(2, 2, &device).unwrap();
+    let optimizer = adam(model.parameters()).unwrap();
+    let rank = group.rank();
+    let taken = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let told = std::rc::Rc::clone(&taken);
+    let callback = move |event: Event<'_>, progress: &Progress<'_>| {
+        if let Event::Step = event {
+            told.borrow_mut().extend(SEEN.take());
+            assert!(rank != failing || progress.step != at, "this rank is lost");
+        }
+        Ok(Control::Continue)
+    };
+    let loss = |model: &Linear, (x, y): &Batch| {
+        let seen = x.narrow(1, 0, 1)?.to_f64_vec()?;
+        // A batch that was not taken is seen again.
+        SEEN.set(seen.into_iter().map(|x| x as i64).collect());
+        cross_entropy(&model.forward(&(x / 211.0)?)?, y)
+    };
+    let mut options = TrainerConfig::epochs(3)
+        .callback(callback)
+        .parallel(Arc::clone(group))
+        .log_every(5);
+    if let Some(run) = run {
+        options = options.run(run);
+    }
+    let mut trainer = options.build(model, optimizer, loss).unwrap();
+    let fitted = catch_unwind(AssertUnwindSafe(|| trainer.fit(&data, None)));
+    let weights = match fitted {
+        Ok(fitted) => {
+            fitted.unwrap();
+            Some(trainer.model().state_dict().unwrap())
+        }
+        Err(_) => {
+            assert_eq!(rank, failing);
+            None
+        }
+    };
+    let taken = taken.borrow().clone();
+    (taken, weights)
+}
+
+#[test]
+fn those_who_are_left_go_on_without_losing_an_example() {
+    // The first rank is lost in an epoch, at the end of one, or before the last step of one.
+    for (failing, at) in [(1, 7), (0, 18), (2, 17), (0, 30)] {
+        let folder = tempdir().unwrap();
+        let path = folder.path().join("run");
+        let found = ranks(3, |group| {
+            let run = (group.rank() == 0).then(|| Run::create(&path).unwrap());
+            counted(&group, run, failing, at)
+        });
+        let mut seen: Vec<i64> = found.iter().flat_map(|(seen, _)| seen.clone()).collect();
+        seen.sort_unstable();
+        // At the tail of an epoch a rank may be given an example that is another one's.
+        let wanted: Vec<i64> = (0..211).flat_map(|i| [i, i, i]).collect();
+        assert_eq!(seen, wanted, "rank {failing} at step {at}");
+        let left: Vec<&StateDict> = found.iter().filter_map(|(_, weights)| weights.as_ref()).collect();
+        assert_eq!(left.len(), 2);
+        assert_close(left[0], left[1], 0.0);
+        // Whoever keeps the run has left the last state in it.
+        let kept = StateDict::load(RunFolder::new(&path).model()).unwrap();
+        assert_close(&kept, left[0], 0.0);
     }
 }

@@ -20,19 +20,19 @@ const NAMES: [&str; 7] = ["torch", "torch-compile", "jax", "candle", "burn", "tc
 /// # Errors
 /// An unknown name, and a named peer that cannot be set up.
 pub(crate) fn setup(names: &[&str]) -> Result<Vec<&'static str>, String> {
-    if let Some(unknown) = names.iter().find(|name| !NAMES.contains(name)) {
+    let known: Vec<&str> = NAMES.into_iter().chain(JOINED).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
         return Err(format!(
             "no peer is called {unknown:?}\n  fix: choose among {}",
-            NAMES.join(", ")
+            known.join(", ")
         ));
     }
     let folder = cache::folder()?.join("peers");
     fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
     let mut there = Vec::new();
-    for name in NAMES
-        .into_iter()
-        .filter(|name| names.is_empty() || names.contains(name))
-    {
+    let asked = |name: &&str| names.contains(name);
+    let usual = NAMES.into_iter().filter(|name| names.is_empty() || asked(name));
+    for name in usual.chain(JOINED.into_iter().filter(asked)) {
         match start(name).and_then(|line| write(&folder.join(name), &line)) {
             Ok(()) => there.push(name),
             Err(reason) if names.is_empty() => eprintln!("{name} is left out: {reason}"),
@@ -43,6 +43,9 @@ pub(crate) fn setup(names: &[&str]) -> Result<Vec<&'static str>, String> {
     Ok(there)
 }
 
+/// Peers that are several processes, which take the cores of the others: only where they are asked for.
+const JOINED: [&str; 2] = ["torch-ddp", "polygrad-gloo"];
+
 /// Installs or builds a peer, and gives the line of a shell that becomes it.
 fn start(name: &str) -> Result<String, String> {
     let python = |python: String, line: &str| {
@@ -52,6 +55,14 @@ fn start(name: &str) -> Result<String, String> {
     };
     match name {
         "torch" => python(Python::find()?.shell(), "peer_torch.py"),
+        "torch-ddp" => python(
+            format!(
+                "{} -m torch.distributed.run --nproc-per-node 2",
+                Python::find()?.shell()
+            ),
+            "peer_torch.py --ddp",
+        ),
+        "polygrad-gloo" => together(),
         "torch-compile" => python(Python::find()?.shell(), "peer_torch.py --compile"),
         "jax" => python(jax()?, "peer_jax.py"),
         "tch" => {
@@ -65,6 +76,26 @@ fn start(name: &str) -> Result<String, String> {
         }
         _ => Ok(format!("exec {}", quoted(&built(name, &[])?.display().to_string()))),
     }
+}
+
+/// Two processes of ours, joined by Gloo.
+fn together() -> Result<String, String> {
+    let environment = torch::environment()?;
+    let from = cargo::program(
+        "build --release --package polygrad-cli --features gloo,lab",
+        "polygrad",
+        &environment,
+    )?;
+    let program = files()?.join("polygrad-gloo");
+    fs::copy(&from, &program).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
+    let variables = environment.iter().filter(|(variable, _)| variable == "LD_LIBRARY_PATH");
+    let variables: String = variables
+        .map(|(name, value)| format!("{name}={} ", quoted(value)))
+        .collect();
+    let (launcher, program) = (Python::find()?.shell(), quoted(&program.display().to_string()));
+    Ok(format!(
+        "{variables}{launcher} -m torch.distributed.run --no-python --nproc-per-node 2 {program} bench --serve --captured --parallel gloo"
+    ))
 }
 
 /// A shell script of one line.

@@ -12,7 +12,7 @@ pub(super) fn driver_error_name(error: DriverError) -> String {
     }
 }
 
-pub(super) fn failed(error: DriverError) -> Error {
+pub(crate) fn failed(error: DriverError) -> Error {
     if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
         return Error::new(ErrorKind::OutOfMemory, "the device has no such memory left")
             .with_hint("free tensors, or use smaller batches");

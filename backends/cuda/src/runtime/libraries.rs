@@ -31,6 +31,14 @@ const NVRTC: Library = Library {
     present: nvrtc::sys::is_culib_present,
 };
 
+#[cfg(feature = "nccl")]
+const NCCL: Library = Library {
+    name: "libnccl",
+    fix: "install NVIDIA's package libnccl-dev; or the Python package nvidia-nccl-cu12, put its lib folder on LD_LIBRARY_PATH, and link \
+          libnccl.so to the libnccl.so.2 in it",
+    present: cudarc::nccl::sys::is_culib_present,
+};
+
 impl Library {
     fn check(&self) -> Result<()> {
         // SAFETY: it opens the library, whose initializers are NVIDIA's, and closes it.
@@ -58,6 +66,17 @@ pub(crate) fn present() -> Result<()> {
 /// When it is missing.
 pub(super) fn nvrtc() -> Result<()> {
     NVRTC.check()
+}
+
+/// Whether NCCL and a device of this index are there.
+///
+/// # Errors
+/// When one is missing.
+#[cfg(feature = "nccl")]
+pub(crate) fn nccl(index: usize) -> Result<()> {
+    LIBRARIES[0].check()?;
+    NCCL.check()?;
+    check_index(index)
 }
 
 /// What devices there are.

@@ -14,6 +14,8 @@ use polygrad_core::{DType, Result};
 
 pub(crate) use cuda::Cuda;
 pub(crate) use libraries::devices;
+#[cfg(feature = "nccl")]
+pub(crate) use {errors::failed, libraries::nccl};
 
 /// The device, as far as kernels are made for it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -96,6 +96,15 @@ pub(super) fn has_package(facts: &[Fact], name: &str) -> bool {
     })
 }
 
+/// Whether one of the libraries that were looked for is there.
+pub(super) fn has_library(facts: &[Fact], file: &str) -> bool {
+    let libraries = facts.iter().find(|(known, _)| *known == "libraries");
+    libraries.is_some_and(|(_, notes)| {
+        let mut notes = notes.split("; ").filter_map(|note| note.split_once(": "));
+        notes.any(|(known, note)| known == file && note != "not found")
+    })
+}
+
 /// What a device is, or why it is not there.
 ///
 /// # Errors

@@ -192,6 +192,15 @@ pub(super) fn plan(facts: &[Fact], work: &Path) -> Vec<Part> {
     if sanitizer.is_none() && part.lacks.is_none() {
         part.lacks = Some("compute-sanitizer is not there: it comes with the CUDA toolkit".to_owned());
     }
+    let part = planner.cuda(
+        "nccl",
+        "The suite for communicators over NCCL, with a rank for each of two devices if there are two",
+        5.0,
+        &["", "nccl"],
+    );
+    if part.lacks.is_none() && !machine::has_library(facts, "libnccl.so") {
+        part.lacks = Some("libnccl is not there: it comes with the packages libnccl2 and nvidia-nccl-cu12".to_owned());
+    }
     planner.cuda(
         "graphs",
         "Starting kernels one by one and as a graph",

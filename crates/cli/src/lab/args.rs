@@ -88,6 +88,10 @@ pub(crate) struct Bench {
     #[arg(long, hide = true)]
     pub(crate) serve: bool,
 
+    /// Be a peer that is several processes, which a launcher has started; the first one answers
+    #[arg(long, value_name = "ENGINE", hide = true, requires = "serve")]
+    pub(crate) parallel: Option<String>,
+
     /// Write the figures to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

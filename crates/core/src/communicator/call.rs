@@ -22,14 +22,16 @@ pub(super) enum Collective {
     AllGather,
     Broadcast,
     Barrier,
+    Duplicate,
 }
 
-const COLLECTIVES: [Collective; 5] = [
+const COLLECTIVES: [Collective; 6] = [
     Collective::AllReduce,
     Collective::ReduceScatter,
     Collective::AllGather,
     Collective::Broadcast,
     Collective::Barrier,
+    Collective::Duplicate,
 ];
 const REDUCTIONS: [Reduction; 3] = [Reduction::Sum, Reduction::Min, Reduction::Max];
 const NONE: u64 = u64::MAX;
@@ -42,6 +44,7 @@ impl Collective {
             Self::AllGather => "all_gather",
             Self::Broadcast => "broadcast",
             Self::Barrier => "barrier",
+            Self::Duplicate => "duplicate",
         }
     }
 }
@@ -57,8 +60,9 @@ impl Call {
         }
     }
 
-    pub(super) fn barrier() -> Self {
-        Self::new(Collective::Barrier, HostSlice::new::<u8>(&[]))
+    /// A collective without values.
+    pub(super) fn bare(kind: Collective) -> Self {
+        Self::new(kind, HostSlice::new::<u8>(&[]))
     }
 
     pub(super) fn dtype(&self) -> DType {
@@ -102,7 +106,7 @@ impl Call {
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name())?;
-        if self.kind == Collective::Barrier {
+        if matches!(self.kind, Collective::Barrier | Collective::Duplicate) {
             return Ok(());
         }
         write!(f, " of {} {}", self.len, self.dtype)?;

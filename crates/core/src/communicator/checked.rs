@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::call::{Call, Collective};
-use super::{Communicator, HostSlice, HostSliceMut, Reduction};
+use super::{Communicator, HostSlice, HostSliceMut, Reduction, check};
 use crate::{Error, Result};
 
 /// A group whose ranks tell each other what they are about to call, so that one which calls something else is named, where the engine would
@@ -74,28 +74,37 @@ impl Communicator for Checked {
     }
 
     fn all_reduce(&self, values: HostSliceMut<'_>, op: Reduction) -> Result<()> {
+        check::all_reduce(&values, op)?;
         self.compare(Call::new(Collective::AllReduce, values.as_slice()).by(op))?;
         self.inner.all_reduce(values, op)
     }
 
     fn reduce_scatter(&self, values: HostSlice<'_>, own: HostSliceMut<'_>, op: Reduction) -> Result<()> {
+        check::reduce_scatter(values, &own, op, self.size())?;
         self.compare(Call::new(Collective::ReduceScatter, values).by(op))?;
         self.inner.reduce_scatter(values, own, op)
     }
 
     fn all_gather(&self, own: HostSlice<'_>, all: HostSliceMut<'_>) -> Result<()> {
+        check::parts(all.as_slice(), own, self.size())?;
         self.compare(Call::new(Collective::AllGather, own))?;
         self.inner.all_gather(own, all)
     }
 
     fn broadcast(&self, values: HostSliceMut<'_>, root: usize) -> Result<()> {
+        check::root(root, self.size())?;
         self.compare(Call::new(Collective::Broadcast, values.as_slice()).rooted(root))?;
         self.inner.broadcast(values, root)
     }
 
     fn barrier(&self) -> Result<()> {
-        self.compare(Call::barrier())?;
+        self.compare(Call::bare(Collective::Barrier))?;
         self.inner.barrier()
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.compare(Call::bare(Collective::Duplicate))?;
+        Ok(Arc::new(Self::new(self.inner.duplicate()?)))
     }
 
     fn shrink(&self) -> Result<Arc<dyn Communicator>> {

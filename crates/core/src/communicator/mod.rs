@@ -89,6 +89,16 @@ pub trait Communicator: Debug + Send + Sync {
     /// Those of the engine.
     fn barrier(&self) -> Result<()>;
 
+    /// A second group of the same ranks, whose collectives do not mix with this one's: one thread may make those of one group while another
+    /// makes those of the other, in any order. Every rank has to call it, as a collective.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) by default; those of the engine.
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        let message = format!("{} has no second group of the same processes", self.name());
+        Err(Error::unsupported(message).with_op("duplicate"))
+    }
+
     /// After an error: agrees with those who are left on who they are, and gives a group of these. Every rank that is left has to call it.
     ///
     /// # Errors
@@ -99,7 +109,8 @@ pub trait Communicator: Debug + Send + Sync {
             .with_hint("start all of them again: they go on from the last checkpoint; MPI with ULFM can go on (mpirun --with-ft ulfm)"))
     }
 
-    /// Tells the peers, as far as the engine can, that this process gives up, so that they need not wait for it. Default: nothing.
+    /// Tells the peers, as far as the engine can, that this process gives up for a reason of its own, so that they need not wait for it, and do not
+    /// go on. Default: nothing.
     fn abort(&self, _why: &str) {}
 }
 

@@ -50,6 +50,30 @@ impl Reduction {
         }
     }
 
+    /// Replaces `values` by those of all ranks, which `gather` brings one after the other, reduced in their order: for engines whose own
+    /// reduction means something else.
+    ///
+    /// # Errors
+    /// Those of `gather`; [`OutOfMemory`](crate::ErrorKind::OutOfMemory) without room for the values of all.
+    pub fn gathered(
+        self,
+        values: &mut super::HostSliceMut<'_>,
+        size: usize,
+        gather: impl FnOnce(HostSlice<'_>, super::HostSliceMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (dtype, bytes) = (values.dtype(), values.as_slice().bytes().len());
+        let mut all = super::HostBuffer::new(bytes * size)?;
+        gather(
+            values.as_slice(),
+            super::HostSliceMut::from_bytes(dtype, all.bytes_mut())?,
+        )?;
+        let mut ranks = all.bytes().chunks_exact(bytes.max(1));
+        if let Some(first) = ranks.next() {
+            values.bytes_mut().copy_from_slice(first);
+        }
+        ranks.try_for_each(|rank| self.apply(values, HostSlice::from_bytes(dtype, rank)?))
+    }
+
     fn each<T: Element + bytemuck::Pod + PartialOrd>(
         self,
         into: &mut super::HostSliceMut<'_>,

@@ -33,9 +33,14 @@ struct State {
     gone: Vec<Option<String>>,
     /// Why the group is of no more use.
     failed: Option<Failure>,
+    /// Who ended the work of all, and why.
+    aborted: Option<Failure>,
     /// Who has agreed to go on without those that are gone, and the group that they form.
     agreed: Vec<usize>,
     next: Option<Arc<Shared>>,
+    /// The groups of the same ranks, and how many of them each rank has.
+    duplicates: Vec<Arc<Shared>>,
+    duplicated: Vec<usize>,
 }
 
 #[derive(Clone)]
@@ -152,14 +157,27 @@ impl Shared {
             taking: 0,
             gone: vec![None; size],
             failed: None,
+            aborted: None,
             agreed: Vec::new(),
             next: None,
+            duplicates: Vec::new(),
+            duplicated: vec![0; size],
         };
         Self {
             names,
             state: Mutex::new(state),
             changed: Condvar::new(),
         }
+    }
+
+    /// Says in this group and its duplicates that a rank gives up.
+    fn leave(&self, rank: usize, why: &str) {
+        let mut state = self.lock();
+        let what = format!("gave up: {why}");
+        state.gone[rank] = Some(what.clone());
+        state.aborted = Some(Failure { rank, what });
+        self.changed.notify_all();
+        state.duplicates.iter().for_each(|group| group.leave(rank, why));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -234,7 +252,21 @@ impl Communicator for Threads {
     }
 
     fn barrier(&self) -> Result<()> {
-        self.exchange(Call::barrier(), &[]).map(drop)
+        self.exchange(Call::bare(Collective::Barrier), &[]).map(drop)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.exchange(Call::bare(Collective::Duplicate), &[])?;
+        let mut state = self.shared.lock();
+        let number = state.duplicated[self.rank];
+        state.duplicated[self.rank] += 1;
+        // Whoever comes first makes it.
+        if number == state.duplicates.len() {
+            let names = self.shared.names.clone();
+            state.duplicates.push(Arc::new(Shared::new(names)));
+        }
+        let shared = Arc::clone(&state.duplicates[number]);
+        Ok(Arc::new(Self { shared, ..*self }))
     }
 
     fn shrink(&self) -> Result<Arc<dyn Communicator>> {
@@ -242,6 +274,9 @@ impl Communicator for Threads {
         let mut state = self.shared.lock();
         state.agreed.push(self.rank);
         loop {
+            if let Some(Failure { rank, what }) = &state.aborted {
+                return Err(Error::unsupported(format!("rank {rank} {what}")).with_op("shrink"));
+            }
             let left = state.gone.iter().filter(|gone| gone.is_none()).count();
             if state.next.is_none() && state.agreed.len() >= left {
                 let mut agreed = state.agreed.clone();
@@ -268,8 +303,7 @@ impl Communicator for Threads {
     }
 
     fn abort(&self, why: &str) {
-        self.shared.lock().gone[self.rank] = Some(format!("gave up: {why}"));
-        self.shared.changed.notify_all();
+        self.shared.leave(self.rank, why);
     }
 }
 
@@ -316,6 +350,45 @@ mod tests {
             all
         });
         assert_eq!(found, [vec![0, 2], vec![], vec![0, 2]]);
+    }
+
+    #[test]
+    fn collectives_of_a_duplicate_do_not_mix_with_those_of_its_group() {
+        for checked in [false, true] {
+            let found = ranks(2, |end| {
+                let end: Arc<dyn Communicator> = match checked {
+                    true => Arc::new(Checked::new(Arc::new(end))),
+                    false => Arc::new(end),
+                };
+                let second = end.duplicate().unwrap();
+                let third = end.duplicate().unwrap();
+                let sum = |group: &Arc<dyn Communicator>, value: i64| {
+                    let mut values = [value];
+                    group
+                        .all_reduce(HostSliceMut::new(&mut values), Reduction::Sum)
+                        .map(|()| values[0])
+                };
+                // Rank 0 waits in one group while rank 1 waits in another.
+                let (early, late) = if end.rank() == 0 {
+                    (&second, &third)
+                } else {
+                    (&third, &second)
+                };
+                let sums = std::thread::scope(|scope| {
+                    let other = scope.spawn(|| sum(early, 10).unwrap());
+                    std::thread::sleep(Duration::from_millis(20));
+                    let own = sum(&end, 1).unwrap();
+                    (own, sum(late, 10).unwrap(), other.join().unwrap())
+                });
+                if end.rank() == 1 {
+                    end.abort("it has had enough");
+                    return (sums, String::new());
+                }
+                (sums, sum(&third, 1).unwrap_err().to_string())
+            });
+            assert_eq!([found[0].0, found[1].0], [(2, 20, 20); 2]);
+            assert!(found[0].1.contains("gave up: it has had enough"), "{}", found[0].1);
+        }
     }
 
     #[test]

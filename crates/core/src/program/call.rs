@@ -7,6 +7,9 @@ use super::{Action, Program, Step, live, record};
 use crate::{AnyTensor, Result};
 
 /// Something that is done with tensors each time a computation runs, recorded or replayed, whether anybody asks for its results or not.
+///
+/// A replay makes a call without results as soon as its inputs are there, ahead of the rest. Those keep their order, and so do those with
+/// results; where both go to other processes, they do so in two groups.
 pub trait Call: Send + Sync {
     /// For error messages and lists of steps.
     fn name(&self) -> &'static str;
@@ -47,7 +50,8 @@ pub fn call(call: &Arc<dyn Call>, inputs: &[&AnyTensor]) -> Result<Vec<AnyTensor
     Ok(outputs)
 }
 
-/// Moves calls without results to where their inputs are ready, so that others have the values while the rest is computed. Calls keep their order.
+/// Moves calls without results to where their inputs are ready, so that others have the values while the rest is computed. They keep their
+/// order.
 pub(super) fn hoist(program: &mut Program) {
     let mut ready = vec![0; program.types.len()];
     let (mut after, mut last_call) = (Vec::with_capacity(program.steps.len()), 0);
@@ -56,8 +60,8 @@ pub(super) fn hoist(program: &mut Program) {
         for slot in &step.outputs {
             ready[slot.index()] = place;
         }
-        let is_call = matches!(step.action, Action::Call(_));
-        let place = match is_call && step.outputs.is_empty() {
+        let moves = matches!(step.action, Action::Call(_)) && step.outputs.is_empty();
+        let place = match moves {
             true => step
                 .inputs
                 .iter()
@@ -67,7 +71,7 @@ pub(super) fn hoist(program: &mut Program) {
                 .max(last_call),
             false => place,
         };
-        if is_call {
+        if moves {
             last_call = place;
         }
         after.push(place);

@@ -3,14 +3,15 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
 use super::extent::by_axes;
-use super::in_layer;
+use super::{SyncSlot, in_layer};
 use crate::{Buffer, Init, Mode, Module, Param, watch};
 
 /// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of `[N, C, …]` is brought to
 /// mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
 ///
-/// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in evaluation the
-/// running ones are used. Names and behaviour are PyTorch's.
+/// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in evaluation the running
+/// ones are used. Names and behaviour are PyTorch's. [`sync_batch_norm`](crate::sync_batch_norm) takes the batches of several processes for
+/// one.
 ///
 /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
 #[derive(Debug, Module)]
@@ -29,6 +30,7 @@ pub struct BatchNorm<const D: usize, B: Backend = AnyBackend> {
     #[module(skip)]
     config: BatchNormConfig<D>,
     mode: Mode,
+    sync: SyncSlot,
 }
 
 /// Batch normalisation of `[N, C]` or `[N, C, L]`.
@@ -123,6 +125,7 @@ impl<const D: usize> BatchNormConfig<D> {
                 .transpose()?,
             config: self,
             mode: Mode::default(),
+            sync: SyncSlot::default(),
         })
     }
 }
@@ -166,6 +169,12 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
     }
 
     fn by_batch(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let weight = self.weight.as_ref().map(Param::tensor);
+        let bias = self.bias.as_ref().map(Param::tensor);
+        if let Some(group) = self.sync.get().filter(|_| self.mode.is_training()) {
+            let (y, mean, unbiased) = group.batch_norm(x, weight.as_ref(), bias.as_ref(), self.config.eps)?;
+            return self.track(&mean, &unbiased).map(|()| y);
+        }
         let shape = x.shape();
         let count = shape.numel() / shape[1].max(1);
         if count < 2 && self.mode.is_training() {
@@ -173,8 +182,6 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
                 .with_operands([(shape, x.dtype())])
                 .with_hint("take a larger batch, or switch the model to evaluation with eval()"));
         }
-        let weight = self.weight.as_ref().map(Param::tensor);
-        let bias = self.bias.as_ref().map(Param::tensor);
         let (y, mean, var) = x.batch_norm(weight.as_ref(), bias.as_ref(), self.config.eps)?;
         if self.mode.is_training() {
             let unbiased = (&var * (count as f64 / (count as f64 - 1.0)))?;

@@ -23,6 +23,7 @@ mod recurrent;
 mod reshape;
 mod rms_norm;
 mod stateless;
+mod sync_batch_norm;
 mod transformer;
 mod upsample;
 
@@ -75,6 +76,7 @@ pub use recurrent::{
 };
 pub use reshape::{Flatten, Identity};
 pub use rms_norm::{RMSNorm, RMSNormConfig};
+pub use sync_batch_norm::{SyncGroup, SyncSlot, sync_batch_norm};
 pub use transformer::{
     DecoderCache, Transformer, TransformerActivation, TransformerConfig, TransformerDecoder, TransformerDecoderLayer,
     TransformerEncoder, TransformerEncoderLayer, TransformerLayerConfig,

@@ -32,7 +32,7 @@ impl<B: Backend> Target<B> {
         Visitor::walk(module, |name, item| match item {
             Item::Param(param) => targets.push((name.to_owned(), Self::Param(param.clone()))),
             Item::Buffer(buffer) => targets.push((name.to_owned(), Self::Buffer(buffer.clone()))),
-            Item::Mode(_) | Item::Module(_) => {}
+            Item::Mode(_) | Item::Sync(_) | Item::Module(_) => {}
         });
         targets
     }

@@ -87,7 +87,7 @@ pub(super) fn summarize<B: Backend, R>(
             let buffer = buffer.tensor();
             summary.bytes += buffer.numel() * buffer.dtype().size();
         }
-        Item::Mode(_) => {}
+        Item::Mode(_) | Item::Sync(_) => {}
     });
     for row in &mut summary.rows {
         let mut seen = HashSet::new();

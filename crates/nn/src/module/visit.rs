@@ -3,6 +3,7 @@
 use polygrad_tensor::Backend;
 
 use super::{Buffer, Mode, Param};
+use crate::SyncSlot;
 
 /// Anything that can be a field of a module: parameters, buffers, modules, containers of them, and plain data, in which there is
 /// nothing to visit.
@@ -27,6 +28,8 @@ pub enum Item<'a, B: Backend> {
     Buffer(&'a Buffer<B>),
     /// A switch between training and evaluation.
     Mode(&'a Mode),
+    /// Where a batch normalisation has the ranks that it is synchronized over.
+    Sync(&'a SyncSlot),
     /// A module, before all that it holds.
     Module(ModuleId),
 }

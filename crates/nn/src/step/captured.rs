@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use polygrad_core::program::refuse;
 use polygrad_tensor::{Capture, Gradients, Result, Tensor};
@@ -152,13 +153,14 @@ where
     }
 }
 
-/// What decides, besides shapes, which ops a model computes: the mode of its modules, and which parameters are frozen.
+/// What decides, besides shapes, which ops a model computes: the mode of its modules, the ranks that they are synchronized over, and which
+/// parameters are frozen.
 fn variant(model: &impl Module, params: &[Param]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    Visitor::walk(model, |_, item| {
-        if let Item::Mode(mode) = item {
-            mode.is_training().hash(&mut hasher);
-        }
+    Visitor::walk(model, |_, item| match item {
+        Item::Mode(mode) => mode.is_training().hash(&mut hasher),
+        Item::Sync(slot) => slot.get().map(|group| Arc::as_ptr(&group).addr()).hash(&mut hasher),
+        Item::Param(_) | Item::Buffer(_) | Item::Module(_) => {}
     });
     for param in params {
         param.is_trainable().hash(&mut hasher);

@@ -30,5 +30,6 @@ mod resume;
 mod served;
 mod skip_init;
 mod state;
+mod sync_batch_norm;
 mod trajectories;
 mod watch;

@@ -13,18 +13,20 @@ use crate::Episode;
 /// Those that train together; nobody else, unless it was joined to others.
 #[derive(Default)]
 pub(super) struct Ranks {
+    group: Option<Arc<dyn Communicator>>,
     parallel: Option<Arc<DataParallel>>,
 }
 
 impl Ranks {
     pub(super) fn of(parallel: Arc<DataParallel>) -> Self {
         Self {
+            group: Some(parallel.communicator()),
             parallel: Some(parallel),
         }
     }
 
     pub(super) fn group(&self) -> Option<&Arc<dyn Communicator>> {
-        self.parallel.as_ref().map(|parallel| parallel.communicator())
+        self.group.as_ref()
     }
 
     pub(super) fn rank(&self) -> usize {

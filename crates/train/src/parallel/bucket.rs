@@ -1,6 +1,6 @@
 //! Gradients that travel together.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytemuck::Pod;
 use polygrad_core::communicator::HostBuffer;
@@ -152,6 +152,11 @@ impl Bucket {
         Ok(())
     }
 
+    /// Forgets what has been added up, and does not wait for what was sent.
+    pub(super) fn forget(&self) {
+        *self.lock() = State::default();
+    }
+
     /// Waits for the sums.
     pub(super) fn land(&self) -> Result<Landed> {
         let flying = self.lock().flying.take();
@@ -210,7 +215,7 @@ pub(super) struct Add {
     pub(super) bucket: Arc<Bucket>,
     pub(super) present: Vec<usize>,
     pub(super) round: Arc<Mutex<Round>>,
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<RwLock<Queue>>,
 }
 
 impl Call for Add {
@@ -221,7 +226,8 @@ impl Call for Add {
     fn run(&self, inputs: &[AnyTensor]) -> Result<Vec<AnyTensor>> {
         let values = inputs.iter().map(AnyBackend::to_host).collect::<Result<Vec<_>>>()?;
         let round = *self.round.lock().unwrap_or_else(PoisonError::into_inner);
-        self.bucket.add(&self.present, &values, round, &self.queue)?;
+        let queue = self.queue.read().unwrap_or_else(PoisonError::into_inner);
+        self.bucket.add(&self.present, &values, round, &queue)?;
         Ok(Vec::new())
     }
 }

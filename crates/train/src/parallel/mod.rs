@@ -5,7 +5,7 @@ mod queue;
 mod same;
 mod sharded;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use polygrad_core::communicator::Communicator;
 use polygrad_core::program::{Call, call};
@@ -66,8 +66,8 @@ const BUCKET_BYTES: usize = 1 << 20;
 ///
 /// Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training" (2020).
 pub struct DataParallel {
-    communicator: Arc<dyn Communicator>,
-    queue: Arc<Queue>,
+    communicator: RwLock<Arc<dyn Communicator>>,
+    queue: Arc<RwLock<Queue>>,
     params: Vec<Param>,
     names: Vec<String>,
     buckets: Vec<Arc<Bucket>>,
@@ -122,9 +122,9 @@ impl DataParallel {
             stops: false,
         };
         Ok(Self {
-            queue: Arc::new(Queue::start(Arc::clone(&communicator))?),
+            queue: Arc::new(RwLock::new(Queue::start(Arc::clone(&communicator))?)),
             buckets: buckets(&params, bytes),
-            communicator,
+            communicator: RwLock::new(communicator),
             params,
             names,
             round: Arc::new(Mutex::new(round)),
@@ -133,8 +133,22 @@ impl DataParallel {
     }
 
     /// The group.
-    pub fn communicator(&self) -> &Arc<dyn Communicator> {
-        &self.communicator
+    pub fn communicator(&self) -> Arc<dyn Communicator> {
+        let group = self.communicator.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&group)
+    }
+
+    /// Goes on with another group, that of those who are left. What the old one was about to sum up is forgotten.
+    pub(crate) fn rejoin(&self, group: &Arc<dyn Communicator>) -> Result<()> {
+        let queue = Queue::start(Arc::clone(group))?;
+        *self.queue.write().unwrap_or_else(PoisonError::into_inner) = queue;
+        *self.communicator.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(group);
+        self.buckets.iter().for_each(|bucket| bucket.forget());
+        Ok(())
+    }
+
+    fn queue(&self) -> RwLockReadGuard<'_, Queue> {
+        self.queue.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many buckets there are.
@@ -144,7 +158,7 @@ impl DataParallel {
 
     /// When the sums were made since this was last asked: to see how far they overlap with the backward pass.
     pub fn take_spans(&self) -> Vec<Span> {
-        self.queue.take_spans()
+        self.queue().take_spans()
     }
 
     /// Says how the gradients of the next batches count. Default: those of every rank alike, and each for itself.
@@ -161,7 +175,7 @@ impl DataParallel {
         };
         let nothing = polygrad_core::HostTensor::scalar(0f32);
         for bucket in &self.buckets {
-            bucket.add(&[], std::slice::from_ref(&nothing), round, &self.queue)?;
+            bucket.add(&[], std::slice::from_ref(&nothing), round, &self.queue())?;
         }
         Ok(())
     }
@@ -287,7 +301,7 @@ impl DataParallel {
 impl std::fmt::Debug for DataParallel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DataParallel")
-            .field("communicator", &self.communicator)
+            .field("communicator", &self.communicator())
             .field("buckets", &self.buckets.len())
             .finish_non_exhaustive()
     }

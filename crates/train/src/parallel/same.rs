@@ -34,7 +34,7 @@ impl DataParallel {
             text.hash(&mut hasher);
             items.push((what, hasher.finish()));
         }
-        let group = &**self.communicator();
+        let group = self.communicator();
         let own: Vec<i64> = items.iter().map(|(_, hash)| hash.cast_signed()).collect();
         let mut all = vec![0i64; own.len() * group.size()];
         group.all_gather(HostSlice::new(&own), HostSliceMut::new(&mut all))?;
@@ -54,8 +54,9 @@ impl DataParallel {
     /// # Errors
     /// Those of the group and the device.
     pub fn broadcast_buffers(&self, model: &(impl Module + ?Sized)) -> Result<()> {
+        let group = self.communicator();
         for (_, buffer) in model.named_buffers() {
-            let value = self.communicator().broadcast_tensor(buffer.tensor().inner(), 0)?;
+            let value = group.broadcast_tensor(buffer.tensor().inner(), 0)?;
             buffer.set(&Tensor::from_inner(value))?;
         }
         Ok(())

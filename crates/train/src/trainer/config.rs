@@ -211,7 +211,8 @@ impl TrainerConfig {
 
     /// Trains together with the other processes of a group, each on a part of every batch: with `n` of them a step sees `n` times the batch size.
     /// Gradients, losses and metrics are those of the joined batch, the loss being a mean over examples; layers that mix examples, such as batch
-    /// normalisation, see this process's part alone, and their buffers are those of rank 0.
+    /// normalisation, see this process's part alone, and their buffers are those of rank 0, unless they are
+    /// [synchronized](polygrad_nn::sync_batch_norm).
     ///
     /// Every process makes the same model of the same seed, the same loaders, and the same options; that is checked when training begins. Rank 0
     /// alone keeps a [run](TrainerConfig::run), whose checkpoint is an ordinary one: any number of processes goes on from it.

@@ -1,5 +1,7 @@
 //! What a trainer leaves in the folder of its run.
 
+use std::time::{Duration, Instant};
+
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_data::{DataLoader, LoaderState};
 use polygrad_nn::{Checkpoint, Module};
@@ -7,10 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Trainer;
-use super::ranks::{Found, share};
+use super::ranks::{Found, SharedRun, share};
 use super::tally::{Tally, TallyState};
 use crate::Run;
 use crate::run::{Columns, Mark, Row, Rows, RunFolder, Split, SummaryWriter, shown, write};
+
+/// So long it is waited until the lock of a process that was lost is released.
+const RELEASED: Duration = Duration::from_secs(2);
 
 /// Under this name a checkpoint has the moving average.
 const EMA: &str = "ema";
@@ -27,12 +32,12 @@ pub(super) struct Files {
 
 /// What a checkpoint holds beside weights, moments, step and generator.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+pub(super) struct Record {
     settings: Value,
     loader: LoaderState,
     seconds: f64,
-    epoch: TallyState,
-    row: TallyState,
+    pub(super) epoch: TallyState,
+    pub(super) row: TallyState,
     best: Option<f64>,
     since_best: u64,
     rows: Mark,
@@ -92,7 +97,7 @@ impl Files {
 pub(super) fn unfit(run: Option<&Run>, what: &str) -> Error {
     let place = match run {
         Some(run) => shown(&run.checkpoint()),
-        None => "the checkpoint of rank 0".into(),
+        None => "the checkpoint of another rank".to_owned(),
     };
     Error::new(ErrorKind::StateDict, format!("cannot go on from {place}: {what}"))
         .with_hint("go on with the program that left it, or start a new run")
@@ -112,13 +117,23 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         let run = self.config.run.as_ref().filter(|_| self.files.is_none());
         let mut found = Found::of(run);
         if let Some(ranks) = &mut self.ranks {
-            found = ranks.agree(found)?;
+            ranks.find_sync(&*self.model);
+            found = found.agreed(&*ranks.communicator())?;
+        }
+        if let Some(ranks) = self.ranks.as_mut().filter(|_| found != Found::Nothing) {
+            let run = self.config.run.as_ref();
+            ranks.share_run(run.map(|run| SharedRun {
+                path: std::path::absolute(run.path()).unwrap_or_else(|_| run.path().to_owned()),
+                settings: self.config.settings.clone(),
+                config: self.config.config.clone(),
+            }))?;
         }
         let notices = match found {
             Found::Nothing => Vec::new(),
             Found::New => self.create(train)?,
             Found::Run => self.resume(train)?,
         };
+        self.committed = train.state();
         self.check_ranks(train)?;
         self.settle()?;
         Ok(notices)
@@ -145,21 +160,41 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         let run = self.config.run.as_ref();
         let mut checkpoint = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
         if let Some(ranks) = &self.ranks {
-            checkpoint = Some(share(ranks.communicator(), checkpoint)?);
+            checkpoint = Some(share(&*ranks.communicator(), checkpoint, 0)?);
         }
         let Some(checkpoint) = checkpoint else {
             return Ok(Vec::new());
         };
-        let unfit = |what: &str| unfit(run, what);
-        let record =
-            Record::deserialize(&checkpoint.config).map_err(|e| unfit(&format!("its record is damaged ({e})")))?;
+        let record = self.record(&checkpoint)?;
         self.epoch.load_state(&record.epoch)?;
         self.row.load_state(&record.row)?;
-        if run.is_none() {
+        if self.config.run.is_none() {
             // Rank 0 has what all had together.
             self.epoch.reset_metrics();
             self.row.reset_metrics();
         }
+        self.restore(train, &checkpoint, &record)?;
+        self.before = (self.step, record.seconds);
+        let Some(run) = &self.config.run else {
+            return Ok(Vec::new());
+        };
+        let (files, notices) = Files::resume(run, self.columns(), self.step, &record.rows)?;
+        write(&run.config(), self.config.config.as_bytes())?;
+        self.files = Some(files);
+        Ok(notices)
+    }
+
+    pub(super) fn record(&self, checkpoint: &Checkpoint) -> Result<Record> {
+        let damaged = |e| self.unfit(&format!("its record is damaged ({e})"));
+        Record::deserialize(&checkpoint.config).map_err(damaged)
+    }
+
+    fn unfit(&self, what: &str) -> Error {
+        unfit(self.config.run.as_ref(), what)
+    }
+
+    /// Brings model, optimizer and loader to a state.
+    pub(super) fn restore(&mut self, train: &DataLoader<T>, checkpoint: &Checkpoint, record: &Record) -> Result<()> {
         if let Some(ema) = &mut self.ema {
             ema.load_state_dict(checkpoint.part(EMA)?)?;
         }
@@ -172,17 +207,29 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             .filter(|&length| record.loader.position > length as u64)
         {
             let position = record.loader.position;
-            let what = format!("it stands at example {position} of an epoch of {length}");
-            return Err(unfit(&what));
+            return Err(self.unfit(&format!("it stands at example {position} of an epoch of {length}")));
         }
         train.set_state(record.loader);
         (self.best, self.since_best) = (record.best, record.since_best);
-        self.before = (self.step, record.seconds);
-        let Some(run) = run else { return Ok(Vec::new()) };
-        let (files, notices) = Files::resume(run, self.columns(), self.step, &record.rows)?;
-        write(&run.config(), self.config.config.as_bytes())?;
-        self.files = Some(files);
-        Ok(notices)
+        Ok(())
+    }
+
+    /// Takes over the run that another rank kept, with its files as they were at the last checkpoint.
+    pub(super) fn take_over(&mut self, shared: SharedRun) -> Result<()> {
+        // The lock of a process that has just ended may still be there.
+        let begun = Instant::now();
+        let run = loop {
+            match Run::resume(&shared.path) {
+                Err(_) if begun.elapsed() < RELEASED => std::thread::sleep(RELEASED / 20),
+                found => break found?,
+            }
+        };
+        let checkpoint = Checkpoint::load(run.checkpoint())?;
+        let record = self.record(&checkpoint)?;
+        let (files, _) = Files::resume(&run, self.columns(), checkpoint.step, &record.rows)?;
+        (self.config.settings, self.config.config) = (shared.settings, shared.config);
+        (self.files, self.config.run) = (Some(files), Some(run));
+        Ok(())
     }
 
     /// Leaves all that is needed to go on from here, and the model.
@@ -252,12 +299,27 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             Some(ranks) => ranks.merged(tally).map(|merged| merged.state()),
             None => Ok(tally.state()),
         };
+        let checkpoint = self.snapshot(train, state(&self.epoch)?, state(&self.row)?, rows)?;
+        match &self.config.run {
+            Some(run) => checkpoint.save(run.checkpoint()),
+            None => Ok(()),
+        }
+    }
+
+    /// All that is needed to go on from here.
+    pub(super) fn snapshot(
+        &self,
+        train: &DataLoader<T>,
+        epoch: TallyState,
+        row: TallyState,
+        rows: Mark,
+    ) -> Result<Checkpoint> {
         let record = Record {
             settings: self.config.settings.clone(),
             loader: train.state(),
             seconds: self.seconds(),
-            epoch: state(&self.epoch)?,
-            row: state(&self.row)?,
+            epoch,
+            row,
             best: self.best,
             since_best: self.since_best,
             rows,
@@ -273,9 +335,6 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         if let Some(scaler) = &self.scaler {
             checkpoint = checkpoint.with_part(GRAD_SCALER, scaler.state_dict());
         }
-        match &self.config.run {
-            Some(run) => checkpoint.save(run.checkpoint()),
-            None => Ok(()),
-        }
+        Ok(checkpoint)
     }
 }

@@ -62,6 +62,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     }
 
     fn try_fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
+        self.unfinished = false;
         let notices = self.begin(train)?;
         self.clock = Some(Instant::now());
         self.running = train.state().epoch + 1;
@@ -98,22 +99,38 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     fn train(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>, stop: bool) -> Result<Ended> {
         let mut stop = stop;
         loop {
-            if self.is_done(train) {
-                return Ok(Ended::Done);
+            if !self.unfinished {
+                if self.is_done(train) {
+                    return Ok(Ended::Done);
+                }
+                if self.config.patience.is_some_and(|patience| self.since_best >= patience) {
+                    return Ok(Ended::EarlyStopping);
+                }
+                if stop {
+                    return Ok(Ended::Stopped);
+                }
             }
-            if self.config.patience.is_some_and(|patience| self.since_best >= patience) {
-                return Ok(Ended::EarlyStopping);
-            }
-            if stop {
-                return Ok(Ended::Stopped);
-            }
+            stop = match self.advance(train, validation) {
+                Ok(stop) => stop,
+                Err(error) => self.recover(train, error)?,
+            };
+        }
+    }
+
+    /// Trains to the end of the epoch or until somebody asks to stop: whether somebody does.
+    fn advance(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<bool> {
+        let mut stop = false;
+        if !self.unfinished {
             let over;
             (over, stop) = self.train_epoch(train)?;
-            if over || self.is_done(train) {
-                stop |= self.finish_epoch(train, validation)?;
-            }
-            self.save(train)?;
+            self.unfinished = over || self.is_done(train);
         }
+        if self.unfinished {
+            stop |= self.finish_epoch(train, validation)?;
+            self.unfinished = false;
+        }
+        self.save(train)?;
+        Ok(stop)
     }
 
     fn is_done(&self, train: &DataLoader<T>) -> bool {
@@ -147,13 +164,10 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
                     ranks.enter(own, examples, is_full);
                 }
                 let (step, loss, gradients) = self.learn(&batch)?;
-                for tally in [&mut self.epoch, &mut self.row] {
-                    if own > 0 {
-                        no_grad(|| tally.add_outputs(&step))?;
-                    }
-                    if self.ranks.is_none() {
-                        tally.add_loss(loss, examples);
-                    }
+                match &mut self.ranks {
+                    Some(ranks) if own > 0 => ranks.pending.push(step),
+                    Some(_) => {}
+                    None => self.take_in(loss, examples, &[step])?,
                 }
                 self.examples += examples;
                 match &mut sum {
@@ -167,15 +181,17 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             if let (Some(own), true) = (&mut gradients, self.ranks.is_some()) {
                 let (loss, examples);
                 (*own, loss, examples) = self.landed(count)?;
-                for tally in [&mut self.epoch, &mut self.row] {
-                    tally.add_loss(loss, examples);
-                }
+                let steps = self.ranks.as_mut().map(|ranks| std::mem::take(&mut ranks.pending));
+                self.take_in(loss, examples, &steps.unwrap_or_default())?;
             }
             let has_stepped = gradients.is_some();
             if let Some(gradients) = gradients {
                 self.update(gradients, count)?;
                 self.row.count_step();
                 count = 0;
+            }
+            if has_stepped || over {
+                self.committed = train.state();
             }
             self.training += begun.elapsed();
             if has_stepped {
@@ -197,6 +213,15 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
                 }
             }
         }
+    }
+
+    /// Takes down the mean loss of so many examples, and what the metrics compare.
+    fn take_in(&mut self, loss: f64, examples: u64, steps: &[Step]) -> Result<()> {
+        for tally in [&mut self.epoch, &mut self.row] {
+            tally.add_loss(loss, examples);
+            no_grad(|| steps.iter().try_for_each(|step| tally.add_outputs(step)))?;
+        }
+        Ok(())
     }
 
     /// One step of the optimizer on a batch, outside of all epochs and files, with the learning rate, clipping and moving average that the trainer
@@ -386,7 +411,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     }
 
     /// Tells the callbacks; whether one of them, or the flag, asks to stop.
-    fn tell(&mut self, train: &DataLoader<T>, event: Event<'_>) -> Result<bool> {
+    pub(super) fn tell(&mut self, train: &DataLoader<T>, event: Event<'_>) -> Result<bool> {
         let mut callbacks = std::mem::take(&mut self.config.callbacks);
         let progress = self.progress(train);
         let mut stop = false;

@@ -371,7 +371,7 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         let run = self.config.run.as_ref();
         let mut checkpoint = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
         if let Some(group) = &self.group {
-            checkpoint = Some(share(&**group, checkpoint)?);
+            checkpoint = Some(share(&**group, checkpoint, 0)?);
         }
         let Some(checkpoint) = checkpoint else {
             return Ok(Vec::new());

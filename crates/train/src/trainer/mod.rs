@@ -6,6 +6,7 @@ mod files;
 mod fit;
 mod learner;
 mod ranks;
+mod recover;
 mod step;
 mod tally;
 
@@ -92,6 +93,10 @@ pub struct Trainer<M: Module, T> {
     files: Option<Files>,
     /// Where it is one of several.
     ranks: Option<Ranks>,
+    /// Where the loader stood after the last step.
+    committed: LoaderState,
+    /// Whether the epoch is over and its evaluation is still to come.
+    unfinished: bool,
 }
 
 /// How training ended.
@@ -157,6 +162,8 @@ impl TrainerConfig {
             history: Vec::new(),
             files: None,
             ranks: parallel.map(Ranks::new),
+            committed: LoaderState::default(),
+            unfinished: false,
         })
     }
 }

@@ -1,15 +1,18 @@
 //! A trainer that is one of several.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
 use polygrad_core::{Error, Result};
 use polygrad_data::DataLoader;
-use polygrad_nn::{Checkpoint, Module};
+use polygrad_nn::{Checkpoint, Module, SyncGroup, sync_batch_norm};
 use polygrad_tensor::{GeneratorState, Gradients};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::Trainer;
 use super::tally::Tally;
+use super::{Step, Trainer};
 use crate::Run;
 use crate::parallel::DataParallel;
 
@@ -19,8 +22,12 @@ pub(super) struct Ranks {
     /// Whether this rank wants to stop, and whether all know that one does.
     wishes: bool,
     agreed: bool,
-    /// Whether rank 0 keeps a run.
-    saves: bool,
+    /// The run that rank 0 keeps.
+    pub(super) run: Option<SharedRun>,
+    /// What the model's batch normalisations are synchronized by, if they are.
+    sync: Option<Arc<SyncGroup>>,
+    /// What is added to the figures once the gradients of all ranks are there.
+    pub(super) pending: Vec<Step>,
     /// Examples of all ranks whose gradients are being added up.
     examples: u64,
 }
@@ -34,6 +41,19 @@ pub(super) enum Found {
     New,
     /// The checkpoint of a run.
     Run,
+}
+
+/// Where rank 0 keeps the run, so that another one can when it is lost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SharedRun {
+    pub(super) path: PathBuf,
+    pub(super) settings: Value,
+    pub(super) config: String,
+}
+
+#[cold]
+fn unknown() -> Error {
+    Error::communication("rank 0 sent something else than a trainer does")
 }
 
 impl Found {
@@ -52,14 +72,14 @@ impl Found {
         group.broadcast(HostSliceMut::new(&mut code), 0)?;
         let known = [Self::Nothing, Self::New, Self::Run];
         let found = known.into_iter().find(|found| *found as i64 == code[0]);
-        found.ok_or_else(|| Error::communication("rank 0 sent something else than a trainer does"))
+        found.ok_or_else(unknown)
     }
 }
 
-/// Rank 0's checkpoint, which the others have not.
-pub(super) fn share(group: &dyn Communicator, checkpoint: Option<Checkpoint>) -> Result<Checkpoint> {
+/// The checkpoint of rank `root`, which the others have not.
+pub(super) fn share(group: &dyn Communicator, checkpoint: Option<Checkpoint>, root: usize) -> Result<Checkpoint> {
     let bytes = checkpoint.as_ref().map_or(Ok(Vec::new()), Checkpoint::to_bytes)?;
-    let bytes = group.broadcast_vec(bytes, 0)?;
+    let bytes = group.broadcast_vec(bytes, root)?;
     checkpoint.map_or_else(|| Checkpoint::from_bytes(&bytes), Ok)
 }
 
@@ -69,13 +89,15 @@ impl Ranks {
             parallel,
             wishes: false,
             agreed: false,
-            saves: false,
+            run: None,
+            sync: None,
+            pending: Vec::new(),
             examples: 0,
         }
     }
 
-    pub(super) fn communicator(&self) -> &dyn Communicator {
-        &**self.parallel.communicator()
+    pub(super) fn communicator(&self) -> Arc<dyn Communicator> {
+        self.parallel.communicator()
     }
 
     /// Whether somebody wants to stop, as far as all know it; and whether this rank does, which all will know after the next step.
@@ -88,6 +110,9 @@ impl Ranks {
     pub(super) fn enter(&mut self, own: u64, examples: u64, is_full: bool) {
         self.examples += examples;
         let weight = own as f64 / examples.max(1) as f64;
+        if let Some(sync) = &self.sync {
+            sync.set_weight(weight);
+        }
         self.parallel.set_round(weight, is_full, self.wishes);
     }
 
@@ -99,11 +124,40 @@ impl Ranks {
         Ok((reduced.gradients, reduced.loss / count as f64, examples))
     }
 
-    /// What rank 0 has found.
-    pub(super) fn agree(&mut self, found: Found) -> Result<Found> {
-        let found = found.agreed(self.communicator())?;
-        self.saves |= found != Found::Nothing;
-        Ok(found)
+    /// What all know of the run of rank 0, who gives it.
+    pub(super) fn share_run(&mut self, run: Option<SharedRun>) -> Result<()> {
+        let bytes = run.as_ref().map_or(Ok(Vec::new()), serde_json::to_vec);
+        let bytes = bytes.map_err(|e| Error::invalid(e.to_string()))?;
+        let bytes = self.communicator().broadcast_vec(bytes, 0)?;
+        self.run = Some(serde_json::from_slice(&bytes).map_err(|_| unknown())?);
+        Ok(())
+    }
+
+    /// Goes on with those who are left.
+    pub(super) fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<()> {
+        self.parallel.rejoin(group)?;
+        self.examples = 0;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Takes down what the model is synchronized by.
+    pub(super) fn find_sync(&mut self, model: &impl Module) {
+        self.sync = SyncGroup::of(model);
+    }
+
+    /// Synchronizes the model anew, if it was, over the group as it is now.
+    pub(super) fn sync_again(&mut self, model: &impl Module) -> Result<()> {
+        if self.sync.is_some() {
+            sync_batch_norm(model, &*self.communicator())?;
+            self.find_sync(model);
+        }
+        Ok(())
+    }
+
+    /// Whether all know that one wants to stop.
+    pub(super) fn agreed(&mut self) -> &mut bool {
+        &mut self.agreed
     }
 
     /// The sums of some numbers over all ranks.
@@ -179,6 +233,6 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
 
     /// Whether this rank takes part in writing checkpoints.
     pub(super) fn saves(&self) -> bool {
-        self.config.run.is_some() || self.ranks.as_ref().is_some_and(|ranks| ranks.saves)
+        self.config.run.is_some() || self.ranks.as_ref().is_some_and(|ranks| ranks.run.is_some())
     }
 }

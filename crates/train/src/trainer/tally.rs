@@ -75,6 +75,11 @@ impl Tally {
         (self.loss, self.examples)
     }
 
+    /// Takes over how much another rank has taken in, but for what its metrics have.
+    pub(super) fn adopt(&mut self, state: &TallyState) {
+        (self.loss, self.examples, self.steps) = (state.loss, state.examples, state.steps);
+    }
+
     /// An optimizer step was taken.
     pub(super) fn count_step(&mut self) {
         self.steps += 1;

@@ -15,6 +15,7 @@ pub(crate) mod table;
 use std::time::Duration;
 
 use polygrad::backend::{Availability, Registry};
+use polygrad::communicator;
 
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
@@ -50,9 +51,19 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
         );
     }
     let way = if args.captured { Mode::Captured } else { Mode::Written };
+    if let Some(engine) = &args.parallel {
+        let group = communicator::open(engine)?;
+        let mut native = Native::joined(&device, &group)?;
+        let questions = serve::shared(&*group, std::io::stdin().lines());
+        match group.rank() {
+            0 => serve::serve(&mut native, questions, std::io::stdout().lock())?,
+            _ => serve::serve(&mut native, questions, std::io::sink())?,
+        }
+        return Ok(Outcome::Done);
+    }
     let mut native = Native::open(&device, way)?;
     if args.serve {
-        serve::serve(&mut native, std::io::stdin().lock(), std::io::stdout().lock())?;
+        serve::serve(&mut native, std::io::stdin().lines(), std::io::stdout().lock())?;
         return Ok(Outcome::Done);
     }
     group::end_on_interrupt()?;

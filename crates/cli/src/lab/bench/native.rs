@@ -1,8 +1,16 @@
 //! Polygrad, in this process.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
 use polygrad::backend::AnyBackend;
-use polygrad::{Device, Result as Computed};
-use polygrad_workloads::{Captured, Eager, Prepared, select};
+use polygrad::communicator::Communicator;
+use polygrad::nn::{Forward, Module, TrainStep};
+use polygrad::optim::Optimizer;
+use polygrad::train::DataParallel;
+use polygrad::{Device, Error, Result as Computed, Tensor};
+use polygrad_workloads::{self as workloads, Captured, Eager, Prepared, Step, select};
 
 use super::contestant::{Contestant, Times, time};
 use crate::failure::Result;
@@ -29,6 +37,40 @@ pub(crate) enum Mode {
     Captured,
     /// As they are written, beside those that are captured: nothing else.
     WrittenToo,
+    /// Recorded and replayed, together with the other processes of this thread's [`GROUP`].
+    Parallel,
+}
+
+thread_local! {
+    /// The processes that train together.
+    static GROUP: RefCell<Option<Arc<dyn Communicator>>> = const { RefCell::new(None) };
+}
+
+/// How steps that are taken together are run.
+struct Parallel;
+
+impl workloads::Mode<AnyBackend> for Parallel {
+    fn forward<M: Forward + 'static>(model: Rc<M>, x: Tensor) -> Computed<Step> {
+        <Captured as workloads::Mode<AnyBackend>>::forward(model, x)
+    }
+
+    fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Step
+    where
+        M: Module + 'static,
+        O: Optimizer + 'static,
+        L: Fn(&M, &[Tensor]) -> Computed<Tensor> + 'static,
+    {
+        let Some(group) = GROUP.with_borrow(Clone::clone) else {
+            return Box::new(|| Err(Error::invalid("no processes are joined")));
+        };
+        match DataParallel::new(group, step.model()) {
+            Ok(parallel) => Captured::run(step.gradient_sync(Arc::new(parallel)), batch),
+            Err(error) => {
+                let message = error.to_string();
+                Box::new(move || Err(Error::invalid(message.clone())))
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -53,6 +95,18 @@ impl Native {
         })
     }
 
+    /// One of several processes, each with a batch of its own.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn joined(spec: &str, group: &Arc<dyn Communicator>) -> Result<Self> {
+        GROUP.set(Some(Arc::clone(group)));
+        let mut native = Self::open(spec, Mode::Parallel)?;
+        let (version, engine) = (env!("CARGO_PKG_VERSION"), group.name());
+        native.name = format!("polygrad-parallel {version} of {} by {engine}", group.size());
+        Ok(native)
+    }
+
     /// The same beside one on another device: it has the name of its own.
     pub(crate) fn named(mut self, name: &str) -> Self {
         self.name = name.to_owned();
@@ -64,6 +118,7 @@ impl Native {
         self.ready = None;
         let case = select(&name)?[0];
         let prepared = match self.way {
+            Mode::Parallel => case.prepare_for::<AnyBackend, Parallel>(&self.device)?,
             Mode::Captured => case.prepare_for::<AnyBackend, Captured>(&self.device)?,
             Mode::Written | Mode::WrittenToo => case.prepare_for::<AnyBackend, Eager>(&self.device)?,
         };

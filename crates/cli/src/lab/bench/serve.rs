@@ -1,20 +1,29 @@
 //! Polygrad as somebody's peer: the other end of what `peer` speaks.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
+
+use polygrad::communicator::{Communicator, HostSliceMut};
 
 use super::contestant::{Contestant, Times};
 use crate::failure::{Failure, Result};
+
+/// A question, or why it could not be read.
+type Line = std::io::Result<String>;
 
 /// Answers questions until there are no more.
 ///
 /// # Errors
 /// When an answer cannot be written. What a case cannot do is an answer.
-pub(crate) fn serve(contestant: &mut dyn Contestant, questions: impl BufRead, mut answers: impl Write) -> Result<()> {
+pub(crate) fn serve(
+    contestant: &mut dyn Contestant,
+    questions: impl Iterator<Item = Line>,
+    mut answers: impl Write,
+) -> Result<()> {
     let gone = |error: std::io::Error| {
         Failure::new(format!("cannot answer: {error}")).fix("leave out --serve, which is for programs that ask")
     };
     writeln!(answers, "peer {}", contestant.name()).map_err(gone)?;
-    for question in questions.lines() {
+    for question in questions {
         let answer = answer(contestant, &question.map_err(gone)?);
         let line = match answer {
             Ok(text) => format!("ok {text}"),
@@ -24,6 +33,31 @@ pub(crate) fn serve(contestant: &mut dyn Contestant, questions: impl BufRead, mu
         answers.flush().map_err(gone)?;
     }
     Ok(())
+}
+
+/// The questions of the first of several processes, for all of them.
+pub(crate) fn shared(
+    group: &dyn Communicator,
+    mut questions: impl Iterator<Item = Line>,
+) -> impl Iterator<Item = Line> {
+    let told = move |line: Option<String>| -> polygrad::Result<Option<String>> {
+        let mut len = [line.as_ref().map_or(-1, |line| line.len() as i64)];
+        group.broadcast(HostSliceMut::new(&mut len), 0)?;
+        let Ok(len) = usize::try_from(len[0]) else {
+            return Ok(None);
+        };
+        let mut text = line.unwrap_or_default().into_bytes();
+        text.resize(len, 0);
+        group.broadcast(HostSliceMut::new(&mut text), 0)?;
+        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+    };
+    std::iter::from_fn(move || {
+        let own = if group.rank() == 0 { questions.next() } else { None };
+        match own.transpose() {
+            Ok(line) => told(line).map_err(std::io::Error::other).transpose(),
+            Err(error) => Some(Err(error)),
+        }
+    })
 }
 
 fn answer(contestant: &mut dyn Contestant, question: &str) -> std::result::Result<String, String> {
@@ -57,7 +91,7 @@ mod tests {
         let mut answers = Vec::new();
         serve(
             &mut Native::open("cpu:threads=1", Mode::Written).unwrap(),
-            questions.as_bytes(),
+            questions.lines().map(|line| Ok(line.to_owned())),
             &mut answers,
         )
         .unwrap();

@@ -1,0 +1,71 @@
+//! The suite that holds every engine of [`Communicator`] to the contract of the seam.
+//!
+//! Every rank calls [`run`], with the same options; it takes seconds. What ends a group is asked by [`ends`], with a new group each time.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use polygrad_conformance::communicator::{Options, run};
+//! use polygrad_core::communicator::{Communicator, Threads};
+//!
+//! # fn main() -> polygrad_core::Result<()> {
+//! let options = Options { most: 1000, ..Options::default() };
+//! let ends = Threads::group(2, Duration::from_secs(60))?;
+//! std::thread::scope(|scope| {
+//!     for end in ends {
+//!         let comm: Arc<dyn Communicator> = Arc::new(end);
+//!         scope.spawn(move || {
+//!             let report = run(&comm, &options);
+//!             assert!(report.passed(), "{report}");
+//!         });
+//!     }
+//! });
+//! # Ok(())
+//! # }
+//! ```
+
+mod cases;
+mod endings;
+mod rank;
+mod report;
+mod values;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polygrad_core::communicator::Communicator;
+
+pub use endings::{Call, Ending, ends};
+pub use report::{Record, Report};
+
+/// What is asked of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many values the longest slices hold. Default: 10 million.
+    pub most: usize,
+    /// How long after its time limit a collective may still return before it counts as never returning. Default: 5 s.
+    pub margin: Duration,
+    /// Whether the engine always knows which peer is lost, so that an error which does not say it is a failure. Default: yes.
+    pub names_peers: bool,
+    /// Whether those that are left can go on after [`shrink`](Communicator::shrink). Default: no.
+    pub shrinks: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            most: 10_000_000,
+            margin: Duration::from_secs(5),
+            names_peers: true,
+            shrinks: false,
+        }
+    }
+}
+
+/// Runs every case on this rank, and asks at the end whether all ranks pass. It returns, whatever the engine does: a collective
+/// that never does is a failure, and leaves a thread behind.
+pub fn run(comm: &Arc<dyn Communicator>, options: &Options) -> Report {
+    let most = options.most;
+    rank::watched(Arc::clone(comm), options.margin, move |rank| cases::all(rank, most))
+}
