@@ -82,8 +82,8 @@ pub struct Ppo<P: Policy = ActorCritic> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Iteration {
-    /// Episodes that ended, in the order of their ends; returns are of the environments' own rewards. Of several ranks they follow each other in turn,
-    /// and the rows of rank `r` are counted from `r` times the rows of one.
+    /// Episodes that ended, in the order of their ends; returns are of the environments' own rewards. Of several ranks they follow each
+    /// other in turn, and the rows of rank `r` are counted from `r` times the rows of one.
     pub episodes: Vec<Episode>,
     /// The clipped surrogate.
     pub policy_loss: f64,
@@ -163,16 +163,18 @@ impl<P: Policy> Ppo<P> {
     /// Trains one policy together with the other ranks of a group, each in environments of its own; comes before the first iteration and before
     /// [`Ppo::restore`]. Every rank calls it, and from then on every rank calls the same methods.
     ///
-    /// Gradients of a minibatch are the means over all ranks, each of which has as many steps in it: the policy is the same on all, bit by bit. Seeds
-    /// of environments, actions and the order of minibatches are others on every rank, and those of rank 0 are those of one process. Steps, losses,
-    /// episodes and the divergence that ends an iteration are those of all ranks; advantages are normalized on each rank by themselves, as in CleanRL's
-    /// `ppo_atari_multigpu.py`. In a rollout each rank normalizes observations and rewards by what all had seen before it and what it has seen itself
-    /// since; then what the others have seen is added to what rank 0 has, in the order of the ranks, and all go on from that.
+    /// Gradients of a minibatch are the means over all ranks, each of which has as many steps in it: the policy is the same on all, bit by
+    /// bit. Seeds of environments, actions and the order of minibatches are others on every rank, and those of rank 0 are those of one
+    /// process. Steps, losses, episodes and the divergence that ends an iteration are those of all ranks; advantages are normalized on each
+    /// rank by themselves, as in CleanRL's `ppo_atari_multigpu.py`. In a rollout each rank normalizes observations and rewards by what all
+    /// had seen before it and what it has seen itself since; then what the others have seen is added to what rank 0 has, in the order of
+    /// the ranks, and all go on from that.
     ///
     /// A group of one rank gives, bit for bit, what PPO gives without one.
     ///
     /// # Errors
-    /// A training that has begun; a rank with another policy, other weights, options or environments than rank 0, which is named; those of the group.
+    /// A training that has begun; a rank with another policy, other weights, options or environments than rank 0, which is named; those of
+    /// the group.
     pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Result<Self> {
         if self.begun || self.iteration > 0 {
             return Err(wrong("the training has begun already".to_owned())

@@ -86,8 +86,8 @@ impl Stand {
 }
 
 impl<P: Policy> Ppo<P> {
-    /// All that is needed to go on from here: weights, moments, environments, statistics, and what the policy remembers; of all ranks, each of which has
-    /// to call it, and gets the same.
+    /// All that is needed to go on from here: weights, moments, environments, statistics, and what the policy remembers; of all ranks, each
+    /// of which has to call it, and gets the same.
     ///
     /// Its `config` is an object with the field `ppo`; others may be added to it.
     ///
@@ -144,8 +144,8 @@ impl<P: Policy> Ppo<P> {
     /// checkpoint of any other. Every rank has to call it, with the same checkpoint.
     ///
     /// # Errors
-    /// When it was made with other environments, another policy or other normalization; ranks that are not at the same place then. The training is then
-    /// no longer usable.
+    /// When it was made with other environments, another policy or other normalization; ranks that are not at the same place then. The
+    /// training is then no longer usable.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.restored(checkpoint).map(drop)
     }

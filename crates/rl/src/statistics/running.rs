@@ -102,8 +102,8 @@ impl RunningMeanStd {
         }));
     }
 
-    /// Makes the statistics of all ranks the same: to those of rank 0 is added, in the order of the ranks, what each of the others has seen since they
-    /// last were.
+    /// Makes the statistics of all ranks the same: to those of rank 0 is added, in the order of the ranks, what each of the others has seen
+    /// since they last were.
     pub(crate) fn share(&mut self, group: &dyn Communicator) -> Result<()> {
         let part = match &self.since {
             Some(since) if group.rank() > 0 => since,

@@ -26,8 +26,8 @@ const LINES: u64 = 10;
 
 /// Something that learns step by step and finds its own data, such as reinforcement learning. [`TrainerConfig::train`] trains it.
 ///
-/// One that learns together with those of other [ranks](Learner::communicator) has the same steps, metrics and score as they, and every rank calls
-/// the same methods, but for [`Learner::save_model`].
+/// One that learns together with those of other [ranks](Learner::communicator) has the same steps, metrics and score as they, and every
+/// rank calls the same methods, but for [`Learner::save_model`].
 pub trait Learner {
     /// The group that it is one of. Default: it learns alone.
     fn communicator(&self) -> Option<&Arc<dyn Communicator>> {
@@ -175,16 +175,16 @@ struct Training<'a, L: Learner + ?Sized> {
 impl TrainerConfig {
     /// Trains something that learns by itself, to the [steps](TrainerConfig::steps) or to its own end, or goes on to it from where the run stands.
     ///
-    /// Of the options those count that are about the length, the run, settings, rows, checkpoints, callbacks, stopping and the group. Rows are means of what
-    /// was measured since the row before; by default there are 200, and 20 checkpoints. [`Row::step`] and [`Row::epoch`] are both the learner's
-    /// steps. The model of the best [score](Learner::score) at a checkpoint is kept as that.
+    /// Of the options those count that are about the length, the run, settings, rows, checkpoints, callbacks, stopping and the group. Rows
+    /// are means of what was measured since the row before; by default there are 200, and 20 checkpoints. [`Row::step`] and [`Row::epoch`]
+    /// are both the learner's steps. The model of the best [score](Learner::score) at a checkpoint is kept as that.
     ///
-    /// One of a [group](TrainerConfig::parallel) trains a learner that is one of it, too. Rank 0 alone keeps the run; what any of them is asked to stop for
-    /// stops all.
+    /// One of a [group](TrainerConfig::parallel) trains a learner that is one of it, too. Rank 0 alone keeps the run; whoever is
+    /// asked to stop stops all.
     ///
     /// # Errors
-    /// An option that is for batches; a group that is not the learner's; those of the learner, of callbacks, of the disk and of the other ranks. The
-    /// last checkpoint then still is there.
+    /// An option that is for batches; a group that is not the learner's; those of the learner, of callbacks, of the disk and of the other
+    /// ranks. The last checkpoint then still is there.
     pub fn train(self, learner: &mut (impl Learner + ?Sized)) -> Result<Summary> {
         let Length::Steps(total) = self.length else {
             return Err(wrong("a learner has steps, and no epochs").with_hint("TrainerConfig::steps"));
