@@ -8,7 +8,7 @@ pub(crate) mod state;
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
-use polygrad::train::{NonFiniteLoss, ProgressBar, Run, RunFolder, TrainerConfig};
+use polygrad::train::{Callback, Control, Event, NonFiniteLoss, Progress, ProgressBar, Run, RunFolder, TrainerConfig};
 use polygrad::{Device, ErrorKind};
 
 use crate::args::{Data, Train};
@@ -55,6 +55,15 @@ fn show(args: &Train) -> Result<Show> {
         true => dashboard::show(),
         false => Ok(|options: TrainerConfig| options.callback(ProgressBar::printing(say))),
     }
+}
+
+/// In lines, from when this process has taken over the run.
+fn once_taken_over(options: TrainerConfig) -> TrainerConfig {
+    let mut lines = ProgressBar::printing(say);
+    options.callback(move |event: Event<'_>, progress: &Progress<'_>| match progress.run {
+        Some(_) => lines.on_event(event, progress),
+        None => Ok(Control::Continue),
+    })
 }
 
 fn train<T: Task>(args: &Train, team: &Team) -> Result<Outcome> {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use polygrad::train::{Callback, Control, Ended, Event, Progress, Run, RunFolder, TrainerConfig};
 use polygrad::{Device, manual_seed};
 
-use super::{Show, explained};
+use super::{Show, explained, once_taken_over};
 use crate::failure::{Result, Shown};
 use crate::outcome::Outcome;
-use crate::progress::{clock, note, say};
+use crate::progress::{clock, note, say, speak_as};
 use crate::run::{curves, resume_command};
 use crate::task::Task;
 use crate::team::Team;
@@ -44,9 +44,13 @@ pub(super) fn run<T: Task>(
         .settings(config)?
         .validation_name(T::JUDGED_BY)
         .stop_on_ctrl_c()?;
-    if let Some(run) = run {
-        options = show(options.run(run).callback(announce("--epochs")).callback(curves));
+    let mut show = show;
+    match run {
+        Some(run) => options = options.run(run),
+        // It takes over if the one that shows it is lost.
+        None => show = once_taken_over,
     }
+    let options = show(options.callback(speak).callback(announce("--epochs")).callback(curves));
     let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
     let mut trainer = config.trainer(model, steps, options, team)?;
     let summary = trainer
@@ -65,6 +69,14 @@ pub(super) fn run<T: Task>(
         "{path} holds the model, its checkpoint and its curves; now try:\n  {next}"
     ));
     Ok(Outcome::Done)
+}
+
+/// Lets the process speak that keeps the run.
+fn speak(_: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
+    if progress.run.is_some() {
+        speak_as(0);
+    }
+    Ok(Control::Continue)
 }
 
 /// Says where the run is, before its first step; `longer` is the option for a longer one.
@@ -109,6 +121,8 @@ impl Callback for Curves {
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
         let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAWN);
         let draws = match event {
+            // Another process keeps the run.
+            _ if progress.run.is_none() => false,
             Event::End => true,
             // A run that did not begin leaves nothing.
             Event::Failed => !progress.history.is_empty(),

@@ -7,7 +7,9 @@ use polygrad::communicator::{Communicator, Threads};
 use polygrad::data::DataLoaderConfig;
 use polygrad::manual_seed;
 use polygrad::nn::models::{Gpt2, Gpt2Config};
-use polygrad::nn::{LSTM, Linear, ReLU, Sequential, StateDict, loss::cross_entropy};
+use polygrad::nn::{
+    BatchNorm2d, Conv2d, Conv2dConfig, LSTM, Linear, ReLU, Sequential, StateDict, loss::cross_entropy, sync_batch_norm,
+};
 use polygrad::optim::{AdamConfig, SGDConfig};
 use polygrad::prelude::*;
 use polygrad::train::{Accuracy, Step, TrainerConfig};
@@ -20,6 +22,10 @@ const STEPS: u64 = 50;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Mlp,
+    /// With batch normalisation that sees the joined batch.
+    Cnn,
+    /// The same that does not: then ranks are equal, and other than one process.
+    CnnPlain,
     /// With accumulation and clipping; Adam.
     Gpt,
     /// With a last batch of which some rank has nothing.
@@ -34,6 +40,20 @@ trait Net: Module {
 impl Net for Sequential {
     fn logits(&self, x: &Tensor) -> Result<Tensor> {
         self.forward(x)
+    }
+}
+
+#[derive(Module)]
+struct Convolutional {
+    conv: Conv2d,
+    norm: BatchNorm2d,
+    head: Linear,
+}
+
+impl Net for Convolutional {
+    fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        let x = self.conv.forward(&x.reshape([-1, 1, 2, 4])?)?;
+        self.head.forward(&self.norm.forward(&x)?.relu()?.flatten(1, -1)?)
     }
 }
 
@@ -71,6 +91,17 @@ fn train(
                 .push(Linear::new(8, 16, device)?)
                 .push(ReLU)
                 .push(Linear::new(16, 3, device)?);
+            train_net(kind, net, device, dtype, rank, joined)
+        }
+        Kind::Cnn | Kind::CnnPlain => {
+            let net = Convolutional {
+                conv: Conv2dConfig::new(1, 4, 3).padding(1).build(device)?,
+                norm: BatchNorm2d::new(4, device)?,
+                head: Linear::new(32, 3, device)?,
+            };
+            if let (Some(rank), Kind::Cnn) = (&rank, kind) {
+                assert_eq!(sync_batch_norm(&net, rank)?, 1);
+            }
             train_net(kind, net, device, dtype, rank, joined)
         }
         Kind::Gpt => {
@@ -184,6 +215,9 @@ fn compare(kind: Kind, dtype: DType, tolerance: f64) {
                         value.bytes() == first.bytes(),
                         "{case}: {name} of rank {rank} is another one"
                     );
+                    if kind == Kind::CnnPlain {
+                        continue;
+                    }
                     let wanted = weights.get(name).unwrap().to_f64_vec();
                     for (a, b) in value.to_f64_vec().iter().zip(&wanted) {
                         assert!(
@@ -193,6 +227,9 @@ fn compare(kind: Kind, dtype: DType, tolerance: f64) {
                     }
                 }
                 assert_eq!(seen.len(), figures.len(), "{case}");
+                if kind == Kind::CnnPlain {
+                    continue;
+                }
                 for (a, b) in seen.iter().zip(&figures) {
                     assert!(
                         (a - b).abs() <= tolerance * 10.0 * (1.0 + b.abs()),
@@ -208,6 +245,13 @@ fn compare(kind: Kind, dtype: DType, tolerance: f64) {
 fn several_ranks_train_as_one_does() {
     compare(Kind::Mlp, DType::F32, 1e-6);
     compare(Kind::Mlp, DType::F64, 1e-12);
+}
+
+#[test]
+fn several_ranks_normalize_joined_batches_or_their_own() {
+    compare(Kind::Cnn, DType::F32, 1e-5);
+    compare(Kind::Cnn, DType::F64, 1e-11);
+    compare(Kind::CnnPlain, DType::F32, 0.0);
 }
 
 #[test]
