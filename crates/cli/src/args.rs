@@ -106,8 +106,8 @@ pub(crate) struct Train {
 /// How several processes train together.
 #[derive(Debug, Args)]
 pub(crate) struct Together {
-    /// Train together with the other processes that a launcher has started, each with batches of its own: mpi for those of mpirun,
-    /// gloo for those of torchrun; gloo:timeout=60 gives up on them after a minute
+    /// Train together with the other processes that a launcher has started, each with batches or environments of its own: mpi for those of
+    /// mpirun, gloo for those of torchrun; gloo:timeout=60 gives up on them after a minute
     #[arg(long, value_name = "ENGINE")]
     pub(crate) parallel: Option<String>,
 
@@ -119,7 +119,7 @@ pub(crate) struct Together {
 /// What only runs in environments have.
 #[derive(Debug, Args)]
 pub(crate) struct Rl {
-    /// For environments: how many step together
+    /// For environments: how many step together, in each process
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) envs: Option<usize>,
 
@@ -127,7 +127,7 @@ pub(crate) struct Rl {
     #[arg(long, value_enum)]
     pub(crate) policy: Option<PolicyKind>,
 
-    /// For environments: steps of all of them together; with --resume, a larger number trains on
+    /// For environments: steps of all of them together, in all processes; with --resume, a larger number trains on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 48))]
     pub(crate) total_steps: Option<u64>,
 

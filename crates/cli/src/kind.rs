@@ -101,8 +101,8 @@ impl Kind {
             ("--epochs", args.epochs.is_some(), &[Images, Chargpt, Table]),
             ("--batch-size", args.batch_size.is_some(), &[Images, Chargpt, Table]),
             (
-                "--parallel",
-                args.together.parallel.is_some(),
+                "--shard-optimizer",
+                args.together.shard_optimizer,
                 &[Images, Chargpt, Table],
             ),
             ("--envs", args.rl.envs.is_some(), &[Rl]),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polygrad::communicator::{self, Communicator, HostSliceMut};
+use polygrad::communicator::{self, Communicator};
 use polygrad::data::DataLoader;
 use polygrad::nn::Param;
 use polygrad::optim::Optimizer;
@@ -10,7 +10,6 @@ use polygrad::train::{ShardedOptimizer, TrainerConfig};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::args::Together;
 use crate::failure::{Failure, Result};
 use crate::progress;
 
@@ -27,25 +26,53 @@ impl Team {
     /// This process by itself.
     #[cfg(feature = "lab")]
     pub(crate) fn alone() -> Self {
-        Self {
-            group: None,
-            shards: false,
-        }
+        Self::of(None)
+    }
+
+    #[cfg(feature = "lab")]
+    pub(crate) fn of(group: Option<Arc<dyn Communicator>>) -> Self {
+        Self { group, shards: false }
     }
 
     /// Joins those that a launcher has started, if there are to be others. From then on rank 0 alone speaks.
     ///
     /// # Errors
     /// Those of the engine.
-    pub(crate) fn join(args: &Together) -> Result<Self> {
-        let group = args.parallel.as_deref().map(communicator::open).transpose()?;
+    pub(crate) fn join(engine: Option<&str>, shards: bool) -> Result<Self> {
+        let group = engine.map(communicator::open).transpose()?;
         if let Some(group) = &group {
             progress::speak_as(group.rank());
         }
-        Ok(Self {
-            group,
-            shards: args.shard_optimizer,
-        })
+        Ok(Self { group, shards })
+    }
+
+    /// The others and this process, where there are others.
+    pub(crate) fn group(&self) -> Option<&Arc<dyn Communicator>> {
+        self.group.as_ref()
+    }
+
+    /// Which of them this process is.
+    #[cfg(feature = "lab")]
+    pub(crate) fn rank(&self) -> usize {
+        self.group().map_or(0, |group| group.rank())
+    }
+
+    /// How many there are.
+    #[cfg(feature = "lab")]
+    pub(crate) fn size(&self) -> usize {
+        self.group().map_or(1, |group| group.size())
+    }
+
+    /// The numbers of all of them.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    #[cfg(feature = "lab")]
+    pub(crate) fn gather(&self, own: &[f64]) -> Result<Vec<Vec<f64>>> {
+        match &self.group {
+            Some(group) => Ok(group.all_gather_vec(own)?),
+            None => Ok(vec![own.to_vec()]),
+        }
     }
 
     /// Whether the launcher has started the processes anew after one was lost.
@@ -63,15 +90,11 @@ impl Team {
         if group.rank() == 0 {
             let found = f();
             let told: std::result::Result<&T, String> = found.as_ref().map_err(ToString::to_string);
-            let mut text = serde_json::to_vec(&told).map_err(|e| Failure::new(e.to_string()))?;
-            group.broadcast(HostSliceMut::new(&mut [text.len() as i64]), 0)?;
-            group.broadcast(HostSliceMut::new(&mut text), 0)?;
+            let text = serde_json::to_vec(&told).map_err(|e| Failure::new(e.to_string()))?;
+            group.broadcast_vec(text, 0)?;
             return found;
         }
-        let mut len = [0i64];
-        group.broadcast(HostSliceMut::new(&mut len), 0)?;
-        let mut text = vec![0u8; usize::try_from(len[0]).unwrap_or(0)];
-        group.broadcast(HostSliceMut::new(&mut text), 0)?;
+        let text = group.broadcast_vec(Vec::new(), 0)?;
         let told: std::result::Result<T, String> =
             serde_json::from_slice(&text).map_err(|e| Failure::new(e.to_string()))?;
         told.map_err(|why| Failure::new(format!("rank 0 has failed: {why}")))
@@ -111,8 +134,8 @@ impl Team {
         })
     }
 
-    /// Who trains, beside the device.
-    pub(crate) fn about(&self) -> Option<String> {
+    /// Who trains, beside the device, and what each of them has of its own.
+    pub(crate) fn about(&self, own: &str) -> Option<String> {
         let group = self.group.as_ref()?;
         let spread = if self.shards {
             ", the optimizer's moments spread over them"
@@ -120,7 +143,7 @@ impl Team {
             ""
         };
         Some(format!(
-            "{} processes by {}, each with batches of its own{spread}",
+            "{} processes by {}, each with {own} of its own{spread}",
             group.size(),
             group.name()
         ))

@@ -78,10 +78,10 @@ impl Learner for Walk {
         Ok(Checkpoint::new(&self.model, &self.optimizer, self.steps)?.with_config(json!({"walk": self.steps})))
     }
 
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>> {
         self.steps = checkpoint.restore(&self.model, &mut self.optimizer)?;
         assert_eq!(checkpoint.config["walk"], self.steps);
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn save_model(&self, path: &Path) -> Result<()> {

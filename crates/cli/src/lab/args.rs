@@ -115,6 +115,11 @@ pub(crate) struct Returns {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
 
+    /// Deal the seeds out to the processes that a launcher has started, as train's option of this name has them; a process waits as long as
+    /// its timeout says for the longest training
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) parallel: Option<String>,
+
     /// Draw the returns over the steps, to this file
     #[arg(long, value_name = "FILE.png")]
     pub(crate) plot: Option<PathBuf>,

@@ -8,6 +8,7 @@ mod screen;
 mod settings;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use polygrad::nn::Module;
 use polygrad::rl::Ppo;
@@ -23,8 +24,9 @@ use crate::outcome::Outcome;
 use crate::progress::{clock, grouped, note, say, short};
 use crate::run::{config, resume_command};
 use crate::task::RunSettings as _;
+use crate::team::Team;
 use crate::train::session::{Curves, announce};
-use crate::train::{Show, occupied, resumed, state, unbegun};
+use crate::train::{Show, create, open, restarted, resumed};
 
 pub(crate) use settings::{PolicyKind, Settings};
 
@@ -37,7 +39,10 @@ pub(crate) fn is_environment(name: &str) -> bool {
 ///
 /// # Errors
 /// Everything that options, environments, devices and disks can do wrong.
-pub(crate) fn start(args: &Train, show: Show) -> Result<Outcome> {
+pub(crate) fn start(args: &Train, show: Show, team: &Team) -> Result<Outcome> {
+    if let Some(run) = restarted(args, team)? {
+        return resume(args, run, show, team);
+    }
     Kind::Rl.must_have(args)?;
     let mut settings = Settings::of_options(args)?;
     config::check(&settings)
@@ -45,32 +50,38 @@ pub(crate) fn start(args: &Train, show: Show) -> Result<Outcome> {
     let device = backend::open(&settings.base.backend, settings.base.threads)?;
     settings.base_mut().run = config::fresh_name();
     let title = format!("{}-{}", settings.environment, settings.network());
-    let run = match &args.out {
-        Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
-        None => Run::create_next("runs", &title)?,
-    };
-    train(&settings, run, &device, show, &[])
+    let run = create(args, &title, team)?;
+    train(&settings, run, &device, show, &[], team)
 }
 
 /// Goes on with a run.
 ///
 /// # Errors
 /// As [`start`]; a checkpoint that does not fit.
-pub(crate) fn resume(args: &Train, path: &Path, show: Show) -> Result<Outcome> {
+pub(crate) fn resume(args: &Train, path: &Path, show: Show, team: &Team) -> Result<Outcome> {
     Kind::Rl.must_have(args)?;
-    let run = Run::resume(path).map_err(|error| unbegun(error, path))?;
-    let stored: Settings = state::settings(&run)?;
+    let (run, stored) = open::<Settings>(path, team)?;
     let settings = stored.resumed(args, path)?;
     let device = backend::open(&settings.base.backend, settings.base.threads)?;
     let changes = resumed::changed(settings.changes(&stored));
-    train(&settings, run, &device, show, &changes)
+    train(&settings, run, &device, show, &changes, team)
 }
 
-fn train(settings: &Settings, run: Run, device: &Device, show: Show, changes: &[String]) -> Result<Outcome> {
+fn train(
+    settings: &Settings,
+    (folder, run): (RunFolder, Option<Run>),
+    device: &Device,
+    show: Show,
+    changes: &[String],
+    team: &Team,
+) -> Result<Outcome> {
     manual_seed(settings.ppo.seed);
     let spec = settings.spec()?;
     let envs = spec.make(settings.envs, settings.stepping())?;
     let mut ppo = Ppo::new(envs, settings.actor_critic(device)?, settings.ppo.clone())?;
+    if let Some(group) = team.group() {
+        ppo = ppo.parallel(Arc::clone(group))?;
+    }
     let total = ppo.iterations() * ppo.steps_per_iteration();
     let rate = settings.ppo.learning_rate.at(0.0);
     let about = [
@@ -89,16 +100,21 @@ fn train(settings: &Settings, run: Run, device: &Device, show: Show, changes: &[
             short(rate)
         ),
     ];
-    about.iter().chain(changes).for_each(|line| say(line));
-    let folder = RunFolder::new(run.path());
+    about
+        .iter()
+        .chain(&team.about("as many environments"))
+        .chain(changes)
+        .for_each(|line| say(line));
     let title = format!("{}, {}", spec.name, settings.network());
-    let options = TrainerConfig::steps(total)
-        .run(run)
+    let curves = Curves::new(folder.curves(), title, "steps");
+    let mut options = team
+        .options(TrainerConfig::steps(total))
         .settings(settings)?
-        .stop_on_ctrl_c()?
-        .callback(announce("--total-steps"))
-        .callback(Curves::new(folder.curves(), title, "steps"));
-    let summary = show(options).train(&mut ppo).map_err(|error| match error.kind() {
+        .stop_on_ctrl_c()?;
+    if let Some(run) = run {
+        options = show(options.run(run).callback(announce("--total-steps")).callback(curves));
+    }
+    let summary = options.train(&mut ppo).map_err(|error| match error.kind() {
         ErrorKind::Io if folder.checkpoint().exists() => {
             Failure::from(error).then(&format!("go on from the last checkpoint: {}", resume_command(&folder)))
         }

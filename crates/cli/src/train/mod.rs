@@ -17,7 +17,7 @@ use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::{say, short};
 use crate::run::{config, resume_command};
-use crate::task::Task;
+use crate::task::{RunSettings, Task};
 use crate::team::Team;
 use crate::{backend, chargpt, dashboard, images, rl, table};
 
@@ -26,7 +26,8 @@ use crate::{backend, chargpt, dashboard, images, rl, table};
 /// # Errors
 /// Everything that options, data, devices and disks can do wrong.
 pub(crate) fn command(args: &Train) -> Result<Outcome> {
-    let team = Team::join(&args.together)?;
+    let together = &args.together;
+    let team = Team::join(together.parallel.as_deref(), together.shard_optimizer)?;
     let kind = team.share(|| {
         Ok(match (&args.resume, &args.dataset) {
             // What is wrong with a checkpoint that cannot be read, going on with it says.
@@ -40,8 +41,8 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
         Kind::Chargpt => train::<chargpt::Settings>(args, &team),
         Kind::Table => train::<table::Settings>(args, &team),
         Kind::Rl => match &args.resume {
-            Some(path) => rl::resume(args, path, show(args)?),
-            None => rl::start(args, show(args)?),
+            Some(path) => rl::resume(args, path, show(args)?, &team),
+            None => rl::start(args, show(args)?, &team),
         },
     }
 }
@@ -74,28 +75,60 @@ fn train<T: Task>(args: &Train, team: &Team) -> Result<Outcome> {
 }
 
 fn start<T: Task>(args: &Train, show: Show, team: &Team) -> Result<Outcome> {
-    if team.is_restarted() {
-        let Some(out) = &args.out else {
-            return Err(
-                Failure::new("the processes were started anew, and it is not known where their run was")
-                    .fix("give --out DIR"),
-            );
-        };
-        if team.share(|| Ok(RunFolder::new(out).checkpoint().exists()))? {
-            return resume::<T>(args, out, show, team);
-        }
+    if let Some(run) = restarted(args, team)? {
+        return resume::<T>(args, run, show, team);
     }
     let (mut config, device, data) = prepare::<T>(args)?;
     config.base_mut().run = config::fresh_name();
-    let (mut run, name) = (None, config.title().join("-"));
+    let run = create(args, &config.title().join("-"), team)?;
+    session::run(&config, run, &data, &device, show, &[], team)
+}
+
+/// The run that processes go on with which were started anew after one was lost, if there is one.
+///
+/// # Errors
+/// When it is not known where it would be.
+pub(crate) fn restarted<'a>(args: &'a Train, team: &Team) -> Result<Option<&'a Path>> {
+    if !team.is_restarted() {
+        return Ok(None);
+    }
+    let Some(out) = &args.out else {
+        return Err(
+            Failure::new("the processes were started anew, and it is not known where their run was")
+                .fix("give --out DIR"),
+        );
+    };
+    let has_begun = team.share(|| Ok(RunFolder::new(out).checkpoint().exists()))?;
+    Ok(has_begun.then_some(out))
+}
+
+/// The folder of a new run, called so where no `--out` says where it is, and the run, which the first of the team keeps.
+///
+/// # Errors
+/// A folder that there is a run in already, or that cannot be made.
+pub(crate) fn create(args: &Train, name: &str, team: &Team) -> Result<(RunFolder, Option<Run>)> {
+    let mut run = None;
     let path = team.share(|| {
         let made = match &args.out {
             Some(out) => Run::create(out).map_err(|error| occupied(error, out))?,
-            None => Run::create_next("runs", &name)?,
+            None => Run::create_next("runs", name)?,
         };
         Ok(run.insert(made).path().to_owned())
     })?;
-    session::run(&config, (RunFolder::new(path), run), &data, &device, show, &[], team)
+    Ok((RunFolder::new(path), run))
+}
+
+/// A run to go on with, which the first of the team keeps, and its settings.
+///
+/// # Errors
+/// A folder without a run, or one in which another process trains; those of [`state::settings`].
+pub(crate) fn open<S: RunSettings>(path: &Path, team: &Team) -> Result<((RunFolder, Option<Run>), S)> {
+    let mut run = None;
+    let stored = team.share(|| {
+        let found = Run::resume(path).map_err(|error| unbegun(error, path))?;
+        state::settings(run.insert(found))
+    })?;
+    Ok(((RunFolder::new(path), run), stored))
 }
 
 /// The settings of a new run, its device and its data.
@@ -115,11 +148,7 @@ pub(crate) fn prepare<T: Task>(args: &Train) -> Result<(T, Device, T::Data)> {
 }
 
 fn resume<T: Task>(args: &Train, path: &Path, show: Show, team: &Team) -> Result<Outcome> {
-    let mut run = None;
-    let stored: T = team.share(|| {
-        let found = Run::resume(path).map_err(|error| unbegun(error, path))?;
-        state::settings(run.insert(found))
-    })?;
+    let (run, stored) = open::<T>(path, team)?;
     let config = resumed::settings(args, &stored, path)?;
     let device = backend::open(&config.base().backend, config.base().threads)?;
     let data = config.load()?;
@@ -129,19 +158,11 @@ fn resume<T: Task>(args: &Train, path: &Path, show: Show, team: &Team) -> Result
         return Err(config.other_data(&found, path));
     }
     let changes = resumed::changes(&stored, &config);
-    session::run(
-        &config,
-        (RunFolder::new(path), run),
-        &data,
-        &device,
-        show,
-        &changes,
-        team,
-    )
+    session::run(&config, run, &data, &device, show, &changes, team)
 }
 
 /// A folder that a new run cannot have.
-pub(crate) fn occupied(error: polygrad::Error, out: &Path) -> Failure {
+fn occupied(error: polygrad::Error, out: &Path) -> Failure {
     let failure = Failure::from(error);
     match RunFolder::new(out) {
         folder if folder.checkpoint().exists() => failure.fix(format!(
@@ -172,7 +193,7 @@ pub(super) fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> F
 }
 
 /// A folder that there is no run in to go on with.
-pub(crate) fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
+fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
     let (folder, failure) = (RunFolder::new(path), Failure::from(error));
     let has_begun = folder.checkpoint().exists() || folder.config().is_file();
     match !has_begun && path.join("run.lock").is_file() {

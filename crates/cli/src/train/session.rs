@@ -35,7 +35,7 @@ pub(super) fn run<T: Task>(
     let about = config.about(data, &model, device);
     about
         .iter()
-        .chain(&team.about())
+        .chain(&team.about("batches"))
         .chain(changes)
         .for_each(|line| say(line));
     let curves = Curves::new(folder.curves(), config.title().join(", "), "epoch");

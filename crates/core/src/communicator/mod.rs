@@ -7,6 +7,7 @@ mod buffer;
 mod call;
 mod checked;
 mod error;
+mod lists;
 mod reduce;
 mod slice;
 mod tensors;

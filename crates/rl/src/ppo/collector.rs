@@ -8,6 +8,7 @@ use polygrad_tensor::{Device, Tensor};
 
 use super::actor::Actor;
 use super::config::{PpoConfig, wrong};
+use super::ranks::Ranks;
 use super::rollout::Rollout;
 use super::sampler::choose;
 use crate::vector::check_len;
@@ -158,8 +159,37 @@ impl Collector {
         Ok(())
     }
 
+    /// Keeps what this rank sees, where there are others to be told of it.
+    pub(super) fn track(&mut self, ranks: &Ranks) {
+        if ranks.group().is_none() {
+            return;
+        }
+        if let Some(normalizer) = &mut self.observation_normalizer {
+            normalizer.statistics_mut().track();
+        }
+        if let Some(normalizer) = &mut self.reward_normalizer {
+            normalizer.statistics_mut().track();
+        }
+    }
+
+    /// Takes in what the other ranks have seen.
+    fn share(&mut self, ranks: &Ranks) -> Result<()> {
+        let Some(group) = ranks.group() else { return Ok(()) };
+        if let Some(normalizer) = &mut self.reward_normalizer {
+            normalizer.statistics_mut().share(&**group)?;
+        }
+        if let Some(normalizer) = &mut self.observation_normalizer {
+            normalizer.statistics_mut().share(&**group)?;
+            // The policy sees the next observations as a checkpoint would restore them. Where there are statistics, there is one group.
+            let raw = &self.groups[0].buffers.observations;
+            flatten(self.envs.observation_space(), raw, &mut self.observations)?;
+            normalizer.normalize(&mut self.observations)?;
+        }
+        Ok(())
+    }
+
     /// Fills the rollout.
-    pub(super) fn collect<P: Policy>(&mut self, policy: &P, rng: &mut Rng) -> Result<Collected> {
+    pub(super) fn collect<P: Policy>(&mut self, policy: &P, rng: &mut Rng, ranks: &Ranks) -> Result<Collected> {
         let (steps, rows) = (self.rollout.steps, self.rollout.rows);
         let overlapped = self.groups.len() > 1;
         let remembers = self.groups.iter().any(|group| !group.state.parts().is_empty());
@@ -204,6 +234,7 @@ impl Collector {
                 normalizer.apply(rewards, terminated, truncated)?;
             }
         }
+        self.share(ranks)?;
         let last = self.values(policy)?;
         self.rollout.last_values = last;
         Ok(Collected {

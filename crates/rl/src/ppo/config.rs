@@ -36,7 +36,7 @@ impl From<f64> for Annealed {
     }
 }
 
-/// Over which advantages their mean becomes 0 and their standard deviation 1.
+/// Over which advantages their mean becomes 0 and their standard deviation 1: in each case those of one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdvantageNorm {
@@ -100,7 +100,7 @@ impl Default for VTraceConfig {
 pub struct PpoConfig {
     /// Where the random numbers start; the same seed gives the same training. Default: 0.
     pub seed: u64,
-    /// Steps of all environments together, by which annealing knows the end. Default: 500,000.
+    /// Steps of all environments of all ranks together, by which annealing knows the end. Default: 500,000.
     pub total_steps: u64,
     /// Steps of each environment in a rollout. Default: 128.
     pub num_steps: usize,

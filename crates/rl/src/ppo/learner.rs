@@ -1,7 +1,9 @@
 //! PPO as something that a [`TrainerConfig`](polygrad_train::TrainerConfig) trains.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use polygrad_core::communicator::Communicator;
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_tensor::Result;
 use polygrad_train::{Learner, Measured};
@@ -22,6 +24,10 @@ const METRICS: [&str; 6] = [
 ];
 
 impl<P: Policy> Learner for Ppo<P> {
+    fn communicator(&self) -> Option<&Arc<dyn Communicator>> {
+        self.ranks.group()
+    }
+
     fn unit(&self) -> &'static str {
         "steps"
     }
@@ -64,8 +70,8 @@ impl<P: Policy> Learner for Ppo<P> {
         Ppo::checkpoint(self)
     }
 
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        Ppo::restore(self, checkpoint)
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>> {
+        self.restored(checkpoint)
     }
 
     fn save_model(&self, path: &Path) -> Result<()> {

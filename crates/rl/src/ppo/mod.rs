@@ -5,19 +5,24 @@ mod advantage;
 pub(crate) mod collector;
 mod config;
 mod learner;
+mod learnt;
 mod loss;
 mod minibatch;
 mod optimizer;
+mod ranks;
 mod recent;
 mod rollout;
 pub(crate) mod sampler;
 mod state;
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use polygrad_core::communicator::Communicator;
 use polygrad_core::{Result, Rng};
 use polygrad_nn::optim::Optimizer;
 use polygrad_tensor::{Capture, Device, Tensor};
+use polygrad_train::DataParallel;
 
 pub use advantage::{Outcomes, gae, v_trace};
 pub use config::{AdvantageNorm, Annealed, PpoConfig, PpoOptimizer, VTraceConfig};
@@ -26,7 +31,9 @@ pub use loss::{PpoBatch, PpoLosses, PpoWeights, ppo_loss};
 use crate::{ActorCritic, Episode, NormalizedPolicy, Normalizer, ObservationNormalizer, Policy, VectorEnv};
 use collector::Collector;
 use config::wrong;
-use minibatch::{Layout, Seen, Step};
+use learnt::{Learnt, normalize};
+use minibatch::{Layout, Step};
+use ranks::{Ranks, other_seed};
 use recent::Recent;
 use rollout::Uploaded;
 
@@ -65,15 +72,18 @@ pub struct Ppo<P: Policy = ActorCritic> {
     step: Step<P>,
     evaluation: Capture,
     recent: Recent,
+    ranks: Ranks,
     iteration: u64,
+    steps: u64,
     begun: bool,
 }
 
-/// What an iteration of [`Ppo`] gave. Losses are means over the steps of the optimizer.
+/// What an iteration of [`Ppo`] gave, of all ranks together but for the seconds. Losses are means over the steps of the optimizer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Iteration {
-    /// Episodes that ended, in the order of their ends; returns are of the environments' own rewards.
+    /// Episodes that ended, in the order of their ends; returns are of the environments' own rewards. Of several ranks they follow each
+    /// other in turn, and the rows of rank `r` are counted from `r` times the rows of one.
     pub episodes: Vec<Episode>,
     /// The clipped surrogate.
     pub policy_loss: f64,
@@ -142,10 +152,60 @@ impl<P: Policy> Ppo<P> {
             device,
             evaluation: Capture::new(),
             recent: Recent::default(),
+            ranks: Ranks::default(),
             iteration: 0,
+            steps: 0,
             begun: false,
             config,
         })
+    }
+
+    /// Trains one policy together with the other ranks of a group, each in environments of its own; comes before the first iteration and before
+    /// [`Ppo::restore`]. Every rank calls it, and from then on every rank calls the same methods.
+    ///
+    /// Gradients of a minibatch are the means over all ranks, each of which has as many steps in it: the policy is the same on all, bit by
+    /// bit. Seeds of environments, actions and the order of minibatches are others on every rank, and those of rank 0 are those of one
+    /// process. Steps, losses, episodes and the divergence that ends an iteration are those of all ranks; advantages are normalized on each
+    /// rank by themselves, as in CleanRL's `ppo_atari_multigpu.py`. In a rollout each rank normalizes observations and rewards by what all
+    /// had seen before it and what it has seen itself since; then what the others have seen is added to what rank 0 has, in the order of
+    /// the ranks, and all go on from that.
+    ///
+    /// A group of one rank gives, bit for bit, what PPO gives without one.
+    ///
+    /// # Errors
+    /// A training that has begun; a rank with another policy, other weights, options or environments than rank 0, which is named; those of
+    /// the group.
+    pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Result<Self> {
+        if self.begun || self.iteration > 0 {
+            return Err(wrong("the training has begun already".to_owned())
+                .with_hint("join the ranks first: Ppo::parallel comes before iterations and before restore"));
+        }
+        let parallel = Arc::new(DataParallel::new(communicator, self.policy())?);
+        self.step = self
+            .step
+            .into_inner()
+            .gradient_sync(Arc::clone(&parallel) as _)
+            .captured();
+        self.ranks = Ranks::of(parallel);
+        self.collector.track(&self.ranks);
+        self.check_ranks()?;
+        Ok(self)
+    }
+
+    /// Fails where the ranks could not train one policy.
+    fn check_ranks(&self) -> Result<()> {
+        let envs = &self.collector.envs;
+        let spaces = (envs.observation_space(), envs.action_space(), envs.agents());
+        let others = [
+            ("other options", format!("{:?}", self.config)),
+            ("other environments", format!("{spaces:?}")),
+            ("another number of environments", envs.num_envs().to_string()),
+            (
+                "another place in its training",
+                format!("{:?}", (self.iteration, self.steps)),
+            ),
+        ];
+        self.ranks.check(self.policy(), &others)
     }
 
     /// The options.
@@ -177,14 +237,14 @@ impl<P: Policy> Ppo<P> {
         self.collector.observation_normalizer.as_ref()
     }
 
-    /// Steps of one iteration, of all environments together.
+    /// Steps of one iteration, of all environments of all ranks together.
     pub fn steps_per_iteration(&self) -> u64 {
-        (self.collector.rollout.rows * self.config.num_steps) as u64
+        (self.collector.rollout.rows * self.config.num_steps * self.ranks.size()) as u64
     }
 
-    /// Steps of all environments so far.
+    /// Steps of all environments of all ranks so far.
     pub fn steps(&self) -> u64 {
-        self.iteration * self.steps_per_iteration()
+        self.steps
     }
 
     /// Iterations so far.
@@ -194,7 +254,17 @@ impl<P: Policy> Ppo<P> {
 
     /// Iterations until [`PpoConfig::total_steps`], at least one; a last one that would go beyond is left out, as in CleanRL.
     pub fn iterations(&self) -> u64 {
-        (self.config.total_steps / self.steps_per_iteration()).max(1)
+        (self.iteration + self.iterations_left()).max(1)
+    }
+
+    fn iterations_left(&self) -> u64 {
+        self.config.total_steps.saturating_sub(self.steps) / self.steps_per_iteration()
+    }
+
+    /// The share of the steps that are done, from 0 to 1.
+    fn progress(&self) -> f64 {
+        let end = self.steps + self.iterations_left() * self.steps_per_iteration();
+        self.steps as f64 / end.max(1) as f64
     }
 
     /// Whether all iterations are done.
@@ -217,28 +287,37 @@ impl<P: Policy> Ppo<P> {
     /// # Errors
     /// Those of the environments and the policy, and numbers that are not finite. The training can then go on from a checkpoint alone.
     pub fn iterate(&mut self) -> Result<Iteration> {
+        let seed = self.ranks.seed(self.config.seed);
         if !self.begun {
-            self.collector.reset(self.config.seed)?;
+            // A rank that comes later sees other episodes than one that was there from the beginning.
+            let episodes = match self.iteration {
+                0 => seed,
+                later => other_seed(seed, later),
+            };
+            self.collector.reset(episodes)?;
             self.begun = true;
         }
-        let progress = self.iteration as f64 / self.iterations() as f64;
+        let progress = self.progress();
         let learning_rate = self.set_learning_rate(progress)?;
-        let mut rng = iteration_rng(self.config.seed, self.iteration);
+        let mut rng = iteration_rng(seed, self.iteration);
         let began = Instant::now();
-        let collected = self.collector.collect(self.step.model(), &mut rng)?;
+        let collected = self.collector.collect(self.step.model(), &mut rng, &self.ranks)?;
         let acted = began.elapsed().as_secs_f64();
         let learnt = self.learn(progress, &mut rng)?;
+        self.ranks.broadcast_buffers(self.step.model())?;
+        let rows = self.collector.rollout.rows;
+        let episodes = self.ranks.episodes(collected.episodes, rows)?;
+        self.steps += self.steps_per_iteration();
         self.iteration += 1;
-        self.recent.add(&collected.episodes);
-        let rollout = &self.collector.rollout;
+        self.recent.add(&episodes);
         Ok(Iteration {
-            episodes: collected.episodes,
+            episodes,
             policy_loss: learnt.means[0],
             value_loss: learnt.means[1],
             entropy: learnt.means[2],
             approx_kl: learnt.last_kl,
             clip_fraction: learnt.means[4],
-            explained_variance: explained_variance(&rollout.values, &learnt.returns),
+            explained_variance: learnt.explained_variance,
             learning_rate,
             epochs: learnt.epochs,
             env_seconds: collected.env_seconds,
@@ -300,12 +379,13 @@ impl<P: Policy> Ppo<P> {
             }
             epochs += 1;
             if let (Some(target), Some(last)) = (self.config.target_kl, seen.last())
-                && last.4.item()? > target
+                && self.ranks.mean(last.4.item()?)? > target
             {
                 break;
             }
         }
-        Learnt::new(&seen, returns, epochs)
+        let values = &self.collector.rollout.values;
+        Learnt::new(&seen, (values, &returns), epochs, &self.ranks)
     }
 
     /// Replaces targets and advantages by those of V-trace, for the policy as it is.
@@ -366,70 +446,8 @@ impl<P: Policy> Ppo<P> {
     }
 }
 
-struct Learnt {
-    means: [f64; 5],
-    last_kl: f64,
-    returns: Vec<f32>,
-    epochs: usize,
-}
-
-impl Learnt {
-    fn new(seen: &[Seen], returns: Vec<f32>, epochs: usize) -> Result<Self> {
-        let (mut means, mut last_kl) = ([0.0; 5], 0.0);
-        for (_, policy, value, entropy, approx_kl, clip_fraction) in seen {
-            last_kl = approx_kl.item()?;
-            let values = [
-                policy.item()?,
-                value.item()?,
-                entropy.item()?,
-                last_kl,
-                clip_fraction.item()?,
-            ];
-            for (mean, value) in means.iter_mut().zip(values) {
-                *mean += value / seen.len() as f64;
-            }
-        }
-        match means.iter().all(|mean| mean.is_finite()) {
-            true => Ok(Self {
-                means,
-                last_kl,
-                returns,
-                epochs,
-            }),
-            false => Err(wrong("the loss is NaN or infinite".to_owned()).with_hint("take a lower learning rate")),
-        }
-    }
-}
-
 /// The generator of an iteration: of its actions and of the order of its minibatches.
 fn iteration_rng(seed: u64, iteration: u64) -> Rng {
     // The two top bits keep the counters apart from those of environments and of `Rng::new(seed)`.
     Rng::new(Rng::at(seed, 3 << 62 | iteration).next_u64())
-}
-
-fn moments(values: &[f32]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum();
-    (mean, squares)
-}
-
-/// Brings the mean to 0 and the standard deviation, that of a sample, to 1.
-fn normalize(values: &mut [f32]) {
-    let (mean, squares) = moments(values);
-    let std = (squares / (values.len() as f64 - 1.0).max(1.0)).sqrt() + 1e-8;
-    for x in values {
-        *x = ((f64::from(*x) - mean) / std) as f32;
-    }
-}
-
-/// `1 − Var(returns − values) / Var(returns)`; NaN where all returns are the same.
-fn explained_variance(values: &[f32], returns: &[f32]) -> f64 {
-    let errors: Vec<f32> = returns.iter().zip(values).map(|(a, b)| a - b).collect();
-    let whole = moments(returns).1;
-    if whole == 0.0 {
-        f64::NAN
-    } else {
-        1.0 - moments(&errors).1 / whole
-    }
 }

@@ -1,29 +1,45 @@
 //! Going on with a training.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
 use polygrad_nn::{Checkpoint, StateDict};
 use polygrad_tensor::{Error, ErrorKind, Result, Tensor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Ppo;
+use super::collector::flatten;
 use super::recent::Recent;
 use crate::{EpisodeStatistics, ObservationNormalizer, Policy, PolicyState, RewardNormalizer};
 
 /// Under this name a checkpoint has what is beside weights and moments.
 const RECORD: &str = "ppo";
 
-/// Under this name it has what the policy remembers.
+/// Under this name it has what the policy remembers; of later ranks than the first with their numbers behind it.
 const MEMORY: &str = "memory";
 
 #[derive(Serialize, Deserialize)]
 struct Record {
     iteration: u64,
+    /// Of all ranks; none in a checkpoint of a version that knew one process alone.
+    steps: Option<u64>,
+    #[serde(flatten)]
+    stand: Stand,
+    recent: Recent,
+    observation_normalizer: Option<ObservationNormalizer>,
+    /// Of the ranks after the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<Stand>,
+}
+
+/// Where the environments of a rank stand.
+#[derive(Serialize, Deserialize)]
+struct Stand {
     /// None before the first reset.
     environments: Option<Value>,
     starts: Vec<bool>,
     statistics: EpisodeStatistics,
-    recent: Recent,
-    observation_normalizer: Option<ObservationNormalizer>,
     reward_normalizer: Option<RewardNormalizer>,
 }
 
@@ -36,51 +52,116 @@ fn unfit(what: impl std::fmt::Display) -> Error {
     .with_hint("go on with the environments, the policy and the options that it was made with")
 }
 
+/// The part of a checkpoint that has what the policy remembers on a rank.
+fn part(rank: usize) -> String {
+    match rank {
+        0 => MEMORY.to_owned(),
+        _ => format!("{MEMORY}{rank}"),
+    }
+}
+
+/// What is said where the ranks are not those of the checkpoint.
+fn notice(before: usize, now: usize) -> Option<String> {
+    let what = match before.cmp(&now) {
+        Ordering::Equal => return None,
+        Ordering::Less => "those that are new begin new episodes",
+        Ordering::Greater => "the running episodes of the others are dropped",
+    };
+    Some(format!("ranks that train together: {now} instead of {before}; {what}"))
+}
+
+impl Stand {
+    /// Of a rank that begins, and normalizes rewards as another one does.
+    fn new(rows: usize, reward_normalizer: Option<RewardNormalizer>) -> Self {
+        Self {
+            environments: None,
+            starts: vec![true; rows],
+            statistics: EpisodeStatistics::new(rows),
+            reward_normalizer: reward_normalizer.map(|mut normalizer| {
+                normalizer.reset();
+                normalizer
+            }),
+        }
+    }
+}
+
 impl<P: Policy> Ppo<P> {
-    /// All that is needed to go on from here: weights, moments, environments, statistics, and what the policy remembers.
+    /// All that is needed to go on from here: weights, moments, environments, statistics, and what the policy remembers; of all ranks, each
+    /// of which has to call it, and gets the same.
     ///
     /// Its `config` is an object with the field `ppo`; others may be added to it.
     ///
     /// # Errors
     /// When the environments cannot be saved, or a device fails.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
-        let collector = &self.collector;
+        let mut checkpoint = Checkpoint::new(self.step.model(), self.step.optimizer(), self.iteration)?;
+        let mut stands = Vec::with_capacity(self.ranks.size());
+        for (rank, (stand, memory)) in self.stands()?.into_iter().enumerate() {
+            checkpoint = checkpoint.with_part(&part(rank), memory);
+            stands.push(stand);
+        }
         let record = Record {
             iteration: self.iteration,
+            steps: Some(self.steps),
+            stand: stands.remove(0),
+            recent: self.recent.clone(),
+            observation_normalizer: self.collector.observation_normalizer.clone(),
+            ranks: stands,
+        };
+        let record = serde_json::to_value(record).map_err(unfit)?;
+        Ok(checkpoint.with_config(json!({ RECORD: record })))
+    }
+
+    /// Where the environments of all ranks stand, and what the policy remembers there.
+    fn stands(&self) -> Result<Vec<(Stand, StateDict)>> {
+        let collector = &self.collector;
+        let stand = Stand {
             environments: self.begun.then(|| collector.envs.state()).transpose()?,
             starts: collector.starts.iter().map(|start| *start != 0.0).collect(),
             statistics: collector.statistics.clone(),
-            recent: self.recent.clone(),
-            observation_normalizer: collector.observation_normalizer.clone(),
             reward_normalizer: collector.reward_normalizer.clone(),
         };
         let mut memory = StateDict::new();
         for (i, part) in collector.state()?.parts().iter().enumerate() {
             memory.insert(i.to_string(), part.to_host()?);
         }
-        let record = serde_json::to_value(record).map_err(unfit)?;
-        Ok(
-            Checkpoint::new(self.step.model(), self.step.optimizer(), self.iteration)?
-                .with_part(MEMORY, memory)
-                .with_config(json!({ RECORD: record })),
-        )
+        let Some(group) = self.ranks.group() else {
+            return Ok(vec![(stand, memory)]);
+        };
+        let stand = serde_json::to_string(&stand).map_err(unfit)?;
+        let own = memory.to_bytes(&BTreeMap::from([(RECORD.to_owned(), stand)]))?;
+        let read = |bytes: Vec<u8>| {
+            let (memory, texts) = StateDict::from_bytes(&bytes)?;
+            let stand = texts.get(RECORD).map_or("", String::as_str);
+            Ok((serde_json::from_str(stand).map_err(unfit)?, memory))
+        };
+        group.all_gather_vec(&own)?.into_iter().map(read).collect()
     }
 
     /// Goes on from a checkpoint: what follows is what would have followed there, bit for bit.
     ///
+    /// One of several ranks takes what the checkpoint has of it, or begins new episodes where it has nothing: any number of ranks goes on from a
+    /// checkpoint of any other. Every rank has to call it, with the same checkpoint.
+    ///
     /// # Errors
-    /// When it was made with other environments, another policy or other normalization. The training is then no longer usable.
+    /// When it was made with other environments, another policy or other normalization; ranks that are not at the same place then. The
+    /// training is then no longer usable.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        self.restored(checkpoint).map(drop)
+    }
+
+    /// The same; gives what the user should know.
+    pub(super) fn restored(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>> {
         let record = checkpoint
             .config
             .get(RECORD)
             .ok_or_else(|| unfit("it is none of PPO"))?;
-        let record = Record::deserialize(record).map_err(unfit)?;
+        let mut record = Record::deserialize(record).map_err(unfit)?;
         let collector = &mut self.collector;
-        let rows = collector.rollout.rows;
+        let (rank, rows) = (self.ranks.rank(), collector.rollout.rows);
         let kinds = (
             record.observation_normalizer.is_some(),
-            record.reward_normalizer.is_some(),
+            record.stand.reward_normalizer.is_some(),
         );
         if kinds
             != (
@@ -92,39 +173,55 @@ impl<P: Policy> Ppo<P> {
                 "observations or rewards were normalized there and are not here, or the reverse",
             ));
         }
-        if record.starts.len() != rows {
-            return Err(unfit(format!("it is of {} rows, not of {rows}", record.starts.len())));
-        }
-        if let Some(state) = &record.environments {
-            let mut raw = vec![0.0; rows * collector.envs.observation_space().len()];
-            collector.envs.restore(state, &mut raw)?;
-            super::collector::flatten(collector.envs.observation_space(), &raw, &mut collector.observations)?;
-            if let Some(normalizer) = &record.observation_normalizer {
-                normalizer.normalize(&mut collector.observations)?;
-            }
-        }
-        let memory = checkpoint.part(MEMORY);
-        let expected = collector.state()?;
-        let mut parts = Vec::new();
-        for (i, part) in expected.parts().iter().enumerate() {
-            let saved = memory.as_ref().ok().and_then(|memory| memory.get(&i.to_string()));
-            match saved {
-                Some(saved) if *saved.shape() == part.shape() => {
-                    parts.push(Tensor::from_host(saved.clone(), &self.device)?)
-                }
-                _ => return Err(unfit("what the policy remembers is not there")),
-            }
-        }
-        collector.set_state(&PolicyState::new(parts))?;
-        collector.starts = record.starts.iter().map(|start| f32::from(*start)).collect();
-        collector.statistics = record.statistics;
         collector.observation_normalizer = record.observation_normalizer;
-        collector.reward_normalizer = record.reward_normalizer;
+        let known = record.ranks.len() + 1;
+        let stand = match rank {
+            0 => record.stand,
+            _ if rank < known => record.ranks.swap_remove(rank - 1),
+            _ => Stand::new(rows, record.stand.reward_normalizer),
+        };
+        self.take(stand, checkpoint.part(&part(rank)).ok())?;
+        self.collector.track(&self.ranks);
         let (policy, optimizer) = self.step.parts_mut();
         checkpoint.restore(policy, optimizer)?;
         self.recent = record.recent;
         self.iteration = record.iteration;
-        self.begun = record.environments.is_some();
+        let steps_of_one = self.iteration * self.steps_per_iteration() / self.ranks.size() as u64;
+        self.steps = record.steps.unwrap_or(steps_of_one);
+        self.check_ranks()?;
+        Ok(Vec::from_iter(notice(known, self.ranks.size())))
+    }
+    /// Brings this rank's environments to where they stood.
+    fn take(&mut self, stand: Stand, memory: Option<&StateDict>) -> Result<()> {
+        let collector = &mut self.collector;
+        let rows = collector.rollout.rows;
+        if stand.starts.len() != rows {
+            return Err(unfit(format!("it is of {} rows, not of {rows}", stand.starts.len())));
+        }
+        let mut state = self.step.model().initial_state(rows)?;
+        if let Some(saved) = &stand.environments {
+            let mut raw = vec![0.0; rows * collector.envs.observation_space().len()];
+            collector.envs.restore(saved, &mut raw)?;
+            flatten(collector.envs.observation_space(), &raw, &mut collector.observations)?;
+            if let Some(normalizer) = &collector.observation_normalizer {
+                normalizer.normalize(&mut collector.observations)?;
+            }
+            let mut parts = Vec::new();
+            for (i, part) in state.parts().iter().enumerate() {
+                match memory.and_then(|memory| memory.get(&i.to_string())) {
+                    Some(saved) if *saved.shape() == part.shape() => {
+                        parts.push(Tensor::from_host(saved.clone(), &self.device)?);
+                    }
+                    _ => return Err(unfit("what the policy remembers is not there")),
+                }
+            }
+            state = PolicyState::new(parts);
+        }
+        collector.set_state(&state)?;
+        collector.starts = stand.starts.iter().map(|start| f32::from(*start)).collect();
+        collector.statistics = stand.statistics;
+        collector.reward_normalizer = stand.reward_normalizer;
+        self.begun = stand.environments.is_some();
         Ok(())
     }
 }

@@ -52,6 +52,10 @@ impl ObservationNormalizer {
         &self.statistics
     }
 
+    pub(crate) fn statistics_mut(&mut self) -> &mut RunningMeanStd {
+        &mut self.statistics
+    }
+
     /// The mean of each number.
     pub fn mean(&self) -> &[f64] {
         self.statistics.mean()
@@ -177,6 +181,10 @@ impl RewardNormalizer {
     /// Mean and variance of discounted returns: rows of one number.
     pub fn statistics(&self) -> &RunningMeanStd {
         &self.statistics
+    }
+
+    pub(crate) fn statistics_mut(&mut self) -> &mut RunningMeanStd {
+        &mut self.statistics
     }
 
     /// The discounted return of each row's episode so far.

@@ -1,3 +1,4 @@
+use polygrad_core::communicator::Communicator;
 use polygrad_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,9 @@ pub struct RunningMeanStd {
     mean: Vec<f64>,
     var: Vec<f64>,
     count: f64,
+    /// What was seen since it was last shared with other ranks.
+    #[serde(skip)]
+    since: Option<Box<Self>>,
 }
 
 /// What was read, which may be anything.
@@ -39,7 +43,13 @@ impl TryFrom<Saved> for RunningMeanStd {
                     .with_hint("take statistics that were saved whole"),
             );
         }
-        Ok(Self { mean, var, count })
+        let since = None;
+        Ok(Self {
+            mean,
+            var,
+            count,
+            since,
+        })
     }
 }
 
@@ -53,6 +63,7 @@ impl RunningMeanStd {
             mean: vec![0.0; len],
             var: vec![1.0; len],
             count: 1e-4,
+            since: None,
         }
     }
 
@@ -82,8 +93,56 @@ impl RunningMeanStd {
         Ok(())
     }
 
+    /// Keeps from now on what is seen, to be [shared](Self::share).
+    pub(crate) fn track(&mut self) {
+        let count = 0.0;
+        self.since = Some(Box::new(Self {
+            count,
+            ..Self::new(self.mean.len())
+        }));
+    }
+
+    /// Makes the statistics of all ranks the same: to those of rank 0 is added, in the order of the ranks, what each of the others has seen
+    /// since they last were.
+    pub(crate) fn share(&mut self, group: &dyn Communicator) -> Result<()> {
+        let part = match &self.since {
+            Some(since) if group.rank() > 0 => since,
+            _ => &*self,
+        };
+        let own = [&[part.count], &part.mean[..], &part.var].concat();
+        let width = self.mean.len();
+        for (rank, numbers) in group.all_gather_vec(&own)?.iter().enumerate() {
+            let (Some(count), true) = (numbers.first(), numbers.len() == own.len()) else {
+                return Err(Error::communication(format!(
+                    "rank {rank} has statistics of another width"
+                )));
+            };
+            let (mean, var) = numbers[1..].split_at(width);
+            match rank {
+                0 => (self.count, self.mean, self.var) = (*count, mean.to_vec(), var.to_vec()),
+                _ => self.merge(mean, var, *count),
+            }
+        }
+        self.track();
+        Ok(())
+    }
+
+    /// Sees what other statistics have seen.
+    fn merge(&mut self, mean: &[f64], var: &[f64], more: f64) {
+        let (seen, total) = (self.count, self.count + more);
+        for (i, (own_mean, own_var)) in self.mean.iter_mut().zip(&mut self.var).enumerate() {
+            let delta = mean[i] - *own_mean;
+            *own_mean += delta * more / total;
+            *own_var = (*own_var * seen + var[i] * more + delta * delta * seen * more / total) / total;
+        }
+        self.count = total;
+    }
+
     /// Sees whole rows of finite numbers.
     pub(super) fn see<T: Copy + Into<f64>>(&mut self, rows: &[T]) {
+        if let Some(since) = &mut self.since {
+            since.see(rows);
+        }
         let width = self.mean.len();
         if rows.is_empty() {
             return;

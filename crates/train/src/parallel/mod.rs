@@ -2,6 +2,7 @@
 
 mod bucket;
 mod queue;
+mod same;
 mod sharded;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};

@@ -217,6 +217,8 @@ impl TrainerConfig {
     /// Every process makes the same model of the same seed, the same loaders, and the same options; that is checked when training begins. Rank 0
     /// alone keeps a [run](TrainerConfig::run), whose checkpoint is an ordinary one: any number of processes goes on from it.
     /// Random numbers of the training are others on every rank. Whoever is asked to stop stops all, after the next step.
+    ///
+    /// A [`Learner`](crate::Learner) has to be one of the same group, and says itself what each of them does.
     #[must_use]
     pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Self {
         self.communicator = Some(communicator);
@@ -264,14 +266,21 @@ impl TrainerConfig {
     }
 
     fn data_parallel(&self, model: &impl Module) -> Result<Option<Arc<DataParallel>>> {
-        let Some(communicator) = &self.communicator else {
+        let Some(communicator) = self.group()? else {
             return Ok(None);
         };
-        if communicator.rank() > 0 && self.run.is_some() {
-            let message = format!("rank {} has a run, which rank 0 alone keeps", communicator.rank());
-            return Err(Error::invalid(message).with_op("Trainer"));
-        }
         DataParallel::new(Arc::clone(communicator), model).map(|parallel| Some(Arc::new(parallel)))
+    }
+
+    /// Those that train together, one of which at most keeps a run.
+    pub(super) fn group(&self) -> Result<Option<&Arc<dyn Communicator>>> {
+        match &self.communicator {
+            Some(communicator) if communicator.rank() > 0 && self.run.is_some() => {
+                let message = format!("rank {} has a run, which rank 0 alone keeps", communicator.rank());
+                Err(Error::invalid(message).with_op("Trainer"))
+            }
+            group => Ok(group.as_ref()),
+        }
     }
 
     /// The loss in the precision that was asked for.

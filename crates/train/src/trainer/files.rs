@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Trainer;
-use super::ranks::{Found, SharedRun};
+use super::ranks::{Found, SharedRun, share};
 use super::tally::{Tally, TallyState};
 use crate::Run;
 use crate::run::{Columns, Mark, Row, Rows, RunFolder, Split, SummaryWriter, shown, write};
@@ -94,9 +94,12 @@ impl Files {
 }
 
 /// A checkpoint that cannot be gone on from.
-pub(super) fn unfit(run: &RunFolder, what: &str) -> Error {
-    let path = shown(&run.checkpoint());
-    Error::new(ErrorKind::StateDict, format!("cannot go on from {path}: {what}"))
+pub(super) fn unfit(run: Option<&Run>, what: &str) -> Error {
+    let place = match run {
+        Some(run) => shown(&run.checkpoint()),
+        None => "the checkpoint of another rank".to_owned(),
+    };
+    Error::new(ErrorKind::StateDict, format!("cannot go on from {place}: {what}"))
         .with_hint("go on with the program that left it, or start a new run")
 }
 
@@ -112,14 +115,10 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     pub(super) fn begin(&mut self, train: &DataLoader<T>) -> Result<Vec<String>> {
         self.take_part(train, true)?;
         let run = self.config.run.as_ref().filter(|_| self.files.is_none());
-        let mut found = match run {
-            None => Found::Nothing,
-            Some(run) if run.checkpoint().exists() => Found::Run,
-            Some(_) => Found::New,
-        };
+        let mut found = Found::of(run);
         if let Some(ranks) = &mut self.ranks {
             ranks.find_sync(&*self.model);
-            found = ranks.agree(found)?;
+            found = found.agreed(&*ranks.communicator())?;
         }
         if let Some(ranks) = self.ranks.as_mut().filter(|_| found != Found::Nothing) {
             let run = self.config.run.as_ref();
@@ -161,7 +160,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         let run = self.config.run.as_ref();
         let mut checkpoint = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
         if let Some(ranks) = &self.ranks {
-            checkpoint = Some(ranks.share(checkpoint, 0)?);
+            checkpoint = Some(share(&*ranks.communicator(), checkpoint, 0)?);
         }
         let Some(checkpoint) = checkpoint else {
             return Ok(Vec::new());
@@ -191,13 +190,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     }
 
     fn unfit(&self, what: &str) -> Error {
-        match &self.config.run {
-            Some(run) => unfit(run, what),
-            None => Error::new(
-                ErrorKind::StateDict,
-                format!("cannot go on from the checkpoint of another rank: {what}"),
-            ),
-        }
+        unfit(self.config.run.as_ref(), what)
     }
 
     /// Brings model, optimizer and loader to a state.

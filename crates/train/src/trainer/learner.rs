@@ -1,9 +1,11 @@
 //! Training of what learns by itself, step by step.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_nn::Checkpoint;
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ use serde_json::Value;
 use super::config::{Length, TrainerConfig};
 use super::event::Figures;
 use super::files::{Files, unfit};
+use super::ranks::{Found, share};
 use super::{Control, Ended, Event, Progress, Summary};
 use crate::run::{Columns, Mark, write};
 use crate::{Row, Split};
@@ -22,7 +25,15 @@ const CHECKPOINTS: u64 = 20;
 const LINES: u64 = 10;
 
 /// Something that learns step by step and finds its own data, such as reinforcement learning. [`TrainerConfig::train`] trains it.
+///
+/// One that learns together with those of other [ranks](Learner::communicator) has the same steps, metrics and score as they, and every
+/// rank calls the same methods, but for [`Learner::save_model`].
 pub trait Learner {
+    /// The group that it is one of. Default: it learns alone.
+    fn communicator(&self) -> Option<&Arc<dyn Communicator>> {
+        None
+    }
+
     /// What is counted as a step, in the plural: `environment steps`.
     fn unit(&self) -> &'static str;
 
@@ -50,11 +61,11 @@ pub trait Learner {
     /// What cannot be saved.
     fn checkpoint(&self) -> Result<Checkpoint>;
 
-    /// Goes on from a checkpoint.
+    /// Goes on from a checkpoint; gives what the user should know.
     ///
     /// # Errors
     /// When it does not fit.
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()>;
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>>;
 
     /// Writes the model, for use.
     ///
@@ -156,17 +167,24 @@ struct Training<'a, L: Learner + ?Sized> {
     learning_rate: f64,
     history: Vec<Row>,
     files: Option<Files>,
+    group: Option<Arc<dyn Communicator>>,
+    /// Whether rank 0 keeps a run.
+    saves: bool,
 }
 
 impl TrainerConfig {
     /// Trains something that learns by itself, to the [steps](TrainerConfig::steps) or to its own end, or goes on to it from where the run stands.
     ///
-    /// Of the options those count that are about the length, the run, settings, rows, checkpoints, callbacks and stopping. Rows are means of what
-    /// was measured since the row before; by default there are 200, and 20 checkpoints. [`Row::step`] and [`Row::epoch`] are both the learner's
-    /// steps. The model of the best [score](Learner::score) at a checkpoint is kept as that.
+    /// Of the options those count that are about the length, the run, settings, rows, checkpoints, callbacks, stopping and the group. Rows
+    /// are means of what was measured since the row before; by default there are 200, and 20 checkpoints. [`Row::step`] and [`Row::epoch`]
+    /// are both the learner's steps. The model of the best [score](Learner::score) at a checkpoint is kept as that.
+    ///
+    /// One of a [group](TrainerConfig::parallel) trains a learner that is one of it, too. Rank 0 alone keeps the run; whoever is
+    /// asked to stop stops all.
     ///
     /// # Errors
-    /// An option that is for batches; those of the learner, of callbacks and of the disk. The last checkpoint then still is there.
+    /// An option that is for batches; a group that is not the learner's; those of the learner, of callbacks, of the disk and of the other
+    /// ranks. The last checkpoint then still is there.
     pub fn train(self, learner: &mut (impl Learner + ?Sized)) -> Result<Summary> {
         let Length::Steps(total) = self.length else {
             return Err(wrong("a learner has steps, and no epochs").with_hint("TrainerConfig::steps"));
@@ -181,7 +199,6 @@ impl TrainerConfig {
             ("monitor", self.monitor.is_some()),
             ("early_stopping", self.patience.is_some()),
             ("restore_best", self.restore_best),
-            ("parallel", self.communicator.is_some()),
         ];
         if let Some((name, _)) = foreign.iter().find(|(_, given)| *given) {
             return Err(wrong(&format!(
@@ -189,6 +206,16 @@ impl TrainerConfig {
             )));
         }
         let config = self.checked()?;
+        let group = config.group()?.cloned();
+        let is_one_of_it = match (&group, learner.communicator()) {
+            (None, None) => true,
+            (Some(group), Some(own)) => Arc::ptr_eq(group, own),
+            _ => false,
+        };
+        if !is_one_of_it {
+            return Err(wrong("the learner is not one of the ranks that the trainer is one of")
+                .with_hint("give both the same group, the trainer by TrainerConfig::parallel"));
+        }
         let metrics = learner.metrics();
         let mut training = Training {
             names: metrics.iter().map(|name| (*name).to_owned()).collect(),
@@ -205,9 +232,18 @@ impl TrainerConfig {
             learning_rate: 0.0,
             history: Vec::new(),
             files: None,
+            group,
+            saves: false,
         };
         let trained = training.run();
-        if trained.is_err() {
+        if let Err(error) = &trained {
+            if let Some(group) = training
+                .group
+                .as_ref()
+                .filter(|_| error.kind() != ErrorKind::Communication)
+            {
+                group.abort(&error.to_string());
+            }
             // The error that ended training is the one to report.
             let _ = training.tell(Event::Failed);
         }
@@ -238,7 +274,7 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         let checkpoint = self.config.checkpoint_every.unwrap_or(part(CHECKPOINTS));
         let mut ended = Ended::Done;
         while !self.is_done() {
-            if stop {
+            if self.any(stop)? {
                 ended = Ended::Stopped;
                 break;
             }
@@ -292,35 +328,62 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         }
     }
 
-    /// Begins the run in its folder, or goes on with it; gives what the user should know.
-    fn begin(&mut self) -> Result<Vec<String>> {
-        let Some(run) = &self.config.run else {
-            return Ok(Vec::new());
-        };
-        if run.checkpoint().exists() {
-            return self.resume();
+    /// Whether any rank wants to stop.
+    fn any(&self, stop: bool) -> Result<bool> {
+        let mut stops = [u8::from(stop)];
+        if let Some(group) = &self.group {
+            group.all_reduce(HostSliceMut::new(&mut stops), Reduction::Max)?;
         }
+        Ok(stops != [0])
+    }
+
+    /// Begins the run in its folder, or goes on with it, together with all ranks; gives what the user should know.
+    fn begin(&mut self) -> Result<Vec<String>> {
+        let mut found = Found::of(self.config.run.as_ref());
+        if let Some(group) = &self.group {
+            found = found.agreed(&**group)?;
+        }
+        self.saves = found != Found::Nothing;
+        match found {
+            Found::Nothing => Ok(Vec::new()),
+            Found::New => self.create(),
+            Found::Run => self.resume(),
+        }
+    }
+
+    fn create(&mut self) -> Result<Vec<String>> {
         let begun = (|| {
             self.write_checkpoint(Mark::default())?;
+            let Some(run) = &self.config.run else { return Ok(None) };
             write(&run.config(), self.config.config.as_bytes())?;
-            Files::create(run, self.columns())
+            Files::create(run, self.columns()).map(Some)
         })();
         // A run that cannot begin must not keep the folder from the next attempt.
-        self.files = Some(begun.inspect_err(|_| run.clear())?);
+        self.files = begun.inspect_err(|_: &Error| {
+            if let Some(run) = &self.config.run {
+                run.clear();
+            }
+        })?;
         Ok(Vec::new())
     }
 
     fn resume(&mut self) -> Result<Vec<String>> {
-        let Some(run) = &self.config.run else {
+        let run = self.config.run.as_ref();
+        let mut checkpoint = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
+        if let Some(group) = &self.group {
+            checkpoint = Some(share(&**group, checkpoint, 0)?);
+        }
+        let Some(checkpoint) = checkpoint else {
             return Ok(Vec::new());
         };
-        let checkpoint = Checkpoint::load(run.checkpoint())?;
         let record =
             Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
-        self.learner.restore(&checkpoint)?;
+        let mut notices = self.learner.restore(&checkpoint)?;
         (self.row, self.part, self.best) = (record.row, record.part, record.best);
         self.before.1 = record.seconds;
-        let (files, notices) = Files::resume(run, self.columns(), self.learner.steps(), &record.rows)?;
+        let Some(run) = run else { return Ok(notices) };
+        let (files, more) = Files::resume(run, self.columns(), self.learner.steps(), &record.rows)?;
+        notices.extend(more);
         write(&run.config(), self.config.config.as_bytes())?;
         self.files = Some(files);
         Ok(notices)
@@ -349,14 +412,16 @@ impl<L: Learner + ?Sized> Training<'_, L> {
 
     /// Leaves all that is needed to go on from here, and the model.
     fn save(&mut self) -> Result<()> {
-        let (Some(run), Some(files)) = (&self.config.run, &self.files) else {
-            return Ok(());
-        };
-        run.check()?;
         let score = self.learner.score();
         let is_best = score.is_some_and(|score| self.best.is_none_or(|best| score > best));
-        if is_best {
+        if is_best && self.saves {
             self.best = score;
+        }
+        let (Some(run), Some(files)) = (&self.config.run, &self.files) else {
+            return self.write_checkpoint(Mark::default());
+        };
+        run.check()?;
+        if is_best {
             self.learner.save_model(&run.best())?;
         }
         self.write_checkpoint(files.mark()?)?;
@@ -364,6 +429,10 @@ impl<L: Learner + ?Sized> Training<'_, L> {
     }
 
     fn write_checkpoint(&self, rows: Mark) -> Result<()> {
+        if !self.saves {
+            return Ok(());
+        }
+        let mut checkpoint = self.learner.checkpoint()?;
         let Some(run) = &self.config.run else { return Ok(()) };
         let record = Record {
             settings: self.config.settings.clone(),
@@ -377,7 +446,6 @@ impl<L: Learner + ?Sized> Training<'_, L> {
             let message = format!("the state of the run cannot be written: {what}");
             Error::new(ErrorKind::Format, message)
         };
-        let mut checkpoint = self.learner.checkpoint()?;
         let (Value::Object(all), Ok(Value::Object(own))) = (&mut checkpoint.config, serde_json::to_value(record))
         else {
             return Err(unwritable("it is no JSON object"));

@@ -1,19 +1,19 @@
 //! A trainer that is one of several.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, Reduction};
-use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
+use polygrad_core::{Error, Result};
 use polygrad_data::DataLoader;
 use polygrad_nn::{Checkpoint, Module, SyncGroup, sync_batch_norm};
-use polygrad_tensor::{GeneratorState, Gradients, Tensor};
+use polygrad_tensor::{GeneratorState, Gradients};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::tally::Tally;
 use super::{Step, Trainer};
+use crate::Run;
 use crate::parallel::DataParallel;
 
 /// What a trainer keeps of the others.
@@ -54,6 +54,33 @@ pub(super) struct SharedRun {
 #[cold]
 fn unknown() -> Error {
     Error::communication("rank 0 sent something else than a trainer does")
+}
+
+impl Found {
+    /// What there is in the folder of a run.
+    pub(super) fn of(run: Option<&Run>) -> Self {
+        match run {
+            None => Self::Nothing,
+            Some(run) if run.checkpoint().exists() => Self::Run,
+            Some(_) => Self::New,
+        }
+    }
+
+    /// What rank 0 has found.
+    pub(super) fn agreed(self, group: &dyn Communicator) -> Result<Self> {
+        let mut code = [self as i64];
+        group.broadcast(HostSliceMut::new(&mut code), 0)?;
+        let known = [Self::Nothing, Self::New, Self::Run];
+        let found = known.into_iter().find(|found| *found as i64 == code[0]);
+        found.ok_or_else(unknown)
+    }
+}
+
+/// The checkpoint of rank `root`, which the others have not.
+pub(super) fn share(group: &dyn Communicator, checkpoint: Option<Checkpoint>, root: usize) -> Result<Checkpoint> {
+    let bytes = checkpoint.as_ref().map_or(Ok(Vec::new()), Checkpoint::to_bytes)?;
+    let bytes = group.broadcast_vec(bytes, root)?;
+    checkpoint.map_or_else(|| Checkpoint::from_bytes(&bytes), Ok)
 }
 
 impl Ranks {
@@ -97,36 +124,13 @@ impl Ranks {
         Ok((reduced.gradients, reduced.loss / count as f64, examples))
     }
 
-    /// What rank 0 has found.
-    pub(super) fn agree(&mut self, found: Found) -> Result<Found> {
-        let mut code = [found as i64];
-        self.communicator().broadcast(HostSliceMut::new(&mut code), 0)?;
-        let known = [Found::Nothing, Found::New, Found::Run];
-        let found = known.into_iter().find(|found| *found as i64 == code[0]);
-        found.ok_or_else(unknown)
-    }
-
     /// What all know of the run of rank 0, who gives it.
     pub(super) fn share_run(&mut self, run: Option<SharedRun>) -> Result<()> {
         let bytes = run.as_ref().map_or(Ok(Vec::new()), serde_json::to_vec);
-        let bytes = self.share_bytes(bytes.map_err(|e| Error::invalid(e.to_string()))?, 0)?;
+        let bytes = bytes.map_err(|e| Error::invalid(e.to_string()))?;
+        let bytes = self.communicator().broadcast_vec(bytes, 0)?;
         self.run = Some(serde_json::from_slice(&bytes).map_err(|_| unknown())?);
         Ok(())
-    }
-
-    /// The checkpoint of rank `root`, which the others have not.
-    pub(super) fn share(&self, checkpoint: Option<Checkpoint>, root: usize) -> Result<Checkpoint> {
-        let bytes = checkpoint.as_ref().map_or(Ok(Vec::new()), Checkpoint::to_bytes)?;
-        let bytes = self.share_bytes(bytes, root)?;
-        checkpoint.map_or_else(|| Checkpoint::from_bytes(&bytes), Ok)
-    }
-
-    fn share_bytes(&self, mut bytes: Vec<u8>, root: usize) -> Result<Vec<u8>> {
-        let mut len = [bytes.len() as i64];
-        self.communicator().broadcast(HostSliceMut::new(&mut len), root)?;
-        bytes.resize(usize::try_from(len[0]).unwrap_or(0), 0);
-        self.communicator().broadcast(HostSliceMut::new(&mut bytes), root)?;
-        Ok(bytes)
     }
 
     /// Goes on with those who are left.
@@ -163,28 +167,11 @@ impl Ranks {
         Ok(numbers)
     }
 
-    /// Some numbers of every rank, each of which may have more or fewer.
-    fn gather(&self, numbers: &[f64]) -> Result<Vec<Vec<f64>>> {
-        let group = self.communicator();
-        let mut lens = vec![0i64; group.size()];
-        group.all_gather(HostSlice::new(&[numbers.len() as i64]), HostSliceMut::new(&mut lens))?;
-        let longest = lens.iter().copied().max().unwrap_or(0) as usize;
-        if longest == 0 {
-            return Ok(vec![Vec::new(); lens.len()]);
-        }
-        let mut own = numbers.to_vec();
-        own.resize(longest, 0.0);
-        let mut all = vec![0.0; longest * lens.len()];
-        group.all_gather(HostSlice::new(&own), HostSliceMut::new(&mut all))?;
-        let parts = all.chunks_exact(longest).zip(lens);
-        Ok(parts.map(|(part, len)| part[..len as usize].to_vec()).collect())
-    }
-
     /// The metrics of all ranks together.
     pub(super) fn merged(&self, tally: &Tally) -> Result<Tally> {
         let mut merged = tally.clone();
         for metric in merged.metrics_mut() {
-            let states = self.gather(&metric.state())?;
+            let states = self.communicator().all_gather_vec(&metric.state())?;
             metric.reset();
             states.iter().try_for_each(|state| metric.merge(state))?;
         }
@@ -204,73 +191,34 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// Fails where the ranks could not train one model.
     pub(super) fn check_ranks(&self, train: &DataLoader<T>) -> Result<()> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
-        let group = ranks.communicator();
         let config = &self.config;
-        let (mut kinds, mut weights) = (DefaultHasher::new(), DefaultHasher::new());
-        let buffers = self
-            .model
-            .named_buffers()
-            .into_iter()
-            .map(|(name, buffer)| (name, buffer.tensor()));
-        let params = self
-            .model
-            .named_parameters()
-            .into_iter()
-            .map(|(name, param)| (name, param.tensor()));
-        for (name, tensor) in params.chain(buffers) {
-            let host = tensor.detach().to_host()?;
-            (name, host.shape().dims(), host.dtype().name()).hash(&mut kinds);
-            host.bytes().hash(&mut weights);
-        }
         let names: Vec<&str> = config.metrics.iter().map(|metric| metric.name()).collect();
         let options = (
-            config.accumulate,
-            config.patience,
-            config.log_every,
-            config.checkpoint_every,
+            (
+                config.accumulate,
+                config.patience,
+                config.log_every,
+                config.checkpoint_every,
+            ),
+            (config.max_norm, names, &config.monitor),
         );
-        let norm = config.max_norm.map(f64::to_bits);
-        let items = [
-            ("a model of other parameters", kinds.finish()),
-            ("a model of other weights", weights.finish()),
-            (
-                "other options of its trainer",
-                hash(&(options, norm, names, &config.monitor)),
-            ),
-            ("other data", hash(&(train.examples(), train.batch_size()))),
-            (
-                "another place or seed in its data",
-                hash(&{
-                    let state = train.state();
-                    (state.seed, state.epoch, state.position)
-                }),
-            ),
+        let state = train.state();
+        let place = (state.seed, state.epoch, state.position);
+        let data = (train.examples(), train.batch_size());
+        let others = [
+            ("other options of its trainer", format!("{options:?}")),
+            ("other data", format!("{data:?}")),
+            ("another place or seed in its data", format!("{place:?}")),
         ];
-        let own = items.map(|(_, hash)| hash.cast_signed());
-        let mut all = vec![0i64; own.len() * group.size()];
-        group.all_gather(HostSlice::new(&own), HostSliceMut::new(&mut all))?;
-        for (at, (what, _)) in items.iter().enumerate() {
-            let of = |rank: usize| all[rank * own.len() + at];
-            if let Some(rank) = (1..group.size()).find(|&rank| of(rank) != of(0)) {
-                let message = format!("rank {rank} has {what} than rank 0");
-                return Err(Error::new(ErrorKind::InvalidArgument, message)
-                    .with_op("Trainer")
-                    .with_hint(
-                        "give every rank the same options, data and seed: manual_seed before the model is made",
-                    ));
-            }
-        }
-        Ok(())
+        let checked = ranks.parallel.check_ranks(&*self.model, &others);
+        checked.map_err(|error| error.with_op("Trainer"))
     }
 
     /// Gives every rank the buffers of rank 0, as PyTorch does, and a stream of random numbers of its own that follows from rank 0's.
     pub(super) fn settle(&self) -> Result<()> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
         let group = ranks.communicator();
-        for (_, buffer) in self.model.named_buffers() {
-            let value = group.broadcast_tensor(buffer.tensor().inner(), 0)?;
-            buffer.set(&Tensor::from_inner(value))?;
-        }
+        ranks.parallel.broadcast_buffers(&*self.model)?;
         let own = GeneratorState::current();
         let mut state = [own.seed.cast_signed(), own.offset.cast_signed()];
         group.broadcast(HostSliceMut::new(&mut state), 0)?;
@@ -287,10 +235,4 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     pub(super) fn saves(&self) -> bool {
         self.config.run.is_some() || self.ranks.as_ref().is_some_and(|ranks| ranks.run.is_some())
     }
-}
-
-fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }

@@ -5,6 +5,7 @@ use polygrad_core::{ErrorKind, Result};
 use polygrad_data::DataLoader;
 use polygrad_nn::Module;
 
+use super::ranks::share;
 use super::{Event, Trainer};
 use crate::run::Mark;
 
@@ -92,7 +93,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             true => Some(self.snapshot(train, self.epoch.state(), self.row.state(), Mark::default())?),
             false => None,
         };
-        let checkpoint = ranks.share(own, root)?;
+        let checkpoint = share(&*ranks.communicator(), own, root)?;
         if is_root {
             return Ok(());
         }

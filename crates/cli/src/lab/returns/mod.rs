@@ -11,6 +11,7 @@ use crate::lab::bench::report::{machine, today};
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::atomic::AtomicFile;
+use crate::team::Team;
 use experiments::{EXPERIMENTS, Experiment, Figure, Judged};
 use training::{Trained, train};
 
@@ -20,16 +21,20 @@ use training::{Trained, train};
 /// A training or backend that is not there, one that fails, and a file that cannot be written.
 pub(crate) fn command(args: &Returns) -> Result<Outcome> {
     let chosen = chosen(&args.trainings)?;
+    let team = Team::join(args.parallel.as_deref(), false)?;
     let device = backend::open(&args.backend, args.threads)?;
-    let plot = args.plot.as_deref().map(AtomicFile::create).transpose()?;
+    let path = args.plot.as_deref().filter(|_| team.rank() == 0);
+    let plot = path.map(AtomicFile::create).transpose()?;
     let last = args.seeds - 1;
     say(&format!("Seeds 0 to {last}, on {device}, {}, {}\n", machine(), today()));
+    team.about("seeds").iter().for_each(|line| say(&format!("{line}\n")));
     say("| training | return of | of each seed | mean ± deviation | wanted | published | steps/s |");
     say("|---|---|---|---|---|---|---|");
     let mut outcomes = Vec::new();
     for experiment in chosen {
-        let all = (0..args.seeds as u64).map(|seed| train(experiment, seed, &device));
-        let all = all.collect::<polygrad::Result<Vec<_>>>()?;
+        let all = dealt(args.seeds, experiment.figures.len(), &team, |seed| {
+            train(experiment, seed, &device)
+        })?;
         for (i, figure) in experiment.figures.iter().enumerate() {
             say(&row(experiment, figure, i, &all));
         }
@@ -42,6 +47,28 @@ pub(crate) fn command(args: &Returns) -> Result<Outcome> {
         file.commit()?;
     }
     Ok(Outcome::Done)
+}
+
+/// What all seeds give, each of which one of the team trains with; so many figures of each.
+fn dealt(
+    seeds: usize,
+    figures: usize,
+    team: &Team,
+    train: impl Fn(u64) -> polygrad::Result<Trained>,
+) -> Result<Vec<Trained>> {
+    let own = (team.rank()..seeds).step_by(team.size()).map(|seed| train(seed as u64));
+    let own = own.collect::<polygrad::Result<Vec<_>>>()?;
+    let numbers: Vec<f64> = own.iter().flat_map(Trained::numbers).collect();
+    let all = team.gather(&numbers)?;
+    let len = figures + training::POINTS + 2;
+    let of = |seed: usize| {
+        let numbers = all[seed % team.size()].chunks_exact(len).nth(seed / team.size());
+        numbers.and_then(|numbers| Trained::from_numbers(numbers, figures))
+    };
+    let found = (0..seeds).map(of).collect::<Option<Vec<_>>>();
+    found.ok_or_else(|| {
+        Failure::new("the processes have not trained with the same seeds").fix("give all the same --seeds")
+    })
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
@@ -120,6 +147,8 @@ impl Figure {
 mod tests {
     use super::*;
     use polygrad::Device;
+    use polygrad::communicator::{Communicator, Threads};
+    use std::sync::Arc;
 
     #[test]
     fn a_part_of_a_name_stands_for_all_that_begin_with_it() {
@@ -141,6 +170,33 @@ mod tests {
             error.contains("no training \"cart\"") && error.contains("cartpole/zoo"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn seeds_are_dealt_out_and_all_have_what_all_found() {
+        let ends = Threads::group(2, std::time::Duration::from_secs(60)).unwrap();
+        std::thread::scope(|scope| {
+            for end in ends {
+                scope.spawn(move || {
+                    let (rank, team) = (end.rank() as u64, Team::of(Some(Arc::new(end))));
+                    let train = |seed| {
+                        assert_eq!(seed % 2, rank);
+                        Ok(Trained {
+                            figures: vec![seed as f64, f64::NAN],
+                            curve: vec![10.0 * seed as f64; training::POINTS],
+                            steps: 100 + seed,
+                            seconds: 0.5,
+                        })
+                    };
+                    let all = dealt(5, 2, &team, train).unwrap();
+                    for (seed, trained) in all.iter().enumerate() {
+                        assert_eq!((trained.figures[0], trained.steps), (seed as f64, 100 + seed as u64));
+                        assert!(trained.figures[1].is_nan() && trained.curve == [10.0 * seed as f64; training::POINTS]);
+                    }
+                    assert_eq!(all.len(), 5);
+                });
+            }
+        });
     }
 
     #[test]

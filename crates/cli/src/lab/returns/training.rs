@@ -18,6 +18,26 @@ pub(super) struct Trained {
     pub(super) seconds: f64,
 }
 
+impl Trained {
+    /// As many numbers for every seed of an experiment.
+    pub(super) fn numbers(&self) -> Vec<f64> {
+        [&self.figures[..], &self.curve, &[self.steps as f64, self.seconds]].concat()
+    }
+
+    /// From such numbers, the first of which are so many figures.
+    pub(super) fn from_numbers(numbers: &[f64], figures: usize) -> Option<Self> {
+        let (figures, rest) = numbers.split_at_checked(figures)?;
+        let (curve, rest) = rest.split_at_checked(POINTS)?;
+        let [steps, seconds] = rest.try_into().ok()?;
+        Some(Self {
+            figures: figures.to_vec(),
+            curve: curve.to_vec(),
+            steps: steps as u64,
+            seconds,
+        })
+    }
+}
+
 /// Trains with a seed, and takes all figures.
 ///
 /// # Errors

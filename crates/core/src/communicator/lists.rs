@@ -1,0 +1,69 @@
+//! Collectives on lists whose lengths the other ranks do not know.
+
+use bytemuck::Pod;
+
+use super::{Communicator, HostSlice, HostSliceMut};
+use crate::{Element, Error, Result};
+
+impl dyn Communicator + '_ {
+    /// The lists of all ranks, that of rank 0 first. Each rank may have more or fewer values than another.
+    ///
+    /// # Errors
+    /// As [`Communicator::all_gather`].
+    pub fn all_gather_vec<T: Element + Pod>(&self, own: &[T]) -> Result<Vec<Vec<T>>> {
+        let mut lens = vec![0i64; self.size()];
+        self.all_gather(HostSlice::new(&[own.len() as i64]), HostSliceMut::new(&mut lens))?;
+        let lens = lens.into_iter().map(length).collect::<Result<Vec<_>>>()?;
+        let longest = lens.iter().copied().max().unwrap_or(0);
+        if longest == 0 {
+            return Ok(vec![Vec::new(); lens.len()]);
+        }
+        let mut own = own.to_vec();
+        own.resize(longest, T::zeroed());
+        let mut all = vec![T::zeroed(); longest * lens.len()];
+        self.all_gather(HostSlice::new(&own), HostSliceMut::new(&mut all))?;
+        let parts = all.chunks_exact(longest).zip(lens);
+        Ok(parts.map(|(part, len)| part[..len].to_vec()).collect())
+    }
+
+    /// The list of rank `root`; what the others give is not looked at.
+    ///
+    /// # Errors
+    /// As [`Communicator::broadcast`].
+    pub fn broadcast_vec<T: Element + Pod>(&self, mut own: Vec<T>, root: usize) -> Result<Vec<T>> {
+        let mut len = [own.len() as i64];
+        self.broadcast(HostSliceMut::new(&mut len), root)?;
+        own.resize(length(len[0])?, T::zeroed());
+        self.broadcast(HostSliceMut::new(&mut own), root)?;
+        Ok(own)
+    }
+}
+
+fn length(sent: i64) -> Result<usize> {
+    usize::try_from(sent).map_err(|_| Error::communication(format!("a rank sent {sent} as the length of a list")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::communicator::{Communicator, Threads};
+
+    #[test]
+    fn lists_of_any_length_come_to_all() {
+        let ends = Threads::group(3, Duration::from_secs(5)).unwrap();
+        std::thread::scope(|scope| {
+            for end in ends {
+                scope.spawn(move || {
+                    let group: &dyn Communicator = &end;
+                    // None, one and two values.
+                    let own: Vec<f64> = (0..end.rank()).map(|i| i as f64 + 0.5).collect();
+                    let all = group.all_gather_vec(&own).unwrap();
+                    assert_eq!(all, [vec![], vec![0.5], vec![0.5, 1.5]]);
+                    assert_eq!(group.all_gather_vec::<u8>(&[]).unwrap(), vec![Vec::<u8>::new(); 3]);
+                    assert_eq!(group.broadcast_vec(own, 2).unwrap(), [0.5, 1.5]);
+                });
+            }
+        });
+    }
+}
