@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use polygrad::communicator::{Communicator, HostSliceMut};
+use polygrad::communicator::Communicator;
 
 use super::contestant::{Contestant, Times};
 use crate::failure::{Failure, Result};
@@ -41,15 +41,10 @@ pub(crate) fn shared(
     mut questions: impl Iterator<Item = Line>,
 ) -> impl Iterator<Item = Line> {
     let told = move |line: Option<String>| -> polygrad::Result<Option<String>> {
-        let mut len = [line.as_ref().map_or(-1, |line| line.len() as i64)];
-        group.broadcast(HostSliceMut::new(&mut len), 0)?;
-        let Ok(len) = usize::try_from(len[0]) else {
-            return Ok(None);
-        };
-        let mut text = line.unwrap_or_default().into_bytes();
-        text.resize(len, 0);
-        group.broadcast(HostSliceMut::new(&mut text), 0)?;
-        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+        // With its end, so that only the end of all has no bytes.
+        let line = line.map_or_else(Vec::new, |line| (line + "\n").into_bytes());
+        let text = group.broadcast_vec(line, 0)?;
+        Ok((!text.is_empty()).then(|| String::from_utf8_lossy(&text).trim_end().to_owned()))
     };
     std::iter::from_fn(move || {
         let own = if group.rank() == 0 { questions.next() } else { None };
