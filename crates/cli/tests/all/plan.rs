@@ -17,7 +17,7 @@ fn a_prediction_for_each_number_of_ranks() {
     let line = "plan mlp-rl/adam --steps 3 --ranks 1,2,1024 --latency 2s --bandwidth 8Tbit";
     let out = scene.ok(line);
     for words in [
-        "mlp-rl adam: medians of 3 steps",
+        "mlp-rl adam: 3 steps of a rank",
         "1 bucket: 18.5 kB after ",
         "model 18.4 kB, optimizer 36.9 kB, sums of gradients 18.5 kB",
         "8000.0 Gbit/s and 2.0 s; 1 rank of 1 thread on each machine",

@@ -54,7 +54,7 @@ fn overlaps(ranks_per_host: usize, threads: usize) -> bool {
 fn plan(args: &Plan, case: &Case, device: &Device, threads: usize) -> Result<()> {
     let mut trial = Trial::new(case, device, &alone()?)?;
     let times = (0..args.steps).map(|_| trial.step()).collect::<Result<Vec<_>>>()?;
-    let profile = trial.profile(&group::medians(&times)?);
+    let profile = trial.profile(&group::means(&times)?);
     say(&table::profile(&case.name(), args.steps, &profile));
     let link = Link {
         latency: args.latency,
@@ -88,7 +88,7 @@ fn test(args: &Plan, case: &Case, device: &Device, threads: usize, group: &Arc<d
     let profile = lone.profile(&measured.alone);
     say(&table::profile(&case.name(), args.steps, &profile));
     let overlaps = overlaps(ranks_per_host, threads);
-    say(&table::measured(&group.name(), &measured.link, &group::SIZES));
+    say(&table::measured(&group.name(), &measured.link));
     say(&table::assumed(&measured.link, ranks_per_host, threads, overlaps));
     say(&table::head());
     let one = profile.predict(&measured.link, PlanConfig::new(1))?;

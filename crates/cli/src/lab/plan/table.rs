@@ -26,7 +26,7 @@ pub(super) fn profile(case: &str, steps: usize, profile: &StepProfile) -> String
         several => format!("{several} buckets"),
     };
     [
-        format!("{case}: medians of {steps} steps of one rank that waits for nobody"),
+        format!("{case}: {steps} steps of a rank that waits for nobody"),
         format!("  backward pass  {}, forward pass included", time(*backward)),
         format!("  gradients      {count}: {}", ready.join(", ")),
         format!("  unpacking      {}", time(*unpack)),
@@ -43,15 +43,8 @@ pub(super) fn profile(case: &str, steps: usize, profile: &StepProfile) -> String
 }
 
 /// How the link was found.
-pub(super) fn measured(engine: &str, link: &Link, sizes: &[usize]) -> String {
-    let range = match (sizes.first(), sizes.last()) {
-        (Some(&first), Some(&last)) => format!("{} to {}", bytes(first as u64), bytes(last as u64)),
-        _ => "nothing".to_owned(),
-    };
-    format!(
-        "  link           {}, by all-reduces of {range} over {engine}",
-        shown(link)
-    )
+pub(super) fn measured(engine: &str, link: &Link) -> String {
+    format!("  link           {}, by all-reduces over {engine}", shown(link))
 }
 
 /// What predictions take for granted.
