@@ -65,7 +65,7 @@ use kind::Kind;
 use outcome::{Outcome, end};
 
 /// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `convert`, `list` or `devices`; with the
-/// feature `lab` also `check`, `bench`, `profile` or `returns`) with the backends in
+/// feature `lab` also `check`, `bench`, `profile`, `plan` or `returns`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
 /// output and standard error.
 ///

@@ -14,6 +14,8 @@ pub(crate) enum Command {
     #[command(hide = true, disable_help_flag = true)]
     Profile(Line),
     #[command(hide = true, disable_help_flag = true)]
+    Plan(Line),
+    #[command(hide = true, disable_help_flag = true)]
     Returns(Line),
 }
 
@@ -30,6 +32,7 @@ pub(crate) fn run(command: &Command) -> Result<Outcome> {
         Command::Check(line) => ("check", line),
         Command::Bench(line) => ("bench", line),
         Command::Profile(line) => ("profile", line),
+        Command::Plan(line) => ("plan", line),
         Command::Returns(line) => ("returns", line),
     };
     let line: String = words.iter().map(|word| format!(" {word}")).collect();

@@ -45,7 +45,7 @@ struct Signature {
 
 enum State<S> {
     Once(Box<Program>),
-    Ready(Box<dyn Replay>, S),
+    Ready(Replayed, S),
     Never(String),
 }
 
@@ -95,9 +95,9 @@ impl<S: Clone> Capture<S> {
             return Ok((outputs, s));
         };
         match &mut entry.state {
-            State::Ready(replay, s) => {
+            State::Ready(ready, s) => {
                 self.refusal = None;
-                let outputs = replay.run(&inputs, &mut next_key)?;
+                let outputs = ready.replay.run(&inputs, &mut next_key)?;
                 Ok((tensors(outputs), s.clone()))
             }
             State::Never(why) => {
@@ -107,7 +107,7 @@ impl<S: Clone> Capture<S> {
             State::Once(first) => {
                 let (outputs, s, second) = recorded(&inputs, f)?;
                 entry.state = match second.and_then(|second| replay(first, second)) {
-                    Ok((replay, _)) => State::Ready(replay, s.clone()),
+                    Ok(ready) => State::Ready(ready, s.clone()),
                     Err(why) => State::Never(why),
                 };
                 Ok((tensors(outputs), s))
@@ -119,6 +119,16 @@ impl<S: Clone> Capture<S> {
     pub fn is_ready(&self) -> bool {
         let ready = |entry: &Entry<S>| matches!(entry.state, State::Ready(..));
         self.entries.iter().any(ready)
+    }
+
+    /// The bytes of the values that a replay holds at once, at the most, its inputs aside: of the set of shapes that needs most. None where no replay is
+    /// ready. See [`Program::peak_bytes`].
+    pub fn peak_bytes(&self) -> Option<usize> {
+        let bytes = |entry: &Entry<S>| match &entry.state {
+            State::Ready(ready, _) => Some(ready.peak_bytes),
+            State::Once(_) | State::Never(_) => None,
+        };
+        self.entries.iter().filter_map(bytes).max()
     }
 
     /// Why the last run was no replay, if that will not change; none where it was one, or the next may be.
@@ -191,18 +201,25 @@ pub(crate) fn recorded<S>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<
     Ok((outputs, s, program))
 }
 
-/// A replay of two recordings that agree, and its ops.
-pub(crate) fn replay(
-    first: &Program,
-    mut second: Program,
-) -> std::result::Result<(Box<dyn Replay>, Vec<&'static str>), String> {
+/// A program that is ready to be run.
+pub(crate) struct Replayed {
+    pub(crate) replay: Box<dyn Replay>,
+    pub(crate) ops: Vec<&'static str>,
+    peak_bytes: usize,
+}
+
+/// A replay of two recordings that agree.
+pub(crate) fn replay(first: &Program, mut second: Program) -> std::result::Result<Replayed, String> {
     let text = |error: Error| error.to_string();
     if let Some(difference) = first.difference(&second).map_err(text)? {
         return Err(difference);
     }
     second.optimize().map_err(text)?;
-    let ops = second.ops().collect();
-    Ok((second.compile().map_err(text)?, ops))
+    Ok(Replayed {
+        ops: second.ops().collect(),
+        peak_bytes: second.peak_bytes(),
+        replay: second.compile().map_err(text)?,
+    })
 }
 
 impl<S> fmt::Debug for Capture<S> {

@@ -5,7 +5,7 @@ use std::fmt;
 use polygrad_core::program::Replay;
 use polygrad_core::{AnyBackend, AnyTensor, Backend, Error, ErrorKind, Result, Shape};
 
-use crate::capture::{recorded, replay, shared, tensors};
+use crate::capture::{Replayed, recorded, replay, shared, tensors};
 use crate::graph::needs_graph;
 use crate::random::next_key;
 use crate::{Tensor, no_grad};
@@ -42,7 +42,7 @@ impl Compiled {
             program.map_err(refused)
         };
         let (first, second) = (record()?, record()?);
-        let (replay, ops) = replay(&first, second).map_err(refused)?;
+        let Replayed { replay, ops, .. } = replay(&first, second).map_err(refused)?;
         let device = AnyBackend::device(&inputs[0]);
         let witness = AnyBackend::zeros(Shape::SCALAR, inputs[0].dtype(), &device)?;
         Ok(Self {

@@ -24,7 +24,7 @@ pub use metric::{
     R2Score, Recall, RootMeanSquaredError,
 };
 pub use mlflow::MlflowLogger;
-pub use parallel::{DataParallel, ShardedOptimizer, Span};
+pub use parallel::{BucketProfile, DataParallel, Link, PlanConfig, Prediction, ShardedOptimizer, Span, StepProfile};
 pub use progress_bar::{ProgressBar, clock, grouped};
 pub use run::{HParam, Row, Run, RunFolder, Split, SummaryWriter};
 pub use trainer::{

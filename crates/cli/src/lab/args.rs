@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::plan::args::Plan;
 use super::profile::args::Profile;
 use crate::args::positive;
 
@@ -15,6 +16,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Say where the time of training steps goes: by op, shape and module, as tables and as a trace
     Profile(Profile),
+    /// Predict a training step on many ranks: time, communication and memory of each
+    Plan(Plan),
     /// Train policies with several seeds, and compare what they reach with what is published
     Returns(Returns),
 }

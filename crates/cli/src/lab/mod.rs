@@ -1,9 +1,10 @@
-//! What holds backends to PyTorch and times them, and trainings to published ones: `check`, `bench`, `profile` and `returns`, with the feature
-//! `lab`.
+//! What holds backends to PyTorch and times them, and trainings to published ones: `check`, `bench`, `profile`, `plan` and `returns`, with
+//! the feature `lab`.
 
 mod args;
 mod bench;
 mod check;
+mod plan;
 mod profile;
 mod returns;
 
@@ -19,6 +20,7 @@ pub(crate) fn run(command: &Command) -> Result<Outcome> {
         Command::Check(args) => check::command(args),
         Command::Bench(args) => bench::command(args),
         Command::Profile(args) => profile::command(args),
+        Command::Plan(args) => plan::command(args),
         Command::Returns(args) => returns::command(args),
     }
 }

@@ -12,6 +12,7 @@ mod convert;
 mod images;
 mod onnx;
 mod output;
+mod plan;
 mod profile;
 mod resume;
 mod rl;

@@ -204,6 +204,9 @@ impl Communicator for Threads {
 
     fn all_reduce(&self, mut values: HostSliceMut<'_>, op: Reduction) -> Result<()> {
         check::all_reduce(&values, op)?;
+        if self.size() == 1 {
+            return Ok(());
+        }
         let call = Call::new(Collective::AllReduce, values.as_slice()).by(op);
         let brought = self.exchange(call, values.as_slice().bytes())?;
         values.bytes_mut().copy_from_slice(brought[0].bytes.bytes());

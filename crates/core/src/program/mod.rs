@@ -7,6 +7,7 @@ mod call;
 mod fold;
 mod fuse;
 mod live;
+mod memory;
 mod record;
 mod replay;
 

@@ -122,6 +122,12 @@ where
         self.capture.is_ready()
     }
 
+    /// The bytes of the values that a replay of loss and gradients holds at once, at the most: activations and gradients, but neither the batch nor what
+    /// the model holds. None where no replay is ready.
+    pub fn peak_bytes(&self) -> Option<usize> {
+        self.capture.peak_bytes()
+    }
+
     /// Why the last step was no replay, where none will be.
     pub fn refusal(&self) -> Option<&str> {
         self.capture.refusal()

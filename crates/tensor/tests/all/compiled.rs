@@ -176,3 +176,37 @@ fn inputs_that_were_one_tensor_need_not_be_one_later() {
         }
     }
 }
+
+#[test]
+fn the_most_memory_is_that_of_the_values_which_are_needed_at_once() {
+    const VALUE: usize = 1024 * 4;
+    let peak = |device: &Device, f: &dyn Fn(&Tensor) -> Result<Tensor>| {
+        let x = Tensor::randn([32, 32], device).unwrap();
+        let mut capture = Capture::<()>::new();
+        for _ in 0..2 {
+            assert_eq!(capture.peak_bytes(), None);
+            capture.run(0, vec![x.clone()], || Ok((vec![f(&x)?], ()))).unwrap();
+        }
+        capture.peak_bytes().unwrap()
+    };
+    for device in devices() {
+        // Each takes the place of the one before, which is there while it is computed.
+        assert_eq!(peak(&device, &|x| x.exp()?.cos()?.sqrt()), 2 * VALUE);
+        // Three at once: two and their maximum; then the sum, which is one number, beside one.
+        assert_eq!(peak(&device, &|x| x.exp()?.maximum(&x.cos()?)?.sum_all()), 3 * VALUE);
+        // The first stays until the end.
+        let kept = |x: &Tensor| {
+            let first = x.exp()?;
+            first.cos()?.sqrt()?.maximum(&first)
+        };
+        assert_eq!(peak(&device, &kept), 3 * VALUE);
+        // What only looks at others has no memory of its own, but keeps theirs.
+        let seen = |x: &Tensor| x.exp()?.transpose(0, 1)?.narrow(0, 0, 1)?.cos();
+        assert_eq!(peak(&device, &seen), VALUE + 32 * 4);
+        // Elements in another order are a copy.
+        let copied = |x: &Tensor| x.exp()?.transpose(0, 1)?.reshape([1024]);
+        assert_eq!(peak(&device, &copied), 2 * VALUE);
+        // An input is the caller's, and so is a view of it.
+        assert_eq!(peak(&device, &|x| x.reshape([1024])), 0);
+    }
+}

@@ -1,6 +1,7 @@
 //! One model, trained by several processes on a part of each batch each.
 
 mod bucket;
+mod plan;
 mod queue;
 mod same;
 mod sharded;
@@ -16,6 +17,7 @@ use polygrad_tensor::{Gradients, Tensor, no_grad};
 use bucket::{Add, Bucket, Member, Round};
 use queue::Queue;
 
+pub use plan::{BucketProfile, Link, PlanConfig, Prediction, StepProfile};
 pub use queue::Span;
 pub use sharded::ShardedOptimizer;
 

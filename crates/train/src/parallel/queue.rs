@@ -15,6 +15,7 @@ struct Job {
     name: usize,
     dtype: DType,
     values: HostBuffer,
+    ready: Instant,
     reply: Sender<Result<HostBuffer>>,
 }
 
@@ -23,7 +24,11 @@ struct Job {
 pub struct Span {
     /// Which bucket.
     pub bucket: usize,
+    /// Its length, with what is sent beside gradients.
+    pub bytes: usize,
     /// When its values were there.
+    pub ready: Instant,
+    /// When those before it were done, and it was its turn.
     pub begin: Instant,
     /// When the sum was there.
     pub end: Instant,
@@ -48,6 +53,7 @@ impl Queue {
                     name,
                     dtype,
                     mut values,
+                    ready,
                     reply,
                 } = job;
                 let sum = HostSliceMut::from_bytes(dtype, values.bytes_mut())
@@ -56,6 +62,8 @@ impl Queue {
                 let mut spans = seen.lock().unwrap_or_else(PoisonError::into_inner);
                 spans.push(Span {
                     bucket: name,
+                    bytes: values.bytes().len(),
+                    ready,
                     begin,
                     end,
                 });
@@ -82,6 +90,7 @@ impl Queue {
             name,
             dtype,
             values,
+            ready: Instant::now(),
             reply,
         };
         if let Some(jobs) = &self.jobs {

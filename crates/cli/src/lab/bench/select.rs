@@ -49,6 +49,30 @@ pub(crate) fn chosen(names: &[String]) -> Result<Vec<Chosen>> {
     Ok(chosen)
 }
 
+/// The case that the name means; `what` is to be of one case.
+///
+/// # Errors
+/// A name that means nothing here, or several cases.
+pub(crate) fn one(name: &str, what: &str) -> Result<Case> {
+    let several = match chosen(&[name.to_owned()])?[..] {
+        [Chosen::Timed(case)] => return Ok(case),
+        ref several => several.to_vec(),
+    };
+    let timed = several.iter().filter_map(|chosen| match chosen {
+        Chosen::Timed(case) => Some(case.name().replace(' ', "/")),
+        Chosen::Memory(_) => None,
+    });
+    let names: Vec<String> = timed.collect();
+    if names.is_empty() {
+        return Err(Failure::new(format!("{name} measures memory, and {what} time"))
+            .fix("name the workload itself, such as gpt"));
+    }
+    Err(
+        Failure::new(format!("{name} is {} cases, and {what} is of one", names.len()))
+            .fix(format!("choose among {}", names.join(", "))),
+    )
+}
+
 fn of_memory(case: &str) -> Result<Vec<Chosen>> {
     let means = |known: &&str| case.is_empty() || case == *known;
     let chosen: Vec<Chosen> = memory::CASES.into_iter().filter(means).map(Chosen::Memory).collect();

@@ -15,8 +15,7 @@ use polygrad::tensor::wrapped::Wrapped;
 use crate::failure::{Failure, Result};
 use crate::images::config::Config;
 use crate::kind::Kind;
-use crate::lab::bench;
-use crate::lab::bench::select::{Chosen, chosen};
+use crate::lab::bench::{self, select};
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::atomic::AtomicFile;
@@ -42,10 +41,7 @@ pub(crate) fn command(args: &Profile) -> Result<Outcome> {
         }
         What::Bench(args) => {
             let (device, _) = bench::device(&args.backend, args.threads, 1)?;
-            let case = match chosen(std::slice::from_ref(&args.case))?[..] {
-                [Chosen::Timed(case)] => case,
-                ref several => return Err(not_one(&args.case, several)),
-            };
+            let case = select::one(&args.case, "a profile")?;
             say(&format!("{} on {device}", case.name()));
             profile(&Subject::Case(case), &backend::open(&device, None)?, &args.how)
         }
@@ -71,22 +67,6 @@ fn refuse_runs(args: &Training) -> Result<()> {
         return Err(Failure::new("--tui shows a run, and a profile is none").fix("leave --tui out"));
     }
     Ok(())
-}
-
-fn not_one(name: &str, several: &[Chosen]) -> Failure {
-    let names: Vec<String> = several
-        .iter()
-        .filter_map(|chosen| match chosen {
-            Chosen::Timed(case) => Some(case.name().replace(' ', "/")),
-            Chosen::Memory(_) => None,
-        })
-        .collect();
-    if names.is_empty() {
-        return Failure::new(format!("{name} measures memory, and a profile time"))
-            .fix("name the workload itself, such as gpt");
-    }
-    Failure::new(format!("{name} is {} cases, and a profile is of one", names.len()))
-        .fix(format!("choose among {}", names.join(", ")))
 }
 
 fn profile(subject: &Subject, device: &Device, how: &How) -> Result<Outcome> {

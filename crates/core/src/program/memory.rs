@@ -1,0 +1,97 @@
+//! How much memory a program needs.
+
+use super::{Action, Program, Slot, Step};
+use crate::{DType, Op, Shape};
+
+/// The values of a program while it is walked through: those that are views lie in the memory of others.
+struct Memory {
+    /// In whose memory each value lies.
+    owner: Vec<usize>,
+    /// Whether its elements lie one behind the other.
+    contiguous: Vec<bool>,
+    /// By owner: its bytes, and how many values that are still needed lie there.
+    bytes: Vec<usize>,
+    holders: Vec<usize>,
+    held: usize,
+    peak: usize,
+}
+
+impl Program {
+    /// The bytes of the values that a run holds at once, at the most: constants, results of steps that later ones ask for, and outputs. Inputs are
+    /// the caller's. Views have no memory of their own; what a backend needs within an op is not counted.
+    pub fn peak_bytes(&self) -> usize {
+        let mut memory = Memory::new(self);
+        for step in &self.steps {
+            memory.take(step, &self.types);
+        }
+        memory.peak
+    }
+}
+
+impl Memory {
+    fn new(program: &Program) -> Self {
+        let count = program.types.len();
+        let mut memory = Self {
+            owner: (0..count).collect(),
+            contiguous: vec![true; count],
+            bytes: vec![0; count],
+            holders: vec![0; count],
+            held: 0,
+            peak: 0,
+        };
+        for input in 0..program.inputs {
+            memory.holders[input] = 1;
+        }
+        for (constant, _) in &program.constants {
+            memory.allocate(*constant, &program.types);
+        }
+        memory
+    }
+
+    fn allocate(&mut self, slot: Slot, types: &[(Shape, DType)]) {
+        let (shape, dtype) = &types[slot.index()];
+        let bytes = shape.numel() * dtype.size();
+        self.bytes[slot.index()] = bytes;
+        self.holders[slot.index()] = 1;
+        self.held += bytes;
+        self.peak = self.peak.max(self.held);
+    }
+
+    fn take(&mut self, step: &Step, types: &[(Shape, DType)]) {
+        for &output in &step.outputs {
+            match self.lender(step) {
+                Some(input) => {
+                    let owner = self.owner[input.index()];
+                    self.owner[output.index()] = owner;
+                    self.holders[owner] += 1;
+                    let moves = matches!(step.action, Action::Op(Op::Permute(_) | Op::Expand(_) | Op::Slice(_)));
+                    self.contiguous[output.index()] = self.contiguous[input.index()] && !moves;
+                }
+                None => self.allocate(output, types),
+            }
+        }
+        for slot in &step.last {
+            let owner = self.owner[slot.index()];
+            self.holders[owner] -= 1;
+            if self.holders[owner] == 0 {
+                self.held -= self.bytes[owner];
+            }
+        }
+    }
+
+    /// The input in whose memory the result lies, if it has none of its own.
+    fn lender(&self, step: &Step) -> Option<Slot> {
+        let Action::Op(op) = &step.action else { return None };
+        let input = *step.inputs.first()?;
+        let lends = match op {
+            Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => true,
+            Op::Reshape(_) => self.contiguous[input.index()],
+            // In place, where nobody else needs what was there.
+            Op::AccumulateGrad | Op::SliceScatter { .. } => {
+                self.holders[self.owner[input.index()]] == 1 && step.last.contains(&input)
+            }
+            _ => false,
+        };
+        lends.then_some(input)
+    }
+}

@@ -1,0 +1,331 @@
+//! What a training step would take on more ranks: time, communication, memory.
+
+use std::time::Duration;
+
+use polygrad_core::{Error, Result};
+
+/// What a training step takes of one rank that has none to wait for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepProfile {
+    /// From the step's beginning until all gradients are in their buckets: forward and backward pass.
+    pub backward: Duration,
+    /// The buckets, in the order in which they are sent.
+    pub buckets: Vec<BucketProfile>,
+    /// From the last sum until the optimizer has its gradients.
+    pub unpack: Duration,
+    /// The optimizer's step.
+    pub optimizer: Duration,
+    /// Bytes of the parameters and buffers of the model.
+    pub parameters: usize,
+    /// Bytes of what the optimizer keeps.
+    pub optimizer_state: usize,
+    /// Bytes of the largest set of values that the step holds at once, gradients among them, beside the model:
+    /// [`CapturedStep::peak_bytes`](polygrad_nn::CapturedStep::peak_bytes).
+    pub values: usize,
+}
+
+/// Gradients that are sent together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BucketProfile {
+    /// Their length.
+    pub bytes: usize,
+    /// When they were there, from the step's beginning.
+    pub ready: Duration,
+}
+
+/// What values pass from rank to rank, every rank sending to one and receiving from another at the same time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// What a message takes however short it is.
+    pub latency: Duration,
+    /// Bytes per second each way. What adding up values takes is a part of it where it was measured.
+    pub bandwidth: f64,
+}
+
+/// The ranks of a [`StepProfile::predict`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanConfig {
+    ranks: usize,
+    overlaps: bool,
+    shards_optimizer: bool,
+}
+
+/// What a step would take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prediction {
+    /// The whole step.
+    pub step: Duration,
+    /// The part of it in which gradients or parameters are exchanged and nothing is computed.
+    pub exposed: Duration,
+    /// Bytes that each rank sends.
+    pub sent: u64,
+    /// Bytes that each rank has in use at the most: model, optimizer, sums, and the values of the step. The program itself, the batches that a
+    /// loader holds, and what a backend needs within an op or keeps for reuse come on top.
+    pub memory: u64,
+}
+
+impl PlanConfig {
+    /// So many ranks, of which each has a core to spare for communication and keeps the whole state of the optimizer.
+    pub fn new(ranks: usize) -> Self {
+        Self {
+            ranks,
+            overlaps: true,
+            shards_optimizer: false,
+        }
+    }
+
+    /// Whether sums are made while the backward pass goes on. They are not where ranks take all cores of their machine: what sends, receives and adds then
+    /// takes its time from what computes. Default: true.
+    #[must_use]
+    pub fn overlaps(mut self, overlaps: bool) -> Self {
+        self.overlaps = overlaps;
+        self
+    }
+
+    /// Whether the optimizer's state is spread over the ranks, as by [`ShardedOptimizer`](crate::ShardedOptimizer). Default: false.
+    #[must_use]
+    pub fn shards_optimizer(mut self, shards: bool) -> Self {
+        self.shards_optimizer = shards;
+        self
+    }
+}
+
+impl Link {
+    /// The link that explains how long all-reduces of some sizes in bytes took on so many ranks: a least-squares line through the times, each as
+    /// a share of itself, so that short ones count as much as long ones.
+    ///
+    /// # Errors
+    /// Less than two ranks or two sizes; times that do not grow with the size.
+    pub fn fit(ranks: usize, times: &[(usize, Duration)]) -> Result<Self> {
+        if ranks < 2 {
+            return Err(Error::invalid("a link is between at least two ranks"));
+        }
+        let mut sums = [0.0; 5];
+        for (bytes, time) in times {
+            let (x, y) = (*bytes as f64, time.as_secs_f64());
+            let weight = 1.0 / (y * y).max(f64::MIN_POSITIVE);
+            let terms = [1.0, x, x * x, y, x * y];
+            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += weight * term);
+        }
+        let [w, x, xx, y, xy] = sums;
+        let slope = (w * xy - x * y) / (w * xx - x * x);
+        if !(slope.is_finite() && slope > 0.0) {
+            return Err(
+                Error::invalid("the times of the all-reduces do not grow with their sizes")
+                    .with_hint("measure two sizes or more, on a machine that does nothing else"),
+            );
+        }
+        let (steps, share) = ring(ranks);
+        // Below nothing for want of precision alone.
+        let latency = ((y - slope * x) / w / steps).max(0.0);
+        Ok(Self {
+            latency: Duration::try_from_secs_f64(latency).map_err(|e| Error::invalid(e.to_string()))?,
+            bandwidth: share / slope,
+        })
+    }
+
+    /// Seconds of an all-reduce: a ring in which each rank sends its share 2 (N - 1) times.
+    fn all_reduce(&self, ranks: usize, bytes: usize) -> f64 {
+        let (steps, share) = ring(ranks);
+        steps * self.latency.as_secs_f64() + share * bytes as f64 / self.bandwidth
+    }
+
+    /// Seconds of an all-gather, which is half of it.
+    fn all_gather(&self, ranks: usize, bytes: usize) -> f64 {
+        self.all_reduce(ranks, bytes) / 2.0
+    }
+}
+
+/// How many messages a rank sends in an all-reduce, and how many times the values they are together.
+fn ring(ranks: usize) -> (f64, f64) {
+    let steps = 2.0 * (ranks - 1) as f64;
+    (steps, steps / ranks as f64)
+}
+
+impl StepProfile {
+    /// What the same step, on batches of the same size on every rank, would take of one of several ranks that are connected by links like this one.
+    ///
+    /// Buckets are summed up one after the other, in a ring: 2 (N - 1) messages of an N-th of a bucket.
+    ///
+    /// Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005); Patarasuk and Yuan, "Bandwidth
+    /// optimal all-reduce algorithms for clusters of workstations" (2009).
+    ///
+    /// # Errors
+    /// No ranks; a bandwidth that is no number above 0; a time beyond what a [`Duration`] holds.
+    pub fn predict(&self, link: &Link, config: PlanConfig) -> Result<Prediction> {
+        let PlanConfig {
+            ranks,
+            overlaps,
+            shards_optimizer,
+        } = config;
+        if ranks == 0 {
+            return Err(Error::invalid("a group has at least one rank"));
+        }
+        if !(link.bandwidth.is_finite() && link.bandwidth > 0.0) {
+            let message = format!("a bandwidth of {} bytes per second moves nothing", link.bandwidth);
+            return Err(Error::invalid(message).with_hint("give a number above 0"));
+        }
+        let backward = self.backward.as_secs_f64();
+        let summed = self.buckets.iter().fold(0.0, |before: f64, bucket| {
+            let begin = match overlaps {
+                true => before.max(bucket.ready.as_secs_f64()),
+                false => before.max(backward),
+            };
+            begin + link.all_reduce(ranks, bucket.bytes)
+        });
+        let (optimizer, gathered) = match shards_optimizer {
+            true => (
+                self.optimizer.as_secs_f64() / ranks as f64,
+                link.all_gather(ranks, self.parameters),
+            ),
+            false => (self.optimizer.as_secs_f64(), 0.0),
+        };
+        let exposed = (summed - backward).max(0.0) + gathered;
+        let step = backward + exposed + self.unpack.as_secs_f64() + optimizer;
+        let seconds = |seconds| Duration::try_from_secs_f64(seconds).map_err(|e| Error::invalid(e.to_string()));
+        Ok(Prediction {
+            step: seconds(step)?,
+            exposed: seconds(exposed)?,
+            sent: self.sent(ranks, shards_optimizer),
+            memory: self.memory(ranks, shards_optimizer),
+        })
+    }
+
+    /// Bytes of all buckets.
+    pub fn sums(&self) -> usize {
+        self.buckets.iter().map(|bucket| bucket.bytes).sum()
+    }
+
+    fn sent(&self, ranks: usize, shards_optimizer: bool) -> u64 {
+        let (_, share) = ring(ranks);
+        let gathered = if shards_optimizer {
+            self.parameters as f64 / 2.0
+        } else {
+            0.0
+        };
+        (share * (self.sums() as f64 + gathered)).round() as u64
+    }
+
+    fn memory(&self, ranks: usize, shards_optimizer: bool) -> u64 {
+        let whole = self.parameters + self.sums();
+        let memory = match shards_optimizer {
+            true => {
+                // A rank's own piece of the parameters; and, while they are gathered, those of all and two copies of its own.
+                let piece = self.parameters.div_ceil(ranks);
+                let gathering = self.parameters + 2 * piece;
+                whole + piece + self.optimizer_state.div_ceil(ranks) + self.values.max(gathering)
+            }
+            false => whole + self.optimizer_state + self.values,
+        };
+        memory as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Two buckets of 1 MB, ready after 6 and 10 ms of 10 ms; 1 ms to unpack, 4 ms for the optimizer.
+    fn profile() -> StepProfile {
+        let bucket = |ready| BucketProfile {
+            bytes: 1_000_000,
+            ready: ready * MS,
+        };
+        StepProfile {
+            backward: 10 * MS,
+            buckets: vec![bucket(6), bucket(10)],
+            unpack: MS,
+            optimizer: 4 * MS,
+            parameters: 2_000_000,
+            optimizer_state: 4_000_000,
+            values: 5_000_000,
+        }
+    }
+
+    /// 1 GB/s: 1 ms for 1 MB.
+    const LINK: Link = Link {
+        latency: Duration::from_micros(250),
+        bandwidth: 1e9,
+    };
+
+    fn close(found: Duration, wanted: f64) {
+        let found = found.as_secs_f64() * 1e3;
+        assert!((found - wanted).abs() < 1e-5, "{found} ms instead of {wanted} ms");
+    }
+
+    #[test]
+    fn a_rank_alone_sends_nothing() {
+        let found = profile().predict(&LINK, PlanConfig::new(1)).unwrap();
+        close(found.step, 15.0);
+        assert_eq!(
+            (found.exposed, found.sent, found.memory),
+            (Duration::ZERO, 0, 13_000_000)
+        );
+    }
+
+    #[test]
+    fn sums_overlap_with_the_backward_pass_one_after_the_other() {
+        // A sum takes 2 * 250 µs and 1 ms: from 6 to 7.5, and from 10 to 11.5.
+        let found = profile().predict(&LINK, PlanConfig::new(2)).unwrap();
+        close(found.exposed, 1.5);
+        close(found.step, 16.5);
+        assert_eq!((found.sent, found.memory), (2_000_000, 13_000_000));
+        // Of four 6 * 250 µs and 1.5 ms: from 6 to 9, and from 10 to 13.
+        close(profile().predict(&LINK, PlanConfig::new(4)).unwrap().step, 18.0);
+        // At a tenth of the speed 2 * 250 µs and 10 ms: from 6 to 16.5, and then to 27.
+        let slow = Link { bandwidth: 1e8, ..LINK };
+        close(profile().predict(&slow, PlanConfig::new(2)).unwrap().exposed, 17.0);
+    }
+
+    #[test]
+    fn on_cores_that_are_all_taken_nothing_overlaps() {
+        let found = profile().predict(&LINK, PlanConfig::new(2).overlaps(false)).unwrap();
+        close(found.exposed, 3.0);
+        close(found.step, 18.0);
+    }
+
+    #[test]
+    fn a_sharded_optimizer_gathers_parameters_and_keeps_its_part() {
+        let config = PlanConfig::new(2).shards_optimizer(true);
+        let found = profile().predict(&LINK, config).unwrap();
+        // The gathering takes 250 µs and 1 ms, the optimizer half of its time.
+        close(found.exposed, 1.5 + 1.25);
+        close(found.step, 10.0 + 2.75 + 1.0 + 2.0);
+        assert_eq!(found.sent, 3_000_000);
+        // Model and sums, its piece of the model and of the moments, the values.
+        assert_eq!(found.memory, 4_000_000 + 1_000_000 + 2_000_000 + 5_000_000);
+        let small = StepProfile { values: 0, ..profile() };
+        let gathering = small.predict(&LINK, config).unwrap().memory;
+        assert_eq!(gathering, 4_000_000 + 1_000_000 + 2_000_000 + 4_000_000);
+    }
+
+    #[test]
+    fn a_link_is_found_from_times() {
+        let config = [1_000, 50_000, 1_000_000].map(|bytes| {
+            let seconds = LINK.all_reduce(4, bytes);
+            (bytes, Duration::from_secs_f64(seconds))
+        });
+        let found = Link::fit(4, &config).unwrap();
+        assert!((found.bandwidth / 1e9 - 1.0).abs() < 1e-4, "{found:?}");
+        assert!(
+            found.latency.abs_diff(LINK.latency) < Duration::from_nanos(50),
+            "{found:?}"
+        );
+        for times in [&config[..1], &[], &[(1, 2 * MS), (9, MS)]] {
+            let error = Link::fit(4, times).unwrap_err().to_string();
+            assert!(error.contains("do not grow"), "{error}");
+        }
+        assert!(Link::fit(1, &config).is_err());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(profile().predict(&LINK, PlanConfig::new(0)).is_err());
+        for bandwidth in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-30] {
+            let link = Link { bandwidth, ..LINK };
+            assert!(profile().predict(&link, PlanConfig::new(2)).is_err(), "{bandwidth}");
+        }
+    }
+}
