@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Trial::test("the_rank_that_serves_the_store_is_named_when_it_is_killed", || {
             run("killed-0", 3, &[0])
         }),
-        Trial::test("a_peer_that_never_comes_is_named", || absent()),
+        Trial::test("a_peer_that_never_comes_is_named", absent),
         Trial::test("a_second_group_meets_on_the_same_store", || run("again", 2, &[])),
     ];
     trials.extend((1..=4).map(|size| Trial::test(format!("suite_{size}"), move || run("suite", size, &[]))));

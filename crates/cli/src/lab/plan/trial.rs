@@ -58,9 +58,12 @@ struct Seen {
     sizes: StepProfile,
 }
 
+/// Who takes the next step together, and where it is written down.
+type Next = (Arc<dyn Communicator>, Rc<RefCell<Seen>>);
+
 thread_local! {
     /// The group that the next case is trained by, and where its steps leave what was seen.
-    static NEXT: RefCell<Option<(Arc<dyn Communicator>, Rc<RefCell<Seen>>)>> = const { RefCell::new(None) };
+    static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
 }
 
 impl Trial {
