@@ -26,7 +26,7 @@ enum Kind {
     Cnn,
     /// The same that does not: then ranks are equal, and other than one process.
     CnnPlain,
-    /// With accumulation and clipping; Adam.
+    /// With accumulation and clipping.
     Gpt,
     /// With a last batch of which some rank has nothing.
     Lstm,
@@ -168,7 +168,8 @@ fn train_net<N: Net + 'static>(
         Ok(Step::new(cross_entropy(&logits, y)?).outputs(logits, y))
     };
     let mut trainer = match kind {
-        Kind::Gpt => {
+        // The gradient of the keys' bias is 0 but for rounding, which Adam makes as large as any other in f32.
+        Kind::Gpt if dtype == DType::F64 => {
             let optimizer = AdamConfig::adamw(1e-2).build(net.parameters())?;
             options.build_captured(net, optimizer, loss)?
         }
@@ -265,7 +266,7 @@ fn several_ranks_normalize_joined_batches_or_their_own() {
 
 #[test]
 fn several_ranks_train_a_transformer_with_accumulation_and_clipping() {
-    compare(Kind::Gpt, DType::F32, 1e-4);
+    compare(Kind::Gpt, DType::F32, 1e-6);
     compare(Kind::Gpt, DType::F64, 1e-10);
 }
 
