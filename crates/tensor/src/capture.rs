@@ -121,8 +121,8 @@ impl<S: Clone> Capture<S> {
         self.entries.iter().any(ready)
     }
 
-    /// The bytes of the values that a replay holds at once, at the most, its inputs aside: of the set of shapes that needs most. None where no replay is
-    /// ready. See [`Program::peak_bytes`].
+    /// The bytes of the values that a replay holds at once, at the most, its inputs aside: of the set of shapes that needs most. None where
+    /// no replay is ready. See [`Program::peak_bytes`].
     pub fn peak_bytes(&self) -> Option<usize> {
         let bytes = |entry: &Entry<S>| match &entry.state {
             State::Ready(ready, _) => Some(ready.peak_bytes),

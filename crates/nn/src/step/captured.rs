@@ -122,8 +122,8 @@ where
         self.capture.is_ready()
     }
 
-    /// The bytes of the values that a replay of loss and gradients holds at once, at the most: activations and gradients, but neither the batch nor what
-    /// the model holds. None where no replay is ready.
+    /// The bytes of the values that a replay of loss and gradients holds at once, at the most: activations and gradients, but neither the
+    /// batch nor what the model holds. None where no replay is ready.
     pub fn peak_bytes(&self) -> Option<usize> {
         self.capture.peak_bytes()
     }

@@ -74,8 +74,8 @@ impl PlanConfig {
         }
     }
 
-    /// Whether sums are made while the backward pass goes on. They are not where ranks take all cores of their machine: what sends, receives and adds then
-    /// takes its time from what computes. Default: true.
+    /// Whether sums are made while the backward pass goes on. They are not where ranks take all cores of their machine: what sends,
+    /// receives and adds then takes its time from what computes. Default: true.
     #[must_use]
     pub fn overlaps(mut self, overlaps: bool) -> Self {
         self.overlaps = overlaps;
@@ -91,8 +91,8 @@ impl PlanConfig {
 }
 
 impl Link {
-    /// The link that explains how long all-reduces of some sizes in bytes took on so many ranks: a least-squares line through the times, each as
-    /// a share of itself, so that short ones count as much as long ones.
+    /// The link that explains how long all-reduces of some sizes in bytes took on so many ranks: a least-squares line through the times,
+    /// each as a share of itself, so that short ones count as much as long ones.
     ///
     /// # Errors
     /// Less than two ranks or two sizes; times that do not grow with the size.
@@ -143,12 +143,13 @@ fn ring(ranks: usize) -> (f64, f64) {
 }
 
 impl StepProfile {
-    /// What the same step, on batches of the same size on every rank, would take of one of several ranks that are connected by links like this one.
+    /// What the same step, on batches of the same size on every rank, would take of one of several ranks that are connected by links like
+    /// this one.
     ///
     /// Buckets are summed up one after the other, in a ring: 2 (N - 1) messages of an N-th of a bucket.
     ///
-    /// Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005); Patarasuk and Yuan, "Bandwidth
-    /// optimal all-reduce algorithms for clusters of workstations" (2009).
+    /// Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005); Patarasuk and Yuan,
+    /// "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
     ///
     /// # Errors
     /// No ranks; a bandwidth that is no number above 0; a time beyond what a [`Duration`] holds.

@@ -10,7 +10,8 @@ use polygrad::train::Link;
 use super::trial::{Times, Trial};
 use crate::failure::{Failure, Result};
 
-/// The lengths of the all-reduces that a link is measured by, in bytes: one behind the other, as those of a step are, long ones among short ones.
+/// The lengths of the all-reduces that a link is measured by, in bytes: one behind the other, as those of a step are, long ones among short
+/// ones.
 const SIZES: [usize; 5] = [1 << 20, 4 << 10, 256 << 10, 64 << 10, 4 << 20];
 
 /// How often in each turn.
@@ -99,8 +100,8 @@ pub(super) fn means(all: &[Times]) -> Result<Times> {
     Ok(Times::from_vec(&(0..first.len()).map(column).collect::<Vec<_>>()))
 }
 
-/// The mean of all but the slowest tenth and the fastest. Medians of parts would not add up to that of the whole: what delays one part in three is
-/// in none of them, and in most of their sums.
+/// The mean of all but the slowest tenth and the fastest. Medians of parts would not add up to that of the whole: what delays one part in
+/// three is in none of them, and in most of their sums.
 fn mean(times: &[f64]) -> f64 {
     let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);
