@@ -46,14 +46,8 @@ pub(super) fn measure(
     while lone.len() < steps {
         for _ in 0..SUMS {
             group.barrier()?;
-            for (buffer, times) in buffers.iter_mut().zip(&mut sums) {
-                let begin = Instant::now();
-                group.all_reduce(
-                    HostSliceMut::from_bytes(DType::F32, buffer.bytes_mut())?,
-                    Reduction::Sum,
-                )?;
-                times.push(begin.elapsed().as_secs_f64());
-            }
+            let found = all_reduces(&**group, &mut buffers)?;
+            sums.iter_mut().zip(found).for_each(|(times, time)| times.push(time));
         }
         for i in 0..=TURN {
             group.barrier()?;
@@ -80,6 +74,17 @@ pub(super) fn measure(
         alone: means(&lone)?,
         together: figures[SIZES.len()],
     })
+}
+
+/// Seconds of an all-reduce of each buffer, one behind the other.
+fn all_reduces(group: &dyn Communicator, buffers: &mut [HostBuffer]) -> Result<Vec<f64>> {
+    let time = |buffer: &mut HostBuffer| {
+        let begin = Instant::now();
+        let values = HostSliceMut::from_bytes(DType::F32, buffer.bytes_mut())?;
+        group.all_reduce(values, Reduction::Sum)?;
+        Ok(begin.elapsed().as_secs_f64())
+    };
+    buffers.iter_mut().map(time).collect()
 }
 
 /// Each part's time on the rank where it was done last: the others wait for that one.
