@@ -113,6 +113,12 @@ def main():
         else:
             missed += 1
         problem = finish(process, lines, reader, 200)
+        if args.engine == "ulfm" and killed and not any("epoch" in line and "/" in line for at, line in lines if at < killed):
+            # It had not begun to train.
+            killed, problem = None, None
+            missed += 1
+            shutil.rmtree(out, ignore_errors=True)
+            continue
         if problem is None and not (out / "model.safetensors").exists():
             problem = "there is no model"
         if problem is None and args.engine == "gloo" and (out / "model.safetensors").read_bytes() != whole:
@@ -122,8 +128,7 @@ def main():
             ended = any(f"epoch {args.epochs}/{args.epochs}" in line for _, line in lines)
             if told:
                 slowest = max(slowest, told[0] - killed)
-            begins = not any("epoch" in line and "/" in line for at, line in lines if at < killed)
-            if not ended and not begins:
+            if not ended:
                 problem = "those who are left did not end the run"
         if problem:
             failures.append(f"kill {kill} of rank {rank if killed else '-'}: {problem}")

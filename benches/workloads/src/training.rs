@@ -58,7 +58,10 @@ pub trait Mode<B: Backend> {
     fn forward<M: Forward<B> + 'static>(model: Rc<M>, x: Tensor<B>) -> Result<Step>;
 
     /// What runs a step, and gives its loss.
-    fn run<M, O, L>(step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Step
+    ///
+    /// # Errors
+    /// When the step cannot be run this way.
+    fn run<M, O, L>(step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Result<Step>
     where
         M: Module<B> + 'static,
         O: Optimizer<B> + 'static,
@@ -81,13 +84,13 @@ impl<B: Backend> Mode<B> for Eager {
         }))
     }
 
-    fn run<M, O, L>(mut step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Step
+    fn run<M, O, L>(mut step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Result<Step>
     where
         M: Module<B> + 'static,
         O: Optimizer<B> + 'static,
         L: Fn(&M, &[Tensor<B>]) -> Result<Tensor<B>> + 'static,
     {
-        Box::new(move || step.step(&batch)?.item().map(Some))
+        Ok(Box::new(move || step.step(&batch)?.item().map(Some)))
     }
 }
 
@@ -100,21 +103,21 @@ impl Mode<AnyBackend> for Captured {
         }))
     }
 
-    fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Step
+    fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Result<Step>
     where
         M: Module + 'static,
         O: Optimizer + 'static,
         L: Fn(&M, &[Tensor]) -> Result<Tensor> + 'static,
     {
         let mut step = step.captured();
-        Box::new(move || {
+        Ok(Box::new(move || {
             let loss = step.step(&batch)?.item()?;
             match step.refusal() {
                 // It would be timed as what it is not.
                 Some(why) => Err(Error::invalid(format!("the step cannot be captured: {why}"))),
                 None => Ok(Some(loss)),
             }
-        })
+        }))
     }
 }
 
@@ -134,5 +137,5 @@ pub(crate) fn training<B: Backend, W: Mode<B>, M: Module<B> + 'static>(
     let step = TrainStep::new(model, optimizer, move |model: &Rc<M>, batch: &[Tensor<B>]| {
         cross_entropy(&forward(model, &batch[0])?, &batch[1])
     });
-    Ok(Prepared::new(params, W::run(step, [x, target])).with_model(shown))
+    Ok(Prepared::new(params, W::run(step, [x, target])?).with_model(shown))
 }

@@ -74,5 +74,8 @@ pub fn open(engine: &str) -> Result<Arc<dyn Communicator>> {
 fn seconds(text: &str) -> Result<Duration> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
     let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    limit.ok_or_else(|| Error::invalid(format!("timeout={text} is no number of seconds above 0")))
+    limit.ok_or_else(|| {
+        let message = format!("timeout={text} is no number of seconds above 0");
+        Error::invalid(message).with_hint("give one, as in mpi:timeout=60")
+    })
 }

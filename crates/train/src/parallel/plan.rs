@@ -119,7 +119,7 @@ impl Link {
         // Below nothing for want of precision alone.
         let latency = ((y - slope * x) / w / steps).max(0.0);
         Ok(Self {
-            latency: Duration::try_from_secs_f64(latency).map_err(|e| Error::invalid(e.to_string()))?,
+            latency: duration("the latency", latency)?,
             bandwidth: share / slope,
         })
     }
@@ -134,6 +134,11 @@ impl Link {
     fn all_gather(&self, ranks: usize, bytes: usize) -> f64 {
         self.all_reduce(ranks, bytes) / 2.0
     }
+}
+
+fn duration(of: &str, seconds: f64) -> Result<Duration> {
+    let found = Duration::try_from_secs_f64(seconds);
+    found.map_err(|e| Error::invalid(format!("{of} would take {seconds} s: {e}")))
 }
 
 /// How many messages a rank sends in an all-reduce, and how many times the values they are together.
@@ -183,10 +188,9 @@ impl StepProfile {
         };
         let exposed = (summed - backward).max(0.0) + gathered;
         let step = backward + exposed + self.unpack.as_secs_f64() + optimizer;
-        let seconds = |seconds| Duration::try_from_secs_f64(seconds).map_err(|e| Error::invalid(e.to_string()));
         Ok(Prediction {
-            step: seconds(step)?,
-            exposed: seconds(exposed)?,
+            step: duration("the step", step)?,
+            exposed: duration("the exchange", exposed)?,
             sent: self.sent(ranks, shards_optimizer),
             memory: self.memory(ranks, shards_optimizer),
         })

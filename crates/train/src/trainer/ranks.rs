@@ -127,7 +127,10 @@ impl Ranks {
     /// What all know of the run of rank 0, who gives it.
     pub(super) fn share_run(&mut self, run: Option<SharedRun>) -> Result<()> {
         let bytes = run.as_ref().map_or(Ok(Vec::new()), serde_json::to_vec);
-        let bytes = bytes.map_err(|e| Error::invalid(e.to_string()))?;
+        let bytes = bytes.map_err(|e| {
+            let message = format!("where the run is cannot be told to the other ranks: {e}");
+            Error::invalid(message).with_hint("take a folder whose path is plain text")
+        })?;
         let bytes = self.communicator().broadcast_vec(bytes, 0)?;
         self.run = Some(serde_json::from_slice(&bytes).map_err(|_| unknown())?);
         Ok(())
@@ -201,6 +204,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
                 config.checkpoint_every,
             ),
             (config.max_norm, names, &config.monitor),
+            (config.length, config.autocast, &config.ema, config.restore_best),
         );
         let state = train.state();
         let place = (state.seed, state.epoch, state.position);

@@ -54,22 +54,16 @@ impl workloads::Mode<AnyBackend> for Parallel {
         <Captured as workloads::Mode<AnyBackend>>::forward(model, x)
     }
 
-    fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Step
+    fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Computed<Step>
     where
         M: Module + 'static,
         O: Optimizer + 'static,
         L: Fn(&M, &[Tensor]) -> Computed<Tensor> + 'static,
     {
-        let Some(group) = GROUP.with_borrow(Clone::clone) else {
-            return Box::new(|| Err(Error::invalid("no processes are joined")));
-        };
-        match DataParallel::new(group, step.model()) {
-            Ok(parallel) => Captured::run(step.gradient_sync(Arc::new(parallel)), batch),
-            Err(error) => {
-                let message = error.to_string();
-                Box::new(move || Err(Error::invalid(message.clone())))
-            }
-        }
+        let group = GROUP.with_borrow(Clone::clone);
+        let group = group.ok_or_else(|| Error::invalid("no processes are joined"))?;
+        let parallel = DataParallel::new(group, step.model())?;
+        Captured::run(step.gradient_sync(Arc::new(parallel)), batch)
     }
 }
 

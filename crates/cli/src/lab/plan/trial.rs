@@ -102,7 +102,8 @@ impl Trial {
 
     /// The profile that has these times.
     pub(super) fn profile(&self, times: &Times) -> StepProfile {
-        let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        // Means of times that a clock gave, which are never below 0.
+        let seconds = Duration::from_secs_f64;
         let mut profile = self.seen.borrow().sizes.clone();
         for (bucket, ready) in profile.buckets.iter_mut().zip(&times.ready) {
             bucket.ready = seconds(*ready);
@@ -124,23 +125,16 @@ impl Mode<AnyBackend> for Watched {
         <Captured as Mode<AnyBackend>>::forward(model, x)
     }
 
-    fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Step
+    fn run<M, O, L>(step: TrainStep<M, O, L>, batch: [Tensor; 2]) -> Computed<Step>
     where
         M: Module + 'static,
         O: Optimizer + 'static,
         L: Fn(&M, &[Tensor]) -> Computed<Tensor> + 'static,
     {
-        let joined = NEXT.take().ok_or_else(|| Error::invalid("no ranks are joined"));
-        let joined = joined.and_then(|(group, seen)| Ok((Arc::new(Sync::new(group, step.model())?), seen)));
-        let (sync, seen) = match joined {
-            Ok(joined) => joined,
-            Err(error) => {
-                let message = error.to_string();
-                return Box::new(move || Err(Error::invalid(message.clone())));
-            }
-        };
+        let (group, seen) = NEXT.take().ok_or_else(|| Error::invalid("no ranks are joined"))?;
+        let sync = Arc::new(Sync::new(group, step.model())?);
         let mut step = step.gradient_sync(Arc::clone(&sync) as _).captured();
-        Box::new(move || {
+        Ok(Box::new(move || {
             let begin = Instant::now();
             let (loss, gradients) = step.backward(&batch)?;
             let computed = Instant::now();
@@ -157,7 +151,7 @@ impl Mode<AnyBackend> for Watched {
             }
             drop(seen);
             loss.item().map(Some)
-        })
+        }))
     }
 }
 
