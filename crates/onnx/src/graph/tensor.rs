@@ -35,6 +35,15 @@ impl HostBytes for FileBytes {
     }
 }
 
+/// A tensor's memory as bytes of its own.
+struct Shared(HostTensor);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
 impl Literal {
     /// Values of an element type that may be narrower than their dtype.
     ///
@@ -59,6 +68,15 @@ impl Literal {
     /// The values, in the dtype that holds the elements ([`ElementType::dtype`]).
     pub fn host(&self) -> &HostTensor {
         &self.host
+    }
+
+    /// Values from their little-endian bytes, packed where they are narrower than a byte; without a copy where they are aligned and no
+    /// wider dtype holds them.
+    ///
+    /// # Errors
+    /// When the number of bytes does not fit, or no dtype holds the elements or one of their values.
+    pub fn from_wire(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Self> {
+        from_raw(element, shape, bytes)
     }
 
     /// Reads a serialized `TensorProto`: its name and what it holds.
@@ -208,6 +226,14 @@ impl Literal {
     /// How many bytes the values take in a file.
     pub(super) fn wire_len(&self) -> usize {
         wire_len(self.element, self.host.shape()).unwrap_or(0)
+    }
+
+    /// The bytes of [`Literal::from_wire`], without a copy where no wider dtype holds the elements.
+    pub fn to_wire(&self) -> Bytes {
+        if cfg!(target_endian = "big") || self.element.is_widened() {
+            return self.wire_bytes().into();
+        }
+        Bytes::from_owner(Shared(self.host.clone()))
     }
 
     /// The values as the file has them.

@@ -1,0 +1,48 @@
+//! A server: models, options, and the addresses under which they answer.
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::Repository;
+
+/// How a server treats requests, whatever model they are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// What the server calls itself.
+    pub name: String,
+    /// The longest body of a request, in bytes.
+    pub max_body_bytes: usize,
+}
+
+impl Default for ServerOptions {
+    /// Bodies of 64 MiB.
+    fn default() -> Self {
+        Self {
+            name: "polygrad".to_owned(),
+            max_body_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Answers requests for the models of a repository. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+/// What every request sees.
+pub(crate) struct Shared {
+    pub(crate) repository: Repository,
+    pub(crate) options: ServerOptions,
+}
+
+impl Server {
+    /// Serves the models of a repository.
+    pub fn new(repository: Repository, options: ServerOptions) -> Self {
+        Self(Arc::new(Shared { repository, options }))
+    }
+
+    /// The Open Inference Protocol over HTTP and gRPC, to be part of a program's own router.
+    pub fn router(&self) -> Router {
+        crate::http::routes(&self.0).merge(crate::grpc::routes(&self.0))
+    }
+}
