@@ -11,6 +11,7 @@ mod model;
 mod onnx;
 mod repository;
 mod request;
+mod rows;
 mod server;
 mod service;
 mod statistics;
