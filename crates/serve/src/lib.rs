@@ -5,8 +5,11 @@
 //! joined to batches, and each gets its own rows back.
 
 mod failure;
+mod files;
 mod grpc;
 mod http;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod model;
 mod onnx;
 mod repository;
@@ -17,6 +20,7 @@ mod statistics;
 mod value;
 
 pub use failure::{Failure, Reason};
+pub use files::Files;
 pub use model::{Model, Signature, State, TensorSpec};
 pub use onnx::OnnxService;
 pub use repository::{ModelInfo, Repository, Source, VersionState};
