@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use tokio::net::TcpListener;
 
 use crate::Repository;
 
@@ -44,5 +45,14 @@ impl Server {
     /// The Open Inference Protocol over HTTP and gRPC, to be part of a program's own router.
     pub fn router(&self) -> Router {
         crate::http::routes(&self.0).merge(crate::grpc::routes(&self.0))
+    }
+
+    /// Answers whoever connects until `shutdown` is over, and then requests that were accepted.
+    pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()> + Send + 'static) -> usize {
+        // It ends without an error.
+        let _ = axum::serve(listener, self.router())
+            .with_graceful_shutdown(shutdown)
+            .await;
+        0
     }
 }

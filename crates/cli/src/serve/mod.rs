@@ -15,8 +15,8 @@ use tokio::signal;
 
 pub(crate) use args::Serve;
 
-use crate::failure::{Failure, Result, Shown};
-use crate::outcome::Outcome;
+use crate::failure::{Failure, Result};
+use crate::outcome::{EXIT_STATUS, Outcome};
 use crate::progress::{note, say};
 use models::Loading;
 
@@ -45,7 +45,10 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
         let (repository, interval) = (repository.clone(), args.watch);
         thread::spawn(move || watch(&repository, interval));
     }
-    runtime.block_on(answer(listener, server, args.drain))?;
+    let cut = runtime.block_on(server.serve(listener, told_to_end()));
+    if cut > 0 {
+        note(&format!("{cut} connections took longer than --drain, and were cut off"));
+    }
     runtime.shutdown_background();
     Ok(Outcome::Done)
 }
@@ -146,25 +149,18 @@ fn watch(repository: &Repository, interval: Duration) {
     }
 }
 
-/// Answers until the process is told to end, and then what was accepted.
-async fn answer(listener: TcpListener, server: Server, drain: Duration) -> Result<()> {
-    let (send, ended) = tokio::sync::oneshot::channel();
-    let serving = axum::serve(listener, server.router()).with_graceful_shutdown(async {
-        told_to_end().await;
-        note("ending: requests that were accepted are answered; Ctrl-C ends at once");
-        let _ = send.send(());
+/// Comes back when the process is told to end; told so again, the process ends at once.
+async fn told_to_end() {
+    told().await;
+    note("ending: requests that were accepted are answered; Ctrl-C ends at once");
+    tokio::spawn(async {
+        told().await;
+        std::process::exit(EXIT_STATUS.into());
     });
-    tokio::select! {
-        done = serving.into_future() => done.map_err(|e| Failure::new(format!("the server has stopped: {e}"))),
-        () = async { drop(ended.await); tokio::time::sleep(drain).await } => {
-            note("some requests took too long and were cut off");
-            Ok(())
-        }
-    }
 }
 
 /// SIGTERM or Ctrl-C.
-async fn told_to_end() {
+async fn told() {
     #[cfg(unix)]
     if let Ok(mut terminate) = signal::unix::signal(signal::unix::SignalKind::terminate()) {
         tokio::select! {
