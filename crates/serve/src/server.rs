@@ -12,16 +12,22 @@ use crate::Repository;
 pub struct ServerOptions {
     /// What the server calls itself.
     pub name: String,
-    /// The longest body of a request, in bytes.
+    /// The longest body of a request, in bytes, compressed and not.
     pub max_body_bytes: usize,
+    /// Whether requests may load and unload models.
+    pub control: bool,
+    /// Whether there is a page at `/` to try models; a program that puts the router into its own may have one there.
+    pub page: bool,
 }
 
 impl Default for ServerOptions {
-    /// Bodies of 64 MiB.
+    /// Bodies of 64 MiB, no control of models, and the page.
     fn default() -> Self {
         Self {
             name: "polygrad".to_owned(),
             max_body_bytes: 64 << 20,
+            control: false,
+            page: true,
         }
     }
 }
