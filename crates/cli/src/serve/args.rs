@@ -54,6 +54,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(super) watch: Duration,
 
+    /// Let requests load and unload models
+    #[arg(long)]
+    pub(super) control: bool,
+
     /// Seconds that requests have to end in after SIGTERM or Ctrl-C
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(super) drain: Duration,

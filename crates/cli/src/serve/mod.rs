@@ -37,6 +37,7 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     let repository = repository(args, &loading, threads)?;
     let options = ServerOptions {
         max_body_bytes: args.max_body,
+        control: args.control,
         ..ServerOptions::default()
     };
     let server = Server::new(repository.clone(), options);
