@@ -23,8 +23,10 @@ pub enum Reason {
     NotFound,
     /// More than the limit: 413, `RESOURCE_EXHAUSTED`.
     TooLarge,
-    /// The sender may not: 401, `UNAUTHENTICATED`.
+    /// It is not known who sent it: 401, `UNAUTHENTICATED`.
     Unauthenticated,
+    /// Nobody may: 403, `PERMISSION_DENIED`.
+    Forbidden,
     /// Too many requests wait; come again after so long: 503 with `Retry-After`, `RESOURCE_EXHAUSTED`.
     Busy(Duration),
     /// The model is not ready: 503, `UNAVAILABLE`.

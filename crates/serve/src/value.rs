@@ -38,6 +38,41 @@ impl Strings {
         Ok(Self { shape, strings })
     }
 
+    /// Strings from the protocol's bytes: before each string its length, four bytes, the lowest first. Shares the memory.
+    ///
+    /// # Errors
+    /// When the bytes end within a string, or there are more or fewer strings than the shape has elements.
+    pub fn from_wire(shape: Shape, mut bytes: Bytes) -> Result<Self> {
+        let mut strings = Vec::with_capacity(shape.numel().min(bytes.len() / 4));
+        while let Some(length) = bytes.first_chunk::<4>() {
+            let end = (u32::from_le_bytes(*length) as usize).saturating_add(4);
+            if end > bytes.len() {
+                break;
+            }
+            strings.push(bytes.split_to(end).slice(4..));
+        }
+        if !bytes.is_empty() {
+            return Err(Error::invalid(format!(
+                "the bytes end within string {}: each has its length before it, four bytes, the lowest first",
+                strings.len()
+            )));
+        }
+        Self::new(shape, strings)
+    }
+
+    /// The bytes of [`Strings::from_wire`].
+    pub fn to_wire(&self) -> Bytes {
+        let length = self.strings.iter().map(|string| string.len() + 4).sum();
+        let mut bytes = Vec::with_capacity(length);
+        for string in &self.strings {
+            // Longer ones do not fit into the memory of a request.
+            let length = u32::try_from(string.len()).unwrap_or(u32::MAX);
+            bytes.extend_from_slice(&length.to_le_bytes());
+            bytes.extend_from_slice(&string[..length as usize]);
+        }
+        bytes.into()
+    }
+
     /// The shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
@@ -80,6 +115,25 @@ impl Value {
         match self {
             Self::Tensor(literal) => Ok(literal),
             Self::Strings(_) => Err(Error::dtype("strings where numbers are wanted")),
+        }
+    }
+
+    /// A value from the protocol's bytes: numbers as [`Literal::from_wire`] has them, strings as [`Strings::from_wire`].
+    ///
+    /// # Errors
+    /// When the bytes do not fit the shape, or no dtype holds the elements or one of their values.
+    pub fn from_wire(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Self> {
+        match element {
+            ElementType::String => Ok(Self::Strings(Strings::from_wire(shape, bytes)?)),
+            element => Ok(Self::Tensor(Literal::from_wire(element, shape, bytes)?)),
+        }
+    }
+
+    /// The bytes of [`Value::from_wire`].
+    pub fn to_wire(&self) -> Bytes {
+        match self {
+            Self::Tensor(literal) => literal.to_wire(),
+            Self::Strings(strings) => strings.to_wire(),
         }
     }
 
