@@ -1,0 +1,120 @@
+//! What models are and have done, as messages.
+
+use polygrad_onnx::graph::ElementType;
+
+use super::proto::model_config::SchedulingChoice;
+use super::proto::model_metadata_response::TensorMetadata;
+use super::proto::model_sequence_batching::State;
+use super::proto::{
+    DataType, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelInput,
+    ModelMetadataResponse, ModelOutput, ModelSequenceBatching, ModelStatistics, StatisticDuration,
+};
+use crate::repository::ModelInfo;
+use crate::value::shown;
+use crate::{Snapshot, TensorSpec, Total};
+
+pub(super) fn metadata(name: String, model: &ModelInfo) -> ModelMetadataResponse {
+    let tensors = |specs: &[TensorSpec]| {
+        let tensors = specs.iter().map(|spec| TensorMetadata {
+            name: spec.name.clone(),
+            datatype: shown(spec.element).to_owned(),
+            shape: spec.wire_dims(),
+        });
+        tensors.collect()
+    };
+    ModelMetadataResponse {
+        name,
+        versions: model.versions().iter().map(u64::to_string).collect(),
+        platform: model.platform().to_owned(),
+        inputs: tensors(&model.signature().inputs),
+        outputs: tensors(&model.signature().outputs),
+    }
+}
+
+/// As Triton has it: where rows are joined along the first axis, extents are without it.
+pub(super) fn config(name: String, model: &ModelInfo) -> ModelConfig {
+    let signature = model.signature();
+    let mut all = signature.inputs.iter().chain(&signature.outputs);
+    let leads = signature.is_batched() && all.all(|spec| spec.batch == Some(0));
+    let dims = |spec: &TensorSpec| spec.wire_dims().into_iter().skip(usize::from(leads)).collect();
+    let input = signature.inputs.iter().map(|spec| ModelInput {
+        name: spec.name.clone(),
+        data_type: data_type(spec.element).into(),
+        dims: dims(spec),
+    });
+    let output = signature.outputs.iter().map(|spec| ModelOutput {
+        name: spec.name.clone(),
+        data_type: data_type(spec.element).into(),
+        dims: dims(spec),
+    });
+    let state = signature.states.iter().map(|state| {
+        let input = &signature.inputs[state.input];
+        State {
+            input_name: input.name.clone(),
+            output_name: signature.outputs[state.output].name.clone(),
+            data_type: data_type(input.element).into(),
+            dims: dims(input),
+        }
+    });
+    let scheduling_choice = match signature.states.is_empty() {
+        false => Some(SchedulingChoice::SequenceBatching(ModelSequenceBatching {
+            state: state.collect(),
+        })),
+        true => (model.max_batch_size() > 1).then_some(SchedulingChoice::DynamicBatching(ModelDynamicBatching {})),
+    };
+    ModelConfig {
+        name,
+        platform: model.platform().to_owned(),
+        backend: model.platform().to_owned(),
+        max_batch_size: match leads {
+            true => i32::try_from(model.max_batch_size()).unwrap_or(i32::MAX),
+            false => 0,
+        },
+        input: input.collect(),
+        output: output.collect(),
+        scheduling_choice,
+    }
+}
+
+fn data_type(element: ElementType) -> DataType {
+    let name = match shown(element) {
+        "BYTES" => "STRING",
+        name => name,
+    };
+    DataType::from_str_name(&format!("TYPE_{name}")).unwrap_or(DataType::TypeInvalid)
+}
+
+pub(super) fn statistics((name, version, snapshot): (String, u64, Snapshot)) -> ModelStatistics {
+    let batches = snapshot
+        .batches
+        .iter()
+        .map(|(&rows, [input, infer, output])| InferBatchStatistics {
+            batch_size: rows as u64,
+            compute_input: duration(*input),
+            compute_infer: duration(*infer),
+            compute_output: duration(*output),
+        });
+    ModelStatistics {
+        name,
+        version: version.to_string(),
+        last_inference: snapshot.last_inference_ms,
+        inference_count: snapshot.rows,
+        execution_count: snapshot.executions,
+        inference_stats: Some(InferStatistics {
+            success: duration(snapshot.success),
+            fail: duration(snapshot.fail),
+            queue: duration(snapshot.queue),
+            compute_input: duration(snapshot.compute_input),
+            compute_infer: duration(snapshot.compute_infer),
+            compute_output: duration(snapshot.compute_output),
+        }),
+        batch_stats: batches.collect(),
+    }
+}
+
+fn duration(total: Total) -> Option<StatisticDuration> {
+    Some(StatisticDuration {
+        count: total.count,
+        ns: total.ns,
+    })
+}
