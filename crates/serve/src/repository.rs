@@ -70,10 +70,11 @@ struct State {
     changed: Option<SystemTime>,
 }
 
-/// A version of a model that answers.
+/// A version of a model that answers. Clones are handles to the same one.
+#[derive(Clone)]
 pub struct ModelInfo {
     version: u64,
-    versions: Vec<u64>,
+    versions: Arc<Versions>,
     service: Arc<Service>,
 }
 
@@ -84,8 +85,8 @@ impl ModelInfo {
     }
 
     /// All versions of this model that answer.
-    pub fn versions(&self) -> &[u64] {
-        &self.versions
+    pub fn versions(&self) -> Vec<u64> {
+        ready(&self.versions).map(|(version, _)| version).collect()
     }
 
     /// What it takes and gives.
@@ -101,6 +102,19 @@ impl ModelInfo {
     /// Up to so many rows are computed at once; 1 where requests are kept apart.
     pub fn max_batch_size(&self) -> usize {
         self.service.max_batch_size()
+    }
+
+    /// How it is served.
+    pub fn settings(&self) -> &Settings {
+        self.service.settings()
+    }
+
+    /// Fails if one more request would be turned away, so that its body need not be read.
+    ///
+    /// # Errors
+    /// As many wait as may.
+    pub fn admit(&self) -> Result<(), Failure> {
+        self.service.admit()
     }
 
     /// Answers a request.
@@ -213,13 +227,8 @@ impl Repository {
     /// No such model or version, or it is not ready.
     pub fn get(&self, name: &str, version: Option<u64>) -> Result<ModelInfo, Failure> {
         let versions = self.versions(name)?;
-        let ready = || {
-            versions
-                .iter()
-                .filter_map(|(number, version)| Some((*number, version.service.load_full()?)))
-        };
         let found = match version {
-            None => ready().next_back(),
+            None => ready(&versions).next_back(),
             Some(wanted) => {
                 let version = versions.get(&wanted).ok_or_else(|| {
                     Failure::new(
@@ -238,7 +247,7 @@ impl Repository {
         };
         Ok(ModelInfo {
             version,
-            versions: ready().map(|(number, _)| number).collect(),
+            versions,
             service,
         })
     }
@@ -352,6 +361,11 @@ impl Version {
             began.elapsed(),
         ))
     }
+}
+
+fn ready(versions: &Versions) -> impl DoubleEndedIterator<Item = (u64, Arc<Service>)> {
+    let all = versions.iter();
+    all.filter_map(|(number, version)| Some((*number, version.service.load_full()?)))
 }
 
 /// One row of zeros, where all other extents are known.

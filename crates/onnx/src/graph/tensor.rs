@@ -360,11 +360,15 @@ fn from_raw(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Literal>
         }
         _ => {
             let dtype = element.dtype()?;
-            let aligned = (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
-            if aligned && cfg!(target_endian = "little") {
-                HostTensor::from_shared(dtype, shape, Arc::new(FileBytes(bytes)))
-            } else {
-                HostTensor::from_bytes(dtype, shape, &little_endian(bytes.to_vec(), dtype.size()))
+            let is_aligned = |bytes: &Bytes| (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
+            let ready = match is_aligned(&bytes) && cfg!(target_endian = "little") {
+                true => bytes,
+                // What is allocated is aligned but on the strangest of machines.
+                false => little_endian(bytes.to_vec(), dtype.size()).into(),
+            };
+            match is_aligned(&ready) {
+                true => HostTensor::from_shared(dtype, shape, Arc::new(FileBytes(ready))),
+                false => HostTensor::from_bytes(dtype, shape, &ready),
             }
         }
     }?;

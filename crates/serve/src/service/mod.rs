@@ -47,6 +47,13 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Of requests that name none: in the middle.
+    pub fn default_priority(&self) -> u64 {
+        self.priority_levels.div_ceil(2)
+    }
+}
+
 /// A model that runs for less than this runs on the thread that reads requests: to wake another one would take as long.
 const BRIEF: Duration = Duration::from_micros(200);
 
@@ -102,8 +109,24 @@ impl Service {
         }
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.queue().len()
+    }
+
+    /// Fails if one more request would be turned away.
+    pub(crate) fn admit(&self) -> Result<(), Failure> {
+        let admitted = self.queue().admit(&self.settings);
+        admitted.inspect_err(|failure| self.refused(failure))
+    }
+
+    fn refused(&self, failure: &Failure) {
+        if matches!(failure.reason, Reason::Busy(_)) {
+            self.statistics.refused.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -132,11 +155,8 @@ impl Service {
     async fn wait(self: &Arc<Self>, request: InferRequest, since: Instant) -> Result<Outputs, Failure> {
         let (reply, answer) = oneshot::channel();
         let job = self.job(request, since, reply)?;
-        self.queue().push(job, &self.settings).inspect_err(|failure| {
-            if matches!(failure.reason, Reason::Busy(_)) {
-                self.statistics.refused.fetch_add(1, Ordering::Relaxed);
-            }
-        })?;
+        let pushed = self.queue().push(job, &self.settings);
+        pushed.inspect_err(|failure| self.refused(failure))?;
         self.call();
         let gone = |_| Failure::new(Reason::Internal, "the model was dropped before it answered");
         answer.await.map_err(gone)?
@@ -158,16 +178,13 @@ impl Service {
         }
         let inputs = self.place(request.inputs, request.sequence.is_some())?;
         let (rows, group) = fit(signature, &inputs)?;
-        // The default is in the middle.
-        let default = self.settings.priority_levels.div_ceil(2);
         Ok(Job {
             inputs,
             rows,
             group,
-            priority: if request.priority == 0 {
-                default
-            } else {
-                request.priority
+            priority: match request.priority {
+                0 => self.settings.default_priority(),
+                priority => priority,
             },
             deadline: request.deadline,
             sequence: request.sequence,

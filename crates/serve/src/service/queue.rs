@@ -47,12 +47,19 @@ impl Queue {
     }
 
     /// # Errors
+    /// Too many requests.
+    pub(super) fn admit(&self, settings: &Settings) -> Result<(), Failure> {
+        if self.jobs.len() < settings.max_queue {
+            return Ok(());
+        }
+        let message = format!("{} requests wait for this model, which is its limit", self.jobs.len());
+        Err(Failure::new(Reason::Busy(Duration::from_secs(1)), message))
+    }
+
+    /// # Errors
     /// Too many requests or sequences; a sequence that has not begun.
     pub(super) fn push(&mut self, job: Job, settings: &Settings) -> Result<(), Failure> {
-        if self.jobs.len() >= settings.max_queue {
-            let message = format!("{} requests wait for this model, which is its limit", self.jobs.len());
-            return Err(Failure::new(Reason::Busy(Duration::from_secs(1)), message));
-        }
+        self.admit(settings)?;
         if let Some(step) = &job.sequence {
             self.sequences.open(step, job.since, settings)?;
         }

@@ -1,0 +1,51 @@
+//! Inference.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+
+use super::answer::{HEAD_LENGTH, answer};
+use super::body::{Coding, offload, read};
+use super::{Answer, Target, request};
+use crate::Failure;
+use crate::server::Shared;
+
+pub(super) async fn infer(State(shared): State<Arc<Shared>>, target: Target, request: Request) -> Answer {
+    let info = shared.repository.get(&target.model, target.version)?;
+    // Before the body is read, which would be for nothing.
+    info.admit()?;
+    let (parts, body) = request.into_parts();
+    let head = head_length(&parts.headers)?;
+    let limit = shared.options.max_body_bytes;
+    let body = read(&parts.headers, body, head.unwrap_or(0), limit).await?;
+    let asked = {
+        let info = info.clone();
+        let length = head.unwrap_or(body.len());
+        offload(length, move || request::read(&body, head, info.signature())).await?
+    };
+    let response = info.infer(asked.request).await?;
+    let coding = Coding::of_answer(&parts.headers);
+    // About as many as will be written: what is written as bytes is soon done.
+    let values = response.outputs.iter().map(|output| output.value.shape().numel());
+    let work = match coding.is_some() || asked.wanted.is_text() {
+        true => values.sum::<usize>() * 8,
+        false => 0,
+    };
+    let write = move || answer(&target.model, &info, &response, &asked.wanted)?.respond(coding);
+    offload(work, write).await
+}
+
+/// How long the JSON is before the bytes of tensors; none where there are no bytes.
+fn head_length(headers: &HeaderMap) -> Result<Option<usize>, Failure> {
+    let Some(text) = headers.get(HEAD_LENGTH) else {
+        return Ok(None);
+    };
+    let length = text.to_str().ok().and_then(|text| text.parse().ok());
+    let wrong = || {
+        Failure::invalid(format!(
+            "Inference-Header-Content-Length is no number of bytes: {text:?}"
+        ))
+    };
+    length.map(Some).ok_or_else(wrong)
+}
