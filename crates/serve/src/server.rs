@@ -48,8 +48,9 @@ impl Default for ServerOptions {
 }
 
 /// What is offered beyond the protocol itself.
-pub(crate) const EXTENSIONS: [&str; 6] = [
+pub(crate) const EXTENSIONS: [&str; 7] = [
     "binary_tensor_data",
+    "classification",
     "model_configuration",
     "model_repository",
     "schedule_policy",

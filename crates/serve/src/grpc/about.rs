@@ -1,17 +1,21 @@
 //! What models are and have done, as messages.
 
+use std::time::Duration;
+
 use polygrad_onnx::graph::ElementType;
 
 use super::proto::model_config::SchedulingChoice;
 use super::proto::model_metadata_response::TensorMetadata;
 use super::proto::model_sequence_batching::State;
+use super::proto::model_version_policy::{All, PolicyChoice};
 use super::proto::{
     DataType, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelInput,
-    ModelMetadataResponse, ModelOutput, ModelSequenceBatching, ModelStatistics, StatisticDuration,
+    ModelMetadataResponse, ModelOutput, ModelQueuePolicy, ModelSequenceBatching, ModelStatistics, ModelVersionPolicy,
+    StatisticDuration,
 };
 use crate::repository::ModelInfo;
 use crate::value::shown;
-use crate::{Snapshot, TensorSpec, Total};
+use crate::{Settings, Snapshot, TensorSpec, Total};
 
 pub(super) fn metadata(name: String, model: &ModelInfo) -> ModelMetadataResponse {
     let tensors = |specs: &[TensorSpec]| {
@@ -31,16 +35,21 @@ pub(super) fn metadata(name: String, model: &ModelInfo) -> ModelMetadataResponse
     }
 }
 
-/// As Triton has it: where rows are joined along the first axis, extents are without it.
+/// What Triton's configuration of a model says, as far as it has a meaning here. Where rows are joined along the first axis, extents are without it.
 pub(super) fn config(name: String, model: &ModelInfo) -> ModelConfig {
     let signature = model.signature();
     let mut all = signature.inputs.iter().chain(&signature.outputs);
-    let leads = signature.is_batched() && all.all(|spec| spec.batch == Some(0));
-    let dims = |spec: &TensorSpec| spec.wire_dims().into_iter().skip(usize::from(leads)).collect();
-    let input = signature.inputs.iter().map(|spec| ModelInput {
+    let is_batched = signature.is_batched() && all.all(|spec| spec.batch == Some(0));
+    let max_batch_size = match is_batched {
+        true => i32::try_from(model.max_batch_size()).unwrap_or(i32::MAX),
+        false => 0,
+    };
+    let dims = |spec: &TensorSpec| spec.wire_dims().into_iter().skip(usize::from(is_batched)).collect();
+    let input = signature.inputs.iter().enumerate().map(|(place, spec)| ModelInput {
         name: spec.name.clone(),
         data_type: data_type(spec.element).into(),
         dims: dims(spec),
+        optional: signature.is_state_input(place),
     });
     let output = signature.outputs.iter().map(|spec| ModelOutput {
         name: spec.name.clone(),
@@ -56,24 +65,40 @@ pub(super) fn config(name: String, model: &ModelInfo) -> ModelConfig {
             dims: dims(input),
         }
     });
-    let scheduling_choice = match signature.states.is_empty() {
+    let scheduling = match signature.states.is_empty() {
+        true => is_batched.then(|| SchedulingChoice::DynamicBatching(batching(model.settings(), max_batch_size))),
         false => Some(SchedulingChoice::SequenceBatching(ModelSequenceBatching {
+            max_sequence_idle_microseconds: microseconds(model.settings().sequence_timeout),
             state: state.collect(),
         })),
-        true => (model.max_batch_size() > 1).then_some(SchedulingChoice::DynamicBatching(ModelDynamicBatching {})),
     };
     ModelConfig {
         name,
         platform: model.platform().to_owned(),
-        backend: model.platform().to_owned(),
-        max_batch_size: match leads {
-            true => i32::try_from(model.max_batch_size()).unwrap_or(i32::MAX),
-            false => 0,
-        },
+        backend: "polygrad".to_owned(),
+        version_policy: Some(ModelVersionPolicy {
+            policy_choice: Some(PolicyChoice::All(All {})),
+        }),
+        max_batch_size,
         input: input.collect(),
         output: output.collect(),
-        scheduling_choice,
+        scheduling_choice: scheduling,
     }
+}
+
+fn batching(settings: &Settings, max_batch_size: i32) -> ModelDynamicBatching {
+    ModelDynamicBatching {
+        preferred_batch_size: vec![max_batch_size],
+        priority_levels: settings.priority_levels,
+        default_priority_level: settings.default_priority(),
+        default_queue_policy: Some(ModelQueuePolicy {
+            max_queue_size: u32::try_from(settings.max_queue).unwrap_or(u32::MAX),
+        }),
+    }
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn data_type(element: ElementType) -> DataType {

@@ -14,10 +14,10 @@ use super::proto::infer_parameter::ParameterChoice;
 use super::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use super::proto::model_infer_response::InferOutputTensor;
 use super::proto::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
+use crate::http::classes;
 use crate::value::shown;
 use crate::{
-    Failure, InferRequest, InferResponse, NamedValue, Reason, SequenceId, SequenceStep, Signature, Strings, Value,
-    datatype,
+    Failure, InferRequest, InferResponse, NamedValue, SequenceId, SequenceStep, Signature, Strings, Value, datatype,
 };
 
 type Parameters = BTreeMap<String, InferParameter>;
@@ -26,8 +26,8 @@ type Parameters = BTreeMap<String, InferParameter>;
 pub(super) struct Wanted {
     model: String,
     id: String,
-    /// By name; none for all of them.
-    outputs: Vec<String>,
+    /// Their places in the signature, and how many of the largest classes of each; 0 for the values. None for all outputs.
+    outputs: SmallVec<[(usize, usize); 4]>,
     /// Whether the answer says that it is the last one.
     says_final: bool,
 }
@@ -112,7 +112,7 @@ fn read_inputs(inputs: Vec<InferInputTensor>, raw: Vec<Bytes>) -> Result<Vec<Nam
             parameters,
             contents,
         } = input;
-        Read(&parameters).refuse("shared_memory_region")?;
+        no_shared_memory(&Read(&parameters), &name)?;
         let Some(element) = datatype(&named) else {
             return Err(Failure::invalid(format!(
                 "the input {name:?} is of datatype {named:?}, which the protocol lacks"
@@ -185,38 +185,51 @@ fn pack<T: Copy + Display, const N: usize>(values: &[T], bytes: impl Fn(T) -> Op
     Ok(packed.into())
 }
 
-fn read_outputs(outputs: Vec<InferRequestedOutputTensor>, signature: &Signature) -> Result<Vec<String>, Failure> {
-    let names = outputs
+fn read_outputs(
+    outputs: Vec<InferRequestedOutputTensor>,
+    signature: &Signature,
+) -> Result<SmallVec<[(usize, usize); 4]>, Failure> {
+    let places = outputs
         .into_iter()
         .map(|InferRequestedOutputTensor { name, parameters }| {
-            for unsupported in ["classification", "shared_memory_region"] {
-                Read(&parameters).refuse(unsupported)?;
-            }
-            match signature.outputs.iter().any(|output| output.name == name) {
-                true => Ok(name),
-                false => Err(unknown_output(
-                    &name,
-                    signature.outputs.iter().map(|output| output.name.as_str()),
-                )),
-            }
+            let parameters = Read(&parameters);
+            no_shared_memory(&parameters, &name)?;
+            let place = signature
+                .outputs
+                .iter()
+                .position(|spec| spec.name == name)
+                .ok_or_else(|| {
+                    let known: Vec<&str> = signature.outputs.iter().map(|spec| spec.name.as_str()).collect();
+                    Failure::invalid(format!(
+                        "the model has no output {name:?}; it gives {}",
+                        known.join(", ")
+                    ))
+                })?;
+            let classes = parameters.number("classification")?.unwrap_or(0);
+            Ok((place, usize::try_from(classes).unwrap_or(usize::MAX)))
         });
-    names.collect()
+    places.collect()
 }
 
-fn unknown_output<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
-    let known = known.collect::<Vec<_>>().join(", ");
-    Failure::invalid(format!("there is no output {name:?}; there are {known}"))
+fn no_shared_memory(parameters: &Read<'_>, name: &str) -> Result<(), Failure> {
+    match parameters.get("shared_memory_region") {
+        None => Ok(()),
+        Some(_) => Err(Failure::invalid(format!(
+            "{name:?} is in shared memory, which this server does not read: send the bytes"
+        ))),
+    }
 }
 
 /// The outputs that are wanted, as raw bytes.
-pub(super) fn write(wanted: Wanted, response: InferResponse) -> Result<ModelInferResponse, Failure> {
-    let InferResponse {
-        version,
-        outputs: found,
-    } = response;
+pub(super) fn write(
+    wanted: Wanted,
+    response: InferResponse,
+    signature: &Signature,
+) -> Result<ModelInferResponse, Failure> {
+    let InferResponse { version, outputs } = response;
     let found = match wanted.outputs.is_empty() {
-        true => found,
-        false => pick(&wanted.outputs, &found)?,
+        true => outputs,
+        false => pick(&wanted.outputs, &outputs, signature)?,
     };
     let mut outputs = Vec::with_capacity(found.len());
     let mut raw_output_contents = Vec::with_capacity(found.len());
@@ -232,25 +245,33 @@ pub(super) fn write(wanted: Wanted, response: InferResponse) -> Result<ModelInfe
     let last = InferParameter {
         parameter_choice: Some(ParameterChoice::BoolParam(true)),
     };
+    let last = wanted.says_final.then(|| ("triton_final_response".to_owned(), last));
     Ok(ModelInferResponse {
         model_name: wanted.model,
         model_version: version.to_string(),
         id: wanted.id,
-        parameters: wanted
-            .says_final
-            .then(|| ("triton_final_response".to_owned(), last))
-            .into_iter()
-            .collect(),
+        parameters: last.into_iter().collect(),
         outputs,
         raw_output_contents,
     })
 }
 
-fn pick(names: &[String], found: &[NamedValue]) -> Result<Vec<NamedValue>, Failure> {
-    let picked = names.iter().map(|name| {
-        let output = found.iter().find(|output| output.name == *name).cloned();
-        // A state of a sequence stays at the server.
-        output.ok_or_else(|| unknown_output(name, found.iter().map(|output| output.name.as_str())))
+fn pick(wanted: &[(usize, usize)], found: &[NamedValue], signature: &Signature) -> Result<Vec<NamedValue>, Failure> {
+    let picked = wanted.iter().map(|&(place, most)| {
+        let spec = &signature.outputs[place];
+        let output = found.iter().find(|output| output.name == spec.name).ok_or_else(|| {
+            Failure::invalid(format!(
+                "the output {:?} is a state, which the server keeps for a sequence: do not ask for it",
+                spec.name
+            ))
+        })?;
+        match most {
+            0 => Ok(output.clone()),
+            most => Ok(NamedValue {
+                name: spec.name.clone(),
+                value: classes(output, most, spec.batch)?,
+            }),
+        }
     });
     picked.collect()
 }
@@ -291,15 +312,5 @@ impl Read<'_> {
         };
         let (start, end) = (self.flag("sequence_start")?, self.flag("sequence_end")?);
         Ok(id.map(|id| SequenceStep { id, start, end }))
-    }
-
-    fn refuse(&self, name: &str) -> Result<(), Failure> {
-        match self.get(name) {
-            None => Ok(()),
-            Some(_) => Err(Failure::new(
-                Reason::Unsupported,
-                format!("the parameter {name} is not offered here: leave it out"),
-            )),
-        }
     }
 }

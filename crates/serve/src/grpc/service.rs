@@ -79,7 +79,7 @@ async fn infer(
         .get(&request.model_name, codec::version(&request.model_version)?)?;
     let (request, wanted) = codec::read(request, model.signature(), until)?;
     let response = model.infer(request).await?;
-    codec::write(wanted, response)
+    codec::write(wanted, response, model.signature())
 }
 
 /// The same for one of a stream, where a failure concerns that request alone.
