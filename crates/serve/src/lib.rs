@@ -6,15 +6,19 @@
 
 mod connection;
 mod failure;
+mod files;
 mod front;
 mod grpc;
 mod http;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod listen;
 mod metrics;
 mod model;
 mod onnx;
 mod repository;
 mod request;
+mod rows;
 mod server;
 mod service;
 mod statistics;
@@ -27,6 +31,7 @@ mod value;
 mod watched;
 
 pub use failure::{Failure, Reason};
+pub use files::Files;
 pub use listen::Limits;
 pub use model::{Model, Signature, State, TensorSpec};
 pub use onnx::OnnxService;
