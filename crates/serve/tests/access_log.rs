@@ -7,10 +7,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{ServerOptions, Settings};
-use running::proto::{ModelInferRequest, model_infer_request::InferInputTensor};
+use running::messages::float;
 use running::{Running, one_answer, post, repository};
 use support::identity;
 use tokio::io::AsyncWriteExt;
@@ -20,7 +19,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        Write::write(&mut *self.0.lock().unwrap(), bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -85,18 +84,7 @@ async fn each_request_is_one_line() {
     assert!((1..5_000_000).contains(&us), "{line}");
 
     let mut client = server.grpc().await;
-    let call = |model: &str| ModelInferRequest {
-        model_name: model.to_owned(),
-        inputs: vec![InferInputTensor {
-            name: "x".to_owned(),
-            datatype: "FP32".to_owned(),
-            shape: vec![1, 1],
-            ..InferInputTensor::default()
-        }],
-        raw_input_contents: vec![Bytes::from_static(&[0; 4])],
-        ..ModelInferRequest::default()
-    };
-    client.model_infer(call("identity")).await.unwrap();
+    client.model_infer(float("identity", 0.0)).await.unwrap();
     let line = lines.next(1).await.remove(0);
     for part in [
         "path=\"/inference.GRPCInferenceService/ModelInfer\"",
@@ -105,7 +93,7 @@ async fn each_request_is_one_line() {
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    client.model_infer(call("nowhere")).await.unwrap_err();
+    client.model_infer(float("nowhere", 0.0)).await.unwrap_err();
     let line = lines.next(1).await.remove(0);
     assert!(line.contains("grpc_status=\"5\""), "{line}");
 }

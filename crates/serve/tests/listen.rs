@@ -7,15 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use polygrad_core::DType;
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{Limits, Server, ServerOptions, Settings, Tokens};
+use running::messages::float;
 use running::proto::health::HealthCheckRequest;
 use running::proto::health::health_client::HealthClient;
-use running::proto::{
-    ModelInferRequest, ServerLiveRequest, ServerMetadataRequest, model_infer_request::InferInputTensor,
-};
+use running::proto::{ServerLiveRequest, ServerMetadataRequest};
 use running::{Running, one_answer, post, repository, to_end};
 use support::{counted, identity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -301,7 +299,7 @@ async fn when_the_server_ends_every_request_that_was_accepted_is_answered() {
         idle.write_all(post("slow", 1.0).as_bytes()).await.unwrap();
         one_answer(&mut idle).await.unwrap();
         let mut grpc = server.grpc().await;
-        let call = tokio::spawn(async move { grpc.model_infer(float("slow")).await });
+        let call = tokio::spawn(async move { grpc.model_infer(float("slow", 1.0)).await });
         tokio::time::sleep(Duration::from_millis(60)).await;
         call.await.unwrap().unwrap();
         is_over.store(true, Ordering::SeqCst);
@@ -312,20 +310,6 @@ async fn when_the_server_ends_every_request_that_was_accepted_is_answered() {
         assert_eq!(to_end(&mut idle).await, "");
         assert!(answered.load(Ordering::SeqCst) > 0);
         assert_eq!(server.ended().await, 0);
-    }
-}
-
-fn float(model: &str) -> ModelInferRequest {
-    ModelInferRequest {
-        model_name: model.to_owned(),
-        inputs: vec![InferInputTensor {
-            name: "x".to_owned(),
-            datatype: "FP32".to_owned(),
-            shape: vec![1, 1],
-            ..InferInputTensor::default()
-        }],
-        raw_input_contents: vec![Bytes::from_static(&[0; 4])],
-        ..ModelInferRequest::default()
     }
 }
 
@@ -423,9 +407,9 @@ async fn with_tokens_only_their_owners_are_answered() {
     health.check(HealthCheckRequest::default()).await.unwrap();
     let status = client.server_metadata(ServerMetadataRequest {}).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
-    let status = client.model_infer(float("identity")).await.unwrap_err();
+    let status = client.model_infer(float("identity", 0.0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
-    let mut request = Request::new(float("identity"));
+    let mut request = Request::new(float("identity", 0.0));
     request
         .metadata_mut()
         .insert("authorization", "Bearer secret-two".parse().unwrap());
@@ -491,7 +475,7 @@ async fn metrics_tell_what_was_done() {
     }
     stream.write_all(post("nowhere", 1.0).as_bytes()).await.unwrap();
     one_answer(&mut stream).await.unwrap();
-    server.grpc().await.model_infer(float("identity")).await.unwrap();
+    server.grpc().await.model_infer(float("identity", 0.0)).await.unwrap();
     let page = server.get("/metrics").await;
     let labels = r#"{model="identity",version="1"}"#;
     for line in [

@@ -1,6 +1,8 @@
 //! A server that runs, and connections to it.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+pub(crate) mod messages;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Generated from `proto/`.
-#[allow(unused_qualifications, clippy::all, reason = "generated")]
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
 pub(crate) mod proto {
     include!(concat!(env!("OUT_DIR"), "/client/inference.rs"));
 
@@ -55,6 +57,11 @@ impl Running {
             stop: Some(stop),
             server,
         }
+    }
+
+    /// With settings that are not what is tested.
+    pub(crate) async fn of(models: Vec<(&str, Arc<dyn Model>)>) -> Self {
+        Self::start(repository(models, &Settings::default()), ServerOptions::default()).await
     }
 
     /// Tells the server to end.
