@@ -42,7 +42,7 @@ impl Models {
         if !self.0.options.control {
             return Err(Failure::new(
                 Reason::Forbidden,
-                "models are not loaded and unloaded by request here: start the server with control allowed",
+                "models of this server are not loaded and unloaded by request: it was started without control",
             ));
         }
         if !repository.is_empty() {
@@ -52,9 +52,8 @@ impl Models {
             ));
         }
         if has_parameters {
-            return Err(Failure::new(
-                Reason::Unsupported,
-                "parameters of load and unload are not offered: the model's own files say what it is",
+            return Err(Failure::invalid(
+                "parameters are not taken: models are loaded from where the server was told to find them",
             ));
         }
         let models = self.0.repository.clone();
@@ -254,7 +253,7 @@ impl GrpcInferenceService for Models {
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let mut request = request.into_inner();
-        // Models that only this one uses would go with it; there are none.
+        // No model depends on another.
         request.parameters.remove("unload_dependents");
         let work = move |models: &Repository| models.unload(&request.model_name);
         self.control(&request.repository_name, !request.parameters.is_empty(), work)
