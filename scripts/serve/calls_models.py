@@ -155,6 +155,9 @@ def wait(condition):
 @call(*ALL)
 def unload_and_load(world, name):
     client = world[name]
+    if not ready(world, name, "row_sum"):
+        # A call before this one has failed.
+        client.do("load_model", "row_sum")
     try:
         client.do("unload_model", "row_sum")
         wait(lambda: not ready(world, name, "row_sum"))

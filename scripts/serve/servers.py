@@ -1,9 +1,6 @@
 """Inference servers as processes: how each is started, when it is ready, and where it listens.
 
-    python scripts/serve/servers.py triton|mlserver FOLDER
-
-starts one for the models that models.py wrote to FOLDER, until it is interrupted. The peers' packages are those that
-`cargo xtask setup judges` fetched, and names by POLYGRAD_SERVE_PEERS.
+The packages of the peers are those that `cargo xtask setup judges` fetches and names by POLYGRAD_SERVE_PEERS.
 """
 
 import json
@@ -133,16 +130,3 @@ def ours(line, folder, core=None, port=9400):
     """A server by its command line, in which {models} and {port} are filled in, that has HTTP and gRPC on one port."""
     command = shlex.split(line.format(models=folder / "onnx", port=port))
     return Server(command, f"127.0.0.1:{port}", f"127.0.0.1:{port}", core=core)
-
-
-def main():
-    kind, folder = sys.argv[1:]
-    # So that the server is ended, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    with {"triton": triton, "mlserver": mlserver}[kind](pathlib.Path(folder).absolute()) as server:
-        print(f"--url {server.url} --grpc-url {server.grpc_url}", flush=True)
-        server.process.wait()
-
-
-if __name__ == "__main__":
-    main()
