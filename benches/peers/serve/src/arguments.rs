@@ -93,7 +93,8 @@ impl Load {
                 _ => return Err(format!("there is no option {word}\n{USAGE}").into()),
             }
         }
-        if asked.address.is_empty() || asked.clients == 0 || asked.rate.is_some_and(|rate| !(rate > 0.0)) {
+        if asked.address.is_empty() || asked.clients == 0 || asked.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0)
+        {
             return Err(format!("load wants --url, at least one of --clients, and a --rate above 0\n{USAGE}").into());
         }
         Ok(asked)
