@@ -5,7 +5,7 @@
 
 ONNX_FOLDER has mlp.onnx, cnn.onnx, lstm.onnx, bert.onnx and resnet18.onnx, which `cargo run --release -- --export FOLDER` in benches/onnx
 writes. In a COMMAND of ours, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
---ours 'polygrad=target/release/polygrad serve {models} --port {port}'.
+--ours 'polygrad=target/release/polygrad serve --repository {models} --port {port}'.
 
 An identity of 64 numbers and of 16,384 is measured by a route written by hand on axum and on tonic, and by furnace-server; models by Triton
 (its Python backend, since no package has its other ones), MLServer and FastAPI, all with ONNX Runtime on one thread. Every answer is first

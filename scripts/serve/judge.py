@@ -1,10 +1,12 @@
 """Starts an inference server with the models of models.py, and has it judged.
 
     eval "$(cargo xtask setup judges)"
-    python3 -s scripts/serve/judge.py triton | mlserver | 'COMMAND with {models} and {port}'
+    python3 -s scripts/serve/judge.py triton | mlserver | 'COMMAND'
 
-By calls.py; where the server is ours, also by schemathesis, which sends what its OpenAPI file allows and more and looks for answers of 500, and
-by promtool, which reads its metrics. Fails if one of them finds something.
+In a COMMAND, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
+'target/release/polygrad serve --repository {models} --port {port}'. The server is judged by calls.py; ours also by schemathesis, which sends
+what its OpenAPI file allows and what it does not, and looks for answers of 500, and by promtool, which reads its metrics. Fails if one of
+them finds something.
 """
 
 import os

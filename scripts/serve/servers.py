@@ -77,7 +77,8 @@ class Server:
             pid = todo.pop()
             try:
                 pages += int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
-                todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+                for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+                    todo += map(int, children.read_text().split())
             except OSError:
                 continue
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
