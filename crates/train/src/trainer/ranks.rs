@@ -208,7 +208,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         );
         let state = train.state();
         let place = (state.seed, state.epoch, state.position);
-        let data = (train.examples(), train.batch_size());
+        let data = (train.examples(), train.batch_size(), train.fingerprint());
         let others = [
             ("other options of its trainer", format!("{options:?}")),
             ("other data", format!("{data:?}")),
