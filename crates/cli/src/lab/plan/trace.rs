@@ -68,7 +68,10 @@ mod tests {
             computed: at(from + 10),
             unpacked: at(from + 14),
             end: at(from + 15),
-            sums: vec![sum(0, from + 4, from + 4, from + 7), sum(1, from + 6, from + 7, from + 13)],
+            sums: vec![
+                sum(0, from + 4, from + 4, from + 7),
+                sum(1, from + 6, from + 7, from + 13),
+            ],
         };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.json");
@@ -80,7 +83,12 @@ mod tests {
             let name = event["name"].as_str().unwrap().to_owned();
             (number("tid"), name, number("ts") / 1000, number("dur") / 1000)
         };
-        let events: Vec<_> = all["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").collect();
+        let events: Vec<_> = all["traceEvents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|event| event["ph"] == "X")
+            .collect();
         let of = |tid, name: &str, ts, dur| (tid, name.to_owned(), ts, dur);
         assert_eq!(
             events[6..].iter().map(|event| shown(event)).collect::<Vec<_>>(),

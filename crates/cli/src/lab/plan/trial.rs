@@ -240,6 +240,14 @@ impl Sync {
 }
 
 impl GradientSync for Sync {
+    fn begin(&self) {
+        self.parallel.begin();
+    }
+
+    fn gradient(&self, leaf: u64, gradient: &Tensor) -> Computed<()> {
+        self.parallel.gradient(leaf, gradient)
+    }
+
     fn ready(&self, loss: &Tensor, gradients: &Gradients) -> Computed<()> {
         self.parallel.ready(loss, gradients)
     }
