@@ -47,9 +47,11 @@ pub trait Dataset: Send + Sync {
     /// Whatever keeps it from being read. Those who read files name the file.
     fn example(&self, index: usize) -> Result<Self::Item>;
 
-    /// A number that is another one where the examples are others, as far as that is known without loading them: processes that train together
-    /// [compare it](crate::DataLoader::fingerprint). Default: none. A [`HostTensor`] and [`Idx`](crate::Idx) know their values, [`ImageFolder`](crate::ImageFolder) the names of its
-    /// files, [`JsonLines`](crate::JsonLines) the lengths of its lines; a `Vec` knows nothing, and what is made of others knows what they know.
+    /// A number that is another one where the examples are others, as far as that is known without loading them: processes that train
+    /// together [compare it](crate::DataLoader::fingerprint). Default: none.
+    ///
+    /// A [`HostTensor`] and [`Idx`](crate::Idx) know their values, [`ImageFolder`](crate::ImageFolder) the names of its files,
+    /// [`JsonLines`](crate::JsonLines) the lengths of its lines; a `Vec` knows nothing, and what is made of others knows what they know.
     fn fingerprint(&self) -> Option<u64> {
         None
     }

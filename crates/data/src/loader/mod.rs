@@ -61,7 +61,8 @@ impl<T: Send + 'static> DataLoader<T> {
         self.length
     }
 
-    /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) gives, transforms aside; `None` for a stream. Each call computes it.
+    /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) gives, of all ranks' examples and without transforms; `None` for a stream.
+    /// Each call computes it.
     pub fn fingerprint(&self) -> Option<u64> {
         (self.fingerprint)()
     }
