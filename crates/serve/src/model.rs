@@ -84,19 +84,24 @@ impl Signature {
         states.collect()
     }
 
-    /// Joins requests along the first axis that all inputs and outputs have under one name, or no axis at all.
+    /// Joins requests along the extent that the first input's first axis names, if each input and output has one of this name; else along
+    /// their first axes, if all of those are open.
     pub fn batch_by_name(&mut self) {
-        let Some(Dim::Named(name)) = self.inputs.first().and_then(|spec| spec.dims.first()) else {
+        let Some(first @ (Dim::Named(_) | Dim::Unknown)) = self.inputs.first().and_then(|spec| spec.dims.first())
+        else {
             return;
         };
-        let name = Dim::Named(name.clone());
-        let axis = |spec: &TensorSpec| spec.dims.iter().position(|dim| *dim == name);
-        let all = self.inputs.iter().chain(&self.outputs);
-        if all.map(axis).any(|axis| axis.is_none()) {
-            return;
-        }
-        for spec in self.inputs.iter_mut().chain(&mut self.outputs) {
-            spec.batch = spec.dims.iter().position(|dim| *dim == name);
+        let first = first.clone();
+        let all = || self.inputs.iter().chain(&self.outputs);
+        let by_name = |spec: &TensorSpec| spec.dims.iter().position(|dim| *dim == first);
+        let is_open = |spec: &TensorSpec| matches!(spec.dims.first(), Some(Dim::Named(_) | Dim::Unknown));
+        let axes: Vec<usize> = match first {
+            Dim::Named(_) if all().all(|spec| by_name(spec).is_some()) => all().filter_map(by_name).collect(),
+            _ if all().all(is_open) => all().map(|_| 0).collect(),
+            _ => return,
+        };
+        for (spec, axis) in self.inputs.iter_mut().chain(&mut self.outputs).zip(axes) {
+            spec.batch = Some(axis);
         }
     }
 }

@@ -4,6 +4,7 @@ use polygrad_core::{Error, Result};
 use polygrad_onnx::graph::{Dim, ValueType};
 use polygrad_onnx::{Engine, OnnxModel};
 
+use crate::rows::{self, Rows};
 use crate::{Model, Signature, TensorSpec, Value};
 
 /// A graph that is served, on any backend or engine.
@@ -13,8 +14,9 @@ pub struct OnnxService {
 }
 
 impl OnnxService {
-    /// Serves a graph. Rows are joined where the first extent of the first input has a name that each input and output has, too; an output
-    /// `next_NAME` is the state for an input `NAME`.
+    /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or an extent of the same
+    /// name is found in each, and only after it was shown on two rows that they do not mix. An output `next_NAME` is the state for an input
+    /// `NAME`.
     ///
     /// # Errors
     /// An input or output that is no tensor, or of a type that the protocol lacks.
@@ -28,15 +30,25 @@ impl OnnxService {
             outputs: specs(model.outputs().collect())?,
             states: Vec::new(),
         };
-        signature.batch_by_name();
         signature.states = signature.states_by_name();
-        Ok(Self { model, signature })
-    }
-
-    /// The same with another signature, such as one whose rows are joined.
-    #[must_use]
-    pub fn with_signature(self, signature: Signature) -> Self {
-        Self { signature, ..self }
+        let apart = Self { model, signature };
+        let mut joined = apart.signature.clone();
+        joined.batch_by_name();
+        if joined.is_batched() {
+            match rows::examine(&apart, &joined) {
+                Rows::Independent => {
+                    return Ok(Self {
+                        signature: joined,
+                        ..apart
+                    });
+                }
+                Rows::Mixed => tracing::info!("rows depend on each other, so requests are computed one by one"),
+                Rows::Unknown => {
+                    tracing::info!("requests are computed one by one, as it cannot be shown that rows do not mix")
+                }
+            }
+        }
+        Ok(apart)
     }
 }
 

@@ -46,8 +46,12 @@ pub enum VersionState {
 #[derive(Clone)]
 pub struct Repository(Arc<Inner>);
 
+/// Adds what is new to a repository.
+type Find = Box<dyn Fn(&Repository) + Send + Sync>;
+
 struct Inner {
     pool: Pool,
+    find: Option<Find>,
     models: ArcSwap<BTreeMap<String, Arc<Versions>>>,
     /// Taken to add models.
     adding: Mutex<()>,
@@ -68,6 +72,8 @@ struct State {
     state: VersionState,
     /// When the source of what was loaded last changed.
     changed: Option<SystemTime>,
+    /// It stays out until somebody asks for it again.
+    is_unwanted: bool,
 }
 
 /// A version of a model that answers. Clones are handles to the same one.
@@ -133,8 +139,19 @@ impl ModelInfo {
 impl Repository {
     /// An empty one, whose models run on the threads of `pool`.
     pub fn new(pool: Pool) -> Self {
+        Self::with_find(pool, None)
+    }
+
+    /// One to which `find` adds the models that it finds, whenever [`Repository::reload_changed`] or [`Repository::load`] of an unknown name is
+    /// called. What has a time of its last change is then loaded.
+    pub fn finding(pool: Pool, find: impl Fn(&Self) + Send + Sync + 'static) -> Self {
+        Self::with_find(pool, Some(Box::new(find)))
+    }
+
+    fn with_find(pool: Pool, find: Option<Find>) -> Self {
         Self(Arc::new(Inner {
             pool,
+            find,
             models: ArcSwap::default(),
             adding: Mutex::default(),
         }))
@@ -167,6 +184,7 @@ impl Repository {
             state: Mutex::new(State {
                 state: VersionState::Unloaded,
                 changed: None,
+                is_unwanted: false,
             }),
         };
         if versions.insert(version, Arc::new(added)).is_some() {
@@ -185,6 +203,9 @@ impl Repository {
     /// # Errors
     /// No such model; the first version that could not be loaded.
     pub fn load(&self, name: &str) -> Result<(), Failure> {
+        if self.versions(name).is_err() {
+            self.find();
+        }
         let mut result = Ok(());
         for (number, version) in self.versions(name)?.iter() {
             if let Err(error) = version.load(&self.0.pool) {
@@ -196,13 +217,14 @@ impl Repository {
         result
     }
 
-    /// Loads again what has changed since it was loaded. To be called at intervals.
+    /// Loads again what has changed since it was loaded, and what was added. To be called at intervals.
     pub fn reload_changed(&self) {
+        self.find();
         for (name, versions) in self.0.models.load().iter() {
             for (number, version) in versions.iter().filter(|(_, version)| version.has_changed()) {
                 match version.load(&self.0.pool) {
-                    Ok(()) => tracing::info!("version {number} of {name} was replaced"),
-                    Err(error) => tracing::warn!("version {number} of {name} stays as it was: {error}"),
+                    Ok(()) => tracing::info!("version {number} of {name} was loaded"),
+                    Err(error) => tracing::warn!("version {number} of {name} was not loaded: {error}"),
                 }
             }
         }
@@ -217,6 +239,7 @@ impl Repository {
             let mut state = version.state();
             version.service.store(None);
             state.state = VersionState::Unloaded;
+            state.is_unwanted = true;
         }
         Ok(())
     }
@@ -303,6 +326,12 @@ impl Repository {
         !models.is_empty() && versions.all(|version| version.service.load().is_some())
     }
 
+    fn find(&self) {
+        if let Some(find) = &self.0.find {
+            find(self);
+        }
+    }
+
     fn versions(&self, name: &str) -> Result<Arc<Versions>, Failure> {
         let found = self.0.models.load().get(name).cloned();
         found.ok_or_else(|| Failure::new(Reason::NotFound, format!("there is no model {name:?}")))
@@ -323,14 +352,16 @@ impl Version {
 
     fn has_changed(&self) -> bool {
         let Ok(state) = self.state.try_lock() else { return false };
+        // What was not settled when it was read is read again when it is.
         let now = self.source.changed();
-        now.is_some() && state.changed.is_some() && now != state.changed
+        !state.is_unwanted && now.is_some() && now != state.changed
     }
 
     fn load(&self, pool: &Pool) -> Result<()> {
         let mut state = self.state();
         // Before it is read: what changes meanwhile counts as a change.
         state.changed = self.source.changed();
+        state.is_unwanted = false;
         match self.read(pool) {
             Ok(service) => {
                 self.service.store(Some(service));

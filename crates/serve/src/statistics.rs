@@ -43,10 +43,17 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The times, in microseconds, by which the answers of [`Snapshot::within`] are counted.
+pub const BOUNDS_US: [u64; 16] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    10_000_000,
+];
+
 /// Of one version of one model, since the server began.
 #[derive(Default)]
 pub(crate) struct Statistics {
-    pub(crate) success: Counter,
+    within: [AtomicU64; BOUNDS_US.len() + 1],
+    success: Counter,
     pub(crate) fail: Counter,
     pub(crate) queue: Counter,
     pub(crate) compute_input: Counter,
@@ -66,6 +73,8 @@ pub(crate) struct Statistics {
 pub struct Snapshot {
     /// Requests that were answered, from arrival to answer.
     pub success: Total,
+    /// How many of them took no longer than each of [`BOUNDS_US`], but longer than the one before; the last took longer than all.
+    pub within: [u64; BOUNDS_US.len() + 1],
     /// Requests that failed.
     pub fail: Total,
     /// Waiting for the model, request by request.
@@ -95,6 +104,13 @@ pub struct Snapshot {
 }
 
 impl Statistics {
+    /// A request was answered after `time`.
+    pub(crate) fn answered(&self, time: Duration) {
+        self.success.add(time);
+        let place = BOUNDS_US.partition_point(|&bound| bound * 1000 < nanoseconds(time));
+        self.within[place].fetch_add(1, Relaxed);
+    }
+
     /// A run of `rows` rows for `requests` requests: joining inputs, running, taking outputs apart.
     pub(crate) fn run(&self, requests: usize, rows: usize, times: [Duration; 3]) {
         let counters = [&self.compute_input, &self.compute_infer, &self.compute_output];
@@ -116,6 +132,7 @@ impl Statistics {
     pub(crate) fn snapshot(&self, waiting: usize) -> Snapshot {
         Snapshot {
             success: self.success.total(),
+            within: self.within.each_ref().map(|count| count.load(Relaxed)),
             fail: self.fail.total(),
             queue: self.queue.total(),
             compute_input: self.compute_input.total(),

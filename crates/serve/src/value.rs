@@ -118,6 +118,25 @@ impl Value {
         }
     }
 
+    /// A value from the protocol's bytes: numbers as [`Literal::from_wire`] has them, strings as [`Strings::from_wire`].
+    ///
+    /// # Errors
+    /// When the bytes do not fit the shape, or no dtype holds the elements or one of their values.
+    pub fn from_wire(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Self> {
+        match element {
+            ElementType::String => Ok(Self::Strings(Strings::from_wire(shape, bytes)?)),
+            element => Ok(Self::Tensor(Literal::from_wire(element, shape, bytes)?)),
+        }
+    }
+
+    /// The bytes of [`Value::from_wire`].
+    pub fn to_wire(&self) -> Bytes {
+        match self {
+            Self::Tensor(literal) => literal.to_wire(),
+            Self::Strings(strings) => strings.to_wire(),
+        }
+    }
+
     /// Several values of the same shape but along `axis`, one after another along it.
     pub(crate) fn join(parts: &[&Self], axis: usize) -> Result<Self> {
         let [first, ..] = parts else {

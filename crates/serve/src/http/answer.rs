@@ -168,7 +168,7 @@ impl Written {
 }
 
 /// The `most` largest numbers of each row, the largest first, as strings `VALUE:INDEX`.
-fn classes(output: &NamedValue, most: usize, batch: Option<usize>) -> Result<Value, Failure> {
+pub(crate) fn classes(output: &NamedValue, most: usize, batch: Option<usize>) -> Result<Value, Failure> {
     let wrong = |error: polygrad_core::Error| Failure::invalid(format!("the output {:?}: {error}", output.name));
     let values = output.value.tensor().map_err(wrong)?.host().to_f64_vec();
     let rows = match batch {

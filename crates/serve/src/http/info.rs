@@ -13,26 +13,16 @@ use super::{Answer, Target, body, json};
 use crate::server::Shared;
 use crate::{Failure, ModelInfo, Reason, Signature, Snapshot, TensorSpec, Total, VersionState, datatype_name};
 
-const EXTENSIONS: [&str; 7] = [
-    "binary_tensor_data",
-    "classification",
-    "model_configuration",
-    "model_repository",
-    "schedule_policy",
-    "sequence",
-    "statistics",
-];
-
 pub(super) async fn server(State(shared): State<Arc<Shared>>) -> Answer {
     Ok(json(&json!({
         "name": shared.options.name,
         "version": env!("CARGO_PKG_VERSION"),
-        "extensions": EXTENSIONS,
+        "extensions": crate::server::EXTENSIONS,
     })))
 }
 
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> StatusCode {
-    match shared.repository.is_ready() {
+    match shared.is_ready() {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     }

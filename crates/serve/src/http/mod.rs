@@ -18,6 +18,8 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use serde::Serialize;
 
+pub(crate) use answer::classes;
+
 use crate::server::Shared;
 use crate::{Failure, Reason};
 

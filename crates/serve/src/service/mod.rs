@@ -139,7 +139,7 @@ impl Service {
         let is_sequence = request.sequence.is_some();
         let answer = self.wait(request, since).await;
         match &answer {
-            Ok(_) => self.statistics.success.add(since.elapsed()),
+            Ok(_) => self.statistics.answered(since.elapsed()),
             Err(_) => self.statistics.fail.add(since.elapsed()),
         }
         let signature = self.signature();
