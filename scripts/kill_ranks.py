@@ -98,6 +98,8 @@ def main():
     print(f"undisturbed: {time.monotonic() - begun:.1f} s, training from {first:.1f} s to {last:.1f} s")
     failures, slowest, missed = [], 0.0, 0
     for kill in range(args.kills):
+        if kill and kill % 10 == 0:
+            print(f"{kill - missed} kills so far, {len(failures)} failures", flush=True)
         out = folder / f"run{kill}"
         begun = time.monotonic()
         process, lines, reader = start(args, program, out)

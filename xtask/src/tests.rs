@@ -7,7 +7,7 @@ use crate::{blas, cargo, mpi, nvrtc, onnxruntime, torch, vulkan};
 const FEATURES: &[&str] = &[
     "polygrad-cli/jpeg",
     "polygrad-cli/lab",
-    "polygrad-cli/serve",
+    "polygrad-cli/tls",
     "polygrad-cli/tui",
     "polygrad/ndarray",
     "polygrad/parquet",

@@ -58,6 +58,22 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(super) control: bool,
 
+    /// Write a line for each request to standard error
+    #[arg(long)]
+    pub(super) access_log: bool,
+
+    /// A PEM file with the certificate for HTTPS, and those that sign it
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(super) tls_cert: Option<PathBuf>,
+
+    /// The PEM file with the certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(super) tls_key: Option<PathBuf>,
+
+    /// A file with a token in each line, of which requests need one: Authorization: Bearer TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: Option<PathBuf>,
+
     /// Seconds that requests have to end in after SIGTERM or Ctrl-C
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(super) drain: Duration,

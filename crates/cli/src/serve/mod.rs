@@ -6,16 +6,21 @@ mod models;
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use polygrad_serve::{Pool, Repository, Server, ServerOptions, VersionState};
+use polygrad_serve::{Limits, Pool, Repository, Server, ServerOptions, Tokens, VersionState};
 use tokio::net::TcpListener;
 use tokio::signal;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 pub(crate) use args::Serve;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 use crate::outcome::{EXIT_STATUS, Outcome};
 use crate::progress::{note, say};
 use models::Loading;
@@ -25,6 +30,8 @@ use models::Loading;
 /// # Errors
 /// A model of the command line that cannot be loaded, an address that cannot be listened on.
 pub(crate) fn run(args: &Serve) -> Result<Outcome> {
+    log(args.access_log);
+    let options = options(args)?;
     let threads = args.threads.map_or_else(cores, Ok)?;
     let loading = Loading::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -35,11 +42,6 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     // Before models are loaded in vain.
     let listener = runtime.block_on(listen(SocketAddr::new(args.host, args.port)))?;
     let repository = repository(args, &loading, threads)?;
-    let options = ServerOptions {
-        max_body_bytes: args.max_body,
-        control: args.control,
-        ..ServerOptions::default()
-    };
     let server = Server::new(repository.clone(), options);
     tell(args, &loading, &repository, threads, &listener)?;
     if !args.watch.is_zero() {
@@ -52,6 +54,45 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     }
     runtime.shutdown_background();
     Ok(Outcome::Done)
+}
+
+/// What the server logs goes to standard error.
+fn log(access: bool) {
+    let access = if access { LevelFilter::INFO } else { LevelFilter::WARN };
+    let wanted = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("polygrad_serve", LevelFilter::INFO)
+        .with_target("polygrad_serve::access", access);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    // A program that has a subscriber of its own gets these lines there.
+    let _ = tracing_subscriber::registry()
+        .with(lines.with_filter(wanted))
+        .try_init();
+}
+
+fn options(args: &Serve) -> Result<ServerOptions> {
+    #[cfg(not(feature = "tls"))]
+    if args.tls_cert.is_some() {
+        return Err(Failure::new("`--tls-cert` is not in this build").fix("build with `--features tls`"));
+    }
+    #[cfg(feature = "tls")]
+    let tls = args.tls_cert.as_ref().zip(args.tls_key.as_ref());
+    Ok(ServerOptions {
+        max_body_bytes: args.max_body,
+        control: args.control,
+        limits: Limits {
+            drain: args.drain,
+            ..Limits::default()
+        },
+        tokens: args.token_file.as_ref().map(Tokens::from_file).transpose()?,
+        #[cfg(feature = "tls")]
+        tls: tls
+            .map(|(certificate, key)| polygrad_serve::Tls::from_pem_files(certificate, key))
+            .transpose()?,
+        ..ServerOptions::default()
+    })
 }
 
 fn cores() -> Result<usize> {
@@ -134,11 +175,15 @@ fn tell(
         "native" => loading.device.to_string(),
         other => other.to_owned(),
     };
+    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
     say(&format!(
-        "serving on http://{address} by HTTP and gRPC, with {engine} on {threads} threads; Ctrl-C ends it"
+        "serving on {scheme}://{address} by HTTP and gRPC, with {engine} on {threads} threads; Ctrl-C ends it"
     ));
     if let Some(example) = example {
-        say(&format!("  curl http://{address}{example}"));
+        let trust = args.tls_cert.as_ref().map(|file| format!("--cacert {} ", file.shown()));
+        let token = |file: &PathBuf| format!("-H \"Authorization: Bearer $(head -n 1 {})\" ", file.shown());
+        let secret = trust.unwrap_or_default() + &args.token_file.as_ref().map(token).unwrap_or_default();
+        say(&format!("  curl {secret}{scheme}://{address}{example}"));
     }
     Ok(())
 }

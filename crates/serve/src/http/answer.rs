@@ -1,14 +1,14 @@
 //! Answers to an inference: JSON, and behind it the bytes of tensors.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 
 use axum::body::Body;
-use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use bytes::Bytes;
 use polygrad_core::Shape;
+use smallvec::SmallVec;
 
 use super::body::{Coding, Pieces};
 use super::data::{write, write_text};
@@ -17,7 +17,7 @@ use super::text_of_json;
 use crate::{Failure, InferResponse, ModelInfo, NamedValue, Reason, Strings, Value, datatype_name};
 
 /// The header that says how long the JSON is before the bytes.
-pub(super) const HEAD_LENGTH: &str = "inference-header-content-length";
+pub(super) const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
 /// Tensors up to this size are copied behind the JSON: one piece is sent faster than two.
 const SHORT: usize = 32 << 10;
@@ -25,7 +25,7 @@ const SHORT: usize = 32 << 10;
 /// An answer that was written.
 pub(super) struct Written {
     json: Vec<u8>,
-    tensors: VecDeque<Bytes>,
+    tensors: SmallVec<[Bytes; 2]>,
     is_binary: bool,
 }
 
@@ -39,9 +39,12 @@ pub(super) fn answer(
     response: &InferResponse,
     wanted: &Wanted,
 ) -> Result<Written, Failure> {
+    // Room for what is copied behind the JSON, or most of what is written as JSON.
+    let values = response.outputs.iter().map(|output| output.value.shape().numel());
+    let short = (values.sum::<usize>() * 4).min(SHORT);
     let mut written = Written {
-        json: Vec::with_capacity(256),
-        tensors: VecDeque::new(),
+        json: Vec::with_capacity(256 + short),
+        tensors: SmallVec::new(),
         is_binary: false,
     };
     let json = &mut written.json;
@@ -108,7 +111,7 @@ impl Written {
             json.extend_from_slice(b"],\"parameters\":{\"binary_data_size\":");
             json.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
             json.extend_from_slice(b"}},");
-            self.tensors.push_back(bytes);
+            self.tensors.push(bytes);
             self.is_binary = true;
             return Ok(());
         }
@@ -135,7 +138,7 @@ impl Written {
     pub(super) fn respond(mut self, coding: Option<Coding>) -> Result<Response, Failure> {
         let length = self.json.len();
         if coding.is_some() || self.len() - length <= SHORT {
-            self.json.reserve_exact(self.len() - length);
+            self.json.reserve(self.len() - length);
             for bytes in self.tensors.drain(..) {
                 self.json.extend_from_slice(&bytes);
             }
@@ -147,8 +150,8 @@ impl Written {
         let body = match self.tensors.is_empty() {
             true => Body::from(self.json),
             false => {
-                self.tensors.push_front(self.json.into());
-                Body::new(Pieces(self.tensors))
+                let head = std::iter::once(Bytes::from(self.json));
+                Body::new(Pieces(head.chain(self.tensors).collect()))
             }
         };
         let mut response = text_of_json(body);

@@ -19,7 +19,7 @@ use http_body::{Frame, SizeHint};
 use crate::{Failure, Reason};
 
 /// Work on more bytes than this is not done on a thread that reads requests.
-const LONG: usize = 256 << 10;
+pub(super) const LONG: usize = 256 << 10;
 
 /// Every dtype is aligned where an address is a multiple of this.
 const ALIGNMENT: usize = 16;
@@ -130,20 +130,14 @@ fn too_large(limit: usize) -> Failure {
 /// # Errors
 /// When it has more than `limit` bytes, as sent or expanded, breaks off, or is not compressed as its headers say.
 pub(super) async fn read(headers: &HeaderMap, body: Body, head: usize, limit: usize) -> Result<Bytes, Failure> {
-    let coding = Coding::of_request(headers)?;
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }
-    let sent = gather(body, if coding.is_none() { head } else { 0 }, limit).await?;
-    match coding {
-        None => Ok(sent),
+    match Coding::of_request(headers)? {
+        None => gather(body, head, limit).await,
         Some(coding) => {
-            // How long it will be is not known.
-            let guess = sent.len().saturating_mul(32);
-            offload(guess, move || {
-                coding.expand(&sent, Gathered::new(head, sent.len()), limit)
-            })
-            .await
+            let sent = gather(body, 0, limit).await?;
+            offload(move || coding.expand(&sent, Gathered::new(head, sent.len()), limit)).await
         }
     }
 }
@@ -187,17 +181,13 @@ async fn frame(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     }
 }
 
-/// Does what takes its time for that many bytes where it holds up no other request.
+/// Does what takes its time where it holds up no other request.
 ///
 /// # Errors
 /// What `work` fails with.
 pub(super) async fn offload<T: Send + 'static>(
-    bytes: usize,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    if bytes <= LONG {
-        return work();
-    }
     let ended = |error| Failure::new(Reason::Internal, format!("the work was not done: {error}"));
     tokio::task::spawn_blocking(work).await.map_err(ended)?
 }

@@ -202,7 +202,7 @@ pub(super) async fn load(State(shared): State<Arc<Shared>>, target: Target, requ
         )));
     }
     let repository = shared.repository.clone();
-    body::offload(usize::MAX, move || repository.load(&target.model)).await?;
+    body::offload(move || repository.load(&target.model)).await?;
     Ok(json(&Map::new()))
 }
 
@@ -210,7 +210,7 @@ pub(super) async fn unload(State(shared): State<Arc<Shared>>, target: Target, re
     // What Triton's clients send, unload_dependents, has no meaning: no model depends on another.
     let _: ControlRequest = controlled(&shared, request).await?;
     let repository = shared.repository.clone();
-    body::offload(usize::MAX, move || repository.unload(&target.model)).await?;
+    body::offload(move || repository.unload(&target.model)).await?;
     Ok(json(&Map::new()))
 }
 

@@ -10,7 +10,7 @@ mod request;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRequestParts, RawPathParams};
+use axum::extract::FromRequestParts;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, Uri};
@@ -75,20 +75,20 @@ struct Target {
 impl FromRequestParts<Arc<Shared>> for Target {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Failure> {
-        let unread = |error| Failure::invalid(format!("the address cannot be read: {error}"));
-        let found = RawPathParams::from_request_parts(parts, shared).await.map_err(unread)?;
-        let mut target = Self {
-            model: String::new(),
-            version: None,
+    /// By hand: names have only characters that are never written otherwise in an address.
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Shared>) -> Result<Self, Failure> {
+        let mut segments = parts
+            .uri
+            .path()
+            .split('/')
+            .skip_while(|segment| *segment != "models")
+            .skip(1);
+        let model = segments.next().unwrap_or_default().to_owned();
+        let version = match (segments.next(), segments.next()) {
+            (Some("versions"), Some(text)) => Some(version(text)?),
+            _ => None,
         };
-        for (name, value) in &found {
-            match name {
-                "model" => value.clone_into(&mut target.model),
-                _ => target.version = Some(version(value)?),
-            }
-        }
-        Ok(target)
+        Ok(Self { model, version })
     }
 }
 

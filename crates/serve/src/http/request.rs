@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use polygrad_core::{Result as CoreResult, Shape};
+use polygrad_core::{MAX_RANK, Result as CoreResult, Shape};
 use polygrad_onnx::graph::{ElementType, Literal};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use smallvec::SmallVec;
+use smallvec::{Array, SmallVec};
 
 use super::data;
 use crate::{Failure, InferRequest, NamedValue, SequenceId, SequenceStep, Signature, Strings, Value, datatype};
@@ -59,9 +59,9 @@ struct Head<'a> {
     #[serde(borrow)]
     parameters: Option<RequestParameters<'a>>,
     #[serde(borrow)]
-    inputs: Few<Input<'a>, 256>,
+    inputs: Few<[Input<'a>; 2], 256>,
     #[serde(borrow)]
-    outputs: Option<Few<Output<'a>, 256>>,
+    outputs: Option<Few<[Output<'a>; 2], 256>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -77,7 +77,7 @@ struct RequestParameters<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a sequence_id is a number from 0 or a text")]
 enum Id<'a> {
     Number(u64),
     #[serde(borrow)]
@@ -88,7 +88,7 @@ enum Id<'a> {
 struct Input<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    shape: Few<usize, 8>,
+    shape: Few<[usize; MAX_RANK], MAX_RANK>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
     parameters: Option<InputParameters>,
@@ -122,24 +122,24 @@ struct OutputParameters {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A list of at most `MOST`.
-struct Few<T, const MOST: usize>(Vec<T>);
+struct Few<A: Array, const MOST: usize>(SmallVec<A>);
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for Few<T, MOST> {
+impl<'de, A: Array<Item: Deserialize<'de>>, const MOST: usize> Deserialize<'de> for Few<A, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct List<T, const MOST: usize>(PhantomData<T>);
+        struct List<A, const MOST: usize>(PhantomData<A>);
 
-        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for List<T, MOST> {
-            type Value = Few<T, MOST>;
+        impl<'de, A: Array<Item: Deserialize<'de>>, const MOST: usize> Visitor<'de> for List<A, MOST> {
+            type Value = Few<A, MOST>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "a list of at most {MOST}")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut few = Vec::new();
+            fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Self::Value, S::Error> {
+                let mut few = SmallVec::new();
                 while let Some(next) = list.next_element()? {
                     if few.len() == MOST {
-                        return Err(A::Error::custom(format_args!("a list of more than {MOST}")));
+                        return Err(S::Error::custom(format_args!("a list of more than {MOST}")));
                     }
                     few.push(next);
                 }
