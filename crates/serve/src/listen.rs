@@ -69,7 +69,7 @@ pub(crate) struct Traffic {
 }
 
 /// How long connections of HTTP/1 stay open when the server is to end, for requests that are already on their way.
-const LINGER: Duration = Duration::from_millis(250);
+const LINGER: Duration = Duration::from_millis(500);
 /// How long a connection that was told to end may take if nothing is asked for.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long to wait when the system lets nobody in, for want of files or memory.
@@ -154,7 +154,7 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(limits.streams)
         // A peer that is gone is found out, though its streams wait for nothing.
-        .keep_alive_interval(limits.keep_alive);
+        .keep_alive_interval(limits.keep_alive.max(GRACE));
     builder
 }
 

@@ -380,16 +380,20 @@ impl Version {
     /// Reads the model and runs it once, so that the first request finds it warm.
     fn read(&self, pool: &Pool) -> Result<Arc<Service>> {
         let model = self.source.load()?;
-        let began = Instant::now();
-        if let Some(inputs) = example(model.signature()) {
-            model.run(&inputs)?;
-        }
+        let first = match example(model.signature()) {
+            None => None,
+            Some(inputs) => {
+                let began = Instant::now();
+                model.run(&inputs)?;
+                Some(began.elapsed())
+            }
+        };
         Ok(Service::new(
             model,
             self.settings.clone(),
             pool.clone(),
             Arc::clone(&self.statistics),
-            began.elapsed(),
+            first,
         ))
     }
 }

@@ -74,13 +74,13 @@ pub(crate) struct Service {
 type Outputs = Vec<Value>;
 
 impl Service {
-    /// Puts a model into service, of which a first run took `first`.
+    /// Puts a model into service, of which a first run took `first`; one that was not run is taken to need a thread of its own.
     pub(crate) fn new(
         model: Arc<dyn Model>,
         settings: Settings,
         pool: Pool,
         statistics: Arc<Statistics>,
-        first: Duration,
+        first: Option<Duration>,
     ) -> Arc<Self> {
         Arc::new(Self {
             model,
@@ -88,7 +88,7 @@ impl Service {
             pool,
             queue: Mutex::default(),
             statistics,
-            typical: AtomicU64::new(nanoseconds(first)),
+            typical: AtomicU64::new(nanoseconds(first.unwrap_or(BRIEF))),
             is_coming: AtomicBool::new(false),
         })
     }
