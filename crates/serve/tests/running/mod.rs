@@ -14,7 +14,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Generated from `proto/`.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    reason = "generated"
+)]
 pub(crate) mod proto {
     include!(concat!(env!("OUT_DIR"), "/client/inference.rs"));
 
