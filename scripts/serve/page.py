@@ -229,15 +229,16 @@ def another_model(page, url, folder):
 
 
 def a_phone_in_the_dark(page, url, folder):
-    background = "getComputedStyle(document.querySelector('textarea, canvas, input')).colorScheme + getComputedStyle(document.documentElement).color"
+    colour = "getComputedStyle(document.documentElement).color"
     page.ask("Emulation.setDeviceMetricsOverride", width=360, height=640, deviceScaleFactor=2, mobile=True)
     for model in ("picture", "row", "text"):
         page.open(f"{url}/?model={model}&run=1")
-        wide = page.value("[...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > 360).map(e => e.outerHTML.slice(0, 80))")
+        wide = "[...document.querySelectorAll('*')].filter(element => element.getBoundingClientRect().right > 360)"
+        wide = page.value(f"{wide}.map(element => element.outerHTML.slice(0, 80))")
         assert page.value("document.documentElement.scrollWidth") <= 360, (model, wide)
-    light = page.value(background)
+    light = page.value(colour)
     page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    assert page.value(background) != light
+    assert page.value(colour) != light
     page.open(f"{url}/?model=picture&run=1")
 
 

@@ -86,7 +86,7 @@ impl Server {
         let cut = watch::Sender::new(());
         let host = Arc::new(Host {
             builder: builder(limits),
-            router: self.router(),
+            router: self.whole_router(),
             shared: Arc::clone(&self.0),
         });
         let mut shutdown = pin!(shutdown);

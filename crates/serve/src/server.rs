@@ -84,12 +84,21 @@ impl Server {
 
     /// The Open Inference Protocol over HTTP and gRPC, and the metrics, to be part of a program's own router.
     pub fn router(&self) -> Router {
+        self.routes().layer(FrontLayer(Arc::clone(&self.0)))
+    }
+
+    /// The same where there is nothing else, so that it is said of every other address that it is not there.
+    pub(crate) fn whole_router(&self) -> Router {
+        let whole = self.routes().fallback(crate::http::not_found);
+        whole.layer(FrontLayer(Arc::clone(&self.0)))
+    }
+
+    fn routes(&self) -> Router {
         let shared = Arc::clone(&self.0);
         let metrics = get(async move || crate::metrics::page(&shared));
         crate::http::routes(&self.0)
             .merge(crate::grpc::routes(&self.0))
             .route("/metrics", metrics)
-            .layer(FrontLayer(Arc::clone(&self.0)))
     }
 }
 

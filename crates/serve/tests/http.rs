@@ -6,8 +6,10 @@ use std::io::{Read, Write};
 
 use axum::http::StatusCode;
 use common::{Asked, binary, body, router, router_with, text};
-use polygrad_serve::{DATATYPES, ServerOptions, Settings};
+use polygrad_serve::{DATATYPES, Pool, Repository, Server, ServerOptions, Settings};
 use serde_json::{Value as Json, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
@@ -297,13 +299,12 @@ async fn models_are_loaded_and_unloaded_only_with_leave() {
     };
     let index = async |body: Json| {
         let index = Asked::post("/v2/repository/index", &body).json(&router).await;
-        let found = index
+        index
             .as_array()
             .unwrap()
             .iter()
             .find(|entry| entry["name"] == "add_sub")
-            .cloned();
-        found
+            .cloned()
     };
     assert_eq!(index(json!({})).await, Some(entry("READY", "")));
     assert_eq!(control("unload").json(&router).await, json!({}));
@@ -387,7 +388,7 @@ async fn the_description_is_that_of_the_addresses() {
             let is_known = described.get(status.as_str()).is_some() || described.get("default").is_some();
             assert!(is_known || !is_described, "{method} {page} gives {status}");
             if !is_described {
-                assert_eq!(headers["allow"].is_empty(), false);
+                assert!(!headers["allow"].is_empty());
                 assert_eq!(
                     text(&body),
                     format!("{{\"error\":\"{page} takes another method: see /openapi.json\"}}")
@@ -484,5 +485,25 @@ async fn what_is_wrong_is_said() {
     assert!(
         message.starts_with("the JSON cannot be read: EOF while parsing"),
         "{message}"
+    );
+}
+
+/// A program's own router has its own answer to other addresses, a server none but this.
+#[tokio::test]
+async fn a_server_says_of_every_other_address_that_it_is_not_there() {
+    let (status, ..) = Asked::get("/nowhere").answer(&router()).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let server = Server::new(Repository::new(Pool::new(1).unwrap()), ServerOptions::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
+    let request = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    assert!(
+        answer.ends_with("{\"error\":\"there is no /nowhere: see /openapi.json\"}"),
+        "{answer}"
     );
 }

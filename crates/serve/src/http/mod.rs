@@ -97,7 +97,7 @@ fn version(text: &str) -> Result<u64, Failure> {
     text.parse().map_err(wrong)
 }
 
-async fn not_found(uri: Uri) -> Failure {
+pub(crate) async fn not_found(uri: Uri) -> Failure {
     Failure::new(
         Reason::NotFound,
         format!("there is no {}: see /openapi.json", uri.path()),
