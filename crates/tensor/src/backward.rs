@@ -263,7 +263,10 @@ impl<B: Backend> Tensor<B> {
             create_graph: options.create_graph,
             capture: &options.capture,
         };
-        let watch = options.hook.as_ref().map(|hook| Watch::new(Rc::clone(hook), root));
+        let watch = options
+            .hook
+            .as_ref()
+            .map(|hook| Box::new(Watch::new(Rc::clone(hook), root)));
         let entries = if B::ERASED {
             let (seed, watch) = (into_same(seed), into_same(watch));
             into_same(propagate_erased(same(root), seed, wanted, watch, &active))
@@ -417,7 +420,7 @@ fn propagate_erased(
     root: &Arc<Node<AnyBackend>>,
     seed: Tensor,
     wanted: Wanted<'_>,
-    watch: Option<Watch<AnyBackend>>,
+    watch: Option<Box<Watch<AnyBackend>>>,
     active: &Active,
 ) -> Result<Vec<Gradient<AnyBackend>>> {
     propagate(root, seed, wanted, watch, active)
@@ -428,7 +431,7 @@ fn propagate<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
     wanted: Wanted<'_>,
-    watch: Option<Watch<B>>,
+    watch: Option<Box<Watch<B>>>,
     active: &Active,
 ) -> Result<Vec<Gradient<B>>> {
     // What the forward pass cast is cast already.
@@ -446,7 +449,7 @@ fn walk_back<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
     wanted: Wanted<'_>,
-    mut watch: Option<Watch<B>>,
+    mut watch: Option<Box<Watch<B>>>,
     active: &Active,
 ) -> Result<Vec<Gradient<B>>> {
     let mut pending = Frontier::new();
@@ -488,8 +491,11 @@ fn walk_back<B: Backend>(
         let found = leaf.or_else(|| pending.pop_last().map(|(_, found)| found));
         next = found.map(|found| (found.node, found.gradient));
     }
-    // In falling order, unless some were final before their turn.
-    entries.sort_unstable_by_key(|entry| entry.id);
+    match watch {
+        // Some were final before their turn.
+        Some(_) => entries.sort_unstable_by_key(|entry| entry.id),
+        None => entries.reverse(),
+    }
     Ok(entries)
 }
 
@@ -518,12 +524,9 @@ fn pass<B: Backend>(
         }
         Passed::Stretch { axis, start, gradient } => {
             let edge = &call.inputs[0];
-            match &edge.node {
-                Some(parent) => {
-                    let stretch = Accumulated::stretch(axis, edge.shape[axis], start, gradient);
-                    add(pending, parent, stretch)?;
-                }
-                None => {}
+            if let Some(parent) = &edge.node {
+                let stretch = Accumulated::stretch(axis, edge.shape[axis], start, gradient);
+                add(pending, parent, stretch)?;
             }
             Ok(None)
         }

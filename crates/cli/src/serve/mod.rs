@@ -123,7 +123,9 @@ fn repository(args: &Serve, loading: &Loading, threads: usize) -> Result<Reposit
     };
     for text in &args.paths {
         let name = loading.add_named(text, &repository)?;
-        repository.load(&name).map_err(|error| Failure::new(error.message))?;
+        repository.load(&name).map_err(|error| {
+            Failure::new(error.message).fix("see with `polygrad show` what is there, and whether it came whole")
+        })?;
     }
     if let Some(folder) = &args.repository {
         let failures = loading.add_all(folder, &repository);

@@ -70,9 +70,11 @@ impl Loading {
     pub(super) fn add_named(&self, text: &str, repository: &Repository) -> Result<String> {
         let (name, path) = named(text)?;
         let source = self.source(&path)?;
-        repository
-            .add(&name, 1, source, self.settings.clone())
-            .map_err(|error| Failure::from(error).fix(format!("give {} a name: NAME={text}", path.shown())))?;
+        let added = repository.add(&name, 1, source, self.settings.clone());
+        added.map_err(|error| match error.hint() {
+            Some(_) => Failure::from(error),
+            None => Failure::from(error).fix(format!("call one of them otherwise: NAME={}", path.shown())),
+        })?;
         Ok(name)
     }
 

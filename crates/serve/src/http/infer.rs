@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
+use axum::http::request::Parts;
 
 use super::answer::{HEAD_LENGTH, answer};
 use super::body::{Coding, LONG, offload, read};
@@ -34,9 +35,9 @@ pub(super) async fn infer(State(shared): State<Arc<Shared>>, target: Target, req
 
 /// Reads a request.
 async fn ask(request: Request, info: &ModelInfo, limit: usize) -> Result<Asked, Failure> {
-    let (parts, body) = request.into_parts();
-    let head = head_length(&parts.headers)?;
-    let body = read(&parts.headers, body, head.unwrap_or(0), limit).await?;
+    let (Parts { headers, .. }, body) = request.into_parts();
+    let head = head_length(&headers)?;
+    let body = read(&headers, body, head.unwrap_or(0), limit).await?;
     if head.unwrap_or(body.len()) <= LONG {
         return request::read(&body, head, info.signature());
     }

@@ -32,11 +32,11 @@ impl<F: Fn(&[Value]) -> Result<Vec<Value>> + Send + Sync + 'static> Model for Fu
     }
 }
 
-fn rows(name: &str, element: ElementType, columns: Dim) -> TensorSpec {
+pub fn rows(name: &str, element: ElementType, columns: Dim) -> TensorSpec {
     TensorSpec::new(name, element, [Dim::Named("batch".into()), columns])
 }
 
-fn signature(inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Signature {
+pub fn signature(inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Signature {
     let mut signature = Signature {
         inputs,
         outputs,
