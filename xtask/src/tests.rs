@@ -9,6 +9,7 @@ const FEATURES: &[&str] = &[
     "polygrad-cli/lab",
     "polygrad-cli/tls",
     "polygrad-cli/tui",
+    "polygrad-serve/otel",
     "polygrad/ndarray",
     "polygrad/parquet",
     "polygrad/nccl",

@@ -15,6 +15,7 @@ use running::proto::model_infer_request::{InferInputTensor, InferRequestedOutput
 use running::proto::{InferTensorContents, ModelInferRequest};
 use running::{Running, repository};
 use support::{Function, identity, spec};
+use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
 /// Six elements of a datatype as they go over the wire: small numbers, which each of them has.
@@ -388,4 +389,23 @@ async fn messages_are_as_long_as_the_server_allows() {
         "{status}"
     );
     client.model_infer(of(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn compressed_messages_are_read_up_to_the_limit() {
+    let options = ServerOptions {
+        max_body_bytes: 1 << 20,
+        ..ServerOptions::default()
+    };
+    let models = repository(vec![("identity", identity(ElementType::U8))], &Settings::default());
+    let server = Running::start(models, options).await;
+    for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
+        let mut client = server.grpc().await.send_compressed(encoding);
+        let of = |length: usize| raw("identity", "UINT8", &[1, length as i64], &vec![7; length]);
+        let response = client.model_infer(of(1000)).await.unwrap();
+        assert_eq!(response.get_ref().raw_output_contents, [vec![7; 1000]]);
+        // A thousand times as long as it looks.
+        let status = client.model_infer(of(8 << 20)).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    }
 }

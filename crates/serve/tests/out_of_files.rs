@@ -59,11 +59,12 @@ fn a_server_without_files_goes_on_when_it_has_some_again() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let address = lines
-        .map_while(Result::ok)
-        .find_map(|line| line.strip_prefix("listening ").map(str::to_owned))
-        .unwrap();
+    // Read to the end: the child says at the end how it went.
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    let address = lines.find_map(|line| line.strip_prefix("listening ").map(str::to_owned));
+    let address = address.unwrap();
     let mut streams: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
     // Those that were let in are answered while the others wait.
     assert!(is_answered(&mut streams[0]));
@@ -73,5 +74,6 @@ fn a_server_without_files_goes_on_when_it_has_some_again() {
     assert!(is_answered(&mut TcpStream::connect(&address).unwrap()));
     assert!(is_answered(&mut streams[0]));
     drop(child.stdin.take());
+    assert!(lines.any(|line| line.contains("1 passed")));
     assert!(child.wait().unwrap().success());
 }

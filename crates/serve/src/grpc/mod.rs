@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::any_service;
+use tonic::codec::CompressionEncoding;
 use tonic::{Code, Status};
 
 use crate::server::Shared;
@@ -39,7 +40,10 @@ pub(crate) const HEALTH: [&str; 4] = [
 ];
 
 pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
+    // Answers are not compressed: all clients say that they could read it, and nobody gains.
     let models = GrpcInferenceServiceServer::new(service::Models(Arc::clone(shared)))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Deflate)
         .max_decoding_message_size(shared.options.max_body_bytes)
         .max_encoding_message_size(usize::MAX);
     let health = HealthServer::new(health::Health(Arc::clone(shared)));
