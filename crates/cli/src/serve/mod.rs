@@ -30,7 +30,6 @@ use models::Loading;
 /// # Errors
 /// A model of the command line that cannot be loaded, an address that cannot be listened on.
 pub(crate) fn run(args: &Serve) -> Result<Outcome> {
-    log(args.access_log);
     let options = options(args)?;
     let threads = args.threads.map_or_else(cores, Ok)?;
     let loading = Loading::new(args)?;
@@ -42,6 +41,8 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     // Before models are loaded in vain.
     let listener = runtime.block_on(listen(SocketAddr::new(args.host, args.port)))?;
     let repository = repository(args, &loading, threads)?;
+    // What was wrong so far has been told.
+    log(args.access_log);
     let server = Server::new(repository.clone(), options);
     tell(args, &loading, &repository, threads, &listener)?;
     if !args.watch.is_zero() {
