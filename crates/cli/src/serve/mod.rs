@@ -42,9 +42,9 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     // Before models are loaded in vain.
     let listener = runtime.block_on(listen(SocketAddr::new(args.host, args.port)))?;
     let repository = repository(args, &loading, threads)?;
-    let _entered = runtime.enter();
     // Before anybody is let in: until here, the process ends at once.
-    let signals = Signals::new()
+    let signals = runtime
+        .block_on(async { Signals::new() })
         .map_err(|e| Failure::new(format!("signals cannot be waited for: {e}")).fix("close some files"))?;
     // What was wrong so far has been told.
     log(args.access_log);
