@@ -40,11 +40,11 @@ fn input(spec: &TensorSpec) -> String {
         false => format!("'$(yes {value} | head -n {count} | paste -sd, -)'"),
     };
     format!(
-        r#"{{"name":{:?},"shape":{shape:?},"datatype":"{}","data":[{data}]}}"#,
+        r#"{{"name":{:?},"shape":{},"datatype":"{}","data":[{data}]}}"#,
         spec.name,
+        format!("{shape:?}").replace(", ", ","),
         datatype_name(spec.element).unwrap_or_default()
     )
-    .replace(", ", ",")
 }
 
 /// What a model takes or gives, in a line.

@@ -3,6 +3,7 @@
 mod args;
 mod example;
 mod models;
+mod signals;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +13,6 @@ use std::time::Duration;
 
 use polygrad_serve::{Limits, Pool, Repository, Server, ServerOptions, Tokens, VersionState};
 use tokio::net::TcpListener;
-use tokio::signal;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -21,16 +21,16 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 pub(crate) use args::Serve;
 
 use crate::failure::{Failure, Result, Shown};
-use crate::outcome::{EXIT_STATUS, Outcome};
+use crate::outcome::Outcome;
 use crate::progress::{note, say};
 use models::Loading;
+use signals::Signals;
 
 /// Answers requests until SIGTERM or Ctrl-C.
 ///
 /// # Errors
 /// A model of the command line that cannot be loaded, an address that cannot be listened on.
 pub(crate) fn run(args: &Serve) -> Result<Outcome> {
-    log(args.access_log);
     let options = options(args)?;
     let threads = args.threads.map_or_else(cores, Ok)?;
     let loading = Loading::new(args)?;
@@ -42,13 +42,19 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     // Before models are loaded in vain.
     let listener = runtime.block_on(listen(SocketAddr::new(args.host, args.port)))?;
     let repository = repository(args, &loading, threads)?;
+    // Before anybody is let in: until here, the process ends at once.
+    let signals = runtime
+        .block_on(async { Signals::new() })
+        .map_err(|e| Failure::new(format!("signals cannot be waited for: {e}")).fix("close some files"))?;
+    // What was wrong so far has been told.
+    log(args.access_log);
     let server = Server::new(repository.clone(), options);
     tell(args, &loading, &repository, threads, &listener)?;
     if !args.watch.is_zero() {
         let (repository, interval) = (repository.clone(), args.watch);
         thread::spawn(move || watch(&repository, interval));
     }
-    let cut = runtime.block_on(server.serve(listener, told_to_end()));
+    let cut = runtime.block_on(server.serve(listener, signals.told()));
     if cut > 0 {
         note(&format!("{cut} connections took longer than --drain, and were cut off"));
     }
@@ -195,28 +201,4 @@ fn watch(repository: &Repository, interval: Duration) {
         thread::sleep(interval);
         repository.reload_changed();
     }
-}
-
-/// Comes back when the process is told to end; told so again, the process ends at once.
-async fn told_to_end() {
-    told().await;
-    note("ending: requests that were accepted are answered; Ctrl-C ends at once");
-    tokio::spawn(async {
-        told().await;
-        std::process::exit(EXIT_STATUS.into());
-    });
-}
-
-/// SIGTERM or Ctrl-C.
-async fn told() {
-    #[cfg(unix)]
-    if let Ok(mut terminate) = signal::unix::signal(signal::unix::SignalKind::terminate()) {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = signal::ctrl_c() => {}
-        }
-        return;
-    }
-    // Without handlers the process ends by itself.
-    let _ = signal::ctrl_c().await;
 }
