@@ -8,6 +8,7 @@ ulfm: Open MPI 5 is started with --with-ft ulfm, those who are left have to go o
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import random
@@ -114,10 +115,11 @@ def main():
         killed = None
         if ranks:
             rank = chance.choice(sorted(ranks))
-            killed = time.monotonic()
-            os.kill(ranks[rank], signal.SIGKILL)
-        else:
-            missed += 1
+            # It may have ended meanwhile.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(ranks[rank], signal.SIGKILL)
+                killed = time.monotonic()
+        missed += killed is None
         problem = finish(process, lines, reader, 200)
         if problem is None and not (out / "model.safetensors").exists():
             problem = "there is no model"
