@@ -5,11 +5,12 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use polygrad_onnx::graph::ElementType;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
-use super::{Answer, Target, body, json};
+use super::{Answer, Target, body, json, text_of_json};
 use crate::server::Shared;
 use crate::{Failure, ModelInfo, Reason, Signature, Snapshot, TensorSpec, Total, VersionState, datatype_name};
 
@@ -21,16 +22,22 @@ pub(super) async fn server(State(shared): State<Arc<Shared>>) -> Answer {
     })))
 }
 
-pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> StatusCode {
-    match shared.is_ready() {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
-    }
+pub(super) async fn live() -> Response {
+    text_of_json(r#"{"live":true}"#)
 }
 
-pub(super) async fn model_ready(State(shared): State<Arc<Shared>>, target: Target) -> Result<StatusCode, Failure> {
+pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    let is_ready = shared.is_ready();
+    let mut response = json(&json!({ "ready": is_ready }));
+    if !is_ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
+}
+
+pub(super) async fn model_ready(State(shared): State<Arc<Shared>>, target: Target) -> Answer {
     shared.repository.get(&target.model, target.version)?;
-    Ok(StatusCode::OK)
+    Ok(json(&json!({ "name": target.model, "ready": true })))
 }
 
 pub(super) async fn model(State(shared): State<Arc<Shared>>, target: Target) -> Answer {

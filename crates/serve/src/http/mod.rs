@@ -47,7 +47,7 @@ fn pages() -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
             get(async || text_of_json(include_str!("openapi.json"))),
         ),
         ("/v2", get(info::server)),
-        ("/v2/health/live", get(async || StatusCode::OK)),
+        ("/v2/health/live", get(info::live)),
         ("/v2/health/ready", get(info::ready)),
         ("/v2/models/stats", get(info::statistics_of_all)),
         ("/v2/models/{model}", get(info::model)),

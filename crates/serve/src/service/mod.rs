@@ -293,7 +293,7 @@ fn fit(signature: &Signature, inputs: &Inputs) -> Result<(usize, Group), Failure
         for (axis, (dim, &extent)) in spec.dims.iter().zip(shape.iter()).enumerate() {
             let differs = |other: usize, of: &str| {
                 Failure::invalid(format!(
-                    "axis {axis} of {:?} is of extent {extent}, and {of:?} has {other}: they must be equal",
+                    "the shapes do not fit: axis {axis} of {:?} has extent {extent}, and {of:?} has {other}",
                     spec.name
                 ))
             };
