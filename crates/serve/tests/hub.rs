@@ -86,7 +86,7 @@ fn language_models_answer_as_they_are() -> Result<()> {
     let model = Gpt2::new(&config, &device())?;
     save(folder.path(), "gpt2", "GPT2LMHeadModel", &config, &model);
     let own = no_grad(|| model.forward(&tokens))?;
-    close(&load(folder.path()).run(&[given.clone()])?[0], &own);
+    close(&load(folder.path()).run(std::slice::from_ref(&given))?[0], &own);
     // As the Hub has gpt2: without the name of the part.
     let file = folder.path().join("model.safetensors");
     let state = StateDict::load(&file)?;
@@ -95,7 +95,7 @@ fn language_models_answer_as_they_are() -> Result<()> {
         .map(|(name, host)| (name.replace("transformer.", ""), host.clone()));
     bare.collect::<StateDict>().save(&file)?;
     let served = load(folder.path());
-    close(&served.run(&[given.clone()])?[0], &own);
+    close(&served.run(std::slice::from_ref(&given))?[0], &own);
     assert!(served.signature().is_batched());
     assert_eq!(served.signature().inputs[0].dims[1], Dim::Named("sequence".into()));
 
@@ -111,7 +111,7 @@ fn language_models_answer_as_they_are() -> Result<()> {
     let model = Llama::new(&config, &device())?;
     save(folder.path(), "llama", "LlamaForCausalLM", &config, &model);
     let own = no_grad(|| model.forward(&tokens))?;
-    close(&load(folder.path()).run(&[given.clone()])?[0], &own);
+    close(&load(folder.path()).run(std::slice::from_ref(&given))?[0], &own);
 
     let config = T5Config {
         vocab_size: 11,
@@ -144,7 +144,7 @@ fn models_of_images_answer_as_they_are() -> Result<()> {
     let model = ResNet::new(&config, &device())?;
     save(folder.path(), "resnet", "ResNet", &config, &model);
     let own = no_grad(|| model.forward(&images))?;
-    close(&load(folder.path()).run(&[given.clone()])?[0], &own);
+    close(&load(folder.path()).run(std::slice::from_ref(&given))?[0], &own);
 
     let config = VitConfig {
         image_size: 32,
