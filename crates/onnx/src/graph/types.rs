@@ -162,7 +162,6 @@ mod tests {
     fn shape(extents: &[i64]) -> TensorShapeProto {
         let dim = |&extent: &i64| Dimension {
             value: Some(DimensionValue::Value(extent)),
-            ..Dimension::default()
         };
         TensorShapeProto {
             dim: extents.iter().map(dim).collect(),
