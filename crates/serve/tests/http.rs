@@ -34,14 +34,14 @@ async fn server_and_models_say_what_they_are() {
     });
     assert_eq!(found, wanted);
     assert_eq!(Asked::get("/v2/models/add_sub/versions/1").json(&router).await, wanted);
-    for page in [
-        "/v2/health/live",
-        "/v2/health/ready",
-        "/v2/models/add_sub/ready",
-        "/v2/models/add_sub/versions/1/ready",
+    let ready = json!({"name": "add_sub", "ready": true});
+    for (page, wanted) in [
+        ("/v2/health/live", json!({"live": true})),
+        ("/v2/health/ready", json!({"ready": true})),
+        ("/v2/models/add_sub/ready", ready.clone()),
+        ("/v2/models/add_sub/versions/1/ready", ready),
     ] {
-        let (status, _, body) = Asked::get(page).answer(&router).await;
-        assert_eq!((status, body.len()), (StatusCode::OK, 0), "{page}");
+        assert_eq!(Asked::get(page).json(&router).await, wanted, "{page}");
     }
 }
 
