@@ -1,5 +1,6 @@
 //! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask setup torch`, `cargo xtask setup nvrtc`,
-//! `cargo xtask setup onnxruntime`, `cargo xtask setup mpi`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask bench`,
+//! `cargo xtask setup onnxruntime`, `cargo xtask setup mpi`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask setup judges`,
+//! `cargo xtask bench`,
 //! `cargo xtask instructions`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask gpu-bundle`, `cargo xtask check-apple`,
 //! `cargo xtask check-wasm`, `cargo xtask book`,
 //! `cargo xtask every-backend`.
@@ -15,6 +16,7 @@ mod cargo;
 #[path = "../../crates/cli/src/plot/colours.rs"]
 mod colours;
 mod cross;
+mod debian;
 mod every_backend;
 #[allow(dead_code, reason = "as for the canvas")]
 #[path = "../../crates/cli/src/plot/font.rs"]
@@ -27,6 +29,7 @@ mod onnx_judges;
 mod onnxruntime;
 mod packages;
 mod pytorch;
+mod serve_judges;
 #[allow(dead_code, unreachable_pub, reason = "it is a part of polygrad-rl's interface")]
 #[path = "../../crates/rl/src/canvas.rs"]
 mod shapes;
@@ -37,7 +40,7 @@ mod vulkan;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup pytorch | setup peers | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup pytorch | setup peers | setup judges | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
 
 test         everything in one build: the default members, the other engines, and what needs more than a Rust toolchain. What cannot
              be set up here is skipped by name and counted; with CI=true it is a failure.
@@ -55,6 +58,8 @@ setup pytorch
              folder, unless PYTHON names a Python; prints what to export
 setup peers  whom `polygrad bench --against` is timed against, in the cache folder: torch, torch-compile, jax, candle, burn, tch
              and floor, or those that are named
+setup judges who judges an inference server (scripts/serve), in the cache folder: clients of the Open Inference Protocol, schemathesis, Triton,
+             MLServer, FastAPI, a program that sends load, and promtool; prints what to export
 bench        sets the peers up, times everything beside all of them on one and on two threads (an hour), and writes docs/benchmarks.md;
              with names, such as `bench mlp-rl build`, only these workloads, and the page goes to target/benchmarks.md; --against PEERS
              for these alone, --seconds S for each case
@@ -83,6 +88,7 @@ fn main() -> ExitCode {
         ["setup", "onnxruntime"] => onnxruntime::command(),
         ["setup", "mpi"] => mpi::command(),
         ["setup", "pytorch"] => pytorch::command(),
+        ["setup", "judges"] => serve_judges::command(),
         ["setup", "peers", names @ ..] => bench::setup(names).map(drop),
         ["bench", arguments @ ..] => bench::run(arguments),
         ["instructions"] => instructions::run(false),

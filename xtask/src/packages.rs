@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use hmac_sha256::Hash;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::{cache, cargo};
+
 /// A package, as pip names it, with the hash of its file, and what is taken out of it.
 pub(crate) struct Package {
     pub(crate) requirement: &'static str,
@@ -105,6 +107,47 @@ pub(crate) fn download(package: &Package, downloads: &Path, instead: &str) -> Re
             package.sha256
         )),
         Err(reason) => Err(reason),
+    }
+}
+
+/// The folder of that name in the cache with all packages of a list, which is installed first where it is not there: whole, or not at all.
+///
+/// # Errors
+/// Without pip or a network, and where the files of the list are not for this Python.
+pub(crate) fn listed(list: &str, name: &str) -> Result<PathBuf, String> {
+    let folder = cache::folder()?.join(name);
+    if !folder.exists() {
+        let part = PathBuf::from(format!("{}.part", folder.display()));
+        if part.exists() {
+            fs::remove_dir_all(&part).map_err(|e| format!("cannot delete {}: {e}", part.display()))?;
+        }
+        eprintln!("fetching {name} with pip");
+        let fix = format!(
+            "what {list} names is fetched for CPython 3.11 on Linux on x86-64; it needs python3 with pip and a network"
+        );
+        install_list(list, &part, &fix)?;
+        fs::rename(&part, &folder).map_err(|e| format!("cannot finish {}: {e}", folder.display()))?;
+    }
+    Ok(folder)
+}
+
+/// Installs what a list in the checkout names, with its hashes, to a folder.
+///
+/// # Errors
+/// When pip cannot be started, or fails.
+pub(crate) fn install_list(list: &str, folder: &Path, fix: &str) -> Result<(), String> {
+    let options = "-m pip install --quiet --no-deps --only-binary=:all: --require-hashes --root-user-action=ignore";
+    let status = Command::new("python3")
+        .args(options.split(' '))
+        .arg("-r")
+        .arg(cargo::checkout().join(list))
+        .arg("--target")
+        .arg(folder)
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("pip could not install {list}: {status}\n  fix: {fix}")),
+        Err(error) => Err(format!("python3 cannot be started: {error}\n  fix: {fix}")),
     }
 }
 

@@ -7,10 +7,13 @@ use crate::{blas, cargo, mpi, nvrtc, onnxruntime, torch, vulkan};
 const FEATURES: &[&str] = &[
     "polygrad-cli/jpeg",
     "polygrad-cli/lab",
+    "polygrad-cli/tls",
     "polygrad-cli/tui",
+    "polygrad-serve/otel",
     "polygrad/ndarray",
     "polygrad/parquet",
     "polygrad/nccl",
+    "polygrad/hub",
     "polygrad/rl",
     "polygrad/tar",
     "polygrad/text",

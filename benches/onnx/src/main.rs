@@ -1,11 +1,12 @@
 //! One ONNX file in Polygrad's importer, in ONNX Runtime and in RTen, and the same model in PyTorch, each on one thread, in turn:
 //! `cargo run --release -- [--seconds S] [--rounds N] [model …]`. `--profile` runs Polygrad's alone, for as long, and says what a run takes.
+//! `--export FOLDER` writes the files, and does nothing else.
 
 mod engines;
 mod models;
 mod torch;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use engines::{Engine, Native, OnnxRuntime, RTen};
@@ -22,6 +23,7 @@ const BATCHES: [usize; 2] = [1, 64];
 struct Arguments {
     seconds: f64,
     profile: bool,
+    export: Option<PathBuf>,
     batches: Vec<usize>,
     models: Vec<String>,
 }
@@ -30,6 +32,7 @@ fn arguments() -> Result<Arguments> {
     let mut out = Arguments {
         seconds: 4.0,
         profile: false,
+        export: None,
         batches: BATCHES.to_vec(),
         models: Vec::new(),
     };
@@ -45,6 +48,10 @@ fn arguments() -> Result<Arguments> {
                 out.batches = vec![batch as usize];
             }
             "--profile" => out.profile = true,
+            "--export" => {
+                let folder = given.next().ok_or_else(|| Error::invalid("--export takes a folder"))?;
+                out.export = Some(folder.into());
+            }
             name if models::NAMES.contains(&name) => out.models.push(word),
             other => {
                 return Err(Error::invalid(format!("there is no model {other:?}"))
@@ -109,6 +116,11 @@ fn measure(mut turns: Vec<Turn<'_>>, seconds: f64) -> Result<Vec<Vec<f64>>> {
 fn main() -> Result<()> {
     let arguments = arguments()?;
     let device = Device::<Cpu>::from_inner(CpuDevice::new(1, Kernels::default())?).into_any();
+    if let Some(folder) = &arguments.export {
+        std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+        let export = |name: &String| models::export(name, folder, &device).map(drop);
+        return arguments.models.iter().try_for_each(export);
+    }
     let folder = std::env::temp_dir().join(format!("polygrad-bench-onnx-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
     let done = all(&arguments, &folder, &device);

@@ -327,7 +327,7 @@ pub(crate) fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// `2GB`, `512MiB`, `1000000`.
-fn bytes(text: &str) -> Result<usize, String> {
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let unit = match unit.trim().to_ascii_lowercase().as_str() {

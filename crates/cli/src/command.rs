@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::args::{Devices, Eval, ExportRun, Play, Predict, Run, Show, Train};
 use crate::chargpt::generate::Generate;
-use crate::{convert, lab};
+use crate::{convert, lab, serve};
 
 /// Train, evaluate and use models of images, texts and tables, and policies in environments, on any backend
 #[derive(Debug, Parser)]
@@ -28,6 +28,9 @@ pub(crate) enum Command {
     Generate(Generate),
     /// Run a model from an ONNX file
     Run(Run),
+    /// Answer requests with models, over HTTP and gRPC
+    #[cfg_attr(not(feature = "serve"), command(hide = true, disable_help_flag = true))]
+    Serve(serve::Serve),
     /// Say what an ONNX file, a safetensors file or a run folder holds: graph, tensors, shapes, FLOPs
     Show(Show),
     /// Write a trained model as an ONNX file

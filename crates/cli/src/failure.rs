@@ -52,6 +52,12 @@ impl Failure {
         self
     }
 
+    /// What went wrong, and what the user can do about it.
+    #[cfg(feature = "serve")]
+    pub(crate) fn into_parts(self) -> (String, Option<String>) {
+        (self.message, self.fix)
+    }
+
     /// A failed file operation: `action` is a verb phrase such as `"write"`.
     pub(crate) fn io(action: &str, path: &Path, error: &io::Error) -> Self {
         let failure = Self::new(format!("cannot {action} {}: {error}", path.shown()));

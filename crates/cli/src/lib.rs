@@ -47,6 +47,11 @@ mod plot;
 mod progress;
 mod rl;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
+#[cfg(not(feature = "serve"))]
+#[path = "no_serve.rs"]
+mod serve;
 mod table;
 mod task;
 mod team;
@@ -65,7 +70,7 @@ use kind::Kind;
 use outcome::{Outcome, end};
 
 /// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `convert`, `list` or `devices`; with the
-/// feature `lab` also `check`, `bench`, `profile`, `plan` or `returns`) with the backends in
+/// feature `serve` also `serve`, with `lab` `check`, `bench`, `profile`, `plan` or `returns`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
 /// output and standard error.
 ///
@@ -92,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Predict(args) => predict(&args),
         Command::Generate(args) => chargpt::generate::command(&args),
         Command::Run(args) => onnx::run::command(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Show(args) => onnx::show::command(&args),
         Command::Export(args) => onnx::export::command(&args),
         Command::Convert(args) => convert::command(&args),

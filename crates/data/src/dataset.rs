@@ -1,5 +1,6 @@
 //! Examples by their index.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use polygrad_core::{Error, HostTensor, Result, Shape, dispatch_dtype};
@@ -45,6 +46,15 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     /// Whatever keeps it from being read. Those who read files name the file.
     fn example(&self, index: usize) -> Result<Self::Item>;
+
+    /// A number that is another one where the examples are others, as far as that is known without loading them: processes that train
+    /// together [compare it](crate::DataLoader::fingerprint). Default: none.
+    ///
+    /// A [`HostTensor`] and [`Idx`](crate::Idx) know their values, [`ImageFolder`](crate::ImageFolder) the names of its files,
+    /// [`JsonLines`](crate::JsonLines) the lengths of its lines; a `Vec` knows nothing, and what is made of others knows what they know.
+    fn fingerprint(&self) -> Option<u64> {
+        None
+    }
 
     /// Each example through a function, when it is asked for.
     fn map<T: Send + 'static, F: Fn(Self::Item) -> Result<T> + Send + Sync>(self, f: F) -> Mapped<Self, F>
@@ -113,6 +123,17 @@ impl Dataset for HostTensor {
             Self::new(shape, self.as_slice::<T>()?[index * row..][..row].to_vec())
         })
     }
+
+    fn fingerprint(&self) -> Option<u64> {
+        Some(fingerprint(&(self.shape().dims(), self.dtype().name(), self.bytes())))
+    }
+}
+
+/// The same in each process of one program.
+pub(crate) fn fingerprint(content: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Whatever points to a dataset is one.
@@ -127,6 +148,10 @@ macro_rules! pointers {
 
             fn example(&self, index: usize) -> Result<D::Item> {
                 (**self).example(index)
+            }
+
+            fn fingerprint(&self) -> Option<u64> {
+                (**self).fingerprint()
             }
         }
     )*};
@@ -151,6 +176,10 @@ impl<D: Dataset, T: Send + 'static, F: Fn(D::Item) -> Result<T> + Send + Sync> D
     fn example(&self, index: usize) -> Result<T> {
         (self.f)(self.dataset.example(index)?)
     }
+
+    fn fingerprint(&self) -> Option<u64> {
+        self.dataset.fingerprint()
+    }
 }
 
 /// See [`Dataset::zip`].
@@ -166,6 +195,13 @@ impl<A: Dataset, B: Dataset> Dataset for Zipped<A, B> {
 
     fn example(&self, index: usize) -> Result<Self::Item> {
         Ok((self.0.example(index)?, self.1.example(index)?))
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        match (self.0.fingerprint(), self.1.fingerprint()) {
+            (None, None) => None,
+            both => Some(fingerprint(&both)),
+        }
     }
 }
 
@@ -192,6 +228,11 @@ impl<D: Dataset> Dataset for Subset<D> {
 
     fn example(&self, index: usize) -> Result<D::Item> {
         self.dataset.example(self.indices[index])
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let whole = self.dataset.fingerprint()?;
+        Some(fingerprint(&(whole, &self.indices)))
     }
 }
 
@@ -254,6 +295,27 @@ mod tests {
         assert_eq!((host.len(), row.shape().dims()), (2, &[1, 3][..]));
         assert_eq!(row.as_slice::<i64>().unwrap(), [4, 5, 6]);
         assert_eq!(HostTensor::scalar(1.0_f32).len(), 0);
+    }
+
+    #[test]
+    fn fingerprints_are_of_what_is_known() {
+        let rows = |last: f32| HostTensor::new(Shape::from([3, 1]), vec![1.0_f32, 2.0, last]).unwrap();
+        let numbers: Vec<i64> = (0..3).collect();
+        let of = |last| {
+            let pairs = rows(last).zip(numbers.clone()).unwrap().map(Ok);
+            [
+                rows(last).fingerprint(),
+                Arc::new(pairs.subset(vec![0, 1]).unwrap()).fingerprint(),
+            ]
+        };
+        let (one, other) = (of(3.0), of(3.000_000_2));
+        assert_eq!(one, of(3.0));
+        assert!(one.iter().zip(&other).all(|(a, b)| a.is_some() && a != b));
+        let part = |index| rows(3.0).subset(vec![index]).unwrap().fingerprint();
+        assert_ne!(part(0), part(1));
+        let long = HostTensor::new(Shape::from([1, 3]), vec![1.0_f32, 2.0, 3.0]).unwrap();
+        assert_ne!(rows(3.0).fingerprint(), long.fingerprint());
+        assert_eq!(numbers.clone().zip(numbers).unwrap().fingerprint(), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use polygrad_core::{Error, ErrorKind, Result, printable};
 
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, fingerprint};
 use crate::image::Image;
 
 /// How the names of images end, in small letters.
@@ -63,6 +63,11 @@ impl Dataset for ImageFolder {
     fn example(&self, index: usize) -> Result<(Image, usize)> {
         let (file, class) = &self.files[index];
         Ok((Image::open(file)?.to_rgb(), *class))
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let names = self.files.iter().map(|(file, class)| (file.file_name(), class));
+        Some(fingerprint(&(&self.classes, names.collect::<Vec<_>>())))
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use polygrad_core::{Error, ErrorKind, Result};
 
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, fingerprint};
 use crate::image::{Image, bad as damaged};
 use crate::input::{self, Input};
 
@@ -109,6 +109,10 @@ impl Dataset for Idx {
                 .collect(),
         };
         Image::new(self.channels, self.height, self.width, pixels)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        Some(fingerprint(&(self.channels, self.height, self.width, &self.pixels)))
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use polygrad_core::{Error, Result, open_file};
 use serde::de::DeserializeOwned;
 
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, fingerprint};
 use crate::image::bad;
 
 /// A file with a value of JSON in each line (JSONL). Only where its lines begin is in memory. An example is a line as a `T`: a type that derives
@@ -92,6 +92,10 @@ impl<T: DeserializeOwned + Send + 'static> Dataset for JsonLines<T> {
             let what = format!("has an example {index}, from byte {begin} on, that does not fit: {e}");
             bad(&self.path, &what)
         })
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        Some(fingerprint(&self.bounds))
     }
 }
 

@@ -81,6 +81,8 @@ pub use polygrad_luminal as luminal;
 pub use polygrad_onnx as onnx;
 #[cfg(feature = "rl")]
 pub use polygrad_rl as rl;
+#[cfg(feature = "serve")]
+pub use polygrad_serve as serve;
 #[cfg(feature = "text")]
 pub use polygrad_text as text;
 #[cfg(feature = "torch")]

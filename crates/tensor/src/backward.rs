@@ -1,8 +1,9 @@
 //! The backward pass.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use polygrad_core::{AnyBackend, Backend, Error, ErrorKind, Result};
@@ -21,6 +22,7 @@ pub struct BackwardOptions<'a, B: Backend = AnyBackend> {
     gradient: Option<&'a Tensor<B>>,
     create_graph: bool,
     capture: Vec<u64>,
+    hook: Option<Rc<Hook<B>>>,
 }
 
 impl<B: Backend> Default for BackwardOptions<'_, B> {
@@ -29,6 +31,7 @@ impl<B: Backend> Default for BackwardOptions<'_, B> {
             gradient: None,
             create_graph: false,
             capture: Vec::new(),
+            hook: None,
         }
     }
 }
@@ -52,6 +55,14 @@ impl<'a, B: Backend> BackwardOptions<'a, B> {
     #[must_use]
     pub fn capture(mut self, tensor: &Tensor<B>) -> Self {
         self.capture.extend(tensor.node_id());
+        self
+    }
+
+    /// Is given the gradient of each leaf, after the leaf's [place](GradId::grad_id), once nothing more is added to it, while the pass goes on
+    /// to other leaves; at the end, where the pass cannot tell before. It is not told of leaves that have no gradient. Its errors end the pass.
+    #[must_use]
+    pub fn hook(mut self, hook: impl Fn(u64, &Tensor<B>) -> Result<()> + 'static) -> Self {
+        self.hook = Some(Rc::new(hook));
         self
     }
 }
@@ -252,10 +263,15 @@ impl<B: Backend> Tensor<B> {
             create_graph: options.create_graph,
             capture: &options.capture,
         };
+        let watch = options
+            .hook
+            .as_ref()
+            .map(|hook| Box::new(Watch::new(Rc::clone(hook), root)));
         let entries = if B::ERASED {
-            into_same(propagate_erased(same(root), into_same(seed), wanted, &active))
+            let (seed, watch) = (into_same(seed), into_same(watch));
+            into_same(propagate_erased(same(root), seed, wanted, watch, &active))
         } else {
-            propagate(root, seed, wanted, &active)
+            propagate(root, seed, wanted, watch, &active)
         };
         entries.map(|entries| Gradients { entries })
     }
@@ -314,6 +330,83 @@ struct Pending<B: Backend> {
 /// What is pending, by id. Boxed, for the map sets aside room for eleven at a time.
 type Frontier<B> = BTreeMap<u64, Box<Pending<B>>>;
 
+/// What leaves' gradients are given to.
+type Hook<B> = dyn Fn(u64, &Tensor<B>) -> Result<()>;
+
+/// Finds out when the gradients of leaves are final.
+struct Watch<B: Backend> {
+    hook: Rc<Hook<B>>,
+    /// How often ops that the gradient has not passed use each leaf.
+    uses: HashMap<u64, usize>,
+    seen: HashSet<u64>,
+    /// How many segments have not been computed again, each of which may use any leaf.
+    segments: usize,
+    /// What nobody uses any more.
+    unused: Vec<u64>,
+}
+
+impl<B: Backend> Watch<B> {
+    fn new(hook: Rc<Hook<B>>, root: &Arc<Node<B>>) -> Self {
+        let mut watch = Self {
+            hook,
+            uses: HashMap::new(),
+            seen: HashSet::new(),
+            segments: 0,
+            unused: Vec::new(),
+        };
+        watch.follow(root);
+        watch
+    }
+
+    /// Takes down who uses leaves in the graph behind `root`.
+    fn follow(&mut self, root: &Arc<Node<B>>) {
+        let mut pending = vec![root];
+        while let Some(node) = pending.pop() {
+            let Kind::Op(call) = &node.kind else { continue };
+            if !self.seen.insert(node.id()) {
+                continue;
+            }
+            self.segments += usize::from(matches!(call.rule, Rule::Checkpoint(_)));
+            for parent in call.inputs.iter().filter_map(|edge| edge.node.as_ref()) {
+                match parent.kind {
+                    Kind::Leaf(_) => *self.uses.entry(parent.id()).or_default() += 1,
+                    Kind::Op(_) | Kind::Cut(_) => pending.push(parent),
+                }
+            }
+        }
+    }
+
+    /// The gradient has passed a call, or goes on through what was computed again for it.
+    fn passed(&mut self, call: &Call<B>, again: Option<&Arc<Node<B>>>) {
+        if let Some(again) = again {
+            self.follow(again);
+        }
+        self.segments -= usize::from(matches!(call.rule, Rule::Checkpoint(_)));
+        for parent in call.inputs.iter().filter_map(|edge| edge.node.as_ref()) {
+            if let Some(uses) = self.uses.get_mut(&parent.id()) {
+                *uses -= 1;
+                if *uses == 0 {
+                    self.unused.push(parent.id());
+                }
+            }
+        }
+    }
+
+    /// A leaf whose gradient is final.
+    fn pop(&mut self, pending: &mut Frontier<B>) -> Option<Box<Pending<B>>> {
+        while self.segments == 0 {
+            let leaf = self.unused.pop()?;
+            // Segments may have taken it up again.
+            if self.uses.get(&leaf) == Some(&0)
+                && let Some(found) = pending.remove(&leaf)
+            {
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
 /// What is wanted beside the gradients of leaves.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
@@ -327,9 +420,10 @@ fn propagate_erased(
     root: &Arc<Node<AnyBackend>>,
     seed: Tensor,
     wanted: Wanted<'_>,
+    watch: Option<Box<Watch<AnyBackend>>>,
     active: &Active,
 ) -> Result<Vec<Gradient<AnyBackend>>> {
-    propagate(root, seed, wanted, active)
+    propagate(root, seed, wanted, watch, active)
 }
 
 /// The gradients of all leaves, in growing order of ids.
@@ -337,10 +431,11 @@ fn propagate<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
     wanted: Wanted<'_>,
+    watch: Option<Box<Watch<B>>>,
     active: &Active,
 ) -> Result<Vec<Gradient<B>>> {
     // What the forward pass cast is cast already.
-    let walk = || in_mode(None, || walk_back(root, seed, wanted, active));
+    let walk = || in_mode(None, || walk_back(root, seed, wanted, watch, active));
     if wanted.create_graph {
         enable_grad(walk)
     } else {
@@ -354,6 +449,7 @@ fn walk_back<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
     wanted: Wanted<'_>,
+    mut watch: Option<Box<Watch<B>>>,
     active: &Active,
 ) -> Result<Vec<Gradient<B>>> {
     let mut pending = Frontier::new();
@@ -364,12 +460,17 @@ fn walk_back<B: Backend>(
         active.turn_to(Activity::Backward(id));
         let gradient = gradient.complete()?;
         match &node.kind {
-            Kind::Leaf(leaf) => entries.push(Gradient {
-                id,
-                name: leaf.name(),
-                other_names: leaf.others(),
-                value: gradient,
-            }),
+            Kind::Leaf(leaf) => {
+                if let Some(watch) = &watch {
+                    (watch.hook)(id, &gradient)?;
+                }
+                entries.push(Gradient {
+                    id,
+                    name: leaf.name(),
+                    other_names: leaf.others(),
+                    value: gradient,
+                });
+            }
             Kind::Cut(_) => unreachable!("edges lead to nodes in the graph"),
             Kind::Op(call) => {
                 if wanted.capture.contains(&id) {
@@ -380,23 +481,32 @@ fn walk_back<B: Backend>(
                         value: gradient.clone(),
                     });
                 }
-                pass(&mut pending, &node, call, gradient, wanted.create_graph)?;
+                let again = pass(&mut pending, &node, call, gradient, wanted.create_graph)?;
+                if let Some(watch) = &mut watch {
+                    watch.passed(call, again.as_ref());
+                }
             }
         }
-        next = pending.pop_last().map(|(_, next)| (next.node, next.gradient));
+        let leaf = watch.as_mut().and_then(|watch| watch.pop(&mut pending));
+        let found = leaf.or_else(|| pending.pop_last().map(|(_, found)| found));
+        next = found.map(|found| (found.node, found.gradient));
     }
-    entries.reverse();
+    match watch {
+        // Some were final before their turn.
+        Some(_) => entries.sort_unstable_by_key(|entry| entry.id),
+        None => entries.reverse(),
+    }
     Ok(entries)
 }
 
-/// Passes the gradient of a call's output on to its inputs.
+/// Passes the gradient of a call's output on to its inputs. Gives what was computed again for that, through which it then goes.
 fn pass<B: Backend>(
     pending: &mut Frontier<B>,
     node: &Arc<Node<B>>,
     call: &Call<B>,
     gradient: Tensor<B>,
     create_graph: bool,
-) -> Result<()> {
+) -> Result<Option<Arc<Node<B>>>> {
     if let Rule::Checkpoint(segment) = &call.rule {
         // The segment's own nodes are younger than all that is pending, so they are next.
         let output = segment.recompute(call.restore(node, true))?;
@@ -410,17 +520,15 @@ fn pass<B: Backend>(
                     add(pending, parent, Accumulated::whole(gradient))?;
                 }
             }
-            Ok(())
+            Ok(None)
         }
         Passed::Stretch { axis, start, gradient } => {
             let edge = &call.inputs[0];
-            match &edge.node {
-                Some(parent) => {
-                    let stretch = Accumulated::stretch(axis, edge.shape[axis], start, gradient);
-                    add(pending, parent, stretch)
-                }
-                None => Ok(()),
+            if let Some(parent) = &edge.node {
+                let stretch = Accumulated::stretch(axis, edge.shape[axis], start, gradient);
+                add(pending, parent, stretch)?;
             }
+            Ok(None)
         }
         Passed::Through(output, gradient) => add_through(pending, &output, gradient),
     }
@@ -440,11 +548,16 @@ fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Acc
 }
 
 /// Goes on behind an output that was computed again, in the graph.
-fn add_through<B: Backend>(pending: &mut Frontier<B>, output: &Tensor<B>, gradient: Tensor<B>) -> Result<()> {
-    match output.graph_node() {
-        Some(again) => add(pending, again, Accumulated::whole(gradient)),
-        None => Ok(()),
+fn add_through<B: Backend>(
+    pending: &mut Frontier<B>,
+    output: &Tensor<B>,
+    gradient: Tensor<B>,
+) -> Result<Option<Arc<Node<B>>>> {
+    let again = output.graph_node();
+    if let Some(again) = again {
+        add(pending, again, Accumulated::whole(gradient))?;
     }
+    Ok(again.cloned())
 }
 
 /// The gradients that a rule gives, one for each input, in order; none where the input has no need of one.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use polygrad_core::communicator::{Communicator, Threads};
-use polygrad_core::{ErrorKind, Result};
-use polygrad_data::{DataLoader, DataLoaderConfig};
+use polygrad_core::{ErrorKind, HostTensor, Result, Shape};
+use polygrad_data::{DataLoader, DataLoaderConfig, Dataset};
 use polygrad_nn::optim::{AdamConfig, EmaConfig, LAMBConfig, Optimizer};
 use polygrad_nn::{BatchNorm1d, Dropout, Linear, Module, Param, ReLU, Sequential, StateDict, loss::cross_entropy};
 use polygrad_tensor::{Device, Tensor, manual_seed};
@@ -297,6 +297,27 @@ fn a_loss_that_is_no_number_is_seen_by_all() {
     });
     assert_eq!(errors[0], errors[1]);
     assert!(errors[0].contains("the loss is NaN at step 1"), "{}", errors[0]);
+}
+
+#[test]
+fn a_rank_whose_data_differ_in_one_value_is_named() {
+    let errors = ranks(3, |group| {
+        let mut values = vec![0.5_f32; 40];
+        if group.rank() == 2 {
+            values[31] = 0.500_000_1;
+        }
+        let points = HostTensor::new(Shape::from([20, 2]), values).unwrap();
+        let labels = HostTensor::new(Shape::from([20]), vec![1_i64; 20]).unwrap();
+        let loader = DataLoaderConfig::new(points.zip(labels).unwrap()).batch_size(4);
+        let mut trainer = trainer(TrainerConfig::epochs(1), &group, false);
+        trainer
+            .fit(&loader.build(&device()).unwrap(), None)
+            .unwrap_err()
+            .to_string()
+    });
+    for error in errors {
+        assert!(error.contains("rank 2 has other data than rank 0"), "{error}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::cargo;
 
-pub(crate) use peers::setup;
+pub(crate) use peers::{built, setup};
 
 /// The workload that is the time of a build, which `polygrad bench` cannot measure.
 const BUILD: &str = "build";

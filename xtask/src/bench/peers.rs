@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::cargo;
 use crate::pytorch::Python;
 use crate::torch::quoted;
-use crate::{cache, torch};
+use crate::{cache, packages, torch};
 
 /// Pinned in `benches/peers/jax.txt`.
 const JAX: &str = "jax-0.10.2";
@@ -126,7 +126,10 @@ fn copied(script: &str) -> Result<PathBuf, String> {
 }
 
 /// A Rust program in the cache, built from its folder by its own lock.
-fn built(name: &str, environment: &[(String, String)]) -> Result<PathBuf, String> {
+///
+/// # Errors
+/// When it cannot be built or copied.
+pub(crate) fn built(name: &str, environment: &[(String, String)]) -> Result<PathBuf, String> {
     let folder = cargo::checkout().join("benches/peers").join(name);
     let target = cargo::checkout().join("target/peers");
     eprintln!("building {}", folder.display());
@@ -157,30 +160,7 @@ fn built(name: &str, environment: &[(String, String)]) -> Result<PathBuf, String
 
 /// A Python with JAX: what a shell starts it with.
 fn jax() -> Result<String, String> {
-    let folder = cache::folder()?.join(JAX);
-    if !folder.exists() {
-        let part = PathBuf::from(format!("{}.part", folder.display()));
-        if part.exists() {
-            fs::remove_dir_all(&part).map_err(|e| format!("cannot delete {}: {e}", part.display()))?;
-        }
-        eprintln!("fetching {JAX} with pip");
-        let fix =
-            "\n  fix: JAX is fetched for CPython 3.11 on Linux on x86-64; it needs python3 with pip and a network";
-        let options = "-m pip install --quiet --no-deps --only-binary=:all: --require-hashes --root-user-action=ignore";
-        let status = Command::new("python3")
-            .args(options.split(' '))
-            .arg("-r")
-            .arg(cargo::checkout().join("benches/peers/jax.txt"))
-            .arg("--target")
-            .arg(&part)
-            .status();
-        match status {
-            Ok(status) if status.success() => {}
-            Ok(status) => return Err(format!("pip ended with {status}{fix}")),
-            Err(error) => return Err(format!("python3 cannot be started: {error}{fix}")),
-        }
-        fs::rename(&part, &folder).map_err(|e| format!("cannot finish {}: {e}", folder.display()))?;
-    }
+    let folder = packages::listed("benches/peers/jax.txt", JAX)?;
     Ok(format!(
         "PYTHONPATH={} exec python3 -s",
         quoted(&folder.display().to_string())

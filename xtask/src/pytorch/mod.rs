@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cargo;
-use crate::packages::{Package, download, unpack};
+use crate::packages::{Package, download, install_list, unpack};
 use crate::{cache, torch};
 
 /// Changes with what is in the folder.
@@ -135,24 +135,7 @@ fn make(folder: &Path) -> Result<(), String> {
         unpack(package, &file, &part).map_err(|e| format!("cannot unpack {}: {e}", file.display()))?;
     }
     stubs::write(&part.join("torch/lib"))?;
-    let list = cargo::checkout().join("scripts/onnx_judges.txt");
-    let mut pip = Command::new("python3");
-    pip.args(
-        "-m pip install --quiet --no-deps --only-binary=:all: --require-hashes --root-user-action=ignore".split(' '),
-    )
-    .arg("-r")
-    .arg(&list)
-    .arg("--target")
-    .arg(&part);
-    let status = pip
-        .status()
-        .map_err(|e| format!("python3 cannot be started: {e}\n  fix: {FIX}"))?;
-    if !status.success() {
-        return Err(format!(
-            "pip could not fetch what {} names: {status}\n  fix: {FIX}",
-            list.display()
-        ));
-    }
+    install_list("scripts/onnx_judges.txt", &part, FIX)?;
     let finish = || {
         fs::rename(&part, folder)?;
         fs::remove_dir_all(&downloads)

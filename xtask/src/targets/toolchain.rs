@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::cache;
+use crate::debian::output;
+use crate::{cache, debian};
 
 /// Debian's packages of one version of the compiler, its library as source, and what the compiler links to. Their names carry no version but
 /// for one, which is found by what depends on it.
@@ -70,10 +71,7 @@ fn debian(target: &str) -> Result<PathBuf, String> {
     if folder.exists() {
         return Ok(folder);
     }
-    let fix = format!("fix: rustup target add {target}");
-    let part = folder.with_extension("part");
-    let _ = fs::remove_dir_all(&part);
-    fs::create_dir_all(&part).map_err(|error| format!("cannot create {}: {error}", part.display()))?;
+    let fix = format!("rustup target add {target}");
     println!("fetching Debian's Rust compiler for other targets (140 MB; 760 MB unpacked)");
     let library = output(Command::new("apt-cache").args(["depends", "libstd-rust-web-dev"]))
         .ok()
@@ -82,30 +80,7 @@ fn debian(target: &str) -> Result<PathBuf, String> {
                 .find(|word| word.starts_with("libstd-rust-web-1"))
                 .map(str::to_owned)
         })
-        .ok_or_else(|| format!("this machine has no Debian package libstd-rust-web-dev\n  {fix}"))?;
-    let mut fetch = Command::new("apt-get");
-    fetch.arg("download").args(PACKAGES).arg(library).current_dir(&part);
-    output(&mut fetch).map_err(|reason| format!("{reason}\n  {fix}"))?;
-    let entries = fs::read_dir(&part).map_err(|error| format!("cannot read {}: {error}", part.display()))?;
-    let root = part.join("root");
-    for package in entries.flatten().map(|entry| entry.path()) {
-        output(Command::new("dpkg").arg("-x").arg(&package).arg(&root))?;
-    }
-    fs::rename(&root, &folder).map_err(|error| format!("cannot move {} into place: {error}", root.display()))?;
-    let _ = fs::remove_dir_all(&part);
+        .ok_or_else(|| format!("this machine has no Debian package libstd-rust-web-dev\n  fix: {fix}"))?;
+    debian::unpack(&[&PACKAGES[..], &[&library]].concat(), &folder, &fix)?;
     Ok(folder)
-}
-
-/// What a command printed.
-fn output(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("{name} could not be started: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let reason = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{name} ended with {}: {}", output.status, reason.trim()))
 }

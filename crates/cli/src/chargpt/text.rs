@@ -1,13 +1,14 @@
 //! A text as tokens, one for each character.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use polygrad::Device;
-use polygrad::data::{DataLoader, DataLoaderConfig};
+use polygrad::data::{DataLoader, DataLoaderConfig, Dataset};
 use polygrad::nn::open_file;
 
 use super::Settings;
@@ -28,6 +29,30 @@ const EVALUATED: usize = 64;
 pub(crate) struct Text {
     characters: String,
     tokens: Arc<Vec<i64>>,
+}
+
+/// So many sequences of a text, by their numbers.
+struct Sequences {
+    count: usize,
+    tokens: Arc<Vec<i64>>,
+}
+
+impl Dataset for Sequences {
+    type Item = usize;
+
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn example(&self, index: usize) -> polygrad::Result<usize> {
+        Ok(index)
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        self.tokens.hash(&mut hasher);
+        Some(hasher.finish())
+    }
 }
 
 impl Text {
@@ -98,7 +123,11 @@ impl Text {
             (window(begin), window(begin + 1))
         };
         let tokens = Arc::clone(&self.tokens);
-        let train = DataLoaderConfig::new((0..end / context).collect::<Vec<usize>>())
+        let sequences = Sequences {
+            count: end / context,
+            tokens: Arc::clone(&self.tokens),
+        };
+        let train = DataLoaderConfig::new(sequences)
             .batch_size(settings.training.batch_size)
             .seed(settings.training.seed)
             .transform(move |_, rng| Ok(at(&tokens, rng.below(end - context))))

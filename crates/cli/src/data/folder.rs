@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use polygrad::data::{Dataset as _, Image, ImageFolder, random_split};
+use polygrad::data::{Dataset as _, ImageFolder, random_split};
 
 use super::files::{Dataset, Split};
 use crate::failure::{Failure, Result, Shown};
@@ -41,8 +41,8 @@ pub(crate) fn load(path: &Path, size: usize, seed: u64) -> Result<Dataset> {
         }
         return Ok(Dataset {
             classes: train.classes().to_vec(),
-            train: split(Arc::new(train), None, size),
-            test: split(Arc::new(test), None, size),
+            train: split(&Arc::new(train), None, size)?,
+            test: split(&Arc::new(test), None, size)?,
         });
     }
     let all = Arc::new(ImageFolder::open(path)?);
@@ -53,29 +53,32 @@ pub(crate) fn load(path: &Path, size: usize, seed: u64) -> Result<Dataset> {
     }
     let indices: Vec<usize> = (0..all.len()).collect();
     let [train, test] = random_split(indices, [all.len() - fifth, fifth], seed)?;
-    let part = |indices: &[usize]| split(Arc::clone(&all), Some(indices.to_vec()), size);
+    let part = |indices: &[usize]| split(&all, Some(indices.to_vec()), size);
     Ok(Dataset {
         classes: all.classes().to_vec(),
-        train: part(train.indices()),
-        test: part(test.indices()),
+        train: part(train.indices())?,
+        test: part(test.indices())?,
     })
 }
 
 /// The images at `indices`, or all.
-fn split(folder: Arc<ImageFolder>, indices: Option<Vec<usize>>, size: usize) -> Split {
+fn split(folder: &Arc<ImageFolder>, indices: Option<Vec<usize>>, size: usize) -> polygrad::Result<Split> {
     let indices = indices.unwrap_or_else(|| (0..folder.len()).collect());
     let labels: Vec<usize> = indices.iter().map(|&index| folder.files()[index].1).collect();
-    let images = indices.map(move |index| -> polygrad::Result<Image> { folder.example(index)?.0.resize(size, size) });
-    Split {
+    let images = Arc::clone(folder).subset(indices)?;
+    let images = images.map(move |(image, _)| image.resize(size, size));
+    Ok(Split {
         images: Arc::new(images),
         labels: Arc::new(labels),
         shape: [3, size, size],
         workers: WORKERS,
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use polygrad::data::Image;
+
     use super::*;
     use crate::data::testing::scratch;
 

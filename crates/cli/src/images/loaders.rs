@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use polygrad::Device;
+use polygrad::backend::HostTensor;
 use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Normalize};
+use polygrad::{Device, Shape};
 
 use super::config::{Config, Input};
 use crate::data::files::Split;
@@ -20,8 +21,10 @@ const EVALUATED: usize = 250;
 /// Settings that make no sense.
 pub(crate) fn training(split: &Split, config: &Config, device: &Device) -> Result<DataLoader<Batch>> {
     let (normalize, mirror) = (normalize(&config.input)?, config.mirror);
-    let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(Arc::clone(&split.labels))?);
-    let images = images
+    let labels: Vec<i64> = split.labels.iter().map(|&label| label as i64).collect();
+    // Of a tensor it is known whether it is the same in other processes.
+    let labels = HostTensor::new(Shape::from([labels.len()]), labels)?;
+    let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(labels)?)
         .batch_size(config.training.batch_size)
         .shuffle(config.training.seed)
         .workers(split.workers);

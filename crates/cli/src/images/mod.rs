@@ -16,7 +16,9 @@ use std::path::Path;
 use polygrad::data::DataLoader;
 use polygrad::nn::Sequential;
 use polygrad::train::{Row, Trainer, TrainerConfig};
-use polygrad::{Device, Tensor};
+use polygrad::{DType, Device, Tensor};
+use polygrad_onnx::graph::Dim;
+use polygrad_onnx::{self as onnx, Export};
 
 use crate::args::Train;
 use crate::data::files::Dataset;
@@ -173,15 +175,12 @@ impl Exported for Config {
         name(self.model)
     }
 
-    fn input(&self) -> Result<(&'static str, Vec<usize>)> {
+    fn export(&self, batch: Dim) -> Result<Export> {
         let Input {
             channels, rows, cols, ..
         } = self.input;
-        Ok(("images", vec![channels, rows, cols]))
-    }
-
-    fn output(&self) -> &'static str {
-        "logits"
+        let images = onnx::Input::new("images", DType::F32, (batch, channels, rows, cols));
+        Ok(Export::new([images]).outputs(["logits"]))
     }
 
     fn answer(&self, model: &Sequential, x: &Tensor) -> polygrad::Result<Tensor> {

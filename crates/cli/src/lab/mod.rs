@@ -7,6 +7,7 @@ mod check;
 mod plan;
 mod profile;
 mod returns;
+mod trace;
 
 pub(crate) use args::Command;
 

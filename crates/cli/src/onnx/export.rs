@@ -1,8 +1,7 @@
 //! `polygrad export`: a trained model as an ONNX file.
 
-use polygrad::DType;
 use polygrad_onnx::graph::{Dim, Graph};
-use polygrad_onnx::{Export, ExportOnnx, Input, Opset};
+use polygrad_onnx::{ExportOnnx, Opset};
 
 use super::Exported;
 use crate::args::ExportRun;
@@ -11,7 +10,7 @@ use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::trained::Trained;
-use crate::{images, rl, run, table, trained};
+use crate::{chargpt, images, rl, run, table, trained};
 
 /// Writes the model of a run as an ONNX file, which has been compared with the model.
 ///
@@ -27,8 +26,8 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
     match run::kind(&args.run)? {
         Kind::Images => export::<images::config::Config>(args),
         Kind::Table => export::<table::Settings>(args),
+        Kind::Chargpt => export::<chargpt::Settings>(args),
         Kind::Rl => rl::export::command(args),
-        kind @ Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl])),
     }
 }
 
@@ -64,11 +63,8 @@ pub(crate) fn batch(dynamic: bool) -> Dim {
 ///
 /// # Errors
 /// Those of the export.
-pub(super) fn record<T: Exported>(trained: &Trained<T>, opset: Opset, dynamic: bool) -> Result<Graph> {
+pub(crate) fn record<T: Exported>(trained: &Trained<T>, opset: Opset, dynamic: bool) -> Result<Graph> {
     let (config, model) = (&trained.config, &trained.model);
-    let (name, extents) = config.input()?;
-    let extents = std::iter::once(batch(dynamic)).chain(extents.into_iter().map(Dim::Fixed));
-    let input = Input::new(name, DType::F32, extents.collect::<Vec<_>>());
-    let export = Export::new([input]).outputs([config.output()]).opset(opset);
+    let export = config.export(batch(dynamic))?.opset(opset);
     Ok(model.record_onnx(&export, |x| config.answer(model, &x[0]))?)
 }

@@ -12,23 +12,22 @@ use std::path::Path;
 
 pub(crate) use input::Given;
 use polygrad::{ErrorKind, Tensor};
+use polygrad_onnx::Export;
+use polygrad_onnx::graph::Dim;
 
 use crate::failure::{Failure, Result};
 use crate::task::Task;
 
-/// Runs whose model is a graph from one input to one output.
+/// Runs whose model is a graph from one input to one output, each with the batch as its first extent.
 pub(crate) trait Exported: Task {
     /// What the network is called.
     fn network(&self) -> String;
 
-    /// The name of the input, and the extents of one example.
+    /// The input, of so many examples, and the name of the output.
     ///
     /// # Errors
     /// Settings that do not say.
-    fn input(&self) -> Result<(&'static str, Vec<usize>)>;
-
-    /// The name of the output.
-    fn output(&self) -> &'static str;
+    fn export(&self, batch: Dim) -> Result<Export>;
 
     /// The output for a batch.
     ///

@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
-use crate::{images, rl, run, table, trained};
+use crate::{chargpt, images, rl, run, table, trained};
 
 /// A line with names of the file.
 fn line(text: &str) {
@@ -34,15 +34,11 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
         _ if path.is_dir() => match run::kind(path)? {
             Kind::Images => run::<images::config::Config>(path, args)?,
             Kind::Table => run::<table::Settings>(path, args)?,
+            Kind::Chargpt => run::<chargpt::Settings>(path, args)?,
             Kind::Rl => {
                 let trained = trained::load::<rl::Settings>(path, Some("cpu"), None)?;
                 line(&rl::export::summary(&trained)?);
                 graph(&rl::export::record(&trained, Opset::default(), true)?, args)?;
-            }
-            kind @ Kind::Chargpt => {
-                return Err(kind
-                    .unfit(path, &[Kind::Images, Kind::Table, Kind::Rl])
-                    .then("`polygrad show RUN/model.safetensors` lists its tensors"));
             }
         },
         Some("onnx") => {

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use hmac_sha256::Hash;
+use polygrad::backend::HostTensor;
 use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
-use polygrad::{Device, Error};
+use polygrad::{Device, Error, Shape};
 
 use super::settings::{Goal, Settings, whole};
 use crate::failure::{Failure, Result, Shown};
@@ -152,24 +153,23 @@ impl Settings {
             );
         }
         let targets = targets.into_iter().flatten();
-        let (size, seed) = (self.training.batch_size, self.training.seed);
-        Ok(match self.goal {
+        // Of a tensor it is known whether it is the same in other processes.
+        let targets = match self.goal {
             Goal::Classify { .. } => {
-                let labels: Vec<usize> = targets.map(|label| label as usize).collect();
-                of(DataLoaderConfig::new(features.zip(labels)?), training, size, seed).build(device)?
+                let labels: Vec<i64> = targets.map(|label| label as i64).collect();
+                HostTensor::new(Shape::from([labels.len()]), labels)?
             }
             _ => {
-                let numbers: Vec<[f32; 1]> = targets.map(|x| [x as f32]).collect();
-                of(DataLoaderConfig::new(features.zip(numbers)?), training, size, seed).build(device)?
+                let numbers: Vec<f32> = targets.map(|x| x as f32).collect();
+                HostTensor::new(Shape::from([numbers.len(), 1]), numbers)?
             }
-        })
-    }
-}
-
-fn of<T: Send + 'static>(loader: DataLoaderConfig<T>, training: bool, size: usize, seed: u64) -> DataLoaderConfig<T> {
-    match training {
-        true => loader.batch_size(size).shuffle(seed),
-        false => loader.batch_size(EVALUATED),
+        };
+        let loader = DataLoaderConfig::new(features.zip(targets)?);
+        let loader = match training {
+            true => loader.batch_size(self.training.batch_size).shuffle(self.training.seed),
+            false => loader.batch_size(EVALUATED),
+        };
+        Ok(loader.build(device)?)
     }
 }
 

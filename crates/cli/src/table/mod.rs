@@ -7,12 +7,13 @@ mod settings;
 
 use std::path::Path;
 
-use polygrad::Device;
-use polygrad::Tensor;
 use polygrad::data::DataLoader;
 use polygrad::nn::loss::{cross_entropy, mse_loss};
 use polygrad::nn::{Linear, Module, ReLU, Sequential};
 use polygrad::train::{Accuracy, MeanAbsoluteError, RootMeanSquaredError, Row, Step, Trainer, TrainerConfig};
+use polygrad::{DType, Device, Tensor};
+use polygrad_onnx::graph::Dim;
+use polygrad_onnx::{Export, Input};
 
 use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
@@ -244,15 +245,13 @@ impl Exported for Settings {
         "mlp".to_owned()
     }
 
-    fn input(&self) -> Result<(&'static str, Vec<usize>)> {
-        Ok(("features", vec![self.encoder()?.width()]))
-    }
-
-    fn output(&self) -> &'static str {
-        match self.goal {
+    fn export(&self, batch: Dim) -> Result<Export> {
+        let output = match self.goal {
             Goal::Regress { .. } => "prediction",
             _ => "logits",
-        }
+        };
+        let features = Input::new("features", DType::F32, (batch, self.encoder()?.width()));
+        Ok(Export::new([features]).outputs([output]))
     }
 
     /// Numbers are in the target's units, and f32: `predict` computes these in f64.

@@ -16,5 +16,7 @@ mod plan;
 mod profile;
 mod resume;
 mod rl;
+#[cfg(feature = "serve")]
+mod serve;
 mod table;
 mod tui;

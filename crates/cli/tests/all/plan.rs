@@ -70,6 +70,7 @@ fn what_makes_no_sense_is_refused() {
         ("plan cnn --bandwidth 10", "such as 10Gbit"),
         ("plan cnn --latency 1h", "such as 50us"),
         ("plan cnn --parallel gloo --ranks 8", "cannot be used with"),
+        ("plan cnn --trace steps.json", "--parallel"),
     ] {
         let ended = scene.run(line);
         assert!(

@@ -14,6 +14,9 @@ use crate::stream::Stream;
 /// What gives the batches of an epoch from a state on.
 pub(super) type Source<T> = Arc<dyn Fn(&Plan, LoaderState) -> Result<Batches<T>> + Send + Sync>;
 
+/// What is known of the examples.
+pub(super) type Fingerprint = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
+
 /// More examples than this have no order of chance.
 const LONGEST: u64 = 1 << 32;
 
@@ -40,6 +43,7 @@ const LONGEST: u64 = 1 << 32;
 pub struct DataLoaderConfig<T> {
     source: Source<Vec<Example<T>>>,
     length: Option<usize>,
+    fingerprint: Fingerprint,
     plan: Plan,
     seed: u64,
     workers: usize,
@@ -50,22 +54,25 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
     /// Batches of one example each, in the dataset's order, made by the thread that asks for them.
     pub fn new(dataset: impl Dataset<Item = T> + 'static) -> Self {
         let dataset = Arc::new(dataset);
-        let length = dataset.len();
+        let (length, known) = (dataset.len(), Arc::clone(&dataset));
         Self::with_source(
             Arc::new(move |plan, state| Ok(plan.of_dataset(&dataset, state))),
             Some(length),
+            Arc::new(move || known.fingerprint()),
         )
     }
 
     /// The same, of a stream.
     pub fn from_stream(stream: impl Stream<Item = T> + 'static) -> Self {
-        Self::with_source(Arc::new(move |plan, state| plan.of_stream(&stream, state)), None)
+        let source = move |plan: &Plan, state| plan.of_stream(&stream, state);
+        Self::with_source(Arc::new(source), None, Arc::new(|| None))
     }
 
-    fn with_source(source: Source<Vec<Example<T>>>, length: Option<usize>) -> Self {
+    fn with_source(source: Source<Vec<Example<T>>>, length: Option<usize>, fingerprint: Fingerprint) -> Self {
         Self {
             source,
             length,
+            fingerprint,
             plan: Plan {
                 batch_size: 1,
                 drop_last: false,
@@ -168,6 +175,7 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         DataLoaderConfig {
             source: then(self.source, f),
             length: self.length,
+            fingerprint: self.fingerprint,
             plan: self.plan,
             seed: self.seed,
             workers: self.workers,
@@ -220,6 +228,7 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
             }),
             plan: Mutex::new(self.plan),
             length: self.length,
+            fingerprint: self.fingerprint,
             workers: self.workers,
             prefetch: self.prefetch.unwrap_or(2 * self.workers).max(1),
             state: Mutex::new(LoaderState {

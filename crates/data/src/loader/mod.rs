@@ -34,6 +34,7 @@ pub struct DataLoader<T> {
     plan: Mutex<Plan>,
     source: config::Source<T>,
     length: Option<usize>,
+    fingerprint: config::Fingerprint,
     workers: usize,
     prefetch: usize,
     state: Mutex<LoaderState>,
@@ -58,6 +59,12 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Examples in an epoch, those of all ranks; `None` for a stream.
     pub fn examples(&self) -> Option<usize> {
         self.length
+    }
+
+    /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) gives, of all ranks' examples and without transforms; `None` for a stream.
+    /// Each call computes it.
+    pub fn fingerprint(&self) -> Option<u64> {
+        (self.fingerprint)()
     }
 
     /// Examples in each batch but perhaps the last one.

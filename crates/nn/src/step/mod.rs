@@ -112,10 +112,10 @@ where
         let Some(loss) = outputs.into_iter().next() else {
             return Err(Error::invalid("a loss function gave no tensor"));
         };
-        let gradients = loss.backward()?;
-        if let Some(sync) = &self.sync {
-            sync.ready(&seen[0], &gradients)?;
-        }
+        let gradients = match &self.sync {
+            Some(sync) => sync.backward(&loss)?,
+            None => loss.backward()?,
+        };
         Ok((seen, gradients))
     }
 

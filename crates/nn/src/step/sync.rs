@@ -1,12 +1,28 @@
 //! What happens to gradients between the backward pass and the optimizer.
 
-use polygrad_tensor::{AnyBackend, Backend, Gradients, Result, Tensor};
+use std::sync::Arc;
 
-/// Makes the gradients of several processes those of one: what stands between the backward pass and the optimizer where a model is trained by more
-/// than one. `DataParallel` of polygrad-train is one.
+use polygrad_tensor::{AnyBackend, Backend, BackwardOptions, Gradients, Result, Tensor};
+
+/// Makes the gradients of several processes those of one: what stands between the backward pass and the optimizer where a model is trained
+/// by more than one. `DataParallel` of polygrad-train is one.
+///
+/// All but [`finish`](Self::finish) runs as a part of the backward pass: a captured step records it. What is done with values has to be in
+/// [calls](polygrad_core::program::call), which a replay makes as soon as their gradients are ready.
 pub trait GradientSync<B: Backend = AnyBackend>: Send + Sync {
-    /// Is given the loss, outside of the gradient graph, and the gradients. It runs as a part of the backward pass: a captured step records it. What it
-    /// does with values has to be in [calls](polygrad_core::program::call), which are then made as soon as their gradients are ready.
+    /// A backward pass begins; one before it may have failed. Default: nothing.
+    fn begin(&self) {}
+
+    /// Is given the gradient of a leaf, after its [place](polygrad_tensor::GradId), as soon as nothing more is added to it. Default: it waits
+    /// for [`ready`](Self::ready).
+    ///
+    /// # Errors
+    /// Whatever goes wrong.
+    fn gradient(&self, _leaf: u64, _gradient: &Tensor<B>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Is given the loss, outside of the gradient graph, and all gradients.
     ///
     /// # Errors
     /// Whatever goes wrong.
@@ -17,4 +33,19 @@ pub trait GradientSync<B: Backend = AnyBackend>: Send + Sync {
     /// # Errors
     /// Whatever goes wrong.
     fn finish(&self, gradients: Gradients<B>) -> Result<Gradients<B>>;
+}
+
+impl<B: Backend> dyn GradientSync<B> {
+    /// The backward pass of a loss, which tells of it: what a [`TrainStep`](crate::TrainStep) does.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::backward`], and of what is told.
+    pub fn backward(self: &Arc<Self>, loss: &Tensor<B>) -> Result<Gradients<B>> {
+        self.begin();
+        let sync = Arc::clone(self);
+        let options = BackwardOptions::default().hook(move |leaf, gradient| sync.gradient(leaf, gradient));
+        let gradients = loss.backward_with(&options)?;
+        self.ready(&loss.detach(), &gradients)?;
+        Ok(gradients)
+    }
 }

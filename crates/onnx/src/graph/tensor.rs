@@ -35,6 +35,15 @@ impl HostBytes for FileBytes {
     }
 }
 
+/// A tensor's memory as bytes of its own.
+struct Shared(HostTensor);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
 impl Literal {
     /// Values of an element type that may be narrower than their dtype.
     ///
@@ -59,6 +68,15 @@ impl Literal {
     /// The values, in the dtype that holds the elements ([`ElementType::dtype`]).
     pub fn host(&self) -> &HostTensor {
         &self.host
+    }
+
+    /// Values from their little-endian bytes, packed where they are narrower than a byte; without a copy where they are aligned and no
+    /// wider dtype holds them.
+    ///
+    /// # Errors
+    /// When the number of bytes does not fit, or no dtype holds the elements or one of their values.
+    pub fn from_wire(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Self> {
+        from_raw(element, shape, bytes)
     }
 
     /// Reads a serialized `TensorProto`: its name and what it holds.
@@ -210,6 +228,14 @@ impl Literal {
         wire_len(self.element, self.host.shape()).unwrap_or(0)
     }
 
+    /// The bytes of [`Literal::from_wire`], without a copy where no wider dtype holds the elements.
+    pub fn to_wire(&self) -> Bytes {
+        if cfg!(target_endian = "big") || self.element.is_widened() {
+            return self.wire_bytes().into();
+        }
+        Bytes::from_owner(Shared(self.host.clone()))
+    }
+
     /// The values as the file has them.
     pub(super) fn wire_bytes(&self) -> Vec<u8> {
         let integers = || {
@@ -334,11 +360,15 @@ fn from_raw(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Literal>
         }
         _ => {
             let dtype = element.dtype()?;
-            let aligned = (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
-            if aligned && cfg!(target_endian = "little") {
-                HostTensor::from_shared(dtype, shape, Arc::new(FileBytes(bytes)))
-            } else {
-                HostTensor::from_bytes(dtype, shape, &little_endian(bytes.to_vec(), dtype.size()))
+            let is_aligned = |bytes: &Bytes| (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
+            let ready = match is_aligned(&bytes) && cfg!(target_endian = "little") {
+                true => bytes,
+                // What is allocated is aligned but on the strangest of machines.
+                false => little_endian(bytes.to_vec(), dtype.size()).into(),
+            };
+            match is_aligned(&ready) {
+                true => HostTensor::from_shared(dtype, shape, Arc::new(FileBytes(ready))),
+                false => HostTensor::from_bytes(dtype, shape, &ready),
             }
         }
     }?;

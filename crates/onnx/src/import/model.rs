@@ -261,7 +261,16 @@ impl OnnxModel {
     /// # Errors
     /// When there are too few or too many, one does not have the dtype or shape that the file says, or a node fails: the error names it.
     pub fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
-        let mut given = inputs.iter();
+        self.run_ordered(inputs.iter().map(|tensor| tensor.clone().into()))
+    }
+
+    /// [`OnnxModel::forward`] on values of any kind.
+    ///
+    /// # Errors
+    /// As [`OnnxModel::forward`].
+    pub fn run_ordered(&self, inputs: impl ExactSizeIterator<Item = Value>) -> Result<Outputs> {
+        let count = inputs.len();
+        let mut given = inputs;
         let mut dims = Dims::new();
         let mut values = Given::new();
         for &id in &self.body.inputs {
@@ -270,13 +279,13 @@ impl OnnxModel {
                 values.push(None);
                 continue;
             }
-            let Some(tensor) = given.next() else {
-                return Err(self.wrong_count(inputs.len()));
+            let Some(value) = given.next() else {
+                return Err(self.wrong_count(count));
             };
-            values.push(Some(fit(tensor.clone().into(), info, &mut dims)?));
+            values.push(Some(fit(value, info, &mut dims)?));
         }
         if given.next().is_some() {
-            return Err(self.wrong_count(inputs.len()));
+            return Err(self.wrong_count(count));
         }
         self.execute(values)
     }

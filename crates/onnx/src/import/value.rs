@@ -139,7 +139,7 @@ impl Value {
     }
 
     /// The tensor on the host, with its element type.
-    pub(crate) fn literal(&self) -> Result<Literal> {
+    pub fn literal(&self) -> Result<Literal> {
         match &self.0 {
             Kind::Tensor(tensor, element) => Literal::new(*element, tensor.to_host()?),
             Kind::Host(host) => Ok(host.literal.clone()),

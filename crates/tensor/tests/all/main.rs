@@ -9,4 +9,5 @@ mod edges;
 mod errors;
 mod flops;
 mod gradcheck;
+mod hooks;
 mod values;

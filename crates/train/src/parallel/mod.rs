@@ -6,13 +6,14 @@ mod queue;
 mod same;
 mod sharded;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use polygrad_core::communicator::Communicator;
 use polygrad_core::program::{Call, call};
 use polygrad_core::{DType, Error, ErrorKind, Result};
 use polygrad_nn::{GradientSync, Module, Param};
-use polygrad_tensor::{Gradients, Tensor, no_grad};
+use polygrad_tensor::{GradId, Gradients, Tensor, no_grad};
 
 use bucket::{Add, Bucket, Member, Round};
 use queue::Queue;
@@ -26,8 +27,9 @@ const BUCKET_BYTES: usize = 1 << 20;
 
 /// Sums up the gradients of all ranks, which each have a part of the batch, while the backward pass still computes others.
 ///
-/// Gradients are sent in buckets, those of the last layers first. In a captured step a bucket is sent as soon as its gradients are
-/// there; in a step that is not captured, at the end of the backward pass. Sums are made in f32, or in f64 for parameters of f64.
+/// Gradients are sent in buckets, those of the last layers first, each as soon as its gradients are there and those before it are sent. In a
+/// step that is not captured, with a [checkpoint](polygrad_tensor::checkpoint()) in its graph, none is sent before the last segment has been
+/// computed again: it might use any parameter. Sums are made in f32, or in f64 for parameters of f64.
 ///
 /// Every rank has to have the same parameters with the same values, and to take the same steps. A [`Trainer`](crate::Trainer) does all of this by
 /// [`TrainerConfig::parallel`](crate::TrainerConfig::parallel); a loop of one's own gives it to [`TrainStep::gradient_sync`](polygrad_nn::TrainStep::gradient_sync):
@@ -76,6 +78,18 @@ pub struct DataParallel {
     round: Arc<Mutex<Round>>,
     /// A recording has to find the same call again.
     calls: Mutex<Vec<Known>>,
+    pass: Mutex<Pass>,
+}
+
+/// A backward pass that runs.
+#[derive(Default)]
+struct Pass {
+    /// The bucket of each parameter's gradient, and its place there.
+    places: HashMap<u64, (usize, usize)>,
+    /// The gradients of the buckets that are not sent.
+    found: Vec<Vec<Option<Tensor>>>,
+    /// How many buckets are sent, the first ones.
+    sent: usize,
 }
 
 /// What sends a bucket, of which these members have a gradient.
@@ -131,6 +145,7 @@ impl DataParallel {
             names,
             round: Arc::new(Mutex::new(round)),
             calls: Mutex::default(),
+            pass: Mutex::default(),
         })
     }
 
@@ -151,6 +166,10 @@ impl DataParallel {
 
     fn queue(&self) -> RwLockReadGuard<'_, Queue> {
         self.queue.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass(&self) -> MutexGuard<'_, Pass> {
+        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many buckets there are.
@@ -257,9 +276,47 @@ fn buckets(params: &[Param], bytes: usize) -> Vec<Arc<Bucket>> {
 }
 
 impl GradientSync for DataParallel {
+    fn begin(&self) {
+        let members = |bucket: &Arc<Bucket>| {
+            (0..bucket.members.len())
+                .map(|i| (bucket.number, i))
+                .collect::<Vec<_>>()
+        };
+        let places = self.buckets.iter().flat_map(members);
+        let id = |(bucket, i): (usize, usize)| self.params[self.buckets[bucket].members[i].param].grad_id();
+        *self.pass() = Pass {
+            places: places.filter_map(|place| Some((id(place)?, place))).collect(),
+            found: self
+                .buckets
+                .iter()
+                .map(|bucket| vec![None; bucket.members.len()])
+                .collect(),
+            sent: 0,
+        };
+    }
+
+    fn gradient(&self, leaf: u64, gradient: &Tensor) -> Result<()> {
+        let pass = &mut *self.pass();
+        // Of others than parameters it will be said that they are unknown.
+        if let Some(&(bucket, member)) = pass.places.get(&leaf) {
+            pass.found[bucket][member] = Some(gradient.clone());
+        }
+        // All ranks send them in the same order. The last one has the loss with it.
+        while let Some(bucket) = self.buckets.get(pass.sent).filter(|bucket| !bucket.is_last)
+            && pass.found[pass.sent].iter().all(Option::is_some)
+        {
+            let whole = std::mem::take(&mut pass.found[pass.sent]);
+            let values: Vec<_> = whole.iter().flatten().map(Tensor::inner).collect();
+            call(&self.call(bucket, (0..values.len()).collect()), &values)?;
+            pass.sent += 1;
+        }
+        Ok(())
+    }
+
     fn ready(&self, loss: &Tensor, gradients: &Gradients) -> Result<()> {
-        let mut known = 0;
-        for bucket in &self.buckets {
+        let (sent, rest) = self.buckets.split_at(std::mem::take(&mut *self.pass()).sent);
+        let mut known: usize = sent.iter().map(|bucket| bucket.members.len()).sum();
+        for bucket in rest {
             let members = bucket.members.iter().enumerate();
             let found = members.filter_map(|(i, member)| Some((i, gradients.get(&self.params[member.param])?)));
             let (present, mut values): (Vec<usize>, Vec<_>) = found.map(|(i, gradient)| (i, gradient.inner())).unzip();

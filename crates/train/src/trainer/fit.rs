@@ -256,11 +256,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
 
     /// What the loss function gives for a batch, its loss, and the gradients.
     fn learn(&mut self, batch: &T) -> Result<(Step, f64, Gradients)> {
-        let parallel = self.ranks.as_ref().map(|ranks| &*ranks.parallel);
+        let sync = self.ranks.as_ref().map(|ranks| ranks.sync());
         let scaler = self.scaler.as_ref();
-        let (step, gradients) = self
-            .stepper
-            .backward(&self.model, &self.loss, batch, scaler, parallel)?;
+        let (step, gradients) = self.stepper.backward(&self.model, &self.loss, batch, scaler, sync)?;
         if self.ranks.is_some() {
             // That of all ranks comes with their gradients.
             return Ok((step, f64::NAN, gradients));

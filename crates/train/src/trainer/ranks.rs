@@ -6,7 +6,7 @@ use std::sync::Arc;
 use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
 use polygrad_core::{Error, Result};
 use polygrad_data::DataLoader;
-use polygrad_nn::{Checkpoint, Module, SyncGroup, sync_batch_norm};
+use polygrad_nn::{Checkpoint, GradientSync, Module, SyncGroup, sync_batch_norm};
 use polygrad_tensor::{GeneratorState, Gradients};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -94,6 +94,11 @@ impl Ranks {
             pending: Vec::new(),
             examples: 0,
         }
+    }
+
+    /// What a backward pass tells of its gradients.
+    pub(super) fn sync(&self) -> Arc<dyn GradientSync> {
+        Arc::clone(&self.parallel) as _
     }
 
     pub(super) fn communicator(&self) -> Arc<dyn Communicator> {
@@ -208,7 +213,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         );
         let state = train.state();
         let place = (state.seed, state.epoch, state.position);
-        let data = (train.examples(), train.batch_size());
+        let data = (train.examples(), train.batch_size(), train.fingerprint());
         let others = [
             ("other options of its trainer", format!("{options:?}")),
             ("other data", format!("{data:?}")),

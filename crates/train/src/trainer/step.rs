@@ -163,7 +163,7 @@ impl<M: Module + 'static, T: 'static> Stepper<M, T> {
         loss: &Loss<M, T>,
         batch: &T,
         scaler: Option<&GradScaler>,
-        parallel: Option<&DataParallel>,
+        sync: Option<Arc<dyn GradientSync>>,
     ) -> Result<(Step, Gradients)> {
         match (self, scaler) {
             (Self::Written(_), _) => {
@@ -173,11 +173,10 @@ impl<M: Module + 'static, T: 'static> Stepper<M, T> {
                     Some(scaler) => scaler.scale(step.loss)?,
                     None => step.loss,
                 };
-                let seen = loss.detach();
-                let gradients = loss.backward()?;
-                if let Some(parallel) = parallel {
-                    parallel.ready(&seen, &gradients)?;
-                }
+                let gradients = match &sync {
+                    Some(sync) => sync.backward(&loss)?,
+                    None => loss.backward()?,
+                };
                 Ok((detached, gradients))
             }
             (Self::Captured(step, tensors), None) => step.backward(&tensors(batch)),

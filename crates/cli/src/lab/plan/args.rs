@@ -1,5 +1,6 @@
 //! The command line of `polygrad plan`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -52,6 +53,11 @@ pub(crate) struct Plan {
         conflicts_with_all = ["ranks", "bandwidth", "latency", "shard_optimizer"]
     )]
     pub(super) parallel: Option<String>,
+
+    /// Write the steps that were measured together to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing: when rank 0 computed, and
+    /// when gradients were exchanged
+    #[arg(long, value_name = "FILE.json", requires = "parallel")]
+    pub(super) trace: Option<PathBuf>,
 }
 
 /// `10Gbit`, `100 Mbit/s`, `1.25GB`: in bytes per second.

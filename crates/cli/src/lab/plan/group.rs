@@ -7,7 +7,7 @@ use polygrad::DType;
 use polygrad::communicator::{Communicator, HostBuffer, HostSliceMut, Reduction};
 use polygrad::train::Link;
 
-use super::trial::{Times, Trial};
+use super::trial::{Taken, Times, Trial};
 use crate::failure::{Failure, Result};
 
 /// The lengths of the all-reduces that a link is measured by, in bytes: one behind the other, as those of a step are, long ones among short
@@ -27,6 +27,8 @@ pub(super) struct Measured {
     pub(super) alone: Times,
     /// Seconds of a step of all ranks together.
     pub(super) together: f64,
+    /// Those steps, as this rank took them.
+    pub(super) steps: Vec<Taken>,
 }
 
 /// All-reduces, steps of each rank by itself while all others compute, too, and steps of all together, in turn: what disturbs the machine for a
@@ -43,6 +45,7 @@ pub(super) fn measure(
     let buffers = SIZES.iter().map(|&bytes| HostBuffer::new(bytes));
     let mut buffers = buffers.collect::<polygrad::Result<Vec<_>>>()?;
     let (mut sums, mut lone, mut joint) = (vec![Vec::new(); SIZES.len()], Vec::new(), Vec::new());
+    let mut taken = Vec::new();
     while lone.len() < steps {
         for _ in 0..SUMS {
             group.barrier()?;
@@ -51,16 +54,17 @@ pub(super) fn measure(
         }
         for i in 0..=TURN {
             group.barrier()?;
-            let times = alone.step()?;
+            let step = alone.step()?;
             if i > 0 {
-                lone.push(slowest(&**group, &times)?);
+                lone.push(slowest(&**group, &step.times())?);
             }
         }
         for i in 0..=TURN {
             let begin = Instant::now();
-            together.step()?;
+            let step = together.step()?;
             if i > 0 {
                 joint.push(begin.elapsed().as_secs_f64());
+                taken.push(step);
             }
         }
     }
@@ -74,6 +78,7 @@ pub(super) fn measure(
         link: Link::fit(group.size(), &points)?,
         alone: means(&lone)?,
         together: figures[SIZES.len()],
+        steps: taken,
     })
 }
 

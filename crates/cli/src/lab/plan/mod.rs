@@ -3,6 +3,7 @@
 pub(super) mod args;
 mod group;
 mod table;
+mod trace;
 mod trial;
 
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use crate::backend;
 use crate::failure::Result;
 use crate::outcome::Outcome;
 use crate::progress::{say, speak_as};
+use crate::run::atomic::AtomicFile;
+use crate::team::Team;
 use args::Plan;
 use trial::Trial;
 
@@ -53,7 +56,8 @@ fn overlaps(ranks_per_host: usize, threads: usize) -> bool {
 
 fn plan(args: &Plan, case: &Case, device: &Device, threads: usize) -> Result<()> {
     let mut trial = Trial::new(case, device, &alone()?)?;
-    let times = (0..args.steps).map(|_| trial.step()).collect::<Result<Vec<_>>>()?;
+    let times = (0..args.steps).map(|_| Ok(trial.step()?.times()));
+    let times = times.collect::<Result<Vec<_>>>()?;
     let profile = trial.profile(&group::means(&times)?);
     say(&table::profile(&case.name(), args.steps, &profile));
     let link = Link {
@@ -82,6 +86,12 @@ fn test(args: &Plan, case: &Case, device: &Device, threads: usize, group: &Arc<d
         .iter()
         .find_map(|name| std::env::var(name).ok()?.parse().ok());
     let ranks_per_host = args.ranks_per_host.or(local).unwrap_or(group.size());
+    // A file that cannot be written is found out before the work, by all.
+    let mut file = None;
+    Team::of(Some(Arc::clone(group))).share(|| {
+        file = args.trace.as_deref().map(AtomicFile::create).transpose()?;
+        Ok(())
+    })?;
     let mut lone = Trial::new(case, device, &alone()?)?;
     let mut together = Trial::new(case, device, group)?;
     let measured = group::measure(group, &mut lone, &mut together, args.steps)?;
@@ -96,5 +106,8 @@ fn test(args: &Plan, case: &Case, device: &Device, threads: usize, group: &Arc<d
     let prediction = profile.predict(&measured.link, PlanConfig::new(ranks).overlaps(overlaps))?;
     say(&table::predicted(ranks, &prediction, &one));
     say(&table::compared(ranks, &prediction, measured.together));
-    Ok(())
+    match file {
+        Some(file) => trace::trace(&case.name(), ranks, &measured.steps).write(file),
+        None => Ok(()),
+    }
 }

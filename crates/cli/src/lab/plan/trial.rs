@@ -9,7 +9,7 @@ use polygrad::backend::AnyBackend;
 use polygrad::communicator::Communicator;
 use polygrad::nn::{CapturedStep, Forward, GradientSync, Module, TrainStep};
 use polygrad::optim::Optimizer;
-use polygrad::train::{BucketProfile, DataParallel, StepProfile};
+use polygrad::train::{BucketProfile, DataParallel, Span as Sum, StepProfile};
 use polygrad::{Device, Error, Gradients, Result as Computed, Tensor};
 use polygrad_workloads::{Captured, Case, Mode, Prepared, Step};
 
@@ -44,6 +44,32 @@ impl Times {
     }
 }
 
+/// A step: when its parts were done.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    pub(super) begin: Instant,
+    /// Forward and backward pass.
+    pub(super) computed: Instant,
+    /// From then on the optimizer had the gradients of all ranks.
+    pub(super) unpacked: Instant,
+    pub(super) end: Instant,
+    /// Of each bucket.
+    pub(super) sums: Vec<Sum>,
+}
+
+impl Taken {
+    pub(super) fn times(&self) -> Times {
+        let between = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
+        let summed = self.sums.iter().map(|sum| sum.end).fold(self.computed, Instant::max);
+        Times {
+            backward: between(self.begin, self.computed),
+            unpack: between(summed, self.unpacked),
+            optimizer: between(self.unpacked, self.end),
+            ready: self.sums.iter().map(|sum| between(self.begin, sum.ready)).collect(),
+        }
+    }
+}
+
 /// A case that is trained by one of the ranks of a group.
 pub(super) struct Trial {
     prepared: Prepared<AnyBackend>,
@@ -53,7 +79,7 @@ pub(super) struct Trial {
 /// What the last step has left.
 #[derive(Default)]
 struct Seen {
-    times: Times,
+    taken: Option<Taken>,
     /// What does not change from step to step.
     sizes: StepProfile,
 }
@@ -95,9 +121,10 @@ impl Trial {
     ///
     /// # Errors
     /// When the device or the group fails.
-    pub(super) fn step(&mut self) -> Result<Times> {
+    pub(super) fn step(&mut self) -> Result<Taken> {
         self.prepared.step()?;
-        Ok(self.seen.borrow().times.clone())
+        let taken = self.seen.borrow_mut().taken.take();
+        taken.ok_or_else(|| Failure::new("a step did not say when its parts were done"))
     }
 
     /// The profile that has these times.
@@ -145,9 +172,16 @@ impl Mode<AnyBackend> for Watched {
                 return Err(Error::invalid(format!("the step cannot be captured: {why}")));
             }
             let mut seen = seen.borrow_mut();
-            seen.times = sync.times(begin, computed, end);
+            let Last { sums, unpacked } = sync.take();
+            seen.taken = Some(Taken {
+                begin,
+                computed,
+                unpacked: unpacked.unwrap_or(computed),
+                end,
+                sums,
+            });
             if let Some(values) = step.peak_bytes().filter(|_| seen.sizes.buckets.is_empty()) {
-                seen.sizes = sizes(&step, values, &sync)?;
+                seen.sizes = sizes(&step, values, seen.taken.as_ref())?;
             }
             drop(seen);
             loss.item().map(Some)
@@ -156,15 +190,15 @@ impl Mode<AnyBackend> for Watched {
 }
 
 /// The sizes of a step whose replay holds so many bytes of values.
-fn sizes<M, O, L>(step: &CapturedStep<M, O, L>, values: usize, sync: &Sync) -> Computed<StepProfile>
+fn sizes<M, O, L>(step: &CapturedStep<M, O, L>, values: usize, taken: Option<&Taken>) -> Computed<StepProfile>
 where
     M: Module,
     O: Optimizer,
     L: Fn(&M, &[Tensor]) -> Computed<Tensor>,
 {
     let bytes = |state: polygrad::nn::StateDict| state.iter().map(|(_, value)| value.bytes().len()).sum();
-    let buckets = sync.bytes().into_iter().map(|bytes| BucketProfile {
-        bytes,
+    let buckets = taken.iter().flat_map(|taken| &taken.sums).map(|sum| BucketProfile {
+        bytes: sum.bytes,
         ..BucketProfile::default()
     });
     Ok(StepProfile {
@@ -184,7 +218,7 @@ struct Sync {
 
 #[derive(Default)]
 struct Last {
-    spans: Vec<polygrad::train::Span>,
+    sums: Vec<Sum>,
     unpacked: Option<Instant>,
 }
 
@@ -196,30 +230,24 @@ impl Sync {
         })
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut Last) -> R) -> R {
-        f(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
+    fn set(&self, last: Last) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
 
-    fn bytes(&self) -> Vec<usize> {
-        self.with(|last| last.spans.iter().map(|span| span.bytes).collect())
-    }
-
-    fn times(&self, begin: Instant, computed: Instant, end: Instant) -> Times {
-        let between = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
-        self.with(|last| {
-            let summed = last.spans.iter().map(|span| span.end).fold(computed, Instant::max);
-            let unpacked = last.unpacked.unwrap_or(summed);
-            Times {
-                backward: between(begin, computed),
-                unpack: between(summed, unpacked),
-                optimizer: between(unpacked, end),
-                ready: last.spans.iter().map(|span| between(begin, span.ready)).collect(),
-            }
-        })
+    fn take(&self) -> Last {
+        std::mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl GradientSync for Sync {
+    fn begin(&self) {
+        self.parallel.begin();
+    }
+
+    fn gradient(&self, leaf: u64, gradient: &Tensor) -> Computed<()> {
+        self.parallel.gradient(leaf, gradient)
+    }
+
     fn ready(&self, loss: &Tensor, gradients: &Gradients) -> Computed<()> {
         self.parallel.ready(loss, gradients)
     }
@@ -227,11 +255,9 @@ impl GradientSync for Sync {
     fn finish(&self, gradients: Gradients) -> Computed<Gradients> {
         let reduced = self.parallel.finish(gradients)?;
         let unpacked = Instant::now();
-        self.with(|last| {
-            *last = Last {
-                spans: self.parallel.take_spans(),
-                unpacked: Some(unpacked),
-            };
+        self.set(Last {
+            sums: self.parallel.take_spans(),
+            unpacked: Some(unpacked),
         });
         Ok(reduced)
     }

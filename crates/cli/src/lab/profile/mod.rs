@@ -16,12 +16,12 @@ use crate::failure::{Failure, Result};
 use crate::images::config::Config;
 use crate::kind::Kind;
 use crate::lab::bench::{self, select};
+use crate::lab::trace::Span;
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::atomic::AtomicFile;
 use crate::{backend, images, train};
 use args::{How, Profile, Training, What};
-use record::Span;
 use recorder::Recorder;
 use subject::Subject;
 use table::Allocator;
@@ -106,10 +106,8 @@ fn profile(subject: &Subject, device: &Device, how: &How) -> Result<Outcome> {
     if let Some(warning) = table::copies(&profile) {
         say(&format!("\n{warning}"));
     }
-    if let Some(mut file) = file {
-        let trace = trace::trace(&subject.title(), &profile);
-        file.append(format!("{trace}\n").as_bytes())?;
-        file.commit()?;
+    if let Some(file) = file {
+        trace::trace(&subject.title(), &profile).write(file)?;
     }
     Ok(Outcome::Done)
 }

@@ -1,28 +1,10 @@
 //! What a profile holds.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use polygrad::{DType, Shape, tensor::Activity};
 
-/// From one moment to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Span<T = Duration> {
-    pub(super) begin: T,
-    pub(super) end: T,
-}
-
-impl<T> Span<T> {
-    pub(super) fn new(begin: T, end: T) -> Self {
-        Self { begin, end }
-    }
-}
-
-impl Span {
-    pub(super) fn duration(&self) -> Duration {
-        self.end.saturating_sub(self.begin)
-    }
-}
+use crate::lab::trace::Span;
 
 /// A part of a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use polygrad::backend::Result as Computed;
 use polygrad::backend::observe::bytes_copied_to_update;
@@ -13,7 +13,8 @@ use polygrad::tensor::wrapped::{Call, Hooks};
 use polygrad::tensor::{Activity, activity, flops_counted};
 use polygrad::{AnyBackend, DType, Device, Shape, autograd::GradId};
 
-use super::record::{Layer, Profile, Sample, Span};
+use super::record::{Layer, Profile, Sample};
+use crate::lab::trace::Span;
 
 /// Hooks of a device that take the time of each call, while a [step](Recorder::step) runs. What is not a device's call is told apart by what
 /// the library says: the passes by [`activity`], layers by [`watch::with_hook`], work by [`flops_counted`].
@@ -179,13 +180,6 @@ impl State {
             kind: layer.layer.clone(),
             span,
         });
-    }
-}
-
-impl Span<Instant> {
-    fn since(&self, origin: Instant) -> Span {
-        let since = |at: Instant| -> Duration { at.saturating_duration_since(origin) };
-        Span::new(since(self.begin), since(self.end))
     }
 }
 

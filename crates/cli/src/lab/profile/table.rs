@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::record::{Pass, Profile, Sample, Span};
+use super::record::{Pass, Profile, Sample};
 use crate::lab::bench::table::duration;
+use crate::lab::trace::Span;
 
 /// What is summed up in a row.
 #[derive(Clone, Copy, Debug, Default)]

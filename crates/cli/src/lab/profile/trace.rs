@@ -1,53 +1,33 @@
-//! A profile in Chrome's trace event format, which Perfetto reads too: complete events (`"ph": "X"`) with times in microseconds.
-//!
-//! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
+//! A profile as a trace.
 
 use serde_json::{Value, json};
 
-use super::record::{Pass, Profile, Sample, Span};
+use super::record::{Pass, Profile, Sample};
+use crate::lab::trace::{Span, Trace};
 
 /// The track of steps, layers and ops, which lie in each other.
-const CALLS: u32 = 1;
+const CALLS: usize = 0;
 
 /// The track of passes: a layer's pass begins with the layer, which is before its first op.
-const PASSES: u32 = 2;
+const PASSES: usize = 1;
 
 /// The whole trace of the work called `title`.
-pub(super) fn trace(title: &str, profile: &Profile) -> Value {
-    let name = |what: &str, tid: u32, name: &str| json!({"name": what, "ph": "M", "pid": 1, "tid": tid, "args": {"name": name}});
-    let mut events = vec![
-        name("process_name", CALLS, &format!("polygrad {title}")),
-        name("thread_name", CALLS, "steps, layers and ops"),
-        name("thread_name", PASSES, "passes"),
-    ];
+pub(super) fn trace(title: &str, profile: &Profile) -> Trace {
+    let mut trace = Trace::new(title, &["steps, layers and ops", "passes"]);
     for (number, step) in profile.steps.iter().enumerate() {
-        events.push(event(&format!("step {}", number + 1), "step", CALLS, step, json!({})));
+        trace.add(&format!("step {}", number + 1), "step", CALLS, step, json!({}));
     }
     for layer in &profile.layers {
         let name = profile.label(Some(&layer.place));
-        events.push(event(&name, "layer", CALLS, &layer.span, json!({"type": layer.kind})));
+        trace.add(&name, "layer", CALLS, &layer.span, json!({"type": layer.kind}));
     }
     for sample in &profile.samples {
-        events.push(event(sample.op, "op", CALLS, &sample.span, arguments(sample)));
+        trace.add(sample.op, "op", CALLS, &sample.span, arguments(sample));
     }
     for (pass, span) in passes(profile) {
-        events.push(event(pass.name(), "pass", PASSES, &span, json!({})));
+        trace.add(pass.name(), "pass", PASSES, &span, json!({}));
     }
-    json!({"traceEvents": events, "displayTimeUnit": "ns"})
-}
-
-fn event(name: &str, category: &str, track: u32, span: &Span, arguments: Value) -> Value {
-    let microseconds = |time: std::time::Duration| time.as_nanos() as f64 * 1e-3;
-    json!({
-        "name": name,
-        "cat": category,
-        "ph": "X",
-        "ts": microseconds(span.begin),
-        "dur": microseconds(span.duration()),
-        "pid": 1,
-        "tid": track,
-        "args": arguments,
-    })
+    trace
 }
 
 fn arguments(sample: &Sample) -> Value {

@@ -1,0 +1,94 @@
+//! What `polygrad serve` is told.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::args::{bytes, positive};
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// What to serve: an ONNX file, a folder that `train` left, or one with config.json and weights; NAME=PATH names it
+    #[arg(value_name = "PATH", required_unless_present = "repository")]
+    pub(super) paths: Vec<String>,
+
+    /// A folder of models: NAME/VERSION/model.onnx, or in place of the file what PATH can be
+    #[arg(long, value_name = "DIR")]
+    pub(super) repository: Option<PathBuf>,
+
+    /// What the native engine computes with; devices of the CPU get one thread where nothing is said [default: cpu]
+    #[arg(long, default_value = "cpu", hide_default_value = true)]
+    pub(super) backend: String,
+
+    /// What runs the models: native, ort (ONNX Runtime) or rten; the last two run on the CPU
+    #[arg(long, default_value = "native")]
+    pub(super) engine: String,
+
+    /// Threads that run models, each one batch at a time [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(super) threads: Option<usize>,
+
+    /// The address to listen on; 0.0.0.0 for other machines
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(super) host: IpAddr,
+
+    /// The port for HTTP and gRPC; 0 for one that is free
+    #[arg(long, default_value_t = 8000)]
+    pub(super) port: u16,
+
+    /// The most rows of several requests that are computed at once; 1 keeps requests apart
+    #[arg(long, value_name = "ROWS", default_value_t = 32, value_parser = positive)]
+    pub(super) max_batch: usize,
+
+    /// The most requests that wait for a model; more are turned away
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
+    pub(super) max_queue: usize,
+
+    /// The longest body of a request
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes)]
+    pub(super) max_body: usize,
+
+    /// Seconds between two looks for changed and new models; 0 never looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(super) watch: Duration,
+
+    /// Let requests load and unload models
+    #[arg(long)]
+    pub(super) control: bool,
+
+    /// Write a line for each request to standard error
+    #[arg(long)]
+    pub(super) access_log: bool,
+
+    /// A PEM file with the certificate for HTTPS, and those that sign it
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(super) tls_cert: Option<PathBuf>,
+
+    /// The PEM file with the certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(super) tls_key: Option<PathBuf>,
+
+    /// A file with a token in each line, of which requests need one: Authorization: Bearer TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: Option<PathBuf>,
+
+    /// Seconds that requests have to end in after SIGTERM or Ctrl-C
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(super) drain: Duration,
+
+    /// Take token ids, not text, where a folder has a tokenizer.json
+    #[arg(long)]
+    pub(super) ids: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    // A clock does not go further.
+    let seconds = seconds.filter(|seconds| seconds.as_secs() < 1 << 31);
+    seconds.ok_or_else(|| "give seconds from 0 on, such as 0.5".into())
+}

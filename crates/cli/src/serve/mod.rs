@@ -1,0 +1,204 @@
+//! `polygrad serve`: models as a service, with the feature `serve`.
+
+mod args;
+mod example;
+mod models;
+mod signals;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use polygrad_serve::{Limits, Pool, Repository, Server, ServerOptions, Tokens, VersionState};
+use tokio::net::TcpListener;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+pub(crate) use args::Serve;
+
+use crate::failure::{Failure, Result, Shown};
+use crate::outcome::Outcome;
+use crate::progress::{note, say};
+use models::Loading;
+use signals::Signals;
+
+/// Answers requests until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// A model of the command line that cannot be loaded, an address that cannot be listened on.
+pub(crate) fn run(args: &Serve) -> Result<Outcome> {
+    let options = options(args)?;
+    let threads = args.threads.map_or_else(cores, Ok)?;
+    let loading = Loading::new(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(format!("no threads could be started: {e}")).fix("give fewer --threads"))?;
+    // Before models are loaded in vain.
+    let listener = runtime.block_on(listen(SocketAddr::new(args.host, args.port)))?;
+    let repository = repository(args, &loading, threads)?;
+    // Before anybody is let in: until here, the process ends at once.
+    let signals = runtime
+        .block_on(async { Signals::new() })
+        .map_err(|e| Failure::new(format!("signals cannot be waited for: {e}")).fix("close some files"))?;
+    // What was wrong so far has been told.
+    log(args.access_log);
+    let server = Server::new(repository.clone(), options);
+    tell(args, &loading, &repository, threads, &listener)?;
+    if !args.watch.is_zero() {
+        let (repository, interval) = (repository.clone(), args.watch);
+        thread::spawn(move || watch(&repository, interval));
+    }
+    let cut = runtime.block_on(server.serve(listener, signals.told()));
+    if cut > 0 {
+        note(&format!("{cut} connections took longer than --drain, and were cut off"));
+    }
+    runtime.shutdown_background();
+    Ok(Outcome::Done)
+}
+
+/// What the server logs goes to standard error.
+fn log(access: bool) {
+    let access = if access { LevelFilter::INFO } else { LevelFilter::WARN };
+    let wanted = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("polygrad_serve", LevelFilter::INFO)
+        .with_target("polygrad_serve::access", access);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    // A program that has a subscriber of its own gets these lines there.
+    let _ = tracing_subscriber::registry()
+        .with(lines.with_filter(wanted))
+        .try_init();
+}
+
+fn options(args: &Serve) -> Result<ServerOptions> {
+    #[cfg(not(feature = "tls"))]
+    if args.tls_cert.is_some() {
+        return Err(Failure::new("`--tls-cert` is not in this build").fix("build with `--features tls`"));
+    }
+    #[cfg(feature = "tls")]
+    let tls = args.tls_cert.as_ref().zip(args.tls_key.as_ref());
+    Ok(ServerOptions {
+        max_body_bytes: args.max_body,
+        control: args.control,
+        limits: Limits {
+            drain: args.drain,
+            ..Limits::default()
+        },
+        tokens: args.token_file.as_ref().map(Tokens::from_file).transpose()?,
+        #[cfg(feature = "tls")]
+        tls: tls
+            .map(|(certificate, key)| polygrad_serve::Tls::from_pem_files(certificate, key))
+            .transpose()?,
+        ..ServerOptions::default()
+    })
+}
+
+fn cores() -> Result<usize> {
+    let cores = thread::available_parallelism();
+    cores
+        .map(usize::from)
+        .map_err(|e| Failure::new(format!("the number of cores cannot be told: {e}")).fix("say --threads N"))
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::new(format!("cannot listen on {address}: {error}"))
+            .fix("choose another --port, or 0 for one that is free; --host is an address of this machine")
+    })
+}
+
+/// The models, loaded. What the command line names must be there; what is wrong in a repository is told of, and left out.
+fn repository(args: &Serve, loading: &Loading, threads: usize) -> Result<Repository> {
+    let pool = Pool::new(threads)?;
+    let repository = match args.repository.clone() {
+        None => Repository::new(pool),
+        Some(folder) => {
+            fs::read_dir(&folder).map_err(|error| Failure::io("read", &folder, &error))?;
+            let loading = loading.clone();
+            // What cannot be added yet may still be on its way there.
+            Repository::finding(pool, move |repository| drop(loading.add_all(&folder, repository)))
+        }
+    };
+    for text in &args.paths {
+        let name = loading.add_named(text, &repository)?;
+        repository.load(&name).map_err(|error| {
+            Failure::new(error.message).fix("see with `polygrad show` what is there, and whether it came whole")
+        })?;
+    }
+    if let Some(folder) = &args.repository {
+        let failures = loading.add_all(folder, &repository);
+        failures.iter().for_each(|failure| note(&format!("warning: {failure}")));
+        let waiting = repository.index().into_iter();
+        let mut names: Vec<String> = waiting
+            .filter(|(_, _, state)| *state == VersionState::Unloaded)
+            .map(|(name, ..)| name)
+            .collect();
+        names.dedup();
+        for name in names {
+            if let Err(error) = repository.load(&name) {
+                note(&format!("warning: {error}"));
+            }
+        }
+    }
+    Ok(repository)
+}
+
+/// Says what is served where, and how to ask for it.
+fn tell(
+    args: &Serve,
+    loading: &Loading,
+    repository: &Repository,
+    threads: usize,
+    listener: &TcpListener,
+) -> Result<()> {
+    let address = listener
+        .local_addr()
+        .map_err(|e| Failure::new(format!("the socket has no address: {e}")))?;
+    let mut example = None;
+    for (name, version, state) in repository.index() {
+        match state {
+            VersionState::Ready => {}
+            VersionState::Unloaded | VersionState::Failed(_) => continue,
+        }
+        let model = repository
+            .get(&name, Some(version))
+            .map_err(|error| Failure::new(error.message))?;
+        let signature = model.signature();
+        say(&format!(
+            "{name}, version {version}: {} to {}",
+            example::types(&signature.inputs),
+            example::types(&signature.outputs)
+        ));
+        example.get_or_insert_with(|| format!("/v2/models/{name}/infer -d {}", example::body(signature)));
+    }
+    let engine = match args.engine.as_str() {
+        "native" => loading.device.to_string(),
+        other => other.to_owned(),
+    };
+    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+    say(&format!(
+        "serving on {scheme}://{address} by HTTP and gRPC, with {engine} on {threads} threads; Ctrl-C ends it"
+    ));
+    if let Some(example) = example {
+        let trust = args.tls_cert.as_ref().map(|file| format!("--cacert {} ", file.shown()));
+        let token = |file: &PathBuf| format!("-H \"Authorization: Bearer $(head -n 1 {})\" ", file.shown());
+        let secret = trust.unwrap_or_default() + &args.token_file.as_ref().map(token).unwrap_or_default();
+        say(&format!("  curl {secret}{scheme}://{address}{example}"));
+    }
+    Ok(())
+}
+
+fn watch(repository: &Repository, interval: Duration) {
+    loop {
+        thread::sleep(interval);
+        repository.reload_changed();
+    }
+}

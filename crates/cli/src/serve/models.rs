@@ -1,0 +1,238 @@
+//! From paths to models that are served.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use polygrad::{Device, Error};
+use polygrad_onnx::graph::Graph;
+use polygrad_onnx::{Engine, OnnxModel, Opset, Options};
+use polygrad_serve::{Files, Model, OnnxService, Repository, Settings, Source, hub};
+use serde_json::Value;
+
+use super::args::Serve;
+use crate::backend;
+use crate::failure::{Failure, Result, Shown};
+use crate::kind::Kind;
+use crate::onnx::export;
+use crate::{chargpt, images, rl, run, table, trained};
+
+/// What `polygrad serve` takes, for messages.
+const TAKEN: &str = "give an ONNX file, a folder that `polygrad train` left, or a folder with config.json and weights";
+
+/// How models are loaded and served.
+#[derive(Clone)]
+pub(super) struct Loading {
+    pub(super) device: Device,
+    options: Options,
+    as_ids: bool,
+    settings: Settings,
+}
+
+/// What lies under a path.
+#[derive(Clone)]
+enum Found {
+    Onnx(PathBuf),
+    Run(PathBuf),
+    Hub(PathBuf),
+}
+
+impl Loading {
+    /// # Errors
+    /// A device or an engine that there is not.
+    pub(super) fn new(args: &Serve) -> Result<Self> {
+        let engine: Engine = args.engine.parse()?;
+        engine.available()?;
+        // More threads of one device would wait for each other.
+        let threads = matches!(args.backend.as_str(), "cpu" | "compute-cpu").then_some(1);
+        let options = Options {
+            engine,
+            threads: Some(1),
+            ..Options::default()
+        };
+        Ok(Self {
+            device: backend::open(&args.backend, threads)?,
+            options,
+            as_ids: args.ids,
+            settings: Settings {
+                max_batch_size: args.max_batch,
+                max_queue: args.max_queue,
+                ..Settings::default()
+            },
+        })
+    }
+
+    /// Adds what the command line names, and gives its name.
+    ///
+    /// # Errors
+    /// Nothing that can be served, or two models of one name.
+    pub(super) fn add_named(&self, text: &str, repository: &Repository) -> Result<String> {
+        let (name, path) = named(text)?;
+        let source = self.source(&path)?;
+        let added = repository.add(&name, 1, source, self.settings.clone());
+        added.map_err(|error| match error.hint() {
+            Some(_) => Failure::from(error),
+            None => Failure::from(error).fix(format!("call one of them otherwise: NAME={}", path.shown())),
+        })?;
+        Ok(name)
+    }
+
+    /// Adds the models of a folder that are not there yet, and says why others cannot be.
+    pub(super) fn add_all(&self, folder: &Path, repository: &Repository) -> Vec<Failure> {
+        let known: BTreeSet<(String, u64)> = repository
+            .index()
+            .into_iter()
+            .map(|(name, version, _)| (name, version))
+            .collect();
+        let mut failures = Vec::new();
+        for (name, version, path) in versions(folder) {
+            if known.contains(&(name.clone(), version)) {
+                continue;
+            }
+            let added = self
+                .source(&path)
+                .and_then(|source| Ok(repository.add(&name, version, source, self.settings.clone())?));
+            failures.extend(added.err());
+        }
+        failures
+    }
+
+    fn source(&self, path: &Path) -> Result<impl Source + use<>> {
+        let found = find(path)?;
+        let watched = match &found {
+            Found::Onnx(file) => vec![file.clone(), beside(file)],
+            Found::Run(folder) => ["config.json", "model.safetensors"]
+                .map(|name| folder.join(name))
+                .to_vec(),
+            Found::Hub(folder) => vec![folder.clone(), folder.join("1_Pooling")],
+        };
+        let own = self.clone();
+        Ok(Files::new(watched, move || own.load(&found)))
+    }
+
+    fn load(&self, found: &Found) -> polygrad::Result<Arc<dyn Model>> {
+        let model = match found {
+            Found::Onnx(file) => OnnxModel::load_with(file, &self.device, self.options)?,
+            Found::Run(folder) => OnnxModel::from_graph(&recorded(folder)?, &self.device, self.options)?,
+            Found::Hub(folder) => return hub::load(folder, &self.device, self.options, self.as_ids),
+        };
+        Ok(Arc::new(OnnxService::new(model)?))
+    }
+}
+
+/// The graph of a run's model.
+fn recorded(folder: &Path) -> Result<Graph> {
+    fn of<T: crate::onnx::Exported>(folder: &Path) -> Result<Graph> {
+        export::record(
+            &trained::load::<T>(folder, Some("cpu"), Some(1))?,
+            Opset::default(),
+            true,
+        )
+    }
+    match run::kind(folder)? {
+        Kind::Images => of::<images::config::Config>(folder),
+        Kind::Table => of::<table::Settings>(folder),
+        Kind::Chargpt => of::<chargpt::Settings>(folder),
+        Kind::Rl => {
+            let trained = trained::load::<rl::Settings>(folder, Some("cpu"), Some(1))?;
+            rl::export::record(&trained, Opset::default(), true)
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let (message, fix) = failure.into_parts();
+        let error = Self::invalid(message);
+        match fix {
+            Some(fix) => error.with_hint(fix),
+            None => error,
+        }
+    }
+}
+
+fn find(path: &Path) -> Result<Found> {
+    if path.is_file() {
+        return Ok(Found::Onnx(path.to_owned()));
+    }
+    if !path.is_dir() {
+        return Err(Failure::new(format!("there is no {}", path.shown())).fix("check the path for a typing error"));
+    }
+    let file = path.join("model.onnx");
+    if file.is_file() {
+        return Ok(Found::Onnx(file));
+    }
+    let Ok(config) = fs::read_to_string(path.join("config.json")) else {
+        return Err(Failure::new(format!("{} holds no model", path.shown())).fix(TAKEN));
+    };
+    // Damaged settings are told of when the run is read.
+    let config: Value = serde_json::from_str(&config).unwrap_or_default();
+    Ok(match config.get("model_type") {
+        Some(_) => Found::Hub(path.to_owned()),
+        None => Found::Run(path.to_owned()),
+    })
+}
+
+/// Where exporters put weights that do not fit into the file.
+fn beside(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".data");
+    name.into()
+}
+
+/// `NAME=PATH`, or a path that gives the name.
+fn named(text: &str) -> Result<(String, PathBuf)> {
+    if let Some((name, path)) = text.split_once('=')
+        && !Path::new(text).exists()
+    {
+        return Ok((name.to_owned(), path.into()));
+    }
+    let path = PathBuf::from(text);
+    let whole = path
+        .canonicalize()
+        .map_err(|error| Failure::io("read", &path, &error))?;
+    let name = if whole.is_dir() {
+        whole.file_name()
+    } else {
+        whole.file_stem()
+    };
+    let name = name.unwrap_or_default().to_string_lossy();
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = name.trim_start_matches('.').chars().map(plain).collect();
+    match name.is_empty() {
+        true => Err(Failure::new(format!("{text} gives no name")).fix(format!("name it: NAME={text}"))),
+        false => Ok((name, path)),
+    }
+}
+
+/// `NAME/VERSION` in a folder, in order; whatever else is there is passed over.
+fn versions(folder: &Path) -> Vec<(String, u64, PathBuf)> {
+    let mut found = Vec::new();
+    for model in subfolders(folder) {
+        let name = file_name(&model);
+        for version in subfolders(&model) {
+            if let Ok(number @ 1..) = file_name(&version).parse() {
+                found.push((name.clone(), number, version));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| path.is_dir() && !file_name(path).starts_with('.'))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

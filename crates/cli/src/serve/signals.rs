@@ -1,0 +1,54 @@
+//! SIGTERM and Ctrl-C.
+
+use std::io;
+
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
+#[cfg(windows)]
+use tokio::signal::windows::{CtrlC, ctrl_c};
+
+use crate::outcome::EXIT_STATUS;
+use crate::progress::note;
+
+/// What tells the process to end. From when this is made until it is dropped, it does not end by itself.
+pub(super) struct Signals {
+    #[cfg(unix)]
+    both: [Signal; 2],
+    #[cfg(windows)]
+    interrupt: CtrlC,
+}
+
+impl Signals {
+    /// To be made in a runtime.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            both: [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?],
+            #[cfg(windows)]
+            interrupt: ctrl_c()?,
+        })
+    }
+
+    /// Comes back when the process is told to end; told so again, the process ends at once.
+    pub(super) async fn told(mut self) {
+        self.next().await;
+        note("ending: requests that were accepted are answered; Ctrl-C ends at once");
+        tokio::spawn(async move {
+            self.next().await;
+            std::process::exit(EXIT_STATUS.into());
+        });
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        {
+            let [terminate, interrupt] = &mut self.both;
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        }
+        #[cfg(windows)]
+        self.interrupt.recv().await;
+    }
+}

@@ -1,0 +1,263 @@
+//! Models are served and asked over sockets.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{Scene, image};
+
+/// A server, which goes with this.
+struct Served {
+    child: Child,
+    address: String,
+    /// What it said before it was ready, and the line of a request.
+    said: String,
+}
+
+impl Served {
+    fn new(scene: &Scene, line: &str) -> Self {
+        let mut child = scene.command(&format!("serve --port 0 {line}")).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut said = String::new();
+        loop {
+            let Some(line) = lines.next().transpose().unwrap() else {
+                let ended = child.wait_with_output().unwrap();
+                panic!("{said}{}", String::from_utf8_lossy(&ended.stderr));
+            };
+            said.push_str(&line);
+            said.push('\n');
+            if line.starts_with("  curl ") {
+                break;
+            }
+        }
+        let (_, address) = said.split_once("serving on http://").unwrap();
+        let address = address.split(' ').next().unwrap().to_owned();
+        Self { child, address, said }
+    }
+
+    /// The status and the body of an answer.
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or_default())
+    }
+
+    /// The first output, and its shape.
+    fn infer(&self, model: &str, body: &str) -> (Vec<f64>, Vec<u64>) {
+        let (status, answer) = self.ask("POST", &format!("/v2/models/{model}/infer"), body);
+        assert_eq!(status, 200, "{answer}");
+        let output = &answer["outputs"][0];
+        let numbers = |value: &Value| value.as_array().unwrap().clone();
+        let data = numbers(&output["data"]).iter().map(|x| x.as_f64().unwrap()).collect();
+        (
+            data,
+            numbers(&output["shape"]).iter().map(|x| x.as_u64().unwrap()).collect(),
+        )
+    }
+
+    /// What the line for curl would post, and to which model.
+    fn example(&self) -> (String, String) {
+        let (_, line) = self.said.split_once("/v2/models/").unwrap();
+        let (model, line) = line.split_once("/infer -d ").unwrap();
+        let shell = Command::new("sh")
+            .args(["-c", &format!("printf %s {}", line.trim_end())])
+            .output()
+            .unwrap();
+        (model.to_owned(), String::from_utf8(shell.stdout).unwrap())
+    }
+
+    /// Sends SIGTERM, and gives the exit status.
+    fn end(mut self) -> Option<i32> {
+        let ended = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(ended.success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A picture as the runs of a scene take it.
+fn picture(scene: &Scene, run: &str, class: usize) -> String {
+    let config: Value = serde_json::from_slice(&scene.read(&format!("{run}/config.json"))).unwrap();
+    let find = |name: &str| {
+        config["input"][name]
+            .as_f64()
+            .or_else(|| config[name].as_f64())
+            .unwrap()
+    };
+    let (mean, std) = (find("mean"), find("std"));
+    let pixels = image(class, 77);
+    let pixels: Vec<f64> = pixels.iter().map(|&x| (f64::from(x) / 255.0 - mean) / std).collect();
+    format!(r#"{{"inputs":[{{"name":"images","shape":[1,1,8,8],"datatype":"FP32","data":{pixels:?}}}]}}"#)
+}
+
+#[test]
+fn a_run_of_images_is_served_until_it_is_told_to_end() {
+    let scene = Scene::new();
+    scene.train("bars", "--epochs 8 --model mlp");
+    let served = Served::new(&scene, "bars");
+    assert!(
+        served
+            .said
+            .contains("bars, version 1: images FP32[batch, 1, 8, 8] to logits FP32[batch, 4]")
+    );
+    for class in 0..4 {
+        let (logits, shape) = served.infer("bars", &picture(&scene, "bars", class));
+        assert_eq!(shape, [1, 4]);
+        let largest = logits.iter().copied().fold(f64::MIN, f64::max);
+        assert_eq!(logits[class], largest, "{class} {logits:?}");
+    }
+    let (model, body) = served.example();
+    assert_eq!(served.infer(&model, &body).1, [1, 4]);
+    assert_eq!(served.ask("POST", "/v2/repository/models/bars/unload", "").0 / 100, 4);
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn runs_of_all_kinds_are_served() {
+    let scene = Scene::new();
+    let rows: String = (0..60).map(|i| format!("{i},{},{}\n", i % 7, 3 * i + i % 7)).collect();
+    scene.write("t.csv", format!("a,b,c\n{rows}").as_bytes());
+    scene.ok("train table t.csv --target c --epochs 1 --threads 1 --out table");
+    scene.write("text.txt", "the cat sat on the mat.\n".repeat(100).as_bytes());
+    scene.ok("train chargpt --text text.txt --epochs 1 --threads 1 --out plays");
+    scene.ok("train cartpole --policy lstm --total-steps 512 --threads 1 --out pole");
+    for (run, words) in [
+        ("table", "features FP32[batch, 2] to prediction FP32[batch, 1]"),
+        (
+            "plays",
+            "input_ids INT64[batch, sequence] to logits FP32[batch, sequence, 12]",
+        ),
+        ("pole", "observation FP32[batch, 4], state_0"),
+    ] {
+        let served = Served::new(&scene, run);
+        assert!(served.said.contains(words), "{}", served.said);
+        let (model, body) = served.example();
+        let (numbers, shape) = served.infer(&model, &body);
+        assert_eq!(numbers.len() as u64, shape.iter().product::<u64>());
+        if run == "pole" {
+            // The sequence that the first request began goes on, with the state that it left.
+            let next = served.infer(&model, &body.replace(r#","sequence_start":true"#, "")).0;
+            assert_ne!(numbers, next);
+        }
+    }
+}
+
+/// Asks until the answer is a certain one.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn files_that_change_are_read_again_when_they_are_whole() {
+    let scene = Scene::new();
+    for seed in [1, 2] {
+        scene.train(&format!("run{seed}"), &format!("--epochs 1 --model mlp --seed {seed}"));
+        scene.ok(&format!("export run{seed} --onnx {seed}.onnx"));
+    }
+    fs::create_dir_all(scene.path("all/bars/1")).unwrap();
+    fs::create_dir_all(scene.path("all/bars/notes")).unwrap();
+    fs::copy(scene.path("1.onnx"), scene.path("all/bars/1/model.onnx")).unwrap();
+    let served = Served::new(&scene, "--repository all --watch 0.1");
+    let asked = picture(&scene, "run1", 0);
+    let first = served.infer("bars", &asked).0;
+
+    let second = scene.read("2.onnx");
+    scene.write("all/bars/1/model.onnx", &second[..second.len() / 2]);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(served.infer("bars", &asked).0, first);
+    scene.write("all/bars/1/model.onnx", &second);
+    until("the file is read again", || served.infer("bars", &asked).0 != first);
+
+    // A new version, and a new model.
+    for folder in ["all/bars/2", "all/more/7"] {
+        fs::create_dir_all(scene.path(folder)).unwrap();
+        fs::copy(scene.path("1.onnx"), scene.path(folder).join("model.onnx")).unwrap();
+    }
+    until("version 2 is found", || served.infer("bars", &asked).0 == first);
+    assert_ne!(served.infer("bars/versions/1", &asked).0, first);
+    until("a new model is found", || {
+        served.ask("GET", "/v2/models/more/ready", "").0 == 200
+    });
+}
+
+#[test]
+fn models_come_and_go_by_request() {
+    let scene = Scene::new();
+    scene.train("bars", "--epochs 1 --model mlp");
+    fs::create_dir(scene.path("all")).unwrap();
+    let served = Served::new(&scene, "own=bars --repository all --control --watch 0");
+    assert_eq!(served.ask("GET", "/v2/models/own/ready", "").0, 200);
+    assert_eq!(served.ask("POST", "/v2/repository/models/own/unload", "").0, 200);
+    assert_eq!(served.ask("GET", "/v2/models/own/ready", "").0 / 100, 5);
+    assert_eq!(served.ask("POST", "/v2/repository/models/own/load", "").0, 200);
+    assert_eq!(served.ask("GET", "/v2/models/own/ready", "").0, 200);
+    assert_eq!(served.ask("POST", "/v2/repository/models/late/load", "").0, 404);
+    fs::create_dir_all(scene.path("all/late")).unwrap();
+    fs::rename(scene.path("bars"), scene.path("all/late/3")).unwrap();
+    assert_eq!(served.ask("POST", "/v2/repository/models/late/load", "").0, 200);
+    assert_eq!(
+        served.infer("late/versions/3", &picture(&scene, "all/late/3", 1)).1,
+        [1, 4]
+    );
+}
+
+#[test]
+fn what_cannot_be_served_is_named() {
+    let scene = Scene::new();
+    scene.train("bars", "--epochs 1 --model mlp");
+    scene.ok("export bars --onnx m.onnx");
+    scene.fails("serve none.onnx", &["none.onnx"]);
+    scene.fails("serve data", &["data holds no model", "give an ONNX file"]);
+    scene.fails("serve --repository none", &["none"]);
+    scene.fails(
+        "serve bars m.onnx bars",
+        &["there is a version 1 of bars already", "NAME=bars"],
+    );
+    scene.fails("serve a/b=bars", &["\"a/b\" is no name for a model"]);
+    scene.fails("serve bars --backend tpu", &["no backend named \"tpu\""]);
+    let bytes = scene.read("m.onnx");
+    scene.write("half.onnx", &bytes[..bytes.len() / 2]);
+    scene.fails(
+        "serve half.onnx",
+        &["version 1 of half could not be loaded", "half.onnx"],
+    );
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    scene.fails(
+        &format!("serve bars --port {port}"),
+        &["cannot listen on 127.0.0.1", "choose another --port"],
+    );
+}
+
+#[test]
+fn help_fits_on_a_screen() {
+    let help = Scene::new().ok("serve --help");
+    assert!(help.lines().count() <= 40, "{help}");
+    assert!(help.lines().all(|line| line.len() <= 145), "{help}");
+}

@@ -1,0 +1,315 @@
+//! What is done to every request, whatever protocol it is of: tokens, ids, the access log, and spans.
+
+use std::collections::hash_map::RandomState;
+use std::convert::Infallible;
+use std::hash::{BuildHasher, Hasher};
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+use tracing::instrument::Instrumented;
+use tracing::{Instrument, Level};
+
+use crate::grpc;
+use crate::server::Shared;
+use crate::{Failure, Reason, Tokens};
+
+/// Under which events of the access log are found.
+const ACCESS: &str = "polygrad_serve::access";
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The longest id that is taken over.
+const LONGEST_ID: usize = 128;
+
+#[derive(Clone)]
+pub(crate) struct FrontLayer(pub(crate) Arc<Shared>);
+
+impl<S> Layer<S> for FrontLayer {
+    type Service = Front<S>;
+
+    fn layer(&self, inner: S) -> Front<S> {
+        Front {
+            inner,
+            shared: Arc::clone(&self.0),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Front<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service<Request<Body>> for Front<S> {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Fronted<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let id = request_id(request.headers());
+        let (request, entry) = match is_logged() {
+            true => Entry::begin(request, &id),
+            false => (request, None),
+        };
+        let answer = match admit(self.shared.options.tokens.as_ref(), &request) {
+            Ok(()) => {
+                let span = span(&request, &id);
+                Answer::Coming {
+                    answer: self.inner.call(request).instrument(span),
+                }
+            }
+            Err(failure) => Answer::Refused {
+                answer: Some(refuse(failure, request.headers())),
+            },
+        };
+        Fronted {
+            answer,
+            id: Some(id),
+            entry,
+        }
+    }
+}
+
+pin_project! {
+    pub(crate) struct Fronted<F> {
+        #[pin]
+        answer: Answer<F>,
+        id: Option<HeaderValue>,
+        entry: Option<Entry>,
+    }
+}
+
+pin_project! {
+    #[project = AnswerProjection]
+    enum Answer<F> {
+        Coming { #[pin] answer: Instrumented<F> },
+        Refused { answer: Option<Response> },
+    }
+}
+
+impl<F: Future<Output = Result<Response, Infallible>>> Future for Fronted<F> {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut response = match this.answer.project() {
+            AnswerProjection::Coming { answer } => ready!(answer.poll(cx))?,
+            AnswerProjection::Refused { answer } => answer.take().unwrap_or_default(),
+        };
+        if let Some(id) = this.id.take() {
+            response.headers_mut().insert(REQUEST_ID, id);
+        }
+        Poll::Ready(Ok(match this.entry.take() {
+            Some(entry) => entry.answered(response),
+            None => response,
+        }))
+    }
+}
+
+/// The sender's id for its request, or a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().build_hasher().finish()));
+    let is_fit = |id: &&HeaderValue| {
+        let id = id.as_bytes();
+        !id.is_empty() && id.len() <= LONGEST_ID && id.iter().all(u8::is_ascii_graphic)
+    };
+    let given = headers.get(REQUEST_ID).filter(is_fit);
+    given.cloned().unwrap_or_else(|| {
+        // Odd, so that no two of 2⁶⁴ are equal.
+        let id = NEXT.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let digits = std::array::from_fn::<u8, 16, _>(|i| b"0123456789abcdef"[(id >> (60 - 4 * i)) as usize & 15]);
+        HeaderValue::from_bytes(&digits).unwrap_or(HeaderValue::from_static("0"))
+    })
+}
+
+/// Fails unless the request may be answered.
+fn admit(tokens: Option<&Tokens>, request: &Request<Body>) -> Result<(), Failure> {
+    let Some(tokens) = tokens else { return Ok(()) };
+    let path = request.uri().path();
+    if path.starts_with("/v2/health/") || grpc::HEALTH.contains(&path) {
+        return Ok(());
+    }
+    let refused = |message: &str| Err(Failure::new(Reason::Unauthenticated, message));
+    let Some(given) = request.headers().get(AUTHORIZATION) else {
+        return refused("this server asks for a token: send the header Authorization: Bearer TOKEN");
+    };
+    match given.as_bytes().split_at_checked("Bearer ".len()) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") && tokens.contains(token) => Ok(()),
+        _ => refused("the header Authorization has no token that this server knows"),
+    }
+}
+
+fn refuse(failure: Failure, headers: &HeaderMap) -> Response {
+    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    if kind.starts_with(b"application/grpc") {
+        return tonic::Status::from(failure).into_http();
+    }
+    let mut response = axum::response::IntoResponse::into_response(failure);
+    let scheme = HeaderValue::from_static("Bearer");
+    response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    response
+}
+
+#[cfg(feature = "otel")]
+fn span(request: &Request<Body>, id: &HeaderValue) -> tracing::Span {
+    crate::telemetry::span(request, id)
+}
+
+#[cfg(not(feature = "otel"))]
+fn span(_request: &Request<Body>, _id: &HeaderValue) -> tracing::Span {
+    tracing::Span::none()
+}
+
+fn is_logged() -> bool {
+    tracing::enabled!(target: ACCESS, Level::INFO)
+}
+
+/// The model that a call of gRPC was for, whose address does not tell.
+#[derive(Clone)]
+pub(crate) struct Named(String);
+
+impl Named {
+    /// None where nobody wants to know.
+    pub(crate) fn new(model: &str) -> Option<Self> {
+        is_logged().then(|| Self(model.to_owned()))
+    }
+}
+
+/// What the access log says of a request, written when its answer was sent or given up.
+struct Entry {
+    began: Instant,
+    method: Method,
+    uri: Uri,
+    id: HeaderValue,
+    model: Option<String>,
+    received: Arc<AtomicU64>,
+    sent: u64,
+    status: Option<StatusCode>,
+    grpc_status: Option<HeaderValue>,
+}
+
+impl Entry {
+    fn begin(request: Request<Body>, id: &HeaderValue) -> (Request<Body>, Option<Self>) {
+        let received = Arc::new(AtomicU64::new(0));
+        let entry = Self {
+            began: Instant::now(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            id: id.clone(),
+            model: model_of(request.uri().path()).map(str::to_owned),
+            received: Arc::clone(&received),
+            sent: 0,
+            status: None,
+            grpc_status: None,
+        };
+        let request = request.map(|body| {
+            Body::new(Counted {
+                body,
+                count: move |frame: &Frame<Bytes>| {
+                    received.fetch_add(length(frame), Relaxed);
+                },
+            })
+        });
+        (request, Some(entry))
+    }
+
+    fn answered(mut self, response: Response) -> Response {
+        self.status = Some(response.status());
+        self.grpc_status = response.headers().get(GRPC_STATUS).cloned();
+        if let Some(Named(model)) = response.extensions().get() {
+            self.model = Some(model.clone());
+        }
+        response.map(|body| {
+            Body::new(Counted {
+                body,
+                count: move |frame: &Frame<Bytes>| self.see(frame),
+            })
+        })
+    }
+
+    fn see(&mut self, frame: &Frame<Bytes>) {
+        self.sent += length(frame);
+        if let Some(status) = frame.trailers_ref().and_then(|trailers| trailers.get(GRPC_STATUS)) {
+            self.grpc_status = Some(status.clone());
+        }
+    }
+}
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        tracing::info!(
+            target: ACCESS,
+            method = %self.method,
+            path = self.uri.path(),
+            // None where the sender went before there was an answer.
+            status = self.status.map(|status| status.as_u16()),
+            grpc_status = self.grpc_status.as_ref().map(text),
+            us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
+            received = self.received.load(Relaxed),
+            sent = self.sent,
+            id = text(&self.id),
+            model = self.model.as_deref(),
+        );
+    }
+}
+
+/// The model that an address names.
+fn model_of(path: &str) -> Option<&str> {
+    let rest = path
+        .strip_prefix("/v2/models/")
+        .or_else(|| path.strip_prefix("/v2/repository/models/"))?;
+    let name = rest.split('/').next()?;
+    Some(name).filter(|&name| name != "stats")
+}
+
+fn length(frame: &Frame<Bytes>) -> u64 {
+    frame.data_ref().map_or(0, |data| data.len() as u64)
+}
+
+/// A body whose frames are looked at.
+struct Counted<C> {
+    body: Body,
+    count: C,
+}
+
+impl<C: FnMut(&Frame<Bytes>) + Unpin> HttpBody for Counted<C> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            (self.count)(frame);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

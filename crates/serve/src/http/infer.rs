@@ -1,0 +1,60 @@
+//! Inference.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+
+use super::answer::{HEAD_LENGTH, answer};
+use super::body::{Coding, LONG, offload, read};
+use super::request::Asked;
+use super::{Answer, Target, request};
+use crate::server::Shared;
+use crate::{Failure, ModelInfo};
+
+pub(super) async fn infer(State(shared): State<Arc<Shared>>, target: Target, request: Request) -> Answer {
+    let info = shared.repository.get(&target.model, target.version)?;
+    // Before the body is read, which would be for nothing.
+    info.admit()?;
+    let coding = Coding::of_answer(request.headers());
+    let Asked { request, wanted } = ask(request, &info, shared.options.max_body_bytes).await?;
+    let response = info.infer(request).await?;
+    // About as many as will be written: what is written as bytes is soon done.
+    let values = response.outputs.iter().map(|output| output.value.shape().numel());
+    let work = match coding.is_some() || wanted.is_text() {
+        true => values.sum::<usize>() * 8,
+        false => 0,
+    };
+    let write = move || answer(&target.model, &info, &response, &wanted)?.respond(coding);
+    match work > LONG {
+        true => offload(write).await,
+        false => write(),
+    }
+}
+
+/// Reads a request.
+async fn ask(request: Request, info: &ModelInfo, limit: usize) -> Result<Asked, Failure> {
+    let (Parts { headers, .. }, body) = request.into_parts();
+    let head = head_length(&headers)?;
+    let body = read(&headers, body, head.unwrap_or(0), limit).await?;
+    if head.unwrap_or(body.len()) <= LONG {
+        return request::read(&body, head, info.signature());
+    }
+    let info = info.clone();
+    offload(move || request::read(&body, head, info.signature())).await
+}
+
+/// How long the JSON is before the bytes of tensors; none where there are no bytes.
+fn head_length(headers: &HeaderMap) -> Result<Option<usize>, Failure> {
+    let Some(text) = headers.get(HEAD_LENGTH) else {
+        return Ok(None);
+    };
+    let length = text.to_str().ok().and_then(|text| text.parse().ok());
+    let wrong = || {
+        Failure::invalid(format!(
+            "Inference-Header-Content-Length is no number of bytes: {text:?}"
+        ))
+    };
+    length.map(Some).ok_or_else(wrong)
+}

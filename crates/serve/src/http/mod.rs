@@ -1,0 +1,162 @@
+//! The protocol over HTTP: JSON, and tensors as bytes by the binary extension.
+
+mod answer;
+mod body;
+mod data;
+mod infer;
+mod info;
+mod request;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::FromRequestParts;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{MethodRouter, any, get, post};
+use serde::Serialize;
+
+pub(crate) use answer::classes;
+
+use crate::server::Shared;
+use crate::{Failure, Reason};
+
+type Answer = Result<Response, Failure>;
+
+pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
+    let mut router = Router::new();
+    for (path, methods) in pages() {
+        if path != "/" || shared.options.page {
+            router = router.route(path, methods);
+        }
+    }
+    router
+        .route("/v2/{*page}", any(not_found))
+        .method_not_allowed_fallback(not_allowed)
+        .with_state(Arc::clone(shared))
+}
+
+/// Every address, as `openapi.json` describes them.
+fn pages() -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
+    [
+        ("/", get(async || Html(include_str!("page.html")))),
+        (
+            "/openapi.json",
+            get(async || text_of_json(include_str!("openapi.json"))),
+        ),
+        ("/v2", get(info::server)),
+        ("/v2/health/live", get(info::live)),
+        ("/v2/health/ready", get(info::ready)),
+        ("/v2/models/stats", get(info::statistics_of_all)),
+        ("/v2/models/{model}", get(info::model)),
+        ("/v2/models/{model}/ready", get(info::model_ready)),
+        ("/v2/models/{model}/config", get(info::config)),
+        ("/v2/models/{model}/stats", get(info::statistics)),
+        ("/v2/models/{model}/infer", post(infer::infer)),
+        ("/v2/models/{model}/versions/{version}", get(info::model)),
+        ("/v2/models/{model}/versions/{version}/ready", get(info::model_ready)),
+        ("/v2/models/{model}/versions/{version}/config", get(info::config)),
+        ("/v2/models/{model}/versions/{version}/stats", get(info::statistics)),
+        ("/v2/models/{model}/versions/{version}/infer", post(infer::infer)),
+        ("/v2/repository/index", post(info::index)),
+        ("/v2/repository/models/{model}/load", post(info::load)),
+        ("/v2/repository/models/{model}/unload", post(info::unload)),
+    ]
+}
+
+/// The model that an address names.
+struct Target {
+    model: String,
+    version: Option<u64>,
+}
+
+impl FromRequestParts<Arc<Shared>> for Target {
+    type Rejection = Failure;
+
+    /// By hand: names have only characters that are never written otherwise in an address.
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Shared>) -> Result<Self, Failure> {
+        let mut segments = parts
+            .uri
+            .path()
+            .split('/')
+            .skip_while(|segment| *segment != "models")
+            .skip(1);
+        let model = segments.next().unwrap_or_default().to_owned();
+        let version = match (segments.next(), segments.next()) {
+            (Some("versions"), Some(text)) => Some(version(text)?),
+            _ => None,
+        };
+        Ok(Self { model, version })
+    }
+}
+
+fn version(text: &str) -> Result<u64, Failure> {
+    let wrong = |_| Failure::invalid(format!("a version is a number from 1, and this is {text:?}"));
+    text.parse().map_err(wrong)
+}
+
+pub(crate) async fn not_found(uri: Uri) -> Failure {
+    Failure::new(
+        Reason::NotFound,
+        format!("there is no {}: see /openapi.json", uri.path()),
+    )
+}
+
+async fn not_allowed(uri: Uri) -> Response {
+    let message = format!("{} takes another method: see /openapi.json", uri.path());
+    refusal(StatusCode::METHOD_NOT_ALLOWED, &message)
+}
+
+#[derive(Serialize)]
+struct Refusal<'a> {
+    error: &'a str,
+}
+
+fn refusal(status: StatusCode, message: &str) -> Response {
+    let mut response = json(&Refusal { error: message });
+    *response.status_mut() = status;
+    response
+}
+
+impl IntoResponse for Failure {
+    /// The status of its reason, and the message as `{"error": …}`.
+    fn into_response(self) -> Response {
+        let status = match self.reason {
+            Reason::Invalid => StatusCode::BAD_REQUEST,
+            Reason::NotFound => StatusCode::NOT_FOUND,
+            Reason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Reason::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Reason::Forbidden => StatusCode::FORBIDDEN,
+            Reason::Busy(_) | Reason::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Late => StatusCode::GATEWAY_TIMEOUT,
+            Reason::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            Reason::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let mut response = refusal(status, &self.message);
+        if let Reason::Busy(wait) = self.reason {
+            let seconds = wait.as_millis().div_ceil(1000);
+            let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
+            response.headers_mut().insert(RETRY_AFTER, seconds);
+        }
+        response
+    }
+}
+
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => text_of_json(text),
+        Err(error) => {
+            tracing::error!("an answer could not be written: {error}");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+fn text_of_json(text: impl Into<axum::body::Body>) -> Response {
+    let mut response = Response::new(text.into());
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}

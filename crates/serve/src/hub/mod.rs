@@ -1,0 +1,48 @@
+//! Models in folders as the Hub has them: `config.json`, weights, and for texts `tokenizer.json`.
+
+mod pooling;
+mod record;
+mod text;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use polygrad_core::{Error, Result};
+use polygrad_onnx::{OnnxModel, Options};
+use polygrad_tensor::Device;
+use polygrad_text::Tokenizer;
+
+use crate::{Model, OnnxService};
+use text::TextService;
+
+/// Reads a model of a folder that has `config.json`, with a `model_type` of `bert`, `gpt2`, `llama`, `t5`, `resnet` or `vit`, and
+/// `model.safetensors`, its shards, or `pytorch_model.bin`. The last two types have the fields of [`ResNetConfig`] and [`VitConfig`], and
+/// torchvision's names for the weights.
+///
+/// Models of images take `images` `[batch, channels, height, width]`; language models `input_ids` `[batch, sequence]`, to which T5 adds
+/// `attention_mask` and `decoder_input_ids`; all of these give `logits`. BERT takes `input_ids` and `attention_mask` and gives `logits` with
+/// a classifier, `sentence_embedding` `[batch, width]` where the folder says how sentence-transformers pools it, else `last_hidden_state`
+/// and `pooler_output`. Where BERT's folder has `tokenizer.json` and `as_ids` is false, its input is `text` `[batch]` instead, strings.
+///
+/// [`ResNetConfig`]: polygrad_nn::models::ResNetConfig
+/// [`VitConfig`]: polygrad_nn::models::VitConfig
+///
+/// # Errors
+/// A file that is missing or damaged, or asks for what there is not.
+pub fn load(folder: &Path, device: &Device, options: Options, as_ids: bool) -> Result<Arc<dyn Model>> {
+    let inside = |error: Error| error.in_module(folder.display().to_string());
+    options.engine.available()?;
+    let recorded = record::record(folder).map_err(inside)?;
+    let model = OnnxModel::from_graph(&recorded.graph, device, options).map_err(inside)?;
+    drop(recorded.graph);
+    let service = OnnxService::new(model)?;
+    let tokenizer = folder.join("tokenizer.json");
+    match recorded.texts {
+        Some(texts) if !as_ids && tokenizer.is_file() => Ok(Arc::new(TextService::new(
+            service,
+            Tokenizer::from_file(tokenizer)?,
+            texts,
+        ))),
+        _ => Ok(Arc::new(service)),
+    }
+}

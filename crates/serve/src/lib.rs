@@ -1,0 +1,48 @@
+//! Trained models as a service.
+//!
+//! A [`Model`] is whatever takes and gives named arrays: [`OnnxService`] is one from a graph, for any backend and engine. A [`Repository`] holds
+//! models by name and version; they are loaded, replaced and unloaded while requests are answered. Requests that wait for the same model are
+//! joined to batches, and each gets its own rows back.
+
+mod connection;
+mod failure;
+mod files;
+mod front;
+mod grpc;
+mod http;
+#[cfg(feature = "hub")]
+pub mod hub;
+mod listen;
+mod metrics;
+mod model;
+mod onnx;
+mod repository;
+mod request;
+mod rows;
+mod server;
+mod service;
+mod statistics;
+#[cfg(feature = "otel")]
+mod telemetry;
+#[cfg(feature = "tls")]
+mod tls;
+mod tokens;
+mod value;
+mod watched;
+
+pub use failure::{Failure, Reason};
+pub use files::Files;
+pub use listen::Limits;
+pub use model::{Model, Signature, State, TensorSpec};
+pub use onnx::OnnxService;
+pub use repository::{ModelInfo, Repository, Source, VersionState};
+pub use request::{InferRequest, InferResponse, NamedValue, SequenceId, SequenceStep};
+pub use server::{Server, ServerOptions};
+pub use service::{Pool, Settings};
+pub use statistics::{BOUNDS_US, Snapshot, Total};
+#[cfg(feature = "otel")]
+pub use telemetry::{Exporter, otlp};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
+pub use tokens::Tokens;
+pub use value::{DATATYPES, Strings, Value, datatype, datatype_name};

@@ -1,0 +1,251 @@
+//! Connections: who is let in, how long they may take, and how they end.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use axum::Router;
+use futures_util::FutureExt;
+use hyper::rt::{Read, Write};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
+
+use crate::Server;
+use crate::connection::{Activity, Connected, Seen};
+use crate::server::Shared;
+
+/// What a server allows connections, so that none of them harms the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// So many are open at once; more wait to be accepted. Each takes a file of the process, of which many systems allow 1,024.
+    pub connections: usize,
+    /// The longest headers of a request, in bytes, at least 8,192.
+    pub header_bytes: usize,
+    /// From the opening of a connection to the end of the headers of its first request.
+    pub header_timeout: Duration,
+    /// A body has so long, and a second more for each [`Limits::body_rate`] bytes of it. Streams of gRPC may take their time.
+    pub body_timeout: Duration,
+    /// The fewest bytes of a body in a second, in the long run.
+    pub body_rate: u64,
+    /// From the end of a request to the end of the next one's headers; a connection that is idle for longer is closed.
+    pub keep_alive: Duration,
+    /// So many requests of one HTTP/2 connection are answered at once.
+    pub streams: u32,
+    /// How long requests that were accepted may take when the server is to end.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    /// 1,000 connections; headers of 64 KiB within 10 s; 30 s for a body and 16 KiB/s; idle for 60 s; 256 streams; 30 s to end.
+    fn default() -> Self {
+        Self {
+            connections: 1000,
+            header_bytes: 64 << 10,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            body_rate: 16 << 10,
+            keep_alive: Duration::from_secs(60),
+            streams: 256,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What went over the connections.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) closed: AtomicU64,
+    /// Bytes of the bodies of requests.
+    pub(crate) received: AtomicU64,
+    /// Bytes of the bodies of answers.
+    pub(crate) sent: AtomicU64,
+}
+
+/// How long connections of HTTP/1 stay open when the server is to end, for requests that are already on their way.
+const LINGER: Duration = Duration::from_millis(500);
+/// How long a connection that was told to end may take if nothing is asked for.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long to wait when the system lets nobody in, for want of files or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Server {
+    /// Answers whoever connects, by HTTP/1.1, HTTP/2 and gRPC, until `shutdown` is over. From then on nobody is let in, health says that the server is not
+    /// ready, and requests that were accepted are answered, for up to [`Limits::drain`]. Returns how many connections were cut off after that.
+    pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> usize {
+        let limits = &self.0.options.limits;
+        // The most that can be waited for at once.
+        let most = u32::try_from(limits.connections.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        let places = Arc::new(Semaphore::new(most as usize));
+        let cut = watch::Sender::new(());
+        let host = Arc::new(Host {
+            builder: builder(limits),
+            router: self.whole_router(),
+            shared: Arc::clone(&self.0),
+        });
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let next = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (accept(&listener).await, place)
+            };
+            tokio::select! {
+                () = &mut shutdown => break,
+                (stream, place) = next => host.spawn(stream, place.ok(), cut.subscribe()),
+            }
+        }
+        self.0.drain();
+        // Whoever has connected in time is answered.
+        while let Ok(place) = Arc::clone(&places).try_acquire_owned()
+            && let Some(Ok((stream, _))) = listener.accept().now_or_never()
+        {
+            host.spawn(stream, Some(place), cut.subscribe());
+        }
+        drop(listener);
+        let all = places.acquire_many(most);
+        match tokio::time::timeout(limits.drain, all).await {
+            Ok(_) => 0,
+            Err(_) => most as usize - places.available_permits(),
+        }
+    }
+}
+
+/// Errors pass: neither one lost connection nor a lack of files is to end the server.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    let mut is_told = false;
+    loop {
+        let error = match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => error,
+        };
+        let is_gone = [
+            io::ErrorKind::ConnectionAborted,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::ConnectionRefused,
+        ];
+        if !is_gone.contains(&error.kind()) {
+            if !is_told {
+                tracing::warn!("no connection can be accepted for now: {error}");
+                is_told = true;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    let header_bytes = limits.header_bytes.max(8192);
+    // Timeouts are this module's, the same for both protocols and without a timer for each request.
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(header_bytes);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
+        .max_concurrent_streams(limits.streams)
+        // A peer that is gone is found out, though its streams wait for nothing.
+        .keep_alive_interval(limits.keep_alive.max(GRACE));
+    builder
+}
+
+/// What all connections share.
+struct Host {
+    builder: Builder<TokioExecutor>,
+    router: Router,
+    shared: Arc<Shared>,
+}
+
+impl Host {
+    fn spawn(self: &Arc<Self>, stream: TcpStream, place: Option<OwnedSemaphorePermit>, mut cut: watch::Receiver<()>) {
+        let host = Arc::clone(self);
+        tokio::spawn(async move {
+            let _place = place;
+            let _open = Open::new(&host.shared.traffic);
+            tokio::select! {
+                () = host.greet(stream) => {}
+                // The sender is dropped when time is over.
+                _ = cut.changed() => {}
+            }
+        });
+    }
+
+    async fn greet(&self, stream: TcpStream) {
+        // Without it, answers are only sent later.
+        let _ = stream.set_nodelay(true);
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.shared.options.tls {
+            let hello = tls.acceptor().accept(stream);
+            match tokio::time::timeout(self.shared.options.limits.header_timeout, hello).await {
+                Ok(Ok(stream)) => self.answer(TokioIo::new(stream)).await,
+                Ok(Err(error)) => tracing::debug!("no connection by TLS: {error}"),
+                Err(_) => {}
+            }
+            return;
+        }
+        self.answer(TokioIo::new(stream)).await;
+    }
+
+    async fn answer(&self, io: impl Read + Write + Unpin + 'static) {
+        let limits = &self.shared.options.limits;
+        let activity = Arc::new(Activity::new(Arc::clone(&self.shared)));
+        let service = Connected::new(self.router.clone(), Arc::clone(&activity));
+        let io = Seen::new(io, Arc::clone(&activity));
+        let mut connection = pin!(self.builder.serve_connection(io, service));
+        let mut timer = pin!(tokio::time::sleep(limits.header_timeout));
+        let mut drained = pin!(self.shared.drained());
+        let (mut is_draining, mut is_ending) = (false, false);
+        loop {
+            tokio::select! {
+                biased;
+                _ = connection.as_mut() => return,
+                () = timer.as_mut() => {
+                    let now = Instant::now();
+                    let idle = if is_ending { GRACE } else { limits.keep_alive };
+                    match activity.idle_until(limits, idle) {
+                        Some(until) if until > now && (is_ending || !is_draining) => timer.as_mut().reset(until),
+                        None if is_ending || !is_draining => timer.as_mut().reset(now + GRACE),
+                        // It was told to end, and does nothing.
+                        Some(_) if is_ending => return,
+                        _ => {
+                            is_ending = true;
+                            connection.as_mut().graceful_shutdown();
+                            timer.as_mut().reset(now + GRACE);
+                        }
+                    }
+                }
+                () = drained.as_mut(), if !is_draining => {
+                    is_draining = true;
+                    // HTTP/2 tells its peer what will still be answered; of HTTP/1, the next answer will be the last.
+                    let wait = if activity.is_http2() { Duration::ZERO } else { LINGER };
+                    timer.as_mut().reset(Instant::now() + wait);
+                }
+            }
+        }
+    }
+}
+
+/// Counts a connection while it is open.
+struct Open<'a>(&'a Traffic);
+
+impl<'a> Open<'a> {
+    fn new(traffic: &'a Traffic) -> Self {
+        traffic.accepted.fetch_add(1, Relaxed);
+        Self(traffic)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.closed.fetch_add(1, Relaxed);
+    }
+}

@@ -1,0 +1,166 @@
+//! What can be served.
+
+use polygrad_core::{Error, Result, Shape};
+use polygrad_onnx::graph::{Dim, ElementType};
+
+use crate::Value;
+use crate::value::shown;
+
+/// Whatever takes and gives named arrays. All threads share one.
+pub trait Model: Send + Sync + 'static {
+    /// What it takes and gives.
+    fn signature(&self) -> &Signature;
+
+    /// The outputs in the signature's order, from inputs in its order. Inputs fit their types; states are among both.
+    ///
+    /// # Errors
+    /// Values that it cannot take, as one of the kinds `InvalidArgument`, `OutOfRange`, `Shape` or `DType`; all else is a fault of this side.
+    fn run(&self, inputs: &[Value]) -> Result<Vec<Value>>;
+
+    /// What runs it, for the protocol's metadata.
+    fn platform(&self) -> &str {
+        "polygrad"
+    }
+}
+
+/// What a model takes and gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signature {
+    /// The inputs.
+    pub inputs: Vec<TensorSpec>,
+    /// The outputs.
+    pub outputs: Vec<TensorSpec>,
+    /// Outputs of one step that are inputs of the next.
+    pub states: Vec<State>,
+}
+
+/// An input or output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub element: ElementType,
+    /// Its extents; equal names are equal extents.
+    pub dims: Vec<Dim>,
+    /// The axis along which rows of several requests are joined; none where requests are computed one by one.
+    pub batch: Option<usize>,
+}
+
+/// An output that is an input of the next step of the same sequence, and zeros in the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The place of the input among the inputs.
+    pub input: usize,
+    /// The place of the output among the outputs.
+    pub output: usize,
+}
+
+impl Signature {
+    /// Whether rows of several requests may be joined: each input and output has an axis for them.
+    pub fn is_batched(&self) -> bool {
+        let mut all = self.inputs.iter().chain(&self.outputs);
+        !self.inputs.is_empty() && all.all(|spec| spec.batch.is_some())
+    }
+
+    /// Whether the input is a state, which sequences have at the server.
+    pub fn is_state_input(&self, place: usize) -> bool {
+        self.states.iter().any(|state| state.input == place)
+    }
+
+    /// Whether the output is a state.
+    pub fn is_state_output(&self, place: usize) -> bool {
+        self.states.iter().any(|state| state.output == place)
+    }
+
+    /// The states that go by the name of an input `NAME` and an output `next_NAME`.
+    pub fn states_by_name(&self) -> Vec<State> {
+        let inputs = self.inputs.iter().enumerate();
+        let states = inputs.filter_map(|(input, spec)| {
+            let next = format!("next_{}", spec.name);
+            let output = self.outputs.iter().position(|output| output.name == next)?;
+            Some(State { input, output })
+        });
+        states.collect()
+    }
+
+    /// Joins requests along the extent that the first input's first axis names, if each input and output has one of this name; else along
+    /// their first axes, if all of those are open.
+    pub fn batch_by_name(&mut self) {
+        let Some(first @ (Dim::Named(_) | Dim::Unknown)) = self.inputs.first().and_then(|spec| spec.dims.first())
+        else {
+            return;
+        };
+        let first = first.clone();
+        let all = || self.inputs.iter().chain(&self.outputs);
+        let by_name = |spec: &TensorSpec| spec.dims.iter().position(|dim| *dim == first);
+        let is_open = |spec: &TensorSpec| matches!(spec.dims.first(), Some(Dim::Named(_) | Dim::Unknown));
+        let axes: Vec<usize> = match first {
+            Dim::Named(_) if all().all(|spec| by_name(spec).is_some()) => all().filter_map(by_name).collect(),
+            _ if all().all(is_open) => all().map(|_| 0).collect(),
+            _ => return,
+        };
+        for (spec, axis) in self.inputs.iter_mut().chain(&mut self.outputs).zip(axes) {
+            spec.batch = Some(axis);
+        }
+    }
+}
+
+impl TensorSpec {
+    /// An input or output whose rows are not joined.
+    pub fn new(name: impl Into<String>, element: impl Into<ElementType>, dims: impl Into<Vec<Dim>>) -> Self {
+        Self {
+            name: name.into(),
+            element: element.into(),
+            dims: dims.into(),
+            batch: None,
+        }
+    }
+
+    /// The extents as the protocol has them: −1 where they are not known.
+    pub fn wire_dims(&self) -> Vec<i64> {
+        let extent = |dim: &Dim| match dim {
+            Dim::Fixed(extent) => i64::try_from(*extent).unwrap_or(i64::MAX),
+            Dim::Named(_) | Dim::Unknown => -1,
+        };
+        self.dims.iter().map(extent).collect()
+    }
+
+    /// Fails unless a value is of this type.
+    pub(crate) fn check(&self, value: &Value) -> Result<()> {
+        if value.element() != self.element {
+            return Err(Error::dtype(format!(
+                "the input {:?} is of datatype {}, and this is {}",
+                self.name,
+                shown(self.element),
+                shown(value.element())
+            )));
+        }
+        let fits = |(dim, &extent): (&Dim, &usize)| !matches!(dim, Dim::Fixed(wanted) if *wanted != extent);
+        let shape = value.shape();
+        if shape.rank() != self.dims.len() || !self.dims.iter().zip(shape.iter()).all(fits) {
+            return Err(Error::shape(format!(
+                "the input {:?} is of shape {:?}, and this is {shape}",
+                self.name,
+                self.wire_dims()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The shape for so many rows.
+    ///
+    /// # Errors
+    /// When another extent is not known.
+    pub(crate) fn shape(&self, rows: usize) -> Result<Shape> {
+        let extents = self.dims.iter().enumerate().map(|(axis, dim)| match dim {
+            _ if self.batch == Some(axis) => Ok(rows),
+            Dim::Fixed(extent) => Ok(*extent),
+            dim => Err(Error::invalid(format!(
+                "the extent {dim} of {:?} is not known",
+                self.name
+            ))),
+        });
+        Shape::new(&extents.collect::<Result<Vec<_>>>()?)
+    }
+}

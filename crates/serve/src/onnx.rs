@@ -1,0 +1,97 @@
+//! Graphs as services: ONNX files, and what was exported from a run or a module.
+
+use polygrad_core::{Error, Result};
+use polygrad_onnx::graph::{Dim, ValueType};
+use polygrad_onnx::{Engine, OnnxModel};
+
+use crate::rows::{self, Rows};
+use crate::{Model, Signature, TensorSpec, Value};
+
+/// A graph that is served, on any backend or engine.
+pub struct OnnxService {
+    model: OnnxModel,
+    signature: Signature,
+}
+
+impl OnnxService {
+    /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or an extent of the same
+    /// name is found in each, and only after it was shown on two rows that they do not mix. An output `next_NAME` is the state for an input
+    /// `NAME`.
+    ///
+    /// # Errors
+    /// An input or output that is no tensor, or of a type that the protocol lacks.
+    pub fn new(model: OnnxModel) -> Result<Self> {
+        let specs = |values: Vec<(&str, Option<&ValueType>)>| {
+            let specs = values.into_iter().map(|(name, ty)| spec(name, ty));
+            specs.collect::<Result<Vec<_>>>()
+        };
+        let mut signature = Signature {
+            inputs: specs(model.inputs().collect())?,
+            outputs: specs(model.outputs().collect())?,
+            states: Vec::new(),
+        };
+        signature.states = signature.states_by_name();
+        let apart = Self { model, signature };
+        let mut joined = apart.signature.clone();
+        joined.batch_by_name();
+        if joined.is_batched() {
+            match rows::examine(&apart, &joined) {
+                Rows::Independent => {
+                    return Ok(Self {
+                        signature: joined,
+                        ..apart
+                    });
+                }
+                Rows::Mixed => tracing::info!("rows depend on each other, so requests are computed one by one"),
+                Rows::Unknown => {
+                    tracing::info!("requests are computed one by one, as it cannot be shown that rows do not mix")
+                }
+            }
+        }
+        Ok(apart)
+    }
+}
+
+impl Model for OnnxService {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
+        let literals = inputs.iter().map(|value| Ok(value.tensor()?.clone().into()));
+        let literals = literals.collect::<Result<Vec<polygrad_onnx::Value>>>()?;
+        let outputs = self.model.run_ordered(literals.into_iter())?;
+        outputs
+            .iter()
+            .map(|(_, value)| Ok(Value::Tensor(value.literal()?)))
+            .collect()
+    }
+
+    fn platform(&self) -> &str {
+        match self.model.engine() {
+            Engine::Native => "polygrad",
+            engine => engine.name(),
+        }
+    }
+}
+
+fn spec(name: &str, ty: Option<&ValueType>) -> Result<TensorSpec> {
+    let unfit = |what: String| Error::unsupported(format!("{name:?} {what}, so the model cannot be served"));
+    let Some(ty) = ty.and_then(ValueType::as_tensor) else {
+        return Err(unfit("is no tensor, or of no known type".to_owned()));
+    };
+    if crate::datatype_name(ty.element).is_none() {
+        return Err(unfit(format!(
+            "is of elements of type {}, which the protocol lacks",
+            ty.element
+        )));
+    }
+    let Some(dims) = &ty.shape else {
+        return Err(unfit("is of unknown rank".to_owned()));
+    };
+    Ok(TensorSpec::new(
+        name,
+        ty.element,
+        dims.iter().map(Dim::clone).collect::<Vec<_>>(),
+    ))
+}

@@ -1,0 +1,413 @@
+//! Models by name and version, loaded and replaced while requests are answered.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use polygrad_core::{Error, Result};
+
+use crate::service::{Pool, Service, Settings};
+use crate::statistics::{Snapshot, Statistics};
+use crate::{Failure, InferRequest, InferResponse, Model, Reason, Signature, Value};
+
+/// Where a model comes from.
+pub trait Source: Send + Sync + 'static {
+    /// Reads the model.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, or cannot be run.
+    fn load(&self) -> Result<Arc<dyn Model>>;
+
+    /// When what it is read from last changed; none where that cannot be told.
+    fn changed(&self) -> Option<SystemTime> {
+        None
+    }
+}
+
+impl<F: Fn() -> Result<Arc<dyn Model>> + Send + Sync + 'static> Source for F {
+    fn load(&self) -> Result<Arc<dyn Model>> {
+        self()
+    }
+}
+
+/// Whether a version answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionState {
+    /// It does.
+    Ready,
+    /// It was not loaded yet, or was unloaded.
+    Unloaded,
+    /// It could not be loaded, and why.
+    Failed(String),
+}
+
+/// Models by name and version. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Repository(Arc<Inner>);
+
+/// Adds what is new to a repository.
+type Find = Box<dyn Fn(&Repository) + Send + Sync>;
+
+struct Inner {
+    pool: Pool,
+    find: Option<Find>,
+    models: ArcSwap<BTreeMap<String, Arc<Versions>>>,
+    /// Taken to add models.
+    adding: Mutex<()>,
+}
+
+type Versions = BTreeMap<u64, Arc<Version>>;
+
+struct Version {
+    source: Box<dyn Source>,
+    settings: Settings,
+    statistics: Arc<Statistics>,
+    service: ArcSwapOption<Service>,
+    /// Held while the model is loaded or unloaded.
+    state: Mutex<State>,
+}
+
+struct State {
+    state: VersionState,
+    /// When the source of what was loaded last changed.
+    changed: Option<SystemTime>,
+    /// It stays out until somebody asks for it again.
+    is_unwanted: bool,
+}
+
+/// A version of a model that answers. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct ModelInfo {
+    version: u64,
+    versions: Arc<Versions>,
+    service: Arc<Service>,
+}
+
+impl ModelInfo {
+    /// The version.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All versions of this model that answer.
+    pub fn versions(&self) -> Vec<u64> {
+        ready(&self.versions).map(|(version, _)| version).collect()
+    }
+
+    /// What it takes and gives.
+    pub fn signature(&self) -> &Signature {
+        self.service.signature()
+    }
+
+    /// What runs it.
+    pub fn platform(&self) -> &str {
+        self.service.platform()
+    }
+
+    /// Up to so many rows are computed at once; 1 where requests are kept apart.
+    pub fn max_batch_size(&self) -> usize {
+        self.service.max_batch_size()
+    }
+
+    /// How it is served.
+    pub fn settings(&self) -> &Settings {
+        self.service.settings()
+    }
+
+    /// Fails if one more request would be turned away, so that its body need not be read.
+    ///
+    /// # Errors
+    /// As many wait as may.
+    pub fn admit(&self) -> Result<(), Failure> {
+        self.service.admit()
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// A request that does not fit the model; too many that wait; a deadline that passed; a model that fails.
+    pub async fn infer(&self, request: InferRequest) -> Result<InferResponse, Failure> {
+        let outputs = self.service.infer(request).await?;
+        Ok(InferResponse {
+            version: self.version,
+            outputs,
+        })
+    }
+}
+
+impl Repository {
+    /// An empty one, whose models run on the threads of `pool`.
+    pub fn new(pool: Pool) -> Self {
+        Self::with_find(pool, None)
+    }
+
+    /// One to which `find` adds the models that it finds, whenever [`Repository::reload_changed`] or [`Repository::load`] of an unknown name is
+    /// called. What has a time of its last change is then loaded.
+    pub fn finding(pool: Pool, find: impl Fn(&Self) + Send + Sync + 'static) -> Self {
+        Self::with_find(pool, Some(Box::new(find)))
+    }
+
+    fn with_find(pool: Pool, find: Option<Find>) -> Self {
+        Self(Arc::new(Inner {
+            pool,
+            find,
+            models: ArcSwap::default(),
+            adding: Mutex::default(),
+        }))
+    }
+
+    /// Adds a version of a model, which [`Repository::load`] loads.
+    ///
+    /// # Errors
+    /// A name that cannot stand in an address, version 0, or a version that is there already.
+    pub fn add(&self, name: &str, version: u64, source: impl Source, settings: Settings) -> Result<()> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || !name.chars().all(is_plain) || name.starts_with('.') {
+            return Err(Error::invalid(format!("{name:?} is no name for a model"))
+                .with_hint("take letters, digits, dots, underscores and hyphens, such as resnet-18"));
+        }
+        if version == 0 {
+            return Err(Error::invalid("versions are counted from 1"));
+        }
+        let _adding = self.0.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut models = BTreeMap::clone(&self.0.models.load());
+        let mut versions = models
+            .get(name)
+            .map(|versions| Versions::clone(versions))
+            .unwrap_or_default();
+        let added = Version {
+            source: Box::new(source),
+            settings,
+            statistics: Arc::default(),
+            service: ArcSwapOption::empty(),
+            state: Mutex::new(State {
+                state: VersionState::Unloaded,
+                changed: None,
+                is_unwanted: false,
+            }),
+        };
+        if versions.insert(version, Arc::new(added)).is_some() {
+            return Err(Error::invalid(format!(
+                "there is a version {version} of {name} already"
+            )));
+        }
+        models.insert(name.to_owned(), Arc::new(versions));
+        self.0.models.store(Arc::new(models));
+        Ok(())
+    }
+
+    /// Loads all versions of a model, or loads them again. Requests are answered by what was there before until a version is whole; one that
+    /// cannot be loaded leaves it there. Takes as long as the loading does, so not for a thread of an asynchronous runtime.
+    ///
+    /// # Errors
+    /// No such model; the first version that could not be loaded.
+    pub fn load(&self, name: &str) -> Result<(), Failure> {
+        if self.versions(name).is_err() {
+            self.find();
+        }
+        let mut result = Ok(());
+        for (number, version) in self.versions(name)?.iter() {
+            if let Err(error) = version.load(&self.0.pool) {
+                let message = format!("version {number} of {name} could not be loaded: {error}");
+                tracing::warn!("{message}");
+                result = result.and(Err(Failure::new(Reason::Invalid, message)));
+            }
+        }
+        result
+    }
+
+    /// Loads again what has changed since it was loaded, and what was added. To be called at intervals.
+    pub fn reload_changed(&self) {
+        self.find();
+        for (name, versions) in self.0.models.load().iter() {
+            for (number, version) in versions.iter().filter(|(_, version)| version.has_changed()) {
+                match version.load(&self.0.pool) {
+                    Ok(()) => tracing::info!("version {number} of {name} was loaded"),
+                    Err(error) => tracing::warn!("version {number} of {name} was not loaded: {error}"),
+                }
+            }
+        }
+    }
+
+    /// Lets a model go. Requests that wait for it are answered.
+    ///
+    /// # Errors
+    /// No such model.
+    pub fn unload(&self, name: &str) -> Result<(), Failure> {
+        for version in self.versions(name)?.values() {
+            let mut state = version.state();
+            version.service.store(None);
+            state.state = VersionState::Unloaded;
+            state.is_unwanted = true;
+        }
+        Ok(())
+    }
+
+    /// A version that answers; by default the highest.
+    ///
+    /// # Errors
+    /// No such model or version, or it is not ready.
+    pub fn get(&self, name: &str, version: Option<u64>) -> Result<ModelInfo, Failure> {
+        let versions = self.versions(name)?;
+        let found = match version {
+            None => ready(&versions).next_back(),
+            Some(wanted) => {
+                let version = versions.get(&wanted).ok_or_else(|| {
+                    Failure::new(
+                        Reason::NotFound,
+                        format!("there is no version {wanted} of model {name:?}"),
+                    )
+                })?;
+                version.service.load_full().map(|service| (wanted, service))
+            }
+        };
+        let Some((version, service)) = found else {
+            return Err(Failure::new(
+                Reason::Unavailable,
+                format!("model {name:?} is not ready"),
+            ));
+        };
+        Ok(ModelInfo {
+            version,
+            versions,
+            service,
+        })
+    }
+
+    /// All models and versions with their states.
+    pub fn index(&self) -> Vec<(String, u64, VersionState)> {
+        let models = self.0.models.load();
+        let all = models.iter().flat_map(|(name, versions)| {
+            let versions = versions.iter();
+            versions.map(|(number, version)| (name.clone(), *number, version.shown()))
+        });
+        all.collect()
+    }
+
+    /// What the models have done; of all, or of one, or of a version of it.
+    ///
+    /// # Errors
+    /// No such model or version.
+    pub fn statistics(
+        &self,
+        name: Option<&str>,
+        version: Option<u64>,
+    ) -> Result<Vec<(String, u64, Snapshot)>, Failure> {
+        if let Some(name) = name {
+            let versions = self.versions(name)?;
+            if let Some(wanted) = version.filter(|wanted| !versions.contains_key(wanted)) {
+                return Err(Failure::new(
+                    Reason::NotFound,
+                    format!("there is no version {wanted} of model {name:?}"),
+                ));
+            }
+        }
+        let models = self.0.models.load();
+        let wanted = models
+            .iter()
+            .filter(|(found, _)| name.is_none_or(|name| name == *found));
+        let all = wanted.flat_map(|(name, versions)| {
+            let wanted = versions
+                .iter()
+                .filter(|(number, _)| version.is_none_or(|version| version == **number));
+            wanted.map(|(number, found)| {
+                let waiting = found.service.load().as_ref().map_or(0, |service| service.waiting());
+                (name.clone(), *number, found.statistics.snapshot(waiting))
+            })
+        });
+        Ok(all.collect())
+    }
+
+    /// Whether there are models, and all of them answer.
+    pub fn is_ready(&self) -> bool {
+        let models = self.0.models.load();
+        let mut versions = models.values().flat_map(|versions| versions.values());
+        !models.is_empty() && versions.all(|version| version.service.load().is_some())
+    }
+
+    fn find(&self) {
+        if let Some(find) = &self.0.find {
+            find(self);
+        }
+    }
+
+    fn versions(&self, name: &str) -> Result<Arc<Versions>, Failure> {
+        let found = self.0.models.load().get(name).cloned();
+        found.ok_or_else(|| Failure::new(Reason::NotFound, format!("there is no model {name:?}")))
+    }
+}
+
+impl Version {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shown(&self) -> VersionState {
+        match self.service.load().is_some() {
+            true => VersionState::Ready,
+            false => self.state().state.clone(),
+        }
+    }
+
+    fn has_changed(&self) -> bool {
+        let Ok(state) = self.state.try_lock() else { return false };
+        // What was not settled when it was read is read again when it is.
+        let now = self.source.changed();
+        !state.is_unwanted && now.is_some() && now != state.changed
+    }
+
+    fn load(&self, pool: &Pool) -> Result<()> {
+        let mut state = self.state();
+        // Before it is read: what changes meanwhile counts as a change.
+        state.changed = self.source.changed();
+        state.is_unwanted = false;
+        match self.read(pool) {
+            Ok(service) => {
+                self.service.store(Some(service));
+                state.state = VersionState::Ready;
+                Ok(())
+            }
+            Err(error) => {
+                if self.service.load().is_none() {
+                    state.state = VersionState::Failed(error.to_string());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads the model and runs it once, so that the first request finds it warm.
+    fn read(&self, pool: &Pool) -> Result<Arc<Service>> {
+        let model = self.source.load()?;
+        let first = match example(model.signature()) {
+            None => None,
+            Some(inputs) => {
+                let began = Instant::now();
+                model.run(&inputs)?;
+                Some(began.elapsed())
+            }
+        };
+        Ok(Service::new(
+            model,
+            self.settings.clone(),
+            pool.clone(),
+            Arc::clone(&self.statistics),
+            first,
+        ))
+    }
+}
+
+fn ready(versions: &Versions) -> impl DoubleEndedIterator<Item = (u64, Arc<Service>)> {
+    let all = versions.iter();
+    all.filter_map(|(number, version)| Some((*number, version.service.load_full()?)))
+}
+
+/// One row of zeros, where all other extents are known.
+fn example(signature: &Signature) -> Option<Vec<Value>> {
+    let zeros = signature.inputs.iter().map(|spec| {
+        let shape = spec.shape(1).ok()?;
+        Value::zeros(spec.element, shape).ok()
+    });
+    zeros.collect()
+}

@@ -1,0 +1,131 @@
+//! A server: models, options, and the addresses under which they answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+use tokio::sync::watch;
+
+use crate::front::FrontLayer;
+use crate::listen::{Limits, Traffic};
+use crate::{Repository, Tokens};
+
+/// How a server treats requests, whatever model they are for.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// What the server calls itself.
+    pub name: String,
+    /// The longest body of a request, in bytes, compressed and not.
+    pub max_body_bytes: usize,
+    /// Whether requests may load and unload models.
+    pub control: bool,
+    /// Whether there is a page at `/` to try models; a program that puts the router into its own may have one there.
+    pub page: bool,
+    /// What [`Server::serve`] allows connections.
+    pub limits: Limits,
+    /// Requests need one of these, except for health; none where everybody may ask.
+    pub tokens: Option<Tokens>,
+    /// [`Server::serve`] answers by TLS.
+    #[cfg(feature = "tls")]
+    pub tls: Option<crate::Tls>,
+}
+
+impl Default for ServerOptions {
+    /// Bodies of 64 MiB, no control of models, the page, the default limits, no tokens, and no TLS.
+    fn default() -> Self {
+        Self {
+            name: "polygrad".to_owned(),
+            max_body_bytes: 64 << 20,
+            control: false,
+            page: true,
+            limits: Limits::default(),
+            tokens: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+}
+
+/// What is offered beyond the protocol itself.
+pub(crate) const EXTENSIONS: [&str; 7] = [
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "schedule_policy",
+    "sequence",
+    "statistics",
+];
+
+/// Answers requests for the models of a repository. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Server(pub(crate) Arc<Shared>);
+
+/// What every request sees.
+pub(crate) struct Shared {
+    pub(crate) repository: Repository,
+    pub(crate) options: ServerOptions,
+    pub(crate) traffic: Traffic,
+    /// Whether the server is to end.
+    draining: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Serves the models of a repository.
+    pub fn new(repository: Repository, options: ServerOptions) -> Self {
+        Self(Arc::new(Shared {
+            repository,
+            options,
+            traffic: Traffic::default(),
+            draining: watch::Sender::default(),
+        }))
+    }
+
+    /// The Open Inference Protocol over HTTP and gRPC, and the metrics, to be part of a program's own router.
+    pub fn router(&self) -> Router {
+        self.routes().layer(FrontLayer(Arc::clone(&self.0)))
+    }
+
+    /// The same where there is nothing else, so that it is said of every other address that it is not there.
+    pub(crate) fn whole_router(&self) -> Router {
+        let whole = self.routes().fallback(crate::http::not_found);
+        whole.layer(FrontLayer(Arc::clone(&self.0)))
+    }
+
+    fn routes(&self) -> Router {
+        let shared = Arc::clone(&self.0);
+        let metrics = get(async move || crate::metrics::page(&shared));
+        crate::http::routes(&self.0)
+            .merge(crate::grpc::routes(&self.0))
+            .route("/metrics", metrics)
+    }
+}
+
+impl Shared {
+    /// Whether all models answer, and will for a while.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_draining() && self.repository.is_ready()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Tells everybody that the server is to end.
+    pub(crate) fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    /// Comes back when the server is to end.
+    pub(crate) async fn drained(&self) {
+        // The sender lives as long as this does.
+        let _ = self.draining.subscribe().wait_for(|&draining| draining).await;
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! Requests are joined, computed, and taken apart again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use polygrad_core::{Error, ErrorKind, Result, panic_message};
+
+use super::queue::Job;
+use super::{Outputs, Service};
+use crate::statistics::nanoseconds;
+use crate::value::shown;
+use crate::{Failure, Reason, Value};
+
+impl Service {
+    /// Computes requests at once and answers them. Where that fails, each is computed by itself: the others are not to suffer for one.
+    pub(super) fn compute(&self, jobs: Vec<Job>) {
+        let taken = Instant::now();
+        for job in &jobs {
+            self.statistics.queue.add(taken - job.since);
+        }
+        match self.compute_joined(&jobs) {
+            Ok(answers) => {
+                for (job, outputs) in jobs.into_iter().zip(answers) {
+                    self.answer(job, Ok(outputs));
+                }
+            }
+            Err(failure) if jobs.len() == 1 => {
+                jobs.into_iter().for_each(|job| self.answer(job, Err(failure.clone())));
+            }
+            Err(_) => {
+                for job in jobs {
+                    let answer = self.compute_joined(std::slice::from_ref(&job));
+                    self.answer(job, answer.map(|mut answers| answers.remove(0)));
+                }
+            }
+        }
+    }
+
+    fn answer(&self, job: Job, answer: Result<Outputs, Failure>) {
+        if let Some(step) = &job.sequence {
+            let states = self.signature().states.iter();
+            let outputs = answer.as_ref().ok();
+            let states = outputs.map(|outputs| states.map(|state| outputs[state.output].clone()).collect());
+            self.queue().sequences.end(step, states);
+        }
+        // Whoever asked may be gone.
+        let _ = job.reply.send(answer);
+    }
+
+    /// The outputs of each request.
+    fn compute_joined(&self, jobs: &[Job]) -> Result<Vec<Outputs>, Failure> {
+        let began = Instant::now();
+        let rows = jobs.iter().map(|job| job.rows).sum();
+        let inputs = self.join(jobs).map_err(|error| Failure::of_run(&error))?;
+        let joined = Instant::now();
+        let run = || self.model.run(&inputs);
+        let outputs = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(outputs) => outputs.map_err(|error| Failure::of_run(&error))?,
+            Err(panic) => return Err(panicked(&*panic)),
+        };
+        let ran = Instant::now();
+        self.took(ran - joined);
+        let answers = self.split(jobs, &outputs, rows).map_err(|error| {
+            let message = format!("the model's outputs are not what its signature says: {error}");
+            Failure::new(Reason::Internal, message)
+        })?;
+        let times = [joined - began, ran - joined, ran.elapsed()];
+        self.statistics.run(jobs.len(), rows, times);
+        Ok(answers)
+    }
+
+    fn join(&self, jobs: &[Job]) -> Result<Vec<Value>> {
+        let specs = self.signature().inputs.iter().enumerate();
+        let inputs = specs.map(|(place, spec)| {
+            let parts = jobs.iter().map(|job| {
+                let missing = || Error::invalid(format!("the input {:?} is missing", spec.name));
+                job.inputs[place].as_ref().ok_or_else(missing)
+            });
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            match (parts.as_slice(), spec.batch) {
+                ([only], _) => Ok((*only).clone()),
+                (_, Some(axis)) => Value::join(&parts, axis),
+                (_, None) => Err(Error::invalid(format!(
+                    "the input {:?} has no axis for rows",
+                    spec.name
+                ))),
+            }
+        });
+        inputs.collect()
+    }
+
+    fn split(&self, jobs: &[Job], outputs: &[Value], rows: usize) -> Result<Vec<Outputs>> {
+        let specs = &self.signature().outputs;
+        if outputs.len() != specs.len() {
+            return Err(Error::shape(format!("{} outputs, not {}", outputs.len(), specs.len())));
+        }
+        for (spec, output) in specs.iter().zip(outputs) {
+            if output.element() != spec.element {
+                let (found, wanted) = (shown(output.element()), shown(spec.element));
+                return Err(Error::dtype(format!(
+                    "{:?} is of datatype {found}, not {wanted}",
+                    spec.name
+                )));
+            }
+            let extent = spec.batch.map(|axis| output.shape().get(axis).copied());
+            if extent.is_some_and(|extent| extent != Some(rows)) {
+                return Err(Error::shape(format!(
+                    "{:?} is of shape {} for {rows} rows",
+                    spec.name,
+                    output.shape()
+                )));
+            }
+        }
+        let mut next = 0;
+        let answers = jobs.iter().map(|job| {
+            let own = next..next + job.rows;
+            next = own.end;
+            let outputs = specs.iter().zip(outputs);
+            let outputs = outputs.map(|(spec, output)| match spec.batch {
+                Some(axis) => output.rows(axis, own.clone()),
+                None => Ok(output.clone()),
+            });
+            outputs.collect()
+        });
+        answers.collect()
+    }
+
+    fn took(&self, time: Duration) {
+        let typical = self.typical.load(Ordering::Relaxed);
+        let average = typical - typical / 8 + nanoseconds(time) / 8;
+        self.typical.store(average, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
+    let words = panic_message(panic).unwrap_or("it said nothing");
+    let error = Error::new(ErrorKind::DeviceError, format!("the model panicked: {words}"));
+    tracing::error!("{error}");
+    Failure::of_run(&error)
+}

@@ -1,0 +1,324 @@
+//! A loaded model, the requests that wait for it, and who computes them.
+
+mod batch;
+mod pool;
+mod queue;
+mod sequence;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use polygrad_core::{Result, Shape};
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+pub use pool::Pool;
+use queue::{Job, Queue};
+
+use crate::statistics::{Statistics, nanoseconds};
+use crate::{Failure, InferRequest, Model, NamedValue, Reason, Signature, TensorSpec, Value};
+
+/// How a model is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Up to so many rows of several requests are computed at once; 1 keeps requests apart. A request of more rows is computed by itself.
+    pub max_batch_size: usize,
+    /// So many requests may wait; more are turned away.
+    pub max_queue: usize,
+    /// How urgent a request can be: from 1, the most urgent, to this.
+    pub priority_levels: u64,
+    /// So many sequences may be open at once.
+    pub max_sequences: usize,
+    /// A sequence that is silent for so long is closed.
+    pub sequence_timeout: Duration,
+}
+
+impl Default for Settings {
+    /// Batches of 32, 256 waiting requests, 3 priorities, 1,024 sequences, silent for at most 60 s.
+    fn default() -> Self {
+        Self {
+            max_batch_size: 32,
+            max_queue: 256,
+            priority_levels: 3,
+            max_sequences: 1024,
+            sequence_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Settings {
+    /// Of requests that name none: in the middle.
+    pub fn default_priority(&self) -> u64 {
+        self.priority_levels.div_ceil(2)
+    }
+}
+
+/// A model that runs for less than this runs on the thread that reads requests: to wake another one would take as long.
+const BRIEF: Duration = Duration::from_micros(200);
+
+/// A loaded model with the requests that wait for it.
+pub(crate) struct Service {
+    model: Arc<dyn Model>,
+    settings: Settings,
+    pool: Pool,
+    queue: Mutex<Queue>,
+    pub(crate) statistics: Arc<Statistics>,
+    /// How long a run takes, in nanoseconds, averaged over the last ones.
+    typical: AtomicU64,
+    /// Whether a task is about to take what waits.
+    is_coming: AtomicBool,
+}
+
+/// The outputs of one request, in the signature's order.
+type Outputs = Vec<Value>;
+
+impl Service {
+    /// Puts a model into service, of which a first run took `first`; one that was not run is taken to need a thread of its own.
+    pub(crate) fn new(
+        model: Arc<dyn Model>,
+        settings: Settings,
+        pool: Pool,
+        statistics: Arc<Statistics>,
+        first: Option<Duration>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            model,
+            settings,
+            pool,
+            queue: Mutex::default(),
+            statistics,
+            typical: AtomicU64::new(nanoseconds(first.unwrap_or(BRIEF))),
+            is_coming: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn signature(&self) -> &Signature {
+        self.model.signature()
+    }
+
+    pub(crate) fn platform(&self) -> &str {
+        self.model.platform()
+    }
+
+    /// How many rows may be computed at once.
+    pub(crate) fn max_batch_size(&self) -> usize {
+        match self.signature().is_batched() {
+            true => self.settings.max_batch_size.max(1),
+            false => 1,
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue().len()
+    }
+
+    /// Fails if one more request would be turned away.
+    pub(crate) fn admit(&self) -> Result<(), Failure> {
+        let admitted = self.queue().admit(&self.settings);
+        admitted.inspect_err(|failure| self.refused(failure))
+    }
+
+    fn refused(&self, failure: &Failure) {
+        if matches!(failure.reason, Reason::Busy(_)) {
+            self.statistics.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request: it waits until its turn comes, alone or with others. Whoever drops the future gives the request up.
+    pub(crate) async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<Vec<NamedValue>, Failure> {
+        let since = Instant::now();
+        let is_sequence = request.sequence.is_some();
+        let answer = self.wait(request, since).await;
+        match &answer {
+            Ok(_) => self.statistics.answered(since.elapsed()),
+            Err(_) => self.statistics.fail.add(since.elapsed()),
+        }
+        let signature = self.signature();
+        let outputs = signature.outputs.iter().zip(answer?).enumerate();
+        let shown = outputs.filter(|(place, _)| !(is_sequence && signature.is_state_output(*place)));
+        let named = shown.map(|(_, (spec, value))| NamedValue {
+            name: spec.name.clone(),
+            value,
+        });
+        Ok(named.collect())
+    }
+
+    async fn wait(self: &Arc<Self>, request: InferRequest, since: Instant) -> Result<Outputs, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let job = self.job(request, since, reply)?;
+        let pushed = self.queue().push(job, &self.settings);
+        pushed.inspect_err(|failure| self.refused(failure))?;
+        self.call();
+        let gone = |_| Failure::new(Reason::Internal, "the model was dropped before it answered");
+        answer.await.map_err(gone)?
+    }
+
+    /// A request in the form in which it waits.
+    fn job(&self, request: InferRequest, since: Instant, reply: Reply) -> Result<Job, Failure> {
+        let signature = self.signature();
+        if request.sequence.is_some() && signature.states.is_empty() {
+            return Err(Failure::invalid(
+                "this model has no states, so it takes no sequence_id: leave it out",
+            ));
+        }
+        if request.priority > self.settings.priority_levels {
+            return Err(Failure::invalid(format!(
+                "priority {} is above the lowest, {}",
+                request.priority, self.settings.priority_levels
+            )));
+        }
+        let inputs = self.place(request.inputs, request.sequence.is_some())?;
+        let (rows, group) = fit(signature, &inputs)?;
+        Ok(Job {
+            inputs,
+            rows,
+            group,
+            priority: match request.priority {
+                0 => self.settings.default_priority(),
+                priority => priority,
+            },
+            deadline: request.deadline,
+            sequence: request.sequence,
+            since,
+            reply,
+        })
+    }
+
+    /// The inputs in the signature's order; none for the states of a sequence.
+    fn place(&self, given: Vec<NamedValue>, is_sequence: bool) -> Result<Inputs, Failure> {
+        let signature = self.signature();
+        let mut inputs: Inputs = signature.inputs.iter().map(|_| None).collect();
+        for NamedValue { name, value } in given {
+            let Some(place) = signature.inputs.iter().position(|spec| spec.name == name) else {
+                return Err(Failure::invalid(format!(
+                    "the model has no input {name:?}; it takes {}",
+                    names(&signature.inputs)
+                )));
+            };
+            if is_sequence && signature.is_state_input(place) {
+                return Err(Failure::invalid(format!(
+                    "the input {name:?} is a state, which the server keeps for a sequence: leave it or sequence_id out"
+                )));
+            }
+            signature.inputs[place]
+                .check(&value)
+                .map_err(|error| Failure::of_run(&error))?;
+            if inputs[place].replace(value).is_some() {
+                return Err(Failure::invalid(format!("the input {name:?} was given twice")));
+            }
+        }
+        let missing = inputs.iter().enumerate().find(|(place, input)| {
+            let is_kept = is_sequence && signature.is_state_input(*place);
+            input.is_none() && !is_kept
+        });
+        match missing {
+            None => Ok(inputs),
+            Some((place, _)) => Err(Failure::invalid(format!(
+                "the input {:?} is missing; the model takes {}",
+                signature.inputs[place].name,
+                names(&signature.inputs)
+            ))),
+        }
+    }
+
+    /// Sees to it that somebody takes what waits.
+    fn call(self: &Arc<Self>) {
+        if self.typical.load(Ordering::Relaxed) >= nanoseconds(BRIEF) {
+            self.pool.push(Arc::clone(self));
+        } else if !self.is_coming.swap(true, Ordering::AcqRel) {
+            let service = Arc::clone(self);
+            tokio::spawn(async move {
+                loop {
+                    // Requests that have come in meanwhile are read first, and join.
+                    tokio::task::yield_now().await;
+                    service.is_coming.store(false, Ordering::Release);
+                    if !service.turn() || service.is_coming.swap(true, Ordering::AcqRel) {
+                        break;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Computes one batch of what waits, and says whether more does that could be computed now.
+    fn turn(&self) -> bool {
+        let taken = self.queue().take(self.signature(), self.max_batch_size());
+        for (job, failure) in taken.dropped {
+            match failure {
+                Some(failure) => {
+                    self.statistics
+                        .late
+                        .fetch_add(u64::from(failure.reason == Reason::Late), Ordering::Relaxed);
+                    // Whoever asked may be gone.
+                    let _ = job.reply.send(Err(failure));
+                }
+                None => drop(self.statistics.cancelled.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+        if !taken.jobs.is_empty() {
+            self.compute(taken.jobs);
+        }
+        self.queue().is_ready()
+    }
+}
+
+type Reply = oneshot::Sender<Result<Outputs, Failure>>;
+type Inputs = SmallVec<[Option<Value>; 4]>;
+/// The extents that are not fixed, rows aside: requests whose groups are equal can be joined.
+type Group = SmallVec<[usize; 4]>;
+
+fn names(specs: &[TensorSpec]) -> String {
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    names.join(", ")
+}
+
+/// The number of rows and the group of inputs, which fit their types; fails unless extents of one name are equal.
+fn fit(signature: &Signature, inputs: &Inputs) -> Result<(usize, Group), Failure> {
+    use polygrad_onnx::graph::Dim;
+    let mut rows: Option<(usize, &str)> = None;
+    let mut known: SmallVec<[(&str, usize, &str); 4]> = SmallVec::new();
+    let mut group = Group::new();
+    let given = signature.inputs.iter().zip(inputs);
+    for (spec, value) in given.filter_map(|(spec, value)| Some((spec, value.as_ref()?))) {
+        let shape: &Shape = value.shape();
+        for (axis, (dim, &extent)) in spec.dims.iter().zip(shape.iter()).enumerate() {
+            let differs = |other: usize, of: &str| {
+                Failure::invalid(format!(
+                    "the shapes do not fit: axis {axis} of {:?} has extent {extent}, and {of:?} has {other}",
+                    spec.name
+                ))
+            };
+            if spec.batch == Some(axis) {
+                match rows {
+                    Some((other, of)) if other != extent => return Err(differs(other, of)),
+                    _ => rows = Some((extent, &spec.name)),
+                }
+                continue;
+            }
+            if let Dim::Named(name) = dim {
+                match known.iter().find(|(found, ..)| found == name) {
+                    Some(&(_, other, of)) if other != extent => return Err(differs(other, of)),
+                    Some(_) => {}
+                    None => known.push((name, extent, &spec.name)),
+                }
+            }
+            if !matches!(dim, Dim::Fixed(_)) {
+                group.push(extent);
+            }
+        }
+    }
+    match rows {
+        Some((0, name)) => Err(Failure::invalid(format!("the input {name:?} has no rows"))),
+        Some((rows, _)) => Ok((rows, group)),
+        None => Ok((1, group)),
+    }
+}

@@ -1,0 +1,118 @@
+//! The requests that wait for a model.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::sequence::Sequences;
+use super::{Group, Inputs, Reply, Settings};
+use crate::{Failure, Reason, SequenceStep, Signature};
+
+/// A request that waits.
+pub(super) struct Job {
+    /// In the signature's order; none for the states of a sequence.
+    pub(super) inputs: Inputs,
+    pub(super) rows: usize,
+    pub(super) group: Group,
+    pub(super) priority: u64,
+    pub(super) deadline: Option<Instant>,
+    pub(super) sequence: Option<SequenceStep>,
+    pub(super) since: Instant,
+    pub(super) reply: Reply,
+}
+
+/// The most urgent first, and of those the oldest.
+#[derive(Default)]
+pub(super) struct Queue {
+    jobs: VecDeque<Job>,
+    pub(super) sequences: Sequences,
+}
+
+/// What is to be computed at once.
+pub(super) struct Taken {
+    pub(super) jobs: Vec<Job>,
+    /// Too late, impossible, or, where there is no failure, given up.
+    pub(super) dropped: Vec<(Job, Option<Failure>)>,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Whether something waits that could be computed now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.jobs
+            .iter()
+            .any(|job| self.sequences.is_free(job.sequence.as_ref()))
+    }
+
+    /// # Errors
+    /// Too many requests.
+    pub(super) fn admit(&self, settings: &Settings) -> Result<(), Failure> {
+        if self.jobs.len() < settings.max_queue {
+            return Ok(());
+        }
+        let message = format!("{} requests wait for this model, which is its limit", self.jobs.len());
+        Err(Failure::new(Reason::Busy(Duration::from_secs(1)), message))
+    }
+
+    /// # Errors
+    /// Too many requests or sequences; a sequence that has not begun.
+    pub(super) fn push(&mut self, job: Job, settings: &Settings) -> Result<(), Failure> {
+        self.admit(settings)?;
+        if let Some(step) = &job.sequence {
+            self.sequences.open(step, job.since, settings)?;
+        }
+        let place = match self.jobs.back() {
+            Some(last) if last.priority > job.priority => {
+                self.jobs.partition_point(|other| other.priority <= job.priority)
+            }
+            _ => self.jobs.len(),
+        };
+        self.jobs.insert(place, job);
+        Ok(())
+    }
+
+    /// The first request that can be computed, and others that can be computed with it.
+    pub(super) fn take(&mut self, signature: &Signature, max_rows: usize) -> Taken {
+        let now = Instant::now();
+        let mut taken = Taken {
+            jobs: Vec::new(),
+            dropped: Vec::new(),
+        };
+        let mut rows = 0;
+        let mut i = 0;
+        while i < self.jobs.len() {
+            let job = &self.jobs[i];
+            let is_late = job.deadline.is_some_and(|deadline| deadline < now);
+            if is_late || job.reply.is_closed() {
+                let Some(job) = self.jobs.remove(i) else { break };
+                let late = || Failure::new(Reason::Late, "the deadline passed before the model was free");
+                self.sequences.skip(job.sequence.as_ref());
+                taken.dropped.push((job, is_late.then(late)));
+                continue;
+            }
+            let fits = match taken.jobs.first() {
+                None => true,
+                Some(first) => rows + job.rows <= max_rows && first.group == job.group,
+            };
+            if !fits || !self.sequences.is_free(job.sequence.as_ref()) {
+                i += 1;
+                // A full batch is not searched on for.
+                if rows >= max_rows {
+                    break;
+                }
+                continue;
+            }
+            let Some(mut job) = self.jobs.remove(i) else { break };
+            match self.sequences.begin(&mut job, signature) {
+                Ok(()) => {
+                    rows += job.rows;
+                    taken.jobs.push(job);
+                }
+                Err(failure) => taken.dropped.push((job, Some(failure))),
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,70 @@
+//! Connections by TLS.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use polygrad_core::{Error, Result};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+use crate::watched::Watched;
+
+/// The server's certificate and key. Clones are handles to the same ones.
+#[derive(Clone)]
+pub struct Tls(Arc<Watched<Arc<ServerConfig>>>);
+
+impl Tls {
+    /// Reads PEM files, the certificate's chain and its key, and reads them again when they have changed. Connections that are open keep what they
+    /// began with.
+    ///
+    /// # Errors
+    /// Files that cannot be read, hold no certificate or key, or do not belong together.
+    pub fn from_pem_files(certificates: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self> {
+        let paths = vec![certificates.into(), key.into()];
+        Ok(Self(Arc::new(Watched::new(paths, |paths| read(&paths[0], &paths[1]))?)))
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        Arc::clone(&self.0.get()).as_ref().clone().into()
+    }
+}
+
+fn read(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
+    let unread = |path: &Path, what: &str, error: rustls::pki_types::pem::Error| {
+        Error::invalid(format!("the {what} in {} cannot be read: {error}", path.display()))
+            .with_hint("it is a PEM file, with -----BEGIN in its first line")
+    };
+    let chain =
+        CertificateDer::pem_file_iter(certificates).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| unread(certificates, "certificate", error))?;
+    if chain.is_empty() {
+        return Err(Error::invalid(format!(
+            "{} holds no certificate",
+            certificates.display()
+        )));
+    }
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unread(key, "key", error))?;
+    let unfit = |error| {
+        let (certificates, key) = (certificates.display(), key.display());
+        Error::invalid(format!("{certificates} and {key} cannot be used together: {error}"))
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().map_err(unfit)?;
+    let mut config = builder
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .map_err(unfit)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+impl fmt::Debug for Tls {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,436 @@
+//! Each request gets its own rows, whatever it was joined with.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use polygrad_core::{DType, Error};
+use polygrad_onnx::graph::ElementType;
+use polygrad_serve::{
+    InferRequest, Model, Pool, Reason, Repository, SequenceId, SequenceStep, Settings, Signature, Value, VersionState,
+};
+use support::{
+    Counts, Function, accumulator, counted, delicate, floats, identity, numbers, output, request, spec, whole,
+};
+
+fn repository(models: Vec<(&str, Arc<dyn Model>, Settings)>) -> Repository {
+    let repository = Repository::new(Pool::new(2).unwrap());
+    for (name, model, settings) in models {
+        repository
+            .add(name, 1, move || Ok(Arc::clone(&model)), settings)
+            .unwrap();
+        repository.load(name).unwrap();
+    }
+    repository
+}
+
+const SLOW: Duration = Duration::from_millis(20);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_mixed_requests_get_their_own_rows() {
+    let elements = [ElementType::F32, ElementType::I8, ElementType::I64, ElementType::F64];
+    let settings = || Settings {
+        max_queue: 100_000,
+        ..Settings::default()
+    };
+    let names = ["a", "b", "c", "d"];
+    let brief = names.iter().zip(elements);
+    let mut models: Vec<_> = brief
+        .map(|(name, element)| (*name, identity(element), settings()))
+        .collect();
+    let counts = Arc::<Counts>::default();
+    models.push((
+        "slow",
+        counted(ElementType::F32, Arc::clone(&counts), Duration::from_millis(1)),
+        settings(),
+    ));
+    let repository = repository(models);
+    let mut tasks = Vec::new();
+    for i in 0..10_000_usize {
+        let repository = repository.clone();
+        tasks.push(tokio::spawn(async move {
+            let which = i % 5;
+            let (name, element) = match which {
+                4 => ("slow", ElementType::F32),
+                which => (names[which], elements[which]),
+            };
+            let (rows, width) = (1 + i % 3, 1 + i % 4);
+            let values: Vec<i64> = (0..rows * width)
+                .map(|j| ((i * 31 + j * 7) % 251) as i64 - 125)
+                .collect();
+            let sent = whole(element, &[rows, width], &values);
+            let model = repository.get(name, None).unwrap();
+            let answer = model.infer(request([("x", sent.clone())]));
+            if i % 7 == 0 {
+                // A client that goes away before, while or after its request is computed.
+                let _ = tokio::time::timeout(Duration::from_micros(i as u64 % 500), answer).await;
+                return;
+            }
+            let answer = answer.await.unwrap();
+            let found = output(&answer, "y");
+            assert_eq!(found.shape(), sent.shape());
+            assert_eq!(found.element(), element);
+            assert_eq!(numbers(found), numbers(&sent));
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let (runs, rows) = (counts.runs.load(Ordering::SeqCst), counts.rows.load(Ordering::SeqCst));
+    assert!(rows > 5 * runs, "{runs} runs for {rows} rows: requests were not joined");
+}
+
+#[tokio::test]
+async fn a_request_that_fails_does_not_spoil_those_it_was_joined_with() {
+    let repository = repository(vec![("delicate", delicate(), Settings::default())]);
+    let model = repository.get("delicate", None).unwrap();
+    let one = |value: f32| model.infer(request([("x", floats(&[1, 1], vec![value]))]));
+    let (good, bad, panicked, other) = tokio::join!(one(3.0), one(-1.0), one(-2.0), one(4.0));
+    assert_eq!(numbers(output(&good.unwrap(), "y")), [3.0]);
+    assert_eq!(numbers(output(&other.unwrap(), "y")), [4.0]);
+    let bad = bad.unwrap_err();
+    assert_eq!(bad.reason, Reason::Invalid);
+    assert!(bad.message.contains("minus one"), "{bad}");
+    let panicked = panicked.unwrap_err();
+    assert_eq!(panicked.reason, Reason::Internal);
+    assert!(panicked.message.contains("minus two"), "{panicked}");
+}
+
+#[tokio::test]
+async fn what_is_late_or_given_up_is_not_computed() {
+    let counts = Arc::<Counts>::default();
+    let slow = counted(ElementType::F32, Arc::clone(&counts), SLOW);
+    let settings = Settings {
+        max_batch_size: 1,
+        ..Settings::default()
+    };
+    let repository = Repository::new(Pool::new(1).unwrap());
+    repository
+        .add("slow", 1, move || Ok(Arc::clone(&slow)), settings)
+        .unwrap();
+    repository.load("slow").unwrap();
+    let before = counts.rows.load(Ordering::SeqCst);
+    let model = repository.get("slow", None).unwrap();
+    let x = || request([("x", floats(&[1, 1], vec![1.0]))]);
+    let late = InferRequest {
+        deadline: Some(Instant::now() + SLOW / 4),
+        ..x()
+    };
+    let first = model.infer(x());
+    let late = model.infer(late);
+    let given_up = tokio::time::timeout(SLOW / 4, model.infer(x()));
+    let (first, late, given_up) = tokio::join!(first, late, given_up);
+    first.unwrap();
+    assert_eq!(late.unwrap_err().reason, Reason::Late);
+    assert!(given_up.is_err());
+    model.infer(x()).await.unwrap();
+    assert_eq!(counts.rows.load(Ordering::SeqCst) - before, 2);
+    let (_, _, statistics) = repository.statistics(Some("slow"), None).unwrap().remove(0);
+    assert_eq!((statistics.late, statistics.cancelled), (1, 1));
+    assert_eq!(statistics.success.count, 2);
+}
+
+#[tokio::test]
+async fn beyond_its_limit_a_queue_turns_requests_away() {
+    let settings = Settings {
+        max_queue: 3,
+        max_batch_size: 1,
+        ..Settings::default()
+    };
+    let slow = counted(ElementType::F32, Arc::default(), SLOW);
+    let repository = repository(vec![("slow", slow, settings)]);
+    let model = Arc::new(repository.get("slow", None).unwrap());
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let model = Arc::clone(&model);
+            tokio::spawn(async move { model.infer(request([("x", floats(&[1, 1], vec![1.0]))])).await })
+        })
+        .collect();
+    let (mut answered, mut refused) = (0, 0);
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(_) => answered += 1,
+            Err(failure) => {
+                assert!(matches!(failure.reason, Reason::Busy(_)), "{failure:?}");
+                refused += 1;
+            }
+        }
+    }
+    assert!((3..=6).contains(&answered), "{answered} answered, {refused} refused");
+}
+
+#[tokio::test]
+async fn the_most_urgent_comes_first() {
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    let signature = Signature {
+        inputs: vec![spec("x", DType::F32, &["1"])],
+        outputs: vec![spec("y", DType::F32, &["1"])],
+        states: Vec::new(),
+    };
+    let run = move |inputs: &[Value]| {
+        seen.lock().unwrap().push(numbers(&inputs[0])[0]);
+        std::thread::sleep(SLOW);
+        Ok(inputs.to_vec())
+    };
+    let model: Arc<dyn Model> = Arc::new(Function { signature, run });
+    let repository = Repository::new(Pool::new(1).unwrap());
+    repository
+        .add("slow", 1, move || Ok(Arc::clone(&model)), Settings::default())
+        .unwrap();
+    repository.load("slow").unwrap();
+    let model = repository.get("slow", None).unwrap();
+    let with = |value: f32, priority: u64| {
+        model.infer(InferRequest {
+            priority,
+            ..request([("x", floats(&[1], vec![value]))])
+        })
+    };
+    let answers = tokio::join!(with(1.0, 1), with(30.0, 3), with(20.0, 0), with(10.0, 1), with(21.0, 2));
+    let (first, second, third, fourth, fifth) = answers;
+    for answer in [first, second, third, fourth, fifth] {
+        answer.unwrap();
+    }
+    // The first was taken before the others came, or with them; the model was run on zeros when it was loaded.
+    assert_eq!(*order.lock().unwrap(), [0.0, 1.0, 10.0, 20.0, 21.0, 30.0]);
+    let failure = with(1.0, 4).await.unwrap_err();
+    assert_eq!(failure.reason, Reason::Invalid);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sequences_keep_their_states_apart() {
+    let repository = repository(vec![("sum", accumulator(), Settings::default())]);
+    let mut tasks = Vec::new();
+    for id in 1..=50_u64 {
+        let repository = repository.clone();
+        tasks.push(tokio::spawn(async move {
+            let model = repository.get("sum", None).unwrap();
+            let rows = 1 + id as usize % 2;
+            let step = |i: u64| InferRequest {
+                sequence: Some(SequenceStep {
+                    id: SequenceId::Number(id),
+                    start: i == 1,
+                    end: i == 20,
+                }),
+                ..request([("x", floats(&[rows, 1], vec![(id * i) as f32; rows]))])
+            };
+            let mut total = 0;
+            for i in 1..=20 {
+                let answer = model.infer(step(i)).await.unwrap();
+                total += id * i;
+                assert_eq!(answer.outputs.len(), 1, "states stay at the server");
+                assert_eq!(numbers(output(&answer, "sum")), vec![total as f32; rows]);
+            }
+            let failure = model.infer(step(2)).await.unwrap_err();
+            assert_eq!(failure.reason, Reason::Invalid, "it has ended");
+            assert!(failure.message.contains("sequence_start"), "{failure}");
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn steps_of_one_sequence_that_are_sent_at_once_are_computed_in_order() {
+    let repository = repository(vec![("sum", accumulator(), Settings::default())]);
+    let model = repository.get("sum", None).unwrap();
+    let step = |i: usize| {
+        model.infer(InferRequest {
+            sequence: Some(SequenceStep {
+                id: SequenceId::Text("one".to_owned()),
+                start: i == 1,
+                end: i == 3,
+            }),
+            ..request([("x", floats(&[1, 1], vec![i as f32]))])
+        })
+    };
+    let (first, second, third) = tokio::join!(step(1), step(2), step(3));
+    let sums = [first, second, third].map(|answer| numbers(output(&answer.unwrap(), "sum"))[0]);
+    assert_eq!(sums, [1.0, 3.0, 6.0]);
+}
+
+#[tokio::test]
+async fn sequences_have_limits_and_end_when_they_are_silent() {
+    let settings = Settings {
+        max_sequences: 2,
+        sequence_timeout: SLOW,
+        ..Settings::default()
+    };
+    let repository = repository(vec![("sum", accumulator(), settings)]);
+    let model = repository.get("sum", None).unwrap();
+    let step = |id: u64, start: bool| InferRequest {
+        sequence: Some(SequenceStep {
+            id: SequenceId::Number(id),
+            start,
+            end: false,
+        }),
+        ..request([("x", floats(&[1, 1], vec![1.0]))])
+    };
+    model.infer(step(1, true)).await.unwrap();
+    model.infer(step(2, true)).await.unwrap();
+    let failure = model.infer(step(3, true)).await.unwrap_err();
+    assert!(matches!(failure.reason, Reason::Busy(_)), "{failure:?}");
+    tokio::time::sleep(2 * SLOW).await;
+    let failure = model.infer(step(1, false)).await.unwrap_err();
+    assert_eq!(failure.reason, Reason::Invalid, "it was silent for too long");
+    model.infer(step(3, true)).await.unwrap();
+    let without = model
+        .infer(request([("x", floats(&[1, 1], vec![1.0]))]))
+        .await
+        .unwrap_err();
+    assert!(without.message.contains("\"total\" is missing"), "{without}");
+    let both = request([("x", floats(&[1, 1], vec![1.0])), ("total", floats(&[1, 1], vec![5.0]))]);
+    let answer = model.infer(both).await.unwrap();
+    assert_eq!(
+        numbers(output(&answer, "next_total")),
+        [6.0],
+        "states may be the client's"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replacing_a_model_loses_no_request_and_mixes_no_answer() {
+    let generation = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let source = {
+        let generation = Arc::clone(&generation);
+        move || -> polygrad_core::Result<Arc<dyn Model>> {
+            let number = generation.fetch_add(1, Ordering::SeqCst);
+            if number % 10 == 9 {
+                return Err(Error::invalid("a damaged file"));
+            }
+            let mut signature = Signature {
+                inputs: vec![spec("x", DType::F32, &["batch", "1"])],
+                outputs: vec![
+                    spec("a", DType::F32, &["batch", "1"]),
+                    spec("b", DType::F32, &["batch", "1"]),
+                ],
+                states: Vec::new(),
+            };
+            signature.batch_by_name();
+            let run = move |inputs: &[Value]| {
+                let rows = inputs[0].shape()[0];
+                Ok(vec![floats(&[rows, 1], vec![number as f32; rows]); 2])
+            };
+            Ok(Arc::new(Function { signature, run }))
+        }
+    };
+    let repository = Repository::new(Pool::new(1).unwrap());
+    repository.add("model", 1, source, Settings::default()).unwrap();
+    repository.load("model").unwrap();
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (repository, is_over) = (repository.clone(), Arc::clone(&is_over));
+            tokio::spawn(async move {
+                let mut last = 0.0;
+                let mut count = 0;
+                while !is_over.load(Ordering::SeqCst) || count < 10 {
+                    let model = repository.get("model", None).unwrap();
+                    let answer = model
+                        .infer(request([("x", floats(&[2, 1], vec![0.0; 2]))]))
+                        .await
+                        .unwrap();
+                    let (a, b) = (numbers(output(&answer, "a")), numbers(output(&answer, "b")));
+                    assert_eq!(a, b);
+                    assert_eq!(a[0], a[1]);
+                    assert!(a[0] >= last, "an older model answered later");
+                    last = a[0];
+                    count += 1;
+                }
+                count
+            })
+        })
+        .collect();
+    let mut failed = 0;
+    for _ in 0..200 {
+        let repository = repository.clone();
+        let result = tokio::task::spawn_blocking(move || repository.load("model"))
+            .await
+            .unwrap();
+        failed += usize::from(result.is_err());
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for client in clients {
+        assert!(client.await.unwrap() >= 10);
+    }
+    assert_eq!(failed, 20);
+    assert_eq!(repository.index(), [("model".to_owned(), 1, VersionState::Ready)]);
+    repository.unload("model").unwrap();
+    assert_eq!(repository.index()[0].2, VersionState::Unloaded);
+    assert_eq!(repository.get("model", None).err().unwrap().reason, Reason::Unavailable);
+}
+
+#[tokio::test]
+async fn versions_are_chosen_by_number_and_the_highest_answers_by_default() {
+    let constant = |value: f32| {
+        move || -> polygrad_core::Result<Arc<dyn Model>> {
+            let signature = Signature {
+                inputs: vec![spec("x", DType::F32, &["1"])],
+                outputs: vec![spec("y", DType::F32, &["1"])],
+                states: Vec::new(),
+            };
+            let run = move |_: &[Value]| Ok(vec![floats(&[1], vec![value])]);
+            Ok(Arc::new(Function { signature, run }))
+        }
+    };
+    let repository = Repository::new(Pool::new(1).unwrap());
+    for version in [1, 2, 10] {
+        repository
+            .add("model", version, constant(version as f32), Settings::default())
+            .unwrap();
+    }
+    repository.load("model").unwrap();
+    for (wanted, found) in [(None, 10), (Some(2), 2), (Some(1), 1)] {
+        let model = repository.get("model", wanted).unwrap();
+        assert_eq!(model.versions(), [1, 2, 10]);
+        let answer = model.infer(request([("x", floats(&[1], vec![0.0]))])).await.unwrap();
+        assert_eq!(answer.version, found);
+        assert_eq!(numbers(output(&answer, "y")), [found as f32]);
+    }
+    assert_eq!(repository.get("model", Some(3)).err().unwrap().reason, Reason::NotFound);
+    assert_eq!(repository.get("other", None).err().unwrap().reason, Reason::NotFound);
+    let again = repository
+        .add("model", 2, constant(0.0), Settings::default())
+        .unwrap_err();
+    assert!(again.to_string().contains("already"), "{again}");
+    for name in ["", "../x", ".x", "a b"] {
+        assert!(
+            repository.add(name, 1, constant(0.0), Settings::default()).is_err(),
+            "{name:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_the_signature_is_told_by_name() {
+    let repository = repository(vec![("identity", identity(ElementType::F32), Settings::default())]);
+    let model = repository.get("identity", None).unwrap();
+    let cases: Vec<(InferRequest, &str)> = vec![
+        (request([]), "the input \"x\" is missing; the model takes x"),
+        (
+            request([("z", floats(&[1, 1], vec![0.0]))]),
+            "no input \"z\"; it takes x",
+        ),
+        (
+            request([("x", whole(ElementType::I64, &[1, 1], &[0]))]),
+            "datatype FP32, and this is INT64",
+        ),
+        (
+            request([("x", floats(&[1], vec![0.0]))]),
+            "shape [-1, -1], and this is [1]",
+        ),
+        (request([("x", floats(&[0, 1], vec![]))]), "has no rows"),
+        (
+            request([("x", floats(&[1, 1], vec![0.0])), ("x", floats(&[1, 1], vec![0.0]))]),
+            "given twice",
+        ),
+    ];
+    for (request, words) in cases {
+        let failure = model.infer(request).await.unwrap_err();
+        assert_eq!(failure.reason, Reason::Invalid);
+        assert!(failure.message.contains(words), "{failure}");
+    }
+}

@@ -1,0 +1,228 @@
+//! Models and requests for the tests.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use bytes::Bytes;
+use polygrad_core::{Error, HostTensor, Result};
+use polygrad_onnx::graph::{Dim, ElementType};
+use polygrad_serve::{
+    DATATYPES, Model, Pool, Repository, Server, ServerOptions, Settings, Signature, TensorSpec, Value,
+};
+use serde_json::Value as Json;
+use tower::ServiceExt;
+
+/// A model by a function.
+pub struct Function<F> {
+    pub signature: Signature,
+    pub run: F,
+}
+
+impl<F: Fn(&[Value]) -> Result<Vec<Value>> + Send + Sync + 'static> Model for Function<F> {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
+        (self.run)(inputs)
+    }
+}
+
+pub fn rows(name: &str, element: ElementType, columns: Dim) -> TensorSpec {
+    TensorSpec::new(name, element, [Dim::Named("batch".into()), columns])
+}
+
+pub fn signature(inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Signature {
+    let mut signature = Signature {
+        inputs,
+        outputs,
+        states: Vec::new(),
+    };
+    signature.batch_by_name();
+    signature.states = signature.states_by_name();
+    signature
+}
+
+/// Gives what it takes, `x`, as `y`.
+pub fn identity(element: ElementType) -> Arc<dyn Model> {
+    let any = || Dim::Named("n".into());
+    Arc::new(Function {
+        signature: signature(vec![rows("x", element, any())], vec![rows("y", element, any())]),
+        run: |inputs: &[Value]| Ok(inputs.to_vec()),
+    })
+}
+
+fn zip<T: polygrad_core::Element>(inputs: &[Value], both: impl Fn(T, T) -> T) -> Result<Value> {
+    let [a, b] = [0, 1].map(|i| inputs[i].tensor().and_then(|literal| literal.host().to_vec::<T>()));
+    let values = a?.into_iter().zip(b?).map(|(a, b)| both(a, b)).collect();
+    Ok(HostTensor::new(*inputs[0].shape(), values)?.into())
+}
+
+/// The sum of `a` and `b` and their difference.
+pub fn add_sub() -> Arc<dyn Model> {
+    let spec = |name: &str| rows(name, ElementType::I32, Dim::Fixed(2));
+    Arc::new(Function {
+        signature: signature(vec![spec("a"), spec("b")], vec![spec("sum"), spec("difference")]),
+        run: |inputs: &[Value]| Ok(vec![zip(inputs, i32::wrapping_add)?, zip(inputs, i32::wrapping_sub)?]),
+    })
+}
+
+/// The sum of `x` over a sequence.
+pub fn accumulate() -> Arc<dyn Model> {
+    let spec = |name: &str| rows(name, ElementType::F32, Dim::Fixed(1));
+    Arc::new(Function {
+        signature: signature(vec![spec("x"), spec("state")], vec![spec("y"), spec("next_state")]),
+        run: |inputs: &[Value]| {
+            let sum = zip(inputs, |a: f32, b: f32| a + b)?;
+            Ok(vec![sum.clone(), sum])
+        },
+    })
+}
+
+/// All models that the tests ask, and one that cannot be loaded.
+pub fn router_with(options: ServerOptions, settings: Settings) -> Router {
+    let repository = Repository::new(Pool::new(1).unwrap());
+    for (element, name) in DATATYPES {
+        let name = format!("identity_{}", name.to_lowercase());
+        repository
+            .add(&name, 1, move || Ok(identity(element)), settings.clone())
+            .unwrap();
+    }
+    repository
+        .add("add_sub", 1, || Ok(add_sub()), settings.clone())
+        .unwrap();
+    repository
+        .add("accumulate", 1, || Ok(accumulate()), settings.clone())
+        .unwrap();
+    for (name, ..) in repository.index() {
+        repository.load(&name).unwrap();
+    }
+    if options.control {
+        let broken = || Err(Error::invalid("the file is damaged"));
+        repository.add("broken", 1, broken, settings).unwrap();
+    }
+    Server::new(repository, options).router()
+}
+
+pub fn router() -> Router {
+    router_with(ServerOptions::default(), Settings::default())
+}
+
+/// A request.
+pub struct Asked {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    pub body: Vec<u8>,
+    /// In so many frames the body comes.
+    pub parts: usize,
+    /// The body breaks off.
+    pub broken: bool,
+}
+
+pub fn body(path: &str, body: &[u8]) -> Asked {
+    let mut asked = Asked::of("POST", path);
+    asked.body = body.to_vec();
+    asked
+}
+
+impl Asked {
+    pub fn of(method: &str, path: &str) -> Self {
+        Self {
+            method: method.parse().unwrap(),
+            path: path.to_owned(),
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+            parts: 1,
+            broken: false,
+        }
+    }
+
+    pub fn get(path: &str) -> Self {
+        Self::of("GET", path)
+    }
+
+    pub fn post(path: &str, json: &Json) -> Self {
+        body(path, json.to_string().as_bytes())
+    }
+
+    /// JSON, and behind it bytes.
+    pub fn binary(path: &str, json: &Json, bytes: &[u8]) -> Self {
+        let head = json.to_string();
+        let whole = [head.as_bytes(), bytes].concat();
+        body(path, &whole).header("inference-header-content-length", &head.len().to_string())
+    }
+
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.insert(name, HeaderValue::from_str(value).unwrap());
+        self
+    }
+
+    pub async fn answer(self, router: &Router) -> (StatusCode, HeaderMap, Bytes) {
+        let sent = match (self.parts, self.broken) {
+            (1, false) => Body::from(self.body),
+            (parts, broken) => {
+                let size = self.body.len().div_ceil(parts).max(1);
+                let frames: Vec<std::io::Result<Bytes>> = self
+                    .body
+                    .chunks(size)
+                    .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
+                    .collect();
+                let end = broken.then(|| Err(std::io::Error::other("gone")));
+                Body::from_stream(futures_util::stream::iter(frames.into_iter().chain(end)))
+            }
+        };
+        let mut request = Request::builder()
+            .method(self.method)
+            .uri(self.path)
+            .body(sent)
+            .unwrap();
+        *request.headers_mut() = self.headers;
+        let answer: std::result::Result<_, Infallible> = router.clone().oneshot(request).await;
+        let (parts, body) = answer.unwrap().into_parts();
+        (parts.status, parts.headers, to_bytes(body, usize::MAX).await.unwrap())
+    }
+
+    /// The JSON of an answer that is one.
+    pub async fn json(self, router: &Router) -> Json {
+        let (status, headers, body) = self.answer(router).await;
+        assert_eq!(status, StatusCode::OK, "{}", text(&body));
+        assert_eq!(headers["content-type"], "application/json");
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    /// The message of an answer that is an error.
+    pub async fn error(self, router: &Router, wanted: StatusCode) -> String {
+        let (status, headers, body) = self.answer(router).await;
+        assert_eq!(status, wanted, "{}", text(&body));
+        assert_eq!(headers["content-type"], "application/json");
+        let json: Json = serde_json::from_slice(&body).unwrap();
+        assert_eq!(json.as_object().unwrap().len(), 1);
+        json["error"].as_str().unwrap().to_owned()
+    }
+}
+
+/// The JSON and the bytes of an answer with bytes.
+pub async fn binary(router: &Router, asked: Asked) -> (Json, Vec<u8>) {
+    let (status, headers, body) = asked.answer(router).await;
+    assert_eq!(status, StatusCode::OK, "{}", text(&body));
+    assert_eq!(headers["content-type"], "application/octet-stream");
+    let length: usize = headers["inference-header-content-length"]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    (
+        serde_json::from_slice(&body[..length]).unwrap(),
+        body[length..].to_vec(),
+    )
+}
+
+pub fn text(body: &[u8]) -> &str {
+    std::str::from_utf8(body).unwrap()
+}

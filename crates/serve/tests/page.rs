@@ -1,0 +1,88 @@
+//! The page at `/`, tried in Chromium by a script.
+
+mod common;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use common::{Function, accumulate, identity, rows, signature};
+use polygrad_core::{HostTensor, Result, Shape};
+use polygrad_onnx::graph::{Dim, ElementType};
+use polygrad_serve::{Model, Pool, Repository, Server, ServerOptions, Settings, TensorSpec, Value};
+use tokio::net::TcpListener;
+
+const SIDE: usize = 28;
+const BANDS: usize = 10;
+
+/// The mean of each band of a picture.
+fn picture() -> Arc<dyn Model> {
+    let dims = [
+        Dim::Named("batch".into()),
+        Dim::Fixed(1),
+        Dim::Fixed(SIDE),
+        Dim::Fixed(SIDE),
+    ];
+    let input = TensorSpec::new("image", ElementType::F32, dims);
+    let output = rows("bands", ElementType::F32, Dim::Fixed(BANDS));
+    let run = |inputs: &[Value]| {
+        let values = inputs[0].tensor()?.host().to_vec::<f32>()?;
+        let (mut sums, mut counts) = ([0f32; BANDS], [0f32; BANDS]);
+        for (i, value) in values.iter().enumerate() {
+            let band = i / SIDE * BANDS / SIDE;
+            sums[band] += value;
+            counts[band] += 1.0;
+        }
+        let means = sums.iter().zip(counts).map(|(sum, count)| sum / count).collect();
+        Ok(vec![HostTensor::new(Shape::new(&[1, BANDS])?, means)?.into()])
+    };
+    let mut signature = signature(vec![input], vec![output]);
+    // One picture at a time.
+    signature.inputs[0].batch = None;
+    Arc::new(Function { signature, run })
+}
+
+/// Each number doubled.
+fn row() -> Arc<dyn Model> {
+    let spec = |name: &str| rows(name, ElementType::F32, Dim::Fixed(4));
+    let run = |inputs: &[Value]| {
+        let host = inputs[0].tensor()?.host();
+        let doubled = host.to_vec::<f32>()?.iter().map(|v| v * 2.0).collect();
+        Ok(vec![HostTensor::new(*host.shape(), doubled)?.into()])
+    };
+    Arc::new(Function {
+        signature: signature(vec![spec("x")], vec![spec("y")]),
+        run,
+    })
+}
+
+fn repository() -> Result<Repository> {
+    let repository = Repository::new(Pool::new(1)?);
+    repository.add("picture", 1, || Ok(picture()), Settings::default())?;
+    repository.add("row", 1, || Ok(row()), Settings::default())?;
+    repository.add("text", 1, || Ok(identity(ElementType::String)), Settings::default())?;
+    repository.add("accumulate", 1, || Ok(accumulate()), Settings::default())?;
+    for (name, ..) in repository.index() {
+        repository.load(&name).unwrap();
+    }
+    Ok(repository)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_works_in_chromium() {
+    let router = Server::new(repository().unwrap(), ServerOptions::default()).router();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/serve/page.py");
+    let run = move || Command::new("python3").arg(script).arg(url).output();
+    let output = match tokio::task::spawn_blocking(run).await.unwrap() {
+        Ok(output) => output,
+        Err(error) => return eprintln!("skipped: the page was not tried, since python3 cannot be run: {error}"),
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    match output.status.code() {
+        Some(0) => {}
+        Some(77) => eprintln!("{said}"),
+        _ => panic!("{said}{}", String::from_utf8_lossy(&output.stderr)),
+    }
+}

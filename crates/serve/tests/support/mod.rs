@@ -1,0 +1,140 @@
+//! Models for tests.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use polygrad_core::{DType, Error, HostTensor, Result, Shape};
+use polygrad_onnx::graph::{Dim, ElementType, Literal};
+use polygrad_serve::{InferRequest, InferResponse, Model, NamedValue, Signature, State, TensorSpec, Value};
+
+/// A model out of a signature and a function.
+pub(crate) struct Function<F> {
+    pub(crate) signature: Signature,
+    pub(crate) run: F,
+}
+
+impl<F: Fn(&[Value]) -> Result<Vec<Value>> + Send + Sync + 'static> Model for Function<F> {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
+        (self.run)(inputs)
+    }
+}
+
+pub(crate) fn spec(name: &str, element: impl Into<ElementType>, dims: &[&str]) -> TensorSpec {
+    let dim = |name: &&str| name.parse().map_or_else(|_| Dim::Named((*name).to_owned()), Dim::Fixed);
+    TensorSpec::new(name, element, dims.iter().map(dim).collect::<Vec<_>>())
+}
+
+/// Gives back what it takes: `x` of any width as `y`. Rows are joined.
+pub(crate) fn identity(element: ElementType) -> Arc<dyn Model> {
+    counted(element, Arc::default(), Duration::ZERO)
+}
+
+/// [`identity`] that takes its time and counts its runs and rows.
+pub(crate) fn counted(element: ElementType, counts: Arc<Counts>, time: Duration) -> Arc<dyn Model> {
+    let mut signature = Signature {
+        inputs: vec![spec("x", element, &["batch", "width"])],
+        outputs: vec![spec("y", element, &["batch", "width"])],
+        states: Vec::new(),
+    };
+    signature.batch_by_name();
+    let run = move |inputs: &[Value]| {
+        std::thread::sleep(time);
+        counts.runs.fetch_add(1, Ordering::SeqCst);
+        counts.rows.fetch_add(inputs[0].shape()[0], Ordering::SeqCst);
+        Ok(inputs.to_vec())
+    };
+    Arc::new(Function { signature, run })
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) runs: AtomicUsize,
+    pub(crate) rows: AtomicUsize,
+}
+
+/// Adds up `x` [batch, 1] over the steps of a sequence: `sum` [batch, 1], by the state `total`, whose rows lie along its second axis.
+pub(crate) fn accumulator() -> Arc<dyn Model> {
+    let mut signature = Signature {
+        inputs: vec![
+            spec("x", DType::F32, &["batch", "1"]),
+            spec("total", DType::F32, &["1", "batch"]),
+        ],
+        outputs: vec![
+            spec("sum", DType::F32, &["batch", "1"]),
+            spec("next_total", DType::F32, &["1", "batch"]),
+        ],
+        states: Vec::new(),
+    };
+    signature.batch_by_name();
+    signature.states = vec![State { input: 1, output: 1 }];
+    let run = |inputs: &[Value]| {
+        let sums = numbers(&inputs[0]).into_iter().zip(numbers(&inputs[1]));
+        let sums: Vec<f32> = sums.map(|(x, total)| x + total).collect();
+        Ok(vec![
+            floats(&[sums.len(), 1], sums.clone()),
+            floats(&[1, sums.len()], sums),
+        ])
+    };
+    Arc::new(Function { signature, run })
+}
+
+/// Fails on −1, panics on −2; otherwise [`identity`].
+pub(crate) fn delicate() -> Arc<dyn Model> {
+    let mut signature = Signature {
+        inputs: vec![spec("x", DType::F32, &["batch", "width"])],
+        outputs: vec![spec("y", DType::F32, &["batch", "width"])],
+        states: Vec::new(),
+    };
+    signature.batch_by_name();
+    let run = |inputs: &[Value]| {
+        let values = numbers(&inputs[0]);
+        assert!(!values.contains(&-2.0), "minus two");
+        match values.contains(&-1.0) {
+            true => Err(Error::invalid("minus one")),
+            false => Ok(inputs.to_vec()),
+        }
+    };
+    Arc::new(Function { signature, run })
+}
+
+pub(crate) fn floats(shape: &[usize], values: Vec<f32>) -> Value {
+    HostTensor::new(Shape::new(shape).unwrap(), values).unwrap().into()
+}
+
+/// Whole numbers in any type of numbers.
+pub(crate) fn whole(element: ElementType, shape: &[usize], values: &[i64]) -> Value {
+    let host = HostTensor::new(Shape::new(shape).unwrap(), values.to_vec()).unwrap();
+    Value::Tensor(Literal::new(element, host.cast(element.dtype().unwrap())).unwrap())
+}
+
+pub(crate) fn numbers(value: &Value) -> Vec<f32> {
+    value
+        .tensor()
+        .unwrap()
+        .host()
+        .to_f64_vec()
+        .iter()
+        .map(|&v| v as f32)
+        .collect()
+}
+
+pub(crate) fn request(inputs: impl IntoIterator<Item = (&'static str, Value)>) -> InferRequest {
+    let inputs = inputs.into_iter().map(|(name, value)| NamedValue {
+        name: name.to_owned(),
+        value,
+    });
+    InferRequest {
+        inputs: inputs.collect(),
+        ..InferRequest::default()
+    }
+}
+
+pub(crate) fn output<'a>(answer: &'a InferResponse, name: &str) -> &'a Value {
+    &answer.outputs.iter().find(|output| output.name == name).unwrap().value
+}

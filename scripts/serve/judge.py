@@ -1,0 +1,63 @@
+"""Starts an inference server with the models of models.py, and has it judged.
+
+    eval "$(cargo xtask setup judges)"
+    python3 -s scripts/serve/judge.py triton | mlserver | 'COMMAND'
+
+In a COMMAND, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
+'target/release/polygrad serve --repository {models} --port {port}'. The server is judged by calls.py; ours also by schemathesis, which sends
+what its OpenAPI file allows and what it does not, and looks for answers of 500, and by promtool, which reads its metrics. Fails if one of
+them finds something.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+import models
+import servers
+
+HERE = pathlib.Path(__file__).parent
+# Of schemathesis, for each operation.
+EXAMPLES = 200
+
+
+def calls(server, name, metrics_url):
+    command = [sys.executable, "-s", HERE / "calls.py", "--url", server.url, "--grpc-url", server.grpc_url]
+    return subprocess.run([*command, "--metrics-url", metrics_url, "--server", name]).returncode == 0
+
+
+def schemathesis(server):
+    line = [sys.executable, "-s", "-m", "schemathesis.cli", "run", f"http://{server.url}/openapi.json"]
+    line += ["--checks", "not_a_server_error", "--max-examples", str(EXAMPLES), "--seed", "1", "--suppress-health-check", "all"]
+    # It leaves a folder where it runs.
+    return subprocess.run(line, cwd=tempfile.gettempdir()).returncode == 0
+
+
+def promtool(url):
+    with urllib.request.urlopen(f"http://{url}/metrics") as answer:
+        metrics = answer.read()
+    found = subprocess.run([os.environ["PROMTOOL"], "check", "metrics"], input=metrics)
+    print(f"promtool: {'nothing to say' if found.returncode == 0 else 'see above'} about {metrics.count(b'# TYPE')} metrics", flush=True)
+    return found.returncode == 0
+
+
+def main():
+    (which,) = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="polygrad-judge-") as folder:
+        folder = pathlib.Path(folder)
+        models.write(folder, models.models())
+        if which in ("triton", "mlserver"):
+            with getattr(servers, which)(folder) as server:
+                host, port = server.url.split(":")
+                fine = [calls(server, which, f"{host}:{int(port) + 2}")]
+        else:
+            with servers.ours(which, folder) as server:
+                fine = [calls(server, "", server.url), schemathesis(server), promtool(server.url)]
+    sys.exit(not all(fine))
+
+
+if __name__ == "__main__":
+    main()
