@@ -23,19 +23,12 @@ use polygrad::serve::{
     Model, OnnxService, Pool, Repository, Server, ServerOptions, Settings, Signature, Strings, TensorSpec, Value,
 };
 
-const NAMES: [&str; 10] = [
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-];
+const NAMES: &str = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot";
 const CLIENTS: usize = 4;
+
+fn name(class: usize) -> &'static str {
+    NAMES.split(',').nth(class).unwrap_or_default()
+}
 
 /// From pictures to names.
 struct Named {
@@ -64,11 +57,8 @@ impl Model for Named {
     fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
         let logits = self.logits.run(inputs)?;
         let logits = logits[0].tensor()?.host().to_vec::<f32>()?;
-        let name = |row: &[f32]| {
-            let largest = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b]));
-            NAMES[largest.unwrap_or(0)].into()
-        };
-        let names: Vec<_> = logits.chunks(NAMES.len()).map(name).collect();
+        let largest = |row: &[f32]| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0);
+        let names: Vec<_> = logits.chunks(10).map(|row| name(largest(row)).into()).collect();
         Ok(vec![Value::Strings(Strings::new([names.len()].into(), names)?)])
     }
 }
@@ -96,22 +86,21 @@ fn ask(address: SocketAddr, images: &[f32], labels: &[i64]) -> std::io::Result<u
         );
         stream.write_all((head + &body).as_bytes())?;
         let (mut line, mut length) = (String::new(), 0);
-        while {
-            line.clear();
-            answers.read_line(&mut line)? > 2
-        } {
+        // An empty line ends the headers.
+        while answers.read_line(&mut line)? > 2 {
             if let Some(count) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                 length = count.trim().parse().unwrap_or(0);
             }
+            line.clear();
         }
         let mut body = vec![0; length];
         answers.read_exact(&mut body)?;
-        right += usize::from(String::from_utf8_lossy(&body).contains(&format!("[\"{}\"]", NAMES[label as usize])));
+        right += usize::from(String::from_utf8_lossy(&body).contains(&format!("[\"{}\"]", name(label as usize))));
     }
     Ok(right)
 }
 
-fn main() -> Result<()> {
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let requests: usize = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(4000);
     // Threads are the pool's: more of the device would wait for each other.
     let device = Device::new("cpu:threads=1")?;
@@ -130,46 +119,27 @@ fn main() -> Result<()> {
     };
     let repository = Repository::new(Pool::new(2)?);
     repository.add("fashion", 1, load, Settings::default())?;
-    repository
-        .load("fashion")
-        .map_err(|failure| Error::invalid(failure.message))?;
-    let options = ServerOptions {
-        page: false,
-        ..ServerOptions::default()
-    };
-    let app = Router::new()
-        .route("/", get(async || "pictures at /v2/models/fashion/infer"))
-        .merge(Server::new(repository, options).router());
+    repository.load("fashion")?;
+    let server = Server::new(repository, ServerOptions::default());
+    let app = Router::new().route("/about", get(async || "it tells clothes apart"));
 
-    let io = |error| Error::io("serve", "127.0.0.1".as_ref(), error);
-    let runtime = tokio::runtime::Runtime::new().map_err(io)?;
-    let listener = runtime
-        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
-        .map_err(io)?;
-    let address = listener.local_addr().map_err(io)?;
-    runtime.spawn(axum::serve(listener, app).into_future());
+    let runtime = tokio::runtime::Runtime::new()?;
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+    let address = listener.local_addr()?;
+    runtime.spawn(axum::serve(listener, app.merge(server.router())).into_future());
 
     let (test, test_labels) = (test.to_vec::<f32>()?, test_labels.to_vec::<i64>()?);
-    let each = requests / CLIENTS;
+    let each = (requests / CLIENTS).max(1);
     let start = Instant::now();
     let right: usize = std::thread::scope(|scope| {
-        let parts = test
-            .chunks(784 * each.max(1))
-            .zip(test_labels.chunks(each.max(1)))
-            .take(CLIENTS);
-        let clients: Vec<_> = parts
-            .map(|(images, labels)| scope.spawn(move || ask(address, images, labels)))
-            .collect();
-        clients
-            .into_iter()
-            .map(|client| client.join().unwrap().unwrap_or(0))
-            .sum()
-    });
-    let asked = each * CLIENTS;
-    let rate = asked as f64 / start.elapsed().as_secs_f64();
-    println!(
-        "{right} of {asked} right, {rate:.0} requests a second; chance gives {}",
-        asked / 10
-    );
+        let parts = test.chunks(784 * each).zip(test_labels.chunks(each));
+        let client = |(images, labels)| scope.spawn(move || ask(address, images, labels));
+        let clients: Vec<_> = parts.take(CLIENTS).map(client).collect();
+        let answers = clients.into_iter().map(|client| client.join().unwrap());
+        answers.sum::<std::io::Result<_>>()
+    })?;
+    let (asked, seconds) = (each * CLIENTS, start.elapsed().as_secs_f64());
+    let (rate, chance) = (asked as f64 / seconds, asked / 10);
+    println!("{right} of {asked} right, {rate:.0} requests a second; chance gives {chance}");
     Ok(())
 }

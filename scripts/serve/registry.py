@@ -26,11 +26,12 @@ def call(*variants):
 
 
 def refusal(error):
-    """Why a call of tritonclient was refused: HTTP's status of 4.., or a code of gRPC that blames the request; None if the server broke."""
+    """Why a call of tritonclient was refused: HTTP's status of 4.., a code of gRPC that blames the request, or KServe's 503 for a model that
+    is not ready; None if the server broke."""
     if not hasattr(error, "message"):
         return None
     status, message = str(error.status()), error.message()
-    fine = status.startswith("4") or status.removeprefix("StatusCode.") in BLAMES
+    fine = status.startswith("4") or status.removeprefix("StatusCode.") in BLAMES or "is not ready" in message
     return f"{status}: {message}" if fine and message else None
 
 

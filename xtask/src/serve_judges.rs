@@ -10,6 +10,7 @@ use crate::{bench, cache, debian};
 /// Change with what is in the folders.
 const JUDGES: &str = "serve-judges-1";
 const PEERS: &str = "serve-peers-1";
+const MODELS: &str = "serve-models-1";
 
 /// What runs Triton's models in Python 3.11, in the folder of the peers.
 const STUB: &str = "pytriton/tritonserver/python_backend_stubs/3.11/triton_python_backend_stub";
@@ -21,6 +22,7 @@ pub(crate) fn command() -> Result<(), String> {
     let found = [
         ("PYTHONPATH", judges),
         ("POLYGRAD_SERVE_PEERS", peers),
+        ("POLYGRAD_SERVE_MODELS", listed("scripts/serve/real.txt", MODELS)?),
         ("POLYGRAD_SERVE_LOAD", bench::built("serve", &[])?),
         ("PROMTOOL", promtool()?),
     ];

@@ -319,11 +319,11 @@ impl Repository {
         Ok(all.collect())
     }
 
-    /// Whether there are models, and all of them answer.
+    /// Whether there are models, and all of them answer but those that were unloaded.
     pub fn is_ready(&self) -> bool {
         let models = self.0.models.load();
         let mut versions = models.values().flat_map(|versions| versions.values());
-        !models.is_empty() && versions.all(|version| version.service.load().is_some())
+        !models.is_empty() && versions.all(|version| version.service.load().is_some() || version.is_unwanted())
     }
 
     fn find(&self) {
@@ -348,6 +348,11 @@ impl Version {
             true => VersionState::Ready,
             false => self.state().state.clone(),
         }
+    }
+
+    /// Whether it was unloaded by request.
+    fn is_unwanted(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.is_unwanted)
     }
 
     fn has_changed(&self) -> bool {

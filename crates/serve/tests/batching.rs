@@ -360,6 +360,7 @@ async fn replacing_a_model_loses_no_request_and_mixes_no_answer() {
     assert_eq!(repository.index(), [("model".to_owned(), 1, VersionState::Ready)]);
     repository.unload("model").unwrap();
     assert_eq!(repository.index()[0].2, VersionState::Unloaded);
+    assert!(repository.is_ready(), "what nobody wants is not waited for");
     assert_eq!(repository.get("model", None).err().unwrap().reason, Reason::Unavailable);
 }
 

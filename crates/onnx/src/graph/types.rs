@@ -131,6 +131,8 @@ impl ValueType {
 
 fn read_shape(shape: &TensorShapeProto) -> Result<Vec<Dim>> {
     let read = |dim: &Dimension| match &dim.value {
+        // What Paddle writes for an extent that is open, and ONNX Runtime reads so.
+        Some(DimensionValue::Value(-1)) => Ok(Dim::Unknown),
         Some(DimensionValue::Value(extent)) => usize::try_from(*extent)
             .map(Dim::Fixed)
             .map_err(|_| malformed(format!("an extent is {extent}"))),
@@ -150,5 +152,31 @@ fn write_shape(dims: &[Dim]) -> TensorShapeProto {
     };
     TensorShapeProto {
         dim: dims.iter().map(write).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(extents: &[i64]) -> TensorShapeProto {
+        let dim = |&extent: &i64| Dimension {
+            value: Some(DimensionValue::Value(extent)),
+        };
+        TensorShapeProto {
+            dim: extents.iter().map(dim).collect(),
+        }
+    }
+
+    #[test]
+    fn an_extent_of_minus_one_is_open_and_others_below_zero_are_malformed() {
+        let read = read_shape(&shape(&[-1, 3])).unwrap();
+        assert_eq!(read, [Dim::Unknown, Dim::Fixed(3)]);
+        assert!(
+            read_shape(&shape(&[-2]))
+                .unwrap_err()
+                .to_string()
+                .contains("an extent is -2")
+        );
     }
 }
