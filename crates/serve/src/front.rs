@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use axum::response::Response;
 use bytes::Bytes;
@@ -158,8 +158,7 @@ fn admit(tokens: Option<&Tokens>, request: &Request<Body>) -> Result<(), Failure
 }
 
 fn refuse(failure: Failure, headers: &HeaderMap) -> Response {
-    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    if kind.starts_with(b"application/grpc") {
+    if grpc::is_grpc(headers) {
         return tonic::Status::from(failure).into_http();
     }
     let mut response = axum::response::IntoResponse::into_response(failure);

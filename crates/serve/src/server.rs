@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::{HeaderMap, Uri};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
@@ -89,7 +91,12 @@ impl Server {
 
     /// The same where there is nothing else, so that it is said of every other address that it is not there.
     pub(crate) fn whole_router(&self) -> Router {
-        let whole = self.routes().fallback(crate::http::not_found);
+        let whole = self.routes().fallback(async |uri: Uri, headers: HeaderMap| {
+            if crate::grpc::is_grpc(&headers) {
+                return crate::grpc::unknown(&uri);
+            }
+            crate::http::not_found(uri).await.into_response()
+        });
         whole.layer(FrontLayer(Arc::clone(&self.0)))
     }
 

@@ -202,14 +202,8 @@ async fn models_come_and_go_where_that_is_allowed() {
     };
     client.repository_model_unload(unload()).await.unwrap();
     assert!(!client.model_ready(ready()).await.unwrap().into_inner().ready);
-    assert!(
-        !client
-            .server_ready(ServerReadyRequest {})
-            .await
-            .unwrap()
-            .into_inner()
-            .ready
-    );
+    let server_ready = client.server_ready(ServerReadyRequest {}).await.unwrap();
+    assert!(server_ready.into_inner().ready, "what nobody wants is not waited for");
     let status = client.model_infer(float("identity", 1.0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     let index = client
@@ -281,9 +275,10 @@ async fn health_is_told_as_grpc_has_it() {
     let mut of_other = health.watch(of("other")).await.unwrap().into_inner();
     assert_eq!(states.message().await.unwrap().unwrap().status, 1);
     assert_eq!(of_other.message().await.unwrap().unwrap().status, 3);
-    server.repository.unload("identity").unwrap();
+    let late = || Ok(identity(ElementType::F32));
+    server.repository.add("late", 1, late, Settings::default()).unwrap();
     assert_eq!(states.message().await.unwrap().unwrap().status, 2);
-    server.repository.load("identity").unwrap();
+    server.repository.load("late").unwrap();
     assert_eq!(states.message().await.unwrap().unwrap().status, 1);
     server.stop();
     assert_eq!(states.message().await.unwrap().unwrap().status, 2);

@@ -310,11 +310,6 @@ async fn models_are_loaded_and_unloaded_only_with_leave() {
     assert_eq!(control("unload").json(&router).await, json!({}));
     assert_eq!(index(json!({})).await, Some(entry("UNAVAILABLE", "unloaded")));
     assert_eq!(index(json!({"ready": true})).await, None);
-    // What nobody wants is not waited for.
-    assert_eq!(
-        Asked::get("/v2/health/ready").json(&router).await,
-        json!({"ready": true})
-    );
     for page in ["ready", "config"] {
         let asked = Asked::get(&format!("/v2/models/add_sub/{page}"));
         let message = asked.error(&router, StatusCode::SERVICE_UNAVAILABLE).await;

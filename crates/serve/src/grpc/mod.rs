@@ -8,6 +8,9 @@ mod service;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
 use axum::routing::any_service;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Status};
@@ -38,6 +41,17 @@ pub(crate) const HEALTH: [&str; 4] = [
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
 ];
+
+/// Whether a request is a call of gRPC.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// The answer to a call that there is not.
+pub(crate) fn unknown(uri: &Uri) -> Response {
+    Status::unimplemented(format!("there is no call {}", uri.path())).into_http()
+}
 
 pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
     // Answers are not compressed: all clients say that they could read it, and nobody gains.
