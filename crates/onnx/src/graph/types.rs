@@ -136,7 +136,8 @@ fn read_shape(shape: &TensorShapeProto) -> Result<Vec<Dim>> {
         Some(DimensionValue::Value(extent)) => usize::try_from(*extent)
             .map(Dim::Fixed)
             .map_err(|_| malformed(format!("an extent is {extent}"))),
-        Some(DimensionValue::Param(name)) if !name.is_empty() => Ok(Dim::Named(name.clone())),
+        // `?` is no name: Paddle writes it for each extent that is open.
+        Some(DimensionValue::Param(name)) if !name.is_empty() && name != "?" => Ok(Dim::Named(name.clone())),
         _ => Ok(Dim::Unknown),
     };
     shape.dim.iter().map(read).collect()
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_of_minus_one_is_open_and_others_below_zero_are_malformed() {
+    fn extents_without_a_number_or_name_are_open() {
         let read = read_shape(&shape(&[-1, 3])).unwrap();
         assert_eq!(read, [Dim::Unknown, Dim::Fixed(3)]);
         assert!(
