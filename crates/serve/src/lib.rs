@@ -16,6 +16,7 @@ mod listen;
 mod metrics;
 mod model;
 mod onnx;
+mod protocol;
 mod repository;
 mod request;
 mod rows;

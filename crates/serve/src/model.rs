@@ -63,6 +63,12 @@ impl Signature {
         !self.inputs.is_empty() && all.all(|spec| spec.batch.is_some())
     }
 
+    /// Whether rows lie along the first axis of all inputs and outputs: what Triton calls a batch, whose axis is not among the extents there.
+    pub(crate) fn is_batched_first(&self) -> bool {
+        let mut all = self.inputs.iter().chain(&self.outputs);
+        self.is_batched() && all.all(|spec| spec.batch == Some(0))
+    }
+
     /// Whether the input is a state, which sequences have at the server.
     pub fn is_state_input(&self, place: usize) -> bool {
         self.states.iter().any(|state| state.input == place)

@@ -38,8 +38,7 @@ pub(super) fn metadata(name: String, model: &ModelInfo) -> ModelMetadataResponse
 /// What Triton's configuration of a model says, as far as it has a meaning here. Where rows are joined along the first axis, extents are without it.
 pub(super) fn config(name: String, model: &ModelInfo) -> ModelConfig {
     let signature = model.signature();
-    let mut all = signature.inputs.iter().chain(&signature.outputs);
-    let is_batched = signature.is_batched() && all.all(|spec| spec.batch == Some(0));
+    let is_batched = signature.is_batched_first();
     let max_batch_size = match is_batched {
         true => i32::try_from(model.max_batch_size()).unwrap_or(i32::MAX),
         false => 0,

@@ -18,6 +18,7 @@ use crate::http::classes;
 use crate::value::shown;
 use crate::{
     Failure, InferRequest, InferResponse, NamedValue, SequenceId, SequenceStep, Signature, Strings, Value, datatype,
+    protocol,
 };
 
 type Parameters = BTreeMap<String, InferParameter>;
@@ -34,10 +35,9 @@ pub(super) struct Wanted {
 
 /// Reads the number of a version; none for the one that is served by default.
 pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
-    let wrong = |_| Failure::invalid(format!("a version is a number from 1, and this is {text:?}"));
     match text {
         "" => Ok(None),
-        text => text.parse().map(Some).map_err(wrong),
+        text => protocol::version(text).map(Some),
     }
 }
 
@@ -194,17 +194,7 @@ fn read_outputs(
         .map(|InferRequestedOutputTensor { name, parameters }| {
             let parameters = Read(&parameters);
             no_shared_memory(&parameters, &name)?;
-            let place = signature
-                .outputs
-                .iter()
-                .position(|spec| spec.name == name)
-                .ok_or_else(|| {
-                    let known: Vec<&str> = signature.outputs.iter().map(|spec| spec.name.as_str()).collect();
-                    Failure::invalid(format!(
-                        "the model has no output {name:?}; it gives {}",
-                        known.join(", ")
-                    ))
-                })?;
+            let place = protocol::output_place(signature, &name)?;
             let classes = parameters.number("classification")?.unwrap_or(0);
             Ok((place, usize::try_from(classes).unwrap_or(usize::MAX)))
         });
@@ -212,12 +202,8 @@ fn read_outputs(
 }
 
 fn no_shared_memory(parameters: &Read<'_>, name: &str) -> Result<(), Failure> {
-    match parameters.get("shared_memory_region") {
-        None => Ok(()),
-        Some(_) => Err(Failure::invalid(format!(
-            "{name:?} is in shared memory, which this server does not read: send the bytes"
-        ))),
-    }
+    let region = parameters.get("shared_memory_region");
+    region.map_or(Ok(()), |_| Err(protocol::in_shared_memory(name)))
 }
 
 /// The outputs that are wanted, as raw bytes.
@@ -259,12 +245,7 @@ pub(super) fn write(
 fn pick(wanted: &[(usize, usize)], found: &[NamedValue], signature: &Signature) -> Result<Vec<NamedValue>, Failure> {
     let picked = wanted.iter().map(|&(place, most)| {
         let spec = &signature.outputs[place];
-        let output = found.iter().find(|output| output.name == spec.name).ok_or_else(|| {
-            Failure::invalid(format!(
-                "the output {:?} is a state, which the server keeps for a sequence: do not ask for it",
-                spec.name
-            ))
-        })?;
+        let output = protocol::output(found, spec)?;
         match most {
             0 => Ok(output.clone()),
             most => Ok(NamedValue {

@@ -20,7 +20,7 @@ use super::{about, codec};
 use crate::front::Named;
 use crate::repository::ModelInfo;
 use crate::server::Shared;
-use crate::{Failure, Reason, Repository, VersionState};
+use crate::{Failure, Reason, Repository, VersionState, protocol};
 
 pub(super) struct Models(pub(super) Arc<Shared>);
 
@@ -39,12 +39,7 @@ impl Models {
         has_parameters: bool,
         work: impl FnOnce(&Repository) -> Result<(), Failure> + Send + 'static,
     ) -> Result<(), Failure> {
-        if !self.0.options.control {
-            return Err(Failure::new(
-                Reason::Forbidden,
-                "models of this server are not loaded and unloaded by request: it was started without control",
-            ));
-        }
+        protocol::control(self.0.options.control)?;
         if !repository.is_empty() {
             return Err(Failure::new(
                 Reason::NotFound,
@@ -220,16 +215,12 @@ impl GrpcInferenceService for Models {
         let all = self.0.repository.index().into_iter();
         let wanted = all.filter(|(.., state)| !request.ready || *state == VersionState::Ready);
         let models = wanted.map(|(name, version, state)| {
-            let (state, reason) = match state {
-                VersionState::Ready => ("READY", String::new()),
-                VersionState::Unloaded => ("UNAVAILABLE", "unloaded".to_owned()),
-                VersionState::Failed(reason) => ("UNAVAILABLE", reason),
-            };
+            let (state, reason) = protocol::state(&state);
             ModelIndex {
                 name,
                 version: version.to_string(),
                 state: state.to_owned(),
-                reason,
+                reason: reason.to_owned(),
             }
         });
         Ok(Response::new(RepositoryIndexResponse {

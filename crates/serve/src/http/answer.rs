@@ -14,7 +14,7 @@ use super::body::{Coding, Pieces};
 use super::data::{write, write_text};
 use super::request::{Form, Wanted};
 use super::text_of_json;
-use crate::{Failure, InferResponse, ModelInfo, NamedValue, Reason, Strings, Value, datatype_name};
+use crate::{Failure, InferResponse, ModelInfo, NamedValue, Reason, Strings, Value, datatype_name, protocol};
 
 /// The header that says how long the JSON is before the bytes.
 pub(super) const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -67,13 +67,7 @@ pub(super) fn answer(
         Some(places) => {
             for (place, form) in places {
                 let spec = &info.signature().outputs[*place];
-                let found = response.outputs.iter().find(|output| output.name == spec.name);
-                let output = found.ok_or_else(|| {
-                    Failure::invalid(format!(
-                        "the output {:?} is a state, which the server keeps for a sequence: do not ask for it",
-                        spec.name
-                    ))
-                })?;
+                let output = protocol::output(&response.outputs, spec)?;
                 written.output(output, *form, spec.batch)?;
             }
         }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Answer, Target, body, json, text_of_json};
 use crate::server::Shared;
-use crate::{Failure, ModelInfo, Reason, Signature, Snapshot, TensorSpec, Total, VersionState, datatype_name};
+use crate::{Failure, ModelInfo, Signature, Snapshot, TensorSpec, Total, datatype_name, protocol};
 
 pub(super) async fn server(State(shared): State<Arc<Shared>>) -> Answer {
     Ok(json(&json!({
@@ -64,9 +64,7 @@ pub(super) async fn config(State(shared): State<Arc<Shared>>, target: Target) ->
 /// What Triton's configuration of a model says, as far as it has a meaning here.
 fn triton_config(name: &str, info: &ModelInfo) -> Json {
     let (signature, settings) = (info.signature(), info.settings());
-    let mut all = signature.inputs.iter().chain(&signature.outputs);
-    // A batch in Triton's sense is of rows along the first axis, which is not among the extents.
-    let is_batched = signature.is_batched() && all.all(|spec| spec.batch == Some(0));
+    let is_batched = signature.is_batched_first();
     let max_batch_size = if is_batched { info.max_batch_size() } else { 0 };
     let tensors = |specs: &[TensorSpec], is_optional: &dyn Fn(usize) -> bool| -> Vec<Json> {
         let tensor = |(place, spec): (usize, &TensorSpec)| {
@@ -185,11 +183,7 @@ pub(super) async fn index(State(shared): State<Arc<Shared>>, request: Request) -
     let asked: IndexRequest = read_json(&shared, request).await?;
     let all = shared.repository.index();
     let entries = all.iter().map(|(name, version, state)| {
-        let (state, reason) = match state {
-            VersionState::Ready => ("READY", ""),
-            VersionState::Unloaded => ("UNAVAILABLE", "unloaded"),
-            VersionState::Failed(reason) => ("UNAVAILABLE", reason.as_str()),
-        };
+        let (state, reason) = protocol::state(state);
         Entry {
             name,
             version: version.to_string(),
@@ -228,10 +222,7 @@ struct ControlRequest {
 }
 
 async fn controlled<T: Default + serde::de::DeserializeOwned>(shared: &Shared, request: Request) -> Result<T, Failure> {
-    if !shared.options.control {
-        let message = "models of this server are not loaded and unloaded by request: it was started without control";
-        return Err(Failure::new(Reason::Forbidden, message));
-    }
+    protocol::control(shared.options.control)?;
     read_json(shared, request).await
 }
 

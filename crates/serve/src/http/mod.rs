@@ -21,7 +21,7 @@ use serde::Serialize;
 pub(crate) use answer::classes;
 
 use crate::server::Shared;
-use crate::{Failure, Reason};
+use crate::{Failure, Reason, protocol};
 
 type Answer = Result<Response, Failure>;
 
@@ -85,16 +85,11 @@ impl FromRequestParts<Arc<Shared>> for Target {
             .skip(1);
         let model = segments.next().unwrap_or_default().to_owned();
         let version = match (segments.next(), segments.next()) {
-            (Some("versions"), Some(text)) => Some(version(text)?),
+            (Some("versions"), Some(text)) => Some(protocol::version(text)?),
             _ => None,
         };
         Ok(Self { model, version })
     }
-}
-
-fn version(text: &str) -> Result<u64, Failure> {
-    let wrong = |_| Failure::invalid(format!("a version is a number from 1, and this is {text:?}"));
-    text.parse().map_err(wrong)
 }
 
 pub(crate) async fn not_found(uri: Uri) -> Failure {

@@ -6,15 +6,14 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use polygrad_core::{MAX_RANK, Result as CoreResult, Shape};
-use polygrad_onnx::graph::{ElementType, Literal};
+use polygrad_core::{MAX_RANK, Shape};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::{Array, SmallVec};
 
 use super::data;
-use crate::{Failure, InferRequest, NamedValue, SequenceId, SequenceStep, Signature, Strings, Value, datatype};
+use crate::{Failure, InferRequest, NamedValue, SequenceId, SequenceStep, Signature, Value, datatype, protocol};
 
 /// A request that was read.
 #[derive(Debug)]
@@ -222,26 +221,14 @@ fn sequence(parameters: &RequestParameters<'_>) -> Option<SequenceStep> {
 }
 
 fn no_shared_memory(region: Option<&IgnoredAny>, name: &str) -> Result<(), Failure> {
-    match region {
-        None => Ok(()),
-        Some(_) => Err(Failure::invalid(format!(
-            "{name:?} is in shared memory, which this server does not read: send the bytes"
-        ))),
-    }
+    region.map_or(Ok(()), |_| Err(protocol::in_shared_memory(name)))
 }
 
 /// The outputs asked for, by their places in the signature.
 fn places(outputs: &[Output<'_>], form: Form, signature: &Signature) -> Result<SmallVec<[(usize, Form); 4]>, Failure> {
     let mut places: SmallVec<[(usize, Form); 4]> = SmallVec::new();
     for output in outputs {
-        let Some(place) = signature.outputs.iter().position(|spec| spec.name == output.name) else {
-            let names: Vec<&str> = signature.outputs.iter().map(|spec| spec.name.as_str()).collect();
-            return Err(Failure::invalid(format!(
-                "the model has no output {:?}; it gives {}",
-                output.name,
-                names.join(", ")
-            )));
-        };
+        let place = protocol::output_place(signature, &output.name)?;
         if places.iter().any(|(found, _)| *found == place) {
             return Err(Failure::invalid(format!(
                 "the output {:?} is asked for twice",
@@ -285,18 +272,10 @@ fn input(input: Input<'_>, body: &Bytes, rest: &mut Bytes) -> Result<NamedValue,
              the length of the JSON?)",
             rest.len()
         ))),
-        (None, Some(size)) => from_bytes(element, shape, rest.split_to(size)).map_err(wrong),
+        (None, Some(size)) => Value::from_wire(element, shape, rest.split_to(size)).map_err(wrong),
     };
     Ok(NamedValue {
         value: value?,
         name: input.name.into_owned(),
     })
-}
-
-/// A value from the bytes of the binary extension, which it shares where they are aligned.
-fn from_bytes(element: ElementType, shape: Shape, bytes: Bytes) -> CoreResult<Value> {
-    if element != ElementType::String {
-        return Literal::from_wire(element, shape, bytes).map(Value::Tensor);
-    }
-    Strings::from_wire(shape, bytes).map(Value::Strings)
 }
