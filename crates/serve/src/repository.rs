@@ -1,11 +1,13 @@
 //! Models by name and version, loaded and replaced while requests are answered.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, ErrorKind, Result, panic_message};
 
 use crate::service::{Pool, Service, Settings};
 use crate::statistics::{Snapshot, Statistics};
@@ -64,16 +66,12 @@ struct Version {
     settings: Settings,
     statistics: Arc<Statistics>,
     service: ArcSwapOption<Service>,
-    /// Held while the model is loaded or unloaded.
-    state: Mutex<State>,
-}
-
-struct State {
-    state: VersionState,
-    /// When the source of what was loaded last changed.
-    changed: Option<SystemTime>,
-    /// It stays out until somebody asks for it again.
-    is_unwanted: bool,
+    /// Held while the model is loaded or unloaded: when the source of what was loaded last changed.
+    changed: Mutex<Option<SystemTime>>,
+    /// Why there is no service, if there is none.
+    absence: Mutex<VersionState>,
+    /// It was unloaded by request, and stays out until it is loaded again.
+    is_unwanted: AtomicBool,
 }
 
 /// A version of a model that answers. Clones are handles to the same one.
@@ -170,7 +168,7 @@ impl Repository {
         if version == 0 {
             return Err(Error::invalid("versions are counted from 1"));
         }
-        let _adding = self.0.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let _adding = locked(&self.0.adding);
         let mut models = BTreeMap::clone(&self.0.models.load());
         let mut versions = models
             .get(name)
@@ -181,11 +179,9 @@ impl Repository {
             settings,
             statistics: Arc::default(),
             service: ArcSwapOption::empty(),
-            state: Mutex::new(State {
-                state: VersionState::Unloaded,
-                changed: None,
-                is_unwanted: false,
-            }),
+            changed: Mutex::default(),
+            absence: Mutex::new(VersionState::Unloaded),
+            is_unwanted: AtomicBool::new(false),
         };
         if versions.insert(version, Arc::new(added)).is_some() {
             return Err(Error::invalid(format!(
@@ -236,10 +232,7 @@ impl Repository {
     /// No such model.
     pub fn unload(&self, name: &str) -> Result<(), Failure> {
         for version in self.versions(name)?.values() {
-            let mut state = version.state();
-            version.service.store(None);
-            state.state = VersionState::Unloaded;
-            state.is_unwanted = true;
+            version.unload();
         }
         Ok(())
     }
@@ -339,47 +332,55 @@ impl Repository {
 }
 
 impl Version {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn shown(&self) -> VersionState {
         match self.service.load().is_some() {
             true => VersionState::Ready,
-            false => self.state().state.clone(),
+            false => locked(&self.absence).clone(),
         }
     }
 
-    /// Whether it was unloaded by request.
     fn is_unwanted(&self) -> bool {
-        self.state.try_lock().is_ok_and(|state| state.is_unwanted)
+        self.is_unwanted.load(Ordering::Acquire)
     }
 
     fn has_changed(&self) -> bool {
-        let Ok(state) = self.state.try_lock() else { return false };
+        let Ok(changed) = self.changed.try_lock() else {
+            return false;
+        };
         // What was not settled when it was read is read again when it is.
         let now = self.source.changed();
-        !state.is_unwanted && now.is_some() && now != state.changed
+        !self.is_unwanted() && now.is_some() && now != *changed
     }
 
     fn load(&self, pool: &Pool) -> Result<()> {
-        let mut state = self.state();
+        let mut changed = locked(&self.changed);
         // Before it is read: what changes meanwhile counts as a change.
-        state.changed = self.source.changed();
-        state.is_unwanted = false;
-        match self.read(pool) {
+        *changed = self.source.changed();
+        let read = catch_unwind(AssertUnwindSafe(|| self.read(pool))).unwrap_or_else(|panic| {
+            let words = panic_message(&*panic).unwrap_or("it said nothing");
+            Err(Error::new(
+                ErrorKind::DeviceError,
+                format!("its loading panicked: {words}"),
+            ))
+        });
+        self.is_unwanted.store(false, Ordering::Release);
+        match read {
             Ok(service) => {
                 self.service.store(Some(service));
-                state.state = VersionState::Ready;
                 Ok(())
             }
             Err(error) => {
-                if self.service.load().is_none() {
-                    state.state = VersionState::Failed(error.to_string());
-                }
+                *locked(&self.absence) = VersionState::Failed(error.to_string());
                 Err(error)
             }
         }
+    }
+
+    fn unload(&self) {
+        let _not_loading = locked(&self.changed);
+        self.is_unwanted.store(true, Ordering::Release);
+        *locked(&self.absence) = VersionState::Unloaded;
+        self.service.store(None);
     }
 
     /// Reads the model and runs it once, so that the first request finds it warm.
@@ -401,6 +402,10 @@ impl Version {
             first,
         ))
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn ready(versions: &Versions) -> impl DoubleEndedIterator<Item = (u64, Arc<Service>)> {

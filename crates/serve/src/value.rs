@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use polygrad_core::{Element, Error, HostBytes, HostTensor, Result, Shape, dispatch_dtype};
+use polygrad_core::{Element, Error, ErrorKind, HostBytes, HostTensor, Result, Shape, dispatch_dtype};
 use polygrad_onnx::graph::{ElementType, Literal};
 
 /// An array of numbers or of strings.
@@ -190,11 +190,23 @@ impl Value {
     /// Zeros, or empty strings.
     pub(crate) fn zeros(element: ElementType, shape: Shape) -> Result<Self> {
         if element == ElementType::String {
-            return Ok(Self::Strings(Strings::new(shape, vec![Bytes::new(); shape.numel()])?));
+            return Ok(Self::Strings(Strings::new(
+                shape,
+                repeated(Bytes::new(), shape.numel())?,
+            )?));
         }
-        let host = HostTensor::new(shape, vec![false; shape.numel()])?.cast(element.dtype()?);
+        let host = HostTensor::new(shape, repeated(false, shape.numel())?)?.try_cast(element.dtype()?)?;
         Ok(Self::Tensor(Literal::new(element, host)?))
     }
+}
+
+/// A list whose length others chose.
+fn repeated<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    let lacking = |_| Error::new(ErrorKind::OutOfMemory, format!("there is no memory for {count} values"));
+    list.try_reserve_exact(count).map_err(lacking)?;
+    list.resize(count, value);
+    Ok(list)
 }
 
 fn join<T: Clone>(slices: &[&[T]], shape: &Shape, axis: usize, total: usize) -> Vec<T> {
@@ -202,7 +214,7 @@ fn join<T: Clone>(slices: &[&[T]], shape: &Shape, axis: usize, total: usize) -> 
     let mut all = Vec::with_capacity(total);
     for i in 0..outer {
         for slice in slices {
-            let piece = slice.len() / outer;
+            let piece = slice.len() / outer.max(1);
             all.extend_from_slice(&slice[i * piece..(i + 1) * piece]);
         }
     }
@@ -330,6 +342,14 @@ mod tests {
                 assert_eq!(numbers(&found), numbers(part), "axis {axis}");
             }
         }
+    }
+
+    #[test]
+    fn what_holds_nothing_is_joined_too() {
+        let part = |rows: usize| value(&[0, rows], Vec::new());
+        let whole = Value::join(&[&part(1), &part(2)], 1).unwrap();
+        assert_eq!(whole.shape().dims(), [0, 3]);
+        assert_eq!(whole.rows(1, 1..3).unwrap().shape().dims(), [0, 2]);
     }
 
     #[test]

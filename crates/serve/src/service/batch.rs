@@ -48,17 +48,17 @@ impl Service {
         let _ = job.reply.send(answer);
     }
 
-    /// The outputs of each request.
+    /// The outputs of each request; a panic is a failure of these requests alone.
     fn compute_joined(&self, jobs: &[Job]) -> Result<Vec<Outputs>, Failure> {
+        catch_unwind(AssertUnwindSafe(|| self.outputs(jobs))).unwrap_or_else(|panic| Err(panicked(&*panic)))
+    }
+
+    fn outputs(&self, jobs: &[Job]) -> Result<Vec<Outputs>, Failure> {
         let began = Instant::now();
         let rows = jobs.iter().map(|job| job.rows).sum();
         let inputs = self.join(jobs).map_err(|error| Failure::of_run(&error))?;
         let joined = Instant::now();
-        let run = || self.model.run(&inputs);
-        let outputs = match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(outputs) => outputs.map_err(|error| Failure::of_run(&error))?,
-            Err(panic) => return Err(panicked(&*panic)),
-        };
+        let outputs = self.model.run(&inputs).map_err(|error| Failure::of_run(&error))?;
         let ran = Instant::now();
         self.took(ran - joined);
         let answers = self.split(jobs, &outputs, rows).map_err(|error| {

@@ -155,9 +155,10 @@ impl Service {
     async fn wait(self: &Arc<Self>, request: InferRequest, since: Instant) -> Result<Outputs, Failure> {
         let (reply, answer) = oneshot::channel();
         let job = self.job(request, since, reply)?;
+        let is_large = job.rows > self.max_batch_size();
         let pushed = self.queue().push(job, &self.settings);
         pushed.inspect_err(|failure| self.refused(failure))?;
-        self.call();
+        self.call(is_large);
         let gone = |_| Failure::new(Reason::Internal, "the model was dropped before it answered");
         answer.await.map_err(gone)?
     }
@@ -231,8 +232,8 @@ impl Service {
     }
 
     /// Sees to it that somebody takes what waits.
-    fn call(self: &Arc<Self>) {
-        if self.typical.load(Ordering::Relaxed) >= nanoseconds(BRIEF) {
+    fn call(self: &Arc<Self>, is_large: bool) {
+        if is_large || self.typical.load(Ordering::Relaxed) >= nanoseconds(BRIEF) {
             self.pool.push(Arc::clone(self));
         } else if !self.is_coming.swap(true, Ordering::AcqRel) {
             let service = Arc::clone(self);
