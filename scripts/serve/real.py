@@ -126,8 +126,7 @@ def main():
     named = [f"{name}={path}" for name, path in {**files, "minilm": minilm}.items()]
     with servers.Server([program, "serve", *named, "--port", url.split(":")[1], *options], url):
         for name, path in files.items():
-            # What is quantized while it runs rounds to another of 256 steps now and then.
-            apart, most = compare(url, name, path), 5e-2 if name == "int8" else 1e-4
+            apart, most = compare(url, name, path), 1e-4
             failed |= not apart <= most
             print(f"{name}: within {apart:.1e} of ONNX Runtime, {most:.0e} allowed", flush=True)
         together = embed(url, SENTENCES)

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use polygrad_core::{DType, Error};
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{
-    InferRequest, Model, Pool, Reason, Repository, SequenceId, SequenceStep, Settings, Signature, Value, VersionState,
+    InferRequest, Model, Pool, Reason, Repository, SequenceId, SequenceStep, Settings, Value, VersionState,
 };
 use support::{
-    Counts, Function, accumulator, counted, delicate, floats, identity, numbers, output, request, spec, whole,
+    Counts, Function, accumulator, counted, delicate, floats, identity, numbers, output, request, signature, spec,
+    whole,
 };
 
 fn repository(models: Vec<(&str, Arc<dyn Model>, Settings)>) -> Repository {
@@ -165,11 +166,7 @@ async fn beyond_its_limit_a_queue_turns_requests_away() {
 async fn the_most_urgent_comes_first() {
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&order);
-    let signature = Signature {
-        inputs: vec![spec("x", DType::F32, &["1"])],
-        outputs: vec![spec("y", DType::F32, &["1"])],
-        states: Vec::new(),
-    };
+    let signature = signature(vec![spec("x", DType::F32, &["1"])], vec![spec("y", DType::F32, &["1"])]);
     let run = move |inputs: &[Value]| {
         seen.lock().unwrap().push(numbers(&inputs[0])[0]);
         std::thread::sleep(SLOW);
@@ -301,15 +298,13 @@ async fn replacing_a_model_loses_no_request_and_mixes_no_answer() {
             if number % 10 == 9 {
                 return Err(Error::invalid("a damaged file"));
             }
-            let mut signature = Signature {
-                inputs: vec![spec("x", DType::F32, &["batch", "1"])],
-                outputs: vec![
+            let signature = signature(
+                vec![spec("x", DType::F32, &["batch", "1"])],
+                vec![
                     spec("a", DType::F32, &["batch", "1"]),
                     spec("b", DType::F32, &["batch", "1"]),
                 ],
-                states: Vec::new(),
-            };
-            signature.batch_by_name();
+            );
             let run = move |inputs: &[Value]| {
                 let rows = inputs[0].shape()[0];
                 Ok(vec![floats(&[rows, 1], vec![number as f32; rows]); 2])
@@ -368,11 +363,7 @@ async fn replacing_a_model_loses_no_request_and_mixes_no_answer() {
 async fn versions_are_chosen_by_number_and_the_highest_answers_by_default() {
     let constant = |value: f32| {
         move || -> polygrad_core::Result<Arc<dyn Model>> {
-            let signature = Signature {
-                inputs: vec![spec("x", DType::F32, &["1"])],
-                outputs: vec![spec("y", DType::F32, &["1"])],
-                states: Vec::new(),
-            };
+            let signature = signature(vec![spec("x", DType::F32, &["1"])], vec![spec("y", DType::F32, &["1"])]);
             let run = move |_: &[Value]| Ok(vec![floats(&[1], vec![value])]);
             Ok(Arc::new(Function { signature, run }))
         }

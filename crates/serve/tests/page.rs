@@ -5,10 +5,10 @@ mod common;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{Function, accumulate, identity, rows, signature};
+use common::support::{Function, accumulate, identity, signature, spec};
 use polygrad_core::{HostTensor, Result, Shape};
-use polygrad_onnx::graph::{Dim, ElementType};
-use polygrad_serve::{Model, Pool, Repository, Server, ServerOptions, Settings, TensorSpec, Value};
+use polygrad_onnx::graph::ElementType;
+use polygrad_serve::{Model, Pool, Repository, Server, ServerOptions, Settings, Value};
 use tokio::net::TcpListener;
 
 const SIDE: usize = 28;
@@ -16,14 +16,8 @@ const BANDS: usize = 10;
 
 /// The mean of each band of a picture.
 fn picture() -> Arc<dyn Model> {
-    let dims = [
-        Dim::Named("batch".into()),
-        Dim::Fixed(1),
-        Dim::Fixed(SIDE),
-        Dim::Fixed(SIDE),
-    ];
-    let input = TensorSpec::new("image", ElementType::F32, dims);
-    let output = rows("bands", ElementType::F32, Dim::Fixed(BANDS));
+    let input = spec("image", ElementType::F32, &["batch", "1", "28", "28"]);
+    let output = spec("bands", ElementType::F32, &["batch", "10"]);
     let run = |inputs: &[Value]| {
         let values = inputs[0].tensor()?.host().to_vec::<f32>()?;
         let (mut sums, mut counts) = ([0f32; BANDS], [0f32; BANDS]);
@@ -43,7 +37,7 @@ fn picture() -> Arc<dyn Model> {
 
 /// Each number doubled.
 fn row() -> Arc<dyn Model> {
-    let spec = |name: &str| rows(name, ElementType::F32, Dim::Fixed(4));
+    let spec = |name: &str| spec(name, ElementType::F32, &["batch", "4"]);
     let run = |inputs: &[Value]| {
         let host = inputs[0].tensor()?.host();
         let doubled = host.to_vec::<f32>()?.iter().map(|v| v * 2.0).collect();

@@ -1,87 +1,20 @@
 //! Models and requests for the tests.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
+#[path = "../support/mod.rs"]
+pub mod support;
+
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use bytes::Bytes;
-use polygrad_core::{Error, HostTensor, Result};
-use polygrad_onnx::graph::{Dim, ElementType};
-use polygrad_serve::{
-    DATATYPES, Model, Pool, Repository, Server, ServerOptions, Settings, Signature, TensorSpec, Value,
-};
+use polygrad_core::Error;
+use polygrad_serve::{DATATYPES, Pool, Repository, Server, ServerOptions, Settings};
 use serde_json::Value as Json;
+use support::{accumulate, add_sub, identity};
 use tower::ServiceExt;
-
-/// A model by a function.
-pub struct Function<F> {
-    pub signature: Signature,
-    pub run: F,
-}
-
-impl<F: Fn(&[Value]) -> Result<Vec<Value>> + Send + Sync + 'static> Model for Function<F> {
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
-        (self.run)(inputs)
-    }
-}
-
-pub fn rows(name: &str, element: ElementType, columns: Dim) -> TensorSpec {
-    TensorSpec::new(name, element, [Dim::Named("batch".into()), columns])
-}
-
-pub fn signature(inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Signature {
-    let mut signature = Signature {
-        inputs,
-        outputs,
-        states: Vec::new(),
-    };
-    signature.batch_by_name();
-    signature.states = signature.states_by_name();
-    signature
-}
-
-/// Gives what it takes, `x`, as `y`.
-pub fn identity(element: ElementType) -> Arc<dyn Model> {
-    let any = || Dim::Named("n".into());
-    Arc::new(Function {
-        signature: signature(vec![rows("x", element, any())], vec![rows("y", element, any())]),
-        run: |inputs: &[Value]| Ok(inputs.to_vec()),
-    })
-}
-
-fn zip<T: polygrad_core::Element>(inputs: &[Value], both: impl Fn(T, T) -> T) -> Result<Value> {
-    let [a, b] = [0, 1].map(|i| inputs[i].tensor().and_then(|literal| literal.host().to_vec::<T>()));
-    let values = a?.into_iter().zip(b?).map(|(a, b)| both(a, b)).collect();
-    Ok(HostTensor::new(*inputs[0].shape(), values)?.into())
-}
-
-/// The sum of `a` and `b` and their difference.
-pub fn add_sub() -> Arc<dyn Model> {
-    let spec = |name: &str| rows(name, ElementType::I32, Dim::Fixed(2));
-    Arc::new(Function {
-        signature: signature(vec![spec("a"), spec("b")], vec![spec("sum"), spec("difference")]),
-        run: |inputs: &[Value]| Ok(vec![zip(inputs, i32::wrapping_add)?, zip(inputs, i32::wrapping_sub)?]),
-    })
-}
-
-/// The sum of `x` over a sequence.
-pub fn accumulate() -> Arc<dyn Model> {
-    let spec = |name: &str| rows(name, ElementType::F32, Dim::Fixed(1));
-    Arc::new(Function {
-        signature: signature(vec![spec("x"), spec("state")], vec![spec("y"), spec("next_state")]),
-        run: |inputs: &[Value]| {
-            let sum = zip(inputs, |a: f32, b: f32| a + b)?;
-            Ok(vec![sum.clone(), sum])
-        },
-    })
-}
 
 /// All models that the tests ask, and one that cannot be loaded.
 pub fn router_with(options: ServerOptions, settings: Settings) -> Router {
@@ -183,7 +116,7 @@ impl Asked {
             .body(sent)
             .unwrap();
         *request.headers_mut() = self.headers;
-        let answer: std::result::Result<_, Infallible> = router.clone().oneshot(request).await;
+        let answer: Result<_, Infallible> = router.clone().oneshot(request).await;
         let (parts, body) = answer.unwrap().into_parts();
         (parts.status, parts.headers, to_bytes(body, usize::MAX).await.unwrap())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use polygrad_core::{DType, Error, HostTensor, Result, Shape};
 use polygrad_onnx::graph::{Dim, ElementType, Literal};
-use polygrad_serve::{InferRequest, InferResponse, Model, NamedValue, Signature, State, TensorSpec, Value};
+use polygrad_serve::{InferRequest, InferResponse, Model, NamedValue, Signature, TensorSpec, Value};
 
 /// A model out of a signature and a function.
 pub(crate) struct Function<F> {
@@ -30,6 +30,18 @@ pub(crate) fn spec(name: &str, element: impl Into<ElementType>, dims: &[&str]) -
     TensorSpec::new(name, element, dims.iter().map(dim).collect::<Vec<_>>())
 }
 
+/// Inputs and outputs by name: rows are joined along `batch`, and `next_NAME` is the state for `NAME`.
+pub(crate) fn signature(inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Signature {
+    let mut signature = Signature {
+        inputs,
+        outputs,
+        states: Vec::new(),
+    };
+    signature.batch_by_name();
+    signature.states = signature.states_by_name();
+    signature
+}
+
 /// Gives back what it takes: `x` of any width as `y`. Rows are joined.
 pub(crate) fn identity(element: ElementType) -> Arc<dyn Model> {
     counted(element, Arc::default(), Duration::ZERO)
@@ -37,12 +49,10 @@ pub(crate) fn identity(element: ElementType) -> Arc<dyn Model> {
 
 /// [`identity`] that takes its time and counts its runs and rows.
 pub(crate) fn counted(element: ElementType, counts: Arc<Counts>, time: Duration) -> Arc<dyn Model> {
-    let mut signature = Signature {
-        inputs: vec![spec("x", element, &["batch", "width"])],
-        outputs: vec![spec("y", element, &["batch", "width"])],
-        states: Vec::new(),
-    };
-    signature.batch_by_name();
+    let signature = signature(
+        vec![spec("x", element, &["batch", "width"])],
+        vec![spec("y", element, &["batch", "width"])],
+    );
     let run = move |inputs: &[Value]| {
         std::thread::sleep(time);
         counts.runs.fetch_add(1, Ordering::SeqCst);
@@ -58,21 +68,46 @@ pub(crate) struct Counts {
     pub(crate) rows: AtomicUsize,
 }
 
+/// The sum of `a` and `b`, [batch, 2], and their difference.
+pub(crate) fn add_sub() -> Arc<dyn Model> {
+    let pair = |name: &str| spec(name, DType::I32, &["batch", "2"]);
+    let signature = signature(vec![pair("a"), pair("b")], vec![pair("sum"), pair("difference")]);
+    let run = |inputs: &[Value]| Ok(vec![zip(inputs, i32::wrapping_add)?, zip(inputs, i32::wrapping_sub)?]);
+    Arc::new(Function { signature, run })
+}
+
+fn zip<T: polygrad_core::Element>(inputs: &[Value], both: impl Fn(T, T) -> T) -> Result<Value> {
+    let [a, b] = [0, 1].map(|i| inputs[i].tensor().and_then(|literal| literal.host().to_vec::<T>()));
+    let values = a?.into_iter().zip(b?).map(|(a, b)| both(a, b)).collect();
+    Ok(HostTensor::new(*inputs[0].shape(), values)?.into())
+}
+
+/// The sum of `x` [batch, 1] over a sequence as `y`, by the state `state`.
+pub(crate) fn accumulate() -> Arc<dyn Model> {
+    let column = |name: &str| spec(name, DType::F32, &["batch", "1"]);
+    let signature = signature(
+        vec![column("x"), column("state")],
+        vec![column("y"), column("next_state")],
+    );
+    let run = |inputs: &[Value]| {
+        let sum = zip(inputs, |a: f32, b: f32| a + b)?;
+        Ok(vec![sum.clone(), sum])
+    };
+    Arc::new(Function { signature, run })
+}
+
 /// Adds up `x` [batch, 1] over the steps of a sequence: `sum` [batch, 1], by the state `total`, whose rows lie along its second axis.
 pub(crate) fn accumulator() -> Arc<dyn Model> {
-    let mut signature = Signature {
-        inputs: vec![
+    let signature = signature(
+        vec![
             spec("x", DType::F32, &["batch", "1"]),
             spec("total", DType::F32, &["1", "batch"]),
         ],
-        outputs: vec![
+        vec![
             spec("sum", DType::F32, &["batch", "1"]),
             spec("next_total", DType::F32, &["1", "batch"]),
         ],
-        states: Vec::new(),
-    };
-    signature.batch_by_name();
-    signature.states = vec![State { input: 1, output: 1 }];
+    );
     let run = |inputs: &[Value]| {
         let sums = numbers(&inputs[0]).into_iter().zip(numbers(&inputs[1]));
         let sums: Vec<f32> = sums.map(|(x, total)| x + total).collect();
@@ -86,12 +121,10 @@ pub(crate) fn accumulator() -> Arc<dyn Model> {
 
 /// Fails on −1, panics on −2; otherwise [`identity`].
 pub(crate) fn delicate() -> Arc<dyn Model> {
-    let mut signature = Signature {
-        inputs: vec![spec("x", DType::F32, &["batch", "width"])],
-        outputs: vec![spec("y", DType::F32, &["batch", "width"])],
-        states: Vec::new(),
-    };
-    signature.batch_by_name();
+    let signature = signature(
+        vec![spec("x", DType::F32, &["batch", "width"])],
+        vec![spec("y", DType::F32, &["batch", "width"])],
+    );
     let run = |inputs: &[Value]| {
         let values = numbers(&inputs[0]);
         assert!(!values.contains(&-2.0), "minus two");
