@@ -4,7 +4,7 @@
 
 The server is that of crates/serve/tests/page.rs, which runs this script: `picture` gives the mean of each of ten bands of a grey picture of
 28 by 28, from top to bottom, `row` each of its four numbers doubled, `text` its texts, `accumulate` the sum of a sequence. A line for each
-check; the exit code is 77 where there is no Chromium, 1 where a check fails. --pictures keeps pictures of what was seen.
+check; fails where one does, or there is no Chromium, which POLYGRAD_CHROMIUM may name. --pictures keeps pictures of what was seen.
 """
 
 import argparse
@@ -262,10 +262,9 @@ def main():
     parser.add_argument("url")
     parser.add_argument("--pictures", type=pathlib.Path)
     asked = parser.parse_args()
-    program = next(filter(None, map(shutil.which, NAMES)), None)
+    program = os.environ.get("POLYGRAD_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
-        print(f"skipped: there is no Chromium (looked for {', '.join(NAMES)})")
-        return 77
+        sys.exit(f"there is no Chromium (looked for {', '.join(NAMES)})\n  fix: apt-get install chromium")
     failed = 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         page = Page(program, folder)

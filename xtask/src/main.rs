@@ -13,7 +13,9 @@ mod cache;
 #[path = "../../crates/cli/src/plot/canvas.rs"]
 mod canvas;
 mod cargo;
+mod chromium;
 #[path = "../../crates/cli/src/plot/colours.rs"]
+mod chromium;
 mod colours;
 mod cross;
 mod debian;

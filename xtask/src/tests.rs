@@ -1,7 +1,7 @@
 //! All tests, in one build with every feature that can be set up: those of the README's command, those of the members that are not default
 //! ones, and those that features change.
 
-use crate::{blas, cargo, mpi, nvrtc, onnxruntime, torch, vulkan};
+use crate::{blas, cargo, chromium, mpi, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested on every machine.
 const FEATURES: &[&str] = &[
@@ -38,7 +38,7 @@ struct SetUp {
 
 type Environment = Vec<(String, String)>;
 
-const SET_UPS: [SetUp; 7] = [
+const SET_UPS: [SetUp; 8] = [
     SetUp {
         name: "blas",
         packages: &[],
@@ -80,6 +80,12 @@ const SET_UPS: [SetUp; 7] = [
         packages: &[],
         features: &[],
         prepare: mpi::of_system,
+    },
+    SetUp {
+        name: "chromium",
+        packages: &[],
+        features: &[],
+        prepare: chromium::environment,
     },
 ];
 
