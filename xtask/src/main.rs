@@ -15,7 +15,6 @@ mod canvas;
 mod cargo;
 mod chromium;
 #[path = "../../crates/cli/src/plot/colours.rs"]
-mod chromium;
 mod colours;
 mod cross;
 mod debian;
