@@ -2,13 +2,17 @@
 
     python3 scripts/kill_ranks.py gloo target/release/polygrad --kills 20
     python3 scripts/kill_ranks.py ulfm target/release/polygrad --kills 20 --mpirun mpirun
+    python3 scripts/kill_ranks.py ulfm target/release/polygrad --kills 20 --mpirun mpirun --shard-optimizer
+    python3 scripts/kill_ranks.py ulfm target/release/polygrad --kills 20 --mpirun mpirun --ppo
 
 gloo: torchrun starts all of them anew, and the model has to be, byte for byte, that of a run that nobody disturbed. torchrun comes with PyTorch.
 ulfm: Open MPI 5 is started with --with-ft ulfm, those who are left have to go on within 5 s, and to end the run.
+With --shard-optimizer the moments are spread, and with --ppo a policy learns in CartPole: both go back to the last checkpoint.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -20,6 +24,10 @@ import tempfile
 import threading
 import time
 
+# Those who are left have to go on within so many seconds.
+WITHIN = 5.0
+# Environment steps of an iteration of three processes. One that would go beyond the end is not begun.
+ITERATION = 768
 HOUSES = pathlib.Path(__file__).parent.parent / "data/houses/houses.csv"
 
 
@@ -48,8 +56,19 @@ def launcher(args):
     return [args.mpirun, "--allow-run-as-root", "--oversubscribe", "--with-ft", "ulfm", "-n", "3"]
 
 
+def is_progress(line):
+    """Whether a line says how far training has come."""
+    return ("epoch" in line or "step" in line) and "/" in line and "loss" in line
+
+
 def start(args, program, out):
-    command = launcher(args) + [program, "train", "table", str(args.table), "--target", args.target, "--epochs", str(args.epochs)]
+    command = launcher(args) + [program, "train"]
+    if args.ppo:
+        command += ["cartpole", "--total-steps", str(args.steps)]
+    else:
+        command += ["table", str(args.table), "--target", args.target, "--epochs", str(args.epochs)]
+    if args.shard_optimizer:
+        command += ["--shard-optimizer"]
     command += ["--threads", "1", "--seed", "3", "--out", str(out)]
     command += ["--parallel", "gloo:timeout=30" if args.engine == "gloo" else "mpi:timeout=30"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
@@ -62,6 +81,16 @@ def start(args, program, out):
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     return process, lines, reader
+
+
+def has_ended(args, out):
+    """Whether the checkpoint of a run is that of its end."""
+    with (out / "checkpoint.safetensors").open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    record = json.loads(header["__metadata__"]["polygrad"])["config"]
+    if args.ppo:
+        return record["ppo"]["steps"] > args.steps - ITERATION
+    return record["loader"]["epoch"] >= args.epochs
 
 
 def finish(process, lines, reader, seconds):
@@ -81,6 +110,9 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=200_000, help="of the environments, with --ppo")
+    parser.add_argument("--shard-optimizer", action="store_true")
+    parser.add_argument("--ppo", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--table", default=HOUSES)
@@ -94,10 +126,10 @@ def main():
     if finish(process, lines, reader, 300) or process.returncode:
         sys.exit("\n".join(line for _, line in lines) + "\nthe undisturbed run has failed")
     whole = (folder / "whole/model.safetensors").read_bytes()
-    epochs = [at for at, line in lines if "epoch" in line and "/" in line]
+    epochs = [at for at, line in lines if is_progress(line)]
     first, last = epochs[0] - begun, epochs[-1] - begun
     print(f"undisturbed: {time.monotonic() - begun:.1f} s, training from {first:.1f} s to {last:.1f} s")
-    failures, slowest, missed = [], 0.0, 0
+    failures, slowest, missed, recoveries = [], 0.0, 0, 0
     for kill in range(args.kills):
         if kill and kill % 10 == 0:
             print(f"{kill - missed} kills so far, {len(failures)} failures", flush=True)
@@ -106,7 +138,7 @@ def main():
         process, lines, reader = start(args, program, out)
         if args.engine == "ulfm":
             # MPI without one of its processes does not even start.
-            while process.poll() is None and not any("epoch" in line and "/" in line for _, line in lines):
+            while process.poll() is None and not any(is_progress(line) for _, line in lines):
                 time.sleep(0.01)
             time.sleep(chance.uniform(0.0, last - first))
         else:
@@ -127,18 +159,20 @@ def main():
             problem = "the model is another one"
         if problem is None and args.engine == "ulfm" and killed:
             told = [at for at, line in lines if "processes are left" in line]
-            ended = any(f"epoch {args.epochs}/{args.epochs}" in line for _, line in lines)
             if told:
                 slowest = max(slowest, told[0] - killed)
-            if not ended:
+            if not has_ended(args, out):
                 problem = "those who are left did not end the run"
+            elif told and told[0] - killed > WITHIN:
+                problem = f"those who are left went on after {told[0] - killed:.1f} s"
+            recoveries += bool(told)
         if problem:
             failures.append(f"kill {kill} of rank {rank if killed else '-'}: {problem}")
             print(failures[-1], "\n".join(line for _, line in lines[-15:]), sep="\n")
         shutil.rmtree(out, ignore_errors=True)
     text = f"{args.kills - missed} kills ({missed} came too late), {len(failures)} failures"
     if args.engine == "ulfm":
-        text += f"; those who were left went on within {slowest:.2f} s"
+        text += f"; {recoveries} times those who were left went on, within {slowest:.2f} s"
     print(text)
     shutil.rmtree(folder, ignore_errors=True)
     sys.exit(bool(failures))

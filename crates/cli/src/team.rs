@@ -126,7 +126,7 @@ impl Team {
     pub(crate) fn optimizer<O: Optimizer + 'static>(
         &self,
         params: Vec<Param>,
-        build: impl FnOnce(Vec<Param>) -> polygrad::Result<O>,
+        build: impl Fn(Vec<Param>) -> polygrad::Result<O> + 'static,
     ) -> polygrad::Result<Box<dyn Optimizer>> {
         Ok(match &self.group {
             Some(group) if self.shards => Box::new(ShardedOptimizer::new(Arc::clone(group), params, build)?),

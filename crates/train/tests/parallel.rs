@@ -1,6 +1,10 @@
 //! What several ranks do together: one checkpoint for any number of them, moments that are spread, and errors that all of them see.
 
+#[path = "common/mortal.rs"]
+mod mortal;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +13,9 @@ use polygrad_core::communicator::{Communicator, Threads};
 use polygrad_core::{ErrorKind, HostTensor, Result, Shape};
 use polygrad_data::{DataLoader, DataLoaderConfig, Dataset};
 use polygrad_nn::optim::{AdamConfig, EmaConfig, LAMBConfig, Optimizer};
-use polygrad_nn::{BatchNorm1d, Dropout, Linear, Module, Param, ReLU, Sequential, StateDict, loss::cross_entropy};
+use polygrad_nn::{
+    BatchNorm1d, Checkpoint, Dropout, Linear, Module, Param, ReLU, Sequential, StateDict, loss::cross_entropy,
+};
 use polygrad_tensor::{Device, Tensor, manual_seed};
 use polygrad_train::{
     Auroc, Control, Ended, Event, F1, Metric, Perplexity, Progress, Run, RunFolder, ShardedOptimizer, Step, Summary,
@@ -450,4 +456,139 @@ fn those_who_are_left_go_on_without_losing_an_example() {
         let kept = StateDict::load(RunFolder::new(&path).model()).unwrap();
         assert_close(&kept, left[0], 0.0);
     }
+}
+
+/// Trains with spread moments in the folder of a run, if there is one; gives what was told, and the weights.
+fn spread(
+    group: &Arc<dyn Communicator>,
+    run: Option<&Path>,
+    copy: Option<&Path>,
+    stops_at: u64,
+) -> Result<(Ended, Vec<String>, StateDict)> {
+    let notices = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let (told, copied) = (std::rc::Rc::clone(&notices), copy.map(Path::to_owned));
+    let mut wished = false;
+    let callback = move |event: Event<'_>, progress: &Progress<'_>| {
+        if let Event::Notice(notice) = event {
+            told.borrow_mut().push(notice.to_owned());
+        }
+        copied.iter().for_each(|to| mortal::copy(event, progress, to));
+        // It says so once.
+        let stops = progress.step >= stops_at && !wished;
+        wished |= stops;
+        Ok(if stops { Control::Stop } else { Control::Continue })
+    };
+    let mut options = TrainerConfig::epochs(3)
+        .checkpoint_every(4)
+        .log_every(2)
+        .callback(callback);
+    if let Some(path) = run.filter(|_| group.rank() == 0) {
+        options = options.run(Run::open(path)?);
+    }
+    let mut trainer = trainer(options, group, true);
+    let summary = trainer.fit(&loader(203, 16), Some(&loader(51, 16)))?;
+    let notices = notices.borrow().clone();
+    Ok((summary.ended, notices, trainer.model().state_dict()?))
+}
+
+/// Trains with spread moments while ranks are lost: those who are left end alike, and as those would who go on from the same checkpoint.
+fn check_spread(size: usize, deaths: &[(usize, usize)]) {
+    let scene = tempdir().unwrap();
+    let (path, copy) = (scene.path().join("run"), scene.path().join("copy"));
+    let found = mortal::mortals(size, deaths, |group| spread(&group, Some(&path), Some(&copy), u64::MAX));
+    for (rank, (found, _)) in found.iter().enumerate() {
+        let is_lost = deaths.iter().any(|(lost, _)| *lost == rank);
+        let error = found.as_ref().err();
+        assert_eq!(is_lost, error.is_some(), "{deaths:?}, rank {rank}: {error:?}");
+    }
+    let left: Vec<_> = found.iter().filter_map(|(found, _)| found.as_ref().ok()).collect();
+    for (ended, notices, weights) in &left {
+        assert_eq!(*ended, Ended::Done);
+        let part = "processes are left, and go on from the checkpoint of step";
+        assert!(
+            notices.iter().any(|notice| notice.contains(part)),
+            "{deaths:?}: {notices:?}"
+        );
+        assert_close(weights, &left[0].2, 0.0);
+    }
+    let resumed = ranks(left.len(), |group| {
+        spread(&group, Some(&copy), None, u64::MAX).unwrap().2
+    });
+    assert_close(&resumed[0], &left[0].2, 0.0);
+    assert_eq!(mortal::rows(&path), mortal::rows(&copy), "{deaths:?}");
+    let kept = |path: &Path| Checkpoint::load(RunFolder::new(path).checkpoint()).unwrap();
+    let (kept, resumed) = (kept(&path), kept(&copy));
+    assert_close(&kept.optimizer, &resumed.optimizer, 0.0);
+    assert_eq!((kept.step, kept.generator), (resumed.step, resumed.generator));
+}
+
+/// How many collectives there are before training, and in all.
+fn collectives(size: usize) -> (usize, usize) {
+    let scene = tempdir().unwrap();
+    let whole = mortal::mortals(size, &[], |group| {
+        spread(&group, Some(&scene.path().join("whole")), None, u64::MAX)
+    });
+    let begun = mortal::mortals(size, &[], |group| {
+        spread(&group, Some(&scene.path().join("begun")), None, 0)
+    });
+    (begun[0].1, whole[0].1)
+}
+
+#[test]
+fn those_who_are_left_with_spread_moments_go_on_from_the_last_checkpoint() {
+    let (begun, all) = collectives(3);
+    // At steps, rows, evaluations, checkpoints and the end.
+    for (i, at) in (begun..all)
+        .step_by((all - begun) / 23)
+        .chain([all - 2, all - 1])
+        .enumerate()
+    {
+        check_spread(3, &[(i % 3, at)]);
+    }
+}
+
+#[test]
+fn another_rank_may_be_lost_while_the_others_go_back() {
+    let (begun, all) = collectives(4);
+    let at = (begun + all) / 2;
+    for later in 1..24 {
+        check_spread(4, &[(0, at), (later % 3 + 1, at + later)]);
+    }
+}
+
+#[test]
+fn without_a_run_spread_moments_are_gone() {
+    let (begun, _) = collectives(3);
+    let found = mortal::mortals(3, &[(1, begun + 10)], |group| spread(&group, None, None, u64::MAX));
+    for rank in [0, 2] {
+        let error = found[rank].0.as_ref().err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Communication);
+        let text = error.to_string();
+        assert!(text.contains("its part of the optimizer's moments is gone"), "{text}");
+        assert!(text.contains("TrainerConfig::run, --out"), "{text}");
+    }
+}
+
+#[test]
+fn who_wants_to_stop_stops_though_a_rank_is_lost() {
+    let train = |deaths: &[(usize, usize)]| {
+        let scene = tempdir().unwrap();
+        let path = scene.path().join("run");
+        mortal::mortals(3, deaths, |group| {
+            let stops_at = if group.rank() == 1 { 6 } else { u64::MAX };
+            spread(&group, Some(&path), None, stops_at)
+        })
+    };
+    let all = train(&[])[0].1;
+    let mut gone_back = 0;
+    // Before rank 1 wants to stop, before the others know, and after.
+    for at in all - 20..all {
+        let found = train(&[(2, at)]);
+        for (found, _) in &found[..2] {
+            let (ended, notices, _) = found.as_ref().unwrap();
+            assert_eq!(*ended, Ended::Stopped, "{at}");
+            gone_back += notices.len();
+        }
+    }
+    assert!(gone_back >= 30, "{gone_back}");
 }

@@ -144,7 +144,7 @@ impl Task for Settings {
             .clip_grad_norm(1.0)
             .metric(Perplexity::new());
         let adam = AdamConfig::adamw(self.training.lr).betas(0.9, 0.99).weight_decay(0.1);
-        let optimizer = team.optimizer(model.parameters(), |params| adam.build(params))?;
+        let optimizer = team.optimizer(model.parameters(), move |params| adam.build(params))?;
         let loss = |model: &Gpt2, (x, y): &Batch| {
             let logits = model.forward(x)?.flatten(0, 1)?;
             let targets = y.flatten(0, 1)?;

@@ -25,7 +25,7 @@ use crate::progress::{clock, grouped, note, say, short};
 use crate::run::{config, resume_command};
 use crate::task::RunSettings as _;
 use crate::team::Team;
-use crate::train::session::{Curves, announce};
+use crate::train::session::{Curves, told};
 use crate::train::{Show, create, open, restarted, resumed};
 
 pub(crate) use settings::{PolicyKind, Settings};
@@ -107,13 +107,11 @@ fn train(
         .for_each(|line| say(line));
     let title = format!("{}, {}", spec.name, settings.network());
     let curves = Curves::new(folder.curves(), title, "steps");
-    let mut options = team
+    let options = team
         .options(TrainerConfig::steps(total))
         .settings(settings)?
         .stop_on_ctrl_c()?;
-    if let Some(run) = run {
-        options = show(options.run(run).callback(announce("--total-steps")).callback(curves));
-    }
+    let options = told(options, run, show, "--total-steps", curves);
     let summary = options.train(&mut ppo).map_err(|error| match error.kind() {
         ErrorKind::Io if folder.checkpoint().exists() => {
             Failure::from(error).then(&format!("go on from the last checkpoint: {}", resume_command(&folder)))

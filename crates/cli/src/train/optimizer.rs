@@ -20,11 +20,11 @@ pub(crate) fn build(
     Ok(match optimizer {
         Optimizer::Sgd => {
             let sgd = SGDConfig::new(lr).momentum(0.9).nesterov(true);
-            team.optimizer(params, |params| sgd.build(params))
+            team.optimizer(params, move |params| sgd.build(params))
         }
-        Optimizer::Adam => team.optimizer(params, |params| Adam::new(params, lr)),
-        Optimizer::AdamW => team.optimizer(params, |params| AdamConfig::adamw(lr).build(params)),
-        Optimizer::RmsProp => team.optimizer(params, |params| RMSprop::new(params, lr)),
+        Optimizer::Adam => team.optimizer(params, move |params| Adam::new(params, lr)),
+        Optimizer::AdamW => team.optimizer(params, move |params| AdamConfig::adamw(lr).build(params)),
+        Optimizer::RmsProp => team.optimizer(params, move |params| RMSprop::new(params, lr)),
     }?)
 }
 

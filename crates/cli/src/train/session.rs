@@ -39,18 +39,12 @@ pub(super) fn run<T: Task>(
         .chain(changes)
         .for_each(|line| say(line));
     let curves = Curves::new(folder.curves(), config.title().join(", "), "epoch");
-    let mut options = team
+    let options = team
         .options(TrainerConfig::epochs(settings.epochs as u64))
         .settings(config)?
         .validation_name(T::JUDGED_BY)
         .stop_on_ctrl_c()?;
-    let mut show = show;
-    match run {
-        Some(run) => options = options.run(run),
-        // It takes over if the one that shows it is lost.
-        None => show = once_taken_over,
-    }
-    let options = show(options.callback(speak).callback(announce("--epochs")).callback(curves));
+    let options = told(options, run, show, "--epochs", curves);
     let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
     let mut trainer = config.trainer(model, steps, options, team)?;
     let summary = trainer
@@ -71,6 +65,22 @@ pub(super) fn run<T: Task>(
     Ok(Outcome::Done)
 }
 
+/// The options of the process that keeps the run, `show`n; or of another one, which takes over if that one is lost. `longer` is the option for
+/// a longer run.
+pub(crate) fn told(
+    options: TrainerConfig,
+    run: Option<Run>,
+    show: Show,
+    longer: &'static str,
+    curves: Curves,
+) -> TrainerConfig {
+    let (options, show) = match run {
+        Some(run) => (options.run(run), show),
+        None => (options, once_taken_over as Show),
+    };
+    show(options.callback(speak).callback(announce(longer)).callback(curves))
+}
+
 /// Lets the process speak that keeps the run.
 fn speak(_: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
     if progress.run.is_some() {
@@ -80,7 +90,7 @@ fn speak(_: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
 }
 
 /// Says where the run is, before its first step; `longer` is the option for a longer one.
-pub(crate) fn announce(longer: &'static str) -> impl Callback {
+fn announce(longer: &'static str) -> impl Callback {
     move |event: Event<'_>, progress: &Progress<'_>| {
         if let Event::Begin = event {
             match progress.run {

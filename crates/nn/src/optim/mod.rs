@@ -17,6 +17,9 @@ mod sgd;
 mod slots;
 mod state;
 
+use std::sync::Arc;
+
+use polygrad_core::communicator::Communicator;
 use polygrad_tensor::{AnyBackend, Backend, Gradients, Result, Tensor};
 
 use crate::StateDict;
@@ -168,6 +171,16 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict) when it is of another kind of optimizer, or does not fit the
     /// parameters; lists everything that does not fit.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
+
+    /// Goes on as one of `group`, those who are left of the ranks after others were lost. Gives whether it still has all of its state: if not, the
+    /// next call is [`Optimizer::load_state_dict`]. Default: it has, since no other rank had a part of it.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<bool> {
+        let _ = group;
+        Ok(true)
+    }
 }
 
 impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
@@ -213,5 +226,9 @@ impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
 
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         (**self).load_state_dict(state)
+    }
+
+    fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<bool> {
+        (**self).rejoin(group)
     }
 }

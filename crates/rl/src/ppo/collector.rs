@@ -37,7 +37,7 @@ pub(super) struct Collector {
     pub(super) statistics: EpisodeStatistics,
     pub(super) observation_normalizer: Option<ObservationNormalizer>,
     pub(super) reward_normalizer: Option<RewardNormalizer>,
-    finished: Vec<Episode>,
+    pub(super) finished: Vec<Episode>,
     env_seconds: f64,
 }
 

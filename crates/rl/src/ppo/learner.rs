@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polygrad_core::communicator::Communicator;
-use polygrad_nn::{Checkpoint, Module};
+use polygrad_nn::{Checkpoint, Module, SyncGroup, sync_batch_norm};
 use polygrad_tensor::Result;
 use polygrad_train::{Learner, Measured};
 
@@ -72,6 +72,14 @@ impl<P: Policy> Learner for Ppo<P> {
 
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>> {
         self.restored(checkpoint)
+    }
+
+    fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<bool> {
+        self.ranks.rejoin(group)?;
+        if SyncGroup::of(self.policy()).is_some() {
+            sync_batch_norm(self.policy(), &**group)?;
+        }
+        Ok(true)
     }
 
     fn save_model(&self, path: &Path) -> Result<()> {

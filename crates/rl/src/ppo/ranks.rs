@@ -29,6 +29,15 @@ impl Ranks {
         self.group.as_ref()
     }
 
+    /// Goes on with those who are left of them.
+    pub(super) fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<()> {
+        if let Some(parallel) = &self.parallel {
+            parallel.rejoin(group)?;
+            self.group = Some(Arc::clone(group));
+        }
+        Ok(())
+    }
+
     pub(super) fn rank(&self) -> usize {
         self.group().map_or(0, |group| group.rank())
     }

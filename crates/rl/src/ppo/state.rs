@@ -221,6 +221,8 @@ impl<P: Policy> Ppo<P> {
         collector.starts = stand.starts.iter().map(|start| f32::from(*start)).collect();
         collector.statistics = stand.statistics;
         collector.reward_normalizer = stand.reward_normalizer;
+        // Of a rollout that was given up.
+        collector.finished.clear();
         self.begun = stand.environments.is_some();
         Ok(())
     }

@@ -89,6 +89,8 @@ impl Callback for Dashboard {
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> Result<Control> {
         let has_work = progress.steps.is_none_or(|steps| progress.step < steps);
         if matches!(event, Event::Begin) && has_work && std::io::stdout().is_terminal() {
+            // One that goes on from a checkpoint after others were lost begins twice.
+            self.close();
             self.begun = Instant::now();
             self.screen = Screen::open(State::new(progress, self.begun))?;
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytemuck::Pod;
-use polygrad_core::communicator::HostBuffer;
+use polygrad_core::communicator::{Communicator, HostBuffer};
 use polygrad_core::program::Call;
 use polygrad_core::{AnyBackend, AnyTensor, Backend, DType, Element, Error, HostTensor, Result, Shape, dispatch_dtype};
 
@@ -21,6 +21,17 @@ pub(super) struct Round {
     pub(super) sends: bool,
     /// Whether this rank wants to stop.
     pub(super) stops: bool,
+}
+
+impl Round {
+    /// Of a batch that every rank has as many examples in.
+    pub(super) fn of(communicator: &dyn Communicator) -> Self {
+        Self {
+            weight: 1.0 / communicator.size() as f64,
+            sends: true,
+            stops: false,
+        }
+    }
 }
 
 /// A parameter's place in a bucket.

@@ -132,18 +132,13 @@ impl DataParallel {
         if params.is_empty() {
             return Err(Error::invalid("the model has no parameters to train").with_op("DataParallel"));
         }
-        let round = Round {
-            weight: 1.0 / communicator.size() as f64,
-            sends: true,
-            stops: false,
-        };
         Ok(Self {
             queue: Arc::new(RwLock::new(Queue::start(Arc::clone(&communicator))?)),
             buckets: buckets(&params, bytes),
+            round: Arc::new(Mutex::new(Round::of(&*communicator))),
             communicator: RwLock::new(communicator),
             params,
             names,
-            round: Arc::new(Mutex::new(round)),
             calls: Mutex::default(),
             pass: Mutex::default(),
         })
@@ -155,13 +150,22 @@ impl DataParallel {
         Arc::clone(&group)
     }
 
-    /// Goes on with another group, that of those who are left. What the old one was about to sum up is forgotten.
-    pub(crate) fn rejoin(&self, group: &Arc<dyn Communicator>) -> Result<()> {
+    /// Goes on with another group, such as [those who are left](Communicator::shrink) of this one. What this one was about to sum up is forgotten, and
+    /// each rank has as many examples as any other. A captured step that was given this stays as it is.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn rejoin(&self, group: &Arc<dyn Communicator>) -> Result<()> {
         let queue = Queue::start(Arc::clone(group))?;
         *self.queue.write().unwrap_or_else(PoisonError::into_inner) = queue;
         *self.communicator.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(group);
+        self.set(Round::of(&**group));
         self.buckets.iter().for_each(|bucket| bucket.forget());
         Ok(())
+    }
+
+    fn set(&self, round: Round) {
+        *self.round.lock().unwrap_or_else(PoisonError::into_inner) = round;
     }
 
     fn queue(&self) -> RwLockReadGuard<'_, Queue> {
@@ -184,7 +188,7 @@ impl DataParallel {
 
     /// Says how the gradients of the next batches count. Default: those of every rank alike, and each for itself.
     pub(crate) fn set_round(&self, weight: f64, sends: bool, stops: bool) {
-        *self.round.lock().unwrap_or_else(PoisonError::into_inner) = Round { weight, sends, stops };
+        self.set(Round { weight, sends, stops });
     }
 
     /// Sends what was added up without being sent: the epoch is over before the next batch.

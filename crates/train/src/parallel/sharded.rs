@@ -16,12 +16,21 @@ use polygrad_tensor::{Gradients, Tensor, no_grad};
 ///
 /// It is for optimizers that change each element by itself: not for Muon or LAMB.
 ///
+/// Where a rank is lost, so is its part of the moments: those who are left take pieces anew, and their moments from the last checkpoint.
+///
 /// Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models" (2020), its first stage.
 pub struct ShardedOptimizer<O> {
     inner: O,
+    build: Box<Build<O>>,
     communicator: Arc<dyn Communicator>,
     pieces: Vec<Piece>,
+    /// What was asked for by the methods of the same names, for an inner one that is made anew.
+    allow_unused: Option<bool>,
+    error_if_nonfinite: Option<bool>,
 }
+
+/// Makes the inner optimizer of pieces.
+type Build<O> = dyn Fn(Vec<Param>) -> Result<O>;
 
 /// This rank's part of a parameter: as long as everybody else's, with zeros at its end where the parameter is at its own.
 struct Piece {
@@ -52,9 +61,22 @@ fn cut(tensor: &Tensor, len: usize, rank: usize) -> Result<Tensor> {
     })
 }
 
+/// This rank's parts of the parameters.
+fn pieces(params: impl IntoIterator<Item = Param>, communicator: &dyn Communicator) -> Result<Vec<Piece>> {
+    params
+        .into_iter()
+        .map(|param| Piece::new(param, communicator))
+        .collect()
+}
+
+/// What the inner optimizer changes.
+fn owned(pieces: &[Piece]) -> Vec<Param> {
+    pieces.iter().map(|piece| piece.own.clone()).collect()
+}
+
 impl<O: Optimizer> ShardedOptimizer<O> {
-    /// An optimizer that `build` makes of pieces of the parameters. These have the parameters' order and names, and one axis each. Each rank gives the
-    /// same parameters with the same values.
+    /// An optimizer that `build` makes of pieces of the parameters, and of others when a rank is lost. Pieces have the parameters' order and names, and
+    /// one axis each. Each rank gives the same parameters with the same values.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -79,11 +101,10 @@ impl<O: Optimizer> ShardedOptimizer<O> {
     pub fn new(
         communicator: Arc<dyn Communicator>,
         params: impl IntoIterator<Item = Param>,
-        build: impl FnOnce(Vec<Param>) -> Result<O>,
+        build: impl Fn(Vec<Param>) -> Result<O> + 'static,
     ) -> Result<Self> {
-        let pieces = params.into_iter().map(|param| Piece::new(param, &*communicator));
-        let pieces = pieces.collect::<Result<Vec<_>>>()?;
-        let inner = build(pieces.iter().map(|piece| piece.own.clone()).collect())?;
+        let pieces = pieces(params, &*communicator)?;
+        let inner = build(owned(&pieces))?;
         if !inner.is_elementwise() {
             return Err(
                 Error::unsupported("this optimizer needs whole parameters, and cannot be spread over ranks")
@@ -93,8 +114,11 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         }
         Ok(Self {
             inner,
+            build: Box::new(build),
             communicator,
             pieces,
+            allow_unused: None,
+            error_if_nonfinite: None,
         })
     }
 
@@ -171,10 +195,12 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
     }
 
     fn allow_unused(&mut self, allow: bool) {
+        self.allow_unused = Some(allow);
         self.inner.allow_unused(allow);
     }
 
     fn error_if_nonfinite(&mut self, error: bool) {
+        self.error_if_nonfinite = Some(error);
         self.inner.error_if_nonfinite(error);
     }
 
@@ -238,6 +264,19 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
             own.insert(name, value);
         }
         self.inner.load_state_dict(&own)
+    }
+
+    fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<bool> {
+        let pieces = pieces(self.pieces.iter().map(|piece| piece.whole.clone()), &**group)?;
+        let mut inner = (self.build)(owned(&pieces))?;
+        if let Some(allow) = self.allow_unused {
+            inner.allow_unused(allow);
+        }
+        if let Some(error) = self.error_if_nonfinite {
+            inner.error_if_nonfinite(error);
+        }
+        (self.inner, self.pieces, self.communicator) = (inner, pieces, Arc::clone(group));
+        Ok(false)
     }
 }
 

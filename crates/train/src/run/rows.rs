@@ -155,7 +155,7 @@ impl Rows {
         })
     }
 
-    /// Goes on with the file at `path` as it was at a checkpoint after `step` steps, which knows its rows by `mark`: rows after that are
+    /// Goes on with the file at `path` as it was at a checkpoint after `step` steps, which knows its rows by `mark`: rows after these are
     /// dropped, as is a last line that a crash cut short. Without a file a new one is started; a notice tells of the rows that are lost.
     ///
     /// # Errors
@@ -164,6 +164,8 @@ impl Rows {
         let there = path.exists();
         let mut rows = if there { read(path, &columns)? } else { Vec::new() };
         rows.retain(|row| row.step <= step);
+        // Others of the same step may have come after the checkpoint, such as those at the end of its epoch.
+        rows.truncate(mark.rows);
         let (found, count) = (Mark::of(&columns, &rows), rows.len());
         if found != *mark && there {
             return Err(bad(format!(
@@ -297,6 +299,9 @@ mod tests {
         std::fs::write(&path, torn).unwrap();
         assert_eq!(resumed(&path, 100, &all(1..=7)).unwrap().0.rows().len(), 7);
 
+        // The row of step 6 came after the checkpoint of that step.
+        assert_eq!(resumed(&path, 6, &all(1..=5)).unwrap().0.rows().len(), 5);
+        std::fs::write(&path, torn).unwrap();
         let (mut rows, notice) = resumed(&path, 5, &all(1..=5)).unwrap();
         assert_eq!((rows.rows(), notice), (&all(1..=5)[..], None));
         rows.append(row(6)).unwrap();

@@ -218,6 +218,10 @@ impl TrainerConfig {
     /// alone keeps a [run](TrainerConfig::run), whose checkpoint is an ordinary one: any number of processes goes on from it.
     /// Random numbers of the training are others on every rank. Whoever is asked to stop stops all, after the next step.
     ///
+    /// Where a rank is lost and the engine can go on without it ([`Communicator::shrink`]), those who are left take the state of the one that has come
+    /// furthest, and go on from the last step. Where the optimizer's moments are [spread](crate::ShardedOptimizer), a part of them is lost, too: then
+    /// all go back to the last checkpoint of the run. Rank 0 of those who are left takes over the run.
+    ///
     /// A [`Learner`](crate::Learner) has to be one of the same group, and says itself what each of them does.
     #[must_use]
     pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Self {

@@ -10,7 +10,7 @@ use crate::run::Row;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Training begins, or goes on after [`Progress::step`] steps.
+    /// Training begins, or goes on after [`Progress::step`] steps: also where those who are left of several ranks go back to a checkpoint.
     Begin,
     /// Something that the user should know, such as a file that is gone.
     Notice(&'a str),

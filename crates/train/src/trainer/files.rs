@@ -1,7 +1,6 @@
 //! What a trainer leaves in the folder of its run.
 
-use std::time::{Duration, Instant};
-
+use polygrad_core::communicator::Communicator;
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_data::{DataLoader, LoaderState};
 use polygrad_nn::{Checkpoint, Module};
@@ -13,9 +12,6 @@ use super::ranks::{Found, SharedRun, share};
 use super::tally::{Tally, TallyState};
 use crate::Run;
 use crate::run::{Columns, Mark, Row, Rows, RunFolder, Split, SummaryWriter, shown, write};
-
-/// So long it is waited until the lock of a process that was lost is released.
-const RELEASED: Duration = Duration::from_secs(2);
 
 /// Under this name a checkpoint has the moving average.
 const EMA: &str = "ema";
@@ -93,6 +89,15 @@ impl Files {
     }
 }
 
+/// The checkpoint of a run, which rank 0 alone keeps.
+pub(super) fn load(run: Option<&Run>, group: Option<&dyn Communicator>) -> Result<Option<Checkpoint>> {
+    let own = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
+    match group {
+        Some(group) => share(group, own, 0).map(Some),
+        None => Ok(own),
+    }
+}
+
 /// A checkpoint that cannot be gone on from.
 pub(super) fn unfit(run: Option<&Run>, what: &str) -> Error {
     let place = match run {
@@ -121,17 +126,16 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             found = found.agreed(&*ranks.communicator())?;
         }
         if let Some(ranks) = self.ranks.as_mut().filter(|_| found != Found::Nothing) {
-            let run = self.config.run.as_ref();
-            ranks.share_run(run.map(|run| SharedRun {
-                path: std::path::absolute(run.path()).unwrap_or_else(|_| run.path().to_owned()),
-                settings: self.config.settings.clone(),
-                config: self.config.config.clone(),
-            }))?;
+            ranks.run = Some(SharedRun::agreed(&self.config, &*ranks.communicator())?);
         }
         let notices = match found {
             Found::Nothing => Vec::new(),
             Found::New => self.create(train)?,
-            Found::Run => self.resume(train)?,
+            Found::Run => {
+                let (seconds, notices) = self.resume(train)?;
+                self.before = (self.step, seconds);
+                notices
+            }
         };
         self.committed = train.state();
         self.check_ranks(train)?;
@@ -156,14 +160,11 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         Ok(Vec::new())
     }
 
-    fn resume(&mut self, train: &DataLoader<T>) -> Result<Vec<String>> {
-        let run = self.config.run.as_ref();
-        let mut checkpoint = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
-        if let Some(ranks) = &self.ranks {
-            checkpoint = Some(share(&*ranks.communicator(), checkpoint, 0)?);
-        }
-        let Some(checkpoint) = checkpoint else {
-            return Ok(Vec::new());
+    /// Goes on from the checkpoint of the run, together with all ranks; gives the seconds that the run had taken then, and what the user should know.
+    pub(super) fn resume(&mut self, train: &DataLoader<T>) -> Result<(f64, Vec<String>)> {
+        let group = self.ranks.as_ref().map(|ranks| ranks.communicator());
+        let Some(checkpoint) = load(self.config.run.as_ref(), group.as_deref())? else {
+            return Ok((0.0, Vec::new()));
         };
         let record = self.record(&checkpoint)?;
         self.epoch.load_state(&record.epoch)?;
@@ -174,14 +175,14 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             self.row.reset_metrics();
         }
         self.restore(train, &checkpoint, &record)?;
-        self.before = (self.step, record.seconds);
+        self.history.retain(|row| row.step <= self.step);
         let Some(run) = &self.config.run else {
-            return Ok(Vec::new());
+            return Ok((record.seconds, Vec::new()));
         };
         let (files, notices) = Files::resume(run, self.columns(), self.step, &record.rows)?;
         write(&run.config(), self.config.config.as_bytes())?;
         self.files = Some(files);
-        Ok(notices)
+        Ok((record.seconds, notices))
     }
 
     pub(super) fn record(&self, checkpoint: &Checkpoint) -> Result<Record> {
@@ -214,21 +215,13 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         Ok(())
     }
 
-    /// Takes over the run that another rank kept, with its files as they were at the last checkpoint.
-    pub(super) fn take_over(&mut self, shared: SharedRun) -> Result<()> {
-        // The lock of a process that has just ended may still be there.
-        let begun = Instant::now();
-        let run = loop {
-            match Run::resume(&shared.path) {
-                Err(_) if begun.elapsed() < RELEASED => std::thread::sleep(RELEASED / 20),
-                found => break found?,
-            }
-        };
+    /// Opens the files of a run that was taken over, as they were at the last checkpoint.
+    pub(super) fn reopen(&mut self) -> Result<()> {
+        let Some(run) = &self.config.run else { return Ok(()) };
         let checkpoint = Checkpoint::load(run.checkpoint())?;
         let record = self.record(&checkpoint)?;
-        let (files, _) = Files::resume(&run, self.columns(), checkpoint.step, &record.rows)?;
-        (self.config.settings, self.config.config) = (shared.settings, shared.config);
-        (self.files, self.config.run) = (Some(files), Some(run));
+        let (files, _) = Files::resume(run, self.columns(), checkpoint.step, &record.rows)?;
+        self.files = Some(files);
         Ok(())
     }
 

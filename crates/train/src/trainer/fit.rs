@@ -71,7 +71,6 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             stop |= self.tell(train, Event::Notice(notice))?;
         }
         let ended = self.train(train, validation, stop)?;
-        self.settle()?;
         self.model.eval();
         if let Some(run) = &self.config.run {
             run.check()?;
@@ -99,22 +98,31 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     fn train(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>, stop: bool) -> Result<Ended> {
         let mut stop = stop;
         loop {
-            if !self.unfinished {
-                if self.is_done(train) {
-                    return Ok(Ended::Done);
-                }
-                if self.config.patience.is_some_and(|patience| self.since_best >= patience) {
-                    return Ok(Ended::EarlyStopping);
-                }
-                if stop {
-                    return Ok(Ended::Stopped);
-                }
-            }
-            stop = match self.advance(train, validation) {
-                Ok(stop) => stop,
-                Err(error) => self.recover(train, error)?,
+            let ended = self.ended(train, stop);
+            let advanced = match ended {
+                Some(_) => self.settle().map(|()| stop),
+                None => self.advance(train, validation),
+            };
+            stop = match (advanced, ended) {
+                (Ok(_), Some(ended)) => return Ok(ended),
+                (Ok(stop), None) => stop,
+                (Err(error), _) => self.recover(train, error)?,
             };
         }
+    }
+
+    /// How training ends here, if it does.
+    fn ended(&self, train: &DataLoader<T>, stop: bool) -> Option<Ended> {
+        if self.unfinished {
+            return None;
+        }
+        if self.is_done(train) {
+            return Some(Ended::Done);
+        }
+        if self.config.patience.is_some_and(|patience| self.since_best >= patience) {
+            return Some(Ended::EarlyStopping);
+        }
+        stop.then_some(Ended::Stopped)
     }
 
     /// Trains to the end of the epoch or until somebody asks to stop: whether somebody does.

@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use super::config::{Length, TrainerConfig};
 use super::event::Figures;
-use super::files::{Files, unfit};
-use super::ranks::{Found, share};
+use super::files::{Files, load, unfit};
+use super::ranks::{Found, SharedRun};
+use super::recover::{FROM_CHECKPOINT, Left, left, notice, recovered};
 use super::{Control, Ended, Event, Progress, Summary};
 use crate::run::{Columns, Mark, write};
 use crate::{Row, Split};
@@ -27,7 +28,8 @@ const LINES: u64 = 10;
 /// Something that learns step by step and finds its own data, such as reinforcement learning. [`TrainerConfig::train`] trains it.
 ///
 /// One that learns together with those of other [ranks](Learner::communicator) has the same steps, metrics and score as they, and every
-/// rank calls the same methods, but for [`Learner::save_model`].
+/// rank calls the same methods, but for [`Learner::save_model`]. Where a rank is lost, those who are left go back to the last checkpoint of the
+/// run and go on, if the learner [can](Learner::rejoin).
 pub trait Learner {
     /// The group that it is one of. Default: it learns alone.
     fn communicator(&self) -> Option<&Arc<dyn Communicator>> {
@@ -61,11 +63,21 @@ pub trait Learner {
     /// What cannot be saved.
     fn checkpoint(&self) -> Result<Checkpoint>;
 
-    /// Goes on from a checkpoint; gives what the user should know.
+    /// Goes on from a checkpoint, whatever has been learnt since; gives what the user should know.
     ///
     /// # Errors
     /// When it does not fit.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>>;
+
+    /// Is from now on one of `group`, those who are left of its ranks after others were lost; [`Learner::restore`] comes next. Gives whether it can be:
+    /// if not, training ends with the error by which the loss was found. Default: it cannot.
+    ///
+    /// # Errors
+    /// When memory runs out; those of the group.
+    fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<bool> {
+        let _ = group;
+        Ok(false)
+    }
 
     /// Writes the model, for use.
     ///
@@ -167,9 +179,10 @@ struct Training<'a, L: Learner + ?Sized> {
     learning_rate: f64,
     history: Vec<Row>,
     files: Option<Files>,
-    group: Option<Arc<dyn Communicator>>,
-    /// Whether rank 0 keeps a run.
-    saves: bool,
+    /// The run that rank 0 keeps, where it is one of several.
+    run: Option<SharedRun>,
+    /// Whether somebody wants to stop.
+    stop: bool,
 }
 
 impl TrainerConfig {
@@ -180,7 +193,8 @@ impl TrainerConfig {
     /// are both the learner's steps. The model of the best [score](Learner::score) at a checkpoint is kept as that.
     ///
     /// One of a [group](TrainerConfig::parallel) trains a learner that is one of it, too. Rank 0 alone keeps the run; whoever is
-    /// asked to stop stops all.
+    /// asked to stop stops all. Where a rank is lost and the engine can go on without it ([`Communicator::shrink`]), those who are left go back to the
+    /// last checkpoint of the run and go on from there; the learner is then one of the group that they are.
     ///
     /// # Errors
     /// An option that is for batches; a group that is not the learner's; those of the learner, of callbacks, of the disk and of the other
@@ -206,8 +220,7 @@ impl TrainerConfig {
             )));
         }
         let config = self.checked()?;
-        let group = config.group()?.cloned();
-        let is_one_of_it = match (&group, learner.communicator()) {
+        let is_one_of_it = match (config.group()?, learner.communicator()) {
             (None, None) => true,
             (Some(group), Some(own)) => Arc::ptr_eq(group, own),
             _ => false,
@@ -232,16 +245,12 @@ impl TrainerConfig {
             learning_rate: 0.0,
             history: Vec::new(),
             files: None,
-            group,
-            saves: false,
+            run: None,
+            stop: false,
         };
         let trained = training.run();
         if let Err(error) = &trained {
-            if let Some(group) = training
-                .group
-                .as_ref()
-                .filter(|_| error.kind() != ErrorKind::Communication)
-            {
+            if let Some(group) = training.group().filter(|_| error.kind() != ErrorKind::Communication) {
                 group.abort(&error.to_string());
             }
             // The error that ended training is the one to report.
@@ -265,42 +274,14 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         let notices = self.begin()?;
         self.clock = Instant::now();
         self.before.0 = self.learner.steps();
-        let mut stop = self.tell(Event::Begin)?;
-        for notice in &notices {
-            stop |= self.tell(Event::Notice(notice))?;
-        }
-        let part = |parts: u64| (self.total / parts).max(1);
-        let (row, line) = (self.config.log_every.unwrap_or(part(ROWS)), part(LINES));
-        let checkpoint = self.config.checkpoint_every.unwrap_or(part(CHECKPOINTS));
-        let mut ended = Ended::Done;
-        while !self.is_done() {
-            if self.any(stop)? {
-                ended = Ended::Stopped;
-                break;
+        self.tell(Event::Begin)?;
+        self.notify(&notices)?;
+        let ended = loop {
+            match self.learn() {
+                Ok(ended) => break ended,
+                Err(error) => recovered(error, || self.try_recover())?,
             }
-            let (before, begun) = (self.learner.steps(), Instant::now());
-            let measured = self.learner.advance()?;
-            self.training += begun.elapsed();
-            self.loading += measured.loading_seconds;
-            self.learning_rate = measured.learning_rate;
-            self.row.add(&measured);
-            self.part.add(&measured);
-            let (now, is_done) = (self.learner.steps(), self.is_done());
-            stop |= self.tell(Event::Step)?;
-            if is_done || passes(before, now, row) {
-                stop |= self.add_row()?;
-            }
-            if is_done || passes(before, now, line) {
-                stop |= self.tell(Event::Epoch(None))?;
-                self.part.reset();
-            }
-            if is_done || passes(before, now, checkpoint) {
-                self.save()?;
-            }
-        }
-        if ended == Ended::Stopped {
-            self.save()?;
-        }
+        };
         if let Some(run) = &self.config.run {
             run.check()?;
             // A kill between the last checkpoint and here would otherwise leave it out for good.
@@ -317,6 +298,72 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         })
     }
 
+    /// Learns to the end, or until somebody asks to stop.
+    fn learn(&mut self) -> Result<Ended> {
+        let part = |parts: u64| (self.total / parts).max(1);
+        let (row, line) = (self.config.log_every.unwrap_or(part(ROWS)), part(LINES));
+        let checkpoint = self.config.checkpoint_every.unwrap_or(part(CHECKPOINTS));
+        while !self.is_done() {
+            self.stop = self.any(self.stop)?;
+            if self.stop {
+                self.save()?;
+                return Ok(Ended::Stopped);
+            }
+            let (before, begun) = (self.learner.steps(), Instant::now());
+            let measured = self.learner.advance()?;
+            self.training += begun.elapsed();
+            self.loading += measured.loading_seconds;
+            self.learning_rate = measured.learning_rate;
+            self.row.add(&measured);
+            self.part.add(&measured);
+            let (now, is_done) = (self.learner.steps(), self.is_done());
+            self.tell(Event::Step)?;
+            if is_done || passes(before, now, row) {
+                self.add_row()?;
+            }
+            if is_done || passes(before, now, line) {
+                self.tell(Event::Epoch(None))?;
+                self.part.reset();
+            }
+            if is_done || passes(before, now, checkpoint) {
+                self.save()?;
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Agrees with those who are left on who they are, and goes back to the last checkpoint with them.
+    fn try_recover(&mut self) -> Result<Left<()>> {
+        let Some(before) = self.group().cloned() else {
+            return Ok(Left::End);
+        };
+        let Some(group) = left(&*before)? else {
+            return Ok(Left::End);
+        };
+        if !self.learner.rejoin(&group)? {
+            return Ok(Left::End);
+        }
+        let Some(run) = &self.run else {
+            return Ok(Left::Miss("what its learner had"));
+        };
+        run.take_over(&mut self.config, &*group)?;
+        let (_, notices) = self.resume()?;
+        // For callbacks that write down steps, it is a beginning.
+        self.tell(Event::Begin)?;
+        self.notify(&[notice(&*before, &*group, FROM_CHECKPOINT, self.learner.steps())])?;
+        self.notify(&notices)?;
+        Ok(Left::GoOn(()))
+    }
+
+    /// The group as it is now.
+    fn group(&self) -> Option<&Arc<dyn Communicator>> {
+        self.learner.communicator()
+    }
+
+    fn notify(&mut self, notices: &[String]) -> Result<()> {
+        notices.iter().try_for_each(|notice| self.tell(Event::Notice(notice)))
+    }
+
     fn is_done(&self) -> bool {
         self.learner.is_done() || self.learner.steps() >= self.total
     }
@@ -331,7 +378,7 @@ impl<L: Learner + ?Sized> Training<'_, L> {
     /// Whether any rank wants to stop.
     fn any(&self, stop: bool) -> Result<bool> {
         let mut stops = [u8::from(stop)];
-        if let Some(group) = &self.group {
+        if let Some(group) = self.group() {
             group.all_reduce(HostSliceMut::new(&mut stops), Reduction::Max)?;
         }
         Ok(stops != [0])
@@ -340,14 +387,20 @@ impl<L: Learner + ?Sized> Training<'_, L> {
     /// Begins the run in its folder, or goes on with it, together with all ranks; gives what the user should know.
     fn begin(&mut self) -> Result<Vec<String>> {
         let mut found = Found::of(self.config.run.as_ref());
-        if let Some(group) = &self.group {
+        if let Some(group) = self.group() {
             found = found.agreed(&**group)?;
         }
-        self.saves = found != Found::Nothing;
+        if let Some(group) = self.group().filter(|_| found != Found::Nothing) {
+            self.run = Some(SharedRun::agreed(&self.config, &**group)?);
+        }
         match found {
             Found::Nothing => Ok(Vec::new()),
             Found::New => self.create(),
-            Found::Run => self.resume(),
+            Found::Run => {
+                let (seconds, notices) = self.resume()?;
+                self.before.1 = seconds;
+                Ok(notices)
+            }
         }
     }
 
@@ -367,29 +420,28 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         Ok(Vec::new())
     }
 
-    fn resume(&mut self) -> Result<Vec<String>> {
+    /// Goes on from the checkpoint of the run, together with all ranks; gives the seconds that the run had taken then, and what the user should know.
+    fn resume(&mut self) -> Result<(f64, Vec<String>)> {
         let run = self.config.run.as_ref();
-        let mut checkpoint = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
-        if let Some(group) = &self.group {
-            checkpoint = Some(share(&**group, checkpoint, 0)?);
-        }
-        let Some(checkpoint) = checkpoint else {
-            return Ok(Vec::new());
+        let Some(checkpoint) = load(run, self.group().map(|group| &**group))? else {
+            return Ok((0.0, Vec::new()));
         };
         let record =
             Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
         let mut notices = self.learner.restore(&checkpoint)?;
         (self.row, self.part, self.best) = (record.row, record.part, record.best);
-        self.before.1 = record.seconds;
-        let Some(run) = run else { return Ok(notices) };
+        self.history.retain(|row| row.step <= self.learner.steps());
+        let Some(run) = run else {
+            return Ok((record.seconds, notices));
+        };
         let (files, more) = Files::resume(run, self.columns(), self.learner.steps(), &record.rows)?;
         notices.extend(more);
         write(&run.config(), self.config.config.as_bytes())?;
         self.files = Some(files);
-        Ok(notices)
+        Ok((record.seconds, notices))
     }
 
-    fn add_row(&mut self) -> Result<bool> {
+    fn add_row(&mut self) -> Result<()> {
         let row = Row {
             step: self.learner.steps(),
             epoch: self.learner.steps() as f64,
@@ -410,11 +462,16 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         self.tell(Event::Row(&row))
     }
 
+    /// Whether this rank takes part in writing checkpoints.
+    fn saves(&self) -> bool {
+        self.config.run.is_some() || self.run.is_some()
+    }
+
     /// Leaves all that is needed to go on from here, and the model.
     fn save(&mut self) -> Result<()> {
         let score = self.learner.score();
         let is_best = score.is_some_and(|score| self.best.is_none_or(|best| score > best));
-        if is_best && self.saves {
+        if is_best && self.saves() {
             self.best = score;
         }
         let (Some(run), Some(files)) = (&self.config.run, &self.files) else {
@@ -429,7 +486,7 @@ impl<L: Learner + ?Sized> Training<'_, L> {
     }
 
     fn write_checkpoint(&self, rows: Mark) -> Result<()> {
-        if !self.saves {
+        if !self.saves() {
             return Ok(());
         }
         let mut checkpoint = self.learner.checkpoint()?;
@@ -462,8 +519,8 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         self.before.1 + self.clock.elapsed().as_secs_f64()
     }
 
-    /// Tells the callbacks; whether one of them, or the flag, asks to stop.
-    fn tell(&mut self, event: Event<'_>) -> Result<bool> {
+    /// Tells the callbacks, and takes down whether one of them, or the flag, asks to stop.
+    fn tell(&mut self, event: Event<'_>) -> Result<()> {
         let mut callbacks = std::mem::take(&mut self.config.callbacks);
         let progress = self.progress();
         let mut stop = false;
@@ -473,7 +530,8 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         });
         self.config.callbacks = callbacks;
         let flag = self.config.stop.as_ref();
-        told.map(|()| stop || flag.is_some_and(|flag| flag.load(Ordering::Relaxed)))
+        self.stop |= stop || flag.is_some_and(|flag| flag.load(Ordering::Relaxed));
+        told
     }
 
     fn progress(&self) -> Progress<'_> {

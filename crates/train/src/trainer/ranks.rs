@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
 use polygrad_core::{Error, Result};
@@ -12,9 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::tally::Tally;
-use super::{Step, Trainer};
+use super::{Step, Trainer, TrainerConfig};
 use crate::Run;
 use crate::parallel::DataParallel;
+
+/// So long it is waited until the lock of a process that was lost is released.
+const RELEASED: Duration = Duration::from_secs(2);
 
 /// What a trainer keeps of the others.
 pub(super) struct Ranks {
@@ -46,9 +50,9 @@ pub(super) enum Found {
 /// Where rank 0 keeps the run, so that another one can when it is lost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SharedRun {
-    pub(super) path: PathBuf,
-    pub(super) settings: Value,
-    pub(super) config: String,
+    path: PathBuf,
+    settings: Value,
+    config: String,
 }
 
 #[cold]
@@ -73,6 +77,42 @@ impl Found {
         let known = [Self::Nothing, Self::New, Self::Run];
         let found = known.into_iter().find(|found| *found as i64 == code[0]);
         found.ok_or_else(unknown)
+    }
+}
+
+impl SharedRun {
+    /// The run that rank 0 keeps, whose options are `config` there.
+    pub(super) fn agreed(config: &TrainerConfig, group: &dyn Communicator) -> Result<Self> {
+        let own = config.run.as_ref().map(|run| Self {
+            path: std::path::absolute(run.path()).unwrap_or_else(|_| run.path().to_owned()),
+            settings: config.settings.clone(),
+            config: config.config.clone(),
+        });
+        let bytes = own.as_ref().map_or(Ok(Vec::new()), serde_json::to_vec);
+        let bytes = bytes.map_err(|e| {
+            let message = format!("where the run is cannot be told to the other ranks: {e}");
+            Error::invalid(message).with_hint("take a folder whose path is plain text")
+        })?;
+        let bytes = group.broadcast_vec(bytes, 0)?;
+        serde_json::from_slice(&bytes).map_err(|_| unknown())
+    }
+
+    /// Gives the run to the options of this process, if it is rank 0 and does not keep it yet; whether it is given it.
+    pub(super) fn take_over(&self, config: &mut TrainerConfig, group: &dyn Communicator) -> Result<bool> {
+        if group.rank() > 0 || config.run.is_some() {
+            return Ok(false);
+        }
+        // The lock of a process that has just ended may still be there.
+        let begun = Instant::now();
+        let run = loop {
+            match Run::resume(&self.path) {
+                Err(_) if begun.elapsed() < RELEASED => std::thread::sleep(RELEASED / 20),
+                found => break found?,
+            }
+        };
+        (config.settings, config.config) = (self.settings.clone(), self.config.clone());
+        config.run = Some(run);
+        Ok(true)
     }
 }
 
@@ -127,18 +167,6 @@ impl Ranks {
         self.agreed |= reduced.stops;
         let examples = std::mem::take(&mut self.examples);
         Ok((reduced.gradients, reduced.loss / count as f64, examples))
-    }
-
-    /// What all know of the run of rank 0, who gives it.
-    pub(super) fn share_run(&mut self, run: Option<SharedRun>) -> Result<()> {
-        let bytes = run.as_ref().map_or(Ok(Vec::new()), serde_json::to_vec);
-        let bytes = bytes.map_err(|e| {
-            let message = format!("where the run is cannot be told to the other ranks: {e}");
-            Error::invalid(message).with_hint("take a folder whose path is plain text")
-        })?;
-        let bytes = self.communicator().broadcast_vec(bytes, 0)?;
-        self.run = Some(serde_json::from_slice(&bytes).map_err(|_| unknown())?);
-        Ok(())
     }
 
     /// Goes on with those who are left.
