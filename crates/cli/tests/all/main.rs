@@ -18,5 +18,7 @@ mod resume;
 mod rl;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod serve_spans;
 mod table;
 mod tui;
