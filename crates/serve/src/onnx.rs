@@ -52,6 +52,17 @@ impl OnnxService {
     }
 }
 
+
+    /// Lets requests leave an input out, which is full of a number then: [`TensorSpec::default`].
+    ///
+    /// # Errors
+    /// When there is no such input.
+    pub fn with_default(mut self, input: &str, number: i64) -> Result<Self> {
+        let found = self.signature.inputs.iter_mut().find(|spec| spec.name == input);
+        let spec = found.ok_or_else(|| Error::invalid(format!("the model has no input {input:?}")))?;
+        spec.default = Some(number);
+        Ok(self)
+    }
 impl Model for OnnxService {
     fn signature(&self) -> &Signature {
         &self.signature
