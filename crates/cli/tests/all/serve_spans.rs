@@ -133,14 +133,20 @@ mod sent {
     }
 
     #[test]
-    fn a_collector_that_is_not_there_holds_nobody_up() {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let scene = Scene::new();
-        let served = traced(&scene, &format!("http://{free}"), &[]);
-        let begun = Instant::now();
-        let said = served.end_with_errors();
-        assert!(begun.elapsed() < Duration::from_secs(20));
-        assert!(said.contains("ExportError"), "{said}");
+    fn a_collector_that_does_not_answer_holds_nobody_up() {
+        let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        for (address, wanted) in [
+            (absent, "ExportError"),
+            (silent.local_addr().unwrap(), "some spans were not sent"),
+        ] {
+            let scene = Scene::new();
+            let served = traced(&scene, &format!("http://{address}"), &[]);
+            let begun = Instant::now();
+            let said = served.end_with_errors();
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            assert!(said.contains(wanted), "{said}");
+        }
     }
 
     #[test]
