@@ -31,6 +31,8 @@ impl OnnxService {
             states: Vec::new(),
         };
         signature.states = signature.states_by_name();
+        // What is served does not train.
+        let model = model.without_parameters();
         let apart = Self { model, signature };
         let mut joined = apart.signature.clone();
         joined.batch_by_name();
@@ -50,8 +52,6 @@ impl OnnxService {
         }
         Ok(apart)
     }
-}
-
 
     /// Lets requests leave an input out, which is full of a number then: [`TensorSpec::default`].
     ///
@@ -63,6 +63,8 @@ impl OnnxService {
         spec.default = Some(number);
         Ok(self)
     }
+}
+
 impl Model for OnnxService {
     fn signature(&self) -> &Signature {
         &self.signature
