@@ -3,7 +3,7 @@
     python scripts/serve/page.py URL [--pictures FOLDER]
 
 The server is that of crates/serve/tests/page.rs, which runs this script: `picture` gives the mean of each of ten bands of a grey picture of
-28 by 28, from top to bottom, `row` each of its four numbers doubled, `text` its texts, `accumulate` the sum of a sequence. A line for each
+28 by 28, from top to bottom, `row` each of its four numbers doubled, `text` its texts, `accumulate` the sum of a sequence, `shifted` its two numbers plus `by`, 10 where it is left out. A line for each
 check; fails where one does, or there is no Chromium, which POLYGRAD_CHROMIUM may name. --pictures keeps pictures of what was seen.
 """
 
@@ -221,6 +221,15 @@ def a_sequence(page, url, folder):
     assert sums == [[2], [4], [6]], sums
 
 
+def what_may_be_left_out(page, url, folder):
+    page.open(f"{url}/?model=shifted&run=1")
+    assert sorted(page.bars()) == [(0, 10), (1, 10)], page.bars()
+    page.value("(kind => { kind.value = 'table'; kind.onchange() })(document.querySelectorAll('#inputs select')[1])")
+    page.value("[...document.querySelectorAll('.cells input')].at(-1).value = 3")
+    page.run()
+    assert sorted(page.bars()) == [(0, 3), (1, 3)], page.bars()
+
+
 def another_model(page, url, folder):
     page.open(f"{url}/?model=picture&run=1")
     page.value("(m => { m.value = 'row'; m.dispatchEvent(new Event('change')) })(document.querySelector('#model'))")
@@ -252,6 +261,7 @@ CHECKS = [
     the_line_of_curl,
     raw_json_and_a_fault,
     a_sequence,
+    what_may_be_left_out,
     another_model,
     a_phone_in_the_dark,
 ]

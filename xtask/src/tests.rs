@@ -7,9 +7,9 @@ use crate::{blas, cargo, chromium, mpi, nvrtc, onnxruntime, torch, vulkan};
 const FEATURES: &[&str] = &[
     "polygrad-cli/jpeg",
     "polygrad-cli/lab",
+    "polygrad-cli/otel",
     "polygrad-cli/tls",
     "polygrad-cli/tui",
-    "polygrad-serve/otel",
     "polygrad/ndarray",
     "polygrad/parquet",
     "polygrad/nccl",

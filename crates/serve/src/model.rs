@@ -45,6 +45,9 @@ pub struct TensorSpec {
     pub dims: Vec<Dim>,
     /// The axis along which rows of several requests are joined; none where requests are computed one by one.
     pub batch: Option<usize>,
+    /// What an input is full of where a request leaves it out; its extents are then those of the other inputs that have their names. None where
+    /// it cannot be left out. Strings have no such number.
+    pub default: Option<i64>,
 }
 
 /// An output that is an input of the next step of the same sequence, and zeros in the first.
@@ -72,6 +75,37 @@ impl Signature {
     /// Whether the input is a state, which sequences have at the server.
     pub fn is_state_input(&self, place: usize) -> bool {
         self.states.iter().any(|state| state.input == place)
+    }
+
+    /// Whether requests may leave the input out.
+    pub fn is_optional(&self, place: usize) -> bool {
+        self.is_state_input(place) || self.inputs.get(place).is_some_and(|spec| spec.default.is_some())
+    }
+
+    /// Makes the inputs that a request left out and that have a default.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub(crate) fn fill(&self, inputs: &mut [Option<Value>]) -> Result<()> {
+        for (place, spec) in self.inputs.iter().enumerate() {
+            let (Some(number), None) = (spec.default, &inputs[place]) else {
+                continue;
+            };
+            let like = |wanted: &Dim| {
+                let given = self.inputs.iter().zip(&*inputs);
+                let mut given = given.filter_map(|(spec, value)| Some((&spec.dims, value.as_ref()?.shape())));
+                given.find_map(|(dims, shape)| Some(shape[dims.iter().position(|dim| dim == wanted)?]))
+            };
+            let extents = spec.dims.iter().map(|dim| match dim {
+                Dim::Fixed(extent) => Some(*extent),
+                Dim::Named(_) => like(dim),
+                Dim::Unknown => None,
+            });
+            if let Some(extents) = extents.collect::<Option<Vec<_>>>() {
+                inputs[place] = Some(Value::full(spec.element, Shape::new(&extents)?, number)?);
+            }
+        }
+        Ok(())
     }
 
     /// Whether the output is a state.
@@ -120,7 +154,15 @@ impl TensorSpec {
             element: element.into(),
             dims: dims.into(),
             batch: None,
+            default: None,
         }
+    }
+
+    /// The same for an input that may be left out, and is full of a number then.
+    #[must_use]
+    pub fn with_default(mut self, number: i64) -> Self {
+        self.default = Some(number);
+        self
     }
 
     /// The extents as the protocol has them: −1 where they are not known.

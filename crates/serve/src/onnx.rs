@@ -31,6 +31,8 @@ impl OnnxService {
             states: Vec::new(),
         };
         signature.states = signature.states_by_name();
+        // What is served does not train.
+        let model = model.without_parameters();
         let apart = Self { model, signature };
         let mut joined = apart.signature.clone();
         joined.batch_by_name();
@@ -49,6 +51,17 @@ impl OnnxService {
             }
         }
         Ok(apart)
+    }
+
+    /// Lets requests leave an input out, which is full of a number then: [`TensorSpec::default`].
+    ///
+    /// # Errors
+    /// When there is no such input.
+    pub fn with_default(mut self, input: &str, number: i64) -> Result<Self> {
+        let found = self.signature.inputs.iter_mut().find(|spec| spec.name == input);
+        let spec = found.ok_or_else(|| Error::invalid(format!("the model has no input {input:?}")))?;
+        spec.default = Some(number);
+        Ok(self)
     }
 }
 

@@ -4,17 +4,23 @@ use std::fmt;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Request};
+use opentelemetry::Key;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use opentelemetry_sdk::resource::{EnvResourceDetector, ResourceDetector};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use polygrad_core::{Error, Result};
-use tracing::Span;
-use tracing::Subscriber;
-use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt};
+use tracing::{Level, Span, Subscriber};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
+
+/// Of the spans of requests.
+const TARGET: &str = "polygrad_serve::request";
 
 /// Sends spans until it is dropped, and then those that wait.
 pub struct Exporter(SdkTracerProvider);
@@ -22,23 +28,45 @@ pub struct Exporter(SdkTracerProvider);
 /// A layer for a subscriber of `tracing` that sends a span for each request to the collector at `endpoint`, by OTLP over gRPC, such as
 /// `http://127.0.0.1:4317`. A request's `traceparent` makes its span a part of its sender's trace. To be called in a runtime of Tokio.
 ///
+/// OpenTelemetry's variables say the rest: `OTEL_EXPORTER_OTLP_HEADERS`, `_TIMEOUT` and `_COMPRESSION`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_…`,
+/// `OTEL_RESOURCE_ATTRIBUTES`. A name in the last or in `OTEL_SERVICE_NAME` comes before `service`.
+///
 /// # Errors
-/// An endpoint that is no address.
-pub fn otlp<S>(service: &str, endpoint: &str) -> Result<(OpenTelemetryLayer<S, SdkTracer>, Exporter)>
+/// An endpoint that is no address, or asks for TLS.
+pub fn otlp<S>(service: &str, endpoint: &str) -> Result<(impl Layer<S> + Send + Sync + use<S>, Exporter)>
 where
-    S: Subscriber + for<'span> LookupSpan<'span>,
+    S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
 {
+    let refused = |why: &dyn fmt::Display| {
+        Error::invalid(format!("spans cannot be sent to {endpoint:?}: {why}")).with_hint(
+            "name the collector's address, such as http://127.0.0.1:4317; to one that asks for TLS, a collector on this machine sends \
+             them on",
+        )
+    };
+    if !endpoint.starts_with("http://") {
+        return Err(refused(&"it does not begin with http://"));
+    }
     let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build();
-    let exporter = exporter.map_err(|error| {
-        Error::invalid(format!("spans cannot be sent to {endpoint:?}: {error}"))
-            .with_hint("name the collector's address, such as http://127.0.0.1:4317")
-    })?;
+    let exporter = exporter.map_err(|error| refused(&error))?;
+    let mut resource = Resource::builder();
+    if !is_named() {
+        resource = resource.with_service_name(service.to_owned());
+    }
     let provider = SdkTracerProvider::builder()
         .with_batch_exporter(exporter)
-        .with_resource(Resource::builder().with_service_name(service.to_owned()).build())
+        .with_resource(resource.build())
         .build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("polygrad-serve"));
-    Ok((layer, Exporter(provider)))
+    // The connection to the collector has spans of its own, which would never end.
+    let requests = Targets::new().with_target(TARGET, Level::INFO);
+    Ok((layer.with_filter(requests), Exporter(provider)))
+}
+
+/// Whether the environment names the service.
+fn is_named() -> bool {
+    let attributes = EnvResourceDetector::new().detect();
+    let is_set = std::env::var("OTEL_SERVICE_NAME").is_ok_and(|name| !name.is_empty());
+    is_set || attributes.get(&Key::new("service.name")).is_some()
 }
 
 impl Drop for Exporter {
@@ -71,7 +99,7 @@ impl Extractor for Headers<'_> {
 pub(crate) fn span(request: &Request<Body>, id: &HeaderValue) -> Span {
     let path = request.uri().path();
     let span = tracing::info_span!(
-        target: "polygrad_serve::request",
+        target: TARGET,
         "request",
         otel.name = %format_args!("{} {path}", request.method()),
         otel.kind = "server",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use polygrad_core::{Error, Result};
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
@@ -33,23 +33,25 @@ impl Tls {
 }
 
 fn read(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
-    let unread = |path: &Path, what: &str, error: rustls::pki_types::pem::Error| {
-        Error::invalid(format!("the {what} in {} cannot be read: {error}", path.display()))
-            .with_hint("it is a PEM file, with -----BEGIN in its first line")
+    let unread = |path: &Path, what: &str, error| match error {
+        pem::Error::Io(error) => Error::io("read", path, error),
+        error => {
+            let hint = format!("give a PEM file with the {what}, which has -----BEGIN in its first line");
+            Error::invalid(format!("the {what} in {} cannot be read: {error}", path.display())).with_hint(hint)
+        }
     };
     let chain =
         CertificateDer::pem_file_iter(certificates).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| unread(certificates, "certificate", error))?;
     if chain.is_empty() {
-        return Err(Error::invalid(format!(
-            "{} holds no certificate",
-            certificates.display()
-        )));
+        return Err(unread(certificates, "certificate", pem::Error::NoItemsFound));
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unread(key, "key", error))?;
     let unfit = |error| {
         let (certificates, key) = (certificates.display(), key.display());
-        Error::invalid(format!("{certificates} and {key} cannot be used together: {error}"))
+        Error::invalid(format!("{certificates} and {key} cannot be used together: {error}")).with_hint(
+            "take the key that the certificate was made for; the certificate itself comes before those that sign it",
+        )
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider);

@@ -189,13 +189,21 @@ impl Value {
 
     /// Zeros, or empty strings.
     pub(crate) fn zeros(element: ElementType, shape: Shape) -> Result<Self> {
-        if element == ElementType::String {
-            return Ok(Self::Strings(Strings::new(
+        match element {
+            ElementType::String => Ok(Self::Strings(Strings::new(
                 shape,
                 repeated(Bytes::new(), shape.numel())?,
-            )?));
+            )?)),
+            _ => Self::full(element, shape, 0),
         }
-        let host = HostTensor::new(shape, repeated(false, shape.numel())?)?.try_cast(element.dtype()?)?;
+    }
+
+    /// One number in each place.
+    ///
+    /// # Errors
+    /// When the elements are strings, or do not hold it.
+    pub(crate) fn full(element: ElementType, shape: Shape, number: i64) -> Result<Self> {
+        let host = HostTensor::new(shape, repeated(number, shape.numel())?)?.try_cast(element.dtype()?)?;
         Ok(Self::Tensor(Literal::new(element, host)?))
     }
 }

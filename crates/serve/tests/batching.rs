@@ -12,8 +12,8 @@ use polygrad_serve::{
     InferRequest, Model, Pool, Reason, Repository, SequenceId, SequenceStep, Settings, Value, VersionState,
 };
 use support::{
-    Counts, Function, accumulator, counted, delicate, floats, identity, numbers, output, request, signature, spec,
-    whole,
+    Counts, Function, accumulator, counted, delicate, floats, identity, numbers, output, request, shifted, signature,
+    spec, whole,
 };
 
 fn repository(models: Vec<(&str, Arc<dyn Model>, Settings)>) -> Repository {
@@ -424,5 +424,26 @@ async fn what_does_not_fit_the_signature_is_told_by_name() {
         let failure = model.infer(request).await.unwrap_err();
         assert_eq!(failure.reason, Reason::Invalid);
         assert!(failure.message.contains(words), "{failure}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_keeps_its_default_beside_others() {
+    let repository = repository(vec![("shifted", shifted(), Settings::default())]);
+    let mut tasks = Vec::new();
+    for i in 0..200_u8 {
+        let model = repository.get("shifted", None).unwrap();
+        tasks.push(tokio::spawn(async move {
+            let x = ("x", floats(&[1, 2], vec![0.0, f32::from(i)]));
+            let by = ("by", floats(&[1], vec![f32::from(i)]));
+            let given = i % 3 > 0;
+            let inputs = if given { vec![x, by] } else { vec![x] };
+            let answer = model.infer(request(inputs)).await.unwrap();
+            let by = if given { f32::from(i) } else { 10.0 };
+            assert_eq!(numbers(output(&answer, "y")), [by, by + f32::from(i)]);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
     }
 }

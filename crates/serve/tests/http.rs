@@ -64,6 +64,33 @@ async fn the_configuration_is_in_the_words_of_triton() {
 }
 
 #[tokio::test]
+async fn an_input_with_a_default_may_be_left_out() {
+    let router = router();
+    let config = Asked::get("/v2/models/shifted/config").json(&router).await;
+    assert_eq!(config["input"][0].get("optional"), None);
+    assert_eq!(config["input"][1]["optional"], true);
+    assert_eq!(config.get("sequence_batching"), None);
+    let x = json!({"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4]});
+    let by = |shape: Json, data: Json| json!({"name": "by", "shape": shape, "datatype": "FP32", "data": data});
+    let ask = |inputs: Json| Asked::post("/v2/models/shifted/infer", &json!({ "inputs": inputs }));
+    let answer = ask(json!([x])).json(&router).await;
+    assert_eq!(answer["outputs"][0]["data"], json!([11.0, 12.0, 13.0, 14.0]));
+    let answer = ask(json!([x, by(json!([2]), json!([1, 2]))])).json(&router).await;
+    assert_eq!(answer["outputs"][0]["data"], json!([2.0, 3.0, 5.0, 6.0]));
+    let refused = |wanted: &'static str, inputs: Json| {
+        let asked = ask(inputs);
+        let router = &router;
+        async move {
+            let (status, _, said) = asked.answer(router).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST);
+            assert!(text(&said).contains(wanted), "{}", text(&said));
+        }
+    };
+    refused("shapes do not fit", json!([x, by(json!([3]), json!([1, 2, 3]))])).await;
+    refused("\"x\\\" is missing", json!([by(json!([2]), json!([1, 2]))])).await;
+}
+
+#[tokio::test]
 async fn inputs_and_outputs_go_as_text_and_as_bytes() {
     let router = router();
     let path = "/v2/models/identity_fp32/infer";

@@ -15,7 +15,7 @@ use polygrad_nn::{Module, StateDict};
 use polygrad_onnx::Options;
 use polygrad_onnx::graph::Dim;
 use polygrad_reference::ReferenceDevice;
-use polygrad_serve::{Model, Strings, Value, hub};
+use polygrad_serve::{Failure, InferRequest, Model, NamedValue, Pool, Repository, Settings, Strings, Value, hub};
 use polygrad_tensor::{DType, Device, Tensor, no_grad};
 use serde_json::json;
 
@@ -171,11 +171,12 @@ fn bert_answers_as_its_folder_says() -> Result<()> {
     let path = folder.path();
     let (given, tokens) = ids(&[&[4, 7, 9, 1], &[5, 3, 0, 0]]);
     let (mask, seen) = ids(&[&[1, 1, 1, 1], &[1, 1, 0, 0]]);
-    let inputs = [given, mask];
+    let (types, of) = ids(&[&[0, 0, 1, 1], &[0, 1, 0, 0]]);
+    let inputs = [given, mask, types];
 
     let model = BertClassifier::new(&bert(), &device())?;
     save(path, "bert", "BertForSequenceClassification", &bert(), &model);
-    let input = BertInput::new(&tokens).attention_mask(&seen);
+    let input = BertInput::new(&tokens).attention_mask(&seen).token_type_ids(&of);
     let own = no_grad(|| model.forward(input))?;
     close(&load(path).run(&inputs)?[0], &own);
 
@@ -300,7 +301,49 @@ fn texts_are_tokenized() -> Result<()> {
     assert!(error.contains("not UTF-8"), "{error}");
 
     let as_ids = hub::load(path, &device(), Options::default(), true)?;
-    assert_eq!(as_ids.signature().inputs.len(), 2);
+    assert_eq!(as_ids.signature().inputs.len(), 3);
+    Ok(())
+}
+
+/// The answer to a request for a model.
+async fn asked<const N: usize>(model: Arc<dyn Model>, inputs: [(&str, Value); N]) -> Result<Value, Failure> {
+    let repository = Repository::new(Pool::new(1).unwrap());
+    let source = move || Ok(Arc::clone(&model));
+    repository.add("it", 1, source, Settings::default()).unwrap();
+    repository.load("it")?;
+    let inputs = inputs.into_iter().map(|(name, value)| NamedValue {
+        name: name.to_owned(),
+        value,
+    });
+    let request = InferRequest {
+        inputs: inputs.collect(),
+        ..InferRequest::default()
+    };
+    let mut answer = repository.get("it", None)?.infer(request).await?;
+    Ok(answer.outputs.remove(0).value)
+}
+
+#[tokio::test]
+async fn types_of_tokens_may_be_left_out() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let (given, tokens) = ids(&[&[4, 7, 9, 1], &[5, 3, 0, 0]]);
+    let (mask, seen) = ids(&[&[1, 1, 1, 1], &[1, 1, 0, 0]]);
+    let model = BertClassifier::new(&bert(), &device())?;
+    save(folder.path(), "bert", "BertForSequenceClassification", &bert(), &model);
+    let own = no_grad(|| model.forward(BertInput::new(&tokens).attention_mask(&seen)))?;
+    let inputs = [("input_ids", given), ("attention_mask", mask)];
+    close(&asked(load(folder.path()), inputs.clone()).await.unwrap(), &own);
+
+    let config = BertConfig {
+        type_vocab_size: 1,
+        ..bert()
+    };
+    let model = BertClassifier::new(&config, &device())?;
+    save(folder.path(), "bert", "BertForSequenceClassification", &config, &model);
+    let served = load(folder.path());
+    assert_eq!(served.signature().inputs.len(), 2);
+    let own = no_grad(|| model.forward(BertInput::new(&tokens).attention_mask(&seen)))?;
+    close(&asked(served, inputs).await.unwrap(), &own);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::support::{Function, accumulate, identity, signature, spec};
+use common::support::{Function, accumulate, identity, shifted, signature, spec};
 use polygrad_core::{HostTensor, Result, Shape};
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{Model, Pool, Repository, Server, ServerOptions, Settings, Value};
@@ -55,6 +55,7 @@ fn repository() -> Result<Repository> {
     repository.add("row", 1, || Ok(row()), Settings::default())?;
     repository.add("text", 1, || Ok(identity(ElementType::String)), Settings::default())?;
     repository.add("accumulate", 1, || Ok(accumulate()), Settings::default())?;
+    repository.add("shifted", 1, || Ok(shifted()), Settings::default())?;
     for (name, ..) in repository.index() {
         repository.load(&name).unwrap();
     }

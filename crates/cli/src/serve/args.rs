@@ -62,6 +62,10 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(super) access_log: bool,
 
+    /// Send a span for each request to this collector, by OTLP over gRPC, such as http://127.0.0.1:4317; OTEL_* say the rest
+    #[arg(long, value_name = "URL")]
+    pub(super) otlp: Option<String>,
+
     /// A PEM file with the certificate for HTTPS, and those that sign it
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(super) tls_cert: Option<PathBuf>,

@@ -9,7 +9,7 @@ const SHORT: usize = 16;
 /// What is posted to a model, in the quotes of a shell.
 pub(super) fn body(signature: &Signature) -> String {
     let inputs = signature.inputs.iter().enumerate();
-    let inputs = inputs.filter(|(place, _)| !signature.is_state_input(*place));
+    let inputs = inputs.filter(|(place, _)| !signature.is_optional(*place));
     let inputs: Vec<String> = inputs.map(|(_, spec)| input(spec)).collect();
     let sequence = match signature.states.is_empty() {
         true => "",
@@ -52,7 +52,8 @@ pub(super) fn types(specs: &[TensorSpec]) -> String {
     let one = |spec: &TensorSpec| {
         let dims: Vec<String> = spec.dims.iter().map(Dim::to_string).collect();
         let name = datatype_name(spec.element).unwrap_or_default();
-        format!("{} {name}[{}]", spec.name, dims.join(", "))
+        let default = spec.default.map(|number| format!(" = {number}")).unwrap_or_default();
+        format!("{} {name}[{}]{default}", spec.name, dims.join(", "))
     };
     specs.iter().map(one).collect::<Vec<_>>().join(", ")
 }

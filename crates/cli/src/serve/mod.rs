@@ -4,6 +4,7 @@ mod args;
 mod example;
 mod models;
 mod signals;
+mod spans;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,10 +14,10 @@ use std::time::Duration;
 
 use polygrad_serve::{Limits, Pool, Repository, Server, ServerOptions, Tokens, VersionState};
 use tokio::net::TcpListener;
-use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer, Registry};
 
 pub(crate) use args::Serve;
 
@@ -39,6 +40,10 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
         .enable_all()
         .build()
         .map_err(|e| Failure::new(format!("no threads could be started: {e}")).fix("give fewer --threads"))?;
+    let (spans, exporter) = {
+        let _inside = runtime.enter();
+        args.otlp.as_deref().map(spans::open).transpose()?.unzip()
+    };
     // Before models are loaded in vain.
     let listener = runtime.block_on(listen(SocketAddr::new(args.host, args.port)))?;
     let repository = repository(args, &loading, threads)?;
@@ -47,7 +52,7 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
         .block_on(async { Signals::new() })
         .map_err(|e| Failure::new(format!("signals cannot be waited for: {e}")).fix("close some files"))?;
     // What was wrong so far has been told.
-    log(args.access_log);
+    log(args.access_log, spans);
     let server = Server::new(repository.clone(), options);
     tell(args, &loading, &repository, threads, &listener)?;
     if !args.watch.is_zero() {
@@ -58,12 +63,14 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     if cut > 0 {
         note(&format!("{cut} connections took longer than --drain, and were cut off"));
     }
+    // Spans that wait are sent by the runtime's threads.
+    drop(exporter);
     runtime.shutdown_background();
     Ok(Outcome::Done)
 }
 
 /// What the server logs goes to standard error.
-fn log(access: bool) {
+fn log(access: bool, spans: Option<impl Layer<Registry> + Send + Sync>) {
     let access = if access { LevelFilter::INFO } else { LevelFilter::WARN };
     let wanted = Targets::new()
         .with_default(LevelFilter::WARN)
@@ -74,6 +81,7 @@ fn log(access: bool) {
         .with_writer(std::io::stderr);
     // A program that has a subscriber of its own gets these lines there.
     let _ = tracing_subscriber::registry()
+        .with(spans)
         .with(lines.with_filter(wanted))
         .try_init();
 }

@@ -112,12 +112,16 @@ impl Loading {
     }
 
     fn load(&self, found: &Found) -> polygrad::Result<Arc<dyn Model>> {
+        let served = |model| -> polygrad::Result<Arc<dyn Model>> { Ok(Arc::new(OnnxService::new(model)?)) };
         let model = match found {
-            Found::Onnx(file) => OnnxModel::load_with(file, &self.device, self.options)?,
-            Found::Run(folder) => OnnxModel::from_graph(&recorded(folder)?, &self.device, self.options)?,
-            Found::Hub(folder) => return hub::load(folder, &self.device, self.options, self.as_ids),
+            Found::Onnx(file) => served(OnnxModel::load_with(file, &self.device, self.options)?),
+            Found::Run(folder) => served(OnnxModel::from_graph(&recorded(folder)?, &self.device, self.options)?),
+            Found::Hub(folder) => hub::load(folder, &self.device, self.options, self.as_ids),
         };
-        Ok(Arc::new(OnnxService::new(model)?))
+        // A server needs as much memory again only when it loads the next one.
+        #[cfg(feature = "cpu")]
+        polygrad::cpu::memory::flush();
+        model
     }
 }
 

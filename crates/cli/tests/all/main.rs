@@ -18,5 +18,11 @@ mod resume;
 mod rl;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod serve_engines;
+#[cfg(feature = "serve")]
+mod serve_spans;
+#[cfg(feature = "serve")]
+mod serve_tls;
 mod table;
 mod tui;

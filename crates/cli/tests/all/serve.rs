@@ -11,16 +11,21 @@ use serde_json::Value;
 use crate::common::{Scene, image};
 
 /// A server, which goes with this.
-struct Served {
+pub(crate) struct Served {
     child: Child,
-    address: String,
+    pub(crate) address: String,
     /// What it said before it was ready, and the line of a request.
-    said: String,
+    pub(crate) said: String,
 }
 
 impl Served {
-    fn new(scene: &Scene, line: &str) -> Self {
-        let mut child = scene.command(&format!("serve --port 0 {line}")).spawn().unwrap();
+    pub(crate) fn new(scene: &Scene, line: &str) -> Self {
+        Self::started(&mut scene.command(&format!("serve --port 0 {line}")))
+    }
+
+    /// The server that a command starts.
+    pub(crate) fn started(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut said = String::new();
         loop {
@@ -34,18 +39,21 @@ impl Served {
                 break;
             }
         }
-        let (_, address) = said.split_once("serving on http://").unwrap();
+        let (_, address) = said.split_once("serving on ").unwrap();
+        let (_, address) = address.split_once("://").unwrap();
         let address = address.split(' ').next().unwrap().to_owned();
         Self { child, address, said }
     }
 
     /// The status and the body of an answer.
-    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        self.ask_with("", method, path, body)
+    }
+
+    /// The same with headers, a line each.
+    pub(crate) fn ask_with(&self, headers: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        let length = body.len();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-        );
+        let request = request(headers, method, path, body);
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -55,7 +63,7 @@ impl Served {
     }
 
     /// The first output, and its shape.
-    fn infer(&self, model: &str, body: &str) -> (Vec<f64>, Vec<u64>) {
+    pub(crate) fn infer(&self, model: &str, body: &str) -> (Vec<f64>, Vec<u64>) {
         let (status, answer) = self.ask("POST", &format!("/v2/models/{model}/infer"), body);
         assert_eq!(status, 200, "{answer}");
         let output = &answer["outputs"][0];
@@ -68,7 +76,7 @@ impl Served {
     }
 
     /// What the line for curl would post, and to which model.
-    fn example(&self) -> (String, String) {
+    pub(crate) fn example(&self) -> (String, String) {
         let (_, line) = self.said.split_once("/v2/models/").unwrap();
         let (model, line) = line.split_once("/infer -d ").unwrap();
         let shell = Command::new("sh")
@@ -78,15 +86,36 @@ impl Served {
         (model.to_owned(), String::from_utf8(shell.stdout).unwrap())
     }
 
-    /// Sends SIGTERM, and gives the exit status.
-    fn end(mut self) -> Option<i32> {
+    fn terminate(&self) {
         let ended = Command::new("kill")
             .args(["-TERM", &self.child.id().to_string()])
             .status()
             .unwrap();
         assert!(ended.success());
+    }
+
+    /// Sends SIGTERM, and gives the exit status.
+    pub(crate) fn end(mut self) -> Option<i32> {
+        self.terminate();
         self.child.wait().unwrap().code()
     }
+
+    /// Sends SIGTERM, and gives what was said on standard error.
+    #[cfg(feature = "otel")]
+    pub(crate) fn end_with_errors(mut self) -> String {
+        self.terminate();
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+/// A request that ends its connection.
+pub(crate) fn request(headers: &str, method: &str, path: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
 }
 
 impl Drop for Served {

@@ -17,7 +17,7 @@ use super::plan::Plan;
 use super::planner::Planner;
 use super::value::Value;
 use crate::engine::{self, Engine, Session, Source};
-use crate::graph::{Body, Graph, Header, ValueId, ValueType};
+use crate::graph::{Body, Graph, Header, Initializer, ValueId, ValueType};
 
 /// A model from an ONNX file, loaded once and run many times.
 ///
@@ -41,6 +41,8 @@ pub struct OnnxModel {
     options: Options,
     /// Those that somebody made trainable, or gave other values.
     parameters: HashMap<String, Tensor>,
+    /// Only what the runner keeps is left of the parameters.
+    is_fixed: bool,
     /// Inputs that may be left out.
     defaults: HashSet<ValueId>,
     output_names: Arc<[String]>,
@@ -109,6 +111,7 @@ impl OnnxModel {
             device: device.clone(),
             options,
             parameters: HashMap::new(),
+            is_fixed: false,
             defaults: body.inputs.iter().copied().filter(|id| fixed.contains(id)).collect(),
             output_names: body.outputs.iter().map(|&id| body.name_of(id).to_owned()).collect(),
             body,
@@ -162,6 +165,9 @@ impl OnnxModel {
     /// # Errors
     /// When the device lacks a dtype or memory.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
+        if self.is_fixed {
+            return Ok(Vec::new());
+        }
         let floats = self
             .body
             .initializers
@@ -198,7 +204,7 @@ impl OnnxModel {
     ///
     /// # Errors
     /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype; and when an engine other than native
-    /// runs the model.
+    /// runs the model, or after [`OnnxModel::without_parameters`].
     pub fn set(&mut self, values: impl IntoIterator<Item = (String, Tensor)>) -> Result<()> {
         let Runner::Plan(current) = &mut self.runner else {
             return Err(Error::new(
@@ -210,6 +216,12 @@ impl OnnxModel {
             )
             .with_hint("load the model with the engine native"));
         };
+        if self.is_fixed {
+            return Err(
+                Error::new(ErrorKind::StateDict, "the model's parameters were let go of")
+                    .with_hint("keep the model as it was loaded, without OnnxModel::without_parameters"),
+            );
+        }
         let mut parameters = self.parameters.clone();
         // What is tracked is never folded: where it stays tracked, the plan stays too.
         let mut same_plan = true;
@@ -252,6 +264,18 @@ impl OnnxModel {
         *current = plan(&self.body, &self.opsets, &self.device, self.options, &parameters)?;
         self.parameters = parameters;
         Ok(())
+    }
+
+    /// Lets go of the initializers as the file has them, where the engine keeps what it made of them: packed weights are in memory once then, not
+    /// twice. There are no parameters any more, to train or to set.
+    #[must_use]
+    pub fn without_parameters(mut self) -> Self {
+        let defaults = &self.defaults;
+        let is_default = |initializer: &Initializer| defaults.contains(&initializer.value);
+        self.body.initializers.retain(is_default);
+        self.body.nodes = Vec::new();
+        self.is_fixed = true;
+        self
     }
 
     // Running it.

@@ -109,6 +109,33 @@ fn gradients_reach_what_trains() {
 }
 
 #[test]
+fn parameters_may_be_let_go_of() {
+    let mut graph = product();
+    // `two` is what an input is where it is left out.
+    let two = graph.body.initializers[1].value;
+    graph.body.inputs.push(two);
+    let whole = OnnxModel::from_graph(&graph, &device(), Options::default()).unwrap();
+    let mut model = OnnxModel::from_graph(&graph, &device(), Options::default())
+        .unwrap()
+        .without_parameters();
+    let x = Tensor::new([[1f32, 1.0], [3.0, 0.0]], &device()).unwrap();
+    let values = |model: &OnnxModel| {
+        let outputs = model.forward(std::slice::from_ref(&x)).unwrap();
+        outputs.tensor(0).unwrap().to_vec::<f32>().unwrap()
+    };
+    assert_eq!(values(&model), [6.0, 6.0]);
+    assert_eq!(values(&model), values(&whole));
+    assert_eq!(whole.parameters().unwrap().len(), 2);
+    assert!(model.parameters().unwrap().is_empty());
+    for name in ["w", "two"] {
+        let value = Tensor::zeros([2, 1], &device()).unwrap();
+        let error = model.set([(name.to_owned(), value)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StateDict);
+    }
+    assert_eq!(values(&model), [6.0, 6.0]);
+}
+
+#[test]
 fn functions_are_put_in_place() {
     let mut body = Body::default();
     let [x, slope, y] = ["x", "slope", "y"].map(|name| body.add_value(name, None));

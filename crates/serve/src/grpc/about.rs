@@ -48,7 +48,7 @@ pub(super) fn config(name: String, model: &ModelInfo) -> ModelConfig {
         name: spec.name.clone(),
         data_type: data_type(spec.element).into(),
         dims: dims(spec),
-        optional: signature.is_state_input(place),
+        optional: signature.is_optional(place),
     });
     let output = signature.outputs.iter().map(|spec| ModelOutput {
         name: spec.name.clone(),

@@ -83,7 +83,7 @@ fn triton_config(name: &str, info: &ModelInfo) -> Json {
         "backend": "polygrad",
         "version_policy": {"all": {}},
         "max_batch_size": max_batch_size,
-        "input": tensors(&signature.inputs, &|place| signature.is_state_input(place)),
+        "input": tensors(&signature.inputs, &|place| signature.is_optional(place)),
         "output": tensors(&signature.outputs, &|_| false),
     });
     if is_batched {

@@ -1,5 +1,6 @@
 //! Models in folders as the Hub has them: `config.json`, weights, and for texts `tokenizer.json`.
 
+mod generate;
 mod pooling;
 mod record;
 mod text;
@@ -20,9 +21,14 @@ use text::TextService;
 /// torchvision's names for the weights.
 ///
 /// Models of images take `images` `[batch, channels, height, width]`; language models `input_ids` `[batch, sequence]`, to which T5 adds
-/// `attention_mask` and `decoder_input_ids`; all of these give `logits`. BERT takes `input_ids` and `attention_mask` and gives `logits` with
-/// a classifier, `sentence_embedding` `[batch, width]` where the folder says how sentence-transformers pools it, else `last_hidden_state`
-/// and `pooler_output`. Where BERT's folder has `tokenizer.json` and `as_ids` is false, its input is `text` `[batch]` instead, strings.
+/// `attention_mask` and `decoder_input_ids`; all of these give `logits`. BERT takes `input_ids`, `attention_mask` and, unless there is one type
+/// alone, `token_type_ids`, which are 0 where they are left out. It gives `logits` with a classifier, `sentence_embedding` `[batch, width]` where
+/// the folder says how sentence-transformers pools it, else `last_hidden_state` and `pooler_output`.
+///
+/// Where the folder has `tokenizer.json` and `as_ids` is false, the input is `text` `[batch]` instead, strings. BERT gives the same for it; GPT-2
+/// and Llama give `text`, how they go on: up to `max_tokens` further tokens, 16 where this input is left out, drawn at a `temperature` of 0 where
+/// that one is, which is the likeliest token each time. They write until a token of `eos_token_id` in `generation_config.json`, else in
+/// `config.json`, and with the native engine alone.
 ///
 /// [`ResNetConfig`]: polygrad_nn::models::ResNetConfig
 /// [`VitConfig`]: polygrad_nn::models::VitConfig
@@ -32,17 +38,20 @@ use text::TextService;
 pub fn load(folder: &Path, device: &Device, options: Options, as_ids: bool) -> Result<Arc<dyn Model>> {
     let inside = |error: Error| error.in_module(folder.display().to_string());
     options.engine.available()?;
-    let recorded = record::record(folder).map_err(inside)?;
+    let tokenizer = folder.join("tokenizer.json");
+    let takes_texts = !as_ids && tokenizer.is_file();
+    if takes_texts && let Some(model) = generate::load(folder, device, options).map_err(inside)? {
+        return Ok(model);
+    }
+    let recorded = record::record(folder, device).map_err(inside)?;
     let model = OnnxModel::from_graph(&recorded.graph, device, options).map_err(inside)?;
     drop(recorded.graph);
-    let service = OnnxService::new(model)?;
-    let tokenizer = folder.join("tokenizer.json");
-    match recorded.texts {
-        Some(texts) if !as_ids && tokenizer.is_file() => Ok(Arc::new(TextService::new(
-            service,
-            Tokenizer::from_file(tokenizer)?,
-            texts,
-        ))),
-        _ => Ok(Arc::new(service)),
+    let mut service = OnnxService::new(model)?;
+    if service.signature().inputs.iter().any(|spec| spec.name == record::TYPES) {
+        service = service.with_default(record::TYPES, 0)?;
     }
+    Ok(match recorded.texts {
+        Some(texts) if takes_texts => Arc::new(TextService::new(service, Tokenizer::from_file(tokenizer)?, texts)),
+        _ => Arc::new(service),
+    })
 }

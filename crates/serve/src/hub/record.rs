@@ -5,13 +5,12 @@ use std::path::Path;
 use polygrad_core::{AnyBackend, DType, Error, Result};
 use polygrad_formats::TensorFile;
 use polygrad_nn::models::{
-    Bert, BertClassifier, BertConfig, BertInput, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig, ResNet,
+    Bert, BertClassifier, BertConfig, BertInput, CausalLm, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig, ResNet,
     ResNetConfig, T5, T5Config, VisionTransformer, VitConfig,
 };
 use polygrad_nn::{Module, StateDict, skip_init};
 use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{Export, ExportOnnx, ForwardOutputs, Input};
-use polygrad_reference::ReferenceDevice;
 use polygrad_tensor::{Device, Tensor};
 use serde_json::Value;
 
@@ -21,36 +20,33 @@ use super::text::Texts;
 /// The most tokens of a model whose positions have no end.
 const ENDLESS: usize = 1 << 20;
 
+/// To which of two texts tokens belong; to the first, where a request does not say.
+pub(super) const TYPES: &str = "token_type_ids";
+
 pub(super) struct Recorded {
     pub(super) graph: Graph,
     /// How texts become its inputs, where they can.
     pub(super) texts: Option<Texts>,
 }
 
-struct Folder<'a> {
-    path: &'a Path,
-    config: Value,
-    /// Where the weights are until they are part of the graph.
+pub(super) struct Folder<'a> {
+    pub(super) path: &'a Path,
+    pub(super) config: Value,
+    /// Where the weights are.
     device: Device,
 }
 
-pub(super) fn record(path: &Path) -> Result<Recorded> {
-    let config = read_json(&path.join("config.json"))?;
-    let device = Device::from_inner(ReferenceDevice::erased());
-    let folder = Folder { path, config, device };
-    let kind = folder
-        .config
-        .get("model_type")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let graph = match kind {
+/// The graph of a folder's model, whose weights are on `device` meanwhile.
+pub(super) fn record(path: &Path, device: &Device) -> Result<Recorded> {
+    let folder = Folder::open(path, device)?;
+    let graph = match folder.kind() {
         "bert" => return folder.bert(),
         "gpt2" => folder.gpt2(),
         "llama" => folder.llama(),
         "t5" => folder.t5(),
         "resnet" => folder.resnet(),
         "vit" => folder.vit(),
-        _ => Err(Error::unsupported(format!("config.json has the model_type {kind:?}"))
+        kind => Err(Error::unsupported(format!("config.json has the model_type {kind:?}"))
             .with_hint("one of: bert, gpt2, llama, t5, resnet, vit; other models are served as ONNX files")),
     };
     Ok(Recorded {
@@ -65,7 +61,22 @@ pub(super) fn read_json(path: &Path) -> Result<Value> {
         .map_err(|e| Error::new(polygrad_core::ErrorKind::Format, format!("{}: {e}", path.display())))
 }
 
-impl Folder<'_> {
+impl<'a> Folder<'a> {
+    pub(super) fn open(path: &'a Path, device: &Device) -> Result<Self> {
+        Ok(Self {
+            path,
+            config: read_json(&path.join("config.json"))?,
+            device: device.clone(),
+        })
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        self.config
+            .get("model_type")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
     fn config<C: ModelConfig>(&self) -> Result<C> {
         C::load(self.path.join("config.json"))
     }
@@ -117,22 +128,22 @@ impl Folder<'_> {
             pad: config.pad_token_id.unwrap_or(0) as i64,
             most,
         };
-        let export =
-            Export::new([ids("input_ids", "sequence"), ids("attention_mask", "sequence")]).bound("sequence", 1..=most);
-        let input = |x: &[Tensor]| -> (Tensor, Tensor) { (x[0].clone(), x[1].clone()) };
+        let mut inputs = vec![ids("input_ids", "sequence"), ids("attention_mask", "sequence")];
+        // Where there is one type, nothing can be said by it.
+        if config.type_vocab_size > 1 {
+            inputs.push(ids(TYPES, "sequence"));
+        }
+        let export = Export::new(inputs).bound("sequence", 1..=most);
         if self.has_architecture("ForSequenceClassification") {
             let model = self.filled("bert.", |device| BertClassifier::new(&config, device))?;
-            let graph = recorded(&model, export.outputs(["logits"]), |x| {
-                let (ids, mask) = input(x);
-                model.forward(BertInput::new(&ids).attention_mask(&mask))
-            })?;
+            let graph = recorded(&model, export.outputs(["logits"]), |x| model.forward(bert_input(x)))?;
             return Ok(Recorded {
                 graph,
                 texts: Some(texts),
             });
         }
         let model = self.filled("bert.", |device| Bert::new(&config, device))?;
-        let forward = |x: &[Tensor]| model.forward(BertInput::new(&x[0]).attention_mask(&x[1]));
+        let forward = |x: &[Tensor]| model.forward(bert_input(x));
         let graph = match Pooling::of(self.path)? {
             Some(pooling) => {
                 texts.most = pooling.most.unwrap_or(most).min(most);
@@ -152,16 +163,24 @@ impl Folder<'_> {
         })
     }
 
-    fn gpt2(&self) -> Result<Graph> {
+    pub(super) fn gpt2_model(&self) -> Result<Gpt2<AnyBackend>> {
         let config: Gpt2Config = self.config()?;
-        let model = self.filled("transformer.", |device| Gpt2::new(&config, device))?;
-        recorded(&model, causal(config.n_positions), |x| model.forward(&x[0]))
+        self.filled("transformer.", |device| Gpt2::new(&config, device))
+    }
+
+    pub(super) fn llama_model(&self) -> Result<Llama<AnyBackend>> {
+        let config: LlamaConfig = self.config()?;
+        self.filled("model.", |device| Llama::new(&config, device))
+    }
+
+    fn gpt2(&self) -> Result<Graph> {
+        let model = self.gpt2_model()?;
+        recorded(&model, causal(model.num_positions()), |x| model.forward(&x[0]))
     }
 
     fn llama(&self) -> Result<Graph> {
-        let config: LlamaConfig = self.config()?;
-        let model = self.filled("model.", |device| Llama::new(&config, device))?;
-        recorded(&model, causal(config.max_position_embeddings), |x| model.forward(&x[0]))
+        let model = self.llama_model()?;
+        recorded(&model, causal(model.num_positions()), |x| model.forward(&x[0]))
     }
 
     fn t5(&self) -> Result<Graph> {
@@ -204,6 +223,14 @@ impl Folder<'_> {
         let names = self.config.get("architectures").and_then(Value::as_array);
         let mut names = names.into_iter().flatten().filter_map(Value::as_str);
         names.any(|name| name.ends_with(ending))
+    }
+}
+
+fn bert_input(x: &[Tensor]) -> BertInput<'_> {
+    let input = BertInput::new(&x[0]).attention_mask(&x[1]);
+    match x.get(2) {
+        Some(types) => input.token_type_ids(types),
+        None => input,
     }
 }
 

@@ -14,6 +14,10 @@ pub(super) struct Texts {
     pub(super) most: usize,
 }
 
+pub(super) fn utf8(text: &[u8]) -> Result<&str> {
+    std::str::from_utf8(text).map_err(|_| Error::invalid("a text is not UTF-8"))
+}
+
 /// A model of token ids that takes texts.
 pub(super) struct TextService {
     inner: OnnxService,
@@ -23,7 +27,7 @@ pub(super) struct TextService {
 }
 
 impl TextService {
-    /// For a model that takes `input_ids` and `attention_mask`.
+    /// For a model that takes `input_ids` and `attention_mask`, and may take `token_type_ids`.
     pub(super) fn new(inner: OnnxService, tokenizer: Tokenizer, texts: Texts) -> Self {
         let mut signature = Signature {
             inputs: vec![TensorSpec::new(
@@ -45,8 +49,7 @@ impl TextService {
     }
 
     fn ids(&self, text: &[u8]) -> Result<Vec<i64>> {
-        let text = std::str::from_utf8(text).map_err(|_| Error::invalid("a text is not UTF-8"))?;
-        let mut ids = self.tokenizer.encode(text, true)?;
+        let mut ids = self.tokenizer.encode(utf8(text)?, true)?;
         if ids.len() > self.texts.most {
             // The special token at the end stays there.
             let last = ids.pop();
@@ -79,10 +82,14 @@ impl Model for TextService {
             mask.extend((0..longest).map(|i| i64::from(i < row.len())));
         }
         let shape = Shape::new(&[rows.len(), longest])?;
-        self.inner.run(&[
-            HostTensor::new(shape, ids)?.into(),
-            HostTensor::new(shape, mask)?.into(),
-        ])
+        let mut inputs = vec![
+            Some(HostTensor::new(shape, ids)?.into()),
+            Some(HostTensor::new(shape, mask)?.into()),
+        ];
+        let signature = self.inner.signature();
+        inputs.resize(signature.inputs.len(), None);
+        signature.fill(&mut inputs)?;
+        self.inner.run(&inputs.into_iter().flatten().collect::<Vec<_>>())
     }
 
     fn platform(&self) -> &str {

@@ -217,6 +217,7 @@ impl Service {
                 return Err(Failure::invalid(format!("the input {name:?} was given twice")));
             }
         }
+        signature.fill(&mut inputs).map_err(|error| Failure::of_run(&error))?;
         let missing = inputs.iter().enumerate().find(|(place, input)| {
             let is_kept = is_sequence && signature.is_state_input(*place);
             input.is_none() && !is_kept

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use polygrad_core::Error;
 use polygrad_serve::{DATATYPES, Pool, Repository, Server, ServerOptions, Settings};
 use serde_json::Value as Json;
-use support::{accumulate, add_sub, identity};
+use support::{accumulate, add_sub, identity, shifted};
 use tower::ServiceExt;
 
 /// All models that the tests ask, and one that cannot be loaded.
@@ -30,6 +30,9 @@ pub fn router_with(options: ServerOptions, settings: Settings) -> Router {
         .unwrap();
     repository
         .add("accumulate", 1, || Ok(accumulate()), settings.clone())
+        .unwrap();
+    repository
+        .add("shifted", 1, || Ok(shifted()), settings.clone())
         .unwrap();
     for (name, ..) in repository.index() {
         repository.load(&name).unwrap();

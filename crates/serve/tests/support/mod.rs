@@ -82,6 +82,25 @@ fn zip<T: polygrad_core::Element>(inputs: &[Value], both: impl Fn(T, T) -> T) ->
     Ok(HostTensor::new(*inputs[0].shape(), values)?.into())
 }
 
+/// `x` [batch, 2] with `by` [batch] added to each row as `y`; `by` is 10 where it is left out.
+pub(crate) fn shifted() -> Arc<dyn Model> {
+    let numbers_of = |name: &str| spec(name, DType::F32, &["batch", "2"]);
+    let by = spec("by", DType::F32, &["batch"]).with_default(10);
+    let run = |inputs: &[Value]| {
+        let by = numbers(&inputs[1]);
+        let sums = numbers(&inputs[0])
+            .iter()
+            .enumerate()
+            .map(|(i, x)| x + by[i / 2])
+            .collect();
+        Ok(vec![floats(&[by.len(), 2], sums)])
+    };
+    Arc::new(Function {
+        signature: signature(vec![numbers_of("x"), by], vec![numbers_of("y")]),
+        run,
+    })
+}
+
 /// The sum of `x` [batch, 1] over a sequence as `y`, by the state `state`.
 pub(crate) fn accumulate() -> Arc<dyn Model> {
     let column = |name: &str| spec(name, DType::F32, &["batch", "1"]);

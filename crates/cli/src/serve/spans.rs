@@ -1,0 +1,22 @@
+//! Spans of requests for a collector, with the feature `otel`.
+
+use std::any::Any;
+
+use tracing_subscriber::{Layer, Registry};
+
+use crate::failure::Result;
+
+/// What makes the spans, and what sends them until it is dropped.
+type Spans = (Box<dyn Layer<Registry> + Send + Sync>, Box<dyn Any>);
+
+#[cfg(feature = "otel")]
+pub(super) fn open(endpoint: &str) -> Result<Spans> {
+    let (layer, exporter) = polygrad_serve::otlp("polygrad", endpoint)?;
+    Ok((layer.boxed(), Box::new(exporter)))
+}
+
+#[cfg(not(feature = "otel"))]
+pub(super) fn open(_endpoint: &str) -> Result<Spans> {
+    use crate::failure::Failure;
+    Err(Failure::new("`--otlp` is not in this build").fix("build with `--features otel`"))
+}

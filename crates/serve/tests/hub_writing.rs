@@ -1,0 +1,207 @@
+//! Language models that write, beside the models themselves.
+#![cfg(feature = "hub")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use polygrad_core::{HostTensor, Result, Shape};
+use polygrad_nn::Module;
+use polygrad_nn::models::{CausalLm, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
+use polygrad_onnx::Options;
+use polygrad_reference::ReferenceDevice;
+use polygrad_serve::{InferRequest, Model, NamedValue, Pool, Repository, Settings, Strings, Value, hub};
+use polygrad_tensor::Device;
+use serde_json::{Value as Json, json};
+
+const WORDS: [&str; 8] = ["zero", "one", "two", "three", "four", "five", "six", "seven"];
+
+fn device() -> Device {
+    Device::from_inner(ReferenceDevice::erased())
+}
+
+/// That a text begins with a word, and that no token ends it.
+fn endless() -> Json {
+    json!({ "bos_token_id": 3, "eos_token_id": 100 })
+}
+
+/// A folder of a model, with its `generation_config.json`.
+fn save(folder: &Path, kind: &str, config: &impl ModelConfig, model: &impl Module, generation: &Json) {
+    let mut config: Json = serde_json::from_str(&config.to_json().unwrap()).unwrap();
+    config["model_type"] = json!(kind);
+    fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    fs::write(folder.join("generation_config.json"), generation.to_string()).unwrap();
+    let vocab: serde_json::Map<_, _> = WORDS
+        .iter()
+        .zip(0..)
+        .map(|(word, id)| ((*word).to_owned(), json!(id)))
+        .collect();
+    let tokenizer = json!({
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": null,
+        "pre_tokenizer": { "type": "Whitespace" },
+        "post_processor": null,
+        "decoder": null,
+        "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "zero" },
+    });
+    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    model.eval();
+    model.save(folder.join("model.safetensors")).unwrap();
+}
+
+fn gpt2() -> Gpt2Config {
+    Gpt2Config {
+        vocab_size: WORDS.len(),
+        n_positions: 24,
+        n_embd: 8,
+        n_layer: 2,
+        n_head: 2,
+        // Far enough from 0 that tokens differ.
+        initializer_range: 0.5,
+        ..Gpt2Config::default()
+    }
+}
+
+fn load(folder: &Path) -> Result<Arc<dyn Model>> {
+    hub::load(folder, &device(), Options::default(), false)
+}
+
+fn texts(texts: &[&'static str]) -> Value {
+    let strings = texts.iter().map(|text| Bytes::from_static(text.as_bytes())).collect();
+    Value::Strings(Strings::new(Shape::new(&[texts.len()]).unwrap(), strings).unwrap())
+}
+
+fn column<T: polygrad_core::Element>(values: Vec<T>) -> Value {
+    let shape = Shape::new(&[values.len()]).unwrap();
+    HostTensor::new(shape, values).unwrap().into()
+}
+
+fn words(value: &Value) -> Vec<String> {
+    let Value::Strings(strings) = value else {
+        panic!("numbers");
+    };
+    let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+    strings.strings().iter().map(text).collect()
+}
+
+/// What follows a prompt of tokens, in words.
+fn follows(model: &impl CausalLm<polygrad_core::AnyBackend>, prompt: &[i64], count: usize) -> Result<Vec<i64>> {
+    let rows = model.generate_batch(&[prompt.to_vec()], count, &GenerateConfig::greedy())?;
+    Ok(rows[0][prompt.len()..].to_vec())
+}
+
+fn said(tokens: &[i64]) -> String {
+    tokens.iter().map(|&id| format!(" {}", WORDS[id as usize])).collect()
+}
+
+#[test]
+fn texts_are_continued_as_the_model_does_it() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let model = Gpt2::new(&gpt2(), &device())?;
+    save(path, "gpt2", &gpt2(), &model, &endless());
+    let served = load(path)?;
+    assert!(served.signature().is_batched());
+    let run = |rows: &[&'static str], counts: Vec<i32>| -> Result<Vec<String>> {
+        let temperatures = vec![0f32; counts.len()];
+        let outputs = served.run(&[texts(rows), column(counts), column(temperatures)])?;
+        Ok(words(&outputs[0]))
+    };
+    let (long, short) = (follows(&model, &[1, 2, 3], 7)?, follows(&model, &[7], 2)?);
+    assert_eq!(
+        run(&["one two three", "seven", "one two three"], vec![7, 2, 0])?,
+        [said(&long), said(&short), String::new()]
+    );
+
+    let config = LlamaConfig {
+        vocab_size: WORDS.len(),
+        hidden_size: 8,
+        intermediate_size: 16,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        max_position_embeddings: 16,
+        initializer_range: 0.5,
+        ..LlamaConfig::default()
+    };
+    let model = Llama::new(&config, &device())?;
+    save(path, "llama", &config, &model, &endless());
+    let outputs = load(path)?.run(&[texts(&["four five"]), column(vec![5]), column(vec![0f32])])?;
+    assert_eq!(words(&outputs[0]), [said(&follows(&model, &[4, 5], 5)?)]);
+    // An empty text begins with a token of its own.
+    let outputs = load(path)?.run(&[texts(&[""]), column(vec![5]), column(vec![0f32])])?;
+    let begun = model.generate_batch(&[vec![3]], 5, &GenerateConfig::greedy())?;
+    assert_eq!(words(&outputs[0]), [said(&begun[0][1..])]);
+    // Its logits, where ids are wanted.
+    let as_ids = hub::load(path, &device(), Options::default(), true)?;
+    assert_eq!(as_ids.signature().outputs[0].name, "logits");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_may_say_how() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Gpt2::new(&gpt2(), &device())?;
+    save(folder.path(), "gpt2", &gpt2(), &model, &endless());
+    let repository = Repository::new(Pool::new(1)?);
+    let path = folder.path().to_owned();
+    repository.add("it", 1, move || load(&path), Settings::default())?;
+    repository.load("it").unwrap();
+    let ask = async |inputs: Vec<(&str, Value)>| {
+        let inputs = inputs.into_iter().map(|(name, value)| NamedValue {
+            name: name.to_owned(),
+            value,
+        });
+        let request = InferRequest {
+            inputs: inputs.collect(),
+            ..InferRequest::default()
+        };
+        let answer = repository.get("it", None)?.infer(request).await?;
+        Ok::<_, polygrad_serve::Failure>(words(&answer.outputs[0].value))
+    };
+    let alone = ask(vec![("text", texts(&["one two"]))]).await.unwrap();
+    assert_eq!(alone, [said(&follows(&model, &[1, 2], 16)?)]);
+    let mut drawn = BTreeSet::new();
+    for _ in 0..20 {
+        let inputs = vec![("text", texts(&["one"])), ("temperature", column(vec![5f32]))];
+        drawn.extend(ask(inputs).await.unwrap());
+    }
+    assert!(drawn.len() > 15, "{drawn:?}");
+    for (inputs, wanted) in [
+        (("max_tokens", column(vec![-1])), "max_tokens is -1"),
+        (("max_tokens", column(vec![40])), "there are 24 positions"),
+        (("max_tokens", column(vec![1, 2])), "shapes do not fit"),
+        (("temperature", column(vec![-1f32])), "temperature = -1"),
+    ] {
+        let failure = ask(vec![("text", texts(&["one"])), inputs]).await.unwrap_err();
+        assert_eq!(failure.reason, polygrad_serve::Reason::Invalid);
+        assert!(failure.message.contains(wanted), "{failure}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_text_ends_where_the_folder_says_so() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let model = Gpt2::new(&gpt2(), &device())?;
+    let ask = |text: &'static str| -> Result<Vec<String>> {
+        let outputs = load(path)?.run(&[texts(&[text]), column(vec![9]), column(vec![0f32])])?;
+        Ok(words(&outputs[0]))
+    };
+    let tokens = follows(&model, &[1, 2], 9)?;
+    let end = tokens[2];
+    let first = tokens.iter().position(|&token| token == end).unwrap();
+    save(path, "gpt2", &gpt2(), &model, &json!({ "eos_token_id": [end, 100] }));
+    assert_eq!(ask("one two")?, [said(&tokens[..=first])]);
+    // An empty text begins with that token.
+    let begun = follows(&model, &[end], 9)?;
+    let first = begun.iter().position(|&token| token == end).unwrap_or(8);
+    assert_eq!(ask("")?, [said(&begun[..=first])]);
+    save(path, "gpt2", &gpt2(), &model, &json!({}));
+    let error = load(path).err().unwrap().to_string();
+    assert!(error.contains("what token begins or ends a text"), "{error}");
+    Ok(())
+}
