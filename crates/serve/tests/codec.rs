@@ -2,13 +2,18 @@
 
 mod common;
 
+use std::future::poll_fn;
+use std::pin::Pin;
+
 use axum::Router;
-use axum::http::StatusCode;
+use axum::body::{Body, HttpBody as _};
+use axum::http::{Request, StatusCode};
 use common::{Asked, binary, body, router, text};
 use polygrad_core::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value as Json, json};
+use tower::ServiceExt as _;
 
 const PATH: &str = "/v2/models/identity_fp32/infer";
 
@@ -166,6 +171,20 @@ async fn what_json_lacks_is_written_as_bytes_alone() {
 /// A request with one input, whose members are given as JSON text.
 fn one(datatype: &str, shape: &str, rest: &str) -> String {
     format!(r#"{{"inputs":[{{"name":"x","datatype":"{datatype}","shape":{shape},{rest}}}]}}"#)
+}
+
+#[tokio::test]
+async fn a_stream_of_messages_ends_with_the_first_that_is_none() {
+    let broken = [0, 0, 0, 0, 3, 0x0a, 0xff, 0xff];
+    let asked = Request::post("/inference.GRPCInferenceService/ModelStreamInfer")
+        .header("content-type", "application/grpc")
+        .body(Body::from(broken.to_vec()));
+    let mut answer = router().oneshot(asked.unwrap()).await.unwrap().into_body();
+    let mut frames = 0;
+    while poll_fn(|cx| Pin::new(&mut answer).poll_frame(cx)).await.is_some() {
+        frames += 1;
+        assert!(frames < 10, "the answer has no end");
+    }
 }
 
 #[tokio::test]
