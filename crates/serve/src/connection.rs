@@ -24,6 +24,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
+use crate::front::{Front, Fronted};
 use crate::listen::Limits;
 use crate::server::Shared;
 
@@ -147,15 +148,15 @@ impl Drop for Asked {
     }
 }
 
-/// The router, for the requests of one connection.
+/// All that answers, for the requests of one connection.
 pub(crate) struct Connected {
-    router: Router,
+    service: Front<Router>,
     activity: Arc<Activity>,
 }
 
 impl Connected {
-    pub(crate) fn new(router: Router, activity: Arc<Activity>) -> Self {
-        Self { router, activity }
+    pub(crate) fn new(service: Front<Router>, activity: Arc<Activity>) -> Self {
+        Self { service, activity }
     }
 }
 
@@ -181,7 +182,7 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
             }),
         });
         Answering {
-            answer: self.router.clone().call(request),
+            answer: self.service.clone().call(request),
             asked: Some(Asked::new(&self.activity)),
             is_http2,
         }
@@ -192,7 +193,7 @@ pin_project! {
     /// An answer that is being made.
     pub(crate) struct Answering {
         #[pin]
-        answer: RouteFuture<Infallible>,
+        answer: Fronted<RouteFuture<Infallible>>,
         asked: Option<Asked>,
         is_http2: bool,
     }

@@ -93,7 +93,7 @@ pin_project! {
         #[pin]
         answer: Answer<F>,
         id: Option<HeaderValue>,
-        entry: Option<Entry>,
+        entry: Option<Box<Entry>>,
     }
 }
 
@@ -206,7 +206,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn begin(request: Request<Body>, id: &HeaderValue) -> (Request<Body>, Option<Self>) {
+    fn begin(request: Request<Body>, id: &HeaderValue) -> (Request<Body>, Option<Box<Self>>) {
         let received = Arc::new(AtomicU64::new(0));
         let entry = Self {
             began: Instant::now(),
@@ -227,10 +227,10 @@ impl Entry {
                 },
             })
         });
-        (request, Some(entry))
+        (request, Some(Box::new(entry)))
     }
 
-    fn answered(mut self, response: Response) -> Response {
+    fn answered(mut self: Box<Self>, response: Response) -> Response {
         self.status = Some(response.status());
         self.grpc_status = response.headers().get(GRPC_STATUS).cloned();
         if let Some(Named(model)) = response.extensions().get() {

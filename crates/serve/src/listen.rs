@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::Server;
 use crate::connection::{Activity, Connected, Seen};
+use crate::front::Front;
 use crate::server::Shared;
 
 /// What a server allows connections, so that none of them harms the others.
@@ -86,7 +87,7 @@ impl Server {
         let cut = watch::Sender::new(());
         let host = Arc::new(Host {
             builder: builder(limits),
-            router: self.whole_router(),
+            service: self.service(),
             shared: Arc::clone(&self.0),
         });
         let mut shutdown = pin!(shutdown);
@@ -161,7 +162,7 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 /// What all connections share.
 struct Host {
     builder: Builder<TokioExecutor>,
-    router: Router,
+    service: Front<Router>,
     shared: Arc<Shared>,
 }
 
@@ -198,7 +199,7 @@ impl Host {
     async fn answer(&self, io: impl Read + Write + Unpin + 'static) {
         let limits = &self.shared.options.limits;
         let activity = Arc::new(Activity::new(Arc::clone(&self.shared)));
-        let service = Connected::new(self.router.clone(), Arc::clone(&activity));
+        let service = Connected::new(self.service.clone(), Arc::clone(&activity));
         let io = Seen::new(io, Arc::clone(&activity));
         let mut connection = pin!(self.builder.serve_connection(io, service));
         let mut timer = pin!(tokio::time::sleep(limits.header_timeout));

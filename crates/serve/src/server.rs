@@ -8,8 +8,9 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
+use tower_layer::Layer;
 
-use crate::front::FrontLayer;
+use crate::front::{Front, FrontLayer};
 use crate::listen::{Limits, Traffic};
 use crate::{Repository, Tokens};
 
@@ -90,14 +91,15 @@ impl Server {
     }
 
     /// The same where there is nothing else, so that it is said of every other address that it is not there.
-    pub(crate) fn whole_router(&self) -> Router {
+    pub(crate) fn service(&self) -> Front<Router> {
         let whole = self.routes().fallback(async |uri: Uri, headers: HeaderMap| {
             if crate::grpc::is_grpc(&headers) {
                 return crate::grpc::unknown(&uri);
             }
             crate::http::not_found(uri).await.into_response()
         });
-        whole.layer(FrontLayer(Arc::clone(&self.0)))
+        // Around the router, not around each route of it, which would be a box more for each.
+        FrontLayer(Arc::clone(&self.0)).layer(whole)
     }
 
     fn routes(&self) -> Router {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 
@@ -13,7 +13,8 @@ use super::{Answer, Target, request};
 use crate::server::Shared;
 use crate::{Failure, ModelInfo};
 
-pub(super) async fn infer(State(shared): State<Arc<Shared>>, target: Target, request: Request) -> Answer {
+pub(super) async fn infer(shared: Arc<Shared>, request: Request) -> Answer {
+    let target = Target::of(request.uri())?;
     let info = shared.repository.get(&target.model, target.version)?;
     // Before the body is read, which would be for nothing.
     info.admit()?;

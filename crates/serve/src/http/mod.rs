@@ -27,7 +27,7 @@ type Answer = Result<Response, Failure>;
 
 pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
     let mut router = Router::new();
-    for (path, methods) in pages() {
+    for (path, methods) in pages(shared) {
         if path != "/" || shared.options.page {
             router = router.route(path, methods);
         }
@@ -39,7 +39,12 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
 }
 
 /// Every address, as `openapi.json` describes them.
-fn pages() -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
+fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
+    // Without extractors, which would take each request apart and put it together again.
+    let infer = || {
+        let shared = Arc::clone(shared);
+        post(move |request| infer::infer(shared, request))
+    };
     [
         ("/", get(async || Html(include_str!("page.html")))),
         (
@@ -54,12 +59,12 @@ fn pages() -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
         ("/v2/models/{model}/ready", get(info::model_ready)),
         ("/v2/models/{model}/config", get(info::config)),
         ("/v2/models/{model}/stats", get(info::statistics)),
-        ("/v2/models/{model}/infer", post(infer::infer)),
+        ("/v2/models/{model}/infer", infer()),
         ("/v2/models/{model}/versions/{version}", get(info::model)),
         ("/v2/models/{model}/versions/{version}/ready", get(info::model_ready)),
         ("/v2/models/{model}/versions/{version}/config", get(info::config)),
         ("/v2/models/{model}/versions/{version}/stats", get(info::statistics)),
-        ("/v2/models/{model}/versions/{version}/infer", post(infer::infer)),
+        ("/v2/models/{model}/versions/{version}/infer", infer()),
         ("/v2/repository/index", post(info::index)),
         ("/v2/repository/models/{model}/load", post(info::load)),
         ("/v2/repository/models/{model}/unload", post(info::unload)),
@@ -75,14 +80,15 @@ struct Target {
 impl FromRequestParts<Arc<Shared>> for Target {
     type Rejection = Failure;
 
-    /// By hand: names have only characters that are never written otherwise in an address.
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Shared>) -> Result<Self, Failure> {
-        let mut segments = parts
-            .uri
-            .path()
-            .split('/')
-            .skip_while(|segment| *segment != "models")
-            .skip(1);
+        Self::of(&parts.uri)
+    }
+}
+
+impl Target {
+    /// By hand: names have only characters that are never written otherwise in an address.
+    fn of(uri: &Uri) -> Result<Self, Failure> {
+        let mut segments = uri.path().split('/').skip_while(|segment| *segment != "models").skip(1);
         let model = segments.next().unwrap_or_default().to_owned();
         let version = match (segments.next(), segments.next()) {
             (Some("versions"), Some(text)) => Some(protocol::version(text)?),

@@ -58,9 +58,9 @@ struct Head<'a> {
     #[serde(borrow)]
     parameters: Option<RequestParameters<'a>>,
     #[serde(borrow)]
-    inputs: Few<[Input<'a>; 2], 256>,
+    inputs: Few<[Input<'a>; 1], 256>,
     #[serde(borrow)]
-    outputs: Option<Few<[Output<'a>; 2], 256>>,
+    outputs: Option<Few<[Output<'a>; 1], 256>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -155,7 +155,6 @@ impl<'de, A: Array<Item: Deserialize<'de>>, const MOST: usize> Deserialize<'de> 
 /// # Errors
 /// What is no such request, or not for a model of this signature.
 pub(super) fn read(body: &Bytes, head: Option<usize>, signature: &Signature) -> Result<Asked, Failure> {
-    let since = Instant::now();
     let length = head.unwrap_or(body.len());
     if length > body.len() {
         return Err(Failure::invalid(format!(
@@ -194,15 +193,15 @@ pub(super) fn read(body: &Bytes, head: Option<usize>, signature: &Signature) -> 
         request: InferRequest {
             inputs,
             priority: parameters.priority.unwrap_or(0),
-            deadline: parameters.timeout.and_then(|timeout| deadline(since, timeout)),
+            deadline: parameters.timeout.and_then(deadline),
             sequence: sequence(&parameters),
         },
     })
 }
 
-/// None for a timeout of 0, and for one so long that it never comes.
-fn deadline(since: Instant, microseconds: u64) -> Option<Instant> {
-    (microseconds > 0).then(|| since.checked_add(Duration::from_micros(microseconds)))?
+/// From now on; none for a timeout of 0, and for one so long that it never comes.
+fn deadline(microseconds: u64) -> Option<Instant> {
+    (microseconds > 0).then(|| Instant::now().checked_add(Duration::from_micros(microseconds)))?
 }
 
 /// None for the number 0 and the empty text.

@@ -14,7 +14,7 @@ use crate::{Failure, Reason, Value};
 
 impl Service {
     /// Computes requests at once and answers them. Where that fails, each is computed by itself: the others are not to suffer for one.
-    pub(super) fn compute(&self, jobs: Vec<Job>) {
+    pub(super) fn compute(&self, jobs: Vec<Box<Job>>) {
         let taken = Instant::now();
         for job in &jobs {
             self.statistics.queue.add(taken - job.since);
@@ -37,7 +37,7 @@ impl Service {
         }
     }
 
-    fn answer(&self, job: Job, answer: Result<Outputs, Failure>) {
+    fn answer(&self, job: Box<Job>, answer: Result<Outputs, Failure>) {
         if let Some(step) = &job.sequence {
             let states = self.signature().states.iter();
             let outputs = answer.as_ref().ok();
@@ -49,11 +49,11 @@ impl Service {
     }
 
     /// The outputs of each request; a panic is a failure of these requests alone.
-    fn compute_joined(&self, jobs: &[Job]) -> Result<Vec<Outputs>, Failure> {
+    fn compute_joined(&self, jobs: &[Box<Job>]) -> Result<Vec<Outputs>, Failure> {
         catch_unwind(AssertUnwindSafe(|| self.outputs(jobs))).unwrap_or_else(|panic| Err(panicked(&*panic)))
     }
 
-    fn outputs(&self, jobs: &[Job]) -> Result<Vec<Outputs>, Failure> {
+    fn outputs(&self, jobs: &[Box<Job>]) -> Result<Vec<Outputs>, Failure> {
         let began = Instant::now();
         let rows = jobs.iter().map(|job| job.rows).sum();
         let inputs = self.join(jobs).map_err(|error| Failure::of_run(&error))?;
@@ -70,7 +70,7 @@ impl Service {
         Ok(answers)
     }
 
-    fn join(&self, jobs: &[Job]) -> Result<Vec<Value>> {
+    fn join(&self, jobs: &[Box<Job>]) -> Result<Vec<Value>> {
         let specs = self.signature().inputs.iter().enumerate();
         let inputs = specs.map(|(place, spec)| {
             let parts = jobs.iter().map(|job| {
@@ -90,7 +90,7 @@ impl Service {
         inputs.collect()
     }
 
-    fn split(&self, jobs: &[Job], outputs: &[Value], rows: usize) -> Result<Vec<Outputs>> {
+    fn split(&self, jobs: &[Box<Job>], outputs: &[Value], rows: usize) -> Result<Vec<Outputs>> {
         let specs = &self.signature().outputs;
         if outputs.len() != specs.len() {
             return Err(Error::shape(format!("{} outputs, not {}", outputs.len(), specs.len())));

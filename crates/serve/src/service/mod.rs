@@ -158,13 +158,13 @@ impl Service {
         let is_large = job.rows > self.max_batch_size();
         let pushed = self.queue().push(job, &self.settings);
         pushed.inspect_err(|failure| self.refused(failure))?;
-        self.call(is_large);
+        self.call(is_large).await;
         let gone = |_| Failure::new(Reason::Internal, "the model was dropped before it answered");
         answer.await.map_err(gone)?
     }
 
     /// A request in the form in which it waits.
-    fn job(&self, request: InferRequest, since: Instant, reply: Reply) -> Result<Job, Failure> {
+    fn job(&self, request: InferRequest, since: Instant, reply: Reply) -> Result<Box<Job>, Failure> {
         let signature = self.signature();
         if request.sequence.is_some() && signature.states.is_empty() {
             return Err(Failure::invalid(
@@ -179,7 +179,7 @@ impl Service {
         }
         let inputs = self.place(request.inputs, request.sequence.is_some())?;
         let (rows, group) = fit(signature, &inputs)?;
-        Ok(Job {
+        Ok(Box::new(Job {
             inputs,
             rows,
             group,
@@ -191,7 +191,7 @@ impl Service {
             sequence: request.sequence,
             since,
             reply,
-        })
+        }))
     }
 
     /// The inputs in the signature's order; none for the states of a sequence.
@@ -232,22 +232,26 @@ impl Service {
         }
     }
 
-    /// Sees to it that somebody takes what waits.
-    fn call(self: &Arc<Self>, is_large: bool) {
-        if is_large || self.typical.load(Ordering::Relaxed) >= nanoseconds(BRIEF) {
+    /// Sees to it that somebody takes what waits, be it who asks.
+    async fn call(self: &Arc<Self>, is_large: bool) {
+        let typical = self.typical.load(Ordering::Relaxed);
+        if is_large || typical >= nanoseconds(BRIEF) {
             self.pool.push(Arc::clone(self));
         } else if !self.is_coming.swap(true, Ordering::AcqRel) {
-            let service = Arc::clone(self);
-            tokio::spawn(async move {
-                loop {
-                    // Requests that have come in meanwhile are read first, and join.
-                    tokio::task::yield_now().await;
-                    service.is_coming.store(false, Ordering::Release);
-                    if !service.turn() || service.is_coming.swap(true, Ordering::AcqRel) {
-                        break;
-                    }
-                }
-            });
+            let leader = Leader {
+                service: self,
+                is_done: false,
+            };
+            // Requests that have come in meanwhile are read first, and join.
+            tokio::task::yield_now().await;
+            leader.finish();
+        }
+    }
+
+    /// Computes one batch of what waits; the pool computes what is left.
+    fn take_turn(self: &Arc<Self>) {
+        if self.turn() {
+            self.pool.push(Arc::clone(self));
         }
     }
 
@@ -270,6 +274,29 @@ impl Service {
             self.compute(taken.jobs);
         }
         self.queue().is_ready()
+    }
+}
+
+/// Who computes next, for all that wait; the pool does, if it is given up before.
+struct Leader<'a> {
+    service: &'a Arc<Service>,
+    is_done: bool,
+}
+
+impl Leader<'_> {
+    fn finish(mut self) {
+        self.is_done = true;
+        self.service.is_coming.store(false, Ordering::Release);
+        self.service.take_turn();
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.service.is_coming.store(false, Ordering::Release);
+            self.service.pool.push(Arc::clone(self.service));
+        }
     }
 }
 

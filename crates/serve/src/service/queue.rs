@@ -23,15 +23,16 @@ pub(super) struct Job {
 /// The most urgent first, and of those the oldest.
 #[derive(Default)]
 pub(super) struct Queue {
-    jobs: VecDeque<Job>,
+    /// In boxes, since a job is moved from hand to hand.
+    jobs: VecDeque<Box<Job>>,
     pub(super) sequences: Sequences,
 }
 
 /// What is to be computed at once.
 pub(super) struct Taken {
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<Box<Job>>,
     /// Too late, impossible, or, where there is no failure, given up.
-    pub(super) dropped: Vec<(Job, Option<Failure>)>,
+    pub(super) dropped: Vec<(Box<Job>, Option<Failure>)>,
 }
 
 impl Queue {
@@ -58,7 +59,7 @@ impl Queue {
 
     /// # Errors
     /// Too many requests or sequences; a sequence that has not begun.
-    pub(super) fn push(&mut self, job: Job, settings: &Settings) -> Result<(), Failure> {
+    pub(super) fn push(&mut self, job: Box<Job>, settings: &Settings) -> Result<(), Failure> {
         self.admit(settings)?;
         if let Some(step) = &job.sequence {
             self.sequences.open(step, job.since, settings)?;
