@@ -1,7 +1,7 @@
 """Times inference servers beside each other: each on core 0, the load on core 1, in turns.
 
     python scripts/serve/bench.py ONNX_FOLDER [--ours NAME=COMMAND ...] [--only identity,mlp,...] [--clients 1,16,32] [--turns 5]
-                                  [--seconds 2] [--overload] [--json FILE]
+                                  [--seconds 2] [--sides NAME,...] [--overload] [--json FILE]
 
 ONNX_FOLDER has mlp.onnx, cnn.onnx, lstm.onnx, bert.onnx and resnet18.onnx, which `cargo run --release -- --export FOLDER` in benches/onnx
 writes. In a COMMAND of ours, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
@@ -97,7 +97,7 @@ def contestants(name, folder, given):
 
 
 @contextlib.contextmanager
-def running(name, onnx_folder, given):
+def running(name, onnx_folder, given, wanted_sides):
     """All sides of a workload, started, and held to ONNX Runtime."""
     with tempfile.TemporaryDirectory(prefix="polygrad-bench-") as folder, contextlib.ExitStack() as stack:
         folder = pathlib.Path(folder)
@@ -115,6 +115,8 @@ def running(name, onnx_folder, given):
         expected = session.run(None, rows)[0].ravel()
         sides, started = [], []
         for called, server, how in contestants(name, folder, given):
+            if wanted_sides and called not in wanted_sides:
+                continue
             if server not in started:
                 started.append(stack.enter_context(server))
             asked, wanted = rows, outputs
@@ -221,6 +223,7 @@ def main():
     parser.add_argument("--clients", default="1,16,32")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--sides", type=lambda text: text.split(","), help="only these servers, by their names in the table")
     parser.add_argument("--overload", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
     asked = parser.parse_args()
@@ -228,7 +231,7 @@ def main():
     print(machine(), flush=True)
     every = []
     for name in asked.only.split(","):
-        with running(name, asked.onnx, given) as sides:
+        with running(name, asked.onnx, given, asked.sides) as sides:
             if asked.overload:
                 found = overload(name, sides, asked.seconds or 60)
                 table_of_overload(found)
