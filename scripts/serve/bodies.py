@@ -32,6 +32,24 @@ def binary(model, inputs, outputs):
     return Request(f"/v2/models/{model}/infer", body, headers)
 
 
+def with_timeout(request, milliseconds):
+    """The same with the protocol's parameter for a deadline; servers of other protocols are not told."""
+    microseconds = int(milliseconds * 1000)
+    if request.grpc:
+        message = grpc.service_pb2.ModelInferRequest.FromString(request.body)
+        message.parameters["timeout"].int64_param = microseconds
+        return dataclasses.replace(request, body=message.SerializeToString())
+    if not request.path.startswith("/v2/"):
+        return request
+    length = int(request.headers.get("Inference-Header-Content-Length", len(request.body)))
+    head = json.loads(request.body[:length])
+    head = json.dumps({**head, "parameters": {"timeout": microseconds}}).encode()
+    headers = dict(request.headers)
+    if "Inference-Header-Content-Length" in headers:
+        headers["Inference-Header-Content-Length"] = str(len(head))
+    return dataclasses.replace(request, body=head + request.body[length:], headers=headers)
+
+
 def as_json(model, inputs, _):
     """The protocol as JSON alone."""
     tensors = [

@@ -134,6 +134,39 @@ async fn what_is_late_or_given_up_is_not_computed() {
 }
 
 #[tokio::test]
+async fn what_would_be_late_makes_room_for_others() {
+    let time = SLOW * 10;
+    let counts = Arc::<Counts>::default();
+    let slow = counted(ElementType::F32, Arc::clone(&counts), time);
+    let settings = Settings {
+        max_batch_size: 1,
+        ..Settings::default()
+    };
+    let repository = Repository::new(Pool::new(1).unwrap());
+    repository
+        .add("slow", 1, move || Ok(Arc::clone(&slow)), settings)
+        .unwrap();
+    repository.load("slow").unwrap();
+    let before = counts.rows.load(Ordering::SeqCst);
+    let model = repository.get("slow", None).unwrap();
+    let until = |time: Duration| InferRequest {
+        deadline: Some(Instant::now() + time),
+        ..request([("x", floats(&[1, 1], vec![1.0]))])
+    };
+    // It would begin after one run and end after two.
+    let all = tokio::join!(
+        model.infer(until(time * 60)),
+        model.infer(until(time * 3 / 2)),
+        model.infer(until(time * 60))
+    );
+    assert_eq!(all.1.unwrap_err().reason, Reason::Late);
+    assert!(all.0.is_ok() && all.2.is_ok());
+    // Nobody else waits, and the model might be faster this time.
+    model.infer(until(time * 4 / 5)).await.unwrap();
+    assert_eq!(counts.rows.load(Ordering::SeqCst) - before, 3);
+}
+
+#[tokio::test]
 async fn beyond_its_limit_a_queue_turns_requests_away() {
     let settings = Settings {
         max_queue: 3,

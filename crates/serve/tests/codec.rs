@@ -477,7 +477,10 @@ async fn a_timeout_that_has_passed_is_said() {
     let slow = json!({"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]});
     let asked = Asked::post(PATH, &json!({"inputs": [slow], "parameters": {"timeout": 1}}));
     let message = asked.error(&router(), StatusCode::GATEWAY_TIMEOUT).await;
-    assert_eq!(message, "the deadline passed before the model was free");
+    assert_eq!(
+        message,
+        "the deadline would have passed before the model had the answer"
+    );
     for timeout in [0, 60_000_000, u64::MAX] {
         let asked = Asked::post(PATH, &json!({"inputs": [slow], "parameters": {"timeout": timeout}}));
         asked.json(&router()).await;

@@ -14,6 +14,7 @@ use crate::{Failure, Reason, Value};
 
 impl Service {
     /// Computes requests at once and answers them. Where that fails, each is computed by itself: the others are not to suffer for one.
+    #[expect(clippy::vec_box, reason = "they come in the boxes in which they waited")]
     pub(super) fn compute(&self, jobs: Vec<Box<Job>>) {
         let taken = Instant::now();
         for job in &jobs {

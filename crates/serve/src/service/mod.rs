@@ -257,7 +257,8 @@ impl Service {
 
     /// Computes one batch of what waits, and says whether more does that could be computed now.
     fn turn(&self) -> bool {
-        let taken = self.queue().take(self.signature(), self.max_batch_size());
+        let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
+        let taken = self.queue().take(self.signature(), self.max_batch_size(), time);
         for (job, failure) in taken.dropped {
             match failure {
                 Some(failure) => {

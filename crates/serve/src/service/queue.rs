@@ -30,6 +30,7 @@ pub(super) struct Queue {
 
 /// What is to be computed at once.
 pub(super) struct Taken {
+    #[expect(clippy::vec_box, reason = "they come in the boxes in which they waited")]
     pub(super) jobs: Vec<Box<Job>>,
     /// Too late, impossible, or, where there is no failure, given up.
     pub(super) dropped: Vec<(Box<Job>, Option<Failure>)>,
@@ -74,9 +75,10 @@ impl Queue {
         Ok(())
     }
 
-    /// The first request that can be computed, and others that can be computed with it.
-    pub(super) fn take(&mut self, signature: &Signature, max_rows: usize) -> Taken {
+    /// The first request that can be computed, and others that can be computed with it, in a run that is thought to take `time`.
+    pub(super) fn take(&mut self, signature: &Signature, max_rows: usize, time: Duration) -> Taken {
         let now = Instant::now();
+        let end = now + time;
         let mut taken = Taken {
             jobs: Vec::new(),
             dropped: Vec::new(),
@@ -85,10 +87,17 @@ impl Queue {
         let mut i = 0;
         while i < self.jobs.len() {
             let job = &self.jobs[i];
-            let is_late = job.deadline.is_some_and(|deadline| deadline < now);
+            // What would be answered too late makes room for others. Where there are none it is tried: the time is a guess.
+            let latest = if i + 1 < self.jobs.len() { end } else { now };
+            let is_late = job.deadline.is_some_and(|deadline| deadline < latest);
             if is_late || job.reply.is_closed() {
                 let Some(job) = self.jobs.remove(i) else { break };
-                let late = || Failure::new(Reason::Late, "the deadline passed before the model was free");
+                let late = || {
+                    Failure::new(
+                        Reason::Late,
+                        "the deadline would have passed before the model had the answer",
+                    )
+                };
                 self.sequences.skip(job.sequence.as_ref());
                 taken.dropped.push((job, is_late.then(late)));
                 continue;
