@@ -9,8 +9,8 @@ writes. In a COMMAND of ours, {models} is a folder of NAME/VERSION/model.onnx, a
 
 An identity of 64 numbers and of 16,384 is measured by a route written by hand on axum and on tonic, and by furnace-server; models by Triton
 (its Python backend, since no package has its other ones), MLServer and FastAPI, all with ONNX Runtime on one thread. Every answer is first
-held to ONNX Runtime's. With --overload, requests arrive at twice the rate that each server can answer, for 60 s or --seconds, with a deadline of four times
-the 99th percentile at 32 clients, of which they tell the server where the protocol has a word for it.
+held to ONNX Runtime's. With --overload, requests arrive at twice the rate that each server can answer, for 60 s or --seconds. Their deadline
+is four times the 99th percentile at 32 clients, and they tell it where the protocol has a word for it.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python scripts/serve/page.py URL [--pictures FOLDER]
 
 The server is that of crates/serve/tests/page.rs, which runs this script: `picture` gives the mean of each of ten bands of a grey picture of
-28 by 28, from top to bottom, `row` each of its four numbers doubled, `text` its texts, `accumulate` the sum of a sequence, `shifted` its two numbers plus `by`, 10 where it is left out. A line for each
-check; fails where one does, or there is no Chromium, which POLYGRAD_CHROMIUM may name. --pictures keeps pictures of what was seen.
+28 by 28, from top to bottom, `row` each of its four numbers doubled, `text` its texts, `accumulate` the sum of a sequence, `shifted` its two numbers
+plus `by`, 10 where it is left out. A line for each check; fails where one does, or there is no Chromium, which POLYGRAD_CHROMIUM may name. --pictures keeps pictures of what was seen.
 """
 
 import argparse

@@ -99,10 +99,10 @@ async fn a_request_that_fails_does_not_spoil_those_it_was_joined_with() {
     assert!(panicked.message.contains("minus two"), "{panicked}");
 }
 
-#[tokio::test]
-async fn what_is_late_or_given_up_is_not_computed() {
+/// A model `slow` that takes so long for each request.
+fn one_by_one(time: Duration) -> (Repository, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
-    let slow = counted(ElementType::F32, Arc::clone(&counts), SLOW);
+    let slow = counted(ElementType::F32, Arc::clone(&counts), time);
     let settings = Settings {
         max_batch_size: 1,
         ..Settings::default()
@@ -112,6 +112,12 @@ async fn what_is_late_or_given_up_is_not_computed() {
         .add("slow", 1, move || Ok(Arc::clone(&slow)), settings)
         .unwrap();
     repository.load("slow").unwrap();
+    (repository, counts)
+}
+
+#[tokio::test]
+async fn what_is_late_or_given_up_is_not_computed() {
+    let (repository, counts) = one_by_one(SLOW);
     let before = counts.rows.load(Ordering::SeqCst);
     let model = repository.get("slow", None).unwrap();
     let x = || request([("x", floats(&[1, 1], vec![1.0]))]);
@@ -136,17 +142,7 @@ async fn what_is_late_or_given_up_is_not_computed() {
 #[tokio::test]
 async fn what_would_be_late_makes_room_for_others() {
     let time = SLOW * 5;
-    let counts = Arc::<Counts>::default();
-    let slow = counted(ElementType::F32, Arc::clone(&counts), time);
-    let settings = Settings {
-        max_batch_size: 1,
-        ..Settings::default()
-    };
-    let repository = Repository::new(Pool::new(1).unwrap());
-    repository
-        .add("slow", 1, move || Ok(Arc::clone(&slow)), settings)
-        .unwrap();
-    repository.load("slow").unwrap();
+    let (repository, counts) = one_by_one(time);
     let model = repository.get("slow", None).unwrap();
     let until = |time: Duration| InferRequest {
         deadline: Some(Instant::now() + time),
