@@ -5,9 +5,11 @@
 pub mod support;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use bytes::Bytes;
 use polygrad_core::Error;
@@ -99,6 +101,7 @@ impl Asked {
         self
     }
 
+    /// Trailers of the answer are among its headers.
     pub async fn answer(self, router: &Router) -> (StatusCode, HeaderMap, Bytes) {
         let sent = match (self.parts, self.broken) {
             (1, false) => Body::from(self.body),
@@ -120,8 +123,9 @@ impl Asked {
             .unwrap();
         *request.headers_mut() = self.headers;
         let answer: Result<_, Infallible> = router.clone().oneshot(request).await;
-        let (parts, body) = answer.unwrap().into_parts();
-        (parts.status, parts.headers, to_bytes(body, usize::MAX).await.unwrap())
+        let (mut parts, body) = answer.unwrap().into_parts();
+        let body = whole(body, &mut parts.headers).await;
+        (parts.status, parts.headers, body)
     }
 
     /// The JSON of an answer that is one.
@@ -141,6 +145,17 @@ impl Asked {
         assert_eq!(json.as_object().unwrap().len(), 1);
         json["error"].as_str().unwrap().to_owned()
     }
+}
+
+async fn whole(mut body: Body, headers: &mut HeaderMap) -> Bytes {
+    let mut bytes = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        match frame.unwrap().into_data() {
+            Ok(data) => bytes.extend_from_slice(&data),
+            Err(frame) => headers.extend(frame.into_trailers().unwrap_or_default()),
+        }
+    }
+    bytes.into()
 }
 
 /// The JSON and the bytes of an answer with bytes.
