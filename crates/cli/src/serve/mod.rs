@@ -16,7 +16,7 @@ use polygrad_serve::{Limits, Pool, Repository, Server, ServerOptions, Tokens, Ve
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
 pub(crate) use args::Serve;
@@ -69,8 +69,14 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What the server logs goes to standard error.
-fn log(access: bool, spans: Option<impl Layer<Registry> + Send + Sync>) {
+/// What the server logs goes to standard error, and spans where they are wanted. A program that has a subscriber of its own gets these lines there.
+fn log(access: bool, spans: Option<Tracing>) {
+    let _ = subscriber(access, spans).try_init();
+}
+
+type Tracing = Box<dyn Layer<Registry> + Send + Sync>;
+
+fn subscriber(access: bool, spans: Option<Tracing>) -> impl SubscriberInitExt {
     let access = if access { LevelFilter::INFO } else { LevelFilter::WARN };
     let wanted = Targets::new()
         .with_default(LevelFilter::WARN)
@@ -79,11 +85,10 @@ fn log(access: bool, spans: Option<impl Layer<Registry> + Send + Sync>) {
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(std::io::stderr);
-    // A program that has a subscriber of its own gets these lines there.
-    let _ = tracing_subscriber::registry()
-        .with(spans)
-        .with(lines.with_filter(wanted))
-        .try_init();
+    // Not as an option: where there is none, it would say that somebody wants every line.
+    let mut layers = vec![lines.with_filter(wanted).boxed()];
+    layers.extend(spans);
+    tracing_subscriber::registry().with(layers)
 }
 
 fn options(args: &Serve) -> Result<ServerOptions> {
@@ -208,5 +213,20 @@ fn watch(repository: &Repository, interval: Duration) {
     loop {
         thread::sleep(interval);
         repository.reload_changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where it says so of lines that nobody reads, the server makes them nevertheless.
+    #[test]
+    fn the_access_log_is_on_when_it_is_asked_for() {
+        for access in [false, true] {
+            let _guard = subscriber(access, None).set_default();
+            let is_on = tracing::enabled!(target: "polygrad_serve::access", tracing::Level::INFO);
+            assert_eq!(is_on, access);
+        }
     }
 }

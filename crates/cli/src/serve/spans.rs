@@ -2,17 +2,16 @@
 
 use std::any::Any;
 
-use tracing_subscriber::{Layer, Registry};
-
+use super::Tracing;
 use crate::failure::Result;
 
 /// What makes the spans, and what sends them until it is dropped.
-type Spans = (Box<dyn Layer<Registry> + Send + Sync>, Box<dyn Any>);
+type Spans = (Tracing, Box<dyn Any>);
 
 #[cfg(feature = "otel")]
 pub(super) fn open(endpoint: &str) -> Result<Spans> {
     let (layer, exporter) = polygrad_serve::otlp("polygrad", endpoint)?;
-    Ok((layer.boxed(), Box::new(exporter)))
+    Ok((Box::new(layer), Box::new(exporter)))
 }
 
 #[cfg(not(feature = "otel"))]
