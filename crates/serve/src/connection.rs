@@ -11,11 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, Request, Response, Version};
-use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -24,6 +22,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
+use crate::direct::{Direct, Directed};
 use crate::front::{Front, Fronted};
 use crate::listen::Limits;
 use crate::server::Shared;
@@ -150,12 +149,12 @@ impl Drop for Asked {
 
 /// All that answers, for the requests of one connection.
 pub(crate) struct Connected {
-    service: Front<Router>,
+    service: Front<Direct>,
     activity: Arc<Activity>,
 }
 
 impl Connected {
-    pub(crate) fn new(service: Front<Router>, activity: Arc<Activity>) -> Self {
+    pub(crate) fn new(service: Front<Direct>, activity: Arc<Activity>) -> Self {
         Self { service, activity }
     }
 }
@@ -193,7 +192,7 @@ pin_project! {
     /// An answer that is being made.
     pub(crate) struct Answering {
         #[pin]
-        answer: Fronted<RouteFuture<Infallible>>,
+        answer: Fronted<Directed>,
         asked: Option<Asked>,
         is_http2: bool,
     }

@@ -23,6 +23,7 @@ use tracing::instrument::Instrumented;
 use tracing::{Instrument, Level};
 
 use crate::grpc;
+use crate::http::Address;
 use crate::server::Shared;
 use crate::{Failure, Reason, Tokens};
 
@@ -208,12 +209,14 @@ struct Entry {
 impl Entry {
     fn begin(request: Request<Body>, id: &HeaderValue) -> (Request<Body>, Option<Box<Self>>) {
         let received = Arc::new(AtomicU64::new(0));
+        let is_model = |address: &Address<'_>| address.model != "stats";
+        let named = Address::of(request.uri().path()).filter(is_model);
         let entry = Self {
             began: Instant::now(),
             method: request.method().clone(),
             uri: request.uri().clone(),
             id: id.clone(),
-            model: model_of(request.uri().path()).map(str::to_owned),
+            model: named.map(|address| address.model.to_owned()),
             received: Arc::clone(&received),
             sent: 0,
             status: None,
@@ -271,15 +274,6 @@ impl Drop for Entry {
             model = self.model.as_deref(),
         );
     }
-}
-
-/// The model that an address names.
-fn model_of(path: &str) -> Option<&str> {
-    let rest = path
-        .strip_prefix("/v2/models/")
-        .or_else(|| path.strip_prefix("/v2/repository/models/"))?;
-    let name = rest.split('/').next()?;
-    Some(name).filter(|&name| name != "stats")
 }
 
 fn length(frame: &Frame<Bytes>) -> u64 {

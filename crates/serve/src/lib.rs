@@ -5,6 +5,7 @@
 //! joined to batches, and each gets its own rows back.
 
 mod connection;
+mod direct;
 mod failure;
 mod files;
 mod front;

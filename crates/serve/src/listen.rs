@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use axum::Router;
-use futures_util::FutureExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::Server;
 use crate::connection::{Activity, Connected, Seen};
+use crate::direct::Direct;
 use crate::front::Front;
 use crate::server::Shared;
 
@@ -162,75 +163,101 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 /// What all connections share.
 struct Host {
     builder: Builder<TokioExecutor>,
-    service: Front<Router>,
+    service: Front<Direct>,
     shared: Arc<Shared>,
 }
 
 impl Host {
-    fn spawn(self: &Arc<Self>, stream: TcpStream, place: Option<OwnedSemaphorePermit>, mut cut: watch::Receiver<()>) {
+    fn spawn(self: &Arc<Self>, stream: TcpStream, place: Option<OwnedSemaphorePermit>, cut: watch::Receiver<()>) {
         let host = Arc::clone(self);
         tokio::spawn(async move {
             let _place = place;
             let _open = Open::new(&host.shared.traffic);
-            tokio::select! {
-                () = host.greet(stream) => {}
-                // The sender is dropped when time is over.
-                _ = cut.changed() => {}
-            }
+            host.greet(stream, cut).await;
         });
     }
 
-    async fn greet(&self, stream: TcpStream) {
+    async fn greet(&self, stream: TcpStream, cut: watch::Receiver<()>) {
         // Without it, answers are only sent later.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.shared.options.tls {
             let hello = tls.acceptor().accept(stream);
             match tokio::time::timeout(self.shared.options.limits.header_timeout, hello).await {
-                Ok(Ok(stream)) => self.answer(TokioIo::new(stream)).await,
+                Ok(Ok(stream)) => self.answer(TokioIo::new(stream), cut).await,
                 Ok(Err(error)) => tracing::debug!("no connection by TLS: {error}"),
                 Err(_) => {}
             }
             return;
         }
-        self.answer(TokioIo::new(stream)).await;
+        self.answer(TokioIo::new(stream), cut).await;
     }
 
-    async fn answer(&self, io: impl Read + Write + Unpin + 'static) {
-        let limits = &self.shared.options.limits;
+    async fn answer(&self, io: impl Read + Write + Unpin + 'static, cut: watch::Receiver<()>) {
         let activity = Arc::new(Activity::new(Arc::clone(&self.shared)));
         let service = Connected::new(self.service.clone(), Arc::clone(&activity));
         let io = Seen::new(io, Arc::clone(&activity));
         let mut connection = pin!(self.builder.serve_connection(io, service));
-        let mut timer = pin!(tokio::time::sleep(limits.header_timeout));
-        let mut drained = pin!(self.shared.drained());
-        let (mut is_draining, mut is_ending) = (false, false);
+        let activity = &*activity;
+        // Whether it is to be cut off; if not, it is to be told to end.
+        let life = |is_told: bool| {
+            let mut cut = cut.clone();
+            async move {
+                let life = async {
+                    match is_told {
+                        false => self.lives(activity).await,
+                        true => self.idles(activity, GRACE, GRACE).await,
+                    }
+                };
+                tokio::select! {
+                    () = life => is_told,
+                    // The sender is dropped when time is over.
+                    _ = cut.changed() => true,
+                }
+            }
+        };
+        // What goes in here is polled when it is due, not whenever something is read.
+        let mut lives = FuturesUnordered::from_iter([life(false)]);
         loop {
             tokio::select! {
                 biased;
                 _ = connection.as_mut() => return,
-                () = timer.as_mut() => {
-                    let now = Instant::now();
-                    let idle = if is_ending { GRACE } else { limits.keep_alive };
-                    match activity.idle_until(limits, idle) {
-                        Some(until) if until > now && (is_ending || !is_draining) => timer.as_mut().reset(until),
-                        None if is_ending || !is_draining => timer.as_mut().reset(now + GRACE),
-                        // It was told to end, and does nothing.
-                        Some(_) if is_ending => return,
-                        _ => {
-                            is_ending = true;
-                            connection.as_mut().graceful_shutdown();
-                            timer.as_mut().reset(now + GRACE);
-                        }
+                Some(is_over) = lives.next() => {
+                    if is_over {
+                        return;
                     }
-                }
-                () = drained.as_mut(), if !is_draining => {
-                    is_draining = true;
-                    // HTTP/2 tells its peer what will still be answered; of HTTP/1, the next answer will be the last.
-                    let wait = if activity.is_http2() { Duration::ZERO } else { LINGER };
-                    timer.as_mut().reset(Instant::now() + wait);
+                    connection.as_mut().graceful_shutdown();
+                    lives.push(life(true));
                 }
             }
+        }
+    }
+
+    /// Comes back when a connection is to be told to end.
+    async fn lives(&self, activity: &Activity) {
+        let limits = &self.shared.options.limits;
+        tokio::select! {
+            () = self.idles(activity, limits.header_timeout, limits.keep_alive) => {}
+            () = self.shared.drained() => {
+                // HTTP/2 tells its peer what will still be answered; of HTTP/1, the next answer will be the last.
+                if !activity.is_http2() {
+                    tokio::time::sleep(LINGER).await;
+                }
+            }
+        }
+    }
+
+    /// Comes back when a connection has done nothing for `idle`, but not before `first` is over.
+    async fn idles(&self, activity: &Activity, first: Duration, idle: Duration) {
+        let mut until = Instant::now() + first;
+        loop {
+            tokio::time::sleep_until(until).await;
+            let now = Instant::now();
+            until = match activity.idle_until(&self.shared.options.limits, idle) {
+                Some(until) if until <= now => return,
+                Some(until) => until,
+                None => now + GRACE,
+            };
         }
     }
 }

@@ -10,6 +10,7 @@ use axum::routing::get;
 use tokio::sync::watch;
 use tower_layer::Layer;
 
+use crate::direct::Direct;
 use crate::front::{Front, FrontLayer};
 use crate::listen::{Limits, Traffic};
 use crate::{Repository, Tokens};
@@ -91,7 +92,7 @@ impl Server {
     }
 
     /// The same where there is nothing else, so that it is said of every other address that it is not there.
-    pub(crate) fn service(&self) -> Front<Router> {
+    pub(crate) fn service(&self) -> Front<Direct> {
         let whole = self.routes().fallback(async |uri: Uri, headers: HeaderMap| {
             if crate::grpc::is_grpc(&headers) {
                 return crate::grpc::unknown(&uri);
@@ -99,7 +100,7 @@ impl Server {
             crate::http::not_found(uri).await.into_response()
         });
         // Around the router, not around each route of it, which would be a box more for each.
-        FrontLayer(Arc::clone(&self.0)).layer(whole)
+        FrontLayer(Arc::clone(&self.0)).layer(Direct::new(whole, &self.0))
     }
 
     fn routes(&self) -> Router {

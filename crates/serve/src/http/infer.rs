@@ -13,7 +13,7 @@ use super::{Answer, Target, request};
 use crate::server::Shared;
 use crate::{Failure, ModelInfo};
 
-pub(super) async fn infer(shared: Arc<Shared>, request: Request) -> Answer {
+pub(crate) async fn infer(shared: Arc<Shared>, request: Request) -> Answer {
     let target = Target::of(request.uri())?;
     let info = shared.repository.get(&target.model, target.version)?;
     // Before the body is read, which would be for nothing.

@@ -19,6 +19,7 @@ use axum::routing::{MethodRouter, any, get, post};
 use serde::Serialize;
 
 pub(crate) use answer::classes;
+pub(crate) use infer::infer;
 
 use crate::server::Shared;
 use crate::{Failure, Reason, protocol};
@@ -41,9 +42,9 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
 /// Every address, as `openapi.json` describes them.
 fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
     // Without extractors, which would take each request apart and put it together again.
-    let infer = || {
+    let inference = || {
         let shared = Arc::clone(shared);
-        post(move |request| infer::infer(shared, request))
+        post(move |request| infer(shared, request))
     };
     [
         ("/", get(async || Html(include_str!("page.html")))),
@@ -59,12 +60,12 @@ fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 19
         ("/v2/models/{model}/ready", get(info::model_ready)),
         ("/v2/models/{model}/config", get(info::config)),
         ("/v2/models/{model}/stats", get(info::statistics)),
-        ("/v2/models/{model}/infer", infer()),
+        ("/v2/models/{model}/infer", inference()),
         ("/v2/models/{model}/versions/{version}", get(info::model)),
         ("/v2/models/{model}/versions/{version}/ready", get(info::model_ready)),
         ("/v2/models/{model}/versions/{version}/config", get(info::config)),
         ("/v2/models/{model}/versions/{version}/stats", get(info::statistics)),
-        ("/v2/models/{model}/versions/{version}/infer", infer()),
+        ("/v2/models/{model}/versions/{version}/infer", inference()),
         ("/v2/repository/index", post(info::index)),
         ("/v2/repository/models/{model}/load", post(info::load)),
         ("/v2/repository/models/{model}/unload", post(info::unload)),
@@ -86,16 +87,46 @@ impl FromRequestParts<Arc<Shared>> for Target {
 }
 
 impl Target {
-    /// By hand: names have only characters that are never written otherwise in an address.
     fn of(uri: &Uri) -> Result<Self, Failure> {
-        let mut segments = uri.path().split('/').skip_while(|segment| *segment != "models").skip(1);
-        let model = segments.next().unwrap_or_default().to_owned();
-        let version = match (segments.next(), segments.next()) {
-            (Some("versions"), Some(text)) => Some(protocol::version(text)?),
-            _ => None,
-        };
-        Ok(Self { model, version })
+        let address = Address::of(uri.path()).unwrap_or_default();
+        Ok(Self {
+            model: address.model.to_owned(),
+            version: address.version.map(protocol::version).transpose()?,
+        })
     }
+}
+
+/// An address that begins with that of a model, in its parts. Names have only characters that are never written otherwise in an address.
+#[derive(Default)]
+pub(crate) struct Address<'a> {
+    pub(crate) model: &'a str,
+    version: Option<&'a str>,
+    /// What is behind the model and its version.
+    rest: &'a str,
+}
+
+impl<'a> Address<'a> {
+    pub(crate) fn of(path: &'a str) -> Option<Self> {
+        let rest = path
+            .strip_prefix("/v2/models/")
+            .or_else(|| path.strip_prefix("/v2/repository/models/"))?;
+        let (model, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        let (version, rest) = match rest.strip_prefix("versions/") {
+            Some(rest) => {
+                let (version, rest) = rest.split_once('/').unwrap_or((rest, ""));
+                (Some(version), rest)
+            }
+            None => (None, rest),
+        };
+        Some(Self { model, version, rest })
+    }
+}
+
+/// Whether this is the address of an inference, as [`pages`] has it.
+pub(crate) fn is_inference(path: &str) -> bool {
+    let is_meant =
+        |address: Address<'_>| !address.model.is_empty() && address.version != Some("") && address.rest == "infer";
+    path.starts_with("/v2/models/") && Address::of(path).is_some_and(is_meant)
 }
 
 pub(crate) async fn not_found(uri: Uri) -> Failure {
@@ -160,4 +191,34 @@ fn text_of_json(text: impl Into<axum::body::Body>) -> Response {
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inference_is_told_by_its_address() {
+        for path in [
+            "/v2/models/a/infer",
+            "/v2/models/versions/infer",
+            "/v2/models/a.b-1/versions/2/infer",
+        ] {
+            assert!(is_inference(path), "{path}");
+        }
+        for path in [
+            "/v2/models//infer",
+            "/v2/models/infer",
+            "/v2/models/a/infer/",
+            "/v2/models/a/b/infer",
+            "/v2/models/a/versions//infer",
+            "/v2/models/a/versions/1/2/infer",
+            "/v2/models/a/versions/1",
+            "/v2/repository/models/a/infer",
+            "/v2/models/a/ready",
+            "/inference.GRPCInferenceService/ModelInfer",
+        ] {
+            assert!(!is_inference(path), "{path}");
+        }
+    }
 }

@@ -162,8 +162,11 @@ pub(super) fn read(body: &Bytes, head: Option<usize>, signature: &Signature) -> 
             body.len()
         )));
     }
-    let head: Head<'_> = serde_json::from_slice(&body[..length])
-        .map_err(|error| Failure::invalid(format!("the JSON is not that of an inference request: {error}")))?;
+    let wrong =
+        |error: &dyn fmt::Display| Failure::invalid(format!("the JSON is not that of an inference request: {error}"));
+    // At once, not string by string.
+    let head = str::from_utf8(&body[..length]).map_err(|error| wrong(&error))?;
+    let head: Head<'_> = serde_json::from_str(head).map_err(|error| wrong(&error))?;
     let parameters = head.parameters.unwrap_or_default();
     let mut rest = body.slice(length..);
     let mut inputs = Vec::with_capacity(head.inputs.0.len());
