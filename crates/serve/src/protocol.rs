@@ -1,5 +1,7 @@
 //! What HTTP and gRPC say alike.
 
+use std::time::Duration;
+
 use crate::{Failure, NamedValue, Reason, Signature, TensorSpec, VersionState};
 
 /// Reads the number of a version.
@@ -58,6 +60,11 @@ pub(crate) fn control(is_allowed: bool) -> Result<(), Failure> {
             "models of this server are not loaded and unloaded by request: it was started without control",
         )),
     }
+}
+
+/// A time as the protocol has it.
+pub(crate) fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The state and its reason in the words of the index.

@@ -99,12 +99,13 @@ async fn a_request_that_fails_does_not_spoil_those_it_was_joined_with() {
     assert!(panicked.message.contains("minus two"), "{panicked}");
 }
 
-/// A model `slow` that takes so long for each request.
-fn one_by_one(time: Duration) -> (Repository, Arc<Counts>) {
+/// A model `slow` that takes so long for each request, and requests that wait for up to `timeout`.
+fn one_by_one(time: Duration, timeout: Option<Duration>) -> (Repository, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
     let slow = counted(ElementType::F32, Arc::clone(&counts), time);
     let settings = Settings {
         max_batch_size: 1,
+        timeout,
         ..Settings::default()
     };
     let repository = Repository::new(Pool::new(1).unwrap());
@@ -117,7 +118,7 @@ fn one_by_one(time: Duration) -> (Repository, Arc<Counts>) {
 
 #[tokio::test]
 async fn what_is_late_or_given_up_is_not_computed() {
-    let (repository, counts) = one_by_one(SLOW);
+    let (repository, counts) = one_by_one(SLOW, None);
     let before = counts.rows.load(Ordering::SeqCst);
     let model = repository.get("slow", None).unwrap();
     let x = || request([("x", floats(&[1, 1], vec![1.0]))]);
@@ -142,7 +143,7 @@ async fn what_is_late_or_given_up_is_not_computed() {
 #[tokio::test]
 async fn what_would_be_late_makes_room_for_others() {
     let time = SLOW * 5;
-    let (repository, counts) = one_by_one(time);
+    let (repository, counts) = one_by_one(time, None);
     let model = repository.get("slow", None).unwrap();
     let until = |time: Duration| InferRequest {
         deadline: Some(Instant::now() + time),
@@ -164,6 +165,26 @@ async fn what_would_be_late_makes_room_for_others() {
     // Nobody else waits, and the model might be faster this time.
     model.infer(until(time / 2)).await.unwrap();
     assert_eq!(counts.rows.load(Ordering::SeqCst) - before, 3);
+}
+
+#[tokio::test]
+async fn a_request_without_a_deadline_waits_for_as_long_as_the_model_says() {
+    let (repository, counts) = one_by_one(SLOW * 15, Some(SLOW * 5));
+    let before = counts.rows.load(Ordering::SeqCst);
+    let model = repository.get("slow", None).unwrap();
+    let x = || request([("x", floats(&[1, 1], vec![1.0]))]);
+    let patient = InferRequest {
+        deadline: Some(Instant::now() + SLOW * 60),
+        ..x()
+    };
+    // A run takes longer than anybody waits: that is no reason to give up who waits for nobody.
+    let (first, second, patient) = tokio::join!(model.infer(x()), model.infer(x()), model.infer(patient));
+    first.unwrap();
+    patient.unwrap();
+    let failure = second.unwrap_err();
+    assert_eq!(failure.reason, Reason::Late);
+    assert!(failure.message.contains("no timeout"), "{failure}");
+    assert_eq!(counts.rows.load(Ordering::SeqCst) - before, 2);
 }
 
 #[tokio::test]

@@ -46,6 +46,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub(super) max_queue: usize,
 
+    /// Seconds after which a request that waits is given up, if it tells no timeout of its own; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(super) timeout: Duration,
+
     /// The longest body of a request
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes)]
     pub(super) max_body: usize,

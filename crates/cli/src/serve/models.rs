@@ -58,6 +58,7 @@ impl Loading {
             settings: Settings {
                 max_batch_size: args.max_batch,
                 max_queue: args.max_queue,
+                timeout: Some(args.timeout).filter(|timeout| !timeout.is_zero()),
                 ..Settings::default()
             },
         })

@@ -1,7 +1,5 @@
 //! What models are and have done, as messages.
 
-use std::time::Duration;
-
 use polygrad_onnx::graph::ElementType;
 
 use super::proto::model_config::SchedulingChoice;
@@ -15,7 +13,7 @@ use super::proto::{
 };
 use crate::repository::ModelInfo;
 use crate::value::shown;
-use crate::{Settings, Snapshot, TensorSpec, Total};
+use crate::{Settings, Snapshot, TensorSpec, Total, protocol};
 
 pub(super) fn metadata(name: String, model: &ModelInfo) -> ModelMetadataResponse {
     let tensors = |specs: &[TensorSpec]| {
@@ -67,7 +65,7 @@ pub(super) fn config(name: String, model: &ModelInfo) -> ModelConfig {
     let scheduling = match signature.states.is_empty() {
         true => is_batched.then(|| SchedulingChoice::DynamicBatching(batching(model.settings(), max_batch_size))),
         false => Some(SchedulingChoice::SequenceBatching(ModelSequenceBatching {
-            max_sequence_idle_microseconds: microseconds(model.settings().sequence_timeout),
+            max_sequence_idle_microseconds: protocol::microseconds(model.settings().sequence_timeout),
             state: state.collect(),
         })),
     };
@@ -91,13 +89,11 @@ fn batching(settings: &Settings, max_batch_size: i32) -> ModelDynamicBatching {
         priority_levels: settings.priority_levels,
         default_priority_level: settings.default_priority(),
         default_queue_policy: Some(ModelQueuePolicy {
+            default_timeout_microseconds: settings.timeout.map_or(0, protocol::microseconds),
+            allow_timeout_override: true,
             max_queue_size: u32::try_from(settings.max_queue).unwrap_or(u32::MAX),
         }),
     }
-}
-
-fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn data_type(element: ElementType) -> DataType {

@@ -92,13 +92,16 @@ fn triton_config(name: &str, info: &ModelInfo) -> Json {
             "max_queue_delay_microseconds": 0,
             "priority_levels": settings.priority_levels,
             "default_priority_level": settings.default_priority(),
-            "default_queue_policy": {"max_queue_size": settings.max_queue},
+            "default_queue_policy": {
+                "default_timeout_microseconds": settings.timeout.map_or(0, protocol::microseconds),
+                "allow_timeout_override": true,
+                "max_queue_size": settings.max_queue,
+            },
         });
     }
     if !signature.states.is_empty() {
-        let idle = u64::try_from(settings.sequence_timeout.as_micros()).unwrap_or(u64::MAX);
         config["sequence_batching"] = json!({
-            "max_sequence_idle_microseconds": idle,
+            "max_sequence_idle_microseconds": protocol::microseconds(settings.sequence_timeout),
             "state": states(signature, usize::from(is_batched)),
         });
     }

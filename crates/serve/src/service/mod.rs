@@ -26,6 +26,8 @@ pub struct Settings {
     pub max_batch_size: usize,
     /// So many requests may wait; more are turned away.
     pub max_queue: usize,
+    /// A request that tells no deadline is given up when it has waited for so long; none where it waits until its turn comes.
+    pub timeout: Option<Duration>,
     /// How urgent a request can be: from 1, the most urgent, to this.
     pub priority_levels: u64,
     /// So many sequences may be open at once.
@@ -35,11 +37,12 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Batches of 32, 256 waiting requests, 3 priorities, 1,024 sequences, silent for at most 60 s.
+    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, 1,024 sequences, silent for at most 60 s.
     fn default() -> Self {
         Self {
             max_batch_size: 32,
             max_queue: 256,
+            timeout: Some(Duration::from_secs(60)),
             priority_levels: 3,
             max_sequences: 1024,
             sequence_timeout: Duration::from_secs(60),
@@ -66,8 +69,8 @@ pub(crate) struct Service {
     pub(crate) statistics: Arc<Statistics>,
     /// How long a run takes, in nanoseconds, averaged over the last ones.
     typical: AtomicU64,
-    /// Whether a task is about to take what waits.
-    is_coming: AtomicBool,
+    /// Whether somebody is about to take what waits: who asks, or the pool.
+    is_called: AtomicBool,
 }
 
 /// The outputs of one request, in the signature's order.
@@ -89,7 +92,7 @@ impl Service {
             queue: Mutex::default(),
             statistics,
             typical: AtomicU64::new(nanoseconds(first.unwrap_or(BRIEF))),
-            is_coming: AtomicBool::new(false),
+            is_called: AtomicBool::new(false),
         })
     }
 
@@ -155,10 +158,9 @@ impl Service {
     async fn wait(self: &Arc<Self>, request: InferRequest, since: Instant) -> Result<Outputs, Failure> {
         let (reply, answer) = oneshot::channel();
         let job = self.job(request, since, reply)?;
-        let is_large = job.rows > self.max_batch_size();
         let pushed = self.queue().push(job, &self.settings);
         pushed.inspect_err(|failure| self.refused(failure))?;
-        self.call(is_large).await;
+        self.call().await;
         let gone = |_| Failure::new(Reason::Internal, "the model was dropped before it answered");
         answer.await.map_err(gone)?
     }
@@ -233,32 +235,27 @@ impl Service {
     }
 
     /// Sees to it that somebody takes what waits, be it who asks.
-    async fn call(self: &Arc<Self>, is_large: bool) {
-        let typical = self.typical.load(Ordering::Relaxed);
-        if is_large || typical >= nanoseconds(BRIEF) {
-            self.pool.push(Arc::clone(self));
-        } else if !self.is_coming.swap(true, Ordering::AcqRel) {
-            let leader = Leader {
-                service: self,
-                is_done: false,
-            };
-            // Requests that have come in meanwhile are read first, and join.
-            tokio::task::yield_now().await;
-            leader.finish();
+    async fn call(self: &Arc<Self>) {
+        if self.is_called.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let caller = Caller(self);
+        // Requests that have come in meanwhile are read first, and join.
+        tokio::task::yield_now().await;
+        let is_brief = self.typical.load(Ordering::Relaxed) < nanoseconds(BRIEF);
+        if is_brief && !self.queue().has_more_rows(self.max_batch_size()) {
+            caller.compute();
         }
     }
 
     /// Computes one batch of what waits; the pool computes what is left.
     fn take_turn(self: &Arc<Self>) {
-        if self.turn() {
-            self.pool.push(Arc::clone(self));
-        }
-    }
-
-    /// Computes one batch of what waits, and says whether more does that could be computed now.
-    fn turn(&self) -> bool {
+        // What comes from here on calls again.
+        self.is_called.store(false, Ordering::Release);
         let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
-        let taken = self.queue().take(self.signature(), self.max_batch_size(), time);
+        let taken = self
+            .queue()
+            .take(self.signature(), self.max_batch_size(), time, self.settings.timeout);
         for (job, failure) in taken.dropped {
             match failure {
                 Some(failure) => {
@@ -271,33 +268,36 @@ impl Service {
                 None => drop(self.statistics.cancelled.fetch_add(1, Ordering::Relaxed)),
             }
         }
+        self.pass_on(taken.leaves_more);
         if !taken.jobs.is_empty() {
             self.compute(taken.jobs);
+            // Sequences can go on now.
+            self.pass_on(!self.signature().states.is_empty() && self.queue().is_ready());
         }
-        self.queue().is_ready()
+    }
+
+    /// The pool takes the next turn, if there is something to compute.
+    fn pass_on(self: &Arc<Self>, is_ready: bool) {
+        if is_ready && !self.is_called.swap(true, Ordering::AcqRel) {
+            self.pool.push(Arc::clone(self));
+        }
     }
 }
 
-/// Who computes next, for all that wait; the pool does, if it is given up before.
-struct Leader<'a> {
-    service: &'a Arc<Service>,
-    is_done: bool,
-}
+/// Who asks while nobody has called for a turn. Dropped, be it that the request is given up, it leaves the turn to the pool.
+struct Caller<'a>(&'a Arc<Service>);
 
-impl Leader<'_> {
-    fn finish(mut self) {
-        self.is_done = true;
-        self.service.is_coming.store(false, Ordering::Release);
-        self.service.take_turn();
+impl Caller<'_> {
+    fn compute(self) {
+        let service = self.0;
+        std::mem::forget(self);
+        service.take_turn();
     }
 }
 
-impl Drop for Leader<'_> {
+impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        if !self.is_done {
-            self.service.is_coming.store(false, Ordering::Release);
-            self.service.pool.push(Arc::clone(self.service));
-        }
+        self.0.pool.push(Arc::clone(self.0));
     }
 }
 

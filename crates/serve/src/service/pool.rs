@@ -20,7 +20,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Each request leaves its model in the line once; who comes after its request was joined to another finds nothing to do.
+/// Models for which something waits, each once.
 #[derive(Default)]
 struct Line {
     services: VecDeque<Arc<Service>>,
@@ -62,9 +62,7 @@ impl Shared {
 
     fn work(&self) {
         while let Some(service) = self.next() {
-            if service.turn() {
-                self.push(service);
-            }
+            service.take_turn();
         }
     }
 

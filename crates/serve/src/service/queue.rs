@@ -34,6 +34,8 @@ pub(super) struct Taken {
     pub(super) jobs: Vec<Box<Job>>,
     /// Too late, impossible, or, where there is no failure, given up.
     pub(super) dropped: Vec<(Box<Job>, Option<Failure>)>,
+    /// Whether something is left that could be computed now, too.
+    pub(super) leaves_more: bool,
 }
 
 impl Queue {
@@ -46,6 +48,11 @@ impl Queue {
         self.jobs
             .iter()
             .any(|job| self.sequences.is_free(job.sequence.as_ref()))
+    }
+
+    /// Whether a request has more rows than so many.
+    pub(super) fn has_more_rows(&self, rows: usize) -> bool {
+        self.jobs.iter().any(|job| job.rows > rows)
     }
 
     /// # Errors
@@ -75,13 +82,21 @@ impl Queue {
         Ok(())
     }
 
-    /// The first request that can be computed, and others that can be computed with it, in a run that is thought to take `time`.
-    pub(super) fn take(&mut self, signature: &Signature, max_rows: usize, time: Duration) -> Taken {
+    /// The first request that can be computed, and others that can be computed with it, in a run that is thought to take `time`. Those without a
+    /// deadline may have waited for `patience`.
+    pub(super) fn take(
+        &mut self,
+        signature: &Signature,
+        max_rows: usize,
+        time: Duration,
+        patience: Option<Duration>,
+    ) -> Taken {
         let now = Instant::now();
         let end = now + time;
         let mut taken = Taken {
             jobs: Vec::new(),
             dropped: Vec::new(),
+            leaves_more: false,
         };
         let mut rows = 0;
         let mut i = 0;
@@ -89,15 +104,17 @@ impl Queue {
             let job = &self.jobs[i];
             // What would be answered too late makes room for others. Where there are none it is tried: the time is a guess.
             let latest = if i + 1 < self.jobs.len() { end } else { now };
-            let is_late = job.deadline.is_some_and(|deadline| deadline < latest);
+            let is_late = match job.deadline {
+                Some(deadline) => deadline < latest,
+                None => patience.is_some_and(|patience| now - job.since > patience),
+            };
             if is_late || job.reply.is_closed() {
                 let Some(job) = self.jobs.remove(i) else { break };
-                let late = || {
-                    Failure::new(
-                        Reason::Late,
-                        "the deadline would have passed before the model had the answer",
-                    )
+                let message = match job.deadline {
+                    Some(_) => "the deadline would have passed before the model had the answer",
+                    None => "it waited for as long as the server lets requests wait that tell no timeout",
                 };
+                let late = || Failure::new(Reason::Late, message);
                 self.sequences.skip(job.sequence.as_ref());
                 taken.dropped.push((job, is_late.then(late)));
                 continue;
@@ -123,6 +140,7 @@ impl Queue {
                 Err(failure) => taken.dropped.push((job, Some(failure))),
             }
         }
+        taken.leaves_more = self.is_ready();
         taken
     }
 }
