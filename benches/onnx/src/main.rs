@@ -1,5 +1,5 @@
 //! One ONNX file in Polygrad's importer, in ONNX Runtime and in RTen, and the same model in PyTorch, each on one thread, in turn:
-//! `cargo run --release -- [--seconds S] [--rounds N] [model …]`. `--profile` runs Polygrad's alone, for as long, and says what a run takes.
+//! `cargo run --release -- [--seconds S] [--batch N] [model …]`. `--profile` runs Polygrad's alone, for as long, and says what a run takes.
 //! `--export FOLDER` writes the files, and does nothing else.
 
 mod engines;
@@ -141,7 +141,7 @@ fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
             let mut native = Native::load(&exported.onnx, &inputs, device)?;
             if arguments.profile {
                 let times = measure(vec![turn(&mut native)], arguments.seconds)?;
-                println!("{name} at {batch}: {:.0} µs", median(&times[0]) * 1e6);
+                println!("{name} at {batch}: {:.0} µs", median(&times[0]));
                 continue;
             }
             let mut ort = OnnxRuntime::load(&exported.onnx, &inputs)?;

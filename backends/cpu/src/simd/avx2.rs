@@ -183,22 +183,25 @@ impl Lanes for Avx2 {
     unsafe fn transpose(self, from: *const f32, from_step: isize, to: *mut f32, to_step: usize) {
         // SAFETY: see above; the addresses by the caller.
         unsafe {
-            let row = |i: isize| _mm256_loadu_ps(from.offset(i * from_step));
-            // Pairs of rows, then fours, then halves.
-            let pair = |i: isize| {
-                let (a, b) = (row(i), row(i + 1));
-                (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b))
-            };
-            let four = |i: isize| {
-                let ((a, b), (c, d)) = (pair(i), pair(i + 2));
-                [
+            // Without closures, which would not have the instructions that this function has.
+            let mut halves = [[_mm256_setzero_ps(); 4]; 2];
+            for (half, first) in halves.iter_mut().zip([0, 4]) {
+                let mut rows = [_mm256_setzero_ps(); 4];
+                for (i, row) in (first..).zip(&mut rows) {
+                    *row = _mm256_loadu_ps(from.offset(i * from_step));
+                }
+                // Pairs of rows, then fours, then halves.
+                let [a, b, c, d] = rows;
+                let (a, b) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+                let (c, d) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+                *half = [
                     _mm256_shuffle_ps::<0x44>(a, c),
                     _mm256_shuffle_ps::<0xee>(a, c),
                     _mm256_shuffle_ps::<0x44>(b, d),
                     _mm256_shuffle_ps::<0xee>(b, d),
-                ]
-            };
-            let (upper, lower) = (four(0), four(4));
+                ];
+            }
+            let [upper, lower] = halves;
             for i in 0..4 {
                 let low = _mm256_permute2f128_ps::<0x20>(upper[i], lower[i]);
                 let high = _mm256_permute2f128_ps::<0x31>(upper[i], lower[i]);
