@@ -240,8 +240,12 @@ impl Service {
             return;
         }
         let caller = Caller(self);
-        // Requests that have come in meanwhile are read first, and join.
-        tokio::task::yield_now().await;
+        // Requests that have come in meanwhile are read first, and join, for as long as there are any.
+        let (mut before, mut now) = (0, 1);
+        while before < now && now < self.max_batch_size() {
+            tokio::task::yield_now().await;
+            (before, now) = (now, self.waiting());
+        }
         let is_brief = self.typical.load(Ordering::Relaxed) < nanoseconds(BRIEF);
         if is_brief && !self.queue().has_more_rows(self.max_batch_size()) {
             caller.compute();
