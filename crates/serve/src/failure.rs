@@ -31,7 +31,7 @@ pub enum Reason {
     Busy(Duration),
     /// The model is not ready: 503, `UNAVAILABLE`.
     Unavailable,
-    /// The deadline has passed, and nothing was computed: 504, `DEADLINE_EXCEEDED`.
+    /// The deadline has passed, or it waited for too long, and nothing was computed: 504, `DEADLINE_EXCEEDED`.
     Late,
     /// Not offered here: 501, `UNIMPLEMENTED`.
     Unsupported,

@@ -177,13 +177,22 @@ impl Host {
         });
     }
 
-    async fn greet(&self, stream: TcpStream, cut: watch::Receiver<()>) {
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(unused_mut, reason = "only a handshake is cut off here")
+    )]
+    async fn greet(&self, stream: TcpStream, mut cut: watch::Receiver<()>) {
         // Without it, answers are only sent later.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.shared.options.tls {
             let hello = tls.acceptor().accept(stream);
-            match tokio::time::timeout(self.shared.options.limits.header_timeout, hello).await {
+            let hello = tokio::time::timeout(self.shared.options.limits.header_timeout, hello);
+            let greeted = tokio::select! {
+                greeted = hello => greeted,
+                _ = cut.changed() => return,
+            };
+            match greeted {
                 Ok(Ok(stream)) => self.answer(TokioIo::new(stream), cut).await,
                 Ok(Err(error)) => tracing::debug!("no connection by TLS: {error}"),
                 Err(_) => {}

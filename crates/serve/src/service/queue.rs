@@ -110,13 +110,20 @@ impl Queue {
             };
             if is_late || job.reply.is_closed() {
                 let Some(job) = self.jobs.remove(i) else { break };
-                let message = match job.deadline {
-                    Some(_) => "the deadline would have passed before the model had the answer",
-                    None => "it waited for as long as the server lets requests wait that tell no timeout",
+                let late = || {
+                    let message = match (job.deadline, patience) {
+                        (None, Some(patience)) => format!(
+                            "the request waited for {} s, which is the model's limit where a request tells no timeout: tell a \
+                             longer one, or come again when fewer wait",
+                            patience.as_secs_f64()
+                        ),
+                        _ => "the deadline would have passed before the model had the answer".to_owned(),
+                    };
+                    Failure::new(Reason::Late, message)
                 };
-                let late = || Failure::new(Reason::Late, message);
                 self.sequences.skip(job.sequence.as_ref());
-                taken.dropped.push((job, is_late.then(late)));
+                let failure = is_late.then(late);
+                taken.dropped.push((job, failure));
                 continue;
             }
             let fits = match taken.jobs.first() {
