@@ -48,7 +48,10 @@ impl Stack {
 /// The stacks of one thread.
 pub(super) struct Local {
     stacks: Cell<[Stack; LOCAL_CLASSES]>,
-    counts: Arc<Slot>,
+    /// How many more blocks of a class the thread keeps: as many as it took from elsewhere. A thread that only frees
+    /// what others allocate would hoard them.
+    room: Cell<[usize; LOCAL_CLASSES]>,
+    pub(super) counts: Arc<Slot>,
 }
 
 /// What one thread counts. It alone writes, so that plain loads and stores do.
@@ -67,6 +70,7 @@ impl Local {
         lock(&SLOTS).push(Arc::clone(&counts));
         Self {
             stacks: Cell::new([const { Stack::EMPTY }; LOCAL_CLASSES]),
+            room: Cell::new([0; LOCAL_CLASSES]),
             counts,
         }
     }
@@ -77,12 +81,18 @@ impl Local {
     }
 
     #[inline]
+    fn room(&self, class: usize) -> &Cell<usize> {
+        &self.room.as_array_of_cells()[class]
+    }
+
+    #[inline]
     pub(super) fn pop(&self, class: usize) -> Option<NonNull<Header>> {
         let cell = self.stack(class);
         let mut stack = cell.replace(Stack::EMPTY);
         let block = stack.pop();
         cell.set(stack);
         if block.is_some() {
+            self.make_room(class);
             let bytes = class_bytes(class);
             let counts = &*self.counts;
             add(&counts.cached, bytes.wrapping_neg());
@@ -98,12 +108,20 @@ impl Local {
     }
 
     #[inline]
+    fn make_room(&self, class: usize) {
+        let room = self.room(class);
+        room.set(room.get() + 1);
+    }
+
+    #[inline]
     pub(super) fn push(&self, block: NonNull<Header>, class: usize) -> bool {
         let bytes = class_bytes(class);
         let counts = &*self.counts;
-        if counts.cached.load(Ordering::Relaxed) + bytes > LOCAL_LIMIT {
+        let room = self.room(class);
+        if room.get() == 0 || counts.cached.load(Ordering::Relaxed) + bytes > LOCAL_LIMIT {
             return false;
         }
+        room.set(room.get() - 1);
         let cell = self.stack(class);
         let mut stack = cell.replace(Stack::EMPTY);
         stack.push(block);
@@ -174,7 +192,13 @@ pub(super) fn count_alloc(class: usize, reused: bool) {
         slot.allocations.fetch_add(1, Ordering::Relaxed);
         slot.reuses.fetch_add(reused.into(), Ordering::Relaxed);
     };
-    if LOCAL.try_with(|local| count(&local.counts)).is_err() {
+    let count_own = |local: &Local| {
+        count(&local.counts);
+        if class < LOCAL_CLASSES {
+            local.make_room(class);
+        }
+    };
+    if LOCAL.try_with(count_own).is_err() {
         count(&RETIRED);
     }
 }

@@ -1,9 +1,9 @@
 //! Memory for tensors: reference-counted blocks that are handed out again while they are still hot in the cache.
 //!
 //! A block is one allocation, 64-byte aligned: a header of two cache lines, then the data. Blocks come in size classes,
-//! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class — first in
-//! the freeing thread, without a lock, and beyond a bound to a stack shared by all threads — and the next request takes
-//! the one freed last. Contents are never cleared.
+//! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class, and the
+//! next request takes the one freed last. A thread has stacks of its own, without a lock, for as many blocks as it took
+//! itself and no more than 16 MiB; what goes beyond is on stacks that all threads share. Contents are never cleared.
 
 mod cache;
 mod sentinel;

@@ -30,6 +30,19 @@ fn hands_the_last_block_out_again() {
     assert_eq!(Buffer::alloc(capacity).unwrap().as_ptr(), address);
 }
 
+#[test]
+fn a_thread_keeps_no_more_than_it_took() {
+    let cached = || LOCAL.with(|local| local.counts.cached.load(Ordering::Relaxed));
+    let theirs: Vec<Buffer> = (0..4).map(|_| Buffer::alloc(1000).unwrap()).collect();
+    let freer = std::thread::spawn(move || {
+        drop(theirs);
+        assert_eq!(cached(), 0);
+        drop([Buffer::alloc(1000).unwrap(), Buffer::alloc(1000).unwrap()]);
+        assert_eq!(cached(), 2 * class_bytes(class_of(1000 + 2 * sentinel::ROOM)));
+    });
+    freer.join().unwrap();
+}
+
 #[cfg(feature = "sentinels")]
 #[test]
 fn a_write_outside_is_reported() {
