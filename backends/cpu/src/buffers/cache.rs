@@ -60,8 +60,9 @@ pub(super) struct Slot {
     /// Live bytes, plus or minus, that are not in [`LIVE`] yet.
     pub(super) unreported: AtomicIsize,
     pub(super) cached: AtomicUsize,
-    pub(super) allocations: AtomicU64,
+    /// Blocks handed out: those that had been used before, and new ones.
     pub(super) reuses: AtomicU64,
+    pub(super) fresh: AtomicU64,
 }
 
 impl Local {
@@ -96,9 +97,6 @@ impl Local {
             let bytes = class_bytes(class);
             let counts = &*self.counts;
             add(&counts.cached, bytes.wrapping_neg());
-            counts
-                .allocations
-                .store(counts.allocations.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             counts
                 .reuses
                 .store(counts.reuses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -145,12 +143,12 @@ impl Drop for Local {
         let mut slots = lock(&SLOTS);
         slots.retain(|slot| !Arc::ptr_eq(slot, &self.counts));
         report_live(self.counts.unreported.load(Ordering::Relaxed));
-        RETIRED
-            .allocations
-            .fetch_add(self.counts.allocations.load(Ordering::Relaxed), Ordering::Relaxed);
-        RETIRED
-            .reuses
-            .fetch_add(self.counts.reuses.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (all, own) in [
+            (&RETIRED.reuses, &self.counts.reuses),
+            (&RETIRED.fresh, &self.counts.fresh),
+        ] {
+            all.fetch_add(own.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 }
 
@@ -189,8 +187,8 @@ pub(super) fn count_live(bytes: isize) {
 pub(super) fn count_alloc(class: usize, reused: bool) {
     count_live(class_bytes(class).cast_signed());
     let count = |slot: &Slot| {
-        slot.allocations.fetch_add(1, Ordering::Relaxed);
-        slot.reuses.fetch_add(reused.into(), Ordering::Relaxed);
+        let counter = if reused { &slot.reuses } else { &slot.fresh };
+        counter.fetch_add(1, Ordering::Relaxed);
     };
     let count_own = |local: &Local| {
         count(&local.counts);
@@ -258,8 +256,8 @@ pub(super) static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
 pub(super) static RETIRED: Slot = Slot {
     unreported: AtomicIsize::new(0),
     cached: AtomicUsize::new(0),
-    allocations: AtomicU64::new(0),
     reuses: AtomicU64::new(0),
+    fresh: AtomicU64::new(0),
 };
 
 pub(super) static LIVE: AtomicIsize = AtomicIsize::new(0);

@@ -55,20 +55,20 @@ pub fn stats() -> MemoryStats {
     let slots = lock(&SLOTS);
     let mut live = LIVE.load(Ordering::Relaxed);
     let mut cached = lock(&SHARED).bytes;
-    let mut allocations = RETIRED.allocations.load(Ordering::Relaxed);
     let mut reuses = RETIRED.reuses.load(Ordering::Relaxed);
+    let mut fresh = RETIRED.fresh.load(Ordering::Relaxed);
     for slot in slots.iter() {
         live += slot.unreported.load(Ordering::Relaxed);
         cached += slot.cached.load(Ordering::Relaxed);
-        allocations += slot.allocations.load(Ordering::Relaxed);
         reuses += slot.reuses.load(Ordering::Relaxed);
+        fresh += slot.fresh.load(Ordering::Relaxed);
     }
     let live_bytes = live.max(0).cast_unsigned();
     MemoryStats {
         live_bytes,
         peak_bytes: PEAK.load(Ordering::Relaxed).max(live).max(0).cast_unsigned(),
         cached_bytes: cached,
-        allocations,
+        allocations: reuses + fresh,
         reuses,
     }
 }
