@@ -279,18 +279,12 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
             let to = out.ptr.offset(row as isize * out.rows);
             for v in 0..NV {
                 let to = to.add(v * L::N);
-                // Some processors take tens of cycles to store a part, be it all lanes.
-                let is_whole = v + 1 < NV || last == L::N;
-                let old = match (update.beta == L::T::ZERO, is_whole) {
-                    (true, _) => zero,
-                    (false, true) => l.load(to),
-                    (false, false) => l.load_part(to, last),
+                let n = if v + 1 < NV { L::N } else { last };
+                let old = match update.beta == L::T::ZERO {
+                    true => zero,
+                    false => l.load_part(to, n),
                 };
-                let new = combine(l, done[row][v], old, update);
-                match is_whole {
-                    true => l.store(to, new),
-                    false => l.store_part(to, last, new),
-                }
+                l.store_part(to, n, combine(l, done[row][v], old, update));
             }
         }
     }

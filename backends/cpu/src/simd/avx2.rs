@@ -97,7 +97,13 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, n: usize, v: __m256) {
         // SAFETY: see above; lanes that the mask excludes are not touched.
-        unsafe { _mm256_maskstore_ps(to, mask(n), v) }
+        unsafe {
+            // Some processors take tens of cycles for a store by mask, be it of all lanes.
+            match n {
+                8 => _mm256_storeu_ps(to, v),
+                _ => _mm256_maskstore_ps(to, mask(n), v),
+            }
+        }
     }
 
     #[inline(always)]
@@ -389,7 +395,12 @@ impl Lanes for Avx2Double {
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f64, n: usize, v: __m256d) {
         // SAFETY: as for loads.
-        unsafe { _mm256_maskstore_pd(to, mask(2 * n), v) }
+        unsafe {
+            match n {
+                4 => _mm256_storeu_pd(to, v),
+                _ => _mm256_maskstore_pd(to, mask(2 * n), v),
+            }
+        }
     }
 
     #[inline(always)]
