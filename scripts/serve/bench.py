@@ -1,7 +1,7 @@
 """Times inference servers beside each other: each on core 0, the load on core 1, in turns.
 
     python scripts/serve/bench.py ONNX_FOLDER [--ours NAME=COMMAND ...] [--only identity,mlp,...] [--clients 1,16,32] [--turns 5]
-                                  [--seconds 2] [--sides NAME,...] [--overload] [--json FILE]
+                                  [--seconds 2] [--sides NAME,...] [--offline COMMAND] [--overload] [--json FILE]
 
 ONNX_FOLDER has mlp.onnx, cnn.onnx, lstm.onnx, bert.onnx and resnet18.onnx, which `cargo run --release -- --export FOLDER` in benches/onnx
 writes. In a COMMAND of ours, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
@@ -10,7 +10,11 @@ writes. In a COMMAND of ours, {models} is a folder of NAME/VERSION/model.onnx, a
 An identity of 64 numbers and of 16,384 is measured by a route written by hand on axum and on tonic, and by furnace-server; models by Triton
 (its Python backend, since no package has its other ones), MLServer and FastAPI, all with ONNX Runtime on one thread. Every answer is first
 held to ONNX Runtime's. With --overload, requests arrive at twice the rate that each server can answer, for 60 s or --seconds. Their deadline
-is four times the 99th percentile at 32 clients, and they tell it where the protocol has a word for it.
+is four times the 99th percentile at 32 clients, and they tell it where the protocol has a word for it. Capacity is the mean of what was
+measured before and after, since machines change their speed.
+
+--offline COMMAND is a loop without a server, which runs {model} for {seconds} with 32 rows at a time on the servers' core, in turns with
+them, and says in the end how many µs a run took: 'benches/onnx/target/release/polygrad-bench-onnx --profile --batch 32 --seconds {seconds} {model}'.
 """
 
 import argparse
@@ -20,6 +24,8 @@ import datetime
 import json
 import pathlib
 import platform
+import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -60,6 +66,29 @@ class Side:
         if done.returncode:
             sys.exit(f"{self.name}: {done.stderr}")
         return json.loads(done.stdout)
+
+
+class Offline:
+    """A loop without a server, which takes turns like one."""
+
+    name = "offline, 32 rows"
+
+    def __init__(self, command, model):
+        self.command, self.model, self.server = command, model, self
+
+    def load(self, *options):
+        seconds = options[options.index("--seconds") + 1]
+        line = shlex.split(self.command.format(model=self.model, seconds=seconds))
+        done = subprocess.run(["taskset", "-c", str(SERVER_CORE), *line], capture_output=True, text=True)
+        found = re.search(r"(\d+) µs", done.stdout)
+        if done.returncode or not found:
+            sys.exit(f"{self.command}: {done.stderr or 'it did not say how many µs a run took'}")
+        micros = float(found[1])
+        latency = {"p50": micros, "p99": micros}
+        return {"statuses": {"200": BATCH}, "broken": 0, "per_second": BATCH / micros * 1e6, "latency_us": latency}
+
+    def resident(self):
+        return 0.0
 
 
 def inputs_of(name, session):
@@ -174,11 +203,14 @@ def overload(name, sides, seconds):
         before = side.server.resident()
         rate = 2 * capacity["per_second"]
         report = side.load("--clients", 512, "--rate", rate, "--seconds", seconds, "--deadline-ms", deadline)
+        resident = side.server.resident()
+        after = side.load("--clients", 32, "--seconds", 3)
+        capacities = [capacity["per_second"], after["per_second"]]
         found.append({
-            "workload": name, "side": side.name, "capacity": capacity["per_second"], "deadline_ms": deadline,
-            "goodput": report["in_time_per_second"] / capacity["per_second"], "statuses": report["statuses"],
+            "workload": name, "side": side.name, "capacities": capacities, "deadline_ms": deadline,
+            "goodput": report["in_time_per_second"] / statistics.mean(capacities), "statuses": report["statuses"],
             "broken": report["broken"], "refused_p99_us": report["refused_us"].get("p99"),
-            "megabytes": side.server.resident(), "memory": side.server.resident() / before,
+            "megabytes": resident, "memory": resident / before,
         })
     return found
 
@@ -203,9 +235,9 @@ def table(found):
 
 def table_of_overload(found):
     print(f"\n{found[0]['workload']}, arrivals at twice the capacity\n")
-    head = ["server", "capacity", "goodput of it", "deadline, ms", "answers", "broken", "refused, p99 µs", "memory"]
+    head = ["server", "capacity, before and after", "goodput of it", "deadline, ms", "answers", "broken", "refused, p99 µs", "memory"]
     rows(head, ([
-        row["side"], f"{row['capacity']:.0f}", f"{row['goodput']:.2f}", f"{row['deadline_ms']:.0f}",
+        row["side"], ", ".join(f"{rate:.0f}" for rate in row["capacities"]), f"{row['goodput']:.2f}", f"{row['deadline_ms']:.0f}",
         ", ".join(f"{status}: {count}" for status, count in row["statuses"].items()), str(row["broken"]),
         "-" if row["refused_p99_us"] is None else f"{row['refused_p99_us']:.0f}", f"{row['memory']:.2f}",
     ] for row in found))
@@ -227,6 +259,7 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--sides", type=lambda text: text.split(","), help="only these servers, by their names in the table")
+    parser.add_argument("--offline", metavar="COMMAND")
     parser.add_argument("--overload", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
     asked = parser.parse_args()
@@ -241,7 +274,8 @@ def main():
                 every += found
                 continue
             for clients in map(int, asked.clients.split(",")):
-                found = closed(name, sides, clients, asked.turns, asked.seconds or 2)
+                beside = [Offline(asked.offline, name)] if asked.offline and clients >= BATCH else []
+                found = closed(name, sides + beside, clients, asked.turns, asked.seconds or 2)
                 table(found)
                 every += found
     if asked.json:
