@@ -4,7 +4,7 @@
 
 Writes crates/train/tests/data/ddp: `ddp.safetensors`, the initial weights and the data of each model, and
 `losses.json`, for 2 and 3 ranks the mean loss of the joined batch in each of 50 steps.
-crates/train/tests/ddp_values.rs starts from the same weights and data and has to find the same losses.
+crates/train/tests/all/ddp_values.rs starts from the same weights and data and has to find the same losses.
 
 A step takes 4 examples for each rank, in order, the first part for rank 0; at the end of the data the rest is
 split as evenly as it goes (`lstm`), and each rank's loss counts by its examples. `gpt` adds up two such batches for

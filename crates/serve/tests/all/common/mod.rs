@@ -1,13 +1,11 @@
 //! Models and requests for the tests.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
-
-#[path = "../support/mod.rs"]
-pub mod support;
+#![allow(unreachable_pub, reason = "they are of the tests alone")]
 
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 
+use crate::support::{accumulate, add_sub, identity, shifted};
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
@@ -15,7 +13,6 @@ use bytes::Bytes;
 use polygrad_core::Error;
 use polygrad_serve::{DATATYPES, Pool, Repository, Server, ServerOptions, Settings};
 use serde_json::Value as Json;
-use support::{accumulate, add_sub, identity, shifted};
 use tower::ServiceExt;
 
 /// All models that the tests ask, and one that cannot be loaded.

@@ -1,7 +1,6 @@
 //! Graphs as services: which requests may be joined.
 
-mod support;
-
+use crate::support::{floats, numbers};
 use polygrad_core::{DType, Result};
 use polygrad_cpu::Cpu;
 use polygrad_nn::Linear;
@@ -9,7 +8,6 @@ use polygrad_onnx::graph::Dim;
 use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
 use polygrad_serve::{Model, OnnxService};
 use polygrad_tensor::{Device, Tensor};
-use support::{floats, numbers};
 
 /// A linear layer of `x` [`first`, 3], and `then` after it.
 fn service(first: Dim, then: impl Fn(&Tensor) -> Result<Tensor>) -> OnnxService {

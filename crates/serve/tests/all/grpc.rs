@@ -1,20 +1,17 @@
 //! Inference over gRPC, through a socket.
 
-mod running;
-mod support;
-
 use std::sync::Arc;
 
+use crate::running::messages::{float, input, parameter, raw, with};
+use crate::running::proto::infer_parameter::ParameterChoice;
+use crate::running::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use crate::running::proto::{InferTensorContents, ModelInferRequest};
+use crate::running::{Running, repository};
+use crate::support::{Function, identity, spec};
 use bytes::Bytes;
 use polygrad_core::DType;
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{DATATYPES, ServerOptions, Settings, Signature};
-use running::messages::{float, input, parameter, raw, with};
-use running::proto::infer_parameter::ParameterChoice;
-use running::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use running::proto::{InferTensorContents, ModelInferRequest};
-use running::{Running, repository};
-use support::{Function, identity, spec};
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 

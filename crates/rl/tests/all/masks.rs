@@ -1,8 +1,6 @@
 //! Masks of actions: who asks for them, who passes them on, and what is told.
 
-mod common;
-
-use common::{Cards, MaskFlaw, choose, play};
+use crate::common::{Cards, MaskFlaw, choose, play};
 use polygrad_rl::{
     ActionRepeat, Env, FrameStack, NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, Rng, Space, Step,
     StepBuffers, TimeLimit, VectorEnv, Vectorized, check_env,

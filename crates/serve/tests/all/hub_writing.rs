@@ -1,5 +1,4 @@
 //! Language models that write, beside the models themselves.
-#![cfg(feature = "hub")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,11 +1,9 @@
 //! The page at `/`, tried in Chromium by a script.
 
-mod common;
-
 use std::process::Command;
 use std::sync::Arc;
 
-use common::support::{Function, accumulate, identity, shifted, signature, spec};
+use crate::support::{Function, accumulate, identity, shifted, signature, spec};
 use polygrad_core::{HostTensor, Result, Shape};
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{Model, Pool, Repository, Server, ServerOptions, Settings, Value};

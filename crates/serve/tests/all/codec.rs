@@ -1,14 +1,12 @@
 //! Requests and answers, value by value: what is read and written, and what is refused.
 
-mod common;
-
 use std::future::poll_fn;
 use std::pin::Pin;
 
+use crate::common::{Asked, binary, body, router, text};
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::http::{Request, StatusCode};
-use common::{Asked, binary, body, router, text};
 use polygrad_core::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;

@@ -1,8 +1,6 @@
 //! Bugs of MLServer's batching, by their numbers there: none of them is to be here.
 
-mod common;
-
-use common::{Asked, binary, router, router_with};
+use crate::common::{Asked, binary, router, router_with};
 use futures_util::future::join_all;
 use polygrad_serve::{ServerOptions, Settings};
 use serde_json::{Value as Json, json};

@@ -1,14 +1,12 @@
 //! What several ranks do together: one checkpoint for any number of them, moments that are spread, and errors that all of them see.
 
-#[path = "common/mortal.rs"]
-mod mortal;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::mortal;
 use polygrad_core::communicator::{Communicator, Threads};
 use polygrad_core::{ErrorKind, HostTensor, Result, Shape};
 use polygrad_data::{DataLoader, DataLoaderConfig, Dataset};

@@ -1,21 +1,18 @@
 //! Connections: their limits, their ends, and who may ask.
 
-mod running;
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::running::messages::float;
+use crate::running::proto::health::HealthCheckRequest;
+use crate::running::proto::health::health_client::HealthClient;
+use crate::running::proto::{ServerLiveRequest, ServerMetadataRequest};
+use crate::running::{Running, one_answer, post, repository, to_end};
+use crate::support::{counted, identity};
 use polygrad_core::DType;
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{Limits, Server, ServerOptions, Settings, Tokens};
-use running::messages::float;
-use running::proto::health::HealthCheckRequest;
-use running::proto::health::health_client::HealthClient;
-use running::proto::{ServerLiveRequest, ServerMetadataRequest};
-use running::{Running, one_answer, post, repository, to_end};
-use support::{counted, identity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::{Code, Request};

@@ -1,22 +1,19 @@
 //! Streams, sequences, deadlines, and what is not inference, over gRPC.
 
-mod running;
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::running::messages::{first_float, float, with};
+use crate::running::proto::health::HealthCheckRequest;
+use crate::running::proto::health::health_client::HealthClient;
+use crate::running::proto::infer_parameter::ParameterChoice;
+use crate::running::proto::*;
+use crate::running::{Running, repository};
+use crate::support::{accumulator, counted, delicate, identity};
 use futures_util::stream;
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{Pool, Repository, ServerOptions, Settings};
-use running::messages::{first_float, float, with};
-use running::proto::health::HealthCheckRequest;
-use running::proto::health::health_client::HealthClient;
-use running::proto::infer_parameter::ParameterChoice;
-use running::proto::*;
-use running::{Running, repository};
-use support::{accumulator, counted, delicate, identity};
 use tonic::{Code, Request};
 
 #[tokio::test]
@@ -93,8 +90,8 @@ async fn sequences_go_on_in_a_stream_and_between_calls() {
 const SLOW: Duration = Duration::from_millis(100);
 
 /// A model that takes [`SLOW`], one request at a time, and its repository.
-async fn slow() -> (Running, Arc<support::Counts>) {
-    let counts = Arc::<support::Counts>::default();
+async fn slow() -> (Running, Arc<crate::support::Counts>) {
+    let counts = Arc::<crate::support::Counts>::default();
     let model = counted(ElementType::F32, Arc::clone(&counts), SLOW);
     let settings = Settings {
         max_batch_size: 1,

@@ -1,20 +1,17 @@
 //! Connections by TLS.
 
-mod running;
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::running::proto::ServerLiveRequest;
+use crate::running::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
+use crate::running::{Running, one_answer, post, repository, to_end};
+use crate::support::identity;
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{Limits, ServerOptions, Settings, Tls};
-use running::proto::ServerLiveRequest;
-use running::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
-use running::{Running, one_answer, post, repository, to_end};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use support::identity;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;

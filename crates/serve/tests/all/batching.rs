@@ -1,19 +1,17 @@
 //! Each request gets its own rows, whatever it was joined with.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::support::{
+    Counts, Function, accumulator, counted, delicate, floats, identity, numbers, output, request, shifted, signature,
+    spec, whole,
+};
 use polygrad_core::{DType, Error};
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{
     InferRequest, Model, Pool, Reason, Repository, SequenceId, SequenceStep, Settings, Value, VersionState,
-};
-use support::{
-    Counts, Function, accumulator, counted, delicate, floats, identity, numbers, output, request, shifted, signature,
-    spec, whole,
 };
 
 fn repository(models: Vec<(&str, Arc<dyn Model>, Settings)>) -> Repository {

@@ -1,11 +1,9 @@
 //! The protocol over HTTP, address by address.
 
-mod common;
-
 use std::io::{Read, Write};
 
+use crate::common::{Asked, binary, body, router, router_with, text};
 use axum::http::StatusCode;
-use common::{Asked, binary, body, router, router_with, text};
 use polygrad_serve::{DATATYPES, Pool, Repository, Server, ServerOptions, Settings};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

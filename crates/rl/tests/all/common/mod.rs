@@ -1,5 +1,4 @@
 //! Environments and loops of several tests.
-#![allow(dead_code, reason = "each test uses a part")]
 
 use polygrad_rl::{Env, Rng, Space, Step, StepBuffers, VectorEnv};
 

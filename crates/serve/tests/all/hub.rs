@@ -1,5 +1,4 @@
 //! Folders as the Hub has them, beside the models themselves.
-#![cfg(feature = "hub")]
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! Groups that step while others do not: the same numbers, and errors that name who did what.
 
-mod common;
-
-use common::{Cards, Guess, MaskFlaw, Seen, choose, play};
+use crate::common::{Cards, Guess, MaskFlaw, Seen, choose, play};
 use polygrad_rl::{
     CartPole, ConnectFour, Env, NormalizeReward, Pendulum, RecordEpisodeStatistics, Rng, Space, Step, StepBuffers,
     TimeLimit, VectorEnv, Vectorized,

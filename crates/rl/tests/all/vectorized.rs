@@ -1,8 +1,6 @@
 //! Many environments at once: the same for any number of threads, and errors that name who did what.
 
-mod common;
-
-use common::Guess;
+use crate::common::Guess;
 use polygrad_rl::{
     CartPole, Env, Pendulum, RecordEpisodeStatistics, Rng, Space, Step, StepBuffers, TMaze, TimeLimit, VectorEnv,
     Vectorized, episode_rng,
@@ -10,7 +8,7 @@ use polygrad_rl::{
 
 /// Everything that is written in some steps.
 fn play<V: VectorEnv>(envs: V, seed: u64, steps: usize) -> Vec<StepBuffers> {
-    common::play(envs, seed, steps)
+    crate::common::play(envs, seed, steps)
         .into_iter()
         .map(|(buffers, _)| buffers)
         .collect()

@@ -7,7 +7,7 @@ use polygrad_rl::{
 use serde_json::Value;
 
 fn recorded() -> Value {
-    serde_json::from_str(include_str!("data/gymnasium.json")).unwrap()
+    serde_json::from_str(include_str!("../data/gymnasium.json")).unwrap()
 }
 
 fn numbers(value: &Value) -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! PPO goes on without ranks that are lost, from the last checkpoint of its run.
 
-#[path = "../../train/tests/common/mortal.rs"]
+#[path = "../../../train/tests/all/mortal.rs"]
 mod mortal;
 
 use std::cell::RefCell;

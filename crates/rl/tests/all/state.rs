@@ -1,8 +1,6 @@
 //! Saved and restored environments go on bit for bit, whatever steps them; damaged states are refused.
 
-mod common;
-
-use common::{Cards, Guess, MaskFlaw, choose, play_on};
+use crate::common::{Cards, Guess, MaskFlaw, choose, play_on};
 use polygrad_rl::{
     Acrobot, ActionRepeat, CartPole, ConnectFour, Env, FrameStack, GridWorld, MountainCar, MountainCarContinuous,
     NormalizeObservation, NormalizeReward, Pendulum, RecordEpisodeStatistics, Rng, Space, Step, StepBuffers,

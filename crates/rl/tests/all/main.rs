@@ -1,0 +1,19 @@
+//! The tests of this crate in one program: what is generic is compiled once for all of them.
+
+mod common;
+
+mod check;
+mod evaluate;
+mod groups;
+mod gymnasium;
+mod lost_ranks;
+mod masks;
+mod pictures;
+mod policies;
+mod ppo;
+mod ppo_iterations;
+mod ppo_values;
+mod ranks;
+mod state;
+mod vectorized;
+mod wrappers;

@@ -1,0 +1,23 @@
+//! The tests of this crate in one program: what is generic is compiled once for all of them.
+
+mod common;
+#[path = "../running/mod.rs"]
+mod running;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod batching;
+mod codec;
+mod grpc;
+mod grpc_calls;
+mod http;
+#[cfg(feature = "hub")]
+mod hub;
+#[cfg(feature = "hub")]
+mod hub_writing;
+mod listen;
+mod mlserver;
+mod onnx;
+mod page;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,10 @@
+//! The tests of this crate in one program: what is generic is compiled once for all of them.
+
+mod ddp_values;
+mod learner;
+mod metrics;
+mod mixed_precision;
+mod mortal;
+mod overlap;
+mod parallel;
+mod trainer;
