@@ -69,6 +69,8 @@ pub(crate) struct Service {
     pub(crate) statistics: Arc<Statistics>,
     /// How long a run takes, in nanoseconds, averaged over the last ones.
     typical: AtomicU64,
+    /// How far from that runs are, averaged likewise.
+    spread: AtomicU64,
     /// Whether somebody is about to take what waits: who asks, or the pool.
     is_called: AtomicBool,
 }
@@ -92,6 +94,7 @@ impl Service {
             queue: Mutex::default(),
             statistics,
             typical: AtomicU64::new(nanoseconds(first.unwrap_or(BRIEF))),
+            spread: AtomicU64::new(0),
             is_called: AtomicBool::new(false),
         })
     }
@@ -256,7 +259,10 @@ impl Service {
     fn take_turn(self: &Arc<Self>) {
         // What comes from here on calls again.
         self.is_called.store(false, Ordering::Release);
-        let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
+        // A run may well take longer than the average. Where many are late, all that are taken are about to be: an estimate
+        // that is too short by a little makes every second answer too late.
+        let spread = 2 * self.spread.load(Ordering::Relaxed);
+        let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed) + spread);
         let taken = self
             .queue()
             .take(self.signature(), self.max_batch_size(), time, self.settings.timeout);
