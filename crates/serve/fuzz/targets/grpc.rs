@@ -1,10 +1,12 @@
 //! Messages over gRPC. The first byte chooses the call, the rest is its message.
 #![no_main]
 
-#[path = "../../tests/common/mod.rs"]
+#[path = "../../tests/all/common/mod.rs"]
 mod common;
 #[path = "../server.rs"]
 mod server;
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 use common::{Asked, body};
 use libfuzzer_sys::fuzz_target;

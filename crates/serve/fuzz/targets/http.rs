@@ -2,10 +2,12 @@
 //! next two say how long the JSON is before the bytes of tensors.
 #![no_main]
 
-#[path = "../../tests/common/mod.rs"]
+#[path = "../../tests/all/common/mod.rs"]
 mod common;
 #[path = "../server.rs"]
 mod server;
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 use axum::http::StatusCode;
 use common::{Asked, body, text};

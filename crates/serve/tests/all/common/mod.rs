@@ -1,5 +1,5 @@
 //! Models and requests for the tests.
-#![allow(unreachable_pub, reason = "they are of the tests alone")]
+#![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
 use std::convert::Infallible;
 use std::future::poll_fn;
