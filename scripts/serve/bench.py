@@ -30,6 +30,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
 import bodies
 import models
@@ -200,17 +201,19 @@ def overload(name, sides, seconds):
         deadline = max(50.0, 4 * capacity["latency_us"]["p99"] / 1000)
         side.request = bodies.with_timeout(side.request, deadline)
         side.body.write_bytes(side.request.body)
-        before = side.server.resident()
+        megabytes = [side.server.resident()]
+        halfway = threading.Timer(seconds / 2, lambda: megabytes.append(side.server.resident()))
+        halfway.start()
         rate = 2 * capacity["per_second"]
         report = side.load("--clients", 512, "--rate", rate, "--seconds", seconds, "--deadline-ms", deadline)
-        resident = side.server.resident()
+        halfway.join()
+        megabytes.append(side.server.resident())
         after = side.load("--clients", 32, "--seconds", 3)
         capacities = [capacity["per_second"], after["per_second"]]
         found.append({
             "workload": name, "side": side.name, "capacities": capacities, "deadline_ms": deadline,
             "goodput": report["in_time_per_second"] / statistics.mean(capacities), "statuses": report["statuses"],
-            "broken": report["broken"], "refused_p99_us": report["refused_us"].get("p99"),
-            "megabytes": resident, "memory": resident / before,
+            "broken": report["broken"], "refused_p99_us": report["refused_us"].get("p99"), "megabytes": megabytes,
         })
     return found
 
@@ -235,11 +238,13 @@ def table(found):
 
 def table_of_overload(found):
     print(f"\n{found[0]['workload']}, arrivals at twice the capacity\n")
-    head = ["server", "capacity, before and after", "goodput of it", "deadline, ms", "answers", "broken", "refused, p99 µs", "memory"]
+    head = ["server", "capacity, before and after", "goodput of it", "deadline, ms", "answers", "broken", "refused, p99 µs",
+            "MB before, halfway, at the end"]
     rows(head, ([
         row["side"], ", ".join(f"{rate:.0f}" for rate in row["capacities"]), f"{row['goodput']:.2f}", f"{row['deadline_ms']:.0f}",
         ", ".join(f"{status}: {count}" for status, count in row["statuses"].items()), str(row["broken"]),
-        "-" if row["refused_p99_us"] is None else f"{row['refused_p99_us']:.0f}", f"{row['memory']:.2f}",
+        "-" if row["refused_p99_us"] is None else f"{row['refused_p99_us']:.0f}",
+        ", ".join(f"{megabytes:.1f}" for megabytes in row["megabytes"]),
     ] for row in found))
 
 
