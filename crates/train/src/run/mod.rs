@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub use claim::Run;
 pub use events::{HParam, SummaryWriter};
-pub(crate) use rows::{Columns, Mark, Rows};
+pub(crate) use rows::{Columns, Mark, Rows, Unwritten};
 pub use rows::{Row, Split};
 
 /// The file that says that a process trains in a folder.

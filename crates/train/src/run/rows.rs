@@ -216,6 +216,32 @@ impl Rows {
     }
 }
 
+/// The rows of a process that writes no file: those since its start.
+#[derive(Default)]
+pub(crate) struct Unwritten {
+    rows: Vec<Row>,
+    /// How many the run had before.
+    earlier: usize,
+}
+
+impl Unwritten {
+    pub(crate) fn push(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// Goes on from a checkpoint, be it the one to start from: rows that it does not know will come again.
+    pub(crate) fn go_back(&mut self, mark: &Mark) {
+        if self.rows.is_empty() {
+            self.earlier = mark.rows;
+        }
+        self.rows.truncate(mark.rows.saturating_sub(self.earlier));
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
 fn bad(message: String) -> Error {
     Error::new(ErrorKind::Format, message)
 }

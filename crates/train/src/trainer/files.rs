@@ -175,7 +175,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             self.row.reset_metrics();
         }
         self.restore(train, &checkpoint, &record)?;
-        self.history.retain(|row| row.step <= self.step);
+        self.history.go_back(&record.rows);
         let Some(run) = &self.config.run else {
             return Ok((record.seconds, Vec::new()));
         };

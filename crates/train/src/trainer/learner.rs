@@ -17,7 +17,7 @@ use super::files::{Files, load, unfit};
 use super::ranks::{Found, SharedRun};
 use super::recover::{FROM_CHECKPOINT, Left, left, notice, recovered};
 use super::{Control, Ended, Event, Progress, Summary};
-use crate::run::{Columns, Mark, write};
+use crate::run::{Columns, Mark, Unwritten, write};
 use crate::{Row, Split};
 
 /// Parts of a training: rows of measurements, checkpoints, and lines of the progress bar, where nothing else is asked for.
@@ -177,7 +177,7 @@ struct Training<'a, L: Learner + ?Sized> {
     training: Duration,
     loading: f64,
     learning_rate: f64,
-    history: Vec<Row>,
+    history: Unwritten,
     files: Option<Files>,
     /// The run that rank 0 keeps, where it is one of several.
     run: Option<SharedRun>,
@@ -243,7 +243,7 @@ impl TrainerConfig {
             training: Duration::ZERO,
             loading: 0.0,
             learning_rate: 0.0,
-            history: Vec::new(),
+            history: Unwritten::default(),
             files: None,
             run: None,
             stop: false,
@@ -430,7 +430,7 @@ impl<L: Learner + ?Sized> Training<'_, L> {
             Record::deserialize(&checkpoint.config).map_err(|e| unfit(run, &format!("its record is damaged ({e})")))?;
         let mut notices = self.learner.restore(&checkpoint)?;
         (self.row, self.part, self.best) = (record.row, record.part, record.best);
-        self.history.retain(|row| row.step <= self.learner.steps());
+        self.history.go_back(&record.rows);
         let Some(run) = run else {
             return Ok((record.seconds, notices));
         };
@@ -554,7 +554,7 @@ impl<L: Learner + ?Sized> Training<'_, L> {
             metrics: &self.names,
             validation: &self.config.validation,
             run: self.config.run.as_ref().map(|run| run.path()),
-            history: self.files.as_ref().map_or(&self.history, |files| files.rows()),
+            history: self.files.as_ref().map_or(self.history.rows(), Files::rows),
             figures: &self.part,
         }
     }

@@ -26,6 +26,7 @@ pub use fit::NonFiniteLoss;
 pub use learner::{Learner, Measured};
 pub use step::{Step, Tensors};
 
+use crate::run::Unwritten;
 use crate::{DataParallel, Row, Run};
 use event::Figures;
 use files::Files;
@@ -89,7 +90,7 @@ pub struct Trainer<M: Module, T> {
     loading: Duration,
     evaluation: Duration,
     examples: u64,
-    history: Vec<Row>,
+    history: Unwritten,
     files: Option<Files>,
     /// Where it is one of several.
     ranks: Option<Ranks>,
@@ -159,7 +160,7 @@ impl TrainerConfig {
             loading: Duration::ZERO,
             evaluation: Duration::ZERO,
             examples: 0,
-            history: Vec::new(),
+            history: Unwritten::default(),
             files: None,
             ranks: parallel.map(Ranks::new),
             committed: LoaderState::default(),
@@ -193,7 +194,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     pub fn history(&self) -> &[Row] {
         match &self.files {
             Some(files) => files.rows(),
-            None => &self.history,
+            None => self.history.rows(),
         }
     }
 

@@ -16,8 +16,8 @@ use polygrad_nn::{
 };
 use polygrad_tensor::{Device, Tensor, manual_seed};
 use polygrad_train::{
-    Auroc, Control, Ended, Event, F1, Metric, Perplexity, Progress, Run, RunFolder, ShardedOptimizer, Step, Summary,
-    Trainer, TrainerConfig,
+    Auroc, Control, Ended, Event, F1, Metric, Perplexity, Progress, Run, RunFolder, ShardedOptimizer, Split, Step,
+    Summary, Trainer, TrainerConfig,
 };
 use tempfile::tempdir;
 
@@ -456,13 +456,10 @@ fn those_who_are_left_go_on_without_losing_an_example() {
     }
 }
 
-/// Trains with spread moments in the folder of a run, if there is one; gives what was told, and the weights.
-fn spread(
-    group: &Arc<dyn Communicator>,
-    run: Option<&Path>,
-    copy: Option<&Path>,
-    stops_at: u64,
-) -> Result<(Ended, Vec<String>, StateDict)> {
+type Trained = (Ended, Vec<String>, StateDict, Vec<(u64, Split)>);
+
+/// Trains with spread moments in the folder of a run, if there is one; gives what was told, the weights, and which rows there are.
+fn spread(group: &Arc<dyn Communicator>, run: Option<&Path>, copy: Option<&Path>, stops_at: u64) -> Result<Trained> {
     let notices = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let (told, copied) = (std::rc::Rc::clone(&notices), copy.map(Path::to_owned));
     let mut wished = false;
@@ -486,7 +483,8 @@ fn spread(
     let mut trainer = trainer(options, group, true);
     let summary = trainer.fit(&loader(203, 16), Some(&loader(51, 16)))?;
     let notices = notices.borrow().clone();
-    Ok((summary.ended, notices, trainer.model().state_dict()?))
+    let rows = trainer.history().iter().map(|row| (row.step, row.split)).collect();
+    Ok((summary.ended, notices, trainer.model().state_dict()?, rows))
 }
 
 /// Trains with spread moments while ranks are lost: those who are left end alike, and as those would who go on from the same checkpoint.
@@ -500,8 +498,9 @@ fn check_spread(size: usize, deaths: &[(usize, usize)]) {
         assert_eq!(is_lost, error.is_some(), "{deaths:?}, rank {rank}: {error:?}");
     }
     let left: Vec<_> = found.iter().filter_map(|(found, _)| found.as_ref().ok()).collect();
-    for (ended, notices, weights) in &left {
+    for (ended, notices, weights, rows) in &left {
         assert_eq!(*ended, Ended::Done);
+        assert_eq!(rows, &left[0].3, "{deaths:?}");
         let part = "processes are left, and go on from the checkpoint of step";
         assert!(
             notices.iter().any(|notice| notice.contains(part)),
@@ -583,7 +582,7 @@ fn who_wants_to_stop_stops_though_a_rank_is_lost() {
     for at in all - 20..all {
         let found = train(&[(2, at)]);
         for (found, _) in &found[..2] {
-            let (ended, notices, _) = found.as_ref().unwrap();
+            let (ended, notices, ..) = found.as_ref().unwrap();
             assert_eq!(*ended, Ended::Stopped, "{at}");
             gone_back += notices.len();
         }
