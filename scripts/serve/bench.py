@@ -14,7 +14,8 @@ is four times the 99th percentile at 32 clients, and they tell it where the prot
 measured before and after, since machines change their speed.
 
 --offline COMMAND is a loop without a server, which runs {model} for {seconds} with 32 rows at a time on the servers' core, in turns with
-them, and says in the end how many µs a run took: 'benches/onnx/target/release/polygrad-bench-onnx --profile --batch 32 --seconds {seconds} {model}'.
+them, and says in the end how many µs a run took:
+--offline 'benches/onnx/target/release/polygrad-bench-onnx --profile --batch 32 --seconds {seconds} {model}'.
 """
 
 import argparse

@@ -259,8 +259,8 @@ impl Service {
     fn take_turn(self: &Arc<Self>) {
         // What comes from here on calls again.
         self.is_called.store(false, Ordering::Release);
-        // A run may well take longer than the average. Where many are late, all that are taken are about to be: an estimate
-        // that is too short by a little makes every second answer too late.
+        // A run may well take longer than the average. Under overload all that are taken are about to be late: a run that
+        // takes a tenth longer than was thought answers a fifth of them too late.
         let spread = 2 * self.spread.load(Ordering::Relaxed);
         let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed) + spread);
         let taken = self
