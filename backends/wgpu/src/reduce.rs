@@ -91,10 +91,7 @@ impl Form {
 
     fn reduction(self, source: &mut Source<'_>, body: &mut String, op: ReduceOp) {
         let kind = Kind::of(self.dtype);
-        let (ty, x) = match kind {
-            Kind::Bool => ("u32", "select(0u, 1u, x)"),
-            _ => (type_of(self.dtype), "x"),
-        };
+        let (ty, x) = number(self.dtype);
         let (start, expression) = identity(op, kind);
         source.share("all", ty, THREADS);
         let _ = writeln!(body, "var v: {ty} = {start};");
@@ -122,14 +119,13 @@ impl Form {
     }
 
     fn position(self, source: &mut Source<'_>, body: &mut String, op: ArgOp) {
-        let ty = type_of(self.dtype);
+        let (ty, value) = number(self.dtype);
         let sign = if op == ArgOp::Max { ">" } else { "<" };
         let (nan, compare) = match Kind::of(self.dtype) {
             Kind::Float => (
                 "let xn = f_is_nan(x);\nlet yn = f_is_nan(y);\nif (xn != yn) { return xn; }\nif (xn) { return i < j; }\n",
                 format!("x {sign} y"),
             ),
-            Kind::Bool => ("", format!("u32(x) {sign} u32(y)")),
             _ => ("", format!("x {sign} y")),
         };
         source.function(&format!(
@@ -139,7 +135,10 @@ impl Form {
         source.share("values", ty, THREADS);
         source.share("places", "u32", THREADS);
         let _ = writeln!(body, "var v: {ty};\nvar p = 0xffffffffu;");
-        self.each(body, "if (better(x, r, v, p)) { v = x; p = r; }");
+        self.each(
+            body,
+            &format!("let y = {value};\nif (better(y, r, v, p)) {{ v = y; p = r; }}"),
+        );
         self.team
             .combine(body, &["values", "places"], &["v", "p"], &["best", "place"], |a, b| {
                 format!(
@@ -152,6 +151,15 @@ impl Form {
             source.set_word(1, "2u * out + 1u", "0u"),
         ];
         let _ = writeln!(body, "_ = best;\nif (me == 0u) {{ {} }}", words.join(" "));
+    }
+}
+
+/// The type in which elements are compared and combined, and a loaded `x` as one: bools are numbers, since NVIDIA's compiler (580.159) finds
+/// the position of another one where they are compared as `bool`.
+fn number(dtype: DType) -> (&'static str, &'static str) {
+    match dtype {
+        DType::Bool => ("u32", "select(0u, 1u, x)"),
+        _ => (type_of(dtype), "x"),
     }
 }
 

@@ -48,6 +48,21 @@ fn f_is_zero(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) == 0u;
 }
 
+// Zero too.
+fn f_is_subnormal(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) < 0x00800000u;
+}
+
+// The magnitude of a subnormal number, in its units of 2^-149: what a device computes with that takes the number itself for 0.
+fn f_units(x: f32) -> f32 {
+    return f32(bitcast<u32>(x) & 0x7fffffffu);
+}
+
+// So many units of 2^-149, fewer than 2^24, rounded to whole ones.
+fn f_from_units(units: f32) -> f32 {
+    return bitcast<f32>(u32(round(units)));
+}
+
 fn f_max(a: f32, b: f32) -> f32 {
     if (f_is_nan(a)) { return a; }
     if (f_is_nan(b)) { return b; }
@@ -61,7 +76,7 @@ fn f_min(a: f32, b: f32) -> f32 {
 }
 
 fn f_relu(x: f32) -> f32 {
-    return select(0.0, x, x > 0.0 || f_is_nan(x));
+    return select(0.0, x, bitcast<i32>(x) > 0 || f_is_nan(x));
 }
 
 fn f_sign(x: f32) -> f32 {

@@ -32,11 +32,13 @@ fn p_div(a: f32, b: f32) -> f32 {
 }
 
 fn p_sqrt(x: f32) -> f32 {
-    if (f_is_nan(x)) { return x; }
-    if (x <= 0.0 || f_is_inf(x)) { return select(f_nan(), x, f_is_zero(x) || x > 0.0); }
+    if (f_is_nan(x) || f_is_zero(x)) { return x; }
+    if (bitcast<u32>(x) >= 0x80000000u) { return f_nan(); }
+    if (f_is_inf(x)) { return x; }
     var v = x;
     var s = 1.0;
     if (x < 1e-18) { v = x * 1.8446744073709552e19; s = 2.3283064365386963e-10; }
+    if (f_is_subnormal(x)) { v = f_units(x) * 2.0; s = 2.6469779601696886e-23; }
     if (x > 1e18) { v = x * 5.421010862427522e-20; s = 4294967296.0; }
     let y = opaque(sqrt(v));
     let p = opaque(y * y);
@@ -58,8 +60,9 @@ fn p_exp(x: f32) -> f32 {
     let lost = opaque(high - r) + low;
     let p = (((0.001381459 * r + 0.008368717) * r + 0.04166839) * r + 0.16666521) * r + 0.49999994;
     let y = opaque(opaque(p * (r * r) + lost) + r) + 1.0;
-    // In two steps, so that the first stays a normal number and the second rounds to a subnormal or overflows.
     let k = i32(n);
+    if (k < -125) { return f_from_units(y * pow2i(k + 149)); }
+    // In two steps, so that the first stays a normal number and the second overflows.
     let half = k >> 1u;
     return (y * pow2i(half)) * pow2i(k - half);
 }
@@ -153,7 +156,10 @@ fn p_log1p(x: f32) -> f32 {
 
 fn p_erf(x: f32) -> f32 {
     if (f_is_nan(x)) { return x; }
+    // Below, a product of the sum would be subnormal.
+    if (f_is_subnormal(x)) { return f_copysign(f_from_units(f_units(x) * 1.1283791), x); }
     let t = min(f_abs(x), 4.0);
+    if (t < 1e-30) { return x * 1.1283791; }
     if (t < 0.92) {
         let s = x * x;
         var p = 8.3167696e-5 * s - 8.130011e-4;
