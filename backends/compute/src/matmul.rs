@@ -10,7 +10,7 @@ use crate::host::one_on_host;
 use crate::movement::contiguous;
 
 /// More single calls than that, and the operands are copied into one batch.
-const MAX_CALLS: usize = 64;
+const MAX_CALLS: usize = 4;
 
 /// Of floats.
 pub(crate) fn matmul(a: &Array, b: &Array) -> Result<Array> {

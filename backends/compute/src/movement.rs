@@ -1,6 +1,6 @@
 //! Views, and what becomes of them where a view does not do.
 
-use polygrad_core::compute::Fill;
+use polygrad_core::compute::{Elementwise, ElementwiseProgram, Fill};
 use polygrad_core::{Axes, Backend, Error, Layout, Result, Scalar, Shape, SliceRange};
 use polygrad_reference::Reference;
 
@@ -16,18 +16,31 @@ pub(crate) fn contiguous(x: &Array) -> Result<Array> {
         return Array::from_host(x.context(), &x.to_host()?);
     }
     let out = Array::empty(x.context(), *x.shape(), x.dtype())?;
-    write(x, &out, out.layout)?;
+    write(&out, &[(x, out.layout)])?;
     Ok(out)
 }
 
-/// Copies a tensor into a part of another one, by programs.
-fn write(x: &Array, target: &Array, part: Layout) -> Result<()> {
-    if x.shape().numel() == 0 {
+/// Copies tensors of one shape and the target's dtype into parts of the target, by one program.
+fn write(target: &Array, parts: &[(&Array, Layout)]) -> Result<()> {
+    let (shape, dtype) = (*parts[0].0.shape(), target.dtype());
+    if shape.numel() == 0 {
         return Ok(());
     }
-    let (input, output) = (x.view()?, target.with_layout(part).view()?);
-    x.context()
-        .launch("copy", |driver| driver.copy_strided(&input, &output))
+    let (mut program, mut inputs, mut outputs) = (ElementwiseProgram::default(), Vec::new(), Vec::new());
+    for (x, part) in parts {
+        let value = program.input(dtype);
+        program.output(value);
+        inputs.push(x.view()?);
+        outputs.push(target.with_layout(*part).view()?);
+    }
+    let call = Elementwise {
+        program: &program,
+        shape,
+        inputs: &inputs,
+        scalars: &[],
+        outputs: &outputs,
+    };
+    target.context().launch("copy", |driver| driver.elementwise(&call))
 }
 
 /// Elements by strides out of raw bytes, in row-major order.
@@ -91,7 +104,7 @@ pub(crate) fn pad(x: &Array, padding: &[(usize, usize)], value: Scalar) -> Resul
     let part: Vec<_> = (x.shape().dims().iter().zip(padding))
         .map(|(&dim, &(before, _))| SliceRange::new(before, dim, 1))
         .collect();
-    write(x, &out, out.layout.slice(&part))?;
+    write(&out, &[(x, out.layout.slice(&part))])?;
     Ok(out)
 }
 
@@ -109,10 +122,21 @@ pub(crate) fn concat(xs: &[&Array], axis: usize) -> Result<Array> {
     let out = Array::empty(first.context(), Shape::new(&dims)?, first.dtype())?;
     let mut part: Vec<_> = dims.iter().map(|&dim| SliceRange::full(dim)).collect();
     let mut start = 0;
-    for x in xs {
-        part[axis] = SliceRange::new(start, x.shape()[axis], 1);
-        write(x, &out, out.layout.slice(&part))?;
-        start += x.shape()[axis];
+    // Elements of parts that are narrower than a word may share one, which a program must not write from two sides.
+    let most = match first.dtype().size() {
+        4.. => first.context().capabilities.max_elementwise_views / 2,
+        _ => 1,
+    };
+    for same in xs.chunk_by(|a, b| a.shape() == b.shape()) {
+        for some in same.chunks(most.max(1)) {
+            let mut copies = Vec::with_capacity(some.len());
+            for x in some {
+                part[axis] = SliceRange::new(start, x.shape()[axis], 1);
+                copies.push((*x, out.layout.slice(&part)));
+                start += x.shape()[axis];
+            }
+            write(&out, &copies)?;
+        }
     }
     Ok(out)
 }
@@ -124,7 +148,7 @@ pub(crate) fn copy(x: &Array) -> Result<Array> {
     }
     let out = Array::empty(x.context(), *x.shape(), x.dtype())?;
     if x.context().runs_programs(x.dtype()) {
-        write(x, &out, out.layout)?;
+        write(&out, &[(x, out.layout)])?;
     } else if x.shape().numel() > 0 {
         let (ordered, bytes) = (contiguous(x)?, x.shape().numel() * x.dtype().size());
         let (dst, src) = (out.start()?, ordered.start()?);
