@@ -28,7 +28,7 @@ const LIBRARIES: [Library; 5] = [
     Library {
         file: "libnvrtc.so.12",
         carried: &["libnvrtc.so.12", "libnvrtc-builtins.so.12.8"],
-        later: None,
+        later: Some("libnvrtc.so.13"),
     },
     Library {
         file: "libvulkan.so.1",
