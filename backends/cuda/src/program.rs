@@ -5,7 +5,7 @@ use std::fmt::Write;
 use polygrad_core::compute::{ElementwiseProgram, Step, Value};
 use polygrad_core::{DType, Error, Result};
 
-use crate::source::{Source, type_of};
+use crate::source::type_of;
 use crate::table::{self, Class};
 
 /// Elements a thread.
@@ -20,13 +20,15 @@ pub(crate) enum Access {
     Strided,
 }
 
-/// The source of a program over axes of this rank; the arguments are `n`, the extents, the strides of each strided view, the views'
+/// The kernel of a program over axes of this rank; the arguments are `n`, the extents, the strides of each strided view, the views'
 /// addresses and the scalars.
-pub(crate) fn source(program: &ElementwiseProgram, rank: usize, views: &[Access], block: u32) -> Result<String> {
-    let mut text = String::new();
+///
+/// # Errors
+/// When it has a step that there is no CUDA C for.
+pub(crate) fn text(program: &ElementwiseProgram, rank: usize, views: &[Access]) -> Result<String> {
+    let mut text = format!("#define EACH {EACH}\n");
     write(&mut text, program, rank, views).map_err(|_| Error::invalid("a program too long to be written down"))??;
-    // The dtype is not used, but gives the definitions a meaning.
-    Ok(Source::new(DType::F32, block).define("EACH", EACH).with(&text))
+    Ok(text)
 }
 
 fn write(

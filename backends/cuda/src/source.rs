@@ -1,8 +1,13 @@
 //! Sources of kernels, put together of parts, and the arguments that they are run with.
 
+use std::borrow::Cow;
 use std::fmt::Write;
+use std::hash::{Hash, Hasher};
 
+use polygrad_core::compute::ElementwiseProgram;
 use polygrad_core::{DType, Error, Result};
+
+use crate::program::{self, Access};
 
 const TYPES: &str = include_str!("kernels/types.cu");
 const MATH: &str = include_str!("kernels/math.cu");
@@ -22,39 +27,153 @@ pub(crate) const fn type_of(dtype: DType) -> &'static str {
     }
 }
 
-/// Definitions in front of a kernel.
-#[derive(Debug, Default)]
-pub(crate) struct Source(String);
+/// A file of `kernels/`, known by its name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct File {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+}
 
-impl Source {
-    /// For a dtype and blocks of so many threads.
-    pub(crate) fn new(dtype: DType, block: u32) -> Self {
-        let mut out = Self::default().define("T", type_of(dtype)).define("BLOCK", block);
-        let wide = dtype == DType::F64;
-        for (name, function) in [
-            ("EXP", if wide { "exp" } else { "expf" }),
-            ("LOGARITHM", if wide { "log" } else { "logf" }),
-            ("ROOT", if wide { "sqrt" } else { "sqrtf" }),
-            ("FMA", if wide { "fma" } else { "fmaf" }),
-        ] {
-            out = out.define(name, function);
+/// The [`File`] of this name.
+macro_rules! file {
+    ($name:literal) => {
+        $crate::source::File {
+            name: $name,
+            text: include_str!(concat!("../kernels/", $name, ".cu")),
         }
-        out
+    };
+}
+pub(crate) use file;
+
+impl PartialEq for File {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for File {}
+
+impl Hash for File {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+/// What a name stands for in a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Meaning {
+    Number(usize),
+    Text(&'static str),
+}
+
+impl From<usize> for Meaning {
+    fn from(value: usize) -> Self {
+        Self::Number(value)
+    }
+}
+
+impl From<u32> for Meaning {
+    fn from(value: u32) -> Self {
+        Self::Number(value as usize)
+    }
+}
+
+impl From<&'static str> for Meaning {
+    fn from(value: &'static str) -> Self {
+        Self::Text(value)
+    }
+}
+
+/// What comes after the definitions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Body<'a> {
+    File(File),
+    /// Over axes of this rank, with its views.
+    Program(Cow<'a, ElementwiseProgram>, usize, Vec<Access>),
+}
+
+/// What a kernel is made of, by which it is known: its text is thousands of bytes, and written for the compiler alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Source<'a> {
+    dtype: DType,
+    /// Threads of a block.
+    block: u32,
+    meanings: Vec<(&'static str, Meaning)>,
+    body: Body<'a>,
+}
+
+impl<'a> Source<'a> {
+    /// A file's kernel for a dtype and blocks of so many threads.
+    pub(crate) fn new(file: File, dtype: DType, block: u32) -> Self {
+        Self {
+            dtype,
+            block,
+            meanings: Vec::new(),
+            body: Body::File(file),
+        }
     }
 
-    pub(crate) fn define(mut self, name: &str, value: impl std::fmt::Display) -> Self {
-        // Writing to a text never fails.
-        let _ = writeln!(self.0, "#define {name} {value}");
+    /// A program over axes of this rank, each view found as `views` say.
+    pub(crate) fn of_program(program: &'a ElementwiseProgram, rank: usize, views: Vec<Access>, block: u32) -> Self {
+        Self {
+            // It is not used, but gives the definitions a meaning.
+            dtype: DType::F32,
+            block,
+            meanings: Vec::new(),
+            body: Body::Program(Cow::Borrowed(program), rank, views),
+        }
+    }
+
+    pub(crate) fn define(mut self, name: &'static str, meaning: impl Into<Meaning>) -> Self {
+        self.meanings.push((name, meaning.into()));
         self
     }
 
-    pub(crate) fn flag(self, name: &str, value: bool) -> Self {
-        self.define(name, u8::from(value))
+    pub(crate) fn flag(self, name: &'static str, value: bool) -> Self {
+        self.define(name, u32::from(value))
     }
 
-    /// The whole source.
-    pub(crate) fn with(self, kernel: &str) -> String {
-        [&self.0, TYPES, MATH, SUMS, kernel].join("\n")
+    /// The same, with what it borrows.
+    pub(crate) fn into_owned(self) -> Source<'static> {
+        let body = match self.body {
+            Body::File(file) => Body::File(file),
+            Body::Program(program, rank, views) => Body::Program(Cow::Owned(program.into_owned()), rank, views),
+        };
+        Source {
+            dtype: self.dtype,
+            block: self.block,
+            meanings: self.meanings,
+            body,
+        }
+    }
+
+    /// What the compiler gets.
+    ///
+    /// # Errors
+    /// When a program has a step that there is no CUDA C for.
+    pub(crate) fn text(&self) -> Result<String> {
+        let wide = self.dtype == DType::F64;
+        let own = [
+            ("T", Meaning::Text(type_of(self.dtype))),
+            ("BLOCK", self.block.into()),
+            ("EXP", Meaning::Text(if wide { "exp" } else { "expf" })),
+            ("LOGARITHM", Meaning::Text(if wide { "log" } else { "logf" })),
+            ("ROOT", Meaning::Text(if wide { "sqrt" } else { "sqrtf" })),
+            ("FMA", Meaning::Text(if wide { "fma" } else { "fmaf" })),
+        ];
+        let mut text = String::new();
+        for (name, meaning) in own.iter().chain(&self.meanings) {
+            // Writing to a text never fails.
+            let _ = match meaning {
+                Meaning::Number(number) => writeln!(text, "#define {name} {number}"),
+                Meaning::Text(words) => writeln!(text, "#define {name} {words}"),
+            };
+        }
+        let body = match &self.body {
+            Body::File(file) => Cow::Borrowed(file.text),
+            Body::Program(program, rank, views) => Cow::Owned(program::text(program, *rank, views)?),
+        };
+        Ok([&text, TYPES, MATH, SUMS, &body].join("\n"))
     }
 }
 

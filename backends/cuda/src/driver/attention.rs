@@ -6,9 +6,9 @@ use polygrad_core::{DType, Error, Result};
 use super::floats;
 use super::memory::Space;
 use super::queue::Queue;
-use crate::source::Args;
+use crate::source::{Args, File, file};
 
-const KERNEL: &str = include_str!("../kernels/attention.cu");
+const KERNEL: File = file!("attention");
 
 /// Bytes of a block's memory that every device has, less what else the kernel keeps.
 const SHARED: usize = 47 << 10;
@@ -46,13 +46,12 @@ pub(super) fn attention(queue: &Queue, space: &Space<'_>, call: &Attention) -> R
     };
     let heads = call.batch * call.heads;
     let source = queue
-        .source(call.dtype)
+        .source(KERNEL, call.dtype)
         .define("ROWS", tile)
         .define("KEYS", tile)
         .define("HEAD", call.head_dim)
         .define("VALUE", call.value_dim)
-        .flag("CAUSAL", call.causal)
-        .with(KERNEL);
+        .flag("CAUSAL", call.causal);
     let args = Args::default()
         .all(&[q, k, v, output])
         .all(&[call.heads, call.seq_q, call.seq_kv])

@@ -1,100 +1,255 @@
-//! Convolutions, as products of matrices whose elements are looked up where they lie.
+//! Convolutions as matrix products: kernels lay out the windows of the images, cuBLAS multiplies.
+//!
+//! For each group, `output = weight · columns`, where a column is what the window sees at one place of one image. The gradients are
+//! `weightᵀ · grad`, whose elements are added up where the windows overlap, and `grad · columnsᵀ`.
 
-use polygrad_core::compute::Conv2d;
-use polygrad_core::{DType, Error, Result};
+use polygrad_core::compute::{Batch, Conv2d, DevicePtr, DeviceView, Gemm, Transpose};
+use polygrad_core::{DType, Layout, Result, Scalar};
 
-use super::floats;
-use super::memory::Space;
+use super::memory::{Allocation, Space, shape_of};
 use super::queue::Queue;
-use super::reduce;
-use crate::source::Args;
+use super::{elementwise, floats, products};
+use crate::source::{Args, File, file};
 
-const KERNEL: &str = include_str!("../kernels/conv.cu");
+const COLUMNS: File = file!("columns");
 
 /// Which of the three tensors is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Variant {
-    Forward,
-    InputGrad,
-    WeightGrad,
+pub(super) enum Side {
+    /// By `weight · columns`.
+    Output,
+    /// Its gradient, by `weightᵀ · grad`.
+    Input,
+    /// Its gradient, by `grad · columnsᵀ`.
+    Weight,
 }
 
-/// Terms of a part of the weight's gradient, at least.
-const PART: usize = 1024;
+/// For each thread that makes the device busy, so many elements of the columns are there at a time: half a gigabyte on a large device.
+const EACH: usize = 512;
 
 /// See [`polygrad_core::compute::ComputeBackend::conv2d_forward`] and its two gradients.
-pub(super) fn conv2d(queue: &Queue, space: &Space<'_>, call: &Conv2d, variant: Variant) -> Result<()> {
+pub(super) fn conv2d(queue: &Queue, space: &Space<'_>, call: &Conv2d, side: Side) -> Result<()> {
     floats(call.dtype)?;
-    let (spans, out) = (call.spans()?, call.output_shape()?);
+    let (spans, output_shape) = (call.spans()?, call.output_shape()?);
     let input = space.span(call.input, call.dtype, spans[0])?;
     let weight = space.span(call.weight, call.dtype, spans[1])?;
     let output = space.span(call.output, call.dtype, spans[2])?;
-    let [batch, channels, height, width] = call.input_shape;
-    let [filters, _, kernel_h, kernel_w] = call.weight_shape;
-    let (params, groups, window) = (&call.params, call.params.groups, kernel_h * kernel_w);
-    let (per_in, per_out) = (channels / groups, filters / groups);
-    // Rows, columns and terms for each group.
-    let (to, [m, n, k]) = match variant {
-        Variant::Forward => (output, [per_out, batch * out[2] * out[3], per_in * window]),
-        Variant::InputGrad => (input, [per_in, batch * height * width, per_out * window]),
-        Variant::WeightGrad => (weight, [per_out, per_in * window, batch * out[2] * out[3]]),
-    };
-    if m == 0 || n == 0 || groups == 0 {
-        return Ok(());
+    let [batch, channels, ..] = call.input_shape;
+    let [_, filters, out_height, out_width] = output_shape;
+    let (rows, plane) = (
+        channels * call.weight_shape[2] * call.weight_shape[3],
+        out_height * out_width,
+    );
+    if batch * filters * rows * plane == 0 {
+        let (ptr, dims) = match side {
+            Side::Output => (call.output, output_shape),
+            Side::Input => (call.input, call.input_shape),
+            Side::Weight => (call.weight, call.weight_shape),
+        };
+        let sums = DeviceView::contiguous(ptr, call.dtype, shape_of(&dims)?);
+        return elementwise::fill(queue, space, &sums, Scalar::Float(0.0));
     }
-    // Half as many threads each way as a block is long, so that tests with small blocks take the same path.
-    let each = 4usize;
-    let side = (queue.block() as usize).isqrt().clamp(1, 16);
-    let tile = side * each;
-    let tiles = m.div_ceil(tile) as u64 * n.div_ceil(tile) as u64 * groups as u64;
-    let splits = match variant {
-        Variant::WeightGrad => {
-            let wanted = u64::from(queue.runtime.facts().busy).div_ceil(tiles);
-            usize::try_from(wanted).unwrap_or(1).min(k / PART).clamp(1, 256)
+    let facts = queue.runtime.facts();
+    let most = facts.busy as usize * facts.block as usize * EACH;
+    let run = Run {
+        queue,
+        call,
+        filters,
+        rows,
+        out: [out_height, out_width],
+        images: (most / (rows * plane)).clamp(1, batch),
+    };
+    match side {
+        Side::Output => run.forward(input, weight, output),
+        Side::Input => run.input_grad(input, weight, output),
+        Side::Weight => run.weight_grad(input, weight, output),
+    }
+}
+
+struct Run<'a> {
+    queue: &'a Queue,
+    call: &'a Conv2d,
+    filters: usize,
+    /// Of the columns, in all groups.
+    rows: usize,
+    out: [usize; 2],
+    /// How many are done at a time.
+    images: usize,
+}
+
+impl Run<'_> {
+    fn forward(&self, input: u64, weight: u64, output: u64) -> Result<()> {
+        let columns = self.scratch(self.rows, self.call.dtype)?;
+        let turned = self.scratch(self.filters, self.call.dtype)?;
+        for (first, images) in self.chunks() {
+            self.columns(images, self.image(input, first), columns.address(), false)?;
+            let to = self.at(output, first);
+            // The results of one image lie as they are made.
+            let made = if images == 1 { to } else { turned.address() };
+            let matrices = [weight, columns.address(), made];
+            self.product(Side::Output, images, matrices, self.call.dtype, 0.0)?;
+            if images > 1 {
+                self.turn(images, made, to, true)?;
+            }
         }
-        _ => 1,
-    };
-    let part = k.div_ceil(splits);
-    let source = queue
-        .source(call.dtype)
-        .define("VARIANT", variant as u32)
-        .define("TILE", tile)
-        .define("EACH", each)
-        .define("TERMS", 16)
-        .with(KERNEL);
-    let launch = |to: u64| {
-        let args = Args::default()
-            .all(&[input, weight, output, to])
-            .all(&[
-                batch, channels, height, width, filters, kernel_h, kernel_w, out[2], out[3],
-            ])
-            .all(&params.stride[..2])
-            .all(&params.padding[..2])
-            .all(&params.dilation[..2])
-            .all(&[groups, splits, part]);
-        let threads = u32::try_from(side * side).map_err(|_| Error::unsupported("too large a tile"))?;
-        queue.launch(source.clone(), tiles * splits as u64, threads, &args)
-    };
-    if splits == 1 {
-        return launch(to);
+        columns.release()?;
+        turned.release()
     }
-    // Each part's sums, which are added up.
-    let wide = if call.dtype == DType::F64 {
-        DType::F64
-    } else {
-        DType::F32
-    };
-    let count = filters * per_in * window;
-    let scratch = queue.scratch(count * splits * wide.size())?;
-    launch(scratch.address())?;
-    match wide == call.dtype {
-        true => reduce::sum_parts(queue, wide, splits, count, scratch.address(), to)?,
-        false => {
-            let sums = queue.scratch(count * wide.size())?;
-            reduce::sum_parts(queue, wide, splits, count, scratch.address(), sums.address())?;
-            super::elementwise::narrow(queue, (wide, sums.address()), (call.dtype, to), count)?;
+
+    fn input_grad(&self, input: u64, weight: u64, output: u64) -> Result<()> {
+        let wide = wide(self.call.dtype);
+        let columns = self.scratch(self.rows, wide)?;
+        let turned = self.scratch(self.filters, self.call.dtype)?;
+        for (first, images) in self.chunks() {
+            let grad = self.turned(first, images, output, &turned)?;
+            self.product(Side::Input, images, [weight, grad, columns.address()], wide, 0.0)?;
+            self.columns(images, self.image(input, first), columns.address(), true)?;
+        }
+        columns.release()?;
+        turned.release()
+    }
+
+    fn weight_grad(&self, input: u64, weight: u64, output: u64) -> Result<()> {
+        let dtype = self.call.dtype;
+        let columns = self.scratch(self.rows, dtype)?;
+        let turned = self.scratch(self.filters, dtype)?;
+        // What is added up in parts is rounded once.
+        let wide = if self.images < self.call.input_shape[0] {
+            wide(dtype)
+        } else {
+            dtype
+        };
+        let count = self.call.weight_shape.iter().product::<usize>();
+        let sums = (wide != dtype)
+            .then(|| self.queue.scratch(count * wide.size()))
+            .transpose()?;
+        let to = sums.as_ref().map_or(weight, Allocation::address);
+        for (first, images) in self.chunks() {
+            let grad = self.turned(first, images, output, &turned)?;
+            self.columns(images, self.image(input, first), columns.address(), false)?;
+            let beta = if first == 0 { 0.0 } else { 1.0 };
+            self.product(Side::Weight, images, [grad, columns.address(), to], wide, beta)?;
+        }
+        if let Some(sums) = sums {
+            elementwise::narrow(self.queue, (wide, to), (dtype, weight), count)?;
             sums.release()?;
         }
+        columns.release()?;
+        turned.release()
     }
-    scratch.release()
+
+    /// The first image of each part, and how many there are in it.
+    fn chunks(&self) -> impl Iterator<Item = (usize, usize)> {
+        let batch = self.call.input_shape[0];
+        (0..batch)
+            .step_by(self.images)
+            .map(move |first| (first, self.images.min(batch - first)))
+    }
+
+    fn plane(&self) -> usize {
+        self.out[0] * self.out[1]
+    }
+
+    /// So many rows of a column for each place of each image that is done at a time.
+    fn scratch(&self, rows: usize, dtype: DType) -> Result<Allocation> {
+        self.queue.scratch(rows * self.images * self.plane() * dtype.size())
+    }
+
+    /// The address of an image of the input.
+    fn image(&self, input: u64, image: usize) -> u64 {
+        let [_, channels, height, width] = self.call.input_shape;
+        input + (image * channels * height * width * self.call.dtype.size()) as u64
+    }
+
+    /// The address of an image of the output.
+    fn at(&self, output: u64, image: usize) -> u64 {
+        output + (image * self.filters * self.plane() * self.call.dtype.size()) as u64
+    }
+
+    /// Lays out the windows of images, or adds them up.
+    fn columns(&self, images: usize, at: u64, columns: u64, gather: bool) -> Result<()> {
+        let [_, channels, height, width] = self.call.input_shape;
+        let [_, _, kernel_h, kernel_w] = self.call.weight_shape;
+        let source = self.queue.source(COLUMNS, self.call.dtype).flag("GATHER", gather);
+        let args = Args::default()
+            .all(&[at, columns])
+            .all(&[images, channels, height, width, kernel_h, kernel_w])
+            .all(&self.out)
+            .all(&self.call.params.stride[..2])
+            .all(&self.call.params.padding[..2])
+            .all(&self.call.params.dilation[..2]);
+        let count = match gather {
+            true => images * channels * height * width,
+            false => self.rows * images * self.plane(),
+        };
+        self.queue.launch_each(source, count, &args)
+    }
+
+    /// Exchanges the first two axes: `[filters, images, places]` of products, and `[images, filters, places]` of tensors.
+    fn turn(&self, images: usize, from: u64, to: u64, back: bool) -> Result<()> {
+        let (filters, plane) = (self.filters, self.plane());
+        let shape = shape_of(&[images, filters, plane])?;
+        let dtype = self.call.dtype;
+        // Their addresses are given by hand.
+        let tensor = DeviceView::contiguous(DevicePtr::NULL, dtype, shape);
+        let strides = [plane, images * plane, 1].map(usize::cast_signed);
+        let product = DeviceView::new(DevicePtr::NULL, dtype, Layout::strided(shape, &strides, 0));
+        let (source, target) = if back { (&product, &tensor) } else { (&tensor, &product) };
+        elementwise::convert(self.queue, shape, (source, from), (target, to))
+    }
+
+    /// The output's gradient of images as a product takes it.
+    fn turned(&self, first: usize, images: usize, output: u64, scratch: &Allocation) -> Result<u64> {
+        let from = self.at(output, first);
+        if images == 1 {
+            return Ok(from);
+        }
+        self.turn(images, from, scratch.address(), false)?;
+        Ok(scratch.address())
+    }
+
+    /// A product for each group, of matrices at these addresses.
+    fn product(&self, side: Side, images: usize, matrices: [u64; 3], dtype_c: DType, beta: f64) -> Result<()> {
+        let groups = self.call.params.groups;
+        let (filters, rows) = (self.filters / groups, self.rows / groups);
+        let (no, yes, places) = (Transpose::No, Transpose::Yes, images * self.plane());
+        // The weight lies by rows of the columns, all else by places.
+        let ((trans_a, trans_b), [m, n, k], widths) = match side {
+            Side::Output => ((no, no), [filters, places, rows], [rows, places, places]),
+            Side::Input => ((yes, no), [rows, places, filters], [rows, places, places]),
+            Side::Weight => ((no, yes), [filters, rows, places], [places, places, rows]),
+        };
+        let call = Gemm {
+            dtype: self.call.dtype,
+            dtype_c,
+            trans_a,
+            trans_b,
+            m,
+            n,
+            k,
+            alpha: 1.0,
+            beta,
+            a: DevicePtr::NULL,
+            lda: widths[0],
+            b: DevicePtr::NULL,
+            ldb: widths[1],
+            c: DevicePtr::NULL,
+            ldc: widths[2],
+        };
+        let batch = Batch {
+            count: groups,
+            stride_a: m * k,
+            stride_b: k * n,
+            stride_c: m * n,
+        };
+        products::multiply(self.queue, &call, &batch, matrices)
+    }
+}
+
+/// In what sums of a dtype are kept.
+fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    }
 }

@@ -6,7 +6,7 @@ use polygrad_core::{DType, Element, Error, Result, Scalar, Shape, dispatch_dtype
 use super::memory::{Space, shape_of};
 use super::queue::Queue;
 use crate::program::{self, Access};
-use crate::source::Args;
+use crate::source::{Args, Source};
 use crate::strides::Axes;
 
 /// Inputs and outputs of a program: as many as leave room for their strides among a kernel's arguments.
@@ -87,7 +87,7 @@ pub(super) fn at(queue: &Queue, call: &Elementwise<'_>, addresses: &[u64]) -> Re
     for (&scalar, &dtype) in call.scalars.iter().zip(call.program.scalars()) {
         args = args.push(bits(scalar, dtype));
     }
-    let source = program::source(call.program, axes.rank(), &access, queue.block())?;
+    let source = Source::of_program(call.program, axes.rank(), access, queue.block());
     let blocks = (count as u64).div_ceil(u64::from(queue.block() * program::EACH));
     queue.launch(source, blocks, queue.block(), &args)
 }

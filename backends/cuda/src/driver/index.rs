@@ -6,10 +6,10 @@ use polygrad_core::{DType, Error, Layout, Result};
 use super::elementwise;
 use super::memory::Space;
 use super::queue::Queue;
-use crate::source::Args;
+use crate::source::{Args, File, file};
 use crate::strides::Axes;
 
-const KERNEL: &str = include_str!("../kernels/index.cu");
+const KERNEL: File = file!("index");
 
 /// Whether an index fits the tensor that it names elements of.
 fn check(data: &DeviceView, axis: usize, index: &DeviceView) -> Result<()> {
@@ -48,10 +48,9 @@ impl Run<'_> {
         let axes = Axes::new(shape, &[&still, others[0], others[1]]);
         let source = self
             .queue
-            .source(self.data.0.dtype)
+            .source(KERNEL, self.data.0.dtype)
             .define("MODE", self.mode)
-            .define("RANK", axes.rank())
-            .with(KERNEL);
+            .define("RANK", axes.rank());
         let args = Args::default()
             .all(&[
                 self.data.1,

@@ -5,12 +5,12 @@ use polygrad_core::{ArgOp, DType, Error, Layout, Result};
 
 use super::memory::Space;
 use super::queue::Queue;
-use crate::source::Args;
+use crate::source::{Args, File, file};
 use crate::strides::Axes;
 
-const ARG_REDUCE: &str = include_str!("../kernels/arg_reduce.cu");
-const CUMSUM: &str = include_str!("../kernels/cumsum.cu");
-const SORT: &str = include_str!("../kernels/sort.cu");
+const ARG_REDUCE: File = file!("arg_reduce");
+const CUMSUM: File = file!("cumsum");
+const SORT: File = file!("sort");
 
 /// A view seen as lines along an axis.
 struct Lines {
@@ -67,10 +67,9 @@ pub(super) fn arg_reduce(queue: &Queue, space: &Space<'_>, call: &ArgReduce) -> 
         return Err(Error::invalid(format!("{} over no elements", call.op.name())));
     }
     let source = queue
-        .source(call.input.dtype)
+        .source(ARG_REDUCE, call.input.dtype)
         .flag("LARGEST", call.op == ArgOp::Max)
-        .define("KEPT", lines.kept.rank())
-        .with(ARG_REDUCE);
+        .define("KEPT", lines.kept.rank());
     let args = Args::default()
         .push(input)
         .push(output)
@@ -94,7 +93,7 @@ pub(super) fn cumsum(queue: &Queue, space: &Space<'_>, call: &CumSum) -> Result<
     if lines.is_empty() {
         return Ok(());
     }
-    let source = queue.source(dtype).define("KEPT", lines.kept.rank()).with(CUMSUM);
+    let source = queue.source(CUMSUM, dtype).define("KEPT", lines.kept.rank());
     let args = Args::default()
         .push(input)
         .push(output)
@@ -119,11 +118,10 @@ pub(super) fn sort(queue: &Queue, space: &Space<'_>, call: &Sort) -> Result<()> 
     let scratch = queue.scratch(slots.checked_mul(8).ok_or_else(too_large)?)?;
     let step = |step: u32, threads: usize, size: usize, distance: usize| {
         let source = queue
-            .source(dtype)
+            .source(SORT, dtype)
             .define("STEP", step)
             .flag("DESCENDING", call.descending)
-            .define("KEPT", lines.kept.rank())
-            .with(SORT);
+            .define("KEPT", lines.kept.rank());
         let args = Args::default()
             .all(&[input, scratch.address(), values, positions])
             .all(&[lines.count, lines.len, padded, size, distance]);

@@ -7,6 +7,7 @@ use polygrad_core::compute::{AddressSpace, DevicePtr, DeviceView};
 use polygrad_core::{DType, Error, Result, Shape};
 
 use crate::runtime::{Function, Runtime};
+use crate::source::Source;
 
 /// Memory is given in multiples of this.
 const UNIT: usize = 256;
@@ -65,7 +66,7 @@ pub(super) fn shape_of(dims: &[usize]) -> Result<Shape> {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     space: Mutex<AddressSpace<Allocation>>,
-    functions: Mutex<HashMap<String, Function>>,
+    functions: Mutex<HashMap<Source<'static>, Function>>,
 }
 
 impl Tables {
@@ -75,13 +76,15 @@ impl Tables {
     }
 
     /// The kernel of a source, compiled if it is the first time.
-    pub(super) fn function(&self, runtime: &dyn Runtime, source: String) -> Result<Function> {
+    pub(super) fn function(&self, runtime: &dyn Runtime, source: Source<'_>) -> Result<Function> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&function) = functions.get(&source) {
+        // As one of sources that borrow, too.
+        let known: &HashMap<Source<'_>, Function> = &functions;
+        if let Some(&function) = known.get(&source) {
             return Ok(function);
         }
-        let function = runtime.compile(&source)?;
-        functions.insert(source, function);
+        let function = runtime.compile(&source.text()?)?;
+        functions.insert(source.into_owned(), function);
         Ok(function)
     }
 }

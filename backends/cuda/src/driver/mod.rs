@@ -243,17 +243,17 @@ impl ComputeBackend for CudaDriver {
     }
 
     fn conv2d_forward(&self, call: &Conv2d) -> Result<()> {
-        let run = |queue: &Queue, space: &mut Space<'_>| conv::conv2d(queue, space, call, conv::Variant::Forward);
+        let run = |queue: &Queue, space: &mut Space<'_>| conv::conv2d(queue, space, call, conv::Side::Output);
         self.call("conv2d_forward", run)
     }
 
     fn conv2d_input_grad(&self, call: &Conv2d) -> Result<()> {
-        let run = |queue: &Queue, space: &mut Space<'_>| conv::conv2d(queue, space, call, conv::Variant::InputGrad);
+        let run = |queue: &Queue, space: &mut Space<'_>| conv::conv2d(queue, space, call, conv::Side::Input);
         self.call("conv2d_input_grad", run)
     }
 
     fn conv2d_weight_grad(&self, call: &Conv2d) -> Result<()> {
-        let run = |queue: &Queue, space: &mut Space<'_>| conv::conv2d(queue, space, call, conv::Variant::WeightGrad);
+        let run = |queue: &Queue, space: &mut Space<'_>| conv::conv2d(queue, space, call, conv::Side::Weight);
         self.call("conv2d_weight_grad", run)
     }
 

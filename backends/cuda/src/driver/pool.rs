@@ -6,9 +6,9 @@ use polygrad_core::{DType, Error, Result};
 use super::floats;
 use super::memory::{Space, shape_of};
 use super::queue::Queue;
-use crate::source::Args;
+use crate::source::{Args, File, file};
 
-const KERNEL: &str = include_str!("../kernels/pool.cu");
+const KERNEL: File = file!("pool");
 
 /// See [`polygrad_core::compute::ComputeBackend::max_pool2d`] and [`polygrad_core::compute::ComputeBackend::avg_pool2d`].
 pub(super) fn pool2d(queue: &Queue, space: &Space<'_>, call: &Pool2d, largest: bool) -> Result<()> {
@@ -47,7 +47,7 @@ pub(super) fn pool2d(queue: &Queue, space: &Space<'_>, call: &Pool2d, largest: b
                 .with_hint("use less padding or dilation"));
         }
     }
-    let source = queue.source(call.dtype).flag("LARGEST", largest).with(KERNEL);
+    let source = queue.source(KERNEL, call.dtype).flag("LARGEST", largest);
     let pair = |values: [usize; 3]| [values[0], values[1]];
     let args = Args::default()
         .all(&[input, output, positions])

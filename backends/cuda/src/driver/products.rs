@@ -20,6 +20,11 @@ pub(super) fn gemm(queue: &Queue, space: &Space<'_>, call: &Gemm, batch: &Batch)
     if call.k == 0 {
         return scale(queue, space, call, batch);
     }
+    multiply(queue, call, batch, [a, b, c])
+}
+
+/// Products of matrices at these addresses, with rows, columns and terms.
+pub(super) fn multiply(queue: &Queue, call: &Gemm, batch: &Batch, [a, b, c]: [u64; 3]) -> Result<()> {
     let narrow = |what: &str, value: usize| {
         i32::try_from(value).map_err(|_| {
             Error::unsupported(format!("{what} of {value} in a product; cuBLAS counts up to 2^31"))

@@ -7,7 +7,7 @@ use polygrad_core::{DType, Error, Result};
 use super::memory::{Allocation, Space, Tables};
 use super::reports::{Reports, told};
 use crate::runtime::{Readback, Runtime};
-use crate::source::{Args, Source};
+use crate::source::{Args, File, Source};
 
 /// See the module.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ impl Queue {
         self.runtime.facts().block
     }
 
-    pub(super) fn source(&self, dtype: DType) -> Source {
-        Source::new(dtype, self.block())
+    pub(super) fn source(&self, file: File, dtype: DType) -> Source<'static> {
+        Source::new(file, dtype, self.block())
     }
 
     /// Runs a kernel.
-    pub(super) fn launch(&self, source: String, blocks: u64, threads: u32, args: &Args) -> Result<()> {
+    pub(super) fn launch(&self, source: Source<'_>, blocks: u64, threads: u32, args: &Args) -> Result<()> {
         if blocks == 0 {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl Queue {
     }
 
     /// Runs a kernel with a thread for each of so many elements.
-    pub(super) fn launch_each(&self, source: String, count: usize, args: &Args) -> Result<()> {
+    pub(super) fn launch_each(&self, source: Source<'_>, count: usize, args: &Args) -> Result<()> {
         self.launch(
             source,
             (count as u64).div_ceil(u64::from(self.block())),

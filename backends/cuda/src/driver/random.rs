@@ -5,9 +5,9 @@ use polygrad_core::{DType, Distribution, Result, random_host};
 
 use super::memory::{Space, shape_of};
 use super::queue::Queue;
-use crate::source::Args;
+use crate::source::{Args, File, file};
 
-const KERNEL: &str = include_str!("../kernels/random.cu");
+const KERNEL: File = file!("random");
 
 /// See [`polygrad_core::compute::ComputeBackend::random`].
 pub(super) fn random(queue: &Queue, space: &Space<'_>, call: &Random) -> Result<()> {
@@ -19,7 +19,7 @@ pub(super) fn random(queue: &Queue, space: &Space<'_>, call: &Random) -> Result<
     let host =
         matches!(call.distribution, Distribution::Normal { .. }) || matches!(call.dtype, DType::F16 | DType::BF16);
     let drawn = match (host, call.distribution) {
-        (false, Distribution::Uniform { low, high }) => Some((0, low, high, 0, 0)),
+        (false, Distribution::Uniform { low, high }) => Some((0u32, low, high, 0, 0)),
         (false, Distribution::Bernoulli { p }) => Some((1, p, 0.0, 0, 0)),
         (false, Distribution::Integers { low, high }) => Some((2, 0.0, 0.0, low, high.wrapping_sub(low))),
         _ => None,
@@ -31,10 +31,9 @@ pub(super) fn random(queue: &Queue, space: &Space<'_>, call: &Random) -> Result<
     // The parameters are checked where the host draws.
     random_host(shape_of(&[0])?, call.distribution, call.dtype, call.key)?;
     let source = queue
-        .source(call.dtype)
+        .source(KERNEL, call.dtype)
         .define("KIND", kind)
-        .flag("BOUNDED", kind == 0 && call.dtype.is_float())
-        .with(KERNEL);
+        .flag("BOUNDED", kind == 0 && call.dtype.is_float());
     let args = Args::default()
         .push(output)
         .push(call.len)

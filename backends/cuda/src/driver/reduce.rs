@@ -5,10 +5,10 @@ use polygrad_core::{Axes as Over, DType, Error, ReduceOp, Result};
 
 use super::memory::{Space, shape_of};
 use super::queue::Queue;
-use crate::source::Args;
+use crate::source::{Args, File, file};
 use crate::strides::Axes;
 
-const KERNEL: &str = include_str!("../kernels/reduce.cu");
+const KERNEL: File = file!("reduce");
 
 /// From so many results on, each is one thread's.
 const COLUMNS: usize = 4096;
@@ -64,20 +64,6 @@ pub(super) fn reduce_axes(queue: &Queue, space: &Space<'_>, call: &ReduceAxes) -
         len,
     };
     run.all(input, output, &part(false), &part(true))
-}
-
-/// Sums over the first axis of contiguous `[len, outputs]` at an address: for sums that were made in parts.
-pub(super) fn sum_parts(queue: &Queue, dtype: DType, len: usize, outputs: usize, from: u64, to: u64) -> Result<()> {
-    let run = Run {
-        queue,
-        op: ReduceOp::Sum,
-        dtype,
-        outputs,
-        len,
-    };
-    let kept = Axes::new(&[outputs], &[&[1]]);
-    let gone = Axes::new(&[len], &[&[outputs.cast_signed()]]);
-    run.all(from, to, &kept, &gone)
 }
 
 struct Run<'a> {
@@ -147,20 +133,20 @@ impl Run<'_> {
     }
 
     fn pass(&self, pass: &Pass, kept: &Axes, gone: &Axes, column: bool) -> Result<()> {
-        let (op, start) = match self.op {
-            ReduceOp::Sum => (0, "0".to_owned()),
-            ReduceOp::Mean => (1, "0".to_owned()),
-            ReduceOp::Prod => (2, "1".to_owned()),
+        let (op, start): (u32, &'static str) = match self.op {
+            ReduceOp::Sum => (0, "0"),
+            ReduceOp::Mean => (1, "0"),
+            ReduceOp::Prod => (2, "1"),
             ReduceOp::Max => (3, extreme(self.dtype, false)),
             ReduceOp::Min => (4, extreme(self.dtype, true)),
-            ReduceOp::Any => (5, "false".to_owned()),
-            ReduceOp::All => (6, "true".to_owned()),
+            ReduceOp::Any => (5, "false"),
+            ReduceOp::All => (6, "true"),
             _ => return Err(Error::unsupported("the CUDA driver does not know this reduction")),
         };
         let float = self.dtype.is_float();
         let source = self
             .queue
-            .source(self.dtype)
+            .source(KERNEL, self.dtype)
             .define("OP", op)
             .define("START", start)
             .define(
@@ -171,8 +157,7 @@ impl Run<'_> {
             .flag("FROM", pass.from)
             .flag("TO", pass.to)
             .define("KEPT", kept.rank())
-            .define("GONE", gone.rank())
-            .with(KERNEL);
+            .define("GONE", gone.rank());
         let chunk = pass.len.div_ceil(pass.chunks);
         let args = Args::default()
             .push(pass.input)
@@ -197,8 +182,8 @@ impl Run<'_> {
 }
 
 /// What every number of a dtype is at least, or at most.
-fn extreme(dtype: DType, largest: bool) -> String {
-    let text = match (dtype, largest) {
+fn extreme(dtype: DType, largest: bool) -> &'static str {
+    match (dtype, largest) {
         (DType::Bool, true) => "true",
         (DType::Bool, false) => "false",
         (DType::U8, true) => "255",
@@ -209,6 +194,5 @@ fn extreme(dtype: DType, largest: bool) -> String {
         (DType::I64, false) => "(-9223372036854775807ll - 1)",
         (_, true) => "INFINITE_F32",
         (_, false) => "(-INFINITE_F32)",
-    };
-    text.to_owned()
+    }
 }

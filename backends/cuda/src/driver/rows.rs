@@ -6,11 +6,11 @@ use polygrad_core::{DType, Error, Result};
 use super::floats;
 use super::memory::Space;
 use super::queue::Queue;
-use crate::source::{Args, Source};
+use crate::source::{Args, File, Source, file};
 
-const SOFTMAX: &str = include_str!("../kernels/softmax.cu");
-const LAYER_NORM: &str = include_str!("../kernels/layer_norm.cu");
-const CROSS_ENTROPY: &str = include_str!("../kernels/cross_entropy.cu");
+const SOFTMAX: File = file!("softmax");
+const LAYER_NORM: File = file!("layer_norm");
+const CROSS_ENTROPY: File = file!("cross_entropy");
 
 /// Threads for a row: no more than it has elements, but a warp at least.
 fn threads(queue: &Queue, columns: usize) -> u32 {
@@ -32,10 +32,9 @@ pub(super) fn softmax(queue: &Queue, space: &Space<'_>, call: &Softmax, backward
         return Ok(());
     }
     let block = threads(queue, call.columns);
-    let source = Source::new(call.dtype, block)
+    let source = Source::new(SOFTMAX, call.dtype, block)
         .flag("BACKWARD", backward)
-        .flag("LOG", call.log)
-        .with(SOFTMAX);
+        .flag("LOG", call.log);
     let args = Args::default().all(&[input, saved, output]).all(&dims);
     queue.launch(source, call.rows as u64, block, &args)
 }
@@ -58,7 +57,7 @@ pub(super) fn layer_norm(queue: &Queue, space: &Space<'_>, call: &LayerNorm) -> 
         row(call.rstd, &[call.rows])?,
     ];
     let block = threads(queue, call.columns);
-    let source = Source::new(call.dtype, block).with(LAYER_NORM);
+    let source = Source::new(LAYER_NORM, call.dtype, block);
     let args = Args::default().all(&addresses).all(&dims).push(call.eps);
     queue.launch(source, call.rows as u64, block, &args)
 }
@@ -86,9 +85,7 @@ pub(super) fn cross_entropy(queue: &Queue, space: &Space<'_>, call: &CrossEntrop
     } else {
         threads(queue, columns)
     };
-    let source = Source::new(call.dtype, block)
-        .flag("BACKWARD", backward)
-        .with(CROSS_ENTROPY);
+    let source = Source::new(CROSS_ENTROPY, call.dtype, block).flag("BACKWARD", backward);
     let smoothing = call.params.label_smoothing;
     let args = Args::default()
         .all(&addresses[..2])

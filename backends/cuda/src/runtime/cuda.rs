@@ -12,7 +12,7 @@ use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use polygrad_core::{DType, Error, ErrorKind, Result};
 
 use super::errors::{blas_failed, failed};
-use super::handles::{Executable, Staging, is_pinned};
+use super::handles::{Executable, Pinned, is_pinned};
 use super::{Facts, Function, Product, Readback, Runtime, libraries, nvrtc};
 
 /// Threads of a block.
@@ -27,6 +27,8 @@ pub(crate) struct Cuda {
     device: Device,
     stream: Arc<CudaStream>,
     blas: Mutex<Blas>,
+    /// What reads are copied to.
+    pinned: Arc<Pinned>,
     capturing: AtomicBool,
 }
 
@@ -52,6 +54,20 @@ struct Blas(blas_sys::cublasHandle_t);
 // SAFETY: a handle may be used on any thread, by one at a time, for which the lock around it answers.
 unsafe impl Send for Blas {}
 
+/// Freed memory stays with the process: without this, each time that the host waits for the device, all of it goes back to the driver.
+fn keep_freed_memory(context: &CudaContext) -> Result<()> {
+    let mut pool = std::ptr::null_mut();
+    let mut all = u64::MAX;
+    let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the pool is the device's own, which is there as long as the device; the attribute is a number of 64 bits, which is copied.
+    unsafe {
+        sys::cuDeviceGetDefaultMemPool(&raw mut pool, context.cu_device())
+            .result()
+            .and_then(|()| sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut all).cast()).result())
+    }
+    .map_err(failed)
+}
+
 impl Cuda {
     /// Opens the device of this index.
     ///
@@ -69,6 +85,7 @@ impl Cuda {
             return Err(Error::new(ErrorKind::BackendUnavailable, message)
                 .with_hint("update NVIDIA's driver; on virtual GPUs ask for one with memory pools"));
         }
+        keep_freed_memory(&context)?;
         let facts = Facts {
             name: context.name().map_err(failed)?,
             block: BLOCK,
@@ -82,9 +99,16 @@ impl Cuda {
         };
         let stream = device.context.new_stream().map_err(failed)?;
         let blas = Blas(blas::create_handle().map_err(blas_failed)?);
+        // What is summed in parts is rounded once, at the end.
+        let exact = blas_sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
         // SAFETY: both were created above; CUDA's two names of a stream are one thing.
         unsafe { blas::set_stream(blas.0, stream.cu_stream().cast()) }.map_err(blas_failed)?;
+        // SAFETY: as above.
+        unsafe { blas_sys::cublasSetMathMode(blas.0, exact) }
+            .result()
+            .map_err(blas_failed)?;
         Ok(Self {
+            pinned: Pinned::new(&device.context),
             device,
             stream,
             blas: Mutex::new(blas),
@@ -165,10 +189,8 @@ impl Runtime for Cuda {
     fn read(&self, address: u64, bytes: usize) -> Result<Box<dyn Readback>> {
         self.not_recorded("a copy to the host")?;
         let stream = self.bind()?;
-        let staging = Staging::new(&self.device.context, bytes)?;
-        // SAFETY: callers answer for the address; `staging` keeps its memory until the copy is done.
-        unsafe { staging.fill(address, stream) }?;
-        Ok(Box::new(staging))
+        // SAFETY: callers answer for the address; the context was bound, and the stream is one of it.
+        unsafe { self.pinned.read(address, bytes, stream) }
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
