@@ -17,7 +17,8 @@ use comm::{Call, Comm, Fault, Id, Stage};
 
 /// A rank of a group over NVIDIA's NCCL, each rank on a device of its own. The feature is `nccl`; the library is loaded at run time.
 ///
-/// **No GPU has run it yet**: it compiles, and a machine with GPUs holds it to the suite (`cargo xtask gpu-bundle`, part `nccl`).
+/// **Several GPUs have not run it yet**: one rank on one GPU passes the suite, and a machine with more holds two to it
+/// (`cargo xtask gpu-bundle`, part `nccl`).
 ///
 /// - Values are in host memory and go through memory of the device, which stays taken for the largest of them.
 /// - Sums are NCCL's own. Since its minimum and maximum may lose NaN, those of floats are made here, from the values of all ranks.

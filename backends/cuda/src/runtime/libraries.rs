@@ -19,7 +19,7 @@ const LIBRARIES: [Library; 3] = [
     },
     Library {
         name: "libcublas",
-        fix: "install the CUDA toolkit 12, or the Python package nvidia-cublas-cu12, and put its lib folder on LD_LIBRARY_PATH",
+        fix: "install the CUDA toolkit 12 or 13, or the Python package nvidia-cublas-cu12, and put its lib folder on LD_LIBRARY_PATH",
         present: cublas::sys::is_culib_present,
     },
     NVRTC,
@@ -27,7 +27,7 @@ const LIBRARIES: [Library; 3] = [
 
 const NVRTC: Library = Library {
     name: "libnvrtc",
-    fix: "install the CUDA toolkit 12, or the Python package nvidia-cuda-nvrtc-cu12, and put its lib folder on LD_LIBRARY_PATH",
+    fix: "install the CUDA toolkit 12 or 13, or the Python package nvidia-cuda-nvrtc-cu12, and put its lib folder on LD_LIBRARY_PATH",
     present: nvrtc::sys::is_culib_present,
 };
 
