@@ -40,7 +40,7 @@ pub(super) fn conv2d(queue: &Queue, space: &Space<'_>, call: &Conv2d, side: Side
         channels * call.weight_shape[2] * call.weight_shape[3],
         out_height * out_width,
     );
-    if batch * filters * rows * plane == 0 {
+    if [batch, filters, rows, plane].contains(&0) {
         let (ptr, dims) = match side {
             Side::Output => (call.output, output_shape),
             Side::Input => (call.input, call.input_shape),
