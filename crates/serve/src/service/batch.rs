@@ -127,12 +127,8 @@ impl Service {
         answers.collect()
     }
 
-    /// Averages as in RFC 6298, section 2.
     fn took(&self, time: Duration) {
         let (time, typical) = (nanoseconds(time), self.typical.load(Ordering::Relaxed));
-        let spread = self.spread.load(Ordering::Relaxed);
-        let spread = spread - spread / 4 + typical.abs_diff(time) / 4;
-        self.spread.store(spread, Ordering::Relaxed);
         self.typical.store(typical - typical / 8 + time / 8, Ordering::Relaxed);
     }
 }

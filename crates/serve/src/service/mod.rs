@@ -69,8 +69,6 @@ pub(crate) struct Service {
     pub(crate) statistics: Arc<Statistics>,
     /// How long a run takes, in nanoseconds, averaged over the last ones.
     typical: AtomicU64,
-    /// How far from that runs are, averaged likewise.
-    spread: AtomicU64,
     /// Whether somebody is about to take what waits: who asks, or the pool.
     is_called: AtomicBool,
 }
@@ -94,7 +92,6 @@ impl Service {
             queue: Mutex::default(),
             statistics,
             typical: AtomicU64::new(nanoseconds(first.unwrap_or(BRIEF))),
-            spread: AtomicU64::new(0),
             is_called: AtomicBool::new(false),
         })
     }
@@ -259,10 +256,7 @@ impl Service {
     fn take_turn(self: &Arc<Self>) {
         // What comes from here on calls again.
         self.is_called.store(false, Ordering::Release);
-        // A run may well take longer than the average. Under overload all that are taken are about to be late: a run that
-        // takes a tenth longer than was thought answers a fifth of them too late.
-        let spread = 2 * self.spread.load(Ordering::Relaxed);
-        let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed) + spread);
+        let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
         let taken = self
             .queue()
             .take(self.signature(), self.max_batch_size(), time, self.settings.timeout);

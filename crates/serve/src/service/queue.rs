@@ -25,6 +25,9 @@ pub(super) struct Job {
 pub(super) struct Queue {
     /// In boxes, since a job is moved from hand to hand.
     jobs: VecDeque<Box<Job>>,
+    /// Some were late, and more wait than are computed at once. Not all can be answered then, and whoever is answered at the last moment may
+    /// well be too late, since runs and sending take their time: so the others are.
+    is_overloaded: bool,
     pub(super) sequences: Sequences,
 }
 
@@ -92,7 +95,6 @@ impl Queue {
         patience: Option<Duration>,
     ) -> Taken {
         let now = Instant::now();
-        let end = now + time;
         let mut taken = Taken {
             jobs: Vec::new(),
             dropped: Vec::new(),
@@ -102,8 +104,12 @@ impl Queue {
         let mut i = 0;
         while i < self.jobs.len() {
             let job = &self.jobs[i];
-            // What would be answered too late makes room for others. Where there are none it is tried: the time is a guess.
-            let latest = if i + 1 < self.jobs.len() { end } else { now };
+            // What would be answered too late makes room for others. The last one is tried: the time is a guess.
+            let latest = match self.jobs.len() - i {
+                1 => now,
+                rest if self.is_overloaded && rest > max_rows => now + 2 * time,
+                _ => now + time,
+            };
             let is_late = match job.deadline {
                 Some(deadline) => deadline < latest,
                 None => patience.is_some_and(|patience| now - job.since > patience),
@@ -147,6 +153,9 @@ impl Queue {
                 Err(failure) => taken.dropped.push((job, Some(failure))),
             }
         }
+        let is_late = |(_, failure): &(_, Option<Failure>)| failure.as_ref().is_some_and(|f| f.reason == Reason::Late);
+        self.is_overloaded |= taken.dropped.iter().any(is_late);
+        self.is_overloaded &= self.jobs.len() > max_rows;
         taken.leaves_more = self.is_ready();
         taken
     }
