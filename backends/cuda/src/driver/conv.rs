@@ -24,7 +24,7 @@ pub(super) enum Side {
     Weight,
 }
 
-/// For each thread that makes the device busy, so many elements of the columns are there at a time: half a gigabyte on a large device.
+/// Elements of the columns that are laid out at a time, for each thread that makes the device busy: half a gigabyte on a large device.
 const EACH: usize = 512;
 
 /// See [`polygrad_core::compute::ComputeBackend::conv2d_forward`] and its two gradients.

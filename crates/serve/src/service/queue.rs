@@ -25,8 +25,8 @@ pub(super) struct Job {
 pub(super) struct Queue {
     /// In boxes, since a job is moved from hand to hand.
     jobs: VecDeque<Box<Job>>,
-    /// Some were late, and more wait than are computed at once. Not all can be answered then, and whoever is answered at the last moment may
-    /// well be too late, since runs and sending take their time: so the others are.
+    /// Requests were late while more waited than are computed at once: not all can be answered. Those with little time left are let go for
+    /// others then, since a run that takes a little longer than usual would make them late.
     is_overloaded: bool,
     pub(super) sequences: Sequences,
 }
