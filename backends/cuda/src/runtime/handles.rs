@@ -22,9 +22,9 @@ pub(super) fn is_pinned(bytes: &[u8]) -> bool {
     asked.result().is_ok() && kind != 0
 }
 
-/// The smallest block of pinned memory, in bytes; all are powers of two.
+/// The smallest block of pinned memory, in bytes.
 const SMALLEST: usize = 4096;
-/// The largest that is kept.
+/// The largest that is kept; up to it, blocks are powers of two.
 const LARGEST: usize = 1 << 20;
 /// How many are kept.
 const KEPT: usize = 16;
@@ -94,7 +94,10 @@ impl Pinned {
 
     /// A block of at least so many bytes.
     fn take(&self, bytes: usize) -> Result<Block> {
-        let bytes = bytes.max(SMALLEST).checked_next_power_of_two().unwrap_or(bytes);
+        let bytes = match bytes {
+            ..=LARGEST => bytes.next_power_of_two().max(SMALLEST),
+            _ => bytes,
+        };
         let mut free = self.free();
         if let Some(i) = free.iter().position(|block| block.bytes == bytes) {
             return Ok(free.swap_remove(i));
