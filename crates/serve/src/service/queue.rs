@@ -160,3 +160,46 @@ impl Queue {
         taken
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Takes twice, one at a time, from requests with so many seconds left, where a run takes 100 s; those that were taken.
+    fn taken(seconds: &[u64]) -> Vec<u64> {
+        let (mut queue, mut waiting, now) = (Queue::default(), Vec::new(), Instant::now());
+        for &left in seconds {
+            let (reply, answer) = oneshot::channel();
+            waiting.push(answer);
+            let job = Job {
+                inputs: Inputs::new(),
+                rows: 1,
+                group: Group::new(),
+                priority: 1,
+                deadline: Some(now + Duration::from_secs(left)),
+                sequence: None,
+                since: now,
+                reply,
+            };
+            queue.push(Box::new(job), &Settings::default()).unwrap();
+        }
+        let mut next = || {
+            queue
+                .take(&Signature::default(), 1, Duration::from_secs(100), None)
+                .jobs
+        };
+        let jobs = next().into_iter().chain(next());
+        jobs.map(|job| (job.deadline.unwrap() - now).as_secs()).collect()
+    }
+
+    #[test]
+    fn who_has_little_time_left_is_let_go_once_others_were_late() {
+        // The second run could answer in time in both cases.
+        assert_eq!(taken(&[1000, 150, 2000, 3000]), [1000, 150]);
+        assert_eq!(taken(&[50, 1000, 150, 2000, 3000]), [1000, 2000]);
+        // No more than are computed at once are left.
+        assert_eq!(taken(&[50, 1000, 150]), [1000, 150]);
+    }
+}

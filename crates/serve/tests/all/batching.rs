@@ -166,44 +166,6 @@ async fn what_would_be_late_makes_room_for_others() {
 }
 
 #[tokio::test]
-async fn under_overload_nobody_is_answered_at_the_last_moment() {
-    let time = SLOW * 5;
-    let (repository, _) = one_by_one(time, None);
-    let model = repository.get("slow", None).unwrap();
-    let until = |time: Duration| InferRequest {
-        deadline: Some(Instant::now() + time),
-        ..request([("x", floats(&[1, 1], vec![1.0]))])
-    };
-    // Until it is known how long a run takes.
-    for _ in 0..16 {
-        model.infer(until(time * 60)).await.unwrap();
-    }
-    for is_overloaded in [false, true] {
-        let hopeless = async {
-            match is_overloaded {
-                true => Some(model.infer(until(time * 3 / 2)).await),
-                false => None,
-            }
-        };
-        // The third run begins after two and would end half of one before its deadline.
-        let all = tokio::join!(
-            model.infer(until(time * 60)),
-            hopeless,
-            model.infer(until(time * 60)),
-            model.infer(until(time * 7 / 2)),
-            model.infer(until(time * 60)),
-            model.infer(until(time * 60)),
-        );
-        assert!(
-            all.1
-                .is_none_or(|answer| answer.is_err_and(|failure| failure.reason == Reason::Late))
-        );
-        assert_eq!(all.3.is_err(), is_overloaded);
-        assert!(all.0.is_ok() && all.2.is_ok() && all.4.is_ok() && all.5.is_ok());
-    }
-}
-
-#[tokio::test]
 async fn a_request_without_a_deadline_waits_for_as_long_as_the_model_says() {
     let (repository, counts) = one_by_one(SLOW * 15, Some(SLOW * 5));
     let before = counts.rows.load(Ordering::SeqCst);
