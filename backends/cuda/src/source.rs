@@ -13,6 +13,9 @@ const TYPES: &str = include_str!("kernels/types.cu");
 const MATH: &str = include_str!("kernels/math.cu");
 const SUMS: &str = include_str!("kernels/sums.cu");
 
+/// Bytes of a kernel's name at most.
+const LONGEST_NAME: usize = 80;
+
 /// The type in which a dtype is kept.
 pub(crate) const fn type_of(dtype: DType) -> &'static str {
     match dtype {
@@ -147,6 +150,18 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// The function's name, which NVIDIA's profilers show: a file and its dtype, or a program's first steps.
+    pub(crate) fn name(&self) -> String {
+        match &self.body {
+            Body::File(file) => format!("{}_{}", file.name, type_of(self.dtype)),
+            Body::Program(program, ..) => {
+                let steps = program.name();
+                let letters = steps.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+                "elementwise_".chars().chain(letters).take(LONGEST_NAME).collect()
+            }
+        }
+    }
+
     /// What the compiler gets.
     ///
     /// # Errors
@@ -161,7 +176,8 @@ impl<'a> Source<'a> {
             ("ROOT", Meaning::Text(if wide { "sqrt" } else { "sqrtf" })),
             ("FMA", Meaning::Text(if wide { "fma" } else { "fmaf" })),
         ];
-        let mut text = String::new();
+        // Files and programs call it `kernel`.
+        let mut text = format!("#define kernel {}\n", self.name());
         for (name, meaning) in own.iter().chain(&self.meanings) {
             // Writing to a text never fails.
             let _ = match meaning {

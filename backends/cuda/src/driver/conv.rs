@@ -180,7 +180,7 @@ impl Run<'_> {
             .all(&self.call.params.dilation[..2]);
         let count = match gather {
             true => images * channels * height * width,
-            false => self.rows * images * self.plane(),
+            false => channels * images * self.plane(),
         };
         self.queue.launch_each(source, count, &args)
     }

@@ -83,7 +83,7 @@ impl Tables {
         if let Some(&function) = known.get(&source) {
             return Ok(function);
         }
-        let function = runtime.compile(&source.text()?)?;
+        let function = runtime.compile(&source.text()?, &source.name())?;
         functions.insert(source.into_owned(), function);
         Ok(function)
     }

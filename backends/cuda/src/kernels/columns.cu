@@ -13,17 +13,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK) kernel(const Args args) {
     const i64 i = (i64)FIRST;
     const i64 columns = args.count * args.out_height * args.out_width;
 #if GATHER == 0
-    if (i >= args.channels * args.kernel_h * args.kernel_w * columns) return;
-    const i64 row = (u64)i / (u64)columns, column = i - row * columns;
-    const i64 tap_row = (u64)row / (u64)args.kernel_w, tap_x = row - tap_row * args.kernel_w;
-    const i64 channel = (u64)tap_row / (u64)args.kernel_h, tap_y = tap_row - channel * args.kernel_h;
+    // A thread lays out all of a window's places in a channel: finding the window takes the divisions.
+    if (i >= args.channels * columns) return;
+    const i64 channel = (u64)i / (u64)columns, column = i - channel * columns;
     const i64 line = (u64)column / (u64)args.out_width, out_x = column - line * args.out_width;
     const i64 image = (u64)line / (u64)args.out_height, out_y = line - image * args.out_height;
-    const i64 y = out_y * args.stride_h - args.pad_h + tap_y * args.step_h;
-    const i64 x = out_x * args.stride_w - args.pad_w + tap_x * args.step_w;
-    const bool inside = y >= 0 && y < args.height && x >= 0 && x < args.width;
-    ((T*)args.columns)[i] =
-        inside ? args.images[((image * args.channels + channel) * args.height + y) * args.width + x] : Number<T>::put(0);
+    const T* plane = args.images + (image * args.channels + channel) * args.height * args.width;
+    T* to = (T*)args.columns + channel * args.kernel_h * args.kernel_w * columns + column;
+    for (i64 tap_y = 0; tap_y < args.kernel_h; ++tap_y) {
+        const i64 y = out_y * args.stride_h - args.pad_h + tap_y * args.step_h;
+        for (i64 tap_x = 0; tap_x < args.kernel_w; ++tap_x, to += columns) {
+            const i64 x = out_x * args.stride_w - args.pad_w + tap_x * args.step_w;
+            const bool inside = y >= 0 && y < args.height && x >= 0 && x < args.width;
+            *to = inside ? plane[y * args.width + x] : Number<T>::put(0);
+        }
+    }
 #else
     if (i >= args.count * args.channels * args.height * args.width) return;
     const i64 line = (u64)i / (u64)args.width, x = i - line * args.width;
@@ -33,12 +37,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) kernel(const Args args) {
     for (i64 tap_y = 0; tap_y < args.kernel_h; ++tap_y) {
         const i64 from_y = y + args.pad_h - tap_y * args.step_h;
         if (from_y < 0) continue;
-        const i64 out_y = (u64)from_y / (u64)args.stride_h;
+        const i64 out_y = args.stride_h == 1 ? from_y : (u64)from_y / (u64)args.stride_h;
         if (out_y * args.stride_h != from_y || out_y >= args.out_height) continue;
         for (i64 tap_x = 0; tap_x < args.kernel_w; ++tap_x) {
             const i64 from_x = x + args.pad_w - tap_x * args.step_w;
             if (from_x < 0) continue;
-            const i64 out_x = (u64)from_x / (u64)args.stride_w;
+            const i64 out_x = args.stride_w == 1 ? from_x : (u64)from_x / (u64)args.stride_w;
             if (out_x * args.stride_w != from_x || out_x >= args.out_width) continue;
             const i64 row = (channel * args.kernel_h + tap_y) * args.kernel_w + tap_x;
             sum += ((const C*)args.columns)[row * columns + (image * args.out_height + out_y) * args.out_width + out_x];

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -199,13 +199,14 @@ impl Runtime for Cuda {
         unsafe { result::memcpy_dtod_async(to, from, bytes, stream) }.map_err(failed)
     }
 
-    fn compile(&self, source: &str) -> Result<Function> {
+    fn compile(&self, source: &str, name: &str) -> Result<Function> {
         let image = nvrtc::compile(source, self.device.capability)?;
+        let name = CString::new(name).map_err(|_| Error::invalid("a kernel's name has a 0 in it"))?;
         self.bind()?;
         // SAFETY: the image is what NVRTC gave: a cubin, which knows its length, or a text that ends with a 0.
         let module = unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }.map_err(failed)?;
         // SAFETY: the module was loaded above.
-        let function = unsafe { result::module::get_function(module, c"kernel".to_owned()) }.map_err(failed)?;
+        let function = unsafe { result::module::get_function(module, name) }.map_err(failed)?;
         let mut modules = lock(&self.device.modules);
         modules.push(Module { module, function });
         Ok(Function(modules.len() - 1))

@@ -92,8 +92,8 @@ pub trait Runtime: Debug + Send + Sync {
     /// Within the device, between places that do not overlap.
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()>;
 
-    /// Compiles the function `kernel` of a source in CUDA C.
-    fn compile(&self, source: &str) -> Result<Function>;
+    /// Compiles the function of this name in a source in CUDA C.
+    fn compile(&self, source: &str, name: &str) -> Result<Function>;
 
     /// Runs a kernel with so many blocks of so many threads. The arguments are the fields of its `Args`, each of 8 bytes.
     fn launch(&self, function: Function, blocks: u32, threads: u32, args: &[u64]) -> Result<()>;

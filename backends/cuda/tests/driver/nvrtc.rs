@@ -22,7 +22,7 @@ use polygrad_cuda::runtime::{Facts, Function, Product, Readback, Runtime};
 struct Compiler {
     facts: Facts,
     next: Arc<AtomicU64>,
-    sources: Arc<Mutex<HashSet<String>>>,
+    sources: Arc<Mutex<HashSet<(String, String)>>>,
 }
 
 struct Zeros(usize);
@@ -58,8 +58,8 @@ impl Runtime for Compiler {
         Ok(())
     }
 
-    fn compile(&self, source: &str) -> Result<Function> {
-        self.sources.lock().unwrap().insert(source.to_owned());
+    fn compile(&self, source: &str, name: &str) -> Result<Function> {
+        self.sources.lock().unwrap().insert((name.to_owned(), source.to_owned()));
         Ok(Function(0))
     }
 
@@ -105,7 +105,7 @@ fn present() -> bool {
 }
 
 /// Sources of what the calls need, each once.
-fn sources(calls: impl Fn(&CudaDriver, DevicePtr) -> Result<()>) -> Vec<String> {
+fn sources(calls: impl Fn(&CudaDriver, DevicePtr) -> Result<()>) -> Vec<(String, String)> {
     let compiler = Compiler {
         facts: Facts {
             name: "a compiler".to_owned(),
@@ -125,14 +125,14 @@ fn sources(calls: impl Fn(&CudaDriver, DevicePtr) -> Result<()>) -> Vec<String> 
 }
 
 /// Compiles them for two generations of devices.
-fn compile(what: &str, sources: &[String]) {
+fn compile(what: &str, sources: &[(String, String)]) {
     if !present() {
         return;
     }
     assert!(!sources.is_empty());
-    for source in sources {
+    for (name, source) in sources {
         let ptx = nvrtc::ptx(source, 80).unwrap();
-        assert!(String::from_utf8_lossy(ptx.bytes()).contains(".entry kernel"));
+        assert!(String::from_utf8_lossy(ptx.bytes()).contains(&format!(".entry {name}(")));
         // By way of PTX to machine code, so that the assembler has its say too.
         match nvrtc::compile(source, 90).unwrap() {
             Image::Cubin(bytes) => assert!(bytes.starts_with(b"\x7fELF")),

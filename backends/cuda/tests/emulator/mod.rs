@@ -211,7 +211,7 @@ impl Runtime for Emulator {
         Ok(())
     }
 
-    fn compile(&self, source: &str) -> Result<Function> {
+    fn compile(&self, source: &str, _name: &str) -> Result<Function> {
         let path = library(source);
         // SAFETY: the library is generated above, and has no initializers but C++'s own.
         let library = unsafe { Library::new(&path) }.unwrap();
