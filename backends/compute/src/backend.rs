@@ -6,11 +6,12 @@ use std::marker::PhantomData;
 use polygrad_core::compute::{Driver, Random};
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, Distribution, HostTensor, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange,
-    UnaryOp, check_distribution, decompose, random_host,
+    DType, DeviceGraph, Distribution, HostTensor, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
+    SliceRange, UnaryOp, check_distribution, decompose, random_host,
 };
 
 use crate::array::Array;
+use crate::graph::Graph;
 use crate::index::Mode;
 use crate::{ComputeDevice, ComputeTensor, elementwise, fused, index, matmul, movement, reduce, window};
 
@@ -60,6 +61,8 @@ impl<D: Driver> Backend for Compute<D> {
         let mut out = Capabilities::host(driver.dtypes.clone());
         out.asynchronous = driver.asynchronous || device.0.fuses;
         out.unified_memory = driver.unified_memory;
+        // Where each op is to run by itself, it does.
+        out.graphs = driver.records && device.0.fuses;
         out
     }
 
@@ -364,6 +367,27 @@ impl<D: Driver> Backend for Compute<D> {
         (*param, *first, *second) = (new, new_first, new_second);
         store(&mut max_second, largest);
         Ok(())
+    }
+
+    fn graph(
+        device: &ComputeDevice<D>,
+        inputs: &[T<D>],
+        f: &mut dyn FnMut(&[T<D>]) -> Result<Vec<T<D>>>,
+    ) -> Result<Option<Box<dyn DeviceGraph<T<D>>>>> {
+        let inputs: Vec<Array> = inputs.iter().map(|x| x.array.clone()).collect();
+        let graph = Graph::record(&device.0, &inputs, &mut |inputs| {
+            let inputs: Vec<T<D>> = inputs.iter().cloned().map(T::new).collect();
+            Ok(f(&inputs)?.into_iter().map(|x| x.array).collect())
+        })?;
+        Ok(graph.map(|graph| Box::new(graph) as Box<dyn DeviceGraph<T<D>>>))
+    }
+}
+
+impl<D: Driver> DeviceGraph<T<D>> for Graph {
+    fn run(&self, inputs: &[T<D>]) -> Result<Vec<T<D>>> {
+        let inputs: Vec<Array> = inputs.iter().map(|x| x.array.clone()).collect();
+        let outputs = Self::run(self, &inputs)?;
+        Ok(outputs.into_iter().map(T::new).collect())
     }
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use polygrad_core::compute::{ComputeBackend, Driver, DriverCapabilities, Kernel};
+use polygrad_core::compute::{ComputeBackend, Driver, DriverCapabilities, Kernel, Recording};
 use polygrad_core::{DType, Error, Result};
 
 use crate::array::Storage;
@@ -24,6 +24,7 @@ pub(crate) struct Context {
     recorded: Mutex<Vec<Weak<Storage>>>,
     launches: AtomicU64,
     on_host: AtomicU64,
+    replays: AtomicU64,
 }
 
 /// What a device has done so far.
@@ -34,6 +35,8 @@ pub struct DeviceStats {
     pub launches: u64,
     /// Ops that were computed on the host, because the driver has no kernel for them.
     pub host_ops: u64,
+    /// How often a recording was started, whose kernels are not among the launches.
+    pub replays: u64,
     /// Its memory.
     pub memory: MemoryStats,
 }
@@ -66,6 +69,7 @@ impl Context {
             recorded: Mutex::default(),
             launches: AtomicU64::new(0),
             on_host: AtomicU64::new(0),
+            replays: AtomicU64::new(0),
         })
     }
 
@@ -93,6 +97,17 @@ impl Context {
         let out = run(&*self.driver).map_err(|error| error.with_op(op.to_owned()))?;
         self.launches.fetch_add(1, Ordering::Relaxed);
         Ok(out)
+    }
+
+    pub(crate) fn launches(&self) -> u64 {
+        self.launches.load(Ordering::Relaxed)
+    }
+
+    /// Starts what was recorded.
+    pub(crate) fn replay(&self, recording: &Recording) -> Result<()> {
+        self.driver.replay(recording)?;
+        self.replays.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn count_on_host(&self) {
@@ -157,8 +172,9 @@ impl<D: Driver> ComputeDevice<D> {
     /// What it has done so far.
     pub fn stats(&self) -> DeviceStats {
         DeviceStats {
-            launches: self.0.launches.load(Ordering::Relaxed),
+            launches: self.0.launches(),
             host_ops: self.0.on_host.load(Ordering::Relaxed),
+            replays: self.0.replays.load(Ordering::Relaxed),
             memory: self.0.memory(),
         }
     }

@@ -12,6 +12,7 @@ mod device;
 mod elementwise;
 mod entry;
 mod fused;
+mod graph;
 mod host;
 mod index;
 mod matmul;

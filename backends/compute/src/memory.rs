@@ -1,7 +1,8 @@
 //! Memory of the device, kept for the next tensor of its size.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use polygrad_core::compute::DevicePtr;
 use polygrad_core::{ErrorKind, Result};
@@ -12,7 +13,7 @@ use crate::Context;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Bytes of tensors that are alive.
+    /// Bytes of tensors that are alive, and of recordings.
     pub live_bytes: u64,
     /// The most [`MemoryStats::live_bytes`] so far.
     pub peak_bytes: u64,
@@ -45,27 +46,91 @@ fn size_class(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
-/// Memory on the device, given back to the cache when the last tensor over it goes.
+/// Memory that is kept back from all but a recording, which uses the same again whenever it is replayed.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    context: Arc<Context>,
+    free: Mutex<BTreeMap<usize, Vec<DevicePtr>>>,
+}
+
+thread_local! {
+    /// Where this thread's buffers come from, if not from the cache.
+    static ARENA: RefCell<Option<Arc<Arena>>> = const { RefCell::new(None) };
+}
+
+impl Arena {
+    pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
+        Arc::new(Self {
+            context: Arc::clone(context),
+            free: Mutex::default(),
+        })
+    }
+
+    /// Runs `f`, whose buffers are the arena's.
+    pub(crate) fn within<T>(self: &Arc<Self>, f: impl FnOnce() -> T) -> T {
+        struct Back(Option<Arc<Arena>>);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                ARENA.set(self.0.take());
+            }
+        }
+        let _back = Back(ARENA.replace(Some(Arc::clone(self))));
+        f()
+    }
+
+    /// That of this thread, for a device.
+    fn of(context: &Arc<Context>) -> Option<Arc<Self>> {
+        let is_of = |arena: &&Arc<Self>| Arc::ptr_eq(&arena.context, context);
+        ARENA.with_borrow(|arena| arena.as_ref().filter(is_of).cloned())
+    }
+
+    fn take(&self, class: usize) -> Option<DevicePtr> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.get_mut(&class).and_then(Vec::pop)
+    }
+
+    fn give(&self, class: usize, ptr: DevicePtr) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.entry(class).or_default().push(ptr);
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let free = std::mem::take(&mut *self.free.lock().unwrap_or_else(PoisonError::into_inner));
+        for (class, ptrs) in free {
+            for ptr in ptrs {
+                self.context.keep(class, ptr);
+            }
+        }
+    }
+}
+
+/// Memory on the device, given back to where it came from when the last tensor over it goes.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     context: Arc<Context>,
     ptr: DevicePtr,
     /// Its size class; 0 for no memory at all.
     class: usize,
+    arena: Option<Arc<Arena>>,
 }
 
 impl Buffer {
     pub(crate) fn alloc(context: &Arc<Context>, bytes: usize) -> Result<Self> {
         let class = if bytes == 0 { 0 } else { size_class(bytes) };
-        let ptr = if class == 0 {
-            DevicePtr::NULL
-        } else {
-            context.alloc(class)?
+        let arena = Arena::of(context).filter(|_| class > 0);
+        let kept = arena.as_ref().and_then(|arena| arena.take(class));
+        let ptr = match kept {
+            Some(ptr) => ptr,
+            None if class == 0 => DevicePtr::NULL,
+            None => context.alloc(class)?,
         };
         Ok(Self {
             context: Arc::clone(context),
             ptr,
             class,
+            arena,
         })
     }
 
@@ -76,15 +141,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.class == 0 {
-            return;
-        }
         // Calls take effect in order, so that whoever gets it next writes after what still reads it.
-        let mut cache = self.context.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.stats.live_bytes -= self.class as u64;
-        cache.stats.live_buffers -= 1;
-        cache.stats.cached_bytes += self.class as u64;
-        cache.free.entry(self.class).or_default().push(self.ptr);
+        match &self.arena {
+            Some(arena) => arena.give(self.class, self.ptr),
+            None if self.class == 0 => {}
+            None => self.context.keep(self.class, self.ptr),
+        }
     }
 }
 
@@ -114,6 +176,15 @@ impl Context {
         cache.stats.live_buffers += 1;
         cache.stats.peak_bytes = cache.stats.peak_bytes.max(cache.stats.live_bytes);
         Ok(ptr)
+    }
+
+    /// Takes back memory that no tensor has any more.
+    fn keep(&self, class: usize, ptr: DevicePtr) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.stats.live_bytes -= class as u64;
+        cache.stats.live_buffers -= 1;
+        cache.stats.cached_bytes += class as u64;
+        cache.free.entry(class).or_default().push(ptr);
     }
 
     fn flush(&self, cache: &mut Cache) {

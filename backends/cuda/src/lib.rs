@@ -25,6 +25,6 @@ mod source;
 mod strides;
 mod table;
 
-pub use driver::{CudaDriver, Graph};
+pub use driver::CudaDriver;
 #[cfg(feature = "nccl")]
 pub use nccl::Nccl;

@@ -47,7 +47,7 @@ pub(crate) fn command() -> Result<(), String> {
         kernels()?;
         driver.synchronize()?;
         let alone = timed(&kernels)?;
-        let graph = driver.capture(kernels)?;
+        let graph = driver.record(&mut || kernels())?;
         let recorded = timed(&|| driver.replay(&graph))?;
         let mut first = [0; 4];
         driver.copy_dtoh(&mut first, x)?;

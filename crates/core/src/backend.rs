@@ -4,8 +4,8 @@ use std::fmt::{Debug, Display};
 
 use crate::{
     Activation, AdamParams, ArgOp, Axes, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams, DType,
-    Distribution, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
-    SliceRange, UnaryOp, decompose, for_each_op, op_parameter, op_results, random_host,
+    Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar, SgdParams,
+    Shape, SliceRange, UnaryOp, decompose, for_each_op, op_parameter, op_results, random_host,
 };
 
 macro_rules! methods {
@@ -23,6 +23,15 @@ macro_rules! methods {
             decompose::$method::<Self>($($x),*)
         }
     };
+}
+
+/// A computation that a device has recorded and starts at once: what [`Backend::graph`] gives.
+pub trait DeviceGraph<T>: Send + Sync {
+    /// The outputs for inputs of the shapes and dtypes that it was recorded with, on its device.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn run(&self, inputs: &[T]) -> Result<Vec<T>>;
 }
 
 /// An engine that has tensors and computes on them.
@@ -165,6 +174,21 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         params: &AdamParams,
     ) -> Result<()> {
         decompose::adam_step::<Self>(param, grad, first, second, max_second, params)
+    }
+
+    /// Records `f`, which computes outputs from `inputs`, so that the device starts all of it at once. `f` is called more than once, and does
+    /// the same each time; what it uses besides its inputs is frozen. None where that gains nothing.
+    ///
+    /// # Errors
+    /// Those of `f`; [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no such thing ([`Capabilities::graphs`]) or `f` does
+    /// what cannot be recorded, as reading values on the host.
+    fn graph(
+        device: &Self::Device,
+        inputs: &[Self::Tensor],
+        f: &mut dyn FnMut(&[Self::Tensor]) -> Result<Vec<Self::Tensor>>,
+    ) -> Result<Option<Box<dyn DeviceGraph<Self::Tensor>>>> {
+        let _ = (inputs, f);
+        Err(Error::unsupported("the device does not record computations").with_device(device))
     }
 
     // Named forms of the families, for readable decompositions.

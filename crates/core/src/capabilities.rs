@@ -12,6 +12,8 @@ pub struct Capabilities {
     pub asynchronous: bool,
     /// Whether the device computes in host memory.
     pub unified_memory: bool,
+    /// Whether the device records computations and starts them at once: [`Backend::graph`](crate::Backend::graph).
+    pub graphs: bool,
 }
 
 impl Capabilities {
@@ -21,6 +23,7 @@ impl Capabilities {
             dtypes: dtypes.into(),
             asynchronous: false,
             unified_memory: true,
+            graphs: false,
         }
     }
 }

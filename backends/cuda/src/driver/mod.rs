@@ -1,7 +1,6 @@
 //! The driver: checks pointers and extents, and turns calls into kernels.
 
 mod attention;
-mod capture;
 mod conv;
 mod elementwise;
 mod index;
@@ -11,6 +10,7 @@ mod pool;
 mod products;
 mod queue;
 mod random;
+mod record;
 mod reduce;
 mod reports;
 mod rows;
@@ -18,14 +18,13 @@ mod rows;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Driver,
-    DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
-    Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ByteCopy, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView,
+    Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Recording, Reduce,
+    ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
 use crate::runtime::{self, Cuda, Runtime};
-pub use capture::Graph;
 use elementwise::floats;
 use memory::{Allocation, Space, shape_of};
 use queue::Queue;
@@ -147,6 +146,7 @@ impl ComputeBackend for CudaDriver {
         let device = facts.map_or("an NVIDIA GPU", |facts| &facts.name);
         let mut out = DriverCapabilities::new(device, DType::ALL);
         out.asynchronous = true;
+        out.records = true;
         out.max_elementwise_views = elementwise::MAX_VIEWS;
         out
     }
@@ -220,6 +220,24 @@ impl ComputeBackend for CudaDriver {
             queue.runtime.copy(scratch.address(), from, bytes)?;
             queue.runtime.copy(to, scratch.address(), bytes)?;
             scratch.release()
+        })
+    }
+
+    fn copy_each(&self, copies: &[ByteCopy]) -> Result<()> {
+        self.call("copy_each", |queue, space| record::copy_each(queue, space, copies))
+    }
+
+    fn record(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<Recording> {
+        // Without the lock that calls take.
+        let graph = record::record(self.opened("record")?, calls);
+        let graph = graph.map_err(|error| error.with_op("record").with_device(&self.name))?;
+        Ok(Recording::new(graph))
+    }
+
+    fn replay(&self, recording: &Recording) -> Result<()> {
+        self.call("replay", |queue, _| {
+            let foreign = || Error::invalid("a recording that another driver made");
+            record::replay(queue, recording.get().ok_or_else(foreign)?)
         })
     }
 

@@ -1,6 +1,6 @@
 //! The queue of a device: its stream, its memory and kernels, and what these tell.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polygrad_core::{DType, Error, Result};
 
@@ -18,6 +18,8 @@ pub(super) struct Queue {
     pub(super) reports: Reports,
     /// Whether f32 products may round their operands.
     pub(super) tf32: bool,
+    /// Held by who records.
+    recording: Mutex<()>,
 }
 
 impl Queue {
@@ -27,7 +29,13 @@ impl Queue {
             tables: Tables::default(),
             reports: Reports::default(),
             tf32,
+            recording: Mutex::default(),
         }
+    }
+
+    /// Waits until nobody else records.
+    pub(super) fn recording_alone(&self) -> MutexGuard<'_, ()> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is allocated while calls are recorded would be there in the graph alone.

@@ -24,8 +24,8 @@ struct Slots {
     own: HashMap<ThreadId, Arc<Allocation>>,
     /// Those to which something may have been written since they were last read.
     written: HashMap<ThreadId, Vec<Arc<Allocation>>>,
-    /// The one of the calls that are recorded.
-    recording: Option<Arc<Allocation>>,
+    /// The one of the calls that a thread records.
+    recording: Option<(ThreadId, Arc<Allocation>)>,
 }
 
 fn slot(runtime: &Arc<dyn Runtime>) -> Result<Arc<Allocation>> {
@@ -51,10 +51,12 @@ impl Reports {
     /// The address that a kernel is to write to.
     pub(super) fn address(&self, runtime: &Arc<dyn Runtime>) -> Result<u64> {
         let mut slots = self.slots();
-        if let Some(slot) = &slots.recording {
+        let id = thread::current().id();
+        if let Some((thread, slot)) = &slots.recording
+            && *thread == id
+        {
             return Ok(slot.address());
         }
-        let id = thread::current().id();
         let own = match slots.own.get(&id) {
             Some(own) => Arc::clone(own),
             None => {
@@ -67,10 +69,10 @@ impl Reports {
         Ok(own.address())
     }
 
-    /// From here on kernels are recorded, and get a slot that stays with the record.
+    /// From here on this thread's kernels are recorded, and get a slot that stays with the record.
     pub(super) fn begin(&self, runtime: &Arc<dyn Runtime>) -> Result<Arc<Allocation>> {
         let new = slot(runtime)?;
-        self.slots().recording = Some(Arc::clone(&new));
+        self.slots().recording = Some((thread::current().id(), Arc::clone(&new)));
         Ok(new)
     }
 
@@ -78,8 +80,10 @@ impl Reports {
         self.slots().recording = None;
     }
 
+    /// Whether this thread's kernels are recorded.
     pub(super) fn is_recording(&self) -> bool {
-        self.slots().recording.is_some()
+        let id = thread::current().id();
+        self.slots().recording.as_ref().is_some_and(|(thread, _)| *thread == id)
     }
 
     /// Recorded kernels run for this thread.

@@ -2,10 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::cell::Cell;
 use std::ffi::{CString, c_void};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::cublas::{result as blas, sys as blas_sys};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
@@ -22,14 +23,59 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Bytes that cuBLAS works in while it is recorded: what NVIDIA advises for its large devices. Without them it would allocate in each product.
+const WORKSPACE: usize = 32 << 20;
+
+thread_local! {
+    /// The address of the [`Cuda`] whose calls this thread records; 0 for none.
+    static RECORDS: Cell<usize> = const { Cell::new(0) };
+}
+
 /// A device and its stream.
 pub(crate) struct Cuda {
     device: Device,
-    stream: Arc<CudaStream>,
-    blas: Mutex<Blas>,
+    lane: Lane,
+    /// What calls are recorded on, once some were.
+    recorder: OnceLock<Lane>,
     /// What reads are copied to.
     pinned: Arc<Pinned>,
-    capturing: AtomicBool,
+}
+
+/// A stream, and cuBLAS on it.
+struct Lane {
+    stream: Arc<CudaStream>,
+    blas: Mutex<Blas>,
+}
+
+impl Lane {
+    fn new(context: &Arc<CudaContext>, workspace: Option<usize>) -> Result<Self> {
+        let stream = context.new_stream().map_err(failed)?;
+        let mut blas = Blas {
+            handle: blas::create_handle().map_err(blas_failed)?,
+            workspace: None,
+        };
+        // What is summed in parts is rounded once, at the end.
+        let exact = blas_sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+        // SAFETY: both were created above; CUDA's two names of a stream are one thing.
+        unsafe { blas::set_stream(blas.handle, stream.cu_stream().cast()) }.map_err(blas_failed)?;
+        // SAFETY: as above.
+        unsafe { blas_sys::cublasSetMathMode(blas.handle, exact) }
+            .result()
+            .map_err(blas_failed)?;
+        if let Some(bytes) = workspace {
+            // SAFETY: the context is bound: cuBLAS was given a stream of it.
+            let memory = unsafe { result::malloc_sync(bytes) }.map_err(failed)?;
+            blas.workspace = Some(memory);
+            // SAFETY: the memory has so many bytes, and goes away behind the handle.
+            unsafe { blas_sys::cublasSetWorkspace_v2(blas.handle, memory as *mut c_void, bytes) }
+                .result()
+                .map_err(blas_failed)?;
+        }
+        Ok(Self {
+            stream,
+            blas: Mutex::new(blas),
+        })
+    }
 }
 
 /// The device, and what was loaded on it.
@@ -49,14 +95,30 @@ struct Module {
 // SAFETY: modules and functions belong to the context, and CUDA takes them on any thread that the context is bound to.
 unsafe impl Send for Module {}
 
-struct Blas(blas_sys::cublasHandle_t);
+struct Blas {
+    handle: blas_sys::cublasHandle_t,
+    /// Memory that it works in, if that is not its own.
+    workspace: Option<sys::CUdeviceptr>,
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // SAFETY: both were made and are given back once, while the context is bound. What that says matters to nobody.
+        unsafe {
+            let _ = blas::destroy_handle(self.handle);
+            if let Some(memory) = self.workspace {
+                let _ = result::free_sync(memory);
+            }
+        }
+    }
+}
 
 // SAFETY: a handle may be used on any thread, by one at a time, for which the lock around it answers.
 unsafe impl Send for Blas {}
 
 /// Freed memory stays with the process: without this, each time that the host waits for the device, all of it goes back to the driver.
 fn keep_freed_memory(context: &CudaContext) -> Result<()> {
-    let mut pool = std::ptr::null_mut();
+    let mut pool = ptr::null_mut();
     let mut all = u64::MAX;
     let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
     // SAFETY: the pool is the device's own, which is there as long as the device; the attribute is a number of 64 bits, which is copied.
@@ -97,33 +159,34 @@ impl Cuda {
             capability: u32::try_from(major * 10 + minor).unwrap_or(0),
             modules: Mutex::default(),
         };
-        let stream = device.context.new_stream().map_err(failed)?;
-        let blas = Blas(blas::create_handle().map_err(blas_failed)?);
-        // What is summed in parts is rounded once, at the end.
-        let exact = blas_sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
-        // SAFETY: both were created above; CUDA's two names of a stream are one thing.
-        unsafe { blas::set_stream(blas.0, stream.cu_stream().cast()) }.map_err(blas_failed)?;
-        // SAFETY: as above.
-        unsafe { blas_sys::cublasSetMathMode(blas.0, exact) }
-            .result()
-            .map_err(blas_failed)?;
         Ok(Self {
             pinned: Pinned::new(&device.context),
+            lane: Lane::new(&device.context, None)?,
+            recorder: OnceLock::new(),
             device,
-            stream,
-            blas: Mutex::new(blas),
-            capturing: AtomicBool::new(false),
         })
+    }
+
+    fn records(&self) -> bool {
+        RECORDS.get() == ptr::from_ref(self).addr()
+    }
+
+    /// Where this thread's calls go.
+    fn lane(&self) -> &Lane {
+        match self.recorder.get() {
+            Some(recorder) if self.records() => recorder,
+            _ => &self.lane,
+        }
     }
 
     fn bind(&self) -> Result<sys::CUstream> {
         self.device.context.bind_to_thread().map_err(failed)?;
-        Ok(self.stream.cu_stream())
+        Ok(self.lane().stream.cu_stream())
     }
 
     /// What a graph cannot have in it.
     fn not_recorded(&self, what: &str) -> Result<()> {
-        match self.capturing.load(Ordering::Acquire) {
+        match self.records() {
             false => Ok(()),
             true => Err(Error::unsupported(format!("{what} cannot be recorded"))
                 .with_hint("copy to and from the host before and after what is recorded")),
@@ -139,10 +202,8 @@ impl fmt::Debug for Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        if self.bind().is_ok() {
-            // SAFETY: the handle was created and is destroyed once. What that says matters to nobody.
-            let _ = unsafe { blas::destroy_handle(lock(&self.blas).0) };
-        }
+        // For what goes away with it.
+        let _ = self.bind();
     }
 }
 
@@ -181,7 +242,7 @@ impl Runtime for Cuda {
         // it has when the stream is done, which is waited for below, before the borrow ends.
         unsafe { result::memcpy_htod_async(address, bytes, stream) }.map_err(failed)?;
         if is_pinned(bytes) {
-            self.stream.synchronize().map_err(failed)?;
+            self.lane.stream.synchronize().map_err(failed)?;
         }
         Ok(())
     }
@@ -250,11 +311,11 @@ impl Runtime for Cuda {
         };
         let (kind_a, kind_c) = (kind(product.dtype)?, kind(product.dtype_c)?);
         let ([m, n, k], [a, b, c]) = (product.dims, product.matrices);
-        let blas = lock(&self.blas);
+        let blas = lock(&self.lane().blas);
         // SAFETY: callers answer for addresses and extents; the factors live as long as the call, which reads them.
         unsafe {
             blas::gemm_strided_batched_ex(
-                blas.0,
+                blas.handle,
                 trans(product.trans_a),
                 trans(product.trans_b),
                 m,
@@ -285,23 +346,30 @@ impl Runtime for Cuda {
     fn synchronize(&self) -> Result<()> {
         self.not_recorded("waiting")?;
         self.bind()?;
-        self.stream.synchronize().map_err(failed)
+        self.lane.stream.synchronize().map_err(failed)
     }
 
     fn begin_capture(&self) -> Result<()> {
         self.not_recorded("recording itself")?;
-        let stream = self.bind()?;
-        // Kernels may be compiled meanwhile, which other modes forbid.
+        self.bind()?;
+        let recorder = match self.recorder.get() {
+            Some(recorder) => recorder,
+            None => {
+                let new = Lane::new(&self.device.context, Some(WORKSPACE))?;
+                self.recorder.get_or_init(|| new)
+            }
+        };
+        // Other threads go on with calls that other modes forbid.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is this value's own.
-        unsafe { result::stream::begin_capture(stream, mode) }.map_err(failed)?;
-        self.capturing.store(true, Ordering::Release);
+        unsafe { result::stream::begin_capture(recorder.stream.cu_stream(), mode) }.map_err(failed)?;
+        RECORDS.set(ptr::from_ref(self).addr());
         Ok(())
     }
 
     fn end_capture(&self) -> Result<Box<dyn Any + Send + Sync>> {
         let stream = self.bind()?;
-        self.capturing.store(false, Ordering::Release);
+        RECORDS.set(0);
         // SAFETY: the stream is this value's own; the graph is destroyed once, after it was made executable.
         unsafe {
             let graph = result::stream::end_capture(stream).map_err(failed)?;

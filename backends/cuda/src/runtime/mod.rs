@@ -104,7 +104,7 @@ pub trait Runtime: Debug + Send + Sync {
     /// Waits until all is done.
     fn synchronize(&self) -> Result<()>;
 
-    /// Begins to record what is called, instead of running it.
+    /// Begins to record what this thread calls, instead of running it. Others go on; one thread records at a time.
     fn begin_capture(&self) -> Result<()>;
 
     /// What was recorded since.

@@ -1,13 +1,14 @@
 //! The driver over an emulated GPU, its kernels under NVIDIA's compiler, and what it says where CUDA is missing.
 
-mod capture;
 mod elementwise;
 #[path = "../emulator/mod.rs"]
 mod emulator;
+mod graphs;
 mod index;
 mod lines;
 mod missing;
 mod nvrtc;
 mod products;
+mod record;
 mod support;
 mod windows;

@@ -26,7 +26,10 @@ fn before_init_nothing_is_done() {
     let driver = open("cuda").unwrap();
     assert_eq!(driver.alloc(4).unwrap_err().kind(), ErrorKind::NotInitialized);
     assert_eq!(driver.synchronize().unwrap_err().kind(), ErrorKind::NotInitialized);
-    assert_eq!(driver.capture(|| Ok(())).unwrap_err().kind(), ErrorKind::NotInitialized);
+    assert_eq!(
+        driver.record(&mut || Ok(())).unwrap_err().kind(),
+        ErrorKind::NotInitialized
+    );
     assert!(driver.supports(Kernel::Elementwise, DType::F16));
     assert!(driver.capabilities().dtypes.contains(&DType::BF16));
 }

@@ -59,7 +59,10 @@ impl Runtime for Compiler {
     }
 
     fn compile(&self, source: &str, name: &str) -> Result<Function> {
-        self.sources.lock().unwrap().insert((name.to_owned(), source.to_owned()));
+        self.sources
+            .lock()
+            .unwrap()
+            .insert((name.to_owned(), source.to_owned()));
         Ok(Function(0))
     }
 

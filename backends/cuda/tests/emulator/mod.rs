@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 use libloading::Library;
 use polygrad_core::compute::Transpose;
@@ -46,11 +47,18 @@ struct Block {
     layout: std::alloc::Layout,
 }
 
-/// Launches that wait, and the memory that is theirs; products and copies are not recorded.
-#[derive(Default)]
+/// Calls that wait, the thread whose calls they are, and the memory that is theirs.
 struct Recording {
-    launches: Vec<(Function, u32, u32, Vec<u64>)>,
+    thread: ThreadId,
+    calls: Vec<Call>,
     scratch: Vec<Block>,
+}
+
+/// A call that waits.
+enum Call {
+    Launch(Function, u32, u32, Vec<u64>),
+    Gemm(Product),
+    Copy(u64, u64, usize),
 }
 
 impl Drop for Block {
@@ -65,6 +73,14 @@ struct State {
     recording: Option<Recording>,
     kernels: Vec<Kernel>,
     blocks: Vec<Block>,
+}
+
+impl State {
+    /// What this thread records.
+    fn recording(&mut self) -> Option<&mut Recording> {
+        let thread = std::thread::current().id();
+        self.recording.as_mut().filter(|recording| recording.thread == thread)
+    }
 }
 
 /// See the module. `busy` and `block` can be chosen, so that small inputs take the ways of large ones.
@@ -186,7 +202,7 @@ impl Runtime for Emulator {
             .position(|block| block.address == address)
             .expect("freed twice");
         let block = state.blocks.swap_remove(at);
-        if let Some(recording) = &mut state.recording {
+        if let Some(recording) = state.recording() {
             recording.scratch.push(block);
         }
         Ok(())
@@ -206,6 +222,10 @@ impl Runtime for Emulator {
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
         assert!(to.abs_diff(from) >= bytes as u64, "a copy between places that overlap");
+        if let Some(recording) = self.state.lock().unwrap().recording() {
+            recording.calls.push(Call::Copy(to, from, bytes));
+            return Ok(());
+        }
         // SAFETY: the driver has checked the places.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
         Ok(())
@@ -233,8 +253,10 @@ impl Runtime for Emulator {
 
     fn launch(&self, function: Function, blocks: u32, threads: u32, args: &[u64]) -> Result<()> {
         let mut state = self.state.lock().unwrap();
-        if let Some(recording) = &mut state.recording {
-            recording.launches.push((function, blocks, threads, args.to_vec()));
+        if let Some(recording) = state.recording() {
+            recording
+                .calls
+                .push(Call::Launch(function, blocks, threads, args.to_vec()));
             return Ok(());
         }
         let kernel = &state.kernels[function.0];
@@ -245,6 +267,10 @@ impl Runtime for Emulator {
     }
 
     fn gemm(&self, product: &Product) -> Result<()> {
+        if let Some(recording) = self.state.lock().unwrap().recording() {
+            recording.calls.push(Call::Gemm(*product));
+            return Ok(());
+        }
         match (product.dtype, product.dtype_c) {
             (DType::F64, _) => multiply::<f64, f64>(product),
             (DType::F32, _) => multiply::<f32, f32>(product),
@@ -262,7 +288,13 @@ impl Runtime for Emulator {
     }
 
     fn begin_capture(&self) -> Result<()> {
-        self.state.lock().unwrap().recording = Some(Recording::default());
+        let mut state = self.state.lock().unwrap();
+        assert!(state.recording.is_none(), "two threads record");
+        state.recording = Some(Recording {
+            thread: std::thread::current().id(),
+            calls: Vec::new(),
+            scratch: Vec::new(),
+        });
         Ok(())
     }
 
@@ -279,10 +311,11 @@ impl Runtime for Emulator {
 
     fn replay(&self, graph: &(dyn Any + Send + Sync)) -> Result<()> {
         let recording: &Recording = graph.downcast_ref().expect("a recording");
-        for (function, blocks, threads, args) in &recording.launches {
-            self.launch(*function, *blocks, *threads, args)?;
-        }
-        Ok(())
+        recording.calls.iter().try_for_each(|call| match call {
+            Call::Launch(function, blocks, threads, args) => self.launch(*function, *blocks, *threads, args),
+            Call::Gemm(product) => self.gemm(product),
+            Call::Copy(to, from, bytes) => self.copy(*to, *from, *bytes),
+        })
     }
 }
 

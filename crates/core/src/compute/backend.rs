@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use super::{
-    ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, DriverCapabilities,
-    Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
-    Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ByteCopy, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView,
+    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random,
+    Recording, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use crate::{
     BinaryOp, CompareOp, DType, DeviceInfo, Error, ErrorKind, Result, Scalar, Shape, UnaryOp, dispatch_dtype,
@@ -299,6 +299,37 @@ pub trait ComputeBackend: Debug + Send + Sync {
     fn scatter_add(&self, call: &Scatter) -> Result<()> {
         let _ = call;
         Err(self.lacks(Kernel::ScatterAdd))
+    }
+
+    // Many at once.
+
+    /// Copies within the device between places none of which overlap.
+    fn copy_each(&self, copies: &[ByteCopy]) -> Result<()> {
+        let copy = |copy: &ByteCopy| self.copy_dtod(copy.dst, copy.src, copy.bytes);
+        copies.iter().try_for_each(copy)
+    }
+
+    /// Records the kernels and copies within the device that `calls` asks of this driver on this thread, instead of doing them. Others may go
+    /// on using the driver meanwhile.
+    ///
+    /// # Errors
+    /// That of `calls`; [`Unsupported`](crate::ErrorKind::Unsupported) where the driver cannot record, which
+    /// [`DriverCapabilities::records`] tells, and when `calls` allocates, waits, or copies from or to the host.
+    fn record(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<Recording> {
+        let _ = calls;
+        Err(self.records_nothing())
+    }
+
+    /// Does what was recorded, in the same memory, all of which must be there.
+    fn replay(&self, recording: &Recording) -> Result<()> {
+        let _ = recording;
+        Err(self.records_nothing())
+    }
+
+    /// The error of a driver that does not record.
+    #[doc(hidden)]
+    fn records_nothing(&self) -> Error {
+        Error::unsupported(format!("the driver {} does not record calls", self.name())).with_device(self.name())
     }
 
     /// The error of a method that is not there.

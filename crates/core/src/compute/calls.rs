@@ -6,6 +6,17 @@ use crate::{
     UnaryOp,
 };
 
+/// Bytes from one place to another: [`ComputeBackend::copy_each`](super::ComputeBackend::copy_each).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteCopy {
+    /// Written.
+    pub dst: DevicePtr,
+    /// Read.
+    pub src: DevicePtr,
+    /// How many.
+    pub bytes: usize,
+}
+
 /// A reduction over the middle axis of a contiguous `[outer, len, inner]`, to `[outer, inner]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduce {

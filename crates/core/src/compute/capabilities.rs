@@ -67,6 +67,8 @@ pub struct DriverCapabilities {
     pub asynchronous: bool,
     /// Whether the device computes in host memory.
     pub unified_memory: bool,
+    /// Whether it records calls: [`ComputeBackend::record`](super::ComputeBackend::record).
+    pub records: bool,
     /// How many inputs and outputs a program for [`ComputeBackend::elementwise`](super::ComputeBackend::elementwise) can have together.
     pub max_elementwise_views: usize,
 }
@@ -79,6 +81,7 @@ impl DriverCapabilities {
             dtypes: dtypes.into(),
             asynchronous: false,
             unified_memory: false,
+            records: false,
             max_elementwise_views: usize::MAX,
         }
     }

@@ -11,18 +11,20 @@ mod operand;
 mod pointer;
 mod products;
 mod program;
+mod recording;
 mod touched;
 mod view;
 
 pub use backend::{ComputeBackend, Driver};
 pub use call::Call;
 pub use calls::{
-    ArgReduce, Binary, CrossEntropy, CumSum, Elementwise, Fill, Gather, LayerNorm, Random, Reduce, ReduceAxes, Scatter,
-    Softmax, Sort, Unary,
+    ArgReduce, Binary, ByteCopy, CrossEntropy, CumSum, Elementwise, Fill, Gather, LayerNorm, Random, Reduce,
+    ReduceAxes, Scatter, Softmax, Sort, Unary,
 };
 pub use capabilities::{DriverCapabilities, Kernel};
 pub use operand::{Access, Operand};
 pub use pointer::{AddressSpace, DevicePtr};
 pub use products::{Attention, Batch, Conv2d, Gemm, Pool2d, Transpose};
 pub use program::{ElementwiseProgram, Step, Value};
+pub use recording::Recording;
 pub use view::DeviceView;

@@ -1,10 +1,11 @@
 //! Running a program on the backend's own tensors.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{Action, Call, Program, Replay, Slot, Step};
 use crate::dyn_backend::{place, typed};
-use crate::{AnyTensor, Backend, DType, Error, Op, Outputs, RandomKey, Result, Shape, dispatch};
+use crate::{AnyTensor, Backend, DType, DeviceGraph, Error, Op, Outputs, RandomKey, Result, Shape, dispatch};
 
 /// A program and its constants on the backend.
 struct Compiled<B: Backend> {
@@ -14,13 +15,25 @@ struct Compiled<B: Backend> {
     passing: Vec<Slot>,
     /// Places for the values of a run, kept from run to run: one for each run that is under way.
     workspaces: Mutex<Vec<Workspace<B>>>,
+    /// Where the device records such.
+    graph: Option<Graph<B>>,
 }
 
 /// A place for each value of a program. Between runs it holds the constants alone.
 type Workspace<B> = Vec<Option<<B as Backend>::Tensor>>;
 
+/// The program as the device's own recording, once it has been run often enough.
+struct Graph<B: Backend> {
+    runs: AtomicU32,
+    /// Nothing where it cannot be recorded, or that gains nothing.
+    recorded: OnceLock<Option<Box<dyn DeviceGraph<B::Tensor>>>>,
+}
+
+/// A program that is run no more often than this is not worth a recording, which takes the time of some runs, and memory of its own.
+const FEW_RUNS: u32 = 2;
+
 pub(crate) fn compile<B: Backend>(program: Program) -> Result<Box<dyn Replay>> {
-    place::<B>(&program.device)?;
+    let device = place::<B>(&program.device)?;
     let constants = program
         .constants
         .iter()
@@ -28,12 +41,18 @@ pub(crate) fn compile<B: Backend>(program: Program) -> Result<Box<dyn Replay>> {
     let constants: Vec<(Slot, B::Tensor)> = constants.collect::<Result<_>>()?;
     let inputs = (0..program.inputs as u32).map(Slot);
     let passing = inputs.chain(program.outputs.iter().copied());
+    let calls = |step: &Step| matches!(step.action, Action::Call(_));
+    let records = B::capabilities(device).graphs && !program.steps.iter().any(calls);
     Ok(Box::new(Compiled::<B> {
         passing: passing
             .filter(|slot| constants.iter().all(|(constant, _)| constant != slot))
             .collect(),
         constants,
         workspaces: Mutex::default(),
+        graph: records.then(|| Graph {
+            runs: AtomicU32::new(0),
+            recorded: OnceLock::new(),
+        }),
         program,
     }))
 }
@@ -41,17 +60,79 @@ pub(crate) fn compile<B: Backend>(program: Program) -> Result<Box<dyn Replay>> {
 impl<B: Backend> Replay for Compiled<B> {
     fn run(&self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>> {
         self.check(inputs)?;
+        let device = place::<B>(&self.program.device)?;
+        let mut random = |action: &Action| match action {
+            Action::Random {
+                shape,
+                distribution,
+                dtype,
+            } => B::random(*shape, *distribution, *dtype, key(shape.numel()), device),
+            _ => unreachable!("only draws are drawn"),
+        };
+        let inputs = inputs.iter().map(|input| typed::<B>(input).cloned());
+        let outputs = match &self.graph {
+            None => self.run_steps(inputs, &mut random)?,
+            Some(graph) => {
+                let mut inputs: Vec<B::Tensor> = inputs.collect::<Result<_>>()?;
+                // A recording would draw the same numbers each time.
+                for step in &self.program.steps {
+                    if let Action::Random { .. } = step.action {
+                        inputs.push(random(&step.action)?);
+                    }
+                }
+                match self.recorded(graph, device, &inputs) {
+                    Some(recorded) => recorded.run(&inputs)?,
+                    None => self.run_drawn(&inputs)?,
+                }
+            }
+        };
+        Ok(outputs.into_iter().map(AnyTensor::new::<B>).collect())
+    }
+}
+
+impl<B: Backend> Compiled<B> {
+    /// What the device has recorded, if it has; records it if it is time.
+    fn recorded<'a>(
+        &self,
+        graph: &'a Graph<B>,
+        device: &B::Device,
+        inputs: &[B::Tensor],
+    ) -> Option<&'a dyn DeviceGraph<B::Tensor>> {
+        if let Some(recorded) = graph.recorded.get() {
+            return recorded.as_deref();
+        }
+        if graph.runs.fetch_add(1, Ordering::Relaxed) != FEW_RUNS {
+            return None;
+        }
+        // What goes wrong here goes wrong in the run that follows too, which says so, or it is that this cannot be recorded.
+        let new = B::graph(device, inputs, &mut |inputs| self.run_drawn(inputs))
+            .ok()
+            .flatten();
+        graph.recorded.get_or_init(|| new).as_deref()
+    }
+
+    /// Runs the steps for inputs and, behind them, the random numbers.
+    fn run_drawn(&self, inputs: &[B::Tensor]) -> Result<Vec<B::Tensor>> {
+        let (inputs, drawn) = inputs.split_at(self.program.inputs);
+        let mut drawn = drawn.iter();
+        let inputs = inputs.iter().map(|input| Ok(input.clone()));
+        self.run_steps(inputs, &mut |_| drawn.next().cloned().ok_or_else(missing))
+    }
+
+    fn run_steps(
+        &self,
+        inputs: impl Iterator<Item = Result<B::Tensor>>,
+        random: &mut dyn FnMut(&Action) -> Result<B::Tensor>,
+    ) -> Result<Vec<B::Tensor>> {
         let kept = self.workspaces().pop();
         let mut workspace = kept.unwrap_or_else(|| self.workspace());
-        let results = self.steps(inputs, &mut workspace, key);
+        let results = self.steps(inputs, &mut workspace, random);
         // Whether the steps went well or not: inputs are often parameters, which are changed in place where nobody else holds them.
         self.forget(&mut workspace, results.is_ok());
         self.workspaces().push(workspace);
         results
     }
-}
 
-impl<B: Backend> Compiled<B> {
     fn check(&self, inputs: &[AnyTensor]) -> Result<()> {
         if inputs.len() != self.program.inputs {
             let (wanted, given) = (self.program.inputs, inputs.len());
@@ -81,13 +162,13 @@ impl<B: Backend> Compiled<B> {
 
     fn steps(
         &self,
-        inputs: &[AnyTensor],
+        inputs: impl Iterator<Item = Result<B::Tensor>>,
         values: &mut Workspace<B>,
-        key: &mut dyn FnMut(usize) -> RandomKey,
-    ) -> Result<Vec<AnyTensor>> {
+        random: &mut dyn FnMut(&Action) -> Result<B::Tensor>,
+    ) -> Result<Vec<B::Tensor>> {
         let program = &self.program;
         for (value, input) in values.iter_mut().zip(inputs) {
-            *value = Some(typed::<B>(input)?.clone());
+            *value = Some(input?);
         }
         let device = place::<B>(&program.device)?;
         for step in &program.steps {
@@ -99,7 +180,7 @@ impl<B: Backend> Compiled<B> {
                 }
                 continue;
             }
-            let mut outputs = compute::<B>(step, values, device, key).map_err(|e| explain::<B>(e, step, values))?;
+            let mut outputs = compute::<B>(step, values, device, random).map_err(|e| explain::<B>(e, step, values))?;
             for (i, slot) in step.outputs.iter().enumerate() {
                 values[slot.index()] = Some(outputs.take(i)?);
             }
@@ -108,11 +189,7 @@ impl<B: Backend> Compiled<B> {
             }
         }
         let result = |slot: &Slot| values[slot.index()].clone().ok_or_else(missing);
-        program
-            .outputs
-            .iter()
-            .map(|slot| result(slot).map(AnyTensor::new::<B>))
-            .collect()
+        program.outputs.iter().map(result).collect()
     }
 
     /// Leaves the constants alone in their places.
@@ -163,7 +240,7 @@ fn compute<B: Backend>(
     step: &Step,
     values: &mut [Option<B::Tensor>],
     device: &B::Device,
-    key: &mut dyn FnMut(usize) -> RandomKey,
+    random: &mut dyn FnMut(&Action) -> Result<B::Tensor>,
 ) -> Result<Outputs<B::Tensor>> {
     match &step.action {
         Action::Op(op @ (Op::AccumulateGrad | Op::SliceScatter { .. })) => {
@@ -193,11 +270,7 @@ fn compute<B: Backend>(
             step,
             dtype,
         } => B::iota(*len, *start, *step, *dtype, device).map(Outputs::one),
-        Action::Random {
-            shape,
-            distribution,
-            dtype,
-        } => B::random(*shape, *distribution, *dtype, key(shape.numel()), device).map(Outputs::one),
+        Action::Random { .. } => random(&step.action).map(Outputs::one),
         Action::Call(_) => unreachable!("calls are run before"),
     }
 }

@@ -1,6 +1,6 @@
 //! Recorded calls.
 
-use polygrad_core::compute::{Binary, ComputeBackend, DeviceView, Gather, Reduce};
+use polygrad_core::compute::{Binary, ByteCopy, ComputeBackend, DeviceView, Gather, Reduce};
 use polygrad_core::{BinaryOp, DType, ErrorKind, ReduceOp, Shape};
 
 use crate::support::{each, empty, filled, read};
@@ -11,7 +11,7 @@ fn what_is_recorded_runs_when_it_is_replayed() {
         let dtype = DType::F32;
         let x = filled(driver, dtype, &vec![1.0; 4000]);
         let sum = empty(driver, dtype, 1);
-        let graph = driver.capture(|| {
+        let graph = driver.record(&mut || {
             driver.binary(&Binary {
                 op: BinaryOp::Add,
                 dtype,
@@ -37,7 +37,7 @@ fn what_is_recorded_runs_when_it_is_replayed() {
             driver.replay(&graph).unwrap();
             assert_eq!(read(driver, dtype, sum, 1), [4000.0 * factor]);
         }
-        let error = driver.capture(|| driver.alloc(4).map(drop)).unwrap_err();
+        let error = driver.record(&mut || driver.alloc(4).map(drop)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         driver.alloc(4).and_then(|ptr| driver.free(ptr)).unwrap();
         driver.free(x).unwrap();
@@ -47,7 +47,7 @@ fn what_is_recorded_runs_when_it_is_replayed() {
         let view = |dtype| DeviceView::contiguous(index, dtype, Shape::from([2]));
         let output = empty(driver, DType::I64, 2);
         let (input, index_view) = (view(DType::I64), view(DType::I64));
-        let graph = driver.capture(|| {
+        let graph = driver.record(&mut || {
             driver.gather(&Gather {
                 input,
                 axis: 0,
@@ -63,5 +63,42 @@ fn what_is_recorded_runs_when_it_is_replayed() {
         }
         driver.free(index).unwrap();
         driver.free(output).unwrap();
+    });
+}
+
+#[test]
+fn many_places_are_copied_together() {
+    each(|driver| {
+        let values: Vec<f64> = (0..250).map(f64::from).collect();
+        let from = filled(driver, DType::U8, &values);
+        let to = filled(driver, DType::U8, &[255.0; 250]);
+        // More than go into a launch; whole and broken sixteens, and none.
+        let copies: Vec<ByteCopy> = (0..140)
+            .map(|i| ByteCopy {
+                dst: to.add(i),
+                src: from.add(i),
+                bytes: usize::from(i % 3 != 2),
+            })
+            .chain([(160, 48), (208, 0), (209, 41)].map(|(at, bytes)| ByteCopy {
+                dst: to.add(at),
+                src: from.add(at),
+                bytes,
+            }))
+            .collect();
+        driver.copy_each(&copies).unwrap();
+        let copied = |i: usize| (i < 140 && i % 3 != 2) || (160..208).contains(&i) || i >= 209;
+        let wanted: Vec<f64> = (0..250).map(|i| if copied(i) { i as f64 } else { 255.0 }).collect();
+        assert_eq!(read(driver, DType::U8, to, 250), wanted);
+        let beyond = ByteCopy {
+            dst: to,
+            src: from.add(200),
+            bytes: 51,
+        };
+        assert_eq!(
+            driver.copy_each(&[beyond]).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+        driver.free(from).unwrap();
+        driver.free(to).unwrap();
     });
 }

@@ -1,0 +1,109 @@
+//! Computations that a driver records, and starts at once from then on.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use polygrad_core::compute::{ByteCopy, Recording};
+use polygrad_core::{Error, ErrorKind, Result};
+
+use crate::Context;
+use crate::array::Array;
+use crate::memory::Arena;
+use crate::movement::contiguous;
+
+/// So few kernels are not worth copying inputs and outputs for.
+const FEW: u64 = 4;
+
+/// A recording, and the memory that it works in.
+pub(crate) struct Graph {
+    // Given up first: it works in the memory of the others.
+    recording: Recording,
+    inputs: Vec<Array>,
+    outputs: Vec<Array>,
+    context: Arc<Context>,
+    /// Held while it is started: the inputs of another run must not come between.
+    starting: Mutex<()>,
+}
+
+impl Graph {
+    /// Records `f`; nothing if it is but a few kernels. It is run once before, so that memory and kernels are there.
+    pub(crate) fn record(
+        context: &Arc<Context>,
+        inputs: &[Array],
+        f: &mut dyn FnMut(&[Array]) -> Result<Vec<Array>>,
+    ) -> Result<Option<Self>> {
+        let arena = Arena::new(context);
+        let own = inputs
+            .iter()
+            .map(|x| Array::empty(context, *x.shape(), x.dtype()))
+            .collect::<Result<Vec<_>>>()?;
+        copy(context, inputs, &own)?;
+        let mut run = || {
+            let computed = f(&own)?;
+            let in_memory = |x: &Array| {
+                let x = contiguous(x)?;
+                x.storage.buffer()?;
+                Ok(x)
+            };
+            computed.iter().map(in_memory).collect::<Result<Vec<_>>>()
+        };
+        let (recording, outputs, kernels) = arena.within(|| {
+            drop(run()?);
+            let before = context.launches();
+            let mut outputs = Vec::new();
+            let recording = context.driver.record(&mut || {
+                outputs = run()?;
+                Ok(())
+            })?;
+            Ok::<_, Error>((recording, outputs, context.launches() - before))
+        })?;
+        if kernels <= FEW {
+            return Ok(None);
+        }
+        // What the runs before took is not needed twice.
+        context.release();
+        Ok(Some(Self {
+            recording,
+            inputs: own,
+            outputs,
+            context: Arc::clone(context),
+            starting: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn run(&self, inputs: &[Array]) -> Result<Vec<Array>> {
+        let fits = |(x, own): (&Array, &Array)| {
+            (x.shape(), x.dtype()) == (own.shape(), own.dtype()) && Arc::ptr_eq(x.context(), &self.context)
+        };
+        if inputs.len() != self.inputs.len() || !inputs.iter().zip(&self.inputs).all(fits) {
+            let message = "a recording was given other inputs than it was made for";
+            return Err(Error::new(ErrorKind::InvalidArgument, message).with_device(self.context.driver.name()));
+        }
+        let outputs = self
+            .outputs
+            .iter()
+            .map(|x| Array::empty(&self.context, *x.shape(), x.dtype()))
+            .collect::<Result<Vec<_>>>()?;
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        copy(&self.context, inputs, &self.inputs)?;
+        self.context.replay(&self.recording)?;
+        copy(&self.context, &self.outputs, &outputs)?;
+        Ok(outputs)
+    }
+}
+
+/// Copies tensors into contiguous ones of the same shapes and dtypes.
+fn copy(context: &Context, from: &[Array], to: &[Array]) -> Result<()> {
+    let from = from.iter().map(contiguous).collect::<Result<Vec<_>>>()?;
+    let mut copies = Vec::with_capacity(from.len());
+    for (from, to) in from.iter().zip(to) {
+        let bytes = to.shape().numel() * to.dtype().size();
+        if bytes > 0 {
+            copies.push(ByteCopy {
+                dst: to.start()?,
+                src: from.start()?,
+                bytes,
+            });
+        }
+    }
+    context.driver.copy_each(&copies)
+}

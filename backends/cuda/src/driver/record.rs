@@ -1,0 +1,69 @@
+//! Recorded runs of calls, which are CUDA's graphs, and copies that go together.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use polygrad_core::compute::ByteCopy;
+use polygrad_core::{DType, Result};
+
+use super::memory::{Allocation, Space};
+use super::queue::Queue;
+use crate::source::{Args, File, file};
+
+const COPIES: File = file!("copies");
+
+/// Copies of a launch at most: their places and extents fit among a kernel's arguments.
+const TOGETHER: usize = 128;
+/// Bytes that a thread copies before there are more of them.
+const EACH: usize = 64;
+/// Blocks for a copy at most.
+const MOST_BLOCKS: usize = 256;
+
+/// A recorded run of calls.
+pub(super) struct Graph {
+    recorded: Box<dyn Any + Send + Sync>,
+    /// Where its kernels tell of an index outside its axis.
+    reports: Arc<Allocation>,
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::record`].
+pub(super) fn record(queue: &Queue, calls: &mut dyn FnMut() -> Result<()>) -> Result<Graph> {
+    let _alone = queue.recording_alone();
+    let reports = queue.reports.begin(&queue.runtime)?;
+    let graph = queue.runtime.begin_capture().and_then(|()| {
+        let done = calls();
+        // Recording ends whether it went well or not.
+        let graph = queue.runtime.end_capture();
+        done.and(graph)
+    });
+    queue.reports.end();
+    graph.map(|recorded| Graph { recorded, reports })
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::replay`].
+pub(super) fn replay(queue: &Queue, graph: &Graph) -> Result<()> {
+    let started = queue.runtime.replay(&*graph.recorded);
+    queue.reports.replayed(&graph.reports);
+    started
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::copy_each`].
+pub(super) fn copy_each(queue: &Queue, space: &Space<'_>, copies: &[ByteCopy]) -> Result<()> {
+    for copies in copies.chunks(TOGETHER) {
+        let count = copies.len().next_power_of_two();
+        let (mut to, mut from, mut bytes) = (vec![0; count], vec![0; count], vec![0usize; count]);
+        for (i, copy) in copies.iter().enumerate() {
+            (to[i], from[i], bytes[i]) = (
+                space.bytes(copy.dst, copy.bytes)?,
+                space.bytes(copy.src, copy.bytes)?,
+                copy.bytes,
+            );
+        }
+        let largest = bytes.iter().copied().max().unwrap_or(0);
+        let parts = largest.div_ceil(EACH * queue.block() as usize).min(MOST_BLOCKS);
+        let source = queue.source(COPIES, DType::U8).define("COUNT", count);
+        let args = Args::default().all(&to).all(&from).all(&bytes).push(parts);
+        queue.launch(source, (copies.len() * parts) as u64, queue.block(), &args)?;
+    }
+    Ok(())
+}

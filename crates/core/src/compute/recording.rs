@@ -1,0 +1,25 @@
+//! Calls that were recorded.
+
+use std::any::Any;
+use std::fmt;
+
+/// What [`ComputeBackend::record`](super::ComputeBackend::record) gives: whatever its driver makes of the calls.
+pub struct Recording(Box<dyn Any + Send + Sync>);
+
+impl Recording {
+    /// Of a driver's own.
+    pub fn new(of_driver: impl Any + Send + Sync) -> Self {
+        Self(Box::new(of_driver))
+    }
+
+    /// The driver's own, if it is of this type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording").finish_non_exhaustive()
+    }
+}
