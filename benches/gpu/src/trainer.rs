@@ -13,14 +13,14 @@ pub(crate) struct Trainer {
 }
 
 impl Trainer {
-    /// This program, on a device.
+    /// This program, on a device, whose steps are captured: recorded there, where the device records.
     ///
     /// # Errors
     /// When it cannot be started, or has no such device.
     pub(crate) fn ours(device: &str) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
-        command.args(["bench", "--serve", "--backend", device]);
+        command.args(["bench", "--serve", "--captured", "--backend", device]);
         Self::start(command)
     }
 

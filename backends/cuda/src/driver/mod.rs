@@ -26,7 +26,7 @@ use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
 use crate::runtime::{self, Cuda, Runtime};
 use elementwise::floats;
-use memory::{Allocation, Space, shape_of};
+use memory::{Space, shape_of};
 use queue::Queue;
 
 /// A driver for one NVIDIA GPU.
@@ -180,20 +180,19 @@ impl ComputeBackend for CudaDriver {
 
     fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
         self.call("alloc", |queue, space| {
-            queue.not_recording()?;
-            let allocation = Allocation::new(&queue.runtime, bytes)?;
+            let allocation = queue.alloc(bytes)?;
             Ok(space.insert(bytes, allocation))
         })
     }
 
     fn free(&self, ptr: DevicePtr) -> Result<()> {
-        self.call("free", |_, space| space.remove(ptr)?.release())
+        self.call("free", |queue, space| queue.free(space.remove(ptr)?))
     }
 
     fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()> {
         self.call("copy_htod", |queue, space| match space.bytes(dst, src.len())? {
             0 => Ok(()),
-            address => queue.runtime.write(address, src),
+            address => queue.write(address, src),
         })
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Queue {
     pub(super) tf32: bool,
     /// Held by who records.
     recording: Mutex<()>,
+    /// What came from the host since recording began.
+    kept: Mutex<Vec<Allocation>>,
 }
 
 impl Queue {
@@ -30,7 +32,13 @@ impl Queue {
             reports: Reports::default(),
             tf32,
             recording: Mutex::default(),
+            kept: Mutex::default(),
         }
+    }
+
+    /// What came from the host while calls were recorded.
+    pub(super) fn take_kept(&self) -> Vec<Allocation> {
+        std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until nobody else records.
@@ -38,15 +46,33 @@ impl Queue {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is allocated while calls are recorded would be there in the graph alone.
-    pub(super) fn not_recording(&self) -> Result<()> {
-        match self.reports.is_recording() {
-            false => Ok(()),
-            true => {
-                Err(Error::unsupported("an allocation cannot be recorded")
-                    .with_hint("allocate before what is recorded"))
-            }
+    /// Memory that stays, also if it is allocated while calls are recorded.
+    pub(super) fn alloc(&self, bytes: usize) -> Result<Allocation> {
+        let mut new = None;
+        self.runtime.aside(&mut || {
+            new = Some(Allocation::new(&self.runtime, bytes)?);
+            Ok(())
+        })?;
+        new.ok_or_else(|| Error::invalid("nothing was allocated"))
+    }
+
+    /// Gives such memory back.
+    pub(super) fn free(&self, memory: Allocation) -> Result<()> {
+        let mut memory = Some(memory);
+        self.runtime
+            .aside(&mut || memory.take().map_or(Ok(()), Allocation::release))
+    }
+
+    /// Bytes from the host; where calls are recorded, each time that they are replayed.
+    pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        if !self.reports.is_recording() {
+            return self.runtime.write(address, bytes);
         }
+        let kept = self.alloc(bytes.len())?;
+        self.runtime.aside(&mut || self.runtime.write(kept.address(), bytes))?;
+        self.runtime.copy(address, kept.address(), bytes.len())?;
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+        Ok(())
     }
 
     pub(super) fn block(&self) -> u32 {

@@ -24,6 +24,8 @@ pub(super) struct Graph {
     recorded: Box<dyn Any + Send + Sync>,
     /// Where its kernels tell of an index outside its axis.
     reports: Arc<Allocation>,
+    /// What it copies that came from the host.
+    _kept: Vec<Allocation>,
 }
 
 /// See [`polygrad_core::compute::ComputeBackend::record`].
@@ -37,7 +39,12 @@ pub(super) fn record(queue: &Queue, calls: &mut dyn FnMut() -> Result<()>) -> Re
         done.and(graph)
     });
     queue.reports.end();
-    graph.map(|recorded| Graph { recorded, reports })
+    let kept = queue.take_kept();
+    graph.map(|recorded| Graph {
+        recorded,
+        reports,
+        _kept: kept,
+    })
 }
 
 /// See [`polygrad_core::compute::ComputeBackend::replay`].

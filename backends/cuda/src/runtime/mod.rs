@@ -110,6 +110,9 @@ pub trait Runtime: Debug + Send + Sync {
     /// What was recorded since.
     fn end_capture(&self) -> Result<Box<dyn Any + Send + Sync>>;
 
+    /// Runs calls of a thread that records, instead of recording them.
+    fn aside(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<()>;
+
     /// Runs what was recorded.
     fn replay(&self, graph: &(dyn Any + Send + Sync)) -> Result<()>;
 }

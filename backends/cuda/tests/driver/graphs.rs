@@ -126,7 +126,8 @@ fn threads_share_a_recording_and_others_compute_while_it_is_made() {
                 });
             }
         });
-        assert!(counted.stats().replays > 60, "{:?}", counted.stats());
+        // The thread that records goes on with it at the latest.
+        assert!(counted.stats().replays >= 18, "{:?}", counted.stats());
     });
 }
 

@@ -87,6 +87,10 @@ impl Runtime for Compiler {
         Ok(Box::new(()))
     }
 
+    fn aside(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        calls()
+    }
+
     fn replay(&self, _: &(dyn Any + Send + Sync)) -> Result<()> {
         Ok(())
     }

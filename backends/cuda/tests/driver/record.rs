@@ -37,9 +37,21 @@ fn what_is_recorded_runs_when_it_is_replayed() {
             driver.replay(&graph).unwrap();
             assert_eq!(read(driver, dtype, sum, 1), [4000.0 * factor]);
         }
-        let error = driver.record(&mut || driver.alloc(4).map(drop)).unwrap_err();
+        // What is allocated meanwhile is there, and what comes from the host comes each time.
+        let mut place = None;
+        let graph = driver.record(&mut || {
+            let ptr = *place.insert(driver.alloc(4)?);
+            driver.copy_htod(ptr, &5f32.to_ne_bytes())
+        });
+        let (graph, place) = (graph.unwrap(), place.unwrap());
+        for _ in 0..2 {
+            driver.replay(&graph).unwrap();
+            assert_eq!(read(driver, dtype, place, 1), [5.0]);
+            driver.copy_htod(place, &[0; 4]).unwrap();
+        }
+        let error = driver.record(&mut || driver.copy_dtoh(&mut [0; 4], x)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        driver.alloc(4).and_then(|ptr| driver.free(ptr)).unwrap();
+        driver.free(place).unwrap();
         driver.free(x).unwrap();
         driver.free(sum).unwrap();
 

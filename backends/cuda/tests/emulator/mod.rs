@@ -209,12 +209,19 @@ impl Runtime for Emulator {
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        assert!(
+            self.state.lock().unwrap().recording().is_none(),
+            "a copy from the host cannot be recorded"
+        );
         // SAFETY: the driver has checked the place.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
         Ok(())
     }
 
     fn read(&self, address: u64, bytes: usize) -> Result<Box<dyn Readback>> {
+        if self.state.lock().unwrap().recording().is_some() {
+            return Err(Error::unsupported("a copy to the host cannot be recorded"));
+        }
         // SAFETY: the driver has checked the place.
         let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, bytes) };
         Ok(Box::new(Done(bytes.to_vec())))
@@ -307,6 +314,20 @@ impl Runtime for Emulator {
                 .take()
                 .expect("nothing is recorded"),
         ))
+    }
+
+    fn aside(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        let own = match state.recording() {
+            Some(_) => state.recording.take(),
+            None => None,
+        };
+        drop(state);
+        let done = calls();
+        if own.is_some() {
+            self.state.lock().unwrap().recording = own;
+        }
+        done
     }
 
     fn replay(&self, graph: &(dyn Any + Send + Sync)) -> Result<()> {

@@ -309,12 +309,12 @@ pub trait ComputeBackend: Debug + Send + Sync {
         copies.iter().try_for_each(copy)
     }
 
-    /// Records the kernels and copies within the device that `calls` asks of this driver on this thread, instead of doing them. Others may go
-    /// on using the driver meanwhile.
+    /// Records the kernels and copies that `calls` asks of this driver on this thread, instead of doing them. Bytes from the host stay with the
+    /// recording. Memory is allocated and given back at once, and other threads may go on using the driver.
     ///
     /// # Errors
     /// That of `calls`; [`Unsupported`](crate::ErrorKind::Unsupported) where the driver cannot record, which
-    /// [`DriverCapabilities::records`] tells, and when `calls` allocates, waits, or copies from or to the host.
+    /// [`DriverCapabilities::records`] tells, and when `calls` waits or copies to the host.
     fn record(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<Recording> {
         let _ = calls;
         Err(self.records_nothing())
