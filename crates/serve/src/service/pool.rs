@@ -12,7 +12,10 @@ use super::Service;
 #[derive(Clone)]
 pub struct Pool(Arc<Owner>);
 
-struct Owner(Arc<Shared>);
+struct Owner {
+    shared: Arc<Shared>,
+    threads: usize,
+}
 
 #[derive(Default)]
 struct Shared {
@@ -34,8 +37,12 @@ impl Pool {
     /// When the system gives no more threads.
     pub fn new(threads: usize) -> Result<Self> {
         let shared = Arc::<Shared>::default();
-        let pool = Self(Arc::new(Owner(Arc::clone(&shared))));
-        for i in 0..threads.max(1) {
+        let threads = threads.max(1);
+        let pool = Self(Arc::new(Owner {
+            shared: Arc::clone(&shared),
+            threads,
+        }));
+        for i in 0..threads {
             let shared = Arc::clone(&shared);
             let builder = thread::Builder::new().name(format!("model-{i}"));
             builder.spawn(move || shared.work()).map_err(|error| {
@@ -46,7 +53,12 @@ impl Pool {
     }
 
     pub(super) fn push(&self, service: Arc<Service>) {
-        self.0.0.push(service);
+        self.0.shared.push(service);
+    }
+
+    /// How many there are.
+    pub(super) fn threads(&self) -> usize {
+        self.0.threads
     }
 }
 
@@ -82,7 +94,7 @@ impl Shared {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.0.line().is_closed = true;
-        self.0.changed.notify_all();
+        self.shared.line().is_closed = true;
+        self.shared.changed.notify_all();
     }
 }
