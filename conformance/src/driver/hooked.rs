@@ -82,7 +82,10 @@ impl<D: ComputeBackend + 'static, H: DriverHooks> ComputeBackend for Hooked<D, H
     }
 
     fn capabilities(&self) -> DriverCapabilities {
-        self.driver.capabilities()
+        let mut out = self.driver.capabilities();
+        // What is replayed is not seen.
+        out.records = false;
+        out
     }
 
     fn supports(&self, kernel: Kernel, dtype: DType) -> bool {

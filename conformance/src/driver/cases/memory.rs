@@ -1,7 +1,7 @@
 //! Memory, and copies.
 
-use polygrad_core::compute::{DevicePtr, Fill, Random};
-use polygrad_core::{DType, Distribution, ErrorKind, RandomKey, Scalar, Shape, random_host};
+use polygrad_core::compute::{Binary, ByteCopy, DevicePtr, Fill, Random};
+use polygrad_core::{BinaryOp, DType, Distribution, ErrorKind, RandomKey, Scalar, Shape, random_host};
 
 use super::super::case::Cases;
 use super::super::fixture::Fixture;
@@ -20,6 +20,8 @@ pub(super) fn cases(all: &mut Cases) {
     all.add("copy: interior and beyond", copies);
     all.add("copy: after free", after_free);
     all.add("copy_dtod: overlapping upwards and downwards", overlapping);
+    all.add("copy_each: many, of any extents", together);
+    all.add("record: calls run each time that they are replayed", recorded);
     for dtype in DType::ALL {
         all.add(format!("fill {dtype}"), move |fixture| fill(fixture, dtype));
         if dtype != DType::Bool {
@@ -198,6 +200,75 @@ fn overlapping(fixture: &Fixture<'_>) -> CaseResult {
         }
     }
     Ok(())
+}
+
+fn together(fixture: &Fixture<'_>) -> CaseResult {
+    let values: Vec<u8> = (0..=255).collect();
+    let host = listed(DType::U8, &values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())?;
+    let (from, to) = (fixture.put(&host)?, fixture.put_to_change(&host)?);
+    // Single bytes, whole and broken words, and none.
+    let extents = (0..140).map(|i| (255 - i, i, usize::from(i % 3 != 0)));
+    let extents: Vec<_> = extents.chain([(0, 144, 48), (7, 192, 0), (3, 193, 61)]).collect();
+    let copies: Vec<ByteCopy> = extents
+        .iter()
+        .map(|&(src, dst, bytes)| ByteCopy {
+            dst: to.ptr.add(dst),
+            src: from.ptr.add(src),
+            bytes,
+        })
+        .collect();
+    fixture.driver.copy_each(&copies)?;
+    let mut right = values.clone();
+    for &(src, dst, bytes) in &extents {
+        right[dst..dst + bytes].copy_from_slice(&values[src..src + bytes]);
+    }
+    if fixture.bytes(&to)? != right && fixture.options.values {
+        return wrong("what was copied is not what was there");
+    }
+    let beyond = ByteCopy {
+        dst: to.ptr,
+        src: from.ptr,
+        bytes: 1 << 40,
+    };
+    fixture.fails(
+        "a copy of too much among others",
+        ErrorKind::InvalidArgument,
+        fixture.driver.copy_each(&[copies[1], beyond]),
+    )
+}
+
+fn recorded(fixture: &Fixture<'_>) -> CaseResult {
+    let driver = fixture.driver;
+    let host = listed(DType::F32, &[1.0, 2.0, 3.0])?;
+    let block = fixture.put_to_change(&host)?;
+    let double = || {
+        driver.binary(&Binary {
+            op: BinaryOp::Add,
+            dtype: DType::F32,
+            len: 3,
+            a: block.ptr,
+            b: block.ptr,
+            output: block.ptr,
+        })
+    };
+    // Whatever is compiled for it is there.
+    double()?;
+    let recording = driver.record(&mut || double())?;
+    if !driver.capabilities().records {
+        return wrong("it records, and says that it does not");
+    }
+    for factor in [2.0, 4.0, 8.0] {
+        let truth = listed(DType::F32, &[factor, 2.0 * factor, 3.0 * factor])?;
+        fixture.check("record", &block, &truth, Bounds::EXACT)?;
+        driver.replay(&recording)?;
+    }
+    let failed = driver.record(&mut || driver.copy_dtoh(&mut [0], block.ptr));
+    fixture.fails(
+        "a copy to the host while it records",
+        ErrorKind::Unsupported,
+        failed.map(drop),
+    )?;
+    double().and_then(|()| driver.synchronize()).map_err(Into::into)
 }
 
 fn fill(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {

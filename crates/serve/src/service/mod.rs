@@ -266,9 +266,7 @@ impl Service {
     fn take_turn(self: &Arc<Self>) {
         // What comes from here on calls again.
         self.is_called.store(false, Ordering::Release);
-        let taken = self
-            .queue()
-            .take(self.signature(), self.pace(), self.settings.timeout);
+        let taken = self.queue().take(self.signature(), self.pace(), self.settings.timeout);
         for (job, failure) in taken.dropped {
             match failure {
                 Some(failure) => {

@@ -112,7 +112,9 @@ impl Queue {
     /// The first request that can be computed, and others that can be computed with it. Those without a deadline may have waited for
     /// `patience`.
     pub(super) fn take(&mut self, signature: &Signature, pace: Pace, patience: Option<Duration>) -> Taken {
-        let Pace { rows: max_rows, time, .. } = pace;
+        let Pace {
+            rows: max_rows, time, ..
+        } = pace;
         let now = Instant::now();
         let mut taken = Taken {
             jobs: Vec::new(),
