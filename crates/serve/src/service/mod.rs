@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 pub use pool::Pool;
-use queue::{Job, Pace, Queue};
+use queue::{Job, Queue};
 
 use crate::statistics::{Statistics, nanoseconds};
 use crate::{Failure, InferRequest, Model, NamedValue, Reason, Signature, TensorSpec, Value};
@@ -127,18 +127,8 @@ impl Service {
     }
 
     fn refused(&self, failure: &Failure) {
-        match failure.reason {
-            Reason::Busy(_) => drop(self.statistics.refused.fetch_add(1, Ordering::Relaxed)),
-            Reason::Late => drop(self.statistics.late.fetch_add(1, Ordering::Relaxed)),
-            _ => {}
-        }
-    }
-
-    fn pace(&self) -> Pace {
-        Pace {
-            rows: self.max_batch_size(),
-            time: Duration::from_nanos(self.typical.load(Ordering::Relaxed)),
-            threads: self.pool.threads(),
+        if matches!(failure.reason, Reason::Busy(_)) {
+            self.statistics.refused.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -168,7 +158,7 @@ impl Service {
     async fn wait(self: &Arc<Self>, request: InferRequest, since: Instant) -> Result<Outputs, Failure> {
         let (reply, answer) = oneshot::channel();
         let job = self.job(request, since, reply)?;
-        let pushed = self.queue().push(job, &self.settings, self.pace());
+        let pushed = self.queue().push(job, &self.settings);
         pushed.inspect_err(|failure| self.refused(failure))?;
         self.call().await;
         let gone = |_| Failure::new(Reason::Internal, "the model was dropped before it answered");
@@ -266,7 +256,10 @@ impl Service {
     fn take_turn(self: &Arc<Self>) {
         // What comes from here on calls again.
         self.is_called.store(false, Ordering::Release);
-        let taken = self.queue().take(self.signature(), self.pace(), self.settings.timeout);
+        let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
+        let taken = self
+            .queue()
+            .take(self.signature(), self.max_batch_size(), time, self.settings.timeout);
         for (job, failure) in taken.dropped {
             match failure {
                 Some(failure) => {

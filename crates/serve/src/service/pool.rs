@@ -12,10 +12,7 @@ use super::Service;
 #[derive(Clone)]
 pub struct Pool(Arc<Owner>);
 
-struct Owner {
-    shared: Arc<Shared>,
-    threads: usize,
-}
+struct Owner(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -37,12 +34,8 @@ impl Pool {
     /// When the system gives no more threads.
     pub fn new(threads: usize) -> Result<Self> {
         let shared = Arc::<Shared>::default();
-        let threads = threads.max(1);
-        let pool = Self(Arc::new(Owner {
-            shared: Arc::clone(&shared),
-            threads,
-        }));
-        for i in 0..threads {
+        let pool = Self(Arc::new(Owner(Arc::clone(&shared))));
+        for i in 0..threads.max(1) {
             let shared = Arc::clone(&shared);
             let builder = thread::Builder::new().name(format!("model-{i}"));
             builder.spawn(move || shared.work()).map_err(|error| {
@@ -53,12 +46,7 @@ impl Pool {
     }
 
     pub(super) fn push(&self, service: Arc<Service>) {
-        self.0.shared.push(service);
-    }
-
-    /// How many there are.
-    pub(super) fn threads(&self) -> usize {
-        self.0.threads
+        self.0.0.push(service);
     }
 }
 
@@ -94,7 +82,7 @@ impl Shared {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.shared.line().is_closed = true;
-        self.shared.changed.notify_all();
+        self.0.line().is_closed = true;
+        self.0.changed.notify_all();
     }
 }

@@ -20,17 +20,6 @@ pub(super) struct Job {
     pub(super) reply: Reply,
 }
 
-/// How fast requests are computed.
-#[derive(Clone, Copy)]
-pub(super) struct Pace {
-    /// The most rows of a run.
-    pub(super) rows: usize,
-    /// What a run takes, about.
-    pub(super) time: Duration,
-    /// So many runs may be under way.
-    pub(super) threads: usize,
-}
-
 /// The most urgent first, and of those the oldest.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -39,8 +28,6 @@ pub(super) struct Queue {
     /// Requests were late while more waited than are computed at once: not all can be answered. Those with little time left are let go for
     /// others then, since a run that takes a little longer than usual would make them late.
     is_overloaded: bool,
-    /// Whether requests were refused since the last turn.
-    has_refused: bool,
     pub(super) sequences: Sequences,
 }
 
@@ -82,39 +69,31 @@ impl Queue {
     }
 
     /// # Errors
-    /// Too many requests or sequences; a sequence that has not begun; while not all can be answered, a deadline before those that wait are
-    /// computed, at this pace.
-    pub(super) fn push(&mut self, job: Box<Job>, settings: &Settings, pace: Pace) -> Result<(), Failure> {
+    /// Too many requests or sequences; a sequence that has not begun.
+    pub(super) fn push(&mut self, job: Box<Job>, settings: &Settings) -> Result<(), Failure> {
         self.admit(settings)?;
+        if let Some(step) = &job.sequence {
+            self.sequences.open(step, job.since, settings)?;
+        }
         let place = match self.jobs.back() {
             Some(last) if last.priority > job.priority => {
                 self.jobs.partition_point(|other| other.priority <= job.priority)
             }
             _ => self.jobs.len(),
         };
-        if self.is_overloaded
-            && let Some(deadline) = job.deadline
-        {
-            let before: usize = self.jobs.iter().take(place).map(|job| job.rows).sum();
-            let runs = u32::try_from(before / pace.rows / pace.threads).unwrap_or(u32::MAX);
-            if deadline < job.since + pace.time.saturating_mul(runs.saturating_add(2)) {
-                self.has_refused = true;
-                return Err(late());
-            }
-        }
-        if let Some(step) = &job.sequence {
-            self.sequences.open(step, job.since, settings)?;
-        }
         self.jobs.insert(place, job);
         Ok(())
     }
 
-    /// The first request that can be computed, and others that can be computed with it. Those without a deadline may have waited for
-    /// `patience`.
-    pub(super) fn take(&mut self, signature: &Signature, pace: Pace, patience: Option<Duration>) -> Taken {
-        let Pace {
-            rows: max_rows, time, ..
-        } = pace;
+    /// The first request that can be computed, and others that can be computed with it, in a run that is thought to take `time`. Those without a
+    /// deadline may have waited for `patience`.
+    pub(super) fn take(
+        &mut self,
+        signature: &Signature,
+        max_rows: usize,
+        time: Duration,
+        patience: Option<Duration>,
+    ) -> Taken {
         let now = Instant::now();
         let mut taken = Taken {
             jobs: Vec::new(),
@@ -137,12 +116,19 @@ impl Queue {
             };
             if is_late || job.reply.is_closed() {
                 let Some(job) = self.jobs.remove(i) else { break };
-                let failure = || match (job.deadline, patience) {
-                    (None, Some(patience)) => waited(patience),
-                    _ => late(),
+                let late = || {
+                    let message = match (job.deadline, patience) {
+                        (None, Some(patience)) => format!(
+                            "the request waited for {} s, which is the model's limit where a request tells no timeout: tell a \
+                             longer one, or come again when fewer wait",
+                            patience.as_secs_f64()
+                        ),
+                        _ => "the deadline would have passed before the model had the answer".to_owned(),
+                    };
+                    Failure::new(Reason::Late, message)
                 };
                 self.sequences.skip(job.sequence.as_ref());
-                let failure = is_late.then(failure);
+                let failure = is_late.then(late);
                 taken.dropped.push((job, failure));
                 continue;
             }
@@ -169,25 +155,10 @@ impl Queue {
         }
         let is_late = |(_, failure): &(_, Option<Failure>)| failure.as_ref().is_some_and(|f| f.reason == Reason::Late);
         self.is_overloaded |= taken.dropped.iter().any(is_late);
-        self.is_overloaded &= self.jobs.len() > max_rows || self.has_refused;
-        self.has_refused = false;
+        self.is_overloaded &= self.jobs.len() > max_rows;
         taken.leaves_more = self.is_ready();
         taken
     }
-}
-
-fn late() -> Failure {
-    let message = "the deadline would have passed before the model had the answer";
-    Failure::new(Reason::Late, message)
-}
-
-fn waited(patience: Duration) -> Failure {
-    let message = format!(
-        "the request waited for {} s, which is the model's limit where a request tells no timeout: tell a longer one, or come again \
-         when fewer wait",
-        patience.as_secs_f64()
-    );
-    Failure::new(Reason::Late, message)
 }
 
 #[cfg(test)]
@@ -196,80 +167,39 @@ mod tests {
 
     use super::*;
 
-    const PACE: Pace = Pace {
-        rows: 1,
-        time: Duration::from_secs(100),
-        threads: 1,
-    };
-
-    /// A queue to which requests come that have so many seconds left.
-    struct Line {
-        queue: Queue,
-        now: Instant,
-        waiting: Vec<oneshot::Receiver<Result<crate::service::Outputs, Failure>>>,
-    }
-
-    impl Line {
-        fn new(seconds: &[u64]) -> Self {
-            let mut line = Self {
-                queue: Queue::default(),
-                now: Instant::now(),
-                waiting: Vec::new(),
-            };
-            assert!(seconds.iter().all(|&left| line.push(left)));
-            line
-        }
-
-        /// Whether it was let in.
-        fn push(&mut self, left: u64) -> bool {
+    /// Takes twice, one at a time, from requests with so many seconds left, where a run takes 100 s; those that were taken.
+    fn taken(seconds: &[u64]) -> Vec<u64> {
+        let (mut queue, mut waiting, now) = (Queue::default(), Vec::new(), Instant::now());
+        for &left in seconds {
             let (reply, answer) = oneshot::channel();
-            self.waiting.push(answer);
+            waiting.push(answer);
             let job = Job {
                 inputs: Inputs::new(),
                 rows: 1,
                 group: Group::new(),
                 priority: 1,
-                deadline: Some(self.now + Duration::from_secs(left)),
+                deadline: Some(now + Duration::from_secs(left)),
                 sequence: None,
-                since: self.now,
+                since: now,
                 reply,
             };
-            self.queue.push(Box::new(job), &Settings::default(), PACE).is_ok()
+            queue.push(Box::new(job), &Settings::default()).unwrap();
         }
-
-        /// The seconds of the one whose turn it is.
-        fn take(&mut self) -> Option<u64> {
-            let taken = self.queue.take(&Signature::default(), PACE, None);
-            let deadline = taken.jobs.first()?.deadline?;
-            Some((deadline - self.now).as_secs())
-        }
+        let mut next = || {
+            queue
+                .take(&Signature::default(), 1, Duration::from_secs(100), None)
+                .jobs
+        };
+        let jobs = next().into_iter().chain(next());
+        jobs.map(|job| (job.deadline.unwrap() - now).as_secs()).collect()
     }
 
     #[test]
     fn who_has_little_time_left_is_let_go_once_others_were_late() {
-        let taken = |seconds: &[u64]| {
-            let mut line = Line::new(seconds);
-            [line.take(), line.take()]
-        };
         // The second run could answer in time in both cases.
-        assert_eq!(taken(&[1000, 150, 2000, 3000]), [Some(1000), Some(150)]);
-        assert_eq!(taken(&[50, 1000, 150, 2000, 3000]), [Some(1000), Some(2000)]);
+        assert_eq!(taken(&[1000, 150, 2000, 3000]), [1000, 150]);
+        assert_eq!(taken(&[50, 1000, 150, 2000, 3000]), [1000, 2000]);
         // No more than are computed at once are left.
-        assert_eq!(taken(&[50, 1000, 150]), [Some(1000), Some(150)]);
-    }
-
-    #[test]
-    fn who_cannot_be_answered_in_time_is_not_let_in_once_others_were_late() {
-        let mut line = Line::new(&[1000, 1000]);
-        assert!(line.push(150), "nobody was late yet");
-        let mut line = Line::new(&[50, 1000, 1000, 1000]);
-        assert_eq!(line.take(), Some(1000));
-        // Two wait, whose runs and its own end after 300 s; 100 more are left for runs that take longer.
-        assert!(!line.push(390));
-        assert!(line.push(410));
-        assert_eq!(line.take(), Some(1000));
-        assert_eq!(line.take(), Some(1000));
-        // One was refused before the first of these, none before the second.
-        assert!(line.push(110));
+        assert_eq!(taken(&[50, 1000, 150]), [1000, 150]);
     }
 }
