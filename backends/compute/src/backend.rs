@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 
 use polygrad_core::compute::{Driver, Random};
 use polygrad_core::{
-    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, DeviceGraph, Distribution, HostTensor, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
-    SliceRange, UnaryOp, check_distribution, decompose, random_host,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, Computation, ConvParams,
+    CrossEntropyParams, DType, DeviceGraph, Distribution, HostTensor, PoolParams, RandomKey, ReduceOp, Result, Scalar,
+    SgdParams, Shape, SliceRange, UnaryOp, check_distribution, decompose, random_host,
 };
 
 use crate::array::Array;
@@ -372,7 +372,7 @@ impl<D: Driver> Backend for Compute<D> {
     fn graph(
         device: &ComputeDevice<D>,
         inputs: &[T<D>],
-        f: &mut dyn FnMut(&[T<D>]) -> Result<Vec<T<D>>>,
+        f: Computation<'_, T<D>>,
     ) -> Result<Option<Box<dyn DeviceGraph<T<D>>>>> {
         let inputs: Vec<Array> = inputs.iter().map(|x| x.array.clone()).collect();
         let graph = Graph::record(&device.0, &inputs, &mut |inputs| {

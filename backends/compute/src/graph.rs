@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use polygrad_core::compute::{ByteCopy, Recording};
-use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_core::{Computation, Error, ErrorKind, Result};
 
 use crate::Context;
 use crate::array::Array;
@@ -26,11 +26,7 @@ pub(crate) struct Graph {
 
 impl Graph {
     /// Records `f`; nothing if it is but a few kernels. It is run once before, so that memory and kernels are there.
-    pub(crate) fn record(
-        context: &Arc<Context>,
-        inputs: &[Array],
-        f: &mut dyn FnMut(&[Array]) -> Result<Vec<Array>>,
-    ) -> Result<Option<Self>> {
+    pub(crate) fn record(context: &Arc<Context>, inputs: &[Array], f: Computation<'_, Array>) -> Result<Option<Self>> {
         let arena = Arena::new(context);
         let own = inputs
             .iter()

@@ -34,6 +34,9 @@ pub trait DeviceGraph<T>: Send + Sync {
     fn run(&self, inputs: &[T]) -> Result<Vec<T>>;
 }
 
+/// What [`Backend::graph`] records: outputs from inputs.
+pub type Computation<'a, T> = &'a mut dyn FnMut(&[T]) -> Result<Vec<T>>;
+
 /// An engine that has tensors and computes on them.
 ///
 /// A backend is a type without values of its own; its methods are static and are monomorphized. Every backend is also a
@@ -185,7 +188,7 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
     fn graph(
         device: &Self::Device,
         inputs: &[Self::Tensor],
-        f: &mut dyn FnMut(&[Self::Tensor]) -> Result<Vec<Self::Tensor>>,
+        f: Computation<'_, Self::Tensor>,
     ) -> Result<Option<Box<dyn DeviceGraph<Self::Tensor>>>> {
         let _ = (inputs, f);
         Err(Error::unsupported("the device does not record computations").with_device(device))

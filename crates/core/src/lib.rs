@@ -34,7 +34,7 @@ mod shape;
 mod spec;
 
 pub use any::{AnyBackend, AnyDevice, AnyTensor, DynDevice, Identity};
-pub use backend::{Backend, DeviceGraph};
+pub use backend::{Backend, Computation, DeviceGraph};
 pub use capabilities::Capabilities;
 pub use dtype::{DType, Element};
 pub use dyn_backend::{DynBackend, Outputs};

@@ -39,11 +39,8 @@ fn a_recording_gives_what_its_ops_give_in_memory_of_its_own() {
     on_device(|device, counted| {
         let weights: Vec<Tensor> = (0..3).map(|_| Tensor::randn([4, 4], device).unwrap()).collect();
         let example = Tensor::randn([2, 4], device).unwrap();
-        let compiled = {
-            let example = example.clone();
-            let weights = weights.clone();
-            Compiled::new(&[example.clone()], move || Ok(vec![layers(&example, &weights)?])).unwrap()
-        };
+        let computed = || Ok(vec![layers(&example, &weights)?]);
+        let compiled = Compiled::new(std::slice::from_ref(&example), computed).unwrap();
         let mut all = Vec::new();
         for i in 0..7 {
             // Contiguous, in another order, or yet to be computed.
@@ -110,10 +107,8 @@ fn threads_share_a_recording_and_others_compute_while_it_is_made() {
     on_device(|device, counted| {
         let weights: Vec<Tensor> = (0..3).map(|_| Tensor::randn([4, 4], device).unwrap()).collect();
         let example = Tensor::randn([2, 4], device).unwrap();
-        let compiled = {
-            let weights = weights.clone();
-            Compiled::new(std::slice::from_ref(&example), || Ok(vec![layers(&example, &weights)?])).unwrap()
-        };
+        let computed = || Ok(vec![layers(&example, &weights)?]);
+        let compiled = Compiled::new(std::slice::from_ref(&example), computed).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
