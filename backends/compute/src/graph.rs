@@ -19,6 +19,8 @@ pub(crate) struct Graph {
     recording: Recording,
     inputs: Vec<Array>,
     outputs: Vec<Array>,
+    /// Keeps back what it works in besides.
+    _arena: Arc<Arena>,
     context: Arc<Context>,
     /// Held while it is started: the inputs of another run must not come between.
     starting: Mutex<()>,
@@ -61,6 +63,7 @@ impl Graph {
             recording,
             inputs: own,
             outputs,
+            _arena: arena,
             context: Arc::clone(context),
             starting: Mutex::default(),
         }))
