@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use polygrad_core::compute::{ByteCopy, Recording};
-use polygrad_core::{Computation, Error, ErrorKind, Result};
+use polygrad_core::{Computation, Error, Result};
 
 use crate::Context;
 use crate::array::Array;
@@ -73,9 +73,25 @@ impl Graph {
         let fits = |(x, own): (&Array, &Array)| {
             (x.shape(), x.dtype()) == (own.shape(), own.dtype()) && Arc::ptr_eq(x.context(), &self.context)
         };
-        if inputs.len() != self.inputs.len() || !inputs.iter().zip(&self.inputs).all(fits) {
-            let message = "a recording was given other inputs than it was made for";
-            return Err(Error::new(ErrorKind::InvalidArgument, message).with_device(self.context.driver.name()));
+        let device = self.context.driver.name();
+        if inputs.len() != self.inputs.len() {
+            let (wanted, given) = (self.inputs.len(), inputs.len());
+            return Err(
+                Error::invalid(format!("a recording of {wanted} inputs was given {given}")).with_device(device),
+            );
+        }
+        if let Some(i) = inputs.iter().zip(&self.inputs).position(|pair| !fits(pair)) {
+            let (own, given) = (&self.inputs[i], &inputs[i]);
+            return Err(Error::invalid(format!(
+                "input {i} of a recording is {}{} on its device, and it was given {}{} on {}",
+                own.dtype(),
+                own.shape(),
+                given.dtype(),
+                given.shape(),
+                given.context().driver.name()
+            ))
+            .with_device(device)
+            .with_hint("give inputs of the shapes and dtypes that it was made with, from the same device"));
         }
         let outputs = self
             .outputs

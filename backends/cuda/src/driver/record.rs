@@ -1,6 +1,7 @@
 //! Recorded runs of calls, which are CUDA's graphs, and copies that go together.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use polygrad_core::compute::ByteCopy;
@@ -32,14 +33,15 @@ pub(super) struct Graph {
 pub(super) fn record(queue: &Queue, calls: &mut dyn FnMut() -> Result<()>) -> Result<Graph> {
     let _alone = queue.recording_alone();
     let reports = queue.reports.begin(&queue.runtime)?;
-    let graph = queue.runtime.begin_capture().and_then(|()| {
-        let done = calls();
-        // Recording ends whether it went well or not.
-        let graph = queue.runtime.end_capture();
-        done.and(graph)
+    let recorded = queue.runtime.begin_capture().map(|()| {
+        // Recording ends whether it went well or not: this thread's later calls are to run.
+        let done = catch_unwind(AssertUnwindSafe(calls));
+        (done, queue.runtime.end_capture())
     });
     queue.reports.end();
     let kept = queue.take_kept();
+    let (done, graph) = recorded?;
+    let graph = done.unwrap_or_else(|panic| resume_unwind(panic)).and(graph);
     graph.map(|recorded| Graph {
         recorded,
         reports,

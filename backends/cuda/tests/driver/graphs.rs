@@ -30,6 +30,15 @@ fn layers(x: &Tensor, weights: &[Tensor]) -> Result<Tensor> {
     Ok(x)
 }
 
+/// It compiled, and its weights.
+fn compiled_layers(device: &Device) -> (Compiled, Vec<Tensor>) {
+    let weights: Vec<Tensor> = (0..3).map(|_| Tensor::randn([4, 4], device).unwrap()).collect();
+    let example = Tensor::randn([2, 4], device).unwrap();
+    let computed = || Ok(vec![layers(&example, &weights)?]);
+    let compiled = Compiled::new(std::slice::from_ref(&example), computed).unwrap();
+    (compiled, weights)
+}
+
 fn values(x: &Tensor) -> Vec<f64> {
     x.to_f64_vec().unwrap()
 }
@@ -37,10 +46,7 @@ fn values(x: &Tensor) -> Vec<f64> {
 #[test]
 fn a_recording_gives_what_its_ops_give_in_memory_of_its_own() {
     on_device(|device, counted| {
-        let weights: Vec<Tensor> = (0..3).map(|_| Tensor::randn([4, 4], device).unwrap()).collect();
-        let example = Tensor::randn([2, 4], device).unwrap();
-        let computed = || Ok(vec![layers(&example, &weights)?]);
-        let compiled = Compiled::new(std::slice::from_ref(&example), computed).unwrap();
+        let (compiled, weights) = compiled_layers(device);
         let mut all = Vec::new();
         for i in 0..7 {
             // Contiguous, in another order, or yet to be computed.
@@ -105,10 +111,7 @@ fn random_numbers_are_drawn_anew_and_what_is_out_of_range_is_told() {
 #[test]
 fn threads_share_a_recording_and_others_compute_while_it_is_made() {
     on_device(|device, counted| {
-        let weights: Vec<Tensor> = (0..3).map(|_| Tensor::randn([4, 4], device).unwrap()).collect();
-        let example = Tensor::randn([2, 4], device).unwrap();
-        let computed = || Ok(vec![layers(&example, &weights)?]);
-        let compiled = Compiled::new(std::slice::from_ref(&example), computed).unwrap();
+        let (compiled, weights) = compiled_layers(device);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

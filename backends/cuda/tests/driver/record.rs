@@ -49,6 +49,10 @@ fn what_is_recorded_runs_when_it_is_replayed() {
             assert_eq!(read(driver, dtype, place, 1), [5.0]);
             driver.copy_htod(place, &[0; 4]).unwrap();
         }
+        // A panic ends the recording, too.
+        let panics = || driver.record(&mut || panic!("on purpose")).map(drop);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert_eq!(read(driver, dtype, place, 1), [0.0]);
         let error = driver.record(&mut || driver.copy_dtoh(&mut [0; 4], x)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         driver.free(place).unwrap();
