@@ -1,4 +1,4 @@
-"""PyTorch as a peer of `polygrad bench`: eager, or by torch.compile with --compile; on a GPU with --device cuda, where products of f32 round
+"""PyTorch as a peer of `polygrad bench`: eager, or by torch.compile with --compile, and as CUDA graphs with --graphs; on a GPU with --device cuda, where products of f32 round
 their factors to TF32 with --tf32 alone. With --ddp it is one of several processes that torchrun has started, each with a batch of its own, and the
 first of them speaks: DistributedDataParallel on Gloo.
 
@@ -18,9 +18,14 @@ from torch import nn  # noqa: E402
 
 from protocol import INPUT, TARGET, classes, device, noise, serve, threads, weights  # noqa: E402
 
-COMPILE = "--compile" in sys.argv
+GRAPHS = "--graphs" in sys.argv
+COMPILE = GRAPHS or "--compile" in sys.argv
 DDP = "--ddp" in sys.argv
 DEVICE = torch.device(device())
+
+
+def compiled(model):
+    return torch.compile(model, mode="reduce-overhead" if GRAPHS else None) if COMPILE else model
 
 
 def tensor(array):
@@ -53,12 +58,14 @@ def training(model, optimizer, x, rows, of):
         "adamw": lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.01, fused=True),
     }[optimizer](model.parameters())
     target = tensor(classes(rows, of, TARGET))
-    forward = torch.compile(model) if COMPILE else model
+    forward = compiled(model)
     if DDP:
         forward = nn.parallel.DistributedDataParallel(model)
     if COMPILE:
-        # Both passes are compiled here, which takes minutes the first time, and not by the first step. No weight changes.
-        F.cross_entropy(forward(x), target).backward()
+        # Both passes are compiled and recorded here, which takes minutes the first time, and not by the first steps. No weight changes.
+        for _ in range(3 if GRAPHS else 1):
+            F.cross_entropy(forward(x), target).backward()
+            model.zero_grad(set_to_none=True)
 
     def step():
         loss = F.cross_entropy(forward(x), target)
@@ -79,7 +86,7 @@ def mlp(sizes, activation):
 
 def act():
     model = begin(mlp([4, 64, 64, 2], nn.Tanh))
-    model = torch.compile(model) if COMPILE else model
+    model = compiled(model)
     x = inputs([1, 4])
 
     def step():
@@ -273,7 +280,7 @@ def asked():
 torch.set_num_threads(threads())
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "--tf32" in sys.argv
 torch.backends.cudnn.benchmark = True
-name = f"torch{'.compile' if COMPILE else ''} {torch.__version__}"
+name = f"torch{'.compile' if COMPILE else ''}{' as CUDA graphs' if GRAPHS else ''} {torch.__version__}"
 if DDP:
     torch.distributed.init_process_group("gloo")
     count = torch.distributed.get_world_size()

@@ -13,12 +13,13 @@ use crate::{cache, cargo, nvrtc};
 const LARGEST: u64 = 60_000_000;
 
 /// Files of the checkout and where they go.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 11] = [
     ("benches/gpu/bundle/run.sh", "run.sh"),
     ("benches/gpu/bundle/README.md", "README.md"),
     ("benches/gpu/bundle/peers/torch", "peers/torch"),
     ("benches/gpu/bundle/peers/torch-tf32", "peers/torch-tf32"),
     ("benches/gpu/bundle/peers/torch-compile", "peers/torch-compile"),
+    ("benches/gpu/bundle/peers/torch-graphs", "peers/torch-graphs"),
     ("benches/gpu/bundle/peers/jax", "peers/jax"),
     ("benches/peers/peer_torch.py", "peers/python/peer_torch.py"),
     ("benches/peers/peer_jax.py", "peers/python/peer_jax.py"),

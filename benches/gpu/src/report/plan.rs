@@ -159,7 +159,7 @@ pub(super) fn plan(facts: &[Fact], work: &Path) -> Vec<Part> {
             "--patience",
             "200",
         ];
-        let peers = planner.peers(&["torch", "torch-compile", "jax"]);
+        let peers = planner.peers(&["torch", "torch-compile", "torch-graphs", "jax"]);
         words.extend(peers.iter().flat_map(|peers| ["--against", peers]));
         planner.cuda(
             format!("steps-{workload}"),
