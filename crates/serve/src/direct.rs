@@ -13,7 +13,7 @@ use axum::routing::future::RouteFuture;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::http;
+use crate::http::{self, Answer};
 use crate::server::Shared;
 
 /// All addresses. The router looks up a request's address, remembers what it found, and copies the handler; an inference needs none of that.
@@ -45,7 +45,7 @@ impl Service<Request<Body>> for Direct {
         if request.method() == Method::POST && http::is_inference(request.uri().path()) {
             let shared = Arc::clone(&self.shared);
             return Directed::Inference {
-                answer: Box::pin(async { http::infer(shared, request).await.into_response() }),
+                answer: Box::pin(http::infer(shared, request)),
             };
         }
         Directed::Routed {
@@ -58,7 +58,7 @@ pin_project! {
     /// An answer on its way.
     #[project = DirectedProjection]
     pub(crate) enum Directed {
-        Inference { answer: Pin<Box<dyn Future<Output = Response> + Send>> },
+        Inference { answer: Pin<Box<dyn Future<Output = Answer> + Send>> },
         Routed { #[pin] answer: RouteFuture<Infallible> },
     }
 }
@@ -68,7 +68,9 @@ impl Future for Directed {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            DirectedProjection::Inference { answer } => answer.as_mut().poll(cx).map(Ok),
+            DirectedProjection::Inference { answer } => {
+                answer.as_mut().poll(cx).map(|answer| Ok(answer.into_response()))
+            }
             DirectedProjection::Routed { answer } => answer.poll(cx),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
@@ -14,12 +15,13 @@ use crate::server::Shared;
 use crate::{Failure, ModelInfo};
 
 pub(crate) async fn infer(shared: Arc<Shared>, request: Request) -> Answer {
-    let target = Target::of(request.uri())?;
+    let (Parts { uri, headers, .. }, body) = request.into_parts();
+    let target = Target::of(&uri)?;
     let info = shared.repository.get(&target.model, target.version)?;
     // Before the body is read, which would be for nothing.
     info.admit()?;
-    let coding = Coding::of_answer(request.headers());
-    let Asked { request, wanted } = ask(request, &info, shared.options.max_body_bytes).await?;
+    let coding = Coding::of_answer(&headers);
+    let Asked { request, wanted } = ask(&headers, body, &info, shared.options.max_body_bytes).await?;
     let response = info.infer(request).await?;
     // About as many as will be written: what is written as bytes is soon done.
     let values = response.outputs.iter().map(|output| output.value.shape().numel());
@@ -35,10 +37,9 @@ pub(crate) async fn infer(shared: Arc<Shared>, request: Request) -> Answer {
 }
 
 /// Reads a request.
-async fn ask(request: Request, info: &ModelInfo, limit: usize) -> Result<Asked, Failure> {
-    let (Parts { headers, .. }, body) = request.into_parts();
-    let head = head_length(&headers)?;
-    let body = read(&headers, body, head.unwrap_or(0), limit).await?;
+async fn ask(headers: &HeaderMap, body: Body, info: &ModelInfo, limit: usize) -> Result<Asked, Failure> {
+    let head = head_length(headers)?;
+    let body = read(headers, body, head.unwrap_or(0), limit).await?;
     if head.unwrap_or(body.len()) <= LONG {
         return request::read(&body, head, info.signature());
     }

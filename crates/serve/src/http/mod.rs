@@ -24,7 +24,7 @@ pub(crate) use infer::infer;
 use crate::server::Shared;
 use crate::{Failure, Reason, protocol};
 
-type Answer = Result<Response, Failure>;
+pub(crate) type Answer = Result<Response, Failure>;
 
 pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
     let mut router = Router::new();

@@ -13,14 +13,13 @@ use crate::value::shown;
 use crate::{Failure, Reason, Value};
 
 impl Service {
-    /// Computes requests at once and answers them. Where that fails, each is computed by itself: the others are not to suffer for one.
+    /// Computes requests at once, taken `at` this time, and answers them. Where that fails, each is computed by itself: the others are not to suffer for one.
     #[expect(clippy::vec_box, reason = "they come in the boxes in which they waited")]
-    pub(super) fn compute(&self, jobs: Vec<Box<Job>>) {
-        let taken = Instant::now();
+    pub(super) fn compute(&self, jobs: Vec<Box<Job>>, at: Instant) {
         for job in &jobs {
-            self.statistics.queue.add(taken - job.since);
+            self.statistics.queue.add(at - job.since);
         }
-        match self.compute_joined(&jobs) {
+        match self.compute_joined(&jobs, at) {
             Ok(answers) => {
                 for (job, outputs) in jobs.into_iter().zip(answers) {
                     self.answer(job, Ok(outputs));
@@ -31,7 +30,7 @@ impl Service {
             }
             Err(_) => {
                 for job in jobs {
-                    let answer = self.compute_joined(std::slice::from_ref(&job));
+                    let answer = self.compute_joined(std::slice::from_ref(&job), Instant::now());
                     self.answer(job, answer.map(|mut answers| answers.remove(0)));
                 }
             }
@@ -50,12 +49,11 @@ impl Service {
     }
 
     /// The outputs of each request; a panic is a failure of these requests alone.
-    fn compute_joined(&self, jobs: &[Box<Job>]) -> Result<Vec<Outputs>, Failure> {
-        catch_unwind(AssertUnwindSafe(|| self.outputs(jobs))).unwrap_or_else(|panic| Err(panicked(&*panic)))
+    fn compute_joined(&self, jobs: &[Box<Job>], began: Instant) -> Result<Vec<Outputs>, Failure> {
+        catch_unwind(AssertUnwindSafe(|| self.outputs(jobs, began))).unwrap_or_else(|panic| Err(panicked(&*panic)))
     }
 
-    fn outputs(&self, jobs: &[Box<Job>]) -> Result<Vec<Outputs>, Failure> {
-        let began = Instant::now();
+    fn outputs(&self, jobs: &[Box<Job>], began: Instant) -> Result<Vec<Outputs>, Failure> {
         let rows = jobs.iter().map(|job| job.rows).sum();
         let inputs = self.join(jobs).map_err(|error| Failure::of_run(&error))?;
         let joined = Instant::now();

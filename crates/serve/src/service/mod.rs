@@ -274,7 +274,7 @@ impl Service {
         }
         self.pass_on(taken.leaves_more);
         if !taken.jobs.is_empty() {
-            self.compute(taken.jobs);
+            self.compute(taken.jobs, taken.at);
             // Sequences can go on now.
             self.pass_on(!self.signature().states.is_empty() && self.queue().is_ready());
         }

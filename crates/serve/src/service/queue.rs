@@ -33,6 +33,8 @@ pub(super) struct Queue {
 
 /// What is to be computed at once.
 pub(super) struct Taken {
+    /// When they were taken.
+    pub(super) at: Instant,
     #[expect(clippy::vec_box, reason = "they come in the boxes in which they waited")]
     pub(super) jobs: Vec<Box<Job>>,
     /// Too late, impossible, or, where there is no failure, given up.
@@ -96,6 +98,7 @@ impl Queue {
     ) -> Taken {
         let now = Instant::now();
         let mut taken = Taken {
+            at: now,
             jobs: Vec::new(),
             dropped: Vec::new(),
             leaves_more: false,
