@@ -10,20 +10,52 @@ use crate::source::{Args, File, file};
 
 const KERNEL: File = file!("attention");
 
-/// Bytes of a block's memory that every device has, less what else the kernel keeps.
-const SHARED: usize = 47 << 10;
+/// Bytes of a block's memory that every device has.
+const SHARED: usize = 48 << 10;
 
-/// Queries and keys of a tile: as many as fit, up to 32.
-fn tile(head: usize, value: usize, size: usize) -> Option<usize> {
-    [32usize, 16, 8, 4, 2, 1].into_iter().find(|&tile| {
-        let numbers = tile
-            .checked_mul(2)
-            .and_then(|twice| twice.checked_mul(head.checked_add(value)?.checked_add(1)?))
-            .and_then(|numbers| numbers.checked_add(tile * (tile + 4)));
-        numbers
-            .and_then(|numbers| numbers.checked_mul(size))
-            .is_some_and(|bytes| bytes <= SHARED)
-    })
+/// Threads along the keys and along the queries, and how many of each a thread has.
+#[derive(Clone, Copy)]
+struct Tile {
+    across: usize,
+    down: usize,
+    per: usize,
+}
+
+impl Tile {
+    const ALL: [Self; 6] = [
+        Self::new(8, 16, 4),
+        Self::new(8, 16, 2),
+        Self::new(8, 16, 1),
+        Self::new(4, 4, 1),
+        Self::new(2, 2, 1),
+        Self::new(1, 1, 1),
+    ];
+
+    const fn new(across: usize, down: usize, per: usize) -> Self {
+        Self { across, down, per }
+    }
+
+    /// The largest that fits.
+    fn of(head: usize, value: usize, size: usize) -> Option<Self> {
+        let fits = |tile: &Self| tile.bytes(head, value, size).is_some_and(|bytes| bytes <= SHARED);
+        Self::ALL.into_iter().find(fits)
+    }
+
+    fn rows(self) -> usize {
+        self.down * self.per
+    }
+
+    /// What the kernel keeps in a block's memory: queries; keys, and in their place weights; values.
+    fn bytes(self, head: usize, value: usize, size: usize) -> Option<usize> {
+        let Self { across, down, per } = self;
+        let queries = head.checked_mul(down + 1)?.checked_mul(per)?;
+        let keys = head
+            .checked_mul(across + 1)?
+            .max(across * per * (down + 1))
+            .checked_mul(per)?;
+        let values = value.div_ceil(4 * across).checked_mul(4 * across * across * per)?;
+        queries.checked_add(keys)?.checked_add(values)?.checked_mul(size)
+    }
 }
 
 /// See [`polygrad_core::compute::ComputeBackend::attention`].
@@ -37,7 +69,7 @@ pub(super) fn attention(queue: &Queue, space: &Space<'_>, call: &Attention) -> R
         return Ok(());
     }
     let size = if call.dtype == DType::F64 { 8 } else { 4 };
-    let Some(tile) = tile(call.head_dim, call.value_dim, size) else {
+    let Some(tile) = Tile::of(call.head_dim, call.value_dim, size) else {
         return Err(Error::unsupported(format!(
             "attention over heads of {} and values of {}: a tile does not fit a block's memory",
             call.head_dim, call.value_dim
@@ -47,8 +79,9 @@ pub(super) fn attention(queue: &Queue, space: &Space<'_>, call: &Attention) -> R
     let heads = call.batch * call.heads;
     let source = queue
         .source(KERNEL, call.dtype)
-        .define("ROWS", tile)
-        .define("KEYS", tile)
+        .define("ACROSS", tile.across)
+        .define("DOWN", tile.down)
+        .define("PER", tile.per)
         .define("HEAD", call.head_dim)
         .define("VALUE", call.value_dim)
         .flag("CAUSAL", call.causal);
@@ -56,6 +89,6 @@ pub(super) fn attention(queue: &Queue, space: &Space<'_>, call: &Attention) -> R
         .all(&[q, k, v, output])
         .all(&[call.heads, call.seq_q, call.seq_kv])
         .push(call.scale);
-    let blocks = heads as u64 * call.seq_q.div_ceil(tile) as u64;
-    queue.launch(source, blocks, queue.block(), &args)
+    let blocks = heads as u64 * call.seq_q.div_ceil(tile.rows()) as u64;
+    queue.launch(source, blocks, (tile.across * tile.down) as u32, &args)
 }

@@ -129,6 +129,9 @@ fn attention_of_all_shapes() {
                 (40, 33, 16, 16),
                 (7, 3, 4, 5),
                 (3, 0, 4, 2),
+                (70, 75, 32, 40),
+                (17, 20, 100, 36),
+                (2, 9, 600, 5),
             ] {
                 for causal in [false, true] {
                     let values = |len: usize, by: usize| -> Vec<f64> {
