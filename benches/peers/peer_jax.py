@@ -307,10 +307,25 @@ def gemm(extents, dtype):
     return blocking(jax.jit(jnp.matmul), a, b)
 
 
+def attention(extents, dtype):
+    batch, heads, queries, keys, width = map(int, extents.split("x"))
+
+    def rows(count, seed):
+        values = noise(batch * heads * count * width, seed).reshape(batch, heads, count, width)
+        # JAX has heads behind rows.
+        return jnp.asarray(values.transpose(0, 2, 1, 3), dtype)
+
+    call = jax.jit(lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=queries == keys))
+    return blocking(call, rows(queries, INPUT), rows(keys, TARGET), rows(keys, INPUT))
+
+
 def perceptron(sizes, optimizer, batch):
     params, forward = mlp(sizes, jax.nn.relu)
     optimizer = {"sgd": sgd, "adam": adam}[optimizer]
     return training(params, optimizer, forward, inputs([batch, sizes[0]]), batch, sizes[-1])
+
+
+DTYPES = {"f32": jnp.float32, "f16": jnp.float16, "bf16": jnp.bfloat16}
 
 
 def make(case):
@@ -335,10 +350,10 @@ def make(case):
             return dispatch(which)
         case ["elementwise", op, size]:
             return elementwise(op, int(size))
-        case ["gemm", extents]:
-            return gemm(extents, jnp.float32)
-        case ["gemm", extents, ("f16" | "bf16") as dtype]:
-            return gemm(extents, {"f16": jnp.float16, "bf16": jnp.bfloat16}[dtype])
+        case ["gemm", extents, *dtype] if "f64" not in dtype:
+            return gemm(extents, DTYPES["".join(dtype) or "f32"])
+        case ["attention", extents, *dtype] if "f64" not in dtype:
+            return attention(extents, DTYPES["".join(dtype) or "f32"])
     return None
 
 

@@ -237,6 +237,24 @@ def gemm(extents, dtype):
     return step
 
 
+def attention(extents, dtype):
+    batch, heads, queries, keys, width = map(int, extents.split("x"))
+
+    def rows(count, seed):
+        return tensor(noise(batch * heads * count * width, seed)).reshape(batch, heads, count, width).to(dtype)
+
+    q, k, v = rows(queries, INPUT), rows(keys, TARGET), rows(keys, INPUT)
+
+    def step():
+        with torch.inference_mode():
+            F.scaled_dot_product_attention(q, k, v, is_causal=queries == keys)
+
+    return step
+
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
+
+
 def make(case):
     match case.split():
         case ["mlp-act"]:
@@ -260,10 +278,10 @@ def make(case):
             return dispatch(which)
         case ["elementwise", op, size] if not COMPILE:
             return elementwise(op, int(size))
-        case ["gemm", extents] if not COMPILE:
-            return gemm(extents, torch.float32)
-        case ["gemm", extents, ("f16" | "bf16" | "f64") as dtype] if not COMPILE:
-            return gemm(extents, {"f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}[dtype])
+        case ["gemm", extents, *dtype] if not COMPILE:
+            return gemm(extents, DTYPES["".join(dtype) or "f32"])
+        case ["attention", extents, *dtype] if not COMPILE:
+            return attention(extents, DTYPES["".join(dtype) or "f32"])
     return None
 
 

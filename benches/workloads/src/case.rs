@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{Backend, DType, Device, Error, Result};
 
+use crate::attention::Attention;
 use crate::dispatch::Dispatch;
 use crate::elementwise::Elementwise;
 use crate::gemm::Gemm;
@@ -22,6 +23,7 @@ enum Kind {
     Dispatch(Dispatch),
     Elementwise(Elementwise, usize),
     Gemm(Gemm),
+    Attention(Attention),
     Act,
     Mlp(Mlp, Optim),
     Cnn,
@@ -58,6 +60,7 @@ pub fn cases() -> Vec<Case> {
         all.extend(Elementwise::SIZES.map(|size| Kind::Elementwise(op, size)));
     }
     all.extend(Gemm::ALL.map(Kind::Gemm));
+    all.extend(Attention::ALL.map(Kind::Attention));
     all.push(Kind::Act);
     for mlp in Mlp::ALL {
         all.extend([Optim::Sgd, Optim::Adam].map(|optim| Kind::Mlp(mlp, optim)));
@@ -67,7 +70,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words: `mlp-rl`, `mlp-rl/adam`,
-/// `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products may be of any extents and in any float dtype:
+/// `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may be of any extents and in any float dtype:
 /// `gemm/4096x4096x4096/bf16`. Training steps run under autocast where the name ends in its dtype: `gpt/bf16`.
 ///
 /// # Errors
@@ -83,10 +86,13 @@ pub fn select(name: &str) -> Result<Vec<Case>> {
     if !chosen.is_empty() {
         return Ok(chosen);
     }
-    if let ["gemm", rest @ ..] = &*words
-        && let Some(gemm) = Gemm::parse(rest)
-    {
-        return Ok(vec![Case::of(Kind::Gemm(gemm))]);
+    let sized = match &*words {
+        ["gemm", rest @ ..] => Gemm::parse(rest).map(Kind::Gemm),
+        ["attention", rest @ ..] => Attention::parse(rest).map(Kind::Attention),
+        _ => None,
+    };
+    if let Some(kind) = sized {
+        return Ok(vec![Case::of(kind)]);
     }
     if let Some((rest, dtype @ ("bf16" | "f16"))) = name.rsplit_once(['/', ' '])
         && let Ok(dtype) = dtype.parse()
@@ -129,6 +135,7 @@ impl Case {
             Kind::Dispatch(_) => "dispatch",
             Kind::Elementwise(..) => "elementwise",
             Kind::Gemm(_) => "gemm",
+            Kind::Attention(_) => "attention",
             Kind::Act => "mlp-act",
             Kind::Mlp(mlp, _) => mlp.name(),
             Kind::Cnn => "cnn",
@@ -145,6 +152,7 @@ impl Case {
             Kind::Dispatch(dispatch) => format!("{workload} {}", dispatch.name()),
             Kind::Elementwise(op, size) => format!("{workload} {} {size}", op.name()),
             Kind::Gemm(gemm) => format!("{workload} {}", gemm.name()),
+            Kind::Attention(attention) => format!("{workload} {}", attention.name()),
             Kind::Mlp(_, optim) => format!("{workload} {}", optim.name()),
             Kind::Act | Kind::Cnn | Kind::ResNet | Kind::Gpt | Kind::Lstm => workload.to_owned(),
         };
@@ -165,6 +173,7 @@ impl Case {
             }
             Kind::Elementwise(op, size) => return op.amount(size),
             Kind::Gemm(gemm) => gemm.flops(),
+            Kind::Attention(attention) => attention.flops(),
             Kind::Act => mlp::act_flops(),
             Kind::Mlp(mlp, _) => mlp.flops(),
             Kind::Cnn => cnn::flops(),
@@ -182,7 +191,7 @@ impl Case {
     pub fn trains(&self) -> bool {
         !matches!(
             self.kind,
-            Kind::Dispatch(_) | Kind::Elementwise(..) | Kind::Gemm(_) | Kind::Act
+            Kind::Dispatch(_) | Kind::Elementwise(..) | Kind::Gemm(_) | Kind::Attention(_) | Kind::Act
         )
     }
 
@@ -208,6 +217,7 @@ impl Case {
             Kind::Dispatch(dispatch) => dispatch.prepare(device),
             Kind::Elementwise(op, size) => op.prepare(size, device),
             Kind::Gemm(gemm) => gemm.prepare(device),
+            Kind::Attention(attention) => attention.prepare(device),
             Kind::Act => mlp::act::<B, W>(device),
             Kind::Mlp(mlp, optim) => mlp.prepare::<B, W>(optim, device),
             Kind::Cnn => cnn::prepare::<B, W>(device),

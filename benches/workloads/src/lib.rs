@@ -20,11 +20,13 @@
 //! # }
 //! ```
 
+mod attention;
 mod case;
 mod cnn;
 pub mod data;
 mod dispatch;
 mod elementwise;
+mod extents;
 mod gemm;
 mod gpt;
 mod lstm;

@@ -71,7 +71,7 @@ fn names_choose_cases_and_wrong_ones_list_them() {
     }
     assert_eq!(select("mlp-rl").unwrap().len(), 2);
     assert_eq!(select("elementwise/exp").unwrap().len(), 4);
-    assert_eq!(workloads().len(), 11);
+    assert_eq!(workloads().len(), 12);
     let error = select("mlp").unwrap_err().to_string();
     assert!(error.contains("\"mlp\"") && error.contains("mlp-act"), "{error}");
     let error = select("mlp-rl/rmsprop").unwrap_err().to_string();
@@ -91,7 +91,12 @@ fn the_floor_does_the_operations_of_the_networks() {
 
 #[test]
 fn products_of_any_extents_and_floats_can_be_asked_for() {
-    for name in ["gemm 3x5x7", "gemm 3x5x7 bf16", "gemm 8192x8192x8192 f16"] {
+    for name in [
+        "gemm 3x5x7",
+        "gemm 3x5x7 bf16",
+        "gemm 8192x8192x8192 f16",
+        "attention 1x2x3x4x5 f64",
+    ] {
         let [case] = select(name).unwrap()[..] else {
             panic!("{name}")
         };
@@ -101,6 +106,7 @@ fn products_of_any_extents_and_floats_can_be_asked_for() {
     let small = select("gemm/3x5x7/bf16").unwrap()[0];
     assert_eq!(small.amount().flops, 2 * 3 * 5 * 7);
     assert_eq!(small.prepare(&device()).unwrap().step().unwrap(), None);
+    assert_eq!(select("attention/1x2x3x4x5").unwrap()[0].amount().flops, 4 * 120);
     for wrong in [
         "gemm/0x5x7",
         "gemm/3x5",

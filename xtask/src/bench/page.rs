@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::build::Build;
 
 /// Workloads that belong into one table.
-const TABLES: [(&str, &[&str]); 4] = [
+const TABLES: [(&str, &[&str]); 5] = [
     (
         "Training and acting",
         &[
@@ -24,6 +24,7 @@ const TABLES: [(&str, &[&str]); 4] = [
     ("An op on 64 numbers", &["dispatch"]),
     ("Elementwise", &["elementwise"]),
     ("Matrix products (m × n × k)", &["gemm"]),
+    ("Attention (batch × heads × queries × keys × width)", &["attention"]),
 ];
 
 /// The whole page, which says by what it was written; writing to a string cannot fail.
