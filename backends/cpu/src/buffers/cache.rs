@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{CLASSES, Header, LOCAL_CLASSES, class_bytes, system_free};
@@ -48,9 +48,8 @@ impl Stack {
 /// The stacks of one thread.
 pub(super) struct Local {
     stacks: Cell<[Stack; LOCAL_CLASSES]>,
-    /// How many more blocks of a class the thread keeps: as many as it took from elsewhere. A thread that only frees
-    /// what others allocate would hoard them.
-    room: Cell<[usize; LOCAL_CLASSES]>,
+    /// Which thread this is.
+    thread: u32,
     pub(super) counts: Arc<Slot>,
 }
 
@@ -71,7 +70,7 @@ impl Local {
         lock(&SLOTS).push(Arc::clone(&counts));
         Self {
             stacks: Cell::new([const { Stack::EMPTY }; LOCAL_CLASSES]),
-            room: Cell::new([0; LOCAL_CLASSES]),
+            thread: THREADS.fetch_add(1, Ordering::Relaxed),
             counts,
         }
     }
@@ -82,18 +81,12 @@ impl Local {
     }
 
     #[inline]
-    fn room(&self, class: usize) -> &Cell<usize> {
-        &self.room.as_array_of_cells()[class]
-    }
-
-    #[inline]
     pub(super) fn pop(&self, class: usize) -> Option<NonNull<Header>> {
         let cell = self.stack(class);
         let mut stack = cell.replace(Stack::EMPTY);
         let block = stack.pop();
         cell.set(stack);
         if block.is_some() {
-            self.make_room(class);
             let bytes = class_bytes(class);
             let counts = &*self.counts;
             add(&counts.cached, bytes.wrapping_neg());
@@ -105,21 +98,16 @@ impl Local {
         block
     }
 
-    #[inline]
-    fn make_room(&self, class: usize) {
-        let room = self.room(class);
-        room.set(room.get() + 1);
-    }
-
+    /// Keeps a block, if this thread took it: one that frees what others take would hoard it.
     #[inline]
     pub(super) fn push(&self, block: NonNull<Header>, class: usize) -> bool {
         let bytes = class_bytes(class);
         let counts = &*self.counts;
-        let room = self.room(class);
-        if room.get() == 0 || counts.cached.load(Ordering::Relaxed) + bytes > LOCAL_LIMIT {
+        // SAFETY: whoever pushes owns the block.
+        let taker = unsafe { block.as_ref() }.taker.get();
+        if taker != self.thread || counts.cached.load(Ordering::Relaxed) + bytes > LOCAL_LIMIT {
             return false;
         }
-        room.set(room.get() - 1);
         let cell = self.stack(class);
         let mut stack = cell.replace(Stack::EMPTY);
         stack.push(block);
@@ -184,7 +172,8 @@ pub(super) fn count_live(bytes: isize) {
     }
 }
 
-pub(super) fn count_alloc(class: usize, reused: bool) {
+/// Counts a block that the calling thread took from elsewhere, and writes on it who took it.
+pub(super) fn taken(block: &Header, class: usize, reused: bool) {
     count_live(class_bytes(class).cast_signed());
     let count = |slot: &Slot| {
         let counter = if reused { &slot.reuses } else { &slot.fresh };
@@ -192,9 +181,7 @@ pub(super) fn count_alloc(class: usize, reused: bool) {
     };
     let count_own = |local: &Local| {
         count(&local.counts);
-        if class < LOCAL_CLASSES {
-            local.make_room(class);
-        }
+        block.taker.set(local.thread);
     };
     if LOCAL.try_with(count_own).is_err() {
         count(&RETIRED);
@@ -248,6 +235,9 @@ pub(super) static SHARED: Mutex<Shared> = Mutex::new(Shared {
     bytes: 0,
     limit: DEFAULT_LIMIT,
 });
+
+/// How many threads there have been.
+static THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// The counters of running threads. Locked before [`SHARED`] where both are.
 pub(super) static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());

@@ -2,8 +2,8 @@
 //!
 //! A block is one allocation, 64-byte aligned: a header of two cache lines, then the data. Blocks come in size classes,
 //! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class, and the
-//! next request takes the one freed last. A thread has stacks of its own, without a lock, for as many blocks as it took
-//! itself and no more than 16 MiB; what goes beyond is on stacks that all threads share. Contents are never cleared.
+//! next request takes the one freed last. A thread has stacks of its own, without a lock, for blocks that it took itself,
+//! up to 16 MiB; all others are on stacks that all threads share. Contents are never cleared.
 
 mod cache;
 mod sentinel;
@@ -17,7 +17,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use cache::{LIVE, LOCAL, Local, PEAK, RETIRED, SHARED, SLOTS, count_alloc, count_live, lock};
+use cache::{LIVE, LOCAL, Local, PEAK, RETIRED, SHARED, SLOTS, count_live, lock, taken};
 use polygrad_core::{Error, ErrorKind, HostBytes, Result, Shape};
 
 pub(crate) use sentinel::verdict;
@@ -32,7 +32,7 @@ const LOCAL_CLASSES: usize = 52;
 const CLASSES: usize = 4 * 58;
 
 /// Stands for a class in a buffer over foreign memory.
-const FOREIGN: usize = usize::MAX;
+const FOREIGN: u8 = u8::MAX;
 
 /// The counters of the buffer pool, for the whole process. Bytes are those of size classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,9 @@ pub(crate) struct Buffer(NonNull<Header>);
 #[repr(C, align(64))]
 struct Header {
     refs: AtomicUsize,
-    class: usize,
+    class: u8,
+    /// The thread that took the block last.
+    taker: Cell<u32>,
     /// The first byte: right behind the header, or in memory that `owner` holds.
     data: *mut u8,
     /// The block below on the stack, while the block is free.
@@ -117,7 +119,7 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() <= 2 * ALIGN);
 
-// SAFETY: the count is atomic, `next` is touched only by the one owner of a free block, `shape` is written only by the first
+// SAFETY: the count is atomic, `next` and `taker` are touched only by the one owner of a free block, `shape` is written only by the first
 // holder before there is another, and the bytes are reached by raw pointers alone, whose users answer for races.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
@@ -212,8 +214,9 @@ impl Buffer {
                 .ok_or_else(|| out_of_memory(bytes))?,
         };
         // SAFETY: a block that was just popped or allocated has no other user, and its header is initialized.
-        unsafe { header.as_ref() }.refs.store(1, Ordering::Relaxed);
-        count_alloc(class, reused.is_some());
+        let block = unsafe { header.as_ref() };
+        block.refs.store(1, Ordering::Relaxed);
+        taken(block, class, reused.is_some());
         Ok(Self(header))
     }
 
@@ -247,7 +250,7 @@ impl Buffer {
         let header = self.header();
         match &header.owner {
             Some((_, bytes)) => *bytes,
-            None => class_bytes(header.class) - 2 * sentinel::ROOM,
+            None => class_bytes(header.class.into()) - 2 * sentinel::ROOM,
         }
     }
 
@@ -291,7 +294,7 @@ impl Drop for Buffer {
             // SAFETY: the last handle goes, and `alloc` put up the fences.
             unsafe { sentinel::inspect(header.data) };
         }
-        if timing::is_on() || !keep(self.0, class) {
+        if timing::is_on() || !keep(self.0, class.into()) {
             free_slow(self.0, class);
         }
     }
@@ -305,7 +308,7 @@ fn keep(header: NonNull<Header>, class: usize) -> bool {
 
 #[cold]
 #[inline(never)]
-fn free_slow(header: NonNull<Header>, class: usize) {
+fn free_slow(header: NonNull<Header>, class: u8) {
     if class == FOREIGN {
         // SAFETY: the last handle is gone; the header was allocated as an empty block of class 0.
         unsafe {
@@ -315,6 +318,7 @@ fn free_slow(header: NonNull<Header>, class: usize) {
         }
         return;
     }
+    let class = class.into();
     let share = || {
         count_live(-class_bytes(class).cast_signed());
         lock(&SHARED).push(header, class);
@@ -362,7 +366,8 @@ fn system_alloc(class: usize) -> Option<NonNull<Header>> {
     unsafe {
         header.write(Header {
             refs: AtomicUsize::new(1),
-            class,
+            class: class as u8,
+            taker: Cell::new(0),
             data: header.add(1).as_ptr().cast::<u8>().add(sentinel::ROOM),
             next: Cell::new(null_mut()),
             owner: None,
@@ -376,7 +381,7 @@ fn system_alloc(class: usize) -> Option<NonNull<Header>> {
 /// The block must come from [`system_alloc`] and have no user left.
 unsafe fn system_free(header: NonNull<Header>) {
     // SAFETY: the caller owns the block, so its header may be read.
-    let class = unsafe { header.as_ref() }.class;
+    let class = unsafe { header.as_ref() }.class.into();
     if let Some(layout) = system_layout(class) {
         // SAFETY: allocated by `system_alloc` with this same layout.
         unsafe { dealloc(header.as_ptr().cast(), layout) };

@@ -30,9 +30,13 @@ fn hands_the_last_block_out_again() {
     assert_eq!(Buffer::alloc(capacity).unwrap().as_ptr(), address);
 }
 
+/// Bytes that the calling thread keeps.
+fn cached() -> usize {
+    LOCAL.with(|local| local.counts.cached.load(Ordering::Relaxed))
+}
+
 #[test]
-fn a_thread_keeps_no_more_than_it_took() {
-    let cached = || LOCAL.with(|local| local.counts.cached.load(Ordering::Relaxed));
+fn a_thread_keeps_what_it_took() {
     let theirs: Vec<Buffer> = (0..4).map(|_| Buffer::alloc(1000).unwrap()).collect();
     let freer = std::thread::spawn(move || {
         drop(theirs);
@@ -41,6 +45,17 @@ fn a_thread_keeps_no_more_than_it_took() {
         assert_eq!(cached(), 2 * class_bytes(class_of(1000 + 2 * sentinel::ROOM)));
     });
     freer.join().unwrap();
+}
+
+#[test]
+fn what_one_thread_takes_and_another_frees_is_not_hoarded() {
+    let elsewhere = |buffer: Buffer| std::thread::spawn(move || drop(buffer)).join().unwrap();
+    let before = cached();
+    (0..100).for_each(|_| elsewhere(Buffer::alloc(3000).unwrap()));
+    for _ in 0..100 {
+        drop(std::thread::spawn(|| Buffer::alloc(3000).unwrap()).join().unwrap());
+    }
+    assert_eq!(cached(), before);
 }
 
 #[cfg(feature = "sentinels")]
