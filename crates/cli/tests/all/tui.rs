@@ -116,8 +116,8 @@ mod in_a_terminal {
         let mut rows = "y,x\n".to_owned();
         (0..9000).for_each(|i| rows += &format!("{},{i}\n", i * i % 17));
         scene.write("t.csv", rows.as_bytes());
-        let images = "train bars --data data --model mlp --threads 1 --batch-size 1 --epochs 300";
-        let table = "train table t.csv --target y --threads 1 --batch-size 1 --epochs 30";
+        let images = "train bars --data data --model mlp --threads 1 --batch-size 1 --epochs 100";
+        let table = "train table t.csv --target y --threads 1 --batch-size 1 --epochs 10";
         for (i, (line, key)) in [(images, &b"q"[..]), (table, b"\x03")].into_iter().enumerate() {
             let (stopped, whole) = (format!("stopped-{i}"), format!("whole-{i}"));
             let mut session = Session::new(&scene, &format!("{line} --out {stopped} --tui"), [100, 30]);

@@ -8,7 +8,7 @@ use polygrad::prelude::*;
 use crate::devices;
 
 const STEPS: usize = 100;
-const BATCH: usize = 32;
+const BATCH: usize = 8;
 
 /// A model, its optimizer and its batches, which are the same numbers on every device.
 struct Run {
