@@ -118,6 +118,7 @@ struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() <= 2 * ALIGN);
+const _: () = assert!(CLASSES <= FOREIGN as usize);
 
 // SAFETY: the count is atomic, `next` and `taker` are touched only by the one owner of a free block, `shape` is written only by the first
 // holder before there is another, and the bytes are reached by raw pointers alone, whose users answer for races.
