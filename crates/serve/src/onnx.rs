@@ -3,6 +3,7 @@
 use polygrad_core::{Error, Result};
 use polygrad_onnx::graph::{Dim, ValueType};
 use polygrad_onnx::{Engine, OnnxModel};
+use smallvec::SmallVec;
 
 use crate::rows::{self, Rows};
 use crate::{Model, Signature, TensorSpec, Value};
@@ -71,8 +72,10 @@ impl Model for OnnxService {
     }
 
     fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
-        let literals = inputs.iter().map(|value| Ok(value.tensor()?.clone().into()));
-        let literals = literals.collect::<Result<Vec<polygrad_onnx::Value>>>()?;
+        let mut literals: SmallVec<[polygrad_onnx::Value; 4]> = SmallVec::new();
+        for input in inputs {
+            literals.push(input.tensor()?.clone().into());
+        }
         let outputs = self.model.run_ordered(literals.into_iter())?;
         outputs
             .iter()

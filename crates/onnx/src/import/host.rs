@@ -25,20 +25,14 @@ pub(crate) fn compute(c: &Call<'_>) -> Result<Option<Value>> {
     if !c.node.domain.is_empty() || c.inputs.is_empty() {
         return Ok(None);
     }
-    // Most nodes have an operand on the device: those are not to cost anything here.
-    if c.inputs
-        .iter()
-        .any(|input| input.as_ref().and_then(Value::on_host).is_none())
-    {
+    // Most nodes have an operand on the device, or one that is large: those are not to cost anything here.
+    if !c.inputs.iter().all(|input| input.as_ref().is_some_and(is_small)) {
         return Ok(None);
     }
-    let mut operands = Vec::with_capacity(c.inputs.len());
-    for input in c.inputs {
-        let Some(ints) = input.as_ref().and_then(small) else {
-            return Ok(None);
-        };
-        operands.push(ints);
-    }
+    let operands = c.inputs.iter().flatten().filter_map(Value::on_host);
+    let operands = operands
+        .map(|literal| ints(literal.host()))
+        .collect::<Result<Vec<_>>>()?;
     let Some(result) = evaluate(c, &operands)? else {
         return Ok(None);
     };
@@ -46,17 +40,21 @@ pub(crate) fn compute(c: &Call<'_>) -> Result<Option<Value>> {
     Ok(Some(host.into()))
 }
 
-fn small(value: &Value) -> Option<Ints> {
-    let literal = value.on_host()?;
-    let host = literal.host();
-    let fits = host.shape().numel() <= SMALL && !literal.element().is_widened();
-    if !fits || !matches!(host.dtype(), DType::I32 | DType::I64 | DType::Bool) {
-        return None;
-    }
-    Some(Ints {
+/// Whether it is a few integers or bools on the host.
+fn is_small(value: &Value) -> bool {
+    value.on_host().is_some_and(|literal| {
+        let host = literal.host();
+        matches!(host.dtype(), DType::I32 | DType::I64 | DType::Bool)
+            && host.shape().numel() <= SMALL
+            && !literal.element().is_widened()
+    })
+}
+
+fn ints(host: &HostTensor) -> Result<Ints> {
+    Ok(Ints {
         dtype: host.dtype(),
         shape: *host.shape(),
-        values: host.cast(DType::I64).to_vec().ok()?,
+        values: host.cast(DType::I64).to_vec()?,
     })
 }
 

@@ -2,7 +2,10 @@
 //!
 //! Runs on inputs of the same shapes compute the same shapes, masks and positions. A step whose operands are all on the host keeps its last
 //! results and gives them again while its operands are those very values; an op that looks at nothing but a shape does so for tensors of
-//! the same shape. Where shapes change, so do the values that follow from them, and the steps are taken anew.
+//! the same shape. Where shapes change, so do the values that follow from them, and the steps are taken anew. What follows from the values of
+//! an input is new in each run, and never kept.
+
+use std::collections::HashSet;
 
 use polygrad_core::Shape;
 use smallvec::SmallVec;
@@ -20,6 +23,31 @@ pub(super) struct Memoized {
     results: Made,
 }
 
+/// What decides whether a step's results can be given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// The shape of its only operand.
+    Shape,
+    /// All its operands.
+    Values,
+}
+
+/// Decides for all steps of a body with such inputs.
+pub(super) fn plan(steps: &mut [Step], inputs: &[usize]) {
+    let mut new: HashSet<usize> = inputs.iter().copied().collect();
+    for step in steps {
+        step.memoized = match &step.action {
+            Action::Op(row) if row.random || !step.bodies.is_empty() => None,
+            Action::Op(row) if row.of_shape => Some(Basis::Shape),
+            Action::Op(_) if !step.reads().any(|slot| new.contains(&slot)) => Some(Basis::Values),
+            _ => None,
+        };
+        if step.memoized.is_none() {
+            new.extend(step.outputs.iter().flatten());
+        }
+    }
+}
+
 /// What results depend on.
 enum Key {
     Shape(Shape),
@@ -29,16 +57,12 @@ enum Key {
 impl Memoized {
     /// What a step gave on its operands, if it would give that again and it is little.
     pub(super) fn new(step: &Step, operands: &[Option<Value>], results: &Made) -> Memo {
-        let Action::Op(row) = &step.action else { return None };
-        if row.random || !step.bodies.is_empty() {
-            return None;
-        }
-        let key = if row.of_shape {
-            Key::Shape(operands.first()?.as_ref()?.shape()?)
-        } else if operands.iter().flatten().all(|value| value.on_host().is_some()) {
-            Key::Values(operands.iter().cloned().collect())
-        } else {
-            return None;
+        let key = match step.memoized? {
+            Basis::Shape => Key::Shape(operands.first()?.as_ref()?.shape()?),
+            Basis::Values if operands.iter().flatten().all(|value| value.on_host().is_some()) => {
+                Key::Values(operands.iter().cloned().collect())
+            }
+            Basis::Values => return None,
         };
         let kept = match &key {
             Key::Shape(_) => &[],

@@ -8,6 +8,7 @@ use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_tensor::{Device, Tensor};
 use smallvec::SmallVec;
 
+use super::call::Operands;
 use super::fit::{Dims, fit};
 use super::inline::inline;
 use super::limits::Limits;
@@ -364,8 +365,10 @@ impl OnnxModel {
         let named = values.into_iter().zip(&self.body.inputs);
         let values = match &self.runner {
             Runner::Plan(plan) => {
-                let values = named.map(|(value, &id)| value.map_or_else(|| self.default(id), Ok));
-                let values = values.collect::<Result<_>>()?;
+                let mut values = Operands::new();
+                for (value, &id) in named {
+                    values.push(value.map_or_else(|| self.default(id), Ok)?);
+                }
                 plan.run(values, &[], &self.device, &Limits::new(&self.options, plan.bytes))?
             }
             Runner::Session(session) => {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::fuse::Fused;
+use super::memo::Basis;
 use super::ops::Row;
 use super::value::Value;
 use super::workspace::WorkspacePool;
@@ -37,6 +38,8 @@ pub(crate) struct Step {
     /// The bodies in its attributes, and for each the slots of what it captures.
     pub(crate) bodies: Vec<(String, Plan)>,
     pub(crate) captures: Vec<Vec<usize>>,
+    /// On what its results depend, where a run may give them again.
+    pub(super) memoized: Option<Basis>,
     /// What it captures or gives and nobody needs after it.
     pub(crate) dead: Vec<usize>,
 }

@@ -8,6 +8,7 @@ use polygrad_tensor::{Device, Tensor};
 
 use super::fuse::Draft;
 use super::limits::Limits;
+use super::memo;
 use super::ops;
 use super::plan::{Action, Plan, Step};
 use super::run::{call_step, in_step};
@@ -72,6 +73,7 @@ impl Planner<'_> {
         constants.retain(|slot, _| used.contains(slot));
         drop_early(&mut steps, &outputs, &constants);
         let inputs: Vec<usize> = body.inputs.iter().map(slot).collect();
+        memo::plan(&mut steps, &inputs);
         let captures: Vec<usize> = body.captures.iter().map(|capture| capture.inner.index()).collect();
         let passing = inputs.iter().chain(&captures).chain(&outputs).copied();
         let bodies = steps.iter().flat_map(|step| &step.bodies);
@@ -121,6 +123,7 @@ impl Planner<'_> {
             node: Arc::new(light),
             bodies,
             captures,
+            memoized: None,
             dead: Vec::new(),
         })
     }

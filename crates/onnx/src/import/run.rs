@@ -76,16 +76,11 @@ impl Step {
     /// Operands that nobody needs any more are moved out of their slots, so that an op may see that it has the only handle.
     fn run(&self, values: &mut [Option<Value>], memo: &mut Memo, device: &Device, limits: &Limits) -> Results {
         let missing = || malformed("an operand that an earlier node did not give");
-        let captures: SmallVec<[Vec<Value>; 1]> = self
-            .captures
-            .iter()
-            .map(|slots| {
-                slots
-                    .iter()
-                    .map(|&slot| values[slot].clone().ok_or_else(missing))
-                    .collect()
-            })
-            .collect::<Result<_>>()?;
+        let mut captures: SmallVec<[Vec<Value>; 1]> = SmallVec::new();
+        for slots in &self.captures {
+            let captured = slots.iter().map(|&slot| values[slot].clone().ok_or_else(missing));
+            captures.push(captured.collect::<Result<_>>()?);
+        }
         let mut operands: SmallVec<[Option<Value>; 8]> = SmallVec::with_capacity(self.inputs.len());
         for operand in &self.inputs {
             operands.push(match operand {

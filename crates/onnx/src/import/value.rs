@@ -167,6 +167,7 @@ impl Value {
     pub(crate) fn with_element(self, element: ElementType) -> Self {
         match self.0 {
             Kind::Tensor(tensor, _) => Self(Kind::Tensor(tensor, element)),
+            Kind::Host(host) if host.literal.element() == element => Self(Kind::Host(host)),
             Kind::Host(host) => match Literal::new(element, host.literal.host().clone()) {
                 Ok(literal) => literal.into(),
                 Err(_) => Self(Kind::Host(host)),

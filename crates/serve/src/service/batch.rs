@@ -5,17 +5,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use polygrad_core::{Error, ErrorKind, Result, panic_message};
+use smallvec::{SmallVec, smallvec};
 
-use super::queue::Job;
+use super::queue::{Job, Jobs};
 use super::{Outputs, Service};
 use crate::statistics::nanoseconds;
 use crate::value::shown;
 use crate::{Failure, Reason, Value};
 
+/// The outputs of each request.
+type Answers = SmallVec<[Outputs; 4]>;
+
 impl Service {
     /// Computes requests at once, taken `at` this time, and answers them. Where that fails, each is computed by itself: the others are not to suffer for one.
-    #[expect(clippy::vec_box, reason = "they come in the boxes in which they waited")]
-    pub(super) fn compute(&self, jobs: Vec<Box<Job>>, at: Instant) {
+    pub(super) fn compute(&self, jobs: Jobs, at: Instant) {
         for job in &jobs {
             self.statistics.queue.add(at - job.since);
         }
@@ -49,18 +52,18 @@ impl Service {
     }
 
     /// The outputs of each request; a panic is a failure of these requests alone.
-    fn compute_joined(&self, jobs: &[Box<Job>], began: Instant) -> Result<Vec<Outputs>, Failure> {
+    fn compute_joined(&self, jobs: &[Box<Job>], began: Instant) -> Result<Answers, Failure> {
         catch_unwind(AssertUnwindSafe(|| self.outputs(jobs, began))).unwrap_or_else(|panic| Err(panicked(&*panic)))
     }
 
-    fn outputs(&self, jobs: &[Box<Job>], began: Instant) -> Result<Vec<Outputs>, Failure> {
+    fn outputs(&self, jobs: &[Box<Job>], began: Instant) -> Result<Answers, Failure> {
         let rows = jobs.iter().map(|job| job.rows).sum();
         let inputs = self.join(jobs).map_err(|error| Failure::of_run(&error))?;
         let joined = Instant::now();
         let outputs = self.model.run(&inputs).map_err(|error| Failure::of_run(&error))?;
         let ran = Instant::now();
         self.took(ran - joined);
-        let answers = self.split(jobs, &outputs, rows).map_err(|error| {
+        let answers = self.split(jobs, outputs, rows).map_err(|error| {
             let message = format!("the model's outputs are not what its signature says: {error}");
             Failure::new(Reason::Internal, message)
         })?;
@@ -70,31 +73,30 @@ impl Service {
     }
 
     fn join(&self, jobs: &[Box<Job>]) -> Result<Vec<Value>> {
-        let specs = self.signature().inputs.iter().enumerate();
-        let inputs = specs.map(|(place, spec)| {
-            let parts = jobs.iter().map(|job| {
-                let missing = || Error::invalid(format!("the input {:?} is missing", spec.name));
-                job.inputs[place].as_ref().ok_or_else(missing)
+        let specs = &self.signature().inputs;
+        let mut inputs = Vec::with_capacity(specs.len());
+        for (place, spec) in specs.iter().enumerate() {
+            inputs.push(match (jobs, spec.batch) {
+                ([job], _) => job.input(place, spec)?.clone(),
+                (_, Some(axis)) => {
+                    let parts = jobs.iter().map(|job| job.input(place, spec));
+                    Value::join(&parts.collect::<Result<Vec<_>>>()?, axis)?
+                }
+                (_, None) => {
+                    let message = format!("the input {:?} has no axis for rows", spec.name);
+                    return Err(Error::invalid(message));
+                }
             });
-            let parts = parts.collect::<Result<Vec<_>>>()?;
-            match (parts.as_slice(), spec.batch) {
-                ([only], _) => Ok((*only).clone()),
-                (_, Some(axis)) => Value::join(&parts, axis),
-                (_, None) => Err(Error::invalid(format!(
-                    "the input {:?} has no axis for rows",
-                    spec.name
-                ))),
-            }
-        });
-        inputs.collect()
+        }
+        Ok(inputs)
     }
 
-    fn split(&self, jobs: &[Box<Job>], outputs: &[Value], rows: usize) -> Result<Vec<Outputs>> {
+    fn split(&self, jobs: &[Box<Job>], outputs: Outputs, rows: usize) -> Result<Answers> {
         let specs = &self.signature().outputs;
         if outputs.len() != specs.len() {
             return Err(Error::shape(format!("{} outputs, not {}", outputs.len(), specs.len())));
         }
-        for (spec, output) in specs.iter().zip(outputs) {
+        for (spec, output) in specs.iter().zip(&outputs) {
             if output.element() != spec.element {
                 let (found, wanted) = (shown(output.element()), shown(spec.element));
                 return Err(Error::dtype(format!(
@@ -111,11 +113,14 @@ impl Service {
                 )));
             }
         }
+        if jobs.len() == 1 {
+            return Ok(smallvec![outputs]);
+        }
         let mut next = 0;
         let answers = jobs.iter().map(|job| {
             let own = next..next + job.rows;
             next = own.end;
-            let outputs = specs.iter().zip(outputs);
+            let outputs = specs.iter().zip(&outputs);
             let outputs = outputs.map(|(spec, output)| match spec.batch {
                 Some(axis) => output.rows(axis, own.clone()),
                 None => Ok(output.clone()),

@@ -5,7 +5,7 @@ mod pool;
 mod queue;
 mod sequence;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,9 @@ impl Settings {
 /// A model that runs for less than this runs on the thread that reads requests: to wake another one would take as long.
 const BRIEF: Duration = Duration::from_micros(200);
 
+/// After so many requests in a row that nobody joined, only one in as many looks for others before it is computed.
+const ALONE: u32 = 8;
+
 /// A loaded model with the requests that wait for it.
 pub(crate) struct Service {
     model: Arc<dyn Model>,
@@ -69,6 +72,8 @@ pub(crate) struct Service {
     pub(crate) statistics: Arc<Statistics>,
     /// How long a run takes, in nanoseconds, averaged over the last ones.
     typical: AtomicU64,
+    /// How many requests in a row nobody joined.
+    alone: AtomicU32,
     /// Whether somebody is about to take what waits: who asks, or the pool.
     is_called: AtomicBool,
 }
@@ -92,6 +97,7 @@ impl Service {
             queue: Mutex::default(),
             statistics,
             typical: AtomicU64::new(nanoseconds(first.unwrap_or(BRIEF))),
+            alone: AtomicU32::new(0),
             is_called: AtomicBool::new(false),
         })
     }
@@ -240,12 +246,16 @@ impl Service {
             return;
         }
         let caller = Caller(self);
+        let alone = self.alone.load(Ordering::Relaxed);
+        let looks = alone < ALONE || alone % ALONE == 0;
+        let (mut before, mut now) = (0, self.waiting());
         // Requests that have come in meanwhile are read first, and join, for as long as there are any.
-        let (mut before, mut now) = (0, 1);
-        while before < now && now < self.max_batch_size() {
+        while looks && before < now && now < self.max_batch_size() {
             tokio::task::yield_now().await;
             (before, now) = (now, self.waiting());
         }
+        let alone = if now > 1 { 0 } else { alone.wrapping_add(1) };
+        self.alone.store(alone, Ordering::Relaxed);
         let is_brief = self.typical.load(Ordering::Relaxed) < nanoseconds(BRIEF);
         if is_brief && !self.queue().has_more_rows(self.max_batch_size()) {
             caller.compute();
@@ -306,7 +316,7 @@ impl Drop for Caller<'_> {
 }
 
 type Reply = oneshot::Sender<Result<Outputs, Failure>>;
-type Inputs = SmallVec<[Option<Value>; 4]>;
+type Inputs = Vec<Option<Value>>;
 /// The extents that are not fixed, rows aside: requests whose groups are equal can be joined.
 type Group = SmallVec<[usize; 4]>;
 

@@ -3,9 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use polygrad_core::{Error, Result};
+use smallvec::SmallVec;
+
 use super::sequence::Sequences;
 use super::{Group, Inputs, Reply, Settings};
-use crate::{Failure, Reason, SequenceStep, Signature};
+use crate::{Failure, Reason, SequenceStep, Signature, TensorSpec, Value};
 
 /// A request that waits.
 pub(super) struct Job {
@@ -20,6 +23,13 @@ pub(super) struct Job {
     pub(super) reply: Reply,
 }
 
+impl Job {
+    pub(super) fn input(&self, place: usize, spec: &TensorSpec) -> Result<&Value> {
+        let missing = || Error::invalid(format!("the input {:?} is missing", spec.name));
+        self.inputs[place].as_ref().ok_or_else(missing)
+    }
+}
+
 /// The most urgent first, and of those the oldest.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -31,12 +41,14 @@ pub(super) struct Queue {
     pub(super) sequences: Sequences,
 }
 
+/// Requests that are computed at once, in the boxes in which they waited.
+pub(super) type Jobs = SmallVec<[Box<Job>; 4]>;
+
 /// What is to be computed at once.
 pub(super) struct Taken {
     /// When they were taken.
     pub(super) at: Instant,
-    #[expect(clippy::vec_box, reason = "they come in the boxes in which they waited")]
-    pub(super) jobs: Vec<Box<Job>>,
+    pub(super) jobs: Jobs,
     /// Too late, impossible, or, where there is no failure, given up.
     pub(super) dropped: Vec<(Box<Job>, Option<Failure>)>,
     /// Whether something is left that could be computed now, too.
@@ -99,7 +111,7 @@ impl Queue {
         let now = Instant::now();
         let mut taken = Taken {
             at: now,
-            jobs: Vec::new(),
+            jobs: Jobs::new(),
             dropped: Vec::new(),
             leaves_more: false,
         };

@@ -1,13 +1,17 @@
 //! Each request gets its own rows, whatever it was joined with.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::support::{
     Counts, Function, accumulator, counted, delicate, floats, identity, numbers, output, request, shifted, signature,
     spec, whole,
 };
+use futures_util::future::join_all;
 use polygrad_core::{DType, Error};
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{
@@ -79,6 +83,34 @@ async fn ten_thousand_mixed_requests_get_their_own_rows() {
     }
     let (runs, rows) = (counts.runs.load(Ordering::SeqCst), counts.rows.load(Ordering::SeqCst));
     assert!(rows > 5 * runs, "{runs} runs for {rows} rows: requests were not joined");
+}
+
+#[tokio::test]
+async fn few_lone_requests_are_held_up_and_company_is_joined_again() {
+    let counts = Arc::<Counts>::default();
+    let quick = counted(ElementType::F32, Arc::clone(&counts), Duration::ZERO);
+    let repository = repository(vec![("quick", quick, Settings::default())]);
+    let model = repository.get("quick", None).unwrap();
+    let ask = || model.infer(request([("x", floats(&[1, 1], vec![1.0]))]));
+    let mut held_up = 0;
+    for _ in 0..80 {
+        let mut answer = pin!(ask());
+        let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        if first.is_pending() {
+            held_up += 1;
+            answer.await.unwrap();
+        }
+    }
+    assert!(held_up < 60, "{held_up} of 80 lone requests were held up");
+    let mut runs = counts.runs.load(Ordering::SeqCst);
+    for round in 0..4 {
+        for answer in join_all((0..16).map(|_| ask())).await {
+            answer.unwrap();
+        }
+        let now = counts.runs.load(Ordering::SeqCst);
+        assert!(round == 0 || now == runs + 1, "{} runs in round {round}", now - runs);
+        runs = now;
+    }
 }
 
 #[tokio::test]
