@@ -25,22 +25,22 @@ impl Service {
         match self.compute_joined(&jobs, at) {
             Ok(answers) => {
                 for (job, outputs) in jobs.into_iter().zip(answers) {
-                    self.answer(job, Ok(outputs));
+                    self.answer(*job, Ok(outputs));
                 }
             }
             Err(failure) if jobs.len() == 1 => {
-                jobs.into_iter().for_each(|job| self.answer(job, Err(failure.clone())));
+                jobs.into_iter().for_each(|job| self.answer(*job, Err(failure.clone())));
             }
             Err(_) => {
                 for job in jobs {
                     let answer = self.compute_joined(std::slice::from_ref(&job), Instant::now());
-                    self.answer(job, answer.map(|mut answers| answers.remove(0)));
+                    self.answer(*job, answer.map(|mut answers| answers.remove(0)));
                 }
             }
         }
     }
 
-    fn answer(&self, job: Box<Job>, answer: Result<Outputs, Failure>) {
+    fn answer(&self, job: Job, answer: Result<Outputs, Failure>) {
         if let Some(step) = &job.sequence {
             let states = self.signature().states.iter();
             let outputs = answer.as_ref().ok();

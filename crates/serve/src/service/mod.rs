@@ -247,7 +247,7 @@ impl Service {
         }
         let caller = Caller(self);
         let alone = self.alone.load(Ordering::Relaxed);
-        let looks = alone < ALONE || alone % ALONE == 0;
+        let looks = alone < ALONE || alone.is_multiple_of(ALONE);
         let (mut before, mut now) = (0, self.waiting());
         // Requests that have come in meanwhile are read first, and join, for as long as there are any.
         while looks && before < now && now < self.max_batch_size() {
