@@ -32,7 +32,7 @@ pub(crate) enum Basis {
     Values,
 }
 
-/// Decides for all steps of a body with such inputs.
+/// Decides for each step of a body, whose inputs are in these slots, whether its results are kept.
 pub(super) fn plan(steps: &mut [Step], inputs: &[usize]) {
     let mut new: HashSet<usize> = inputs.iter().copied().collect();
     for step in steps {

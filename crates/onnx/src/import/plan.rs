@@ -38,7 +38,7 @@ pub(crate) struct Step {
     /// The bodies in its attributes, and for each the slots of what it captures.
     pub(crate) bodies: Vec<(String, Plan)>,
     pub(crate) captures: Vec<Vec<usize>>,
-    /// On what its results depend, where a run may give them again.
+    /// What its results depend on, if they are kept from run to run.
     pub(super) memoized: Option<Basis>,
     /// What it captures or gives and nobody needs after it.
     pub(crate) dead: Vec<usize>,

@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 use super::body::{Coding, Pieces};
 use super::data::{write, write_text};
 use super::request::{Form, Wanted};
-use super::text_of_json;
 use crate::{Failure, InferResponse, ModelInfo, NamedValue, Reason, Strings, Value, datatype_name, protocol};
 
 /// The header that says how long the JSON is before the bytes.
@@ -148,10 +147,14 @@ impl Written {
                 Body::new(Pieces(head.chain(self.tensors).collect()))
             }
         };
-        let mut response = text_of_json(body);
+        let mut response = Response::new(body);
         let headers = response.headers_mut();
+        let kind = match self.is_binary {
+            true => "application/octet-stream",
+            false => "application/json",
+        };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         if self.is_binary {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
             headers.insert(HEAD_LENGTH, HeaderValue::from(length));
         }
         if let Some(coding) = coding {
