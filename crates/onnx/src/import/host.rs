@@ -25,7 +25,7 @@ pub(crate) fn compute(c: &Call<'_>) -> Result<Option<Value>> {
     if !c.node.domain.is_empty() || c.inputs.is_empty() {
         return Ok(None);
     }
-    // Most nodes have an operand on the device, or one that is large: those are not to cost anything here.
+    // Most nodes have an operand that is on the device, large or no integer: those are not to cost anything here.
     if !c.inputs.iter().all(|input| input.as_ref().is_some_and(is_small)) {
         return Ok(None);
     }

@@ -32,7 +32,7 @@ pub(crate) enum Basis {
     Values,
 }
 
-/// Decides for each step of a body, whose inputs are in these slots, whether its results are kept.
+/// Decides which steps of a body keep their results; the body's inputs are in the slots `inputs`.
 pub(super) fn plan(steps: &mut [Step], inputs: &[usize]) {
     let mut new: HashSet<usize> = inputs.iter().copied().collect();
     for step in steps {
