@@ -22,7 +22,7 @@ pub mod watch;
 
 pub use compile::{Compile, CompiledModel};
 pub use init::{Fan, Init, skip_init};
-pub use io::{AtomicFile, Checkpoint, open_file, replace_file};
+pub use io::{AtomicFile, Checkpoint, abandon_files, lies_at, open_file, open_own, replace_file};
 
 /// For those who read and write files of tensors in other formats: headers, numbers as files have them, and errors that say where.
 pub mod files {

@@ -1,15 +1,19 @@
 //! Files that are either whole or not there.
 
-use std::ffi::OsString;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use polygrad_tensor::{Error, Result};
 
+use super::own::{lies_at, open_own};
+
 /// Replaces the content of `path` by what `write` writes, all or nothing: a kill at any moment leaves the old or the new content, and at worst
-/// a stray temporary file.
+/// a stray temporary file, which the next process that writes to the folder removes.
+///
+/// A link at `path` is itself replaced, and what it leads to stays as it is: a folder that somebody else made cannot lead a write out of it.
 ///
 /// # Errors
 /// Whatever the file system says, naming `path`; the old file is then untouched.
@@ -24,7 +28,7 @@ fn replace_on<D: Disk>(disk: D, path: &Path, write: impl FnOnce(&mut dyn Write) 
 }
 
 /// A file under a temporary name in its final folder. [`commit`](AtomicFile::commit) syncs it and renames it over the old one; dropping it
-/// instead removes it. A kill leaves the old file or the new one, and at worst a stray temporary one.
+/// instead removes it. Kills and links are treated as by [`replace_file`].
 #[derive(Debug)]
 pub struct AtomicFile(Replacement<RealDisk>);
 
@@ -60,7 +64,8 @@ impl Write for AtomicFile {
 trait Disk {
     type File: Write;
 
-    fn create(&self, path: &Path) -> io::Result<Self::File>;
+    /// What is written to in place of the file that was made.
+    fn create(&self, made: File) -> io::Result<Self::File>;
     fn sync(&self, file: &Self::File) -> io::Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
@@ -78,12 +83,12 @@ struct Replacement<D: Disk> {
 
 impl<D: Disk> Replacement<D> {
     fn create(disk: D, path: &Path) -> io::Result<Self> {
-        let path = &target(path)?;
-        let temporary = Temporary::beside(path);
-        let file = disk.create(&temporary.0)?;
+        must_be_replaceable(path)?;
+        let (temporary, file) = Temporary::beside(path)?;
+        let file = disk.create(file)?;
         Ok(Self {
             disk,
-            file: BufWriter::with_capacity(1 << 20, file),
+            file: BufWriter::with_capacity(1 << 16, file),
             temporary,
             path: path.to_owned(),
         })
@@ -92,48 +97,122 @@ impl<D: Disk> Replacement<D> {
     fn commit(self) -> io::Result<()> {
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         self.disk.sync(&file)?;
+        // Open until then: it is locked, and others would hold it for left behind.
+        self.temporary.rename(&self.disk, &self.path)?;
         drop(file);
-        self.disk.rename(&self.temporary.0, &self.path)?;
         // A rename is on the disk only once its folder is.
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        self.disk.sync_folder(folder.unwrap_or(Path::new(".")))
+        self.disk.sync_folder(folder_of(&self.path))
     }
 }
 
-/// The file that a path means: what a link leads to. A device or a pipe would be lost to a rename, not written to.
-fn target(path: &Path) -> io::Result<PathBuf> {
-    match fs::metadata(path) {
-        Ok(found) if !found.is_file() && !found.is_dir() => Err(io::Error::new(
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// A device or a pipe would be lost to a rename, not written to, and so would a link of the system's to what the process has open.
+fn must_be_replaceable(path: &Path) -> io::Result<()> {
+    let found = fs::metadata(path).ok();
+    // Of a link to a folder, the link would be lost.
+    if found.as_ref().is_some_and(fs::Metadata::is_dir) {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    match found.is_some_and(|found| !found.is_file()) || path.starts_with("/dev") && path.is_symlink() {
+        true => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "it is a device or a pipe, and no file that can be replaced; give the path of a file",
         )),
-        Ok(_) if fs::symlink_metadata(path)?.is_symlink() => fs::canonicalize(path),
-        _ => Ok(path.to_owned()),
+        false => Ok(()),
     }
 }
 
-/// A name beside a path that no other writer uses; what lies there goes with it.
+/// What the names of all temporary files begin with.
+const PREFIX: &str = ".polygrad-tmp-";
+
+/// The temporary files of this process that are there, and the folders in which those of others were looked for.
+static KNOWN: Mutex<Known> = Mutex::new(Known {
+    files: BTreeSet::new(),
+    swept: BTreeSet::new(),
+    made: 0,
+});
+
+struct Known {
+    files: BTreeSet<PathBuf>,
+    swept: BTreeSet<PathBuf>,
+    made: u64,
+}
+
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the files that this process has not written to their ends. None is begun or finished afterwards: whoever tries waits for ever, so
+/// this is for a process that is about to end.
+pub fn abandon_files() {
+    let known = known();
+    for path in &known.files {
+        // There is nobody left to tell.
+        let _ = fs::remove_file(path);
+    }
+    std::mem::forget(known);
+}
+
+/// A file in the folder of a path that no other writer has; what lies there goes with this.
 #[derive(Debug)]
 struct Temporary(PathBuf);
 
 impl Temporary {
-    fn beside(path: &Path) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let mut name = OsString::from(".");
-        name.push(path.file_name().unwrap_or_default());
-        name.push(format!(
-            ".tmp-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        Self(path.with_file_name(name))
+    /// A new one, locked as long as it is being written: the system drops the lock with the process, so that others know what was left behind.
+    fn beside(path: &Path) -> io::Result<(Self, File)> {
+        let mut known = known();
+        if known.swept.insert(folder_of(path).to_owned()) {
+            sweep(folder_of(path));
+        }
+        loop {
+            known.made += 1;
+            let path = path.with_file_name(format!("{PREFIX}{}-{}", std::process::id(), known.made));
+            let file = match File::options().write(true).create_new(true).open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            };
+            // Where there are no locks, nobody removes anything. Another may have held it for left behind before it was locked.
+            if !matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) && lies_at(&file, &path)? {
+                known.files.insert(path.clone());
+                return Ok((Self(path), file));
+            }
+        }
+    }
+
+    fn rename(self, disk: &impl Disk, to: &Path) -> io::Result<()> {
+        let mut known = known();
+        disk.rename(&self.0, to)?;
+        known.files.remove(&self.0);
+        Ok(())
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the rename there is nothing. If it fails before, there is nobody left to tell, and what is left over is a temporary file.
-        let _ = fs::remove_file(&self.0);
+        let mut known = known();
+        if known.files.remove(&self.0) {
+            // If it fails, there is nobody left to tell, and what is left over is a temporary file.
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+}
+
+/// Removes what processes that were killed have left in a folder.
+fn sweep(folder: &Path) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    for path in ours.map(|entry| entry.path()) {
+        // Only its place on the disk is lost if it stays.
+        if let Ok(file) = open_own(&path, true)
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -143,8 +222,8 @@ struct RealDisk;
 impl Disk for RealDisk {
     type File = File;
 
-    fn create(&self, path: &Path) -> io::Result<File> {
-        File::create(path)
+    fn create(&self, made: File) -> io::Result<File> {
+        Ok(made)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
@@ -207,10 +286,10 @@ mod tests {
     impl Disk for FailingDisk {
         type File = FailingFile;
 
-        fn create(&self, path: &Path) -> io::Result<FailingFile> {
+        fn create(&self, made: File) -> io::Result<FailingFile> {
             count(&self.left)?;
             Ok(FailingFile {
-                file: RealDisk.create(path)?,
+                file: made,
                 left: Rc::clone(&self.left),
             })
         }
@@ -297,22 +376,60 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_lead_to_their_files_and_sockets_stay() {
+    fn links_are_replaced_and_sockets_stay() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, link, socket) = (
-            folder.path().join("file"),
-            folder.path().join("link"),
-            folder.path().join("socket"),
-        );
-        fs::write(&file, "old").unwrap();
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        replace_file(&link, |to| to.write_all(b"new")).unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"new");
-        assert!(link.is_symlink());
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "old").unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        for (leads_to, name) in [("file", "link"), ("nowhere", "dangling")] {
+            std::os::unix::fs::symlink(at(leads_to), at(name)).unwrap();
+            replace_file(&at(name), |to| to.write_all(b"new")).unwrap();
+            assert_eq!(fs::read(at(name)).unwrap(), b"new");
+            assert!(!at(name).is_symlink());
+        }
+        fs::hard_link(at("file"), at("second")).unwrap();
+        replace_file(&at("second"), |to| to.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(at("file")).unwrap(), b"old");
+        assert!(!at("nowhere").exists());
         // A socket is no file either, and needs no privileges.
-        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let error = replace_file(&socket, |to| to.write_all(b"new")).unwrap_err();
-        assert!(error.to_string().contains("is a device or a pipe"), "{error}");
-        assert!(!socket.is_file());
+        let _listener = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (leads_to, name) in [("folder", "to folder"), ("socket", "to socket")] {
+            std::os::unix::fs::symlink(at(leads_to), at(name)).unwrap();
+        }
+        for (name, why) in [
+            ("socket", "is a device or a pipe"),
+            ("to socket", "is a device or a pipe"),
+            ("/dev/stdout", "is a device or a pipe"),
+            ("folder", "directory"),
+            ("to folder", "directory"),
+        ] {
+            let error = replace_file(&at(name), |to| to.write_all(b"new")).unwrap_err();
+            assert!(error.to_string().contains(why), "{name}: {error}");
+        }
+        assert!(at("to folder").is_symlink() && at("to socket").is_symlink());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_was_left_behind_goes_and_what_is_being_written_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let left = at(".polygrad-tmp-4000000000-1");
+        fs::write(&left, "half").unwrap();
+        fs::write(at("victim"), "precious").unwrap();
+        std::os::unix::fs::symlink(at("victim"), at(".polygrad-tmp-1-1")).unwrap();
+        fs::write(at("a.tmp"), "of others").unwrap();
+        let mut open = AtomicFile::create(&at("a")).unwrap();
+        open.write_all(b"a").unwrap();
+        assert!(!left.exists() && at("a.tmp").exists());
+        // As another process would.
+        sweep(folder.path());
+        replace_file(&at("b"), |to| to.write_all(b"b")).unwrap();
+        open.commit().unwrap();
+        assert_eq!(
+            (fs::read(at("a")).unwrap(), fs::read(at("b")).unwrap()),
+            (b"a".to_vec(), b"b".to_vec())
+        );
+        assert_eq!(fs::read(at("victim")).unwrap(), b"precious");
     }
 }

@@ -1,5 +1,7 @@
 //! Training that was interrupted goes on as if it had not been; runs side by side do not disturb each other.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -176,18 +178,25 @@ fn a_kill_at_any_moment_leaves_a_whole_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint.safetensors");
     checkpoint(0).save(&path).unwrap();
-    let (mut strays, mut later) = (0, 0);
+    let (mut torn, mut later) = (0, 0);
     for round in 0..40u64 {
         let mut child = spawn(&path);
         // Wait until it writes, then kill it at a different point of its work each time.
         let begun = std::time::Instant::now();
-        while fs_entries(folder.path()) < 2 + strays && begun.elapsed() < Duration::from_secs(10) {
+        let left = strays(folder.path());
+        while strays(folder.path()).is_subset(&left) && begun.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_micros(round * 3170 % 40_000));
         child.kill().unwrap();
         child.wait().unwrap();
-        strays = fs_entries(folder.path()) - 1;
+        // Each child has removed what the one before it left behind.
+        let found = strays(folder.path());
+        assert!(
+            found.is_disjoint(&left) && found.len() < 2,
+            "round {round}: {left:?}, then {found:?}"
+        );
+        torn += found.len();
 
         let found = Checkpoint::load(&path).unwrap_or_else(|e| panic!("round {round}: {e}"));
         let values = found.model.get("weight").unwrap().to_f64_vec();
@@ -199,9 +208,13 @@ fn a_kill_at_any_moment_leaves_a_whole_checkpoint() {
         later += usize::from(found.step > 0);
     }
     assert!(later > 0, "no child ever wrote a checkpoint");
-    assert!(strays > 0, "no child was killed in the middle of writing");
+    assert!(torn > 0, "no child was killed in the middle of writing");
 }
 
-fn fs_entries(folder: &Path) -> usize {
-    std::fs::read_dir(folder).unwrap().count()
+/// What lies beside the checkpoint.
+fn strays(folder: &Path) -> BTreeSet<OsString> {
+    let names = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name != "checkpoint.safetensors").collect()
 }
