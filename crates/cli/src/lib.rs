@@ -74,8 +74,8 @@ use outcome::{Outcome, end};
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
 /// output and standard error.
 ///
-/// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, and 130 after Ctrl-C. Standard output
-/// that cannot be written is an error; that its reader has gone is none.
+/// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, 130 after Ctrl-C, 143 after SIGTERM and
+/// 129 after SIGHUP. Standard output that cannot be written is an error; that its reader has gone is none.
 pub fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
@@ -90,6 +90,10 @@ pub fn main() -> ExitCode {
             return end(Ok(Outcome::Done));
         }
     };
+    if !matches!(command, Command::Serve(_)) {
+        // Where no thread can be had for it, what is left half-written goes when the folder is written to again; training asks once more.
+        let _ = polygrad::train::end_on_signals(|| ());
+    }
     end(match command {
         Command::Train(args) => train::command(&args),
         Command::Eval(args) => eval(&args),

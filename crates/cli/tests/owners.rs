@@ -97,7 +97,7 @@ fn nobody_else_trains_where_somebody_does_and_all_may_read() {
     owner.kill().unwrap();
     owner.wait().unwrap();
     assert!(scene.path("run/run.lock").is_file());
-    let stray = ".checkpoint.safetensors.tmp-4000000000-3";
+    let stray = ".polygrad-tmp-4000000000-3";
     scene.write(&format!("run/{stray}"), b"half");
     scene.ok("train --resume run");
     assert!(!scene.path("run").join(stray).exists() && !scene.path("run/run.lock").exists());
@@ -181,4 +181,54 @@ fn a_kill_before_the_first_checkpoint_leaves_a_folder_to_start_in() {
         .map(|f| f.unwrap().file_name())
         .collect();
     assert_eq!(names.len(), 7, "{names:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_folder_leads_no_write_out_of_itself() {
+    let scene = Scene::new();
+    scene.train("run", "--model mlp --epochs 1");
+    let victim = scene.path("victim");
+    fs::write(&victim, "precious").unwrap();
+    let files: Vec<_> = fs::read_dir(scene.path("run"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert!(files.len() >= 7, "{files:?}");
+    let mut epochs = 1;
+    for name in &files {
+        let path = scene.path("run").join(name);
+        let kept = fs::read(&path).unwrap();
+        // What is read at the start has to be there.
+        let content = scene.path("content");
+        fs::write(&content, &kept).unwrap();
+        let reads = name == "checkpoint.safetensors"
+            || name == "config.json"
+            || name == "metrics.csv"
+            || name == "best.safetensors";
+        let target = if reads || name.to_string_lossy().contains("tfevents") {
+            &content
+        } else {
+            &victim
+        };
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(target, &path).unwrap();
+        epochs += 1;
+        scene.ok(&format!("train --resume run --epochs {epochs}"));
+        assert!(!path.is_symlink(), "{name:?} is still a link");
+        assert_eq!(fs::read(&victim).unwrap(), b"precious", "{name:?}");
+        assert_eq!(fs::read(&content).unwrap(), kept, "{name:?}");
+    }
+    std::os::unix::fs::symlink(&victim, scene.path("run/run.lock")).unwrap();
+    scene.fails("train --resume run --epochs 90", &["run.lock", "it is a link"]);
+    fs::remove_file(scene.path("run/run.lock")).unwrap();
+    std::os::unix::fs::symlink(&victim, scene.path("run/x.onnx")).unwrap();
+    scene.ok("export run --onnx run/x.onnx");
+    std::os::unix::fs::symlink(&victim, scene.path("run/x.safetensors")).unwrap();
+    scene.ok("convert run/model.safetensors run/x.safetensors");
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    // A folder that is a link is the user's own way to it.
+    std::os::unix::fs::symlink(scene.path("run"), scene.path("latest")).unwrap();
+    scene.ok("train --resume latest --epochs 90");
+    scene.fails("train bars --data data --out /", &["no folder for a run"]);
 }

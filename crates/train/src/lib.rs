@@ -12,13 +12,11 @@ mod progress_bar;
 mod run;
 mod trainer;
 
-/// The exit status of a process that Ctrl-C ended, as shells have it: 128 + SIGINT.
-#[cfg(any(feature = "ctrlc", feature = "tui"))]
-const INTERRUPTED: i32 = 130;
-
 pub use bar::{Bar, terminal_size};
 #[cfg(feature = "tui")]
 pub use dashboard::Dashboard;
+#[cfg(feature = "ctrlc")]
+pub use interrupt::{end_on_signals, stop_status};
 pub use metric::{
     Accuracy, Auroc, Average, CloneMetric, F1, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision,
     R2Score, Recall, RootMeanSquaredError,

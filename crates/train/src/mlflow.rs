@@ -1,15 +1,16 @@
 //! Runs in MLflow's file store, as MLflow's own clients write and read it: a folder for each experiment, in it one for each run, in that a
 //! file for each metric and each parameter.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_nn::open_own;
 
-use crate::run::{shown, write};
+use crate::run::{shown, unopened, write};
 use crate::{Callback, Control, Event, Progress, Row, Split};
 
 /// How MLflow numbers the states of a run.
@@ -88,7 +89,7 @@ impl MlflowLogger {
             is_over: false,
         };
         for part in ["metrics", "params", "tags", "artifacts"] {
-            make(logger.folder.join(part))?;
+            nested(&logger.folder, part.split('/'))?;
         }
         logger.put("tags", "mlflow.runName", run)?;
         logger.set(Status::Running)?;
@@ -116,11 +117,12 @@ impl MlflowLogger {
             return Err(Error::invalid(format!("MLflow cannot call anything {name:?}"))
                 .with_hint("letters, digits, `_`, `-`, `.`, `:`, spaces, and `/` between parts"));
         }
-        let path = self.folder.join(part).join(name);
-        if let Some(folder) = path.parent() {
-            make(folder.to_owned())?;
-        }
-        Ok(path)
+        let (folders, name) = match name.rsplit_once('/') {
+            Some((folders, name)) => (Some(folders), name),
+            None => (None, name),
+        };
+        let parts = folders.into_iter().flat_map(|folders| folders.split('/'));
+        Ok(nested(&self.folder, [part].into_iter().chain(parts))?.join(name))
     }
 
     fn set(&self, status: Status) -> Result<()> {
@@ -159,11 +161,7 @@ impl MlflowLogger {
         for (name, value) in values {
             let path = self.path("metrics", &name)?;
             let failed = |e| Error::io("append to", &path, e);
-            let mut file = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(&path)
-                .map_err(failed)?;
+            let mut file = open_own(&path, true).map_err(|e| unopened("append to", &path, e))?;
             file.write_all(format!("{} {value} {}\n", now(), row.step).as_bytes())
                 .map_err(failed)?;
         }
@@ -173,6 +171,9 @@ impl MlflowLogger {
     /// Drops what was measured after `step` steps, and lines that a crash cut short.
     fn rewind(&self, step: u64, folder: &Path) -> Result<()> {
         for entry in entries(folder)? {
+            if entry.is_symlink() {
+                return Err(linked(&entry));
+            }
             if entry.is_dir() {
                 self.rewind(step, &entry)?;
                 continue;
@@ -224,6 +225,24 @@ fn make(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// A folder in a folder, which is made if it is not there. The run may come from somebody else: no link leads out of it.
+fn nested<'a>(folder: &Path, parts: impl Iterator<Item = &'a str>) -> Result<PathBuf> {
+    let mut path = folder.to_owned();
+    for part in parts {
+        path.push(part);
+        if path.is_symlink() {
+            return Err(linked(&path));
+        }
+        make(path.clone())?;
+    }
+    Ok(path)
+}
+
+fn linked(path: &Path) -> Error {
+    let text = format!("{} is a link: what is written there would land elsewhere", shown(path));
+    Error::new(ErrorKind::Io, text).with_hint("remove it, or name another run")
+}
+
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| Error::io("read the folder", folder, e);
     let entries = fs::read_dir(folder).map_err(failed)?;
@@ -242,7 +261,7 @@ fn find(folder: &Path, key: &str, value: &str) -> Result<Option<(PathBuf, String
     }
     let found = entries(folder)?
         .into_iter()
-        .find(|entry| field(entry, key).as_deref() == Some(value));
+        .find(|entry| !entry.is_symlink() && field(entry, key).as_deref() == Some(value));
     Ok(found.map(|entry| {
         let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
         (entry, name)

@@ -7,8 +7,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(windows)]
 use tokio::signal::windows::{CtrlC, ctrl_c};
 
-use crate::outcome::EXIT_STATUS;
 use crate::progress::note;
+
+/// The exit status of a process that was told twice to end, as shells have it: 128 + SIGINT.
+const INTERRUPTED: i32 = 130;
 
 /// What tells the process to end. From when this is made until it is dropped, it does not end by itself.
 pub(super) struct Signals {
@@ -35,7 +37,7 @@ impl Signals {
         note("ending: requests that were accepted are answered; Ctrl-C ends at once");
         tokio::spawn(async move {
             self.next().await;
-            std::process::exit(EXIT_STATUS.into());
+            std::process::exit(INTERRUPTED);
         });
     }
 

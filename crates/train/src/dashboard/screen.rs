@@ -18,6 +18,9 @@ use super::keys::{Key, Keys};
 use super::state::{State, Told, memory};
 use super::{INTERVAL, view};
 
+/// The exit status of a process that Ctrl-C ended, as shells have it: 128 + SIGINT.
+const INTERRUPTED: i32 = 130;
+
 /// Clocks go on where nothing else happens.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -199,6 +202,7 @@ fn show(
 fn stop(key: Key, shared: &Shared) {
     if shared.stop.swap(true, Relaxed) && key == Key::Interrupt {
         restore();
-        std::process::exit(crate::INTERRUPTED);
+        polygrad_nn::abandon_files();
+        std::process::exit(INTERRUPTED);
     }
 }

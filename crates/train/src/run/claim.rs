@@ -21,10 +21,17 @@ impl Run {
     /// A folder for a new run, which is made if it is not there. One that a kill has left before its run had a first checkpoint is taken, too.
     ///
     /// # Errors
-    /// A folder that holds a run already, in which another process trains, or that cannot be made.
+    /// A folder that holds a run already, in which another process trains, that cannot be made, or that is the root of a file system.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         fs::create_dir_all(path).map_err(|e| Error::io("create the folder", path, e))?;
+        if path.canonicalize().is_ok_and(|whole| whole.parent().is_none()) {
+            return Err(failed(format!(
+                "{} is where all folders are, and no folder for a run",
+                shown(path)
+            ))
+            .with_hint("name a folder of its own, such as runs/first"));
+        }
         let run = Self::lock(RunFolder::new(path))?;
         match run.ours().into_iter().find(|file| file.exists()) {
             None => Ok(run),
@@ -79,9 +86,7 @@ impl Run {
 
     fn lock(folder: RunFolder) -> Result<Self> {
         let lock = Lock::take(folder.path().join(LOCK), folder.path())?;
-        let run = Self { folder, lock };
-        run.sweep();
-        Ok(run)
+        Ok(Self { folder, lock })
     }
 
     /// Fails unless this still is the folder that was claimed, with its run in it.
@@ -115,23 +120,6 @@ impl Run {
         for file in self.ours() {
             // There may be none, and where the disk refuses, the error that led here is the one to report.
             let _ = fs::remove_file(file);
-        }
-    }
-
-    /// Removes the half-written files of processes that were killed: whoever wrote them held this lock.
-    fn sweep(&self) {
-        let temporary = self.ours().map(|file| {
-            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            format!(".{name}.tmp-")
-        });
-        let stray = |name: &str| {
-            let rest = temporary.iter().find_map(|begin| name.strip_prefix(begin.as_str()));
-            rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit() || c == '-'))
-        };
-        let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
-        for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(stray)) {
-            // Only its place on the disk is lost if it stays.
-            let _ = fs::remove_file(entry.path());
         }
     }
 
@@ -198,18 +186,14 @@ mod tests {
             path
         };
         file(LOCK);
-        let stray = [
-            ".checkpoint.safetensors.tmp-17-0",
-            ".config.json.tmp-17",
-            ".metrics.csv.tmp-17-3",
-        ]
-        .map(file);
-        let others = [".model.onnx.tmp-17-0", ".config.json.tmp-mine", "config.json.tmp-17"].map(file);
+        let stray = file(".polygrad-tmp-4000000000-0");
+        let other = file(".config.json.tmp");
         let text = Run::resume(dir.path()).unwrap_err().to_string();
         assert!(text.contains("has no checkpoint"), "{text}");
-        assert!(stray[0].exists(), "a folder that is none of ours was changed");
+        assert!(stray.exists(), "a folder that is none of ours was changed");
         let run = Run::create(dir.path()).unwrap();
-        assert!(stray.iter().all(|path| !path.exists()) && others.iter().all(|path| path.exists()));
+        super::super::write(&run.config(), b"{}").unwrap();
+        assert!(!stray.exists() && other.exists());
         fs::write(run.checkpoint(), "state").unwrap();
         drop(run);
         assert!(Run::resume(dir.path()).is_ok());
@@ -237,6 +221,14 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_made_is_named() {
         let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().ancestors().last().unwrap();
+        for path in [root, &root.join("tmp/..")] {
+            let text = Run::create(path).unwrap_err().to_string();
+            assert!(
+                text.contains("no folder for a run") && !root.join(LOCK).exists(),
+                "{text}"
+            );
+        }
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         let text = Run::create(file.join("run")).unwrap_err().to_string();

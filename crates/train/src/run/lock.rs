@@ -1,14 +1,15 @@
 //! The lock of a run folder: one process at a time trains there.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use polygrad_core::{Error, Result};
+use polygrad_nn::{lies_at, open_own};
 
-use super::{failed, shown};
+use super::{failed, shown, unopened};
 
 /// How long an owner may take to write down who it is: a disk that others write gigabytes to keeps it waiting.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,16 +26,10 @@ impl Lock {
     /// Locks the file at `path`, which need not be there; it belongs to the run in `folder`.
     ///
     /// # Errors
-    /// Another process has it; a file system without locks, or that cannot be written.
+    /// Another process has it; a link or no file; a file system without locks, or that cannot be written.
     pub(super) fn take(path: PathBuf, folder: &Path) -> Result<Self> {
         loop {
-            let mut file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)
-                .map_err(|e| Error::io("write", &path, e))?;
+            let mut file = open_own(&path, false).map_err(|e| unopened("write", &path, e))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(taken(&mut file, folder)),
@@ -45,7 +40,7 @@ impl Lock {
                 }
             }
             // Between opening and locking, the owner of before may have removed the file.
-            if !same(&file, &path).map_err(|e| Error::io("read", &path, e))? {
+            if !lies_at(&file, &path).map_err(|e| Error::io("read", &path, e))? {
                 continue;
             }
             file.set_len(0)
@@ -60,7 +55,7 @@ impl Lock {
     /// # Errors
     /// Whatever the file system says.
     pub(super) fn holds(&self) -> io::Result<bool> {
-        same(&self.file, &self.path)
+        lies_at(&self.file, &self.path)
     }
 }
 
@@ -86,31 +81,6 @@ fn taken(file: &mut File, folder: &Path) -> Error {
     };
     failed(format!("{owner} is training in {}", shown(folder)))
         .with_hint("wait for it to end, or end it; a new run can take another folder")
-}
-
-/// Whether `file` is what lies at `path`.
-///
-/// # Errors
-/// Whatever the file system says, other than that nothing lies there.
-pub(super) fn same(file: &File, path: &Path) -> io::Result<bool> {
-    match fs::metadata(path) {
-        Ok(there) => Ok(identity(&file.metadata()?) == identity(&there)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-#[cfg(unix)]
-fn identity(about: &fs::Metadata) -> (u64, u64) {
-    use std::os::unix::fs::MetadataExt;
-
-    (about.dev(), about.ino())
-}
-
-/// The standard library does not tell files apart here; that one is there must do.
-#[cfg(not(unix))]
-fn identity(about: &fs::Metadata) -> bool {
-    about.is_file()
 }
 
 #[cfg(test)]
@@ -144,5 +114,29 @@ mod tests {
         assert!(!lock.holds().unwrap() && next.holds().unwrap());
         drop(lock);
         assert!(next.holds().unwrap(), "the old owner removed the new one's lock");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_lock_that_is_a_link_harms_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let (victim, path) = (dir.path().join("victim"), dir.path().join("run.lock"));
+        fs::write(&victim, "precious").unwrap();
+        let refused = || {
+            let error = Lock::take(path.clone(), dir.path()).unwrap_err().to_string();
+            assert!(
+                error.contains("run.lock: it is a link") && error.contains("remove it"),
+                "{error}"
+            );
+            fs::remove_file(&path).unwrap();
+            assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        };
+        std::os::unix::fs::symlink("victim", &path).unwrap();
+        refused();
+        fs::hard_link(&victim, &path).unwrap();
+        refused();
+        std::os::unix::fs::symlink("none", &path).unwrap();
+        refused();
+        assert!(!dir.path().join("none").exists());
     }
 }

@@ -1,12 +1,13 @@
 //! A file that grows line by line while a run goes on.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use polygrad_core::{Error, Result};
+use polygrad_nn::{lies_at, open_own};
 
-use super::{failed, lock, shown, write};
+use super::{failed, shown, unopened, write};
 
 /// An open file to append to.
 #[derive(Debug)]
@@ -22,10 +23,7 @@ impl Log {
     /// Whatever the file system says.
     pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<Self> {
         write(path, bytes)?;
-        let file = OpenOptions::new()
-            .append(true)
-            .open(path)
-            .map_err(|e| Error::io("append to", path, e))?;
+        let file = open_own(path, true).map_err(|e| unopened("append to", path, e))?;
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -38,7 +36,7 @@ impl Log {
     /// Whatever the file system says, and a file that was removed or replaced since it was opened.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let unwritten = |e| Error::io("append to", &self.path, e);
-        if !lock::same(&self.file, &self.path).map_err(unwritten)? {
+        if !lies_at(&self.file, &self.path).map_err(unwritten)? {
             return Err(
                 failed(format!("{} was removed or replaced meanwhile", shown(&self.path)))
                     .with_hint("leave the folder alone while a run goes on"),

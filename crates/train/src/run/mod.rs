@@ -129,6 +129,16 @@ pub(crate) fn failed(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Io, message.into())
 }
 
+/// A file of a run folder that [`open_own`](polygrad_nn::open_own) did not open.
+pub(crate) fn unopened(action: &str, path: &Path, error: std::io::Error) -> Error {
+    let is_foreign = error.kind() == std::io::ErrorKind::InvalidInput;
+    let error = Error::io(action, path, error);
+    match is_foreign {
+        true => error.with_hint("remove it, or take another folder"),
+        false => error,
+    }
+}
+
 /// Replaces the content of `path` by `bytes`, all or nothing.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     replace_file(path, |file| file.write_all(bytes))

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, Result};
-use crate::outcome::EXIT_STATUS;
+use polygrad::train::end_on_signals;
+
+use crate::failure::Result;
 
 /// How often somebody who waits looks.
 const LOOK: Duration = Duration::from_millis(5);
@@ -74,20 +75,12 @@ impl Drop for Group {
     }
 }
 
-/// Lets Ctrl-C end all groups, and then this program.
+/// Lets Ctrl-C, SIGTERM and SIGHUP end all groups, and then this program.
 ///
 /// # Errors
 /// The system refuses.
 pub(super) fn end_on_interrupt() -> Result<()> {
-    let installed = ctrlc::try_set_handler(|| {
-        running().iter().copied().for_each(kill_group);
-        std::process::exit(EXIT_STATUS.into());
-    });
-    match installed {
-        // Whoever started this with Ctrl-C ignored means it for others.
-        Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(()),
-        Err(error) => Err(Failure::new(format!("cannot listen for Ctrl-C: {error}"))),
-    }
+    Ok(end_on_signals(|| running().iter().copied().for_each(kill_group))?)
 }
 
 fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {

@@ -1,0 +1,19 @@
+//! Signals that are not told apart.
+
+use std::io;
+
+/// The signal that Ctrl-C sends.
+pub(super) const INTERRUPT: u8 = 2;
+
+/// Calls `told` for each signal that comes.
+///
+/// # Errors
+/// The system refuses.
+pub(super) fn hear(told: impl Fn(u8) + Send + 'static) -> io::Result<()> {
+    match ctrlc::try_set_handler(move || told(INTERRUPT)) {
+        // What the process was started with ignored is meant for others.
+        Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(()),
+        Err(ctrlc::Error::System(error)) => Err(error),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
