@@ -72,9 +72,9 @@ fn fix_for(kind: ErrorKind) -> Option<&'static str> {
     Some(match kind {
         ErrorKind::NotFound => "check the path for a typing error",
         ErrorKind::PermissionDenied => "choose a place that you may read and write, or change its permissions",
-        ErrorKind::ReadOnlyFilesystem => "this file system is read-only: choose another folder with --out",
+        ErrorKind::ReadOnlyFilesystem => "this file system is read-only: choose another folder",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "the disk is full: free some space, or choose a folder on another disk with --out"
+            "the disk is full: free some space, or choose a folder on another disk"
         }
         ErrorKind::IsADirectory => "a folder is there: name a file",
         ErrorKind::NotADirectory => "a part of this path is a file, not a folder",

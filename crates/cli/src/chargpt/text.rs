@@ -14,6 +14,7 @@ use polygrad::nn::open_file;
 use super::Settings;
 use crate::data::source::Places;
 use crate::failure::{Failure, Result, Shown};
+use crate::progress::grouped;
 use crate::task::Batch;
 
 /// A gigabyte of text is more than anybody means.
@@ -81,7 +82,11 @@ impl Text {
         let text = String::from_utf8(bytes).map_err(|_| bad("is no text in UTF-8"))?;
         let kinds: BTreeSet<char> = text.chars().collect();
         if kinds.len() > KINDS {
-            return Err(bad(&format!("has {} kinds of characters", kinds.len())));
+            return Err(bad(&format!(
+                "has {} kinds of characters, and a text may have {}",
+                grouped(kinds.len() as u64),
+                grouped(KINDS as u64)
+            )));
         }
         let places: HashMap<char, i64> = kinds.iter().copied().zip(0..).collect();
         Ok(Self {

@@ -1,17 +1,19 @@
 //! `polygrad show`: what a model consists of.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
 use polygrad::backend::{DType, HostTensor, printable};
-use polygrad::nn::StateDict;
+use polygrad::nn::{StateDict, open_file};
+use polygrad::train::RunFolder;
 use polygrad_onnx::graph::{Body, Graph, ValueId, ValueType};
 use polygrad_onnx::{Opset, Options};
 
 use super::extents::Extents;
 use super::{Exported, about_file, export, flops, must_exist};
 use crate::args::Show;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
@@ -29,6 +31,12 @@ fn line(text: &str) {
 pub(crate) fn command(args: &Show) -> Result<Outcome> {
     let path = &args.model;
     must_exist(path)?;
+    if path.is_dir()
+        && let Some(settings) = run::foreign(path)?
+    {
+        foreign(path, &settings)?;
+        return Ok(Outcome::Done);
+    }
     let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
     match extension.as_deref().and_then(|extension| extension.to_str()) {
         _ if path.is_dir() => match run::kind(path)? {
@@ -46,11 +54,7 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
             graph(&Graph::load_within(path, most).map_err(about_file)?, args)?;
         }
         Some("safetensors") => {
-            let (state, metadata) = StateDict::load_with_metadata(path).map_err(about_file)?;
-            metadata
-                .iter()
-                .for_each(|(key, value)| line(&format!("{key}: {value}")));
-            parameters(state.iter());
+            tensors(path)?;
         }
         _ => {
             return Err(
@@ -60,6 +64,40 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+fn tensors(path: &Path) -> Result<()> {
+    let (state, metadata) = StateDict::load_with_metadata(path).map_err(about_file)?;
+    metadata
+        .iter()
+        .for_each(|(key, value)| line(&format!("{key}: {value}")));
+    parameters(state.iter());
+    Ok(())
+}
+
+/// What is known of a run of which only its own program knows how the model is computed.
+fn foreign(path: &Path, settings: &str) -> Result<()> {
+    let folder = RunFolder::new(path);
+    say("a run that a program of its own has left, whose settings are");
+    settings.lines().for_each(line);
+    let mut text = String::new();
+    if let Ok((mut file, _)) = open_file(folder.metrics())
+        && file.read_to_string(&mut text).is_ok()
+    {
+        let mut rows = text.lines();
+        if let (Some(names), Some(last)) = (rows.next(), rows.next_back()) {
+            let named = names.split(',').zip(last.split(','));
+            let named: Vec<String> = named.map(|(name, value)| format!("{name} {value}")).collect();
+            line(&format!("last row of metrics: {}", named.join(", ")));
+        }
+    }
+    match [folder.model(), folder.checkpoint()].iter().find(|file| file.is_file()) {
+        Some(file) => {
+            line(&format!("{}:", file.shown()));
+            tensors(file)
+        }
+        None => Ok(()),
+    }
 }
 
 fn run<T: Exported>(path: &Path, args: &Show) -> Result<()> {

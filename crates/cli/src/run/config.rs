@@ -7,7 +7,9 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use polygrad::nn::open_file;
+use polygrad::train::RunFolder;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
@@ -132,13 +134,51 @@ struct Told {
     task: Kind,
 }
 
+/// Whether settings are those of a program of somebody's own, which have nothing that ours always have.
+fn is_foreign(settings: &Value) -> bool {
+    settings.get("format").is_none() && settings.get("polygrad").is_none()
+}
+
+/// Fails unless settings that lie in `folder` are those of one of our runs, damaged or not.
+///
+/// # Errors
+/// They are those of a program of its own.
+pub(crate) fn must_be_ours(folder: &Path, settings: &Value) -> Result<()> {
+    if !is_foreign(settings) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} was written by a program of its own, not by `polygrad train`: only that program knows how its model is computed",
+        folder.shown()
+    ))
+    .fix(format!(
+        "load {} in that program, and write it there as an ONNX file, which `polygrad serve`, `run` and `show` take; `polygrad show {}` \
+         says what the run has left",
+        RunFolder::new(folder).model().shown(),
+        folder.shown()
+    )))
+}
+
 /// The kind of run that the file is of.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file that cannot be read, or that a program of its own has written.
 pub(crate) fn kind(path: &Path) -> Result<Kind> {
+    let text = read(path)?;
+    if let Ok(settings) = serde_json::from_str(&text) {
+        must_be_ours(folder_of(path), &settings)?;
+    }
     // Whatever else may be wrong with it, reading it as that kind of run finds.
-    Ok(serde_json::from_str(&read(path)?).map_or(Kind::Images, |Told { task }| task))
+    Ok(serde_json::from_str(&text).map_or(Kind::Images, |Told { task }| task))
+}
+
+/// The settings of a run that a program of its own has left; none of one of ours.
+///
+/// # Errors
+/// A file that cannot be read.
+pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
+    let is_foreign = |text: &String| serde_json::from_str(text).is_ok_and(|settings| is_foreign(&settings));
+    Ok(Some(read(path)?).filter(is_foreign))
 }
 
 /// Reads the file and checks that its values make sense.
@@ -147,6 +187,9 @@ pub(crate) fn kind(path: &Path) -> Result<Kind> {
 /// A file that cannot be read, is no JSON, is of another kind of run, lacks a setting, or has an impossible one.
 pub(crate) fn load<T: RunSettings>(path: &Path) -> Result<T> {
     let text = read(path)?;
+    if let Ok(settings) = serde_json::from_str(&text) {
+        must_be_ours(folder_of(path), &settings)?;
+    }
     match serde_json::from_str(&text) {
         Ok(Told { task }) if task != T::KIND => return Err(task.unfit(path, &[T::KIND])),
         _ => {}
@@ -167,6 +210,10 @@ pub(crate) fn check<T: RunSettings>(config: &T) -> std::result::Result<(), Strin
         return Err(format!("its format is {format}, Polygrad {version} reads {FORMAT}"));
     }
     config.check()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
 }
 
 fn read(path: &Path) -> Result<String> {

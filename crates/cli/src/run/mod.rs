@@ -45,6 +45,14 @@ pub(crate) fn kind(path: &Path) -> Result<Kind> {
     config::kind(&open(path)?.config())
 }
 
+/// The settings of the run that lies in `path`, if a program of its own has left it and not this command.
+///
+/// # Errors
+/// As [`open`], and settings that cannot be read.
+pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
+    config::foreign(&open(path)?.config())
+}
+
 /// What to type to go on with a run.
 pub(crate) fn resume_command(folder: &RunFolder) -> String {
     format!("polygrad train --resume {}", folder.path().shown())

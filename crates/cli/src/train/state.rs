@@ -22,6 +22,7 @@ pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
         ErrorKind::Format => Failure::from(error).fix(ANEW),
         _ => error.into(),
     })?;
+    config::must_be_ours(folder.path(), &stored)?;
     let known: T = serde_json::from_value(stored)
         .map_err(|e| e.to_string())
         .and_then(|known: T| config::check(&known).map(|()| known))

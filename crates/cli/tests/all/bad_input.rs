@@ -229,6 +229,41 @@ fn settings_that_were_edited_are_named() {
 }
 
 #[test]
+fn a_run_of_a_program_of_its_own_is_no_damaged_one() {
+    use polygrad::nn::{Linear, Module};
+    use polygrad::train::RunFolder;
+
+    let scene = Scene::new();
+    fs::create_dir(scene.path("own")).unwrap();
+    let folder = RunFolder::new(scene.path("own"));
+    let device = polygrad::Device::new("cpu").unwrap();
+    Linear::new(3, 2, &device).unwrap().save(folder.model()).unwrap();
+    for settings in ["{\"width\": 3}", "null", "{}"] {
+        fs::write(folder.config(), settings).unwrap();
+        for line in [
+            "eval own",
+            "export own --onnx x.onnx",
+            "predict own x.png",
+            "play own",
+            "generate own",
+        ] {
+            scene.fails(
+                line,
+                &[
+                    "own was written by a program of its own",
+                    "model.safetensors in that program",
+                    "ONNX",
+                ],
+            );
+        }
+        let said = scene.ok("show own");
+        assert!(said.contains(settings) && said.contains("weight: f32[2, 3]"), "{said}");
+    }
+    fs::write(folder.metrics(), "step,loss\n1,0.5\n2,0.25\n").unwrap();
+    assert!(scene.ok("show own").contains("last row of metrics: step 2, loss 0.25"));
+}
+
+#[test]
 fn a_huge_learning_rate_is_told_in_few_digits() {
     let scene = Scene::new();
     let text = scene.fails(&format!("{TRAIN} --optimizer sgd --batch-size 4 --lr 1e300"), &[]);
