@@ -1,5 +1,7 @@
 //! What can be served.
 
+use std::sync::Arc;
+
 use polygrad_core::{Error, Result, Shape};
 use polygrad_onnx::graph::{Dim, ElementType};
 
@@ -20,6 +22,12 @@ pub trait Model: Send + Sync + 'static {
     /// What runs it, for the protocol's metadata.
     fn platform(&self) -> &str {
         "polygrad"
+    }
+
+    /// What is known of it beside that, by name: of a run's model the `mean` and `std` of pixels, the `classes` in lines, the `encoder` of a table's
+    /// columns. Whoever asks for its configuration is told.
+    fn metadata(&self) -> &[(String, String)] {
+        &[]
     }
 }
 
@@ -48,6 +56,9 @@ pub struct TensorSpec {
     /// What an input is full of where a request leaves it out; its extents are then those of the other inputs that have their names. None where
     /// it cannot be left out. Strings have no such number.
     pub default: Option<i64>,
+    /// What the places along an output's last axis are called, which answers to the extension `classification` tell; nothing where that is not
+    /// known.
+    pub labels: Arc<[String]>,
 }
 
 /// An output that is an input of the next step of the same sequence, and zeros in the first.
@@ -155,6 +166,7 @@ impl TensorSpec {
             dims: dims.into(),
             batch: None,
             default: None,
+            labels: Arc::default(),
         }
     }
 

@@ -32,6 +32,13 @@ impl OnnxService {
             states: Vec::new(),
         };
         signature.states = signature.states_by_name();
+        let classes = model.header().metadata.iter().find(|(name, _)| name == "classes");
+        if let (Some((_, classes)), [output]) = (classes, &mut *signature.outputs) {
+            let labels: Vec<String> = classes.split('\n').map(str::to_owned).collect();
+            if output.dims.last() == Some(&Dim::Fixed(labels.len())) {
+                output.labels = labels.into();
+            }
+        }
         // What is served does not train.
         let model = model.without_parameters();
         let apart = Self { model, signature };
@@ -81,6 +88,10 @@ impl Model for OnnxService {
             .iter()
             .map(|(_, value)| Ok(Value::Tensor(value.literal()?)))
             .collect()
+    }
+
+    fn metadata(&self) -> &[(String, String)] {
+        &self.model.header().metadata
     }
 
     fn platform(&self) -> &str {

@@ -103,6 +103,11 @@ impl ModelInfo {
         self.service.platform()
     }
 
+    /// What is known of it beside that, by name.
+    pub fn metadata(&self) -> &[(String, String)] {
+        self.service.metadata()
+    }
+
     /// Up to so many rows are computed at once; 1 where requests are kept apart.
     pub fn max_batch_size(&self) -> usize {
         self.service.max_batch_size()

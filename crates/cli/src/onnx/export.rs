@@ -34,12 +34,7 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
 fn export<T: Exported>(args: &ExportRun) -> Result<Outcome> {
     let trained = trained::load::<T>(&args.run, args.backend.as_deref(), args.threads)?;
     let opset = Opset::from_version(args.opset)?;
-    let mut graph = record(&trained, opset, !args.fixed)?;
-    let metadata = trained.config.metadata()?;
-    graph
-        .header
-        .metadata
-        .extend(metadata.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    let graph = record(&trained, opset, !args.fixed)?;
     graph.save(&args.onnx)?;
     say(&format!(
         "{}: the {} of {}, opset {}, compared with the model",
@@ -59,12 +54,18 @@ pub(crate) fn batch(dynamic: bool) -> Dim {
     }
 }
 
-/// The model's graph.
+/// The model's graph, and in it what whoever runs it must know.
 ///
 /// # Errors
 /// Those of the export.
 pub(crate) fn record<T: Exported>(trained: &Trained<T>, opset: Opset, dynamic: bool) -> Result<Graph> {
     let (config, model) = (&trained.config, &trained.model);
     let export = config.export(batch(dynamic))?.opset(opset);
-    Ok(model.record_onnx(&export, |x| config.answer(model, &x[0]))?)
+    let mut graph = model.record_onnx(&export, |x| config.answer(model, &x[0]))?;
+    let metadata = config.metadata()?.into_iter();
+    graph
+        .header
+        .metadata
+        .extend(metadata.map(|(key, value)| (key.to_owned(), value)));
+    Ok(graph)
 }

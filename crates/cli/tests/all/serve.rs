@@ -159,6 +159,15 @@ fn a_run_of_images_is_served_until_it_is_told_to_end() {
     }
     let (model, body) = served.example();
     assert_eq!(served.infer(&model, &body).1, [1, 4]);
+    // What the run knows, for the page and for others.
+    let known = &served.ask("GET", "/v2/models/bars/config", "").1["parameters"];
+    let text = |name: &str| known[name]["string_value"].as_str().unwrap().to_owned();
+    assert_eq!(text("classes").lines().count(), 4);
+    assert!(
+        [text("mean"), text("std")]
+            .iter()
+            .all(|number| number.parse::<f64>().unwrap() > 0.0)
+    );
     assert_eq!(served.ask("POST", "/v2/repository/models/bars/unload", "").0 / 100, 4);
     assert_eq!(served.end(), Some(0));
 }
@@ -182,6 +191,11 @@ fn runs_of_all_kinds_are_served() {
     ] {
         let served = Served::new(&scene, run);
         assert!(served.said.contains(words), "{}", served.said);
+        if run == "table" {
+            let known = &served.ask("GET", "/v2/models/table/config", "").1["parameters"];
+            let encoder: Value = serde_json::from_str(known["encoder"]["string_value"].as_str().unwrap()).unwrap();
+            assert_eq!(encoder["columns"][0][0], "a", "{encoder}");
+        }
         let (model, body) = served.example();
         let (numbers, shape) = served.infer(&model, &body);
         assert_eq!(numbers.len() as u64, shape.iter().product::<u64>());

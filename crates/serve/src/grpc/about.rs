@@ -8,8 +8,8 @@ use super::proto::model_sequence_batching::State;
 use super::proto::model_version_policy::{All, PolicyChoice};
 use super::proto::{
     DataType, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelInput,
-    ModelMetadataResponse, ModelOutput, ModelQueuePolicy, ModelSequenceBatching, ModelStatistics, ModelVersionPolicy,
-    StatisticDuration,
+    ModelMetadataResponse, ModelOutput, ModelParameter, ModelQueuePolicy, ModelSequenceBatching, ModelStatistics,
+    ModelVersionPolicy, StatisticDuration,
 };
 use crate::repository::ModelInfo;
 use crate::value::shown;
@@ -80,6 +80,14 @@ pub(super) fn config(name: String, model: &ModelInfo) -> ModelConfig {
         input: input.collect(),
         output: output.collect(),
         scheduling_choice: scheduling,
+        parameters: model
+            .metadata()
+            .iter()
+            .map(|(name, value)| {
+                let string_value = value.clone();
+                (name.clone(), ModelParameter { string_value })
+            })
+            .collect(),
     }
 }
 

@@ -250,7 +250,7 @@ fn pick(wanted: &[(usize, usize)], found: &[NamedValue], signature: &Signature) 
             0 => Ok(output.clone()),
             most => Ok(NamedValue {
                 name: spec.name.clone(),
-                value: classes(output, most, spec.batch)?,
+                value: classes(output, most, spec)?,
             }),
         }
     });

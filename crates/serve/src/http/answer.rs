@@ -13,7 +13,9 @@ use smallvec::SmallVec;
 use super::body::{Coding, Pieces};
 use super::data::{write, write_text};
 use super::request::{Form, Wanted};
-use crate::{Failure, InferResponse, ModelInfo, NamedValue, Reason, Strings, Value, datatype_name, protocol};
+use crate::{
+    Failure, InferResponse, ModelInfo, NamedValue, Reason, Strings, TensorSpec, Value, datatype_name, protocol,
+};
 
 /// The header that says how long the JSON is before the bytes.
 pub(super) const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -67,7 +69,7 @@ pub(super) fn answer(
             for (place, form) in places {
                 let spec = &info.signature().outputs[*place];
                 let output = protocol::output(&response.outputs, spec)?;
-                written.output(output, *form, spec.batch)?;
+                written.output(output, *form, Some(spec))?;
             }
         }
     }
@@ -79,10 +81,10 @@ pub(super) fn answer(
 }
 
 impl Written {
-    fn output(&mut self, output: &NamedValue, form: Form, batch: Option<usize>) -> Result<(), Failure> {
-        let value = match form.classes {
-            0 => Cow::Borrowed(&output.value),
-            most => Cow::Owned(classes(output, most, batch)?),
+    fn output(&mut self, output: &NamedValue, form: Form, spec: Option<&TensorSpec>) -> Result<(), Failure> {
+        let value = match (form.classes, spec) {
+            (most @ 1.., Some(spec)) => Cow::Owned(classes(output, most, spec)?),
+            _ => Cow::Borrowed(&output.value),
         };
         let json = &mut self.json;
         json.extend_from_slice(b"{\"name\":");
@@ -164,11 +166,11 @@ impl Written {
     }
 }
 
-/// The `most` largest numbers of each row, the largest first, as strings `VALUE:INDEX`.
-pub(crate) fn classes(output: &NamedValue, most: usize, batch: Option<usize>) -> Result<Value, Failure> {
+/// The `most` largest numbers of each row, the largest first, as strings `VALUE:INDEX`, or `VALUE:INDEX:LABEL` where places have labels.
+pub(crate) fn classes(output: &NamedValue, most: usize, spec: &TensorSpec) -> Result<Value, Failure> {
     let wrong = |error: polygrad_core::Error| Failure::invalid(format!("the output {:?}: {error}", output.name));
     let values = output.value.tensor().map_err(wrong)?.host().to_f64_vec();
-    let rows = match batch {
+    let rows = match spec.batch {
         Some(0) => output.value.shape()[0],
         _ => 1,
     };
@@ -179,9 +181,16 @@ pub(crate) fn classes(output: &NamedValue, most: usize, batch: Option<usize>) ->
         let mut order: Vec<usize> = (0..row.len()).collect();
         order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
         let best = order.iter().take(most);
-        strings.extend(best.map(|&index| Bytes::from(format!("{:.6}:{index}", row[index]))));
+        strings.extend(best.map(|&index| {
+            let mut text = format!("{:.6}:{index}", row[index]);
+            if let Some(label) = spec.labels.get(index) {
+                text += ":";
+                text += label;
+            }
+            Bytes::from(text)
+        }));
     }
-    let shape = match batch {
+    let shape = match spec.batch {
         Some(0) => Shape::new(&[rows, most]),
         _ => Shape::new(&[most]),
     };

@@ -99,6 +99,13 @@ fn triton_config(name: &str, info: &ModelInfo) -> Json {
             },
         });
     }
+    if !info.metadata().is_empty() {
+        let known = info.metadata().iter();
+        config["parameters"] = known
+            .map(|(name, value)| (name.clone(), json!({ "string_value": value })))
+            .collect::<Map<_, _>>()
+            .into();
+    }
     if !signature.states.is_empty() {
         config["sequence_batching"] = json!({
             "max_sequence_idle_microseconds": protocol::microseconds(settings.sequence_timeout),

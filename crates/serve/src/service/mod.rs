@@ -110,6 +110,10 @@ impl Service {
         self.model.platform()
     }
 
+    pub(crate) fn metadata(&self) -> &[(String, String)] {
+        self.model.metadata()
+    }
+
     /// How many rows may be computed at once.
     pub(crate) fn max_batch_size(&self) -> usize {
         match self.signature().is_batched() {

@@ -67,3 +67,39 @@ fn graphs_run_on_several_threads_at_once() {
         }
     });
 }
+
+#[tokio::test]
+async fn what_a_run_knows_is_told_and_classes_have_their_names() {
+    use std::sync::Arc;
+
+    use crate::common::Asked;
+    use polygrad_serve::{Pool, Repository, Server, ServerOptions, Settings};
+    use serde_json::json;
+
+    let device = Device::<Cpu>::default().into_any();
+    let layer = Linear::new(3, 3, &device).unwrap();
+    let export = Export::new([Input::new("x", DType::F32, vec![open(), Dim::Fixed(3)])]).outputs(["y"]);
+    let mut graph = layer.record_onnx(&export, |x| x[0].relu()).unwrap();
+    let known = [("classes", "cat\ndog\na: b"), ("mean", "0.25"), ("std", "0.5")];
+    graph.header.metadata = known.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let model = OnnxModel::from_graph(&graph, &device, Options::default()).unwrap();
+    let service: Arc<dyn Model> = Arc::new(OnnxService::new(model).unwrap());
+    let repository = Repository::new(Pool::new(1).unwrap());
+    repository
+        .add("run", 1, move || Ok(Arc::clone(&service)), Settings::default())
+        .unwrap();
+    repository.load("run").unwrap();
+    let router = Server::new(repository, ServerOptions::default()).router();
+    let config = Asked::get("/v2/models/run/config").json(&router).await;
+    assert_eq!(config["parameters"]["mean"], json!({"string_value": "0.25"}));
+    assert_eq!(config["parameters"]["classes"]["string_value"], "cat\ndog\na: b");
+    let request = json!({
+        "inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1.0, 2.0, 9.0]}],
+        "outputs": [{"name": "y", "parameters": {"classification": 2}}],
+    });
+    let found = Asked::post("/v2/models/run/infer", &request).json(&router).await;
+    assert_eq!(
+        found["outputs"][0]["data"],
+        json!(["9.000000:2:a: b", "2.000000:1:dog"])
+    );
+}
