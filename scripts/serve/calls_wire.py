@@ -296,7 +296,7 @@ def a_client_that_leaves(world, _):
     host, port = world.url.split(":")
     for _ in range(20):
         with socket.create_connection((host, int(port)), timeout=5) as stream:
-            stream.sendall(b"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+            stream.sendall(b"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
     assert ask(world, "GET", "/v2/health/live").status == 200
 
 

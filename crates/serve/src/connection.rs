@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,14 +24,19 @@ use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
 use crate::direct::{Direct, Directed};
-use crate::front::{Front, Fronted};
+use crate::front::{self, Front, Fronted};
 use crate::listen::Limits;
 use crate::server::Shared;
+use crate::unread::{Piece, Waiting};
 
 /// What a connection is doing.
 pub(crate) struct Activity {
-    shared: Arc<Shared>,
-    opened: Instant,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) opened: Instant,
+    /// Whether it may ask for more than health.
+    pub(crate) has_place: bool,
+    /// What waits to be read.
+    pub(crate) waiting: Waiting,
     /// Requests whose answers are not sent whole.
     open: AtomicUsize,
     /// When the last of them ended or bytes last left, in milliseconds since the connection was opened; 0 before the first request ended.
@@ -38,15 +44,36 @@ pub(crate) struct Activity {
     is_http2: AtomicBool,
 }
 
+/// The activity of a connection, which is known to the server until this goes.
+pub(crate) struct Opened(Arc<Activity>);
+
+impl Deref for Opened {
+    type Target = Arc<Activity>;
+
+    fn deref(&self) -> &Arc<Activity> {
+        &self.0
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.shared.unread.close(&self.0);
+    }
+}
+
 impl Activity {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
+    pub(crate) fn open(shared: &Arc<Shared>, has_place: bool) -> Opened {
+        let activity = Arc::new(Self {
+            shared: Arc::clone(shared),
             opened: Instant::now(),
+            has_place,
+            waiting: Waiting::default(),
             open: AtomicUsize::new(0),
             last: AtomicU64::new(0),
             is_http2: AtomicBool::new(false),
-        }
+        });
+        shared.unread.open(&activity);
+        Opened(activity)
     }
 
     pub(crate) fn is_http2(&self) -> bool {
@@ -64,7 +91,7 @@ impl Activity {
         }
     }
 
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         let now = self.opened.elapsed().as_millis();
         u64::try_from(now).unwrap_or(u64::MAX).max(1)
     }
@@ -169,7 +196,9 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
         if is_http2 {
             self.activity.is_http2.store(true, Relaxed);
         }
-        let is_stream = request.uri().path() == crate::grpc::STREAM;
+        let path = request.uri().path();
+        let is_stream = path == crate::grpc::STREAM;
+        let comes_in_time = is_stream || path == crate::grpc::WATCH;
         let request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
             false => Body::new(Received {
@@ -184,6 +213,7 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
             answer: self.service.clone().call(request),
             asked: Some(Asked::new(&self.activity)),
             is_http2,
+            comes_in_time,
         }
     }
 }
@@ -195,6 +225,8 @@ pin_project! {
         answer: Fronted<Directed>,
         asked: Option<Asked>,
         is_http2: bool,
+        // Its parts are made while they are sent: it does not wait as long as it has none.
+        comes_in_time: bool,
     }
 }
 
@@ -205,12 +237,22 @@ impl Future for Answering {
         let this = self.project();
         let mut response = ready!(this.answer.poll(cx))?;
         let asked = this.asked.take();
-        let is_last = asked.as_ref().is_some_and(|asked| asked.0.shared.is_draining());
+        let is_last = asked
+            .as_ref()
+            .is_some_and(|asked| asked.0.shared.is_draining() || !asked.0.has_place);
         if is_last && !*this.is_http2 {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
-        Poll::Ready(Ok(response.map(|body| Sent { body, asked })))
+        let mut waiting = front::weight(&response);
+        if !*this.comes_in_time && !response.body().is_end_stream() {
+            // One whose length is not known waits, too.
+            waiting = waiting.max(1);
+        }
+        if let Some(asked) = &asked {
+            asked.0.waits(waiting);
+        }
+        Poll::Ready(Ok(response.map(|body| Sent { body, asked, waiting })))
     }
 }
 
@@ -218,18 +260,27 @@ impl Future for Answering {
 pub(crate) struct Sent {
     body: Body,
     asked: Option<Asked>,
+    /// Bytes of it that are known to wait, and are not yet in pieces of their own.
+    waiting: usize,
 }
 
 impl HttpBody for Sent {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let (Some(Ok(frame)), Some(asked)) = (&frame, &self.asked) {
-            count(frame, &asked.0.shared.traffic.sent);
-        }
-        Poll::Ready(frame)
+        let this = &mut *self;
+        let (Some(frame), Some(Asked(activity))) = (frame, &this.asked) else {
+            return Poll::Ready(None);
+        };
+        Poll::Ready(Some(frame.map(|frame| {
+            let bytes = count(&frame, &activity.shared.traffic.sent) as usize;
+            let more = bytes.saturating_sub(this.waiting);
+            this.waiting -= bytes - more;
+            activity.waits(more);
+            frame.map_data(|bytes| Piece::new(bytes, Arc::clone(activity)))
+        })))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -238,6 +289,14 @@ impl HttpBody for Sent {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        if let Some(Asked(activity)) = &self.asked {
+            activity.waits_no_more(self.waiting);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
@@ -22,8 +22,10 @@ use tower_service::Service;
 use tracing::instrument::Instrumented;
 use tracing::{Instrument, Level};
 
+use crate::connection::Activity;
 use crate::grpc;
 use crate::http::Address;
+use crate::origin;
 use crate::server::Shared;
 use crate::{Failure, Reason, Tokens};
 
@@ -45,6 +47,7 @@ impl<S> Layer<S> for FrontLayer {
         Front {
             inner,
             shared: Arc::clone(&self.0),
+            connection: None,
         }
     }
 }
@@ -53,6 +56,18 @@ impl<S> Layer<S> for FrontLayer {
 pub(crate) struct Front<S> {
     inner: S,
     shared: Arc<Shared>,
+    /// None in the router of a program, whose connections are its own.
+    connection: Option<Arc<Activity>>,
+}
+
+impl<S: Clone> Front<S> {
+    /// The same for the requests of one connection.
+    pub(crate) fn on(&self, connection: &Arc<Activity>) -> Self {
+        Self {
+            connection: Some(Arc::clone(connection)),
+            ..self.clone()
+        }
+    }
 }
 
 impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service<Request<Body>> for Front<S> {
@@ -70,7 +85,9 @@ impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service
             true => Entry::begin(request, &id),
             false => (request, None),
         };
-        let answer = match admit(self.shared.options.tokens.as_ref(), &request) {
+        let is_grpc = grpc::is_grpc(request.headers());
+        let is_health = is_health(request.uri().path());
+        let answer = match self.admit(is_health, &request) {
             Ok(()) => {
                 let span = span(&request, &id);
                 Answer::Coming {
@@ -78,15 +95,50 @@ impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service
                 }
             }
             Err(failure) => Answer::Refused {
-                answer: Some(refuse(failure, request.headers())),
+                answer: Some(refuse(failure, is_grpc)),
             },
         };
         Fronted {
             answer,
             id: Some(id),
             entry,
+            // Health is always told.
+            connection: self.connection.clone().filter(|_| !is_health),
+            is_grpc,
         }
     }
+}
+
+impl<S> Front<S> {
+    /// Fails unless the request may be answered.
+    fn admit(&self, is_health: bool, request: &Request<Body>) -> Result<(), Failure> {
+        if is_health {
+            return Ok(());
+        }
+        let is_guest = self.connection.as_ref().is_some_and(|connection| !connection.has_place);
+        if is_guest && !is_readiness(request.uri().path()) {
+            let message = "too many connections are open, on the whole or from this address: come again later";
+            return Err(Failure::new(Reason::Busy(LATER), message));
+        }
+        let options = &self.shared.options;
+        match &options.tokens {
+            Some(tokens) => owns(tokens, request.headers()),
+            None => origin::check(options, request),
+        }
+    }
+}
+
+/// When to come again where there was no place.
+const LATER: Duration = Duration::from_secs(1);
+
+/// Whether an address tells nothing but whether the server is there.
+fn is_health(path: &str) -> bool {
+    path.starts_with("/v2/health/") || grpc::HEALTH.contains(&path)
+}
+
+/// Whether it tells of a model whether it is ready.
+fn is_readiness(path: &str) -> bool {
+    path.starts_with("/v2/models/") && path.ends_with("/ready") || path == grpc::READY
 }
 
 pin_project! {
@@ -95,6 +147,8 @@ pin_project! {
         answer: Answer<F>,
         id: Option<HeaderValue>,
         entry: Option<Box<Entry>>,
+        connection: Option<Arc<Activity>>,
+        is_grpc: bool,
     }
 }
 
@@ -115,6 +169,13 @@ impl<F: Future<Output = Result<Response, Infallible>>> Future for Fronted<F> {
             AnswerProjection::Coming { answer } => ready!(answer.poll(cx))?,
             AnswerProjection::Refused { answer } => answer.take().unwrap_or_default(),
         };
+        let room = this
+            .connection
+            .take()
+            .map(|connection| connection.may_wait(weight(&response)));
+        if let Some(Err(failure)) = room {
+            response = refuse(failure, *this.is_grpc);
+        }
         if let Some(id) = this.id.take() {
             response.headers_mut().insert(REQUEST_ID, id);
         }
@@ -141,15 +202,10 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     })
 }
 
-/// Fails unless the request may be answered.
-fn admit(tokens: Option<&Tokens>, request: &Request<Body>) -> Result<(), Failure> {
-    let Some(tokens) = tokens else { return Ok(()) };
-    let path = request.uri().path();
-    if path.starts_with("/v2/health/") || grpc::HEALTH.contains(&path) {
-        return Ok(());
-    }
+/// Fails unless the request has a token.
+fn owns(tokens: &Tokens, headers: &HeaderMap) -> Result<(), Failure> {
     let refused = |message: &str| Err(Failure::new(Reason::Unauthenticated, message));
-    let Some(given) = request.headers().get(AUTHORIZATION) else {
+    let Some(given) = headers.get(AUTHORIZATION) else {
         return refused("this server asks for a token: send the header Authorization: Bearer TOKEN");
     };
     match given.as_bytes().split_at_checked("Bearer ".len()) {
@@ -158,14 +214,30 @@ fn admit(tokens: Option<&Tokens>, request: &Request<Body>) -> Result<(), Failure
     }
 }
 
-fn refuse(failure: Failure, headers: &HeaderMap) -> Response {
-    if grpc::is_grpc(headers) {
+fn refuse(failure: Failure, is_grpc: bool) -> Response {
+    if is_grpc {
         return tonic::Status::from(failure).into_http();
     }
+    let asks_for_token = failure.reason == Reason::Unauthenticated;
     let mut response = axum::response::IntoResponse::into_response(failure);
-    let scheme = HeaderValue::from_static("Bearer");
-    response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    if asks_for_token {
+        let scheme = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    }
     response
+}
+
+/// How many bytes an answer has whose body does not tell before it is read.
+#[derive(Clone, Copy)]
+pub(crate) struct Weight(pub(crate) usize);
+
+/// As many bytes as an answer is known to have, without its headers.
+pub(crate) fn weight(response: &Response) -> usize {
+    let told = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
+    response
+        .extensions()
+        .get()
+        .map_or(told, |Weight(bytes)| told.max(*bytes))
 }
 
 #[cfg(feature = "otel")]

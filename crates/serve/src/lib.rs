@@ -17,6 +17,8 @@ mod listen;
 mod metrics;
 mod model;
 mod onnx;
+mod origin;
+mod places;
 mod protocol;
 mod repository;
 mod request;
@@ -29,6 +31,7 @@ mod telemetry;
 #[cfg(feature = "tls")]
 mod tls;
 mod tokens;
+mod unread;
 mod value;
 mod watched;
 

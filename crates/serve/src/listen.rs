@@ -1,32 +1,38 @@
 //! Connections: who is let in, how long they may take, and how they end.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::Server;
 use crate::connection::{Activity, Connected, Seen};
 use crate::direct::Direct;
 use crate::front::Front;
+use crate::places::Places;
 use crate::server::Shared;
 
 /// What a server allows connections, so that none of them harms the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// So many are open at once; more wait to be accepted. Each takes a file of the process, of which many systems allow 1,024.
+    /// So many are open at once; more are told to come later, but for questions about health. Each takes a file of the process, of which many
+    /// systems allow 1,024.
     pub connections: usize,
+    /// So many of them one peer may have: an address, of IPv6 a network of 64 bits. A proxy before the server is one peer.
+    pub connections_per_peer: usize,
     /// The longest headers of a request, in bytes, at least 8,192.
     pub header_bytes: usize,
     /// From the opening of a connection to the end of the headers of its first request.
@@ -35,6 +41,14 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The fewest bytes of a body in a second, in the long run.
     pub body_rate: u64,
+    /// What waits to be read of answers has so long, and a second more for each [`Limits::body_rate`] bytes that are read; then the connection is
+    /// closed.
+    pub write_timeout: Duration,
+    /// So many bytes of answers may wait to be read on one connection; where more than one answer waits, others are refused beyond that.
+    pub unread_bytes: usize,
+    /// So many on all of them. Where there is no room for another answer, connections that have read nothing for a second are closed, and if there
+    /// are none, it is refused.
+    pub unread_bytes_in_all: usize,
     /// From the end of a request to the end of the next one's headers; a connection that is idle for longer is closed.
     pub keep_alive: Duration,
     /// So many requests of one HTTP/2 connection are answered at once.
@@ -44,14 +58,19 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1,000 connections; headers of 64 KiB within 10 s; 30 s for a body and 16 KiB/s; idle for 60 s; 256 streams; 30 s to end.
+    /// 1,000 connections, 750 of one peer; headers of 64 KiB within 10 s; 30 s for a body or for reading an answer, and 16 KiB/s; 64 MiB unread on a
+    /// connection and 512 MiB on all; idle for 60 s; 256 streams; 30 s to end.
     fn default() -> Self {
         Self {
             connections: 1000,
+            connections_per_peer: 750,
             header_bytes: 64 << 10,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             body_rate: 16 << 10,
+            write_timeout: Duration::from_secs(30),
+            unread_bytes: 64 << 20,
+            unread_bytes_in_all: 512 << 20,
             keep_alive: Duration::from_secs(60),
             streams: 256,
             drain: Duration::from_secs(30),
@@ -82,48 +101,43 @@ impl Server {
     /// ready, and requests that were accepted are answered, for up to [`Limits::drain`]. Returns how many connections were cut off after that.
     pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> usize {
         let limits = &self.0.options.limits;
-        // The most that can be waited for at once.
-        let most = u32::try_from(limits.connections.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        let places = Arc::new(Semaphore::new(most as usize));
+        let places = Places::new(limits);
         let cut = watch::Sender::new(());
         let host = Arc::new(Host {
             builder: builder(limits),
             service: self.service(),
             shared: Arc::clone(&self.0),
+            places: Arc::clone(&places),
         });
         let mut shutdown = pin!(shutdown);
         loop {
-            let next = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (accept(&listener).await, place)
-            };
             tokio::select! {
                 () = &mut shutdown => break,
-                (stream, place) = next => host.spawn(stream, place.ok(), cut.subscribe()),
+                (stream, peer) = accept(&listener) => host.spawn(stream, peer.ip(), cut.subscribe()),
             }
         }
         self.0.drain();
         // Whoever has connected in time is answered.
-        while let Ok(place) = Arc::clone(&places).try_acquire_owned()
-            && let Some(Ok((stream, _))) = listener.accept().now_or_never()
-        {
-            host.spawn(stream, Some(place), cut.subscribe());
+        for _ in 0..places.most() {
+            let Some(Ok((stream, peer))) = listener.accept().now_or_never() else {
+                break;
+            };
+            host.spawn(stream, peer.ip(), cut.subscribe());
         }
         drop(listener);
-        let all = places.acquire_many(most);
-        match tokio::time::timeout(limits.drain, all).await {
-            Ok(_) => 0,
-            Err(_) => most as usize - places.available_permits(),
+        match tokio::time::timeout(limits.drain, places.emptied()).await {
+            Ok(()) => 0,
+            Err(_) => places.taken(),
         }
     }
 }
 
 /// Errors pass: neither one lost connection nor a lack of files is to end the server.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     let mut is_told = false;
     loop {
         let error = match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(found) => return found,
             Err(error) => error,
         };
         let is_gone = [
@@ -165,23 +179,29 @@ struct Host {
     builder: Builder<TokioExecutor>,
     service: Front<Direct>,
     shared: Arc<Shared>,
+    places: Arc<Places>,
 }
 
 impl Host {
-    fn spawn(self: &Arc<Self>, stream: TcpStream, place: Option<OwnedSemaphorePermit>, cut: watch::Receiver<()>) {
+    fn spawn(self: &Arc<Self>, stream: TcpStream, peer: IpAddr, cut: watch::Receiver<()>) {
+        let place = self.places.take(peer);
+        let has_place = place.is_some();
         let host = Arc::clone(self);
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let _place = place;
             let _open = Open::new(&host.shared.traffic);
-            host.greet(stream, cut).await;
+            host.greet(stream, has_place, cut).await;
         });
+        if !has_place {
+            self.places.keep(task.abort_handle());
+        }
     }
 
     #[cfg_attr(
         not(feature = "tls"),
         expect(unused_mut, reason = "only a handshake is cut off here")
     )]
-    async fn greet(&self, stream: TcpStream, mut cut: watch::Receiver<()>) {
+    async fn greet(&self, stream: TcpStream, has_place: bool, mut cut: watch::Receiver<()>) {
         // Without it, answers are only sent later.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
@@ -193,21 +213,25 @@ impl Host {
                 _ = cut.changed() => return,
             };
             match greeted {
-                Ok(Ok(stream)) => self.answer(TokioIo::new(stream), cut).await,
+                Ok(Ok(stream)) => self.answer(TokioIo::new(stream), has_place, cut).await,
                 Ok(Err(error)) => tracing::debug!("no connection by TLS: {error}"),
                 Err(_) => {}
             }
             return;
         }
-        self.answer(TokioIo::new(stream), cut).await;
+        self.answer(TokioIo::new(stream), has_place, cut).await;
     }
 
-    async fn answer(&self, io: impl Read + Write + Unpin + 'static, cut: watch::Receiver<()>) {
-        let activity = Arc::new(Activity::new(Arc::clone(&self.shared)));
-        let service = Connected::new(self.service.clone(), Arc::clone(&activity));
+    async fn answer(&self, io: impl Read + Write + Unpin + 'static, has_place: bool, cut: watch::Receiver<()>) {
+        let activity = Activity::open(&self.shared, has_place);
+        let service = Connected::new(self.service.on(&activity), Arc::clone(&activity));
         let io = Seen::new(io, Arc::clone(&activity));
         let mut connection = pin!(self.builder.serve_connection(io, service));
-        let activity = &*activity;
+        let activity = &**activity;
+        let stalls = async {
+            activity.stalls(&self.shared.options.limits).await;
+            true
+        };
         // Whether it is to be cut off; if not, it is to be told to end.
         let life = |is_told: bool| {
             let mut cut = cut.clone();
@@ -226,7 +250,7 @@ impl Host {
             }
         };
         // What goes in here is polled when it is due, not whenever something is read.
-        let mut lives = FuturesUnordered::from_iter([life(false)]);
+        let mut lives = FuturesUnordered::from_iter([Either::Left(life(false)), Either::Right(stalls)]);
         loop {
             tokio::select! {
                 biased;
@@ -236,7 +260,7 @@ impl Host {
                         return;
                     }
                     connection.as_mut().graceful_shutdown();
-                    lives.push(life(true));
+                    lives.push(Either::Left(life(true)));
                 }
             }
         }
@@ -245,8 +269,12 @@ impl Host {
     /// Comes back when a connection is to be told to end.
     async fn lives(&self, activity: &Activity) {
         let limits = &self.shared.options.limits;
+        let (first, idle) = match activity.has_place {
+            true => (limits.header_timeout, limits.keep_alive),
+            false => (GRACE, GRACE),
+        };
         tokio::select! {
-            () = self.idles(activity, limits.header_timeout, limits.keep_alive) => {}
+            () = self.idles(activity, first, idle) => {}
             () = self.shared.drained() => {
                 // HTTP/2 tells its peer what will still be answered; of HTTP/1, the next answer will be the last.
                 if !activity.is_http2() {

@@ -13,6 +13,7 @@ use tower_layer::Layer;
 use crate::direct::Direct;
 use crate::front::{Front, FrontLayer};
 use crate::listen::{Limits, Traffic};
+use crate::unread::Unread;
 use crate::{Repository, Tokens};
 
 /// How a server treats requests, whatever model they are for.
@@ -30,13 +31,16 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Requests need one of these, except for health; none where everybody may ask.
     pub tokens: Option<Tokens>,
+    /// What the server is called, beside its IP addresses and `localhost`: where neither tokens nor TLS tell whom a request is for, other names in
+    /// the header `Host` are refused, since the page of anybody may make its own name lead here. `*` is any name.
+    pub allowed_hosts: Vec<String>,
     /// [`Server::serve`] answers by TLS.
     #[cfg(feature = "tls")]
     pub tls: Option<crate::Tls>,
 }
 
 impl Default for ServerOptions {
-    /// Bodies of 64 MiB, no control of models, the page, the default limits, no tokens, and no TLS.
+    /// Bodies of 64 MiB, no control of models, the page, the default limits, no tokens, no names, and no TLS.
     fn default() -> Self {
         Self {
             name: "polygrad".to_owned(),
@@ -45,9 +49,19 @@ impl Default for ServerOptions {
             page: true,
             limits: Limits::default(),
             tokens: None,
+            allowed_hosts: Vec::new(),
             #[cfg(feature = "tls")]
             tls: None,
         }
+    }
+}
+
+impl ServerOptions {
+    pub(crate) fn has_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
     }
 }
 
@@ -71,6 +85,7 @@ pub(crate) struct Shared {
     pub(crate) repository: Repository,
     pub(crate) options: ServerOptions,
     pub(crate) traffic: Traffic,
+    pub(crate) unread: Unread,
     /// Whether the server is to end.
     draining: watch::Sender<bool>,
 }
@@ -82,6 +97,7 @@ impl Server {
             repository,
             options,
             traffic: Traffic::default(),
+            unread: Unread::default(),
             draining: watch::Sender::default(),
         }))
     }

@@ -14,14 +14,14 @@ use crate::watched::Watched;
 pub struct Tokens(Arc<Watched<Vec<Vec<u8>>>>);
 
 impl Tokens {
-    /// Reads a file with one token a line, and reads it again when it has changed.
+    /// Reads a file with one token a line, and reads it again when it has changed. One that is gone, empty or damaged by then lets nobody in, and an
+    /// error is logged: whoever takes tokens away means it.
     ///
     /// # Errors
     /// A file that cannot be read, holds no token, or one with other characters than visible ASCII.
     pub fn from_file(path: impl Into<PathBuf>) -> Result<Self> {
-        Ok(Self(Arc::new(Watched::new(vec![path.into()], |paths| {
-            read(&paths[0])
-        })?)))
+        let tokens = Watched::new(vec![path.into()], |paths| read(&paths[0]))?;
+        Ok(Self(Arc::new(tokens.or_else(Vec::new))))
     }
 
     /// Whether this is one of them. How long that takes depends on lengths alone.

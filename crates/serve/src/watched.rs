@@ -15,12 +15,17 @@ pub(crate) struct Watched<T> {
     read: fn(&[PathBuf]) -> Result<T>,
     value: ArcSwap<T>,
     seen: Mutex<Seen>,
+    /// What holds where the files cannot be read any more; if there is nothing, what was read last.
+    without: Option<fn() -> T>,
 }
 
-/// When the files were looked at last, and when each of them had changed.
+/// When a file changed last, and its length.
+type State = Option<(SystemTime, u64)>;
+
+/// When the files were looked at last, and what was seen of each.
 struct Seen {
     at: Instant,
-    changed: Vec<Option<SystemTime>>,
+    changed: Vec<State>,
 }
 
 impl<T> Watched<T> {
@@ -36,10 +41,17 @@ impl<T> Watched<T> {
             read,
             value,
             seen,
+            without: None,
         })
     }
 
-    /// The value. Files that cannot be read leave it as it was.
+    /// With what holds where the files cannot be read any more.
+    pub(crate) fn or_else(self, without: fn() -> T) -> Self {
+        let without = Some(without);
+        Self { without, ..self }
+    }
+
+    /// The value.
     pub(crate) fn get(&self) -> arc_swap::Guard<Arc<T>> {
         if let Ok(mut seen) = self.seen.try_lock()
             && seen.at.elapsed() >= INTERVAL
@@ -50,7 +62,13 @@ impl<T> Watched<T> {
                 seen.changed = changed;
                 match (self.read)(&self.paths) {
                     Ok(value) => self.value.store(Arc::new(value)),
-                    Err(error) => tracing::warn!("what was read before stays in use: {error}"),
+                    Err(error) => match self.without {
+                        None => tracing::warn!("what was read before stays in use: {error}"),
+                        Some(without) => {
+                            tracing::error!("what was read before holds no more: {error}");
+                            self.value.store(Arc::new(without()));
+                        }
+                    },
                 }
             }
         }
@@ -58,7 +76,10 @@ impl<T> Watched<T> {
     }
 }
 
-fn changed(paths: &[PathBuf]) -> Vec<Option<SystemTime>> {
-    let changed = paths.iter().map(|path| std::fs::metadata(path).ok()?.modified().ok());
-    changed.collect()
+fn changed(paths: &[PathBuf]) -> Vec<State> {
+    let state = |path: &PathBuf| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.modified().ok()?, found.len()))
+    };
+    paths.iter().map(state).collect()
 }

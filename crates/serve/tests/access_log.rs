@@ -55,7 +55,7 @@ async fn each_request_is_one_line() {
     let server = Running::start(models, ServerOptions::default()).await;
 
     let mut stream = server.connect().await;
-    let request = post("identity", 1.0).replace("Host: x", "Host: x\r\nX-Request-Id: mine");
+    let request = post("identity", 1.0).replace("Host: localhost", "Host: localhost\r\nX-Request-Id: mine");
     stream.write_all(request.as_bytes()).await.unwrap();
     let answer = one_answer(&mut stream).await.unwrap();
     let body = |text: &str| text.split("\r\n\r\n").nth(1).unwrap().len();

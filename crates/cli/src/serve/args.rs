@@ -26,8 +26,8 @@ pub(crate) struct Serve {
     #[arg(long, default_value = "native")]
     pub(super) engine: String,
 
-    /// Threads that run models, each one batch at a time [default: one per core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    /// Threads that run models, each one batch at a time, up to 1024 [default: one per core]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub(super) threads: Option<usize>,
 
     /// The address to listen on; 0.0.0.0 for other machines
@@ -53,6 +53,31 @@ pub(crate) struct Serve {
     /// The longest body of a request
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes)]
     pub(super) max_body: usize,
+
+    /// The most connections; more are told to come later, but for questions about health
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = positive)]
+    pub(super) max_connections: usize,
+
+    /// The most connections of one address, or of one network of 64 bits of IPv6
+    #[arg(long, value_name = "N", default_value_t = 750, value_parser = positive)]
+    pub(super) max_connections_per_peer: usize,
+
+    /// Seconds that an answer may wait to be read, and one more for each 16 KiB that were; then its connection is closed
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(super) write_timeout: Duration,
+
+    /// The most that may wait to be read on one connection, where it is more than one answer
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes)]
+    pub(super) max_unread: usize,
+
+    /// The most that may wait to be read on all connections
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = bytes)]
+    pub(super) max_unread_in_all: usize,
+
+    /// A name that this server is called by, beside localhost and its IP addresses; * for any. Others are refused where there are neither
+    /// tokens nor HTTPS
+    #[arg(long, value_name = "NAME")]
+    pub(super) allowed_host: Vec<String>,
 
     /// Seconds between two looks for changed and new models; 0 never looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
@@ -89,6 +114,15 @@ pub(crate) struct Serve {
     /// Take token ids, not text, where a folder has a tokenizer.json
     #[arg(long)]
     pub(super) ids: bool,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let threads = positive(text)?;
+    // No machine has so many cores, and starting them all would take the threads of everybody else.
+    match threads <= 1024 {
+        true => Ok(threads),
+        false => Err("give 1 to 1024".into()),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -9,6 +9,7 @@ mod spans;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -34,12 +35,17 @@ use signals::Signals;
 pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     let options = options(args)?;
     let threads = args.threads.map_or_else(cores, Ok)?;
+    must_have(threads)?;
     let loading = Loading::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
+        .max_blocking_threads(threads.max(LONG_WORK))
+        // Work that takes its time waits for such a thread where no more can be started, so one has to be there.
+        .thread_keep_alive(Duration::MAX)
         .enable_all()
         .build()
         .map_err(|e| Failure::new(format!("no threads could be started: {e}")).fix("give fewer --threads"))?;
+    drop(runtime.spawn_blocking(|| ()));
     let (spans, exporter) = {
         let _inside = runtime.enter();
         args.otlp.as_deref().map(spans::open).transpose()?.unzip()
@@ -102,9 +108,15 @@ fn options(args: &Serve) -> Result<ServerOptions> {
         max_body_bytes: args.max_body,
         control: args.control,
         limits: Limits {
+            connections: args.max_connections,
+            connections_per_peer: args.max_connections_per_peer,
+            write_timeout: args.write_timeout,
+            unread_bytes: args.max_unread,
+            unread_bytes_in_all: args.max_unread_in_all,
             drain: args.drain,
             ..Limits::default()
         },
+        allowed_hosts: args.allowed_host.clone(),
         tokens: args.token_file.as_ref().map(Tokens::from_file).transpose()?,
         #[cfg(feature = "tls")]
         tls: tls
@@ -112,6 +124,38 @@ fn options(args: &Serve) -> Result<ServerOptions> {
             .transpose()?,
         ..ServerOptions::default()
     })
+}
+
+/// So much that takes its time is done at once, at least.
+const LONG_WORK: usize = 4;
+
+/// Threads beside those that run models and those that read requests: for long work, for changed files, for spans.
+const OTHERS: usize = 3;
+
+/// Fails unless the system gives the threads that so many `--threads` take: Tokio panics where it does not, and the process never ends.
+fn must_have(threads: usize) -> Result<()> {
+    let wanted = threads.saturating_mul(2).saturating_add(OTHERS);
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write();
+    let start = |_| {
+        let gate = Arc::clone(&gate);
+        thread::Builder::new().spawn(move || drop(gate.read())).ok()
+    };
+    let started: Vec<_> = (0..wanted).map_while(start).collect();
+    drop(closed);
+    let found = started.len();
+    started.into_iter().for_each(|thread| drop(thread.join()));
+    if found == wanted {
+        return Ok(());
+    }
+    let raise = "raise the limit of processes (`ulimit -u`, of a container `pids.max`) or of memory";
+    Err(Failure::new(format!(
+        "--threads {threads} takes {wanted} threads, and the system gives {found}"
+    ))
+    .fix(match found.saturating_sub(OTHERS) / 2 {
+        0 => raise.to_owned(),
+        fewer => format!("give --threads {fewer}, or {raise}"),
+    }))
 }
 
 fn cores() -> Result<usize> {

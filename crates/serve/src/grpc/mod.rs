@@ -34,10 +34,16 @@ use proto::health::health_server::HealthServer;
 /// The call whose requests are a stream that its sender may leave open for as long as it likes.
 pub(crate) const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
+/// The call whose answer is a stream that may have nothing to say for long.
+pub(crate) const WATCH: &str = "/grpc.health.v1.Health/Watch";
+
+/// The call that tells whether a model is ready.
+pub(crate) const READY: &str = "/inference.GRPCInferenceService/ModelReady";
+
 /// Calls that tell nothing but whether the server is there.
 pub(crate) const HEALTH: [&str; 4] = [
     "/grpc.health.v1.Health/Check",
-    "/grpc.health.v1.Health/Watch",
+    WATCH,
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
 ];

@@ -17,7 +17,7 @@ use super::proto::{
     repository_index_response::ModelIndex,
 };
 use super::{about, codec};
-use crate::front::Named;
+use crate::front::{Named, Weight};
 use crate::repository::ModelInfo;
 use crate::server::Shared;
 use crate::{Failure, Reason, Repository, VersionState, protocol};
@@ -26,6 +26,14 @@ pub(super) struct Models(pub(super) Arc<Shared>);
 
 /// So many requests of one stream are answered at once.
 const STREAM_WIDTH: usize = 64;
+
+/// An answer of fewer bytes is not measured before it is written.
+const LIGHT: usize = 4096;
+
+/// How many bytes the values of an answer have.
+fn weight(answer: &ModelInferResponse) -> usize {
+    answer.raw_output_contents.iter().map(|bytes| bytes.len()).sum()
+}
 
 impl Models {
     fn model(&self, name: &str, version: &str) -> Result<ModelInfo, Failure> {
@@ -143,7 +151,12 @@ impl GrpcInferenceService for Models {
         let until = codec::deadline(request.metadata())?;
         let request = request.into_inner();
         let named = Named::new(&request.model_name);
-        let mut response = Response::new(infer(&self.0, request, until).await?);
+        let answer = infer(&self.0, request, until).await?;
+        let bytes = weight(&answer);
+        let mut response = Response::new(answer);
+        if bytes > LIGHT {
+            response.extensions_mut().insert(Weight(bytes));
+        }
         if let Some(named) = named {
             response.extensions_mut().insert(named);
         }

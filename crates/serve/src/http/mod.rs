@@ -5,6 +5,7 @@ mod body;
 mod data;
 mod infer;
 mod info;
+mod page;
 mod request;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use serde::Serialize;
 
@@ -47,7 +48,7 @@ fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 19
         post(move |request| infer(shared, request))
     };
     [
-        ("/", get(async || Html(include_str!("page.html")))),
+        ("/", get(page::page)),
         (
             "/openapi.json",
             get(async || text_of_json(include_str!("openapi.json"))),

@@ -520,7 +520,7 @@ async fn a_server_says_of_every_other_address_that_it_is_not_there() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
-    let request = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let request = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

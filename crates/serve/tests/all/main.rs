@@ -8,6 +8,7 @@ mod support;
 
 mod batching;
 mod codec;
+mod crowds;
 mod grpc;
 mod grpc_calls;
 mod http;

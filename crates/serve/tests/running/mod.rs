@@ -100,7 +100,7 @@ impl Running {
     /// The answer to a request without a body, on a connection of its own.
     pub(crate) async fn get(&self, path: &str) -> String {
         let mut stream = self.connect().await;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         to_end(&mut stream).await
     }
@@ -140,7 +140,7 @@ pub(crate) async fn one_answer(stream: &mut (impl AsyncReadExt + Unpin)) -> Opti
 pub(crate) fn post(model: &str, value: f32) -> String {
     let body = format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,1],"data":[{value}]}}]}}"#);
     format!(
-        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
 }
