@@ -80,11 +80,8 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
         // the terms, each of which may be as large as the samples' squares, about 80.
         "matmul" | "mm" | "bmm" | "addmm" | "einsum" => bounds.with_cancellation(),
         _ if op.starts_with("nn.functional.conv") || op == "nn.functional.linear" => bounds.with_cancellation(),
-        // Scores are sums of products up to some tens, and e^score has the score's absolute error as its relative one; the gradient computes
-        // them anew.
-        "nn.functional.scaled_dot_product_attention" | "scaled_dot_product_attention_backward" => {
-            bounds.with_cancellation().times(10.0)
-        }
+        // Scores are sums of products up to some tens, and e^score has the score's absolute error as its relative one.
+        "nn.functional.scaled_dot_product_attention" => bounds.with_cancellation().times(10.0),
         // `1 - tanh²`, `1 + erf` and the like cancel, for large arguments, to a small part of terms of 1.
         "gelu" | "activation_backward" => Bounds { cap: 0.1, ..bounds },
         // The relative error is y ln x times that of the operands, for the samples up to 20; in gradients such powers are added up.

@@ -169,8 +169,13 @@ impl<const LOG: bool> Kernel for Backward<LOG> {
                         s.mul_add(exp(s, load(y)), total, load(g))
                     ));
                 } else {
-                    let total = s.splat(sum_row!(s, n, |load, store| s.mul(load(g), load(y))) as f32);
-                    each_in_row!(s, n, |load, store| store(to, s.mul(load(y), s.sub(load(g), total))));
+                    let mean = s.splat(sum_row!(s, n, |load, store| s.mul(load(g), load(y))) as f32);
+                    // Its rounding, which is all that would be left of a g whose weight is nearly 1.
+                    let rest = sum_row!(s, n, |load, store| s.mul(s.sub(load(g), mean), load(y)));
+                    let rest = s.splat(rest as f32);
+                    each_in_row!(s, n, |load, store| {
+                        store(to, s.mul(load(y), s.sub(s.sub(load(g), mean), rest)));
+                    });
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! Attention and its gradient against the reference's decompositions, over dtypes, layouts and what queries see.
 
 use crate::common::{View, check, cpu, floats, tensor, viewed};
-use polygrad_core::{AnyBackend, AnyDevice, AnyTensor, Backend, DType, Error, ErrorKind, HostTensor, Result, Shape};
+use polygrad_core::{
+    AnyBackend, AnyDevice, AnyTensor, Backend, DType, Error, ErrorKind, HostTensor, Result, Rng, Shape,
+};
 use polygrad_cpu::Kernels;
 
 /// Leading axes, queries, keys, columns of queries and keys, columns of values.
@@ -152,6 +154,43 @@ fn what_does_not_fit_is_an_error() {
         match AnyBackend::attention(&q, &k, &v, None, 0.3, true) {
             Ok(_) => assert_eq!([k.shape().dims(), v.shape().dims()], [[5, 4], [5, 2]]),
             Err(error) => check(error),
+        }
+    }
+}
+
+/// Scores of up to 120, of which one often has nearly all the weight: what is then left of the gradient is small, and must not be lost to the
+/// rounding of the mean. The truth is that of the same numbers in f64; what the scores' own rounding may cost is 2^-24 of them.
+#[test]
+fn gradients_of_saturated_weights_are_exact_to_the_rounding_of_scores() {
+    let d = cpu(1, Kernels::Simd);
+    for seed in 0..12 {
+        for (queries, keys, width) in [(8, 5, 8), (20, 33, 4)] {
+            let mut rng = Rng::new(seed);
+            let mut numbers = |rows: usize, columns: usize| -> Vec<f32> {
+                let numbers = (0..rows * columns).map(|_| (rng.uniform() * 18.0 - 9.0) as f32);
+                numbers.collect()
+            };
+            let shapes = [[queries, width], [queries, width], [keys, width], [keys, width]];
+            let values = shapes.map(|[rows, columns]| numbers(rows, columns));
+            let gradients = |dtype: DType| {
+                let tensor = |i: usize| {
+                    let host = HostTensor::new::<f32>(Shape::from(shapes[i]), values[i].clone()).unwrap();
+                    AnyBackend::from_host(host.cast(dtype), &d).unwrap()
+                };
+                let scale = 1.0 / (width as f64).sqrt();
+                let (q, k, v) =
+                    AnyBackend::attention_backward(&tensor(0), &tensor(1), &tensor(2), &tensor(3), None, scale, false)
+                        .unwrap();
+                [q, k, v].map(|x| AnyBackend::to_host(&x).unwrap().to_f64_vec())
+            };
+            for (got, truth) in gradients(DType::F32).iter().zip(gradients(DType::F64)) {
+                let largest = truth.iter().fold(0.0, |a: f64, x| a.max(x.abs()));
+                let error = got.iter().zip(&truth).fold(0.0, |a: f64, (x, y)| a.max((x - y).abs()));
+                assert!(
+                    error <= 2f64.powi(-24) * 120.0 * largest,
+                    "seed {seed}: {error:e} of {largest:e}"
+                );
+            }
         }
     }
 }

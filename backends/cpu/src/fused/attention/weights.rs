@@ -54,6 +54,9 @@ impl Kernel for Softmax {
 }
 
 /// The weights' gradient to that of the products of queries and keys, in place: `scale · w (g − Σ w g)`.
+///
+/// Where one weight is nearly 1, its g and the mean are nearly the same, and the rounding of the mean would be all that is left of their difference: so
+/// the mean of what is left of g is taken off, too.
 pub(super) struct ToScores {
     pub(super) weights: *const f32,
     pub(super) grad: *mut f32,
@@ -78,8 +81,14 @@ impl Kernel for ToScores {
             unsafe {
                 g.add(n).write_bytes(0, self.block.keys - n);
                 let mean = s.splat(sum_row!(s, n, |load, store| s.mul(load(w), load(g))) as f32);
+                let rest = sum_row!(s, n, |load, store| {
+                    let left = s.sub(load(g), mean);
+                    store(g, left);
+                    s.mul(load(w), left)
+                });
+                let rest = s.splat(rest as f32);
                 each_in_row!(s, n, |load, store| {
-                    store(g, s.mul(s.mul(load(w), scale), s.sub(load(g), mean)));
+                    store(g, s.mul(s.mul(load(w), scale), s.sub(load(g), rest)));
                 });
             }
         }
