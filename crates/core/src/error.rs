@@ -1,9 +1,11 @@
 //! The one error type of Polygrad.
 
+use std::backtrace::Backtrace;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::frames::{Frame, of_users};
 use crate::{DType, Shape, printable};
 
 /// `Result` with Polygrad's [`Error`].
@@ -84,6 +86,9 @@ pub struct Operand {
 ///
 /// It is one pointer wide, so that `Result` stays small on the hot path. Context is added on the way up
 /// with [`Error::with_op`], [`Error::with_operands`], [`Error::in_module`] and [`Error::with_hint`].
+///
+/// With `RUST_BACKTRACE=1` (or `RUST_LIB_BACKTRACE=1`) it also says where in the program it arose: `{:?}` and `{:#}` end with the innermost
+/// [frames](Error::frames) outside of this library, and [`Error::backtrace`] has all. Without, nothing is captured.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -93,9 +98,26 @@ struct Inner {
     operands: Vec<Operand>,
     device: Option<String>,
     module: Vec<String>,
+    layer: Option<FailedLayer>,
     hint: Option<Cow<'static, str>>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    backtrace: Backtrace,
 }
+
+/// The innermost layer in which an error arose, as far as those around it know where it stands.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedLayer {
+    /// Its type, and its address at the time.
+    pub id: (usize, &'static str),
+    /// Its place in the outermost module that has seen the error; empty for that module itself.
+    pub path: String,
+    /// What that module is, where its own place is not known: `the Linear made at src/main.rs:7:20`.
+    pub root: Option<String>,
+}
+
+/// So many frames are shown.
+const FRAMES: usize = 3;
 
 impl Error {
     /// An error of a kind, with a message that says what is wrong in terms of the values at hand.
@@ -108,8 +130,10 @@ impl Error {
             operands: Vec::new(),
             device: None,
             module: Vec::new(),
+            layer: None,
             hint: None,
             source: None,
+            backtrace: Backtrace::capture(),
         }))
     }
 
@@ -196,6 +220,20 @@ impl Error {
         self
     }
 
+    /// Says in which layer it arose: what layers do for those around them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_layer(mut self, layer: FailedLayer) -> Self {
+        self.0.layer = Some(layer);
+        self
+    }
+
+    /// In which layer it arose.
+    #[doc(hidden)]
+    pub fn layer(&self) -> Option<&FailedLayer> {
+        self.0.layer.as_ref()
+    }
+
     /// Says how to fix it, unless an inner layer did already.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
@@ -245,11 +283,21 @@ impl Error {
 
     /// The path of the module in which it failed, such as `layers.0.fc1`.
     pub fn module_path(&self) -> Option<String> {
-        if self.0.module.is_empty() {
-            return None;
-        }
-        let parts: Vec<&str> = self.0.module.iter().rev().map(String::as_str).collect();
-        Some(parts.join("."))
+        let layer = self.0.layer.iter().map(|layer| layer.path.as_str());
+        let parts = self.0.module.iter().rev().map(String::as_str).chain(layer);
+        let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+        (!parts.is_empty()).then(|| parts.join("."))
+    }
+
+    /// Where it arose, the innermost frame first: the frames outside of this library and the standard library. None but with `RUST_BACKTRACE=1`;
+    /// without lines in a program that is built without debug information. Looking them up takes milliseconds.
+    pub fn frames(&self) -> Vec<Frame> {
+        of_users(&self.0.backtrace)
+    }
+
+    /// All frames. Disabled but with `RUST_BACKTRACE=1`.
+    pub fn backtrace(&self) -> &Backtrace {
+        &self.0.backtrace
     }
 
     /// How to fix it.
@@ -281,16 +329,36 @@ impl fmt::Display for Error {
             // Parts of it are names in files.
             write!(f, " in module {}", printable(&path))?;
         }
+        if let Some(layer) = &self.0.layer
+            && let Some(root) = layer.root.as_deref().filter(|_| self.0.module.is_empty())
+        {
+            let of = if layer.path.is_empty() { "in" } else { "of" };
+            write!(f, " {of} {root}")?;
+        }
         if let Some(hint) = self.hint() {
             write!(f, "; {hint}")?;
+        }
+        if f.alternate() {
+            self.write_frames(f)?;
         }
         Ok(())
     }
 }
 
+impl Error {
+    fn write_frames(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frames = self.frames();
+        frames
+            .iter()
+            .take(FRAMES)
+            .try_for_each(|frame| write!(f, "\n  at {frame}"))
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} [{}]", self, self.kind().as_str())
+        write!(f, "{} [{}]", self, self.kind().as_str())?;
+        self.write_frames(f)
     }
 }
 

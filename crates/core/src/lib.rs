@@ -17,6 +17,7 @@ mod dispatch;
 mod dtype;
 mod dyn_backend;
 mod error;
+mod frames;
 mod host;
 mod layout;
 mod nearest;
@@ -32,13 +33,17 @@ mod rng;
 mod scalar;
 mod shape;
 mod spec;
+pub mod timing;
 
 pub use any::{AnyBackend, AnyDevice, AnyTensor, DynDevice, Identity};
 pub use backend::{Backend, Computation, DeviceGraph};
 pub use capabilities::Capabilities;
 pub use dtype::{DType, Element};
 pub use dyn_backend::{DynBackend, Outputs};
+#[doc(hidden)]
+pub use error::FailedLayer;
 pub use error::{Error, ErrorKind, Operand, Result};
+pub use frames::Frame;
 pub use half::{bf16, f16};
 pub use host::{HostBytes, HostTensor};
 #[doc(hidden)]

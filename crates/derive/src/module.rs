@@ -50,6 +50,7 @@ pub(crate) fn derive(input: &DeriveInput, krate: Path) -> Result<TokenStream> {
         }
         let (_, _, where_clause) = generics.split_for_impl();
         let call = quote_spanned! { span => Self::forward(self, x) };
+        let locate = quote! { #krate::derive::locate::<#backend>(self, e) };
         quote! {
             const _: () = {
                 // Without a method of its own, `Self::forward` would be the trait's, and call itself.
@@ -61,7 +62,7 @@ pub(crate) fn derive(input: &DeriveInput, krate: Path) -> Result<TokenStream> {
                         &self,
                         x: &#krate::derive::Tensor<#backend>,
                     ) -> #krate::derive::Result<#krate::derive::Tensor<#backend>> {
-                        #call
+                        #call.map_err(|e| #locate)
                     }
                 }
             };

@@ -5,6 +5,7 @@ use std::fmt;
 use polygrad_core::Identity;
 use polygrad_tensor::{AnyBackend, Compiled, Error, Result, Tensor};
 
+use crate::locate::locate;
 use crate::{Evaluation, Forward, Target};
 
 /// What makes a model ready to be run many times, without gradients.
@@ -31,7 +32,9 @@ pub trait Compile: Forward {
     fn compile(&self, example: &Tensor) -> Result<CompiledModel> {
         let _mode = Evaluation::of(self);
         let example = example.detach();
-        let compiled = Compiled::new(std::slice::from_ref(&example), || Ok(vec![self.forward(&example)?]))?;
+        let compiled = Compiled::new(std::slice::from_ref(&example), || {
+            Ok(vec![self.forward(&example).map_err(|e| locate(self, e))?])
+        })?;
         let parts = Target::all(&self).into_iter().map(|(name, target)| {
             let identity = target.value().inner().identity();
             (name, target, identity)

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
 
+use crate::locate::located_in_part;
 use crate::{Forward, Item, Module, Visit, Visitor, watch};
 
 /// Modules that each take the output of the one before. Parameters are named by the index of their module, which counts every module,
@@ -59,34 +60,10 @@ impl<B: Backend> Sequential<B> {
         for (i, module) in self.modules.iter().enumerate() {
             let x = y.as_ref().unwrap_or(x);
             let output = watch::part(self, i, || module.forward(x));
-            y = Some(output.map_err(|e| self.locate(e, i))?);
+            y = Some(output.map_err(|e| located_in_part(self, i, module, e))?);
         }
         Ok(y.unwrap_or_else(|| x.clone()))
     }
-
-    /// Adds where in the whole model module `i` stands, as far as that is known, unless the error says it already.
-    #[cold]
-    fn locate(&self, error: Error, i: usize) -> Error {
-        let place = format!("{}{i}", prefix(self).unwrap_or_default());
-        // A module with names in it has already given its full place.
-        let is_located = prefix(&*self.modules[i]).is_some()
-            && error
-                .module_path()
-                .and_then(|path| Some(path.strip_prefix(&place)?.to_owned()))
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        if is_located { error } else { error.in_module(place) }
-    }
-}
-
-/// What the names of a module's parameters in the whole model have before their names in the module, if they have been named.
-fn prefix<B: Backend>(module: &(impl Visit<B> + ?Sized)) -> Option<String> {
-    let mut prefix = None;
-    Visitor::walk(module, |name, item| {
-        if let (Item::Param(param), None) = (item, &prefix) {
-            prefix = param.name().and_then(|full| Some(full.strip_suffix(name)?.to_owned()));
-        }
-    });
-    prefix
 }
 
 impl<B: Backend> Default for Sequential<B> {

@@ -1,22 +1,19 @@
-//! Hooks: seeing what the layers of a model compute.
+//! Hooks: seeing what the layers of a model, and the methods of tensors between them, compute; and in which of them an error arose.
 //!
 //! ```
-//! use std::sync::mpsc;
-//!
 //! use polygrad_nn::{Linear, ReLU, Sequential, watch};
 //! # use polygrad_reference::Reference;
 //! # use polygrad_tensor::{Device, Result, Tensor};
 //! # fn main() -> Result<()> {
 //! let device = Device::<Reference>::default();
 //! let model = Sequential::new().push(Linear::new(3, 4, &device)?).push(ReLU).push(Linear::new(4, 2, &device)?);
-//! let (sender, seen) = mpsc::channel();
 //! let x = Tensor::ones([5, 3], &device)?;
-//! watch::with_hook(&model, move |layer| sender.send(layer.clone()).unwrap(), || model.forward(&x))?;
-//!
-//! let seen: Vec<_> = seen.iter().collect();
-//! assert_eq!(seen[1].path, "1");
-//! assert_eq!(seen[1].layer, "ReLU");
+//! let (y, seen) = watch::activations(&model, || model.forward(&x)?.softmax(1));
+//! assert_eq!(y?.dims(), [5, 2]);
+//! assert_eq!((&*seen[1].path, &*seen[1].layer), ("1", "ReLU"));
 //! assert_eq!(seen[1].output.dims(), [5, 4]);
+//! // After the model's three layers and itself, a method of a tensor.
+//! assert_eq!((&*seen[4].layer, seen[4].is_method), ("softmax", true));
 //! # Ok(())
 //! # }
 //! ```
@@ -25,13 +22,18 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Instant;
 
-use polygrad_tensor::{AnyBackend, Backend, Result, Tensor, count_flops, next_node_id};
+use polygrad_tensor::{
+    AnyBackend, Backend, OpCall, Result, Tensor, count_flops, flops_counted, next_node_id, with_op_hook,
+};
 
+pub use crate::locate::locate;
+use crate::locate::{full_name, located};
 use crate::{Item, ModuleId, Visit, Visitor};
 
-/// One call of a layer.
+/// One call of a layer, or of a method of a tensor.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Activation<B: Backend = AnyBackend> {
@@ -39,15 +41,18 @@ pub struct Activation<B: Backend = AnyBackend> {
     /// that cannot be told apart: one layer that is shared, or layers without anything in them, in a struct, such as two fields of type
     /// `ReLU`.
     pub path: String,
-    /// What it is, as in `Linear`.
+    /// What it is, as in `Linear`; of a method the op, as in `relu`.
     pub layer: String,
+    /// Whether it is no layer but a method of a tensor, which no layer of this crate has called. Its path is that of the module of one's own that
+    /// has, where that calls [`layer`], and else empty. A method that is made of several ops is seen as these.
+    pub is_method: bool,
     /// Its first input.
     pub input: Tensor<B>,
     /// Its first output.
     pub output: Tensor<B>,
     /// Floating-point operations of its products, as [`count_flops`] counts them.
     pub flops: u64,
-    /// When its forward began; it ended just now.
+    /// When its forward began; it ended just now. Of a method, when it ended.
     pub began: Instant,
     /// The nodes of the gradient graph ([`Tensor::node_id`]) that were made meanwhile; by other threads, too.
     pub nodes: Range<u64>,
@@ -58,6 +63,7 @@ impl<B: Backend> Clone for Activation<B> {
         Self {
             path: self.path.clone(),
             layer: self.layer.clone(),
+            is_method: self.is_method,
             input: self.input.clone(),
             output: self.output.clone(),
             flops: self.flops,
@@ -87,16 +93,19 @@ impl<B: Backend, S> Output<B> for (Tensor<B>, S) {
 
 /// A hook that is in place.
 struct Watcher {
-    places: HashMap<ModuleId, Vec<String>>,
+    /// Where the modules of the model stand; without a model it sees the layers of all, by the names of their parameters.
+    places: Option<Rc<Places>>,
     hook: Box<Hook>,
 }
 
 /// Takes the place and a `Call<B>`.
 type Hook = dyn FnMut(String, &dyn Any);
 
-/// A call of a layer, before its place in a model is known.
+/// A call, before its place in a model is known.
 struct Call<B: Backend> {
-    layer: ModuleId,
+    /// The layer, or that which has called the method.
+    layer: Option<ModuleId>,
+    method: Option<&'static str>,
     input: Tensor<B>,
     output: Tensor<B>,
     flops: u64,
@@ -110,14 +119,55 @@ thread_local! {
     static WATCHED: Cell<bool> = const { Cell::new(false) };
     /// The container that is calling its part of this number.
     static CALLER: Cell<Option<(ModuleId, usize)>> = const { Cell::new(None) };
+    /// The innermost layer that is computing.
+    static INSIDE: Cell<Option<ModuleId>> = const { Cell::new(None) };
+    /// What was counted when the last call ended.
+    static FLOPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `forward`, and calls `hook` after each layer of the model that computes on this thread meanwhile, inner ones before outer ones.
+/// Runs `forward`, and gives all that [`with_hook`] would see of it, which stays in memory until it is dropped.
+pub fn activations<B: Backend, R>(
+    model: &(impl Visit<B> + ?Sized),
+    forward: impl FnOnce() -> R,
+) -> (R, Vec<Activation<B>>) {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let hook = {
+        let seen = Rc::clone(&seen);
+        move |activation: &Activation<B>| seen.borrow_mut().push(activation.clone())
+    };
+    let result = with_hook(model, hook, forward);
+    (result, seen.take())
+}
+
+/// Runs `forward`, and calls `hook` after each layer of the model that computes on this thread meanwhile, inner ones before outer ones, and after
+/// each method of a tensor that no layer of this crate calls.
 ///
-/// All layers of this crate are seen, and modules of one's own that call [`layer`]; methods of tensors are not. What a hook itself
-/// computes is not watched.
+/// All layers of this crate are seen, and modules of one's own that call [`layer`]. What a hook itself computes is not watched. A hook
+/// that borrows cannot be kept for the layers to call: what it would do with a borrow is done with what [`activations`] gives.
 pub fn with_hook<B: Backend, R>(
     model: &(impl Visit<B> + ?Sized),
+    hook: impl FnMut(&Activation<B>) + 'static,
+    forward: impl FnOnce() -> R,
+) -> R {
+    with_hook_at(Some(Rc::new(places(model))), hook, forward)
+}
+
+/// Where each module of a model stands.
+pub(crate) type Places = HashMap<ModuleId, Vec<String>>;
+
+pub(crate) fn places<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Places {
+    let mut places = Places::new();
+    Visitor::walk(model, |path, item| {
+        if let Item::Module(module) = item {
+            places.entry(module).or_default().push(path.to_owned());
+        }
+    });
+    places
+}
+
+/// [`with_hook`] for a model that is known by the places of its modules, or for the layers of any.
+pub(crate) fn with_hook_at<B: Backend, R>(
+    places: Option<Rc<Places>>,
     mut hook: impl FnMut(&Activation<B>) + 'static,
     forward: impl FnOnce() -> R,
 ) -> R {
@@ -133,18 +183,16 @@ pub fn with_hook<B: Backend, R>(
         }
     }
 
-    let mut places: HashMap<ModuleId, Vec<String>> = HashMap::new();
-    Visitor::walk(model, |path, item| {
-        if let Item::Module(module) = item {
-            places.entry(module).or_default().push(path.to_owned());
-        }
-    });
     let hook = move |path: String, call: &dyn Any| {
         // A layer on another backend is none of the model's.
         if let Some(call) = call.downcast_ref::<Call<B>>() {
             hook(&Activation {
                 path,
-                layer: call.layer.type_name(),
+                layer: match (call.method, call.layer) {
+                    (Some(method), _) => method.to_owned(),
+                    (None, layer) => layer.map(ModuleId::type_name).unwrap_or_default(),
+                },
+                is_method: call.method.is_some(),
                 input: call.input.clone(),
                 output: call.output.clone(),
                 flops: call.flops,
@@ -156,11 +204,39 @@ pub fn with_hook<B: Backend, R>(
     let hook = Box::new(hook);
     WATCHERS.with_borrow_mut(|watchers| watchers.push(Watcher { places, hook }));
     WATCHED.set(true);
+    FLOPS.set(flops_counted());
     let _remove = Remove;
-    forward()
+    with_op_hook(Rc::new(method::<B>), forward)
 }
 
-/// Runs the forward of a layer so that hooks see it: for modules of one's own that shall be seen as a whole.
+/// A method of a tensor has computed.
+fn method<B: Backend>(op: &'static str, call: &dyn Any) {
+    let inside = INSIDE.get();
+    // Those of another backend are none of the model's.
+    if let Some(OpCall { input, output }) = call.downcast_ref::<OpCall<B>>()
+        && WATCHED.get()
+        && !inside.is_some_and(ModuleId::is_of_library)
+    {
+        let first = output.node_id();
+        let next = next_node_id();
+        report(
+            &Call {
+                layer: inside,
+                method: Some(op),
+                input: input.clone(),
+                output: output.clone(),
+                flops: flops_counted().wrapping_sub(FLOPS.get()),
+                began: Instant::now(),
+                nodes: first.map_or(next..next, |first| first..first + 1),
+            },
+            || None,
+        );
+        FLOPS.set(flops_counted());
+    }
+}
+
+/// Runs the forward of a layer so that hooks see it, and so that an error says where in it it arose: for modules of one's own that shall be seen as
+/// a whole.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module, watch};
@@ -181,37 +257,60 @@ pub fn with_hook<B: Backend, R>(
 /// # Errors
 /// Those of `forward`.
 pub fn layer<B: Backend, T: Output<B>>(
-    layer: &impl ?Sized,
+    layer: &(impl Visit<B> + ?Sized),
     input: &Tensor<B>,
     forward: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    named_layer(|| ModuleId::of(layer), input, forward)
+    named_layer(layer, ModuleId::of(layer), input, forward)
 }
 
 /// [`layer`], for one that visitors meet under another name than its type's.
+#[inline]
 pub(crate) fn named_layer<B: Backend, T: Output<B>>(
-    id: impl FnOnce() -> ModuleId,
+    layer: &(impl Visit<B> + ?Sized),
+    id: ModuleId,
     input: &Tensor<B>,
     forward: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    if !WATCHED.get() {
-        return forward();
+    let output = match WATCHED.get() {
+        false => forward(),
+        true => watched(layer, id, input, forward),
+    };
+    output.map_err(|e| located(layer, id, e))
+}
+
+fn watched<B: Backend, T: Output<B>>(
+    layer: &(impl Visit<B> + ?Sized),
+    id: ModuleId,
+    input: &Tensor<B>,
+    forward: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    /// Puts who computes back when the layer panics, too.
+    struct Restore(Option<(ModuleId, usize)>, Option<ModuleId>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CALLER.set(self.0);
+            INSIDE.set(self.1);
+        }
     }
-    let id = id();
-    let caller = CALLER.take();
+    let around = Restore(CALLER.take(), INSIDE.replace(Some(id)));
+    FLOPS.set(flops_counted());
     let (began, first) = (Instant::now(), next_node_id());
     let (output, flops) = count_flops(forward);
     let nodes = first..next_node_id();
-    CALLER.set(caller);
+    FLOPS.set(flops_counted());
+    drop(around);
     let output = output?;
-    report(&Call {
-        layer: id,
+    let call = Call {
+        layer: Some(id),
+        method: None,
         input: input.clone(),
         output: output.activation().clone(),
         flops,
         began,
         nodes,
-    });
+    };
+    report(&call, || full_name(layer));
     Ok(output)
 }
 
@@ -226,7 +325,8 @@ pub(crate) fn part<R>(container: &impl ?Sized, index: usize, forward: impl FnOnc
     result
 }
 
-fn report<B: Backend>(call: &Call<B>) {
+/// Calls the hooks. `name` is that of the layer, as far as its parameters know it.
+fn report<B: Backend>(call: &Call<B>, name: impl Fn() -> Option<String>) {
     /// Puts the hooks back when one of them panics, too.
     struct Restore(Vec<Watcher>);
     impl Drop for Restore {
@@ -239,14 +339,22 @@ fn report<B: Backend>(call: &Call<B>) {
     WATCHED.set(false);
     let mut watchers = Restore(WATCHERS.take());
     for watcher in &mut watchers.0 {
-        if let Some(path) = place(&watcher.places, call.layer) {
+        let path = match (&watcher.places, call.layer) {
+            (None, _) => {
+                Some(name().unwrap_or_else(|| format!("({})", call.layer.map(ModuleId::type_name).unwrap_or_default())))
+            }
+            // A method that is called by no module of one's own is the model's.
+            (Some(_), None) => Some(String::new()),
+            (Some(places), Some(layer)) => place(places, layer).or(call.method.map(|_| String::new())),
+        };
+        if let Some(path) = path {
             (watcher.hook)(path, call);
         }
     }
 }
 
 /// Where a layer stands in a model, if it is in it.
-fn place(places: &HashMap<ModuleId, Vec<String>>, layer: ModuleId) -> Option<String> {
+fn place(places: &Places, layer: ModuleId) -> Option<String> {
     let candidates = places.get(&layer)?;
     if let [place] = &candidates[..] {
         return Some(place.clone());

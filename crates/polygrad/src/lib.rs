@@ -125,6 +125,10 @@ macro_rules! tensor {
     };
 }
 
+/// Where the time of a step goes, by op, shapes and module: `profile(|| step())`, or [`profile::Profiler`] for several steps.
+#[doc(inline)]
+pub use polygrad_nn::profile;
+
 pub mod communicator;
 
 /// Layers, losses, models, and checkpoints.

@@ -26,6 +26,7 @@ pages! {
     Generative "how-to/generative.md"
     Serving "how-to/serving.md"
     Extending "how-to/extending.md"
+    Debugging "how-to/debugging.md"
     WebAssembly "how-to/webassembly.md"
     Comparison "comparison.md"
     Models "models.md"

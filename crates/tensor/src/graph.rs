@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::Tensor;
 use crate::checkpoint::Segment;
 use crate::custom::CustomOp;
+use crate::hook;
 
 /// One tensor in the graph: a leaf, or the op that made it.
 pub(crate) struct Node<B: Backend> {
@@ -290,6 +291,9 @@ pub(crate) fn cut<B: Backend>(value: B::Tensor, inputs: &[&Tensor<B>], op: &'sta
             mark_of(inputs)
         };
     }
+    if hook::is_on() {
+        hook::report(op, inputs, &out);
+    }
     out
 }
 
@@ -319,11 +323,26 @@ pub(crate) fn record_first<B: Backend>(
     inputs: &[&Tensor<B>],
     op: impl FnOnce() -> Op,
 ) -> Tensor<B> {
+    if hook::is_on() {
+        return record_seen(value, others, inputs, op());
+    }
     if may_be_marked(inputs) {
         record_op(value, others, inputs, op())
     } else {
         Tensor::from_inner(value)
     }
+}
+
+/// [`record_first`] while somebody looks.
+#[cold]
+fn record_seen<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Tensor<B>], op: Op) -> Tensor<B> {
+    let name = op.name();
+    let out = match may_be_marked(inputs) {
+        true => record_op(value, others, inputs, op),
+        false => Tensor::from_inner(value),
+    };
+    hook::report(name, inputs, &out);
+    out
 }
 
 /// Apart from [`record_first`], which is compiled anew for each op.

@@ -34,6 +34,7 @@ mod erased;
 mod flops;
 mod gradcheck;
 mod graph;
+mod hook;
 mod operand;
 mod operators;
 mod ops;
@@ -55,6 +56,8 @@ pub use device::Device;
 pub use flops::{count_flops, flops_counted};
 pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
 pub use graph::{enable_grad, is_grad_enabled, next_node_id, no_grad};
+#[doc(hidden)]
+pub use hook::{OpCall, with_op_hook};
 #[cfg(feature = "ndarray")]
 pub use ndarray;
 pub use operand::Operand;
@@ -65,8 +68,8 @@ pub use ops::{
 pub use place::Place;
 pub use polygrad_core::{
     Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,
-    Error, ErrorKind, HostTensor, IntoShape, PoolParams, Registry, Result, Scalar, SgdParams, Shape, SliceRange, bf16,
-    f16,
+    Error, ErrorKind, Frame, HostTensor, IntoShape, PoolParams, Registry, Result, Scalar, SgdParams, Shape, SliceRange,
+    bf16, f16,
 };
 pub use random::{GeneratorState, manual_seed};
 pub use tensor::{IntoBackend, Tensor};

@@ -2,39 +2,13 @@
 //!
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use polygrad::nn::profile::Span;
 use serde_json::{Value, json};
 
 use crate::failure::Result;
 use crate::run::atomic::AtomicFile;
-
-/// From one moment to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Span<T = Duration> {
-    pub(super) begin: T,
-    pub(super) end: T,
-}
-
-impl<T> Span<T> {
-    pub(super) fn new(begin: T, end: T) -> Self {
-        Self { begin, end }
-    }
-}
-
-impl Span {
-    pub(super) fn duration(&self) -> Duration {
-        self.end.saturating_sub(self.begin)
-    }
-}
-
-impl Span<Instant> {
-    /// In time from `origin` on.
-    pub(super) fn since(&self, origin: Instant) -> Span {
-        let since = |at: Instant| at.saturating_duration_since(origin);
-        Span::new(since(self.begin), since(self.end))
-    }
-}
 
 /// Events on tracks, which lie in each other on one track.
 pub(super) struct Trace(Vec<Value>);

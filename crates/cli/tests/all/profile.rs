@@ -145,7 +145,7 @@ fn a_case_keeps_its_fused_ops_and_its_layers() {
         line(&out, row);
     }
     let cut = scene.ok("profile bench gemm/64x64x64 --steps 2 --rows 1");
-    assert!(line(&cut, "forward matmul [64, 64] [64, 64] 2 ").len() == 8, "{cut}");
+    assert!(line(&cut, "forward matmul [64, 64] [64, 64] 2 ").len() == 9, "{cut}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{AnyDevice, AnyTensor};
 use crate::program::{self, Action};
+use crate::timing::{self, timed, types};
 use crate::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
     DType, Distribution, HostTensor, Op, OpDesc, Outputs, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
@@ -17,12 +18,60 @@ type T = AnyTensor;
 impl AnyBackend {
     #[inline]
     fn call(op: Op, tensors: &[&T]) -> Result<Outputs> {
-        let outputs = tensors[0].backend().execute(&op, tensors)?;
+        let outputs = match timing::is_on() {
+            false => tensors[0].backend().execute(&op, tensors)?,
+            true => timed_call(&op, tensors)?,
+        };
         if program::is_recording() {
             program::note(Action::Op(op), tensors, outputs.iter());
         }
         Ok(outputs)
     }
+}
+
+#[cold]
+fn timed_call(op: &Op, tensors: &[&T]) -> Result<Outputs> {
+    timed(
+        (op.name(), false),
+        || types(tensors.iter().copied()),
+        || tensors[0].backend().execute(op, tensors),
+        |outputs| types(outputs.iter()),
+        || wait(tensors[0]),
+    )
+}
+
+/// Waits for the device of a tensor.
+fn wait(x: &T) -> Result<()> {
+    let device = x.backend().device(x)?;
+    x.backend().synchronize(&device)
+}
+
+/// Makes one tensor on a device.
+fn make(name: &'static str, device: &AnyDevice, run: impl FnOnce(&AnyDevice) -> Result<T>) -> Result<T> {
+    let results = |x: &T| types([x]);
+    timed(
+        (name, false),
+        Vec::new,
+        || run(device),
+        results,
+        || device.backend().synchronize(device),
+    )
+}
+
+/// Changes tensors in place.
+fn update(op: &Op, targets: &mut [&mut T], grad: &T) -> Result<()> {
+    let backend = targets.first().map_or(grad.backend(), |target| target.backend());
+    let operands = match timing::is_on() {
+        true => types(targets.iter().map(|x| &**x).chain([grad])),
+        false => Vec::new(),
+    };
+    timed(
+        (op.name(), false),
+        || operands,
+        || backend.update(op, targets, grad),
+        |()| Vec::new(),
+        || wait(grad),
+    )
 }
 
 impl Backend for AnyBackend {
@@ -47,7 +96,8 @@ impl Backend for AnyBackend {
     }
 
     fn synchronize(device: &AnyDevice) -> Result<()> {
-        device.backend().synchronize(device)
+        let run = || device.backend().synchronize(device);
+        timed(("synchronize", false), Vec::new, run, |()| Vec::new(), || Ok(()))
     }
 
     #[inline]
@@ -73,16 +123,24 @@ impl Backend for AnyBackend {
     }
 
     fn from_host(host: HostTensor, device: &AnyDevice) -> Result<T> {
-        device.backend().from_host(host, device)
+        make("from_host", device, |device| device.backend().from_host(host, device))
     }
 
     fn to_host(x: &T) -> Result<HostTensor> {
         program::refuse("it reads values on the host");
-        x.backend().to_host(x)
+        timed(
+            ("to_host", false),
+            || types([x]),
+            || x.backend().to_host(x),
+            |_| Vec::new(),
+            || Ok(()),
+        )
     }
 
     fn full(shape: Shape, value: Scalar, dtype: DType, device: &AnyDevice) -> Result<T> {
-        let x = device.backend().full(shape, value, dtype, device)?;
+        let x = make("full", device, |device| {
+            device.backend().full(shape, value, dtype, device)
+        })?;
         if program::is_recording() {
             program::note(Action::Full { shape, value, dtype }, &[], std::iter::once(&x));
         }
@@ -90,7 +148,9 @@ impl Backend for AnyBackend {
     }
 
     fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType, device: &AnyDevice) -> Result<T> {
-        let x = device.backend().iota(len, start, step, dtype, device)?;
+        let x = make("iota", device, |device| {
+            device.backend().iota(len, start, step, dtype, device)
+        })?;
         if program::is_recording() {
             let action = Action::Iota {
                 len,
@@ -104,7 +164,9 @@ impl Backend for AnyBackend {
     }
 
     fn random(shape: Shape, distribution: Distribution, dtype: DType, key: RandomKey, device: &AnyDevice) -> Result<T> {
-        let x = device.backend().random(shape, distribution, dtype, key, device)?;
+        let x = make("random", device, |device| {
+            device.backend().random(shape, distribution, dtype, key, device)
+        })?;
         if program::is_recording() {
             let action = Action::Random {
                 shape,
@@ -121,31 +183,31 @@ impl Backend for AnyBackend {
     fn accumulate_grad(mut acc: T, grad: &T) -> Result<T> {
         if program::is_recording() {
             let old = acc.clone();
-            acc.backend().update(&Op::AccumulateGrad, &mut [&mut acc], grad)?;
+            update(&Op::AccumulateGrad, &mut [&mut acc], grad)?;
             program::note(Action::Op(Op::AccumulateGrad), &[&old, grad], std::iter::once(&acc));
             return Ok(acc);
         }
-        acc.backend().update(&Op::AccumulateGrad, &mut [&mut acc], grad)?;
+        update(&Op::AccumulateGrad, &mut [&mut acc], grad)?;
         Ok(acc)
     }
 
     fn slice_scatter(x: &mut T, src: &T, axis: usize, start: usize) -> Result<()> {
-        let (backend, op) = (x.backend(), Op::SliceScatter { axis, start });
+        let op = Op::SliceScatter { axis, start };
         if program::is_recording() {
             let old = x.clone();
-            backend.update(&op, &mut [x], src)?;
+            update(&op, &mut [x], src)?;
             program::note(Action::Op(op), &[&old, src], std::iter::once(&*x));
             return Ok(());
         }
-        backend.update(&op, &mut [x], src)
+        update(&op, &mut [x], src)
     }
 
     fn sgd_step(param: &mut T, grad: &T, momentum: Option<&mut T>, params: &SgdParams) -> Result<()> {
         program::refuse("an optimizer takes a step inside of it");
-        let (backend, op) = (param.backend(), Op::SgdStep(*params));
+        let op = Op::SgdStep(*params);
         match momentum {
-            None => backend.update(&op, &mut [param], grad),
-            Some(momentum) => backend.update(&op, &mut [param, momentum], grad),
+            None => update(&op, &mut [param], grad),
+            Some(momentum) => update(&op, &mut [param, momentum], grad),
         }
     }
 
@@ -158,10 +220,10 @@ impl Backend for AnyBackend {
         params: &AdamParams,
     ) -> Result<()> {
         program::refuse("an optimizer takes a step inside of it");
-        let (backend, op) = (param.backend(), Op::AdamStep(*params));
+        let op = Op::AdamStep(*params);
         match max_second {
-            None => backend.update(&op, &mut [param, first, second], grad),
-            Some(largest) => backend.update(&op, &mut [param, first, second, largest], grad),
+            None => update(&op, &mut [param, first, second], grad),
+            Some(largest) => update(&op, &mut [param, first, second, largest], grad),
         }
     }
 }

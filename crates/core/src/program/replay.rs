@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{Action, Call, Program, Replay, Slot, Step};
 use crate::dyn_backend::{place, typed};
+use crate::timing::{self, timed};
 use crate::{AnyTensor, Backend, DType, DeviceGraph, Error, Op, Outputs, RandomKey, Result, Shape, dispatch};
 
 /// A program and its constants on the backend.
@@ -81,7 +82,13 @@ impl<B: Backend> Replay for Compiled<B> {
                     }
                 }
                 match self.recorded(graph, device, &inputs) {
-                    Some(recorded) => recorded.run(&inputs)?,
+                    Some(recorded) => timed(
+                        ("graph", true),
+                        || types::<B>(inputs.iter()),
+                        || recorded.run(&inputs),
+                        |outputs| types::<B>(outputs.iter()),
+                        || B::synchronize(device),
+                    )?,
                     None => self.run_drawn(&inputs)?,
                 }
             }
@@ -105,9 +112,8 @@ impl<B: Backend> Compiled<B> {
             return None;
         }
         // What goes wrong here goes wrong in the run that follows too, which says so, or it is that this cannot be recorded.
-        let new = B::graph(device, inputs, &mut |inputs| self.run_drawn(inputs))
-            .ok()
-            .flatten();
+        let new = timing::paused(|| B::graph(device, inputs, &mut |inputs| self.run_drawn(inputs)));
+        let new = new.ok().flatten();
         graph.recorded.get_or_init(|| new).as_deref()
     }
 
@@ -173,14 +179,25 @@ impl<B: Backend> Compiled<B> {
         let device = place::<B>(&program.device)?;
         for step in &program.steps {
             if let Action::Call(call) = &step.action {
-                let run = run_call::<B>(&*call.0, step, values);
+                let operands = operands::<B>(step, values);
+                let run = timed(
+                    (step.action.name(), true),
+                    || operands,
+                    || run_call::<B>(&*call.0, step, values),
+                    |()| Vec::new(),
+                    || B::synchronize(device),
+                );
                 run.map_err(|e| explain::<B>(e, step, values))?;
                 for slot in &step.last {
                     values[slot.index()] = None;
                 }
                 continue;
             }
-            let mut outputs = compute::<B>(step, values, device, random).map_err(|e| explain::<B>(e, step, values))?;
+            let outputs = match timing::is_on() {
+                false => compute::<B>(step, values, device, random),
+                true => timed_compute::<B>(step, values, device, random),
+            };
+            let mut outputs = outputs.map_err(|e| explain::<B>(e, step, values))?;
             for (i, slot) in step.outputs.iter().enumerate() {
                 values[slot.index()] = Some(outputs.take(i)?);
             }
@@ -233,6 +250,35 @@ fn unexpected(i: usize, input: &AnyTensor, (shape, dtype): &(Shape, DType)) -> E
         input.dtype(),
         input.shape()
     ))
+}
+
+fn types<'a, B: Backend>(tensors: impl Iterator<Item = &'a B::Tensor>) -> Vec<(DType, Shape)> {
+    tensors.map(|x| (B::dtype(x), B::shape(x))).collect()
+}
+
+/// What a step takes, where that is told of.
+fn operands<B: Backend>(step: &Step, values: &[Option<B::Tensor>]) -> Vec<(DType, Shape)> {
+    match timing::is_on() {
+        true => types::<B>(step.inputs.iter().filter_map(|slot| values[slot.index()].as_ref())),
+        false => Vec::new(),
+    }
+}
+
+#[cold]
+fn timed_compute<B: Backend>(
+    step: &Step,
+    values: &mut [Option<B::Tensor>],
+    device: &B::Device,
+    random: &mut dyn FnMut(&Action) -> Result<B::Tensor>,
+) -> Result<Outputs<B::Tensor>> {
+    let operands = operands::<B>(step, values);
+    timed(
+        (step.action.name(), true),
+        || operands,
+        || compute::<B>(step, values, device, random),
+        |outputs| types::<B>(outputs.iter()),
+        || B::synchronize(device),
+    )
 }
 
 #[inline]

@@ -169,8 +169,23 @@ impl Init {
     ///
     /// # Errors
     /// As [`Init::tensor`].
+    #[track_caller]
     pub fn param<B: Backend>(self, shape: impl IntoShape, device: &Device<B>) -> Result<Param<B>> {
         Param::new(self.tensor(shape, DType::F32, device)?)
+    }
+
+    /// [`Init::param`] where there is to be one.
+    #[track_caller]
+    pub(crate) fn param_if<B: Backend>(
+        self,
+        there: bool,
+        shape: impl IntoShape,
+        device: &Device<B>,
+    ) -> Result<Option<Param<B>>> {
+        if !there {
+            return Ok(None);
+        }
+        self.param(shape, device).map(Some)
     }
 
     fn draw<B: Backend>(self, shape: Shape, dtype: DType, device: &Device<B>) -> Result<Tensor<B>> {

@@ -2,8 +2,8 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
+use super::SyncSlot;
 use super::extent::by_axes;
-use super::{SyncSlot, in_layer};
 use crate::{Buffer, Init, Mode, Module, Param, watch};
 
 /// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of `[N, C, …]` is brought to
@@ -110,14 +110,14 @@ impl<const D: usize> BatchNormConfig<D> {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<BatchNorm<D, B>> {
         let channels = [self.num_features];
-        let param = |there: bool, init: Init| there.then(|| init.param(channels, device)).transpose();
         let buffer = |tensor: Result<Tensor<B>>| tensor.map(|t| Buffer::new(&t));
         let tracked = self.track_running_stats;
         Ok(BatchNorm {
-            weight: param(self.affine, Init::ONES)?,
-            bias: param(self.affine && self.bias, Init::ZEROS)?,
+            weight: Init::ONES.param_if(self.affine, channels, device)?,
+            bias: Init::ZEROS.param_if(self.affine && self.bias, channels, device)?,
             running_mean: tracked.then(|| buffer(Tensor::zeros(channels, device))).transpose()?,
             running_var: tracked.then(|| buffer(Tensor::ones(channels, device))).transpose()?,
             num_batches_tracked: tracked
@@ -135,6 +135,7 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn new(num_features: usize, device: &Device<B>) -> Result<Self> {
         BatchNormConfig::new(num_features).build(device)
     }
@@ -144,7 +145,7 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
     /// # Errors
     /// When rank or channels do not fit, or a channel has a single value in training.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e.with_op("batch_norm"), self.weight.as_ref()))
+        watch::layer(self, x, || self.compute(x)).map_err(|e| e.with_op("batch_norm"))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, PadMode, Result, Scalar, Tensor};
 
 use super::extent::{Extent, batched, by_axes, padded};
-use super::in_layer;
 use super::linear::{default_bias, default_weight};
 use crate::{Init, Module, Param, watch};
 
@@ -155,6 +154,7 @@ impl<const D: usize> ConvConfig<D> {
     ///
     /// # Errors
     /// When a size is 0, groups do not divide the channels, `padding_same` meets a stride, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Conv<D, B>> {
         self.check().map_err(|e| e.with_op(name::<D>()))?;
         let per_group = self.in_channels / self.groups;
@@ -166,7 +166,7 @@ impl<const D: usize> ConvConfig<D> {
         let (padding, border) = self.borders();
         Ok(Conv {
             weight: weight.param(shape, device)?,
-            bias: self.bias.then(|| bias.param([self.out_channels], device)).transpose()?,
+            bias: bias.param_if(self.bias, [self.out_channels], device)?,
             params: ConvParams {
                 stride: padded(self.stride, 1),
                 padding: padded(padding, 0),
@@ -234,6 +234,7 @@ impl<const D: usize, B: Backend> Conv<D, B> {
     ///
     /// # Errors
     /// When a size is 0, or memory runs out.
+    #[track_caller]
     pub fn new(
         in_channels: usize,
         out_channels: usize,
@@ -248,7 +249,7 @@ impl<const D: usize, B: Backend> Conv<D, B> {
     /// # Errors
     /// When rank, channels or extents do not fit, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, Some(&self.weight)))
+        watch::layer(self, x, || self.compute(x))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

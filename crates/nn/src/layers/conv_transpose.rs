@@ -4,7 +4,6 @@ use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Te
 
 use super::conv::{check_groups, check_window};
 use super::extent::{Extent, batched, by_axes, padded};
-use super::in_layer;
 use super::linear::{default_bias, default_weight};
 use crate::{Init, Module, Param, watch};
 
@@ -139,6 +138,7 @@ impl<const D: usize> ConvTransposeConfig<D> {
     ///
     /// # Errors
     /// When a size is 0, groups do not divide the channels, `output_padding` is too large, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<ConvTranspose<D, B>> {
         self.check().map_err(|e| e.with_op(name::<D>()))?;
         let mut shape = vec![self.in_channels, self.out_channels / self.groups];
@@ -148,7 +148,7 @@ impl<const D: usize> ConvTransposeConfig<D> {
         let bias = self.bias_init.unwrap_or(default_bias(fan_in));
         Ok(ConvTranspose {
             weight: weight.param(shape, device)?,
-            bias: self.bias.then(|| bias.param([self.out_channels], device)).transpose()?,
+            bias: bias.param_if(self.bias, [self.out_channels], device)?,
             params: ConvParams {
                 stride: padded(self.stride, 1),
                 padding: padded(self.padding, 0),
@@ -182,6 +182,7 @@ impl<const D: usize, B: Backend> ConvTranspose<D, B> {
     ///
     /// # Errors
     /// When a size is 0, or memory runs out.
+    #[track_caller]
     pub fn new(
         in_channels: usize,
         out_channels: usize,
@@ -196,7 +197,7 @@ impl<const D: usize, B: Backend> ConvTranspose<D, B> {
     /// # Errors
     /// When rank, channels or extents do not fit, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, Some(&self.weight)))
+        watch::layer(self, x, || self.compute(x))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

@@ -2,7 +2,6 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Shape, Tensor};
 
-use super::in_layer;
 use crate::{Init, Module, Param, watch};
 
 /// A table of vectors, looked up by index: `weight [num_embeddings, embedding_dim]`.
@@ -52,12 +51,14 @@ impl EmbeddingConfig {
     ///
     /// # Errors
     /// When `padding_idx` is out of range, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Embedding<B>> {
         let (weight, padding_idx) = self.table(device).map_err(|e| e.with_op("embedding"))?;
         Ok(Embedding { weight, padding_idx })
     }
 
     /// The vectors, and which one is padding.
+    #[track_caller]
     pub(super) fn table<B: Backend>(self, device: &Device<B>) -> Result<(Param<B>, Option<usize>)> {
         let shape = Shape::new(&[self.num_embeddings, self.embedding_dim])?;
         let mut weight = self.init.tensor(shape, DType::F32, device)?;
@@ -89,6 +90,7 @@ impl<B: Backend> Embedding<B> {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize, device: &Device<B>) -> Result<Self> {
         EmbeddingConfig::new(num_embeddings, embedding_dim).build(device)
     }
@@ -99,6 +101,5 @@ impl<B: Backend> Embedding<B> {
     /// When the dtype is not i64, or an index is out of range.
     pub fn forward(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, index, || index.embedding(&self.weight.tensor(), self.padding_idx))
-            .map_err(|e| in_layer(e, Some(&self.weight)))
     }
 }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Shape, Tensor};
 
 use super::embedding::EmbeddingConfig;
-use super::in_layer;
 use crate::{Forward, Init, Module, Param, watch};
 
 /// Looks up the vectors of whole bags of indices in a table, `weight [num_embeddings, embedding_dim]`, and gives one vector for each bag. Names
@@ -98,6 +97,7 @@ impl EmbeddingBagConfig {
     ///
     /// # Errors
     /// When `padding_idx` is out of range, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<EmbeddingBag<B>> {
         let (weight, padding_idx) = self.table.table(device).map_err(|e| e.with_op("EmbeddingBag"))?;
         Ok(EmbeddingBag {
@@ -114,6 +114,7 @@ impl<B: Backend> EmbeddingBag<B> {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn new(num_embeddings: usize, embedding_dim: usize, device: &Device<B>) -> Result<Self> {
         EmbeddingBagConfig::new(num_embeddings, embedding_dim).build(device)
     }
@@ -132,7 +133,7 @@ impl<B: Backend> EmbeddingBag<B> {
         per_sample_weights: Option<&Tensor<B>>,
     ) -> Result<Tensor<B>> {
         watch::layer(self, index, || self.compute(index, offsets, per_sample_weights))
-            .map_err(|e| in_layer(e.with_op("EmbeddingBag"), Some(&self.weight)))
+            .map_err(|e| e.with_op("EmbeddingBag"))
     }
 
     fn compute(

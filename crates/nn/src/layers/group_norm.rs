@@ -2,7 +2,6 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
-use super::in_layer;
 use crate::{Init, Module, Param, watch};
 
 /// Divides the channels of `[N, C, …]` into groups and brings each group of each sample to mean 0 and variance 1, then scales by
@@ -67,6 +66,7 @@ impl GroupNormConfig {
     ///
     /// # Errors
     /// When the groups do not divide the channels, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<GroupNorm<B>> {
         if self.num_groups == 0 || !self.num_channels.is_multiple_of(self.num_groups) {
             return Err(Error::invalid(format!(
@@ -75,10 +75,10 @@ impl GroupNormConfig {
             ))
             .with_op("group_norm"));
         }
-        let param = |there: bool, init: Init| there.then(|| init.param([self.num_channels], device)).transpose();
+        let channels = [self.num_channels];
         Ok(GroupNorm {
-            weight: param(self.affine, Init::ONES)?,
-            bias: param(self.affine && self.bias, Init::ZEROS)?,
+            weight: Init::ONES.param_if(self.affine, channels, device)?,
+            bias: Init::ZEROS.param_if(self.affine && self.bias, channels, device)?,
             config: self,
         })
     }
@@ -89,6 +89,7 @@ impl<B: Backend> GroupNorm<B> {
     ///
     /// # Errors
     /// As [`GroupNormConfig::build`].
+    #[track_caller]
     pub fn new(num_groups: usize, num_channels: usize, device: &Device<B>) -> Result<Self> {
         GroupNormConfig::new(num_groups, num_channels).build(device)
     }
@@ -98,7 +99,7 @@ impl<B: Backend> GroupNorm<B> {
     /// # Errors
     /// When the input is not `[N, num_channels, …]`, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, self.weight.as_ref()))
+        watch::layer(self, x, || self.compute(x))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

@@ -4,7 +4,6 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor}
 
 use super::batch_norm::{beside, moved};
 use super::extent::batched;
-use super::in_layer;
 use crate::{Buffer, Init, Mode, Module, Param, watch};
 
 /// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`]: each channel of each sample
@@ -110,14 +109,14 @@ impl<const D: usize> InstanceNormConfig<D> {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<InstanceNorm<D, B>> {
         let channels = [self.num_features];
-        let param = |there: bool, init: Init| there.then(|| init.param(channels, device)).transpose();
         let tracked = self.track_running_stats;
         let buffer = |tensor: Result<Tensor<B>>| tensor.map(|t| Buffer::new(&t));
         Ok(InstanceNorm {
-            weight: param(self.affine, Init::ONES)?,
-            bias: param(self.affine && self.bias, Init::ZEROS)?,
+            weight: Init::ONES.param_if(self.affine, channels, device)?,
+            bias: Init::ZEROS.param_if(self.affine && self.bias, channels, device)?,
             running_mean: tracked.then(|| buffer(Tensor::zeros(channels, device))).transpose()?,
             running_var: tracked.then(|| buffer(Tensor::ones(channels, device))).transpose()?,
             num_batches_tracked: tracked
@@ -134,6 +133,7 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn new(num_features: usize, device: &Device<B>) -> Result<Self> {
         InstanceNormConfig::new(num_features).build(device)
     }
@@ -143,8 +143,7 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
     /// # Errors
     /// When rank or channels do not fit, or a channel has a single value and the input's own statistics are used.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || self.compute(x))
-            .map_err(|e| in_layer(e.with_op("instance_norm"), self.weight.as_ref()))
+        watch::layer(self, x, || self.compute(x)).map_err(|e| e.with_op("instance_norm"))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

@@ -2,7 +2,6 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, IntoShape, Result, Shape, Tensor};
 
-use super::in_layer;
 use crate::{Init, Module, Param, watch};
 
 /// Brings the last axes of each sample to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape
@@ -65,12 +64,12 @@ impl LayerNormConfig {
     ///
     /// # Errors
     /// When the shape has no axes or too many, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<LayerNorm<B>> {
         let shape = normalized_shape(&self.normalized_shape).map_err(|e| e.with_op("layer_norm"))?;
-        let param = |there: bool, init: Init| there.then(|| init.param(shape, device)).transpose();
         Ok(LayerNorm {
-            weight: param(self.affine, Init::ONES)?,
-            bias: param(self.affine && self.bias, Init::ZEROS)?,
+            weight: Init::ONES.param_if(self.affine, shape, device)?,
+            bias: Init::ZEROS.param_if(self.affine && self.bias, shape, device)?,
             normalized_shape: shape,
             eps: self.eps,
         })
@@ -103,6 +102,7 @@ impl<B: Backend> LayerNorm<B> {
     ///
     /// # Errors
     /// As [`LayerNormConfig::build`].
+    #[track_caller]
     pub fn new(normalized_shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
         LayerNormConfig::new(normalized_shape.into_shape()?.dims()).build(device)
     }
@@ -112,7 +112,7 @@ impl<B: Backend> LayerNorm<B> {
     /// # Errors
     /// When the input does not end in the normalised shape, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, self.weight.as_ref()))
+        watch::layer(self, x, || self.compute(x))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

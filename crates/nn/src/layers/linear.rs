@@ -2,7 +2,6 @@
 
 use polygrad_tensor::{Activation, AnyBackend, Backend, Device, Result, Tensor, inference};
 
-use super::in_layer;
 use crate::{Fan, Init, Module, Param, watch};
 
 /// `y = x Wᵀ + b` for `x […, in]`: `weight [out, in]` and `bias [out]`, as in PyTorch.
@@ -62,12 +61,13 @@ impl LinearConfig {
     ///
     /// # Errors
     /// When memory runs out, or an initialisation does not fit.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Linear<B>> {
         let weight = self.init.unwrap_or(default_weight());
         let bias = self.bias_init.unwrap_or(default_bias(self.in_features));
         Ok(Linear {
             weight: weight.param([self.out_features, self.in_features], device)?,
-            bias: self.bias.then(|| bias.param([self.out_features], device)).transpose()?,
+            bias: bias.param_if(self.bias, [self.out_features], device)?,
         })
     }
 }
@@ -99,6 +99,7 @@ impl<B: Backend> Linear<B> {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn new(in_features: usize, out_features: usize, device: &Device<B>) -> Result<Self> {
         LinearConfig::new(in_features, out_features).build(device)
     }
@@ -126,6 +127,6 @@ impl<B: Backend> Linear<B> {
                 None => inference::linear(x, weight, None, activation),
             })
         };
-        watch::layer(self, x, linear).map_err(|e| in_layer(e, Some(&self.weight)))
+        watch::layer(self, x, linear)
     }
 }

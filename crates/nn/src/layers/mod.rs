@@ -27,10 +27,6 @@ mod sync_batch_norm;
 mod transformer;
 mod upsample;
 
-use polygrad_tensor::{Backend, Error};
-
-use crate::Param;
-
 pub use activation::{
     CELU, ELU, GELU, GLU, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, ReLU, ReLU6, SELU,
     SiLU, Sigmoid, Softmax, Softplus, Softsign, Tanh,
@@ -82,16 +78,3 @@ pub use transformer::{
     TransformerEncoder, TransformerEncoderLayer, TransformerLayerConfig,
 };
 pub use upsample::Upsample;
-
-/// Adds to an error the place of the layer in its model, where its weight has been named.
-#[cold]
-fn in_layer<B: Backend>(error: Error, weight: Option<&Param<B>>) -> Error {
-    match weight
-        .and_then(Param::name)
-        .as_deref()
-        .and_then(|name| name.rsplit_once('.'))
-    {
-        Some((layer, _)) => error.in_module(layer),
-        None => error,
-    }
-}

@@ -2,7 +2,6 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
-use super::in_layer;
 use crate::{Init, Module, Param, watch};
 
 /// `x` where it is positive, `weight · x` elsewhere.
@@ -49,6 +48,7 @@ impl PReLUConfig {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<PReLU<B>> {
         Ok(PReLU {
             weight: Init::Constant(self.init).param([self.num_parameters], device)?,
@@ -67,6 +67,7 @@ impl<B: Backend> PReLU<B> {
     ///
     /// # Errors
     /// As [`PReLUConfig::build`].
+    #[track_caller]
     pub fn new(device: &Device<B>) -> Result<Self> {
         PReLUConfig::new().build(device)
     }
@@ -76,6 +77,6 @@ impl<B: Backend> PReLU<B> {
     /// # Errors
     /// When there are neither 1 nor as many weights as channels, or the devices differ.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || x.prelu(&self.weight.tensor())).map_err(|e| in_layer(e, Some(&self.weight)))
+        watch::layer(self, x, || x.prelu(&self.weight.tensor()))
     }
 }

@@ -2,7 +2,6 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, IntoShape, Result, Shape, Tensor};
 
-use super::in_layer;
 use super::layer_norm::{check_end, normalized_shape};
 use crate::{Init, Module, Param, watch};
 
@@ -55,10 +54,11 @@ impl RMSNormConfig {
     ///
     /// # Errors
     /// When the shape has no axes or too many, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<RMSNorm<B>> {
         let shape = normalized_shape(&self.normalized_shape).map_err(|e| e.with_op("rms_norm"))?;
         Ok(RMSNorm {
-            weight: self.affine.then(|| Init::ONES.param(shape, device)).transpose()?,
+            weight: Init::ONES.param_if(self.affine, shape, device)?,
             normalized_shape: shape,
             eps: self.eps,
         })
@@ -71,6 +71,7 @@ impl<B: Backend> RMSNorm<B> {
     ///
     /// # Errors
     /// As [`RMSNormConfig::build`].
+    #[track_caller]
     pub fn new(normalized_shape: impl IntoShape, device: &Device<B>) -> Result<Self> {
         RMSNormConfig::new(normalized_shape.into_shape()?.dims()).build(device)
     }
@@ -80,7 +81,7 @@ impl<B: Backend> RMSNorm<B> {
     /// # Errors
     /// When the input does not end in the normalised shape, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, x, || self.compute(x)).map_err(|e| in_layer(e, self.weight.as_ref()))
+        watch::layer(self, x, || self.compute(x))
     }
 
     fn compute(&self, x: &Tensor<B>) -> Result<Tensor<B>> {

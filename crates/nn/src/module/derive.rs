@@ -2,6 +2,8 @@
 
 pub use polygrad_tensor::{Result, Tensor};
 
+pub use crate::locate::locate;
+
 /// Has a `forward` for every type, so that it is ambiguous where a type has none of its own.
 pub trait ForwardIsMissing {
     /// Never called.

@@ -1,6 +1,7 @@
 //! Parameters.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -16,6 +17,7 @@ pub struct Param<B: Backend = AnyBackend>(Arc<Shared<B>>);
 struct Shared<B: Backend> {
     leaf: RwLock<Tensor<B>>,
     trainable: AtomicBool,
+    made_at: &'static Location<'static>,
 }
 
 impl<B: Backend> Param<B> {
@@ -23,10 +25,12 @@ impl<B: Backend> Param<B> {
     ///
     /// # Errors
     /// When the dtype is no float.
+    #[track_caller]
     pub fn new(value: Tensor<B>) -> Result<Self> {
         Ok(Self(Arc::new(Shared {
             leaf: RwLock::new(value.requires_grad()?),
             trainable: AtomicBool::new(true),
+            made_at: Location::caller(),
         })))
     }
 
@@ -75,6 +79,11 @@ impl<B: Backend> Param<B> {
     /// Names a parameter that has no name yet; [`Gradients::by_name`](polygrad_tensor::Gradients::by_name) knows it by this name.
     pub fn set_name(&self, name: &str) {
         self.read().set_name(name);
+    }
+
+    /// Where in the program it was made: the line that made its layer, if it is one of a layer of this crate.
+    pub(crate) fn made_at(&self) -> &'static Location<'static> {
+        self.0.made_at
     }
 
     /// Whether gradients flow into it and optimizers change it. Default: true.

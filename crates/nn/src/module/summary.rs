@@ -101,6 +101,9 @@ pub(super) fn summarize<B: Backend, R>(
     let hook = {
         let calls = Rc::clone(&calls);
         move |layer: &watch::Activation<B>| {
+            if layer.is_method {
+                return;
+            }
             let call = (layer.path.clone(), layer.output.shape(), layer.flops);
             calls.borrow_mut().push(call);
         }
@@ -108,7 +111,7 @@ pub(super) fn summarize<B: Backend, R>(
     let (outcome, flops) = in_evaluation(model, || {
         count_flops(|| no_grad(|| watch::with_hook(model, hook, forward)))
     });
-    outcome?;
+    outcome.map_err(|e| watch::locate(model, e))?;
     summary.flops = flops;
     for (path, output, flops) in calls.take() {
         // The calls of what cannot be told apart count at its first place, so that sums hold.

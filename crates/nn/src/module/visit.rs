@@ -58,6 +58,19 @@ impl ModuleId {
         }
     }
 
+    /// As an error has it.
+    pub(crate) fn parts(self) -> (usize, &'static str) {
+        (self.address, self.type_name)
+    }
+
+    /// Whether it is one of this library, whose inner workings are nobody's business.
+    pub(crate) fn is_of_library(self) -> bool {
+        ["polygrad_nn::", "polygrad_rl::"]
+            .iter()
+            .any(|krate| self.type_name.starts_with(krate))
+            || !self.type_name.contains("::")
+    }
+
     /// The type without path and parameters, as in `Linear`; for layers of this crate over `D` axes as in `Conv2d`.
     pub fn type_name(self) -> String {
         let (path, parameters) = self.type_name.split_once('<').unwrap_or((self.type_name, ""));

@@ -15,6 +15,7 @@ pub use outputs::StepOutputs;
 pub use sync::GradientSync;
 
 use crate::Module;
+use crate::locate::locate;
 use crate::optim::{Optimizer, clip_grad_norm};
 
 /// A training step: a model, an optimizer of its parameters, and the loss of a batch.
@@ -107,7 +108,8 @@ where
     }
 
     fn computed(&self, batch: &[Tensor<B>]) -> Result<(Vec<Tensor<B>>, Gradients<B>)> {
-        let outputs = (self.loss)(&self.model, batch)?.into_tensors();
+        let outputs = (self.loss)(&self.model, batch).map_err(|e| locate(&self.model, e))?;
+        let outputs = outputs.into_tensors();
         let seen: Vec<Tensor<B>> = outputs.iter().map(Tensor::detach).collect();
         let Some(loss) = outputs.into_iter().next() else {
             return Err(Error::invalid("a loss function gave no tensor"));

@@ -146,6 +146,73 @@ fn hooks_nest_and_go_away_also_after_a_panic() -> Result<()> {
     Ok(())
 }
 
+/// A block that tells hooks of itself, in a model that does not.
+#[derive(Module)]
+#[module(backend = Reference)]
+struct Block {
+    fc: Linear<B>,
+}
+
+impl Block {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, x, || self.fc.forward(x)?.relu()? + x)
+    }
+}
+
+#[derive(Module)]
+#[module(backend = Reference)]
+struct Blocks {
+    first: Block,
+    second: Block,
+}
+
+#[test]
+fn methods_of_tensors_are_seen_where_the_program_calls_them() -> Result<()> {
+    let block = || Linear::new(3, 3, &device()).map(|fc| Block { fc });
+    let model = Blocks {
+        first: block()?,
+        second: block()?,
+    };
+    let x = Tensor::ones([2, 3], &device())?;
+    let run = || {
+        model
+            .second
+            .forward(&model.first.forward(&x)?.exp()?)?
+            .softmax(1)?
+            .sum_all()
+    };
+    let (y, seen) = watch::activations(&model, run);
+    let places: Vec<_> = seen
+        .iter()
+        .map(|s| (s.path.as_str(), s.layer.as_str(), s.is_method))
+        .collect();
+    // Not the ops inside of the layers.
+    assert_eq!(
+        places,
+        [
+            ("first.fc", "Linear", false),
+            ("first", "relu", true),
+            ("first", "add", true),
+            ("first", "Block", false),
+            ("", "exp", true),
+            ("second.fc", "Linear", false),
+            ("second", "relu", true),
+            ("second", "add", true),
+            ("second", "Block", false),
+            ("", "softmax", true),
+            ("", "sum", true),
+        ]
+    );
+    assert_eq!(seen[4].input.to_vec::<f32>()?, seen[3].output.to_vec::<f32>()?);
+    assert!(seen[4].output.node_id().is_some_and(|id| seen[4].nodes == (id..id + 1)));
+    // Neither backward passes nor what comes afterwards.
+    let (_, seen) = watch::activations(&model, || y?.backward());
+    assert!(seen.is_empty(), "{seen:?}");
+    let (_, seen) = watch::activations(&model, || x.matmul(&x.t()?));
+    assert_eq!((&*seen[1].layer, seen[1].flops), ("matmul", 2 * 2 * 2 * 3));
+    Ok(())
+}
+
 #[test]
 fn a_layer_that_fails_is_not_seen() -> Result<()> {
     let net = Net::new()?;

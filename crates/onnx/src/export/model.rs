@@ -216,12 +216,13 @@ fn trace(model: &dyn Module<AnyBackend>, export: &Export, cap: usize, run: &Run<
     let hook = {
         let recording = recording.clone();
         move |layer: &watch::Activation| {
-            if let Ok(input) = recorded(&layer.input) {
+            if let (false, Ok(input)) = (layer.is_method, recorded(&layer.input)) {
                 recording.state().place_since(input.id, &layer.path);
             }
         }
     };
-    let outputs = watch::with_hook(model, hook, || run(&inputs)).map_err(|e| explained(e, &recording))?;
+    let outputs = watch::with_hook(model, hook, || run(&inputs));
+    let outputs = outputs.map_err(|e| explained(watch::locate(model, e), &recording))?;
     let outputs: Vec<OnnxTensor> = outputs.iter().map(|x| recorded(x).cloned()).collect::<Result<_>>()?;
     leave(export, &recording, &outputs)
 }

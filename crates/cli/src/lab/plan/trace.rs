@@ -1,9 +1,10 @@
 //! Steps of several ranks as a trace.
 
+use polygrad::nn::profile::Span;
 use serde_json::json;
 
 use super::trial::Taken;
-use crate::lab::trace::{Span, Trace};
+use crate::lab::trace::Trace;
 
 /// The track of steps and what this rank did in each, which lie in each other.
 const STEPS: usize = 0;
@@ -18,7 +19,7 @@ pub(super) fn trace(title: &str, ranks: usize, steps: &[Taken]) -> Trace {
     let Some(origin) = steps.first().map(|step| step.begin) else {
         return trace;
     };
-    let between = |begin, end| Span::new(begin, end).since(origin);
+    let between = |begin, end| Span::since(origin, begin, end);
     for (number, step) in steps.iter().enumerate() {
         let Taken {
             begin,

@@ -1,30 +1,24 @@
 //! `polygrad profile`: where the time of steps goes, by op, shape and module, as tables and as a trace.
 
 pub(crate) mod args;
-mod record;
-mod recorder;
 mod subject;
-mod table;
 mod trace;
 
 use std::time::Instant;
 
 use polygrad::Device;
-use polygrad::tensor::wrapped::Wrapped;
+use polygrad::nn::profile::{Allocator, Profile as Measured, Profiler, Span};
 
 use crate::failure::{Failure, Result};
 use crate::images::config::Config;
 use crate::kind::Kind;
 use crate::lab::bench::{self, select};
-use crate::lab::trace::Span;
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::atomic::AtomicFile;
 use crate::{backend, images, train};
 use args::{How, Profile, Training, What};
-use recorder::Recorder;
 use subject::Subject;
-use table::Allocator;
 
 /// Takes steps, first as they are and then with a watched device, prints tables of the latter, and writes the trace.
 ///
@@ -74,36 +68,32 @@ fn profile(subject: &Subject, device: &Device, how: &How) -> Result<Outcome> {
     let file = how.trace.as_deref().map(AtomicFile::create).transpose()?;
     let plain = plain(subject, device, how)?;
 
-    let recorder = Recorder::new(device, !how.no_sync);
-    let watched = Wrapped::new(device, recorder.clone()).device();
-    let mut work = subject.work(&watched)?;
-    let allocator = recorder.watch(work.model.as_deref(), || {
-        repeat(how.warmup, &mut work.step)?;
-        let mut step = || {
-            (work.step)()?;
-            // What a device still has to do is part of the step.
-            if how.no_sync {
-                Ok(watched.synchronize()?)
-            } else {
-                Ok(())
-            }
-        };
-        time_pool(|| repeat(how.steps, || recorder.step(&mut step)))
-    })?;
-    let profile = recorder.take();
+    let mut work = subject.work(device)?;
+    let mut profiler = Profiler::new().wait(!how.no_sync);
+    if let Some(model) = &work.model {
+        profiler = profiler.model(&**model);
+    }
+    repeat(how.warmup, &mut work.step)?;
+    let mut step = || {
+        (work.step)()?;
+        // What a device still has to do is part of the step.
+        if how.no_sync { Ok(device.synchronize()?) } else { Ok(()) }
+    };
+    let allocator = time_pool(|| repeat(how.steps, || profiler.step(&mut step)))?;
+    let profile = profiler.finish();
 
     say(&format!(
         "{} steps, at the median {}; with nobody watching {}\n",
         how.steps,
-        table::median(&profile.steps),
-        table::median(&plain)
+        profile.median(),
+        plain.median()
     ));
-    say(&table::ops(&profile, how.rows));
+    say(&profile.ops(how.rows));
     say("");
-    say(&table::modules(&profile, how.rows));
+    say(&profile.modules(how.rows));
     say("");
-    say(&table::whole(&profile, allocator));
-    if let Some(warning) = table::copies(&profile) {
+    say(&profile.totals(allocator));
+    if let Some(warning) = profile.copies() {
         say(&format!("\n{warning}"));
     }
     if let Some(file) = file {
@@ -113,20 +103,21 @@ fn profile(subject: &Subject, device: &Device, how: &How) -> Result<Outcome> {
 }
 
 /// The steps as they are when nobody watches.
-fn plain(subject: &Subject, device: &Device, how: &How) -> Result<Vec<Span>> {
+fn plain(subject: &Subject, device: &Device, how: &How) -> Result<Measured> {
     let mut work = subject.work(device)?;
     repeat(how.warmup, &mut work.step)?;
     device.synchronize()?;
     let origin = Instant::now();
-    let mut spans = Vec::new();
+    let mut plain = Measured::default();
     repeat(how.steps, || {
         let begin = origin.elapsed();
         (work.step)()?;
         device.synchronize()?;
-        spans.push(Span::new(begin, origin.elapsed()));
+        let end = origin.elapsed();
+        plain.steps.push(Span { begin, end });
         Ok(())
     })?;
-    Ok(spans)
+    Ok(plain)
 }
 
 fn repeat(times: usize, mut step: impl FnMut() -> Result<()>) -> Result<()> {

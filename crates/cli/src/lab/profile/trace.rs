@@ -1,9 +1,9 @@
 //! A profile as a trace.
 
+use polygrad::nn::profile::{Pass, Profile, Sample, Span};
 use serde_json::{Value, json};
 
-use super::record::{Pass, Profile, Sample};
-use crate::lab::trace::{Span, Trace};
+use crate::lab::trace::Trace;
 
 /// The track of steps, layers and ops, which lie in each other.
 const CALLS: usize = 0;

@@ -3,7 +3,6 @@
 use polygrad_tensor::{AnyBackend, Attention, Backend, Device, Error, Result, Tensor};
 
 use super::{Attend, KvCache, Masks, all_or_nothing, merge_heads, split_heads};
-use crate::layers::in_layer;
 use crate::{Dropout, Init, Linear, LinearConfig, Module, Param, watch};
 
 /// Attention with several heads, as in PyTorch's `nn.MultiheadAttention`: queries, keys and values are each projected, attend in heads of
@@ -132,6 +131,7 @@ impl MultiheadAttentionConfig {
     ///
     /// # Errors
     /// When the heads do not divide `embed_dim`, the dropout is no probability, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<MultiheadAttention<B>> {
         let fail = |e: Error| e.with_op("MultiheadAttention");
         let width = self.embed_dim;
@@ -141,28 +141,18 @@ impl MultiheadAttentionConfig {
         }
         let (kdim, vdim) = (self.kdim.unwrap_or(width), self.vdim.unwrap_or(width));
         let packed = (kdim, vdim) == (width, width);
-        let weight = |there: bool, rows: usize, columns: usize| {
-            there
-                .then(|| Init::xavier_uniform().param([rows, columns], device))
-                .transpose()
-        };
-        let row = || {
-            let there = self.add_bias_kv;
-            there
-                .then(|| Init::xavier_normal().param([1, 1, width], device))
-                .transpose()
-        };
+        let (weight, row) = (Init::xavier_uniform(), Init::xavier_normal());
         let rows = width
             .checked_mul(3)
             .ok_or_else(|| fail(Error::invalid("embed_dim is too large")))?;
         Ok(MultiheadAttention {
-            q_proj_weight: weight(!packed, width, width)?,
-            k_proj_weight: weight(!packed, width, kdim)?,
-            v_proj_weight: weight(!packed, width, vdim)?,
-            in_proj_weight: weight(packed, rows, width)?,
-            bias_k: row()?,
-            bias_v: row()?,
-            in_proj_bias: self.bias.then(|| Init::ZEROS.param([rows], device)).transpose()?,
+            q_proj_weight: weight.param_if(!packed, [width, width], device)?,
+            k_proj_weight: weight.param_if(!packed, [width, kdim], device)?,
+            v_proj_weight: weight.param_if(!packed, [width, vdim], device)?,
+            in_proj_weight: weight.param_if(packed, [rows, width], device)?,
+            bias_k: row.param_if(self.add_bias_kv, [1, 1, width], device)?,
+            bias_v: row.param_if(self.add_bias_kv, [1, 1, width], device)?,
+            in_proj_bias: Init::ZEROS.param_if(self.bias, [rows], device)?,
             out_proj: LinearConfig::new(width, width)
                 .bias(self.bias)
                 .bias_init(Init::ZEROS)
@@ -181,6 +171,7 @@ impl<B: Backend> MultiheadAttention<B> {
     ///
     /// # Errors
     /// As [`MultiheadAttentionConfig::build`].
+    #[track_caller]
     pub fn new(embed_dim: usize, num_heads: usize, device: &Device<B>) -> Result<Self> {
         MultiheadAttentionConfig::new(embed_dim, num_heads).build(device)
     }
@@ -256,12 +247,7 @@ impl<B: Backend> MultiheadAttention<B> {
 
     /// What every forward has around it.
     fn call<T: watch::Output<B>>(&self, query: &Tensor<B>, forward: impl FnOnce() -> Result<T>) -> Result<T> {
-        watch::layer(self, query, forward).map_err(|e| {
-            in_layer(
-                e.with_op("MultiheadAttention"),
-                self.in_proj_weight.as_ref().or(self.q_proj_weight.as_ref()),
-            )
-        })
+        watch::layer(self, query, forward).map_err(|e| e.with_op("MultiheadAttention"))
     }
 
     /// With the batch axis first.

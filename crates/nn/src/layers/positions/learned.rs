@@ -3,7 +3,6 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::rows;
-use crate::layers::in_layer;
 use crate::{Init, Module, Param, watch};
 
 /// Adds a learned vector to each place of a sequence: `weight [max_len, dim]`, named as an [`Embedding`](crate::Embedding)'s.
@@ -19,6 +18,7 @@ impl<B: Backend> LearnedPositions<B> {
     ///
     /// # Errors
     /// When memory runs out.
+    #[track_caller]
     pub fn new(max_len: usize, dim: usize, device: &Device<B>) -> Result<Self> {
         let init = Init::Normal { mean: 0.0, std: 0.02 };
         Ok(Self {
@@ -40,6 +40,6 @@ impl<B: Backend> LearnedPositions<B> {
     /// As [`LearnedPositions::forward`].
     pub fn forward_from(&self, x: &Tensor<B>, offset: usize) -> Result<Tensor<B>> {
         watch::layer(self, x, || x.add(&rows(&self.weight.tensor(), x, offset)?))
-            .map_err(|e| in_layer(e.with_op("LearnedPositions"), Some(&self.weight)))
+            .map_err(|e| e.with_op("LearnedPositions"))
     }
 }

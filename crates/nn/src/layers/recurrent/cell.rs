@@ -5,7 +5,6 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 use super::recurrence::{GruGates, LstmGates, Nonlinearity, Recurrence};
 use super::state::RecurrentState;
 use super::weights::{RecurrentWeights, Sizes};
-use crate::layers::in_layer;
 use crate::watch::named_layer;
 use crate::{Init, Item, Module, ModuleId, Visit, Visitor};
 
@@ -74,6 +73,7 @@ impl<K: Recurrence> RecurrentCellConfig<K> {
     ///
     /// # Errors
     /// When a size is 0, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<RecurrentCell<K, B>> {
         Ok(RecurrentCell {
             weights: self.sizes.build::<K, B>(device).map_err(|e| e.with_op(K::CELL))?,
@@ -96,6 +96,7 @@ impl<K: Recurrence, B: Backend> RecurrentCell<K, B> {
     ///
     /// # Errors
     /// As [`RecurrentCellConfig::build`].
+    #[track_caller]
     pub fn new(input_size: usize, hidden_size: usize, device: &Device<B>) -> Result<Self> {
         RecurrentCellConfig::new(input_size, hidden_size).build(device)
     }
@@ -105,8 +106,7 @@ impl<K: Recurrence, B: Backend> RecurrentCell<K, B> {
     /// # Errors
     /// When ranks or extents do not fit, or dtype or device differ from the parameters'.
     pub fn forward(&self, x: &Tensor<B>, state: Option<K::State<B>>) -> Result<K::State<B>> {
-        named_layer(|| self.id(), x, || self.compute(x, state))
-            .map_err(|e| in_layer(e.with_op(K::CELL), Some(&self.weights.weight_ih)))
+        named_layer(self, self.id(), x, || self.compute(x, state)).map_err(|e| e.with_op(K::CELL))
     }
 
     fn id(&self) -> ModuleId {

@@ -97,6 +97,7 @@ impl<K: Recurrence> RecurrentConfig<K> {
     ///
     /// # Errors
     /// When a size or the number of layers is 0, `dropout` is no probability, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Recurrent<K, B>> {
         let fail = |e: Error| e.with_op(K::LAYER);
         if self.num_layers == 0 {

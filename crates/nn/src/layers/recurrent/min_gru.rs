@@ -86,6 +86,7 @@ impl MinGRUConfig {
     ///
     /// # Errors
     /// When a size is 0, or memory runs out.
+    #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<MinGRU<B>> {
         if self.input_size == 0 || self.hidden_size == 0 {
             return Err(Error::invalid(format!(
@@ -116,6 +117,7 @@ impl<B: Backend> MinGRU<B> {
     ///
     /// # Errors
     /// As [`MinGRUConfig::build`].
+    #[track_caller]
     pub fn new(input_size: usize, hidden_size: usize, device: &Device<B>) -> Result<Self> {
         MinGRUConfig::new(input_size, hidden_size).build(device)
     }

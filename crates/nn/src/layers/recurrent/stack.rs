@@ -8,7 +8,7 @@ use super::recurrence::{GruGates, LstmGates, Nonlinearity, Recurrence};
 use super::scan::scan;
 use super::state::RecurrentState;
 use super::weights::RecurrentWeights;
-use crate::layers::in_layer;
+use crate::locate::located;
 use crate::watch::named_layer;
 use crate::{Item, Mode, Module, ModuleId, Visit, Visitor};
 
@@ -57,6 +57,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
     ///
     /// # Errors
     /// As [`RecurrentConfig::build`].
+    #[track_caller]
     pub fn new(input_size: usize, hidden_size: usize, device: &Device<B>) -> Result<Self> {
         RecurrentConfig::new(input_size, hidden_size).build(device)
     }
@@ -78,7 +79,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         let weight = &self.weights[0].weight_ih;
         // Each part is a tensor of its own, so that a recording tells them apart.
         K::State::merge(&[], |_| Tensor::full(shape, 0.0, (&weight.device(), weight.dtype())))
-            .map_err(|e| self.locate(e))
+            .map_err(|e| located(self, self.id(), e.with_op(K::LAYER)))
     }
 
     /// The outputs of all steps of the last layer, and the states of all layers after their last step. Without a state it begins with zeros.
@@ -86,7 +87,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
     /// # Errors
     /// When ranks or extents do not fit, there is no step, or dtype or device differ from the parameters'.
     pub fn forward(&self, x: &Tensor<B>, state: Option<K::State<B>>) -> Result<(Tensor<B>, K::State<B>)> {
-        named_layer(|| self.id(), x, || self.run(x, None, state)).map_err(|e| self.locate(e))
+        named_layer(self, self.id(), x, || self.run(x, None, state)).map_err(|e| e.with_op(K::LAYER))
     }
 
     /// [`Recurrent::forward`] for a padded batch of sequences of different lengths, in any order. Padding has no influence: outputs beyond a
@@ -102,16 +103,11 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         lengths: &[usize],
         state: Option<K::State<B>>,
     ) -> Result<(Tensor<B>, K::State<B>)> {
-        named_layer(|| self.id(), x, || self.run(x, Some(lengths), state)).map_err(|e| self.locate(e))
+        named_layer(self, self.id(), x, || self.run(x, Some(lengths), state)).map_err(|e| e.with_op(K::LAYER))
     }
 
     fn id(&self) -> ModuleId {
         ModuleId::of(self).named(K::LAYER)
-    }
-
-    #[cold]
-    fn locate(&self, error: Error) -> Error {
-        in_layer(error.with_op(K::LAYER), Some(&self.weights[0].weight_ih))
     }
 
     fn run(

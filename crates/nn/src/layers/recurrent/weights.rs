@@ -43,6 +43,7 @@ impl Sizes {
 
     /// # Errors
     /// When a size is 0, or memory runs out.
+    #[track_caller]
     pub(super) fn build<K: Recurrence, B: Backend>(self, device: &Device<B>) -> Result<RecurrentWeights<B>> {
         let rows = match self.hidden.checked_mul(K::GATES) {
             Some(rows) if rows > 0 && self.input > 0 => rows,
@@ -58,16 +59,12 @@ impl Sizes {
             low: -bound,
             high: bound,
         };
-        let weight = |columns| self.init.unwrap_or(uniform).param([rows, columns], device);
-        let bias = || {
-            self.bias
-                .then(|| self.bias_init.unwrap_or(uniform).param([rows], device))
-        };
+        let (weight, bias) = (self.init.unwrap_or(uniform), self.bias_init.unwrap_or(uniform));
         Ok(RecurrentWeights {
-            weight_ih: weight(self.input)?,
-            weight_hh: weight(self.hidden)?,
-            bias_ih: bias().transpose()?,
-            bias_hh: bias().transpose()?,
+            weight_ih: weight.param([rows, self.input], device)?,
+            weight_hh: weight.param([rows, self.hidden], device)?,
+            bias_ih: bias.param_if(self.bias, [rows], device)?,
+            bias_hh: bias.param_if(self.bias, [rows], device)?,
         })
     }
 }

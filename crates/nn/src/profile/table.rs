@@ -1,11 +1,13 @@
 //! A profile as text.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use super::record::{Pass, Profile, Sample};
-use crate::lab::bench::table::duration;
-use crate::lab::trace::Span;
+use super::record::{Pass, Profile, Sample, Span};
+
+/// Rows of a table where nobody says how many.
+const ROWS: usize = 25;
 
 /// What is summed up in a row.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,6 +15,7 @@ struct Sum {
     calls: u64,
     time: Duration,
     flops: u64,
+    bytes: u64,
 }
 
 impl Sum {
@@ -20,6 +23,7 @@ impl Sum {
         self.calls += other.calls;
         self.time += other.time;
         self.flops += other.flops;
+        self.bytes += other.bytes;
     }
 
     fn of<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Self {
@@ -29,6 +33,7 @@ impl Sum {
                 calls: 1,
                 time: sample.span.duration(),
                 flops: sample.flops,
+                bytes: sample.bytes,
             });
         }
         sum
@@ -37,19 +42,73 @@ impl Sum {
 
 /// What the memory of the device's tensors took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Allocator {
-    pub(super) calls: u64,
-    pub(super) bytes: u64,
-    pub(super) time: Duration,
+pub struct Allocator {
+    /// How often memory was taken or given back.
+    pub calls: u64,
+    /// How much was taken.
+    pub bytes: u64,
+    /// How long that took.
+    pub time: Duration,
 }
 
-/// The time of each op on each combination of shapes, the longest first; all but the first `rows` in one.
-pub(super) fn ops(profile: &Profile, rows: usize) -> String {
+impl Profile {
+    /// A table of the time of each op on each combination of shapes, the longest first, with the bytes of the tensors that it took and made; all but the
+    /// first `rows` in one.
+    pub fn ops(&self, rows: usize) -> String {
+        ops(self, rows)
+    }
+
+    /// A table of the time of each module in each pass, the longest first; all but the first `rows` in one.
+    pub fn modules(&self, rows: usize) -> String {
+        modules(self, rows)
+    }
+
+    /// A table of what became of the time of the steps; with what the memory of tensors took, where that is known.
+    pub fn totals(&self, allocator: Option<Allocator>) -> String {
+        whole(self, allocator)
+    }
+
+    /// What to say of parameters that were copied because somebody else held them, if any were.
+    pub fn copies(&self) -> Option<String> {
+        copies(self)
+    }
+
+    /// The median time of a step, as one reads it.
+    pub fn median(&self) -> String {
+        median(&self.steps)
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.samples.is_empty() {
+            return f.write_str(
+                "no calls of a device were seen: nothing was computed on this thread, or on a backend that was chosen when the \
+                 program was compiled",
+            );
+        }
+        write!(
+            f,
+            "{}\n\n{}\n\n{}",
+            self.ops(ROWS),
+            self.modules(ROWS),
+            self.totals(None)
+        )?;
+        match self.copies() {
+            Some(warning) => write!(f, "\n\n{warning}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn ops(profile: &Profile, rows: usize) -> String {
     let key = |sample: &Sample| (sample.pass(), sample.op, sample.shapes());
     let mut lines = vec![
-        ["pass", "op", "shapes", "calls", "total", "share", "mean", "GFLOP/s"]
-            .map(str::to_owned)
-            .to_vec(),
+        [
+            "pass", "op", "shapes", "calls", "total", "share", "mean", "MB", "GFLOP/s",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     ];
     for (group, sum) in grouped(profile, key, rows) {
         let (pass, op, shapes) = match &group {
@@ -58,24 +117,18 @@ pub(super) fn ops(profile: &Profile, rows: usize) -> String {
         };
         let mut line = vec![pass.to_owned(), op.to_owned(), shapes];
         line.extend([sum.calls.to_string(), time(sum.time), share(profile, sum.time)]);
-        line.extend([time(mean(sum.time, sum.calls)), rate(sum)]);
+        line.extend([time(mean(sum.time, sum.calls)), megabytes(sum.bytes), rate(sum)]);
         lines.push(line);
     }
     aligned(&lines, 3)
 }
 
-/// The time of each module in each pass, the longest first; all but the first `rows` in one.
-pub(super) fn modules(profile: &Profile, rows: usize) -> String {
-    let head = [
-        "module",
-        "forward",
-        "backward",
-        "optimizer",
-        "total",
-        "share",
-        "GFLOP/s",
-    ];
-    let mut lines = vec![head.map(str::to_owned).to_vec()];
+fn modules(profile: &Profile, rows: usize) -> String {
+    let is_there = |pass: &Pass| *pass != Pass::Replay || profile.samples.iter().any(|s| s.pass() == Pass::Replay);
+    let passes: Vec<Pass> = Pass::ALL.into_iter().filter(is_there).collect();
+    let names = passes.iter().map(|pass| pass.name());
+    let head = ["module"].into_iter().chain(names).chain(["total", "share", "GFLOP/s"]);
+    let mut lines = vec![head.map(str::to_owned).collect()];
     let key = |sample: &Sample| sample.module.clone();
     let groups = grouped(profile, key, rows);
     let shown: Vec<_> = groups
@@ -91,7 +144,7 @@ pub(super) fn modules(profile: &Profile, rows: usize) -> String {
             Ok(module) => profile.label(module.as_deref()),
             Err(others) => format!("{others} more"),
         }];
-        for pass in Pass::ALL {
+        for &pass in &passes {
             let of_pass = Sum::of(
                 profile
                     .samples
@@ -111,8 +164,7 @@ pub(super) fn modules(profile: &Profile, rows: usize) -> String {
     aligned(&lines, 1)
 }
 
-/// What became of the time of the steps.
-pub(super) fn whole(profile: &Profile, allocator: Option<Allocator>) -> String {
+fn whole(profile: &Profile, allocator: Option<Allocator>) -> String {
     let all = Sum::of(&profile.samples);
     let between = steps_time(profile).saturating_sub(all.time);
     let mut lines = vec![
@@ -154,8 +206,7 @@ pub(super) fn whole(profile: &Profile, allocator: Option<Allocator>) -> String {
     aligned(&lines, 1)
 }
 
-/// What to say of parameters that were copied because somebody else held them, if any were.
-pub(super) fn copies(profile: &Profile) -> Option<String> {
+fn copies(profile: &Profile) -> Option<String> {
     let updates = profile.samples.iter().filter(|sample| sample.pass() == Pass::Optimizer);
     let bytes: u64 = updates.map(|sample| sample.copied).sum();
     let each = bytes as f64 / profile.steps.len().max(1) as f64;
@@ -168,8 +219,7 @@ pub(super) fn copies(profile: &Profile) -> Option<String> {
     })
 }
 
-/// The median time of a step.
-pub(super) fn median(steps: &[Span]) -> String {
+fn median(steps: &[Span]) -> String {
     let mut times: Vec<Duration> = steps.iter().map(Span::duration).collect();
     times.sort_unstable();
     time(times.get(times.len() / 2).copied().unwrap_or_default())
@@ -211,8 +261,19 @@ fn mean(time: Duration, calls: u64) -> Duration {
     Duration::from_secs_f64(time.as_secs_f64() / calls.max(1) as f64)
 }
 
+/// In a unit that suits it.
 fn time(time: Duration) -> String {
-    duration(time.as_secs_f64()).trim().to_owned()
+    let (value, unit) = match time.as_secs_f64() {
+        s if s < 1e-6 => (s * 1e9, "ns"),
+        s if s < 1e-3 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s => (s, "s"),
+    };
+    format!("{value:.1} {unit}")
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.3}", bytes as f64 * 1e-6)
 }
 
 /// Nothing where nothing is counted.
@@ -253,13 +314,16 @@ fn aligned(lines: &[Vec<String>], left: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use polygrad::{DType, Shape, tensor::Activity};
+    use polygrad_tensor::{Activity, DType, Shape};
 
-    use super::super::record::Layer;
+    use super::super::record::LayerCall;
     use super::*;
 
     fn profile() -> Profile {
-        let at = |begin: u64, end: u64| Span::new(Duration::from_micros(begin), Duration::from_micros(end));
+        let at = |begin: u64, end: u64| Span {
+            begin: Duration::from_micros(begin),
+            end: Duration::from_micros(end),
+        };
         let sample = |op, dtype, activity, module: Option<&str>, span, flops| Sample {
             op,
             operands: [(dtype, Shape::from([4, 2])), (DType::F32, Shape::from([2]))].into(),
@@ -267,6 +331,8 @@ mod tests {
             activity,
             module: module.map(Into::into),
             flops,
+            bytes: 1_000,
+            replayed: false,
             copied: 0,
         };
         let (direct, backward) = (Activity::Direct, Activity::Backward(1));
@@ -279,7 +345,7 @@ mod tests {
                 sample("cross_entropy", DType::I64, direct, None, at(70, 80), 0),
                 sample("adam_step", DType::F32, Activity::Update(2), Some(""), at(80, 85), 0),
             ],
-            layers: vec![Layer {
+            layers: vec![LayerCall {
                 place: "fc".into(),
                 kind: "Linear".into(),
                 span: at(0, 40),
@@ -292,10 +358,10 @@ mod tests {
         assert_eq!(
             ops(&profile(), 2),
             "\
-pass      op      shapes      calls    total   share     mean  GFLOP/s
-forward   linear  [4, 2] [2]      2  80.0 µs  40.0 %  40.0 µs     10.0
-backward  matmul  [4, 2] [2]      1  20.0 µs  10.0 %  20.0 µs
-          others  2 more          2  15.0 µs   7.5 %   7.5 µs"
+pass      op      shapes      calls    total   share     mean     MB  GFLOP/s
+forward   linear  [4, 2] [2]      2  80.0 µs  40.0 %  40.0 µs  0.002     10.0
+backward  matmul  [4, 2] [2]      1  20.0 µs  10.0 %  20.0 µs  0.001
+          others  2 more          2  15.0 µs   7.5 %   7.5 µs  0.002"
         );
         assert!(ops(&profile(), 3).contains("cross_entropy  i64[4, 2] [2]"));
     }

@@ -1,0 +1,117 @@
+//! The time of each call of [`AnyBackend`](crate::AnyBackend), and of each step of a replayed program: what profiles are made of.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::observe::bytes_copied_to_update;
+use crate::{AnyTensor, DType, Result, Shape};
+
+/// A call that went well.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Timed<'a> {
+    /// The op's name, or the method's, such as `from_host`; `graph` for all of a program that the device has recorded.
+    pub name: &'static str,
+    /// The tensors that it took: of an update, those that it changed and then the gradient.
+    pub operands: &'a [(DType, Shape)],
+    /// The tensors that it made; an update makes none.
+    pub results: &'a [(DType, Shape)],
+    /// When it began.
+    pub began: Instant,
+    /// When it ended, and the device had nothing left to do if that was waited for.
+    pub ended: Instant,
+    /// Whether it is a step of a replayed program: what it is for is then unknown.
+    pub replayed: bool,
+    /// The bytes that an update in place had to copy, since somebody else holds the memory.
+    pub copied: u64,
+}
+
+type Sink = Rc<dyn Fn(&Timed<'_>)>;
+
+#[derive(Clone)]
+struct Timer {
+    waits: bool,
+    sink: Sink,
+}
+
+thread_local! {
+    /// Beside the timer itself, for it is asked before each op.
+    static ON: Cell<bool> = const { Cell::new(false) };
+    static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
+}
+
+/// Runs `f`, and tells `sink` of each call that this thread makes meanwhile; of those that `sink` makes itself it is not told. If it `waits`, each
+/// call lasts until the device has done it. One of these inside of another is alone until it ends.
+pub fn with_timer<R>(waits: bool, sink: Rc<dyn Fn(&Timed<'_>)>, f: impl FnOnce() -> R) -> R {
+    /// Puts the timer before it back when `f` panics, too.
+    struct Restore(Option<Timer>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ON.set(self.0.is_some());
+            TIMER.set(self.0.take());
+        }
+    }
+    let _restore = Restore(TIMER.replace(Some(Timer { waits, sink })));
+    ON.set(true);
+    f()
+}
+
+/// Whether calls are timed on this thread.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    ON.get()
+}
+
+/// Runs `f`, whose calls are not told of one by one.
+pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
+    struct Paused(bool);
+    impl Drop for Paused {
+        fn drop(&mut self) {
+            ON.set(self.0);
+        }
+    }
+    let _paused = Paused(ON.replace(false));
+    f()
+}
+
+/// Dtypes and shapes of tensors.
+pub(crate) fn types<'a>(tensors: impl IntoIterator<Item = &'a AnyTensor>) -> Vec<(DType, Shape)> {
+    tensors.into_iter().map(|x| (x.dtype(), x.shape())).collect()
+}
+
+/// Makes a call by `run`, and tells of it, if this is timed.
+#[inline]
+pub(crate) fn timed<R>(
+    (name, replayed): (&'static str, bool),
+    operands: impl FnOnce() -> Vec<(DType, Shape)>,
+    run: impl FnOnce() -> Result<R>,
+    results: impl FnOnce(&R) -> Vec<(DType, Shape)>,
+    wait: impl FnOnce() -> Result<()>,
+) -> Result<R> {
+    if !is_on() {
+        return run();
+    }
+    let timer = TIMER.with_borrow(Clone::clone);
+    let Some(timer) = timer else { return run() };
+    let operands = operands();
+    paused(|| {
+        let (began, copied) = (Instant::now(), bytes_copied_to_update());
+        let result = run()?;
+        let copied = bytes_copied_to_update().wrapping_sub(copied);
+        if timer.waits {
+            wait()?;
+        }
+        let ended = Instant::now();
+        (timer.sink)(&Timed {
+            name,
+            operands: &operands,
+            results: &results(&result),
+            began,
+            ended,
+            replayed,
+            copied,
+        });
+        Ok(result)
+    })
+}
