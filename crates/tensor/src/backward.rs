@@ -225,6 +225,13 @@ impl<B: Backend> Gradients<B> {
     }
 }
 
+/// None.
+impl<B: Backend> Default for Gradients<B> {
+    fn default() -> Self {
+        Self { entries: Vec::new() }
+    }
+}
+
 /// The names, dtypes and shapes, without values: those may have to be waited for.
 impl<B: Backend> fmt::Debug for Gradients<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -234,6 +234,14 @@ impl GradScaler {
         Ok(finite)
     }
 
+    /// Leaves out a step whose loss is not finite, whatever its gradients are, which are not to be divided by the scale: the next
+    /// [`GradScaler::update`] makes the scale smaller. Nothing where the scaler is not enabled.
+    pub fn skip(&mut self) {
+        if self.config.enabled {
+            self.found = Some(false);
+        }
+    }
+
     /// A step of the optimizer with gradients of a scaled loss, divided by the scale, unless one of them is not finite; gives whether it was taken.
     /// With several optimizers, divide and step with the gradients of one after the other, and update at the end.
     ///

@@ -82,6 +82,10 @@ impl<P: Policy> Learner for Ppo<P> {
         Ok(true)
     }
 
+    fn model(&self) -> Option<&dyn Module> {
+        Some(self.policy())
+    }
+
     fn save_model(&self, path: &Path) -> Result<()> {
         self.save_policy(path)
     }

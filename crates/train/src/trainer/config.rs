@@ -82,8 +82,10 @@ impl TrainerConfig {
         }
     }
 
-    /// Adds up the gradients of so many batches before each optimizer step, at least 1, and divides them by their number; there may be fewer at
-    /// the end of an epoch. Default: 1.
+    /// Takes each optimizer step by the gradients of so many batches, at least 1, fewer at the end of an epoch. They count as one large batch:
+    /// each by its examples, as the parts of several [ranks](TrainerConfig::parallel) do, so that a smaller last one counts less. A loss that is
+    /// a mean over something else, such as tokens that are not ignored, is weighed by examples all the same; one that is to be exact is a sum
+    /// divided by the examples. Default: 1.
     #[must_use]
     pub fn accumulate(mut self, batches: u64) -> Self {
         self.accumulate = batches;
@@ -113,7 +115,9 @@ impl TrainerConfig {
     }
 
     /// Computes losses, in training and in evaluations, in mixed precision: see [`autocast`]. With f16 the loss is scaled by a [`GradScaler`] with
-    /// its defaults, whose state is in checkpoints; a step whose gradients overflow counts, but changes no parameter.
+    /// its defaults, whose state is in checkpoints; a step whose loss or gradients are not finite counts, but changes no parameter and is in no
+    /// figure, and the scale is halved. After 32 of them in a row training ends with an error. In bf16 and f32, whose range is larger, the
+    /// first loss that is not finite ends it.
     #[must_use]
     pub fn autocast(mut self, dtype: DType) -> Self {
         self.autocast = Some(dtype);

@@ -1,8 +1,11 @@
 //! What a trainer tells while it works.
 
+use std::any::Any;
 use std::path::Path;
 
 use polygrad_core::Result;
+use polygrad_nn::Module;
+use polygrad_tensor::Gradients;
 
 use crate::run::Row;
 
@@ -14,7 +17,7 @@ pub enum Event<'a> {
     Begin,
     /// Something that the user should know, such as a file that is gone.
     Notice(&'a str),
-    /// The parameters have changed.
+    /// A step is done: the parameters have changed, unless in f16 it was left out. [`Progress::batch`] and [`Progress::gradients`] are its.
     Step,
     /// A measurement was taken.
     Row(&'a Row),
@@ -63,6 +66,24 @@ pub struct Progress<'a> {
     /// Every measurement so far, oldest first.
     pub history: &'a [Row],
     pub(super) figures: &'a dyn Figures,
+    pub(super) seen: Seen<'a>,
+}
+
+/// What callbacks can look at.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen<'a> {
+    pub(super) module: Option<&'a dyn Module>,
+    pub(super) model: Option<&'a dyn Any>,
+    pub(super) batch: Option<&'a dyn Any>,
+    pub(super) gradients: Option<&'a Gradients>,
+}
+
+impl std::fmt::Debug for Seen<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seen")
+            .field("gradients", &self.gradients)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What was measured of the running epoch.
@@ -75,7 +96,31 @@ pub(super) trait Figures: std::fmt::Debug {
     fn shown(&self, metric: usize, value: f64) -> Option<String>;
 }
 
-impl Progress<'_> {
+impl<'a> Progress<'a> {
+    /// The model, which is of type `M`, as it is now: with its own parameters, also where evaluations are of a moving average, and in the mode that
+    /// it is in. To run it in evaluation, take an [`Evaluation`](polygrad_nn::Evaluation) of it, which puts the mode back. None of another type,
+    /// and of a [`Learner`](crate::Learner).
+    pub fn model<M: 'static>(&self) -> Option<&'a M> {
+        self.seen.model?.downcast_ref()
+    }
+
+    /// The model of any type: its parameters and buffers by name, its state dict. None of a [`Learner`](crate::Learner) that does not
+    /// [show](crate::Learner::model) one.
+    pub fn module(&self) -> Option<&'a dyn Module> {
+        self.seen.module
+    }
+
+    /// The last batch of the step that is done, where batches are of type `T`. None but at [`Event::Step`].
+    pub fn batch<T: 'static>(&self) -> Option<&'a T> {
+        self.seen.batch?.downcast_ref()
+    }
+
+    /// The gradients of the step that is done, as the optimizer got them: the mean over all batches and ranks, unscaled and clipped. In f16 those of
+    /// a step that was left out are not finite. None but at [`Event::Step`].
+    pub fn gradients(&self) -> Option<&'a Gradients> {
+        self.seen.gradients
+    }
+
     /// The mean training loss of the epoch so far; NaN before its first step.
     pub fn loss(&self) -> f64 {
         self.figures.loss()
@@ -116,6 +161,25 @@ pub enum Control {
 }
 
 /// What is told of each [`Event`]: a progress bar, a logger, a rule by which to stop. Closures are callbacks.
+///
+/// ```
+/// use polygrad_nn::{Linear, Module};
+/// use polygrad_tensor::{Result, Tensor};
+/// use polygrad_train::{Control, Event, Progress};
+///
+/// /// Shows each epoch how large the weights and the last gradients are.
+/// fn watch(event: Event<'_>, progress: &Progress<'_>) -> Result<Control> {
+///     if let (Event::Step, Some(gradients)) = (event, progress.gradients()) {
+///         for (name, gradient) in gradients.iter() {
+///             println!("{}: {}", name.unwrap_or("?"), gradient.abs()?.amax(())?.item()?);
+///         }
+///     }
+///     if let (Event::Epoch(_), Some(model)) = (event, progress.model::<Linear>()) {
+///         println!("{}", model.weight.tensor());
+///     }
+///     Ok(Control::Continue)
+/// }
+/// ```
 pub trait Callback {
     /// Looks at what has happened.
     ///

@@ -1,5 +1,6 @@
 //! From epoch to epoch.
 
+use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -7,10 +8,12 @@ use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_data::DataLoader;
 use polygrad_nn::Module;
 use polygrad_nn::optim::{GradScaler, Schedule, clip_grad_norm};
+use polygrad_nn::watch::locate;
 use polygrad_tensor::{Gradients, no_grad};
 
+use super::accumulated::Accumulated;
 use super::config::Length;
-use super::event::Figures;
+use super::event::{Figures, Seen};
 use super::{Control, Ended, Event, Progress, Step, Summary, Trainer};
 use crate::{Row, Split};
 
@@ -20,8 +23,11 @@ const ROW: u64 = 100;
 /// Rows in an epoch of known length.
 const ROWS_PER_EPOCH: u64 = 10;
 
+/// Steps in a row that are left out in f16 before training ends. From 65,536 on a scale that is halved so often is of no use.
+const MOST_SKIPPED: u64 = 32;
+
 /// A loss that is infinite or no number, from which nothing is learnt: the [source](std::error::Error::source) of the error that it ends training
-/// with.
+/// with. In f16 such a step is left out, and only too many in a row end it: see [`TrainerConfig::autocast`](super::TrainerConfig::autocast).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NonFiniteLoss {
@@ -47,7 +53,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// run stands, if it is resumed.
     ///
     /// # Errors
-    /// A loss that is not finite, naming the step; those of data, model, optimizer, callbacks, device and disk. The last checkpoint then still is
+    /// A loss that is not finite, or in f16 too many of them in a row, naming the step; those of data, model, optimizer, callbacks, device and disk. The last checkpoint then still is
     /// there.
     pub fn fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
         let fitted = self.try_fit(train, validation);
@@ -153,7 +159,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         self.model.train();
         self.running = train.state().epoch + 1;
         let log_every = self.log_every(train);
-        let (mut sum, mut count): (Option<Gradients>, u64) = (None, 0);
+        let mut sum = Accumulated::default();
+        // One that was left behind by an error.
+        self.overflow = None;
         let mut stop = false;
         let mut before = train.state().position;
         let mut batches = train.iter();
@@ -166,10 +174,10 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
                 let examples = train.state().position - before;
                 before += examples;
                 let own = train.share(examples as usize) as u64;
-                count += 1;
-                let is_full = count == self.config.accumulate;
+                let weight = sum.enter(examples);
+                let is_full = sum.batches() == self.config.accumulate;
                 if let Some(ranks) = &mut self.ranks {
-                    ranks.enter(own, examples, is_full);
+                    ranks.enter(own, examples, weight, is_full);
                 }
                 let (step, loss, gradients) = self.learn(&batch)?;
                 match &mut self.ranks {
@@ -178,25 +186,25 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
                     None => self.take_in(loss, examples, &[step])?,
                 }
                 self.examples += examples;
-                match &mut sum {
-                    Some(_) if self.ranks.is_some() => {}
-                    Some(sum) => sum.accumulate(gradients)?,
-                    None => sum = Some(gradients),
+                match self.ranks {
+                    // They add them up together.
+                    Some(_) => sum.set(gradients),
+                    None => sum.add(gradients, weight)?,
                 }
+                self.batch = Some(batch);
             }
-            let full = over || count == self.config.accumulate;
-            let mut gradients = if full { sum.take() } else { None };
-            if let (Some(own), true) = (&mut gradients, self.ranks.is_some()) {
-                let (loss, examples);
-                (*own, loss, examples) = self.landed(count)?;
-                let steps = self.ranks.as_mut().map(|ranks| std::mem::take(&mut ranks.pending));
-                self.take_in(loss, examples, &steps.unwrap_or_default())?;
-            }
-            let has_stepped = gradients.is_some();
-            if let Some(gradients) = gradients {
-                self.update(gradients, count)?;
+            let is_full = over || sum.batches() == self.config.accumulate;
+            let has_stepped = is_full && !sum.is_empty();
+            if has_stepped {
+                let mut sum = std::mem::take(&mut sum);
+                if self.ranks.is_some() {
+                    let (gradients, loss) = self.landed(&sum)?;
+                    let steps = self.ranks.as_mut().map(|ranks| std::mem::take(&mut ranks.pending));
+                    self.take_in(loss, sum.examples(), &steps.unwrap_or_default())?;
+                    sum.set(gradients);
+                }
+                self.gradients = Some(self.update(sum)?);
                 self.row.count_step();
-                count = 0;
             }
             if has_stepped || over {
                 self.committed = train.state();
@@ -204,6 +212,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             self.training += begun.elapsed();
             if has_stepped {
                 stop |= self.tell(train, Event::Step)?;
+                (self.batch, self.gradients) = (None, None);
             }
             if self.row.steps() == log_every || over && self.row.steps() > 0 {
                 stop |= self.add_train_row(train, over)?;
@@ -223,8 +232,11 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         }
     }
 
-    /// Takes down the mean loss of so many examples, and what the metrics compare.
+    /// Takes down the mean loss of so many examples, and what the metrics compare; nothing of a step that is left out.
     fn take_in(&mut self, loss: f64, examples: u64, steps: &[Step]) -> Result<()> {
+        if !loss.is_finite() {
+            return Ok(());
+        }
         for tally in [&mut self.epoch, &mut self.row] {
             tally.add_loss(loss, examples);
             no_grad(|| steps.iter().try_for_each(|step| tally.add_outputs(step)))?;
@@ -233,40 +245,49 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     }
 
     /// One step of the optimizer on a batch, outside of all epochs and files, with the learning rate, clipping and moving average that the trainer
-    /// has; gives the loss before it.
+    /// has; gives the loss before it. In f16 one that is not finite is that of a step that was left out.
     ///
     /// # Errors
     /// Those of [`Trainer::fit`] but for files.
     pub fn step(&mut self, batch: &T) -> Result<f64> {
+        self.overflow = None;
+        let mut sum = Accumulated::default();
+        let size = self
+            .ranks
+            .as_ref()
+            .map_or(1, |ranks| ranks.communicator().size() as u64);
+        let weight = sum.enter(size);
         if let Some(ranks) = &mut self.ranks {
-            ranks.enter(1, ranks.communicator().size() as u64, true);
+            ranks.enter(1, size, weight, true);
         }
         let (_, mut loss, mut gradients) = self.learn(batch)?;
         if self.ranks.is_some() {
-            (gradients, loss, _) = self.landed(1)?;
+            (gradients, loss) = self.landed(&sum)?;
         }
-        self.update(gradients, 1)?;
+        sum.set(gradients);
+        self.update(sum)?;
         Ok(loss)
     }
 
-    /// The gradients of all ranks together, whose loss is that of this step; and the loss with its examples.
-    fn landed(&mut self, count: u64) -> Result<(Gradients, f64, u64)> {
+    /// The sum of the gradients of all ranks, and the mean loss of this step.
+    fn landed(&mut self, sum: &Accumulated) -> Result<(Gradients, f64)> {
         let Some(ranks) = &mut self.ranks else {
             return Err(Error::invalid("there are no other ranks"));
         };
-        if count < self.config.accumulate {
+        if sum.batches() < self.config.accumulate {
             ranks.parallel.flush()?;
         }
-        let (gradients, loss, examples) = ranks.landed(count)?;
+        let (gradients, loss) = ranks.landed()?;
         let scale = self.scaler.as_ref().map_or(1.0, GradScaler::get_scale);
-        Ok((gradients, self.finite(loss / scale)?, examples))
+        Ok((gradients, self.finite(loss * sum.unit() / scale)?))
     }
 
     /// What the loss function gives for a batch, its loss, and the gradients.
     fn learn(&mut self, batch: &T) -> Result<(Step, f64, Gradients)> {
         let sync = self.ranks.as_ref().map(|ranks| ranks.sync());
         let scaler = self.scaler.as_ref();
-        let (step, gradients) = self.stepper.backward(&self.model, &self.loss, batch, scaler, sync)?;
+        let computed = self.stepper.backward(&self.model, &self.loss, batch, scaler, sync);
+        let (step, gradients) = computed.map_err(|e| locate(&*self.model, e))?;
         if self.ranks.is_some() {
             // That of all ranks comes with their gradients.
             return Ok((step, f64::NAN, gradients));
@@ -275,33 +296,43 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         Ok((step, loss, gradients))
     }
 
-    /// A loss from which something is learnt.
-    fn finite(&self, loss: f64) -> Result<f64> {
+    /// A loss from which something is learnt; in f16 also one that is not finite, whose step is then left out.
+    fn finite(&mut self, loss: f64) -> Result<f64> {
         if loss.is_finite() {
             return Ok(loss);
         }
-        let found = NonFiniteLoss {
+        if self.scaler.is_some() {
+            self.overflow = Some(loss);
+            return Ok(loss);
+        }
+        let found = self.non_finite(loss);
+        Err(diverged(found.to_string()).with_source(found))
+    }
+
+    fn non_finite(&self, loss: f64) -> NonFiniteLoss {
+        NonFiniteLoss {
             loss,
             step: self.step + 1,
             epoch: self.running,
-        };
-        Err(Error::invalid(found.to_string())
-            .with_source(found)
-            .with_hint("a smaller learning rate may help, or clipping the norm of the gradients"))
+        }
     }
 
-    /// One step of the optimizer, by the sum of the gradients of `count` batches.
-    fn update(&mut self, mut gradients: Gradients, count: u64) -> Result<()> {
-        if count > 1 {
-            let factor = 1.0 / count as f64;
-            for gradient in gradients.iter_mut() {
-                *gradient = no_grad(|| &*gradient * factor)?;
-            }
-        }
+    /// One step of the optimizer by the mean of gradients, which it gives back; in f16 none where these or the loss are not finite.
+    fn update(&mut self, sum: Accumulated) -> Result<Gradients> {
+        let mut gradients = sum.mean()?;
+        let overflow = self.overflow.take();
         let is_finite = match &mut self.scaler {
-            Some(scaler) => scaler.unscale(&mut gradients)?,
             None => true,
+            Some(scaler) if overflow.is_some() => {
+                scaler.skip();
+                false
+            }
+            Some(scaler) => scaler.unscale(&mut gradients)?,
         };
+        self.skipped = if is_finite { 0 } else { self.skipped + 1 };
+        if self.skipped == MOST_SKIPPED {
+            return Err(self.skipped_too_often(overflow));
+        }
         if let Some(max_norm) = self.config.max_norm.filter(|_| is_finite) {
             clip_grad_norm(&mut gradients, max_norm)?;
         }
@@ -309,18 +340,32 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         if let Some(schedule) = &self.config.schedule {
             schedule.apply(optimizer, self.step)?;
         }
-        match &mut self.scaler {
-            Some(scaler) => {
-                scaler.step(optimizer, gradients)?;
-                scaler.update()?;
-            }
-            None => optimizer.step(&gradients)?,
+        if is_finite {
+            optimizer.step(&gradients)?;
+        }
+        if let Some(scaler) = &mut self.scaler {
+            scaler.update()?;
         }
         if let Some(ema) = &mut self.ema {
             ema.update()?;
         }
         self.step += 1;
-        Ok(())
+        Ok(gradients)
+    }
+
+    /// Why training ends after so many steps that were left out, the last one for this loss or for its gradients.
+    #[cold]
+    fn skipped_too_often(&self, overflow: Option<f64>) -> Error {
+        let before = MOST_SKIPPED - 1;
+        match overflow.map(|loss| self.non_finite(loss)) {
+            Some(found) => diverged(format!("{found}; {before} steps before it were left out")).with_source(found),
+            None => {
+                let (step, epoch) = (self.step + 1, self.running);
+                diverged(format!(
+                    "the gradients are not finite at step {step}, in epoch {epoch}; {before} steps before it were left out"
+                ))
+            }
+        }
     }
 
     fn log_every(&self, train: &DataLoader<T>) -> u64 {
@@ -461,6 +506,17 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
             run: self.config.run.as_ref().map(|run| run.path()),
             history: self.history(),
             figures: &self.epoch,
+            seen: Seen {
+                module: Some(&*self.model),
+                model: Some(&*self.model),
+                batch: self.batch.as_ref().map(|batch| batch as &dyn Any),
+                gradients: self.gradients.as_ref(),
+            },
         }
     }
+}
+
+#[cold]
+fn diverged(message: String) -> Error {
+    Error::invalid(message).with_hint("a smaller learning rate may help, or clipping the norm of the gradients")
 }

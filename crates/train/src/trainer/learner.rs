@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
 use polygrad_core::{Error, ErrorKind, Result};
-use polygrad_nn::Checkpoint;
+use polygrad_nn::{Checkpoint, Module};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::config::{Length, TrainerConfig};
-use super::event::Figures;
+use super::event::{Figures, Seen};
 use super::files::{Files, load, unfit};
 use super::ranks::{Found, SharedRun};
 use super::recover::{FROM_CHECKPOINT, Left, left, notice, recovered};
@@ -77,6 +77,11 @@ pub trait Learner {
     fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<bool> {
         let _ = group;
         Ok(false)
+    }
+
+    /// The model, for callbacks: [`Progress::module`]. Default: none is shown.
+    fn model(&self) -> Option<&dyn Module> {
+        None
     }
 
     /// Writes the model, for use.
@@ -556,6 +561,10 @@ impl<L: Learner + ?Sized> Training<'_, L> {
             run: self.config.run.as_ref().map(|run| run.path()),
             history: self.files.as_ref().map_or(self.history.rows(), Files::rows),
             figures: &self.part,
+            seen: Seen {
+                module: self.learner.model(),
+                ..Seen::default()
+            },
         }
     }
 }

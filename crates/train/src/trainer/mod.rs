@@ -1,5 +1,6 @@
 //! The training loop.
 
+mod accumulated;
 mod config;
 mod event;
 mod files;
@@ -17,8 +18,9 @@ use std::time::{Duration, Instant};
 use polygrad_core::Result;
 use polygrad_data::{DataLoader, LoaderState};
 use polygrad_nn::optim::{Ema, GradScaler, Optimizer};
+use polygrad_nn::watch::locate;
 use polygrad_nn::{Module, StateDict};
-use polygrad_tensor::no_grad;
+use polygrad_tensor::{Gradients, no_grad};
 
 pub use config::TrainerConfig;
 pub use event::{Callback, Control, Event, Progress};
@@ -98,6 +100,12 @@ pub struct Trainer<M: Module, T> {
     committed: LoaderState,
     /// Whether the epoch is over and its evaluation is still to come.
     unfinished: bool,
+    /// A loss of the running step that is not finite, in f16, where that is no error; and how many steps in a row were left out.
+    overflow: Option<f64>,
+    skipped: u64,
+    /// What callbacks see of a step: its last batch, and the gradients by which it was taken.
+    batch: Option<T>,
+    gradients: Option<Gradients>,
 }
 
 /// How training ended.
@@ -165,6 +173,10 @@ impl TrainerConfig {
             ranks: parallel.map(Ranks::new),
             committed: LoaderState::default(),
             unfinished: false,
+            overflow: None,
+            skipped: 0,
+            batch: None,
+            gradients: None,
         })
     }
 }
@@ -224,7 +236,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         let mut batches = data.iter();
         while let Some(batch) = batches.next().transpose()? {
             let position = data.state().position;
-            let step = (self.loss)(&self.model, &batch)?;
+            let step = (self.loss)(&self.model, &batch).map_err(|e| locate(&*self.model, e))?;
             tally.add_loss(step.loss.item()?, data.share((position - before) as usize) as u64);
             tally.add_outputs(&step)?;
             before = position;

@@ -32,8 +32,6 @@ pub(super) struct Ranks {
     sync: Option<Arc<SyncGroup>>,
     /// What is added to the figures once the gradients of all ranks are there.
     pub(super) pending: Vec<Step>,
-    /// Examples of all ranks whose gradients are being added up.
-    examples: u64,
 }
 
 /// What rank 0 finds when training begins.
@@ -132,7 +130,6 @@ impl Ranks {
             run: None,
             sync: None,
             pending: Vec::new(),
-            examples: 0,
         }
     }
 
@@ -151,28 +148,25 @@ impl Ranks {
         self.agreed
     }
 
-    /// Says how the next batch counts: this rank has `own` of `examples`, and the optimizer's step follows or not.
-    pub(super) fn enter(&mut self, own: u64, examples: u64, is_full: bool) {
-        self.examples += examples;
-        let weight = own as f64 / examples.max(1) as f64;
+    /// Says how the next batch, which counts `weight`, is made up: this rank has `own` of `examples`, and the optimizer's step follows or not.
+    pub(super) fn enter(&mut self, own: u64, examples: u64, weight: f64, is_full: bool) {
+        let part = own as f64 / examples.max(1) as f64;
         if let Some(sync) = &self.sync {
-            sync.set_weight(weight);
+            sync.set_weight(part);
         }
-        self.parallel.set_round(weight, is_full, self.wishes);
+        self.parallel.set_round(part * weight, is_full, self.wishes);
     }
 
-    /// The sum of the gradients, the mean loss of `count` batches, and their examples.
-    pub(super) fn landed(&mut self, count: u64) -> Result<(Gradients, f64, u64)> {
+    /// The sums of the gradients and of the losses.
+    pub(super) fn landed(&mut self) -> Result<(Gradients, f64)> {
         let reduced = self.parallel.reduced()?;
         self.agreed |= reduced.stops;
-        let examples = std::mem::take(&mut self.examples);
-        Ok((reduced.gradients, reduced.loss / count as f64, examples))
+        Ok((reduced.gradients, reduced.loss))
     }
 
     /// Goes on with those who are left.
     pub(super) fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<()> {
         self.parallel.rejoin(group)?;
-        self.examples = 0;
         self.pending.clear();
         Ok(())
     }

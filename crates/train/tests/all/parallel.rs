@@ -589,3 +589,28 @@ fn who_wants_to_stop_stops_though_a_rank_is_lost() {
     }
     assert!(gone_back >= 30, "{gone_back}");
 }
+
+/// An epoch is one step here, of batches of 10, 10 and 1 examples, the last of which one rank has alone.
+#[test]
+fn batches_that_ranks_accumulate_are_one_large_batch() {
+    let fitted = |options: TrainerConfig, batch_size: usize| {
+        manual_seed(3);
+        let model = Sequential::new().push(Linear::new(2, 2, &device()).unwrap());
+        let optimizer = AdamConfig::new(0.05).build(model.parameters()).unwrap();
+        let mut trainer = options.build(model, optimizer, loss).unwrap();
+        let data: Vec<([f32; 2], i64)> = (0..21).map(|i| ([i as f32 / 21.0, 1.0], i % 2)).collect();
+        let loader = DataLoaderConfig::new(data)
+            .batch_size(batch_size)
+            .build(&device())
+            .unwrap();
+        trainer.fit(&loader, None).unwrap();
+        (trainer.model().state_dict().unwrap(), trainer.history()[0].loss)
+    };
+    let (whole, loss) = fitted(TrainerConfig::epochs(3), 21);
+    for (state, own) in ranks(2, |group| {
+        fitted(TrainerConfig::epochs(3).accumulate(3).parallel(group), 5)
+    }) {
+        assert_close(&state, &whole, 1e-5);
+        assert!((own - loss).abs() < 1e-6, "{own} {loss}");
+    }
+}

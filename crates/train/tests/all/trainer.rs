@@ -156,26 +156,63 @@ fn recorded_steps_are_the_written_ones() {
 
 #[test]
 fn accumulated_batches_are_one_large_batch() {
-    let small = |size: usize| {
-        let numbers: Vec<([f32; 2], usize)> = (0..64).map(|i| ([i as f32 / 64.0, 1.0], i % 2)).collect();
+    let small = |count: usize, size: usize| {
+        let numbers: Vec<([f32; 2], usize)> = (0..count).map(|i| ([i as f32 / 64.0, 1.0], i % 2)).collect();
         DataLoaderConfig::new(numbers)
             .batch_size(size)
             .build(&device())
             .unwrap()
     };
-    let trained = |size, accumulate| {
+    let trained = |count, size, accumulate, captured| {
         manual_seed(3);
         let model = Sequential::new().push(Linear::new(2, 2, &device()).unwrap());
         let optimizer = SGD::new(model.parameters(), 0.5).unwrap();
         let config = TrainerConfig::steps(7).accumulate(accumulate);
-        let mut trainer = config.build(model, optimizer, loss).unwrap();
-        let summary = trainer.fit(&small(size), None).unwrap();
+        let trainer = match captured {
+            true => config.build_captured(model, optimizer, loss),
+            false => config.build(model, optimizer, loss),
+        };
+        let mut trainer = trainer.unwrap();
+        let summary = trainer.fit(&small(count, size), None).unwrap();
         assert_eq!(summary.steps, 7);
         weights(&trainer).concat()
     };
-    for (a, b) in trained(16, 1).into_iter().zip(trained(4, 4)) {
-        assert!((a - b).abs() < 1e-6, "{a} {b}");
+    // In the second case the last batch of an epoch has 3 examples, in the third 4 of 20, and there only one large one is the same.
+    for (count, large, small, accumulate) in [(64, 16, 4, 4), (15, 15, 4, 4), (20, 20, 16, 2), (21, 21, 10, 4)] {
+        for captured in [false, true] {
+            let wanted = trained(count, large, 1, false);
+            for (a, b) in wanted.into_iter().zip(trained(count, small, accumulate, captured)) {
+                assert!((a - b).abs() < 1e-6, "{count} by {small}: {a} {b}");
+            }
+        }
     }
+}
+
+#[test]
+fn callbacks_see_the_model_the_gradients_and_the_batch() {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let look = {
+        let seen = Rc::clone(&seen);
+        move |event: Event<'_>, progress: &Progress<'_>| -> Result<Control> {
+            let model = progress.model::<Sequential>().unwrap();
+            assert!(progress.model::<Linear>().is_none());
+            assert_eq!(progress.module().unwrap().num_parameters(), model.num_parameters());
+            let is_step = matches!(event, Event::Step);
+            assert_eq!(progress.batch::<Batch>().is_some(), is_step);
+            assert_eq!(progress.gradients().is_some(), is_step);
+            if let (Some((x, _)), Some(gradients)) = (progress.batch::<Batch>(), progress.gradients()) {
+                let norm = gradients.by_name("3.weight").unwrap().square()?.sum_all()?.item()?;
+                seen.borrow_mut().push((x.dims()[0], norm));
+            }
+            Ok(Control::Continue)
+        }
+    };
+    // 40 examples are batches of 16, 16 and 8.
+    let mut trainer = trainer(TrainerConfig::epochs(2).clip_grad_norm(1.0).callback(look));
+    trainer.fit(&loader(40, 0), Some(&loader(16, 0))).unwrap();
+    let seen = seen.borrow();
+    assert_eq!(seen.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [16, 16, 8, 16, 16, 8]);
+    assert!(seen.iter().all(|(_, norm)| (1e-9..=1.0).contains(norm)), "{seen:?}");
 }
 
 #[test]
