@@ -110,7 +110,11 @@ impl<B: Backend> Collate<B> for Image {
     type Batch = Tensor<B>;
 
     fn collate(examples: Vec<Self>, device: &Device<B>) -> Result<Tensor<B>> {
-        HostTensor::collate(examples.iter().map(Image::to_host).collect::<Result<_>>()?, device)
+        let host = |image: &Image| match image.is_mask() {
+            true => image.to_labels(),
+            false => image.to_host(),
+        };
+        HostTensor::collate(examples.iter().map(host).collect::<Result<_>>()?, device)
     }
 }
 

@@ -7,7 +7,7 @@ use polygrad_core::{Error, ErrorKind, HostTensor, Result, Rng, Shape, open_file,
 use crate::resize::resize;
 
 /// Larger images are refused before memory is taken for them.
-const MAX_BYTES: usize = 128 << 20;
+pub(crate) const MAX_BYTES: usize = 128 << 20;
 
 /// An image of 8 bits for each channel of each pixel, as files have them: rows from the top, pixels from the left, a pixel's channels side by
 /// side. Its methods are PyTorch's transforms and give what torchvision gives for such images; those that decide by chance take a generator:
@@ -26,10 +26,12 @@ const MAX_BYTES: usize = 128 << 20;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    channels: usize,
-    height: usize,
-    width: usize,
-    pixels: Vec<u8>,
+    pub(crate) channels: usize,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    pub(crate) pixels: Vec<u8>,
+    /// Of a mask, what stands beyond it.
+    pub(crate) outside: Option<u8>,
 }
 
 impl Image {
@@ -50,6 +52,7 @@ impl Image {
             height,
             width,
             pixels,
+            outside: None,
         })
     }
 
@@ -60,13 +63,7 @@ impl Image {
     /// A file that cannot be read, is neither, is damaged, or is larger than 128 MiB when decoded.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let (mut file, length) = open_file(path)?;
-        let mut bytes = Vec::new();
-        if length > MAX_BYTES as u64 {
-            return Err(bad(path, "is larger than 128 MiB"));
-        }
-        std::io::Read::read_to_end(&mut file, &mut bytes).map_err(|e| Error::io("read", path, e))?;
-        Self::decode(&bytes).map_err(|what| bad(path, &what).with_hint("replace the file, or take it away"))
+        Self::decode(&read(path)?).map_err(|what| bad(path, &what).with_hint("replace the file, or take it away"))
     }
 
     /// As [`Image::open`], from a file's bytes; says in words what is wrong with them.
@@ -127,12 +124,13 @@ impl Image {
         &self.pixels
     }
 
-    fn with(&self, height: usize, width: usize, pixels: Vec<u8>) -> Self {
+    pub(crate) fn with(&self, height: usize, width: usize, pixels: Vec<u8>) -> Self {
         Self {
             channels: self.channels,
             height,
             width,
             pixels,
+            outside: self.outside,
         }
     }
 
@@ -196,7 +194,7 @@ impl Image {
         self.crop(begin(self.height, height), begin(self.width, width), height, width)
     }
 
-    /// The image with so many black pixels on each side.
+    /// The image with so many black pixels on each side; of a [mask](Image::into_mask), pixels of what is outside.
     ///
     /// # Errors
     /// When it would be larger than 128 MiB.
@@ -208,7 +206,7 @@ impl Image {
             return Err(Error::invalid(format!("{padding} pixels on each side are too many")).with_op("pad"));
         };
         let (row, side) = (self.width * self.channels, padding * self.channels);
-        let mut pixels = vec![0; bytes];
+        let mut pixels = vec![self.outside.unwrap_or(0); bytes];
         let inner = pixels.chunks_exact_mut(row + 2 * side).skip(padding);
         for (to, from) in inner.zip(self.pixels.chunks_exact(row)) {
             to[side..side + row].copy_from_slice(from);
@@ -272,17 +270,26 @@ impl Image {
         if rng.chance(p) { self.horizontal_flip() } else { self }
     }
 
-    /// The image in another size: bilinear interpolation, over as many pixels as one of the new ones covers, as Pillow does it bit by bit.
+    /// The image in another size: bilinear interpolation, over as many pixels as one of the new ones covers, as Pillow does it bit by bit. A
+    /// [mask](Image::into_mask) is resized by [`Image::resize_nearest`].
     ///
     /// # Errors
     /// A size of nothing, or of more than 128 MiB.
     pub fn resize(&self, height: usize, width: usize) -> Result<Self> {
-        let size = height.checked_mul(width).and_then(|n| n.checked_mul(self.channels));
-        if size.is_none_or(|size| !(1..=MAX_BYTES).contains(&size)) {
-            return Err(Error::invalid(format!("{height} × {width} pixels are none, or too many")).with_op("resize"));
+        if self.is_mask() {
+            return self.resize_nearest(height, width);
         }
+        self.check_size(height, width)?;
         let pixels = resize(&self.pixels, self.channels, (self.height, self.width), (height, width));
         Ok(self.with(height, width, pixels))
+    }
+
+    pub(crate) fn check_size(&self, height: usize, width: usize) -> Result<()> {
+        let size = height.checked_mul(width).and_then(|n| n.checked_mul(self.channels));
+        match size {
+            Some(1..=MAX_BYTES) => Ok(()),
+            _ => Err(Error::invalid(format!("{height} × {width} pixels are none, or too many")).with_op("resize")),
+        }
     }
 
     /// `[channels, height, width]`, f32 from 0 to 1.
@@ -351,6 +358,17 @@ impl Normalize {
         }
         HostTensor::new(Shape::from([image.channels, image.height, image.width]), values)
     }
+}
+
+/// A file's bytes, unless they are too many.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    let (mut file, length) = open_file(path)?;
+    let mut bytes = Vec::new();
+    if length > MAX_BYTES as u64 {
+        return Err(bad(path, "is larger than 128 MiB"));
+    }
+    std::io::Read::read_to_end(&mut file, &mut bytes).map_err(|e| Error::io("read", path, e))?;
+    Ok(bytes)
 }
 
 pub(crate) fn bad(path: &Path, what: &str) -> Error {

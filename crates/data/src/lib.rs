@@ -22,14 +22,17 @@
 //! ```
 
 mod collate;
+mod colour;
 mod csv;
 mod dataset;
 mod folder;
+mod geometry;
 mod idx;
 mod image;
 mod input;
 mod json_lines;
 mod loader;
+mod mask;
 #[cfg(feature = "tar")]
 mod members;
 mod order;
@@ -41,9 +44,11 @@ mod stream;
 mod web_dataset;
 
 pub use collate::{Collate, pad_sequence};
+pub use colour::ColorJitter;
 pub use csv::{Column, Table, TableEncoder};
 pub use dataset::{Dataset, Mapped, Subset, Zipped, random_split};
 pub use folder::ImageFolder;
+pub use geometry::Affine;
 pub use idx::Idx;
 pub use image::{Image, Normalize};
 pub use json_lines::JsonLines;
