@@ -13,6 +13,8 @@ pub(crate) struct TypeAttributes {
     pub(crate) krate: Option<Path>,
     /// `forward`, with the place where it stands.
     pub(crate) forward: Option<Span>,
+    /// `unused = "name"`, each.
+    pub(crate) unused: Vec<LitStr>,
 }
 
 /// On a field.
@@ -38,8 +40,12 @@ impl TypeAttributes {
                 } else if meta.path.is_ident("forward") {
                     out.forward = Some(meta.path.span());
                     Ok(())
+                } else if meta.path.is_ident("unused") {
+                    out.unused.push(meta.value()?.parse()?);
+                    Ok(())
                 } else {
-                    Err(meta.error("a module takes `forward`, `backend = Type` and `crate = path`"))
+                    Err(meta
+                        .error("a module takes `forward`, `unused = \"name\"`, `backend = Type` and `crate = path`"))
                 }
             })?;
         }

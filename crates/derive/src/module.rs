@@ -28,6 +28,8 @@ pub(crate) fn derive(input: &DeriveInput, krate: Path) -> Result<TokenStream> {
         }
     };
 
+    let unused = attributes.unused.iter();
+    let unused = quote! { #(#krate::Visitor::unused(visitor, #unused);)* };
     let mut generics = input.generics.clone();
     let where_clause = generics.make_where_clause();
     for ty in visited {
@@ -75,6 +77,7 @@ pub(crate) fn derive(input: &DeriveInput, krate: Path) -> Result<TokenStream> {
             fn visit(&self, visitor: &mut #krate::Visitor<'_, #backend>) {
                 let _ = &visitor;
                 #body
+                #unused
             }
         }
         #[automatically_derived]

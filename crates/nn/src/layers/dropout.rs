@@ -7,7 +7,7 @@ use crate::{Forward, Mode, Module, Visit, Visitor, watch};
 /// In training sets each element to 0 with probability `p` and divides the others by `1 − p`; in evaluation does nothing.
 ///
 /// Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Dropout {
     p: f64,
     mode: Mode,

@@ -22,6 +22,7 @@ mod prelu;
 mod recurrent;
 mod reshape;
 mod rms_norm;
+mod slot;
 mod stateless;
 mod sync_batch_norm;
 mod transformer;
@@ -72,6 +73,7 @@ pub use recurrent::{
 };
 pub use reshape::{Flatten, Identity};
 pub use rms_norm::{RMSNorm, RMSNormConfig};
+pub use slot::Slot;
 pub use sync_batch_norm::{SyncGroup, SyncSlot, sync_batch_norm};
 pub use transformer::{
     DecoderCache, Transformer, TransformerActivation, TransformerConfig, TransformerDecoder, TransformerDecoderLayer,

@@ -4,10 +4,12 @@ mod bce;
 mod common;
 mod cross_entropy;
 mod ctc;
+mod focal;
 mod kl_div;
 mod likelihood;
 mod margin;
 mod nll;
+mod overlap;
 mod regression;
 
 use polygrad_tensor::{Backend, Result, Tensor};
@@ -15,6 +17,7 @@ use polygrad_tensor::{Backend, Result, Tensor};
 pub use bce::{BCELoss, BCEWithLogitsLoss, bce_with_logits, binary_cross_entropy};
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
 pub use ctc::{CTCLoss, ctc_loss};
+pub use focal::{SigmoidFocalLoss, sigmoid_focal_loss};
 pub use kl_div::{KLDivLoss, kl_div};
 pub use likelihood::{GaussianNLLLoss, PoissonNLLLoss, gaussian_nll_loss, poisson_nll_loss};
 pub use margin::{
@@ -24,6 +27,7 @@ pub use margin::{
     triplet_margin_loss,
 };
 pub use nll::{NLLLoss, nll_loss};
+pub use overlap::{DiceLoss, JaccardLoss, TverskyLoss, dice_loss, jaccard_loss, tversky_loss};
 pub use regression::{HuberLoss, L1Loss, MSELoss, SmoothL1Loss, huber_loss, l1_loss, mse_loss, smooth_l1_loss};
 
 /// What a loss makes of the losses of all elements.

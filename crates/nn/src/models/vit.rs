@@ -1,4 +1,4 @@
-//! Vision transformers.
+//! Vision transformers: their parts, which a model of one's own can be made of.
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::config::{ModelConfig, check_heads};
 use crate::{
     Conv2d, Conv2dConfig, Dropout, GELU, Init, LayerNorm, LayerNormConfig, Linear, LinearConfig, Masks, Module,
-    MultiheadAttention, MultiheadAttentionConfig, Param, Sequential, Visit, Visitor, watch,
+    MultiheadAttention, MultiheadAttentionConfig, Param, Sequential, Slot, Visit, Visitor, watch,
 };
 
 const NAME: &str = "VisionTransformer";
@@ -30,10 +30,14 @@ const NAME: &str = "VisionTransformer";
 #[derive(Debug, Module)]
 #[module(forward)]
 pub struct VisionTransformer<B: Backend = AnyBackend> {
-    class_token: Param<B>,
-    conv_proj: Conv2d<B>,
-    encoder: Encoder<B>,
-    heads: Heads<B>,
+    /// What stands for the whole image, before its patches: `[1, 1, hidden_dim]`.
+    pub class_token: Param<B>,
+    /// From patches to vectors.
+    pub conv_proj: Slot<Conv2d<B>, B>,
+    /// The layers.
+    pub encoder: Encoder<B>,
+    /// To the logits.
+    pub heads: Heads<B>,
     #[module(skip)]
     config: VitConfig,
 }
@@ -86,17 +90,22 @@ impl Default for VitConfig {
 
 impl ModelConfig for VitConfig {}
 
+/// The layers of a vision transformer.
 #[derive(Debug, Module)]
-struct Encoder<B: Backend> {
-    pos_embedding: Param<B>,
-    dropout: Dropout,
-    layers: Layers<B>,
-    ln: LayerNorm<B>,
+pub struct Encoder<B: Backend = AnyBackend> {
+    /// Of the class token and the patches: `[1, 1 + patches, hidden_dim]`.
+    pub pos_embedding: Param<B>,
+    /// Before the first layer.
+    pub dropout: Dropout,
+    /// The layers.
+    pub layers: Layers<B>,
+    /// Behind the last one.
+    pub ln: Slot<LayerNorm<B>, B>,
 }
 
-/// Layers whose names have their number in them.
+/// Layers whose names have their number in them: `encoder_layer_0`.
 #[derive(Debug)]
-struct Layers<B: Backend>(Vec<Layer<B>>);
+pub struct Layers<B: Backend = AnyBackend>(pub Vec<Layer<B>>);
 
 impl<B: Backend> Visit<B> for Layers<B> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
@@ -106,25 +115,34 @@ impl<B: Backend> Visit<B> for Layers<B> {
     }
 }
 
+/// A layer of a vision transformer.
 #[derive(Debug, Module)]
-struct Layer<B: Backend> {
-    ln_1: LayerNorm<B>,
-    self_attention: MultiheadAttention<B>,
-    dropout: Dropout,
-    ln_2: LayerNorm<B>,
-    mlp: Sequential<B>,
+pub struct Layer<B: Backend = AnyBackend> {
+    /// Before attention.
+    pub ln_1: Slot<LayerNorm<B>, B>,
+    /// Between patches.
+    pub self_attention: MultiheadAttention<B>,
+    /// Behind attention.
+    pub dropout: Dropout,
+    /// Before the linear layers.
+    pub ln_2: Slot<LayerNorm<B>, B>,
+    /// Of each patch by itself.
+    pub mlp: Slot<Sequential<B>, B>,
 }
 
+/// The classifier.
 #[derive(Debug, Module)]
-struct Heads<B: Backend> {
-    head: Linear<B>,
+pub struct Heads<B: Backend = AnyBackend> {
+    /// From the class token's vector to the logits.
+    pub head: Slot<Linear<B>, B>,
 }
 
 impl VitConfig {
-    fn norm<B: Backend>(&self, device: &Device<B>) -> Result<LayerNorm<B>> {
+    fn norm<B: Backend>(&self, device: &Device<B>) -> Result<Slot<LayerNorm<B>, B>> {
         LayerNormConfig::new([self.hidden_dim])
             .eps(self.layer_norm_eps)
             .build(device)
+            .map(Slot::new)
     }
 
     fn layer<B: Backend>(&self, device: &Device<B>) -> Result<Layer<B>> {
@@ -147,7 +165,8 @@ impl VitConfig {
                 .push(GELU::Exact)
                 .push(Dropout::new(self.dropout)?)
                 .push(linear(self.mlp_dim, self.hidden_dim)?)
-                .push(Dropout::new(self.dropout)?),
+                .push(Dropout::new(self.dropout)?)
+                .into(),
         })
     }
 }
@@ -188,7 +207,8 @@ impl<B: Backend> VisionTransformer<B> {
                 .stride(patch)
                 .init(patches)
                 .bias_init(Init::ZEROS)
-                .build(device)?,
+                .build(device)?
+                .into(),
             encoder: Encoder {
                 pos_embedding: positions.param([1, places, width], device)?,
                 dropout: Dropout::new(config.dropout)?,
@@ -199,7 +219,8 @@ impl<B: Backend> VisionTransformer<B> {
                 head: LinearConfig::new(width, config.num_classes)
                     .init(Init::ZEROS)
                     .bias_init(Init::ZEROS)
-                    .build(device)?,
+                    .build(device)?
+                    .into(),
             },
             config: config.clone(),
         })
@@ -216,36 +237,62 @@ impl<B: Backend> VisionTransformer<B> {
     /// When the images have another shape.
     pub fn forward(&self, images: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, images, || {
-            let VitConfig {
-                image_size,
-                in_channels,
-                hidden_dim,
-                ..
-            } = self.config;
-            match images.dims()[..] {
-                [_, c, h, w] if [c, h, w] == [in_channels, image_size, image_size] => {}
-                _ => {
-                    return Err(
-                        Error::shape(format!("takes images [N, {in_channels}, {image_size}, {image_size}]"))
-                            .with_op(NAME)
-                            .with_operands([(images.shape(), images.dtype())]),
-                    );
-                }
-            }
-            let patches = self.conv_proj.forward(images)?.flatten(2, 3)?.transpose(1, 2)?;
-            let class = self.class_token.tensor().expand([images.shape()[0], 1, hidden_dim])?;
-            let x = self.encoder.forward(&Tensor::cat(&[&class, &patches], 1)?)?;
+            let x = self.features(images)?;
             self.heads.head.forward(&x.select(1, 0)?)
         })
+    }
+
+    /// The vectors `[N, 1 + patches, hidden_dim]` of the class token and of the patches, row by row, after the last layer and its norm.
+    ///
+    /// # Errors
+    /// As [`VisionTransformer::forward`].
+    pub fn features(&self, images: &Tensor<B>) -> Result<Tensor<B>> {
+        self.encoder.forward(&self.embed(images)?, |_| {})
+    }
+
+    /// The vectors after the embeddings and after each layer, without the last norm: what Hugging Face's `ViTModel` calls `hidden_states`.
+    ///
+    /// # Errors
+    /// As [`VisionTransformer::forward`].
+    pub fn hidden_states(&self, images: &Tensor<B>) -> Result<Vec<Tensor<B>>> {
+        let mut states = Vec::with_capacity(self.encoder.layers.0.len() + 1);
+        self.encoder.forward(&self.embed(images)?, |x| states.push(x.clone()))?;
+        Ok(states)
+    }
+
+    /// The class token and the patches.
+    fn embed(&self, images: &Tensor<B>) -> Result<Tensor<B>> {
+        let VitConfig {
+            image_size,
+            in_channels,
+            hidden_dim,
+            ..
+        } = self.config;
+        match images.dims()[..] {
+            [_, c, h, w] if [c, h, w] == [in_channels, image_size, image_size] => {}
+            _ => {
+                return Err(
+                    Error::shape(format!("takes images [N, {in_channels}, {image_size}, {image_size}]"))
+                        .with_op(NAME)
+                        .with_operands([(images.shape(), images.dtype())]),
+                );
+            }
+        }
+        let patches = self.conv_proj.forward(images)?.flatten(2, 3)?.transpose(1, 2)?;
+        let class = self.class_token.tensor().expand([images.shape()[0], 1, hidden_dim])?;
+        Tensor::cat(&[&class, &patches], 1)
     }
 }
 
 impl<B: Backend> Encoder<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    /// `each` sees the embeddings, and what each layer gives.
+    fn forward(&self, x: &Tensor<B>, mut each: impl FnMut(&Tensor<B>)) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
             let mut x = self.dropout.forward(&x.add(self.pos_embedding.tensor())?)?;
+            each(&x);
             for layer in &self.layers.0 {
                 x = layer.forward(&x)?;
+                each(&x);
             }
             self.ln.forward(&x)
         })

@@ -32,7 +32,7 @@ impl<B: Backend> Target<B> {
         Visitor::walk(module, |name, item| match item {
             Item::Param(param) => targets.push((name.to_owned(), Self::Param(param.clone()))),
             Item::Buffer(buffer) => targets.push((name.to_owned(), Self::Buffer(buffer.clone()))),
-            Item::Mode(_) | Item::Sync(_) | Item::Module(_) => {}
+            Item::Mode(_) | Item::Sync(_) | Item::Module(_) | Item::Unused => {}
         });
         targets
     }
@@ -114,7 +114,10 @@ pub(super) fn to_device<B: Backend>(module: &dyn Visit<B>, device: &Device<B>) -
 
 pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict: bool) -> Result<LoadReport> {
     let targets = Target::all(module);
-    let known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
+    let state = &*with_present_names(state, &targets);
+    let mut known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
+    let unused = unused(module);
+    known.extend(unused.iter().map(String::as_str));
     // Under which name the state dict has a shared parameter first.
     let mut sources: HashMap<usize, &str> = HashMap::new();
     for (name, target) in targets.iter().filter(|(name, _)| state.contains(name)) {
@@ -162,6 +165,37 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
         target.set(&value)?;
     }
     Ok(report)
+}
+
+/// The first files of BERT call the weight and the bias of a `LayerNorm` gamma and beta; transformers reads them, too.
+fn with_present_names<'a, B: Backend>(state: &'a StateDict, targets: &[(String, Target<B>)]) -> Cow<'a, StateDict> {
+    let present = |name: &str| {
+        let (layer, old) = name.rsplit_once('.').filter(|(layer, _)| layer.ends_with("LayerNorm"))?;
+        match old {
+            "gamma" => Some(format!("{layer}.weight")),
+            "beta" => Some(format!("{layer}.bias")),
+            _ => None,
+        }
+        .filter(|present| targets.iter().any(|(name, _)| name == present))
+    };
+    if !state.keys().any(|name| present(name).is_some()) {
+        return Cow::Borrowed(state);
+    }
+    let renamed = |(name, value): (&str, &HostTensor)| {
+        (present(name).unwrap_or_else(|| name.to_owned()), value.clone())
+    };
+    Cow::Owned(state.iter().map(renamed).collect())
+}
+
+/// Names that files of others have and nobody needs.
+fn unused<B: Backend>(module: &dyn Visit<B>) -> Vec<String> {
+    let mut names = Vec::new();
+    Visitor::walk(module, |name, item| {
+        if let Item::Unused = item {
+            names.push(name.to_owned());
+        }
+    });
+    names
 }
 
 fn same_bits(a: &HostTensor, b: &HostTensor) -> bool {

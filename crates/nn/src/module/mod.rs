@@ -1,5 +1,6 @@
 //! Models: values with parameters, buffers and a mode, that can be visited by name.
 
+mod average;
 mod buffer;
 pub mod derive;
 mod evaluation;
@@ -37,6 +38,7 @@ pub use visit::{Item, ModuleId, Visit, Visitor};
 ///
 /// - `#[module(skip)]` on a field: it holds nothing to visit. Needed for types that do not implement [`Visit`].
 /// - `#[module(rename = "name")]` on a field: another name than the field's.
+/// - `#[module(unused = "name")]` on the type: a tensor that files of others have here and nobody needs, which loading passes over.
 /// - `#[module(forward)]` on the type: writes [`Forward`], too, by the type's own method `forward` from one tensor to one tensor.
 /// - `#[module(backend = Type)]` on the type: the backend, where no parameter says it.
 /// - `#[module(crate = path)]` on the type: where this crate is found, where it is neither `polygrad_nn` nor `polygrad::nn`.
@@ -127,7 +129,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
 
     /// Sets parameters and buffers to the values of a state dict: all, or none when there is an error. Values take the dtype that the
     /// module has. Where `strict` is false, names that only one side has are left alone and reported. Of the names of a shared parameter
-    /// one is enough, as files that store it once have it.
+    /// one is enough, as files that store it once have it. Buffers that the module's counterpart in PyTorch writes and nobody needs, such as
+    /// BERT's `position_ids`, are passed over; `LayerNorm.gamma` and `LayerNorm.beta`, in BERT's first files, are weight and bias.
     ///
     /// Each parameter changes as a whole, but one after the other: a forward pass on another thread may meanwhile see some that are new
     /// and some that are old. A model in service is replaced as a whole by [`Served`].

@@ -24,6 +24,13 @@ impl Mode {
     }
 }
 
+/// A switch of its own, which stands as this one does.
+impl Clone for Mode {
+    fn clone(&self) -> Self {
+        Self(AtomicBool::new(self.is_training()))
+    }
+}
+
 impl Default for Mode {
     fn default() -> Self {
         Self(AtomicBool::new(true))

@@ -87,7 +87,7 @@ pub(super) fn summarize<B: Backend, R>(
             let buffer = buffer.tensor();
             summary.bytes += buffer.numel() * buffer.dtype().size();
         }
-        Item::Mode(_) | Item::Sync(_) => {}
+        Item::Mode(_) | Item::Sync(_) | Item::Unused => {}
     });
     for row in &mut summary.rows {
         let mut seen = HashSet::new();
@@ -144,8 +144,17 @@ pub(super) fn summarize<B: Backend, R>(
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = vec![["module", "output", "parameters", "FLOPs"].map(str::to_owned)];
+        let mut around: Vec<&str> = Vec::new();
         for row in &self.rows {
-            let name = row.path.rsplit('.').next().unwrap_or_default();
+            // From the module around it on: an element of a list has the list's name and its place.
+            around.truncate(row.depth);
+            let outer = around.last().copied().unwrap_or_default();
+            let name = row
+                .path
+                .strip_prefix(outer)
+                .unwrap_or(&row.path)
+                .trim_start_matches('.');
+            around.push(&row.path);
             let colon = if name.is_empty() { "" } else { ": " };
             let calls = if row.calls > 1 {
                 format!(" ×{}", row.calls)

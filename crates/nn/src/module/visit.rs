@@ -32,6 +32,8 @@ pub enum Item<'a, B: Backend> {
     Sync(&'a SyncSlot),
     /// A module, before all that it holds.
     Module(ModuleId),
+    /// The name of a tensor that others' files have here and nobody needs.
+    Unused,
 }
 
 /// Which module a visitor meets: its type, and its address for as long as it is borrowed.
@@ -118,6 +120,17 @@ impl<B: Backend> Visitor<'_, B> {
     /// Says that here is a module: what a [`Visit::visit`] written by hand begins with.
     pub fn module<T: ?Sized>(&mut self, module: &T) {
         self.item(Item::Module(ModuleId::of(module)));
+    }
+
+    /// Says that others' files have a tensor of this name here, which nobody needs: [`Module::load`](crate::Module::load) passes over it.
+    pub fn unused(&mut self, name: &str) {
+        let len = self.path.len();
+        if len > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        self.item(Item::Unused);
+        self.path.truncate(len);
     }
 
     /// Shows one item under the name of the place.

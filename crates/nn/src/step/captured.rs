@@ -166,7 +166,7 @@ fn variant(model: &impl Module, params: &[Param]) -> u64 {
     Visitor::walk(model, |_, item| match item {
         Item::Mode(mode) => mode.is_training().hash(&mut hasher),
         Item::Sync(slot) => slot.get().map(|group| Arc::as_ptr(&group).addr()).hash(&mut hasher),
-        Item::Param(_) | Item::Buffer(_) | Item::Module(_) => {}
+        Item::Param(_) | Item::Buffer(_) | Item::Module(_) | Item::Unused => {}
     });
     for param in params {
         param.is_trainable().hash(&mut hasher);

@@ -16,6 +16,7 @@ on_backends!(
     snapshots_stay,
     optimizers_say_what_does_not_fit,
     options_are_checked,
+    averages_are_means_and_say_what_differs,
 );
 
 fn mlp<B: Backend>(device: &Device<B>) -> Sequential<B> {
@@ -340,5 +341,85 @@ fn options_are_checked<B: Backend>(device: &Device<B>) {
     for (i, fault) in faults.into_iter().enumerate() {
         let text = fault.unwrap_or_else(|| panic!("case {i} is no error")).to_string();
         assert!(text.len() > 20, "{text}");
+    }
+}
+
+fn averages_are_means_and_say_what_differs<B: Backend>(device: &Device<B>) {
+    let state = |scale: f64, count: i64| {
+        let mut state = StateDict::new();
+        let numbers = |n: usize| (0..n).map(|i| scale * (i as f64 + 0.5)).collect::<Vec<_>>();
+        let floats = |n: usize, dtype| HostTensor::new([n].into(), numbers(n)).unwrap().cast(dtype);
+        state.insert("weight", floats(3, DType::F32));
+        state.insert("half", floats(2, DType::BF16));
+        state.insert("num_batches_tracked", HostTensor::scalar(count));
+        state
+    };
+    let of = |state: &StateDict, name: &str| state.get(name).unwrap().to_f64_vec();
+    let (a, b, c) = (state(1.0, 5), state(2.0, 6), state(6.0, 7));
+    let mean = StateDict::average([&a, &b, &c]).unwrap();
+    assert_eq!(
+        mean.keys().collect::<Vec<_>>(),
+        ["weight", "half", "num_batches_tracked"]
+    );
+    assert_eq!(
+        (mean.get("weight").unwrap().dtype(), mean.get("half").unwrap().dtype()),
+        (DType::F32, DType::BF16)
+    );
+    assert_eq!(of(&mean, "weight"), of(&state(3.0, 0), "weight"));
+    assert_eq!(of(&mean, "num_batches_tracked"), [7.0]);
+    // Only ratios count, and what has no weight does not.
+    let mut broken = c.clone();
+    broken.insert("weight", HostTensor::new([3].into(), vec![f32::NAN; 3]).unwrap());
+    let weighted = StateDict::weighted_average([(&a, 30.0), (&b, 10.0), (&broken, 0.0)]).unwrap();
+    assert_eq!(of(&weighted, "weight"), of(&state(1.25, 0), "weight"));
+    // One that is averaged with itself stays as it is, bit by bit.
+    let same = StateDict::average([&a, &a, &a]).unwrap();
+    for (name, value) in a.iter() {
+        assert_eq!(of(&same, name), value.to_f64_vec());
+    }
+
+    let none: [&StateDict; 0] = [];
+    let mut other = state(1.0, 1);
+    other.insert("weight", HostTensor::new([1, 3].into(), vec![0f32; 3]).unwrap());
+    other.insert("half", HostTensor::new([2].into(), vec![0f32; 2]).unwrap());
+    other.insert("bias", HostTensor::scalar(0f32));
+    let mut less = StateDict::new();
+    less.insert("weight", a.get("weight").unwrap().clone());
+    for (error, parts) in [
+        (StateDict::average(none).unwrap_err(), &["there are no state dicts"][..]),
+        (
+            StateDict::average([&a, &b, &other]).unwrap_err(),
+            &[
+                "state dict 3 of 3",
+                "unexpected: bias",
+                "weight (f32[3] in the first, f32[1, 3] here)",
+                "half (bf16[2]",
+            ],
+        ),
+        (
+            StateDict::average([&a, &less]).unwrap_err(),
+            &["state dict 2 of 2", "missing: half, num_batches_tracked"],
+        ),
+        (
+            StateDict::weighted_average([(&a, 0.0), (&b, 0.0)]).unwrap_err(),
+            &["[0.0, 0.0]"],
+        ),
+        (
+            StateDict::weighted_average([(&a, 2.0), (&b, -1.0)]).unwrap_err(),
+            &["-1.0"],
+        ),
+        (StateDict::weighted_average([(&a, f64::NAN)]).unwrap_err(), &["NaN"]),
+    ] {
+        for part in parts {
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    }
+    // Of models.
+    let (one, two) = (mlp(device), mlp(device));
+    let mean = StateDict::average([&one.state_dict().unwrap(), &two.state_dict().unwrap()]).unwrap();
+    let (first, second) = (values(&one), values(&two));
+    one.load_state_dict(&mean, true).unwrap();
+    for ((a, b), mean) in first.concat().iter().zip(second.concat()).zip(values(&one).concat()) {
+        assert!(((a + b) / 2.0 - mean).abs() < 1e-7);
     }
 }

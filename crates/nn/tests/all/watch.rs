@@ -293,3 +293,62 @@ fn a_summary_leaves_the_model_as_it_was() -> Result<()> {
     assert!(failed.unwrap_err().to_string().contains("no forward"));
     Ok(())
 }
+
+/// A part of a model that stands in containers of all kinds.
+#[derive(Module)]
+#[module(backend = Reference)]
+struct Stage {
+    layers: Vec<Linear<B>>,
+}
+
+#[derive(Module)]
+#[module(backend = Reference)]
+struct Tower {
+    blocks: Vec<Stage>,
+    grid: Vec<Vec<Linear<B>>>,
+    pair: (Linear<B>, Sequential<B>),
+    maybe: Option<Linear<B>>,
+    named: std::collections::BTreeMap<&'static str, Linear<B>>,
+    boxed: [Box<Linear<B>>; 1],
+}
+
+#[test]
+fn a_summary_keeps_the_names_of_lists_tuples_and_maps() -> Result<()> {
+    let linear = || Linear::new(2, 2, &device());
+    let stage = || -> Result<_> {
+        Ok(Stage {
+            layers: vec![linear()?, linear()?],
+        })
+    };
+    let tower = Tower {
+        blocks: vec![stage()?, stage()?],
+        grid: vec![vec![linear()?], vec![linear()?]],
+        pair: (linear()?, Sequential::new().push(linear()?).push(ReLU)),
+        maybe: Some(linear()?),
+        named: [("left", linear()?)].into_iter().collect(),
+        boxed: [Box::new(linear()?)],
+    };
+    let x = Tensor::ones([1, 2], &device())?;
+    let text = tower.summary(|| tower.blocks[1].layers[0].forward(&x))?.to_string();
+    for line in [
+        "Tower",
+        "blocks.0: Stage",
+        "layers.0: Linear",
+        "blocks.1: Stage",
+        "layers.1: Linear",
+        "grid.0.0: Linear",
+        "grid.1.0: Linear",
+        "pair.0: Linear",
+        "pair.1: Sequential",
+        "1: ReLU",
+        "maybe: Linear",
+        "named.left: Linear",
+        "boxed.0: Linear",
+    ] {
+        assert!(
+            text.lines().any(|shown| shown.trim_start().starts_with(line)),
+            "{line} is not in\n{text}"
+        );
+    }
+    Ok(())
+}

@@ -11,7 +11,7 @@ use polygrad_nn::{
     AdaptiveAvgPool3d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AvgPool3d, BatchNorm1d, BatchNorm2d, BatchNorm3d, Conv1d,
     Conv2d, Conv2dConfig, Conv3dConfig, ConvTranspose2dConfig, ConvTranspose3dConfig, ELU, Embedding, GELU, GRUConfig,
     GroupNorm, InstanceNorm3d, LSTMConfig, LeakyReLU, Linear, Masks, MaxPool2d, MaxPool3d, Module,
-    MultiheadAttentionConfig, RMSNorm, RNNConfig, ReLU, Sequential, SiLU, Softplus, StateDict, Upsample,
+    MultiheadAttentionConfig, RMSNorm, RNNConfig, ReLU, Sequential, SiLU, Slot, Softplus, StateDict, Upsample,
 };
 use polygrad_onnx::{Export, Input};
 use polygrad_rl::{
@@ -323,6 +323,14 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         max_position_embeddings: 512,
         ..LlamaConfig::default()
     };
+    let mut wrapped_bert = Bert::new(&bert, device)?;
+    for layer in &mut wrapped_bert.encoder.layer {
+        Lora::wrap(&mut layer.attention.heads.query, device)?;
+    }
+    let mut wrapped_llama = Llama::new(&llama, device)?;
+    for layer in &mut wrapped_llama.model.layers {
+        Lora::wrap(&mut layer.self_attn.q_proj, device)?;
+    }
     let llama = Llama::new(&llama, device)?;
     let bert = BertClassifier::new(&bert, device)?;
     let cached = Gpt2::new(&gpt2, device)?;
@@ -356,6 +364,12 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         case("llama", llama, vec![tokens("ids", 40)], |model, x| {
             Ok(vec![model.forward(&x[0])?])
         })?,
+        case("wrapped_bert", wrapped_bert, vec![tokens("ids", 40)], |model, x| {
+            model.hidden_states(BertInput::new(&x[0]))
+        })?,
+        case("wrapped_llama", wrapped_llama, vec![tokens("ids", 40)], |model, x| {
+            Ok(vec![model.forward(&x[0])?])
+        })?,
         case("gpt2_with_past", cached, past, |model, x| {
             let mut cache = model.new_cache();
             for (layer, past) in cache.layers().iter_mut().zip(x[1..].chunks(2)) {
@@ -378,6 +392,31 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
         )?,
         case("causal_attention", mixed, vec![tokens("ids", 40)], Mixed::run)?,
     ])
+}
+
+/// What a user puts around a layer of width 24.
+#[derive(Module)]
+#[module(forward)]
+struct Lora {
+    base_layer: Slot<Linear>,
+    lora_a: Linear,
+    lora_b: Linear,
+}
+
+impl Lora {
+    fn wrap(layer: &mut Slot<Linear>, device: &Device) -> Result<()> {
+        let lora = Self {
+            base_layer: layer.clone(),
+            lora_a: Linear::new(24, 4, device)?,
+            lora_b: Linear::new(4, 24, device)?,
+        };
+        layer.set(lora);
+        Ok(())
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.base_layer.forward(x)?.add(self.lora_b.forward(&self.lora_a.forward(x)?)?)
+    }
 }
 
 /// Attention as a user writes it, with a causal mask and a class that is asked of the last token.

@@ -1,55 +1,76 @@
-//! One layer of BERT.
+//! The parts of BERT.
 
-use polygrad_tensor::{Backend, Device, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::super::ActivationFn;
 use super::BertConfig;
 use crate::layers::{Attend, merge_heads, split_heads};
-use crate::{Dropout, LayerNorm, Linear, Module, watch};
+use crate::{Dropout, LayerNorm, Linear, Module, Slot, watch};
 
+/// One layer of BERT: attention, then two linear layers.
 #[derive(Debug, Module)]
-pub(super) struct Layer<B: Backend> {
-    attention: Attention<B>,
-    intermediate: Intermediate<B>,
-    output: Output<B>,
+pub struct Layer<B: Backend = AnyBackend> {
+    /// Between tokens.
+    pub attention: Attention<B>,
+    /// Of each token by itself.
+    pub intermediate: Intermediate<B>,
+    /// And back.
+    pub output: Output<B>,
     #[module(skip)]
     act: ActivationFn,
 }
 
+/// Attention, and what follows it.
 #[derive(Debug, Module)]
-struct Attention<B: Backend> {
+pub struct Attention<B: Backend = AnyBackend> {
+    /// The heads; "self" in names.
     #[module(rename = "self")]
-    heads: Heads<B>,
-    output: Output<B>,
+    pub heads: Heads<B>,
+    /// What becomes of what they give.
+    pub output: Output<B>,
 }
 
+/// The heads of attention.
 #[derive(Debug, Module)]
-struct Heads<B: Backend> {
-    query: Linear<B>,
-    key: Linear<B>,
-    value: Linear<B>,
+pub struct Heads<B: Backend = AnyBackend> {
+    /// `[…, hidden_size]` to the queries of all heads, of the same shape.
+    pub query: Slot<Linear<B>, B>,
+    /// To the keys.
+    pub key: Slot<Linear<B>, B>,
+    /// To the values.
+    pub value: Slot<Linear<B>, B>,
     count: usize,
-    dropout: Dropout,
+    /// Of the weights.
+    pub dropout: Dropout,
 }
 
+/// The first of a layer's two linear layers.
 #[derive(Debug, Module)]
-struct Intermediate<B: Backend> {
-    dense: Linear<B>,
+pub struct Intermediate<B: Backend = AnyBackend> {
+    /// `[…, hidden_size]` to `[…, intermediate_size]`.
+    pub dense: Slot<Linear<B>, B>,
 }
 
 /// The end of a part: back into the stream, whose sum is normalised.
 #[derive(Debug, Module)]
-struct Output<B: Backend> {
-    dense: Linear<B>,
+pub struct Output<B: Backend = AnyBackend> {
+    /// To `[…, hidden_size]`.
+    pub dense: Slot<Linear<B>, B>,
+    /// Of the sum; "LayerNorm" in names.
     #[module(rename = "LayerNorm")]
-    layer_norm: LayerNorm<B>,
-    dropout: Dropout,
+    pub layer_norm: Slot<LayerNorm<B>, B>,
+    /// Before the sum.
+    pub dropout: Dropout,
 }
 
 impl<B: Backend> Layer<B> {
-    pub(super) fn new(config: &BertConfig, device: &Device<B>) -> Result<Self> {
+    /// A layer with random weights.
+    ///
+    /// # Errors
+    /// When memory runs out, or the config's dropout is no probability.
+    pub fn new(config: &BertConfig, device: &Device<B>) -> Result<Self> {
         let (width, inner) = (config.hidden_size, config.intermediate_size);
-        let linear = || config.linear(width, width, device);
+        let linear = || config.linear(width, width, device).map(Slot::new);
         Ok(Self {
             attention: Attention {
                 heads: Heads {
@@ -62,7 +83,7 @@ impl<B: Backend> Layer<B> {
                 output: Output::new(config, width, device)?,
             },
             intermediate: Intermediate {
-                dense: config.linear(width, inner, device)?,
+                dense: config.linear(width, inner, device)?.into(),
             },
             output: Output::new(config, inner, device)?,
             act: config.hidden_act,
@@ -82,7 +103,7 @@ impl<B: Backend> Layer<B> {
 impl<B: Backend> Heads<B> {
     fn forward(&self, x: &Tensor<B>, mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
-            let part = |linear: &Linear<B>| split_heads(&linear.forward(x)?, self.count);
+            let part = |linear: &Slot<Linear<B>, B>| split_heads(&linear.forward(x)?, self.count);
             let attend = Attend {
                 options: polygrad_tensor::Attention::new().mask(mask),
                 dropout: self.dropout.rate(),
@@ -95,8 +116,8 @@ impl<B: Backend> Heads<B> {
 impl<B: Backend> Output<B> {
     fn new(config: &BertConfig, inputs: usize, device: &Device<B>) -> Result<Self> {
         Ok(Self {
-            dense: config.linear(inputs, config.hidden_size, device)?,
-            layer_norm: config.norm(device)?,
+            dense: config.linear(inputs, config.hidden_size, device)?.into(),
+            layer_norm: config.norm(device)?.into(),
             dropout: Dropout::new(config.hidden_dropout_prob)?,
         })
     }

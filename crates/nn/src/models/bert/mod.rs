@@ -1,4 +1,4 @@
-//! BERT.
+//! BERT: its parts, which a model of one's own can be made of.
 
 mod config;
 mod layer;
@@ -8,10 +8,10 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor}
 pub use config::BertConfig;
 
 use super::config::{check_heads, only, padding_mask, token_shape};
-use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, Linear, Module, watch};
-use layer::Layer;
+use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, Linear, Module, Slot, watch};
+pub use layer::{Attention, Heads, Intermediate, Layer, Output};
 
-const NAME: &str = "BertClassifier";
+const NAME: &str = "Bert";
 
 /// An encoder of texts with a classifier, with the parameter names of Hugging Face's `BertForSequenceClassification`.
 ///
@@ -42,13 +42,16 @@ const NAME: &str = "BertClassifier";
 /// ```
 #[derive(Debug, Module)]
 pub struct BertClassifier<B: Backend = AnyBackend> {
-    bert: Bert<B>,
-    dropout: Dropout,
-    classifier: Linear<B>,
+    /// The model below the head.
+    pub bert: Bert<B>,
+    /// Before the head.
+    pub dropout: Dropout,
+    /// From what stands for a text to the logits.
+    pub classifier: Slot<Linear<B>, B>,
 }
 
 /// BERT without a head: a vector for each token, under the names of Hugging Face's `BertModel`. Models for sentence embeddings, such as MiniLM, are
-/// files of this.
+/// files of this. [`Slot`] shows how a layer of it is wrapped.
 ///
 /// ```
 /// # use polygrad_nn::models::{Bert, BertConfig, BertInput};
@@ -72,31 +75,45 @@ pub struct BertClassifier<B: Backend = AnyBackend> {
 /// ```
 #[derive(Debug, Module)]
 pub struct Bert<B: Backend = AnyBackend> {
-    embeddings: Embeddings<B>,
-    encoder: Encoder<B>,
-    pooler: Pooler<B>,
+    /// From token numbers to vectors.
+    pub embeddings: Embeddings<B>,
+    /// The layers.
+    pub encoder: Encoder<B>,
+    /// What [`Bert::pool`] goes through.
+    pub pooler: Pooler<B>,
     #[module(skip)]
     config: BertConfig,
 }
 
+/// From token numbers to vectors.
 #[derive(Debug, Module)]
-struct Embeddings<B: Backend> {
-    word_embeddings: Embedding<B>,
-    position_embeddings: Embedding<B>,
-    token_type_embeddings: Embedding<B>,
+#[module(unused = "position_ids", unused = "token_type_ids")]
+pub struct Embeddings<B: Backend = AnyBackend> {
+    /// Of the tokens.
+    pub word_embeddings: Slot<Embedding<B>, B>,
+    /// Of their places.
+    pub position_embeddings: Slot<Embedding<B>, B>,
+    /// Of the text, first or second, that they belong to.
+    pub token_type_embeddings: Slot<Embedding<B>, B>,
+    /// Of the sum; "LayerNorm" in names.
     #[module(rename = "LayerNorm")]
-    layer_norm: LayerNorm<B>,
-    dropout: Dropout,
+    pub layer_norm: Slot<LayerNorm<B>, B>,
+    /// Behind that.
+    pub dropout: Dropout,
 }
 
+/// The layers of BERT.
 #[derive(Debug, Module)]
-struct Encoder<B: Backend> {
-    layer: Vec<Layer<B>>,
+pub struct Encoder<B: Backend = AnyBackend> {
+    /// One after the other.
+    pub layer: Vec<Layer<B>>,
 }
 
+/// What the first token's vector goes through to stand for the whole text.
 #[derive(Debug, Module)]
-struct Pooler<B: Backend> {
-    dense: Linear<B>,
+pub struct Pooler<B: Backend = AnyBackend> {
+    /// Before tanh.
+    pub dense: Slot<Linear<B>, B>,
 }
 
 /// A batch of texts.
@@ -154,17 +171,17 @@ impl<B: Backend> Bert<B> {
         let layers = (0..config.num_hidden_layers).map(|_| Layer::new(config, device));
         Ok(Self {
             embeddings: Embeddings {
-                word_embeddings: words.build(device)?,
-                position_embeddings: embedding(config.max_position_embeddings).build(device)?,
-                token_type_embeddings: embedding(config.type_vocab_size).build(device)?,
-                layer_norm: config.norm(device)?,
+                word_embeddings: words.build(device)?.into(),
+                position_embeddings: embedding(config.max_position_embeddings).build(device)?.into(),
+                token_type_embeddings: embedding(config.type_vocab_size).build(device)?.into(),
+                layer_norm: config.norm(device)?.into(),
                 dropout: Dropout::new(config.hidden_dropout_prob)?,
             },
             encoder: Encoder {
                 layer: layers.collect::<Result<_>>()?,
             },
             pooler: Pooler {
-                dense: config.linear(width, width, device)?,
+                dense: config.linear(width, width, device)?.into(),
             },
             config: config.clone(),
         })
@@ -180,6 +197,21 @@ impl<B: Backend> Bert<B> {
     /// # Errors
     /// When a text is longer than `max_position_embeddings`, a token is outside the vocabulary, or shapes do not fit.
     pub fn forward(&self, input: BertInput<'_, B>) -> Result<Tensor<B>> {
+        watch::layer(self, input.input_ids, || self.run(input, |_| {}))
+    }
+
+    /// The vectors `[N, S, hidden_size]` after the embeddings and after each layer, of which the last are what [`Bert::forward`] gives: Hugging
+    /// Face's `hidden_states`.
+    ///
+    /// # Errors
+    /// As [`Bert::forward`].
+    pub fn hidden_states(&self, input: BertInput<'_, B>) -> Result<Vec<Tensor<B>>> {
+        let mut states = Vec::with_capacity(self.encoder.layer.len() + 1);
+        self.run(input, |x| states.push(x.clone()))?;
+        Ok(states)
+    }
+
+    fn run(&self, input: BertInput<'_, B>, mut each: impl FnMut(&Tensor<B>)) -> Result<Tensor<B>> {
         let ids = input.input_ids;
         let (n, length) = token_shape(NAME, ids)?;
         if length == 0 || length > self.config.max_position_embeddings {
@@ -194,8 +226,10 @@ impl<B: Backend> Bert<B> {
             .map(|mask| padding_mask(NAME, mask, (n, length)))
             .transpose()?;
         let mut x = self.embeddings.forward(ids, input.token_type_ids)?;
+        each(&x);
         for layer in &self.encoder.layer {
             x = layer.forward(&x, mask.as_ref())?;
+            each(&x);
         }
         Ok(x)
     }
@@ -218,18 +252,13 @@ impl<B: Backend> BertClassifier<B> {
         Ok(Self {
             bert: Bert::new(config, device)?,
             dropout: Dropout::new(config.classifier_dropout.unwrap_or(config.hidden_dropout_prob))?,
-            classifier: config.linear(config.hidden_size, config.labels(), device)?,
+            classifier: config.linear(config.hidden_size, config.labels(), device)?.into(),
         })
     }
 
     /// The config.
     pub fn config(&self) -> &BertConfig {
         &self.bert.config
-    }
-
-    /// The model below the head.
-    pub fn bert(&self) -> &Bert<B> {
-        &self.bert
     }
 
     /// The logits of the classes `[N, num_labels]`.

@@ -4,7 +4,7 @@ mod cache;
 mod config;
 mod generation;
 
-use polygrad_tensor::{Backend, DType, Error, Result, Tensor};
+use polygrad_tensor::{Backend, DType, Device, Error, Result, Tensor};
 
 pub use cache::CausalLmCache;
 pub(super) use cache::Places;
@@ -12,7 +12,7 @@ pub use config::GenerateConfig;
 pub use generation::Generation;
 
 use super::config::token_shape;
-use crate::Module;
+use crate::{Embedding, Init, Linear, Module};
 
 /// A model that predicts the next token from those before it: what generation needs of it.
 ///
@@ -108,6 +108,20 @@ pub trait CausalLm<B: Backend>: Module<B> {
     fn stream(&self, prompts: &[Vec<i64>], count: usize, config: &GenerateConfig) -> Result<Generation<'_, B, Self>> {
         Generation::new(self, prompts, count, config)
     }
+}
+
+/// The projection of vectors to the logits of words: tied to their embedding, whose weight it shares, or with a weight of its own.
+pub(super) fn lm_head<B: Backend>(
+    words: &Embedding<B>,
+    tied: bool,
+    init: Init,
+    device: &Device<B>,
+) -> Result<Linear<B>> {
+    let weight = match tied {
+        true => words.weight.clone(),
+        false => init.param(words.weight.shape(), device)?,
+    };
+    Ok(Linear { weight, bias: None })
 }
 
 /// How many sequences `ids` has, and how long they are; fails when they have no room after `start` tokens.

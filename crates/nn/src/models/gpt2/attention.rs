@@ -1,21 +1,27 @@
 //! The attention of GPT-2.
 
-use polygrad_tensor::{Backend, Device, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::Gpt2Config;
 use super::block::Conv1D;
 use crate::layers::{Attend, merge_heads, split_heads};
-use crate::{Dropout, KvCache, Module, watch};
+use crate::{Dropout, KvCache, Module, Slot, watch};
 
-#[derive(Debug, Module)]
-pub(super) struct Attention<B: Backend> {
-    c_attn: Conv1D<B>,
-    c_proj: Conv1D<B>,
-    resid_dropout: Dropout,
+/// The attention of GPT-2.
+#[derive(Clone, Debug, Module)]
+#[module(unused = "bias", unused = "masked_bias")]
+pub struct Attention<B: Backend = AnyBackend> {
+    /// `[…, n_embd]` to queries, keys and values side by side, `[…, 3 · n_embd]`.
+    pub c_attn: Slot<Conv1D<B>, B>,
+    /// What the heads give, back into the stream.
+    pub c_proj: Slot<Conv1D<B>, B>,
+    /// Behind that.
+    pub resid_dropout: Dropout,
     width: usize,
     heads: usize,
     scale: f64,
-    attn_dropout: Dropout,
+    /// Of the weights.
+    pub attn_dropout: Dropout,
 }
 
 impl<B: Backend> Attention<B> {
@@ -29,8 +35,8 @@ impl<B: Backend> Attention<B> {
             scale /= (layer + 1) as f64;
         }
         Ok(Self {
-            c_attn: Conv1D::new(width, 3 * width, config.init(), device)?,
-            c_proj: Conv1D::new(width, width, config.residual_init(), device)?,
+            c_attn: Conv1D::new(width, 3 * width, config.init(), device)?.into(),
+            c_proj: Conv1D::new(width, width, config.residual_init(), device)?.into(),
             resid_dropout: Dropout::new(config.resid_pdrop)?,
             width,
             heads: config.n_head,

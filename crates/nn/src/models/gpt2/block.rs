@@ -1,26 +1,36 @@
 //! One block of GPT-2.
 
-use polygrad_tensor::{Backend, Device, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::super::ActivationFn;
 use super::Gpt2Config;
 use super::attention::Attention;
-use crate::{Dropout, Init, KvCache, LayerNorm, LayerNormConfig, Module, Param, watch};
+use crate::{Dropout, Init, KvCache, LayerNorm, LayerNormConfig, Module, Param, Slot, watch};
 
-#[derive(Debug, Module)]
-pub(super) struct Block<B: Backend> {
-    ln_1: LayerNorm<B>,
-    attn: Attention<B>,
-    ln_2: LayerNorm<B>,
-    mlp: Mlp<B>,
+/// One block of GPT-2. A clone has the same layers.
+#[derive(Clone, Debug, Module)]
+pub struct Block<B: Backend = AnyBackend> {
+    /// Before attention.
+    pub ln_1: Slot<LayerNorm<B>, B>,
+    /// Between tokens.
+    pub attn: Attention<B>,
+    /// Before the linear layers.
+    pub ln_2: Slot<LayerNorm<B>, B>,
+    /// Of each token by itself.
+    pub mlp: Mlp<B>,
 }
 
 impl<B: Backend> Block<B> {
-    pub(super) fn new(config: &Gpt2Config, layer: usize, device: &Device<B>) -> Result<Self> {
+    /// Block number `layer`, with random weights.
+    ///
+    /// # Errors
+    /// When memory runs out, or the config's dropout is no probability.
+    pub fn new(config: &Gpt2Config, layer: usize, device: &Device<B>) -> Result<Self> {
         let norm = || {
             LayerNormConfig::new([config.n_embd])
                 .eps(config.layer_norm_epsilon)
                 .build(device)
+                .map(Slot::new)
         };
         Ok(Self {
             ln_1: norm()?,
@@ -43,21 +53,25 @@ impl<B: Backend> Block<B> {
     }
 }
 
-#[derive(Debug, Module)]
-struct Mlp<B: Backend> {
-    c_fc: Conv1D<B>,
-    c_proj: Conv1D<B>,
+/// The linear layers of a block.
+#[derive(Clone, Debug, Module)]
+pub struct Mlp<B: Backend = AnyBackend> {
+    /// `[…, n_embd]` to `[…, n_inner]`.
+    pub c_fc: Slot<Conv1D<B>, B>,
+    /// And back.
+    pub c_proj: Slot<Conv1D<B>, B>,
     #[module(skip)]
     act: ActivationFn,
-    dropout: Dropout,
+    /// Behind that.
+    pub dropout: Dropout,
 }
 
 impl<B: Backend> Mlp<B> {
     fn new(config: &Gpt2Config, device: &Device<B>) -> Result<Self> {
         let (width, inner) = (config.n_embd, config.n_inner.unwrap_or(4 * config.n_embd));
         Ok(Self {
-            c_fc: Conv1D::new(width, inner, config.init(), device)?,
-            c_proj: Conv1D::new(inner, width, config.residual_init(), device)?,
+            c_fc: Conv1D::new(width, inner, config.init(), device)?.into(),
+            c_proj: Conv1D::new(inner, width, config.residual_init(), device)?.into(),
             act: config.activation_function,
             dropout: Dropout::new(config.resid_pdrop)?,
         })
@@ -73,20 +87,31 @@ impl<B: Backend> Mlp<B> {
 
 /// A linear layer whose weight is stored as `[in, out]`, as GPT-2's files have it.
 #[derive(Debug, Module)]
-pub(super) struct Conv1D<B: Backend> {
-    weight: Param<B>,
-    bias: Param<B>,
+#[module(forward)]
+pub struct Conv1D<B: Backend = AnyBackend> {
+    /// `[in, out]`.
+    pub weight: Param<B>,
+    /// `[out]`.
+    pub bias: Param<B>,
 }
 
 impl<B: Backend> Conv1D<B> {
-    pub(super) fn new(inputs: usize, outputs: usize, init: Init, device: &Device<B>) -> Result<Self> {
+    /// With a weight that begins so, and a bias of 0.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new(inputs: usize, outputs: usize, init: Init, device: &Device<B>) -> Result<Self> {
         Ok(Self {
             weight: init.param([inputs, outputs], device)?,
             bias: Init::ZEROS.param([outputs], device)?,
         })
     }
 
-    pub(super) fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    /// `[…, in]` to `[…, out]`.
+    ///
+    /// # Errors
+    /// When the last extent is not `in`, or dtype or device differ from the weight's.
+    pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
             x.linear(&self.weight.tensor().t()?, Some(&self.bias.tensor()))
         })

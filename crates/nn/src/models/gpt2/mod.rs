@@ -1,23 +1,22 @@
-//! GPT-2.
+//! GPT-2: its parts, which a model of one's own can be made of.
 
 mod attention;
 mod block;
 mod config;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 
 pub use config::Gpt2Config;
 
-use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, sized};
+use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, lm_head, sized};
 use super::config::{check_heads, only};
-use super::head::LmHead;
-use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Module, watch};
-use block::Block;
+use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, Module, Slot, watch};
+pub use attention::Attention;
+pub use block::{Block, Conv1D, Mlp};
 
-const NAME: &str = "Gpt2";
+const NAME: &str = "Gpt2Model";
 
 /// A decoder that predicts the next token, with the parameter names of Hugging Face's `GPT2LMHeadModel`.
 ///
@@ -49,50 +48,62 @@ const NAME: &str = "Gpt2";
 /// ```
 #[derive(Debug, Module)]
 pub struct Gpt2<B: Backend = AnyBackend> {
-    transformer: Transformer<B>,
-    lm_head: LmHead<B>,
+    /// The model below the head.
+    pub transformer: Gpt2Model<B>,
+    /// The projection to the vocabulary.
+    pub lm_head: Slot<Linear<B>, B>,
+}
+
+/// GPT-2 without a head: a vector for each token, under the names of Hugging Face's `GPT2Model`. The Hub's `gpt2` is a file of this.
+#[derive(Debug, Module)]
+pub struct Gpt2Model<B: Backend = AnyBackend> {
+    /// The vectors of tokens.
+    pub wte: Slot<Embedding<B>, B>,
+    /// The vectors of places.
+    pub wpe: Slot<Embedding<B>, B>,
+    /// Of their sum.
+    pub drop: Dropout,
+    /// The blocks.
+    pub h: Vec<Block<B>>,
+    /// Behind the last one.
+    pub ln_f: Slot<LayerNorm<B>, B>,
     #[module(skip)]
     config: Gpt2Config,
     #[module(skip)]
     checkpointing: AtomicBool,
 }
 
-#[derive(Debug, Module)]
-struct Transformer<B: Backend> {
-    wte: Embedding<B>,
-    wpe: Embedding<B>,
-    drop: Dropout,
-    h: Vec<Arc<Block<B>>>,
-    ln_f: LayerNorm<B>,
-}
-
-impl<B: Backend> Gpt2<B> {
+impl<B: Backend> Gpt2Model<B> {
     /// A model with random weights, as GPT-2 begins.
     ///
     /// # Errors
     /// When the config is contradictory or asks for what is not there, or memory runs out.
     pub fn new(config: &Gpt2Config, device: &Device<B>) -> Result<Self> {
+        Self::with_words(config, Self::words(config, device)?, device)
+    }
+
+    fn words(config: &Gpt2Config, device: &Device<B>) -> Result<Embedding<B>> {
         check_heads(NAME, config.n_head, config.n_embd)?;
         only(NAME, "add_cross_attention", !config.add_cross_attention)?;
-        let embedding = |rows: usize| {
-            EmbeddingConfig::new(rows, config.n_embd)
-                .init(config.init())
-                .build(device)
-        };
-        let wte = embedding(config.vocab_size)?;
-        let blocks = (0..config.n_layer).map(|layer| Block::new(config, layer, device).map(Arc::new));
-        let lm_head = LmHead::new(&wte, config.tie_word_embeddings, config.init(), device)?;
+        EmbeddingConfig::new(config.vocab_size, config.n_embd)
+            .init(config.init())
+            .build(device)
+    }
+
+    fn with_words(config: &Gpt2Config, words: Embedding<B>, device: &Device<B>) -> Result<Self> {
+        let blocks = (0..config.n_layer).map(|layer| Block::new(config, layer, device));
         Ok(Self {
-            transformer: Transformer {
-                wpe: embedding(config.n_positions)?,
-                drop: Dropout::new(config.embd_pdrop)?,
-                h: blocks.collect::<Result<_>>()?,
-                ln_f: LayerNormConfig::new([config.n_embd])
-                    .eps(config.layer_norm_epsilon)
-                    .build(device)?,
-                wte,
-            },
-            lm_head,
+            wpe: EmbeddingConfig::new(config.n_positions, config.n_embd)
+                .init(config.init())
+                .build(device)?
+                .into(),
+            drop: Dropout::new(config.embd_pdrop)?,
+            h: blocks.collect::<Result<_>>()?,
+            ln_f: LayerNormConfig::new([config.n_embd])
+                .eps(config.layer_norm_epsilon)
+                .build(device)?
+                .into(),
+            wte: words.into(),
             config: config.clone(),
             checkpointing: AtomicBool::new(false),
         })
@@ -108,30 +119,114 @@ impl<B: Backend> Gpt2<B> {
         self.checkpointing.store(on, Ordering::Relaxed);
     }
 
-    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64).
+    /// The vectors `[N, S, n_embd]` of `ids [N, S]` (i64) after the last block and its norm.
     ///
     /// # Errors
     /// When a sequence is longer than `n_positions`, or a token is outside the vocabulary.
     pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || {
-            let (n, length) = sized(NAME, ids, 0, self.config.n_positions)?;
-            let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
+        watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, |_| {})?))
+    }
+
+    /// The vectors after the embeddings and after each block, of which the last are what [`Gpt2Model::forward`] gives: Hugging Face's
+    /// `hidden_states`.
+    ///
+    /// # Errors
+    /// As [`Gpt2Model::forward`].
+    pub fn hidden_states(&self, ids: &Tensor<B>) -> Result<Vec<Tensor<B>>> {
+        let mut states = Vec::with_capacity(self.h.len() + 1);
+        let last = self.run(ids, |x| states.push(x.clone()))?;
+        states.push(self.ln_f.forward(&last)?);
+        Ok(states)
+    }
+
+    /// What the last block gives; `before` sees what each one takes.
+    fn run(&self, ids: &Tensor<B>, mut before: impl FnMut(&Tensor<B>)) -> Result<Tensor<B>> {
+        let (n, length) = sized(NAME, ids, 0, self.config.n_positions)?;
+        let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
+        let mut x = self.embed(ids, &places)?;
+        for block in &self.h {
+            before(&x);
+            x = if self.checkpointing.load(Ordering::Relaxed) {
+                let block = block.clone();
+                checkpoint(move |x| block.forward(&x[0], None, None), &[&x])?
+            } else {
+                block.forward(&x, None, None)?
+            };
+        }
+        Ok(x)
+    }
+
+    /// An empty cache for [`Gpt2Model::forward_cached`].
+    pub fn new_cache(&self) -> CausalLmCache<B> {
+        CausalLmCache::new(self.h.len())
+    }
+
+    /// [`Gpt2Model::forward`] for further tokens of sequences whose first ones the cache holds.
+    ///
+    /// # Errors
+    /// As [`Gpt2Model::forward`], and when the cache is of another model or batch.
+    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || self.extend(ids, cache, |x| self.ln_f.forward(x)))
+    }
+
+    /// What `head` makes of the vectors after the last block; where it fails, the cache is as it was.
+    fn extend(
+        &self,
+        ids: &Tensor<B>,
+        cache: &mut CausalLmCache<B>,
+        head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
+    ) -> Result<Tensor<B>> {
+        let size = sized(NAME, ids, cache.len(), self.config.n_positions)?;
+        cache.extend(NAME, self.h.len(), size, &ids.device(), |layers, places| {
             let mut x = self.embed(ids, &places)?;
-            for block in &self.transformer.h {
-                x = if self.checkpointing.load(Ordering::Relaxed) {
-                    let block = Arc::clone(block);
-                    checkpoint(move |x| block.forward(&x[0], None, None), &[&x])?
-                } else {
-                    block.forward(&x, None, None)?
-                };
+            for (block, cache) in self.h.iter().zip(layers) {
+                x = block.forward(&x, Some(cache), places.mask.as_ref())?;
             }
-            self.logits(&x)
+            head(&x)
         })
+    }
+
+    fn embed(&self, ids: &Tensor<B>, places: &Places<B>) -> Result<Tensor<B>> {
+        let positions = self.wpe.forward(&places.positions)?;
+        self.drop.forward(&self.wte.forward(ids)?.add(&positions)?)
+    }
+}
+
+impl<B: Backend> Gpt2<B> {
+    /// A model with random weights, as GPT-2 begins.
+    ///
+    /// # Errors
+    /// As [`Gpt2Model::new`].
+    pub fn new(config: &Gpt2Config, device: &Device<B>) -> Result<Self> {
+        let words = Gpt2Model::words(config, device)?;
+        let lm_head = lm_head(&words, config.tie_word_embeddings, config.init(), device)?;
+        Ok(Self {
+            transformer: Gpt2Model::with_words(config, words, device)?,
+            lm_head: lm_head.into(),
+        })
+    }
+
+    /// The config.
+    pub fn config(&self) -> &Gpt2Config {
+        &self.transformer.config
+    }
+
+    /// Whether the backward pass computes each block again instead of keeping what it needs. Default: false.
+    pub fn set_gradient_checkpointing(&self, on: bool) {
+        self.transformer.set_gradient_checkpointing(on);
+    }
+
+    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64).
+    ///
+    /// # Errors
+    /// As [`Gpt2Model::forward`].
+    pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || self.lm_head.forward(&self.transformer.forward(ids)?))
     }
 
     /// An empty cache for [`Gpt2::forward_cached`].
     pub fn new_cache(&self) -> CausalLmCache<B> {
-        CausalLmCache::new(self.transformer.h.len())
+        self.transformer.new_cache()
     }
 
     /// [`Gpt2::forward`] for further tokens of sequences whose first ones the cache holds.
@@ -139,7 +234,7 @@ impl<B: Backend> Gpt2<B> {
     /// # Errors
     /// As [`Gpt2::forward`], and when the cache is of another model or batch.
     pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.extend(ids, cache, |x| self.logits(x)))
+        watch::layer(self, ids, || self.transformer.extend(ids, cache, |x| self.logits(x)))
     }
 
     /// `prompt [N, S]` with up to `count` further tokens: [`CausalLm::generate`].
@@ -150,46 +245,22 @@ impl<B: Backend> Gpt2<B> {
         CausalLm::generate(self, prompt, count, config)
     }
 
-    fn extend(
-        &self,
-        ids: &Tensor<B>,
-        cache: &mut CausalLmCache<B>,
-        head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
-    ) -> Result<Tensor<B>> {
-        let blocks = &self.transformer.h;
-        let size = sized(NAME, ids, cache.len(), self.config.n_positions)?;
-        cache.extend(NAME, blocks.len(), size, &ids.device(), |layers, places| {
-            let mut x = self.embed(ids, &places)?;
-            for (block, cache) in blocks.iter().zip(layers) {
-                x = block.forward(&x, Some(cache), places.mask.as_ref())?;
-            }
-            head(&x)
-        })
-    }
-
-    fn embed(&self, ids: &Tensor<B>, places: &Places<B>) -> Result<Tensor<B>> {
-        let tokens = self.transformer.wte.forward(ids)?;
-        let positions = self.transformer.wpe.forward(&places.positions)?;
-        self.transformer.drop.forward(&tokens.add(&positions)?)
-    }
-
     fn logits(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.transformer.ln_f.forward(x)?;
-        self.lm_head.forward(&x)
+        self.lm_head.forward(&self.transformer.ln_f.forward(x)?)
     }
 }
 
 impl<B: Backend> CausalLm<B> for Gpt2<B> {
     fn name(&self) -> &'static str {
-        NAME
+        "Gpt2"
     }
 
     fn vocab_size(&self) -> usize {
-        self.config.vocab_size
+        self.config().vocab_size
     }
 
     fn num_positions(&self) -> usize {
-        self.config.n_positions
+        self.config().n_positions
     }
 
     fn new_cache(&self) -> CausalLmCache<B> {
@@ -202,7 +273,7 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
 
     fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || {
-            self.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
+            self.transformer.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
         })
     }
 }

@@ -1,18 +1,23 @@
-//! One block of Llama.
+//! The parts of Llama.
 
-use polygrad_tensor::{Backend, DType, Device, HostTensor, Result, Shape, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, HostTensor, Result, Shape, Tensor};
 
 use super::LlamaConfig;
 use crate::layers::{Attend, merge_heads, rotate_halves, split_heads};
 use crate::models::ActivationFn;
-use crate::{Dropout, KvCache, Linear, LinearConfig, Module, RMSNorm, RMSNormConfig, watch};
+use crate::{Dropout, KvCache, Linear, LinearConfig, Module, RMSNorm, RMSNormConfig, Slot, watch};
 
-#[derive(Debug, Module)]
-pub(super) struct DecoderLayer<B: Backend> {
-    self_attn: Attention<B>,
-    mlp: Mlp<B>,
-    input_layernorm: RMSNorm<B>,
-    post_attention_layernorm: RMSNorm<B>,
+/// One block of Llama. A clone has the same layers.
+#[derive(Clone, Debug, Module)]
+pub struct DecoderLayer<B: Backend = AnyBackend> {
+    /// Between tokens.
+    pub self_attn: Attention<B>,
+    /// Of each token by itself.
+    pub mlp: Mlp<B>,
+    /// Before attention.
+    pub input_layernorm: Slot<RMSNorm<B>, B>,
+    /// Before the linear layers.
+    pub post_attention_layernorm: Slot<RMSNorm<B>, B>,
 }
 
 /// What the places of tokens are to all blocks of a forward pass.
@@ -44,10 +49,11 @@ impl<B: Backend> Turns<B> {
     }
 }
 
-pub(super) fn norm<B: Backend>(config: &LlamaConfig, device: &Device<B>) -> Result<RMSNorm<B>> {
+pub(super) fn norm<B: Backend>(config: &LlamaConfig, device: &Device<B>) -> Result<Slot<RMSNorm<B>, B>> {
     RMSNormConfig::new([config.hidden_size])
         .eps(config.rms_norm_eps)
         .build(device)
+        .map(Slot::new)
 }
 
 fn linear<B: Backend>(
@@ -55,16 +61,21 @@ fn linear<B: Backend>(
     [inputs, outputs]: [usize; 2],
     bias: bool,
     device: &Device<B>,
-) -> Result<Linear<B>> {
+) -> Result<Slot<Linear<B>, B>> {
     LinearConfig::new(inputs, outputs)
         .bias(bias)
         .init(config.init())
         .bias_init(crate::Init::ZEROS)
         .build(device)
+        .map(Slot::new)
 }
 
 impl<B: Backend> DecoderLayer<B> {
-    pub(super) fn new(config: &LlamaConfig, device: &Device<B>) -> Result<Self> {
+    /// A block with random weights.
+    ///
+    /// # Errors
+    /// When memory runs out, or the config's dropout is no probability.
+    pub fn new(config: &LlamaConfig, device: &Device<B>) -> Result<Self> {
         Ok(Self {
             self_attn: Attention::new(config, device)?,
             mlp: Mlp::new(config, device)?,
@@ -90,15 +101,22 @@ impl<B: Backend> DecoderLayer<B> {
     }
 }
 
-#[derive(Debug, Module)]
-struct Attention<B: Backend> {
-    q_proj: Linear<B>,
-    k_proj: Linear<B>,
-    v_proj: Linear<B>,
-    o_proj: Linear<B>,
+/// The attention of Llama, with rotary positions.
+#[derive(Clone, Debug, Module)]
+#[module(unused = "rotary_emb.inv_freq")]
+pub struct Attention<B: Backend = AnyBackend> {
+    /// `[…, hidden_size]` to the queries of all heads.
+    pub q_proj: Slot<Linear<B>, B>,
+    /// To the keys.
+    pub k_proj: Slot<Linear<B>, B>,
+    /// To the values.
+    pub v_proj: Slot<Linear<B>, B>,
+    /// What the heads give, back into the stream.
+    pub o_proj: Slot<Linear<B>, B>,
     heads: usize,
     key_value_heads: usize,
-    dropout: Dropout,
+    /// Of the weights.
+    pub dropout: Dropout,
 }
 
 impl<B: Backend> Attention<B> {
@@ -155,11 +173,15 @@ impl<B: Backend> Attention<B> {
     }
 }
 
-#[derive(Debug, Module)]
-struct Mlp<B: Backend> {
-    gate_proj: Linear<B>,
-    up_proj: Linear<B>,
-    down_proj: Linear<B>,
+/// The linear layers of a block, of which one gates another.
+#[derive(Clone, Debug, Module)]
+pub struct Mlp<B: Backend = AnyBackend> {
+    /// `[…, hidden_size]` to `[…, intermediate_size]`, before the activation.
+    pub gate_proj: Slot<Linear<B>, B>,
+    /// To what that gates.
+    pub up_proj: Slot<Linear<B>, B>,
+    /// And back.
+    pub down_proj: Slot<Linear<B>, B>,
     #[module(skip)]
     act: ActivationFn,
 }

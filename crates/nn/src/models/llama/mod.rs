@@ -1,4 +1,4 @@
-//! Llama.
+//! Llama: its parts, which a model of one's own can be made of.
 
 mod config;
 mod gguf;
@@ -12,12 +12,12 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 pub use config::{LlamaConfig, RopeScaling};
 pub use gguf::{GgufValue, llama_from_gguf};
 
-use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, sized};
-use super::head::LmHead;
-use crate::{Embedding, EmbeddingConfig, Module, RMSNorm, watch};
-use layer::{DecoderLayer, Turns, norm};
+use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, lm_head, sized};
+use crate::{Embedding, EmbeddingConfig, Linear, Module, RMSNorm, Slot, watch};
+pub use layer::{Attention, DecoderLayer, Mlp};
+use layer::{Turns, norm};
 
-const NAME: &str = "Llama";
+const NAME: &str = "LlamaModel";
 
 /// A decoder that predicts the next token, with rotary positions, RMS norms, gated linear layers and heads of queries that share keys and values,
 /// and with the parameter names of Hugging Face's `LlamaForCausalLM`. Mistral and Qwen2 are the same model: see [`LlamaConfig`].
@@ -50,40 +50,91 @@ const NAME: &str = "Llama";
 /// ```
 #[derive(Debug, Module)]
 pub struct Llama<B: Backend = AnyBackend> {
-    model: Decoder<B>,
-    lm_head: LmHead<B>,
+    /// The model below the head.
+    pub model: LlamaModel<B>,
+    /// The projection to the vocabulary.
+    pub lm_head: Slot<Linear<B>, B>,
+}
+
+/// Llama without a head: a vector for each token, under the names of Hugging Face's `LlamaModel`. A classifier with the names of
+/// `LlamaForSequenceClassification` is this and a linear layer:
+///
+/// ```
+/// use polygrad_nn::models::{LlamaConfig, LlamaModel};
+/// use polygrad_nn::{Linear, LinearConfig, Module};
+/// # use polygrad_reference::Reference;
+/// use polygrad_tensor::{Device, Result, Tensor};
+///
+/// #[derive(Module)]
+/// struct Classifier {
+///     model: LlamaModel,
+///     score: Linear,
+/// }
+///
+/// impl Classifier {
+///     /// Logits `[N, classes]` of texts `[N, S]` that are filled up on the right, by the vector of each one's last token, which is at `last [N]`.
+///     fn forward(&self, ids: &Tensor, last: &Tensor) -> Result<Tensor> {
+///         let x = self.model.forward(ids)?;
+///         let at = last.reshape((-1, 1, 1))?.expand([x.dims()[0], 1, x.dims()[2]])?;
+///         self.score.forward(&x.gather(1, &at)?.squeeze(1)?)
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// # let device = Device::<Reference>::default().into_any();
+/// # let config = LlamaConfig {
+/// #     vocab_size: 11,
+/// #     hidden_size: 8,
+/// #     intermediate_size: 12,
+/// #     num_hidden_layers: 2,
+/// #     num_attention_heads: 4,
+/// #     ..LlamaConfig::default()
+/// # };
+/// let score = LinearConfig::new(config.hidden_size, 3).bias(false).build(&device)?;
+/// let classifier = Classifier { model: LlamaModel::new(&config, &device)?, score };
+/// let ids = Tensor::new([[1i64, 5, 2], [4, 3, 0]], &device)?;
+/// let logits = classifier.forward(&ids, &Tensor::new([2i64, 1], &device)?)?;
+/// assert_eq!(logits.dims(), [2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Module)]
+#[module(unused = "rotary_emb.inv_freq")]
+pub struct LlamaModel<B: Backend = AnyBackend> {
+    /// The vectors of tokens.
+    pub embed_tokens: Slot<Embedding<B>, B>,
+    /// The blocks.
+    pub layers: Vec<DecoderLayer<B>>,
+    /// Behind the last one.
+    pub norm: Slot<RMSNorm<B>, B>,
     #[module(skip)]
     config: LlamaConfig,
     #[module(skip)]
     checkpointing: AtomicBool,
 }
 
-#[derive(Debug, Module)]
-struct Decoder<B: Backend> {
-    embed_tokens: Embedding<B>,
-    layers: Vec<Arc<DecoderLayer<B>>>,
-    norm: RMSNorm<B>,
-}
-
-impl<B: Backend> Llama<B> {
+impl<B: Backend> LlamaModel<B> {
     /// A model with random weights, as Llama begins.
     ///
     /// # Errors
     /// When the config is contradictory or asks for what is not there, or memory runs out.
     pub fn new(config: &LlamaConfig, device: &Device<B>) -> Result<Self> {
+        Self::with_words(config, Self::words(config, device)?, device)
+    }
+
+    fn words(config: &LlamaConfig, device: &Device<B>) -> Result<Embedding<B>> {
         config.check()?;
-        let embed_tokens = EmbeddingConfig::new(config.vocab_size, config.hidden_size)
+        EmbeddingConfig::new(config.vocab_size, config.hidden_size)
             .init(config.init())
-            .build(device)?;
-        let layers = (0..config.num_hidden_layers).map(|_| DecoderLayer::new(config, device).map(Arc::new));
-        let lm_head = LmHead::new(&embed_tokens, config.tie_word_embeddings, config.init(), device)?;
+            .build(device)
+    }
+
+    fn with_words(config: &LlamaConfig, words: Embedding<B>, device: &Device<B>) -> Result<Self> {
+        let layers = (0..config.num_hidden_layers).map(|_| DecoderLayer::new(config, device));
         Ok(Self {
-            model: Decoder {
-                layers: layers.collect::<Result<_>>()?,
-                norm: norm(config, device)?,
-                embed_tokens,
-            },
-            lm_head,
+            layers: layers.collect::<Result<_>>()?,
+            norm: norm(config, device)?,
+            embed_tokens: words.into(),
             config: config.clone(),
             checkpointing: AtomicBool::new(false),
         })
@@ -99,31 +150,111 @@ impl<B: Backend> Llama<B> {
         self.checkpointing.store(on, Ordering::Relaxed);
     }
 
-    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64).
+    /// The vectors `[N, S, hidden_size]` of `ids [N, S]` (i64) after the last block and its norm.
     ///
     /// # Errors
     /// When a sequence is longer than `max_position_embeddings`, or a token is outside the vocabulary.
     pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || {
-            let (n, length) = sized(NAME, ids, 0, self.config.max_position_embeddings)?;
-            let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
-            let mut x = self.model.embed_tokens.forward(ids)?;
-            let turns = Arc::new(Turns::new(&self.config, &places.positions, x.dtype())?);
-            for layer in &self.model.layers {
-                x = if self.checkpointing.load(Ordering::Relaxed) {
-                    let (layer, turns) = (Arc::clone(layer), Arc::clone(&turns));
-                    checkpoint(move |x| layer.forward(&x[0], &turns, None, None), &[&x])?
-                } else {
-                    layer.forward(&x, &turns, None, None)?
-                };
+        watch::layer(self, ids, || self.norm.forward(&self.run(ids, |_| {})?))
+    }
+
+    /// The vectors after the embeddings and after each block, of which the last are what [`LlamaModel::forward`] gives: Hugging Face's
+    /// `hidden_states`.
+    ///
+    /// # Errors
+    /// As [`LlamaModel::forward`].
+    pub fn hidden_states(&self, ids: &Tensor<B>) -> Result<Vec<Tensor<B>>> {
+        let mut states = Vec::with_capacity(self.layers.len() + 1);
+        let last = self.run(ids, |x| states.push(x.clone()))?;
+        states.push(self.norm.forward(&last)?);
+        Ok(states)
+    }
+
+    /// What the last block gives; `before` sees what each one takes.
+    fn run(&self, ids: &Tensor<B>, mut before: impl FnMut(&Tensor<B>)) -> Result<Tensor<B>> {
+        let (n, length) = sized(NAME, ids, 0, self.config.max_position_embeddings)?;
+        let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
+        let mut x = self.embed_tokens.forward(ids)?;
+        let turns = Arc::new(Turns::new(&self.config, &places.positions, x.dtype())?);
+        for layer in &self.layers {
+            before(&x);
+            x = if self.checkpointing.load(Ordering::Relaxed) {
+                let (layer, turns) = (layer.clone(), Arc::clone(&turns));
+                checkpoint(move |x| layer.forward(&x[0], &turns, None, None), &[&x])?
+            } else {
+                layer.forward(&x, &turns, None, None)?
+            };
+        }
+        Ok(x)
+    }
+
+    /// An empty cache for [`LlamaModel::forward_cached`].
+    pub fn new_cache(&self) -> CausalLmCache<B> {
+        CausalLmCache::new(self.layers.len())
+    }
+
+    /// [`LlamaModel::forward`] for further tokens of sequences whose first ones the cache holds.
+    ///
+    /// # Errors
+    /// As [`LlamaModel::forward`], and when the cache is of another model or batch.
+    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || self.extend(ids, cache, |x| self.norm.forward(x)))
+    }
+
+    /// What `head` makes of the vectors after the last block; where it fails, the cache is as it was.
+    fn extend(
+        &self,
+        ids: &Tensor<B>,
+        cache: &mut CausalLmCache<B>,
+        head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
+    ) -> Result<Tensor<B>> {
+        let size = sized(NAME, ids, cache.len(), self.config.max_position_embeddings)?;
+        cache.extend(NAME, self.layers.len(), size, &ids.device(), |caches, places| {
+            let mut x = self.embed_tokens.forward(ids)?;
+            let turns = Turns::new(&self.config, &places.positions, x.dtype())?;
+            for (layer, cache) in self.layers.iter().zip(caches) {
+                x = layer.forward(&x, &turns, Some(cache), places.mask.as_ref())?;
             }
-            self.logits(&x)
+            head(&x)
         })
+    }
+}
+
+impl<B: Backend> Llama<B> {
+    /// A model with random weights, as Llama begins.
+    ///
+    /// # Errors
+    /// As [`LlamaModel::new`].
+    pub fn new(config: &LlamaConfig, device: &Device<B>) -> Result<Self> {
+        let words = LlamaModel::words(config, device)?;
+        let lm_head = lm_head(&words, config.tie_word_embeddings, config.init(), device)?;
+        Ok(Self {
+            model: LlamaModel::with_words(config, words, device)?,
+            lm_head: lm_head.into(),
+        })
+    }
+
+    /// The config.
+    pub fn config(&self) -> &LlamaConfig {
+        &self.model.config
+    }
+
+    /// Whether the backward pass computes each block again instead of keeping what it needs. Default: false.
+    pub fn set_gradient_checkpointing(&self, on: bool) {
+        self.model.set_gradient_checkpointing(on);
+    }
+
+    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64).
+    ///
+    /// # Errors
+    /// As [`LlamaModel::forward`].
+    pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || self.lm_head.forward(&self.model.forward(ids)?))
     }
 
     /// An empty cache for [`Llama::forward_cached`].
     pub fn new_cache(&self) -> CausalLmCache<B> {
-        CausalLmCache::new(self.model.layers.len())
+        self.model.new_cache()
     }
 
     /// [`Llama::forward`] for further tokens of sequences whose first ones the cache holds.
@@ -131,7 +262,7 @@ impl<B: Backend> Llama<B> {
     /// # Errors
     /// As [`Llama::forward`], and when the cache is of another model or batch.
     pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.extend(ids, cache, |x| self.logits(x)))
+        watch::layer(self, ids, || self.model.extend(ids, cache, |x| self.logits(x)))
     }
 
     /// `prompt [N, S]` with up to `count` further tokens: [`CausalLm::generate`].
@@ -142,41 +273,22 @@ impl<B: Backend> Llama<B> {
         CausalLm::generate(self, prompt, count, config)
     }
 
-    fn extend(
-        &self,
-        ids: &Tensor<B>,
-        cache: &mut CausalLmCache<B>,
-        head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
-    ) -> Result<Tensor<B>> {
-        let layers = &self.model.layers;
-        let size = sized(NAME, ids, cache.len(), self.config.max_position_embeddings)?;
-        cache.extend(NAME, layers.len(), size, &ids.device(), |caches, places| {
-            let mut x = self.model.embed_tokens.forward(ids)?;
-            let turns = Turns::new(&self.config, &places.positions, x.dtype())?;
-            for (layer, cache) in layers.iter().zip(caches) {
-                x = layer.forward(&x, &turns, Some(cache), places.mask.as_ref())?;
-            }
-            head(&x)
-        })
-    }
-
     fn logits(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.model.norm.forward(x)?;
-        self.lm_head.forward(&x)
+        self.lm_head.forward(&self.model.norm.forward(x)?)
     }
 }
 
 impl<B: Backend> CausalLm<B> for Llama<B> {
     fn name(&self) -> &'static str {
-        NAME
+        "Llama"
     }
 
     fn vocab_size(&self) -> usize {
-        self.config.vocab_size
+        self.config().vocab_size
     }
 
     fn num_positions(&self) -> usize {
-        self.config.max_position_embeddings
+        self.config().max_position_embeddings
     }
 
     fn new_cache(&self) -> CausalLmCache<B> {
@@ -189,7 +301,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
 
     fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || {
-            self.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
+            self.model.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
         })
     }
 }

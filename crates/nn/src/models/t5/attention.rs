@@ -1,21 +1,27 @@
 //! The attention of T5, and its notion of distance.
 
-use polygrad_tensor::{Backend, DType, Device, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
 
 use super::T5Config;
 use crate::layers::{Attend, merge_heads, split_heads};
-use crate::{Dropout, Embedding, EmbeddingConfig, Init, KvCache, Linear, Module, watch};
+use crate::{Dropout, Embedding, EmbeddingConfig, Init, KvCache, Linear, Module, Slot, watch};
 
+/// The attention of T5.
 #[derive(Debug, Module)]
-pub(super) struct Attention<B: Backend> {
-    q: Linear<B>,
-    k: Linear<B>,
-    v: Linear<B>,
-    o: Linear<B>,
+pub struct Attention<B: Backend = AnyBackend> {
+    /// `[…, d_model]` to the queries of all heads.
+    pub q: Slot<Linear<B>, B>,
+    /// To the keys.
+    pub k: Slot<Linear<B>, B>,
+    /// To the values.
+    pub v: Slot<Linear<B>, B>,
+    /// What the heads give, back into the stream.
+    pub o: Slot<Linear<B>, B>,
     /// In the first block of a stack, for all.
-    pub(super) relative_attention_bias: Option<Embedding<B>>,
+    pub relative_attention_bias: Option<Embedding<B>>,
     heads: usize,
-    dropout: Dropout,
+    /// Of the weights.
+    pub dropout: Dropout,
 }
 
 /// What is attended to.
@@ -50,7 +56,7 @@ impl<B: Backend> Attention<B> {
     /// Scores are not scaled: the weights of queries begin small instead.
     pub(super) fn forward(&self, x: &Tensor<B>, source: Source<'_, B>, mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
-            let split = |linear: &Linear<B>, x: &Tensor<B>| split_heads(&linear.forward(x)?, self.heads);
+            let split = |linear: &Slot<Linear<B>, B>, x: &Tensor<B>| split_heads(&linear.forward(x)?, self.heads);
             let both = |x: &Tensor<B>| Ok::<_, polygrad_tensor::Error>((split(&self.k, x)?, split(&self.v, x)?));
             let q = split(&self.q, x)?;
             let causal = matches!(source, Source::Past(_));

@@ -1,18 +1,22 @@
 //! The parts of T5's blocks, each with its norm and its way around.
 
-use polygrad_tensor::{Backend, Device, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::super::ActivationFn;
 use super::T5Config;
 use super::attention::{Attention, Source};
-use crate::{Dropout, Linear, Module, RMSNorm, watch};
+use crate::{Dropout, Linear, Module, RMSNorm, Slot, watch};
 
+/// Attention to the text itself.
 #[derive(Debug, Module)]
-pub(super) struct SelfAttentionPart<B: Backend> {
+pub struct SelfAttentionPart<B: Backend = AnyBackend> {
+    /// "SelfAttention" in names.
     #[module(rename = "SelfAttention")]
-    pub(super) attention: Attention<B>,
-    layer_norm: RMSNorm<B>,
-    dropout: Dropout,
+    pub attention: Attention<B>,
+    /// Before it.
+    pub layer_norm: Slot<RMSNorm<B>, B>,
+    /// Behind it.
+    pub dropout: Dropout,
 }
 
 impl<B: Backend> SelfAttentionPart<B> {
@@ -34,12 +38,16 @@ impl<B: Backend> SelfAttentionPart<B> {
     }
 }
 
+/// Attention to an encoded text.
 #[derive(Debug, Module)]
-pub(super) struct CrossAttentionPart<B: Backend> {
+pub struct CrossAttentionPart<B: Backend = AnyBackend> {
+    /// "EncDecAttention" in names.
     #[module(rename = "EncDecAttention")]
-    attention: Attention<B>,
-    layer_norm: RMSNorm<B>,
-    dropout: Dropout,
+    pub attention: Attention<B>,
+    /// Before it.
+    pub layer_norm: Slot<RMSNorm<B>, B>,
+    /// Behind it.
+    pub dropout: Dropout,
 }
 
 impl<B: Backend> CrossAttentionPart<B> {
@@ -59,22 +67,31 @@ impl<B: Backend> CrossAttentionPart<B> {
     }
 }
 
+/// Linear layers, of each token by itself.
 #[derive(Debug, Module)]
-pub(super) struct FeedForwardPart<B: Backend> {
+pub struct FeedForwardPart<B: Backend = AnyBackend> {
+    /// "DenseReluDense" in names.
     #[module(rename = "DenseReluDense")]
-    dense: Dense<B>,
-    layer_norm: RMSNorm<B>,
-    dropout: Dropout,
+    pub dense: Dense<B>,
+    /// Before them.
+    pub layer_norm: Slot<RMSNorm<B>, B>,
+    /// Behind them.
+    pub dropout: Dropout,
 }
 
 /// Two linear layers, or three where the first is gated.
 #[derive(Debug, Module)]
-struct Dense<B: Backend> {
-    wi: Option<Linear<B>>,
-    wi_0: Option<Linear<B>>,
-    wi_1: Option<Linear<B>>,
-    wo: Linear<B>,
-    dropout: Dropout,
+pub struct Dense<B: Backend = AnyBackend> {
+    /// `[…, d_model]` to `[…, d_ff]`, before the activation; none in a gated one.
+    pub wi: Option<Slot<Linear<B>, B>>,
+    /// The same, in a gated one.
+    pub wi_0: Option<Slot<Linear<B>, B>>,
+    /// To the gate.
+    pub wi_1: Option<Slot<Linear<B>, B>>,
+    /// And back.
+    pub wo: Slot<Linear<B>, B>,
+    /// Before that.
+    pub dropout: Dropout,
     #[module(skip)]
     act: ActivationFn,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{ActivationFn, ModelConfig};
 use super::NAME;
-use crate::{Init, Linear, LinearConfig, RMSNorm, RMSNormConfig};
+use crate::{Init, Linear, LinearConfig, RMSNorm, RMSNormConfig, Slot};
 
 /// The config of a [`T5`](super::T5), with the fields and defaults of Hugging Face's `T5Config`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,17 +124,19 @@ impl T5Config {
         [inputs, outputs]: [usize; 2],
         std: f64,
         device: &Device<B>,
-    ) -> Result<Linear<B>> {
+    ) -> Result<Slot<Linear<B>, B>> {
         let std = self.initializer_factor * std;
         LinearConfig::new(inputs, outputs)
             .bias(false)
             .init(Init::Normal { mean: 0.0, std })
             .build(device)
+            .map(Slot::new)
     }
 
-    pub(super) fn norm<B: Backend>(&self, device: &Device<B>) -> Result<RMSNorm<B>> {
+    pub(super) fn norm<B: Backend>(&self, device: &Device<B>) -> Result<Slot<RMSNorm<B>, B>> {
         RMSNormConfig::new([self.d_model])
             .eps(self.layer_norm_epsilon)
             .build(device)
+            .map(Slot::new)
     }
 }

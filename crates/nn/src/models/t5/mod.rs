@@ -1,4 +1,4 @@
-//! T5.
+//! T5: its parts, which a model of one's own can be made of.
 
 mod attention;
 mod block;
@@ -9,11 +9,13 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 pub use config::T5Config;
 
+use super::causal::lm_head;
 use super::config::{padding_mask, token_shape};
-use super::head::LmHead;
 use crate::layers::all_or_nothing;
-use crate::{Embedding, EmbeddingConfig, Init, KvCache, Module, watch};
-use stack::{Decoder, Encoder};
+use crate::{Embedding, EmbeddingConfig, Init, KvCache, Linear, Module, Slot, watch};
+pub use attention::Attention;
+pub use block::{CrossAttentionPart, Dense, FeedForwardPart, SelfAttentionPart};
+pub use stack::{Decoder, DecoderBlock, Encoder, EncoderBlock};
 
 const NAME: &str = "T5";
 
@@ -38,12 +40,25 @@ const NAME: &str = "T5";
 /// ```
 #[derive(Debug, Module)]
 pub struct T5<B: Backend = AnyBackend> {
-    shared: Embedding<B>,
-    encoder: Encoder<B>,
-    decoder: Decoder<B>,
-    lm_head: LmHead<B>,
+    /// The vectors of tokens, of both stacks.
+    pub shared: Slot<Embedding<B>, B>,
+    /// Of the text that is read.
+    pub encoder: Encoder<B>,
+    /// Of the text that is written.
+    pub decoder: Decoder<B>,
+    /// The projection to the vocabulary.
+    pub lm_head: Slot<Linear<B>, B>,
     #[module(skip)]
     config: T5Config,
+}
+
+/// The vectors of all layers of a [`T5`]: Hugging Face's `encoder_hidden_states` and `decoder_hidden_states`.
+#[derive(Clone, Debug)]
+pub struct T5HiddenStates<B: Backend = AnyBackend> {
+    /// `[N, S, d_model]` after the embeddings and after each block, the last ones after the norm: what [`T5::encode`] gives.
+    pub encoder: Vec<Tensor<B>>,
+    /// `[N, T, d_model]`, the same of the decoder, before what is projected to the vocabulary is scaled.
+    pub decoder: Vec<Tensor<B>>,
 }
 
 /// What the decoder of a [`T5`] has seen of a batch: keys and values of each layer, of its own tokens and of the encoded text.
@@ -79,13 +94,13 @@ impl<B: Backend> T5<B> {
             .init(init)
             .build(device)?;
         let tokens = || shared.weight.clone();
-        let lm_head = LmHead::new(&shared, config.tie_word_embeddings, init, device)?;
+        let lm_head = lm_head(&shared, config.tie_word_embeddings, init, device)?;
         Ok(Self {
             encoder: Encoder::new(config, tokens(), device)?,
             decoder: Decoder::new(config, tokens(), device)?,
-            lm_head,
+            lm_head: lm_head.into(),
             config: config.clone(),
-            shared,
+            shared: shared.into(),
         })
     }
 
@@ -118,7 +133,40 @@ impl<B: Backend> T5<B> {
     pub fn encode(&self, ids: &Tensor<B>, attention_mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
         let size = token_shape(NAME, ids)?;
         let padding = attention_mask.map(|mask| padding_mask(NAME, mask, size)).transpose()?;
-        self.encoder.forward(&self.shared.forward(ids)?, padding.as_ref())
+        self.encoder
+            .forward(&self.shared.forward(ids)?, padding.as_ref(), |_| {})
+    }
+
+    /// The vectors of all layers, for what [`T5::forward`] takes.
+    ///
+    /// # Errors
+    /// As [`T5::forward`].
+    pub fn hidden_states(
+        &self,
+        ids: &Tensor<B>,
+        attention_mask: Option<&Tensor<B>>,
+        decoder_ids: &Tensor<B>,
+    ) -> Result<T5HiddenStates<B>> {
+        let padding = attention_mask
+            .map(|mask| padding_mask(NAME, mask, token_shape(NAME, ids)?))
+            .transpose()?;
+        token_shape(NAME, decoder_ids)?;
+        let (mut encoder, mut decoder) = (Vec::new(), Vec::new());
+        let mut cache = self.new_cache();
+        let text = self
+            .encoder
+            .forward(&self.shared.forward(ids)?, padding.as_ref(), |x| {
+                encoder.push(x.clone())
+            })?;
+        let tokens = self.shared.forward(decoder_ids)?;
+        let last = self
+            .decoder
+            .forward(&tokens, &text, padding.as_ref(), &mut cache.layers, |x| {
+                decoder.push(x.clone())
+            })?;
+        encoder.push(text);
+        decoder.push(last);
+        Ok(T5HiddenStates { encoder, decoder })
     }
 
     /// An empty cache for [`T5::decode`].
@@ -154,7 +202,7 @@ impl<B: Backend> T5<B> {
         let padding = attention_mask.map(|mask| padding_mask(NAME, mask, size)).transpose()?;
         let tokens = self.shared.forward(decoder_ids)?;
         let mut x = all_or_nothing(cache.layers.as_mut_slice(), |layers| {
-            self.decoder.forward(&tokens, encoded, padding.as_ref(), layers)
+            self.decoder.forward(&tokens, encoded, padding.as_ref(), layers, |_| {})
         })?;
         if self
             .config

@@ -1,11 +1,11 @@
 //! The two stacks of T5.
 
-use polygrad_tensor::{Backend, Device, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::attention::{Buckets, Source};
 use super::block::{CrossAttentionPart, FeedForwardPart, SelfAttentionPart};
 use super::{NAME, T5Config};
-use crate::{Dropout, KvCache, Module, Param, RMSNorm, watch};
+use crate::{Dropout, KvCache, Module, Param, RMSNorm, Slot, watch};
 
 /// The embedding of all tokens, once more under a stack's name.
 #[derive(Debug, Module)]
@@ -13,34 +13,47 @@ struct Tokens<B: Backend> {
     weight: Param<B>,
 }
 
+/// The encoder.
 #[derive(Debug, Module)]
-pub(super) struct Encoder<B: Backend> {
+pub struct Encoder<B: Backend = AnyBackend> {
     embed_tokens: Tokens<B>,
-    block: Vec<EncoderBlock<B>>,
-    final_layer_norm: RMSNorm<B>,
-    dropout: Dropout,
+    /// The blocks.
+    pub block: Vec<EncoderBlock<B>>,
+    /// Behind the last one.
+    pub final_layer_norm: Slot<RMSNorm<B>, B>,
+    /// Before the first one, and at the end.
+    pub dropout: Dropout,
     #[module(skip)]
     buckets: Buckets,
 }
 
+/// A block of the encoder.
 #[derive(Debug, Module)]
-struct EncoderBlock<B: Backend> {
-    layer: (SelfAttentionPart<B>, FeedForwardPart<B>),
+pub struct EncoderBlock<B: Backend = AnyBackend> {
+    /// One after the other.
+    pub layer: (SelfAttentionPart<B>, FeedForwardPart<B>),
 }
 
+/// The decoder.
 #[derive(Debug, Module)]
-pub(super) struct Decoder<B: Backend> {
+#[module(unused = "block.0.layer.1.EncDecAttention.relative_attention_bias.weight")]
+pub struct Decoder<B: Backend = AnyBackend> {
     embed_tokens: Tokens<B>,
-    block: Vec<DecoderBlock<B>>,
-    final_layer_norm: RMSNorm<B>,
-    dropout: Dropout,
+    /// The blocks.
+    pub block: Vec<DecoderBlock<B>>,
+    /// Behind the last one.
+    pub final_layer_norm: Slot<RMSNorm<B>, B>,
+    /// Before the first one, and at the end.
+    pub dropout: Dropout,
     #[module(skip)]
     buckets: Buckets,
 }
 
+/// A block of the decoder.
 #[derive(Debug, Module)]
-struct DecoderBlock<B: Backend> {
-    layer: (SelfAttentionPart<B>, CrossAttentionPart<B>, FeedForwardPart<B>),
+pub struct DecoderBlock<B: Backend = AnyBackend> {
+    /// One after the other.
+    pub layer: (SelfAttentionPart<B>, CrossAttentionPart<B>, FeedForwardPart<B>),
 }
 
 impl<B: Backend> Encoder<B> {
@@ -62,7 +75,13 @@ impl<B: Backend> Encoder<B> {
         })
     }
 
-    pub(super) fn forward(&self, tokens: &Tensor<B>, padding: Option<&Tensor<B>>) -> Result<Tensor<B>> {
+    /// `before` sees what each block takes.
+    pub(super) fn forward(
+        &self,
+        tokens: &Tensor<B>,
+        padding: Option<&Tensor<B>>,
+        mut before: impl FnMut(&Tensor<B>),
+    ) -> Result<Tensor<B>> {
         watch::layer(self, tokens, || {
             let length = tokens.shape()[1];
             let mut x = self.dropout.forward(tokens)?;
@@ -76,6 +95,7 @@ impl<B: Backend> Encoder<B> {
                     layer: (attention, dense),
                 } in &self.block
                 {
+                    before(&x);
                     x = dense.forward(&attention.forward(&x, Source::Input, &mask)?)?;
                 }
             }
@@ -104,12 +124,14 @@ impl<B: Backend> Decoder<B> {
         })
     }
 
+    /// `before` sees what each block takes.
     pub(super) fn forward(
         &self,
         tokens: &Tensor<B>,
         text: &Tensor<B>,
         padding: Option<&Tensor<B>>,
         caches: &mut [[KvCache<B>; 2]],
+        mut before: impl FnMut(&Tensor<B>),
     ) -> Result<Tensor<B>> {
         watch::layer(self, tokens, || {
             let length = tokens.shape()[1];
@@ -118,6 +140,7 @@ impl<B: Backend> Decoder<B> {
             if let Some(first) = self.block.first() {
                 let mask = bias(&first.layer.0, self.buckets, length, past + length)?;
                 for (block, [own, cross]) in self.block.iter().zip(caches) {
+                    before(&x);
                     let (attention, across, dense) = &block.layer;
                     let y = attention.forward(&x, Source::Past(own), &mask)?;
                     let y = across.forward(&y, Source::Text(text, cross), padding)?;
