@@ -26,10 +26,15 @@ for average in ["macro", "weighted", "micro"]:
     for name in ["precision", "recall", "f1"]:
         score = getattr(metrics, f"{name}_score")
         print(name, average, score(targets, answers, average=average, zero_division=0))
+for average in ["macro", "weighted", "micro", None]:
+    print("iou", average, metrics.jaccard_score(targets, answers, average=average, zero_division=0))
+print("iou without class 1", metrics.jaccard_score(targets[targets != 1], answers[targets != 1], average="macro"))
+print("f1 of each class", metrics.f1_score(targets, answers, average=None, zero_division=0))
 scores = np.round(np.array([draw() for _ in range(count)]) * 8) / 8 - 0.5
 truth = np.array([int(draw() * 2) for _ in range(count)])
 for name in ["precision", "recall", "f1"]:
     print(name, "binary", getattr(metrics, f"{name}_score")(truth, scores > 0))
+print("iou binary", metrics.jaccard_score(truth, scores > 0))
 print("auroc", metrics.roc_auc_score(truth, scores))
 shifted = logits - logits.max(1, keepdims=True)
 log_probabilities = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))

@@ -18,8 +18,8 @@ pub use dashboard::Dashboard;
 #[cfg(feature = "ctrlc")]
 pub use interrupt::{end_on_signals, stop_status};
 pub use metric::{
-    Accuracy, Auroc, Average, CloneMetric, F1, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision,
-    R2Score, Recall, RootMeanSquaredError,
+    Accuracy, Auroc, Average, CloneMetric, F1, JaccardIndex, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity,
+    Precision, R2Score, Recall, RootMeanSquaredError,
 };
 pub use mlflow::MlflowLogger;
 pub use parallel::{BucketProfile, DataParallel, Link, PlanConfig, Prediction, ShardedOptimizer, Span, StepProfile};

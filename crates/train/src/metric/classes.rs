@@ -14,13 +14,13 @@ struct Confusion {
 
 impl Confusion {
     /// Takes in predictions: logits with classes along axis 1, `[N, C]` or `[N, C, …]`, for targets `[N]` or `[N, …]`; or one logit for each
-    /// target of 0 or 1. Targets below 0 count for nothing, as cross entropy ignores them.
-    fn update(&mut self, metric: &str, predictions: &Tensor, targets: &Tensor) -> Result<()> {
-        let classes = match predictions.rank() == targets.rank() + 1 && predictions.rank() >= 2 {
-            true => predictions.dims()[1],
-            false => 2,
-        };
-        let answers = if predictions.rank() == targets.rank() + 1 && predictions.rank() >= 2 {
+    /// target of 0 or 1. Targets below 0 count for nothing, as cross entropy ignores them, nor does the number `ignored`.
+    fn update(&mut self, metric: &str, ignored: Option<i64>, predictions: &Tensor, targets: &Tensor) -> Result<()> {
+        // One channel is a logit of class 1.
+        let by_class =
+            predictions.rank() == targets.rank() + 1 && predictions.rank() >= 2 && predictions.dims()[1] != 1;
+        let classes = if by_class { predictions.dims()[1] } else { 2 };
+        let answers = if by_class {
             let mut dims = predictions.dims();
             dims.remove(1);
             (dims == targets.dims()).then(|| predictions.argmax(1)?.to_vec::<i64>())
@@ -41,7 +41,14 @@ impl Confusion {
                 "give logits [N, classes] with targets [N], or a logit for each target of 0 or 1",
             ));
         };
-        let targets = targets.to_f64_vec()?;
+        let mut targets = targets.to_f64_vec()?;
+        if let Some(ignored) = ignored {
+            let ignored = ignored as f64;
+            targets
+                .iter_mut()
+                .filter(|target| **target == ignored)
+                .for_each(|target| *target = -1.0);
+        }
         if let Some(target) = targets
             .iter()
             .find(|&&target| target >= classes as f64 || target.is_nan())
@@ -153,18 +160,26 @@ macro_rules! of_classes {
     ($($(#[$doc:meta])* $metric:ident $name:literal, $value:expr;)*) => {$(
         $(#[$doc])*
         ///
-        /// Predictions are logits `[N, C]` (or `[N, C, …]`) for targets `[N]` (or `[N, …]`), or one logit for each target of 0 or 1. Targets below
-        /// 0 are ignored.
+        /// Predictions are logits `[N, C]` (or `[N, C, …]`, as of images whose pixels have classes) for targets `[N]` (or `[N, …]`), or one logit
+        /// for each target of 0 or 1. Targets below 0 are ignored.
         #[derive(Clone, Debug, Default)]
         pub struct $metric {
             confusion: Confusion,
             average: Average,
+            ignored: Option<i64>,
         }
 
         impl $metric {
             /// Of no predictions yet.
             pub fn new() -> Self {
                 Self::default()
+            }
+
+            /// A target that is ignored as those below 0 are, such as 255 in masks. Default: none.
+            #[must_use]
+            pub fn ignore_index(mut self, target: i64) -> Self {
+                self.ignored = Some(target);
+                self
             }
         }
 
@@ -174,7 +189,7 @@ macro_rules! of_classes {
             }
 
             fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
-                self.confusion.update($name, predictions, targets)
+                self.confusion.update($name, self.ignored, predictions, targets)
             }
 
             fn value(&self) -> f64 {
@@ -213,22 +228,41 @@ macro_rules! of_classes {
 }
 
 of_classes! {
-    /// The share of right answers.
+    /// The share of right answers; of pixels in segmentation.
     Accuracy "accuracy", |_, confusion| {
         let right: f64 = (0..confusion.classes).map(|class| confusion.count(class, class)).sum();
         right / confusion.total()
     };
     /// The share of right answers among those for a class.
-    Precision "precision", |average, confusion| average.of(confusion, |[right, answers, _]| right / answers);
+    Precision "precision", |average, confusion| average.of(confusion, Precision::FIGURE);
     /// The share of a class's targets that were found.
-    Recall "recall", |average, confusion| average.of(confusion, |[right, _, targets]| right / targets);
-    /// The harmonic mean of precision and recall.
-    F1 "f1", |average, confusion| average.of(confusion, |[right, answers, targets]| 2.0 * right / (answers + targets));
+    Recall "recall", |average, confusion| average.of(confusion, Recall::FIGURE);
+    /// The harmonic mean of precision and recall; in segmentation, Dice's coefficient of all pixels together.
+    #[doc(alias = "Dice")]
+    F1 "f1", |average, confusion| average.of(confusion, F1::FIGURE);
+    /// The intersection of targets and answers over their union. In segmentation its mean over the classes is called mIoU.
+    ///
+    /// Source: Jaccard, "The distribution of the flora in the alpine zone" (1912).
+    #[doc(alias = "IoU")]
+    JaccardIndex "iou", |average, confusion| average.of(confusion, JaccardIndex::FIGURE);
 }
 
 macro_rules! averages {
-    ($($metric:ident),*) => {$(
+    ($($metric:ident $figure:expr;)*) => {$(
         impl $metric {
+            /// Of right answers, all answers, all targets.
+            const FIGURE: fn([f64; 3]) -> f64 = $figure;
+
+            /// The figure of each class by itself; NaN for one that is neither among targets nor answers.
+            pub fn per_class(&self) -> Vec<f64> {
+                let figure = |class| {
+                    let sums = self.confusion.of_class(class);
+                    let value = Self::FIGURE(sums);
+                    if value.is_nan() && sums[1] + sums[2] > 0.0 { 0.0 } else { value }
+                };
+                (0..self.confusion.classes).map(figure).collect()
+            }
+
             /// How the figures of single classes become one. Default: [`Average::Macro`].
             #[must_use]
             pub fn average(mut self, average: Average) -> Self {
@@ -239,4 +273,9 @@ macro_rules! averages {
     )*};
 }
 
-averages!(Precision, Recall, F1);
+averages! {
+    Precision |[right, answers, _]| right / answers;
+    Recall |[right, _, targets]| right / targets;
+    F1 |[right, answers, targets]| 2.0 * right / (answers + targets);
+    JaccardIndex |[right, answers, targets]| right / (answers + targets - right);
+}

@@ -7,7 +7,7 @@ mod scores;
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_tensor::Tensor;
 
-pub use classes::{Accuracy, Average, F1, Precision, Recall};
+pub use classes::{Accuracy, Average, F1, JaccardIndex, Precision, Recall};
 pub use numbers::{MeanAbsoluteError, MeanSquaredError, R2Score, RootMeanSquaredError};
 pub use scores::{Auroc, Perplexity};
 

@@ -1,9 +1,9 @@
 //! Metrics are what scikit-learn says they are: scripts/make_metric_values.py prints the values.
 
-use polygrad_core::Result;
+use polygrad_core::{DType, Result};
 use polygrad_tensor::{Device, Tensor};
 use polygrad_train::{
-    Accuracy, Auroc, Average, F1, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision, R2Score, Recall,
+    Accuracy, Auroc, Average, F1, JaccardIndex, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision, R2Score, Recall,
     RootMeanSquaredError,
 };
 
@@ -86,6 +86,28 @@ fn metrics_are_those_of_scikit_learn() -> Result<()> {
         held(Recall::new().average(average), &logits, &targets, recall);
         held(F1::new().average(average), &logits, &targets, f1);
     }
+    for (average, iou) in [
+        (Average::Macro, 0.098_642_533_936_651_58),
+        (Average::Weighted, 0.143_831_070_889_894_4),
+        (Average::Micro, 0.121_495_327_102_803_74),
+    ] {
+        held(JaccardIndex::new().average(average), &logits, &targets, iou);
+    }
+    held(
+        JaccardIndex::new().ignore_index(1),
+        &logits,
+        &targets,
+        0.086_660_617_059_891_12,
+    );
+    let of_classes = |values: Vec<f64>, expected: [f64; 4]| {
+        assert_eq!(values.len(), CLASSES);
+        assert!(values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-8), "{values:?}");
+    };
+    let (mut iou, mut f1) = (JaccardIndex::new(), F1::new());
+    iou.update(&logits, &targets)?;
+    f1.update(&logits, &targets)?;
+    of_classes(iou.per_class(), [0.2, 0.117_647_06, 0.076_923_08, 0.0]);
+    of_classes(f1.per_class(), [0.333_333_33, 0.210_526_32, 0.142_857_14, 0.0]);
     let scores = tensor(draw.numbers(COUNT, |x| (x * 8.0).round_ties_even() / 8.0 - 0.5))?;
     let truth = Tensor::from_vec(draw.labels(2.0), [COUNT], &device)?;
     held(
@@ -106,6 +128,12 @@ fn metrics_are_those_of_scikit_learn() -> Result<()> {
         &truth,
         0.436_363_636_363_636_34,
     );
+    held(
+        JaccardIndex::new().average(Average::Binary),
+        &scores,
+        &truth,
+        0.279_069_767_441_860_46,
+    );
     held(Auroc::new(), &scores, &truth, 0.483_597_285_067_873_25);
     held(
         Auroc::new(),
@@ -122,6 +150,43 @@ fn metrics_are_those_of_scikit_learn() -> Result<()> {
     held(MeanSquaredError::new(), &predicted, &numbers, 16.733_583_168_389_853);
     held(RootMeanSquaredError::new(), &predicted, &numbers, 4.090_670_259_063_892);
     held(R2Score::new(), &predicted, &numbers, -1.492_699_687_784_390_3);
+    Ok(())
+}
+
+#[test]
+fn masks_are_measured_pixel_by_pixel() -> Result<()> {
+    let device = device();
+    // Two images of 2 × 2 pixels and three classes; 255 is nobody's.
+    let answers = [[[0_i64, 1], [1, 2]], [[0, 0], [2, 1]]];
+    let logits = Tensor::new(answers, &device)?.one_hot(3)?.permute([0, 3, 1, 2])?.to_dtype(DType::F32)?;
+    let masks = Tensor::new([[[0_i64, 1], [2, 2]], [[0, 255], [255, 1]]], &device)?;
+    let (mut iou, mut dice, mut pixels) = (
+        JaccardIndex::new().ignore_index(255),
+        F1::new().ignore_index(255),
+        Accuracy::new().ignore_index(255),
+    );
+    for metric in [&mut iou as &mut dyn Metric, &mut dice, &mut pixels] {
+        metric.update(&logits, &masks)?;
+    }
+    assert_eq!(iou.per_class(), [1.0, 2.0 / 3.0, 0.5]);
+    assert!((iou.value() - (1.0 + 2.0 / 3.0 + 0.5) / 3.0).abs() < 1e-12);
+    assert_eq!(dice.per_class(), [1.0, 0.8, 2.0 / 3.0]);
+    assert_eq!(pixels.value(), 5.0 / 6.0);
+    // Without it, 255 is a class that is not there.
+    let error = JaccardIndex::new().update(&logits, &masks).unwrap_err().to_string();
+    assert!(error.contains("the target 255, but there are 3 classes"), "{error}");
+    // A class that never came has no figure, and does not count in the mean.
+    let mut far = JaccardIndex::new();
+    far.update(&Tensor::new([[0.0, 0.0, 1.0]], &device)?, &Tensor::new(vec![2_i64], &device)?)?;
+    let per_class = far.per_class();
+    assert!(per_class[0].is_nan() && per_class[1].is_nan() && per_class[2] == 1.0 && far.value() == 1.0);
+    // One channel is a logit of class 1, with its axis or without it among the targets.
+    let single = Tensor::new([[[[3.0, -1.0]]], [[[0.5, -2.0]]]], &device)?;
+    for shape in [vec![2, 1, 1, 2], vec![2, 1, 2]] {
+        let mut iou = JaccardIndex::new().average(Average::Binary);
+        iou.update(&single, &Tensor::from_vec(vec![1_i64, 0, 0, 0], shape, &device)?)?;
+        assert_eq!(iou.value(), 0.5);
+    }
     Ok(())
 }
 
