@@ -5,13 +5,13 @@
 use std::path::PathBuf;
 
 use polygrad::nn::models::{Bert, BertConfig, BertInput, ModelConfig};
-use polygrad::nn::{StateDict, skip_init};
+use polygrad::nn::skip_init;
 use polygrad::prelude::*;
-use polygrad::text::{Side, Tokenizer};
+use polygrad::text::Tokenizer;
 
 /// The mean of the vectors of each text's tokens, of length 1.
 fn embeddings(model: &Bert, tokenizer: &Tokenizer, texts: &[&str], device: &Device) -> Result<Tensor> {
-    let batch = tokenizer.batch(texts, 0, Side::Right, device)?;
+    let batch = tokenizer.batch(texts, &tokenizer.batch_config(), device)?;
     let tokens = no_grad(|| model.forward(BertInput::new(&batch.ids).attention_mask(&batch.attention_mask)))?;
     let counts = batch.attention_mask.unsqueeze(2)?.to_dtype(DType::F32)?;
     let mean = (tokens.mul(&counts)?.sum(1)? / counts.sum(1)?)?;
@@ -29,14 +29,7 @@ fn main() -> Result<()> {
     let tokenizer = Tokenizer::from_file(file("tokenizer.json"))?;
     let config = BertConfig::load(file("config.json"))?;
     let model = skip_init(|| Bert::new(&config, &device))?;
-    // Old files have the numbers of positions among their tensors, too.
-    let state = StateDict::load(file("model.safetensors"))?;
-    let report = model.load_state_dict(&state, false)?;
-    if let Some(missing) = report.missing.first() {
-        return Err(Error::invalid(format!(
-            "the file has no {missing}: it is of another model"
-        )));
-    }
+    model.load(file("model.safetensors"))?;
     model.eval();
 
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

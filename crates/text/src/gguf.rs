@@ -80,6 +80,6 @@ impl Tokenizer {
             .map(|(token, _)| AddedToken::from(token.as_str(), true))
             .collect();
         inner.add_special_tokens(special).map_err(|e| failed(OP, e))?;
-        Ok(Self::wrapped(inner))
+        Self::wrapped(inner)
     }
 }

@@ -27,12 +27,14 @@
 //! ```
 
 mod batch;
+mod batch_config;
 mod decode;
 mod gguf;
 mod tokenizer;
 mod writer;
 
-pub use batch::{Batch, Side};
+pub use batch::{Batch, TextInput};
+pub use batch_config::{BatchConfig, Padding, Side, Truncation};
 pub use decode::DecodeStream;
 pub use tokenizer::Tokenizer;
 pub use writer::Writer;

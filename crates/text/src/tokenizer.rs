@@ -3,25 +3,54 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use polygrad_tensor::{Error, ErrorKind, Result};
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{Encoding, PaddingParams, PostProcessor, PostProcessorWrapper, Token, TruncationParams};
 
-/// Turns text into token ids and back.
+/// Turns text into token ids and back. Cloning gives a second handle to the same tokenizer, such as a function
+/// that makes batches needs for itself.
+#[derive(Clone)]
 pub struct Tokenizer {
-    kind: Kind,
+    pub(crate) kind: Kind,
 }
 
-enum Kind {
+#[derive(Clone)]
+pub(crate) enum Kind {
     /// As Hugging Face's tokenizer.json describes it.
-    HuggingFace(Box<tokenizers::Tokenizer>),
+    HuggingFace(Arc<HuggingFace>),
     Bytes,
-    Characters {
-        characters: Vec<char>,
-        ids: HashMap<char, i64>,
-    },
+    Characters(Arc<Characters>),
+}
+
+/// The parts of a tokenizer.json.
+pub(crate) struct HuggingFace {
+    /// Without the other three.
+    inner: tokenizers::Tokenizer,
+    /// What adds special tokens.
+    pub(crate) post_processor: Option<PostProcessorWrapper>,
+    pub(crate) truncation: Option<TruncationParams>,
+    pub(crate) padding: Option<PaddingParams>,
+}
+
+pub(crate) struct Characters {
+    characters: Vec<char>,
+    ids: HashMap<char, i64>,
+}
+
+impl HuggingFace {
+    /// Text with its special tokens, of one or two parts.
+    pub(crate) fn joined(&self, first: Encoding, second: Option<Encoding>, special: bool) -> Result<Encoding> {
+        if let Some(processor) = &self.post_processor {
+            return processor
+                .process(first, second, special)
+                .map_err(|e| failed("encode", e));
+        }
+        Ok(Encoding::merge([first].into_iter().chain(second), false))
+    }
 }
 
 /// An error of the crate `tokenizers`.
@@ -40,22 +69,30 @@ impl Tokenizer {
         Self::from_json(&text).map_err(|e| e.with_hint(format!("is {} a tokenizer.json?", path.display())))
     }
 
-    /// [`Tokenizer::from_file`] for its text. Padding and truncation that it asks for are left out: a [`batch`](Tokenizer::batch) says itself how
-    /// it is padded.
+    /// [`Tokenizer::from_file`] for its text. Truncation and padding that it asks for are those of a [batch](Tokenizer::batch_config);
+    /// [`Tokenizer::encode`] gives whole texts.
     ///
     /// # Errors
     /// When it is not of that format.
     pub fn from_json(json: &str) -> Result<Self> {
-        let mut inner: tokenizers::Tokenizer = json.parse().map_err(|e| failed("tokenizer", e))?;
-        inner.with_padding(None);
-        inner.with_truncation(None).map_err(|e| failed("tokenizer", e))?;
-        Ok(Self::wrapped(inner))
+        let inner: tokenizers::Tokenizer = json.parse().map_err(|e| failed("tokenizer", e))?;
+        Self::wrapped(inner)
     }
 
-    pub(crate) fn wrapped(inner: tokenizers::Tokenizer) -> Self {
-        Self {
-            kind: Kind::HuggingFace(Box::new(inner)),
-        }
+    pub(crate) fn wrapped(mut inner: tokenizers::Tokenizer) -> Result<Self> {
+        let (truncation, padding) = (inner.get_truncation().cloned(), inner.get_padding().cloned());
+        let post_processor = inner.get_post_processor().cloned();
+        inner.with_padding(None);
+        inner.with_post_processor(None::<PostProcessorWrapper>);
+        inner.with_truncation(None).map_err(|e| failed("tokenizer", e))?;
+        Ok(Self {
+            kind: Kind::HuggingFace(Arc::new(HuggingFace {
+                inner,
+                post_processor,
+                truncation,
+                padding,
+            })),
+        })
     }
 
     /// A token for each byte of UTF-8: 256 of them, whose ids are the bytes.
@@ -68,7 +105,7 @@ impl Tokenizer {
         let characters: Vec<char> = text.chars().collect::<BTreeSet<_>>().into_iter().collect();
         let ids = characters.iter().copied().zip(0..).collect();
         Self {
-            kind: Kind::Characters { characters, ids },
+            kind: Kind::Characters(Arc::new(Characters { characters, ids })),
         }
     }
 
@@ -106,7 +143,7 @@ impl Tokenizer {
         inner
             .train(&mut trainer, texts.into_iter())
             .map_err(|e| failed(OP, e))?;
-        Ok(Self::wrapped(inner))
+        Self::wrapped(inner)
     }
 
     /// As the text of a `tokenizer.json`.
@@ -115,7 +152,16 @@ impl Tokenizer {
     /// For bytes and characters, which have no such form.
     pub fn to_json(&self) -> Result<String> {
         match &self.kind {
-            Kind::HuggingFace(inner) => inner.to_string(true).map_err(|e| failed("to_json", e)),
+            Kind::HuggingFace(parts) => {
+                let mut whole = parts.inner.clone();
+                // Before the special tokens, which it would take from its length without asking whether there is room.
+                whole
+                    .with_truncation(parts.truncation.clone())
+                    .map_err(|e| failed("to_json", e))?;
+                whole.with_padding(parts.padding.clone());
+                whole.with_post_processor(parts.post_processor.clone());
+                whole.to_string(true).map_err(|e| failed("to_json", e))
+            }
             _ => Err(Error::unsupported("a tokenizer of bytes or characters is no tokenizer.json").with_op("to_json")),
         }
     }
@@ -123,24 +169,24 @@ impl Tokenizer {
     /// How many tokens there are, special ones included.
     pub fn vocab_size(&self) -> usize {
         match &self.kind {
-            Kind::HuggingFace(inner) => inner.get_vocab_size(true),
+            Kind::HuggingFace(parts) => parts.inner.get_vocab_size(true),
             Kind::Bytes => 256,
-            Kind::Characters { characters, .. } => characters.len(),
+            Kind::Characters(all) => all.characters.len(),
         }
     }
 
     /// The id of a token, if there is one.
     pub fn token_to_id(&self, token: &str) -> Option<i64> {
         match &self.kind {
-            Kind::HuggingFace(inner) => inner.token_to_id(token).map(i64::from),
+            Kind::HuggingFace(parts) => parts.inner.token_to_id(token).map(i64::from),
             Kind::Bytes => match token.as_bytes() {
                 [byte] => Some((*byte).into()),
                 _ => None,
             },
-            Kind::Characters { ids, .. } => {
+            Kind::Characters(all) => {
                 let mut characters = token.chars();
                 let first = characters.next()?;
-                characters.next().is_none().then(|| ids.get(&first).copied())?
+                characters.next().is_none().then(|| all.ids.get(&first).copied())?
             }
         }
     }
@@ -151,20 +197,30 @@ impl Tokenizer {
     /// When a character is not in the vocabulary of a tokenizer of characters.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<i64>> {
         match &self.kind {
-            Kind::HuggingFace(inner) => {
-                let encoding = inner.encode_fast(text, special).map_err(|e| failed("encode", e))?;
+            Kind::HuggingFace(parts) => {
+                let encoding = parts.joined(self.encoding(text)?, None, special)?;
                 Ok(encoding.get_ids().iter().map(|&id| id.into()).collect())
             }
             Kind::Bytes => Ok(text.bytes().map(i64::from).collect()),
-            Kind::Characters { ids, .. } => text
+            Kind::Characters(all) => text
                 .chars()
                 .map(|c| {
-                    ids.get(&c).copied().ok_or_else(|| {
+                    all.ids.get(&c).copied().ok_or_else(|| {
                         Error::invalid(format!("the character {c:?} is not in the vocabulary")).with_op("encode")
                     })
                 })
                 .collect(),
         }
+    }
+
+    /// A text without special tokens.
+    pub(crate) fn encoding(&self, text: &str) -> Result<Encoding> {
+        if let Kind::HuggingFace(parts) = &self.kind {
+            return parts.inner.encode_fast(text, false).map_err(|e| failed("encode", e));
+        }
+        let ids = self.encode(text, false)?;
+        let token = |id: i64| Token::new(id as u32, String::new(), (0, 0));
+        Ok(Encoding::from_tokens(ids.into_iter().map(token).collect(), 0))
     }
 
     /// The ids of several texts.
@@ -185,7 +241,8 @@ impl Tokenizer {
             Error::out_of_range(text).with_op("decode")
         };
         match &self.kind {
-            Kind::HuggingFace(inner) => {
+            Kind::HuggingFace(parts) => {
+                let inner = &parts.inner;
                 let known = |&id: &i64| {
                     let small = u32::try_from(id).ok();
                     small
@@ -199,12 +256,12 @@ impl Tokenizer {
                 let bytes = ids.iter().map(|&id| u8::try_from(id).map_err(|_| outside(id)));
                 Ok(String::from_utf8_lossy(&bytes.collect::<Result<Vec<u8>>>()?).into_owned())
             }
-            Kind::Characters { characters, .. } => ids
+            Kind::Characters(all) => ids
                 .iter()
                 .map(|&id| {
                     let place = usize::try_from(id).ok();
                     place
-                        .and_then(|place| characters.get(place))
+                        .and_then(|place| all.characters.get(place))
                         .copied()
                         .ok_or_else(|| outside(id))
                 })
@@ -218,7 +275,7 @@ impl fmt::Debug for Tokenizer {
         let kind = match &self.kind {
             Kind::HuggingFace(_) => "tokenizer.json",
             Kind::Bytes => "bytes",
-            Kind::Characters { .. } => "characters",
+            Kind::Characters(_) => "characters",
         };
         write!(f, "Tokenizer({kind}, {} tokens)", self.vocab_size())
     }

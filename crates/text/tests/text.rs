@@ -4,7 +4,8 @@ use polygrad_cpu::Cpu;
 use polygrad_nn::Module;
 use polygrad_nn::models::{CausalLm, GenerateConfig, Gpt2, Gpt2Config};
 use polygrad_tensor::{Device, manual_seed};
-use polygrad_text::{Side, Tokenizer, Writer};
+use polygrad_text::{BatchConfig, Padding, Side, TextInput, Tokenizer, Truncation, Writer};
+use serde_json::Value;
 
 const TEXTS: [&str; 3] = [
     "the cat sat on the mat",
@@ -94,13 +95,181 @@ fn a_stream_gives_whole_characters_and_loses_none() {
 #[test]
 fn batches_are_padded_on_either_side() {
     let device = Device::<Cpu>::default();
-    let batch = |side| Tokenizer::bytes().batch(&["abc", "d"], 0, side, &device).unwrap();
+    let tokenizer = Tokenizer::bytes();
+    let config = |side| tokenizer.batch_config().pad_id(0).padding_side(side);
+    let batch = |side| tokenizer.batch(&["abc", "d"], &config(side), &device).unwrap();
     let (left, right) = (batch(Side::Left), batch(Side::Right));
     assert_eq!(left.ids.to_vec::<i64>().unwrap(), [97, 98, 99, 0, 0, 100]);
     assert_eq!(left.attention_mask.to_vec::<i64>().unwrap(), [1, 1, 1, 0, 0, 1]);
     assert_eq!(right.ids.to_vec::<i64>().unwrap(), [97, 98, 99, 100, 0, 0]);
     assert_eq!(right.attention_mask.to_vec::<i64>().unwrap(), [1, 1, 1, 1, 0, 0]);
-    assert!(Tokenizer::bytes().batch(&[], 0, Side::Left, &device).is_err());
+    let none: [&str; 0] = [];
+    assert!(tokenizer.batch(none, &config(Side::Left), &device).is_err());
+    // Without a token to fill up with it is an error, where one is needed.
+    let unsaid = |texts: [&str; 2]| tokenizer.batch(texts, &tokenizer.batch_config(), &device);
+    assert_eq!(
+        unsaid(["ab", "cd"]).unwrap().ids.to_vec::<i64>().unwrap(),
+        [97, 98, 99, 100]
+    );
+    for (texts, padding) in [(["ab", "c"], Padding::Longest), (["ab", "cd"], Padding::Length(3))] {
+        let error = tokenizer
+            .batch(texts, &tokenizer.batch_config().padding(padding), &device)
+            .unwrap_err();
+        assert!(error.to_string().contains("pad_id"), "{error}");
+    }
+    let error = tokenizer
+        .batch(["ab", "c"], &config(Side::Left).padding(Padding::None), &device)
+        .unwrap_err();
+    assert!(error.to_string().contains("Padding::Longest"), "{error}");
+    // Bytes and characters are cut, too, and pairs of them told apart.
+    let config = config(Side::Right).max_length(4).stride(1).overflowing(true);
+    let batch = tokenizer
+        .batch([("abcdef", "xy")], &config.truncation(Truncation::OnlyFirst), &device)
+        .unwrap();
+    let text = |row: &[i64]| tokenizer.decode(row, false).unwrap();
+    let rows: Vec<String> = batch.ids.to_vec::<i64>().unwrap().chunks(4).map(text).collect();
+    assert_eq!(rows, ["abxy", "bcxy", "cdxy", "dexy", "efxy"]);
+    assert_eq!(batch.samples, [0; 5]);
+    assert_eq!(batch.token_type_ids.to_vec::<i64>().unwrap(), [0, 0, 1, 1].repeat(5));
+}
+
+/// The options of a recorded case.
+fn config_of(case: &Value, said: BatchConfig) -> BatchConfig {
+    let mut config = said
+        .special(case["special"].as_bool().unwrap())
+        .overflowing(case["overflowing"].as_bool().unwrap());
+    let side = |value: &Value| match value.as_str() {
+        Some("left") => Side::Left,
+        None => Side::Right,
+        other => panic!("{other:?}"),
+    };
+    let number = |value: &Value| value.as_u64().map(|number| number as usize);
+    let cut = &case["truncation"];
+    if cut.is_object() {
+        config = config
+            .max_length(number(&cut["max_length"]).unwrap())
+            .stride(number(&cut["stride"]).unwrap_or(0))
+            .truncation_side(side(&cut["direction"]))
+            .truncation(match cut["strategy"].as_str() {
+                Some("only_first") => Truncation::OnlyFirst,
+                Some("only_second") => Truncation::OnlySecond,
+                Some("longest_first") | None => Truncation::LongestFirst,
+                other => panic!("{other:?}"),
+            });
+    }
+    let pad = &case["padding"];
+    if pad.is_object() {
+        config = config
+            .pad_id(pad["pad_id"].as_i64().unwrap())
+            .pad_type_id(pad["pad_type_id"].as_i64().unwrap_or(0))
+            .padding_side(side(&pad["direction"]))
+            .padding(number(&pad["length"]).map_or(Padding::Longest, Padding::Length));
+        if let Some(multiple) = number(&pad["pad_to_multiple_of"]) {
+            config = config.pad_to_multiple_of(multiple);
+        }
+    }
+    config
+}
+
+#[test]
+fn batches_are_those_of_hugging_face() {
+    let device = Device::<Cpu>::default();
+    let folder: std::path::PathBuf = std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into();
+    let text = std::fs::read_to_string(folder.join("tests/data/batches.json")).unwrap();
+    let recorded: Value = serde_json::from_str(&text).unwrap();
+    let digits = |row: &Value| {
+        row.as_str()
+            .unwrap()
+            .bytes()
+            .map(|b| i64::from(b - b'0'))
+            .collect::<Vec<_>>()
+    };
+    let (mut rows, mut errors) = (0, 0);
+    for case in recorded["cases"].as_array().unwrap() {
+        let json = recorded["tokenizers"][case["tokenizer"].as_str().unwrap()].to_string();
+        let tokenizer = Tokenizer::from_json(&json).unwrap();
+        let texts = case["texts"].as_array().unwrap().iter().map(|text| match text {
+            Value::String(text) => TextInput::Single(text),
+            pair => TextInput::Pair(pair[0].as_str().unwrap(), pair[1].as_str().unwrap()),
+        });
+        let batch = tokenizer.batch(texts, &config_of(case, tokenizer.batch_config()), &device);
+        let Some(wanted) = case["rows"].as_array() else {
+            let error = batch.expect_err(&case.to_string()).to_string();
+            assert!(error.starts_with("batch: "), "{error}");
+            errors += 1;
+            continue;
+        };
+        let batch = batch.unwrap_or_else(|error| panic!("{error}: {case}"));
+        let length = batch.ids.dims()[1];
+        let of = |tensor: &polygrad_tensor::Tensor<Cpu>, row: usize| {
+            tensor.to_vec::<i64>().unwrap()[row * length..(row + 1) * length].to_vec()
+        };
+        assert_eq!(batch.samples.len(), wanted.len(), "{case}");
+        for (row, wanted) in wanted.iter().enumerate() {
+            let ids: Vec<i64> = wanted[1]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|id| id.as_i64().unwrap())
+                .collect();
+            assert_eq!(batch.samples[row] as u64, wanted[0].as_u64().unwrap(), "{case}");
+            assert_eq!(of(&batch.ids, row), ids, "{case}");
+            assert_eq!(of(&batch.attention_mask, row), digits(&wanted[2]), "{case}");
+            assert_eq!(of(&batch.token_type_ids, row), digits(&wanted[3]), "{case}");
+            assert_eq!(of(&batch.special_tokens_mask, row), digits(&wanted[4]), "{case}");
+            rows += 1;
+        }
+    }
+    assert!(rows > 300 && errors > 20, "{rows} rows, {errors} errors");
+}
+
+#[test]
+fn a_file_keeps_what_it_says_of_batches_and_a_clone_is_the_same_tokenizer() {
+    let folder: std::path::PathBuf = std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into();
+    let text = std::fs::read_to_string(folder.join("tests/data/batches.json")).unwrap();
+    let recorded: Value = serde_json::from_str(&text).unwrap();
+    let said = Tokenizer::from_json(&recorded["tokenizers"]["said"].to_string()).unwrap();
+    let config = BatchConfig::default()
+        .max_length(11)
+        .stride(2)
+        .padding(Padding::Length(11))
+        .pad_id(0)
+        .padding_side(Side::Left);
+    assert_eq!(said.batch_config(), config);
+    assert_ne!(said.batch_config().whole_texts(), config);
+    let again = Tokenizer::from_json(&said.to_json().unwrap()).unwrap();
+    assert_eq!(again.batch_config(), config);
+    // A single text is whole, with its special tokens.
+    let long = "the quick brown fox and the lazy dog and a cat and a mat";
+    assert_eq!(again.encode(long, true).unwrap().len(), 16);
+    assert_eq!(again.encode(long, false).unwrap().len(), 14);
+    // Without those sections the token of padding is found by its name.
+    let bert = Tokenizer::from_json(&recorded["tokenizers"]["bert"].to_string()).unwrap();
+    assert_eq!(bert.batch_config(), BatchConfig::default().pad_id(0));
+    let clone = bert.clone();
+    let threads = std::thread::spawn(move || clone.encode("a cat", true).unwrap());
+    assert_eq!(threads.join().unwrap(), bert.encode("a cat", true).unwrap());
+}
+
+#[test]
+fn lengths_that_leave_no_room_are_said() {
+    let device = Device::<Cpu>::default();
+    let tokenizer = bpe();
+    let config = tokenizer.batch_config().pad_id(0);
+    for (config, part) in [
+        (config.clone().max_length(3).stride(3), "stride = 3"),
+        (
+            config.clone().max_length(2).truncation(Truncation::OnlySecond),
+            "there is none",
+        ),
+        (config.clone().pad_to_multiple_of(0), "multiples of 0"),
+        (config.clone().pad_to_multiple_of(usize::MAX), "3 rows of"),
+        (config.clone().padding(Padding::Length(usize::MAX / 2)), "3 rows of"),
+    ] {
+        let result = tokenizer.batch(TEXTS, &config, &device);
+        let error = result.map(|batch| batch.ids.dims()).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 #[test]
