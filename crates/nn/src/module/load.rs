@@ -170,7 +170,9 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
 /// The first files of BERT call the weight and the bias of a `LayerNorm` gamma and beta; transformers reads them, too.
 fn with_present_names<'a, B: Backend>(state: &'a StateDict, targets: &[(String, Target<B>)]) -> Cow<'a, StateDict> {
     let present = |name: &str| {
-        let (layer, old) = name.rsplit_once('.').filter(|(layer, _)| layer.ends_with("LayerNorm"))?;
+        let (layer, old) = name
+            .rsplit_once('.')
+            .filter(|(layer, _)| layer.ends_with("LayerNorm"))?;
         match old {
             "gamma" => Some(format!("{layer}.weight")),
             "beta" => Some(format!("{layer}.bias")),
@@ -181,9 +183,8 @@ fn with_present_names<'a, B: Backend>(state: &'a StateDict, targets: &[(String, 
     if !state.keys().any(|name| present(name).is_some()) {
         return Cow::Borrowed(state);
     }
-    let renamed = |(name, value): (&str, &HostTensor)| {
-        (present(name).unwrap_or_else(|| name.to_owned()), value.clone())
-    };
+    let renamed =
+        |(name, value): (&str, &HostTensor)| (present(name).unwrap_or_else(|| name.to_owned()), value.clone());
     Cow::Owned(state.iter().map(renamed).collect())
 }
 
