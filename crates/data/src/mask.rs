@@ -1,5 +1,6 @@
 //! Masks: images whose pixels are numbers of classes, and images that are changed together with theirs.
 
+#[cfg(feature = "png")]
 use std::path::Path;
 
 use polygrad_core::{Error, HostTensor, Result, Rng, Shape};
