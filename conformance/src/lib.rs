@@ -33,6 +33,7 @@ mod harness;
 mod known;
 mod near;
 mod options;
+pub mod programs;
 mod report;
 mod run;
 mod support;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use polygrad::DType;
 
 use super::plan::args::Plan;
 use super::profile::args::Profile;
@@ -50,6 +51,26 @@ pub(crate) struct Check {
     /// Write how each case ended to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+
+    /// With --mode programs: what the programs are drawn from [default: 0]
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+
+    /// With --mode programs: how many are drawn [default: 500]
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+
+    /// With --mode programs: the number of the first one [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(crate) first: Option<u64>,
+
+    /// With --mode programs: the float dtype that they run in: f16, bf16, f32 or f64 [default: f32]
+    #[arg(long, value_name = "DTYPE", value_parser = float)]
+    pub(crate) dtype: Option<DType>,
+
+    /// With --mode programs: run the cases in this folder first, and keep there what fails
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cases: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -139,6 +160,42 @@ pub(crate) enum Mode {
     Perf,
     /// Which ops in which dtypes? Written to docs/ops.md
     Support,
+    /// Do whole programs, drawn at random, give what the reference gives in f64: as written, captured, compiled and trained?
+    Programs,
+}
+
+impl Check {
+    /// The first option that is given and says nothing in the mode.
+    pub(crate) fn misplaced(&self) -> Option<&'static str> {
+        let (of_programs, of_others) = (
+            [
+                ("--seed", self.seed.is_some()),
+                ("--count", self.count.is_some()),
+                ("--first", self.first.is_some()),
+                ("--dtype", self.dtype.is_some()),
+                ("--cases", self.cases.is_some()),
+            ],
+            [
+                ("--op", self.op.is_some()),
+                ("--case", self.case.is_some()),
+                ("--sample", self.sample.is_some()),
+                ("--vectors", self.vectors.is_some()),
+                ("--json", self.json.is_some()),
+            ],
+        );
+        let options = match self.mode {
+            Mode::Programs => of_others,
+            _ => of_programs,
+        };
+        options.iter().find(|(_, given)| *given).map(|(name, _)| *name)
+    }
+}
+
+fn float(text: &str) -> Result<DType, String> {
+    match text.parse::<DType>() {
+        Ok(dtype) if dtype.is_float() => Ok(dtype),
+        _ => Err("give f16, bf16, f32 or f64".into()),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -159,6 +216,7 @@ mod tests {
         for (line, words) in [
             ("polygrad bench --seconds 0", "above 0"),
             ("polygrad check cpu --sample 0", "1 or more"),
+            ("polygrad check cpu --mode programs --dtype i64", "bf16"),
         ] {
             let text = Cli::try_parse_from(line.split(' ')).unwrap_err().to_string();
             assert!(text.contains(words), "{line}: {text}\nshould contain {words}");

@@ -8,6 +8,7 @@ use polygrad::backend::{Availability, Registry};
 use polygrad_conformance::{Options, Report, Timing, support_page};
 
 use super::args::{self, Check};
+use super::programs;
 use crate::backend;
 use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
@@ -19,14 +20,22 @@ const PAGE: &str = "docs/ops.md";
 /// Asks the backend the chosen questions and prints what they found.
 ///
 /// # Errors
-/// A backend that cannot be opened, vectors that cannot be read, an unknown op or case, a file that cannot be written; and cases that fail.
+/// An option that the mode has not, a backend that cannot be opened, vectors that cannot be read, an unknown op or case, a file that cannot be written; and cases that fail.
 pub(crate) fn command(args: &Check) -> Result<Outcome> {
+    if let Some(option) = args.misplaced() {
+        let (is, fix) = match args.mode {
+            args::Mode::Programs => ("not for", "leave it out"),
+            _ => ("for", "add --mode programs, or leave it out"),
+        };
+        return Err(Failure::new(format!("{option} is {is} --mode programs")).fix(fix));
+    }
     let device = backend::open(&args.backend, None)?;
     match args.mode {
         args::Mode::Test => test(&device, args, polygrad_conformance::Mode::Test),
         args::Mode::Grad => test(&device, args, polygrad_conformance::Mode::Grad),
         args::Mode::Perf => perf(&device, args),
         args::Mode::Support => support(device),
+        args::Mode::Programs => programs::command(&device, args),
     }
 }
 

@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod plan;
 mod profile;
+mod programs;
 mod returns;
 mod trace;
 

@@ -1,0 +1,94 @@
+//! Whole programs at random: on the CPU's kernels as a backend and as a driver, and on backends with a fault, which has to be found.
+
+mod mutant;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polygrad_compute::{Compute, ComputeDevice};
+use polygrad_conformance::programs::{Found, Kept, Programs, replay, search};
+use polygrad_cpu::{Cpu, CpuDriver};
+use polygrad_tensor::{DType, Device, Result};
+
+use mutant::{Fault, Mutant, Place};
+
+fn held(device: &Device, options: &Programs) -> Found {
+    let found = search(device, options, |_, _| {});
+    let shown = found.failures.iter().map(|kept| {
+        let rust = kept.to_rust("cpu").unwrap_or_else(|error| error.to_string());
+        format!("number {} of seed {}\n{rust}", kept.from.1, kept.from.0)
+    });
+    let shown: Vec<String> = shown.collect();
+    assert!(shown.is_empty(), "{found}\n{}", shown.join("\n"));
+    found
+}
+
+fn options(tested: DType, count: u64) -> Programs {
+    Programs {
+        tested,
+        count,
+        ..Programs::default()
+    }
+}
+
+#[test]
+fn programs_hold_on_the_cpu() {
+    let device = Device::<Cpu>::default().into_any();
+    for (tested, count) in [(DType::F32, 300), (DType::F64, 100), (DType::BF16, 100)] {
+        let found = held(&device, &options(tested, count));
+        println!("{tested}: {found}");
+    }
+}
+
+#[test]
+fn programs_hold_on_the_kernels_as_a_driver() -> Result<()> {
+    let device = Device::<Compute<CpuDriver>>::from_inner(ComputeDevice::new(CpuDriver::default())?);
+    let memory = device.clone();
+    let options = Programs {
+        live: Some(Arc::new(move || memory.inner().stats().memory.live_bytes)),
+        ..options(DType::F32, 60)
+    };
+    held(&device.into_any(), &options);
+    Ok(())
+}
+
+/// Programs that find a fault.
+const MOST: u64 = 2000;
+
+#[test]
+fn each_kind_of_fault_is_found() {
+    let below = Device::<Cpu>::default().into_any().inner().clone();
+    let device = |fault: Fault| {
+        let place = Place {
+            below: below.clone(),
+            fault,
+        };
+        Device::<Mutant>::from_inner(place).into_any()
+    };
+    held(&device(Fault::None), &options(DType::F32, 40));
+    for fault in [
+        Fault::DroppedEpilogue,
+        Fault::WrongStrides,
+        Fault::ReusedBuffer,
+        Fault::AddedTwice,
+        Fault::StaleInput,
+    ] {
+        let options = Programs {
+            most_failures: 1,
+            reducing: Duration::from_secs(1),
+            ..options(DType::F32, MOST)
+        };
+        let found = search(&device(fault), &options, |_, _| {});
+        let [kept] = &found.failures[..] else {
+            panic!("{fault:?} is not found: {found}");
+        };
+        println!(
+            "{fault:?} is found by program {}: {}",
+            found.programs, kept.failure.reason
+        );
+        assert!(kept.program.steps.len() < 10, "{}", kept.to_json());
+        let again = Kept::from_json(&kept.to_json()).unwrap();
+        assert_eq!(again, *kept);
+        assert!(replay(&device(fault), &again, &options).is_some(), "{}", kept.to_json());
+    }
+}

@@ -1,0 +1,22 @@
+//! Whole programs at random: each is run on a device in several forms, and held to the reference in f64. `docs/conformance.md` tells of it.
+
+mod calls;
+mod check;
+mod draw;
+mod forms;
+mod json;
+mod noise;
+mod print;
+mod program;
+mod reduce;
+mod run;
+mod search;
+mod truth;
+
+pub use calls::{Arg, CALLS, Call, Nature};
+pub use check::{Failure, Live};
+pub use draw::draw;
+pub use forms::{Engine, Form};
+pub use json::Kept;
+pub use program::{Dtypes, Fill, Input, Kind, Program, Role, Step, Trainer};
+pub use search::{Found, Programs, replay, search};
