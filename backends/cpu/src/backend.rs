@@ -7,7 +7,7 @@ use polygrad_core::{
 };
 
 use crate::fused::{
-    attention, batch_norm, cross_entropy, embedding, linear_grad, lstm, lstm_steps, norm, optim, softmax,
+    attention, batch_norm, cross_entropy, embedding, gru, linear_grad, lstm, lstm_steps, norm, optim, softmax,
 };
 use crate::ops::{
     activation, binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary,
@@ -260,6 +260,17 @@ impl Backend for Cpu {
         reverse: bool,
     ) -> Result<(T, T, T)> {
         lstm::lstm(x, hidden, cell, weights, biases, reverse)
+    }
+
+    fn gru(
+        x: &T,
+        hidden: &T,
+        weights: [&T; 2],
+        biases: Option<[&T; 2]>,
+        reset_after: bool,
+        reverse: bool,
+    ) -> Result<(T, T)> {
+        gru::gru(x, hidden, weights, biases, reset_after, reverse)
     }
 
     fn max_pool_backward(grad: &T, indices: &T, input_shape: Shape) -> Result<T> {

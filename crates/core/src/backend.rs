@@ -3,9 +3,9 @@
 use std::fmt::{Debug, Display};
 
 use crate::{
-    Activation, AdamParams, ArgOp, Axes, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams, DType,
-    Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar, SgdParams,
-    Shape, SliceRange, UnaryOp, decompose, for_each_op, op_parameter, op_results, random_host,
+    Activation, AdamParams, ArgOp, Axes, BinaryOp, Capabilities, CompareOp, Composite, ConvParams, CrossEntropyParams,
+    DType, Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
+    SgdParams, Shape, SliceRange, UnaryOp, decompose, for_each_op, op_parameter, op_results, random_host,
 };
 
 macro_rules! methods {
@@ -192,6 +192,16 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
     ) -> Result<Option<Box<dyn DeviceGraph<Self::Tensor>>>> {
         let _ = (inputs, f);
         Err(Error::unsupported("the device does not record computations").with_device(device))
+    }
+
+    /// An op that the tensor layer makes of others, as one: where the backend has a form of its own for it, such as one that records what
+    /// another engine will compute. None elsewhere. It is not asked for where a gradient is wanted.
+    ///
+    /// # Errors
+    /// When the device lacks memory, or what the form cannot express.
+    fn composite(op: &Composite<'_>, x: &Self::Tensor) -> Result<Option<Self::Tensor>> {
+        let _ = (op, x);
+        Ok(None)
     }
 
     // Named forms of the families, for readable decompositions.

@@ -6,8 +6,8 @@ use std::fmt::{self, Debug, Display};
 use crate::ops::malformed;
 use crate::program::{Program, Replay};
 use crate::{
-    AnyDevice, AnyTensor, Backend, Capabilities, DType, Distribution, Error, ErrorKind, HostTensor, Op, OpDesc,
-    RandomKey, Result, Scalar, Shape, dispatch, program,
+    AnyDevice, AnyTensor, Backend, Capabilities, Composite, DType, Distribution, Error, ErrorKind, HostTensor, Op,
+    OpDesc, RandomKey, Result, Scalar, Shape, dispatch, program,
 };
 
 /// A backend as an object: implemented for every [`Backend`] by a blanket impl, and by hand for wrappers that watch or disturb the
@@ -62,6 +62,15 @@ pub trait DynBackend: Send + Sync + 'static {
 
     /// Computes an op on its tensors, in the order of the [`Backend`] method's parameters, absent optional ones left out.
     fn execute(&self, op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs>;
+
+    /// See [`Backend::composite`].
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn composite(&self, op: &Composite<'_>, x: &AnyTensor) -> Result<Option<AnyTensor>> {
+        let _ = (op, x);
+        Ok(None)
+    }
 
     /// Makes a program ready to be run on this backend.
     ///
@@ -212,6 +221,11 @@ impl<B: Backend> DynBackend for B {
     fn execute(&self, op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs> {
         let input = |i: usize| typed::<B>(inputs[i]);
         dispatch::call::<B, _>(op, inputs.len(), input, AnyTensor::new::<B>)
+    }
+
+    fn composite(&self, op: &Composite<'_>, x: &AnyTensor) -> Result<Option<AnyTensor>> {
+        let made = <B as Backend>::composite(op, typed::<B>(x)?)?;
+        Ok(made.map(AnyTensor::new::<B>))
     }
 
     fn compile(&self, program: Program) -> Result<Box<dyn Replay>> {

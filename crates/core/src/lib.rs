@@ -11,6 +11,7 @@ mod arrays;
 mod backend;
 mod capabilities;
 pub mod communicator;
+mod composite;
 pub mod compute;
 pub mod decompose;
 mod dispatch;
@@ -38,6 +39,7 @@ pub mod timing;
 pub use any::{AnyBackend, AnyDevice, AnyTensor, DynDevice, Identity};
 pub use backend::{Backend, Computation, DeviceGraph};
 pub use capabilities::Capabilities;
+pub use composite::{BorderMode, Composite, InterpolateMode};
 pub use dtype::{DType, Element};
 pub use dyn_backend::{DynBackend, Outputs};
 #[doc(hidden)]

@@ -5,6 +5,7 @@ pub(crate) mod attention;
 pub(crate) mod batch_norm;
 pub(crate) mod cross_entropy;
 pub(crate) mod embedding;
+pub(crate) mod gru;
 pub(crate) mod linear_grad;
 pub(crate) mod lstm;
 pub(crate) mod lstm_steps;

@@ -157,7 +157,22 @@ fn sequences(samples: &mut Vec<Sample>) {
         [
             (Op::Rnn { activation, reverse }, 1, 1),
             (Op::Lstm { reverse }, 4, 2),
-            (Op::Gru { reverse }, 3, 1),
+            (
+                Op::Gru {
+                    reset_after: true,
+                    reverse,
+                },
+                3,
+                1,
+            ),
+            (
+                Op::Gru {
+                    reset_after: false,
+                    reverse,
+                },
+                3,
+                1,
+            ),
         ]
     };
     for ([steps, rows, inputs, width], reverse, activation, biased) in [

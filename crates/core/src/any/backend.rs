@@ -4,9 +4,9 @@ use super::{AnyDevice, AnyTensor};
 use crate::program::{self, Action};
 use crate::timing::{self, timed, types};
 use crate::{
-    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, Distribution, HostTensor, Op, OpDesc, Outputs, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
-    SgdParams, Shape, SliceRange, UnaryOp,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, Composite, ConvParams,
+    CrossEntropyParams, DType, Distribution, HostTensor, Op, OpDesc, Outputs, PoolParams, Prepack, RandomKey, ReduceOp,
+    Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp,
 };
 
 /// The backend of tensors whose real backend is known only at run time.
@@ -179,6 +179,14 @@ impl Backend for AnyBackend {
     }
 
     crate::call_methods! {}
+
+    fn composite(op: &Composite<'_>, x: &T) -> Result<Option<T>> {
+        // A captured step is made of calls that any backend has.
+        match program::is_recording() {
+            true => Ok(None),
+            false => x.backend().composite(op, x),
+        }
+    }
 
     fn accumulate_grad(mut acc: T, grad: &T) -> Result<T> {
         if program::is_recording() {

@@ -104,19 +104,54 @@ pub(super) fn gru<B: Backend>(
     hidden: &B::Tensor,
     weights: [&B::Tensor; 2],
     biases: Option<[&B::Tensor; 2]>,
+    reset_after: bool,
     reverse: bool,
 ) -> Result<(B::Tensor, B::Tensor)> {
     if is_narrow::<B>(x) {
         let ([input, own], wide) = (widen_pair::<B>(weights)?, biases.map(widen_pair::<B>).transpose()?);
         let biases = wide.as_ref().map(|[input, own]| [input, own]);
-        let wide = B::gru(&widen::<B>(x)?, &widen::<B>(hidden)?, [&input, &own], biases, reverse)?;
+        let (x32, hidden) = (widen::<B>(x)?, widen::<B>(hidden)?);
+        let wide = B::gru(&x32, &hidden, [&input, &own], biases, reset_after, reverse)?;
         return narrow2::<B>(wide, B::dtype(x));
+    }
+    if !reset_after {
+        return gru_reset_before::<B>(x, hidden, weights, biases, reverse);
     }
     let gates = B::linear(x, weights[0], biases.map(|both| both[0]), None)?;
     let mut hidden = hidden.clone();
     let outputs = scan::<B>(&gates, reverse, |gates| {
         let own = B::linear(&hidden, weights[1], biases.map(|both| both[1]), None)?;
         hidden = B::gru_cell(gates, &own, &hidden)?;
+        Ok(hidden.clone())
+    })?;
+    Ok((outputs, hidden))
+}
+
+/// [`gru`] whose reset gate comes before the product: both biases of a gate are added to the same sum then.
+fn gru_reset_before<B: Backend>(
+    x: &B::Tensor,
+    hidden: &B::Tensor,
+    weights: [&B::Tensor; 2],
+    biases: Option<[&B::Tensor; 2]>,
+    reverse: bool,
+) -> Result<(B::Tensor, B::Tensor)> {
+    let bias = biases.map(|[input, hidden]| B::add(input, hidden)).transpose()?;
+    let gates = B::linear(x, weights[0], bias.as_ref(), None)?;
+    let size = B::shape(hidden)[1];
+    let rows = |start: usize, len: usize| {
+        let ranges = [SliceRange::new(start, len, 1), SliceRange::full(size)];
+        B::slice(weights[1], &ranges)
+    };
+    let (outer, inner) = (rows(0, 2 * size)?, rows(2 * size, size)?);
+    let mut hidden = hidden.clone();
+    let outputs = scan::<B>(&gates, reverse, |gates| {
+        let [reset_x, update_x, new_x] = split::<B, 3>(gates)?;
+        let [reset_h, update_h] = split::<B, 2>(&B::linear(&hidden, &outer, None, None)?)?;
+        let reset = B::unary(UnaryOp::Sigmoid, &B::add(&reset_x, &reset_h)?)?;
+        let update = B::unary(UnaryOp::Sigmoid, &B::add(&update_x, &update_h)?)?;
+        let new_h = B::linear(&B::mul(&reset, &hidden)?, &inner, None, None)?;
+        let new = B::unary(UnaryOp::Tanh, &B::add(&new_x, &new_h)?)?;
+        hidden = B::add(&new, &B::mul(&update, &B::sub(&hidden, &new)?)?)?;
         Ok(hidden.clone())
     })?;
     Ok((outputs, hidden))

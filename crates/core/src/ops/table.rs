@@ -392,9 +392,12 @@ macro_rules! for_each_op {
             gives [shaped(x, steps(x, hidden, 1)?), hidden, cell];
 
         /// One layer of a GRU in one direction, as [`Backend::rnn`] with the cell of [`Backend::gru_cell`]: `weight_ih [3H, C]`,
-        /// `weight_hh [3H, H]`, biases `[3H]`.
-        fused gru(x: tensor, hidden: tensor, weights: pair, biases: optional_pair, reverse: bool) -> two
-            as Gru { reverse: bool }, named "gru", for floats
+        /// `weight_hh [3H, H]`, biases `[3H]`. Without `reset_after` the reset gate scales the state before its product for the new gate, and
+        /// not the product with its bias.
+        fused gru(
+            x: tensor, hidden: tensor, weights: pair, biases: optional_pair, reset_after: bool, reverse: bool
+        ) -> two
+            as Gru { reset_after: bool, reverse: bool }, named "gru", for floats
             gives [shaped(x, steps(x, hidden, 1)?), hidden];
 
         /// A weight that is used many times without being changed: a tensor of the same values, for which what ops of that kind do to their

@@ -1,15 +1,17 @@
 //! The seam: each op is recorded, or computed at once where all that it needs is known.
 
 use polygrad_core::{
-    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, Distribution, Error, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape,
-    SliceRange, UnaryOp, decompose, random_host,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, Composite, ConvParams,
+    CrossEntropyParams, DType, Distribution, Error, HostTensor, OpDesc, PoolParams, RandomKey, ReduceOp, Result,
+    Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose, random_host,
 };
 use polygrad_reference::Reference;
 
 use super::fold::or_record;
 use super::ops::support::training;
-use super::ops::{attention, create, elementwise, index, linear, movement, norm, recurrent, reduce, support, window};
+use super::ops::{
+    attention, create, elementwise, index, linear, movement, norm, recurrent, reduce, resample, support, window,
+};
 use super::{Onnx, OnnxTensor, Recording};
 
 type T = OnnxTensor;
@@ -71,6 +73,10 @@ impl Backend for Onnx {
                 .with_op("random")
                 .with_hint("make them outside the model, and give them to it as an input"),
         )
+    }
+
+    fn composite(op: &Composite<'_>, x: &T) -> Result<Option<T>> {
+        resample::composite(op, x)
     }
 
     fn unary(op: UnaryOp, x: &T) -> Result<T> {
@@ -264,8 +270,15 @@ impl Backend for Onnx {
         recurrent::lstm(x, [hidden, cell], weights, biases, reverse)
     }
 
-    fn gru(x: &T, hidden: &T, weights: [&T; 2], biases: Option<[&T; 2]>, reverse: bool) -> Result<(T, T)> {
-        recurrent::gru(x, hidden, weights, biases, reverse)
+    fn gru(
+        x: &T,
+        hidden: &T,
+        weights: [&T; 2],
+        biases: Option<[&T; 2]>,
+        reset_after: bool,
+        reverse: bool,
+    ) -> Result<(T, T)> {
+        recurrent::gru(x, hidden, weights, biases, reset_after, reverse)
     }
 
     fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: &ConvParams) -> Result<T> {

@@ -65,6 +65,11 @@ impl Opset {
         self >= Self::V18
     }
 
+    /// Whether Pad has the mode `wrap`.
+    pub(super) fn has_wrapping_pad(self) -> bool {
+        self >= Self::V20
+    }
+
     /// Whether there are Attention and RMSNormalization.
     pub(super) fn has_attention(self) -> bool {
         self >= Self::V23

@@ -248,24 +248,31 @@ fn what_trains_stays() {
 }
 
 #[test]
-fn lstms_of_all_directions_and_layouts_give_the_same() {
-    for (direction, count) in [("forward", 1), ("reverse", 1), ("bidirectional", 2)] {
-        for layout in [0, 1] {
-            let (mut b, x) = Builder::new(&[6, 3, 5]);
-            let (w, r, c) = (
-                b.weight(&[count, 28, 5]),
-                b.weight(&[count, 28, 7]),
-                b.weight(&[count, 56]),
-            );
-            let attributes = [
-                ("direction", Attribute::String(direction.into())),
-                ("layout", Attribute::Int(layout)),
-                ("hidden_size", Attribute::Int(7)),
-            ];
-            let y = b.call("LSTM", &[x, w, r, c], &attributes);
-            let extra = ["h", "c"].map(|name| b.body.add_value(name, None));
-            b.body.nodes[0].outputs.extend(extra.map(Some));
-            assert_eq!(b.steps(&[y, extra[0], extra[1]]), ["LSTM"]);
+fn recurrent_layers_of_all_directions_and_layouts_give_the_same() {
+    for (op, gates, after) in [("LSTM", 4, None), ("GRU", 3, Some(0)), ("GRU", 3, Some(1))] {
+        for (direction, count) in [("forward", 1), ("reverse", 1), ("bidirectional", 2)] {
+            for (layout, rows, has_bias) in [(0, 3, true), (1, 3, true), (0, 1, false)] {
+                let (mut b, x) = Builder::new(&[6, rows, 5]);
+                let (w, r) = (b.weight(&[count, gates * 7, 5]), b.weight(&[count, gates * 7, 7]));
+                let mut operands = vec![x, w, r];
+                if has_bias {
+                    operands.push(b.weight(&[count, 2 * gates * 7]));
+                }
+                let mut attributes = vec![
+                    ("direction", Attribute::String(direction.into())),
+                    ("layout", Attribute::Int(layout)),
+                    ("hidden_size", Attribute::Int(7)),
+                ];
+                attributes.extend(after.map(|after| ("linear_before_reset", Attribute::Int(after))));
+                let y = b.call(op, &operands, &attributes);
+                let mut outputs = vec![y];
+                for name in if op == "LSTM" { &["h", "c"][..] } else { &["h"] } {
+                    let extra = b.body.add_value(*name, None);
+                    b.body.nodes[0].outputs.push(Some(extra));
+                    outputs.push(extra);
+                }
+                assert_eq!(b.steps(&outputs), [op]);
+            }
         }
     }
 }

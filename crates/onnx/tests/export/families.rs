@@ -315,8 +315,11 @@ fn sequence(model: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         let (y, hidden, cell) = AnyBackend::lstm(x, h, h, weights, biases, reverse)?;
         all.extend([y, hidden, cell]);
         let (input, own, bias) = rows(3)?;
-        let (y, hidden) = AnyBackend::gru(x, h, [input.inner(), own.inner()], Some([bias.inner(); 2]), reverse)?;
-        all.extend([y, hidden]);
+        for reset_after in [true, false] {
+            let (weights, biases) = ([input.inner(), own.inner()], Some([bias.inner(); 2]));
+            let (y, hidden) = AnyBackend::gru(x, h, weights, biases, reset_after, reverse)?;
+            all.extend([y, hidden]);
+        }
         let (input, own, _) = rows(1)?;
         let weights = [input.inner(), own.inner()];
         let (y, hidden) = AnyBackend::rnn(x, h, weights, None, Activation::Relu, reverse)?;

@@ -2,6 +2,7 @@
 
 mod errors;
 mod graphs;
+mod resample;
 mod zoo;
 
 use polygrad_cpu::Cpu;

@@ -106,7 +106,7 @@ fn sequences_are_their_steps() {
         assert_close(&reals(&c), &reals(&state.1), 1e-14);
 
         let p = params(3);
-        let (outputs, h) = R::gru(&x, &h0, [&p[0], &p[1]], Some([&p[2], &p[3]]), reverse).unwrap();
+        let (outputs, h) = R::gru(&x, &h0, [&p[0], &p[1]], Some([&p[2], &p[3]]), true, reverse).unwrap();
         let (mut state, mut expected) = (h0.clone(), Vec::new());
         for &t in &order {
             let (input, own) = shares(&p, t, &state);

@@ -166,7 +166,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When memory runs out.
     pub fn eye(n: usize, place: impl Place<B>) -> Result<Self> {
-        Self::ones([n, n], place)?.masked_by_diagonal(|below| below == 0)
+        Self::ones([n, n], place)?.masked_by_diagonal(|above| above.eq(0i64))
     }
 
     /// The lower triangle of the last two axes, up to the `diagonal`-th above the main one; zeros elsewhere.
@@ -174,7 +174,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the rank is below 2.
     pub fn tril(&self, diagonal: isize) -> Result<Self> {
-        self.masked_by_diagonal(|above| above <= diagonal)
+        self.masked_by_diagonal(|above| above.le(diagonal as i64))
             .map_err(|e| e.with_op("tril"))
     }
 
@@ -183,23 +183,22 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// When the rank is below 2.
     pub fn triu(&self, diagonal: isize) -> Result<Self> {
-        self.masked_by_diagonal(|above| above >= diagonal)
+        self.masked_by_diagonal(|above| above.ge(diagonal as i64))
             .map_err(|e| e.with_op("triu"))
     }
 
     /// Zeros where the distance above the main diagonal is not kept.
-    fn masked_by_diagonal(&self, keep: impl Fn(isize) -> bool) -> Result<Self> {
+    fn masked_by_diagonal(&self, keep: impl Fn(&Self) -> Result<Self>) -> Result<Self> {
         let shape = self.shape();
         let &[.., rows, columns] = shape.dims() else {
             return Err(Error::shape(format!("shape {shape} has no two axes")));
         };
-        let mask = (0..rows as isize)
-            .flat_map(|row| (0..columns as isize).map(move |column| column - row))
-            .map(keep)
-            .collect();
-        let mask = Self::from_vec::<bool>(mask, [rows, columns], &self.device())?;
-        let zero = Self::full((), 0.0, (&self.device(), self.dtype()))?;
-        Self::where_(&mask, self, &zero)
+        let device = self.device();
+        // Made on the device, so that a recording follows the extents.
+        let places = |count: usize| Self::arange(0i64, count as i64, 1i64, &device);
+        let above = places(columns)?.sub(&places(rows)?.unsqueeze(1)?)?;
+        let zero = Self::full((), 0.0, (&device, self.dtype()))?;
+        Self::where_(&keep(&above)?, self, &zero)
     }
 }
 

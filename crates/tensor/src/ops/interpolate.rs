@@ -1,24 +1,11 @@
 //! Spatial axes brought to another extent.
 
-use polygrad_core::{Backend, Error, HostTensor, Result, Shape};
+pub use polygrad_core::InterpolateMode;
+use polygrad_core::{Backend, Composite, Error, HostTensor, Result, Shape};
 
 use super::{collected, context};
 use crate::Tensor;
-
-/// How values between elements are made up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum InterpolateMode {
-    /// The element whose cell begins at or before the position: PyTorch's `nearest`.
-    Nearest,
-    /// The element nearest to the centre of the new cell: PyTorch's `nearest-exact`.
-    NearestExact,
-    /// Between the two nearest of each axis: PyTorch's `linear`, `bilinear` and `trilinear`, by the number of spatial axes.
-    Linear,
-    /// By a cubic through the four nearest of each axis, with Keys's parameter −0.75: PyTorch's `bicubic`. Values may overshoot.
-    Cubic,
-    /// The mean of the elements that a new cell covers: [`Tensor::adaptive_avg_pool`].
-    Area,
-}
+use crate::graph::needs_graph;
 
 /// The extents to which [`Tensor::interpolate`] brings the spatial axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,10 +82,28 @@ impl<B: Backend> Tensor<B> {
     /// that is there, is not above 0, `align_corners` is asked of another mode, or the dtype is no float.
     pub fn interpolate(&self, to: Resize<'_>, mode: InterpolateMode, align_corners: bool) -> Result<Self> {
         let fail = |e| context(e, "interpolate", &[self]);
+        let factors = match to {
+            Resize::Scale(factors) => Some(factors),
+            Resize::Size(_) => None,
+        };
         let lines = self.lines(to, mode, align_corners).map_err(fail)?;
         if mode == InterpolateMode::Area {
             let size: Vec<usize> = lines.iter().map(|line| line.to).collect();
             return self.adaptive_avg_pool(&size).map_err(fail);
+        }
+        if !needs_graph(&[self]) {
+            let to: Vec<usize> = (self.shape()[..2].iter().copied())
+                .chain(lines.iter().map(|line| line.to))
+                .collect();
+            let whole = Composite::Interpolate {
+                to: &to,
+                factors,
+                mode,
+                align_corners,
+            };
+            if let Some(y) = B::composite(&whole, &self.value).map_err(fail)? {
+                return Ok(Self::from_inner(y));
+            }
         }
         let resampled =
             |x: &Self| (lines.iter().enumerate()).try_fold(x.clone(), |x, (i, line)| x.resampled(i + 2, line, mode));

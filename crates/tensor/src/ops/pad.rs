@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use polygrad_core::{Backend, Error, Result, Scalar, Shape, SliceRange};
+use polygrad_core::{Backend, BorderMode, Composite, Error, Result, Scalar, Shape, SliceRange};
 
 use super::{collected, context};
 use crate::Tensor;
+use crate::graph::needs_graph;
 
 /// What a border consists of, by PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +86,22 @@ impl<B: Backend> Tensor<B> {
                 .slice(&ranges.collect::<Vec<_>>())?
                 .pad(&border.collect::<Vec<_>>(), value);
         }
+        for (axis, &(before, after)) in padding.iter().enumerate() {
+            let (extent, widest) = (shape[axis], before.max(after).max(0) as usize);
+            let within = if mode == PadMode::Circular {
+                kept(axis).len()
+            } else {
+                extent
+            };
+            if widest > mode.limit(within) {
+                return Err(fail(Error::shape(format!(
+                    "axis {axis} of extent {extent} has too few elements for a {mode:?} border of {widest}"
+                ))));
+            }
+        }
+        if let Some(y) = self.bordered(padding, mode).map_err(fail)? {
+            return Ok(y);
+        }
         // PyTorch has no reflection over three axes among the ops of f32.
         let wide = match mode {
             PadMode::Reflect => padding.iter().filter(|border| **border != (0, 0)).count() < 3,
@@ -93,19 +110,7 @@ impl<B: Backend> Tensor<B> {
         let raised = if wide { self.raised()? } else { None };
         let mut out = raised.unwrap_or_else(|| self.clone());
         for (axis, &(before, after)) in padding.iter().enumerate() {
-            let (dim, widest) = (shape[axis] as isize, before.max(after).max(0) as usize);
-            let kept = kept(axis);
-            if widest
-                > mode.limit(if mode == PadMode::Circular {
-                    kept.len()
-                } else {
-                    shape[axis]
-                })
-            {
-                return Err(fail(Error::shape(format!(
-                    "axis {axis} of extent {dim} has too few elements for a {mode:?} border of {widest}"
-                ))));
-            }
+            let (dim, kept) = (shape[axis] as isize, kept(axis));
             if (before, after) != (0, 0) {
                 let index = collected(dims[axis], |i| mode.source(i as isize - before, dim, &kept) as i64);
                 let index = index.map_err(fail)?;
@@ -114,5 +119,26 @@ impl<B: Backend> Tensor<B> {
             }
         }
         Ok(out)
+    }
+
+    /// The border as one op of the backend, where it has one, nothing is cut off, and no gradient is wanted.
+    fn bordered(&self, padding: &[(isize, isize)], mode: PadMode) -> Result<Option<Self>> {
+        let mode = match mode {
+            PadMode::Constant(_) => return Ok(None),
+            PadMode::Reflect => BorderMode::Reflect,
+            PadMode::Replicate => BorderMode::Replicate,
+            PadMode::Circular => BorderMode::Circular,
+        };
+        let widths = padding.iter().map(|&(before, after)| {
+            let width = |border: isize| usize::try_from(border).ok();
+            Some((width(before)?, width(after)?))
+        });
+        match widths.collect::<Option<Vec<_>>>() {
+            Some(widths) if !needs_graph(&[self]) => {
+                let whole = Composite::Border { widths: &widths, mode };
+                Ok(B::composite(&whole, &self.value)?.map(Self::from_inner))
+            }
+            _ => Ok(None),
+        }
     }
 }

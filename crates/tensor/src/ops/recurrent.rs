@@ -112,7 +112,8 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// [`Tensor::rnn_sequence`] for a GRU, whose gates [`Tensor::gru_cell`] lists: weights have `3H` rows.
+    /// [`Tensor::rnn_sequence`] for a GRU, whose gates [`Tensor::gru_cell`] lists: weights have `3H` rows. `reset_after` is PyTorch's form;
+    /// without it the reset gate scales the state before its product for the new gate, and not that product.
     ///
     /// # Errors
     /// As [`Tensor::rnn_sequence`].
@@ -121,16 +122,17 @@ impl<B: Backend> Tensor<B> {
         hidden: &Self,
         weights: [&Self; 2],
         biases: Option<[&Self; 2]>,
+        reset_after: bool,
         reverse: bool,
     ) -> Result<Option<(Self, Self)>> {
         self.sequence(
-            &Op::Gru { reverse },
+            &Op::Gru { reset_after, reverse },
             3,
             &[hidden],
             weights,
             biases,
             |weights, biases| {
-                let (outputs, hidden) = B::gru(&self.value, &hidden.value, weights, biases, reverse)?;
+                let (outputs, hidden) = B::gru(&self.value, &hidden.value, weights, biases, reset_after, reverse)?;
                 Ok((Self::from_inner(outputs), Self::from_inner(hidden)))
             },
         )

@@ -1,6 +1,6 @@
 //! Attention with linear biases.
 
-use polygrad_tensor::{Backend, DType, Device, Error, HostTensor, Result, Shape, Tensor};
+use polygrad_tensor::{Backend, DType, Device, Error, Result, Shape, Tensor};
 
 /// The slope of each of `heads` heads: for a power of two `2^(−8 i / heads)`, i from 1; else those of the next smaller power of two, and
 /// every second one of the next larger.
@@ -33,12 +33,14 @@ pub fn alibi_bias<B: Backend>(
     if !dtype.is_float() {
         return Err(Error::dtype(format!("{dtype} is no float")).with_op("alibi_bias"));
     }
-    let mut bias = super::room(shape)?;
-    for slope in alibi_slopes(heads) {
-        for i in 0..queries {
-            let place = i as f64 + keys as f64 - queries as f64;
-            bias.extend((0..keys).map(|j| -slope * (place - j as f64)));
-        }
-    }
-    Tensor::from_host(HostTensor::new(shape, bias)?.cast(dtype), device)
+    // Made on the device, so that a recording follows the extents.
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let slopes = alibi_slopes(heads)
+        .into_iter()
+        .map(|slope| -slope)
+        .collect::<Vec<f64>>();
+    let slopes = Tensor::from_vec(slopes, [shape[0], 1, 1], (device, wide))?;
+    let places = Tensor::arange(keys as i64 - queries as i64, keys as i64, 1i64, device)?.unsqueeze(1)?;
+    let behind = (places - Tensor::arange(0i64, keys as i64, 1i64, device)?)?.to_dtype(wide)?;
+    (slopes * behind)?.to_dtype(dtype)
 }

@@ -172,7 +172,7 @@ impl Recurrence for GruGates {
         biases: Option<[&Tensor<B>; 2]>,
         reverse: bool,
     ) -> Result<Option<Sequence<Self, B>>> {
-        x.gru_sequence(state, weights, biases, reverse)
+        x.gru_sequence(state, weights, biases, true, reverse)
     }
 }
 

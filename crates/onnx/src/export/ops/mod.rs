@@ -9,5 +9,6 @@ pub(super) mod movement;
 pub(super) mod norm;
 pub(super) mod recurrent;
 pub(super) mod reduce;
+pub(super) mod resample;
 pub(super) mod support;
 pub(super) mod window;

@@ -61,10 +61,16 @@ pub(crate) fn lstm(
     Ok((all[0].clone(), all[1].clone(), all[2].clone()))
 }
 
-pub(crate) fn gru(x: &T, hidden: &T, weights: [&T; 2], biases: Option<[&T; 2]>, reverse: bool) -> Result<(T, T)> {
-    // As in PyTorch, the reset gate works on the hidden state's share, bias included.
+pub(crate) fn gru(
+    x: &T,
+    hidden: &T,
+    weights: [&T; 2],
+    biases: Option<[&T; 2]>,
+    reset_after: bool,
+    reverse: bool,
+) -> Result<(T, T)> {
     let all = layer(&GRU, x, &[hidden], weights, biases, reverse, |call| {
-        call.int("linear_before_reset", 1)
+        call.int("linear_before_reset", i64::from(reset_after))
     })?;
     Ok((all[0].clone(), all[1].clone()))
 }

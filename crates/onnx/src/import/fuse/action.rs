@@ -33,7 +33,7 @@ pub(crate) enum Fused {
         params: PoolParams,
         general: &'static Row,
     },
-    Lstm(Lstm),
+    Recurrent(Recurrent),
     /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and perhaps a mask. A query that sees no key gets 0.
     Attention {
         scale: f64,
@@ -43,14 +43,37 @@ pub(crate) enum Fused {
     },
 }
 
-/// A layer of an LSTM whose weights are in the order of the backend's kernel. Where there is no such kernel, or a gradient is wanted,
-/// the node's own takes the operands, which are still those of the node.
-pub(crate) struct Lstm {
+/// A layer of an LSTM or a GRU whose weights are in the order of the backend's kernel. Where there is no such kernel, or a gradient is
+/// wanted, the node's own takes the operands, which are still those of the node.
+pub(crate) struct Recurrent {
     pub(super) general: &'static Row,
+    pub(super) cell: Cell,
     pub(super) directions: Vec<Direction>,
     /// Hidden units.
     pub(super) size: usize,
     pub(super) batch_first: bool,
+}
+
+/// A kind of cell.
+#[derive(Clone, Copy)]
+pub(super) enum Cell {
+    Lstm,
+    Gru {
+        /// Whether the reset gate scales the product of the state, and not the state.
+        reset_after: bool,
+    },
+}
+
+impl Cell {
+    /// The order of the gates: of ours, each one's place in ONNX.
+    pub(super) const fn gates(self) -> &'static [usize] {
+        match self {
+            // Input, forget, cell, output; in ONNX input, output, forget, cell.
+            Self::Lstm => &[0, 2, 3, 1],
+            // Reset, update, new; in ONNX update, reset, new.
+            Self::Gru { .. } => &[1, 0, 2],
+        }
+    }
 }
 
 pub(super) struct Direction {
@@ -76,9 +99,9 @@ impl Fused {
                 one(inference::max_pool(&x, params, false)?.0)
             }
             Self::Attention { scale, axis, masking } => attention(c, *scale, *axis, *masking),
-            Self::Lstm(lstm) => match lstm.run(c)? {
+            Self::Recurrent(layer) => match layer.run(c)? {
                 Some(results) => Ok(results),
-                None => ops::apply(lstm.general, c),
+                None => ops::apply(layer.general, c),
             },
         }
     }
@@ -88,7 +111,7 @@ impl Fused {
         match self {
             Self::Linear { .. } => Some(Prepack::Linear),
             Self::Conv { .. } | Self::ConvPool { .. } => Some(Prepack::Conv),
-            Self::MaxPool { .. } | Self::Lstm(_) | Self::Attention { .. } => None,
+            Self::MaxPool { .. } | Self::Recurrent(_) | Self::Attention { .. } => None,
         }
     }
 }
@@ -177,7 +200,7 @@ fn attention(c: &Call<'_>, scale: f64, axis: i64, masking: Masking) -> Results {
     one(product(c, &weights, &v)?)
 }
 
-impl Lstm {
+impl Recurrent {
     fn run(&self, c: &Call<'_>) -> Result<Option<Made>> {
         let turn = |x: Tensor| if self.batch_first { x.transpose(0, 1) } else { Ok(x) };
         let x = turn(c.x(0)?)?;
@@ -186,39 +209,52 @@ impl Lstm {
             return Ok(None);
         }
         let (steps, batch, count) = (shape[0], shape[1], self.directions.len());
-        c.reserve(&[steps, batch.max(1), 4 * self.size.max(1), count], x.dtype())?;
+        let gates = self.cell.gates().len();
+        c.reserve(&[steps, batch.max(1), gates * self.size.max(1), count], x.dtype())?;
         let state = |i: usize| -> Result<Tensor> {
             match c.opt(i)? {
                 Some(state) => turn(state),
                 None => c.full(&[count, batch, self.size], 0.0, x.dtype()),
             }
         };
-        let (hidden, cell) = (state(5)?, state(6)?);
+        let states: SmallVec<[Tensor; 2]> = match self.cell {
+            Cell::Lstm => smallvec![state(5)?, state(6)?],
+            Cell::Gru { .. } => smallvec![state(5)?],
+        };
         let wanted = Shape::new(&[count, batch, self.size])?;
-        let native = x.dtype().is_float() && hidden.shape() == wanted && cell.shape() == wanted;
-        if !native || [&x, &hidden, &cell].into_iter().any(Tensor::is_tracked) {
+        let native = x.dtype().is_float() && states.iter().all(|state| state.shape() == wanted);
+        if !native || x.is_tracked() || states.iter().any(Tensor::is_tracked) {
             return Ok(None);
         }
-        let (mut outputs, mut hiddens, mut cells) = (Both::new(), Both::new(), Both::new());
+        let mut outputs = Both::new();
+        let mut last: SmallVec<[Both<Tensor>; 2]> = states.iter().map(|_| Both::new()).collect();
         for (i, direction) in self.directions.iter().enumerate() {
             let [input, own] = &direction.weights;
             let [input_bias, own_bias] = &direction.biases;
-            let (h, c) = (hidden.select(0, i as isize)?, cell.select(0, i as isize)?);
-            let biases = Some([input_bias, own_bias]);
-            let Some((y, h, c)) = x.lstm_sequence((&h, &c), [input, own], biases, direction.reverse)? else {
-                return Ok(None);
+            let first = |state: usize| states[state].select(0, i as isize);
+            let (weights, biases, reverse) = ([input, own], Some([input_bias, own_bias]), direction.reverse);
+            let made: Option<(Tensor, Both<Tensor>)> = match self.cell {
+                Cell::Lstm => x
+                    .lstm_sequence((&first(0)?, &first(1)?), weights, biases, reverse)?
+                    .map(|(y, h, c)| (y, smallvec![h, c])),
+                Cell::Gru { reset_after } => x
+                    .gru_sequence(&first(0)?, weights, biases, reset_after, reverse)?
+                    .map(|(y, h)| (y, smallvec![h])),
             };
+            let Some((y, ends)) = made else { return Ok(None) };
             outputs.push(y);
-            hiddens.push(h);
-            cells.push(c);
+            last.iter_mut().zip(ends).for_each(|(last, end)| last.push(end));
         }
         for _ in 0..steps * count {
             c.limits.step()?;
         }
         let y = join(&outputs, 1)?;
         let y = if self.batch_first { y.permute([2, 0, 1, 3])? } else { y };
-        let (hidden, cell) = (turn(join(&hiddens, 0)?)?, turn(join(&cells, 0)?)?);
-        Ok(Some(smallvec![y.into(), hidden.into(), cell.into()]))
+        let mut results: Made = smallvec![y.into()];
+        for ends in &last {
+            results.push(turn(join(ends, 0)?)?.into());
+        }
+        Ok(Some(results))
     }
 }
 

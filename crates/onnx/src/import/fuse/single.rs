@@ -4,12 +4,9 @@ use polygrad_core::{ConvParams, PoolParams, Prepack, Result};
 use polygrad_tensor::{Tensor, inference};
 
 use super::Draft;
-use super::action::{Direction, Fused, Lstm};
+use super::action::{Cell, Direction, Fused, Recurrent};
 use crate::graph::{Attribute, Node};
 use crate::import::plan::Action;
-
-/// The order of an LSTM's gates: of ours (input, forget, cell, output) each one's place in ONNX (input, output, forget, cell).
-const GATES: [usize; 4] = [0, 2, 3, 1];
 
 impl Draft<'_> {
     /// Makes a step ready, if it is one of those that can be.
@@ -26,7 +23,7 @@ impl Draft<'_> {
                 self.max_pool(i);
                 Ok(())
             }
-            "LSTM" => self.lstm(i),
+            "LSTM" | "GRU" => self.recurrent(i),
             _ => Ok(()),
         }
     }
@@ -133,10 +130,18 @@ impl Draft<'_> {
         }
     }
 
-    fn lstm(&mut self, i: usize) -> Result<()> {
+    fn recurrent(&mut self, i: usize) -> Result<()> {
         let Some(step) = self.step(i) else { return Ok(()) };
         let Action::Op(row) = step.action else { return Ok(()) };
         let (node, general) = (&step.node, row);
+        let cell = match (node.op_type.as_str(), flag(node, "linear_before_reset")) {
+            ("LSTM", _) => Cell::Lstm,
+            (_, Some(after)) => Cell::Gru {
+                reset_after: after != 0,
+            },
+            (_, None) => return Ok(()),
+        };
+        let gates = cell.gates();
         let plain = ["activations", "activation_alpha", "activation_beta", "clip"];
         let batch_first = flag(node, "layout") == Some(1);
         let plain = plain.into_iter().all(|name| node.attribute(name).is_none())
@@ -157,11 +162,12 @@ impl Draft<'_> {
             return Ok(());
         };
         let (count, size) = (reverse.len(), r.shape()[2]);
-        let fits = w.shape()[..2] == [count, 4 * size] && r.shape()[..2] == [count, 4 * size] && w.dtype() == r.dtype();
+        let rows = gates.len() * size;
+        let fits = w.shape()[..2] == [count, rows] && r.shape()[..2] == [count, rows] && w.dtype() == r.dtype();
         let b = match self.slot(i, 3) {
-            None => Tensor::full([count, 8 * size], 0.0, (self.device, w.dtype()))?,
+            None => Tensor::full([count, 2 * rows], 0.0, (self.device, w.dtype()))?,
             Some(_) => match self.tensor(i, 3)? {
-                Some(b) if b.shape().dims() == [count, 8 * size] && b.dtype() == w.dtype() => b,
+                Some(b) if b.shape().dims() == [count, 2 * rows] && b.dtype() == w.dtype() => b,
                 _ => return Ok(()),
             },
         };
@@ -169,32 +175,38 @@ impl Draft<'_> {
             return Ok(());
         }
         let ordered = |x: &Tensor| {
-            let gates = GATES.map(|gate| x.narrow(0, gate * size, size));
-            let [a, b, c, d] = gates;
-            Tensor::cat(&[&a?, &b?, &c?, &d?], 0)
+            let parts = gates.iter().map(|gate| x.narrow(0, gate * size, size));
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)
         };
         let ready = |x: Tensor| inference::prepacked(&ordered(&x)?, Prepack::Linear);
+        // It is taken in two parts where the reset gate comes before the product.
+        let own = |x: Tensor| match cell {
+            Cell::Gru { reset_after: false } => ordered(&x),
+            _ => ready(x),
+        };
         let mut directions = Vec::with_capacity(count);
         for (at, &reverse) in reverse.iter().enumerate() {
             let of = |x: &Tensor| x.select(0, at as isize);
             let bias = of(&b)?;
             directions.push(Direction {
-                weights: [ready(of(&w)?)?, ready(of(&r)?)?],
+                weights: [ready(of(&w)?)?, own(of(&r)?)?],
                 biases: [
-                    ordered(&bias.narrow(0, 0, 4 * size)?)?,
-                    ordered(&bias.narrow(0, 4 * size, 4 * size)?)?,
+                    ordered(&bias.narrow(0, 0, rows)?)?,
+                    ordered(&bias.narrow(0, rows, rows)?)?,
                 ],
                 reverse,
             });
         }
-        let lstm = Lstm {
+        let layer = Recurrent {
             general,
+            cell,
             directions,
             size,
             batch_first,
         };
         if let Some(step) = &mut self.steps[i] {
-            step.action = Action::Fused(Box::new(Fused::Lstm(lstm)));
+            step.action = Action::Fused(Box::new(Fused::Recurrent(layer)));
         }
         Ok(())
     }
