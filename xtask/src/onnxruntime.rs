@@ -6,16 +6,16 @@ use crate::cache;
 use crate::packages::{self, Package};
 use crate::torch;
 
-const VERSION: &str = "1.31.1";
+const VERSION: &str = "1.32.0";
 
 /// Where the crate `ort` looks for it, too.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 
 const PACKAGE: Package = Package {
-    requirement: "onnxruntime==1.31.1",
-    file: "onnxruntime-1.31.1-cp311-cp311-manylinux_2_28_x86_64.whl",
-    sha256: "5752bd508126ae7c49894d3b9d2e83f0c3d487319246d04c444b393308d7ad7f",
-    parts: &[("onnxruntime/capi/libonnxruntime.so.1.31.1", "lib")],
+    requirement: "onnxruntime==1.32.0",
+    file: "onnxruntime-1.32.0-cp311-cp311-manylinux_2_28_x86_64.whl",
+    sha256: "5a34fc4dfeb5a7b4a74c95dcba1e773d722abda720b474edf1b0c419dc6d163d",
+    parts: &[("onnxruntime/capi/libonnxruntime.so.1.32.0", "lib")],
 };
 
 /// `cargo xtask setup onnxruntime`: prints what to export, and nothing else, to standard output.

@@ -12,7 +12,7 @@ use polygrad_core::{Error, ErrorKind, Result};
 
 pub use name::Engine;
 
-use crate::graph::{Body, Literal};
+use crate::graph::{Body, Graph, Literal};
 use crate::import::Options;
 
 /// A model that an engine has loaded.
@@ -30,25 +30,49 @@ pub(crate) enum Source<'a> {
     /// A file, with external data beside it.
     File(&'a Path),
     /// A file's content.
-    Bytes(&'a [u8]),
+    Bytes(Vec<u8>),
 }
 
 /// Loads a model into an engine of others.
 ///
 /// # Errors
 /// When this build has no such engine or its library is missing, or the engine cannot run the model.
-pub(crate) fn open(source: Source<'_>, body: &Body, options: Options) -> Result<Box<dyn Session>> {
-    check(body, options.engine)?;
+pub(crate) fn open(source: Source<'_>, graph: &Graph, options: Options) -> Result<Box<dyn Session>> {
+    check(&graph.body, options.engine)?;
     match options.engine {
         #[cfg(feature = "ort")]
-        Engine::Ort => Ok(Box::new(ort::Loaded::open(source, body, options)?)),
+        Engine::Ort => Ok(Box::new(ort::Loaded::open(source, graph, options)?)),
         #[cfg(feature = "rten")]
-        Engine::Rten => Ok(Box::new(rten::Loaded::open(source, body, options)?)),
+        Engine::Rten => Ok(Box::new(rten::Loaded::open(source, graph, options)?)),
         engine => {
             let _ = source;
             engine.available()?;
             Err(Error::unsupported(format!("the engine {engine} has no sessions")))
         }
+    }
+}
+
+/// What to do about a graph that the native engine lacks ops for: the engine that opens it, where there is one.
+pub(crate) fn others<'a>(source: impl Fn() -> Result<Source<'a>>, graph: &Graph, options: Options) -> String {
+    let others = Engine::ALL.into_iter().filter(|&engine| engine != Engine::Native);
+    let mut missing = None;
+    for engine in others {
+        let options = Options { engine, ..options };
+        match engine.available() {
+            Ok(()) => {
+                if source().and_then(|source| open(source, graph, options)).is_ok() {
+                    return format!("take the engine {engine}, which opens the file (--engine {engine})");
+                }
+            }
+            Err(error) => missing = missing.or(Some((engine, error))),
+        }
+    }
+    match missing {
+        Some((engine, error)) => {
+            let hint = error.hint().map(|hint| format!(": {hint}")).unwrap_or_default();
+            format!("{} may know more ops{hint}", engine.title())
+        }
+        None => "no engine of this build opens the file: export it with ops of ai.onnx alone".to_owned(),
     }
 }
 

@@ -11,11 +11,14 @@ use ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType
 use polygrad_core::{DType, Element, Error, ErrorKind, HostTensor, Result, Shape, bf16, f16};
 
 use super::{Engine, Session, Source};
-use crate::graph::{Body, ElementType, Literal};
+use crate::graph::{ElementType, Graph, Literal};
 use crate::import::Options;
 
 /// Names the library's file.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
+
+/// A version of ONNX Runtime, and the newest files that it takes: their version of the format, and that of the ops of `ai.onnx`.
+const KNOWN: (&str, i64, i64) = ("1.32", 14, 28);
 
 /// There is one in a process.
 static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
@@ -58,7 +61,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    pub(super) fn open(source: Source<'_>, body: &Body, options: Options) -> Result<Self> {
+    pub(super) fn open(source: Source<'_>, graph: &Graph, options: Options) -> Result<Self> {
         let environment = environment()?;
         let mut builder = OrtSession::builder(&environment).map_err(failed)?;
         builder = builder.with_log_level(LogLevel::Error).map_err(failed)?;
@@ -67,10 +70,11 @@ impl Loaded {
         }
         let session = match source {
             Source::File(path) => builder.commit_from_file(path),
-            Source::Bytes(bytes) => builder.commit_from_memory(bytes),
+            Source::Bytes(bytes) => builder.commit_from_memory(&bytes),
         };
+        let body = &graph.body;
         Ok(Self {
-            session: Mutex::new(session.map_err(failed)?),
+            session: Mutex::new(session.map_err(|e| not_loaded(e, graph))?),
             outputs: body.outputs.iter().map(|&id| body.name_of(id).to_owned()).collect(),
         })
     }
@@ -210,6 +214,26 @@ fn extents(shape: &[i64]) -> Result<Shape> {
         usize::try_from(extent).map_err(|_| Error::shape(format!("ONNX Runtime gave a tensor of shape {shape:?}")))
     };
     Shape::new(&shape.iter().map(extent).collect::<Result<Vec<_>>>()?)
+}
+
+/// Why a model was not loaded: where the library is too old for the file, that the file is not to blame.
+fn not_loaded<R>(error: ort::Error<R>, graph: &Graph) -> Error {
+    let (ir, opset) = (graph.header.ir_version, graph.opsets.get("").copied().unwrap_or(0));
+    let words = error.message();
+    let what = match words {
+        _ if words.contains("Unsupported model IR version") => format!("IR version {ir}"),
+        _ if words.contains("is under development and support for this is limited") => format!("op set {opset}"),
+        _ => return failed(error),
+    };
+    let (version, newest_ir, newest_opset) = KNOWN;
+    let wanted = match ir <= newest_ir && opset <= newest_opset {
+        true => format!("{version} or newer"),
+        false => format!("newer than {version}"),
+    };
+    let message = format!("ONNX Runtime: the library is older than the file, which is of {what}");
+    Error::unsupported(message).with_hint(format!(
+        "let {VARIABLE} name the file of an ONNX Runtime {wanted}, or take the engine native (--engine native)"
+    ))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

@@ -1,10 +1,10 @@
 //! Whether inputs are what the file says.
 
-use polygrad_core::{DType, Error, Result};
+use polygrad_core::{DType, Error, HostTensor, Result};
 use smallvec::SmallVec;
 
 use super::value::Value;
-use crate::graph::{Dim, TensorType, ValueInfo, ValueType};
+use crate::graph::{Dim, ElementType, TensorType, ValueInfo, ValueType, minifloat};
 
 /// What the names of extents stand for in a run.
 pub(super) type Dims<'a> = SmallVec<[(&'a str, usize); 4]>;
@@ -21,6 +21,9 @@ fn fit_type<'a>(value: Value, ty: &'a ValueType, dims: &mut Dims<'a>) -> Result<
     match (ty, value.shape(), value.dtype()) {
         (ValueType::Tensor(ty), Some(shape), Some(dtype)) => {
             fit_tensor(ty, &shape, dtype, dims)?;
+            if ty.element.is_widened() && value.element() != Some(ty.element) {
+                has_numbers_of(ty.element, &value.host()?)?;
+            }
             Ok(value.with_element(ty.element))
         }
         (ValueType::Tensor(ty), ..) => Err(Error::invalid(format!("this is no tensor, but {ty} is wanted"))),
@@ -29,6 +32,28 @@ fn fit_type<'a>(value: Value, ty: &'a ValueType, dims: &mut Dims<'a>) -> Result<
         }
         (ValueType::Optional(Some(inner)), ..) if !value.is_absent() => fit_type(value, inner, dims),
         _ => Ok(value),
+    }
+}
+
+/// Fails at the first number that the element type lacks, though the dtype that holds it has it.
+fn has_numbers_of(element: ElementType, host: &HostTensor) -> Result<()> {
+    let range = element.range().map(|(low, high)| (low as f64, high as f64));
+    let is_one = |v: f64| match range {
+        Some((low, high)) => (low..=high).contains(&v),
+        None => v.is_nan() || f64::from(minifloat::decode(element, minifloat::encode(element, v as f32, false))) == v,
+    };
+    let mut wrong = None;
+    host.each_f64(|v| {
+        if wrong.is_none() && !is_one(v) {
+            wrong = Some(v);
+        }
+    });
+    match (wrong, element.range()) {
+        (None, _) => Ok(()),
+        (Some(v), Some((low, high))) => Err(Error::out_of_range(format!("{v} is no {element}"))
+            .with_hint(format!("give it numbers from {low} to {high}"))),
+        (Some(v), None) => Err(Error::out_of_range(format!("{v} is no {element}"))
+            .with_hint(format!("round the values to {element} first"))),
     }
 }
 

@@ -19,11 +19,16 @@ mod outputs;
 mod plan;
 mod planner;
 mod run;
+mod unknown;
 mod value;
 mod workspace;
 
+#[cfg(feature = "rten")]
+pub(crate) use inline::inline;
 pub use model::OnnxModel;
 pub use ops::op_versions;
+#[cfg(feature = "rten")]
+pub(crate) use ops::row as row_of;
 pub use options::Options;
 pub use outputs::Outputs;
 pub use value::Value;

@@ -16,9 +16,10 @@ use super::options::Options;
 use super::outputs::Outputs;
 use super::plan::Plan;
 use super::planner::Planner;
+use super::unknown::unknown_ops;
 use super::value::Value;
 use crate::engine::{self, Engine, Session, Source};
-use crate::graph::{Body, Graph, Header, Initializer, ValueId, ValueType};
+use crate::graph::{Body, Graph, Header, Initializer, Literal, ValueId, ValueType};
 
 /// A model from an ONNX file, loaded once and run many times.
 ///
@@ -78,9 +79,9 @@ impl OnnxModel {
         let graph = Graph::load_within(path, options.max_memory_bytes)?;
         let load = || {
             if options.engine == Engine::Native {
-                return Self::from_graph(&graph, device, options);
+                return Self::native(&graph, device, options, || Ok(Source::File(path)));
             }
-            let session = engine::open(Source::File(path), &graph.body, options)?;
+            let session = engine::open(Source::File(path), &graph, options)?;
             Ok(Self::with_session(&graph, device, options, session))
         };
         load().map_err(|e: Error| e.in_module(path.display().to_string()))
@@ -91,11 +92,24 @@ impl OnnxModel {
     /// # Errors
     /// As [`OnnxModel::load_with`].
     pub fn from_graph(graph: &Graph, device: &Device, options: Options) -> Result<Self> {
-        if options.engine != Engine::Native {
-            let session = engine::open(Source::Bytes(&graph.to_bytes()?), &graph.body, options)?;
-            return Ok(Self::with_session(graph, device, options, session));
+        if options.engine == Engine::Native {
+            return Self::native(graph, device, options, || Ok(Source::Bytes(graph.to_bytes()?)));
         }
+        let session = engine::open(Source::Bytes(graph.to_bytes()?), graph, options)?;
+        Ok(Self::with_session(graph, device, options, session))
+    }
+
+    /// On the native engine; where it lacks ops, `source` is for others to try.
+    fn native<'a>(
+        graph: &Graph,
+        device: &Device,
+        options: Options,
+        source: impl Fn() -> Result<Source<'a>>,
+    ) -> Result<Self> {
         let body = inline(graph)?;
+        if let Some(unknown) = unknown_ops(&body) {
+            return Err(Error::unsupported(unknown).with_hint(engine::others(source, graph, options)));
+        }
         let plan = plan(&body, &graph.opsets, device, options, &HashMap::new())?;
         Ok(Self::with_runner(graph, body, device, options, Runner::Plan(plan)))
     }
@@ -142,6 +156,15 @@ impl OnnxModel {
         let needed = self.body.inputs.iter().map(|&id| self.body.value(id));
         let needed = needed.zip(&self.body.inputs).filter(|(_, id)| !self.has_default(**id));
         needed.map(|(value, _)| (value.name.as_str(), value.ty.as_ref()))
+    }
+
+    /// The inputs that a run may leave out, in order: name, type where the file says it, and what they are then.
+    pub fn optional_inputs(&self) -> impl Iterator<Item = (&str, Option<&ValueType>, &Literal)> {
+        let optional = self.body.inputs.iter().filter(|id| self.has_default(**id));
+        optional.filter_map(|&id| {
+            let (value, default) = (self.body.value(id), self.body.initializer(id)?);
+            Some((value.name.as_str(), value.ty.as_ref(), &default.tensor))
+        })
     }
 
     /// The outputs in order: name, and type where the file says it.
@@ -398,9 +421,14 @@ impl OnnxModel {
         }
     }
 
+    /// All of them, for errors.
     fn input_names(&self) -> String {
-        let names: Vec<&str> = self.inputs().map(|(name, _)| name).collect();
-        names.join(", ")
+        let needed: Vec<&str> = self.inputs().map(|(name, _)| name).collect();
+        let optional: Vec<&str> = self.optional_inputs().map(|(name, ..)| name).collect();
+        match optional.is_empty() {
+            true => needed.join(", "),
+            false => format!("{}, and may take {}", needed.join(", "), optional.join(", ")),
+        }
     }
 }
 

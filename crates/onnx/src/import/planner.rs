@@ -195,7 +195,7 @@ fn stays(step: &Step) -> bool {
 }
 
 /// Which nodes lead to an output.
-fn needed(body: &Body) -> Vec<bool> {
+pub(super) fn needed(body: &Body) -> Vec<bool> {
     let mut wanted: HashSet<ValueId> = body.outputs.iter().copied().collect();
     let mut needed = vec![false; body.nodes.len()];
     for (i, node) in body.nodes.iter().enumerate().rev() {

@@ -224,6 +224,116 @@ fn what_an_engine_lacks_is_an_error_with_a_way_out() {
     }
 }
 
+/// Nodes in a row that call these ops of a domain, the first of them with a body of its own around the last op.
+fn calls(domain: &str, ops: &[&str]) -> Graph {
+    let mut graph = one_node("Relu", &[(ElementType::F32, &["n"])], (ElementType::F32, &["n"]));
+    graph.opsets.insert(domain.into(), 1);
+    let (x, y) = (graph.body.inputs[0], graph.body.outputs[0]);
+    graph.body.nodes.clear();
+    let mut from = x;
+    for (i, op) in ops.iter().enumerate() {
+        let to = if i + 1 == ops.len() {
+            y
+        } else {
+            graph.body.add_value(format!("v{i}"), None)
+        };
+        graph.body.nodes.push(Node {
+            op_type: (*op).into(),
+            domain: domain.into(),
+            inputs: vec![Some(from)],
+            outputs: vec![Some(to)],
+            ..Node::default()
+        });
+        from = to;
+    }
+    graph
+}
+
+#[test]
+fn all_ops_that_are_not_known_are_told_at_once_and_who_knows_them() {
+    let mut graph = calls("my.ops", &["Frob", "Nicate", "Frob"]);
+    // One more within a branch; what no output needs is not told.
+    let mut branch = Body::default();
+    let b = branch.add_value("b", None);
+    branch.outputs = vec![b];
+    branch.nodes.push(Node {
+        op_type: "Inner".into(),
+        domain: "my.ops".into(),
+        outputs: vec![Some(b)],
+        ..Node::default()
+    });
+    let condition = graph.body.add_initializer("c", host(&[], vec![true]));
+    let (z, unused) = (graph.body.add_value("z", None), graph.body.add_value("unused", None));
+    graph.body.outputs.push(z);
+    graph.body.nodes.push(Node {
+        op_type: "If".into(),
+        inputs: vec![Some(condition)],
+        outputs: vec![Some(z)],
+        attributes: vec![
+            ("then_branch".into(), Attribute::Body(branch.clone().into())),
+            ("else_branch".into(), Attribute::Body(branch.into())),
+        ],
+        ..Node::default()
+    });
+    graph.body.nodes.push(Node {
+        op_type: "Unused".into(),
+        domain: "my.ops".into(),
+        outputs: vec![Some(unused)],
+        ..Node::default()
+    });
+    let error = open(Engine::Native, &graph).err().unwrap();
+    let says = "3 ops are not known here: Frob of my.ops, 2 times; Nicate of my.ops; Inner of my.ops, 2 times";
+    assert!(error.to_string().contains(says), "{error}");
+    assert!(
+        !error.to_string().contains("docs/") && !error.hint().unwrap().contains("docs/"),
+        "{error}"
+    );
+    assert!(
+        !error.hint().unwrap().starts_with("take the engine"),
+        "nobody knows these: {error}"
+    );
+    // Ops of ONNX Runtime's own.
+    let error = open(Engine::Native, &calls("com.microsoft", &["QuickGelu"]))
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("QuickGelu of com.microsoft"), "{error}");
+    match Engine::Ort.available() {
+        Ok(()) => assert_eq!(
+            error.hint(),
+            Some("take the engine ort, which opens the file (--engine ort)")
+        ),
+        Err(_) => assert!(
+            error.hint().unwrap().starts_with("ONNX Runtime may know more ops: "),
+            "{error}"
+        ),
+    }
+}
+
+#[test]
+fn a_file_that_is_newer_than_the_library_is_not_blamed() {
+    if Engine::Ort.available().is_err() {
+        return;
+    }
+    let mut newer = product();
+    newer.header.ir_version = 99;
+    let mut ops = product();
+    ops.opsets.insert(String::new(), 99);
+    for (graph, says) in [(newer, "IR version 99"), (ops, "op set 99")] {
+        let error = open(Engine::Ort, &graph).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("older than the file, which is of {says}")),
+            "{error}"
+        );
+        assert!(
+            error.hint().unwrap().contains("ONNX Runtime newer than 1.32"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn engines_have_names() {
     for engine in Engine::ALL {

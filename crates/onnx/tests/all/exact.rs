@@ -312,16 +312,6 @@ fn large_floats_do_not_overflow_on_the_way() {
     near(&floats(&y, 0), 40_000.0, "Conv");
 }
 
-/// What docs/differences.md says of these.
-#[test]
-fn choices_are_as_they_are_written_down() {
-    let to = ("to", Attribute::Int(ElementType::I8.number().into()));
-    assert_eq!(
-        ints(&run("Cast", 13, &[list(&[300f32, -129.0])], &[to], 1).unwrap(), 0),
-        [44, 127]
-    );
-}
-
 #[test]
 fn exponents_stay_what_they_are() {
     let power = |base: Literal, exponent: Literal| run("Pow", 15, &[base, exponent], &[], 1).unwrap();

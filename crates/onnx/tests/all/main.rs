@@ -7,3 +7,4 @@ mod hostile;
 mod model;
 mod products;
 mod pytorch;
+mod types;

@@ -67,7 +67,7 @@ fn constant_of_shape(c: &Call<'_>) -> Results {
         )));
     }
     let shape = c.reserve(&dims, host.dtype())?;
-    if host.dtype() == DType::I64 && shape.numel() <= SMALL {
+    if literal.element() == ElementType::I64 && shape.numel() <= SMALL {
         // Part of a shape, most likely: it stays on the host.
         let value = host.as_slice::<i64>()?[0];
         return Ok(smallvec![HostTensor::new(shape, vec![value; shape.numel()])?.into()]);

@@ -61,21 +61,23 @@ fn families() -> [&'static [Row]; 22] {
     ]
 }
 
+/// The row of an op, whatever its version.
+pub(crate) fn row(domain: &str, op_type: &str) -> Option<&'static Row> {
+    let mut rows = families().into_iter().flatten();
+    rows.find(|row| row.domain == domain && row.op_type == op_type)
+}
+
 /// The row of an op.
 ///
 /// # Errors
 /// When there is none, or the op is newer than the version asked for.
 pub(crate) fn find(domain: &str, op_type: &str, version: i64) -> Result<&'static Row> {
-    let mut rows = families().into_iter().flatten();
-    let row = rows.find(|row| row.domain == domain && row.op_type == op_type);
-    let Some(row) = row else {
-        let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+    let Some(row) = row(domain, op_type) else {
         return Err(Error::unsupported(format!(
-            "the op {} of {} is not known here",
+            "an op is not known here: {} of {}",
             printable(op_type),
-            printable(domain)
-        ))
-        .with_hint("docs/onnx.md lists those that are"));
+            printable(super::unknown::name_of(domain))
+        )));
     };
     if domain.is_empty() && !(1..=NEWEST).contains(&version) {
         return Err(Error::unsupported(format!(

@@ -1,5 +1,9 @@
 //! RTen, which is Rust: tensors of f32, i32, i8 and u8.
 
+mod known;
+#[cfg(test)]
+mod tests;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -7,14 +11,16 @@ use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use rten::{LoadErrorKind, Model, ModelOptions, NodeId, RunErrorKind, RunOptions, ThreadPool, Value};
 use rten_tensor::prelude::*;
 
+use self::known::NanSites;
 use super::{Engine, Session, Source};
-use crate::graph::{Body, ElementType, Literal};
+use crate::graph::{ElementType, Graph, Literal};
 use crate::import::Options;
 
 pub(super) struct Loaded {
     model: Model,
     pool: Option<Arc<ThreadPool>>,
     outputs: Vec<Output>,
+    nan: NanSites,
 }
 
 struct Output {
@@ -25,7 +31,17 @@ struct Output {
 }
 
 impl Loaded {
-    pub(super) fn open(source: Source<'_>, body: &Body, options: Options) -> Result<Self> {
+    pub(super) fn open(source: Source<'_>, graph: &Graph, options: Options) -> Result<Self> {
+        let nan = known::refuse(graph)?;
+        Ok(Self {
+            nan,
+            ..Self::load(source, graph, options)?
+        })
+    }
+
+    /// Whatever is known of what it computes otherwise.
+    fn load(source: Source<'_>, graph: &Graph, options: Options) -> Result<Self> {
+        let body = &graph.body;
         for &id in body.inputs.iter().chain(&body.outputs) {
             let value = body.value(id);
             if let Some(ty) = value.ty.as_ref().and_then(|ty| ty.as_tensor()) {
@@ -36,7 +52,7 @@ impl Loaded {
         with.prepack_weights(true);
         let model = guarded(|| match source {
             Source::File(path) => with.load_file(path),
-            Source::Bytes(bytes) => with.load(bytes.to_vec()),
+            Source::Bytes(bytes) => with.load(bytes),
         })?;
         let model = model.map_err(|e| {
             let kind = match e.kind() {
@@ -59,12 +75,15 @@ impl Loaded {
             pool: options.threads.map(|n| Arc::new(ThreadPool::with_num_threads(n))),
             model,
             outputs,
+            nan: NanSites::default(),
         })
     }
 }
 
 impl Session for Loaded {
     fn run(&self, inputs: &[(String, Literal)]) -> Result<Vec<Literal>> {
+        self.nan
+            .check(inputs.iter().map(|(name, literal)| (name.as_str(), literal.host())))?;
         let given = inputs.iter().map(|(name, literal)| {
             let give = || Ok((find(&self.model, name)?, give(literal)?.into()));
             give().map_err(|e: Error| e.in_module(format!("input {name:?}")))

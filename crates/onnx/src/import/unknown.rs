@@ -1,0 +1,66 @@
+//! Ops of a file that are not in the table: all of them, before anything is computed.
+
+use std::fmt::Write as _;
+
+use polygrad_core::printable;
+
+use super::ops;
+use super::planner::needed;
+use crate::graph::Body;
+
+/// An op that is not known, and how many nodes call it.
+struct Unknown<'a> {
+    domain: &'a str,
+    op_type: &'a str,
+    count: usize,
+}
+
+/// In words, the ops that nodes call which some output needs, in bodies within them too, and that are not known here; none where all are.
+pub(super) fn unknown_ops(body: &Body) -> Option<String> {
+    let mut found = Vec::new();
+    collect(body, &mut found);
+    let one = |op: &Unknown<'_>| {
+        let times = match op.count {
+            1 => String::new(),
+            count => format!(", {count} times"),
+        };
+        format!("{} of {}{times}", printable(op.op_type), printable(name_of(op.domain)))
+    };
+    match found.as_slice() {
+        [] => None,
+        [op] => Some(format!("an op is not known here: {}", one(op))),
+        [first, rest @ ..] => {
+            let mut words = format!("{} ops are not known here: {}", found.len(), one(first));
+            for op in rest {
+                // Writing to a string cannot fail.
+                let _ = write!(words, "; {}", one(op));
+            }
+            Some(words)
+        }
+    }
+}
+
+fn collect<'a>(body: &'a Body, found: &mut Vec<Unknown<'a>>) {
+    for (node, _) in body.nodes.iter().zip(needed(body)).filter(|(_, needed)| *needed) {
+        if ops::row(&node.domain, &node.op_type).is_none() {
+            match found
+                .iter_mut()
+                .find(|op| (op.domain, op.op_type) == (&*node.domain, &*node.op_type))
+            {
+                Some(op) => op.count += 1,
+                None => found.push(Unknown {
+                    domain: &node.domain,
+                    op_type: &node.op_type,
+                    count: 1,
+                }),
+            }
+        }
+        let bodies = node.attributes.iter().flat_map(|(_, attribute)| attribute.bodies());
+        bodies.for_each(|body| collect(body, found));
+    }
+}
+
+/// What a domain is called in words.
+pub(super) fn name_of(domain: &str) -> &str {
+    if domain.is_empty() { "ai.onnx" } else { domain }
+}
