@@ -41,8 +41,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The fewest bytes of a body in a second, in the long run.
     pub body_rate: u64,
-    /// What waits to be read of answers has so long, and a second more for each [`Limits::body_rate`] bytes that are read; then the connection is
-    /// closed.
+    /// What waits to be read of answers has so long, and a second more for each [`Limits::body_rate`] bytes that have left, into the buffers of the
+    /// system at first; then the connection is closed.
     pub write_timeout: Duration,
     /// So many bytes of answers may wait to be read on one connection; where more than one answer waits, others are refused beyond that.
     pub unread_bytes: usize,

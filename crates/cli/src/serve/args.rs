@@ -62,7 +62,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 750, value_parser = positive)]
     pub(super) max_connections_per_peer: usize,
 
-    /// Seconds that an answer may wait to be read, and one more for each 16 KiB that were; then its connection is closed
+    /// Seconds that an answer may wait to be read, and one more for each 16 KiB that have left; then its connection is closed
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(super) write_timeout: Duration,
 
