@@ -208,6 +208,21 @@ impl HostTensor {
         })
     }
 
+    /// How many of the elements another dtype has no room for: finite ones that are infinite in `cast`, which is this tensor in that dtype, and
+    /// others than 0 that are 0 in it.
+    pub fn lost_in(&self, cast: &Self) -> (u64, u64) {
+        let count = |host: &Self| {
+            let (mut infinite, mut zero) = (0_u64, 0_u64);
+            host.each_f64(|value| {
+                infinite += u64::from(value.is_infinite());
+                zero += u64::from(value == 0.0);
+            });
+            (infinite, zero)
+        };
+        let (before, after) = (count(self), count(cast));
+        (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1))
+    }
+
     /// The elements in another dtype, in memory that is there for them.
     fn converted<S: Element, D: Element>(&self, mut memory: Vec<D>) -> Vec<D> {
         let values = self.elements::<S>().iter();

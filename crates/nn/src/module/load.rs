@@ -157,7 +157,11 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
     for (name, target) in &targets {
         if let Some(value) = state.get(name) {
             let old = target.tensor();
-            let value = Tensor::from_host(value.cast(old.dtype()), &old.device()).map_err(|e| e.in_module(name))?;
+            let cast = value.cast(old.dtype());
+            if cast.dtype() != value.dtype() {
+                must_fit(value, &cast).map_err(|e| e.in_module(name))?;
+            }
+            let value = Tensor::from_host(cast, &old.device()).map_err(|e| e.in_module(name))?;
             values.push((target, value));
         }
     }
@@ -197,6 +201,22 @@ fn unused<B: Backend>(module: &dyn Visit<B>) -> Vec<String> {
         }
     });
     names
+}
+
+/// Fails where a finite value is infinite in the module's dtype; those that become 0 there are as good as 0.
+fn must_fit(value: &HostTensor, cast: &HostTensor) -> Result<()> {
+    match value.lost_in(cast).0 {
+        0 => Ok(()),
+        count => Err(Error::new(
+            ErrorKind::StateDict,
+            format!(
+                "{count} values of {} are too large for {} and would become infinite",
+                value.dtype(),
+                cast.dtype()
+            ),
+        )
+        .with_hint("build the module in a dtype that holds them")),
+    }
 }
 
 fn same_bits(a: &HostTensor, b: &HostTensor) -> bool {
