@@ -15,8 +15,8 @@ use crate::{AnyBackend, Operand, Tensor};
 pub enum Index<B: Backend = AnyBackend> {
     /// One position; the axis goes away. Negative ones count from the back.
     At(isize),
-    /// From start (default: the beginning) to end (default: the end), in steps of a positive number; negative bounds count from the
-    /// back, and bounds beyond the axis are moved to its ends, as in Python.
+    /// From start (default: the beginning) to end (default: the end), in steps of a positive number; negative bounds count from the back.
+    /// As with Rust's slices, a bound beyond the axis and an end before the start are errors, where Python gives what is there.
     Range(Option<isize>, Option<isize>, usize),
     /// The positions that a tensor of integers lists, in its shape; or those where a tensor of bool is true, which stands for as many axes
     /// as it has. Several such tensors are broadcast and taken together, as in PyTorch.
@@ -137,10 +137,26 @@ fn resolve_range(
     if step == 0 {
         return Err(Error::invalid(format!("a step of 0 on axis {axis}")));
     }
-    let extent = dim as isize;
-    let bound = |bound: isize| if bound < 0 { bound + extent } else { bound }.clamp(0, extent) as usize;
-    let (start, end) = (start.map_or(0, bound), end.map_or(dim, bound));
-    let len = end.saturating_sub(start).div_ceil(step);
+    let shown = |bound: Option<isize>| bound.map_or_else(String::new, |bound| bound.to_string());
+    let wrong = |what: &str| {
+        let range = format!("{}..{}", shown(start), shown(end));
+        Error::out_of_range(format!("range {range} {what} axis {axis} of extent {dim}"))
+    };
+    let bound = |bound: isize| {
+        let from_front = if bound < 0 {
+            bound.saturating_add_unsigned(dim)
+        } else {
+            bound
+        };
+        let inside = usize::try_from(from_front).ok().filter(|&at| at <= dim);
+        inside.ok_or_else(|| wrong("is not within").with_hint("cut it to the axis first, as with end.min(extent)"))
+    };
+    let (first, behind) = (start.map_or(Ok(0), bound)?, end.map_or(Ok(dim), bound)?);
+    let len = behind
+        .checked_sub(first)
+        .ok_or_else(|| wrong("ends before it begins on"))?
+        .div_ceil(step);
+    let start = first;
     Ok(SliceRange::new(start, len, isize::try_from(step).unwrap_or(isize::MAX)))
 }
 
@@ -373,7 +389,7 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// When there are more entries than axes, a position is out of range, a step is 0, a mask has another shape than its axes, or index
+    /// When there are more entries than axes, a position or a bound is out of range, a range ends before it begins, a step is 0, a mask has another shape than its axes, or index
     /// tensors do not broadcast.
     pub fn i(&self, index: impl IntoIndex<B>) -> Result<Self> {
         self.indexed(index.into_index())

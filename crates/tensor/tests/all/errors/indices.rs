@@ -52,6 +52,29 @@ fn indices() {
     polygrad_tensor::no_grad(|| leaf.set_i(0, 1)).unwrap();
     assert!(leaf.is_leaf());
     fails(x.i(Index::from(..).step_by(0)), InvalidArgument, &["step of 0"]);
+    // As with Rust's slices, and unlike Python's: nothing is cut down without a word.
+    let mut y = x.clone();
+    for (range, words) in [
+        (Index::from(0..9), "range 0..9 is not within axis 1 of extent 3"),
+        (Index::from(4..), "range 4.. is not within axis 1 of extent 3"),
+        (Index::from(..=3), "range ..4 is not within axis 1 of extent 3"),
+        (Index::from(-4..2), "range -4..2 is not within axis 1 of extent 3"),
+        (Index::from(..-4), "range ..-4 is not within axis 1 of extent 3"),
+        (
+            Index::from(1..9).step_by(2),
+            "range 1..9 is not within axis 1 of extent 3",
+        ),
+        (Index::from(isize::MIN..isize::MAX), "is not within axis 1 of extent 3"),
+        (Index::from(u64::MAX..), "is not within axis 1 of extent 3"),
+        (
+            Index::from(-1..1),
+            "range -1..1 ends before it begins on axis 1 of extent 3",
+        ),
+    ] {
+        fails(x.i((.., range.clone())), OutOfRange, &["index", words]);
+        fails(x.index_put((.., range.clone()), 1), OutOfRange, &["index_put", words]);
+        fails(y.set_i((.., range), 1), OutOfRange, &["set_i", words]);
+    }
     fails(
         x.select(1, 3),
         OutOfRange,
