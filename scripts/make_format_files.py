@@ -68,6 +68,10 @@ def views():
     }
 
 
+class Own(torch.Tensor):
+    """A class of somebody's own."""
+
+
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -123,12 +127,31 @@ def pytorch():
     torch.save(saved, OUT / "checkpoint.pt")
     expect("checkpoint", flattened(saved))
     torch.save(saved, OUT / "checkpoint_legacy.pt", _use_new_zipfile_serialization=False)
-    torch.save(saved, OUT / "checkpoint_protocol4.pt", pickle_protocol=4)
+    for protocol in (0, 1, 3, 4, 5):
+        torch.save(saved, OUT / f"checkpoint_protocol{protocol}.pt", pickle_protocol=protocol)
+        old = OUT / f"checkpoint_legacy{protocol}.pt"
+        torch.save(saved, old, pickle_protocol=protocol, _use_new_zipfile_serialization=False)
 
     torch.save(torch.arange(4.0), OUT / "one.pt")
     # Refused: tensors that only a class of somebody's can give back, or that are computed when they are read.
     torch.save(Net(), OUT / "module.pt")
     torch.save({"a": torch.eye(3).to_sparse()}, OUT / "sparse.pt")
+    foreign = {
+        "w": torch.ones(2),
+        "sparse": torch.eye(3).to_sparse(),
+        "csr": torch.eye(3).to_sparse_csr(),
+        "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+        "conjugated": torch.ones(2, dtype=torch.complex64).conj(),
+        "meta": torch.empty(2, device="meta"),
+        "class": torch.ones(2).as_subclass(Own),
+        "list": [torch.zeros(1), torch.eye(2).to_sparse()],
+        "rank": torch.ones([1] * 9),
+        "large": torch.ones(1).expand(1 << 20, 1 << 10),
+        "module": torch.nn.ModuleDict({"net": Net()})["net"],
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.save(foreign, OUT / "foreign.pt")
     torch.save({"a": torch.ones(2, dtype=torch.complex64).conj(), "b": torch.ones(1)}, OUT / "conjugated.pt")
     torch.save({"a": torch.ones(2, dtype=torch.complex64), "b": torch.ones(2).to(torch.float8_e4m3fn), "c": torch.ones(1)}, OUT / "unknown.pt")
     with warnings.catch_warnings():

@@ -59,13 +59,33 @@ pub struct TensorInfo {
     pub stored: String,
 }
 
-/// Something in a file that is no tensor.
+/// Something in a file that is no tensor, or one that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Skipped {
     /// Its dotted name.
     pub name: String,
-    /// What it is, in a few words: `3`, `a list of 2`, `refuses argparse.Namespace`.
+    /// What it is, in a few words: `3`, `a list of 2`, `refuses argparse.Namespace`, `it is a sparse tensor: call to_dense() before saving it`.
     pub what: String,
+    /// Whether it is or holds a tensor, which then is missing.
+    pub holds_tensors: bool,
+}
+
+impl Skipped {
+    /// A tensor that is left out for the reason that an error says.
+    pub(crate) fn tensor(name: &str, error: &Error) -> Self {
+        let about = format!("tensor {}: ", printable(name));
+        let what = error.message();
+        let what = what.split_once(about.as_str()).map_or(what, |(_, what)| what);
+        Self {
+            name: name.to_owned(),
+            what: match error.hint() {
+                Some(hint) => format!("{what}: {hint}"),
+                None => what.to_owned(),
+            },
+            holds_tensors: true,
+        }
+    }
 }
 
 /// A tensor in a file.
@@ -103,7 +123,7 @@ impl TensorFile {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when it cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or of no format that is known here;
-    /// [`ErrorKind::Unsupported`] when it is big-endian, or its tensors are only to be had by running what a pickle names.
+    /// [`ErrorKind::Unsupported`] when it is big-endian, or all its tensors are only to be had by running what a pickle names.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let found = match path.is_dir() {
@@ -184,6 +204,18 @@ impl TensorFile {
         entry.place.read(source, entry.shape).map_err(|e| self.about(e, entry))
     }
 
+    /// Reads a tensor as [`TensorFile::read`] does, where what no dtype holds is no error: complex numbers, texts, a u64 above 2⁶³.
+    ///
+    /// # Errors
+    /// As [`TensorFile::read`], but for those of [`ErrorKind::Unsupported`].
+    pub fn read_or_skip(&self, name: &str) -> Result<std::result::Result<HostTensor, Skipped>> {
+        match self.read(name) {
+            Ok(host) => Ok(Ok(host)),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Err(Skipped::tensor(name, &error))),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads all tensors, one at a time.
     ///
     /// # Errors
@@ -201,7 +233,8 @@ impl TensorFile {
         &self.contents.metadata
     }
 
-    /// What is in the file and no tensor: numbers and texts of a `.pt` file, and what was refused.
+    /// What is in the file and no tensor: numbers and texts of a `.pt` file, and what was refused. Tensors that only code gives back, such as
+    /// sparse ones, are among these, too.
     pub fn skipped(&self) -> &[Skipped] {
         &self.contents.skipped
     }
@@ -239,7 +272,7 @@ impl From<Error> for Failed {
 
 /// Finds out what a file is, and reads what it has.
 fn read(source: &Source) -> std::result::Result<(Format, Contents), Failed> {
-    const START: u64 = 16;
+    const START: u64 = 40;
     let start = source.bytes(0, START.min(source.length))?;
     if start.starts_with(gguf::MAGIC) {
         return Ok((Format::Gguf, gguf::open(source)?));
@@ -247,7 +280,7 @@ fn read(source: &Source) -> std::result::Result<(Format, Contents), Failed> {
     if start.starts_with(numpy::MAGIC) {
         return Ok((Format::Npy, numpy::open(source)?));
     }
-    if start.starts_with(pytorch::MAGIC) {
+    if pytorch::begins_legacy(&start) {
         return Ok((Format::PyTorchLegacy, pytorch::open_legacy(source)?));
     }
     if start.starts_with(zip::BEGIN) || start.starts_with(zip::BEGIN_EMPTY) {
@@ -284,13 +317,16 @@ fn unknown(start: &[u8]) -> Error {
             "it is a pickle, and none that torch.save wrote",
             "save its arrays with numpy.savez, or its tensors with torch.save",
         ),
-        b"version https://" => error(
+        [b'v', ..] if start.starts_with(b"version https://") => error(
             "it only says where the file is, as Git LFS does",
             "fetch the file: git lfs pull",
         ),
         [b'F', b'U', b'G', b'G', ..] => error("it is a big-endian GGUF file", "convert it to little-endian"),
         _ => error(
-            &format!("it begins with {start:02x?}, as no file of tensors does"),
+            &format!(
+                "it begins with {:02x?}, as no file of tensors does",
+                &start[..start.len().min(16)]
+            ),
             known,
         ),
     }

@@ -81,6 +81,7 @@ pub(crate) fn open_archive(source: &Source, entries: Vec<Packed>) -> Result<Cont
             contents.skipped.push(Skipped {
                 what: format!("an entry that is no {ENDING} file"),
                 name: packed.name,
+                holds_tensors: false,
             });
             continue;
         };

@@ -67,6 +67,7 @@ pub(crate) fn open(index: &Source, read: impl Fn(&Source) -> Result<Contents>) -
                 contents.skipped.push(Skipped {
                     name: entry.name,
                     what: format!("in {}, and not said to be there by the index", printable(shard)),
+                    holds_tensors: true,
                 });
             }
         }

@@ -319,6 +319,11 @@ impl Read for Content<'_> {
     }
 }
 
+/// What begins an extra field that only fills up, as PyTorch's writer calls it, and where the content of an entry then begins: at a multiple
+/// of this, so that it may be mapped into memory.
+const FILLER: u16 = u16::from_le_bytes(*b"FB");
+const ALIGNMENT: u64 = 64;
+
 /// Writes an archive whose entries are not compressed.
 pub(crate) struct Writer<W> {
     to: W,
@@ -364,6 +369,12 @@ impl<W: Write> Writer<W> {
             extra.extend([ZIP64, 16].map(u16::to_le_bytes).concat());
             extra.extend([entry.size; 2].map(u64::to_le_bytes).concat());
         }
+        let common = entry.common(wide, 0).len();
+        let before = LOCAL.len() + common + name.len() + extra.len() + 2 * size_of::<u16>();
+        let start = self.at + before as u64;
+        let filler = (start.next_multiple_of(ALIGNMENT) - start) as u16;
+        extra.extend([FILLER, filler].map(u16::to_le_bytes).concat());
+        extra.extend(std::iter::repeat_n(b'Z', filler.into()));
         self.put(&LOCAL)?;
         self.put(&entry.common(wide, extra.len()))?;
         self.put(name.as_bytes())?;

@@ -76,7 +76,12 @@ impl<'a> Machine<'a> {
             // PROTO, FRAME
             0x80 => match self.byte()? {
                 version if version <= MAX_PROTOCOL => {}
-                version => return Err(damaged(format!("its pickle is of protocol {version}")).into()),
+                version => {
+                    let what = format!("its pickle is of protocol {version}, and known are 0 to {MAX_PROTOCOL}");
+                    return Err(Error::unsupported(what)
+                        .with_hint("save it with pickle_protocol=2")
+                        .into());
+                }
             },
             0x95 => {
                 self.take(8)?;
@@ -99,7 +104,8 @@ impl<'a> Machine<'a> {
             b'N' => self.push(Value::None)?,
             0x88 => self.push(Value::Bool(true))?,
             0x89 => self.push(Value::Bool(false))?,
-            b'I' | b'J' | b'K' | b'L' | b'M' | b'G' | 0x8a | 0x8b => self.number(opcode)?,
+            b'I' | b'J' | b'K' | b'L' | b'M' | b'F' | b'G' | 0x8a | 0x8b => self.number(opcode)?,
+            b'S' | b'V' => self.text_line(opcode)?,
             b'U' | b'T' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => self.text(opcode)?,
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
@@ -146,9 +152,9 @@ impl<'a> Machine<'a> {
                 let values = self.marked()?;
                 self.set_items(values)?;
             }
-            // The memo: BINPUT, LONG_BINPUT, MEMOIZE, BINGET, LONG_BINGET
-            b'q' | b'r' | 0x94 | b'h' | b'j' => self.memo(opcode)?,
-            // Calls: REDUCE, NEWOBJ, NEWOBJ_EX, BUILD, BINPERSID
+            // The memo: PUT, BINPUT, LONG_BINPUT, MEMOIZE, GET, BINGET, LONG_BINGET
+            b'p' | b'q' | b'r' | 0x94 | b'g' | b'h' | b'j' => self.memo(opcode)?,
+            // Calls: REDUCE, NEWOBJ, NEWOBJ_EX, BUILD, BINPERSID, PERSID
             b'R' | 0x81 => {
                 let (arguments, callable) = (self.pop()?, self.pop()?);
                 let made = self.heap.call(callable, arguments, opcode == 0x81)?;
@@ -167,6 +173,11 @@ impl<'a> Machine<'a> {
             b'Q' => {
                 let id = self.pop()?;
                 let storage = self.heap.storage(id)?;
+                self.push(storage)?;
+            }
+            b'P' => {
+                let id = self.line()?;
+                let storage = self.heap.storage_of_line(id)?;
                 self.push(storage)?;
             }
             // INST
@@ -203,11 +214,16 @@ impl<'a> Machine<'a> {
         Ok(usize::try_from(number).unwrap_or(usize::MAX))
     }
 
-    fn line(&mut self) -> Step<&'a str> {
+    fn line_of_bytes(&mut self) -> Step<&'a [u8]> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let end = rest.iter().position(|&byte| byte == b'\n').ok_or(Stopped::Short)?;
         let line = self.take(end)?;
         self.at += 1;
+        Ok(line)
+    }
+
+    fn line(&mut self) -> Step<&'a str> {
+        let line = self.line_of_bytes()?;
         Ok(std::str::from_utf8(line).map_err(|_| damaged("its pickle has a line that is not UTF-8"))?)
     }
 
@@ -267,9 +283,13 @@ impl<'a> Machine<'a> {
             b'I' => match self.line()? {
                 "00" => Value::Bool(false),
                 "01" => Value::Bool(true),
-                text => Value::Int(integer(text)?),
+                text => return self.digits(text),
             },
-            b'L' => Value::Int(integer(self.line()?.trim_end_matches('L'))?),
+            b'L' => {
+                let text = self.line()?;
+                return self.digits(text.strip_suffix('L').unwrap_or(text));
+            }
+            b'F' => Value::Float(self.line()?.parse().map_err(|_| no_number())?),
             _ => {
                 let length = self.unsigned(if opcode == 0x8a { 1 } else { 4 })?;
                 let bytes = self.take(length)?;
@@ -287,6 +307,68 @@ impl<'a> Machine<'a> {
             }
         };
         Ok(self.push(value)?)
+    }
+
+    /// An integer in decimal digits.
+    fn digits(&mut self, text: &str) -> Step<()> {
+        let unsigned = text.strip_prefix('-').unwrap_or(text);
+        if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(no_number().into());
+        }
+        Ok(match text.parse() {
+            Ok(number) => self.push(Value::Int(number))?,
+            Err(_) => self.make(Object::Large)?,
+        })
+    }
+
+    /// A text in a line of its own, as protocol 0 has them: Python's `raw-unicode-escape`, or what `repr` gives for bytes of Python 2.
+    fn text_line(&mut self, opcode: u8) -> Step<()> {
+        let wrong = || damaged("its pickle has a text that cannot be read");
+        // Each byte is a character.
+        let line: String = self.line_of_bytes()?.iter().map(|&byte| char::from(byte)).collect();
+        let (line, escapes) = match opcode {
+            b'V' => (line.as_str(), "uU"),
+            _ => {
+                let quote = line
+                    .chars()
+                    .next()
+                    .filter(|c| matches!(c, '\'' | '"'))
+                    .ok_or_else(wrong)?;
+                let inner = line[1..].strip_suffix(quote).ok_or_else(wrong)?;
+                (inner, "x\\'\"nrt")
+            }
+        };
+        let (mut text, mut rest) = (String::new(), line.chars());
+        while let Some(c) = rest.next() {
+            let escape = rest.clone().next().filter(|&next| c == '\\' && escapes.contains(next));
+            let Some(escape) = escape else {
+                text.push(c);
+                continue;
+            };
+            rest.next();
+            let digits = match escape {
+                'x' => 2,
+                'u' => 4,
+                'U' => 8,
+                'n' | 'r' | 't' => {
+                    text.push(match escape {
+                        'n' => '\n',
+                        'r' => '\r',
+                        _ => '\t',
+                    });
+                    continue;
+                }
+                other => {
+                    text.push(other);
+                    continue;
+                }
+            };
+            let code = rest.as_str().get(..digits).ok_or_else(wrong)?;
+            let code = u32::from_str_radix(code, 16).ok().and_then(char::from_u32);
+            text.push(code.ok_or_else(wrong)?);
+            rest = rest.as_str()[digits..].chars();
+        }
+        Ok(self.make(Object::Text(text))?)
     }
 
     fn text(&mut self, opcode: u8) -> Step<()> {
@@ -325,10 +407,11 @@ impl<'a> Machine<'a> {
         let key = match opcode {
             b'q' | b'h' => self.unsigned(1)?,
             b'r' | b'j' => self.unsigned(4)?,
+            b'p' | b'g' => self.line()?.parse().map_err(|_| no_number())?,
             _ => self.memo.len(),
         } as u32;
         match opcode {
-            b'h' | b'j' => {
+            b'g' | b'h' | b'j' => {
                 let value = self.memo.get(&key).copied();
                 let value = value.ok_or_else(|| damaged("its pickle asks its memo for what it did not put there"))?;
                 Ok(self.push(value)?)
@@ -387,21 +470,15 @@ impl<'a> Machine<'a> {
     }
 }
 
-fn integer(text: &str) -> Result<i64> {
-    text.parse()
-        .map_err(|_| damaged("its pickle has a number that is none"))
+#[cold]
+fn no_number() -> Error {
+    damaged("its pickle has a number that is none")
 }
 
 #[cold]
 fn unknown(opcode: u8) -> Error {
     let name = match opcode {
         b'o' => "OBJ",
-        b'P' => "PERSID",
-        b'F' => "FLOAT",
-        b'S' => "STRING",
-        b'V' => "UNICODE",
-        b'g' => "GET",
-        b'p' => "PUT",
         0x82 => "EXT1",
         0x83 => "EXT2",
         0x84 => "EXT4",

@@ -48,6 +48,8 @@ pub(crate) enum Object {
     Foreign {
         of: Value,
         parts: Vec<Value>,
+        /// Of a tensor, why it is left out.
+        why: Option<String>,
     },
 }
 
@@ -171,6 +173,7 @@ impl Heap {
             Object::Storage(_) => "a storage without a tensor".to_owned(),
             Object::Tensor(_) => "a tensor".to_owned(),
             Object::Plain(what) => (*what).to_owned(),
+            Object::Foreign { why: Some(why), .. } => printable(why).into_owned(),
             Object::Global(_) | Object::Foreign { .. } => {
                 format!("refuses {}", printable(self.global(value).unwrap_or_default()))
             }

@@ -1,7 +1,7 @@
 //! The calls that are understood.
 
 use polygrad_core::MAX_RANK;
-use polygrad_tensor::{Error, Result, Shape};
+use polygrad_tensor::{Error, ErrorKind, Result, Shape};
 
 use super::storage::extent;
 use super::{Heap, Object, StorageType, Value, View};
@@ -16,7 +16,21 @@ impl Heap {
         let Some(Object::Tuple(_)) = self.get(arguments) else {
             return Err(damaged("its pickle calls something with what is no tuple"));
         };
-        self.call_within(callable, arguments, new, MAX_CALLS)
+        match self.call_within(callable, arguments, new, MAX_CALLS) {
+            // Of one tensor it is known that it cannot be read; others may be.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                let why = match error.hint() {
+                    Some(hint) => format!("{}: {hint}", error.message()),
+                    None => error.message().to_owned(),
+                };
+                let made = self.foreign(callable, &[arguments])?;
+                if let Some(Object::Foreign { why: left_out, .. }) = self.get_mut(made) {
+                    *left_out = Some(why);
+                }
+                Ok(made)
+            }
+            made => made,
+        }
     }
 
     fn call_within(&mut self, callable: Value, arguments: Value, new: bool, calls: usize) -> Result<Value> {
@@ -41,7 +55,7 @@ impl Heap {
                     .global(dtype)
                     .ok_or_else(|| damaged("its pickle has a tensor without a dtype"))?;
                 let element = StorageType::of_dtype(dtype)
-                    .ok_or_else(|| super::refused(dtype, "its pickle uses it as the dtype of a tensor"))?;
+                    .ok_or_else(|| Error::unsupported(format!("its dtype {dtype} is not known")))?;
                 self.tensor(storage, [offset, size, stride], Some(element))
             }
             ("torch._utils._rebuild_parameter" | "torch._utils._rebuild_parameter_with_state", &[data, _, _, ..]) => {
@@ -56,12 +70,28 @@ impl Heap {
                     Some("torch.Tensor" | "torch._tensor.Tensor" | "torch.nn.parameter.Parameter") => {
                         self.call_within(function, inner, false, calls - 1)
                     }
-                    _ => self.foreign(callable, &[arguments]),
+                    Some(class) => Err(Error::unsupported(format!("it is a tensor of the class {class}"))
+                        .with_hint("call as_subclass(torch.Tensor) before saving it")),
+                    None => self.foreign(callable, &[arguments]),
                 }
             }
+            ("torch._utils._rebuild_sparse_tensor" | "torch._utils._rebuild_sparse_csr_tensor", _) => {
+                Err(Error::unsupported("it is a sparse tensor").with_hint("call to_dense() before saving it"))
+            }
+            ("torch._utils._rebuild_qtensor", _) => {
+                Err(Error::unsupported("it is a quantized tensor").with_hint("call dequantize() before saving it"))
+            }
+            ("torch._utils._rebuild_nested_tensor", _) => {
+                Err(Error::unsupported("it is a nested tensor").with_hint("save its parts, as unbind() gives them"))
+            }
+            ("torch._utils._rebuild_meta_tensor_no_storage", _) => Err(Error::unsupported(
+                "it is a tensor of the device meta, which has no values",
+            )),
             ("torch.Size" | "builtins.set" | "__builtin__.set", &[values]) if self.sequence(values).is_some() => {
                 Ok(values)
             }
+            // What makes objects of classes before protocol 2.
+            ("copy_reg._reconstructor" | "copyreg._reconstructor", &[class, _, _]) => self.foreign(class, &[arguments]),
             ("torch.device", _) => self.add(Object::Plain("a device")),
             ("torch.serialization._get_layout", _) => self.add(Object::Plain("a layout")),
             ("_codecs.encode", _) => self.add(Object::Bytes),
@@ -82,7 +112,11 @@ impl Heap {
         };
         parts.extend(given);
         self.count(parts.len())?;
-        self.add(Object::Foreign { of: global, parts })
+        self.add(Object::Foreign {
+            of: global,
+            parts,
+            why: None,
+        })
     }
 
     fn dict_of(&mut self, pairs: Value) -> Result<Value> {
@@ -101,10 +135,10 @@ impl Heap {
     /// Refuses tensors whose values are to be negated or conjugated when they are read.
     fn no_bits(&self, metadata: Option<&Value>) -> Result<()> {
         match metadata {
-            Some(&value) if value != Value::None && self.dict(value) != Some(&[]) => Err(Error::unsupported(
-                "it has a tensor that is negated or conjugated when it is read",
-            )
-            .with_hint("call resolve_neg() or resolve_conj() before saving it")),
+            Some(&value) if value != Value::None && self.dict(value) != Some(&[]) => {
+                Err(Error::unsupported("it is negated or conjugated when it is read")
+                    .with_hint("call resolve_neg() or resolve_conj() before saving it"))
+            }
             _ => Ok(()),
         }
     }
@@ -122,7 +156,7 @@ impl Heap {
             let values = self.sequence(values).ok_or_else(wrong)?;
             if values.len() > MAX_RANK {
                 return Err(Error::unsupported(format!(
-                    "it has a tensor of rank {}, above the limit of {MAX_RANK}",
+                    "it is of rank {}, above the limit of {MAX_RANK}",
                     values.len()
                 )));
             }

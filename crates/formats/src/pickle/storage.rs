@@ -52,6 +52,7 @@ impl StorageType {
             "BoolStorage" => Self::Number(Stored::Bool),
             "ComplexFloatStorage" => Self::Other("complex64", 8),
             "ComplexDoubleStorage" => Self::Other("complex128", 16),
+            "ComplexHalfStorage" => Self::Other("complex32", 4),
             "QInt8Storage" => Self::Other("qint8", 1),
             "QUInt8Storage" => Self::Other("quint8", 1),
             "QInt32Storage" => Self::Other("qint32", 4),
@@ -78,12 +79,14 @@ impl StorageType {
             "uint32" => Self::Number(Stored::U32),
             "uint64" => Self::Number(Stored::U64),
             "bool" => Self::Number(Stored::Bool),
+            "complex32" => Self::Other("complex32", 4),
             "complex64" => Self::Other("complex64", 8),
             "complex128" => Self::Other("complex128", 16),
             "float8_e4m3fn" => Self::Other("float8_e4m3fn", 1),
             "float8_e4m3fnuz" => Self::Other("float8_e4m3fnuz", 1),
             "float8_e5m2" => Self::Other("float8_e5m2", 1),
             "float8_e5m2fnuz" => Self::Other("float8_e5m2fnuz", 1),
+            "float4_e2m1fn_x2" => Self::Other("float4_e2m1fn_x2", 1),
             "float8_e8m0fnu" => Self::Other("float8_e8m0fnu", 1),
             _ => return None,
         })
@@ -114,14 +117,7 @@ impl Heap {
             return Err(wrong());
         }
         let class = self.global(class).ok_or_else(wrong)?;
-        let of = StorageType::of_class(class)
-            .ok_or_else(|| super::refused(class, "its pickle uses it as the class of a storage"))?;
-        let key = self.text(key).ok_or_else(wrong)?;
-        // The number of a record, or an address.
-        const MAX_KEY: usize = 100;
-        if key.len() > MAX_KEY {
-            return Err(wrong());
-        }
+        let (of, key) = storage_of(class, self.text(key).ok_or_else(wrong)?)?;
         let (mut count, mut offset) = (extent(count)?, 0);
         if let Some(&part) = part.first()
             && part != Value::None
@@ -136,13 +132,40 @@ impl Heap {
             }
             (offset, count) = (start, length);
         }
+        let storage = Storage { key, of, count, offset };
+        self.add(Object::Storage(Box::new(storage)))
+    }
+
+    /// The same of protocol 0, which writes the id as Python prints it: `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 3)`.
+    pub(super) fn storage_of_line(&mut self, id: &str) -> Result<Value> {
+        let wrong = || damaged("its pickle has a persistent id that is no storage");
+        let parts = id
+            .strip_prefix("('storage', <class '")
+            .and_then(|id| id.strip_suffix(')'));
+        let (class, rest) = parts.and_then(|id| id.split_once("'>, '")).ok_or_else(wrong)?;
+        let (key, rest) = rest.split_once("', '").ok_or_else(wrong)?;
+        let (_, count) = rest.split_once("', ").ok_or_else(wrong)?;
+        let count = count.strip_suffix(", None").unwrap_or(count);
+        let (of, key) = storage_of(class, key)?;
         let storage = Storage {
-            key: key.to_owned(),
+            key,
             of,
-            count,
-            offset,
+            count: count.parse().map_err(|_| wrong())?,
+            offset: 0,
         };
         self.add(Object::Storage(Box::new(storage)))
+    }
+}
+
+/// The type and the name of a storage of a class.
+fn storage_of(class: &str, key: &str) -> Result<(StorageType, String)> {
+    /// The number of a record, or an address.
+    const MAX_KEY: usize = 100;
+    let of = StorageType::of_class(class)
+        .ok_or_else(|| super::refused(class, "its pickle uses it as the class of a storage"))?;
+    match key.len() <= MAX_KEY {
+        true => Ok((of, key.to_owned())),
+        false => Err(damaged("its pickle has a persistent id that is no storage")),
     }
 }
 

@@ -12,8 +12,21 @@ use crate::pickle::{Heap, Id, Machine, Object, Stopped, Value};
 use crate::place::Start;
 use crate::source::{Source, damaged};
 
-/// The first pickle, a number of ten bytes.
-pub(crate) const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e";
+/// The first pickle is a number, since protocol 2 in ten bytes, and before in digits.
+const MAGIC: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+const DIGITS: &[u8] = b"L119547037146038801333356L\n.";
+/// Before it, protocols since 2 have their own number, and those since 4 the length of what follows.
+const PROTO: u8 = 0x80;
+const FRAME: &[u8] = b"\x95\x0d\0\0\0\0\0\0\0";
+
+/// Whether a file that begins so is such a checkpoint, of whatever pickle protocol.
+pub(crate) fn begins(start: &[u8]) -> bool {
+    let number = match start {
+        [PROTO, _, rest @ ..] => rest.strip_prefix(FRAME).unwrap_or(rest),
+        _ => start,
+    };
+    number.starts_with(MAGIC) || number.starts_with(DIGITS)
+}
 const PROTOCOL: i64 = 1001;
 
 /// So many bytes are read at first, and eight times as many as long as the pickles do not end there.

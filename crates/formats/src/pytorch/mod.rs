@@ -5,16 +5,16 @@
 mod legacy;
 mod tree;
 
-pub(crate) use legacy::{MAGIC, open as open_legacy};
+pub(crate) use legacy::{begins as begins_legacy, open as open_legacy};
 pub(crate) use tree::UNNAMED;
 
 use std::collections::HashMap;
 
 use polygrad_core::printable;
 use polygrad_nn::files::about_tensor;
-use polygrad_tensor::{Error, Result, Shape};
+use polygrad_tensor::{Error, ErrorKind, Result, Shape};
 
-use crate::file::{Contents, Entry};
+use crate::file::{Contents, Entry, Skipped};
 use crate::metadata::Metadata;
 use crate::pickle::{Heap, Id, Machine, Object, Stopped, Storage, StorageType};
 use crate::place::{Place, Start, view};
@@ -123,13 +123,23 @@ fn collect<'a>(
         Ok((tensor.shape, place))
     };
     let mut entries = Vec::with_capacity(tree.tensors.len());
+    let (mut skipped, mut first) = (tree.skipped, None);
     for (name, id) in tree.tensors {
-        let (shape, place) = entry(id).map_err(|error| about_tensor(error, &name))?;
-        entries.push(Entry { name, shape, place });
+        match entry(id) {
+            Ok((shape, place)) => entries.push(Entry { name, shape, place }),
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                skipped.push(Skipped::tensor(&name, &error));
+                first = first.or(Some(about_tensor(error, &name)));
+            }
+            Err(error) => return Err(about_tensor(error, &name)),
+        }
     }
-    Ok(Contents {
-        entries,
-        metadata: Metadata::default(),
-        skipped: tree.skipped,
-    })
+    match first {
+        Some(error) if entries.is_empty() => Err(error),
+        _ => Ok(Contents {
+            entries,
+            metadata: Metadata::default(),
+            skipped,
+        }),
+    }
 }

@@ -28,8 +28,10 @@ pub(super) struct Tree {
 }
 
 impl Tree {
+    /// What is only to be had by a global that is refused is left out.
+    ///
     /// # Errors
-    /// Where a tensor is only to be had by a global that is refused, or names meet, or there is no end to it.
+    /// Where names meet, there is no end to it, or all is left out.
     pub(super) fn new(heap: &Heap, root: Value, attributes: &[Value]) -> Result<Self> {
         let mut walk = Walk {
             heap,
@@ -38,17 +40,20 @@ impl Tree {
             visits: 0,
             bytes: 0,
             tree: Self::default(),
+            left_out: None,
         };
         if attributes.iter().any(|&value| walk.holds(value)) {
-            return Err(Error::unsupported("it has tensors that are attributes of a dict"));
+            walk.leave_out("", Error::unsupported("it has tensors that are attributes of a dict"));
         }
         walk.visit(root, "", 0)?;
-        let tree = walk.tree;
-        match (tree.tensors.is_empty(), first_refused(heap)) {
-            (true, Some(global)) => Err(
-                refused(global, "its pickle has it, and no tensor that is reached without it")
-                    .with_hint("in PyTorch, save the state dict alone: torch.save(model.state_dict(), path)"),
-            ),
+        let (tree, left_out) = (walk.tree, walk.left_out);
+        match (tree.tensors.is_empty(), left_out, first_refused(heap)) {
+            (true, Some(error), _) => Err(error),
+            (true, None, Some(global)) => Err(refused(
+                global,
+                "its pickle has it, and no tensor that is reached without it",
+            )
+            .with_hint("in PyTorch, save the state dict alone: torch.save(model.state_dict(), path)")),
             _ => Ok(tree),
         }
     }
@@ -73,7 +78,7 @@ fn holding(heap: &Heap) -> Vec<bool> {
             }
         };
         match heap.object(id) {
-            Some(Object::Tensor(_) | Object::Storage(_)) => found.push(id),
+            Some(Object::Tensor(_) | Object::Storage(_) | Object::Foreign { why: Some(_), .. }) => found.push(id),
             Some(Object::List(values) | Object::Tuple(values) | Object::Foreign { parts: values, .. }) => {
                 values.iter().for_each(part);
             }
@@ -104,6 +109,8 @@ struct Walk<'a> {
     visits: usize,
     bytes: usize,
     tree: Tree,
+    /// Why the first tensor was left out.
+    left_out: Option<Error>,
 }
 
 impl Walk<'_> {
@@ -151,6 +158,10 @@ impl Walk<'_> {
                     self.visit(value, &below(&key), depth + 1)?;
                 }
             }
+            (Some(Object::Foreign { why: Some(why), .. }), _) => {
+                let name = if name.is_empty() { UNNAMED } else { name };
+                self.leave_out(name, Error::unsupported(format!("tensor {}: {why}", printable(name))));
+            }
             (Some(Object::Foreign { .. }), _) => {
                 let global = heap.global(value).unwrap_or_default();
                 let place = if name.is_empty() {
@@ -158,8 +169,9 @@ impl Walk<'_> {
                 } else {
                     printable(name).into_owned()
                 };
-                return Err(refused(global, &format!("it would make {place}, in which tensors are"))
-                    .with_hint("in PyTorch, save the state dict alone: torch.save(model.state_dict(), path)"));
+                let error = refused(global, &format!("it would make {place}, in which tensors are"))
+                    .with_hint("in PyTorch, save the state dict alone: torch.save(model.state_dict(), path)");
+                self.leave_out(name, error);
             }
             _ => self.skip(value, name),
         }
@@ -178,7 +190,8 @@ impl Walk<'_> {
                 (None, Value::Int(number)) => number.to_string(),
                 _ if self.holds(value) => {
                     let what = format!("{} has a tensor under a key that is no text", printable(name));
-                    return Err(Error::unsupported(what));
+                    self.leave_out(name, Error::unsupported(what));
+                    continue;
                 }
                 _ => self.heap.describe(key),
             };
@@ -194,6 +207,11 @@ impl Walk<'_> {
         Ok(items)
     }
 
+    fn leave_out(&mut self, name: &str, why: Error) {
+        self.tree.skipped.push(Skipped::tensor(name, &why));
+        self.left_out.get_or_insert(why);
+    }
+
     fn skip(&mut self, value: Value, name: &str) {
         let refused = self.refused_in(value);
         let what = match (refused, self.heap.describe(value)) {
@@ -205,6 +223,7 @@ impl Walk<'_> {
         self.tree.skipped.push(Skipped {
             name: name.to_owned(),
             what,
+            holds_tensors: false,
         });
     }
 

@@ -37,7 +37,16 @@ fn pytorchs_files_have_pytorchs_values() {
         ("legacy.pt", "legacy", Format::PyTorchLegacy),
         ("checkpoint.pt", "checkpoint", Format::PyTorch),
         ("checkpoint_legacy.pt", "checkpoint", Format::PyTorchLegacy),
+        ("checkpoint_protocol0.pt", "checkpoint", Format::PyTorch),
+        ("checkpoint_protocol1.pt", "checkpoint", Format::PyTorch),
+        ("checkpoint_protocol3.pt", "checkpoint", Format::PyTorch),
         ("checkpoint_protocol4.pt", "checkpoint", Format::PyTorch),
+        ("checkpoint_protocol5.pt", "checkpoint", Format::PyTorch),
+        ("checkpoint_legacy0.pt", "checkpoint", Format::PyTorchLegacy),
+        ("checkpoint_legacy1.pt", "checkpoint", Format::PyTorchLegacy),
+        ("checkpoint_legacy3.pt", "checkpoint", Format::PyTorchLegacy),
+        ("checkpoint_legacy4.pt", "checkpoint", Format::PyTorchLegacy),
+        ("checkpoint_legacy5.pt", "checkpoint", Format::PyTorchLegacy),
     ] {
         let (file, wanted) = (open(name), expected(wanted));
         assert_eq!(file.format(), format);
@@ -66,7 +75,13 @@ fn names_stand_in_the_files_order_and_say_what_is_stored() {
 
 #[test]
 fn what_is_no_tensor_is_skipped_by_name() {
-    for name in ["checkpoint.pt", "checkpoint_legacy.pt", "checkpoint_protocol4.pt"] {
+    for name in [
+        "checkpoint.pt",
+        "checkpoint_legacy.pt",
+        "checkpoint_legacy0.pt",
+        "checkpoint_protocol0.pt",
+        "checkpoint_protocol4.pt",
+    ] {
         let file = open(name);
         let skipped: Vec<(&str, &str)> = file
             .skipped()
@@ -118,12 +133,8 @@ fn tensors_that_only_code_gives_back_are_refused_by_name() {
         ),
         (
             "sparse.pt",
-            [
-                "refuses torch._utils._rebuild_sparse_tensor: it would make a",
-                "torch.save(model.state_dict(), path)",
-            ],
+            ["tensor a: it is a sparse tensor", "call to_dense() before saving it"],
         ),
-        ("conjugated.pt", ["negated or conjugated", "resolve_conj()"]),
         ("script.pt", ["refuses __torch__.", "it is a TorchScript archive"]),
     ] {
         let error = TensorFile::open(data(name)).unwrap_err();
@@ -131,6 +142,75 @@ fn tensors_that_only_code_gives_back_are_refused_by_name() {
         let text = error.to_string();
         assert!(words.iter().chain([&name]).all(|word| text.contains(word)), "{text}");
     }
+}
+
+#[test]
+fn a_tensor_that_is_not_read_stops_no_other() {
+    let file = open("foreign.pt");
+    assert_eq!(file.keys().collect::<Vec<_>>(), ["w", "list.0"]);
+    assert_eq!(file.read("w").unwrap().to_f64_vec(), [1.0, 1.0]);
+    let left_out = file.skipped().iter().filter(|skipped| skipped.holds_tensors);
+    let left_out: Vec<(&str, &str)> = left_out.map(|s| (s.name.as_str(), s.what.as_str())).collect();
+    for (name, what) in [
+        ("sparse", "it is a sparse tensor: call to_dense() before saving it"),
+        ("csr", "it is a sparse tensor: call to_dense() before saving it"),
+        (
+            "quantized",
+            "it is a quantized tensor: call dequantize() before saving it",
+        ),
+        (
+            "conjugated",
+            "it is negated or conjugated when it is read: call resolve_neg() or resolve_conj() before saving it",
+        ),
+        ("meta", "it is a tensor of the device meta, which has no values"),
+        (
+            "class",
+            "it is a tensor of the class __main__.Own: call as_subclass(torch.Tensor) before saving it",
+        ),
+        ("list.1", "it is a sparse tensor: call to_dense() before saving it"),
+        ("rank", "it is of rank 9, above the limit of 8"),
+        (
+            "large",
+            "a view of [1048576, 1024] repeats 1 elements, more often than is read: call contiguous() before saving it",
+        ),
+    ] {
+        assert!(left_out.contains(&(name, what)), "{name} is not in {left_out:?}");
+    }
+    let module = left_out.iter().find(|(name, _)| *name == "module").unwrap().1;
+    assert!(
+        module.contains("refuses __main__.Net: it would make module, in which tensors are")
+            && module.contains("state_dict()"),
+        "{module}"
+    );
+    assert_eq!(left_out.len(), 10);
+    let conjugated = open("conjugated.pt");
+    assert_eq!(conjugated.read("b").unwrap().to_f64_vec(), [1.0]);
+
+    // Of these it is known before, but for values that no i64 holds.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("u64.safetensors");
+    let header = br#"{"u":{"dtype":"U64","shape":[1],"data_offsets":[0,8]},"w":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}}"#;
+    let bytes = [
+        &(header.len() as u64).to_le_bytes(),
+        &header[..],
+        &[0, 0, 0, 0, 0, 0, 0, 128, 7],
+    ]
+    .concat();
+    std::fs::write(&path, bytes).unwrap();
+    let file = TensorFile::open(&path).unwrap();
+    let skipped = file.read_or_skip("u").unwrap().unwrap_err();
+    assert!(
+        skipped
+            .what
+            .starts_with("it holds the u64 9223372036854775808, and no i64 can hold that"),
+        "{skipped:?}"
+    );
+    assert_eq!(file.read_or_skip("w").unwrap().unwrap().to_f64_vec(), [7.0]);
+    let skipped = open("unknown.pt").read_or_skip("a").unwrap().unwrap_err();
+    assert!(
+        skipped.what.starts_with("its values are complex64, which no dtype"),
+        "{skipped:?}"
+    );
 }
 
 #[test]

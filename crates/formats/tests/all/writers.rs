@@ -58,6 +58,39 @@ fn what_is_saved_is_read_again_in_order() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
 }
 
+/// PyTorch maps storages into memory where they lie: `torch.load(path, mmap=True)`.
+#[test]
+fn values_begin_where_their_formats_have_them_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = state();
+    for name in ["a.pt", "a.npz"] {
+        let path = folder.path().join(name);
+        save(&path, &state).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let number = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let mut at = 0;
+        let mut entries = 0;
+        while bytes[at..].starts_with(b"PK\x03\x04") {
+            let start = at + 30 + number(at + 26) + number(at + 28);
+            assert_eq!(start % 64, 0, "{name} at {at}");
+            at = start + number(at + 18);
+            entries += 1;
+        }
+        assert!(entries >= state.len());
+    }
+    let path = folder.path().join("a.safetensors");
+    save(&path, &state).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    assert_eq!(length % 8, 0);
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    for (name, tensor) in header.as_object().unwrap() {
+        let start = tensor["data_offsets"][0].as_u64().unwrap() as usize;
+        let size = state.get(name).unwrap().dtype().size();
+        assert_eq!(start % size, 0, "{name}");
+    }
+}
+
 #[test]
 fn texts_go_with_safetensors() {
     let folder = tempfile::tempdir().unwrap();

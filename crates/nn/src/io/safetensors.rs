@@ -293,6 +293,7 @@ fn read_tensor(input: &mut impl Read, entry: &SafetensorsEntry) -> Result<HostTe
 pub fn about_tensor(error: Error, name: &str) -> Error {
     let usual = match error.kind() {
         ErrorKind::OutOfMemory => "free some memory",
+        ErrorKind::Unsupported => "convert it before saving, or leave it out",
         _ => "the file is damaged: fetch or save it again",
     };
     let hint = error.hint().unwrap_or(usual).to_owned();

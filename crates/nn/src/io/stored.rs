@@ -81,7 +81,7 @@ impl Stored {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] before anything is read; [`ErrorKind::Io`] where the reader fails or ends;
-    /// [`ErrorKind::Format`] at a bool that is neither 0 nor 1, or a u64 that no i64 holds.
+    /// [`ErrorKind::Format`] at a bool that is neither 0 nor 1; [`ErrorKind::Unsupported`] at a u64 that no i64 holds.
     pub fn read(self, shape: Shape, big_endian: bool, from: impl Read) -> Result<HostTensor> {
         let values = Values {
             shape,
@@ -89,7 +89,7 @@ impl Stored {
             from,
         };
         match self {
-            Self::Bool => values.read(no_bool, |[byte]: [u8; 1]| byte != 0),
+            Self::Bool => values.read(must_be_bools, |[byte]: [u8; 1]| byte != 0),
             Self::U8 => values.read(any, |[byte]: [u8; 1]| byte),
             Self::I8 => values.read(any, |[byte]: [u8; 1]| i32::from(byte as i8)),
             Self::I16 => values.read(any, |bytes| i32::from(i16::from_le_bytes(bytes))),
@@ -97,7 +97,7 @@ impl Stored {
             Self::I32 => values.read(any, i32::from_le_bytes),
             Self::U32 => values.read(any, |bytes| i64::from(u32::from_le_bytes(bytes))),
             Self::I64 => values.read(any, i64::from_le_bytes),
-            Self::U64 => values.read(too_large, i64::from_le_bytes),
+            Self::U64 => values.read(must_be_below_2_63, i64::from_le_bytes),
             Self::F16 => values.read(any, |bytes| f16::from_bits(u16::from_le_bytes(bytes))),
             Self::BF16 => values.read(any, |bytes| bf16::from_bits(u16::from_le_bytes(bytes))),
             Self::F32 => values.read(any, f32::from_le_bytes),
@@ -106,18 +106,28 @@ impl Stored {
     }
 }
 
-fn any<const N: usize>(_: &[[u8; N]]) -> Option<&'static str> {
-    None
+fn any<const N: usize>(_: &[[u8; N]]) -> Result<()> {
+    Ok(())
 }
 
-fn no_bool(bytes: &[[u8; 1]]) -> Option<&'static str> {
-    let wrong = bytes.iter().any(|[byte]| *byte > 1);
-    wrong.then_some("it holds a bool that is neither 0 nor 1")
+fn must_be_bools(bytes: &[[u8; 1]]) -> Result<()> {
+    match bytes.iter().all(|[byte]| *byte <= 1) {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Format, "it holds a bool that is neither 0 nor 1")),
+    }
 }
 
-fn too_large(numbers: &[[u8; 8]]) -> Option<&'static str> {
-    let wrong = numbers.iter().any(|number| number[7] >= 128);
-    wrong.then_some("it holds a u64 that no i64 can hold")
+fn must_be_below_2_63(numbers: &[[u8; 8]]) -> Result<()> {
+    match numbers.iter().find(|number| number[7] >= 128) {
+        None => Ok(()),
+        Some(&number) => {
+            let number = u64::from_le_bytes(number);
+            Err(
+                Error::unsupported(format!("it holds the u64 {number}, and no i64 can hold that"))
+                    .with_hint("convert it to i64 or f64 before saving"),
+            )
+        }
+    }
 }
 
 struct Values<R> {
@@ -129,7 +139,7 @@ struct Values<R> {
 impl<R: Read> Values<R> {
     fn read<T: Element, const N: usize>(
         mut self,
-        wrong: impl Fn(&[[u8; N]]) -> Option<&'static str>,
+        check: impl Fn(&[[u8; N]]) -> Result<()>,
         number: impl Fn([u8; N]) -> T,
     ) -> Result<HostTensor> {
         let mut values: Vec<T> = reserved(self.shape.numel())?;
@@ -144,9 +154,7 @@ impl<R: Read> Values<R> {
             if self.big_endian {
                 numbers.iter_mut().for_each(|number| number.reverse());
             }
-            if let Some(wrong) = wrong(numbers) {
-                return Err(Error::new(ErrorKind::Format, wrong));
-            }
+            check(numbers)?;
             values.extend(numbers.iter().map(|&bytes| number(bytes)));
         }
         HostTensor::new(self.shape, values)
