@@ -23,7 +23,6 @@
 
 mod collate;
 mod colour;
-mod csv;
 mod dataset;
 mod folder;
 mod geometry;
@@ -40,12 +39,12 @@ mod order;
 mod parquet_file;
 mod resize;
 mod stream;
+mod table;
 #[cfg(feature = "tar")]
 mod web_dataset;
 
 pub use collate::{Collate, pad_sequence};
 pub use colour::ColorJitter;
-pub use csv::{Column, Table, TableEncoder};
 pub use dataset::{Dataset, Mapped, Subset, Zipped, random_split};
 pub use folder::ImageFolder;
 pub use geometry::Affine;
@@ -57,5 +56,6 @@ pub use loader::{Batches, DataLoader, DataLoaderConfig, LoaderState};
 pub use parquet_file::{Parquet, ParquetColumn, ParquetKind, ParquetRows};
 pub use polygrad_core::Rng;
 pub use stream::Stream;
+pub use table::{Column, CsvConfig, Table, TableEncoder};
 #[cfg(feature = "tar")]
 pub use web_dataset::{Sample, WebDataset};

@@ -20,8 +20,8 @@ use polygrad_core::{Error, Result, nearest, open_file, printable};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::csv::{Column, Table};
 use crate::image::bad;
+use crate::table::{Column, Table};
 use cell::Cell;
 pub use rows::ParquetRows;
 
@@ -187,10 +187,10 @@ impl Parquet {
     }
 
     /// The columns in memory: numbers, where null is NaN, truth values are 0 and 1, and dates and times are as in
-    /// [`ParquetKind::Integer`]; and text.
+    /// [`ParquetKind::Integer`]; and text, where null is empty.
     ///
     /// # Errors
-    /// A column of another kind, text that is null, no rows, what is damaged, and more memory than 256 MiB or 1,024 times the files' bytes.
+    /// A column of another kind, no rows, what is damaged, and more memory than 256 MiB or 1,024 times the files' bytes.
     pub fn table(&self) -> Result<Table> {
         self.supported()?;
         let mut columns = Vec::new();
@@ -267,9 +267,11 @@ fn cell_into(cell: Field, column: &mut Column, left: &mut u64) -> std::result::R
             numbers.push(f64::deserialize(Cell(cell)).map_err(|e| format!("is no number: {e}"))?);
             8
         }
-        (Field::Null, Column::Text(_)) => return Err("is null, which text in a table cannot be".to_owned()),
-        (_, Column::Text(cells)) => {
-            let text = String::deserialize(Cell(cell)).map_err(|e| format!("is no text: {e}"))?;
+        (_, Column::Text(cells) | Column::Mixed { cells, .. }) => {
+            let text = match cell {
+                Field::Null => String::new(),
+                cell => String::deserialize(Cell(cell)).map_err(|e| format!("is no text: {e}"))?,
+            };
             let takes = (size_of::<String>() + text.len()) as u64;
             cells.push(text);
             takes
