@@ -16,6 +16,7 @@ const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 pub struct ImageFolder {
     classes: Vec<String>,
     files: Vec<(PathBuf, usize)>,
+    left_out: Vec<PathBuf>,
 }
 
 impl ImageFolder {
@@ -25,21 +26,28 @@ impl ImageFolder {
     /// A folder that cannot be read, has no folders in it, or one without an image.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let mut folders = entries(path)?;
-        folders.retain(|entry| entry.is_dir() && !hidden(entry));
+        let shown = entries(path)?.into_iter().filter(|entry| !hidden(entry));
+        let (folders, mut left_out): (Vec<PathBuf>, Vec<PathBuf>) = shown.partition(|entry| entry.is_dir());
         if folders.is_empty() {
             return Err(none(path, "a folder for each class"));
         }
         let (mut classes, mut files) = (Vec::new(), Vec::new());
         for (class, folder) in folders.iter().enumerate() {
             let before = files.len();
-            find(folder, &mut |file| files.push((file, class)))?;
+            find(folder, &mut |file| match is_image(&file) {
+                true => files.push((file, class)),
+                false => left_out.push(file),
+            })?;
             if files.len() == before {
                 return Err(none(folder, "PNG or JPEG files"));
             }
             classes.push(folder.file_name().unwrap_or_default().to_string_lossy().into_owned());
         }
-        Ok(Self { classes, files })
+        Ok(Self {
+            classes,
+            files,
+            left_out,
+        })
     }
 
     /// The names of the classes.
@@ -50,6 +58,12 @@ impl ImageFolder {
     /// The files, each with the number of its class.
     pub fn files(&self) -> &[(PathBuf, usize)] {
         &self.files
+    }
+
+    /// What is left out: files beside the folders of classes, and those in them whose names end as neither PNG nor JPEG files' do, such as
+    /// `.webp`, `.gif`, `.bmp` and `.tif`. Names that begin with a dot are passed over.
+    pub fn left_out(&self) -> &[PathBuf] {
+        &self.left_out
     }
 }
 
@@ -83,17 +97,21 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// The images in a folder and in those below it.
+fn is_image(path: &Path) -> bool {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    ENDINGS.contains(&ending.as_str())
+}
+
+/// The files in a folder and in those below it.
 fn find(path: &Path, found: &mut dyn FnMut(PathBuf)) -> Result<()> {
     for entry in entries(path)? {
-        let ending = entry.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         if hidden(&entry) {
             continue;
         }
         // A link may lead back to where it lies.
         if entry.is_dir() && !entry.is_symlink() {
             find(&entry, found)?;
-        } else if ENDINGS.contains(&ending.as_str()) {
+        } else {
             found(entry);
         }
     }

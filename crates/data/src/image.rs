@@ -56,8 +56,8 @@ impl Image {
         })
     }
 
-    /// Reads a PNG or JPEG file (features `png` and `jpeg`), whatever its name: grey, or red, green and blue. A palette becomes colours, 16 bits
-    /// become 8, and opacity is left out, as by Pillow's `convert`.
+    /// Reads a PNG or JPEG file (features `png` and `jpeg`), whatever its name: grey, or red, green and blue. A palette becomes colours, and opacity
+    /// is left out, as by Pillow's `convert`; of 16 bits the upper 8 are taken, where Pillow's `convert` cuts grey ones off at 255.
     ///
     /// # Errors
     /// A file that cannot be read, is neither, is damaged, or is larger than 128 MiB when decoded.
@@ -80,7 +80,10 @@ impl Image {
             #[cfg(not(feature = "jpeg"))]
             return Err("is a JPEG file, which the feature jpeg reads".to_owned());
         }
-        Err("is neither a PNG nor a JPEG file".to_owned())
+        Err(match other_format(bytes) {
+            Some(format) => format!("is a {format} file, and PNG and JPEG files are read"),
+            None => "is neither a PNG nor a JPEG file".to_owned(),
+        })
     }
 
     /// The bytes of a PNG file.
@@ -376,6 +379,19 @@ pub(crate) fn bad(path: &Path, what: &str) -> Error {
         ErrorKind::Format,
         format!("{} {what}", printable(&path.to_string_lossy())),
     )
+}
+
+/// The format of an image that is not read.
+fn other_format(bytes: &[u8]) -> Option<&'static str> {
+    Some(match bytes {
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "WebP",
+        [b'G', b'I', b'F', b'8', ..] => "GIF",
+        [b'B', b'M', ..] => "BMP",
+        [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => "TIFF",
+        [_, _, _, _, b'f', b't', b'y', b'p', b'a', b'v', b'i', ..] => "AVIF",
+        [_, _, _, _, b'f', b't', b'y', b'p', b'h', b'e', b'i', ..] => "HEIC",
+        _ => return None,
+    })
 }
 
 #[cfg(feature = "png")]

@@ -335,8 +335,16 @@ fn folders_are_classes() {
     put("full.jpg", "dog/a.jpeg");
     put("colour.png", "cat/x.png");
     put("colour.png", ".hidden/x.png");
-    std::fs::write(dir.path().join("dog/notes.txt"), "none").unwrap();
+    for name in ["dog/b/w.webp", "dog/notes.txt", "x.gif", "dog/.hidden"] {
+        std::fs::write(dir.path().join(name), "none").unwrap();
+    }
     let folder = ImageFolder::open(dir.path()).unwrap();
+    let left_out = folder
+        .left_out()
+        .iter()
+        .map(|path| path.strip_prefix(dir.path()).unwrap());
+    let wanted = ["x.gif", "dog/b/w.webp", "dog/notes.txt"].map(std::path::Path::new);
+    assert_eq!(left_out.collect::<Vec<_>>(), wanted);
     assert_eq!(
         (folder.classes(), folder.len()),
         (&["cat".to_owned(), "dog".to_owned()][..], 3)
@@ -349,7 +357,8 @@ fn folders_are_classes() {
     let whole = std::fs::read(file("colour.png")).unwrap();
     for (bytes, words) in [
         (&whole[..whole.len() / 2], "y.png is no whole PNG file"),
-        (b"GIF89a", "y.png is neither a PNG nor a JPEG file"),
+        (b"GIF89a", "y.png is a GIF file, and PNG and JPEG files are read"),
+        (b"hello", "y.png is neither a PNG nor a JPEG file"),
         (&[0xff, 0xd8, 0xff], "y.png is no whole JPEG file"),
     ] {
         std::fs::write(&damaged, bytes).unwrap();
