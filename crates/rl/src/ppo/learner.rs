@@ -1,5 +1,6 @@
 //! PPO as something that a [`TrainerConfig`](polygrad_train::TrainerConfig) trains.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -86,8 +87,8 @@ impl<P: Policy> Learner for Ppo<P> {
         Some(self.policy())
     }
 
-    fn save_model(&self, path: &Path) -> Result<()> {
-        self.save_policy(path)
+    fn save_model(&self, path: &Path, metadata: &BTreeMap<String, String>) -> Result<()> {
+        self.trained_policy()?.state_dict()?.save_with_metadata(path, metadata)
     }
 }
 

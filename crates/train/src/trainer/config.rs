@@ -1,5 +1,6 @@
 //! Options of a trainer.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +42,7 @@ pub struct TrainerConfig {
     pub(super) settings: Value,
     /// The settings as text.
     pub(super) config: String,
+    pub(super) model_metadata: BTreeMap<String, String>,
     pub(super) validation: String,
     pub(super) callbacks: Vec<Box<dyn Callback>>,
     pub(super) stop: Option<Arc<AtomicBool>>,
@@ -75,6 +77,7 @@ impl TrainerConfig {
             run: None,
             settings: Value::Object(serde_json::Map::new()),
             config: "{}\n".to_owned(),
+            model_metadata: BTreeMap::new(),
             validation: "validation".to_owned(),
             callbacks: Vec::new(),
             stop: None,
@@ -190,6 +193,13 @@ impl TrainerConfig {
         // In the order of the fields, which a value does not keep.
         self.config = serde_json::to_string_pretty(settings).map_err(unwritable)? + "\n";
         Ok(self)
+    }
+
+    /// Texts by name in the headers of the model's files, such as what it was made by. Default: none.
+    #[must_use]
+    pub fn model_metadata(mut self, metadata: BTreeMap<String, String>) -> Self {
+        self.model_metadata = metadata;
+        self
     }
 
     /// What the data of evaluations are called in files. Default: `validation`.

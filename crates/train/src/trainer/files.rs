@@ -1,5 +1,7 @@
 //! What a trainer leaves in the folder of its run.
 
+use std::path::Path;
+
 use polygrad_core::communicator::Communicator;
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_data::{DataLoader, LoaderState};
@@ -236,11 +238,16 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         self.save_model()
     }
 
+    fn write_model(&self, path: &Path) -> Result<()> {
+        let state = self.model.state_dict()?;
+        state.save_with_metadata(path, &self.config.model_metadata)
+    }
+
     /// Leaves the model as it is now.
     pub(super) fn save_model(&self) -> Result<()> {
         match &self.config.run {
             Some(run) => self
-                .averaged(|| self.model.save(run.model()))?
+                .averaged(|| self.write_model(&run.model()))?
                 .map_err(|e| self.lost(e)),
             None => Ok(()),
         }
@@ -249,7 +256,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// Keeps the model as the best so far.
     pub(super) fn save_best(&mut self) -> Result<()> {
         match &self.config.run {
-            Some(run) => self.averaged(|| self.model.save(run.best()))?.map_err(|e| self.lost(e)),
+            Some(run) => self
+                .averaged(|| self.write_model(&run.best()))?
+                .map_err(|e| self.lost(e)),
             None if self.config.restore_best => {
                 self.best_state = Some(self.averaged(|| self.model.state_dict())??);
                 Ok(())

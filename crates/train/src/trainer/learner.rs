@@ -1,5 +1,6 @@
 //! Training of what learns by itself, step by step.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,11 +85,11 @@ pub trait Learner {
         None
     }
 
-    /// Writes the model, for use.
+    /// Writes the model, for use, with [texts by name](TrainerConfig::model_metadata) in the file's header.
     ///
     /// # Errors
     /// When the file cannot be written.
-    fn save_model(&self, path: &Path) -> Result<()>;
+    fn save_model(&self, path: &Path, metadata: &BTreeMap<String, String>) -> Result<()>;
 }
 
 /// What [`Learner::advance`] has measured.
@@ -290,7 +291,7 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         if let Some(run) = &self.config.run {
             run.check()?;
             // A kill between the last checkpoint and here would otherwise leave it out for good.
-            self.learner.save_model(&run.model())?;
+            self.learner.save_model(&run.model(), &self.config.model_metadata)?;
         }
         self.tell(Event::End)?;
         Ok(Summary {
@@ -484,10 +485,10 @@ impl<L: Learner + ?Sized> Training<'_, L> {
         };
         run.check()?;
         if is_best {
-            self.learner.save_model(&run.best())?;
+            self.learner.save_model(&run.best(), &self.config.model_metadata)?;
         }
         self.write_checkpoint(files.mark()?)?;
-        self.learner.save_model(&run.model())
+        self.learner.save_model(&run.model(), &self.config.model_metadata)
     }
 
     fn write_checkpoint(&self, rows: Mark) -> Result<()> {

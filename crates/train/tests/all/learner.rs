@@ -1,5 +1,6 @@
 //! What learns by itself, trained in a run folder.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,8 +85,8 @@ impl Learner for Walk {
         Ok(Vec::new())
     }
 
-    fn save_model(&self, path: &Path) -> Result<()> {
-        self.model.save(path)
+    fn save_model(&self, path: &Path, metadata: &BTreeMap<String, String>) -> Result<()> {
+        self.model.state_dict()?.save_with_metadata(path, metadata)
     }
 }
 
