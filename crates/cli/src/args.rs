@@ -17,7 +17,7 @@ pub(crate) struct Train {
     #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume")]
     pub(crate) dataset: Option<String>,
 
-    /// For images: a folder with a folder of PNG files for each class, or with such folders in train and test; for table: a CSV file
+    /// For images: a folder with a folder of PNG or JPEG files for each class, or with such folders in train and test; for table: a CSV file
     #[arg(value_name = "PATH")]
     pub(crate) path: Option<PathBuf>,
 
@@ -40,6 +40,18 @@ pub(crate) struct Train {
     /// For table: a column to leave out; may be given several times
     #[arg(long, value_name = "COLUMN")]
     pub(crate) ignore: Vec<String>,
+
+    /// For table: what stands for no value, such as NA,?; the run keeps it for later tables
+    #[arg(long, value_name = "MARKS", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) missing: Vec<String>,
+
+    /// For table: a column of words, whatever its cells look like; may be given several times
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) categorical: Vec<String>,
+
+    /// For table: decimals follow a comma, as in 1,5
+    #[arg(long)]
+    pub(crate) decimal_comma: bool,
 
     /// For table: the share of the rows, drawn by the seed, that the model is judged by [default: 0.2]
     #[arg(long, value_name = "SHARE", value_parser = share)]
@@ -215,7 +227,7 @@ pub(crate) struct Predict {
     /// The folder that `train` left
     pub(crate) run: PathBuf,
 
-    /// A PNG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground. Of a run on a table a CSV file
+    /// A PNG or JPEG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground. Of a run on a table a CSV file
     #[arg(value_name = "FILE")]
     pub(crate) input: PathBuf,
 

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use polygrad::DType;
 use polygrad::backend::HostTensor;
-use polygrad::formats::{Format, TensorFile, Value, save_with_metadata, writable};
+use polygrad::formats::{Format, Skipped, TensorFile, Value, save_with_metadata, writable};
 use polygrad::nn::StateDict;
 
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
-use crate::progress::{grouped, say};
+use crate::progress::{grouped, note, say};
 
-/// So many things are named that are no tensors.
+/// So many things of a kind are named.
 const SHOWN: usize = 20;
 
 #[derive(Debug, Args)]
@@ -28,6 +28,10 @@ pub(crate) struct Convert {
     /// What floats become [default: what they are; quantized ones f32]
     #[arg(long, value_enum)]
     dtype: Option<Floats>,
+
+    /// Fail where a tensor would be left out, or a value would become infinite or 0
+    #[arg(long)]
+    strict: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -47,10 +51,10 @@ impl Floats {
     }
 }
 
-/// Reads all tensors and writes them, the file whole or not at all.
+/// Reads all tensors and writes them, the file whole or not at all. Tensors that no dtype holds are left out, by name.
 ///
 /// # Errors
-/// A file that cannot be read or written, or holds what no dtype does.
+/// A file that cannot be read or written, or of which nothing is left; with `--strict` one of which anything would be lost.
 pub(crate) fn command(args: &Convert) -> Result<Outcome> {
     let format = writable(&args.to).map_err(told)?;
     let file = TensorFile::open(&args.from).map_err(told)?;
@@ -60,33 +64,55 @@ pub(crate) fn command(args: &Convert) -> Result<Outcome> {
         file.format(),
         grouped(file.len() as u64)
     ));
-    for skipped in file.skipped().iter().take(SHOWN) {
-        say(&format!("skipped {}: {}", skipped.name, skipped.what));
-    }
-    if let Some(more @ 1..) = file.skipped().len().checked_sub(SHOWN) {
-        say(&format!("skipped {} more", grouped(more as u64)));
-    }
-    let (mut state, mut infinite) = (StateDict::new(), 0);
+    let (mut state, mut left_out, mut lost) = (StateDict::new(), Vec::new(), Vec::new());
     for name in file.keys() {
-        let host = file.read(name).map_err(told)?;
+        let host = match file.read_or_skip(name).map_err(told)? {
+            Ok(host) => host,
+            Err(skipped) => {
+                left_out.push(skipped);
+                continue;
+            }
+        };
         let host = match args.dtype.map(Floats::dtype) {
             Some(dtype) if host.dtype().is_float() => {
                 let cast = host.try_cast(dtype)?;
-                if dtype == DType::F16 {
-                    infinite += infinities(&cast) - infinities(&host);
-                }
+                lost.extend(loss(name, &host, &cast));
                 cast
             }
             _ => host,
         };
         state.insert(name, host);
     }
+    let (tensors, others): (Vec<&Skipped>, Vec<&Skipped>) = file
+        .skipped()
+        .iter()
+        .chain(&left_out)
+        .partition(|skipped| skipped.holds_tensors);
+    let named = |skipped: &&Skipped| format!("{}: {}", skipped.name, skipped.what);
+    list(others.iter().map(named), "skipped ");
+    list(tensors.iter().map(named), "left out ");
+    if args.strict && !(tensors.is_empty() && lost.is_empty()) {
+        let what = match tensors.first() {
+            Some(first) => format!(
+                "{} of its tensors cannot be converted, such as {}",
+                tensors.len(),
+                named(first)
+            ),
+            None => lost.join("; "),
+        };
+        return Err(Failure::new(format!("{}: {what}", args.from.shown()))
+            .fix("leave --strict out: what cannot be converted is then left out, and named"));
+    }
+    if let (true, Some(first)) = (state.is_empty(), tensors.first()) {
+        let what = format!("nothing of {} can be converted: {}", args.from.shown(), named(first));
+        return Err(Failure::new(what).fix("convert its tensors before they are saved"));
+    }
     let kept = |value: &Value| format == Format::Safetensors && value.as_str().is_some();
-    let lost = file.metadata().iter().filter(|(_, value)| !kept(value)).count();
-    if lost > 0 {
+    let dropped = file.metadata().iter().filter(|(_, value)| !kept(value)).count();
+    if dropped > 0 {
         say(&format!(
             "skipped {} entries of metadata, which a {format} file has no place for",
-            grouped(lost as u64)
+            grouped(dropped as u64)
         ));
     }
     save_with_metadata(&args.to, &state, file.metadata()).map_err(told)?;
@@ -97,19 +123,40 @@ pub(crate) fn command(args: &Convert) -> Result<Outcome> {
         grouped(state.len() as u64),
         grouped(bytes as u64)
     ));
-    if infinite > 0 {
-        say(&format!(
-            "{} values are too large for f16 and became infinite; --dtype bf16 has room for them",
-            grouped(infinite)
+    if !tensors.is_empty() {
+        note(&format!(
+            "warning: {} of its tensors were left out; with --strict that is an error",
+            grouped(tensors.len() as u64)
         ));
     }
+    list(lost.into_iter(), "warning: ");
     Ok(Outcome::Done)
 }
 
-fn infinities(host: &HostTensor) -> u64 {
-    let mut count = 0;
-    host.each_f64(|value| count += u64::from(value.is_infinite()));
-    count
+/// Says the first of some lines, and how many more there are.
+fn list(mut lines: impl ExactSizeIterator<Item = String>, word: &str) {
+    lines
+        .by_ref()
+        .take(SHOWN)
+        .for_each(|line| say(&format!("{word}{line}")));
+    if lines.len() > 0 {
+        say(&format!("{word}{} more", grouped(lines.len() as u64)));
+    }
+}
+
+/// How many of a tensor's values another dtype has no room for, if it has none for some.
+fn loss(name: &str, host: &HostTensor, cast: &HostTensor) -> Option<String> {
+    let ((infinite, zero), dtype) = (host.lost_in(cast), cast.dtype());
+    let parts = [
+        (infinite, format!("too large for {dtype} and became infinite")),
+        (zero, format!("too small for {dtype} and became 0")),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|&(count, _)| count > 0)
+        .map(|(count, what)| format!("{} values are {what}", grouped(count)))
+        .collect();
+    (!parts.is_empty()).then(|| format!("{name}: {}", parts.join(", ")))
 }
 
 /// What the reader says can be done is for those who have PyTorch, and so is said as it is.

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use polygrad::nn::{Module, skip_init};
+use polygrad::nn::files::{SafetensorsHeader, in_file};
+use polygrad::nn::{Module, open_file, skip_init};
 use polygrad::{Device, ErrorKind};
 
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
 use crate::run::{self, config, resume_command};
 use crate::task::RunSettings;
+use crate::train::resumed::foreign;
 
 /// A trained model on a device.
 pub(crate) struct Trained<T: RunSettings> {
@@ -40,6 +42,18 @@ pub(crate) fn load<T: RunSettings>(path: &Path, device: Option<&str>, threads: O
                 resume_command(&folder)
             )),
         );
+    }
+    let (bytes, length) = open_file(&file)?;
+    let header = SafetensorsHeader::read(bytes, length).map_err(|e| in_file(e, "read", &file))?;
+    let foreign = foreign(&config, &header.metadata);
+    if !foreign.is_empty() {
+        return Err(Failure::new(format!(
+            "{} was not trained with the settings in {}: {} differ",
+            file.shown(),
+            folder.config().shown(),
+            foreign.join(", ")
+        ))
+        .fix("take config.json and model.safetensors from the same run"));
     }
     let model = skip_init(|| config.model(&device))?;
     model.load(&file).map_err(|error| match error.kind() {

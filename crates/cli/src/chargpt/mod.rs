@@ -4,6 +4,7 @@ pub(crate) mod generate;
 mod settings;
 mod text;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use polygrad::data::DataLoader;
@@ -46,11 +47,26 @@ impl RunSettings for Settings {
 
     fn check(&self) -> std::result::Result<(), String> {
         self.training.check()?;
-        let sizes = [self.context, self.layers, self.heads, self.width];
         // Nonsense must not get as far as asking for memory.
-        match sizes.iter().all(|size| (1..=1 << 12).contains(size)) && !self.characters.is_empty() {
-            true => Ok(()),
-            false => Err("its settings make no sense".to_owned()),
+        const SIZES: RangeInclusive<usize> = 1..=1 << 12;
+        let sizes = [
+            ("context", self.context),
+            ("layers", self.layers),
+            ("heads", self.heads),
+            ("width", self.width),
+        ];
+        if let Some((name, size)) = sizes.iter().find(|(_, size)| !SIZES.contains(size)) {
+            return Err(format!("{name}: {size} is not {} to {}", SIZES.start(), SIZES.end()));
+        }
+        if self.width % self.heads != 0 {
+            return Err(format!(
+                "width: {} is no multiple of the {} heads",
+                self.width, self.heads
+            ));
+        }
+        match self.characters.is_empty() {
+            true => Err("characters: there are none".to_owned()),
+            false => Ok(()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Text {
     /// Reads a file, plain or gzip-compressed; the plays that come with Polygrad where none is named.
     ///
     /// # Errors
-    /// A file that cannot be found or read, is not UTF-8, or has more than 4,096 kinds of characters.
+    /// A file that cannot be found or read, is not UTF-8, is empty, or has one kind of characters, or more than 4,096.
     pub(super) fn load(path: Option<&Path>) -> Result<Self> {
         let own = match path {
             Some(path) => path.to_owned(),
@@ -73,7 +73,12 @@ impl Text {
         if bytes.starts_with(&[0x1f, 0x8b]) {
             let mut plain = Vec::new();
             let mut decoder = MultiGzDecoder::new(bytes.as_slice()).take(MOST + 1);
-            decoder.read_to_end(&mut plain).map_err(|_| bad("is damaged"))?;
+            decoder.read_to_end(&mut plain).map_err(|e| match e.kind() {
+                ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
+                    bad(&format!("is no whole gzip file: {e}"))
+                }
+                _ => failed(e),
+            })?;
             if plain.len() as u64 > MOST {
                 return Err(bad(&format!("is more than {MOST} bytes when it is unpacked")));
             }
@@ -81,12 +86,22 @@ impl Text {
         }
         let text = String::from_utf8(bytes).map_err(|_| bad("is no text in UTF-8"))?;
         let kinds: BTreeSet<char> = text.chars().collect();
-        if kinds.len() > KINDS {
-            return Err(bad(&format!(
-                "has {} kinds of characters, and a text may have {}",
-                grouped(kinds.len() as u64),
-                grouped(KINDS as u64)
-            )));
+        match kinds.len() {
+            0 => return Err(bad("is empty")),
+            1 => {
+                let only = text.chars().next().unwrap_or_default();
+                return Err(bad(&format!(
+                    "has the character {only:?} alone, from which there is nothing to learn"
+                )));
+            }
+            2..=KINDS => {}
+            many => {
+                return Err(bad(&format!(
+                    "has {} kinds of characters, and a text may have {}",
+                    grouped(many as u64),
+                    grouped(KINDS as u64)
+                )));
+            }
         }
         let places: HashMap<char, i64> = kinds.iter().copied().zip(0..).collect();
         Ok(Self {

@@ -1,12 +1,14 @@
 //! A folder of images, with a folder in it for each class.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use polygrad::data::{Dataset as _, ImageFolder, random_split};
 
 use super::files::{Dataset, Split};
 use crate::failure::{Failure, Result, Shown};
+use crate::progress::{grouped, note};
 
 /// What the part that a model is judged by may be called, where it is apart from the part that it learns from.
 const TESTS: [&str; 4] = ["test", "val", "valid", "validation"];
@@ -30,6 +32,7 @@ pub(crate) fn load(path: &Path, size: usize, seed: u64) -> Result<Dataset> {
             .fix("put the images to judge by into one called test"));
         };
         let (train, test) = (ImageFolder::open(&train)?, ImageFolder::open(&test)?);
+        tell([&train, &test]);
         if train.classes() != test.classes() {
             return Err(Failure::new(format!(
                 "the two parts of {} have other classes: {:?} and {:?}",
@@ -46,6 +49,7 @@ pub(crate) fn load(path: &Path, size: usize, seed: u64) -> Result<Dataset> {
         });
     }
     let all = Arc::new(ImageFolder::open(path)?);
+    tell([&*all]);
     let fifth = all.len() / 5;
     if fifth == 0 {
         return Err(Failure::new(format!("{} holds {} images", path.shown(), all.len()))
@@ -59,6 +63,42 @@ pub(crate) fn load(path: &Path, size: usize, seed: u64) -> Result<Dataset> {
         train: part(train.indices())?,
         test: part(test.indices())?,
     })
+}
+
+/// Says which files are left out, if any are.
+fn tell<'a>(folders: impl IntoIterator<Item = &'a ImageFolder>) {
+    let left_out: Vec<&Path> = folders
+        .into_iter()
+        .flat_map(|folder| folder.left_out().iter().map(PathBuf::as_path))
+        .collect();
+    if let Some(what) = left_out_named(&left_out) {
+        note(&what);
+    }
+}
+
+/// How many files are left out, by their endings.
+fn left_out_named(left_out: &[&Path]) -> Option<String> {
+    let first = left_out.first()?;
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for path in left_out {
+        let kind = match path.extension() {
+            Some(ending) => format!(".{}", ending.to_string_lossy().to_lowercase()),
+            None => "without an ending".to_owned(),
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let mut kinds: Vec<(String, u64)> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let kinds: Vec<String> = kinds
+        .iter()
+        .map(|(kind, count)| format!("{} {kind}", grouped(*count)))
+        .collect();
+    Some(format!(
+        "warning: left out {} files that are no PNG or JPEG files of a class: {}; such as {}",
+        grouped(left_out.len() as u64),
+        kinds.join(", "),
+        first.shown()
+    ))
 }
 
 /// The images at `indices`, or all.

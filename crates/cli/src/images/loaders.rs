@@ -49,7 +49,11 @@ pub(crate) fn evaluation(split: &Split, input: &Input, device: &Device) -> Resul
     Ok(seen.batch_size(EVALUATED).workers(split.workers).build(device)?)
 }
 
-fn normalize(input: &Input) -> Result<Normalize> {
+/// What the model sees of an image.
+///
+/// # Errors
+/// Settings that make no sense.
+pub(super) fn normalize(input: &Input) -> Result<Normalize> {
     Ok(Normalize::new(&[input.mean as f32], &[input.std as f32])?)
 }
 

@@ -1,15 +1,19 @@
-//! Turns a PNG file of any size and colour into the small image that a model was trained on.
+//! Turns a PNG or JPEG file of any size and colour into the small image that a model was trained on.
 
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use png::{ColorType, Decoder, Limits, Transformations};
+use polygrad::data::Image;
 use polygrad::nn::open_file;
 
 use crate::failure::{Failure, Result, Shown};
 
 /// Larger images are refused before any memory is taken for them. A picture takes little more than this, since it stays as it was decoded.
 const MAX_BYTES: usize = 128 << 20;
+
+/// What to do about other files.
+const FORMATS: &str = "give a PNG or JPEG file; others can be converted, for example with `magick in.webp out.png`";
 
 /// Planes of values 0 to 255, in the order `[channels, rows, cols]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,14 +45,14 @@ enum Plane {
     Colour(usize),
 }
 
-/// Loads the PNG file at `path` as `channels` planes (1: grey, 3: red, green and blue) of `rows` × `cols`.
+/// Loads the PNG or JPEG file at `path` as `channels` planes (1: grey, 3: red, green and blue) of `rows` × `cols`.
 ///
 /// Colours become grey by ITU-R BT.601 luma, transparent parts become black, 16 bits become 8. A picture that is not of
 /// the right shape is set in the middle of a ground of its own border's mean, then every pixel of the result is the mean
 /// of the area that it covers. `invert` swaps light and dark.
 ///
 /// # Errors
-/// A file that is missing, is no PNG, is damaged or is beyond 128 MiB when decoded; a number of channels other than 1
+/// A file that is missing, is neither, is damaged or is beyond 128 MiB when decoded; a number of channels other than 1
 /// and 3.
 pub(crate) fn load(path: &Path, channels: usize, rows: usize, cols: usize, invert: bool) -> Result<Picture> {
     if channels != 1 && channels != 3 {
@@ -88,10 +92,23 @@ fn decode(path: &Path) -> Result<Raster> {
             )),
             e => Failure::new(format!("{} is no whole PNG file: {e}", path.shown())),
         };
-        failure.fix("give a PNG file; other formats can be converted, for example with `magick in.jpg out.png`")
+        failure.fix(FORMATS)
     };
     let (file, _) = open_file(path)?;
-    let mut decoder = Decoder::new_with_limits(BufReader::new(file), Limits { bytes: MAX_BYTES });
+    let mut file = BufReader::new(file);
+    let start = file.fill_buf().map_err(|e| Failure::io("read", path, &e))?;
+    if !start.is_empty() && !start.starts_with(b"\x89PNG") {
+        let image = Image::open(path).map_err(|e| Failure::new(e.message()).fix(FORMATS))?;
+        return Ok(Raster {
+            samples: image.pixels().to_vec(),
+            colours: image.channels(),
+            opacity: false,
+            rows: image.height(),
+            cols: image.width(),
+            invert: false,
+        });
+    }
+    let mut decoder = Decoder::new_with_limits(file, Limits { bytes: MAX_BYTES });
     decoder.set_transformations(Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(bad)?;
     let size = reader

@@ -116,7 +116,8 @@ fn what_is_no_png_is_told() {
     huge.extend(b"\0\0\0\0IDAT\x35\xaf\x06\x1e");
     for (bytes, words) in [
         (&b""[..], "is no whole PNG file"),
-        (b"\xff\xd8\xff\xe0 a JPEG", "is no whole PNG file"),
+        (b"\xff\xd8\xff\xe0 a JPEG", "JPEG file"),
+        (b"II*\0 a TIFF", "is a TIFF file"),
         (&whole[..40], "is no whole PNG file"),
         (&whole[..whole.len() - 20], "is no whole PNG file"),
         (&flipped, "is no whole PNG file"),

@@ -1,10 +1,12 @@
 //! `polygrad predict` of runs on images: what a trained model sees in a picture.
 
 use polygrad::backend::printable;
-use polygrad::{Tensor, no_grad};
+use polygrad::data::Image;
+use polygrad::{Device, Tensor, no_grad};
 
-use super::config::Config;
-use super::picture;
+use super::config::{Config, Input};
+use super::settings::IMAGES;
+use super::{loaders, picture};
 use crate::args::Predict;
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
@@ -17,23 +19,12 @@ use crate::trained;
 /// A run or a picture that is missing or damaged; those of the device.
 pub(crate) fn command(args: &Predict) -> Result<Outcome> {
     let trained = trained::load::<Config>(&args.run, args.backend.as_deref(), args.threads)?;
-    let input = &trained.config.input;
-    let picture = picture::load(&args.input, input.channels, input.rows, input.cols, args.invert)?;
-    if picture.light_ground {
-        note(if args.invert {
-            "the ground of this picture is light once it is inverted; if the images of training are light on dark, leave --invert out"
-        } else {
-            "the ground of this picture is light; if the images of training are light on dark, add --invert"
-        });
-    }
-    let values: Vec<f32> = picture
-        .values
-        .iter()
-        .map(|&value| input.normalise(f64::from(value)))
-        .collect();
-    let shape = [1, input.channels, input.rows, input.cols];
+    let config = &trained.config;
     let probabilities = no_grad(|| -> Result<Vec<f64>> {
-        let x = Tensor::from_vec(values, shape, &trained.device)?;
+        let x = match config.dataset == IMAGES {
+            true => as_in_training(args, &config.input, &trained.device)?,
+            false => in_the_middle(args, &config.input, &trained.device)?,
+        };
         Ok(trained.model.forward(&x)?.softmax(1)?.to_f64_vec()?)
     })?;
     if probabilities.iter().any(|p| !p.is_finite()) {
@@ -48,4 +39,37 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
         say(&format!("{:>6.2} %  {}", 100.0 * probability, printable(class)));
     }
     Ok(Outcome::Done)
+}
+
+/// An image as training on a folder sees it, whose shape becomes the model's.
+fn as_in_training(args: &Predict, input: &Input, device: &Device) -> Result<Tensor> {
+    let image = Image::open(&args.input)?.to_rgb().resize(input.rows, input.cols)?;
+    let image = match args.invert {
+        true => {
+            let swapped = image.pixels().iter().map(|pixel| 255 - pixel).collect();
+            Image::new(image.channels(), image.height(), image.width(), swapped)?
+        }
+        false => image,
+    };
+    let seen = Tensor::from_host(loaders::normalize(input)?.apply(&image)?, device)?;
+    Ok(seen.unsqueeze(0)?)
+}
+
+/// A picture that becomes like those of an IDX file: whole, in the middle.
+fn in_the_middle(args: &Predict, input: &Input, device: &Device) -> Result<Tensor> {
+    let picture = picture::load(&args.input, input.channels, input.rows, input.cols, args.invert)?;
+    if picture.light_ground {
+        note(if args.invert {
+            "the ground of this picture is light once it is inverted; if the images of training are light on dark, leave --invert out"
+        } else {
+            "the ground of this picture is light; if the images of training are light on dark, add --invert"
+        });
+    }
+    let values: Vec<f32> = picture
+        .values
+        .iter()
+        .map(|&value| input.normalise(f64::from(value)))
+        .collect();
+    let shape = [1, input.channels, input.rows, input.cols];
+    Ok(Tensor::from_vec(values, shape, device)?)
 }

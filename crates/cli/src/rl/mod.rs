@@ -25,6 +25,7 @@ use crate::progress::{clock, grouped, note, say, short};
 use crate::run::{config, resume_command};
 use crate::task::RunSettings as _;
 use crate::team::Team;
+use crate::train::resumed::model_metadata;
 use crate::train::session::{Curves, told};
 use crate::train::{Show, create, open, restarted, resumed};
 
@@ -110,6 +111,7 @@ fn train(
     let options = team
         .options(TrainerConfig::steps(total))
         .settings(settings)?
+        .model_metadata(model_metadata(settings))
         .stop_on_ctrl_c()?;
     let options = told(options, run, show, "--total-steps", curves);
     let summary = options.train(&mut ppo).map_err(|error| match error.kind() {

@@ -1,14 +1,14 @@
 //! Tables from files, their parts, and what a model takes of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use hmac_sha256::Hash;
 use polygrad::backend::HostTensor;
-use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
+use polygrad::data::{Column, CsvConfig, DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
 use polygrad::{Device, Error, Shape};
 
-use super::settings::{Goal, Settings, whole};
+use super::settings::{Goal, Reading, Settings, whole};
 use crate::failure::{Failure, Result, Shown};
 use crate::task::Batch;
 
@@ -29,13 +29,61 @@ impl Data {
     ///
     /// # Errors
     /// One that cannot be read or is no table.
-    pub(super) fn load(path: &Path) -> Result<Self> {
-        let table = Table::read_csv(path).map_err(|error| match error.hint() {
+    pub(super) fn load(path: &Path, reading: &Reading) -> Result<Self> {
+        let csv = CsvConfig::new()
+            .missing(reading.missing.iter().map(String::as_str))
+            .decimal_comma(reading.decimal_comma);
+        let table = csv.read(path).map_err(|error| match error.hint() {
             Some(_) => error.into(),
             None => Failure::from(error).fix("give a CSV file: a line with the columns' names, then one for each row"),
         })?;
+        // A file of later may lack the target; of what a new run lacks `Settings::fit` tells.
+        let there = |name: &&str| table.column(name).is_ok();
+        let words: Vec<&str> = reading.categorical.iter().map(String::as_str).filter(there).collect();
+        let table = table.with_text(&words)?;
         let place = path.shown();
         Ok(Self { table, place })
+    }
+
+    /// Fails if a column has numbers but for some cells, of which nobody has said what they are.
+    ///
+    /// # Errors
+    /// These cells, and what can be said.
+    pub(super) fn must_be_told(&self, name: &str) -> Result<()> {
+        let column = self.table.column(name).map_err(|e| unfit(&self.place, &e))?;
+        let (Column::Mixed { cells, odd }, Err(error)) = (column, self.table.numbers(name)) else {
+            return Ok(());
+        };
+        let marks: BTreeSet<&str> = odd.iter().map(|&row| cells[row].trim()).collect();
+        let is_decimal = |mark: &&str| mark.replacen(',', ".", 1).parse::<f64>().is_ok();
+        // Commas part the marks.
+        let plain: Vec<&str> = marks
+            .iter()
+            .copied()
+            .filter(|mark| !mark.contains(','))
+            .take(NAMED)
+            .collect();
+        let ways = match (marks.iter().all(is_decimal), plain.is_empty()) {
+            (true, _) => "if these are decimal commas, give --decimal-comma; ".to_owned(),
+            (_, true) => String::new(),
+            _ => format!(
+                "if these stand for no value, give --missing {}; ",
+                for_shell(&plain.join(","))
+            ),
+        };
+        let what = format!("{}: {}", self.place, error.message());
+        Err(Failure::new(what).fix(format!(
+            "{ways}if it holds words, --categorical {name:?}; else correct the cells, or leave it out: --ignore {name:?}"
+        )))
+    }
+}
+
+/// A word as a shell takes it.
+fn for_shell(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ',' | '/' | '-' | '.');
+    match word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("{word:?}"),
     }
 }
 
@@ -43,6 +91,7 @@ impl Data {
 pub(super) fn unfit(place: &str, error: &Error) -> Failure {
     let fix = error
         .hint()
+        .filter(|hint| !hint.contains("::"))
         .unwrap_or("give a table with the columns that the model was trained on");
     Failure::new(format!("{place}: {}", error.message())).fix(fix)
 }

@@ -23,8 +23,9 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let Trained { config, device, model } = &trained;
     let (table, place, what) = match args.data.place()? {
         Some(file) => {
-            let data = Data::load(&file)?;
+            let data = Data::load(&file, &config.reading)?;
             config.must_know(&data)?;
+            data.must_be_told(&config.target)?;
             (data.table, data.place, "rows")
         }
         None => {

@@ -27,7 +27,7 @@ use crate::train::optimizer;
 use crate::train::resumed::Fixed;
 
 use data::Data;
-use settings::Goal;
+use settings::{Goal, Reading};
 pub(crate) use settings::{SPLITS, Settings};
 
 impl RunSettings for Settings {
@@ -100,6 +100,14 @@ impl Task for Settings {
         fixed.option("--target", args.target.as_deref(), &self.target);
         let ignored = Some(args.ignore.join(", ")).filter(|ignored| !ignored.is_empty());
         fixed.option("--ignore", ignored, self.ignored.join(", "));
+        let given = |list: &[String]| Some(list.join(",")).filter(|list| !list.is_empty());
+        let Reading {
+            missing, categorical, ..
+        } = &self.reading;
+        fixed.option("--missing", given(&args.missing), missing.join(","));
+        fixed.option("--categorical", given(&args.categorical), categorical.join(","));
+        let decimal_comma = args.decimal_comma.then_some(true);
+        fixed.option("--decimal-comma", decimal_comma, self.reading.decimal_comma);
         fixed.option("--validation-split", args.validation_split, self.validation_split);
         fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
         if let Some(file) = args.place()? {
@@ -130,7 +138,7 @@ impl Task for Settings {
 
     fn load(&self) -> Result<Data> {
         match &self.data {
-            Some(file) => Data::load(file).map_err(|error| match file.exists() {
+            Some(file) => Data::load(file, &self.reading).map_err(|error| match file.exists() {
                 true => error,
                 false => error.fix("bring it back, or say with --data where it is now"),
             }),

@@ -21,7 +21,7 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
     }
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;
-    let data = Data::load(&args.input)?;
+    let data = Data::load(&args.input, &config.reading)?;
     config.must_know(&data)?;
     let mut lines = vec![match config.goal {
         Goal::Classify { .. } => format!("{},probability", quoted(&config.target)),

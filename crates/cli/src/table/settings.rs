@@ -1,9 +1,10 @@
 //! What defines a run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use polygrad::ErrorKind;
 use polygrad::data::{Column, Table, TableEncoder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,6 +48,9 @@ pub(crate) struct Settings {
     pub(super) columns: Vec<String>,
     /// Those that were left out.
     pub(super) ignored: Vec<String>,
+    /// How its file and those of later are read.
+    #[serde(flatten)]
+    pub(super) reading: Reading,
     /// The share of the rows that the model is judged by.
     pub(super) validation_split: f64,
     pub(super) optimizer: Optimizer,
@@ -55,6 +59,20 @@ pub(crate) struct Settings {
     pub(super) goal: Goal,
     /// From the columns to what the model takes, by the training rows; none before they are known.
     pub(super) encoder: Option<TableEncoder>,
+}
+
+/// How the cells of a file are read; runs of before say nothing of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Reading {
+    /// What stands for no value, beside empty cells.
+    #[serde(default)]
+    pub(super) missing: Vec<String>,
+    /// The columns of words, whatever their cells look like.
+    #[serde(default)]
+    pub(super) categorical: Vec<String>,
+    /// Whether decimals follow a comma.
+    #[serde(default)]
+    pub(super) decimal_comma: bool,
 }
 
 /// What the target is.
@@ -116,6 +134,11 @@ impl Settings {
             target,
             columns: Vec::new(),
             ignored: args.ignore.clone(),
+            reading: Reading {
+                missing: args.missing.clone(),
+                categorical: args.categorical.clone(),
+                decimal_comma: args.decimal_comma,
+            },
             validation_split: args.validation_split.unwrap_or(0.2),
             optimizer: args.optimizer.unwrap_or(Optimizer::AdamW),
             hidden: vec![64, 64],
@@ -139,14 +162,22 @@ impl Settings {
             let what = format!("{} rows are too few to learn from and to be judged by", table.rows());
             return Err(bad(what, format!("give a table of {FEWEST} rows or more")));
         }
-        for name in [&self.target].into_iter().chain(&self.ignored) {
+        for name in [&self.target]
+            .into_iter()
+            .chain(&self.ignored)
+            .chain(&self.reading.categorical)
+        {
             table.column(name).map_err(|e| unfit(place, &e))?;
         }
-        let used = |name: &&String| **name != self.target && !self.ignored.contains(name);
+        let ignored: HashSet<&String> = self.ignored.iter().collect();
+        let used = |name: &&String| **name != self.target && !ignored.contains(name);
         self.columns = table.names().iter().filter(used).cloned().collect();
         if self.columns.is_empty() {
             let what = format!("there is no column to predict {:?} from", self.target);
             return Err(bad(what, "give a table with more columns, or ignore fewer".to_owned()));
+        }
+        for name in self.columns.iter().chain([&self.target]) {
+            data.must_be_told(name)?;
         }
         for name in &self.columns {
             let column = table.column(name)?;
@@ -207,11 +238,25 @@ impl Settings {
     /// # Errors
     /// The first such column.
     pub(super) fn must_know(&self, data: &Data) -> Result<()> {
-        let known = |name: &String| self.columns.contains(name) || self.ignored.contains(name) || *name == self.target;
+        let known: HashSet<&String> = self.columns.iter().chain(&self.ignored).chain([&self.target]).collect();
         for name in &self.columns {
-            data.table.column(name).map_err(|e| unfit(&data.place, &e))?;
+            let column = data.table.column(name).map_err(|e| unfit(&data.place, &e))?;
+            must_be_small(column).map_err(|what| {
+                Failure::new(format!("{}: the column {name:?} {what}", data.place))
+                    .fix("correct the cell, or leave it empty")
+            })?;
         }
-        match data.table.names().iter().find(|name| !known(name)) {
+        self.encoder()?.check(&data.table).map_err(|e| {
+            let failure = unfit(&data.place, &e);
+            match e.kind() {
+                ErrorKind::DType => failure.fix(
+                    "leave cells without a value empty and correct the others; a run keeps the --missing that it was \
+                     trained with",
+                ),
+                _ => failure,
+            }
+        })?;
+        match data.table.names().iter().find(|name| !known.contains(name)) {
             None => Ok(()),
             Some(name) => Err(Failure::new(format!(
                 "{} has a column {name:?}, which the table of training had not",

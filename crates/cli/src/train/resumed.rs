@@ -1,8 +1,10 @@
 //! What may change between the sessions of a run, and what may not.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 
+use hmac_sha256::Hash;
 use serde_json::{Map, Value};
 
 use crate::args::Train;
@@ -95,9 +97,9 @@ pub(crate) fn changed(settings: impl Iterator<Item = Change>) -> Vec<String> {
         .collect()
 }
 
-/// The settings that a checkpoint and `config.json` disagree about, other than those that [`settings`] may change.
-pub(crate) fn disagreements<T: RunSettings>(checkpoint: &T, file: &T) -> Vec<String> {
-    let all = |config: &T| match serde_json::to_value(config) {
+/// All settings but those that [`settings`] may change.
+fn lasting<T: RunSettings>(config: &T) -> Map<String, Value> {
+    match serde_json::to_value(config) {
         Ok(Value::Object(mut settings)) => {
             let may_change = ["backend", "threads", "polygrad"];
             for key in may_change.iter().chain(T::MAY_CHANGE) {
@@ -106,11 +108,56 @@ pub(crate) fn disagreements<T: RunSettings>(checkpoint: &T, file: &T) -> Vec<Str
             settings
         }
         _ => Map::new(),
+    }
+}
+
+/// Under this name a model's file has the digests of the settings that it was trained with.
+const DIGESTS: &str = "polygrad.settings";
+
+/// What ties a model's file to its settings: a digest of each that lasts, but for the run's name, so that runs that are alike to the last bit have
+/// the same files.
+pub(crate) fn model_metadata<T: RunSettings>(config: &T) -> BTreeMap<String, String> {
+    let digests = Value::Object(digests(config));
+    BTreeMap::from([(DIGESTS.to_owned(), digests.to_string())])
+}
+
+fn digests<T: RunSettings>(config: &T) -> Map<String, Value> {
+    /// So much of a SHA-256 tells settings apart.
+    const BYTES: usize = 8;
+    let mut settings = lasting(config);
+    settings.remove("run");
+    let digest = |value: &Value| -> String {
+        let hash = Hash::hash(value.to_string().as_bytes());
+        hash[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
     };
-    let file = all(file);
+    settings
+        .iter()
+        .map(|(key, value)| (key.clone(), digest(value).into()))
+        .collect()
+}
+
+/// The settings with which a model's file was not trained, by what its header says; none of a file of before, which says nothing.
+pub(crate) fn foreign<T: RunSettings>(config: &T, metadata: &BTreeMap<String, String>) -> Vec<String> {
+    let known = metadata
+        .get(DIGESTS)
+        .and_then(|digests| serde_json::from_str(digests).ok());
+    let Some(Value::Object(known)) = known else {
+        return Vec::new();
+    };
+    let differs = |(key, digest): &(String, Value)| known.get(key).is_some_and(|known| known != digest);
+    digests(config)
+        .into_iter()
+        .filter(differs)
+        .map(|(key, _)| key)
+        .collect()
+}
+
+/// The settings that a checkpoint and `config.json` disagree about, other than those that [`settings`] may change.
+pub(crate) fn disagreements<T: RunSettings>(checkpoint: &T, file: &T) -> Vec<String> {
+    let file = lasting(file);
     let differs = |(key, value): (String, Value)| {
         let other = file.get(&key).filter(|other| **other != value)?;
         Some(format!("{key} is {value} in the checkpoint, {other} in config.json"))
     };
-    all(checkpoint).into_iter().filter_map(differs).collect()
+    lasting(checkpoint).into_iter().filter_map(differs).collect()
 }

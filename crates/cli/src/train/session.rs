@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use polygrad::train::{Callback, Control, Ended, Event, Progress, Run, RunFolder, TrainerConfig};
 use polygrad::{Device, manual_seed};
 
+use super::resumed::model_metadata;
 use super::{Show, explained, once_taken_over};
 use crate::failure::{Result, Shown};
 use crate::outcome::Outcome;
@@ -42,6 +43,7 @@ pub(super) fn run<T: Task>(
     let options = team
         .options(TrainerConfig::epochs(settings.epochs as u64))
         .settings(config)?
+        .model_metadata(model_metadata(config))
         .validation_name(T::JUDGED_BY)
         .stop_on_ctrl_c()?;
     let options = told(options, run, show, "--epochs", curves);

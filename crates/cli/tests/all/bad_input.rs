@@ -121,7 +121,11 @@ fn a_damaged_or_foreign_model_is_named() {
     scene.write(file, &scene.read("other/model.safetensors"));
     scene.fails(
         "eval run",
-        &["model.safetensors", "does not fit", "mismatched", "the same run"],
+        &[
+            "model.safetensors was not trained with the settings in",
+            "model differ",
+            "the same run",
+        ],
     );
     fs::remove_file(scene.path(file)).unwrap();
     scene.fails("eval run", &["no model.safetensors", "polygrad train --resume run"]);
@@ -135,7 +139,15 @@ fn pictures_that_are_none_are_named() {
     scene.ok(TRAIN);
     scene.fails("predict run none.png", &["none.png"]);
     scene.write("text.png", b"hello");
-    scene.fails("predict run text.png", &["text.png is no whole PNG file"]);
+    scene.fails(
+        "predict run text.png",
+        &["text.png is neither a PNG nor a JPEG file", "give a PNG or JPEG file"],
+    );
+    scene.write("x.gif", b"GIF89a and so on");
+    scene.fails(
+        "predict run x.gif",
+        &["x.gif is a GIF file, and PNG and JPEG files are read"],
+    );
     png(&scene.path("x.png"), 8, &[0; 64]);
     let whole = scene.read("x.png");
     scene.write("half.png", &whole[..whole.len() / 2]);

@@ -46,6 +46,19 @@ fn what_cannot_be_learnt_or_written_is_named() {
         "train chargpt --text short.txt",
         &["longer than 128 characters", "it has 12"],
     );
+    scene.write("empty.txt", b"");
+    scene.fails("train chargpt --text empty.txt --out none", &["empty.txt is empty"]);
+    for text in ["a", &" ".repeat(5000), &"\n".repeat(5000)] {
+        scene.write("one.txt", text.as_bytes());
+        let words = format!("has the character {:?} alone", text.chars().next().unwrap());
+        scene.fails("train chargpt --text one.txt --out none", &[&words, "nothing to learn"]);
+    }
+    scene.write("cut.txt", &[0x1f, 0x8b, 8, 0, 0]);
+    scene.fails(
+        "train chargpt --text cut.txt --out none",
+        &["cut.txt is no whole gzip file"],
+    );
+    assert!(!scene.path("none").exists());
     scene.write("bytes", &[0xff; 4000]);
     scene.fails("train chargpt --text bytes", &["bytes is no text in UTF-8"]);
     scene.fails("train chargpt --model cnn", &["--model is for images"]);

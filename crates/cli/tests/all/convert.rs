@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use polygrad::backend::HostTensor;
 use polygrad::formats::TensorFile;
-use polygrad::{DType, nn::StateDict};
+use polygrad::{DType, Shape, nn::StateDict};
 
 use crate::common::Scene;
 
@@ -36,13 +37,7 @@ fn a_checkpoint_of_pytorchs_becomes_safetensors() {
 
 #[test]
 fn floats_become_what_is_asked_and_integers_stay() {
-    let scene = scene("types.gguf");
-    scene.fails(
-        "convert types.gguf out.npz",
-        &["tensor IQ4_NL", "IQ4_NL, which no dtype", "fix: "],
-    );
-    assert!(!scene.path("out.npz").exists());
-    let scene = self::scene("checkpoint.pt");
+    let scene = scene("checkpoint.pt");
     for (dtype, ending) in [("f16", "pt"), ("bf16", "safetensors"), ("f32", "npz")] {
         scene.ok(&format!("convert checkpoint.pt out.{ending} --dtype {dtype}"));
         let file = TensorFile::open(scene.path(&format!("out.{ending}"))).unwrap();
@@ -55,17 +50,95 @@ fn floats_become_what_is_asked_and_integers_stay() {
 }
 
 #[test]
-fn what_f16_cannot_hold_is_said() {
-    let scene = Scene::new();
-    let state = StateDict::from_iter([("w".to_owned(), polygrad::backend::HostTensor::scalar(1e9f32))]);
-    state.save(scene.path("a.safetensors")).unwrap();
-    let said = scene.ok("convert a.safetensors b.safetensors --dtype f16");
-    assert!(
-        said.contains("1 values are too large for f16 and became infinite"),
-        "{said}"
+fn a_tensor_that_cannot_be_converted_stops_no_other() {
+    for (file, left_out, kept) in [
+        (
+            "types.gguf",
+            &["IQ4_NL: its values are IQ4_NL, which no dtype"][..],
+            "Q4_K",
+        ),
+        (
+            "unknown.pt",
+            &["a: its values are complex64", "b: its values are float8_e4m3fn"],
+            "c",
+        ),
+        (
+            "foreign.pt",
+            &[
+                "sparse: it is a sparse tensor: call to_dense()",
+                "module: refuses __main__.Net",
+                "meta: it is",
+            ],
+            "w",
+        ),
+    ] {
+        let scene = scene(file);
+        let ended = scene.run(&format!("convert {file} out.safetensors"));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        for words in left_out {
+            assert!(
+                ended.stdout.contains(&format!("left out {words}")),
+                "{words}: {}",
+                ended.stdout
+            );
+        }
+        assert!(
+            ended.stderr.contains("were left out; with --strict that is an error"),
+            "{}",
+            ended.stderr
+        );
+        assert!(
+            StateDict::load(scene.path("out.safetensors"))
+                .unwrap()
+                .get(kept)
+                .is_some()
+        );
+        scene.fails(
+            &format!("convert {file} none.npz --strict"),
+            &["cannot be converted, such as ", "leave --strict out"],
+        );
+        assert!(!scene.path("none.npz").exists());
+    }
+    let scene = scene("sparse.pt");
+    let text = scene.fails(
+        "convert sparse.pt out.npz",
+        &["tensor a: it is a sparse tensor: call to_dense()"],
     );
-    let said = scene.ok("convert a.safetensors b.safetensors --dtype bf16");
-    assert!(!said.contains("infinite"), "{said}");
+    assert!(!text.contains("damaged"), "{text}");
+}
+
+#[test]
+fn what_another_dtype_cannot_hold_is_said_of_each_tensor() {
+    let scene = Scene::new();
+    let tensor = |values: &[f64]| HostTensor::new(Shape::from([values.len()]), values.to_vec()).unwrap();
+    let wide = tensor(&[1e300, -1e300, 1e-300, 1.0, 0.0, f64::INFINITY]);
+    let state = StateDict::from_iter([
+        ("wide".to_owned(), wide),
+        ("half".to_owned(), tensor(&[1e9, 1e-30, 2.0])),
+        ("whole".to_owned(), tensor(&[1.0, -2.0]).cast(DType::I64)),
+        ("sound".to_owned(), tensor(&[1.0, -2.0])),
+    ]);
+    state.save(scene.path("a.safetensors")).unwrap();
+    let lines = |dtype: &str| {
+        let line = format!("convert a.safetensors b.safetensors --dtype {dtype}");
+        let said = scene.ok(&line);
+        let warned = said.lines().filter(|line| line.starts_with("warning: "));
+        let mut warned: Vec<String> = warned.map(|line| line["warning: ".len()..].to_owned()).collect();
+        warned.sort();
+        scene.fails(&format!("{line} --strict"), &["wide: 2 values are too large for"]);
+        warned
+    };
+    let wide = |dtype: &str| {
+        format!(
+            "wide: 2 values are too large for {dtype} and became infinite, 1 values are too small for {dtype} and became 0"
+        )
+    };
+    assert_eq!(lines("f32"), [wide("f32")]);
+    assert_eq!(lines("bf16"), [wide("bf16")]);
+    let half = "half: 1 values are too large for f16 and became infinite, 1 values are too small for f16 and became 0";
+    assert_eq!(lines("f16"), [half.to_owned(), wide("f16")]);
+    let said = scene.ok("convert a.safetensors b.safetensors --strict");
+    assert!(!said.contains("warning"), "{said}");
 }
 
 #[test]

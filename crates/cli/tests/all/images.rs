@@ -48,6 +48,80 @@ fn a_folder_of_images_is_learnt() {
 }
 
 #[test]
+fn files_that_are_left_out_are_told() {
+    let scene = Scene::new();
+    folder(&scene.path("bars"), 5);
+    for (at, name) in [
+        "first/a.webp",
+        "first/b.webp",
+        "second/c.BMP",
+        "third/d.gif",
+        "e.tiff",
+        "fourth/notes",
+    ]
+    .iter()
+    .enumerate()
+    {
+        scene.write(&format!("bars/{name}"), &[at as u8]);
+    }
+    let told = |ended: crate::common::Ended| {
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        for words in [
+            "left out 6 files",
+            "2 .webp",
+            "1 .bmp",
+            "1 .gif",
+            "1 .tiff",
+            "1 without an ending",
+            "such as ",
+        ] {
+            assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+        }
+    };
+    told(scene.run("train images bars --size 8 --epochs 1 --threads 1 --out run"));
+    told(scene.run("eval run"));
+    told(scene.run("train --resume run --epochs 2"));
+    fs::create_dir(scene.path("bars/webp")).unwrap();
+    scene.write("bars/webp/a.webp", b"RIFF");
+    scene.fails(
+        "train images bars --size 8",
+        &["bars/webp does not hold PNG or JPEG files"],
+    );
+    scene.write("x.webp", b"RIFF\0\0\0\0WEBPVP8 ");
+    scene.fails(
+        "predict run x.webp",
+        &["x.webp is a WebP file, and PNG and JPEG files are read"],
+    );
+}
+
+#[cfg(feature = "jpeg")]
+#[test]
+fn a_jpeg_is_predicted_as_it_was_seen_in_training() {
+    let scene = Scene::new();
+    folder(&scene.path("bars"), 5);
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/images");
+    for name in ["full.jpg", "grey.jpg"] {
+        fs::copy(from.join(name), scene.path("bars/third").join(name)).unwrap();
+    }
+    scene.ok("train images bars --size 8 --epochs 1 --threads 1 --out run");
+    for name in ["full.jpg", "grey.jpg"] {
+        assert!(scene.ok(&format!("predict run bars/third/{name}")).contains("third"));
+    }
+    // What a JPEG file holds, and the same in a PNG file.
+    let image = Image::open(scene.path("bars/third/full.jpg")).unwrap();
+    scene.write("same.png", &image.to_png().unwrap());
+    assert_eq!(
+        scene.ok("predict run bars/third/full.jpg"),
+        scene.ok("predict run same.png")
+    );
+    scene.train("idx", "--epochs 1 --model mlp");
+    assert_eq!(
+        scene.ok("predict idx bars/third/full.jpg"),
+        scene.ok("predict idx same.png")
+    );
+}
+
+#[test]
 fn what_is_no_folder_of_images_is_named() {
     let scene = Scene::new();
     scene.fails(

@@ -169,7 +169,7 @@ fn a_prediction_does_not_depend_on_the_other_rows() {
     scene.write("few.csv", rows(2..4).as_bytes());
     for (target, other) in [("whole --classify", "word"), ("word", "whole")] {
         scene.ok(&format!(
-            "train table all.csv --target {target} --ignore {other} --epochs 5 --out {other} {QUICK}"
+            "train table all.csv --target {target} --ignore {other} --categorical code --epochs 5 --out {other} {QUICK}"
         ));
         let (all, few) = (
             scene.ok(&format!("predict {other} all.csv")),
@@ -180,6 +180,96 @@ fn a_prediction_does_not_depend_on_the_other_rows() {
         let found = scene.ok(&format!("eval {other} --data few.csv"));
         assert!(found.contains("on 2 rows"), "{found}");
     }
+}
+
+#[test]
+fn cells_that_are_no_numbers_among_numbers_are_asked_about() {
+    let scene = Scene::new();
+    let rows = |odd: &str, at: &str| -> String {
+        let row = |i: usize| {
+            let cell = |own: &str, number: usize| {
+                if own == at && i == 6 {
+                    odd.to_owned()
+                } else {
+                    number.to_string()
+                }
+            };
+            format!("{};{}\n", cell("a", i % 7), cell("price", 3 * i))
+        };
+        (0..40).map(row).collect()
+    };
+    for odd in ["NA", "null", "N/A", "None", "?", "-", "1,5", "1 000"] {
+        for at in ["a", "price"] {
+            scene.write("t.csv", format!("a;price\n{}", rows(odd, at)).as_bytes());
+            let words = [
+                &format!("\"{at}\" looks like numbers, but one of its 40 cells is none: {odd:?} in line 8")[..],
+                "--categorical",
+            ];
+            let text = scene.fails("train table t.csv --target price --epochs 1 --out none", &words);
+            assert!(text.contains("--missing") || text.contains("--decimal-comma"), "{text}");
+            scene.fails(
+                "train table t.csv --target price --classify --epochs 1 --out none",
+                &words,
+            );
+        }
+    }
+    // A run keeps what stands for no value.
+    scene.write("t.csv", format!("a;price\n{}", rows("NA", "a")).as_bytes());
+    let out = scene.ok(&format!(
+        "train table t.csv --target price --missing NA,? --epochs 2 --out run {QUICK}"
+    ));
+    assert!(out.contains("price from 1 columns is a number"), "{out}");
+    scene.ok("eval run");
+    scene.write("new.csv", b"a\n3\nNA\n?\n\"\"\n");
+    let predicted = scene.ok("predict run new.csv");
+    let lines: Vec<&str> = predicted.lines().collect();
+    assert!(
+        lines.len() == 5 && lines[2] == lines[4] && lines[3] == lines[4],
+        "{predicted}"
+    );
+    scene.fails(
+        "train --resume run --missing NA --epochs 3",
+        &["--missing is NA,? there, not NA"],
+    );
+    scene.ok("train --resume run --epochs 3");
+    for (cell, words) in [
+        ("null", "\"a\" is no column of numbers: it has \"null\" in line 2"),
+        (
+            "5\n6\nnull",
+            "\"a\" looks like numbers, but one of its 3 cells is none: \"null\" in line 4",
+        ),
+        ("inf", "\"a\" has inf"),
+        ("1e300", "\"a\" has 1e300, which is too large"),
+    ] {
+        scene.write("new.csv", format!("a\n{cell}\n").as_bytes());
+        scene.fails("predict run new.csv", &["new.csv: the column", words]);
+    }
+    scene.write("new.csv", b"a;price\n3;9\n4;NULL\n5;15\n");
+    scene.fails(
+        "eval run --data new.csv",
+        &["\"price\" looks like numbers", "\"NULL\" in line 3"],
+    );
+
+    scene.write(
+        "t.csv",
+        format!("a;price\n{}", rows("1", "").replace(';', ",5;")).as_bytes(),
+    );
+    scene.fails(
+        "train table t.csv --target price --epochs 1 --out none",
+        &["give --decimal-comma"],
+    );
+    scene.ok(&format!(
+        "train table t.csv --target price --decimal-comma --epochs 1 --out comma {QUICK}"
+    ));
+    let out = scene.ok(&format!(
+        "train table t.csv --target price --categorical a --epochs 1 --out words {QUICK}"
+    ));
+    assert!(out.contains("price from 1 columns is a number"), "{out}");
+    scene.fails(
+        "train table t.csv --target price --categorical b --epochs 1 --out none",
+        &["no column \"b\""],
+    );
+    scene.fails("train bars --data data --missing NA", &["--missing is for table"]);
 }
 
 #[test]
@@ -419,6 +509,25 @@ fn what_does_not_fit_a_run_is_named() {
     scene.fails("predict run houses.csv --invert", &["--invert is for images"]);
     scene.fails("generate run", &["is a run of table"]);
     scene.fails("eval run --full", &["--full is for images"]);
+
+    // The same shapes, by other settings.
+    scene.ok(&format!(
+        "train table houses.csv --target price --ignore id --seed 1 --epochs 2 --out other {QUICK}"
+    ));
+    let model = scene.read("run/model.safetensors");
+    scene.write("run/model.safetensors", &scene.read("other/model.safetensors"));
+    for line in ["predict run houses.csv", "eval run", "export run --onnx x.onnx"] {
+        scene.fails(
+            line,
+            &[
+                "model.safetensors was not trained with the settings in",
+                "seed",
+                "the same run",
+            ],
+        );
+    }
+    scene.write("run/model.safetensors", &model);
+    scene.ok("eval run");
 
     let config = String::from_utf8(scene.read("run/config.json")).unwrap();
     let width = config.replace("\"hidden\": [\n    64,", "\"hidden\": [\n    99999999999,");
