@@ -165,5 +165,7 @@ pub mod prelude {
     pub use crate::tensor;
     #[cfg(feature = "cpu")]
     pub use polygrad_cpu::Cpu;
-    pub use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Gradients, Index, Result, Tensor, no_grad};
+    pub use polygrad_tensor::{
+        AnyBackend, Backend, DType, Device, Error, Gradients, Index, Result, Shape, Tensor, no_grad,
+    };
 }
