@@ -216,6 +216,44 @@ mod tests {
     }
 
     #[test]
+    fn every_feature_is_in_the_table_of_features() {
+        let read = |path: &str| fs::read_to_string(cargo::checkout().join(path)).unwrap();
+        let manifest = read("crates/polygrad/Cargo.toml");
+        let features = manifest
+            .split("[features]\n")
+            .nth(1)
+            .unwrap()
+            .split("\n[")
+            .next()
+            .unwrap();
+        let features = features
+            .lines()
+            .filter_map(|line| line.split_once(" = "))
+            .map(|(name, _)| name);
+        let features: BTreeSet<&str> = features.filter(|name| *name != "default").collect();
+        let page = read("docs/tour/start.md");
+        let table = page
+            .split("## Features\n")
+            .nth(1)
+            .unwrap()
+            .split("\n## ")
+            .next()
+            .unwrap();
+        let rows = table.lines().filter(|line| line.starts_with("| `"));
+        let named: BTreeSet<&str> = rows
+            .flat_map(|row| {
+                row.split(" | ")
+                    .next()
+                    .unwrap_or_default()
+                    .split('`')
+                    .skip(1)
+                    .step_by(2)
+            })
+            .collect();
+        assert_eq!(named, features);
+    }
+
+    #[test]
     fn headings_are_named_as_on_github() {
         let names = anchors("# Layers, models, and PyTorch's weights\n```\n# code\n```\n## `a_b` – c\n");
         assert_eq!(
