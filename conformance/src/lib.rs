@@ -24,6 +24,7 @@
 mod case;
 pub mod communicator;
 mod compare;
+pub mod differences;
 pub mod driver;
 mod errors;
 mod faults;
@@ -53,7 +54,7 @@ pub use polygrad_tensor::wrapped::{Call, Hooks, Wrapped};
 pub use report::{Counts, Record, Report};
 pub use run::{cases, run};
 pub use support::support_page;
-pub use vectors::{Blind, blind};
+pub use vectors::{Blind, blind, specials};
 
 /// The judge: a device of the reference backend, which is itself held to PyTorch.
 pub fn reference() -> polygrad_tensor::Device {

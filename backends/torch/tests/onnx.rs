@@ -9,5 +9,5 @@ use polygrad_tensor::{Registry, Result};
 
 fn main() -> Result<ExitCode> {
     Registry::global().register(polygrad_torch::entry())?;
-    suite::run("torch", None)
+    suite::run("torch", None, Vec::new())
 }

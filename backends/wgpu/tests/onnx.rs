@@ -20,5 +20,5 @@ fn main() -> Result<ExitCode> {
     let entry = polygrad_compute::entry("GPUs", WgpuDriver::from_spec, Vec::new);
     Registry::global().register(entry)?;
     // A bad index is told late, to whoever reads next from the device that all cases share.
-    suite::run("wgpu", Some(1))
+    suite::run("wgpu", Some(1), Vec::new())
 }

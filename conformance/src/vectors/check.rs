@@ -17,9 +17,9 @@ use crate::compare::{Comparison, compare};
 use crate::tolerance::tolerance;
 
 /// What a case gives: its outputs, and the gradients by the arguments' keys, or why there are none.
-struct Given {
-    outputs: Vec<HostTensor>,
-    gradients: CaseResult<BTreeMap<String, HostTensor>>,
+pub(super) struct Given {
+    pub(super) outputs: Vec<HostTensor>,
+    pub(super) gradients: CaseResult<BTreeMap<String, HostTensor>>,
 }
 
 /// Runs a case in a dtype and judges outputs and gradients apart.
@@ -143,7 +143,7 @@ fn rounded(host: &HostTensor, to: DType, held: DType) -> HostTensor {
 }
 
 /// Runs a case with its inputs rounded to one dtype, computing in another.
-fn give(
+pub(super) fn give(
     set: &VectorSet,
     case: &Vector,
     inputs_in: DType,

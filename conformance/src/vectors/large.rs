@@ -76,6 +76,8 @@ pub(super) fn set() -> Result<VectorSet> {
             args,
             kwargs: Map::new(),
             outputs: 1,
+            special: String::new(),
+            refused: false,
         });
     }
     Ok(VectorSet::new(vectors, tensors))

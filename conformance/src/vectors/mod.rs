@@ -9,6 +9,7 @@ mod proof;
 mod rounding;
 mod set;
 mod slopes;
+mod specials;
 mod zeros;
 
 use std::path::Path;
@@ -18,8 +19,18 @@ use polygrad_core::{DType, Result};
 use polygrad_tensor::{AnyBackend, Device};
 
 use crate::case::{Case, Outcome, Source};
+use crate::differences::Difference;
 pub(crate) use set::VectorSet;
 pub use zeros::{Blind, blind};
+
+/// Where a device's results differ from PyTorch's for NaN, infinities, and tensors without elements: for every op and layer that is recorded,
+/// forward and in its gradient, in f64 and f32, in the set in `folder`, which `scripts/make_special_vectors.py` wrote.
+///
+/// # Errors
+/// The files are missing or malformed.
+pub fn specials(folder: &Path, device: &Device) -> Result<Vec<Difference>> {
+    Ok(specials::differences(&VectorSet::read(folder)?, device))
+}
 
 /// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent layers,
 /// transformers, models of language, models for images, optimizers; and what those leave out, numbers at edges.
@@ -106,6 +117,8 @@ mod tests {
             args: vec![json!({"t": "x"}); if op == "nn.MultiheadAttention" { 3 } else { 1 }],
             kwargs: kwargs.as_object().unwrap().clone(),
             outputs: 1,
+            special: String::new(),
+            refused: false,
         };
         let set = Arc::new(VectorSet::new(vec![vector], BTreeMap::from([("x".to_owned(), host)])));
         let cases = recorded(&set, &[DType::F64], false);

@@ -18,6 +18,10 @@ pub(crate) struct Vector {
     pub(crate) args: Vec<Value>,
     pub(crate) kwargs: Map<String, Value>,
     pub(crate) outputs: usize,
+    /// What is special about an argument, where a sweep made the case; else empty.
+    pub(crate) special: String,
+    /// Whether PyTorch has an error instead of outputs.
+    pub(crate) refused: bool,
 }
 
 /// Cases, and what they name.
@@ -123,6 +127,12 @@ fn vector(json: &Value) -> Result<Vector, String> {
         args: field("a")?.as_array().ok_or("\"a\" is no list")?.clone(),
         kwargs: field("kw")?.as_object().ok_or("\"kw\" is no object")?.clone(),
         outputs: (field("n")?.as_u64().and_then(|n| usize::try_from(n).ok())).ok_or("\"n\" is no number of outputs")?,
+        special: object
+            .get("special")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+        refused: object.get("refused").and_then(Value::as_bool).unwrap_or_default(),
     })
 }
 

@@ -52,15 +52,15 @@ pub(crate) struct Check {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// With --mode programs: what the programs are drawn from [default: 0]
+    /// With --mode programs or graphs: what they are drawn from [default: 0]
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<u64>,
 
-    /// With --mode programs: how many are drawn [default: 500]
+    /// With --mode programs or graphs: how many are drawn [default: 500]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 
-    /// With --mode programs: the number of the first one [default: 0]
+    /// With --mode programs or graphs: the number of the first one [default: 0]
     #[arg(long, value_name = "N")]
     pub(crate) first: Option<u64>,
 
@@ -68,7 +68,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "DTYPE", value_parser = float)]
     pub(crate) dtype: Option<DType>,
 
-    /// With --mode programs: run the cases in this folder first, and keep there what fails
+    /// With --mode programs or graphs: keep in this folder what fails; programs in it are run first
     #[arg(long, value_name = "DIR")]
     pub(crate) cases: Option<PathBuf>,
 }
@@ -162,6 +162,8 @@ pub(crate) enum Mode {
     Support,
     /// Do whole programs, drawn at random, give what the reference gives in f64: as written, captured, compiled and trained?
     Programs,
+    /// Do ONNX graphs, drawn at random, give the same node by node, fused, and by ONNX Runtime where it is there?
+    Graphs,
 }
 
 impl Check {
@@ -172,7 +174,6 @@ impl Check {
                 ("--seed", self.seed.is_some()),
                 ("--count", self.count.is_some()),
                 ("--first", self.first.is_some()),
-                ("--dtype", self.dtype.is_some()),
                 ("--cases", self.cases.is_some()),
             ],
             [
@@ -183,9 +184,11 @@ impl Check {
                 ("--json", self.json.is_some()),
             ],
         );
-        let options = match self.mode {
-            Mode::Programs => of_others,
-            _ => of_programs,
+        let dtype = [("--dtype", self.dtype.is_some())];
+        let options: Vec<(&'static str, bool)> = match self.mode {
+            Mode::Programs => of_others.to_vec(),
+            Mode::Graphs => [&of_others[..], &dtype].concat(),
+            _ => [&of_programs[..], &dtype].concat(),
         };
         options.iter().find(|(_, given)| *given).map(|(name, _)| *name)
     }

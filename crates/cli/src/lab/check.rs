@@ -8,7 +8,7 @@ use polygrad::backend::{Availability, Registry};
 use polygrad_conformance::{Options, Report, Timing, support_page};
 
 use super::args::{self, Check};
-use super::programs;
+use super::{graphs, programs};
 use crate::backend;
 use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
@@ -36,6 +36,7 @@ pub(crate) fn command(args: &Check) -> Result<Outcome> {
         args::Mode::Perf => perf(&device, args),
         args::Mode::Support => support(device),
         args::Mode::Programs => programs::command(&device, args),
+        args::Mode::Graphs => graphs(&device, args),
     }
 }
 
@@ -69,6 +70,30 @@ fn verdict(report: &Report) -> Result<Outcome> {
         Failure::new(format!("{wrong} of {all} cases fail on {}", report.device))
             .fix("run one alone with --case NAME; the name is what stands after FAIL"),
     )
+}
+
+fn graphs(device: &Device, args: &Check) -> Result<Outcome> {
+    let seed = args.seed.unwrap_or(0);
+    let (first, count) = (args.first.unwrap_or(0), args.count.unwrap_or(500));
+    let report = graphs::check(device, seed, first, count, args.cases.as_deref())?;
+    let graphs::Report {
+        graphs,
+        nodes,
+        beside,
+        faults,
+    } = &report;
+    say(&format!(
+        "{graphs} graphs of {nodes} nodes, {beside} beside ONNX Runtime: {} differences",
+        faults.len()
+    ));
+    if faults.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    let again = format!(
+        "see one again with --mode graphs --seed {} --count 1 --first NUMBER",
+        args.seed
+    );
+    Err(Failure::new(format!("{} of {graphs} graphs differ", faults.len())).fix(again))
 }
 
 fn perf(device: &Device, args: &Check) -> Result<Outcome> {

@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod check;
+mod graphs;
 mod plan;
 mod profile;
 mod programs;

@@ -219,7 +219,10 @@ fn values_take_the_modules_dtype<B: Backend>(device: &Device<B>) {
     assert_eq!(model.weight.dtype(), DType::F32);
     assert_eq!(model.weight.tensor().to_vec::<f32>().unwrap(), [0.5, -2.0]);
     // What it has no room for is told, and changes nothing; what is infinite already is not.
-    state.insert("bias", HostTensor::new(Shape::from([2]), vec![1e300f64, f64::INFINITY]).unwrap());
+    state.insert(
+        "bias",
+        HostTensor::new(Shape::from([2]), vec![1e300f64, f64::INFINITY]).unwrap(),
+    );
     state.insert("weight", HostTensor::new(Shape::from([2, 1]), vec![1f32, 2.0]).unwrap());
     let error = model.load_state_dict(&state, true).unwrap_err();
     let text = error.to_string();
@@ -229,8 +232,14 @@ fn values_take_the_modules_dtype<B: Backend>(device: &Device<B>) {
     );
     assert_eq!(error.kind(), ErrorKind::StateDict);
     assert_eq!(model.weight.tensor().to_vec::<f32>().unwrap(), [0.5, -2.0]);
-    state.insert("bias", HostTensor::new(Shape::from([2]), vec![1e-300f64, f64::INFINITY]).unwrap());
-    state.insert("weight", HostTensor::new(Shape::from([2, 1]), vec![0.5f32, -2.0]).unwrap());
+    state.insert(
+        "bias",
+        HostTensor::new(Shape::from([2]), vec![1e-300f64, f64::INFINITY]).unwrap(),
+    );
+    state.insert(
+        "weight",
+        HostTensor::new(Shape::from([2, 1]), vec![0.5f32, -2.0]).unwrap(),
+    );
     model.load_state_dict(&state, true).unwrap();
 
     model.to_dtype(DType::F64).unwrap();

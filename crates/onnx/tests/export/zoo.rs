@@ -415,7 +415,9 @@ impl Lora {
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.base_layer.forward(x)?.add(self.lora_b.forward(&self.lora_a.forward(x)?)?)
+        self.base_layer
+            .forward(x)?
+            .add(self.lora_b.forward(&self.lora_a.forward(x)?)?)
     }
 }
 

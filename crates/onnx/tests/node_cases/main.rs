@@ -1,5 +1,7 @@
 //! The official node cases on the CPU backend, or on the one that POLYGRAD_ONNX_BACKEND names: `cpu` with options, or `compute-cpu`.
 
+#[cfg(feature = "ort")]
+mod edges;
 mod suite;
 
 use std::process::ExitCode;
@@ -12,5 +14,13 @@ fn main() -> Result<ExitCode> {
     let driver = polygrad_compute::entry("the CPU's kernels as a driver", polygrad_cpu::CpuDriver::open, Vec::new);
     registry.register(driver)?;
     let name = std::env::var("POLYGRAD_ONNX_BACKEND");
-    suite::run(name.as_deref().unwrap_or("cpu"), None)
+    let name = name.as_deref().unwrap_or("cpu");
+    #[cfg(feature = "ort")]
+    let further: Vec<suite::Further> = match name {
+        "cpu" => vec![("differences from ONNX Runtime are on the page", edges::check)],
+        _ => Vec::new(),
+    };
+    #[cfg(not(feature = "ort"))]
+    let further = Vec::new();
+    suite::run(name, None, further)
 }

@@ -209,7 +209,8 @@ impl Group {
             return None;
         };
         // One head of keys broadcasts anyway.
-        (key_heads > 1 && heads > key_heads && heads.is_multiple_of(key_heads)).then_some(Self {
+        // `then_some` would divide by 0 heads.
+        (key_heads > 1 && heads > key_heads && heads.is_multiple_of(key_heads)).then(|| Self {
             key_heads,
             each: heads / key_heads,
         })

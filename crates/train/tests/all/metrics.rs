@@ -3,8 +3,8 @@
 use polygrad_core::{DType, Result};
 use polygrad_tensor::{Device, Tensor};
 use polygrad_train::{
-    Accuracy, Auroc, Average, F1, JaccardIndex, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision, R2Score, Recall,
-    RootMeanSquaredError,
+    Accuracy, Auroc, Average, F1, JaccardIndex, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision,
+    R2Score, Recall, RootMeanSquaredError,
 };
 
 const COUNT: usize = 60;
@@ -101,7 +101,10 @@ fn metrics_are_those_of_scikit_learn() -> Result<()> {
     );
     let of_classes = |values: Vec<f64>, expected: [f64; 4]| {
         assert_eq!(values.len(), CLASSES);
-        assert!(values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-8), "{values:?}");
+        assert!(
+            values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-8),
+            "{values:?}"
+        );
     };
     let (mut iou, mut f1) = (JaccardIndex::new(), F1::new());
     iou.update(&logits, &targets)?;
@@ -158,7 +161,10 @@ fn masks_are_measured_pixel_by_pixel() -> Result<()> {
     let device = device();
     // Two images of 2 × 2 pixels and three classes; 255 is nobody's.
     let answers = [[[0_i64, 1], [1, 2]], [[0, 0], [2, 1]]];
-    let logits = Tensor::new(answers, &device)?.one_hot(3)?.permute([0, 3, 1, 2])?.to_dtype(DType::F32)?;
+    let logits = Tensor::new(answers, &device)?
+        .one_hot(3)?
+        .permute([0, 3, 1, 2])?
+        .to_dtype(DType::F32)?;
     let masks = Tensor::new([[[0_i64, 1], [2, 2]], [[0, 255], [255, 1]]], &device)?;
     let (mut iou, mut dice, mut pixels) = (
         JaccardIndex::new().ignore_index(255),
@@ -177,7 +183,10 @@ fn masks_are_measured_pixel_by_pixel() -> Result<()> {
     assert!(error.contains("the target 255, but there are 3 classes"), "{error}");
     // A class that never came has no figure, and does not count in the mean.
     let mut far = JaccardIndex::new();
-    far.update(&Tensor::new([[0.0, 0.0, 1.0]], &device)?, &Tensor::new(vec![2_i64], &device)?)?;
+    far.update(
+        &Tensor::new([[0.0, 0.0, 1.0]], &device)?,
+        &Tensor::new(vec![2_i64], &device)?,
+    )?;
     let per_class = far.per_class();
     assert!(per_class[0].is_nan() && per_class[1].is_nan() && per_class[2] == 1.0 && far.value() == 1.0);
     // One channel is a logit of class 1, with its axis or without it among the targets.

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use archive::{Archive, Case};
+pub(crate) use archive::Archive;
+use archive::Case;
 use libtest_mimic::{Arguments, Failed, Trial};
 use polygrad_onnx::graph::{ElementType, Graph, ValueType};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
@@ -22,9 +23,12 @@ use polygrad_tensor::{Device, Error, Result};
 /// How many must pass: of the ordinary ones, and of all.
 const BARS: (usize, usize) = (740, 1300);
 
+/// A test of all cases together: its name and itself.
+pub(crate) type Further = (&'static str, fn(&Archive, &Device) -> std::result::Result<(), String>);
+
 /// Runs the cases on a device, such as `cpu` or `torch:cuda:0`, of a registered backend, on so many threads as are said here or by the
-/// program's arguments.
-pub(crate) fn run(name: &str, threads: Option<usize>) -> Result<ExitCode> {
+/// program's arguments; and what else is to be tested with them.
+pub(crate) fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> Result<ExitCode> {
     let device = Device::new(name)?;
     let backend = name.split(':').next().unwrap_or(name).to_owned();
     let archive = Arc::new(Archive::read("node_cases.bin.gz"));
@@ -40,6 +44,10 @@ pub(crate) fn run(name: &str, threads: Option<usize>) -> Result<ExitCode> {
             })
         })
         .collect();
+    tests.extend(further.into_iter().map(|(title, test)| {
+        let (cases, place) = (Arc::clone(&archive), device.clone());
+        Trial::test(title, move || test(&cases, &place).map_err(Failed::from))
+    }));
     let (cases, place) = (Arc::clone(&archive), device.clone());
     tests.push(Trial::test("no gradient is lost", move || {
         lost_gradients(&cases, &place)

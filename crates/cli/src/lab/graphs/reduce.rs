@@ -1,0 +1,174 @@
+//! The smallest part of a graph that still shows a fault.
+
+use polygrad::Device;
+use polygrad_onnx::graph::{Body, Graph, Literal, ValueId, ValueType};
+
+use super::judge::{Allowed, Fault, Way, run};
+use super::make::{unknown, whole};
+
+/// A graph, its inputs, and what is wrong with it.
+pub(super) struct Smallest {
+    pub(super) graph: Graph,
+    pub(super) inputs: Vec<Literal>,
+    pub(super) fault: Fault,
+}
+
+/// Leaves out nodes for as long as the fault stays: what they gave becomes an input with that value.
+pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, device: &Device) -> Smallest {
+    let way = fault.way;
+    let mut best = Smallest { graph, inputs, fault };
+    let Some(values) = all_values(&best, device) else {
+        return best;
+    };
+    if let Some(output) = best.fault.output {
+        let only = vec![best.graph.body.outputs[output]];
+        let kept = (0..best.graph.body.nodes.len()).collect();
+        try_part(&mut best, &values, kept, only, way, device);
+    }
+    // An earlier value as the only output.
+    loop {
+        let outputs: Vec<ValueId> = best
+            .graph
+            .body
+            .nodes
+            .iter()
+            .flat_map(|node| node.outputs.iter().flatten().copied())
+            .collect();
+        let kept: Vec<usize> = (0..best.graph.body.nodes.len()).collect();
+        let before = best.graph.body.nodes.len();
+        let shorter = outputs.into_iter().take(before.saturating_sub(1)).any(|output| {
+            let values = all_values(&best, device);
+            values.is_some_and(|values| try_part(&mut best, &values, kept.clone(), vec![output], way, device))
+                && best.graph.body.nodes.len() < before
+        });
+        if !shorter {
+            break;
+        }
+    }
+    // Nodes one by one, the first ones first.
+    let mut at = 0;
+    while at < best.graph.body.nodes.len() {
+        let Some(values) = all_values(&best, device) else { break };
+        let kept = (0..best.graph.body.nodes.len()).filter(|&i| i != at).collect();
+        let outputs = best.graph.body.outputs.clone();
+        let gone: Vec<ValueId> = best.graph.body.nodes[at].outputs.iter().flatten().copied().collect();
+        let gives_output = gone.iter().any(|id| outputs.contains(id));
+        if gives_output || !try_part(&mut best, &values, kept, outputs, way, device) {
+            at += 1;
+        }
+    }
+    best
+}
+
+/// What each value of the graph is, by id.
+fn all_values(of: &Smallest, device: &Device) -> Option<Vec<Option<Literal>>> {
+    let mut graph = of.graph.clone();
+    let made: Vec<ValueId> = graph
+        .body
+        .nodes
+        .iter()
+        .flat_map(|node| node.outputs.iter().flatten().copied())
+        .collect();
+    graph.body.outputs.clone_from(&made);
+    let found = super::make::run(&graph, &of.inputs, device).ok()?;
+    let mut values = vec![None; graph.body.values.len()];
+    for (id, value) in made.into_iter().zip(found) {
+        values[id.index()] = Some(value);
+    }
+    for (id, value) in graph.body.inputs.iter().zip(&of.inputs) {
+        values[id.index()] = Some(value.clone());
+    }
+    for initializer in &graph.body.initializers {
+        values[initializer.value.index()] = Some(initializer.tensor.clone());
+    }
+    Some(values)
+}
+
+/// Takes these nodes and outputs alone, if the fault is still there.
+fn try_part(
+    best: &mut Smallest,
+    values: &[Option<Literal>],
+    kept: Vec<usize>,
+    outputs: Vec<ValueId>,
+    way: Way,
+    device: &Device,
+) -> bool {
+    let Some((graph, inputs)) = part(&best.graph, values, &kept, &outputs) else {
+        return false;
+    };
+    let Ok(allowed) = Allowed::of(&graph, &inputs, device) else {
+        return false;
+    };
+    match allowed.fault(way, run(&graph, &inputs, device, way)) {
+        // Another fault may hide behind an error.
+        Some(fault) if fault.output.is_some() == best.fault.output.is_some() => {
+            *best = Smallest { graph, inputs, fault };
+            true
+        }
+        _ => false,
+    }
+}
+
+/// These nodes, as far as the outputs need them; what no longer has a node is an input.
+fn part(
+    graph: &Graph,
+    values: &[Option<Literal>],
+    kept: &[usize],
+    outputs: &[ValueId],
+) -> Option<(Graph, Vec<Literal>)> {
+    let old = &graph.body;
+    let mut needed: Vec<ValueId> = outputs.to_vec();
+    let mut nodes = Vec::new();
+    for &i in kept.iter().rev() {
+        let node = &old.nodes[i];
+        if node.outputs.iter().flatten().any(|id| needed.contains(id)) {
+            needed.extend(node.inputs.iter().flatten());
+            nodes.push(i);
+        }
+    }
+    nodes.reverse();
+    let mut body = Body {
+        name: old.name.clone(),
+        ..Body::default()
+    };
+    let mut ids = vec![None; old.values.len()];
+    let mut inputs = Vec::new();
+    for &i in &nodes {
+        let mut node = old.nodes[i].clone();
+        for id in node.inputs.iter_mut().flatten() {
+            let new = match ids[id.index()] {
+                Some(new) => new,
+                None => {
+                    let value = values[id.index()].clone()?;
+                    match old.initializer(*id) {
+                        Some(_) => body.add_initializer(old.name_of(*id), value),
+                        None => {
+                            let new = body.add_value(old.name_of(*id), Some(fixed(&value)));
+                            body.inputs.push(new);
+                            inputs.push(value);
+                            new
+                        }
+                    }
+                }
+            };
+            ids[id.index()] = Some(new);
+            *id = new;
+        }
+        for id in node.outputs.iter_mut().flatten() {
+            let new = body.add_value(old.name_of(*id), None);
+            ids[id.index()] = Some(new);
+            *id = new;
+        }
+        body.nodes.push(node);
+    }
+    for output in outputs {
+        let new = ids[output.index()]?;
+        body.values[new.index()].ty = Some(unknown(values[output.index()].as_ref()?));
+        body.outputs.push(new);
+    }
+    Some((whole(body), inputs))
+}
+
+fn fixed(value: &Literal) -> ValueType {
+    ValueType::Tensor(polygrad_onnx::graph::TensorType::of(value))
+}
