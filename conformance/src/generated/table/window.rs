@@ -97,7 +97,7 @@ fn max_pool(params: PoolParams, positions: bool) -> Op {
 
 fn pool(samples: &mut Vec<Sample>) {
     let two = PoolParams::new([2; 3]);
-    let calls: [(&[usize], PoolParams, &str); 6] = [
+    let calls: [(&[usize], PoolParams, &str); 7] = [
         (&[2, 3, 8], two, "kernel 2"),
         (
             &[1, 2, 7],
@@ -110,6 +110,16 @@ fn pool(samples: &mut Vec<Sample>) {
         ),
         (&[2, 2, 6, 5], two, "kernel 2"),
         (&[1, 2, 7, 6], PoolParams { ceil_mode: true, ..two }, "ceil mode"),
+        (
+            &[1, 2, 2, 3],
+            PoolParams {
+                stride: [4; 3],
+                padding: [1; 3],
+                ceil_mode: true,
+                ..PoolParams::new([5, 6, 1])
+            },
+            "ceil mode, a window larger than its axis",
+        ),
         (
             &[1, 1, 5, 6],
             PoolParams {

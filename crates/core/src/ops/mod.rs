@@ -12,6 +12,8 @@ pub use family::{Activation, ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
 pub use op::{Op, OpDesc, SavedTensor};
 pub(crate) use operands::{Operands, malformed};
 pub use operands::{Owned, Tensors};
-pub use params::{AdamParams, ConvParams, CrossEntropyParams, PoolParams, Prepack, SgdParams, SliceRange};
+pub use params::{
+    AdamParams, ConvParams, CrossEntropyParams, PoolParams, Prepack, SgdParams, SliceRange, window_positions,
+};
 pub use results::TensorType;
 pub(crate) use table::op_pattern;

@@ -102,7 +102,7 @@ impl ConvParams {
                 input[axis + 2],
                 weight[axis + 2],
                 self.stride[axis],
-                self.padding[axis],
+                (self.padding[axis], self.padding[axis]),
                 self.dilation[axis],
                 false,
             )?;
@@ -123,7 +123,7 @@ pub struct PoolParams {
     pub padding: [usize; 3],
     /// Distance between elements of a window, at least 1; 1 for average pooling.
     pub dilation: [usize; 3],
-    /// Also take windows that begin inside the input or its left border and run over its end.
+    /// Also take windows that begin inside the input or its left border and run over its end, one that is larger than the input too.
     pub ceil_mode: bool,
     /// For average pooling: count the border as zeros. What a window of ceil mode covers beyond the border never counts.
     pub count_include_pad: bool,
@@ -165,7 +165,7 @@ impl PoolParams {
                 input[axis + 2],
                 self.kernel[axis],
                 self.stride[axis],
-                self.padding[axis],
+                (self.padding[axis], self.padding[axis]),
                 self.dilation[axis],
                 self.ceil_mode,
             )?;
@@ -175,12 +175,18 @@ impl PoolParams {
     }
 }
 
-/// How many positions a window has on an axis. Source: the formulas in PyTorch's documentation of Conv2d and MaxPool2d.
-fn window_positions(
+/// How many positions a window has on an axis of `dim` elements with so many of a border before and after it. With `ceil_mode` the last
+/// window may run over the end, or be larger than all that there is, if it begins inside the input or the border before it.
+///
+/// Source: the formulas in PyTorch's documentation of Conv2d and MaxPool2d.
+///
+/// # Errors
+/// When `kernel`, `stride` or `dilation` is 0, or there is room for no window.
+pub fn window_positions(
     dim: usize,
     kernel: usize,
     stride: usize,
-    padding: usize,
+    (before, after): (usize, usize),
     dilation: usize,
     ceil_mode: bool,
 ) -> Result<usize> {
@@ -189,25 +195,31 @@ fn window_positions(
             "window {kernel}, stride {stride} and dilation {dilation} must each be at least 1"
         )));
     }
-    let too_large = || {
-        Error::shape(format!(
-            "a window of {kernel} with dilation {dilation} does not fit an extent of {dim} with padding {padding}"
-        ))
+    let count = || {
+        let reach = (kernel - 1).checked_mul(dilation)?.checked_add(1)?;
+        let begins = dim.checked_add(before)?;
+        let length = begins.checked_add(after)?;
+        let room = length
+            .checked_add(if ceil_mode { stride - 1 } else { 0 })?
+            .checked_sub(reach)?;
+        let positions = room / stride + 1;
+        let last = if ceil_mode && (positions - 1).checked_mul(stride)? >= begins {
+            positions - 1
+        } else {
+            positions
+        };
+        (last > 0).then_some(last)
     };
-    let span = (kernel - 1)
-        .checked_mul(dilation)
-        .and_then(|s| s.checked_add(1))
-        .ok_or_else(too_large)?;
-    let padded = padding
-        .checked_mul(2)
-        .and_then(|p| p.checked_add(dim))
-        .ok_or_else(too_large)?;
-    let room = padded.checked_sub(span).ok_or_else(too_large)?;
-    let mut positions = room / stride + 1;
-    if ceil_mode && room % stride != 0 && positions * stride < dim + padding {
-        positions += 1;
-    }
-    Ok(positions)
+    count().ok_or_else(|| {
+        let border = if before == after {
+            format!("padding {before}")
+        } else {
+            format!("padding {before} before and {after} after")
+        };
+        Error::shape(format!(
+            "a window of {kernel} with dilation {dilation} does not fit an extent of {dim} with {border}"
+        ))
+    })
 }
 
 /// Options of cross entropy against class indices.
@@ -298,8 +310,40 @@ mod tests {
         assert_eq!(pool.output_shape(&input).unwrap(), Shape::from([1, 4, 4, 4]));
         pool.padding = [2; 3];
         assert!(pool.output_shape(&input).is_err());
+        pool.padding = [0; 3];
         pool.stride = [0; 3];
         assert!(pool.output_shape(&input).is_err());
+    }
+
+    /// Recorded from PyTorch 2.13's `max_pool1d` in ceil mode; 0 is an error.
+    #[test]
+    fn windows_of_ceil_mode_may_be_larger_than_their_axis() {
+        let counts = [
+            "111111110021101111111111001000101011101100002000102000101110101100001000001000101000101000000020000010200000102000101010",
+            "221111111032112211111111002010211011111100103000102110102110111100002000102000102010101100001030000010200010102000101021",
+            "332211112143212211221111103110211121111100204110203110212110112100103000102010102110102100002040001020300010202110102021",
+            "442222113254223322221122204221322122112210305210213210212211212200204010203110202110212100103050001020311010203110102121",
+            "553322224365323322222222315321322122212220416320314221213221212210305110203110213110212100204061102030411020213110202121",
+        ];
+        for (dim, counts) in (1..).zip(counts) {
+            let mut counts = counts.bytes().map(|digit| usize::from(digit - b'0'));
+            for (kernel, stride) in (1..=6).flat_map(|kernel| (1..=4).map(move |stride| (kernel, stride))) {
+                for (padding, dilation) in (0..=kernel / 2).flat_map(|padding| [(padding, 1), (padding, 2)]) {
+                    let found = window_positions(dim, kernel, stride, (padding, padding), dilation, true);
+                    assert_eq!(
+                        found.unwrap_or(0),
+                        counts.next().unwrap(),
+                        "{kernel} by {stride} of {dim}, padding {padding}, dilation {dilation}"
+                    );
+                }
+            }
+            assert_eq!(counts.next(), None);
+        }
+        assert_eq!(window_positions(2, 3, 2, (0, 0), 1, false).ok(), None);
+        assert_eq!(window_positions(2, 3, 2, (0, 1), 1, true).unwrap(), 1);
+        assert_eq!(window_positions(2, 6, 4, (1, 0), 1, true).unwrap(), 1);
+        assert!(window_positions(2, 7, 4, (1, 0), 1, true).is_err());
+        assert!(window_positions(usize::MAX, 2, 2, (1, 1), 1, true).is_err());
     }
 
     #[test]

@@ -293,8 +293,8 @@ fn pool_params(node: &Node) -> Option<PoolParams> {
     // Borders that a window may lie in are for the general form.
     if kernel
         .iter()
-        .zip(padding)
-        .any(|(&kernel, padding)| 2 * padding > kernel)
+        .zip(padding.into_iter().zip(dilation))
+        .any(|(&kernel, (padding, dilation))| 2 * padding > kernel || (padding > 0 && dilation > 1))
     {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Pools: the largest, the mean or a norm of each window.
 
-use polygrad_core::{DType, Error, PoolParams, Result};
+use polygrad_core::{DType, Error, PoolParams, Result, window_positions};
 use polygrad_tensor::{RoundingMode, Tensor};
 use smallvec::smallvec;
 
@@ -53,19 +53,16 @@ fn place(c: &Call<'_>, extents: &[usize]) -> Result<Placed> {
     let mut borders = Vec::with_capacity(extents.len());
     let mut positions = Vec::with_capacity(extents.len());
     for (axis, &extent) in extents.iter().enumerate() {
-        let ((before, after), stride, reach) = (window.pads[axis], window.stride[axis], window.reach(axis));
-        let length = extent + before + after;
-        let Some(room) = length.checked_sub(reach) else {
-            return Err(Error::shape(format!(
-                "a window of {reach} does not fit an axis of {length}"
-            )));
-        };
-        let mut count = if ceil { room.div_ceil(stride) } else { room / stride } + 1;
-        // One that would begin behind the input and its left border sees nothing.
-        if ceil && (count - 1) * stride >= extent + before {
-            count -= 1;
-        }
-        let covered = (count - 1) * stride + reach;
+        let ((before, after), stride) = (window.pads[axis], window.stride[axis]);
+        let count = window_positions(
+            extent,
+            window.kernel[axis],
+            stride,
+            window.pads[axis],
+            window.dilation[axis],
+            ceil,
+        )?;
+        let covered = (count - 1) * stride + window.reach(axis);
         positions.push(count);
         borders.push((before, after.max(covered.saturating_sub(extent + before))));
     }
@@ -240,6 +237,8 @@ fn average_pool(c: &Call<'_>) -> Results {
     let extents = spatial(&shape)?;
     let placed = place(c, extents)?;
     let counts = placed.counts(c, extents, c.flag("count_include_pad", false)?)?;
+    // A window that sees nothing has the mean 0.
+    let counts = counts.clamp(Some(1.0), None)?;
     one((placed.sums(c, &x)? / counts.to_dtype(x.dtype())?)?)
 }
 

@@ -115,6 +115,22 @@ fn pools(cases: &mut Cases) {
             }
         }
     }
+    let large = PoolParams {
+        stride: [4; 3],
+        padding: [1; 3],
+        ceil_mode: true,
+        ..PoolParams::new([5, 6, 1])
+    };
+    cases.unary(
+        "max_pool with a window larger than its axis",
+        mixed([1, 2, 2, 3], 1),
+        move |x| Ok(x.max_pool(&large)?.0),
+    );
+    cases.unary(
+        "avg_pool with a window larger than its axis",
+        mixed([1, 2, 2, 3], 1),
+        move |x| x.avg_pool(&large),
+    );
     for ceil_mode in [false, true] {
         let params = PoolParams {
             stride: [2; 3],
