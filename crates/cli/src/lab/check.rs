@@ -90,8 +90,7 @@ fn graphs(device: &Device, args: &Check) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let again = format!(
-        "see one again with --mode graphs --seed {} --count 1 --first NUMBER",
-        args.seed
+        "see one again with --mode graphs --seed {seed} --count 1 --first NUMBER"
     );
     Err(Failure::new(format!("{} of {graphs} graphs differ", faults.len())).fix(again))
 }

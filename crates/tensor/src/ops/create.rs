@@ -2,7 +2,7 @@
 
 use polygrad_core::{Backend, DType, Element, Error, HostTensor, IntoShape, Result, Scalar, Shape, bf16, f16};
 
-use super::in_making;
+use super::{collected, in_making};
 use crate::{Device, Place, Tensor};
 
 impl<B: Backend> Tensor<B> {
@@ -134,17 +134,27 @@ impl<B: Backend> Tensor<B> {
         Self::iota("arange", count, (start, step), dtype, place)
     }
 
-    /// `steps` numbers from `start` to `end`, both included; f32 unless a dtype is given.
+    /// `steps` numbers from `start` to `end`, both exactly included and each half counted from its own end, as in PyTorch; f32 unless a
+    /// dtype is given, and cut off towards 0 in one of integers.
     ///
     /// # Errors
     /// When memory runs out.
     pub fn linspace(start: f64, end: f64, steps: usize, place: impl Place<B>) -> Result<Self> {
-        let step = if steps > 1 {
-            (end - start) / (steps - 1) as f64
-        } else {
-            0.0
+        let (device, dtype) = (place.device(), place.dtype().unwrap_or(DType::F32));
+        let fail = |e: Error| e.with_op("linspace");
+        let last = steps.saturating_sub(1);
+        let part = |i: usize| match (end - start) * i as f64 {
+            product if product.is_finite() => product / last as f64,
+            _ => (end - start) / last as f64 * i as f64,
         };
-        Self::iota("linspace", steps, (start.into(), step.into()), DType::F32, place)
+        let values = collected(steps, |i| match i {
+            0 => start,
+            _ if i < steps / 2 => start + part(i),
+            _ => end - part(last - i),
+        });
+        let shape = Shape::new(&[steps]).map_err(fail)?;
+        let values = HostTensor::new(shape, values.map_err(fail)?).and_then(|values| values.try_cast(dtype));
+        Self::from_host(values.map_err(fail)?, device).map_err(fail)
     }
 
     pub(super) fn iota(

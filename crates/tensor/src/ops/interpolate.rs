@@ -13,7 +13,8 @@ pub enum Resize<'a> {
     /// The new extent of each spatial axis.
     Size(&'a [usize]),
     /// A factor for each spatial axis; the product with the extent is rounded down, and the factor itself, not the ratio of the extents,
-    /// says where the new cells lie. (For PyTorch's `recompute_scale_factor` give the rounded product as a size.)
+    /// says where the new cells lie, unless the extent stays what it is and the mode is not `Cubic`. (For PyTorch's
+    /// `recompute_scale_factor` give the rounded product as a size.)
     Scale(&'a [f64]),
 }
 
@@ -21,30 +22,43 @@ pub enum Resize<'a> {
 struct Line {
     from: usize,
     to: usize,
-    /// Old cells for each new one.
-    step: f64,
+    /// Old cells for each new one, if that is not the ratio of the extents.
+    step: Option<f64>,
     align_corners: bool,
 }
 
 impl Line {
+    /// How many old cells so many halves of new ones span. Products of extents are exact and divided once, so that a quotient that is
+    /// whole, or lies midway, is found so.
+    fn span(&self, halves: usize) -> f64 {
+        match self.step {
+            None => halves as f64 * self.from as f64 / (2.0 * self.to as f64),
+            Some(step) => halves as f64 / 2.0 * step,
+        }
+    }
+
     /// Where the centre of a new cell lies among the centres of the old ones.
     fn centre(&self, i: usize) -> f64 {
         if self.align_corners {
             return match self.to {
                 1 => 0.0,
-                to => i as f64 * ((self.from - 1) as f64 / (to - 1) as f64),
+                to => i as f64 * (self.from - 1) as f64 / (to - 1) as f64,
             };
         }
-        self.step * (i as f64 + 0.5) - 0.5
+        self.span(2 * i + 1) - 0.5
     }
 
     /// One of the old cells that a new cell is made of: its position and its weight.
     fn tap(&self, mode: InterpolateMode, tap: usize, i: usize) -> (usize, f64) {
         let last = self.from - 1;
-        let whole = |position: f64| (position as f32).floor() as usize;
+        // The inverse of a factor is rounded: 3 / 0.6 is to be 5.
+        let whole = |position: f64| match self.step {
+            None => position as usize,
+            Some(_) => position as f32 as usize,
+        };
         match mode {
-            InterpolateMode::Nearest => (whole(i as f64 * self.step).min(last), 1.0),
-            InterpolateMode::NearestExact => (whole((i as f64 + 0.5) * self.step).min(last), 1.0),
+            InterpolateMode::Nearest => (whole(self.span(2 * i)).min(last), 1.0),
+            InterpolateMode::NearestExact => (whole(self.span(2 * i + 1)).min(last), 1.0),
             InterpolateMode::Linear | InterpolateMode::Area => {
                 let centre = self.centre(i).max(0.0);
                 let left = (centre.floor() as usize).min(last);
@@ -144,10 +158,15 @@ impl<B: Backend> Tensor<B> {
         }
         let lines = shape[2..].iter().enumerate().map(|(i, &from)| {
             let (to, step) = match to {
-                Resize::Size(sizes) => (sizes[i], from as f64 / sizes[i] as f64),
-                Resize::Scale(factors) => ((from as f64 * factors[i]) as usize, 1.0 / factors[i]),
+                Resize::Size(sizes) => (sizes[i], None),
+                Resize::Scale(factors) => {
+                    let to = (from as f64 * factors[i]) as usize;
+                    // What stays as large as it is stays as it is, but for cubics, as PyTorch has it.
+                    let moves = to != from || mode == InterpolateMode::Cubic || !factors[i].is_finite();
+                    (to, moves.then_some(1.0 / factors[i]))
+                }
             };
-            if from == 0 || to == 0 || !step.is_finite() {
+            if from == 0 || to == 0 || step.is_some_and(|step| !step.is_finite()) {
                 return Err(Error::shape(format!(
                     "axis {} would go from {from} to {to} elements",
                     i + 2

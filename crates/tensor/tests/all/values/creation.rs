@@ -22,6 +22,14 @@ fn sequences_are_pytorchs() -> Result<()> {
         let last = *Tensor::linspace(-0.3, 1.7, steps, d)?.to_vec::<f32>()?.last().unwrap();
         assert_eq!(last, 1.7, "{steps}");
     }
+    // Of whole numbers what is whole: 7 · 7 / 49 is 1.
+    let whole = |start, end, steps| Tensor::linspace(start, end, steps, (d, DType::I64));
+    for steps in 2..300 {
+        let wanted: Vec<i64> = (0..steps as i64).map(|i| 7 * i / (steps as i64 - 1)).collect();
+        same(whole(0.0, 7.0, steps)?, &[steps], &wanted);
+    }
+    same(whole(10.0, -10.0, 9)?, &[9], &[10, 7, 5, 2, 0, -2, -5, -7, -10]);
+    same(whole(40.0, -35.0, 37)?.narrow(0, 12, 1)?, &[1], &[15]);
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod narrow;
 mod promotion;
 mod random;
 mod statistics;
+mod windows;
 
 use polygrad_reference::Reference;
 use polygrad_tensor::Device;
