@@ -76,7 +76,7 @@ pub(crate) fn decode(element: ElementType, bits: u8) -> f32 {
 /// The bits of the nearest value, halves to even. What is too large becomes the largest if `saturate`, else infinity or NaN.
 pub(crate) fn encode(element: ElementType, value: f32, saturate: bool) -> u8 {
     let Some(layout) = layout(element) else {
-        return encode_power(value);
+        return encode_power(value, Rounding::Up, saturate);
     };
     let width = layout.exponent + layout.mantissa;
     let ones = (1u32 << width) - 1;
@@ -133,17 +133,34 @@ fn round(layout: &Layout, size: f64) -> u32 {
     (above << layout.mantissa).saturating_add(steps as u32)
 }
 
-/// F8E8M0: the power of two at or above the value.
-fn encode_power(value: f32) -> u8 {
+/// Which power of two a number becomes that is none.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Rounding {
+    Up,
+    Down,
+    /// Halves up.
+    Nearest,
+}
+
+/// The bits of a number's size in F8E8M0. What is above the largest becomes the largest if `saturate`, else NaN, which infinity always
+/// is.
+pub(crate) fn encode_power(value: f32, rounding: Rounding, saturate: bool) -> u8 {
     let bits = value.to_bits();
     let (exponent, fraction) = (bits >> 23 & 255, bits & 0x7f_ffff);
-    match bits {
-        _ if exponent == 255 => return 255,
-        // The smallest is not a normal f32.
-        0x40_0000 => return 0,
-        _ => {}
+    const HALF: u32 = 0x40_0000;
+    // The smallest is not a normal f32, but the upper half of those that are not.
+    let is_power = fraction == 0 || (exponent == 0 && fraction == HALF);
+    let up = match rounding {
+        _ if is_power => false,
+        Rounding::Up => true,
+        Rounding::Down => false,
+        Rounding::Nearest => fraction >= HALF,
+    };
+    match exponent + u32::from(up) {
+        _ if exponent == 255 => 255,
+        255 if saturate => 254,
+        power => power as u8,
     }
-    (exponent + u32::from(fraction > 0)).min(254) as u8
 }
 
 #[cfg(test)]
@@ -175,5 +192,34 @@ mod tests {
         assert_eq!(encode(ElementType::F8E4M3Fn, 1e6, true), 0x7e);
         assert_eq!(encode(ElementType::F8E4M3Fn, 1e6, false), 0x7f);
         assert_eq!(encode(ElementType::F8E5M2, f32::INFINITY, false), 0x7c);
+    }
+
+    /// As `onnx.numpy_helper.to_float8e8m0` has it.
+    #[test]
+    fn powers_of_two_are_rounded_as_is_said() {
+        let values = [
+            1.0,
+            1.5,
+            2.1,
+            2.9,
+            3.0,
+            6.0,
+            2f32.powi(-127),
+            1.5 * 2f32.powi(-127),
+            f32::MIN_POSITIVE / 4.0,
+        ];
+        let of = |rounding| values.map(|v| i32::from(encode_power(v, rounding, true)) - 127);
+        assert_eq!(of(Rounding::Up), [0, 1, 2, 2, 2, 3, -127, -126, -126]);
+        assert_eq!(of(Rounding::Down), [0, 0, 1, 1, 1, 2, -127, -127, -127]);
+        assert_eq!(of(Rounding::Nearest), [0, 1, 1, 1, 2, 3, -127, -126, -127]);
+        for (rounding, rounded_up) in [(Rounding::Up, true), (Rounding::Down, false), (Rounding::Nearest, true)] {
+            assert_eq!(encode_power(f32::MAX, rounding, true), 254);
+            assert_eq!(
+                encode_power(f32::MAX, rounding, false),
+                if rounded_up { 255 } else { 254 }
+            );
+            assert_eq!(encode_power(f32::INFINITY, rounding, true), 255);
+            assert_eq!(encode_power(f32::NAN, rounding, false), 255);
+        }
     }
 }

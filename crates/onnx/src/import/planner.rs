@@ -102,6 +102,7 @@ impl Planner<'_> {
             )));
         };
         let row = ops::find(&node.domain, &node.op_type, version)?;
+        ops::check_attributes(node, version)?;
         let mut bodies = Vec::new();
         let mut captures = Vec::new();
         for (name, attribute) in &node.attributes {

@@ -6,10 +6,16 @@ use polygrad_onnx::graph::{Attribute, Body, ElementType, Graph, Literal, Node, V
 use polygrad_onnx::{OnnxModel, Options, Outputs};
 use polygrad_tensor::{Device, Result, Shape};
 
-type Attributes<'a> = &'a [(&'a str, Attribute)];
+pub(crate) type Attributes<'a> = &'a [(&'a str, Attribute)];
 
 /// Runs one node on constants, nothing folded, so that errors are those of the run.
-fn run(op: &str, opset: i64, inputs: &[Literal], attributes: Attributes<'_>, outputs: usize) -> Result<Outputs> {
+pub(crate) fn run(
+    op: &str,
+    opset: i64,
+    inputs: &[Literal],
+    attributes: Attributes<'_>,
+    outputs: usize,
+) -> Result<Outputs> {
     let mut body = Body::default();
     let inputs: Vec<Option<ValueId>> = inputs
         .iter()
@@ -41,13 +47,13 @@ fn run(op: &str, opset: i64, inputs: &[Literal], attributes: Attributes<'_>, out
     OnnxModel::from_graph(&graph, &Device::<Cpu>::default().into_any(), options)?.forward(&[])
 }
 
-fn tensor<T: Element>(dims: &[usize], values: &[T]) -> Literal {
+pub(crate) fn tensor<T: Element>(dims: &[usize], values: &[T]) -> Literal {
     HostTensor::new(Shape::new(dims).unwrap(), values.to_vec())
         .unwrap()
         .into()
 }
 
-fn list<T: Element>(values: &[T]) -> Literal {
+pub(crate) fn list<T: Element>(values: &[T]) -> Literal {
     tensor(&[values.len()], values)
 }
 
@@ -59,7 +65,7 @@ fn half(dims: &[usize], values: &[f64]) -> Literal {
     tensor(dims, values).host().cast(DType::F16).into()
 }
 
-fn ints(outputs: &Outputs, i: usize) -> Vec<i64> {
+pub(crate) fn ints(outputs: &Outputs, i: usize) -> Vec<i64> {
     outputs
         .tensor(i)
         .unwrap()
@@ -69,7 +75,7 @@ fn ints(outputs: &Outputs, i: usize) -> Vec<i64> {
         .unwrap()
 }
 
-fn floats(outputs: &Outputs, i: usize) -> Vec<f64> {
+pub(crate) fn floats(outputs: &Outputs, i: usize) -> Vec<f64> {
     outputs.tensor(i).unwrap().to_host().unwrap().to_f64_vec()
 }
 

@@ -1,9 +1,12 @@
 //! The tests of this crate that share a process, in one program: what is generic over the backend is compiled once for all of them.
 
+#[cfg(feature = "ort")]
+mod beside;
 mod engines;
 mod exact;
 mod fusion;
 mod hostile;
+mod meaning;
 mod model;
 mod products;
 mod pytorch;

@@ -3,6 +3,7 @@
 use polygrad_core::{Activation, DType, Result};
 use polygrad_tensor::Tensor;
 
+use super::elementwise::fits;
 use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, axis, one};
@@ -45,8 +46,9 @@ pub(super) fn hard_sigmoid(x: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> 
     ((x * alpha)? + beta)?.clamp(Some(0.0), Some(1.0))
 }
 
+/// Of NaN it is 0, as of all that is not above alpha.
 pub(super) fn thresholded(x: &Tensor, alpha: f64) -> Result<Tensor> {
-    x.masked_fill(&x.le(alpha)?, 0.0)
+    x.masked_fill(&x.gt(alpha)?.logical_not()?, 0.0)
 }
 
 fn swish(x: &Tensor, alpha: f64) -> Result<Tensor> {
@@ -78,7 +80,9 @@ fn shrink(c: &Call<'_>) -> Results {
 
 fn prelu(c: &Call<'_>) -> Results {
     let (x, slope) = (c.x(0)?, c.x(1)?);
-    let below = (&x * &slope.expand(x.shape())?)?;
+    // As ONNX Runtime has it, the slope may have axes that the operand lacks.
+    fits(c, &[&x, &slope])?;
+    let below = (&x * &slope)?;
     one(Tensor::where_(&x.lt(0.0)?, &below, &x)?)
 }
 
@@ -105,6 +109,9 @@ fn hardmax(x: &Tensor, axis: isize) -> Result<Tensor> {
     let shape = x.shape();
     let at = shape.axis(axis)?;
     let extent = shape[at];
+    if shape.numel() == 0 {
+        return Ok(x.clone());
+    }
     let mut dims = vec![1; shape.rank()];
     dims[at] = extent;
     let positions = Tensor::from_vec((0..extent as i64).collect::<Vec<_>>(), dims, &x.device())?;

@@ -5,7 +5,8 @@ use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
 use super::row::{Row, rows, wrap};
-use crate::graph::{ElementType, Literal, malformed, minifloat};
+use crate::graph::minifloat::{self, Rounding};
+use crate::graph::{ElementType, Literal, malformed};
 use crate::import::call::{Call, Results, one};
 use crate::import::value::Value;
 
@@ -84,7 +85,17 @@ fn whole(c: &Call<'_>, to: ElementType) -> Result<Tensor> {
 
 /// Numbers of operand 0's shape, rounded to a float of at most 8 bits.
 fn small_floats(c: &Call<'_>, to: ElementType, values: Vec<f64>, saturate: bool) -> Result<Value> {
-    let round = |v: f64| minifloat::decode(to, minifloat::encode(to, v as f32, saturate));
+    let powers = match c.text("round_mode", "up")? {
+        "up" => Rounding::Up,
+        "down" => Rounding::Down,
+        "nearest" => Rounding::Nearest,
+        other => return Err(malformed(format!("there is no round_mode {other:?}"))),
+    };
+    let encode = |v: f32| match to {
+        ElementType::F8E8M0 => minifloat::encode_power(v, powers, saturate),
+        _ => minifloat::encode(to, v, saturate),
+    };
+    let round = |v: f64| minifloat::decode(to, encode(v as f32));
     let host = HostTensor::new(c.shape(0)?, c.collect(values.into_iter().map(round))?)?;
     Ok(Literal::new(to, host)?.into())
 }
@@ -140,9 +151,17 @@ fn quantize(c: &Call<'_>) -> Results {
         (None, Some(element)) => element,
         (None, None) => ElementType::U8,
     };
+    // The scale says how the quotient is rounded, unless the file does.
+    let float = match c.element_attribute("precision")? {
+        Some(element) => element.dtype()?,
+        None => [scale.dtype(), x.dtype()]
+            .into_iter()
+            .find(|dtype| dtype.is_float())
+            .unwrap_or(DType::F32),
+    };
     if element.is_small_float() {
         let wide = |x: Tensor| x.to_dtype(DType::F32);
-        let mut q = (wide(x.clone())? / wide(scale)?)?;
+        let mut q = wide((x.to_dtype(float)? / scale.to_dtype(float)?)?)?;
         if let (Some(zero), true) = (spread(c, 2, &x)?, element.bits() < 8) {
             q = (q + wide(zero)?)?;
         }
@@ -152,7 +171,6 @@ fn quantize(c: &Call<'_>) -> Results {
     let (low, high) = element
         .range()
         .ok_or_else(|| Error::dtype(format!("nothing is quantized to {element} here")))?;
-    let float = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
     let mut q = (x.to_dtype(float)? / scale.to_dtype(float)?)?
         .round()?
         .to_dtype(DType::F32)?;

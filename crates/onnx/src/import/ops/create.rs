@@ -255,10 +255,14 @@ fn multinomial(c: &Call<'_>) -> Results {
     one(noisy.argmax(2)?.to_dtype(dtype)?)
 }
 
-/// Dropout drops nothing but in training, which newer files say by an operand.
+/// Dropout drops nothing but in training, which newer files say by an operand, and the oldest by an attribute.
 fn dropout(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
-    let training = c.version >= 12 && c.has(2) && c.scalar(2)?.to_f64() != 0.0;
+    let training = match c.version {
+        ..=6 => !c.flag("is_test", false)?,
+        7..=11 => false,
+        _ => c.has(2) && c.scalar(2)?.to_f64() != 0.0,
+    };
     let ratio = match c.value(1) {
         Some(_) if c.version >= 12 => c.scalar(1)?.to_f64(),
         _ => c.float("ratio", 0.5)?,

@@ -10,7 +10,7 @@ use crate::import::call::{Call, Results, one};
 rows! {
     Row::new("Abs", 1, |c| unary(c, UnaryOp::Abs)).like(0);
     Row::new("Neg", 1, |c| unary(c, UnaryOp::Neg)).like(0);
-    Row::new("Sign", 9, |c| unary(c, UnaryOp::Sign)).like(0);
+    Row::new("Sign", 9, sign).like(0);
     Row::new("Exp", 1, |c| unary(c, UnaryOp::Exp));
     Row::new("Log", 1, |c| unary(c, UnaryOp::Log));
     Row::new("Sqrt", 1, |c| unary(c, UnaryOp::Sqrt));
@@ -64,6 +64,17 @@ fn unary(c: &Call<'_>, op: UnaryOp) -> Results {
     one(c.x(0)?.unary(op)?)
 }
 
+/// Of NaN it is NaN, unlike PyTorch's.
+fn sign(c: &Call<'_>) -> Results {
+    let x = c.x(0)?;
+    let sign = x.sign()?;
+    one(if x.dtype().is_float() {
+        Tensor::where_(&x.isnan()?, &x, &sign)?
+    } else {
+        sign
+    })
+}
+
 /// `√(1 − x²)`.
 fn complement(x: &Tensor) -> Result<Tensor> {
     // As a product: near ±1 the difference of squares loses what matters.
@@ -87,19 +98,32 @@ fn cosh(c: &Call<'_>) -> Results {
     one((((&half * 2.0)? * half)? + 1.0)?)
 }
 
+/// From here on both inverses are `ln 2x`, to the last bit of an f64.
+const LARGE: f64 = (1u64 << 30) as f64;
+
+/// An inverse up to [`LARGE`], where squares are in range, and from there on by the logarithm of what is left.
+fn inverse(x: &Tensor, below: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let beyond = (x / LARGE)?.clamp(Some(1.0), None)?.log()?;
+    below(x.clamp(None, Some(LARGE))?)? + beyond
+}
+
 fn asinh(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
-    let size = x.abs()?;
-    // x² / (√(x² + 1) + 1), without the square, which may be out of range.
-    let inverse = size.reciprocal()?;
-    let rest = (&size / (((&inverse * &inverse)? + 1.0)?.sqrt()? + inverse)?)?;
-    one(((size + rest)?.log1p()? * x.sign()?)?)
+    let size = inverse(&x.abs()?, |x| {
+        let square = x.square()?;
+        let rest = (&square / ((&square + 1.0)?.sqrt()? + 1.0)?)?;
+        (x + rest)?.log1p()
+    })?;
+    one((size * x.sign()?)?)
 }
 
 fn acosh(c: &Call<'_>) -> Results {
-    let above = (c.x(0)? - 1.0)?;
-    let root = (above.sqrt()? * (&above + 2.0)?.sqrt()?)?;
-    one((above + root)?.log1p()?)
+    one(inverse(&c.x(0)?, |x| {
+        let above = (x - 1.0)?;
+        // Of each by itself: the product of what is below 0 is above it.
+        let root = (above.sqrt()? * (&above + 2.0)?.sqrt()?)?;
+        (above + root)?.log1p()
+    })?)
 }
 
 fn is_inf(c: &Call<'_>) -> Results {

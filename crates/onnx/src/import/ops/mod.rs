@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod attributes;
 mod cast;
 mod contraction;
 mod control;
@@ -26,6 +27,7 @@ mod signal;
 mod text;
 mod whole;
 
+pub(crate) use attributes::check as check_attributes;
 pub(crate) use matmul::{matrices, product};
 use polygrad_core::{Error, Result, printable};
 pub(crate) use row::{Row, apply, settle};

@@ -4,6 +4,7 @@ use polygrad_core::{Activation, DType, Error, Result, Shape};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
+use super::reduce::norm;
 use super::row::{Row, rows};
 use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, axes, isizes, one};
@@ -32,6 +33,12 @@ fn batch_norm(c: &Call<'_>) -> Results {
     let rank = x.rank();
     if rank < 2 {
         return Err(Error::shape(format!("{} is not [N, C, …]", x.shape())));
+    }
+    if !c.flag("spatial", true)? {
+        return Err(
+            Error::unsupported("statistics of each position (spatial = 0) are not computed here")
+                .with_hint("export the model for version 9 of the ops or newer"),
+        );
     }
     let eps = c.float("epsilon", 1e-5)?;
     let training = c.version >= 14 && c.flag("training_mode", false)?;
@@ -150,7 +157,7 @@ fn lp_norm(c: &Call<'_>) -> Results {
     let axis = c.axis("axis", -1, x.rank())? as isize;
     let norm = match c.int("p", 2)? {
         1 => x.abs()?.sum_keepdim([axis])?,
-        2 => x.square()?.sum_keepdim([axis])?.sqrt()?,
+        2 => norm(&x, &[axis], true)?,
         p => return Err(malformed(format!("p is {p}, not 1 or 2"))),
     };
     // Zeros stay zeros.

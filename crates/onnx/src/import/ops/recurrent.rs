@@ -237,8 +237,13 @@ fn recurrent(c: &Call<'_>, cell: &Cell) -> Results {
         other => return Err(malformed(format!("there is no direction {other:?}"))),
     };
     let directions = reversed.len();
+    if let Some(wrong) = c.opt_int("hidden_size")?.filter(|&wanted| wanted != size as i64) {
+        return Err(malformed(format!(
+            "hidden_size is {wrong}, and the weights are for {size}"
+        )));
+    }
     let rows = cell.gates.saturating_mul(size);
-    if w.shape()[..2] != [directions, rows] || r.shape()[..2] != [directions, rows] || steps == 0 {
+    if w.shape()[..2] != [directions, rows] || r.shape()[..2] != [directions, rows] {
         return Err(Error::shape(format!(
             "weights of shape {} and {} for {directions} directions, an input of shape {}",
             w.shape(),
@@ -310,7 +315,11 @@ fn recurrent(c: &Call<'_>, cell: &Cell) -> Results {
         if reversed {
             made.reverse();
         }
-        outputs.push(Tensor::stack(&made.iter().collect::<Vec<_>>(), 0)?);
+        outputs.push(if made.is_empty() {
+            c.full(&[0, batch, size], 0.0, x.dtype())?
+        } else {
+            Tensor::stack(&made.iter().collect::<Vec<_>>(), 0)?
+        });
         hiddens.push(state.hidden);
         cells.extend(state.cell);
     }

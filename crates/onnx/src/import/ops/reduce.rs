@@ -1,6 +1,6 @@
 //! Reductions, extremes and running sums.
 
-use polygrad_core::{ArgOp, DType, Error, ReduceOp, Result};
+use polygrad_core::{ArgOp, DType, ReduceOp, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::row::{Row, rows};
@@ -15,7 +15,7 @@ rows! {
     Row::new("ReduceMin", 1, |c| reduce(c, |x, axes, keep| extreme(c, x, axes, keep, ReduceOp::Min))).like(0);
     Row::new("ReduceL1", 1, |c| reduce(c, |x, axes, keep| sum(&x.abs()?, axes, keep))).like(0).wide();
     Row::new("ReduceL2", 1, |c| {
-        reduce(c, |x, axes, keep| real(c, x, |x| sum(&x.square()?, axes, keep)?.sqrt()))
+        reduce(c, |x, axes, keep| real(c, x, |x| norm(x, axes, keep)))
     }).like(0).wide();
     Row::new("ReduceSumSquare", 1, |c| reduce(c, |x, axes, keep| sum(&x.square()?, axes, keep))).like(0).wide();
     Row::new("ReduceLogSum", 1, |c| {
@@ -50,17 +50,17 @@ fn sum(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
     x.reduce(ReduceOp::Sum, axes, keepdims)?.to_dtype(x.dtype())
 }
 
-/// Of integers the quotient is cut off towards 0.
+/// Of integers the quotient is cut off towards 0. Of nothing it is 0, as ONNX Runtime has it.
 fn mean(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
+    let extents = axes.iter().map(|&axis| x.shape()[axis as usize]);
+    let count: usize = extents.product();
+    if count == 0 {
+        return sum(x, axes, keepdims);
+    }
     if x.dtype().is_float() {
         return x.reduce(ReduceOp::Mean, axes, keepdims);
     }
     let whole = x.to_dtype(DType::I64)?.reduce(ReduceOp::Sum, axes, keepdims)?;
-    let extents = axes.iter().map(|&axis| x.shape()[axis as usize]);
-    let count: usize = extents.product();
-    if count == 0 {
-        return Err(Error::shape(format!("the mean of no integers, in {}", x.shape())));
-    }
     whole
         .div_rounded(&whole.full_like(count)?, RoundingMode::Trunc)?
         .to_dtype(x.dtype())
@@ -72,6 +72,18 @@ fn real(c: &Call<'_>, x: &Tensor, over: impl FnOnce(&Tensor) -> Result<Tensor>) 
         return over(x);
     }
     over(&x.to_dtype(c.wide())?)?.to_dtype(x.dtype())
+}
+
+/// The root of the sum of squares, of which none overflows or vanishes while the root does not: all are taken relative to the largest.
+pub(super) fn norm(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
+    if axes.iter().any(|&axis| x.shape()[axis as usize] == 0) {
+        return sum(x, axes, keepdims);
+    }
+    let largest = x.detach().abs()?.reduce(ReduceOp::Max, axes, true)?;
+    let plain = largest.eq(0.0)?.logical_or(&largest.isinf()?)?;
+    let unit = largest.masked_fill(&plain, 1.0)?;
+    let norm = (sum(&(x / &unit)?.square()?, axes, true)?.sqrt()? * unit)?;
+    if keepdims { Ok(norm) } else { sum(&norm, axes, false) }
 }
 
 fn extreme(c: &Call<'_>, x: &Tensor, axes: &[isize], keepdims: bool, op: ReduceOp) -> Result<Tensor> {

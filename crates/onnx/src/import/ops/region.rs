@@ -29,7 +29,16 @@ fn roi_align(c: &Call<'_>) -> Results {
     }
     let (rows, columns) = (c.count("output_height", 1)?, c.count("output_width", 1)?);
     let (ratio, scale) = (c.count("sampling_ratio", 0)?, c.float("spatial_scale", 1.0)?);
-    let half = c.version >= 16 && c.text("coordinate_transformation_mode", "half_pixel")? == "half_pixel";
+    let half = c.version >= 16
+        && match c.text("coordinate_transformation_mode", "half_pixel")? {
+            "half_pixel" => true,
+            "output_half_pixel" => false,
+            other => {
+                return Err(malformed(format!(
+                    "RoiAlign has no coordinate_transformation_mode {other:?}"
+                )));
+            }
+        };
     let largest = match c.text("mode", "avg")? {
         "avg" => false,
         "max" => true,
@@ -43,12 +52,15 @@ fn roi_align(c: &Call<'_>) -> Results {
         if batch >= n {
             return Err(Error::out_of_range(format!("batch index {batch} of {n}")));
         }
+        // In the operand's precision, as others have it: how many samples there are, and which lie inside, must not hang on what an f32
+        // does not show.
+        let held = |v: f64| if dtype == DType::F64 { v } else { f64::from(v as f32) };
         let offset = if half { 0.5 } else { 0.0 };
-        let [left, top, right, bottom] = std::array::from_fn(|i| region[i] * scale - offset);
+        let [left, top, right, bottom] = std::array::from_fn(|i| held(held(region[i] * scale) - offset));
         let least = if half { f64::NEG_INFINITY } else { 1.0 };
         let step = [
-            (bottom - top).max(least) / rows as f64,
-            (right - left).max(least) / columns as f64,
+            held(held(bottom - top).max(least) / rows as f64),
+            held(held(right - left).max(least) / columns as f64),
         ];
         let samples = step.map(|step| {
             if ratio > 0 {
@@ -64,12 +76,14 @@ fn roi_align(c: &Call<'_>) -> Results {
             for bin in 0..rows * columns {
                 c.limits.step()?;
                 let start = [
-                    top + (bin / columns) as f64 * step[0],
-                    left + (bin % columns) as f64 * step[1],
+                    held(top + held((bin / columns) as f64 * step[0])),
+                    held(left + held((bin % columns) as f64 * step[1])),
                 ];
                 let (mut sum, mut most) = (0.0, None::<f64>);
                 for i in 0..samples[0] * samples[1] {
-                    let at = |axis: usize, k: usize| start[axis] + (k as f64 + 0.5) * step[axis] / samples[axis] as f64;
+                    let at = |axis: usize, k: usize| {
+                        held(start[axis] + held(held((k as f64 + 0.5) * step[axis]) / samples[axis] as f64))
+                    };
                     let corners = corners(image, [height, width], [at(0, i / samples[1]), at(1, i % samples[1])]);
                     sum += corners.iter().sum::<f64>();
                     let here = corners.into_iter().fold(f64::NEG_INFINITY, f64::max);

@@ -15,17 +15,44 @@ rows! {
 /// How an axis is resized.
 struct Axis {
     axis: usize,
-    scale: f64,
+    scale: Scale,
     from: usize,
     to: usize,
     /// The part of the input that is taken, in units of its extent.
-    roi: (f64, f64),
+    roi: (f32, f32),
+}
+
+/// Elements of the output for each of the input.
+#[derive(Clone, Copy)]
+enum Scale {
+    /// A quotient of extents. Positions follow from it by products of whole numbers that are divided once, so that those that are whole,
+    /// or lie midway, are found so.
+    Ratio { to: usize, from: usize },
+    /// What the file says, rounded to an f32 as it is: positions are computed in f32, as by ONNX Runtime, so that 3 / 0.6 is 5.
+    Factor(f32),
+}
+
+impl Scale {
+    fn value(self) -> f64 {
+        match self {
+            Self::Ratio { to, from } => to as f64 / from as f64,
+            Self::Factor(factor) => f64::from(factor),
+        }
+    }
+
+    fn is_one(self) -> bool {
+        match self {
+            Self::Ratio { to, from } => to == from,
+            Self::Factor(factor) => factor == 1.0,
+        }
+    }
 }
 
 /// How positions become positions, and what is mixed there.
 struct Method<'a> {
     mode: &'a str,
-    nearest: &'a str,
+    /// None before version 11, when a smaller image rounded up and a larger one down.
+    nearest: Option<&'a str>,
     coordinates: &'a str,
     cubic: f64,
     antialias: bool,
@@ -52,9 +79,9 @@ fn resize(c: &Call<'_>) -> Results {
     let method = Method {
         mode: c.text("mode", "nearest")?,
         nearest: if old {
-            "floor"
+            None
         } else {
-            c.text("nearest_mode", "round_prefer_floor")?
+            Some(c.text("nearest_mode", "round_prefer_floor")?)
         },
         coordinates: if old {
             "asymmetric"
@@ -65,14 +92,16 @@ fn resize(c: &Call<'_>) -> Results {
         antialias: c.flag("antialias", false)?,
         exclude_outside: c.flag("exclude_outside", false)?,
     };
-    let list = |i: usize| -> Result<Option<Vec<f64>>> {
-        match c.value(i) {
-            Some(_) => Ok(Some(c.floats(i)?).filter(|list| !list.is_empty())),
-            None => Ok(None),
-        }
-    };
+    let list =
+        |i: usize| -> Result<Option<Vec<f32>>> {
+            match c.value(i) {
+                Some(_) => Ok(Some(c.floats(i)?.into_iter().map(|v| v as f32).collect())
+                    .filter(|list: &Vec<f32>| !list.is_empty())),
+                None => Ok(None),
+            }
+        };
     let scales = match (old, c.float_list("scales")?) {
-        (true, Some(list)) => Some(list.iter().map(|&v| f64::from(v)).collect()),
+        (true, Some(list)) => Some(list.to_vec()),
         (true, None) => list(1)?,
         (false, _) => list(2)?,
     };
@@ -91,24 +120,29 @@ fn resize(c: &Call<'_>) -> Results {
         &which,
         scales,
         wanted,
-        roi,
+        roi.as_deref(),
         c.text("keep_aspect_ratio_policy", "stretch")?,
     )?;
     let mut dims = shape.to_vec();
     plan.iter().for_each(|axis| dims[axis.axis] = axis.to);
+    // What factors leave as large as it is stays as it is, as PyTorch and ONNX Runtime have it. Of cubics only the latter.
+    if dims == *shape && matches!(method.mode, "nearest" | "linear") && roi.is_none() {
+        return one(x);
+    }
     c.reserve(&dims, x.dtype())?;
     let fill = c.float("extrapolation_value", 0.0)?;
     let dtype = x.dtype();
     let mixed = !dtype.is_float() && method.mode != "nearest";
     let mut y = if mixed { x.to_dtype(c.wide())? } else { x };
     for axis in &plan {
-        let whole = (axis.scale - 1.0).abs() < 1e-9 && axis.to == axis.from && axis.roi == (0.0, 1.0);
+        let whole = axis.scale.is_one() && axis.to == axis.from && axis.roi == (0.0, 1.0);
         if !whole {
             y = along(c, &y, axis, &method, fill)?;
         }
     }
+    // Cut off towards 0, as ONNX Runtime and the reference have it.
     if let Some((low, high)) = c.element(0)?.range().filter(|_| mixed) {
-        y = y.round()?.clamp(Some(low), Some(high))?;
+        y = y.clamp(Some(low), Some(high))?;
     }
     one(y.to_dtype(dtype)?)
 }
@@ -117,16 +151,16 @@ fn resize(c: &Call<'_>) -> Results {
 fn plan(
     shape: &[usize],
     which: &[usize],
-    scales: Option<Vec<f64>>,
+    scales: Option<Vec<f32>>,
     wanted: Option<List<i64>>,
-    roi: Option<Vec<f64>>,
+    roi: Option<&[f32]>,
     policy: &str,
 ) -> Result<Vec<Axis>> {
     let count = which.len();
     let lengths = [
         scales.as_ref().map(Vec::len),
         wanted.as_ref().map(List::len),
-        roi.as_ref().map(|roi| roi.len() / 2),
+        roi.map(|roi| roi.len() / 2),
     ];
     if lengths.into_iter().flatten().any(|length| length != count) {
         return Err(malformed(format!("scales, sizes or roi are not for {count} axes")));
@@ -137,17 +171,23 @@ fn plan(
         let (scale, to) = match (&wanted, &scales) {
             (Some(wanted), _) => {
                 let to = sizes(&wanted[i..=i])?[0];
-                (to as f64 / from.max(1) as f64, to)
+                if (from == 0) != (to == 0) {
+                    return Err(Error::shape(format!("an axis of {from} cannot be resized to {to}")));
+                }
+                (Scale::Ratio { to, from }, to)
             }
-            (None, Some(scales)) => (scales[i], (scales[i] * from as f64).floor() as usize),
+            (None, Some(scales)) => {
+                let factor = scales[i];
+                // In f32, as by ONNX Runtime: 10 times 0.7, which no f32 is, are 7.
+                let to = (factor * from as f32).floor();
+                if !(factor > 0.0 && to.is_finite()) {
+                    return Err(Error::shape(format!("an axis of {from} cannot be resized by {factor}")));
+                }
+                (Scale::Factor(factor), to as usize)
+            }
             (None, None) => return Err(malformed("neither scales nor sizes are given")),
         };
-        if !(scale > 0.0 && scale.is_finite()) || (from == 0 && to > 0) {
-            return Err(Error::shape(format!(
-                "an axis of {from} cannot be resized to {to}, by {scale}"
-            )));
-        }
-        let roi = roi.as_ref().map_or((0.0, 1.0), |roi| (roi[i], roi[i + count]));
+        let roi = roi.map_or((0.0, 1.0), |roi| (roi[i], roi[i + count]));
         plan.push(Axis {
             axis,
             scale,
@@ -157,14 +197,19 @@ fn plan(
         });
     }
     if wanted.is_some() && policy != "stretch" {
-        let all = plan.iter().map(|axis| axis.scale);
-        let scale = match policy {
-            "not_larger" => all.fold(f64::INFINITY, f64::min),
-            "not_smaller" => all.fold(0.0, f64::max),
+        let by_ratio = |a: &&Axis, b: &&Axis| (a.to as u128 * b.from as u128).cmp(&(b.to as u128 * a.from as u128));
+        let axes = plan.iter().filter(|axis| axis.from > 0);
+        let one = match policy {
+            "not_larger" => axes.min_by(by_ratio),
+            "not_smaller" => axes.max_by(by_ratio),
             other => return Err(malformed(format!("there is no keep_aspect_ratio_policy {other:?}"))),
         };
-        for axis in &mut plan {
-            (axis.scale, axis.to) = (scale, (scale * axis.from as f64 + 0.5).floor() as usize);
+        if let Some(&Axis { to, from, .. }) = one {
+            for axis in plan.iter_mut().filter(|axis| axis.from > 0) {
+                // The product to the nearest whole number, halves up.
+                let twice = 2 * to as u128 * axis.from as u128 + from as u128;
+                (axis.scale, axis.to) = (Scale::Ratio { to, from }, (twice / (2 * from as u128)) as usize);
+            }
         }
     }
     Ok(plan)
@@ -201,36 +246,61 @@ fn along(c: &Call<'_>, x: &Tensor, axis: &Axis, method: &Method<'_>, fill: f64) 
 }
 
 /// Where in the input an output position lies.
-fn source(axis: &Axis, coordinates: &str, y: f64) -> Result<f64> {
-    let (from, to) = (axis.from as f64, axis.scale * axis.from as f64);
-    Ok(match coordinates {
-        "align_corners" if to == 1.0 => 0.0,
-        "align_corners" => y * (from - 1.0) / (to - 1.0),
-        "asymmetric" => y / axis.scale,
-        "tf_crop_and_resize" => {
+fn source(axis: &Axis, coordinates: &str, i: usize) -> Result<f64> {
+    let (from, to) = (axis.from as f64, axis.to as f64);
+    let y = i as f64;
+    match (coordinates, axis.scale) {
+        ("align_corners", _) if axis.to == 1 => Ok(0.0),
+        ("align_corners", _) => Ok(y * (from - 1.0) / (to - 1.0)),
+        ("tf_crop_and_resize", _) => {
             let (start, end) = axis.roi;
-            let inside = if to == 1.0 {
-                (end - start) * (from - 1.0) / 2.0
+            let (y, from, to) = (i as f32, axis.from as f32, axis.to as f32);
+            Ok(f64::from(if axis.to == 1 {
+                0.5 * (start + end) * (from - 1.0)
             } else {
-                y * (end - start) * (from - 1.0) / (to - 1.0)
-            };
-            inside + start * (from - 1.0)
+                start * (from - 1.0) + y * (end - start) * (from - 1.0) / (to - 1.0)
+            }))
         }
-        // Of versions 11 and 12.
-        "tf_half_pixel_for_nn" => (y + 0.5) / axis.scale,
-        "pytorch_half_pixel" if to == 1.0 => -0.5,
-        "pytorch_half_pixel" | "half_pixel" => (y + 0.5) / axis.scale - 0.5,
-        "half_pixel_symmetric" => from / 2.0 * (1.0 - axis.to as f64 / to) + (y + 0.5) / axis.scale - 0.5,
-        other => {
-            return Err(malformed(format!(
-                "there is no coordinate_transformation_mode {other:?}"
-            )));
+        ("pytorch_half_pixel", _) if axis.to == 1 => Ok(0.0),
+        (_, Scale::Ratio { to: p, from: q }) => {
+            let (p, q) = (p as f64, q as f64);
+            let twice = (2.0 * y + 1.0) * q;
+            match coordinates {
+                "asymmetric" => Ok(y * q / p),
+                // Of versions 11 and 12.
+                "tf_half_pixel_for_nn" => Ok(twice / (2.0 * p)),
+                "pytorch_half_pixel" | "half_pixel" => Ok((twice - p) / (2.0 * p)),
+                "half_pixel_symmetric" => Ok((from * p - to * q + twice - p) / (2.0 * p)),
+                other => Err(no_coordinates(other)),
+            }
         }
-    })
+        (_, Scale::Factor(factor)) => {
+            let (y, from, to) = (i as f32, axis.from as f32, axis.to as f32);
+            Ok(f64::from(match coordinates {
+                "asymmetric" => y / factor,
+                "tf_half_pixel_for_nn" => (y + 0.5) / factor,
+                "pytorch_half_pixel" | "half_pixel" => (y + 0.5) / factor - 0.5,
+                "half_pixel_symmetric" => {
+                    let offset = from / 2.0 * (1.0 - to / (factor * from));
+                    // The rest in f64, as there.
+                    (f64::from(offset) + ((i as f64 + 0.5) / f64::from(factor) - 0.5)) as f32
+                }
+                other => return Err(no_coordinates(other)),
+            }))
+        }
+    }
+}
+
+fn no_coordinates(name: &str) -> Error {
+    malformed(format!("there is no coordinate_transformation_mode {name:?}"))
 }
 
 fn taps(c: &Call<'_>, axis: &Axis, method: &Method<'_>) -> Result<Taps> {
-    let shrink = if method.antialias { axis.scale.min(1.0) } else { 1.0 };
+    let shrink = if method.antialias {
+        axis.scale.value().min(1.0)
+    } else {
+        1.0
+    };
     // How far to either side a position still counts.
     let radius = match method.mode {
         "nearest" => 0.0,
@@ -253,16 +323,22 @@ fn taps(c: &Call<'_>, axis: &Axis, method: &Method<'_>) -> Result<Taps> {
     };
     let last = axis.from as i64 - 1;
     for i in 0..axis.to {
-        let at = source(axis, method.coordinates, i as f64)?;
+        let at = source(axis, method.coordinates, i)?;
         taps.outside
             .push(method.coordinates == "tf_crop_and_resize" && !(0.0..=last as f64).contains(&at));
         if radius == 0.0 {
+            // What is midway but for the rounding of a factor is midway, as by ONNX Runtime.
+            let base = at.floor();
+            let rest = at - base - 0.5;
+            let rest = if rest.abs() < 1e-6 { 0.0 } else { rest };
             let index = match method.nearest {
-                "round_prefer_floor" => (at - 0.5).ceil(),
-                "round_prefer_ceil" => (at + 0.5).floor(),
-                "floor" => at.floor(),
-                "ceil" => at.ceil(),
-                other => return Err(malformed(format!("Resize has no nearest_mode {other:?}"))),
+                Some("round_prefer_floor") => base + f64::from(rest > 0.0),
+                Some("round_prefer_ceil") => base + f64::from(rest >= 0.0),
+                Some("floor") => base,
+                Some("ceil") => at.ceil(),
+                None if axis.scale.value() < 1.0 => at.ceil(),
+                None => base,
+                Some(other) => return Err(malformed(format!("Resize has no nearest_mode {other:?}"))),
             };
             taps.index.push((index as i64).clamp(0, last));
             taps.weight.push(1.0);

@@ -111,7 +111,9 @@ impl Sampler<'_> {
             at = at.round_ties_even();
         }
         let (low, high) = self.ends(axis);
-        if at < low || at > high {
+        // Between four elements the position stays where it is, and each of them is brought inside: as PyTorch and ONNX Runtime have it,
+        // unlike the reference.
+        if self.width < 4 && (at < low || at > high) {
             match self.outside {
                 Outside::Zeros => {}
                 Outside::Border => at = at.clamp(0.0, last),

@@ -25,6 +25,11 @@ fn elements(c: &Call<'_>) -> Results {
 /// Puts `src` where `index` says, combined with what is there.
 fn put(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, how: &str) -> Result<Tensor> {
     let at = axis as isize;
+    if x.dtype() == DType::Bool && matches!(how, "add" | "mul") {
+        // Or and and, as ONNX Runtime has it: the largest and the smallest of what comes together.
+        let op = if how == "add" { BinaryOp::Or } else { BinaryOp::And };
+        return extreme(x, axis, index, src, op);
+    }
     match how {
         "none" => x.scatter(at, index, src),
         "add" => x.scatter_add(at, index, src),

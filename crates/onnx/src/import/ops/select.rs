@@ -182,7 +182,12 @@ fn non_max_suppression(c: &Call<'_>) -> Results {
             Ok(default)
         }
     };
-    let (most, near, least) = (number(2, 0.0)? as usize, number(3, 0.0)?, number(4, f64::NEG_INFINITY)?);
+    // The threshold is an f32, and 7 / 10 is not above that of 0.7.
+    let (most, near, least) = (
+        number(2, 0.0)? as usize,
+        number(3, 0.0)? as f32,
+        number(4, f64::NEG_INFINITY)?,
+    );
     let centered = match c.int("center_point_box", 0)? {
         0 => false,
         1 => true,
@@ -208,7 +213,7 @@ fn non_max_suppression(c: &Call<'_>) -> Results {
                 c.limits.step()?;
                 if kept
                     .iter()
-                    .all(|&other| corners[other].overlap(&corners[candidate]) <= near)
+                    .all(|&other| corners[other].overlap(&corners[candidate]) as f32 <= near)
                 {
                     kept.push(candidate);
                 }
