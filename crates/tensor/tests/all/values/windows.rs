@@ -72,7 +72,7 @@ fn factors_give_the_extents_that_they_are_meant_to() -> Result<()> {
     let linear = x
         .square()?
         .interpolate(Resize::Scale(&[0.7]), InterpolateMode::Linear, false)?;
-    let wanted = [
+    let wanted: [f32; 7] = [
         0.214_285_73,
         2.928_571_7,
         9.500_002,
