@@ -10,6 +10,8 @@ use super::options::Options;
 pub(crate) struct Limits {
     max_tensor_bytes: usize,
     max_memory_bytes: usize,
+    /// What an error about that says to do.
+    hint: &'static str,
     /// Bytes of all values that are alive.
     alive: Cell<usize>,
     steps_left: Cell<u64>,
@@ -22,15 +24,17 @@ const MAX_DEPTH: usize = 32;
 /// The most steps that are taken when a model is loaded: what takes longer is left to its runs.
 const MAX_FOLDING: u64 = 1 << 20;
 
-/// What an error about memory says to do.
-const HINT: &str = "raise Options::max_memory_bytes if this is meant";
-
 impl Limits {
     /// Those of a run, beside `alive` bytes that are there already.
     pub(crate) fn new(options: &Options, alive: usize) -> Self {
+        let of_run = alive.saturating_add(options.max_run_bytes);
         Self {
             max_tensor_bytes: options.max_tensor_bytes,
-            max_memory_bytes: options.max_memory_bytes,
+            max_memory_bytes: options.max_memory_bytes.min(of_run),
+            hint: match of_run < options.max_memory_bytes {
+                true => "raise Options::max_run_bytes if this is meant",
+                false => "raise Options::max_memory_bytes if this is meant",
+            },
             alive: Cell::new(alive),
             steps_left: Cell::new(options.max_steps),
             depth: Cell::new(0),
@@ -39,7 +43,11 @@ impl Limits {
 
     /// Those of what is computed when a model is loaded.
     pub(crate) fn folding(options: &Options) -> Self {
-        let limits = Self::new(options, 0);
+        let whole = Options {
+            max_run_bytes: usize::MAX,
+            ..*options
+        };
+        let limits = Self::new(&whole, 0);
         limits.steps_left.set(options.max_steps.min(MAX_FOLDING));
         limits
     }
@@ -70,7 +78,7 @@ impl Limits {
             self.alive.get(),
             self.max_memory_bytes
         );
-        Error::new(ErrorKind::OutOfMemory, message).with_hint(HINT)
+        Error::new(ErrorKind::OutOfMemory, message).with_hint(self.hint)
     }
 
     /// Counts bytes as alive.

@@ -21,6 +21,9 @@ pub struct Options {
     /// once. Counted are values as if each had memory of its own, not what ops need for themselves or the weights in the order of the
     /// backend's products, and of a run of an engine other than native nothing. Three quarters of the machine's memory by default.
     pub max_memory_bytes: usize,
+    /// The most bytes that the values of one run that are alive at once may take beside what the model itself takes, counted as in
+    /// [`Options::max_memory_bytes`], which bounds both together. As many by default.
+    pub max_run_bytes: usize,
     /// The most nodes that one run may execute, those in loops counted each time. 2⁴⁰ by default. What is computed when the model is
     /// loaded takes 2²⁰ at most: the rest is left to its runs.
     pub max_steps: u64,
@@ -35,6 +38,7 @@ impl Default for Options {
             fuse: true,
             max_tensor_bytes: 8 << 30,
             max_memory_bytes: memory::most(),
+            max_run_bytes: usize::MAX,
             max_steps: 1 << 40,
         }
     }
