@@ -18,6 +18,7 @@ mod options;
 mod outputs;
 mod plan;
 mod planner;
+mod rows;
 mod run;
 mod unknown;
 mod value;

@@ -16,6 +16,7 @@ use super::options::Options;
 use super::outputs::Outputs;
 use super::plan::Plan;
 use super::planner::Planner;
+use super::rows::Follower;
 use super::unknown::unknown_ops;
 use super::value::Value;
 use crate::engine::{self, Engine, Session, Source};
@@ -115,7 +116,9 @@ impl OnnxModel {
     }
 
     fn with_session(graph: &Graph, device: &Device, options: Options, session: Box<dyn Session>) -> Self {
-        Self::with_runner(graph, graph.body.clone(), device, options, Runner::Session(session))
+        // Another engine runs functions that cannot be put in the place of their calls here; rows are then not followed.
+        let body = inline(graph).unwrap_or_else(|_| graph.body.clone());
+        Self::with_runner(graph, body, device, options, Runner::Session(session))
     }
 
     fn with_runner(graph: &Graph, body: Body, device: &Device, options: Options, runner: Runner) -> Self {
@@ -180,6 +183,44 @@ impl OnnxModel {
             Runner::Plan(plan) => plan.steps.iter().map(|step| step.node.op_type.as_str()).collect(),
             Runner::Session(_) => Vec::new(),
         }
+    }
+
+    /// Why a row of the outputs would not be the same in each batch, if it may not be: the node that brings rows together, or of which it is
+    /// not known that it keeps them apart. `axes` are those of the rows in [`OnnxModel::inputs`] and in the outputs; `inputs` gives values
+    /// with so many rows, all with the same other extents. Nodes are run on them one by one, on [`OnnxModel::device`] whatever the engine. To
+    /// be asked before [`OnnxModel::without_parameters`].
+    ///
+    /// # Errors
+    /// When a node fails on the values.
+    pub fn mixes_rows(
+        &self,
+        axes: [&[usize]; 2],
+        inputs: impl Fn(usize) -> Result<Vec<Value>>,
+    ) -> Result<Option<String>> {
+        let follower = match Follower::new(&self.body, &self.opsets, &self.device, &self.options) {
+            Ok(follower) => follower,
+            Err(unknown) => return Ok(Some(unknown.to_string())),
+        };
+        let trace = |rows: usize| {
+            let mut given = inputs(rows)?.into_iter().zip(axes[0]);
+            let mut dims = Dims::new();
+            let all = self.body.inputs.iter().map(|&id| match self.has_default(id) {
+                true => Ok((self.default(id)?, None)),
+                false => match given.next() {
+                    Some((value, &axis)) => Ok((fit(value, self.body.value(id), &mut dims)?, Some(axis))),
+                    None => Err(self.wrong_count(axes[0].len())),
+                },
+            });
+            follower.follow(all.collect::<Result<_>>()?, axes[1], rows)
+        };
+        let first = trace(2)?;
+        if first.mixed.is_some() {
+            return Ok(first.mixed);
+        }
+        Ok(match trace(3) {
+            Ok(second) => follower.verdict([first, second]),
+            Err(error) => Some(format!("it runs on two rows and not on three: {error}")),
+        })
     }
 
     // What it learned.

@@ -106,7 +106,28 @@ pub(crate) fn call_step(
     device: &Device,
     limits: &Limits,
 ) -> Results {
-    let call = Call {
+    with_call(step, operands, captures, device, limits, |call| {
+        let row = match &step.action {
+            Action::Op(row) => row,
+            Action::Fused(fused) => return fused.run(call),
+        };
+        match host::compute(call)? {
+            Some(value) => ops::settle(row, call, smallvec![value]),
+            None => ops::apply(row, call),
+        }
+    })
+}
+
+/// Shows what the op of a step sees.
+pub(crate) fn with_call<T>(
+    step: &Step,
+    operands: &[Option<Value>],
+    captures: &[Vec<Value>],
+    device: &Device,
+    limits: &Limits,
+    work: impl FnOnce(&Call<'_>) -> T,
+) -> T {
+    work(&Call {
         node: &step.node,
         inputs: operands,
         bodies: &WithCaptures {
@@ -118,15 +139,7 @@ pub(crate) fn call_step(
         version: step.version,
         device,
         limits,
-    };
-    let row = match &step.action {
-        Action::Op(row) => row,
-        Action::Fused(fused) => return fused.run(&call),
-    };
-    match host::compute(&call)? {
-        Some(value) => ops::settle(row, &call, smallvec![value]),
-        None => ops::apply(row, &call),
-    }
+    })
 }
 
 /// The bodies of a step, and what each captures.
