@@ -11,6 +11,11 @@ use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{Encoding, PaddingParams, PostProcessor, PostProcessorWrapper, Token, TruncationParams};
 
+/// So many bytes for each token are read of a text before it is said to be too long: tokens are mostly shorter by far.
+const MOST_BYTES: usize = 128;
+/// So many are read at once, however few tokens are wanted.
+const LEAST_BYTES: usize = 4096;
+
 /// Turns text into token ids and back. Cloning gives a second handle to the same tokenizer, such as a function
 /// that makes batches needs for itself.
 #[derive(Clone)]
@@ -221,6 +226,50 @@ impl Tokenizer {
         let ids = self.encode(text, false)?;
         let token = |id: i64| Token::new(id as u32, String::new(), (0, 0));
         Ok(Encoding::from_tokens(ids.into_iter().map(token).collect(), 0))
+    }
+
+    /// The ids of the beginning of a text, for who can take `most` tokens: those of the whole text, and true; or, of a longer one, more than
+    /// `most`, of which the first `most` are those of the whole text, and false. What is behind them is not read.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`]; a text that is long and of few tokens, such as one of spaces.
+    pub fn encode_start(&self, text: &str, special: bool, most: usize) -> Result<(Vec<i64>, bool)> {
+        // Where a text is cut, tokens may be others: those that count are to be far from there.
+        let enough = most.saturating_mul(2);
+        let last = most.saturating_mul(MOST_BYTES).max(LEAST_BYTES);
+        let mut bytes = enough.saturating_mul(4).clamp(LEAST_BYTES, last);
+        loop {
+            let part = &text[..text.floor_char_boundary(bytes)];
+            let ids = self.encode(part, special)?;
+            match part.len() == text.len() {
+                true => return Ok((ids, true)),
+                false if ids.len() > enough => return Ok((ids, false)),
+                false if bytes == last => {
+                    let message = format!(
+                        "a text of {} bytes is longer than the {last} that are read for {most} tokens",
+                        text.len()
+                    );
+                    return Err(Error::invalid(message).with_op("encode"));
+                }
+                false => bytes = bytes.saturating_mul(4).min(last),
+            }
+        }
+    }
+
+    /// [`Tokenizer::encode`] of a text that may have `most` tokens. Of a longer one, little more is read than that.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`]; a text of more tokens.
+    pub fn encode_within(&self, text: &str, special: bool, most: usize) -> Result<Vec<i64>> {
+        let (ids, is_whole) = self.encode_start(text, special, most)?;
+        match is_whole && ids.len() <= most {
+            true => Ok(ids),
+            false => Err(Error::invalid(format!(
+                "a text of {} bytes has more than {most} tokens, which is the most that can be taken",
+                text.len()
+            ))
+            .with_op("encode")),
+        }
     }
 
     /// The ids of several texts.

@@ -38,7 +38,7 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
     /// Each prompt with what the model adds to it, up to `count` tokens.
     ///
     /// # Errors
-    /// Those of [`CausalLm::stream`] and [`Tokenizer::encode`]; an empty stop string.
+    /// Those of [`CausalLm::stream`] and [`Tokenizer::encode`]; a prompt of more tokens than the model has positions; an empty stop string.
     pub fn write(&self, prompts: &[&str], count: usize, config: &GenerateConfig) -> Result<Vec<String>> {
         let mut texts: Vec<String> = prompts.iter().map(|&prompt| prompt.to_owned()).collect();
         self.stream(prompts, count, config, |text, piece| {
@@ -63,7 +63,11 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
         if self.stops.iter().any(String::is_empty) {
             return Err(Error::invalid("a stop string without characters").with_op("write"));
         }
-        let prompts = self.tokenizer.encode_batch(prompts, true)?;
+        let most = self.model.num_positions();
+        let prompts = prompts
+            .iter()
+            .map(|prompt| self.tokenizer.encode_within(prompt, true, most));
+        let prompts = prompts.collect::<Result<Vec<_>>>()?;
         let mut texts: Vec<Text<'_>> = prompts.iter().map(|_| Text::new(self.tokenizer)).collect();
         let mut generation = self.model.stream(&prompts, count, config)?;
         while let Some(step) = generation.next() {

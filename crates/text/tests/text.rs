@@ -273,6 +273,37 @@ fn lengths_that_leave_no_room_are_said() {
 }
 
 #[test]
+fn of_a_long_text_only_the_beginning_is_read() {
+    let words = "the cat sat on the mat and the dog ran after the cat ";
+    let bpe = Tokenizer::train_bpe([words], 300, &[]).unwrap();
+    for tokenizer in [Tokenizer::bytes(), bpe] {
+        let long = words.repeat(2_000);
+        let whole = tokenizer.encode(&long, true).unwrap();
+        for most in [1, 7, 100, 3_000] {
+            let (ids, is_whole) = tokenizer.encode_start(&long, true, most).unwrap();
+            assert!(!is_whole && ids.len() > most);
+            assert_eq!(ids[..most], whole[..most], "{tokenizer:?}, {most}");
+            let error = tokenizer.encode_within(&long, true, most).unwrap_err().to_string();
+            assert!(error.contains(&format!("has more than {most} tokens")), "{error}");
+        }
+        let (ids, is_whole) = tokenizer.encode_start(&long, true, whole.len()).unwrap();
+        assert!(is_whole && ids == whole);
+        assert_eq!(
+            tokenizer.encode_within(words, true, 100).unwrap(),
+            tokenizer.encode(words, true).unwrap()
+        );
+    }
+    // What cannot be read is not reached.
+    let letters = Tokenizer::characters("ab");
+    let strange = "a".repeat(1 << 20) + "z";
+    assert!(letters.encode(&strange, true).is_err());
+    assert!(!letters.encode_start(&strange, true, 10).unwrap().1);
+    // Characters of several bytes are not cut.
+    let wide = Tokenizer::characters("日");
+    assert!(!wide.encode_start(&"日".repeat(1 << 16), true, 10).unwrap().1);
+}
+
+#[test]
 fn a_tokenizer_of_gguf_metadata_is_bpe() {
     let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
     let tokens = owned(&["<|end|>", "a", "b", "1", "2", "Ġ", "ab", "Ġab", "12"]);
