@@ -235,9 +235,10 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         );
         let state = train.state();
         let place = (state.seed, state.epoch, state.position);
-        let data = (train.examples(), train.batch_size(), train.fingerprint());
+        let data = (train.examples(), train.fingerprint());
         let others = [
             ("other options of its trainer", format!("{options:?}")),
+            ("another batch size", train.batch_size().to_string()),
             ("other data", format!("{data:?}")),
             ("another place or seed in its data", format!("{place:?}")),
         ];

@@ -325,6 +325,18 @@ fn a_rank_whose_data_differ_in_one_value_is_named() {
 }
 
 #[test]
+fn a_rank_with_another_batch_size_is_not_told_of_other_data() {
+    let errors = ranks(2, |group| {
+        let train = loader(20, 4 + group.rank());
+        let mut trainer = trainer(TrainerConfig::epochs(1), &group, false);
+        trainer.fit(&train, None).unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(error.contains("rank 1 has another batch size than rank 0"), "{error}");
+    }
+}
+
+#[test]
 fn metrics_of_parts_are_those_of_the_whole() {
     let device = device();
     let numbers = |seed: usize| {
