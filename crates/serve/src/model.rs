@@ -19,6 +19,14 @@ pub trait Model: Send + Sync + 'static {
     /// Values that it cannot take, as one of the kinds `InvalidArgument`, `OutOfRange`, `Shape` or `DType`; all else is a fault of this side.
     fn run(&self, inputs: &[Value]) -> Result<Vec<Value>>;
 
+    /// Why requests are computed one by one although their extents would let them be joined; none where they are joined, or cannot be.
+    fn apart(&self) -> Option<&str> {
+        None
+    }
+
+    /// Gives memory back that is kept for runs to come; called when states of sequences were let go of.
+    fn trim(&self) {}
+
     /// What runs it, for the protocol's metadata.
     fn platform(&self) -> &str {
         "polygrad"

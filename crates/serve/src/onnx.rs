@@ -5,19 +5,19 @@ use polygrad_onnx::graph::{Dim, ValueType};
 use polygrad_onnx::{Engine, OnnxModel};
 use smallvec::SmallVec;
 
-use crate::rows::{self, Rows};
-use crate::{Model, Signature, TensorSpec, Value};
+use crate::{Model, Signature, TensorSpec, Value, rows};
 
 /// A graph that is served, on any backend or engine.
 pub struct OnnxService {
     model: OnnxModel,
     signature: Signature,
+    apart: Option<String>,
 }
 
 impl OnnxService {
     /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or an extent of the same
-    /// name is found in each, and only after it was shown on two rows that they do not mix. An output `next_NAME` is the state for an input
-    /// `NAME`.
+    /// name is found in each, and only where each node of the graph is known to keep rows apart, which is tried on a few numbers, too; else
+    /// [`Model::apart`] says why not. An output `next_NAME` is the state for an input `NAME`.
     ///
     /// # Errors
     /// An input or output that is no tensor, or of a type that the protocol lacks.
@@ -39,26 +39,22 @@ impl OnnxService {
                 output.labels = labels.into();
             }
         }
-        // What is served does not train.
-        let model = model.without_parameters();
-        let apart = Self { model, signature };
-        let mut joined = apart.signature.clone();
+        let mut joined = signature.clone();
         joined.batch_by_name();
+        let mut service = Self {
+            model,
+            signature,
+            apart: None,
+        };
         if joined.is_batched() {
-            match rows::examine(&apart, &joined) {
-                Rows::Independent => {
-                    return Ok(Self {
-                        signature: joined,
-                        ..apart
-                    });
-                }
-                Rows::Mixed => tracing::info!("rows depend on each other, so requests are computed one by one"),
-                Rows::Unknown => {
-                    tracing::info!("requests are computed one by one, as it cannot be shown that rows do not mix")
-                }
+            service.apart = rows::kept_apart(&service.model, &service, &joined);
+            if service.apart.is_none() {
+                service.signature = joined;
             }
         }
-        Ok(apart)
+        // What is served does not train.
+        service.model = service.model.without_parameters();
+        Ok(service)
     }
 
     /// Lets requests leave an input out, which is full of a number then: [`TensorSpec::default`].
@@ -81,7 +77,7 @@ impl Model for OnnxService {
     fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
         let mut literals: SmallVec<[polygrad_onnx::Value; 4]> = SmallVec::new();
         for input in inputs {
-            literals.push(input.tensor()?.clone().into());
+            literals.push(input.clone().into_graph()?);
         }
         let outputs = self.model.run_ordered(literals.into_iter())?;
         outputs
@@ -92,6 +88,10 @@ impl Model for OnnxService {
 
     fn metadata(&self) -> &[(String, String)] {
         &self.model.header().metadata
+    }
+
+    fn apart(&self) -> Option<&str> {
+        self.apart.as_deref()
     }
 
     fn platform(&self) -> &str {
@@ -112,6 +112,10 @@ fn spec(name: &str, ty: Option<&ValueType>) -> Result<TensorSpec> {
             "is of elements of type {}, which the protocol lacks",
             ty.element
         )));
+    }
+    // The protocol has strings, and no tensor here holds them.
+    if let Err(error) = ty.element.dtype() {
+        return Err(unfit(format!("is of elements of type {}: {error}", ty.element)));
     }
     let Some(dims) = &ty.shape else {
         return Err(unfit("is of unknown rank".to_owned()));

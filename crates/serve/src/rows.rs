@@ -1,6 +1,7 @@
-//! Whether rows may be computed together: shown on numbers, before any request is joined with another.
+//! Whether rows may be computed together: followed through the graph, then tried on numbers, before any request is joined with another.
 
 use polygrad_core::{HostTensor, Result, Shape};
+use polygrad_onnx::OnnxModel;
 use polygrad_onnx::graph::{Dim, ElementType, Literal};
 
 use crate::{Model, Signature, TensorSpec, Value};
@@ -8,78 +9,107 @@ use crate::{Model, Signature, TensorSpec, Value};
 /// Extents that are tried where the model leaves them open: models of texts take any, models of pictures need some size.
 const EXTENTS: [usize; 3] = [8, 32, 64];
 
-/// What an attempt to show it came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rows {
-    /// Two rows together gave what each gave alone.
-    Independent,
-    /// They did not.
-    Mixed,
-    /// The model could not be run on numbers that were made up.
-    Unknown,
-}
+/// How much larger the numbers of other rows are: what counts only beyond some bound is to show, too.
+const FACTORS: [f64; 4] = [1.0, 300.0, -1e4, 1e-4];
 
-/// Runs `model` on two rows together and on each alone; `signature` says where the rows are.
-pub(crate) fn examine(model: &dyn Model, signature: &Signature) -> Rows {
-    for extent in EXTENTS {
-        if let Ok(rows) = compare(model, signature, extent) {
-            return rows;
-        }
-        let is_open = |spec: &TensorSpec| {
-            let dims = spec.dims.iter().enumerate();
-            dims.into_iter()
-                .any(|(axis, dim)| spec.batch != Some(axis) && !matches!(dim, Dim::Fixed(_)))
-        };
-        if !signature.inputs.iter().any(is_open) {
-            break;
+/// Why rows cannot be computed together, if they cannot: `signature` says where they are in `graph`, which `model` runs.
+pub(crate) fn kept_apart(graph: &OnnxModel, model: &dyn Model, signature: &Signature) -> Option<String> {
+    let is_open = |spec: &TensorSpec| {
+        let mut dims = spec.dims.iter().enumerate();
+        dims.any(|(axis, dim)| spec.batch != Some(axis) && !matches!(dim, Dim::Fixed(_)))
+    };
+    let is_open = signature.inputs.iter().any(is_open);
+    let mut last = None;
+    for &extent in &EXTENTS[..if is_open { EXTENTS.len() } else { 1 }] {
+        let found = follow(graph, signature, extent).and_then(|reason| match reason {
+            Some(reason) => Ok(Some(reason)),
+            None => compare(model, signature, extent),
+        });
+        match found {
+            Ok(None) if is_open => {
+                // What goes by other extents, too, is not to go by this one alone. Not every model takes both.
+                return follow(graph, signature, extent * 3 / 2).ok().flatten();
+            }
+            Ok(reason) => return reason,
+            Err(error) => last = Some(error),
         }
     }
-    Rows::Unknown
+    last.map(|error| format!("it cannot be run on numbers that are made up: {error}"))
 }
 
-fn compare(model: &dyn Model, signature: &Signature, extent: usize) -> Result<Rows> {
-    let both: Vec<Value> = signature
-        .inputs
-        .iter()
-        .map(|spec| made_up(spec, extent))
-        .collect::<Result<_>>()?;
-    let together = model.run(&both)?;
-    for row in 0..2 {
-        let own = signature.inputs.iter().zip(&both);
-        let own = own.map(|(spec, value)| value.rows(spec.batch.unwrap_or(0), row..row + 1));
-        let alone = model.run(&own.collect::<Result<Vec<_>>>()?)?;
-        for ((spec, together), alone) in signature.outputs.iter().zip(&together).zip(&alone) {
-            let Some(axis) = spec.batch.filter(|&axis| together.shape().get(axis) == Some(&2)) else {
-                return Ok(Rows::Mixed);
-            };
-            if !are_close(&together.rows(axis, row..row + 1)?, alone)? {
-                return Ok(Rows::Mixed);
+fn follow(graph: &OnnxModel, signature: &Signature, extent: usize) -> Result<Option<String>> {
+    let axes = |specs: &[TensorSpec]| specs.iter().map(|spec| spec.batch.unwrap_or(0)).collect::<Vec<_>>();
+    let (inputs, outputs) = (axes(&signature.inputs), axes(&signature.outputs));
+    graph.mixes_rows([&inputs, &outputs], |rows| {
+        let all = made_up(signature, extent, &vec![1.0; rows])?;
+        all.into_iter().map(Value::into_graph).collect()
+    })
+}
+
+/// Runs `model` on two rows together and on each alone.
+fn compare(model: &dyn Model, signature: &Signature, extent: usize) -> Result<Option<String>> {
+    let mut alone = None;
+    for factor in FACTORS {
+        let both = made_up(signature, extent, &[1.0, factor])?;
+        let together = model.run(&both)?;
+        let row = |row: usize| {
+            let own = signature.inputs.iter().zip(&both);
+            let own = own.map(|(spec, value)| value.rows(spec.batch.unwrap_or(0), row..row + 1));
+            model.run(&own.collect::<Result<Vec<_>>>()?)
+        };
+        if alone.is_none() {
+            alone = Some([row(0)?, row(1)?]);
+        }
+        let others = if factor == 1.0 { 2 } else { 1 };
+        for (row, alone) in alone.iter().flatten().take(others).enumerate() {
+            for ((spec, together), alone) in signature.outputs.iter().zip(&together).zip(alone) {
+                let axis = spec.batch.filter(|&axis| together.shape().get(axis) == Some(&2));
+                let is_alike = match axis {
+                    Some(axis) => are_close(&together.rows(axis, row..row + 1)?, alone)?,
+                    None => false,
+                };
+                if !is_alike {
+                    let name = &spec.name;
+                    return Ok(Some(format!(
+                        "a row of the output {name:?} was another beside another row"
+                    )));
+                }
             }
         }
     }
-    Ok(Rows::Independent)
+    Ok(None)
 }
 
-/// Two rows of an input, which differ; whole numbers are 0 and 1, which every table of embeddings has.
-fn made_up(spec: &TensorSpec, extent: usize) -> Result<Value> {
-    let extents = spec.dims.iter().enumerate().map(|(axis, dim)| match dim {
-        _ if spec.batch == Some(axis) => 2,
-        Dim::Fixed(fixed) => *fixed,
-        Dim::Named(_) | Dim::Unknown => extent,
-    });
-    let shape = Shape::new(&extents.collect::<Vec<_>>())?;
-    if spec.element == ElementType::String {
-        return Value::zeros(spec.element, shape);
-    }
-    // The fractional parts of multiples of the golden ratio: neither equal nor in any order.
-    let fractions = (1..=shape.numel()).map(|i| (i as f64 * 0.618_033_988_749_895).fract());
-    let dtype = spec.element.dtype()?;
-    let numbers = match dtype.is_float() {
-        true => fractions.map(|fraction| 2.0 * fraction - 1.0).collect::<Vec<f64>>(),
-        false => fractions.map(|fraction| f64::from(fraction > 0.5)).collect(),
+/// Inputs with a row for each factor, all different; whole numbers are 0 and 1, which every table of embeddings has.
+fn made_up(signature: &Signature, extent: usize, factors: &[f64]) -> Result<Vec<Value>> {
+    let one = |spec: &TensorSpec| {
+        let extents = spec.dims.iter().enumerate().map(|(axis, dim)| match dim {
+            _ if spec.batch == Some(axis) => factors.len(),
+            Dim::Fixed(fixed) => *fixed,
+            Dim::Named(_) | Dim::Unknown => extent,
+        });
+        let shape = Shape::new(&extents.collect::<Vec<_>>())?;
+        if spec.element == ElementType::String {
+            return Value::zeros(spec.element, shape);
+        }
+        let within: usize = shape[spec.batch.map_or(0, |axis| axis + 1)..].iter().product();
+        // The fractional parts of multiples of the golden ratio: neither equal nor in any order.
+        let fractions = (1..=shape.numel()).map(|i| (i as f64 * 0.618_033_988_749_895).fract());
+        let dtype = spec.element.dtype()?;
+        let numbers: Vec<f64> = match dtype.is_float() {
+            true => {
+                let factor = |i: usize| factors[i / within.max(1) % factors.len()];
+                fractions
+                    .enumerate()
+                    .map(|(i, fraction)| (2.0 * fraction - 1.0) * factor(i))
+                    .collect()
+            }
+            false => fractions.map(|fraction| f64::from(fraction > 0.5)).collect(),
+        };
+        let host = HostTensor::new(shape, numbers)?.cast(dtype);
+        Ok(Value::Tensor(Literal::new(spec.element, host)?))
     };
-    let host = HostTensor::new(shape, numbers)?.cast(dtype);
-    Ok(Value::Tensor(Literal::new(spec.element, host)?))
+    signature.inputs.iter().map(one).collect()
 }
 
 /// Equal but for rounding: sums may be taken in another order for another number of rows.

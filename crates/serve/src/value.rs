@@ -99,6 +99,18 @@ impl Value {
         }
     }
 
+    /// How much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Tensor(literal) => literal.host().bytes().len(),
+            Self::Strings(strings) => strings
+                .strings
+                .iter()
+                .map(|string| string.len() + size_of::<Bytes>())
+                .sum(),
+        }
+    }
+
     /// The type of the elements.
     pub fn element(&self) -> ElementType {
         match self {
@@ -116,6 +128,11 @@ impl Value {
             Self::Tensor(literal) => Ok(literal),
             Self::Strings(_) => Err(Error::dtype("strings where numbers are wanted")),
         }
+    }
+
+    /// The value for a graph.
+    pub(crate) fn into_graph(self) -> Result<polygrad_onnx::Value> {
+        Ok(self.tensor()?.clone().into())
     }
 
     /// A value from the protocol's bytes: numbers as [`Literal::from_wire`] has them, strings as [`Strings::from_wire`].

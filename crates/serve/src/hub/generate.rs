@@ -73,8 +73,8 @@ impl Tokens {
         })
     }
 
-    fn prompt(&self, text: &[u8]) -> Result<Vec<i64>> {
-        let ids = self.tokenizer.encode(utf8(text)?, true)?;
+    fn prompt(&self, text: &[u8], most: usize) -> Result<Vec<i64>> {
+        let ids = self.tokenizer.encode_within(utf8(text)?, true, most)?;
         Ok(if ids.is_empty() { vec![self.first] } else { ids })
     }
 
@@ -153,7 +153,9 @@ impl<M: CausalLm<AnyBackend> + Send + Sync + 'static> Model for WritingService<M
         for ((count, temperature), rows) in alike {
             let count = usize::try_from(count)
                 .map_err(|_| Error::invalid(format!("max_tokens is {count}, and no number from 0 on")))?;
-            let prompts = rows.iter().map(|&row| self.tokens.prompt(&texts.strings()[row]));
+            let prompts = rows
+                .iter()
+                .map(|&row| self.tokens.prompt(&texts.strings()[row], self.model.num_positions()));
             let prompts = prompts.collect::<Result<Vec<_>>>()?;
             let texts = self.write(&prompts, count, f32::from_bits(temperature).into())?;
             for (row, text) in rows.into_iter().zip(texts) {

@@ -10,7 +10,7 @@ use crate::{Model, OnnxService, Signature, TensorSpec, Value};
 pub(super) struct Texts {
     /// The token that fills up shorter ones.
     pub(super) pad: i64,
-    /// The most tokens of one, special ones included; longer ones are cut.
+    /// The most tokens of one, special ones included; longer ones are cut, and their ends not read.
     pub(super) most: usize,
 }
 
@@ -24,6 +24,7 @@ pub(super) struct TextService {
     tokenizer: Tokenizer,
     texts: Texts,
     signature: Signature,
+    apart: Option<String>,
 }
 
 impl TextService {
@@ -39,17 +40,30 @@ impl TextService {
             states: Vec::new(),
         };
         signature.outputs.iter_mut().for_each(|spec| spec.batch = None);
-        signature.batch_by_name();
+        // Texts are as long as the longest that is computed with them: where an output has that extent, others would be seen in it.
+        let has_length = |spec: &TensorSpec| spec.dims.iter().skip(1).any(|dim| !matches!(dim, Dim::Fixed(_)));
+        let apart = match inner.apart() {
+            Some(why) => Some(why.to_owned()),
+            None => signature
+                .outputs
+                .iter()
+                .find(|spec| has_length(spec))
+                .map(|spec| format!("the output {:?} is as long as the longest of the texts", spec.name)),
+        };
+        if apart.is_none() && inner.signature().is_batched() {
+            signature.batch_by_name();
+        }
         Self {
             inner,
             tokenizer,
             texts,
             signature,
+            apart,
         }
     }
 
     fn ids(&self, text: &[u8]) -> Result<Vec<i64>> {
-        let mut ids = self.tokenizer.encode(utf8(text)?, true)?;
+        let (mut ids, _) = self.tokenizer.encode_start(utf8(text)?, true, self.texts.most)?;
         if ids.len() > self.texts.most {
             // The special token at the end stays there.
             let last = ids.pop();
@@ -90,6 +104,10 @@ impl Model for TextService {
         inputs.resize(signature.inputs.len(), None);
         signature.fill(&mut inputs)?;
         self.inner.run(&inputs.into_iter().flatten().collect::<Vec<_>>())
+    }
+
+    fn apart(&self) -> Option<&str> {
+        self.apart.as_deref()
     }
 
     fn platform(&self) -> &str {

@@ -20,5 +20,6 @@ mod listen;
 mod mlserver;
 mod onnx;
 mod page;
+mod rows;
 #[cfg(feature = "tls")]
 mod tls;
