@@ -113,6 +113,11 @@ impl ModelInfo {
         self.service.max_batch_size()
     }
 
+    /// Why requests are computed one by one although their extents would let them be joined: [`Model::apart`].
+    pub fn apart(&self) -> Option<&str> {
+        self.service.apart()
+    }
+
     /// How it is served.
     pub fn settings(&self) -> &Settings {
         self.service.settings()
@@ -163,12 +168,18 @@ impl Repository {
     /// Adds a version of a model, which [`Repository::load`] loads.
     ///
     /// # Errors
-    /// A name that cannot stand in an address, version 0, or a version that is there already.
+    /// A name that cannot stand in an address, or that the server has for one of its own, version 0, or a version that is there already.
     pub fn add(&self, name: &str, version: u64, source: impl Source, settings: Settings) -> Result<()> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || !name.chars().all(is_plain) || name.starts_with('.') {
             return Err(Error::invalid(format!("{name:?} is no name for a model"))
                 .with_hint("take letters, digits, dots, underscores and hyphens, such as resnet-18"));
+        }
+        if name == "stats" {
+            return Err(Error::invalid(
+                "no model can be called \"stats\": /v2/models/stats is an address of the server",
+            )
+            .with_hint("call it otherwise, such as NAME=PATH on the command line"));
         }
         if version == 0 {
             return Err(Error::invalid("versions are counted from 1"));
@@ -224,7 +235,12 @@ impl Repository {
         for (name, versions) in self.0.models.load().iter() {
             for (number, version) in versions.iter().filter(|(_, version)| version.has_changed()) {
                 match version.load(&self.0.pool) {
-                    Ok(()) => tracing::info!("version {number} of {name} was loaded"),
+                    Ok(()) => {
+                        tracing::info!("version {number} of {name} was loaded");
+                        if let Some(why) = version.service.load().as_ref().and_then(|service| service.apart()) {
+                            tracing::info!("requests to {name} are computed one by one: {why}");
+                        }
+                    }
                     Err(error) => tracing::warn!("version {number} of {name} was not loaded: {error}"),
                 }
             }

@@ -121,7 +121,7 @@ impl GrpcInferenceService for Models {
         let ModelReadyRequest { name, version } = request.into_inner();
         let ready = match self.model(&name, &version) {
             Ok(_) => true,
-            Err(failure) if failure.reason == Reason::Unavailable => false,
+            Err(failure) if matches!(failure.reason, Reason::Unavailable | Reason::NotFound) => false,
             Err(failure) => return Err(failure.into()),
         };
         Ok(Response::new(ModelReadyResponse { ready }))

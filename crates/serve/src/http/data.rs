@@ -160,7 +160,13 @@ impl<'a> List<'a> {
 
     #[cold]
     fn no_value(&self, token: &str) -> Failure {
-        let short: String = token.chars().take(40).collect();
+        let mut short: String = token.chars().take(40).collect();
+        if short.len() < token.len() {
+            short.push('…');
+        }
+        if self.element == ElementType::U64 && token.parse::<u64>().is_ok() {
+            return self.wrong(&format!("has {short}, which is no uint64 that can be held in an i64"));
+        }
         let wanted = match self.element {
             ElementType::Bool => "true or false",
             ElementType::String => "a string",

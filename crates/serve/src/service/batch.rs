@@ -41,11 +41,15 @@ impl Service {
     }
 
     fn answer(&self, job: Job, answer: Result<Outputs, Failure>) {
+        let mut answer = answer;
         if let Some(step) = &job.sequence {
             let states = self.signature().states.iter();
             let outputs = answer.as_ref().ok();
             let states = outputs.map(|outputs| states.map(|state| outputs[state.output].clone()).collect());
-            self.queue().sequences.end(step, states);
+            let kept = self.queue().sequences.end(step, states, &self.settings);
+            if let Err(failure) = kept {
+                answer = Err(failure);
+            }
         }
         // Whoever asked may be gone.
         let _ = job.reply.send(answer);
@@ -58,9 +62,16 @@ impl Service {
 
     fn outputs(&self, jobs: &[Box<Job>], began: Instant) -> Result<Answers, Failure> {
         let rows = jobs.iter().map(|job| job.rows).sum();
-        let inputs = self.join(jobs).map_err(|error| Failure::of_run(&error))?;
+        let mut inputs = self.join(jobs).map_err(|error| Failure::of_run(&error))?;
+        // Not every op takes tensors of nothing: a row is computed, of which nothing is given.
+        if rows == 0 {
+            self.fill_up(&mut inputs).map_err(|error| Failure::of_run(&error))?;
+        }
         let joined = Instant::now();
-        let outputs = self.model.run(&inputs).map_err(|error| Failure::of_run(&error))?;
+        let mut outputs = self.model.run(&inputs).map_err(|error| Failure::of_run(&error))?;
+        if rows == 0 {
+            self.empty(&mut outputs).map_err(|error| Failure::of_run(&error))?;
+        }
         let ran = Instant::now();
         self.took(ran - joined);
         let answers = self.split(jobs, outputs, rows).map_err(|error| {
@@ -89,6 +100,26 @@ impl Service {
             });
         }
         Ok(inputs)
+    }
+
+    /// Puts a row of zeros in the place of none.
+    fn fill_up(&self, inputs: &mut [Value]) -> Result<()> {
+        for (spec, value) in self.signature().inputs.iter().zip(inputs) {
+            if let Some(axis) = spec.batch {
+                *value = Value::zeros(spec.element, value.shape().with_dim(axis, 1))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves no row of the outputs.
+    fn empty(&self, outputs: &mut Outputs) -> Result<()> {
+        for (spec, value) in self.signature().outputs.iter().zip(outputs) {
+            if let Some(axis) = spec.batch.filter(|&axis| axis < value.shape().rank()) {
+                *value = value.rows(axis, 0..0)?;
+            }
+        }
+        Ok(())
     }
 
     fn split(&self, jobs: &[Box<Job>], outputs: Outputs, rows: usize) -> Result<Answers> {

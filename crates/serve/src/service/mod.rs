@@ -32,12 +32,15 @@ pub struct Settings {
     pub priority_levels: u64,
     /// So many sequences may be open at once.
     pub max_sequences: usize,
-    /// A sequence that is silent for so long is closed.
+    /// The states of all open sequences may take so many bytes; a request beyond that is answered by an error.
+    pub max_sequence_bytes: usize,
+    /// A sequence that is silent for so long is closed, and its states are let go of.
     pub sequence_timeout: Duration,
 }
 
 impl Default for Settings {
-    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, 1,024 sequences, silent for at most 60 s.
+    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, 1,024 sequences with states of 256 MiB, silent for at most
+    /// 60 s.
     fn default() -> Self {
         Self {
             max_batch_size: 32,
@@ -45,6 +48,7 @@ impl Default for Settings {
             timeout: Some(Duration::from_secs(60)),
             priority_levels: 3,
             max_sequences: 1024,
+            max_sequence_bytes: 256 << 20,
             sequence_timeout: Duration::from_secs(60),
         }
     }
@@ -63,6 +67,12 @@ const BRIEF: Duration = Duration::from_micros(200);
 /// After so many requests in a row that nobody joined, only one in as many looks for others before it is computed.
 const ALONE: u32 = 8;
 
+/// How often it is looked for sequences that are silent for too long.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// So many bytes that were let go of are worth the time in which memory is given back.
+const MUCH: usize = 1 << 20;
+
 /// A loaded model with the requests that wait for it.
 pub(crate) struct Service {
     model: Arc<dyn Model>,
@@ -76,6 +86,8 @@ pub(crate) struct Service {
     alone: AtomicU32,
     /// Whether somebody is about to take what waits: who asks, or the pool.
     is_called: AtomicBool,
+    /// Whether somebody waits to close sequences that are silent for too long.
+    is_watched: AtomicBool,
 }
 
 /// The outputs of one request, in the signature's order.
@@ -99,6 +111,7 @@ impl Service {
             typical: AtomicU64::new(nanoseconds(first.unwrap_or(BRIEF))),
             alone: AtomicU32::new(0),
             is_called: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
         })
     }
 
@@ -136,6 +149,47 @@ impl Service {
         admitted.inspect_err(|failure| self.refused(failure))
     }
 
+    /// Why requests are kept apart although their extents would let them be joined.
+    pub(crate) fn apart(&self) -> Option<&str> {
+        self.model.apart()
+    }
+
+    /// Sees to it that sequences that are silent for too long are closed, though no request comes any more.
+    fn watch_sequences(self: &Arc<Self>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if self.is_watched.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (service, mut was_freed) = (Arc::downgrade(self), false);
+        runtime.spawn(async move {
+            while let Some((is_freed, next)) = service.upgrade().and_then(|service| service.look(was_freed)) {
+                was_freed = is_freed;
+                tokio::time::sleep_until(next.into()).await;
+            }
+        });
+    }
+
+    /// Closes sequences that are silent for too long, and gives memory back where the last look freed some, which answers may have held until
+    /// now. Says whether this look did, and when to look again, if there will be something to see.
+    fn look(&self, was_freed: bool) -> Option<(bool, Instant)> {
+        let now = Instant::now();
+        let (is_freed, next) = {
+            let mut queue = self.queue();
+            let (freed, next) = queue.sequences.look(now, self.settings.sequence_timeout);
+            let is_freed = freed >= MUCH;
+            let next = next.or_else(|| is_freed.then_some(now + LOOK));
+            // Before another sequence is opened.
+            self.is_watched.store(next.is_some(), Ordering::Release);
+            (is_freed, next)
+        };
+        if was_freed {
+            self.model.trim();
+        }
+        next.map(|next| (is_freed, next.min(now + LOOK)))
+    }
+
     fn refused(&self, failure: &Failure) {
         if matches!(failure.reason, Reason::Busy(_)) {
             self.statistics.refused.fetch_add(1, Ordering::Relaxed);
@@ -167,9 +221,13 @@ impl Service {
 
     async fn wait(self: &Arc<Self>, request: InferRequest, since: Instant) -> Result<Outputs, Failure> {
         let (reply, answer) = oneshot::channel();
+        let is_sequence = request.sequence.is_some();
         let job = self.job(request, since, reply)?;
         let pushed = self.queue().push(job, &self.settings);
         pushed.inspect_err(|failure| self.refused(failure))?;
+        if is_sequence {
+            self.watch_sequences();
+        }
         self.call().await;
         let gone = |_| Failure::new(Reason::Internal, "the model was dropped before it answered");
         answer.await.map_err(gone)?
@@ -365,7 +423,6 @@ fn fit(signature: &Signature, inputs: &Inputs) -> Result<(usize, Group), Failure
         }
     }
     match rows {
-        Some((0, name)) => Err(Failure::invalid(format!("the input {name:?} has no rows"))),
         Some((rows, _)) => Ok((rows, group)),
         None => Ok((1, group)),
     }

@@ -9,7 +9,13 @@ use crate::{Failure, Reason, SequenceId, SequenceStep, Signature, Value};
 
 /// The open sequences of a model.
 #[derive(Default)]
-pub(super) struct Sequences(HashMap<SequenceId, Sequence>);
+pub(super) struct Sequences {
+    open: HashMap<SequenceId, Sequence>,
+    /// What the states of all of them take.
+    bytes: usize,
+    /// What those took of which nobody took note yet that they were let go of.
+    freed: usize,
+}
 
 struct Sequence {
     /// In the order of the signature's states; none before the first step and after the last.
@@ -21,10 +27,20 @@ struct Sequence {
     used: Instant,
 }
 
+impl Sequence {
+    fn is_silent(&self, now: Instant, timeout: Duration) -> bool {
+        self.waiting == 0 && !self.is_busy && now - self.used >= timeout
+    }
+
+    fn bytes(&self) -> usize {
+        self.states.iter().flatten().map(Value::bytes).sum()
+    }
+}
+
 impl Sequences {
     /// Whether the request's sequence, if it has one, waits for no earlier step.
     pub(super) fn is_free(&self, step: Option<&SequenceStep>) -> bool {
-        let sequence = step.and_then(|step| self.0.get(&step.id));
+        let sequence = step.and_then(|step| self.open.get(&step.id));
         sequence.is_none_or(|sequence| !sequence.is_busy)
     }
 
@@ -33,25 +49,30 @@ impl Sequences {
     /// # Errors
     /// When it begins one sequence too many, or belongs to one that has not begun.
     pub(super) fn open(&mut self, step: &SequenceStep, now: Instant, settings: &Settings) -> Result<(), Failure> {
-        let is_open = |sequence: &Sequence| {
-            sequence.waiting > 0 || sequence.is_busy || now - sequence.used < settings.sequence_timeout
-        };
-        if self.0.get(&step.id).is_some_and(|sequence| !is_open(sequence)) {
-            self.0.remove(&step.id);
+        let timeout = settings.sequence_timeout;
+        if self
+            .open
+            .get(&step.id)
+            .is_some_and(|sequence| sequence.is_silent(now, timeout))
+        {
+            self.close(&step.id);
         }
-        if !self.0.contains_key(&step.id) {
+        if !self.open.contains_key(&step.id) {
             if !step.start {
                 return Err(unknown(&step.id));
             }
-            if self.0.len() >= settings.max_sequences {
-                self.0.retain(|_, sequence| is_open(sequence));
+            if self.open.len() >= settings.max_sequences || self.bytes >= settings.max_sequence_bytes {
+                self.close_silent(now, timeout);
             }
-            if self.0.len() >= settings.max_sequences {
-                let message = format!("{} sequences are open, which is this model's limit", self.0.len());
+            if self.open.len() >= settings.max_sequences {
+                let message = format!("{} sequences are open, which is this model's limit", self.open.len());
                 return Err(Failure::new(Reason::Busy(Duration::from_secs(1)), message));
             }
+            if self.bytes >= settings.max_sequence_bytes {
+                return Err(too_large(self.bytes, settings));
+            }
         }
-        let sequence = self.0.entry(step.id.clone()).or_insert(Sequence {
+        let sequence = self.open.entry(step.id.clone()).or_insert(Sequence {
             states: None,
             waiting: 0,
             is_busy: false,
@@ -65,10 +86,10 @@ impl Sequences {
     /// A request that waited is not computed.
     pub(super) fn skip(&mut self, step: Option<&SequenceStep>) {
         let Some(step) = step else { return };
-        if let Some(sequence) = self.0.get_mut(&step.id) {
+        if let Some(sequence) = self.open.get_mut(&step.id) {
             sequence.waiting -= 1;
             if sequence.waiting == 0 && sequence.states.is_none() && !sequence.is_busy {
-                self.0.remove(&step.id);
+                self.close(&step.id);
             }
         }
     }
@@ -79,7 +100,7 @@ impl Sequences {
     /// When an earlier step failed or ended the sequence; when its rows are not those of the step before.
     pub(super) fn begin(&mut self, job: &mut Job, signature: &Signature) -> Result<(), Failure> {
         let Some(step) = &job.sequence else { return Ok(()) };
-        let Some(sequence) = self.0.get_mut(&step.id) else {
+        let Some(sequence) = self.open.get_mut(&step.id) else {
             return Err(unknown(&step.id));
         };
         let rows = job.rows;
@@ -113,17 +134,74 @@ impl Sequences {
     }
 
     /// Keeps the states that a request came to; none where it failed, so that the sequence has to begin anew.
-    pub(super) fn end(&mut self, step: &SequenceStep, states: Option<Vec<Value>>) {
-        let Some(sequence) = self.0.get_mut(&step.id) else {
-            return;
+    ///
+    /// # Errors
+    /// States that are more than may be kept: the sequence has to begin anew then, too.
+    pub(super) fn end(
+        &mut self,
+        step: &SequenceStep,
+        states: Option<Vec<Value>>,
+        settings: &Settings,
+    ) -> Result<(), Failure> {
+        let Some(sequence) = self.open.get_mut(&step.id) else {
+            return Ok(());
         };
         sequence.is_busy = false;
         sequence.used = Instant::now();
+        let before = sequence.bytes();
         sequence.states = states.filter(|_| !step.end);
+        let bytes = self.bytes - before + sequence.bytes();
+        let is_too_large = bytes > settings.max_sequence_bytes && sequence.states.is_some();
+        if is_too_large {
+            sequence.states = None;
+        }
+        self.freed += before.saturating_sub(sequence.bytes());
+        self.bytes = self.bytes - before + sequence.bytes();
         if sequence.states.is_none() && sequence.waiting == 0 {
-            self.0.remove(&step.id);
+            self.close(&step.id);
+        }
+        match is_too_large {
+            true => Err(too_large(bytes, settings)),
+            false => Ok(()),
         }
     }
+
+    fn close(&mut self, id: &SequenceId) {
+        if let Some(sequence) = self.open.remove(id) {
+            self.bytes -= sequence.bytes();
+            self.freed += sequence.bytes();
+        }
+    }
+
+    /// Closes sequences that are silent for too long.
+    fn close_silent(&mut self, now: Instant, timeout: Duration) {
+        let before = self.bytes;
+        self.open.retain(|_, sequence| !sequence.is_silent(now, timeout));
+        self.bytes = self.open.values().map(Sequence::bytes).sum();
+        self.freed += before - self.bytes;
+    }
+
+    /// The same; gives the bytes of the states that were let go of since it was last called, and when the next sequence may have been silent
+    /// for too long, if any are left.
+    pub(super) fn look(&mut self, now: Instant, timeout: Duration) -> (usize, Option<Instant>) {
+        self.close_silent(now, timeout);
+        let ends = self
+            .open
+            .values()
+            .map(|sequence| match sequence.waiting == 0 && !sequence.is_busy {
+                true => sequence.used + timeout,
+                false => now + timeout,
+            });
+        (std::mem::take(&mut self.freed), ends.min())
+    }
+}
+
+fn too_large(bytes: usize, settings: &Settings) -> Failure {
+    let message = format!(
+        "the states of open sequences take {bytes} bytes, and this model's limit is {}: end some with sequence_end, or send fewer rows",
+        settings.max_sequence_bytes
+    );
+    Failure::new(Reason::Busy(Duration::from_secs(1)), message)
 }
 
 fn first_states(signature: &Signature, rows: usize) -> Result<Vec<Value>, Failure> {

@@ -332,7 +332,15 @@ async fn every_fault_is_named() {
         ),
         (
             one("UINT64", "[1,1]", r#""data":[9223372036854775808]"#),
-            "the data of \"x\" has 9223372036854775808 where UINT64 takes".to_owned(),
+            "the data of \"x\" has 9223372036854775808, which is no uint64 that can be held in an i64".to_owned(),
+        ),
+        (
+            one("UINT64", "[1,1]", r#""data":[18446744073709551616]"#),
+            "the data of \"x\" has 18446744073709551616 where UINT64 takes an integer in its range".to_owned(),
+        ),
+        (
+            one("INT64", "[1,1]", r#""data":[9223372036854775808]"#),
+            "the data of \"x\" has 9223372036854775808 where INT64 takes an integer in its range".to_owned(),
         ),
         (
             one("INT64", "[1,1]", r#""data":[1.0]"#),

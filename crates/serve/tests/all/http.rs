@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 
 use crate::common::{Asked, binary, body, router, router_with, text};
+use crate::support::identity;
 use axum::http::StatusCode;
+use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{DATATYPES, Pool, Repository, Server, ServerOptions, Settings};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -390,11 +392,70 @@ async fn statistics_count_what_was_done() {
     }
 }
 
+/// Where an empty list of this name is.
+fn empty_lists(json: &Json, name: &str) -> Vec<String> {
+    match json {
+        Json::Object(fields) => {
+            let own = fields
+                .iter()
+                .filter(|(key, value)| *key == name && value == &&json!([]));
+            let own = own.map(|(key, _)| key.clone()).collect::<Vec<_>>();
+            let inner = fields.iter().flat_map(|(key, value)| {
+                let found = empty_lists(value, name).into_iter();
+                found.map(move |place| format!("{key}/{place}"))
+            });
+            own.into_iter().chain(inner).collect()
+        }
+        Json::Array(items) => items.iter().flat_map(|item| empty_lists(item, name)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Models that are called as parts of addresses are answered for, or cannot be added.
+#[tokio::test]
+async fn names_that_are_parts_of_addresses_are_told_from_them() {
+    let repository = Repository::new(Pool::new(1).unwrap());
+    let add = |name: &str| repository.add(name, 1, || Ok(identity(ElementType::F32)), Settings::default());
+    let error = add("stats").unwrap_err().to_string();
+    assert!(
+        error.contains("\"stats\"") && error.contains("/v2/models/stats"),
+        "{error}"
+    );
+    let names = [
+        "ready", "config", "infer", "versions", "load", "unload", "index", "health", "live", "models", "v2",
+    ];
+    for name in names {
+        add(name).unwrap();
+        repository.load(name).unwrap();
+    }
+    let router = Server::new(repository, ServerOptions::default()).router();
+    let body = json!({"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [2]}]});
+    for name in names {
+        for middle in ["", "/versions/1"] {
+            let path = format!("/v2/models/{name}{middle}");
+            assert_eq!(Asked::get(&path).json(&router).await["name"], name);
+            assert_eq!(Asked::get(&format!("{path}/ready")).json(&router).await["name"], name);
+            assert_eq!(Asked::get(&format!("{path}/config")).json(&router).await["name"], name);
+            let found = Asked::get(&format!("{path}/stats")).json(&router).await;
+            assert_eq!(found["model_stats"][0]["name"], name);
+            let answer = Asked::post(&format!("{path}/infer"), &body).json(&router).await;
+            assert_eq!(answer["outputs"][0]["data"][0], 2.0);
+        }
+    }
+    let all = Asked::get("/v2/models/stats").json(&router).await;
+    assert_eq!(all["model_stats"].as_array().unwrap().len(), names.len());
+}
+
 /// Every address and method of the description is there, and no others are.
 #[tokio::test]
 async fn the_description_is_that_of_the_addresses() {
     let router = router();
     let description = Asked::get("/openapi.json").json(&router).await;
+    assert_eq!(
+        empty_lists(&description, "required"),
+        Vec::<String>::new(),
+        "OpenAPI 3.0 has none"
+    );
     let paths = description["paths"].as_object().unwrap();
     for (path, item) in paths {
         let page = path.replace("{model}", "identity_fp32").replace("{version}", "1");
